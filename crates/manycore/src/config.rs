@@ -1,0 +1,58 @@
+//! Constants, sized for a full run or for a model checker.
+//!
+//! Owns: every tuning constant of the library. Under loom, shuttle and miri they shrink, so that a
+//! model reaches the same corners (a full log, a second segment) within few steps.
+
+/// True when a model checker or interpreter drives the code.
+pub(crate) const SMALL: bool = cfg!(any(manycore_loom, manycore_shuttle, miri));
+
+/// Size of the unit that cores exchange, doubled because x86 prefetches lines in pairs.
+pub const CACHE_LINE_BYTES: usize = 128;
+
+/// log2 of the first segment of a per-slot table (see `percpu::segmented`).
+pub(crate) const SEGMENT_BITS: u32 = if SMALL { 1 } else { 5 };
+
+/// Entries that one slot keeps of one object, if the builder says nothing.
+pub const DEFAULT_MAX_ENTRIES: usize = if SMALL { 4 } else { 4096 };
+
+/// Bytes that one slot keeps of one object, if the builder says nothing.
+pub const DEFAULT_MAX_BYTES: usize = 1 << 20;
+
+/// How far over its bound a log may grow while the object is busy, if the builder says nothing.
+pub const DEFAULT_GROWTH: usize = 4;
+
+/// The largest bound that a builder takes.
+pub const MAX_BOUND: usize = 1 << 40;
+
+/// Objects that may have logs at the same time, in the table that all objects share by default.
+/// (Under loom, one: which of several it would be depends on addresses, and models must not.)
+pub const DEFAULT_TABLE_OBJECTS: usize = if cfg!(manycore_loom) {
+    1
+} else if SMALL {
+    4
+} else {
+    4096
+};
+
+/// Updates per read from which a contended object gets logs. On two cores a lock wins up to some
+/// thirty updates for each read, and logs win from a hundred on.
+pub(crate) const RATIO_FOR_LOGS: u32 = if SMALL { 2 } else { 64 };
+
+/// Updates per read below which logs have stopped paying. Apart from the bound above, so as not to
+/// flap.
+pub(crate) const RATIO_AGAINST_LOGS: u32 = if SMALL { 1 } else { 32 };
+
+/// Contended updates that promote an object.
+pub(crate) const CONTENDED_FOR_LOGS: u32 = if SMALL { 1 } else { 4 };
+
+/// Reads in a row with too few updates before each that demote an object.
+pub(crate) const IDLE_READS: u32 = if SMALL { 2 } else { 8 };
+
+/// Updates per read above which the reader's membarrier is cheaper than one locked instruction in
+/// every update. The call takes about 2 us, and it interrupts the other threads for longer than
+/// that: on two cores, locked updates win at 2,000 updates a read (1.3x) and biased ones without
+/// reads (1.6x).
+pub(crate) const RATIO_FOR_BIAS: u64 = if SMALL { 1 } else { 6000 };
+
+/// Updates per read below which it is dearer. Apart from the bound above, so as not to flap.
+pub(crate) const RATIO_AGAINST_BIAS: u64 = if SMALL { 1 } else { 3000 };

@@ -1,0 +1,54 @@
+//! Shared data structures that keep scaling when every thread updates them.
+//!
+//! On a machine with many cores, one contended cache line costs hundreds to thousands of cycles
+//! for each write. This library keeps the writes of a thread on lines of its own, and brings them
+//! together when somebody reads.
+//!
+//! # Which type do I need?
+//!
+//! Ready-made, in [`collections`]:
+//!
+//! - [`Counter`](collections::Counter), [`CounterArray`](collections::CounterArray): statistics,
+//!   byte and request counts, histograms.
+//! - [`Registry`](collections::Registry): what is open now; rarely walked.
+//! - [`EventQueue`](collections::EventQueue): events from many threads, in the order they happened.
+//! - [`Lru`](collections::Lru): a recency list, touched at every access, asked at eviction.
+//!
+//! For a type of your own, [`oplog::Deferred`] with the kind of log that fits its updates:
+//!
+//! - order shows: [`oplog::Ordered`];
+//! - any two updates commute: [`oplog::Commuting`];
+//! - updates of one key add up: [`oplog::Combining`];
+//! - a remove undoes an insert: [`oplog::Cancelling`] if one thread usually does both,
+//!   [`oplog::Absorbing`] if not;
+//! - none of these: your own [`oplog::Log`].
+//!
+//! Below them, for those who build such types themselves: [`clock`], one ordered time for all
+//! cores, and [`percpu`], who am I and where.
+//!
+//! # What it promises
+//!
+//! - Reads are linearizable, except where a type says otherwise ([`collections::Counter`] does).
+//! - The hot path of a contended object writes no shared cache line and takes no lock. An object
+//!   that is not contended is a plain locked object and costs 16 bytes more than its value.
+//! - Nothing is ever dropped silently: every bound has a policy.
+//! - A panic in your code poisons that object alone, and loses no other thread's update.
+//! - No helper threads, and no work at start-up but finding the clock.
+//!
+//! # When not to use it
+//!
+//! When updates must return something, when reads are about as frequent as updates, or when the
+//! structure is not contended: a lock is simpler and as fast.
+
+pub mod clock;
+pub mod collections;
+pub mod config;
+pub(crate) mod lock;
+pub mod oplog;
+pub mod percpu;
+pub(crate) mod sync;
+
+/// Compiles and runs the examples of the README.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;

@@ -1,0 +1,237 @@
+//! The facade: every atomic, cell, thread and thread-local of the library comes through here.
+//!
+//! Owns: the choice between the standard library, loom (`--cfg manycore_loom`) and shuttle
+//! (`--cfg manycore_shuttle`). The cfg names are our own because dependencies also answer to
+//! `cfg(loom)`. No other file of this crate names `std::sync::atomic`, `std::cell::UnsafeCell` or
+//! `std::thread`; `ci/layers.sh` checks it. What the model checkers run is therefore the code that
+//! users run.
+
+#[cfg(manycore_loom)]
+pub(crate) use loom::{
+    MAX_THREADS,
+    cell::{MutPtr, UnsafeCell},
+    hint,
+    sync::{
+        Mutex,
+        atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence},
+    },
+    thread,
+};
+
+#[cfg(manycore_shuttle)]
+pub(crate) use shuttle::{
+    hint,
+    sync::{
+        Mutex,
+        atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence},
+    },
+    thread,
+};
+
+#[cfg(not(any(manycore_loom, manycore_shuttle)))]
+pub(crate) use std::{
+    hint,
+    sync::{
+        Mutex,
+        atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence},
+    },
+    thread,
+};
+
+/// loom's `thread_local!`, one declaration at a time and with `const` initialisers allowed.
+#[cfg(manycore_loom)]
+macro_rules! loom_thread_local {
+    ($($(#[$attr:meta])* $vis:vis static $name:ident: $type:ty = $init:expr;)*) => {
+        $(loom::thread_local! { $(#[$attr])* $vis static $name: $type = $init; })*
+    };
+}
+#[cfg(manycore_loom)]
+pub(crate) use loom_thread_local as thread_local;
+#[cfg(manycore_shuttle)]
+pub(crate) use shuttle::thread_local;
+#[cfg(not(any(manycore_loom, manycore_shuttle)))]
+pub(crate) use std::thread_local;
+
+#[cfg(not(manycore_loom))]
+pub(crate) use self::cell::{MutPtr, UnsafeCell};
+
+/// Keeps the compiler from reordering memory accesses; emits nothing.
+#[cfg(not(any(manycore_loom, manycore_shuttle)))]
+#[inline(always)]
+pub(crate) fn compiler_fence() {
+    std::sync::atomic::compiler_fence(Ordering::SeqCst);
+}
+
+/// A process-wide value made at first use, or one per execution under a model checker.
+#[cfg(not(any(manycore_loom, manycore_shuttle)))]
+macro_rules! global {
+    ($(#[$doc:meta])* static $name:ident: $type:ty = $init:expr;) => {
+        $(#[$doc])*
+        static $name: std::sync::LazyLock<$type> = std::sync::LazyLock::new(|| $init);
+    };
+}
+#[cfg(manycore_loom)]
+macro_rules! global {
+    ($(#[$doc:meta])* static $name:ident: $type:ty = $init:expr;) => {
+        loom::lazy_static! { $(#[$doc])* static ref $name: $type = $init; }
+    };
+}
+#[cfg(manycore_shuttle)]
+macro_rules! global {
+    ($(#[$doc:meta])* static $name:ident: $type:ty = $init:expr;) => {
+        shuttle::lazy_static! { $(#[$doc])* static ref $name: $type = $init; }
+    };
+}
+pub(crate) use global;
+
+/// Waits a little longer each time: pause instructions first, then the scheduler, then sleep.
+///
+/// For conditions that another *running* thread is about to change.
+#[derive(Debug)]
+pub(crate) struct Backoff {
+    step: u32,
+}
+
+impl Backoff {
+    const SPINS: u32 = 6;
+    const YIELDS: u32 = 40;
+
+    pub(crate) const fn new() -> Self {
+        Self { step: 0 }
+    }
+
+    #[inline]
+    pub(crate) fn pause(&mut self) {
+        if cfg!(any(manycore_loom, manycore_shuttle)) {
+            thread::yield_now();
+        } else if self.step < Self::SPINS {
+            for _ in 0..1 << self.step {
+                hint::spin_loop();
+            }
+        } else {
+            self.pause_slow();
+        }
+        self.step = self.step.saturating_add(1);
+    }
+
+    #[cold]
+    fn pause_slow(&self) {
+        if self.step < Self::YIELDS {
+            thread::yield_now();
+        } else {
+            sleep(std::time::Duration::from_micros(50));
+        }
+    }
+}
+
+/// Whether this thread is unwinding.
+pub(crate) fn panicking() -> bool {
+    std::thread::panicking()
+}
+
+/// Whether loom has found something and drops what the failed run left, when nothing of loom's
+/// works any more.
+pub(crate) fn model_failed() -> bool {
+    cfg!(manycore_loom) && panicking()
+}
+
+/// Sleeps; a model checker only switches threads.
+pub(crate) fn sleep(time: std::time::Duration) {
+    #[cfg(not(any(manycore_loom, manycore_shuttle)))]
+    thread::sleep(time);
+    #[cfg(any(manycore_loom, manycore_shuttle))]
+    {
+        let _ = time;
+        thread::yield_now();
+    }
+}
+
+/// Runs user code on behalf of another thread: its panic ends here. (loom's is let through, because
+/// loom reports what it finds by panicking.)
+pub(crate) fn contain(f: impl FnOnce()) {
+    if cfg!(manycore_loom) {
+        f();
+    } else {
+        let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(f));
+    }
+}
+
+/// Bugs to plant, each the opposite of a law: a test that passes with its bug in place tests
+/// nothing. Loom models, shuttle histories and histories of real threads run once without a bug and
+/// once with each that they claim to catch, in a process of its own, because a planted bug may do
+/// anything, crash included.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Bug {
+    /// Readers collect whatever they find, log after log: no cut in time, no gate for all (D2).
+    NoCut,
+    /// An update's stamp may be as old as its slot's last update, as if the clock were read before
+    /// the loads that come before the update (C1 of the clock).
+    UnfencedStamp,
+    /// Announcements are plain stores whose reader pays no barrier for them (D1).
+    PlainPublish,
+}
+
+/// Whether `bug` is planted: the environment variable `MANYCORE_SEEDED_BUG` says `no-cut`,
+/// `unfenced-stamp` or `plain-publish`. In ordinary builds there is no such variable.
+#[cfg(any(manycore_loom, manycore_shuttle, manycore_seeded_bugs))]
+pub(crate) fn seeded_bug(bug: Bug) -> bool {
+    static PLANTED: std::sync::OnceLock<Option<Bug>> = std::sync::OnceLock::new();
+    let planted = PLANTED.get_or_init(|| match std::env::var("MANYCORE_SEEDED_BUG").as_deref() {
+        Err(_) => None,
+        Ok("no-cut") => Some(Bug::NoCut),
+        Ok("unfenced-stamp") => Some(Bug::UnfencedStamp),
+        Ok("plain-publish") => Some(Bug::PlainPublish),
+        Ok(other) => panic!("MANYCORE_SEEDED_BUG: there is no bug {other:?}"),
+    });
+    *planted == Some(bug)
+}
+#[cfg(not(any(manycore_loom, manycore_shuttle, manycore_seeded_bugs)))]
+#[inline(always)]
+pub(crate) const fn seeded_bug(_bug: Bug) -> bool {
+    false
+}
+
+/// loom's interface to a cell (access through guards that loom checks), at no cost on std.
+#[cfg(not(manycore_loom))]
+mod cell {
+    /// `std::cell::UnsafeCell` behind loom's closure and guard interface.
+    #[derive(Debug, Default)]
+    #[repr(transparent)]
+    pub(crate) struct UnsafeCell<T>(std::cell::UnsafeCell<T>);
+
+    impl<T> UnsafeCell<T> {
+        pub(crate) const fn new(value: T) -> Self {
+            Self(std::cell::UnsafeCell::new(value))
+        }
+
+        #[inline(always)]
+        pub(crate) fn with<R>(&self, f: impl FnOnce(*const T) -> R) -> R {
+            f(self.0.get())
+        }
+
+        #[inline(always)]
+        pub(crate) fn with_mut<R>(&self, f: impl FnOnce(*mut T) -> R) -> R {
+            f(self.0.get())
+        }
+
+        #[inline(always)]
+        pub(crate) fn get_mut(&self) -> MutPtr<T> {
+            MutPtr(self.0.get())
+        }
+    }
+
+    /// A pointer for exclusive access; loom's twin tracks how long it lives.
+    #[derive(Debug)]
+    pub(crate) struct MutPtr<T>(*mut T);
+
+    impl<T> MutPtr<T> {
+        /// # Safety
+        /// As for dereferencing the pointer that `UnsafeCell::get_mut` returned, exclusively.
+        #[inline(always)]
+        #[allow(clippy::mut_from_ref)] // loom's signature
+        pub(crate) unsafe fn deref(&self) -> &mut T {
+            // SAFETY: the caller's duty, stated above.
+            unsafe { &mut *self.0 }
+        }
+    }
+}
