@@ -1,0 +1,100 @@
+//! The aarch64 virtual counter, CNTVCT_EL0.
+//!
+//! Owns: the instructions. Laws, with the reason in the Arm ARM (D12, "The Generic Timer"):
+//! - T1 [`Instruction::stamp`] reads after every earlier load has its value: `dsb ishld` completes
+//!   the loads before any later instruction executes, and `isb` keeps the counter, which may be
+//!   read speculatively, from being read before that.
+//! - T2 [`Instruction::cut`] also reads before every later load: the second `isb` lets nothing
+//!   behind it start before the counter is read.
+//! - T3 Neither waits for earlier *stores*. See C3 in [`crate::clock`].
+//! - T4 The blocks do not claim `nomem`, so the compiler moves no memory access across them.
+
+use std::arch::asm;
+
+/// The kernel's clocksource that vouches for this counter.
+pub(crate) const TRUSTED_CLOCKSOURCE: &str = "arch_sys_counter";
+/// Whether the architecture itself promises one time on all cores.
+pub(crate) const ARCHITECTED: bool = true;
+
+/// How the counter is read in order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Instruction {
+    Cntvct,
+}
+
+impl Instruction {
+    pub(crate) fn detect() -> Option<Self> {
+        Some(Self::Cntvct)
+    }
+
+    pub(crate) fn name(self) -> &'static str {
+        "dsb ishld; isb; mrs cntvct_el0"
+    }
+
+    /// T1: after everything before it.
+    #[inline(always)]
+    pub(crate) fn stamp(self) -> u64 {
+        let ticks: u64;
+        // SAFETY: user mode may read CNTVCT_EL0 (Linux, macOS and Windows rely on it in their own
+        // time calls); writes only the register named.
+        unsafe {
+            asm!(
+                "dsb ishld",
+                "isb",
+                "mrs {ticks}, cntvct_el0",
+                ticks = out(reg) ticks,
+                options(nostack, preserves_flags)
+            );
+        }
+        ticks
+    }
+
+    /// T1 and T2: after everything before it, before every load after it.
+    #[inline(always)]
+    pub(crate) fn cut(self) -> u64 {
+        let ticks = self.stamp();
+        // SAFETY: `isb` touches no register and no memory.
+        unsafe { asm!("isb", options(nostack, preserves_flags)) };
+        ticks
+    }
+
+    /// In no order with anything around it.
+    #[inline(always)]
+    pub(crate) fn ticks(self) -> u64 {
+        let ticks: u64;
+        // SAFETY: as in `stamp`.
+        unsafe {
+            asm!(
+                "mrs {ticks}, cntvct_el0",
+                ticks = out(reg) ticks,
+                options(nostack, preserves_flags, nomem)
+            );
+        }
+        ticks
+    }
+}
+
+/// The architecture has the counter run at one rate in every state.
+pub(crate) fn invariant() -> bool {
+    true
+}
+
+/// Nothing that user mode can read tells.
+pub(crate) fn hypervisor() -> bool {
+    false
+}
+
+/// Whether this process may read the counter.
+pub(crate) fn readable() -> bool {
+    true
+}
+
+/// Ticks per second, as the firmware states them.
+pub(crate) fn nominal_hz() -> Option<u64> {
+    let hz: u64;
+    // SAFETY: user mode may read CNTFRQ_EL0 wherever it may read CNTVCT_EL0.
+    unsafe {
+        asm!("mrs {hz}, cntfrq_el0", hz = out(reg) hz, options(nostack, preserves_flags, nomem));
+    }
+    (hz != 0).then_some(hz)
+}
