@@ -1,0 +1,231 @@
+//! Models of the slots and the barrier, and what models of every module share.
+//!
+//! loom runs a model once for each way in which the threads' steps can interleave and, per load,
+//! for each store that the load may see, up to a bound on preemptions. It runs the real code
+//! through the facade. What it can't show: orders that only accesses marked SeqCst would forbid
+//! (it takes them for AcqRel, so it may find too much, never too little), and instructions. A
+//! membarrier is a model of its own (see `barrier`), a futex too (see `lock::futex`).
+//!
+//! *A test of the test*: a model that passes with its law broken proves nothing. So models run
+//! again, in a process of their own, with a bug of [`crate::sync::Bug`] planted in the real code,
+//! and must
+//! fail there.
+
+use super::slots::Records;
+use super::{barrier, records};
+use crate::sync::{AtomicUsize, Ordering, UnsafeCell, thread};
+use std::process::Command;
+use std::sync::{Arc, Mutex};
+
+/// Runs `body` in every interleaving with up to `preemptions` preemptions, or up to
+/// `LOOM_MAX_PREEMPTIONS` if that is more. `body` joins the threads it starts; threads that took a
+/// slot may be giving it back still.
+pub(crate) fn model(preemptions: usize, body: impl Fn() + Send + Sync + 'static) {
+    let body = Arc::new(body);
+    let runs = Arc::new(Mutex::new(0_u64));
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = builder.preemption_bound.max(Some(preemptions));
+    builder.max_branches = 5_000;
+    let counted = Arc::clone(&runs);
+    builder.check(move || {
+        *counted.lock().unwrap() += 1;
+        // loom takes globals away before the locals of its first thread, and slots are given back
+        // by a local. So the first thread has none, and waits for the others' at the end.
+        let body = Arc::clone(&body);
+        thread::spawn(move || body()).join().unwrap();
+        loom::stop_exploring();
+        while !records().is_unused() {
+            thread::yield_now();
+        }
+    });
+    println!("{} interleavings", runs.lock().unwrap());
+}
+
+/// Runs the model `test` (its path under the crate) again with `bug` planted, and demands that it
+/// fails with one of `signs` in what it prints.
+pub(crate) fn must_catch(bug: &str, test: &str, signs: &[&str]) {
+    let run = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", test, "--nocapture", "--test-threads=1"])
+        .env("MANYCORE_SEEDED_BUG", bug)
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&run.stderr) + String::from_utf8_lossy(&run.stdout);
+    assert!(said.contains("running 1 test"), "{test} is no test:\n{said}");
+    assert!(!run.status.success(), "{test} passes with the bug {bug} in place");
+    assert!(
+        signs.iter().any(|sign| said.contains(sign)),
+        "{test} fails with the bug {bug}, but for another reason:\n{said}"
+    );
+}
+
+/// What loom says when two threads are at a cell at the same time, or with nothing between them.
+pub(crate) const RACE: [&str; 3] =
+    ["Causality violation", "currently writing to cell", "currently reading from cell"];
+
+#[test]
+fn loom_slot_handed_over_shows_the_old_owners_writes() {
+    model(3, || {
+        let shared = Arc::new((Records::new(), UnsafeCell::new(0)));
+        let old = {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || {
+                let (records, canary) = &*shared;
+                let mine = records.take();
+                if mine.index() == 0 {
+                    // SAFETY: the owner of slot 0 has the cell; loom checks it.
+                    canary.with_mut(|canary| unsafe { *canary += 1 });
+                }
+                records.give_back(mine);
+                mine.index()
+            })
+        };
+        let (records, canary) = &*shared;
+        let mine = records.take();
+        let index = mine.index();
+        if index == 0 {
+            // SAFETY: as above.
+            canary.with_mut(|canary| unsafe { *canary += 1 });
+        }
+        records.give_back(mine);
+        let other = old.join().unwrap();
+        // SAFETY: the other thread is gone.
+        let owned = canary.with(|canary| unsafe { *canary });
+        assert_eq!(owned, [index, other].iter().filter(|index| **index == 0).count());
+        assert!(owned > 0, "the lowest slot is handed out first");
+        assert!(records.is_unused() && records.high() <= 2);
+    });
+}
+
+#[test]
+fn loom_slots_taken_at_once_are_different() {
+    model(2, || {
+        let records = Arc::new(Records::new());
+        let others: Vec<_> = (0..2)
+            .map(|_| {
+                let records = Arc::clone(&records);
+                thread::spawn(move || records.take().index())
+            })
+            .collect();
+        let mut taken = vec![records.take().index()];
+        taken.extend(others.into_iter().map(|other| other.join().unwrap()));
+        taken.sort_unstable();
+        assert_eq!(taken, [0, 1, 2], "slots are dense and have one owner");
+        assert_eq!(records.high(), 3);
+    });
+}
+
+/// Law B1: an owner announces, then reads `closed`; a watcher closes, passes the barrier, then
+/// reads the announcement. One of them must see the other.
+fn announce_litmus(biased: bool, barrier: fn()) {
+    model(3, move || {
+        let shared = Arc::new((Records::new(), AtomicUsize::new(0)));
+        let owner = {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || {
+                let (records, closed) = &*shared;
+                let mine = records.take();
+                let _inside = mine.announce(16, biased);
+                std::mem::forget(_inside);
+                closed.load(Ordering::Acquire) != 0
+            })
+        };
+        let (records, closed) = &*shared;
+        closed.store(1, Ordering::Release);
+        barrier();
+        let watcher_saw = (0..records.high()).any(|slot| records.get(slot).announced() == 16);
+        let owner_saw = owner.join().unwrap();
+        assert!(owner_saw || watcher_saw, "neither side saw the other");
+    });
+}
+
+#[test]
+fn loom_locked_announcement_meets_full_fence() {
+    announce_litmus(false, barrier::fence_full);
+}
+
+#[test]
+fn loom_locked_announcement_meets_heavy_barrier() {
+    announce_litmus(false, barrier::heavy);
+}
+
+#[test]
+fn loom_biased_announcement_meets_heavy_barrier() {
+    announce_litmus(true, barrier::heavy);
+}
+
+#[test]
+fn loom_plain_announcement_is_caught() {
+    let signs = ["neither side saw the other"];
+    for test in [
+        "loom_locked_announcement_meets_full_fence",
+        "loom_biased_announcement_meets_heavy_barrier",
+    ] {
+        must_catch("plain-publish", &format!("percpu::loom_tests::{test}"), &signs);
+    }
+}
+
+/// The two barriers are no pair for each other: who announced by the light half is met by the heavy
+/// half alone.
+#[test]
+#[should_panic(expected = "neither side saw the other")]
+fn loom_biased_announcement_against_a_mere_fence_is_caught() {
+    announce_litmus(true, barrier::fence_full);
+}
+
+/// What the owner did before it withdrew, a watcher that waited for the withdrawal has seen.
+#[test]
+fn loom_wait_for_returns_after_the_owners_writes() {
+    model(3, || {
+        let shared = Arc::new((Records::new(), UnsafeCell::new(0), AtomicUsize::new(0)));
+        let owner = {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || {
+                let (records, canary, closed) = &*shared;
+                let mine = records.take();
+                let _inside = mine.announce(16, false);
+                if closed.load(Ordering::Acquire) == 0 {
+                    // SAFETY: announced while open: the watcher waits for the withdrawal.
+                    canary.with_mut(|canary| unsafe { *canary += 1 });
+                }
+            })
+        };
+        let (records, canary, closed) = &*shared;
+        closed.store(1, Ordering::Release);
+        barrier::fence_full();
+        records.wait_until_none(|word| word == 16);
+        // SAFETY: closed, barrier passed, nobody inside.
+        canary.with_mut(|canary| unsafe { *canary += 1 });
+        owner.join().unwrap();
+    });
+}
+
+#[test]
+fn loom_unwaited_owner_is_caught() {
+    let test = "percpu::loom_tests::loom_wait_for_returns_after_the_owners_writes";
+    must_catch("plain-publish", test, &RACE);
+}
+
+/// The process's records: slots of threads that end are taken over, and the canary with them.
+#[test]
+fn loom_threads_that_end_leave_their_slot() {
+    model(2, || {
+        let canary = Arc::new(UnsafeCell::new(0));
+        let visit = |canary: &UnsafeCell<usize>| {
+            let slot = super::current_slot();
+            if slot == 0 {
+                // SAFETY: the owner of slot 0 has the cell.
+                canary.with_mut(|canary| unsafe { *canary += 1 });
+            }
+            slot
+        };
+        let threads: Vec<_> = (0..2)
+            .map(|_| {
+                let canary = Arc::clone(&canary);
+                thread::spawn(move || visit(&canary))
+            })
+            .collect();
+        let slots: Vec<_> = threads.into_iter().map(|thread| thread.join().unwrap()).collect();
+        assert!(slots.contains(&0) && slots.iter().all(|slot| *slot < 2));
+        assert!(super::slot_count() <= 2);
+    });
+}

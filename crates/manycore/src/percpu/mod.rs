@@ -1,0 +1,27 @@
+//! Who am I? Slots, the announcement record behind each, topology and pinning.
+//!
+//! Owns: the numbering of threads and one `Record` per slot. Does not own: what objects keep per
+//! slot.
+//! Laws:
+//! - P1 Slots are dense and recycled: the lowest free number is handed out, so per-slot tables stay
+//!   as small as the largest number of threads alive at once. There is no limit but memory.
+//! - P2 A slot has one owner. It passes by Release (exit) and Acquire (take over), so whatever the
+//!   old owner kept under its slot number is the new owner's to continue.
+//! - P3 A record announces one object at a time. A thread whose record is busy (an update from
+//!   within an update) works on a second slot for as long as that lasts.
+//! - P4 After `fork` the child has one thread, which keeps its slot. The slots of threads that did
+//!   not survive stay taken: a cost in numbering, never in correctness.
+//!
+//! Source: OpLog section 6 (per-core tables), with threads in place of cores.
+
+pub mod barrier;
+pub mod cid;
+#[cfg(all(test, manycore_loom))]
+pub(crate) mod loom_tests;
+pub mod pin;
+pub(crate) mod segmented;
+mod slots;
+pub mod topology;
+
+pub(crate) use slots::{Slot, announces, idle_slot, records, with_slot};
+pub use slots::{current_slot, slot_count, thread_token};

@@ -1,0 +1,139 @@
+//! A table indexed by slot that grows without moving what it holds.
+//!
+//! Owns: segments of doubling size, allocated when first touched and freed with the table.
+//! Laws:
+//! - G1 An element never moves: `&T` stays valid as long as the table.
+//! - G2 An index is in exactly one segment; a lookup is two loads and no store.
+
+use crate::config::SEGMENT_BITS;
+use crate::sync::{AtomicPtr, Ordering, model_failed};
+use std::ptr;
+
+const FIRST: usize = 1 << SEGMENT_BITS;
+/// With doubling, this many segments hold more slots than a kernel has thread ids. (Under loom,
+/// eight: it runs five threads at most, and every look into a segment is a step of the model.)
+const SEGMENTS: usize = if cfg!(manycore_loom) { 3 } else { 20 };
+
+/// Elements by index; absent ones are made by `T::from(index)` a segment at a time.
+pub(crate) struct Segmented<T> {
+    segments: [AtomicPtr<T>; SEGMENTS],
+}
+
+/// Segment number and offset of an index, and the length of that segment.
+#[inline(always)]
+fn locate(index: usize) -> (usize, usize, usize) {
+    if index < FIRST {
+        return (0, index, FIRST);
+    }
+    let number = (index >> SEGMENT_BITS).ilog2() as usize + 1;
+    let len = FIRST << (number - 1);
+    (number, index - len, len)
+}
+
+impl<T: From<usize>> Segmented<T> {
+    pub(crate) fn new() -> Self {
+        Self { segments: std::array::from_fn(|_| AtomicPtr::new(ptr::null_mut())) }
+    }
+
+    /// The element, if its segment exists.
+    #[inline(always)]
+    pub(crate) fn get(&self, index: usize) -> Option<&T> {
+        // `locate` by hand for the first segment, where nearly every slot is.
+        let (number, offset) =
+            if index < FIRST { (0, index) } else { (locate(index).0, locate(index).1) };
+        // ORDER: Acquire; pairs with the publishing CAS in `get_or_init`: elements before pointer.
+        let segment = self.segments[number].load(Ordering::Acquire);
+        if segment.is_null() {
+            return None;
+        }
+        // SAFETY: G1/G2 - a published segment has `len > offset` elements and lives as long as
+        // self.
+        Some(unsafe { &*segment.add(offset) })
+    }
+
+    /// The element; makes its segment if need be.
+    ///
+    /// # Panics
+    /// If the index is beyond about 16 million (more threads than any kernel runs).
+    pub(crate) fn get_or_init(&self, index: usize) -> &T {
+        if let Some(found) = self.get(index) {
+            return found;
+        }
+        let (number, _, len) = locate(index);
+        assert!(number < SEGMENTS, "manycore: slot index {index} is out of range");
+        let first = index - locate(index).1;
+        let made: Box<[T]> = (first..first + len).map(T::from).collect();
+        let raw = Box::into_raw(made) as *mut T;
+        // ORDER: Release publishes the elements; Acquire on failure reads the winner's.
+        let won = self.segments[number].compare_exchange(
+            ptr::null_mut(),
+            raw,
+            Ordering::AcqRel,
+            Ordering::Acquire,
+        );
+        if won.is_err() {
+            // SAFETY: `raw` came from `Box::into_raw` above, with this length, and was not shared.
+            drop(unsafe { Box::from_raw(ptr::slice_from_raw_parts_mut(raw, len)) });
+        }
+        self.get(index).expect("segment was just published")
+    }
+
+    /// Every element that exists, with its index, in order.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (usize, &T)> {
+        (0..SEGMENTS).flat_map(move |number| {
+            let (first, len) = if number == 0 {
+                (0, FIRST)
+            } else {
+                (FIRST << (number - 1), FIRST << (number - 1))
+            };
+            let exists = self.get(first).is_some();
+            let range = if exists { first..first + len } else { 0..0 };
+            range.map(move |index| (index, self.get(index).expect("segments are never removed")))
+        })
+    }
+}
+
+impl<T> Drop for Segmented<T> {
+    fn drop(&mut self) {
+        if model_failed() {
+            return;
+        }
+        for (number, segment) in self.segments.iter().enumerate() {
+            // ORDER: Relaxed; `&mut self` proves that every publisher is done.
+            let raw = segment.load(Ordering::Relaxed);
+            let len = if number == 0 { FIRST } else { FIRST << (number - 1) };
+            if !raw.is_null() {
+                // SAFETY: G1 - the pointer came from `Box::into_raw` of a slice of this length.
+                drop(unsafe { Box::from_raw(ptr::slice_from_raw_parts_mut(raw, len)) });
+            }
+        }
+    }
+}
+
+#[cfg(all(test, not(manycore_loom), not(manycore_shuttle)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_index_has_its_own_place() {
+        let table: Segmented<usize> = Segmented::new();
+        for index in 0..5000 {
+            assert_eq!(*table.get_or_init(index), index);
+        }
+        let mut seen = 0;
+        for (index, value) in table.iter() {
+            assert_eq!(index, *value);
+            seen += 1;
+        }
+        assert!(seen >= 5000);
+    }
+
+    #[test]
+    fn absent_segment_is_none() {
+        let table: Segmented<usize> = Segmented::new();
+        assert!(table.get(0).is_none());
+        table.get_or_init(FIRST * 4);
+        assert!(table.get(0).is_none());
+        assert_eq!(table.get(FIRST * 4).copied(), Some(FIRST * 4));
+    }
+}

@@ -1,0 +1,348 @@
+//! Slot numbers and announcement records; laws P1 to P4 of the parent module.
+
+use super::barrier;
+use super::segmented::Segmented;
+use crate::sync::{self, AtomicU64, AtomicUsize, Ordering};
+use std::cell::Cell;
+use std::ptr;
+
+/// What a slot's owner tells the others: the object that it is inside of, if any.
+#[repr(align(128))]
+pub(crate) struct Record {
+    index: usize,
+    /// Zero, or the word that the owner announced. Written by the owner alone.
+    active: AtomicUsize,
+}
+
+impl From<usize> for Record {
+    fn from(index: usize) -> Self {
+        Self { index, active: AtomicUsize::new(0) }
+    }
+}
+
+impl Record {
+    #[cfg(all(test, not(manycore_shuttle)))]
+    pub(crate) fn index(&self) -> usize {
+        self.index
+    }
+
+    /// Announces `word` so that loads after this call are ordered after the announcement, against
+    /// a watcher that calls [`barrier::heavy`] (`biased`) or [`barrier::fence_full`] (otherwise)
+    /// between closing the object and looking at this record.
+    #[inline(always)]
+    pub(crate) fn announce(&self, word: usize, biased: bool) -> Announced<'_> {
+        if sync::seeded_bug(sync::Bug::PlainPublish) {
+            self.active.store(word, Ordering::Release);
+        } else if biased {
+            // ORDER: Release; pairs with the Acquire in `announced` for the *previous* object:
+            // a watcher that sees this word also sees everything done under the one before.
+            self.active.store(word, Ordering::Release);
+            barrier::light();
+        } else {
+            barrier::swap_full(&self.active, word);
+        }
+        Announced { record: self }
+    }
+
+    /// What the owner is inside of now.
+    pub(crate) fn announced(&self) -> usize {
+        // ORDER: Acquire; pairs with the Release stores of `announce` and `Announced::drop`.
+        self.active.load(Ordering::Acquire)
+    }
+
+    #[inline(always)]
+    fn is_busy(&self) -> bool {
+        // ORDER: Relaxed; the owner reads its own word.
+        self.active.load(Ordering::Relaxed) != 0
+    }
+}
+
+/// An announcement; dropping it withdraws it, also when user code panics.
+pub(crate) struct Announced<'a> {
+    record: &'a Record,
+}
+
+impl Drop for Announced<'_> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        // ORDER: Release; pairs with Acquire in `announced`: what was done before the withdrawal.
+        self.record.active.store(0, Ordering::Release);
+    }
+}
+
+/// Every record, and which of them are taken.
+pub(crate) struct Records {
+    taken: Segmented<TakenWord>,
+    records: Segmented<Record>,
+    /// One past the highest slot ever handed out.
+    high: AtomicUsize,
+}
+
+/// 64 slots' "taken" bits.
+struct TakenWord(AtomicU64);
+
+impl From<usize> for TakenWord {
+    fn from(_: usize) -> Self {
+        Self(AtomicU64::new(0))
+    }
+}
+
+impl Records {
+    pub(crate) fn new() -> Self {
+        Self { taken: Segmented::new(), records: Segmented::new(), high: AtomicUsize::new(0) }
+    }
+
+    /// Takes the lowest free slot (P1).
+    pub(crate) fn take(&self) -> &Record {
+        for word in 0.. {
+            let bits = &self.taken.get_or_init(word).0;
+            // ORDER: Relaxed; the CAS below decides.
+            let mut seen = bits.load(Ordering::Relaxed);
+            while seen != u64::MAX {
+                let bit = seen.trailing_ones();
+                // ORDER: Acquire; pairs with Release in `give_back` (P2).
+                match bits.compare_exchange_weak(
+                    seen,
+                    seen | 1 << bit,
+                    Ordering::Acquire,
+                    Ordering::Relaxed,
+                ) {
+                    Ok(_) => {
+                        let index = word * 64 + bit as usize;
+                        let record = self.records.get_or_init(index);
+                        // ORDER: SeqCst RMW before the owner's first announcement, so that a
+                        // watcher that fences and then reads `high` covers every announced record.
+                        self.high.fetch_max(index + 1, Ordering::SeqCst);
+                        return record;
+                    }
+                    Err(now) => seen = now,
+                }
+            }
+        }
+        unreachable!("an endless range ended")
+    }
+
+    /// Gives a slot back; whatever was kept under its number waits for the next owner (P2).
+    pub(crate) fn give_back(&self, record: &Record) {
+        debug_assert!(!record.is_busy(), "a slot was given back while its owner was inside");
+        let (word, bit) = (record.index / 64, record.index % 64);
+        // ORDER: Release; pairs with Acquire in `take` (P2).
+        self.taken.get_or_init(word).0.fetch_and(!(1 << bit), Ordering::Release);
+    }
+
+    /// The record of a slot that was handed out at some time.
+    pub(crate) fn get(&self, index: usize) -> &Record {
+        self.records.get_or_init(index)
+    }
+
+    /// Whether every slot has been given back.
+    #[cfg(all(test, manycore_loom))]
+    pub(crate) fn is_unused(&self) -> bool {
+        // ORDER: Acquire; pairs with Release in `give_back`.
+        self.taken.iter().all(|(_, word)| word.0.load(Ordering::Acquire) == 0)
+    }
+
+    /// One past the highest slot ever handed out.
+    pub(crate) fn high(&self) -> usize {
+        // ORDER: SeqCst; see `take`.
+        self.high.load(Ordering::SeqCst)
+    }
+
+    /// Waits until no record announces a word for which `inside` holds.
+    pub(crate) fn wait_until_none(&self, inside: impl Fn(usize) -> bool) {
+        for index in 0..self.high() {
+            self.wait_for(index, &inside);
+        }
+    }
+
+    /// Waits until the record of one slot does not announce a word for which `inside` holds.
+    #[inline]
+    pub(crate) fn wait_for(&self, index: usize, inside: impl Fn(usize) -> bool) {
+        let record = self.get(index);
+        let mut backoff = sync::Backoff::new();
+        while inside(record.announced()) {
+            backoff.pause();
+        }
+    }
+}
+
+sync::global! {
+    /// The process's records.
+    static RECORDS: Records = Records::new();
+}
+
+/// The process's records.
+#[inline]
+pub(crate) fn records() -> &'static Records {
+    &RECORDS
+}
+
+/// A slot in its owner's hands. The number stands beside the reference so that looking something up
+/// by slot does not wait for the record.
+#[derive(Clone, Copy)]
+pub(crate) struct Slot {
+    record: &'static Record,
+    index: usize,
+}
+
+impl Slot {
+    fn of(record: &'static Record) -> Self {
+        Self { record, index: record.index }
+    }
+
+    #[inline(always)]
+    pub(crate) fn index(self) -> usize {
+        self.index
+    }
+
+    /// See [`Record::announce`].
+    #[inline(always)]
+    pub(crate) fn announce(self, word: usize, biased: bool) -> Announced<'static> {
+        self.record.announce(word, biased)
+    }
+}
+
+/// The fast half of a thread's identity: no destructor, so reading it is one load.
+#[repr(align(16))]
+struct Fast {
+    slot: Cell<Option<Slot>>,
+}
+
+/// The slow half: gives the slot back when the thread ends.
+struct Owner(&'static Record);
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        if sync::model_failed() {
+            return;
+        }
+        // Never gone on std, where it has no destructor; loom takes all of a thread's locals away
+        // before it runs the first destructor.
+        let _ = FAST.try_with(|fast| fast.slot.set(None));
+        records().give_back(self.0);
+    }
+}
+
+sync::thread_local! {
+    static FAST: Fast = const { Fast { slot: Cell::new(None) } };
+    static OWNER: Owner = Owner(records().take());
+}
+
+/// The calling thread's slot if it has one that announces nothing: nearly always.
+#[inline(always)]
+pub(crate) fn idle_slot() -> Option<Slot> {
+    FAST.with(|fast| fast.slot.get()).filter(|slot| !slot.record.is_busy())
+}
+
+/// Runs `f` with a slot that this thread owns and that announces nothing: also at the first use by
+/// a thread, from within an update (P3), and after the thread's own destructors ran.
+pub(crate) fn with_slot<R>(f: impl FnOnce(Slot) -> R) -> R {
+    match idle_slot() {
+        Some(slot) => f(slot),
+        None => with_slot_slow(f),
+    }
+}
+
+#[cold]
+fn with_slot_slow<R>(f: impl FnOnce(Slot) -> R) -> R {
+    if let Ok(slot) = OWNER.try_with(|owner| Slot::of(owner.0)) {
+        FAST.with(|fast| fast.slot.set(Some(slot)));
+        if !slot.record.is_busy() {
+            return f(slot);
+        }
+    }
+    let spare = Spare(records().take());
+    f(Slot::of(spare.0))
+}
+
+/// A second slot for the length of one call.
+struct Spare(&'static Record);
+
+impl Drop for Spare {
+    fn drop(&mut self) {
+        records().give_back(self.0);
+    }
+}
+
+/// The calling thread's slot: dense, recycled, and its own as long as it lives.
+///
+/// Cost: one thread-local load. A thread takes its slot when it first asks.
+///
+/// ```
+/// let mine = manycore::percpu::current_slot();
+/// let other = std::thread::spawn(manycore::percpu::current_slot).join().unwrap();
+/// assert_ne!(mine, other);
+/// ```
+pub fn current_slot() -> usize {
+    with_slot(Slot::index)
+}
+
+/// One past the highest slot number handed out so far: the length that a per-slot table needs.
+pub fn slot_count() -> usize {
+    records().high()
+}
+
+/// Whether the calling thread's own record announces a word for which `inside` holds: then waiting
+/// for it would never end.
+pub(crate) fn announces(inside: impl Fn(usize) -> bool) -> bool {
+    FAST.with(|fast| fast.slot.get()).is_some_and(|slot| inside(slot.record.announced()))
+}
+
+/// A number that no other live thread has. A multiple of 16 and never zero.
+#[inline(always)]
+pub fn thread_token() -> usize {
+    FAST.with(|fast| ptr::from_ref(fast) as usize)
+}
+
+#[cfg(all(test, not(manycore_loom), not(manycore_shuttle)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slots_are_dense_and_recycled() {
+        let records = Records::new();
+        let taken: Vec<_> = (0..200).map(|_| records.take()).collect();
+        assert!(taken.iter().enumerate().all(|(i, r)| r.index() == i));
+        records.give_back(taken[70]);
+        records.give_back(taken[3]);
+        assert_eq!(records.take().index(), 3);
+        assert_eq!(records.take().index(), 70);
+        assert_eq!(records.high(), 200);
+    }
+
+    #[test]
+    fn ten_thousand_threads_need_few_slots() {
+        let before = slot_count();
+        for _ in 0..1000 {
+            let threads: Vec<_> = (0..10).map(|_| sync::thread::spawn(current_slot)).collect();
+            for thread in threads {
+                thread.join().unwrap();
+            }
+        }
+        // Other tests of this process take slots too; what must not happen is growth by thousands.
+        assert!(slot_count() < before + 200, "slots were not recycled");
+    }
+
+    #[test]
+    fn busy_record_gets_a_second_slot() {
+        with_slot(|outer| {
+            let _announced = outer.announce(16, false);
+            with_slot(|inner| assert_ne!(outer.index(), inner.index()));
+        });
+        let first = current_slot();
+        assert_eq!(first, current_slot());
+    }
+
+    #[test]
+    fn panic_withdraws_the_announcement() {
+        let mine = current_slot();
+        let result = std::panic::catch_unwind(|| {
+            with_slot(|slot| {
+                let _announced = slot.announce(16, true);
+                panic!("user code");
+            })
+        });
+        assert!(result.is_err());
+        assert_eq!(records().get(mine).announced(), 0);
+    }
+}

@@ -1,0 +1,388 @@
+//! The map of the machine: which CPUs share a core, a last-level cache, a package, a memory node.
+//!
+//! Owns: reading the kernel's sysfs tree, and an answer where there is none. Does not own: which
+//! CPU a thread runs on ([`super::pin`]).
+//!
+//! Laws:
+//! - M1 There is at least one CPU, and each CPU is in exactly one core, one LLC group and one node,
+//!   whatever the tree says: a CPU's group is named by that CPU's own files alone.
+//! - M2 Bad or missing files never fail: what they would have told gets a sane default (a core of
+//!   its own, the package's cache, node 0), and [`Topology::source`] says what the map rests on.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use super::pin;
+
+/// Where Linux keeps the map.
+const SYSFS: &str = "/sys/devices/system";
+
+/// CPU numbers from here on are taken for garbage: no kernel is built for so many.
+const CPUS_MAX: usize = 1 << 16;
+
+/// Where one CPU stands in the machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Cpu {
+    /// The kernel's number.
+    pub id: usize,
+    /// Index into [`Topology::cores`]: CPUs with the same core are its hardware threads.
+    pub core: usize,
+    /// The kernel's number of the package (socket).
+    pub package: usize,
+    /// Index into [`Topology::llc_groups`]: CPUs that share the last-level cache.
+    pub llc: usize,
+    /// Index into [`Topology::nodes`]: CPUs equally near to the same memory.
+    pub node: usize,
+}
+
+/// CPUs that share something.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Group {
+    /// The kernel's number of a node; the lowest CPU of a core or an LLC group.
+    pub id: usize,
+    /// The CPUs, in rising order; never empty.
+    pub cpus: Vec<usize>,
+}
+
+/// What a [`Topology`] rests on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Source {
+    /// The kernel's tree below this directory.
+    Sysfs(PathBuf),
+    /// No usable tree: one node and one last-level cache for the CPUs that the thread may run on
+    /// or, if that is unknown too, for as many as the process may use at once.
+    Assumed {
+        /// What is wrong with the tree.
+        reason: String,
+    },
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Sysfs(root) => write!(f, "{}", root.display()),
+            Self::Assumed { reason } => write!(f, "assumed ({reason})"),
+        }
+    }
+}
+
+/// The map of the machine, as of the call that read it.
+///
+/// What for: placing the threads of a benchmark, and merging near data before far data. When not:
+/// on a hot path; reading takes about ten files per CPU, so keep the value. CPUs that go on or off
+/// line later do not show.
+///
+/// ```
+/// use manycore::percpu::topology::Topology;
+///
+/// let topology = Topology::detect();
+/// let cpu = topology.cpus()[0];
+/// assert!(topology.llc_groups()[cpu.llc].cpus.contains(&cpu.id));
+/// println!("{} nodes, from {}", topology.nodes().len(), topology.source());
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Topology {
+    cpus: Vec<Cpu>,
+    cores: Vec<Group>,
+    llc_groups: Vec<Group>,
+    nodes: Vec<Group>,
+    source: Source,
+}
+
+impl Topology {
+    /// Reads the map of this machine.
+    pub fn detect() -> Self {
+        Self::from_root(SYSFS)
+    }
+
+    /// Reads the map from a tree in the form of Linux's `/sys/devices/system`, perhaps a copy from
+    /// another machine.
+    pub fn from_root(root: impl AsRef<Path>) -> Self {
+        let root = root.as_ref();
+        match online(root) {
+            Ok(cpus) => Self::read(root, &cpus),
+            Err(reason) => Self::assumed(reason),
+        }
+    }
+
+    /// The CPUs that are on line, by rising number; never empty.
+    pub fn cpus(&self) -> &[Cpu] {
+        &self.cpus
+    }
+
+    /// Those [`cpus`](Topology::cpus) that the calling thread may run on (taskset, cpusets): all of
+    /// them where the system does not tell.
+    pub fn allowed(&self) -> Vec<Cpu> {
+        let Ok(allowed) = pin::allowed() else {
+            return self.cpus.clone();
+        };
+        let cpus: Vec<_> = self
+            .cpus
+            .iter()
+            .copied()
+            .filter(|cpu| allowed.binary_search(&cpu.id).is_ok())
+            .collect();
+        // A map of another machine may have none of our CPUs.
+        if cpus.is_empty() { self.cpus.clone() } else { cpus }
+    }
+
+    /// The cores, by their lowest CPU.
+    pub fn cores(&self) -> &[Group] {
+        &self.cores
+    }
+
+    /// The sets of CPUs that share a last-level cache, by their lowest CPU.
+    pub fn llc_groups(&self) -> &[Group] {
+        &self.llc_groups
+    }
+
+    /// The memory nodes that have CPUs, by the kernel's number.
+    pub fn nodes(&self) -> &[Group] {
+        &self.nodes
+    }
+
+    /// What the map rests on.
+    pub fn source(&self) -> &Source {
+        &self.source
+    }
+
+    fn read(root: &Path, online: &[usize]) -> Self {
+        let node_of = nodes(root);
+        let keys = online.iter().map(|&cpu| Keys::read(root, cpu, online, &node_of)).collect();
+        Self::group(keys, Source::Sysfs(root.to_path_buf()))
+    }
+
+    fn assumed(reason: String) -> Self {
+        let keys = assumed_cpus()
+            .into_iter()
+            .map(|cpu| Keys { cpu, core: cpu, package: 0, llc: 0, node: 0 })
+            .collect();
+        Self::group(keys, Source::Assumed { reason })
+    }
+
+    fn group(mut keys: Vec<Keys>, source: Source) -> Self {
+        // A CPU without cache files shares a cache with its package; the group is named by the
+        // lowest such CPU, as the others are.
+        let mut lowest = BTreeMap::new();
+        for key in keys.iter().filter(|key| key.llc == Keys::PACKAGE_CACHE) {
+            lowest.entry(key.package).or_insert(key.cpu);
+        }
+        for key in keys.iter_mut().filter(|key| key.llc == Keys::PACKAGE_CACHE) {
+            key.llc = lowest[&key.package];
+        }
+        let cores = groups(&keys, |key| key.core);
+        let llc_groups = groups(&keys, |key| key.llc);
+        let nodes = groups(&keys, |key| key.node);
+        let index = |groups: &[Group], id| {
+            groups.binary_search_by_key(&id, |group| group.id).expect("every key made a group")
+        };
+        let cpus = keys
+            .iter()
+            .map(|key| Cpu {
+                id: key.cpu,
+                core: index(&cores, key.core),
+                package: key.package,
+                llc: index(&llc_groups, key.llc),
+                node: index(&nodes, key.node),
+            })
+            .collect();
+        Self { cpus, cores, llc_groups, nodes, source }
+    }
+}
+
+/// What the files of one CPU say: the names of its groups.
+#[derive(Debug)]
+struct Keys {
+    cpu: usize,
+    core: usize,
+    package: usize,
+    llc: usize,
+    node: usize,
+}
+
+impl Keys {
+    /// Stands for "no cache files" until all CPUs are known.
+    const PACKAGE_CACHE: usize = usize::MAX;
+
+    fn read(root: &Path, cpu: usize, online: &[usize], node_of: &BTreeMap<usize, usize>) -> Self {
+        let dir = root.join(format!("cpu/cpu{cpu}"));
+        // Both names are in use: the first since Linux 5.2 (and the older one stays).
+        let siblings = ["topology/core_cpus_list", "topology/thread_siblings_list"]
+            .iter()
+            .find_map(|name| lowest_of(&dir.join(name), cpu, online));
+        Self {
+            cpu,
+            core: siblings.unwrap_or(cpu),
+            package: read_number(&dir.join("topology/physical_package_id")).unwrap_or(0),
+            llc: last_level_cache(&dir, cpu, online).unwrap_or(Self::PACKAGE_CACHE),
+            node: node_of.get(&cpu).copied().unwrap_or(0),
+        }
+    }
+}
+
+/// The lowest CPU that shares the highest cache of `cpu`.
+fn last_level_cache(dir: &Path, cpu: usize, online: &[usize]) -> Option<usize> {
+    entries(&dir.join("cache"), "index")
+        .filter(|(_, index)| read(&index.join("type")).is_none_or(|kind| kind != "Instruction"))
+        .filter_map(|(_, index)| {
+            let level = read_number(&index.join("level"))?;
+            Some((level, lowest_of(&index.join("shared_cpu_list"), cpu, online)?))
+        })
+        .max_by_key(|(level, _)| *level)
+        .map(|(_, lowest)| lowest)
+}
+
+/// The lowest on-line CPU in a list that must have `cpu` itself in it.
+fn lowest_of(list: &Path, cpu: usize, online: &[usize]) -> Option<usize> {
+    let list = parse_cpulist(&read(list)?).ok().filter(|list| list.contains(&cpu))?;
+    list.into_iter().find(|other| online.binary_search(other).is_ok())
+}
+
+/// The node of each CPU that is in one.
+fn nodes(root: &Path) -> BTreeMap<usize, usize> {
+    let mut node_of = BTreeMap::new();
+    for (node, dir) in entries(&root.join("node"), "node") {
+        let cpus = read(&dir.join("cpulist")).and_then(|list| parse_cpulist(&list).ok());
+        for cpu in cpus.into_iter().flatten() {
+            node_of.entry(cpu).or_insert(node);
+        }
+    }
+    node_of
+}
+
+/// The entries of `dir` that are called `prefix` and a number, by number.
+fn entries(dir: &Path, prefix: &str) -> impl Iterator<Item = (usize, PathBuf)> {
+    let mut found: Vec<_> = std::fs::read_dir(dir)
+        .into_iter()
+        .flatten()
+        .filter_map(|entry| {
+            let entry = entry.ok()?;
+            let number = entry.file_name().to_str()?.strip_prefix(prefix)?.parse().ok()?;
+            Some((number, entry.path()))
+        })
+        .collect();
+    found.sort();
+    found.into_iter()
+}
+
+fn groups(keys: &[Keys], name: impl Fn(&Keys) -> usize) -> Vec<Group> {
+    let mut groups = BTreeMap::<usize, Vec<usize>>::new();
+    for key in keys {
+        groups.entry(name(key)).or_default().push(key.cpu);
+    }
+    groups.into_iter().map(|(id, cpus)| Group { id, cpus }).collect()
+}
+
+fn online(root: &Path) -> Result<Vec<usize>, String> {
+    let path = root.join("cpu/online");
+    let text = std::fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))?;
+    let cpus = parse_cpulist(&text).map_err(|e| format!("{}: {e}", path.display()))?;
+    if cpus.is_empty() {
+        return Err(format!("{}: no CPU", path.display()));
+    }
+    Ok(cpus)
+}
+
+/// The CPUs of a machine that does not tell about them.
+fn assumed_cpus() -> Vec<usize> {
+    match pin::allowed() {
+        Ok(cpus) if !cpus.is_empty() => cpus,
+        _ => (0..parallelism()).collect(),
+    }
+}
+
+#[cfg(not(any(manycore_loom, manycore_shuttle)))]
+fn parallelism() -> usize {
+    crate::sync::thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// A model checker runs on one CPU whatever the machine has.
+#[cfg(any(manycore_loom, manycore_shuttle))]
+fn parallelism() -> usize {
+    1
+}
+
+fn read(path: &Path) -> Option<String> {
+    Some(std::fs::read_to_string(path).ok()?.trim().to_owned())
+}
+
+fn read_number(path: &Path) -> Option<usize> {
+    read(path)?.parse().ok()
+}
+
+/// What is wrong with a list of CPUs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CpuListError {
+    part: String,
+    problem: &'static str,
+}
+
+impl fmt::Display for CpuListError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "bad CPU list: {:?} {}", self.part, self.problem)
+    }
+}
+
+impl std::error::Error for CpuListError {}
+
+/// Reads a list of CPUs in the kernel's form, such as `0-3,8,10-11`; an empty list is `""`.
+///
+/// The result is in rising order, each CPU once.
+///
+/// # Errors
+/// If a part is not a number or a rising range, or names a CPU from 65536 on.
+///
+/// ```
+/// use manycore::percpu::topology::parse_cpulist;
+///
+/// assert_eq!(parse_cpulist("0-3,8,10-11\n").unwrap(), [0, 1, 2, 3, 8, 10, 11]);
+/// let error = parse_cpulist("0-3,eight").unwrap_err();
+/// assert_eq!(error.to_string(), "bad CPU list: \"eight\" is not a number");
+/// ```
+pub fn parse_cpulist(text: &str) -> Result<Vec<usize>, CpuListError> {
+    let text = text.trim();
+    if text.is_empty() {
+        return Ok(Vec::new());
+    }
+    // A set: a hostile list of a thousand overlapping ranges takes no more room than one.
+    let mut cpus = BTreeSet::new();
+    for part in text.split(',').map(str::trim) {
+        let error = |problem| CpuListError { part: shortened(part), problem };
+        let number = |text: &str| match text.trim() {
+            digits if digits.is_empty() || !digits.bytes().all(|b| b.is_ascii_digit()) => {
+                Err(error("is not a number"))
+            }
+            digits => match digits.parse() {
+                Ok(cpu) if cpu < CPUS_MAX => Ok(cpu),
+                _ => Err(error("is beyond every machine")),
+            },
+        };
+        match part.split_once('-') {
+            None => {
+                cpus.insert(number(part)?);
+            }
+            Some((first, last)) => {
+                let (first, last) = (number(first)?, number(last)?);
+                if first > last {
+                    return Err(error("is a falling range"));
+                }
+                cpus.extend(first..=last);
+            }
+        }
+    }
+    Ok(cpus.into_iter().collect())
+}
+
+/// A part of a list that is short enough for a message.
+fn shortened(part: &str) -> String {
+    const CHARS_MAX: usize = 32;
+    match part.char_indices().nth(CHARS_MAX) {
+        Some((end, _)) => format!("{}...", &part[..end]),
+        None => part.to_owned(),
+    }
+}
+
+#[cfg(all(test, not(any(manycore_loom, manycore_shuttle, miri))))]
+#[path = "topology_tests.rs"]
+mod tests;
