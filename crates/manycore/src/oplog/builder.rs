@@ -1,0 +1,360 @@
+//! How a [`Deferred`] object is configured, and the check of what was asked for.
+
+use super::table::LogTable;
+use super::{Deferred, Log};
+use crate::clock::Clock;
+use crate::{config, sync};
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+/// What an update does when its slot's log is full. Nothing is ever dropped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WhenFull {
+    /// Become the reader if the object is free, and apply what is pending. If it is busy, let the
+    /// log grow up to the given multiple of its bounds, and past that wait for the object. The
+    /// default.
+    Drain {
+        /// Multiple of the bounds up to which a log grows while the object is busy.
+        growth: usize,
+    },
+    /// Let the log grow up to the given multiple of its bounds without trying to read, and past
+    /// that wait for the object and apply what is pending. For updates that must stay short as long
+    /// as memory allows.
+    Grow {
+        /// Multiple of the bounds up to which a log grows.
+        growth: usize,
+    },
+    /// Wait until a reader has made room. For objects that only certain threads may apply updates
+    /// to; if nobody reads, a full log waits for ever.
+    Wait,
+}
+
+impl Default for WhenFull {
+    fn default() -> Self {
+        Self::Drain { growth: config::DEFAULT_GROWTH }
+    }
+}
+
+/// When an object has logs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Logs {
+    /// When its lock is contended and updates are many for each read; not for ever (law D8).
+    #[default]
+    Auto,
+    /// From the first update on, unless the table of logs is full of busier objects.
+    Always,
+    /// Never: a plain locked object.
+    Never,
+}
+
+/// How an update orders its log entry before its own later loads (law D1).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Publish {
+    /// As the ratio of updates to reads asks.
+    #[default]
+    Auto,
+    /// One locked instruction in every update.
+    Locked,
+    /// Plain stores; every read pays a `membarrier`. Where the kernel has none, `Locked`.
+    Biased,
+}
+
+/// Whose log an update goes to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Slots {
+    /// The thread's own. The default, and the fastest: nobody else writes that log.
+    #[default]
+    Thread,
+    /// The CPU's, by the kernel's concurrency id: an object has at most as many logs as the process
+    /// runs on CPUs, however many threads it has. An update takes one locked instruction, because
+    /// it may be preempted with the log in hand. For programs with more threads than twice the
+    /// CPUs, and where the memory of an object counts. Where the kernel provides no such id (before
+    /// Linux
+    /// 6.3), as `Thread`. [`Publish`] is then of no account.
+    Cpu,
+}
+
+/// A configuration that can't work.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum BuildError {
+    /// A bound of zero: no update would ever fit. The field's name is inside.
+    Zero(&'static str),
+    /// A bound beyond what any machine holds. The field's name is inside.
+    TooLarge(&'static str),
+    /// The byte bound does not hold one update.
+    BytesBelowOneEntry {
+        /// What was asked for.
+        max_bytes: usize,
+        /// The size of one update.
+        entry: usize,
+    },
+    /// More than 65,535 different configurations in one process.
+    TooManyConfigurations,
+}
+
+impl fmt::Display for BuildError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Zero(field) => write!(f, "{field} must not be zero: no update would fit"),
+            Self::TooLarge(field) => {
+                write!(f, "{field} is beyond {} and can't be meant", config::MAX_BOUND)
+            }
+            Self::BytesBelowOneEntry { max_bytes, entry } => {
+                write!(f, "max_bytes {max_bytes} does not hold one update of {entry} bytes")
+            }
+            Self::TooManyConfigurations => {
+                write!(f, "more than {} different configurations in one process", u16::MAX)
+            }
+        }
+    }
+}
+
+impl std::error::Error for BuildError {}
+
+/// What a [`Builder`] collected; shared by all objects built alike.
+#[derive(Debug, Clone)]
+pub(crate) struct Config {
+    pub(crate) max_entries: usize,
+    pub(crate) max_bytes: usize,
+    pub(crate) max_delay: Option<Duration>,
+    pub(crate) when_full: WhenFull,
+    pub(crate) logs: Logs,
+    pub(crate) publish: Publish,
+    pub(crate) slots: Slots,
+    pub(crate) clock: Option<Arc<Clock>>,
+    pub(crate) table: Option<Arc<LogTable>>,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            max_entries: config::DEFAULT_MAX_ENTRIES,
+            max_bytes: config::DEFAULT_MAX_BYTES,
+            max_delay: None,
+            when_full: WhenFull::default(),
+            logs: Logs::default(),
+            publish: Publish::default(),
+            slots: Slots::default(),
+            clock: None,
+            table: None,
+        }
+    }
+}
+
+impl Config {
+    fn is_same(&self, other: &Self) -> bool {
+        fn same<T>(a: &Option<Arc<T>>, b: &Option<Arc<T>>) -> bool {
+            a.as_ref().map(Arc::as_ptr) == b.as_ref().map(Arc::as_ptr)
+        }
+        self.max_entries == other.max_entries
+            && self.max_bytes == other.max_bytes
+            && self.max_delay == other.max_delay
+            && self.when_full == other.when_full
+            && self.logs == other.logs
+            && self.publish == other.publish
+            && self.slots == other.slots
+            && same(&self.clock, &other.clock)
+            && same(&self.table, &other.table)
+    }
+
+    fn validate(&self, entry: usize) -> Result<(), BuildError> {
+        let bounds = [("max_entries", self.max_entries), ("max_bytes", self.max_bytes)];
+        let growth = match self.when_full {
+            WhenFull::Drain { growth } | WhenFull::Grow { growth } => growth,
+            WhenFull::Wait => 1,
+        };
+        for (field, bound) in bounds.into_iter().chain([("growth", growth)]) {
+            if bound == 0 {
+                return Err(BuildError::Zero(field));
+            }
+            if bound > config::MAX_BOUND {
+                return Err(BuildError::TooLarge(field));
+            }
+        }
+        if self.max_delay == Some(Duration::ZERO) {
+            return Err(BuildError::Zero("max_delay"));
+        }
+        if self.max_bytes < entry {
+            return Err(BuildError::BytesBelowOneEntry { max_bytes: self.max_bytes, entry });
+        }
+        Ok(())
+    }
+}
+
+/// The number of a configuration, and the part of it that a cold object needs: law D8 leaves four
+/// bytes for it.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct ConfigId(u32);
+
+const NEVER: u32 = 1 << 16;
+const ALWAYS: u32 = 1 << 17;
+
+sync::global! {
+    /// Every configuration in use but the default; number n is at place n - 1.
+    static CONFIGS: Mutex<Vec<Arc<Config>>> = Mutex::new(Vec::new());
+}
+
+impl ConfigId {
+    fn of(config: Config) -> Result<Self, BuildError> {
+        let logs = match config.logs {
+            Logs::Auto => 0,
+            Logs::Always => ALWAYS,
+            Logs::Never => NEVER,
+        };
+        if config.is_same(&Config::default()) {
+            return Ok(Self::default());
+        }
+        let mut known = CONFIGS.lock().unwrap_or_else(PoisonError::into_inner);
+        let place = match known.iter().position(|other| other.is_same(&config)) {
+            Some(place) => place,
+            None => {
+                known.push(Arc::new(config));
+                known.len() - 1
+            }
+        };
+        let number = u16::try_from(place + 1).map_err(|_| BuildError::TooManyConfigurations)?;
+        Ok(Self(u32::from(number) | logs))
+    }
+
+    pub(crate) fn never_logs(self) -> bool {
+        self.0 & NEVER != 0
+    }
+
+    pub(crate) fn always_logs(self) -> bool {
+        self.0 & ALWAYS != 0
+    }
+
+    pub(crate) fn config(self) -> Arc<Config> {
+        match (self.0 & 0xffff) as usize {
+            0 => Arc::new(Config::default()),
+            number => {
+                Arc::clone(&CONFIGS.lock().unwrap_or_else(PoisonError::into_inner)[number - 1])
+            }
+        }
+    }
+}
+
+/// Collects how an object is to behave, checks it, and makes the object.
+///
+/// Bounds hold per slot (thread) and object. Build many objects from one builder; they share one
+/// configuration.
+///
+/// ```
+/// use manycore::oplog::{BuildError, Commuting, Deferred, Op, WhenFull};
+/// use std::time::Duration;
+///
+/// struct Add(u64);
+/// impl Op<u64> for Add {
+///     fn apply(self, sum: &mut u64) {
+///         *sum += self.0;
+///     }
+/// }
+/// type Sum = Deferred<u64, Commuting<Add>>;
+///
+/// let sum = Sum::builder()
+///     .max_entries(10_000)
+///     .max_delay(Duration::from_millis(100))
+///     .when_full(WhenFull::Grow { growth: 2 })
+///     .build(0)?;
+/// sum.append(Add(1));
+/// assert_eq!(*sum.read(), 1);
+///
+/// let error = Sum::builder().max_entries(0).build(0).unwrap_err();
+/// assert_eq!(error.to_string(), "max_entries must not be zero: no update would fit");
+/// # Ok::<(), BuildError>(())
+/// ```
+#[derive(Debug)]
+pub struct Builder<T, L> {
+    config: Config,
+    object: PhantomData<fn() -> (T, L)>,
+}
+
+impl<T, L> Clone for Builder<T, L> {
+    fn clone(&self) -> Self {
+        Self { config: self.config.clone(), object: PhantomData }
+    }
+}
+
+impl<T: Send + 'static, L: Log<T>> Builder<T, L> {
+    pub(super) fn new() -> Self {
+        Self { config: Config::default(), object: PhantomData }
+    }
+
+    /// Entries that one slot's log keeps (default 4,096).
+    #[must_use]
+    pub fn max_entries(mut self, entries: usize) -> Self {
+        self.config.max_entries = entries;
+        self
+    }
+
+    /// Bytes that one slot's log keeps, by [`Log::bytes`] (default 1 MiB).
+    #[must_use]
+    pub fn max_bytes(mut self, bytes: usize) -> Self {
+        self.config.max_bytes = bytes;
+        self
+    }
+
+    /// How long an update may stay in a log before an update of the same slot applies it (default:
+    /// no such bound). The check runs in [`append`](Deferred::append): if a slot appends no more,
+    /// its last updates wait for a read; call [`synchronize`](Deferred::synchronize) from a timer
+    /// where that matters.
+    #[must_use]
+    pub fn max_delay(mut self, delay: Duration) -> Self {
+        self.config.max_delay = Some(delay);
+        self
+    }
+
+    /// What an update does when its log is full (default: [`WhenFull::Drain`]).
+    #[must_use]
+    pub fn when_full(mut self, policy: WhenFull) -> Self {
+        self.config.when_full = policy;
+        self
+    }
+
+    /// When the object has logs (default: [`Logs::Auto`]).
+    #[must_use]
+    pub fn logs(mut self, logs: Logs) -> Self {
+        self.config.logs = logs;
+        self
+    }
+
+    /// How an update publishes its entry (default: [`Publish::Auto`]).
+    #[must_use]
+    pub fn publish(mut self, publish: Publish) -> Self {
+        self.config.publish = publish;
+        self
+    }
+
+    /// Whose log an update goes to (default: [`Slots::Thread`]).
+    #[must_use]
+    pub fn slots(mut self, slots: Slots) -> Self {
+        self.config.slots = slots;
+        self
+    }
+
+    /// The clock that stamps updates (default: [`Clock::system`]).
+    #[must_use]
+    pub fn clock(mut self, clock: Arc<Clock>) -> Self {
+        self.config.clock = Some(clock);
+        self
+    }
+
+    /// The table that says which objects may have logs (default: one for the whole process).
+    #[must_use]
+    pub fn table(mut self, table: Arc<LogTable>) -> Self {
+        self.config.table = Some(table);
+        self
+    }
+
+    /// Makes an object with this value.
+    ///
+    /// # Errors
+    /// If a bound is zero, absurdly large, or contradicts another one.
+    pub fn build(&self, value: T) -> Result<Deferred<T, L>, BuildError> {
+        self.config.validate(size_of::<L::Op>())?;
+        Ok(Deferred::with_config(value, ConfigId::of(self.config.clone())?))
+    }
+}

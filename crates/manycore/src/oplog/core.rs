@@ -1,0 +1,537 @@
+//! The hot side of an object: value, lock, and one log per slot.
+//!
+//! Owns: the layout of a core and the updater's side. The reader's side is in `reader`; which
+//! object has a core, and when, in `lifecycle`.
+//!
+//! Two sides meet here. An *updater* announces the core in its slot's record, checks that it may
+//! go on, and then has its slot's log to itself until it withdraws the announcement. A *reader*
+//! holds the core's lock, closes a gate, passes a barrier, and waits until no dirty slot's record
+//! announces the core: then those logs are its own until it opens the gate.
+//!
+//! Laws (D numbers are the design's, laid out in the parent module):
+//! - C1 An updater touches a log only between announcement and withdrawal, having checked *after*
+//!   the announcement that the object still has this core and that both gates are open. A reader
+//!   touches it only after closing a gate, the barrier, and seeing the record without this core.
+//!   Announce/check against close/look is the store-buffering race that `percpu::barrier` decides.
+//! - C2 A slot with entries has its dirty bit set, and `local.dirty` says so to its updater. Both
+//!   change only under C1.
+//! - C3 A log without stamps is collected under the core's gate: every dirty slot stands still at
+//!   one time, so what is collected is a consistent cut. A slot that becomes dirty meanwhile checks
+//!   the gate again after setting its bit.
+//! - C4 A log with stamps is collected under its own gate, up to a cut taken before the dirty bits
+//!   are read (D2).
+//! - C5 What was collected and not applied is in `carry`, in the order in which it must be applied.
+//! - C6 With `SHARED` in an open gate, logs belong to CPUs, and C1's "to itself" is decided by the
+//!   slot log's turn instead of the announcement (see `shared`).
+//! - C7 While the core's gate says `EVICTED`, no updater is inside and the slots are empty.
+//! - C8 A reader waits for the updaters that were inside when it closed the gate, and for no other:
+//!   whoever finds a gate closed stays away, announced as `WAITING`, until the collection is over.
+//!   (Coming back at once, it might be inside each time the reader looks.)
+
+use super::builder::{Config, Slots};
+use super::log::Log;
+use super::table::{self, LogTable};
+use crate::clock::{Clock, Hardware, Stamp};
+use crate::config;
+use crate::lock;
+use crate::percpu::segmented::Segmented;
+use crate::percpu::{self, barrier};
+use crate::sync::{
+    AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Backoff, Bug, Ordering, UnsafeCell,
+    seeded_bug,
+};
+use std::mem::MaybeUninit;
+use std::ptr;
+use std::sync::Arc;
+
+/// Bits beside a core's address in an object's word and in announcements.
+pub(super) const BIASED: usize = 8;
+/// The core is about to be given up: updaters look again later.
+pub(super) const CLOSING: usize = 16;
+/// In an announcement: waits for the core's lock or for a collection, touches no log.
+pub(super) const WAITING: usize = 32;
+const ADDRESS: usize = !0x7f;
+
+/// Slots whose logs a core finds without going through a segment.
+const NEAR: usize = 1 << config::SEGMENT_BITS;
+
+/// Growth that waives a log's bounds.
+pub(super) const ANY_GROWTH: usize = usize::MAX;
+
+pub(super) const OPEN: u32 = 0;
+pub(super) const FROZEN: u32 = 1;
+pub(super) const EVICTED: u32 = 2;
+/// Beside `OPEN`: logs are the CPUs', not the threads'. Not zero, so that updates of the common
+/// kind pay nothing for it.
+pub(super) const SHARED: u32 = 4;
+
+/// Keeps what several cores write apart from what they read.
+#[repr(align(128))]
+pub(super) struct Padded<T>(pub(super) T);
+
+/// One slot's log of one object.
+#[repr(align(128))]
+pub(super) struct SlotLog<L> {
+    /// Closed by a reader that collects a log with stamps (C4).
+    pub(super) gate: AtomicU32,
+    /// The token of the thread that has the log in hand, if logs are the CPUs'; else unused.
+    pub(super) turn: AtomicUsize,
+    /// Updates pushed; written by the updater alone.
+    pub(super) appended: AtomicU64,
+    pub(super) local: UnsafeCell<Local<L>>,
+}
+
+/// The part of a slot's log that C1 guards.
+pub(super) struct Local<L> {
+    pub(super) log: L,
+    pub(super) dirty: bool,
+    /// The last stamp given out, so that stamps of a slot only grow (D2).
+    last: Stamp,
+    /// When the log became dirty, in raw ticks; kept up only if there is a time bound.
+    since: u64,
+    /// `appended` at the last collection; for the reader's policy.
+    pub(super) counted: u64,
+}
+
+impl<L: Default> SlotLog<L> {
+    fn new() -> Self {
+        Self {
+            gate: AtomicU32::new(OPEN),
+            turn: AtomicUsize::new(0),
+            appended: AtomicU64::new(0),
+            local: UnsafeCell::new(Local {
+                log: L::default(),
+                dirty: false,
+                last: Stamp::ZERO,
+                since: 0,
+                counted: 0,
+            }),
+        }
+    }
+}
+
+/// A slot's log, made at the slot's first update.
+pub(super) struct SlotPtr<L>(pub(super) AtomicPtr<SlotLog<L>>);
+
+impl<L> From<usize> for SlotPtr<L> {
+    fn from(_: usize) -> Self {
+        Self(AtomicPtr::new(ptr::null_mut()))
+    }
+}
+
+/// Every slot's log. The first ones, which are nearly all there ever are, are one load away.
+pub(super) struct SlotTable<L> {
+    near: [SlotPtr<L>; NEAR],
+    far: Segmented<SlotPtr<L>>,
+}
+
+impl<L> SlotTable<L> {
+    fn new() -> Self {
+        Self { near: std::array::from_fn(SlotPtr::from), far: Segmented::new() }
+    }
+
+    #[inline(always)]
+    pub(super) fn get(&self, index: usize) -> Option<&SlotPtr<L>> {
+        self.near.get(index).or_else(|| self.far.get(index))
+    }
+
+    fn get_or_init(&self, index: usize) -> &SlotPtr<L> {
+        self.near.get(index).unwrap_or_else(|| self.far.get_or_init(index))
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (usize, &SlotPtr<L>)> {
+        self.near.iter().enumerate().chain(self.far.iter())
+    }
+}
+
+/// 64 slots' dirty bits.
+#[repr(align(128))]
+pub(super) struct DirtyWord(pub(super) AtomicU64);
+
+impl From<usize> for DirtyWord {
+    fn from(_: usize) -> Self {
+        Self(AtomicU64::new(0))
+    }
+}
+
+/// Every slot's dirty bit. The first 64, which are nearly all there ever are, need no segment.
+pub(super) struct DirtyTable {
+    near: DirtyWord,
+    far: Segmented<DirtyWord>,
+}
+
+impl DirtyTable {
+    fn new() -> Self {
+        Self { near: DirtyWord::from(0), far: Segmented::new() }
+    }
+
+    /// The word of slots `64 * number` and on.
+    pub(super) fn get_or_init(&self, number: usize) -> &DirtyWord {
+        match number.checked_sub(1) {
+            None => &self.near,
+            Some(far) => self.far.get_or_init(far),
+        }
+    }
+
+    /// Every word that exists, with its number.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (usize, &DirtyWord)> {
+        let far = self.far.iter().map(|(far, word)| (far + 1, word));
+        std::iter::once((0, &self.near)).chain(far)
+    }
+}
+
+/// What the holder of the core's lock owns, beside the value.
+pub(super) struct Inner<L> {
+    /// Collected, not yet applied (C5).
+    pub(super) carry: Vec<L>,
+    /// Emptied logs, for their buffers.
+    pub(super) spares: Vec<L>,
+    /// Slots of the current collection.
+    pub(super) slots: Vec<usize>,
+    /// Appended to logs that an eviction has freed.
+    pub(super) appended_before: u64,
+    pub(super) applied: u64,
+    pub(super) merges: u64,
+    pub(super) evictions: u64,
+    /// Updates since the last read, for the policies.
+    pub(super) window: u64,
+    /// Reads in a row that speak for a change of publication, or for demotion.
+    pub(super) for_switch: u32,
+    pub(super) for_demotion: u32,
+}
+
+/// See the module header.
+#[repr(C, align(128))]
+pub(super) struct Core<T, L> {
+    // Read by every update; written by collections without stamps, and at eviction.
+    pub(super) gate: AtomicU32,
+    pub(super) biased: AtomicBool,
+    /// What the gate says when it is open: `OPEN` or `SHARED`.
+    pub(super) open: u32,
+    /// Entries from which on an update looks closer: none if there is a time bound.
+    unchecked_entries: usize,
+    max_bytes: usize,
+    max_entries: usize,
+    /// Ticks; `u64::MAX` if there is no time bound.
+    max_delay: u64,
+    /// The way to stamp if that takes no more than an instruction.
+    hardware: Option<Hardware>,
+    clock: *const Clock,
+    pub(super) slots: SlotTable<L>,
+    // Written by updates that make a slot dirty.
+    pub(super) dirty: Padded<DirtyTable>,
+    // Written by readers.
+    pub(super) lock: Padded<AtomicUsize>,
+    pub(super) inner: UnsafeCell<Inner<L>>,
+    pub(super) value: UnsafeCell<MaybeUninit<T>>,
+    /// Whether the value lives here; guarded by the lock.
+    pub(super) has_value: AtomicBool,
+    /// A reader is at the logs. Updaters that it refused wait for its end (C8).
+    pub(super) collecting: AtomicBool,
+    /// Set, under the lock, when the object has given this core up.
+    pub(super) closed: AtomicBool,
+    /// Set under the table's mutex by an evictor, cleared as the last thing it does here.
+    pub(super) claimed: AtomicBool,
+    pub(super) poisoned: AtomicBool,
+    pub(super) config: Arc<Config>,
+    /// A canary of law W3 for loom; nothing elsewhere.
+    life: UnsafeCell<()>,
+}
+
+// SAFETY: the value and the logs are reached under the core's lock or under C1 alone, by one thread
+// at a time; both may move between threads (`T: Send`, `L: Send`).
+unsafe impl<T: Send, L: Send> Send for Core<T, L> {}
+// SAFETY: as above.
+unsafe impl<T: Send, L: Send> Sync for Core<T, L> {}
+
+/// Why an update did not go to the log. The update comes back with it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Refusal {
+    /// A reader is collecting; it will be done soon.
+    Closed,
+    /// The object has another core by now, or none.
+    Stale,
+    /// The log is at its bound.
+    Full,
+    /// The log is at its bound in time.
+    Overdue,
+    /// The core has no logs any more.
+    Evicted,
+}
+
+/// Whether an announced word is that of an updater inside `core`.
+#[inline(always)]
+pub(super) fn updates(word: usize, core: usize) -> bool {
+    word & ADDRESS == core && word & WAITING == 0
+}
+
+/// The core's address in an object's word or an announcement.
+#[inline(always)]
+pub(super) fn address_of(word: usize) -> usize {
+    word & ADDRESS
+}
+
+impl<T: Send + 'static, L: Log<T>> Core<T, L> {
+    /// A core without a value, locked by `token`.
+    pub(super) fn new_locked(config: Arc<Config>, token: usize, biased: bool) -> Box<Self> {
+        let clock: *const Clock = match &config.clock {
+            Some(clock) => Arc::as_ptr(clock),
+            None => Clock::system(),
+        };
+        let max_delay = match config.max_delay {
+            // SAFETY: the clock is static or kept alive by `config`.
+            Some(delay) => unsafe { (*clock).duration_to_ticks(delay) },
+            None => u64::MAX,
+        };
+        let by_cpu = config.slots == Slots::Cpu && percpu::cid::is_available();
+        let open = if by_cpu { SHARED } else { OPEN };
+        Box::new(Self {
+            gate: AtomicU32::new(open),
+            open,
+            biased: AtomicBool::new(biased),
+            unchecked_entries: if max_delay == u64::MAX { config.max_entries } else { 0 },
+            max_entries: config.max_entries,
+            max_bytes: config.max_bytes,
+            max_delay,
+            // SAFETY: the clock is static or kept alive by `config`.
+            hardware: unsafe { (*clock).hardware() },
+            clock,
+            slots: SlotTable::new(),
+            dirty: Padded(DirtyTable::new()),
+            lock: Padded(AtomicUsize::new(token | lock::LOCKED)),
+            inner: UnsafeCell::new(Inner {
+                carry: Vec::new(),
+                spares: Vec::new(),
+                slots: Vec::new(),
+                appended_before: 0,
+                applied: 0,
+                merges: 0,
+                evictions: 0,
+                window: 0,
+                for_switch: 0,
+                for_demotion: 0,
+            }),
+            value: UnsafeCell::new(MaybeUninit::uninit()),
+            has_value: AtomicBool::new(false),
+            collecting: AtomicBool::new(false),
+            closed: AtomicBool::new(false),
+            claimed: AtomicBool::new(false),
+            poisoned: AtomicBool::new(false),
+            config,
+            life: UnsafeCell::new(()),
+        })
+    }
+
+    /// Says to loom that the core is in use here, so that it must not be freed meanwhile (W3).
+    #[inline(always)]
+    pub(super) fn in_use(&self) {
+        self.life.with(|_| ());
+    }
+
+    #[inline(always)]
+    pub(super) fn address(&self) -> usize {
+        ptr::from_ref(self) as usize
+    }
+
+    #[inline(always)]
+    pub(super) fn clock(&self) -> &Clock {
+        // SAFETY: the system's clock is static, and any other is kept alive by `self.config`.
+        unsafe { &*self.clock }
+    }
+
+    pub(super) fn table(&self) -> &LogTable {
+        match &self.config.table {
+            Some(table) => table,
+            None => table::shared(),
+        }
+    }
+
+    // ---- the updater's side ----
+
+    /// Pushes an update to the slot's log.
+    ///
+    /// # Safety
+    /// The record of slot `index` announces this core as an updater, and the object had this core
+    /// after that (C1).
+    #[inline(always)]
+    pub(super) unsafe fn push(
+        &self,
+        index: usize,
+        op: L::Op,
+        growth: usize,
+    ) -> Result<Stamp, (L::Op, Refusal)> {
+        self.in_use();
+        // ORDER: Acquire; with the announcement before it, the updater's half of C1.
+        let gate = self.gate.load(Ordering::Acquire);
+        if gate != OPEN {
+            return self.push_elsewhere(gate, index, op, growth);
+        }
+        // ORDER: Relaxed; only this slot's owner writes it while the gate is open, and owners
+        // follow each other by Release and Acquire (percpu, P2).
+        let near = self.slots.near.get(index).map(|slot| slot.0.load(Ordering::Relaxed));
+        let slot = match near {
+            Some(slot) if !slot.is_null() => slot,
+            _ => self.find_or_make_slot(index),
+        };
+        // SAFETY: not null, and freed only by an evictor that has waited for this updater.
+        let slot = unsafe { &*slot };
+        // ORDER: Acquire; as the gate above, for logs with stamps.
+        let gated = L::ORDERED || seeded_bug(Bug::NoCut);
+        if gated && slot.gate.load(Ordering::Acquire) != OPEN {
+            return Err((op, Refusal::Closed));
+        }
+        // SAFETY: C1 - announced, gates open: this slot's log is this thread's.
+        unsafe { self.push_to(slot, index, op, growth) }
+    }
+
+    /// Pushes an update to a log in hand.
+    ///
+    /// # Safety
+    /// The caller has the log to itself (C1 or C6).
+    #[inline(always)]
+    pub(super) unsafe fn push_to(
+        &self,
+        slot: &SlotLog<L>,
+        index: usize,
+        op: L::Op,
+        growth: usize,
+    ) -> Result<Stamp, (L::Op, Refusal)> {
+        // Not `with_mut`: its closure is not always inlined, which costs an ordered append 2 ns.
+        let local = slot.local.get_mut();
+        // SAFETY: the caller's duty.
+        let local = unsafe { local.deref() };
+        if !local.dirty {
+            if let Err(refused) = self.mark_dirty(index, local) {
+                return Err((op, refused));
+            }
+        } else if let Some(refused) = self.is_full(local, growth) {
+            return Err((op, refused));
+        }
+        let stamp = self.stamp(local);
+        local.log.push(op, stamp);
+        // ORDER: Relaxed (both); a single-writer statistic.
+        let appended = slot.appended.load(Ordering::Relaxed);
+        slot.appended.store(appended + 1, Ordering::Relaxed);
+        Ok(stamp)
+    }
+
+    #[inline(always)]
+    fn stamp(&self, local: &mut Local<L>) -> Stamp {
+        if !L::ORDERED {
+            return Stamp::ZERO;
+        }
+        let now = match self.hardware {
+            _ if seeded_bug(Bug::UnfencedStamp) && local.last != Stamp::ZERO => local.last,
+            Some(hardware) => hardware.stamp(),
+            None => self.clock().stamp(),
+        };
+        local.last = now.max(local.last.next());
+        local.last
+    }
+
+    /// Whether stamps need no [`settle`](Clock::settle).
+    #[inline(always)]
+    pub(super) fn stamps_in_hardware(&self) -> bool {
+        self.hardware.is_some()
+    }
+
+    /// Checks the log against `growth` times its bounds; `ANY_GROWTH` waives them all.
+    #[inline(always)]
+    fn is_full(&self, local: &Local<L>, growth: usize) -> Option<Refusal> {
+        if local.log.len() < self.unchecked_entries && local.log.bytes() < self.max_bytes {
+            return None;
+        }
+        self.is_full_closer(local, growth)
+    }
+
+    #[cold]
+    fn is_full_closer(&self, local: &Local<L>, growth: usize) -> Option<Refusal> {
+        if local.log.len() >= self.max_entries.saturating_mul(growth)
+            || local.log.bytes() >= self.max_bytes.saturating_mul(growth)
+        {
+            return Some(Refusal::Full);
+        }
+        let timed = self.max_delay != u64::MAX && growth == 1;
+        (timed && self.is_overdue(local)).then_some(Refusal::Overdue)
+    }
+
+    fn is_overdue(&self, local: &Local<L>) -> bool {
+        self.clock().ticks_now().saturating_sub(local.since) > self.max_delay
+    }
+
+    /// Lets a collection come to its end (C8). The caller announces the core as `WAITING`.
+    pub(super) fn wait_for_collection(&self, backoff: &mut Backoff) {
+        // ORDER: Acquire; pairs with Release at the end of the collection: the open gate.
+        while self.collecting.load(Ordering::Acquire) {
+            backoff.pause();
+        }
+    }
+
+    /// The clock whose skew an update has to wait out before it returns (D2). Outlives the
+    /// announcement: configurations, and the clocks in them, are never freed.
+    #[cold]
+    pub(super) fn clock_of_builder<'a>(&self) -> &'a Clock {
+        // SAFETY: as above; the system's clock is static.
+        unsafe { &*self.clock }
+    }
+
+    #[cold]
+    pub(super) fn find_or_make_slot(&self, index: usize) -> *mut SlotLog<L> {
+        let place = self.slots.get_or_init(index);
+        // ORDER: Acquire; pairs with the CAS below if another thread of this CPU made it.
+        let found = place.0.load(Ordering::Acquire);
+        if !found.is_null() {
+            return found;
+        }
+        let made = Box::into_raw(Box::new(SlotLog::new()));
+        // ORDER: Release; pairs with the Acquire loads of readers: contents before pointer.
+        let raced =
+            place.0.compare_exchange(ptr::null_mut(), made, Ordering::AcqRel, Ordering::Acquire);
+        match raced {
+            Ok(_) => made,
+            Err(other) => {
+                // SAFETY: made just above and shared with nobody.
+                drop(unsafe { Box::from_raw(made) });
+                other
+            }
+        }
+    }
+
+    /// The first update since the last collection: sets the slot's dirty bit (C2, C3).
+    #[cold]
+    fn mark_dirty(&self, index: usize, local: &mut Local<L>) -> Result<(), Refusal> {
+        let word = self.dirty.0.get_or_init(index / 64);
+        // ORDER: AcqRel and a full fence, against the gate's closing, the reader's barrier and
+        // `take_dirty`: either the reader finds this bit, or the gate is seen closed below. That
+        // `take_dirty` swaps would be enough for a word that it found; it may be looking for one
+        // that is being made. An update returns, and its thread goes on to load what others
+        // stored, only after that (D1).
+        word.0.fetch_or(1 << (index % 64), Ordering::AcqRel);
+        barrier::full_after_rmw();
+        local.dirty = true;
+        if self.max_delay != u64::MAX {
+            local.since = self.clock().ticks_now();
+        }
+        // ORDER: Acquire; the second half of C3.
+        let gate = self.gate.load(Ordering::Acquire);
+        if gate == self.open { Ok(()) } else { Err(refusal(gate)) }
+    }
+}
+
+pub(super) fn refusal(gate: u32) -> Refusal {
+    if gate == EVICTED { Refusal::Evicted } else { Refusal::Closed }
+}
+
+impl<T, L> Drop for Core<T, L> {
+    fn drop(&mut self) {
+        self.life.with_mut(|_| ());
+        for (_, slot) in self.slots.iter() {
+            // ORDER: Relaxed; `&mut self` proves that everybody is done.
+            let raw = slot.0.load(Ordering::Relaxed);
+            if !raw.is_null() {
+                // SAFETY: made by `Box::into_raw` in `find_or_make_slot`, and nobody else is left.
+                drop(unsafe { Box::from_raw(raw) });
+            }
+        }
+    }
+}

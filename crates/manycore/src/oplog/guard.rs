@@ -1,0 +1,89 @@
+//! What a reader holds.
+
+use super::Deferred;
+use super::core::Core;
+use super::log::Log;
+use crate::sync::{MutPtr, panicking};
+use std::fmt;
+use std::marker::PhantomData;
+use std::mem::MaybeUninit;
+use std::ops::{Deref, DerefMut};
+
+/// Why [`Deferred::try_read`] has no guard to give.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TryReadError {
+    /// Another reader holds the object (or this thread does).
+    Busy,
+    /// An update panicked; see [`Deferred::clear_poison`].
+    Poisoned,
+}
+
+impl fmt::Display for TryReadError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Busy => "another reader holds the object",
+            Self::Poisoned => "an update panicked; repair the value and clear the poison",
+        })
+    }
+}
+
+impl std::error::Error for TryReadError {}
+
+/// An up-to-date object, held by one reader. Dropping it gives the object up.
+///
+/// Updates go on meanwhile, into their logs; this guard does not see them. The value may be changed
+/// through the guard: it is an ordinary critical section.
+pub struct ReadGuard<'a, T: Send + 'static, L: Log<T>> {
+    pub(super) object: &'a Deferred<T, L>,
+    /// The core whose lock is held; null if the object was cold when the guard was made.
+    pub(super) core: *const Core<T, L>,
+    /// Taken before the lock is given up.
+    pub(super) value: Option<MutPtr<MaybeUninit<T>>>,
+    pub(super) panicking: bool,
+    /// The lock knows its owner, so the guard stays on its thread.
+    pub(super) not_send: PhantomData<*mut ()>,
+}
+
+// SAFETY: a shared guard gives shared access to `T` alone.
+unsafe impl<T: Send + Sync + 'static, L: Log<T>> Sync for ReadGuard<'_, T, L> {}
+
+impl<T: Send + 'static, L: Log<T>> ReadGuard<'_, T, L> {
+    /// Whether an update panicked, so that others are queued that this guard does not see.
+    #[must_use]
+    pub fn is_poisoned(&self) -> bool {
+        self.object.is_poisoned_held(self.core)
+    }
+}
+
+const LIVE: &str = "the guard is live";
+
+impl<T: Send + 'static, L: Log<T>> Deref for ReadGuard<'_, T, L> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        // SAFETY: the guard holds the object's lock, and the value stays in place until the drop.
+        unsafe { self.value.as_ref().expect(LIVE).deref().assume_init_ref() }
+    }
+}
+
+impl<T: Send + 'static, L: Log<T>> DerefMut for ReadGuard<'_, T, L> {
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: as in `deref`; `&mut self` makes the access exclusive.
+        unsafe { self.value.as_ref().expect(LIVE).deref().assume_init_mut() }
+    }
+}
+
+impl<T: Send + 'static + fmt::Debug, L: Log<T>> fmt::Debug for ReadGuard<'_, T, L> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (**self).fmt(f)
+    }
+}
+
+impl<T: Send + 'static, L: Log<T>> Drop for ReadGuard<'_, T, L> {
+    fn drop(&mut self) {
+        self.value = None;
+        let poison = !self.panicking && panicking();
+        // SAFETY: the guard holds the lock of `core`, or the object's own if it is null.
+        unsafe { self.object.release(self.core, poison) };
+    }
+}

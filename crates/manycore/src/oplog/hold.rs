@@ -1,0 +1,278 @@
+//! Holding an object: its own lock while it is cold, its core's while it is hot.
+//!
+//! Owns: the way to either lock, and giving it up. Laws W1 to W3 are in the header of `deferred`.
+
+use super::Deferred;
+use super::core::{BIASED, CLOSING, Core, WAITING, address_of};
+use super::deferred::{CONTENDED, POISONED, UPDATES};
+use super::guard::ReadGuard;
+use super::log::Log;
+use crate::config;
+use crate::lock::{self, HOT, LOCKED, Refused};
+use crate::percpu;
+use crate::sync::{Backoff, Ordering, panicking};
+use std::marker::PhantomData;
+use std::ptr;
+
+impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
+    /// Holds the object, up to date (poison apart), also changing its state if a policy asks.
+    pub(super) fn hold(&self, wait: bool) -> Result<ReadGuard<'_, T, L>, Refused> {
+        let mut backoff = Backoff::new();
+        loop {
+            // ORDER: Relaxed; taking either lock orders what follows.
+            let word = self.word.load(Ordering::Relaxed);
+            if word & HOT == 0 {
+                match self.lock_word(wait) {
+                    Ok(_) => {
+                        self.note_cold_read();
+                        return Ok(self.guard(ptr::null()));
+                    }
+                    Err(Refused::Hot) => continue,
+                    Err(refused) => return Err(refused),
+                }
+            }
+            if word & CLOSING != 0 {
+                backoff.pause();
+                continue;
+            }
+            match self.lock_core(wait) {
+                Ok(core) => return Ok(self.merge_held(core)),
+                Err(Refused::Hot) => backoff.pause(),
+                Err(refused) => return Err(refused),
+            }
+        }
+    }
+
+    /// Takes the object's lock without bringing the object up to date; null says that it is cold.
+    /// Fails if this thread holds it.
+    pub(super) fn lock_as_it_is(&self) -> Result<*const Core<T, L>, Refused> {
+        let mut backoff = Backoff::new();
+        loop {
+            // ORDER: Relaxed; taking either lock orders what follows.
+            let locked = if self.word.load(Ordering::Relaxed) & HOT == 0 {
+                self.lock_word(true).map(|_| ptr::null())
+            } else {
+                self.lock_core(true)
+            };
+            match locked {
+                Err(Refused::Hot) => backoff.pause(),
+                other => return other,
+            }
+        }
+    }
+
+    fn lock_word(&self, wait: bool) -> Result<bool, Refused> {
+        let token = percpu::thread_token();
+        if wait {
+            lock::lock(&self.word, token)
+        } else {
+            lock::try_lock(&self.word, token).map(|()| false)
+        }
+    }
+
+    fn note_cold_read(&self) {
+        // ORDER: Relaxed; guarded by the word's lock.
+        let heat = self.heat.load(Ordering::Relaxed);
+        let pays = heat & UPDATES >= config::RATIO_FOR_LOGS;
+        let kept = if pays { heat & !UPDATES } else { heat & !(UPDATES | CONTENDED) };
+        if kept != heat {
+            self.heat.store(kept, Ordering::Relaxed);
+        }
+    }
+
+    /// A guard for the lock that this thread has just taken.
+    fn guard(&self, core: *const Core<T, L>) -> ReadGuard<'_, T, L> {
+        let value = if core.is_null() {
+            self.value.get_mut()
+        } else {
+            // SAFETY: the core's lock is held, so it is alive.
+            unsafe { (*core).value.get_mut() }
+        };
+        ReadGuard {
+            object: self,
+            core,
+            value: Some(value),
+            panicking: panicking(),
+            not_send: PhantomData,
+        }
+    }
+
+    /// Merges under the core's lock, which this thread has just taken.
+    fn merge_held(&self, core: *const Core<T, L>) -> ReadGuard<'_, T, L> {
+        let release = Release { object: self, core };
+        // SAFETY: the lock is held, so the core is alive.
+        let held = unsafe { &*core };
+        if !held.is_evicted() {
+            // SAFETY: the lock is held.
+            unsafe {
+                held.merge();
+                if let Some(biased) = held.wants_bias() {
+                    self.set_biased(held, biased);
+                }
+            }
+        }
+        std::mem::forget(release);
+        let mut guard = self.guard(core);
+        // SAFETY: the lock is held.
+        let demote = held.is_evicted() || unsafe { held.wants_demotion() };
+        if (demote && !self.config.always_logs()) || held.is_evicted() || self.config.never_logs() {
+            self.demote_guard(&mut guard);
+        }
+        guard
+    }
+
+    fn set_biased(&self, core: &Core<T, L>, biased: bool) {
+        let flags = if biased { HOT | BIASED } else { HOT };
+        // ORDER: Release; an updater that announces the new word reads it with Acquire.
+        self.word.store(ptr::from_ref(core) as usize | flags, Ordering::Release);
+        // SAFETY: the caller holds the core's lock.
+        unsafe { core.set_biased(biased) };
+    }
+
+    /// Takes the lock of the object's core. `Refused::Hot` says: look at the word again.
+    pub(super) fn lock_core(&self, wait: bool) -> Result<*const Core<T, L>, Refused> {
+        // ORDER: Acquire; as in `append`.
+        let word = self.word.load(Ordering::Acquire);
+        if word & HOT == 0 {
+            return Err(Refused::Hot);
+        }
+        let address = address_of(word);
+        assert!(
+            !percpu::announces(|own| address_of(own) == address),
+            "manycore: an object was read from within Log::push of the same object"
+        );
+        percpu::with_slot(|slot| {
+            let _inside = slot.announce(address | WAITING, false);
+            // ORDER: Acquire; with the announcement before it, W3.
+            let now = self.word.load(Ordering::Acquire);
+            if now & HOT == 0 || address_of(now) != address {
+                return Err(Refused::Hot);
+            }
+            let core = address as *const Core<T, L>;
+            // SAFETY: W3 - the object has this core, and it will be kept while it is announced.
+            let held = unsafe { &*core };
+            held.in_use();
+            let token = percpu::thread_token();
+            if wait {
+                lock::lock(&held.lock.0, token)?;
+            } else {
+                lock::try_lock(&held.lock.0, token)?;
+            }
+            // ORDER: Relaxed; guarded by the lock.
+            if held.closed.load(Ordering::Relaxed) {
+                // SAFETY: taken just above.
+                unsafe { lock::unlock(&held.lock.0, 0) };
+                return Err(Refused::Hot);
+            }
+            Ok(core)
+        })
+    }
+
+    /// Runs `f` on the object's core, if it has one, without taking its lock.
+    pub(super) fn with_core<R>(&self, f: impl FnOnce(&Core<T, L>) -> R) -> Option<R> {
+        // ORDER: Acquire; as in `append`.
+        let word = self.word.load(Ordering::Acquire);
+        if word & HOT == 0 {
+            return None;
+        }
+        percpu::with_slot(|slot| {
+            let _inside = slot.announce(address_of(word) | WAITING, false);
+            // ORDER: Acquire; with the announcement before it, W3.
+            let now = self.word.load(Ordering::Acquire);
+            if now & HOT == 0 || address_of(now) != address_of(word) {
+                return None;
+            }
+            // SAFETY: W3 - the object has this core, and it will be kept while it is announced.
+            let core = unsafe { &*(address_of(word) as *const Core<T, L>) };
+            core.in_use();
+            Some(f(core))
+        })
+    }
+
+    pub(super) fn is_held_by_this_thread(&self) -> bool {
+        let token = percpu::thread_token();
+        lock::is_held_by(&self.word, token)
+            || self.with_core(|core| lock::is_held_by(&core.lock.0, token)).unwrap_or(false)
+    }
+
+    /// Gives up the lock of `core`, or the word's own if that is null, finishing a promotion that
+    /// happened meanwhile (W2).
+    ///
+    /// # Safety
+    /// This thread holds that lock, and no reference to the value is left.
+    pub(super) unsafe fn release(&self, core: *const Core<T, L>, poison: bool) {
+        if !core.is_null() {
+            // SAFETY: the lock is held, so the core is alive until it is given up.
+            unsafe {
+                if poison {
+                    (*core).poisoned.store(true, Ordering::Relaxed);
+                }
+                lock::unlock(&raw const (*core).lock.0, 0);
+            }
+            return;
+        }
+        if poison {
+            // ORDER: Relaxed; see `is_poisoned`.
+            self.heat.fetch_or(POISONED, Ordering::Relaxed);
+        }
+        // ORDER: Relaxed; only this thread can have changed the word to HOT.
+        let word = self.word.load(Ordering::Relaxed);
+        if word & HOT == 0 {
+            // SAFETY: the word is locked by this thread.
+            unsafe { lock::unlock(&self.word, 0) };
+            return;
+        }
+        let core = address_of(word) as *const Core<T, L>;
+        // SAFETY: W2 - this thread published the core and holds its lock; the value is inline.
+        unsafe {
+            self.value
+                .with(|from| (*core).value.with_mut(|to| ptr::copy_nonoverlapping(from, to, 1)));
+            (*core).has_value.store(true, Ordering::Relaxed);
+            if self.heat.load(Ordering::Relaxed) & POISONED != 0 {
+                self.heat.fetch_and(!POISONED, Ordering::Relaxed);
+                (*core).poisoned.store(true, Ordering::Relaxed);
+            }
+            lock::unlock(&raw const (*core).lock.0, 0);
+        }
+    }
+}
+
+/// The cold object's lock, given up on the way out. A panic under it poisons.
+pub(super) struct ColdHold<'a, T: Send + 'static, L: Log<T>> {
+    pub(super) object: &'a Deferred<T, L>,
+    /// Set while user code runs.
+    pub(super) poison: bool,
+}
+
+impl<T: Send + 'static, L: Log<T>> Drop for ColdHold<'_, T, L> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        let locked = percpu::thread_token() | LOCKED;
+        // ORDER: Release; pairs with the Acquire of the next owner. Fails if somebody waits, or if
+        // the object became hot meanwhile.
+        if !self.poison
+            && self
+                .object
+                .word
+                .compare_exchange(locked, 0, Ordering::Release, Ordering::Relaxed)
+                .is_ok()
+        {
+            return;
+        }
+        // SAFETY: whoever makes a `ColdHold` holds the word's lock.
+        unsafe { self.object.release(ptr::null(), self.poison) };
+    }
+}
+
+/// Gives a core's lock up if merging panics; the core has poisoned itself.
+struct Release<'a, T: Send + 'static, L: Log<T>> {
+    object: &'a Deferred<T, L>,
+    core: *const Core<T, L>,
+}
+
+impl<T: Send + 'static, L: Log<T>> Drop for Release<'_, T, L> {
+    fn drop(&mut self) {
+        // SAFETY: whoever makes a `Release` holds the core's lock.
+        unsafe { self.object.release(self.core, false) };
+    }
+}

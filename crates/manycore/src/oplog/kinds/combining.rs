@@ -1,0 +1,91 @@
+use super::keyed::Keyed;
+use crate::clock::Stamp;
+use crate::oplog::{Log, Op};
+use std::hash::Hash;
+
+/// An update that merges with another one of the same key: k increments are one "add k".
+///
+/// Contract: applying the combination gives what applying both gives, in either order, and updates
+/// of different keys commute.
+pub trait Combine: Sized {
+    /// What the update is about; `()` if there is only one thing.
+    type Key: Hash + Eq;
+    /// What this update is about.
+    fn key(&self) -> Self::Key;
+    /// Takes `other`, of the same key, into this update.
+    fn combine(&mut self, other: Self);
+}
+
+/// Keeps one update per key: the paper's *combining* absorption (section 4.2).
+///
+/// For sums, maxima, sets of flags, per-key counts. No stamp is taken. Not for updates whose order
+/// shows.
+///
+/// ```
+/// use manycore::oplog::{Combine, Combining, Deferred, Op};
+/// use std::collections::HashMap;
+///
+/// struct Hits(&'static str, u64);
+/// impl Op<HashMap<&'static str, u64>> for Hits {
+///     fn apply(self, totals: &mut HashMap<&'static str, u64>) {
+///         *totals.entry(self.0).or_default() += self.1;
+///     }
+/// }
+/// impl Combine for Hits {
+///     type Key = &'static str;
+///     fn key(&self) -> &'static str {
+///         self.0
+///     }
+///     fn combine(&mut self, other: Self) {
+///         self.1 += other.1;
+///     }
+/// }
+///
+/// let hits = Deferred::<_, Combining<Hits>>::new(HashMap::new());
+/// hits.append(Hits("/index", 1));
+/// hits.append(Hits("/index", 1));
+/// assert_eq!(hits.read()["/index"], 2);
+/// ```
+#[derive(Debug)]
+pub struct Combining<O> {
+    ops: Keyed<O>,
+}
+
+impl<O> Default for Combining<O> {
+    fn default() -> Self {
+        Self { ops: Keyed::default() }
+    }
+}
+
+impl<T, O: Op<T> + Combine + Send + 'static> Log<T> for Combining<O> {
+    type Op = O;
+    const ORDERED: bool = false;
+
+    fn apply(op: O, target: &mut T) {
+        op.apply(target);
+    }
+
+    #[inline(always)]
+    fn push(&mut self, op: O, _: Stamp) {
+        match self.ops.find(&op.key(), O::key) {
+            Some(place) => self.ops.get_mut(place).combine(op),
+            None => self.ops.push(op, O::key),
+        }
+    }
+
+    #[inline(always)]
+    fn len(&self) -> usize {
+        self.ops.len()
+    }
+
+    fn merge(logs: &mut [Self], target: &mut T) -> usize {
+        let mut applied = 0;
+        for log in logs {
+            while let Some(op) = log.ops.pop() {
+                op.apply(target);
+                applied += 1;
+            }
+        }
+        applied
+    }
+}

@@ -1,0 +1,158 @@
+//! Operations found by key: a scan while they are few, a hash index when they are many.
+
+use hashbrown::{DefaultHashBuilder, HashTable};
+use std::hash::{BuildHasher, Hash};
+
+/// Up to so many operations, looking at each (newest first) beats hashing.
+const SCAN_LIMIT: usize = 16;
+
+/// A bag of operations in no order, each found by its key.
+#[derive(Debug)]
+pub(crate) struct Keyed<O> {
+    ops: Vec<O>,
+    /// Places of all of `ops`, once they are more than `SCAN_LIMIT`; else absent or empty.
+    index: Option<Box<Index>>,
+}
+
+#[derive(Debug)]
+struct Index {
+    hasher: DefaultHashBuilder,
+    places: HashTable<usize>,
+}
+
+impl<O> Default for Keyed<O> {
+    fn default() -> Self {
+        Self { ops: Vec::new(), index: None }
+    }
+}
+
+impl<O> Keyed<O> {
+    #[inline(always)]
+    pub(crate) fn len(&self) -> usize {
+        self.ops.len()
+    }
+
+    #[inline(always)]
+    fn is_indexed(&self) -> bool {
+        self.ops.len() > SCAN_LIMIT
+    }
+
+    /// Where an operation with this key is.
+    #[inline(always)]
+    pub(crate) fn find<K: Hash + Eq>(&self, key: &K, key_of: impl Fn(&O) -> K) -> Option<usize> {
+        if !self.is_indexed() {
+            return self.ops.iter().rposition(|op| key_of(op) == *key);
+        }
+        self.find_indexed(key, key_of)
+    }
+
+    fn find_indexed<K: Hash + Eq>(&self, key: &K, key_of: impl Fn(&O) -> K) -> Option<usize> {
+        let index = self.index.as_ref()?;
+        let hash = index.hasher.hash_one(key);
+        index.places.find(hash, |place| key_of(&self.ops[*place]) == *key).copied()
+    }
+
+    pub(crate) fn get_mut(&mut self, place: usize) -> &mut O {
+        &mut self.ops[place]
+    }
+
+    pub(crate) fn get(&self, place: usize) -> &O {
+        &self.ops[place]
+    }
+
+    #[inline(always)]
+    pub(crate) fn push<K: Hash + Eq>(&mut self, op: O, key_of: impl Fn(&O) -> K) {
+        self.ops.push(op);
+        if self.is_indexed() {
+            self.index_last(key_of);
+        }
+    }
+
+    #[cold]
+    fn index_last<K: Hash + Eq>(&mut self, key_of: impl Fn(&O) -> K) {
+        let index = self.index.get_or_insert_with(|| {
+            Box::new(Index { hasher: DefaultHashBuilder::default(), places: HashTable::new() })
+        });
+        let Index { hasher, places } = &mut **index;
+        let ops = &self.ops;
+        let hash_at = |place: usize| hasher.hash_one(key_of(&ops[place]));
+        let from = if places.is_empty() { 0 } else { ops.len() - 1 };
+        for place in from..ops.len() {
+            places.insert_unique(hash_at(place), place, |other| hash_at(*other));
+        }
+    }
+
+    /// Takes an operation out; the last one moves to its place.
+    #[inline(always)]
+    pub(crate) fn remove<K: Hash + Eq>(&mut self, place: usize, key_of: impl Fn(&O) -> K) -> O {
+        if self.is_indexed() {
+            self.unindex(place, key_of);
+        }
+        self.ops.swap_remove(place)
+    }
+
+    #[cold]
+    fn unindex<K: Hash + Eq>(&mut self, place: usize, key_of: impl Fn(&O) -> K) {
+        let Some(index) = &mut self.index else { return };
+        let last = self.ops.len() - 1;
+        if last == SCAN_LIMIT {
+            index.places.clear(); // few enough for scans from now on
+            return;
+        }
+        let hash = index.hasher.hash_one(key_of(&self.ops[place]));
+        if let Ok(found) = index.places.find_entry(hash, |other| *other == place) {
+            found.remove();
+        }
+        if place != last {
+            let hash = index.hasher.hash_one(key_of(&self.ops[last]));
+            if let Some(moved) = index.places.find_mut(hash, |other| *other == last) {
+                *moved = place;
+            }
+        }
+    }
+
+    /// Takes any operation out.
+    pub(crate) fn pop(&mut self) -> Option<O> {
+        if let Some(index) = &mut self.index {
+            index.places.clear();
+        }
+        self.ops.pop()
+    }
+}
+
+#[cfg(all(test, not(manycore_loom), not(manycore_shuttle)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn behaves_like_a_list_that_is_searched() {
+        let mut seed = 0x9e37_79b9_u64;
+        let mut keyed: Keyed<u64> = Keyed::default();
+        let mut model: Vec<u64> = Vec::new();
+        let key_of = |op: &u64| op % 64;
+        for step in 0..20_000 {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            let key = (seed >> 33) % 64;
+            let grow = step % 4000 < 2000;
+            let found = keyed.find(&key, key_of);
+            assert_eq!(found.is_some(), model.iter().any(|op| op % 64 == key));
+            match found {
+                Some(place) if !grow || seed & 1 == 0 => {
+                    let op = keyed.remove(place, key_of);
+                    assert_eq!(op % 64, key);
+                    let at = model.iter().position(|other| *other == op).unwrap();
+                    model.swap_remove(at);
+                }
+                _ => {
+                    keyed.push(key + 64 * step, key_of);
+                    model.push(key + 64 * step);
+                }
+            }
+            assert_eq!(keyed.len(), model.len());
+        }
+        let mut rest: Vec<u64> = std::iter::from_fn(|| keyed.pop()).collect();
+        rest.sort();
+        model.sort();
+        assert_eq!(rest, model);
+    }
+}

@@ -1,0 +1,65 @@
+//! Models of deferred updates: laws D1, D2, D6, D8, C1 to C6 and W1 to W3 in every interleaving up
+//! to a bound. What loom can and can't show, and how a model is itself tested, is in the header of
+//! [`crate::percpu::loom_tests`].
+//!
+//! The canaries are the library's own cells: logs, values and what the lock guards are loom's
+//! `UnsafeCell`s here, so two threads at one of them at a time, or one after the other without a
+//! happens-before between them, fail the model whatever its assertions say.
+
+mod bounds;
+mod life;
+mod ordered;
+mod seeded;
+mod shared;
+mod table;
+mod unordered;
+
+use super::{Builder, Commuting, Deferred, Log, LogTable, Logs, Op, Ordered, Publish};
+use crate::sync::thread;
+use std::sync::Arc;
+
+/// Appends a number to a list; the box makes a lost or doubled update a leak or a double free.
+struct Push(Box<u32>);
+
+impl Op<Vec<u32>> for Push {
+    fn apply(self, list: &mut Vec<u32>) {
+        list.push(*self.0);
+    }
+}
+
+type Bag = Deferred<Vec<u32>, Commuting<Push>>;
+type List = Deferred<Vec<u32>, Ordered<Push>>;
+
+fn push(number: u32) -> Push {
+    Push(Box::new(number))
+}
+
+/// A builder of objects that have logs from the first update on, in a table of their own, so that
+/// none is in another's place by chance.
+fn builder<L: Log<Vec<u32>>>(publish: Publish) -> Builder<Vec<u32>, L> {
+    let table = Arc::new(LogTable::new(1));
+    Deferred::<Vec<u32>, L>::builder().publish(publish).logs(Logs::Always).table(table)
+}
+
+/// An object that has logs already.
+fn hot<L: Log<Vec<u32>>>(publish: Publish) -> Arc<Deferred<Vec<u32>, L>> {
+    let object = builder(publish).build(Vec::new()).unwrap();
+    assert!(object.promote());
+    Arc::new(object)
+}
+
+/// Starts a thread with its own reference to `shared`. The caller joins it.
+fn spawn<S: Send + Sync + 'static, R: 'static>(
+    shared: &Arc<S>,
+    f: impl FnOnce(&S) -> R + 'static,
+) -> thread::JoinHandle<R> {
+    let shared = Arc::clone(shared);
+    thread::spawn(move || f(&shared))
+}
+
+/// What an object holds, up to date, smallest first.
+fn contents<L: Log<Vec<u32>>>(object: &Deferred<Vec<u32>, L>) -> Vec<u32> {
+    let mut list = object.read().clone();
+    list.sort_unstable();
+    list
+}

@@ -1,0 +1,174 @@
+//! Logs with stamps: collected up to a cut, applied in the order of stamps (C4, D2).
+
+use super::{List, builder, push, spawn};
+use crate::clock::Clock;
+use crate::oplog::Publish;
+use crate::percpu::loom_tests::model;
+use crate::sync::{AtomicBool, Ordering};
+use std::sync::Arc;
+
+/// A hot list on a counter of its own.
+fn list(publish: Publish) -> Arc<List> {
+    let list = builder(publish).clock(Arc::new(Clock::counter())).build(Vec::new()).unwrap();
+    assert!(list.promote());
+    Arc::new(list)
+}
+
+/// Two updaters and a reader: nothing is lost or doubled, and what the reader saw is the beginning
+/// of what is there later (batches are applied in the order of reads, D3).
+fn appends_race_a_read(publish: Publish) {
+    model(2, move || {
+        let list = list(publish);
+        list.append(push(0));
+        let other = spawn(&list, |list| list.append(push(1)));
+        let reader = spawn(&list, |list| list.read().clone());
+        list.append(push(2));
+        other.join().unwrap();
+        let seen = reader.join().unwrap();
+        let all = list.read().clone();
+        assert!(all.starts_with(&seen), "{seen:?} was taken back: {all:?}");
+        assert!(matches!(all[..], [0, 1, 2] | [0, 2, 1]), "lost or doubled: {all:?}");
+    });
+}
+
+/// One updater, two reads: its updates stay in order across cuts.
+fn appends_race_two_reads(publish: Publish) {
+    model(2, move || {
+        let list = list(publish);
+        let other = spawn(&list, |list| (1..=3).for_each(|number| list.append(push(number))));
+        let first = list.read().clone();
+        let second = list.read().clone();
+        assert!(second.starts_with(&first), "{first:?} was taken back: {second:?}");
+        other.join().unwrap();
+        let all = list.read().clone();
+        assert!(all.starts_with(&second), "{second:?} was taken back: {all:?}");
+        assert_eq!(all, [1, 2, 3]);
+    });
+}
+
+#[test]
+fn loom_ordered_locked_appends_race_reads_and_keep_their_order() {
+    appends_race_a_read(Publish::Locked);
+    appends_race_two_reads(Publish::Locked);
+}
+
+#[test]
+fn loom_ordered_biased_appends_race_reads_and_keep_their_order() {
+    appends_race_a_read(Publish::Biased);
+    appends_race_two_reads(Publish::Biased);
+}
+
+/// Y is appended only by who knows that X was: no reader sees Y without X, and X comes first.
+fn cause_comes_before_effect(publish: Publish) {
+    model(2, move || {
+        let shared = Arc::new((list(publish), AtomicBool::new(false)));
+        let (list, happened) = &*shared;
+        list.append(push(0));
+        let cause = spawn(&shared, |(list, happened)| {
+            list.append(push(1));
+            happened.store(true, Ordering::Release);
+        });
+        let reader = spawn(&shared, |(list, _)| {
+            let seen = list.read().clone();
+            assert!(
+                matches!(seen[..], [0] | [0, 1] | [0, 1, 2]),
+                "effect without its cause, or before it: {seen:?}"
+            );
+        });
+        let knew = happened.load(Ordering::Acquire);
+        if knew {
+            list.append(push(2));
+        }
+        cause.join().unwrap();
+        reader.join().unwrap();
+        let all = list.read().clone();
+        assert_eq!(all, if knew { vec![0, 1, 2] } else { vec![0, 1] }, "effect before its cause");
+    });
+}
+
+#[test]
+fn loom_ordered_locked_cause_comes_before_effect() {
+    cause_comes_before_effect(Publish::Locked);
+}
+
+#[test]
+fn loom_ordered_biased_cause_comes_before_effect() {
+    cause_comes_before_effect(Publish::Biased);
+}
+
+/// The store-buffering litmus on two objects (D1), which share a clock as objects do by default.
+fn one_of_two_readers_sees_the_other(publish: Publish) {
+    model(2, move || {
+        let lists = Arc::new((list(publish), list(publish)));
+        let other = spawn(&lists, |(x, y)| {
+            x.append(push(1));
+            y.read().len()
+        });
+        let (x, y) = &*lists;
+        y.append(push(1));
+        let seen = x.read().len();
+        assert!(other.join().unwrap() + seen > 0, "both appends were late");
+    });
+}
+
+#[test]
+fn loom_ordered_locked_one_of_two_readers_sees_the_other() {
+    one_of_two_readers_sees_the_other(Publish::Locked);
+}
+
+#[test]
+fn loom_ordered_biased_one_of_two_readers_sees_the_other() {
+    one_of_two_readers_sees_the_other(Publish::Biased);
+}
+
+/// The same with a word of the program's own for the second object: an update is published before
+/// the loads that follow it (D1), a slot's first one and the others.
+fn append_or_store_is_seen(publish: Publish, updates: u32) {
+    model(3, move || {
+        let shared = Arc::new((list(publish), AtomicBool::new(false)));
+        let other = spawn(&shared, move |(list, flag)| {
+            (1..=updates).for_each(|number| list.append(push(number)));
+            flag.load(Ordering::Acquire)
+        });
+        let (list, flag): &(Arc<List>, AtomicBool) = &shared;
+        flag.store(true, Ordering::Release);
+        let seen = list.read().contains(&updates);
+        assert!(other.join().unwrap() || seen, "both were late");
+    });
+}
+
+#[test]
+fn loom_ordered_locked_append_or_later_store_is_seen() {
+    (1..=2).for_each(|updates| append_or_store_is_seen(Publish::Locked, updates));
+}
+
+#[test]
+fn loom_ordered_biased_append_or_later_store_is_seen() {
+    (1..=2).for_each(|updates| append_or_store_is_seen(Publish::Biased, updates));
+}
+
+/// A thread ends with entries in its log; whoever takes the slot goes on with the same log, and a
+/// read finds both in order.
+#[test]
+fn loom_slot_handed_over_with_entries_keeps_them_in_order() {
+    model(2, || {
+        let shared = Arc::new((list(Publish::Locked), AtomicBool::new(false)));
+        let old = spawn(&shared, |(list, happened)| {
+            list.append(push(1));
+            happened.store(true, Ordering::Release);
+        });
+        let new = spawn(&shared, |(list, happened)| {
+            let knew = happened.load(Ordering::Acquire);
+            list.append(push(if knew { 3 } else { 2 }));
+            knew
+        });
+        old.join().unwrap();
+        let knew = new.join().unwrap();
+        let all = shared.0.read().clone();
+        if knew {
+            assert_eq!(all, [1, 3]);
+        } else {
+            assert!(matches!(all[..], [1, 2] | [2, 1]), "{all:?}");
+        }
+    });
+}

@@ -1,0 +1,151 @@
+//! Logs without stamps: every slot stands still at one moment (C3).
+
+use super::{Bag, contents, hot, push, spawn};
+use crate::oplog::Publish;
+use crate::percpu::loom_tests::model;
+use crate::sync::{AtomicBool, Ordering};
+use std::sync::Arc;
+
+/// Two updaters and a reader: in the end nothing is lost and nothing is there twice (D4).
+fn appends_race_a_read(publish: Publish) {
+    model(2, move || {
+        let bag: Arc<Bag> = hot(publish);
+        bag.append(push(0));
+        let other = spawn(&bag, |bag| bag.append(push(1)));
+        let reader = spawn(&bag, |bag| {
+            let seen = contents(bag);
+            assert!(matches!(seen[..], [0] | [0, 1] | [0, 2] | [0, 1, 2]), "{seen:?}");
+        });
+        bag.append(push(2));
+        other.join().unwrap();
+        reader.join().unwrap();
+        assert_eq!(contents(&bag), [0, 1, 2]);
+    });
+}
+
+/// One updater, two reads: what the first saw stays, and the log goes on after it was emptied.
+fn appends_race_two_reads(publish: Publish) {
+    model(2, move || {
+        let bag: Arc<Bag> = hot(publish);
+        let other = spawn(&bag, |bag| (1..=3).for_each(|number| bag.append(push(number))));
+        let first = contents(&bag);
+        let second = contents(&bag);
+        assert!((1..=3).collect::<Vec<_>>().starts_with(&second), "{second:?}");
+        assert!(second.starts_with(&first), "{first:?} was taken back: {second:?}");
+        other.join().unwrap();
+        assert_eq!(contents(&bag), [1, 2, 3]);
+    });
+}
+
+#[test]
+fn loom_unordered_locked_appends_race_reads_and_nothing_is_lost() {
+    appends_race_a_read(Publish::Locked);
+    appends_race_two_reads(Publish::Locked);
+}
+
+#[test]
+fn loom_unordered_biased_appends_race_reads_and_nothing_is_lost() {
+    appends_race_two_reads(Publish::Biased);
+}
+
+/// Y is appended only by who knows that X was: no reader may see Y without X (D2). Y's slot is
+/// dirty before, so that a reader that looks at slots one by one would find it first.
+fn reader_never_sees_effect_without_cause(publish: Publish) {
+    model(2, move || {
+        let shared = Arc::new((hot(publish), AtomicBool::new(false)));
+        let (bag, happened): &(Arc<Bag>, AtomicBool) = &shared;
+        bag.append(push(0));
+        let cause = spawn(&shared, |(bag, happened)| {
+            bag.append(push(1));
+            happened.store(true, Ordering::Release);
+        });
+        let reader = spawn(&shared, |(bag, _)| {
+            let seen = contents(bag);
+            assert!(seen.contains(&0), "what returned before the read began is missing");
+            assert!(!seen.contains(&2) || seen.contains(&1), "effect without its cause: {seen:?}");
+        });
+        let knew = happened.load(Ordering::Acquire);
+        if knew {
+            bag.append(push(2));
+        }
+        cause.join().unwrap();
+        reader.join().unwrap();
+        assert_eq!(contents(bag), if knew { vec![0, 1, 2] } else { vec![0, 1] });
+    });
+}
+
+#[test]
+fn loom_unordered_locked_reader_never_sees_effect_without_cause() {
+    reader_never_sees_effect_without_cause(Publish::Locked);
+}
+
+#[test]
+fn loom_unordered_biased_reader_never_sees_effect_without_cause() {
+    reader_never_sees_effect_without_cause(Publish::Biased);
+}
+
+/// The store-buffering litmus on two objects (D1): each thread appends to one and reads the other.
+fn one_of_two_readers_sees_the_other(publish: Publish) {
+    model(2, move || {
+        let bags: Arc<(Arc<Bag>, Arc<Bag>)> = Arc::new((hot(publish), hot(publish)));
+        let other = spawn(&bags, |(x, y)| {
+            x.append(push(1));
+            contents(y).len()
+        });
+        let (x, y) = &*bags;
+        y.append(push(1));
+        let seen = contents(x).len();
+        assert!(other.join().unwrap() + seen > 0, "both appends were late");
+    });
+}
+
+#[test]
+fn loom_unordered_locked_one_of_two_readers_sees_the_other() {
+    one_of_two_readers_sees_the_other(Publish::Locked);
+}
+
+#[test]
+fn loom_unordered_biased_one_of_two_readers_sees_the_other() {
+    one_of_two_readers_sees_the_other(Publish::Biased);
+}
+
+/// The same with a word of the program's own for the second object: an update is published before
+/// the loads that follow it (D1), a slot's first one and the others.
+fn append_or_store_is_seen(publish: Publish, updates: u32) {
+    model(3, move || {
+        let shared = Arc::new((hot(publish), AtomicBool::new(false)));
+        let other = spawn(&shared, move |(bag, flag)| {
+            (1..=updates).for_each(|number| bag.append(push(number)));
+            flag.load(Ordering::Acquire)
+        });
+        let (bag, flag): &(Arc<Bag>, AtomicBool) = &shared;
+        flag.store(true, Ordering::Release);
+        let seen = contents(bag).contains(&updates);
+        assert!(other.join().unwrap() || seen, "both were late");
+    });
+}
+
+#[test]
+fn loom_unordered_locked_append_or_later_store_is_seen() {
+    (1..=2).for_each(|updates| append_or_store_is_seen(Publish::Locked, updates));
+}
+
+#[test]
+fn loom_unordered_biased_append_or_later_store_is_seen() {
+    (1..=2).for_each(|updates| append_or_store_is_seen(Publish::Biased, updates));
+}
+
+/// A thread that appended and then reads finds its update, whoever else reads.
+#[test]
+fn loom_unordered_own_update_is_seen() {
+    model(2, || {
+        let bag: Arc<Bag> = hot(Publish::Locked);
+        let other = spawn(&bag, |bag| {
+            bag.append(push(1));
+            assert!(contents(bag).contains(&1));
+        });
+        bag.append(push(2));
+        assert!(contents(&bag).contains(&2));
+        other.join().unwrap();
+    });
+}

@@ -1,0 +1,440 @@
+//! The reader's side of a core: collecting, merging, the policies that a read asks, eviction.
+//!
+//! Everything here runs with the core's lock held. The laws (C1 to C6) are in the header of `core`.
+
+use super::builder::Publish;
+use super::core::{Core, EVICTED, FROZEN, Inner, OPEN, SlotLog, updates};
+use super::log::Log;
+use super::shared::Turn;
+use super::stats::Stats;
+use super::table::Resident;
+use crate::clock::Stamp;
+use crate::config;
+use crate::lock;
+use crate::percpu::{self, barrier};
+use crate::sync::{self, AtomicBool, AtomicU32, Backoff, Bug, Ordering, seeded_bug};
+use std::ptr;
+
+impl<T: Send + 'static, L: Log<T>> Core<T, L> {
+    /// Collects what the laws say a read must see, and applies it.
+    ///
+    /// # Safety
+    /// The caller holds the core's lock.
+    ///
+    /// # Panics
+    /// If applying does; what was not applied yet stays queued, and the core is poisoned (D7).
+    pub(super) unsafe fn merge(&self) {
+        self.inner.with_mut(|inner| {
+            // SAFETY: the caller holds the lock, which guards `inner`.
+            let inner = unsafe { &mut *inner };
+            // The cut first: D2. (Harmless where it is not used.)
+            let cut =
+                if L::ORDERED && !seeded_bug(Bug::NoCut) { self.clock().cut() } else { Stamp::MAX };
+            inner.window = 0;
+            let collecting = Collecting::begin(&self.collecting);
+            if L::ORDERED || seeded_bug(Bug::NoCut) {
+                self.collect_each(inner, cut);
+            } else {
+                self.collect_frozen(inner);
+            }
+            drop(collecting);
+            self.apply(inner);
+        });
+    }
+
+    fn is_biased(&self) -> bool {
+        // ORDER: Relaxed; written under the core's lock, which the caller holds.
+        self.biased.load(Ordering::Relaxed)
+    }
+
+    /// The reader's half of the store-buffering race of C1.
+    fn barrier(&self) {
+        if self.is_biased() { barrier::heavy() } else { barrier::fence_full() }
+    }
+
+    /// As [`barrier`](Self::barrier), before a collection. Where logs are the CPUs', turns decide
+    /// it and not announcements (V3).
+    fn barrier_to_collect(&self) {
+        if self.is_shared() { barrier::fence_full() } else { self.barrier() }
+    }
+
+    /// Logs without stamps: everything dirty stands still at once (C3).
+    fn collect_frozen(&self, inner: &mut Inner<L>) {
+        // ORDER: Release is enough: the barrier orders the store before the looks that follow.
+        self.gate.store(FROZEN, Ordering::Release);
+        let _open = Reopen { gate: &self.gate, to: self.open };
+        self.barrier_to_collect();
+        self.take_dirty(&mut inner.slots);
+        let _turns = self.wait_for_updaters(&inner.slots);
+        for place in 0..inner.slots.len() {
+            let index = inner.slots[place];
+            // SAFETY: C1 - gate closed, barrier passed, no updater inside.
+            unsafe { self.collect_slot(index, Stamp::MAX, inner) };
+        }
+    }
+
+    /// Logs with stamps: one after the other, up to the cut (C4).
+    fn collect_each(&self, inner: &mut Inner<L>, cut: Stamp) {
+        self.take_dirty(&mut inner.slots);
+        for index in &inner.slots {
+            if let Some(slot) = self.slot_log(*index) {
+                // ORDER: Release; see `collect_frozen`.
+                slot.gate.store(FROZEN, Ordering::Release);
+            }
+        }
+        self.barrier_to_collect();
+        for place in 0..inner.slots.len() {
+            let index = inner.slots[place];
+            let Some(slot) = self.slot_log(index) else { continue };
+            let _open = Reopen { gate: &slot.gate, to: OPEN };
+            let _turns = self.wait_for_updaters(&[index]);
+            // SAFETY: C1 - gate closed, barrier passed, no updater inside.
+            unsafe { self.collect_slot(index, cut, inner) };
+        }
+    }
+
+    /// Waits until no updater has one of these slots' logs in hand. None takes one while the gate
+    /// is closed and, where logs are the CPUs', the turns are kept.
+    fn wait_for_updaters(&self, slots: &[usize]) -> Vec<Turn<'_>> {
+        if self.is_shared() {
+            return self.take_turns(slots);
+        }
+        let core = self.address();
+        for index in slots {
+            percpu::records().wait_for(*index, |word| updates(word, core));
+        }
+        Vec::new()
+    }
+
+    /// Takes the dirty bits into a list of slots.
+    fn take_dirty(&self, slots: &mut Vec<usize>) {
+        slots.clear();
+        for (number, word) in self.dirty.0.iter() {
+            // ORDER: AcqRel; pairs with `mark_dirty`.
+            // An RMW even on zero: C3 needs a later `mark_dirty` to read from it.
+            let mut bits = word.0.swap(0, Ordering::AcqRel);
+            while bits != 0 {
+                slots.push(number * 64 + bits.trailing_zeros() as usize);
+                bits &= bits - 1;
+            }
+        }
+    }
+
+    pub(super) fn slot_log(&self, index: usize) -> Option<&SlotLog<L>> {
+        // ORDER: Acquire; pairs with Release in `find_or_make_slot`.
+        let slot = self.slots.get(index)?.0.load(Ordering::Acquire);
+        // SAFETY: slot logs are freed under the core's lock alone, which the caller holds.
+        unsafe { slot.as_ref() }
+    }
+
+    /// Moves a slot's entries up to `cut` to the carry.
+    ///
+    /// # Safety
+    /// C1 holds for the caller as reader.
+    unsafe fn collect_slot(&self, index: usize, cut: Stamp, inner: &mut Inner<L>) {
+        let Some(slot) = self.slot_log(index) else { return };
+        slot.local.with_mut(|local| {
+            // SAFETY: the caller's duty.
+            let local = unsafe { &mut *local };
+            let mut into = inner.spares.pop().unwrap_or_default();
+            local.log.collect(cut, &mut into);
+            local.dirty = !local.log.is_empty();
+            if local.dirty {
+                // What is above the cut waits for the next read; C2 wants its bit set.
+                // ORDER: AcqRel; as in `mark_dirty`.
+                self.dirty
+                    .0
+                    .get_or_init(index / 64)
+                    .0
+                    .fetch_or(1 << (index % 64), Ordering::AcqRel);
+            }
+            // ORDER: Relaxed (all); statistics, stable under C1.
+            let appended = slot.appended.load(Ordering::Relaxed);
+            inner.window += appended - local.counted;
+            local.counted = appended;
+            if into.is_empty() {
+                inner.spares.push(into);
+            } else {
+                inner.carry.push(into);
+            }
+        });
+    }
+
+    /// Applies the carry, unless the object is poisoned.
+    fn apply(&self, inner: &mut Inner<L>) {
+        inner.merges += 1;
+        // ORDER: Relaxed; written under the core's lock, which the caller holds.
+        if inner.carry.is_empty() || self.poisoned.load(Ordering::Relaxed) {
+            return;
+        }
+        self.value.with_mut(|value| {
+            let poison = Poison(&self.poisoned);
+            // SAFETY: the value is there while the core is in use, and the caller holds the lock.
+            let value = unsafe { (*value).assume_init_mut() };
+            inner.applied += L::merge(&mut inner.carry, value) as u64;
+            std::mem::forget(poison);
+        });
+        debug_assert!(inner.carry.iter().all(|log| log.is_empty()), "merge left entries behind");
+        inner.spares.append(&mut inner.carry);
+    }
+
+    /// After a read: whether to switch publication, and to which.
+    ///
+    /// # Safety
+    /// The caller holds the core's lock.
+    pub(super) unsafe fn wants_bias(&self) -> Option<bool> {
+        let biased = self.is_biased();
+        if self.is_shared() {
+            return None;
+        }
+        let wanted = match self.config.publish {
+            Publish::Locked => false,
+            Publish::Biased => barrier::is_asymmetric(),
+            // SAFETY: the caller holds the lock.
+            Publish::Auto => self.inner.with_mut(|inner| unsafe {
+                let inner = &mut *inner;
+                let speaks = if biased {
+                    inner.window < config::RATIO_AGAINST_BIAS
+                } else {
+                    inner.window > config::RATIO_FOR_BIAS && barrier::is_asymmetric()
+                };
+                inner.for_switch = if speaks { inner.for_switch + 1 } else { 0 };
+                if inner.for_switch >= 2 { !biased } else { biased }
+            }),
+        };
+        (wanted != biased).then_some(wanted)
+    }
+
+    /// Records a switch of publication; the object's word has been changed already.
+    ///
+    /// # Safety
+    /// The caller holds the core's lock.
+    pub(super) unsafe fn set_biased(&self, biased: bool) {
+        if !biased {
+            // An updater that announced under the bias may have its announcement in a store
+            // buffer still; from here on readers would not look there.
+            barrier::heavy();
+        }
+        // ORDER: Relaxed; guarded by the lock.
+        self.biased.store(biased, Ordering::Relaxed);
+        // SAFETY: the caller holds the lock.
+        self.inner.with_mut(|inner| unsafe { (*inner).for_switch = 0 });
+    }
+
+    /// After a read: whether the logs have stopped paying.
+    ///
+    /// # Safety
+    /// The caller holds the core's lock.
+    pub(super) unsafe fn wants_demotion(&self) -> bool {
+        // SAFETY: the caller holds the lock.
+        self.inner.with_mut(|inner| unsafe {
+            let inner = &mut *inner;
+            let idle = inner.window < u64::from(config::RATIO_AGAINST_LOGS);
+            inner.for_demotion = if idle { inner.for_demotion + 1 } else { 0 };
+            inner.for_demotion >= config::IDLE_READS
+        })
+    }
+
+    pub(super) fn is_evicted(&self) -> bool {
+        // ORDER: Relaxed; written under the core's lock, which the caller holds.
+        self.gate.load(Ordering::Relaxed) == EVICTED
+    }
+
+    /// Lets an evicted core have logs again, because it can't be given up.
+    ///
+    /// # Safety
+    /// The caller holds the core's lock.
+    pub(super) unsafe fn revive(&self) {
+        if self.is_evicted() {
+            // ORDER: Release; pairs with the updater's Acquire.
+            self.gate.store(self.open, Ordering::Release);
+        }
+    }
+
+    /// Waits until no updater is inside and takes everything from every log.
+    ///
+    /// # Safety
+    /// The caller holds the core's lock and has made sure that updaters which announce the core
+    /// from now on leave without touching a log.
+    pub(super) unsafe fn drain_all(&self) {
+        self.barrier();
+        let core = self.address();
+        percpu::records().wait_until_none(|word| updates(word, core));
+        self.inner.with_mut(|inner| {
+            // SAFETY: the caller holds the lock.
+            let inner = unsafe { &mut *inner };
+            self.take_dirty(&mut inner.slots);
+            for place in 0..inner.slots.len() {
+                let index = inner.slots[place];
+                // SAFETY: C1 - no updater is inside and none will be.
+                unsafe { self.collect_slot(index, Stamp::MAX, inner) };
+            }
+            self.apply(inner);
+        });
+    }
+
+    /// Leaves the table and waits for an evictor that may have claimed the core before. Whoever
+    /// frees a core calls this first.
+    pub(super) fn leave_table(&self) {
+        self.table().leave(ptr::from_ref(self));
+        let mut backoff = Backoff::new();
+        // ORDER: Acquire; pairs with Release in `finish_eviction`.
+        while self.claimed.load(Ordering::Acquire) {
+            backoff.pause();
+        }
+    }
+
+    /// Waits until nobody announces the core, not even a thread that waits for its lock.
+    pub(super) fn wait_until_unannounced(&self) {
+        let core = self.address();
+        percpu::records().wait_until_none(|word| super::core::address_of(word) == core);
+    }
+
+    /// Whether collected updates wait for poison to be cleared.
+    ///
+    /// # Safety
+    /// The caller holds the core's lock.
+    pub(super) unsafe fn has_carry(&self) -> bool {
+        // SAFETY: the caller holds the lock.
+        self.inner.with_mut(|inner| unsafe { !(*inner).carry.is_empty() })
+    }
+
+    /// Frees the logs of an evicted core and returns what was appended to them.
+    pub(super) fn free_slots(&self) -> u64 {
+        let mut appended = 0;
+        for (_, slot) in self.slots.iter() {
+            // ORDER: Acquire; pairs with Release in `find_or_make_slot`.
+            let raw = slot.0.swap(ptr::null_mut(), Ordering::Acquire);
+            if !raw.is_null() {
+                // SAFETY: made by `Box::into_raw` in `find_or_make_slot`; no updater is inside (the
+                // caller waited), and readers hold the lock that the caller holds.
+                let slot = unsafe { Box::from_raw(raw) };
+                appended += slot.appended.load(Ordering::Relaxed);
+            }
+        }
+        appended
+    }
+
+    /// Counts for [`Deferred::stats`](super::Deferred::stats).
+    ///
+    /// # Safety
+    /// The caller holds the core's lock.
+    pub(super) unsafe fn stats(&self) -> Stats {
+        self.inner.with_mut(|inner| {
+            // SAFETY: the caller holds the lock.
+            let inner = unsafe { &*inner };
+            let mut stats = Stats {
+                applied: inner.applied,
+                merges: inner.merges,
+                evictions: inner.evictions,
+                biased: self.is_biased(),
+                ..Stats::default()
+            };
+            stats.pending = inner.carry.iter().map(L::len).sum::<usize>() as u64;
+            stats.appended = inner.appended_before;
+            // Lengths belong to the updaters, so shut them out for a moment.
+            let _collecting = Collecting::begin(&self.collecting);
+            let gate = Reopen { gate: &self.gate, to: self.gate.load(Ordering::Relaxed) };
+            let closed = if gate.to == EVICTED { EVICTED } else { FROZEN };
+            self.gate.store(closed, Ordering::Release);
+            self.barrier();
+            let core = self.address();
+            percpu::records().wait_until_none(|word| updates(word, core));
+            for (index, _) in self.slots.iter() {
+                let Some(slot) = self.slot_log(index) else { continue };
+                // ORDER: Relaxed; stable under C1.
+                stats.appended += slot.appended.load(Ordering::Relaxed);
+                // SAFETY: C1 - gate closed, barrier passed, no updater inside.
+                stats.pending += slot.local.with(|local| unsafe { (*local).log.len() }) as u64;
+                stats.logs += 1;
+            }
+            drop(gate);
+            stats.absorbed = stats.appended.saturating_sub(stats.applied + stats.pending);
+            stats.bytes =
+                stats.logs * size_of::<SlotLog<L>>() + stats.pending as usize * size_of::<L::Op>();
+            stats
+        })
+    }
+}
+
+impl<T: Send + 'static, L: Log<T>> Resident for Core<T, L> {
+    fn try_claim(&self) -> bool {
+        let free = lock::try_lock(&self.lock.0, percpu::thread_token()).is_ok();
+        if free {
+            // ORDER: Relaxed; the table's mutex, held here and by `leave_table`, orders it.
+            self.claimed.store(true, Ordering::Relaxed);
+        }
+        free
+    }
+
+    fn activity(&self) -> u64 {
+        let logs = self.slots.iter().map(|(_, slot)| slot.0.load(Ordering::Acquire));
+        // SAFETY: T2 - the core is in the table, so nobody has begun to free its slot logs.
+        let counts = logs.filter_map(|raw| unsafe { raw.as_ref() });
+        counts.map(|slot| slot.appended.load(Ordering::Relaxed)).sum()
+    }
+
+    unsafe fn finish_eviction(this: *const Self) {
+        // SAFETY: `try_claim` took the core's lock, so the core lives until `unlock` below.
+        let core = unsafe { &*this };
+        // ORDER: Release; `drain_all` passes the barrier before it looks at the updaters.
+        core.gate.store(EVICTED, Ordering::Release);
+        // An update of the *victim* that panics must not reach the newcomer's thread: the victim is
+        // poisoned, its updates stay queued, and its next reader learns of it (D7).
+        // SAFETY: the lock is held and the gate closed for good.
+        sync::contain(|| unsafe { core.drain_all() });
+        let appended = core.free_slots();
+        // SAFETY: the lock is held.
+        core.inner.with_mut(|inner| unsafe {
+            (*inner).evictions += 1;
+            (*inner).appended_before += appended;
+            (*inner).spares = Vec::new();
+        });
+        // SAFETY: locked by `try_claim`; `claimed` keeps the core alive until the last store.
+        unsafe { lock::unlock(&raw const (*this).lock.0, 0) };
+        core.in_use();
+        // ORDER: Release; pairs with Acquire in `leave_table`.
+        core.claimed.store(false, Ordering::Release);
+    }
+}
+
+/// Says that a collection is going on (C8), also when it panics.
+struct Collecting<'a>(&'a AtomicBool);
+
+impl<'a> Collecting<'a> {
+    fn begin(flag: &'a AtomicBool) -> Self {
+        // ORDER: Relaxed; whoever finds a gate closed finds this too, through the gate.
+        flag.store(true, Ordering::Relaxed);
+        Self(flag)
+    }
+}
+
+impl Drop for Collecting<'_> {
+    fn drop(&mut self) {
+        // ORDER: Release; pairs with Acquire in `wait_for_collection`: the open gate.
+        self.0.store(false, Ordering::Release);
+    }
+}
+
+/// Opens a gate again, also when collecting panics.
+struct Reopen<'a> {
+    gate: &'a AtomicU32,
+    to: u32,
+}
+
+impl Drop for Reopen<'_> {
+    fn drop(&mut self) {
+        // ORDER: Release; pairs with the updater's Acquire: the log as the reader left it.
+        self.gate.store(self.to, Ordering::Release);
+    }
+}
+
+/// Poisons if dropped, that is, if applying panics.
+struct Poison<'a>(&'a AtomicBool);
+
+impl Drop for Poison<'_> {
+    fn drop(&mut self) {
+        // ORDER: Relaxed; read under the core's lock, or as a hint.
+        self.0.store(true, Ordering::Relaxed);
+    }
+}

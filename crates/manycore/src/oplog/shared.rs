@@ -1,0 +1,86 @@
+//! Logs that belong to CPUs: the updater's side and the reader's, where they differ.
+//!
+//! A concurrency id says which CPU's log to use, and a thread may be preempted with that log in
+//! hand while another thread runs under the same id. So a slot log has a *turn*, taken by one
+//! locked instruction.
+//! - V1 Whoever has the turn has the log. An updater looks at the gate again after taking it:
+//!   either it was first and the reader waits for the turn, or it reads from the turn that the
+//!   reader gave back, and then sees the gate that was closed before.
+//! - V2 The turn names its holder. A thread that would wait for itself (an update from within an
+//!   update) goes on to the next log.
+//! - V3 The announcement goes on to keep the core alive. It is always biased where it can be: only
+//!   demotion and eviction look at it.
+
+use super::core::{Core, Refusal, SHARED, SlotLog, refusal};
+use super::log::Log;
+use crate::clock::Stamp;
+use crate::percpu;
+use crate::sync::{AtomicUsize, Backoff, Ordering};
+
+/// A slot log in hand; dropping it gives the turn back.
+pub(super) struct Turn<'a>(&'a AtomicUsize);
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        // ORDER: Release; pairs with Acquire in `take_turn` (V1).
+        self.0.store(0, Ordering::Release);
+    }
+}
+
+impl<L> SlotLog<L> {
+    /// Waits for the turn; `None` if the calling thread has it (V2).
+    pub(super) fn take_turn(&self) -> Option<Turn<'_>> {
+        let token = percpu::thread_token();
+        let mut backoff = Backoff::new();
+        loop {
+            // ORDER: AcqRel; Acquire pairs with Release in `Turn::drop`.
+            match self.turn.compare_exchange(0, token, Ordering::AcqRel, Ordering::Relaxed) {
+                Ok(_) => return Some(Turn(&self.turn)),
+                Err(holder) if holder == token => return None,
+                Err(_) => backoff.pause(),
+            }
+        }
+    }
+}
+
+impl<T: Send + 'static, L: Log<T>> Core<T, L> {
+    /// Whether logs belong to CPUs.
+    pub(super) fn is_shared(&self) -> bool {
+        self.open == SHARED
+    }
+
+    /// The gate is not open for a log of the thread's own: it is closed, or logs are the CPUs'.
+    #[cold]
+    pub(super) fn push_elsewhere(
+        &self,
+        gate: u32,
+        index: usize,
+        op: L::Op,
+        growth: usize,
+    ) -> Result<Stamp, (L::Op, Refusal)> {
+        if gate != SHARED {
+            return Err((op, refusal(gate)));
+        }
+        let mut index = percpu::cid::current().unwrap_or(index);
+        loop {
+            // SAFETY: not null, and freed only by an evictor that waits for this updater.
+            let slot = unsafe { &*self.find_or_make_slot(index) };
+            let Some(_turn) = slot.take_turn() else {
+                index += 1;
+                continue;
+            };
+            // ORDER: Acquire; after the turn (V1).
+            let gate = self.gate.load(Ordering::Acquire);
+            if gate != SHARED {
+                return Err((op, refusal(gate)));
+            }
+            // SAFETY: V1 - this thread has the turn.
+            return unsafe { self.push_to(slot, index, op, growth) };
+        }
+    }
+
+    /// Every turn of the slots given, for a reader that wants them to stand still at one time.
+    pub(super) fn take_turns(&self, slots: &[usize]) -> Vec<Turn<'_>> {
+        slots.iter().filter_map(|index| self.slot_log(*index)?.take_turn()).collect()
+    }
+}

@@ -1,0 +1,210 @@
+//! Which objects have logs: a direct-mapped table of fixed size [O-12].
+//!
+//! Owns: the right of an object to have logs. Does not own: the logs.
+//! Laws:
+//! - T1 At most as many objects of a table have logs as it has places.
+//! - T2 An entry's pointer is alive while the place's mutex is held: an object leaves the table
+//!   under that mutex before its core is freed.
+//! - T3 Lock order is core, then place. An evictor goes the other way and only *tries* the core's
+//!   lock, so it can't deadlock; two objects evicting each other both give up or one wins.
+//! - T4 A resident that was used since the last look stays (second chance), unless the newcomer
+//!   insists.
+//!
+//! Source: OpLog section 6. There the table is per core and per type; ours is shared and asked only
+//! at promotion and demotion, so no update touches it.
+
+use crate::config::DEFAULT_TABLE_OBJECTS;
+use crate::sync::{AtomicU64, Mutex, Ordering};
+use std::fmt;
+
+/// What a table needs of an object's core.
+pub(crate) trait Resident {
+    /// Takes the core's lock if it is free; then [`finish_eviction`](Self::finish_eviction) is due.
+    fn try_claim(&self) -> bool;
+
+    /// A number that changes when the object is updated.
+    fn activity(&self) -> u64;
+
+    /// Applies what is pending, frees the logs and gives the lock up.
+    ///
+    /// # Safety
+    /// `try_claim` returned true, once for this call. The core may be gone on return.
+    unsafe fn finish_eviction(this: *const Self)
+    where
+        Self: Sized;
+}
+
+/// A core of any type, by address. Law T2 says when it may be used.
+#[derive(Clone, Copy)]
+struct Entry {
+    core: *const (),
+    vtable: &'static VTable,
+    seen: u64,
+}
+
+struct VTable {
+    try_claim: unsafe fn(*const ()) -> bool,
+    activity: unsafe fn(*const ()) -> u64,
+    finish_eviction: unsafe fn(*const ()),
+}
+
+// SAFETY: cores are `Sync` for the three calls of the vtable (they require `T: Send`, `L: Send` and
+// lock before they touch either), and T2 keeps the pointer alive while it is used.
+unsafe impl Send for Entry {}
+
+struct Methods<R>(std::marker::PhantomData<R>);
+
+impl<R: Resident + 'static> Methods<R> {
+    const VTABLE: &'static VTable = &VTable {
+        // SAFETY: the pointer was erased from `*const R` by `enter` (so for all three).
+        try_claim: |core| unsafe { (*core.cast::<R>()).try_claim() },
+        // SAFETY: as above.
+        activity: |core| unsafe { (*core.cast::<R>()).activity() },
+        // SAFETY: as above; the caller claimed it.
+        finish_eviction: |core| unsafe { R::finish_eviction(core.cast::<R>()) },
+    };
+}
+
+/// The place is held by a busier object.
+#[derive(Debug)]
+pub(crate) struct Denied;
+
+/// An eviction that is due: dropping it runs it.
+#[must_use]
+pub(crate) struct Eviction(Option<Entry>);
+
+impl Drop for Eviction {
+    fn drop(&mut self) {
+        if let Some(old) = self.0.take() {
+            // SAFETY: `enter` claimed it, so the core's lock keeps its owner from freeing it.
+            unsafe { (old.vtable.finish_eviction)(old.core) };
+        }
+    }
+}
+
+/// Bounds how many objects have logs at the same time.
+///
+/// Every object uses one table of 4,096 places for the whole process, unless its
+/// [`Builder`](super::Builder) names another. An object that wants logs takes the place its address
+/// hashes to; the object that held it is synchronized and goes on without logs. So the memory of
+/// logs is bounded by places x slots x the bounds of one log, however many objects there are. What
+/// an evicted object keeps until its next use is one core, about 1.6 KiB.
+pub struct LogTable {
+    places: Box<[Mutex<Option<Entry>>]>,
+    evictions: AtomicU64,
+    denied: AtomicU64,
+}
+
+impl fmt::Debug for LogTable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LogTable")
+            .field("places", &self.places.len())
+            .field("residents", &self.residents())
+            .field("evictions", &self.evictions())
+            .finish()
+    }
+}
+
+impl Default for LogTable {
+    fn default() -> Self {
+        Self::new(DEFAULT_TABLE_OBJECTS)
+    }
+}
+
+impl LogTable {
+    /// A table with this many places.
+    ///
+    /// # Panics
+    /// If `places` is zero: no object could ever have logs (say [`Logs::Never`](super::Logs) for
+    /// that).
+    #[must_use]
+    pub fn new(places: usize) -> Self {
+        assert!(places > 0, "manycore: a LogTable needs at least one place");
+        Self {
+            places: (0..places).map(|_| Mutex::new(None)).collect(),
+            evictions: AtomicU64::new(0),
+            denied: AtomicU64::new(0),
+        }
+    }
+
+    /// Objects that have logs now.
+    #[must_use]
+    pub fn residents(&self) -> usize {
+        self.places.iter().filter(|place| lock(place).is_some()).count()
+    }
+
+    /// Objects that lost their logs to another one so far.
+    #[must_use]
+    pub fn evictions(&self) -> u64 {
+        // ORDER: Relaxed; a statistic.
+        self.evictions.load(Ordering::Relaxed)
+    }
+
+    /// Promotions that found a busier object in their place so far.
+    #[must_use]
+    pub fn denied(&self) -> u64 {
+        // ORDER: Relaxed; a statistic.
+        self.denied.load(Ordering::Relaxed)
+    }
+
+    fn place(&self, core: *const ()) -> &Mutex<Option<Entry>> {
+        // Cores are 128-byte aligned; the multiplication spreads them (Fibonacci hashing).
+        let spread = (core as usize as u64 >> 7).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+        &self.places[spread as usize % self.places.len()]
+    }
+
+    /// Gives the object a place, evicting whoever has it if that is allowed (T4). The eviction runs
+    /// when the answer is dropped: do that after giving up one's own lock.
+    pub(crate) fn enter<R: Resident + 'static>(
+        &self,
+        core: *const R,
+        insist: bool,
+    ) -> Result<Eviction, Denied> {
+        let mut place = lock(self.place(core.cast()));
+        let victim = place.take();
+        if let Some(mut old) = victim {
+            // SAFETY: T2 - the entry was in its place, whose mutex is held.
+            let (used, claimed) = unsafe {
+                let activity = (old.vtable.activity)(old.core);
+                let used = activity != old.seen && !insist;
+                old.seen = activity;
+                (used, !used && (old.vtable.try_claim)(old.core))
+            };
+            if used || !claimed {
+                *place = Some(old);
+                // ORDER: Relaxed; a statistic.
+                self.denied.fetch_add(1, Ordering::Relaxed);
+                return Err(Denied);
+            }
+        }
+        *place = Some(Entry { core: core.cast(), vtable: Methods::<R>::VTABLE, seen: 0 });
+        if victim.is_some() {
+            // ORDER: Relaxed; a statistic.
+            self.evictions.fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(Eviction(victim))
+    }
+
+    /// Takes the object out, if it is in.
+    pub(crate) fn leave<R>(&self, core: *const R) {
+        let mut place = lock(self.place(core.cast()));
+        if place.is_some_and(|entry| std::ptr::eq(entry.core, core.cast())) {
+            *place = None;
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> impl std::ops::DerefMut<Target = T> + '_ {
+    // Nothing that can panic runs under it, so it is never poisoned by us.
+    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+crate::sync::global! {
+    /// The table of every object whose builder names none.
+    static SHARED: LogTable = LogTable::default();
+}
+
+/// The process's table.
+pub(crate) fn shared() -> &'static LogTable {
+    &SHARED
+}
