@@ -1,0 +1,131 @@
+//! Models of laws N1 to N4. What loom can and can't show is in the header of
+//! [`crate::percpu::loom_tests`]. Counts are atomics, so there are no canaries: a count that is
+//! missing, or there twice, is what these models look for.
+
+use super::Counter;
+use crate::percpu::loom_tests::model;
+use crate::sync::thread;
+use std::sync::Arc;
+
+/// A counter at `count`, all of it in the calling thread's row.
+fn hot(count: i64) -> Arc<Counter> {
+    let counter = Counter::new(0);
+    assert!(counter.promote());
+    counter.add(count);
+    Arc::new(counter)
+}
+
+fn spawn(counter: &Arc<Counter>, f: impl FnOnce(&Counter) + 'static) -> thread::JoinHandle<()> {
+    let counter = Arc::clone(counter);
+    thread::spawn(move || f(&counter))
+}
+
+#[test]
+fn loom_counter_promoted_under_adds_loses_none() {
+    model(2, || {
+        let counter = Arc::new(Counter::new(1));
+        let adder = spawn(&counter, |counter| (0..2).for_each(|_| counter.inc()));
+        let promoter = spawn(&counter, |counter| assert!(counter.promote()));
+        let seen = counter.sum();
+        assert!((1..=3).contains(&seen), "{seen} of 1 to 3");
+        adder.join().unwrap();
+        promoter.join().unwrap();
+        assert_eq!(counter.sum(), 3);
+    });
+}
+
+#[test]
+fn loom_counter_promoted_twice_at_once_has_one_set_of_cells() {
+    model(2, || {
+        let counter = Arc::new(Counter::new(0));
+        let other = spawn(&counter, |counter| {
+            counter.promote();
+            counter.inc();
+        });
+        counter.promote();
+        counter.inc();
+        other.join().unwrap();
+        assert_eq!(counter.sum(), 2);
+    });
+}
+
+#[test]
+fn loom_counter_demoted_under_adds_loses_none() {
+    model(3, || {
+        let counter = hot(1);
+        let adder = spawn(&counter, |counter| (0..2).for_each(|_| counter.inc()));
+        counter.demote();
+        adder.join().unwrap();
+        assert_eq!(counter.sum(), 3);
+    });
+}
+
+/// A reader never sees a total without the part that is being folded (N4).
+#[test]
+fn loom_counter_demoted_under_sum_hides_nothing() {
+    model(3, || {
+        let counter = hot(1);
+        let reader = spawn(&counter, |counter| {
+            (0..2).for_each(|_| assert_eq!(counter.sum(), 1));
+        });
+        counter.demote();
+        reader.join().unwrap();
+        assert_eq!(counter.sum(), 1);
+    });
+}
+
+#[test]
+fn loom_counter_demoted_twice_at_once_folds_once() {
+    model(3, || {
+        let counter = hot(1);
+        let other = spawn(&counter, Counter::demote);
+        counter.demote();
+        other.join().unwrap();
+        assert!(!counter.is_distributed());
+        assert_eq!(counter.sum(), 1);
+    });
+}
+
+/// Two counters, one place in the table: the one that is thrown out goes on counting.
+#[test]
+fn loom_counter_evicted_under_adds_and_sum_loses_none() {
+    model(2, || {
+        let (victim, newcomer) = (hot(1), Arc::new(Counter::new(0)));
+        let adder = spawn(&victim, Counter::inc);
+        let evictor = spawn(&newcomer, |newcomer| {
+            newcomer.promote();
+            newcomer.inc();
+        });
+        let seen = victim.sum();
+        assert!((1..=2).contains(&seen), "{seen} of 1 to 2");
+        adder.join().unwrap();
+        evictor.join().unwrap();
+        assert_eq!((victim.sum(), newcomer.sum()), (2, 1));
+    });
+}
+
+#[test]
+fn loom_counter_evicted_under_demotion_folds_once() {
+    model(3, || {
+        let (victim, newcomer) = (hot(1), Arc::new(Counter::new(0)));
+        let evictor = spawn(&newcomer, |newcomer| {
+            newcomer.promote();
+        });
+        victim.demote();
+        evictor.join().unwrap();
+        assert_eq!((victim.sum(), newcomer.sum()), (1, 0));
+    });
+}
+
+/// The last owner drops the victim while another counter throws it out.
+#[test]
+fn loom_counter_dropped_under_eviction_is_freed_once() {
+    model(3, || {
+        let (victim, newcomer) = (hot(1), Arc::new(Counter::new(0)));
+        let evictor = spawn(&newcomer, |newcomer| {
+            newcomer.promote();
+        });
+        drop(Arc::into_inner(victim));
+        evictor.join().unwrap();
+    });
+}

@@ -1,0 +1,248 @@
+//! Counting from many threads.
+
+mod cells;
+#[cfg(all(test, manycore_loom))]
+mod loom_tests;
+
+use crate::sync::{AtomicPtr, AtomicU64, Ordering};
+use cells::{Cells, Group};
+use std::fmt;
+use std::ptr;
+
+/// A count that many threads change and few read.
+///
+/// For statistics, reference counts in bulk, request and byte counts. One word and a pointer while
+/// it is cold, so a program may have millions; a word per thread on a line of its own while it is
+/// contended. Not for a count whose every change must be seen at once by a decision (a limit, a
+/// semaphore), and not for one that is read as often as it is changed: use an atomic.
+///
+/// - Consistency: [`sum`](Self::sum) is exact once writers are quiescent, that is, it counts every
+///   [`add`](Self::add) that happened before it, and any part of the adds that run at the same
+///   time.
+/// - Progress: `add` is wait-free but for promotion; `sum` waits for a promotion or demotion.
+/// - Cost of `add`: while cold one compare-and-swap on the counter's word; while hot no shared
+///   write and no read-modify-write (one on the thread's own line where the kernel has no
+///   `membarrier`). Cost of `sum`: one cache miss per thread that has counted.
+/// - Memory: 16 bytes while cold; while hot some 500 bytes and 128 for each thread that counts, for
+///   at most as many counters as the [`LogTable`](crate::oplog::LogTable) has places. Reads that
+///   find no change take them away again.
+/// - Overflow wraps around, as with atomics.
+/// - Source: OpLog, section 5.2, Figure 8.
+///
+/// ```
+/// use manycore::collections::Counter;
+///
+/// static REQUESTS: Counter = Counter::new(0);
+///
+/// std::thread::scope(|s| {
+///     for _ in 0..4 {
+///         s.spawn(|| (0..1000).for_each(|_| REQUESTS.add(1)));
+///     }
+/// });
+/// assert_eq!(REQUESTS.sum(), 4000);
+/// ```
+pub struct Counter {
+    value: AtomicU64,
+    hot: AtomicPtr<Cells>,
+}
+
+impl Counter {
+    /// A cold counter with this value.
+    #[cfg(not(manycore_loom))]
+    #[must_use]
+    pub const fn new(value: i64) -> Self {
+        Self { value: AtomicU64::new(value as u64), hot: AtomicPtr::new(ptr::null_mut()) }
+    }
+
+    /// A cold counter with this value.
+    #[cfg(manycore_loom)]
+    #[must_use]
+    pub fn new(value: i64) -> Self {
+        Self { value: AtomicU64::new(value as u64), hot: AtomicPtr::new(ptr::null_mut()) }
+    }
+
+    #[inline(always)]
+    fn group(&self) -> Group<'_> {
+        Group { values: std::slice::from_ref(&self.value), hot: &self.hot }
+    }
+
+    /// Adds `n`, which may be negative.
+    #[inline]
+    pub fn add(&self, n: i64) {
+        self.group().add(0, n as u64);
+    }
+
+    /// Adds 1.
+    #[inline]
+    pub fn inc(&self) {
+        self.add(1);
+    }
+
+    /// Subtracts 1.
+    #[inline]
+    pub fn dec(&self) {
+        self.add(-1);
+    }
+
+    /// The count: every add that happened before, and perhaps some that are happening.
+    #[must_use]
+    pub fn sum(&self) -> i64 {
+        let sum = self.group().sum(0);
+        if self.is_distributed() {
+            self.group().note_read(sum);
+        }
+        sum as i64
+    }
+
+    /// Whether every thread counts for itself now.
+    #[must_use]
+    pub fn is_distributed(&self) -> bool {
+        // ORDER: Relaxed; a hint.
+        !self.hot.load(Ordering::Relaxed).is_null()
+    }
+
+    /// Lets every thread count for itself from now on, without waiting for contention. Returns
+    /// whether it is so: no if the place in the table is in use this moment.
+    pub fn promote(&self) -> bool {
+        self.group().promote(true)
+    }
+
+    /// Goes back to one word. Contention may undo it.
+    pub fn demote(&self) {
+        self.group().give_up(|_| true);
+    }
+}
+
+impl Default for Counter {
+    fn default() -> Self {
+        Self::new(0)
+    }
+}
+
+impl fmt::Debug for Counter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Counter").field(&self.sum()).finish()
+    }
+}
+
+impl Drop for Counter {
+    fn drop(&mut self) {
+        drop_cells(&self.hot);
+    }
+}
+
+/// Counters that are counted, promoted and read together: histograms, per-status counts.
+///
+/// Like so many [`Counter`]s in an array, but one promotion serves all, and while hot a thread's
+/// counts stand side by side on its own lines (so a histogram of 16 cells costs a thread 128 bytes,
+/// not 2 KiB).
+///
+/// ```
+/// use manycore::collections::CounterArray;
+///
+/// let by_status = CounterArray::new(6);
+/// by_status.add(2, 1); // 2xx
+/// by_status.add(4, 1); // 4xx
+/// by_status.add(2, 1);
+/// assert_eq!(by_status.snapshot(), [0, 0, 2, 0, 1, 0]);
+/// ```
+pub struct CounterArray {
+    values: Box<[AtomicU64]>,
+    hot: AtomicPtr<Cells>,
+}
+
+impl CounterArray {
+    /// `len` counters of zero.
+    #[must_use]
+    pub fn new(len: usize) -> Self {
+        Self {
+            values: (0..len).map(|_| AtomicU64::new(0)).collect(),
+            hot: AtomicPtr::new(ptr::null_mut()),
+        }
+    }
+
+    fn group(&self) -> Group<'_> {
+        Group { values: &self.values, hot: &self.hot }
+    }
+
+    /// How many counters there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.values.len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.values.is_empty()
+    }
+
+    /// Adds `n`, which may be negative, to one counter.
+    ///
+    /// # Panics
+    /// If there is no such counter.
+    #[inline]
+    pub fn add(&self, index: usize, n: i64) {
+        assert!(index < self.values.len(), "manycore: no counter {index} of {}", self.len());
+        self.group().add(index, n as u64);
+    }
+
+    /// The count of one counter; see [`Counter::sum`].
+    ///
+    /// # Panics
+    /// If there is no such counter.
+    #[must_use]
+    pub fn sum(&self, index: usize) -> i64 {
+        assert!(index < self.values.len(), "manycore: no counter {index} of {}", self.len());
+        self.group().sum(index) as i64
+    }
+
+    /// Every count. Not one moment's: counters may change while others are read.
+    #[must_use]
+    pub fn snapshot(&self) -> Vec<i64> {
+        let sums: Vec<u64> = (0..self.len()).map(|index| self.group().sum(index)).collect();
+        if self.is_distributed() {
+            self.group().note_read(sums.iter().fold(0, |total, sum| total.wrapping_add(*sum)));
+        }
+        sums.into_iter().map(|sum| sum as i64).collect()
+    }
+
+    /// Whether every thread counts for itself now.
+    #[must_use]
+    pub fn is_distributed(&self) -> bool {
+        // ORDER: Relaxed; a hint.
+        !self.hot.load(Ordering::Relaxed).is_null()
+    }
+
+    /// As [`Counter::promote`].
+    pub fn promote(&self) -> bool {
+        self.group().promote(true)
+    }
+
+    /// As [`Counter::demote`].
+    pub fn demote(&self) {
+        self.group().give_up(|_| true);
+    }
+}
+
+impl fmt::Debug for CounterArray {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("CounterArray").field(&self.snapshot()).finish()
+    }
+}
+
+impl Drop for CounterArray {
+    fn drop(&mut self) {
+        drop_cells(&self.hot);
+    }
+}
+
+fn drop_cells(hot: &AtomicPtr<Cells>) {
+    // ORDER: Relaxed; the caller has the counters to itself.
+    let cells = hot.load(Ordering::Relaxed);
+    if !cells.is_null() {
+        // SAFETY: the owner is being dropped, so no thread can reach the cells through it; the
+        // pointer has no mark, because a demotion ends before the borrow that it runs under.
+        unsafe { cells::release(cells) };
+    }
+}

@@ -1,0 +1,180 @@
+//! The receivers' side: events that are handed out one by one, and when the queue has logs.
+//!
+//! Owns: the policies. A sole sender is best off with a log (it takes no stamp there, 8 ns against
+//! 15 of a cold queue). Several senders pay a stamp for a log, so they begin on the cold queue's
+//! lock, and its contention promotes. And senders stand still while a merge takes their logs, so a
+//! receiver that polls without a pause would leave them no time to send: it is paced.
+
+use crate::config::SMALL;
+use crate::sync::hint;
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+/// Events in a batch from which on it speaks for logs.
+const BATCH_FOR_LOGS: usize = 16;
+/// Such batches in a row of a sole sender until it gets a log.
+const BATCHES_FOR_LOGS: u32 = 4;
+/// Merges in a row that found one sender's events only until the others are forgotten.
+const MERGES_TO_FORGET: u32 = 64;
+/// Batches of a cold queue until its senders are forgotten.
+const BATCHES_TO_FORGET: u32 = 32;
+
+/// See the module header.
+#[derive(Debug)]
+pub(super) struct Front<E> {
+    pub(super) events: VecDeque<E>,
+    pub(super) tuning: Tuning,
+    pub(super) pace: Pace,
+}
+
+impl<E> Default for Front<E> {
+    fn default() -> Self {
+        Self { events: VecDeque::new(), tuning: Tuning::default(), pace: Pace::default() }
+    }
+}
+
+/// Events in a batch of logs from which on the merge was worth its time.
+const BATCH_WORTH: usize = 256;
+/// A smaller batch is followed by so many times its own time without a merge ...
+const REST: u32 = 3;
+/// ... but no more than this.
+const REST_MOST: Duration = Duration::from_micros(20);
+/// What a small batch of a cold queue is followed by.
+const REST_COLD: Duration = Duration::from_micros(1);
+
+/// Keeps merges that bring little apart, so that senders on other cores get something done.
+#[derive(Debug, Default)]
+pub(super) struct Pace {
+    rest_until: Option<Instant>,
+}
+
+impl Pace {
+    /// Before a merge.
+    pub(super) fn rest(&mut self) {
+        if let Some(until) = self.rest_until.take() {
+            // A model checker has no time.
+            while !SMALL && Instant::now() < until {
+                hint::spin_loop();
+            }
+        }
+    }
+
+    /// After a merge of `events` that began at `began` if it was one of logs.
+    pub(super) fn note(&mut self, events: usize, began: Option<Instant>) {
+        let now = Instant::now;
+        self.rest_until = match began {
+            Some(began) if events < BATCH_WORTH => {
+                let now = now();
+                Some(now + (now.duration_since(began) * REST).min(REST_MOST))
+            }
+            None if (1..BATCH_FOR_LOGS).contains(&events) => Some(now() + REST_COLD),
+            _ => None,
+        };
+    }
+}
+
+/// What a receiver saw when it merged.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Batch {
+    pub(super) events: usize,
+    pub(super) logged: bool,
+    pub(super) many_senders: bool,
+    pub(super) single_merges: u32,
+}
+
+/// What the receiver should do about it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Advice {
+    Keep,
+    Promote,
+    Demote,
+    ForgetSenders,
+}
+
+/// The state of the policy.
+#[derive(Debug, Default)]
+pub(super) struct Tuning {
+    large_batches: u32,
+    cold_batches: u32,
+    /// Whether the logs that the queue has now were given for contention.
+    contended: bool,
+}
+
+impl Tuning {
+    pub(super) fn advise(&mut self, batch: Batch) -> Advice {
+        if batch.events == 0 {
+            return Advice::Keep; // a receiver that polls says nothing about the senders
+        }
+        let large = batch.events >= BATCH_FOR_LOGS;
+        self.large_batches = if large { self.large_batches.saturating_add(1) } else { 0 };
+        if batch.logged { self.advise_logged(batch) } else { self.advise_cold(batch) }
+    }
+
+    fn advise_logged(&mut self, batch: Batch) -> Advice {
+        self.cold_batches = 0;
+        let came_alone = batch.many_senders && !self.contended;
+        let is_alone_again = self.contended && batch.single_merges >= MERGES_TO_FORGET;
+        if came_alone || is_alone_again {
+            self.large_batches = 0;
+            return Advice::Demote;
+        }
+        Advice::Keep
+    }
+
+    fn advise_cold(&mut self, batch: Batch) -> Advice {
+        self.contended = batch.many_senders; // what logs it gets now, it gets for that
+        if !batch.many_senders {
+            let promote = self.large_batches >= BATCHES_FOR_LOGS;
+            return if promote { Advice::Promote } else { Advice::Keep };
+        }
+        self.cold_batches += 1;
+        if self.cold_batches < BATCHES_TO_FORGET {
+            return Advice::Keep;
+        }
+        self.cold_batches = 0;
+        Advice::ForgetSenders
+    }
+}
+
+#[cfg(all(test, not(manycore_loom), not(manycore_shuttle)))]
+mod tests {
+    use super::*;
+
+    const COLD: Batch = Batch { events: 100, logged: false, many_senders: false, single_merges: 0 };
+    const HOT: Batch = Batch { logged: true, ..COLD };
+
+    fn nth_advice(tuning: &mut Tuning, batch: Batch, n: u32) -> Advice {
+        (1..n).for_each(|_| assert_eq!(tuning.advise(batch), Advice::Keep));
+        tuning.advise(batch)
+    }
+
+    #[test]
+    fn busy_sole_sender_gets_a_log_and_idle_one_does_not() {
+        let mut tuning = Tuning::default();
+        let small = Batch { events: BATCH_FOR_LOGS - 1, ..COLD };
+        assert_eq!(nth_advice(&mut tuning, small, 1000), Advice::Keep);
+        tuning.advise(COLD);
+        tuning.advise(Batch { events: 0, ..COLD }); // does not interrupt
+        assert_eq!(nth_advice(&mut tuning, COLD, BATCHES_FOR_LOGS - 1), Advice::Promote);
+    }
+
+    #[test]
+    fn second_sender_takes_the_sole_senders_log_away_once() {
+        let mut tuning = Tuning::default();
+        assert_eq!(nth_advice(&mut tuning, HOT, 100), Advice::Keep);
+        let many = Batch { many_senders: true, ..HOT };
+        assert_eq!(tuning.advise(many), Advice::Demote);
+        // Contention gives logs again, and then they stay.
+        tuning.advise(Batch { many_senders: true, ..COLD });
+        assert_eq!(nth_advice(&mut tuning, many, 1000), Advice::Keep);
+    }
+
+    #[test]
+    fn one_of_many_senders_left_is_found_out() {
+        let mut tuning = Tuning::default();
+        let many_cold = Batch { many_senders: true, ..COLD };
+        assert_eq!(nth_advice(&mut tuning, many_cold, BATCHES_TO_FORGET), Advice::ForgetSenders);
+        let alone = Batch { many_senders: true, single_merges: MERGES_TO_FORGET, ..HOT };
+        assert_eq!(tuning.advise(alone), Advice::Demote);
+    }
+}

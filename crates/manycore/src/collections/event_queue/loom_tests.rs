@@ -1,0 +1,138 @@
+//! Models of the queue's laws Q2 to Q4. What loom can and can't show is in the header of
+//! [`crate::percpu::loom_tests`].
+
+use super::signals::Waiter;
+use super::{EventQueue, RecvError};
+use crate::oplog::{Logs, Publish};
+use crate::percpu::loom_tests::{RACE, model, must_catch};
+use crate::sync::{AtomicBool, Ordering, thread};
+use std::process::Command;
+use std::sync::Arc;
+
+type Queue = EventQueue<Box<u32>>;
+
+/// A queue that has logs already, in the shared table of this execution.
+fn hot(publish: Publish) -> Arc<Queue> {
+    let queue = Queue::builder().logs(Logs::Always).publish(publish).build().unwrap();
+    assert!(queue.inbox.promote());
+    Arc::new(queue)
+}
+
+fn spawn(queue: &Arc<Queue>, f: impl FnOnce(&Queue) + 'static) -> thread::JoinHandle<()> {
+    let queue = Arc::clone(queue);
+    thread::spawn(move || f(&queue))
+}
+
+fn send(queue: &Queue, number: u32) {
+    assert!(queue.send(Box::new(number)).is_ok());
+}
+
+/// A receiver that goes to sleep while the event is being sent (Q4). A lost wake-up is a deadlock.
+fn sleeper_is_woken(publish: Publish) {
+    model(2, move || {
+        let queue = hot(publish);
+        let sender = spawn(&queue, |queue| send(queue, 1));
+        assert_eq!(receive(&queue), Some(Box::new(1)));
+        sender.join().unwrap();
+    });
+}
+
+#[test]
+fn loom_event_queue_wakes_the_sleeper_with_locked_logs() {
+    sleeper_is_woken(Publish::Locked);
+}
+
+#[test]
+fn loom_event_queue_wakes_the_sleeper_with_biased_logs() {
+    sleeper_is_woken(Publish::Biased);
+}
+
+/// Set in the process of a test of the test: receivers do not look again after arming.
+const BUG: &str = "MANYCORE_NO_SECOND_LOOK";
+
+fn receive(queue: &Queue) -> Option<Box<u32>> {
+    if std::env::var_os(BUG).is_none() {
+        return queue.recv();
+    }
+    loop {
+        match queue.try_recv() {
+            Err(RecvError::Empty) => {}
+            received => return received.ok(),
+        }
+        queue.signals.arm(Waiter::Thread(thread::current()));
+        thread::park();
+    }
+}
+
+const SLEEPER: &str =
+    "collections::event_queue::loom_tests::loom_event_queue_wakes_the_sleeper_with_locked_logs";
+
+#[test]
+fn loom_event_queue_receiver_that_looks_once_is_caught() {
+    let run = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", SLEEPER, "--nocapture", "--test-threads=1"])
+        .env(BUG, "1")
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&run.stderr) + String::from_utf8_lossy(&run.stdout);
+    assert!(said.contains("running 1 test"), "{SLEEPER} is no test:\n{said}");
+    assert!(!run.status.success() && said.contains("deadlock"), "it was not caught:\n{said}");
+}
+
+/// Q4 stands on law D1 of the log: without it, the event is missed or its log is torn.
+#[test]
+fn loom_event_queue_wake_up_lost_to_a_plain_publish_is_caught() {
+    must_catch("plain-publish", SLEEPER, &["deadlock", RACE[0], RACE[1], RACE[2]]);
+}
+
+/// What was accepted is received before the end (Q3).
+fn close_races_a_send(publish: Publish) {
+    model(2, move || {
+        let queue = hot(publish);
+        let accepted = Arc::new(AtomicBool::new(false));
+        let told = Arc::clone(&accepted);
+        let sender = spawn(&queue, move |queue| {
+            // ORDER: Relaxed; read after the join.
+            told.store(queue.send(Box::new(1)).is_ok(), Ordering::Relaxed);
+        });
+        queue.close();
+        let received = queue.recv().is_some();
+        assert!(queue.recv().is_none());
+        sender.join().unwrap();
+        assert_eq!(received, accepted.load(Ordering::Relaxed));
+        assert_eq!(queue.try_recv(), Err(RecvError::Closed), "an event came after the end");
+    });
+}
+
+#[test]
+fn loom_event_queue_ends_after_what_it_accepted() {
+    close_races_a_send(Publish::Locked);
+    close_races_a_send(Publish::Biased);
+}
+
+/// The sole sender's last event before a second sender's first one (Q2).
+fn second_sender_follows_the_first(publish: Publish) {
+    model(2, move || {
+        let queue = hot(publish);
+        let sent = Arc::new(AtomicBool::new(false));
+        send(&queue, 0); // this thread is the sole sender
+        let seen = Arc::clone(&sent);
+        let second = spawn(&queue, move |queue| {
+            // ORDER: Acquire; pairs with the store below.
+            let after = seen.load(Ordering::Acquire);
+            send(queue, if after { 2 } else { 3 });
+        });
+        send(&queue, 1);
+        // ORDER: Release; the send before the word of it.
+        sent.store(true, Ordering::Release);
+        second.join().unwrap();
+        let events: Vec<u32> = queue.drain().into_iter().map(|event| *event).collect();
+        assert!(matches!(events[..], [0, 1, 2] | [0, 1, 3] | [0, 3, 1] | [3, 0, 1]), "{events:?}");
+    });
+}
+
+#[test]
+fn loom_event_queue_keeps_the_order_when_a_second_sender_comes() {
+    second_sender_follows_the_first(Publish::Locked);
+    second_sender_follows_the_first(Publish::Biased);
+}

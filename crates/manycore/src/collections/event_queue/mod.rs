@@ -1,0 +1,489 @@
+//! Many senders, one receiver at a time, events in the order in which they happened.
+//!
+//! Owns: [`EventQueue`]. Built on [`Deferred`] with a kind of log of its own (`run`), and flags for
+//! those who wait (`signals`). Source: OpLog, section 3 (inotify) and Figure 2.
+//!
+//! # The laws
+//!
+//! - **Q1** What is appended is a pointer to the sender's frame ([`Log::push`](crate::oplog::Log)
+//!   and `apply` run on the appending thread, before `append` returns). So an event is moved once,
+//!   into the log, and a closed queue leaves it where it is.
+//! - **Q2** Order. A log's entries have keys, and a merge takes all logs at one moment and sorts by
+//!   key. If send A returns before send B begins, then A is merged earlier than B, or in the same
+//!   merge, and then A's key is lower, or both are in one run with A first:
+//!   - As long as one thread alone has sent through logs, it is the *sole* sender and its keys
+//!     count up. No clock is read.
+//!   - A second thread first says that there are many, in sight of all, and then sends. From then
+//!     on keys are stamps with the top bit set; a stamp taken after another send returned is higher
+//!     (law C2 of [`crate::clock`]). A sole sender that has not heard yet gives a key below all
+//!     stamps; it can't have begun after an event of the second thread was sent, or it would have
+//!     heard. So every event from before is below, and whatever is after it sees `MANY` too.
+//!   - While the queue is cold, events go to the inbox at once, in the order of the lock; and it
+//!     becomes cold only after its logs have been merged.
+//!
+//!   There may be a sole sender again after the queue was cold: the receiver that holds the cold
+//!   object forgets who has sent, at a moment when nobody is inside `push` and the logs are gone.
+//! - **Q3** Closing. A sender looks at the flag inside `push` or `apply`, where merges are shut
+//!   out. So a merge that begins after the flag was set has every event that was accepted: a
+//!   receiver that saw the flag, merged, and found nothing may say `Closed`, and it stays true.
+//! - **Q4** No lost wake-up, and no shared write by senders while nobody waits. The receiver sets
+//!   `SLEEPING`, then merges once more, then waits; the sender sends, then looks at `SLEEPING`.
+//!   Each stores and then loads what the other stored, the race that a full fence on both sides
+//!   decides. The sender has none when it publishes with plain stores: its event may still be in
+//!   its store buffer when it reads the flag. What decides is law D1 of [`crate::oplog`]: a merge
+//!   orders every publication against the later loads of its thread, by a `membarrier` on
+//!   everybody's behalf where senders have no fence. Hence the second merge must come *after* the
+//!   flag is set, and must be a whole one: looking at lengths or at events merged before would not
+//!   do. Either it finds the event, or the sender sees the flag and wakes all who wait.
+//! - **Q5** The bound counts merged events (in the inbox, and taken by a receiver that hands them
+//!   out one by one). Whoever merges sets `FULL`; whoever receives clears it at half the bound.
+//!   Events in logs come on top: at most one log's bound per sending thread.
+//!
+//! Lock order: receivers' lock, object, waiters.
+
+mod errors;
+mod front;
+#[cfg(all(test, manycore_loom))]
+mod loom_tests;
+mod run;
+#[cfg(all(test, manycore_shuttle))]
+mod shuttle_tests;
+mod signals;
+
+pub use errors::{RecvError, SendError};
+
+use crate::config;
+use crate::oplog::{BuildError, Deferred, Logs, Publish, Stats, WhenFull};
+use crate::sync::{Mutex, thread};
+use front::{Advice, Batch, Front};
+use run::{Inbox, Outgoing, Run};
+use signals::{Signals, Waiter};
+use std::collections::VecDeque;
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::{Arc, PoisonError};
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+/// A queue of events from many threads, received in the order in which they were sent.
+///
+/// For notifications, audit and change logs, trace points, work for one thread: much sent, received
+/// in batches. If one event is sent after another one was, on whatever thread, it is received after
+/// it ("created" before "deleted"). Nothing is absorbed, dropped or duplicated.
+///
+/// Not for spreading work over many receivers (they take turns on one lock), and not for handing
+/// single events back and forth with the least delay: each receive that finds nothing at hand
+/// gathers the logs, which costs up to some microseconds while senders run. A plain channel is
+/// better there, and for a queue with few events.
+///
+/// - Consistency: linearizable; first in, first out, across all threads.
+/// - Progress: a send waits while a merge takes its log, by the bound, or while the queue is cold
+///   for its lock. Receivers wait for each other.
+/// - Cost of a send: no shared line written, and no lock, once the queue has logs; the clock is
+///   read (about 15 ns) if more than one thread sends. Cost of a merge: one `membarrier` and a
+///   cache miss or three for each thread that has sent since, and some ns per event. A receive of
+///   an event that was merged already costs an uncontended lock.
+/// - Memory: up to [`max_events`](EventQueueBuilder::max_events) merged events and one log for each
+///   sending thread. A log's entry is the event and 8 bytes. Buffers stay as large as they grew.
+/// - Panics: none of its own; no user code runs inside.
+/// - Source: OpLog, section 3.
+///
+/// ```
+/// use manycore::collections::EventQueue;
+///
+/// let queue = EventQueue::new();
+/// std::thread::scope(|s| {
+///     for worker in 0..3 {
+///         let queue = &queue;
+///         s.spawn(move || {
+///             queue.send((worker, "started")).unwrap();
+///             queue.send((worker, "done")).unwrap();
+///         });
+///     }
+/// });
+/// queue.close();
+/// let mut seen = 0;
+/// while let Some((worker, what)) = queue.recv() {
+///     println!("{worker} {what}");
+///     seen += 1;
+/// }
+/// assert_eq!(seen, 6);
+/// ```
+pub struct EventQueue<E: Send + 'static> {
+    inbox: Deferred<Inbox<E>, Run<E>>,
+    signals: Arc<Signals>,
+    /// The receivers' side; its lock makes them take turns.
+    front: Mutex<Front<E>>,
+    /// Whether the queue chooses when it has logs.
+    tunes: bool,
+}
+
+// Said here so that an event may refer to its own queue: the compiler can't derive it in a circle
+// through the bounds of `Deferred`. `_SHARED` has it look at the fields.
+// SAFETY: every field is `Send` and `Sync` if `E` is `Send`.
+unsafe impl<E: Send + 'static> Send for EventQueue<E> {}
+// SAFETY: as above.
+unsafe impl<E: Send + 'static> Sync for EventQueue<E> {}
+
+const _SHARED: () = {
+    const fn is_shareable<T: Send + Sync>() {}
+    type Event = std::cell::Cell<u8>; // `Send` and not `Sync`
+    is_shareable::<(Deferred<Inbox<Event>, Run<Event>>, Arc<Signals>, Mutex<Front<Event>>)>();
+};
+
+impl<E: Send + 'static> EventQueue<E> {
+    /// An empty queue with the default bound of 2^20 merged events.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::with_bound(DEFAULT_MAX_EVENTS)
+    }
+
+    /// An empty queue that is bounded by memory alone: for senders that must never wait.
+    #[must_use]
+    pub fn unbounded() -> Self {
+        Self::with_bound(usize::MAX)
+    }
+
+    fn with_bound(max_events: usize) -> Self {
+        Self::builder().max_events(max_events).build_checked().expect("the defaults are valid")
+    }
+
+    /// Starts a queue with other bounds and policies.
+    #[must_use]
+    pub fn builder() -> EventQueueBuilder<E> {
+        EventQueueBuilder {
+            max_events: DEFAULT_MAX_EVENTS,
+            logs: Logs::Auto,
+            publish: Publish::Auto,
+            queue: PhantomData,
+        }
+    }
+
+    /// Sends an event. Waits while the queue is full.
+    ///
+    /// A queue that is full stays so until somebody receives: a thread that sends and receives
+    /// should use [`try_send`](Self::try_send).
+    ///
+    /// # Errors
+    /// [`SendError::Closed`] with the event if the queue is closed, also while this waits.
+    #[inline]
+    pub fn send(&self, event: E) -> Result<(), SendError<E>> {
+        if self.signals.is_full() {
+            self.signals.wait_for_room();
+        }
+        self.put(event)
+    }
+
+    /// Sends an event, unless the queue is full. Never waits for a receiver.
+    ///
+    /// # Errors
+    /// [`SendError::Full`] or [`SendError::Closed`], with the event.
+    #[inline]
+    pub fn try_send(&self, event: E) -> Result<(), SendError<E>> {
+        if self.signals.is_full() && !self.signals.is_closed() {
+            return Err(SendError::Full(event));
+        }
+        self.put(event)
+    }
+
+    #[inline(always)]
+    fn put(&self, event: E) -> Result<(), SendError<E>> {
+        let outgoing = Outgoing::new(event, &self.signals);
+        // SAFETY: Q1 - `append` pushes or applies the call before it returns, or unwinds without
+        // keeping it.
+        self.inbox.append(unsafe { outgoing.call() });
+        match outgoing.refused() {
+            None => {
+                self.signals.wake_receivers(); // after the append: Q4
+                Ok(())
+            }
+            Some(event) => Err(SendError::Closed(event)),
+        }
+    }
+
+    /// Takes no more events. What was sent before can still be received; waiting receivers and
+    /// senders wake. Returns whether the queue was open.
+    pub fn close(&self) -> bool {
+        self.signals.close()
+    }
+
+    /// Whether the queue is closed.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.signals.is_closed()
+    }
+
+    /// Receives the next event, if one is there.
+    ///
+    /// # Errors
+    /// [`RecvError::Empty`], or [`RecvError::Closed`] if moreover no event can come any more.
+    pub fn try_recv(&self) -> Result<E, RecvError> {
+        let mut front = self.front();
+        let event = match front.events.pop_front() {
+            Some(event) => event,
+            None => self.refill(&mut front)?,
+        };
+        self.signals.note_taken(front.events.len());
+        Ok(event)
+    }
+
+    /// Merges, because the front is empty, and takes the first event.
+    #[cold]
+    fn refill(&self, front: &mut Front<E>) -> Result<E, RecvError> {
+        let closed = self.is_closed(); // before the merge: Q3
+        let mut ready = Vec::from(std::mem::take(&mut front.events));
+        self.take_merged(front, &mut ready);
+        front.events = VecDeque::from(ready);
+        front.events.pop_front().ok_or(if closed { RecvError::Closed } else { RecvError::Empty })
+    }
+
+    /// Merges and moves what is there to `events`, which is empty.
+    fn take_merged(&self, front: &mut Front<E>, events: &mut Vec<E>) {
+        front.pace.rest();
+        let others_send = self.signals.others_send();
+        let began = (others_send && self.inbox.is_logged()).then(Instant::now);
+        let mut inbox = self.inbox.read();
+        inbox.hand_over(events);
+        if others_send {
+            front.pace.note(events.len(), began);
+        }
+        if !self.tunes {
+            return;
+        }
+        let seen = Batch {
+            events: events.len(),
+            logged: self.inbox.is_logged(),
+            many_senders: self.signals.has_many_senders(),
+            single_merges: inbox.single_merges(),
+        };
+        let advice = front.tuning.advise(seen);
+        if advice == Advice::ForgetSenders && !self.inbox.is_logged() {
+            self.signals.forget_senders();
+        }
+        drop(inbox);
+        match advice {
+            Advice::Promote => drop(self.inbox.promote()),
+            Advice::Demote => self.inbox.demote(),
+            Advice::Keep | Advice::ForgetSenders => {}
+        }
+    }
+
+    /// Receives the next event, waiting for one. `None` if the queue is closed and empty.
+    pub fn recv(&self) -> Option<E> {
+        self.recv_until(None).ok()
+    }
+
+    /// Receives the next event, waiting for one at most so long.
+    ///
+    /// # Errors
+    /// [`RecvError::Empty`] if none came in time, [`RecvError::Closed`] if none can come any more.
+    pub fn recv_timeout(&self, timeout: Duration) -> Result<E, RecvError> {
+        // A time beyond what the clock can say is no limit.
+        self.recv_until(Instant::now().checked_add(timeout))
+    }
+
+    fn recv_until(&self, deadline: Option<Instant>) -> Result<E, RecvError> {
+        let first = self.try_recv();
+        if !matches!(first, Err(RecvError::Empty)) {
+            return first;
+        }
+        loop {
+            self.signals.arm(Waiter::Thread(thread::current()));
+            let received = self.try_recv(); // a whole merge, after arming: Q4
+            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            if !matches!(received, Err(RecvError::Empty)) || left == Some(Duration::ZERO) {
+                self.signals.disarm(&Waiter::Thread(thread::current()));
+                return received;
+            }
+            match left {
+                None => thread::park(),
+                Some(left) => park_timeout(left),
+            }
+        }
+    }
+
+    /// Receives the next event, or arranges for `context`'s task to be woken when there is one: the
+    /// hook for async code. `Ready(None)` if the queue is closed and empty.
+    ///
+    /// ```
+    /// use manycore::collections::EventQueue;
+    /// use std::future::poll_fn;
+    ///
+    /// async fn next(queue: &EventQueue<u32>) -> Option<u32> {
+    ///     poll_fn(|context| queue.poll_recv(context)).await
+    /// }
+    /// # let queue = EventQueue::new();
+    /// # queue.send(7).unwrap();
+    /// # let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    /// # let mut future = std::pin::pin!(next(&queue));
+    /// # use std::{future::Future, task::Poll};
+    /// # assert_eq!(future.as_mut().poll(&mut context), Poll::Ready(Some(7)));
+    /// ```
+    pub fn poll_recv(&self, context: &mut Context<'_>) -> Poll<Option<E>> {
+        let first = self.try_recv();
+        if !matches!(first, Err(RecvError::Empty)) {
+            return Poll::Ready(first.ok());
+        }
+        self.signals.arm(Waiter::Task(context.waker().clone()));
+        match self.try_recv() {
+            Err(RecvError::Empty) => Poll::Pending,
+            received => {
+                self.signals.disarm(&Waiter::Task(context.waker().clone()));
+                Poll::Ready(received.ok())
+            }
+        }
+    }
+
+    /// Receives all events that are there. One merge, one lock.
+    pub fn drain(&self) -> Vec<E> {
+        let mut events = Vec::new();
+        self.drain_into(&mut events);
+        events
+    }
+
+    /// Receives all events that are there, to the end of `events`, and returns how many came. If
+    /// `events` is empty, its buffer is exchanged for the queue's and no event is copied: the
+    /// fastest way to receive.
+    pub fn drain_into(&self, events: &mut Vec<E>) -> usize {
+        let before = events.len();
+        let mut front = self.front();
+        events.extend(front.events.drain(..));
+        if events.is_empty() {
+            self.take_merged(&mut front, events);
+        } else {
+            let mut ready = Vec::new();
+            self.take_merged(&mut front, &mut ready);
+            events.append(&mut ready);
+        }
+        self.signals.note_taken(0);
+        events.len() - before
+    }
+
+    /// Events that are there. Gathers the logs, so not for hot paths.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        let front = self.front();
+        self.inbox.read().len() + front.events.len()
+    }
+
+    /// Whether no event is there. As [`len`](Self::len).
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Counts of what happened to the logs. Takes the queue's lock, so not for hot paths.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        self.inbox.stats()
+    }
+
+    fn front(&self) -> impl std::ops::DerefMut<Target = Front<E>> + '_ {
+        // Nothing of the user's runs under it; after a panic for want of memory it is still whole.
+        self.front.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(not(manycore_loom))]
+fn park_timeout(time: Duration) {
+    thread::park_timeout(time);
+}
+
+/// loom has no time.
+#[cfg(manycore_loom)]
+fn park_timeout(_: Duration) {
+    thread::yield_now();
+}
+
+impl<E: Send + 'static> Default for EventQueue<E> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<E: Send + 'static> fmt::Debug for EventQueue<E> {
+    /// Prints the state, not the events: that would take a merge.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EventQueue")
+            .field("closed", &self.is_closed())
+            .field("full", &self.signals.is_full())
+            .field("logged", &self.inbox.is_logged())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Merged events that a queue holds if the builder says nothing.
+const DEFAULT_MAX_EVENTS: usize = 1 << 20;
+
+/// Collects how a queue is to behave, checks it, and makes the queue.
+///
+/// ```
+/// use manycore::collections::{EventQueue, SendError};
+///
+/// let queue = EventQueue::builder().max_events(2).build().unwrap();
+/// queue.try_send("one").unwrap();
+/// queue.try_send("two").unwrap();
+/// assert_eq!(queue.try_send("three"), Err(SendError::Full("three")));
+/// assert_eq!(queue.try_recv(), Ok("one"));
+/// queue.try_send("three").unwrap();
+///
+/// let error = EventQueue::<u32>::builder().max_events(0).build().unwrap_err();
+/// assert_eq!(error.to_string(), "max_events must not be zero: no update would fit");
+/// ```
+#[derive(Debug)]
+pub struct EventQueueBuilder<E> {
+    max_events: usize,
+    logs: Logs,
+    publish: Publish,
+    queue: PhantomData<fn() -> E>,
+}
+
+impl<E: Send + 'static> EventQueueBuilder<E> {
+    /// How many events wait for the receiver before the queue is full (default 2^20).
+    ///
+    /// The count is taken when logs are merged: beyond it, each sending thread may have as many
+    /// events in its log as an eighth of the bound (at least one, at most 4,096).
+    #[must_use]
+    pub fn max_events(mut self, events: usize) -> Self {
+        self.max_events = events;
+        self
+    }
+
+    /// When the queue has logs (default: when senders contend for it).
+    #[must_use]
+    pub fn logs(mut self, logs: Logs) -> Self {
+        self.logs = logs;
+        self
+    }
+
+    /// How a send publishes its event (default: as the ratio of sends to merges asks).
+    #[must_use]
+    pub fn publish(mut self, publish: Publish) -> Self {
+        self.publish = publish;
+        self
+    }
+
+    /// Makes the queue.
+    ///
+    /// # Errors
+    /// If the bound is zero or absurdly large ([`unbounded`](EventQueue::unbounded) has none).
+    pub fn build(&self) -> Result<EventQueue<E>, BuildError> {
+        match self.max_events {
+            0 => Err(BuildError::Zero("max_events")),
+            events if events > config::MAX_BOUND => Err(BuildError::TooLarge("max_events")),
+            _ => self.build_checked(),
+        }
+    }
+
+    fn build_checked(&self) -> Result<EventQueue<E>, BuildError> {
+        let signals = Arc::new(Signals::new(self.max_events));
+        let inbox = Deferred::builder()
+            .max_entries((self.max_events / 8).clamp(1, config::DEFAULT_MAX_ENTRIES))
+            .when_full(WhenFull::Drain { growth: 2 })
+            .logs(self.logs)
+            .publish(self.publish)
+            .build(Inbox::new(Arc::clone(&signals)))?;
+        let tunes = self.logs == Logs::Auto;
+        Ok(EventQueue { inbox, signals, front: Mutex::new(Front::default()), tunes })
+    }
+}

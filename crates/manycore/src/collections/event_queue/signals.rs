@@ -1,0 +1,302 @@
+//! What senders and receivers tell each other besides events.
+//!
+//! Owns: the flags that a send reads, the lists of those who wait, and the order of events. The
+//! laws are in the parent module (Q numbers).
+
+use crate::clock::Clock;
+use crate::collections::Line;
+use crate::percpu;
+use crate::sync::{AtomicU32, AtomicU64, AtomicUsize, Mutex, Ordering, thread};
+use std::sync::PoisonError;
+use std::task::Waker;
+
+/// No more events are taken.
+const CLOSED: u32 = 1;
+/// A receiver waits, or is about to.
+const SLEEPING: u32 = 2;
+/// The bound is reached: senders wait.
+const FULL: u32 = 4;
+
+/// Nobody has sent through a log yet.
+const NOBODY: usize = 0;
+/// More than one thread has. Not a thread's token: those are multiples of 16.
+const MANY: usize = 1;
+/// Above every key of a sole sender, below every stamp.
+const STAMPED: u64 = 1 << 63;
+
+/// What every send reads and nearly none writes.
+#[derive(Debug)]
+struct Flags {
+    state: AtomicU32,
+    sole: AtomicUsize,
+    clock: &'static Clock,
+}
+
+/// How many events are where. Written under the lock of the place, read by anybody.
+#[derive(Debug)]
+struct Lengths {
+    /// Merged, and not taken by a receiver.
+    merged: AtomicUsize,
+    /// Taken by a receiver to be handed out one by one.
+    taken: AtomicUsize,
+}
+
+/// Whoever waits.
+#[derive(Debug, Default)]
+struct Waiters {
+    receivers: Vec<Waiter>,
+    senders: Vec<thread::Thread>,
+}
+
+/// A receiver that waits.
+#[derive(Debug)]
+pub(super) enum Waiter {
+    Thread(thread::Thread),
+    Task(Waker),
+}
+
+impl Waiter {
+    fn is(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Thread(one), Self::Thread(other)) => one.id() == other.id(),
+            (Self::Task(one), Self::Task(other)) => one.will_wake(other),
+            _ => false,
+        }
+    }
+
+    fn wake(self) {
+        match self {
+            Self::Thread(thread) => thread.unpark(),
+            Self::Task(waker) => waker.wake(),
+        }
+    }
+}
+
+/// See the module header.
+#[derive(Debug)]
+pub(super) struct Signals {
+    flags: Line<Flags>,
+    /// Written by a sole sender alone.
+    sequence: Line<AtomicU64>,
+    lengths: Line<Lengths>,
+    max_events: usize,
+    waiters: Mutex<Waiters>,
+}
+
+impl Signals {
+    pub(super) fn new(max_events: usize) -> Self {
+        Self {
+            flags: Line(Flags {
+                state: AtomicU32::new(0),
+                sole: AtomicUsize::new(NOBODY),
+                clock: Clock::system(),
+            }),
+            sequence: Line(AtomicU64::new(0)),
+            lengths: Line(Lengths { merged: AtomicUsize::new(0), taken: AtomicUsize::new(0) }),
+            max_events,
+            waiters: Mutex::default(),
+        }
+    }
+
+    fn state(&self) -> u32 {
+        // ORDER: Acquire; pairs with the AcqRel updates of the flags. What Q3 and Q4 need beyond
+        // that, the log gives.
+        self.flags.0.state.load(Ordering::Acquire)
+    }
+
+    fn set(&self, flag: u32) {
+        // ORDER: SeqCst; the receiver's half of Q4 goes on with the merge's own barrier, and a
+        // cold queue's with its lock.
+        self.flags.0.state.fetch_or(flag, Ordering::SeqCst);
+    }
+
+    fn clear(&self, flag: u32) {
+        // ORDER: AcqRel; pairs with `state`.
+        self.flags.0.state.fetch_and(!flag, Ordering::AcqRel);
+    }
+
+    #[inline(always)]
+    pub(super) fn is_closed(&self) -> bool {
+        self.state() & CLOSED != 0
+    }
+
+    #[inline(always)]
+    pub(super) fn is_full(&self) -> bool {
+        self.state() & FULL != 0
+    }
+
+    // ---- order ----
+
+    /// Whether the calling thread is the sole sender so far (Q2). From within `push` or `apply`.
+    #[inline(always)]
+    pub(super) fn is_sole_sender(&self) -> bool {
+        // ORDER: Acquire; a sender that comes after the second one's first event sees `MANY` (Q2).
+        let sole = self.flags.0.sole.load(Ordering::Acquire);
+        sole != MANY && (sole == percpu::thread_token() || self.claim(sole))
+    }
+
+    /// The place of the event that the calling thread is about to log (Q2). From within `push`.
+    #[inline(always)]
+    pub(super) fn key(&self) -> u64 {
+        if self.is_sole_sender() {
+            // ORDER: Relaxed (both); one writer.
+            let next = self.sequence.0.load(Ordering::Relaxed) + 1;
+            self.sequence.0.store(next, Ordering::Relaxed);
+            return next;
+        }
+        let clock = self.flags.0.clock;
+        let stamp = clock.stamp();
+        // The wait belongs here and not after the publication: a merge takes all logs at one moment
+        // and needs no cut, so all that counts is that later events have higher stamps.
+        clock.settle(stamp);
+        STAMPED | stamp.ticks()
+    }
+
+    /// Makes the calling thread the sole sender, or ends that there is one.
+    #[cold]
+    fn claim(&self, seen: usize) -> bool {
+        let sole = &self.flags.0.sole;
+        let token = percpu::thread_token();
+        // ORDER: SeqCst on success; in sight of everybody before this event is sent (Q2).
+        let claimed = seen == NOBODY
+            && sole.compare_exchange(NOBODY, token, Ordering::SeqCst, Ordering::Relaxed).is_ok();
+        if !claimed {
+            sole.swap(MANY, Ordering::SeqCst);
+        }
+        claimed
+    }
+
+    /// Whether other threads than the calling one have sent.
+    pub(super) fn others_send(&self) -> bool {
+        // ORDER: Relaxed; a hint.
+        let sole = self.flags.0.sole.load(Ordering::Relaxed);
+        sole != NOBODY && sole != percpu::thread_token()
+    }
+
+    /// Whether several threads have sent since the last [`forget_senders`](Self::forget_senders).
+    pub(super) fn has_many_senders(&self) -> bool {
+        // ORDER: Relaxed; a hint.
+        self.flags.0.sole.load(Ordering::Relaxed) == MANY
+    }
+
+    /// Lets a sole sender come up again. Only while the caller holds the object and it is cold:
+    /// then no thread is inside `push` and no log has entries (Q2).
+    pub(super) fn forget_senders(&self) {
+        // ORDER: Release; whoever sends next takes the object's lock first, or reads a word that
+        // was written under it.
+        self.flags.0.sole.store(NOBODY, Ordering::Release);
+    }
+
+    // ---- the bound ----
+
+    /// Says how many merged events there are. Under the object's lock.
+    pub(super) fn note_merged(&self, merged: usize) {
+        let lengths = &self.lengths.0;
+        // ORDER: Relaxed (both); whoever acts on it takes the waiters' lock, and looks again.
+        lengths.merged.store(merged, Ordering::Relaxed);
+        let taken = lengths.taken.load(Ordering::Relaxed);
+        if merged.saturating_add(taken) >= self.max_events && !self.is_full() {
+            self.set(FULL);
+        }
+    }
+
+    /// Says how many taken events there are, and lets senders go on if there is room. Under the
+    /// receivers' lock.
+    pub(super) fn note_taken(&self, taken: usize) {
+        let lengths = &self.lengths.0;
+        // ORDER: Relaxed (both); as in `note_merged`.
+        lengths.taken.store(taken, Ordering::Relaxed);
+        if self.is_full() {
+            let merged = lengths.merged.load(Ordering::Relaxed);
+            if merged.saturating_add(taken) <= self.max_events / 2 {
+                self.let_senders_go();
+            }
+        }
+    }
+
+    #[cold]
+    fn let_senders_go(&self) {
+        let senders = {
+            let mut waiters = self.waiters();
+            self.clear(FULL);
+            std::mem::take(&mut waiters.senders)
+        };
+        senders.iter().for_each(thread::Thread::unpark);
+    }
+
+    /// Waits until the queue is not full, or closed.
+    pub(super) fn wait_for_room(&self) {
+        loop {
+            {
+                let mut waiters = self.waiters();
+                if self.state() & (FULL | CLOSED) != FULL {
+                    return;
+                }
+                let this = thread::current();
+                if waiters.senders.iter().all(|other| other.id() != this.id()) {
+                    waiters.senders.push(this);
+                }
+            }
+            thread::park();
+        }
+    }
+
+    // ---- waiting for events ----
+
+    /// Announces that a receiver is about to wait. It must look for events once more after this.
+    pub(super) fn arm(&self, waiter: Waiter) {
+        let mut waiters = self.waiters();
+        match waiters.receivers.iter_mut().find(|other| other.is(&waiter)) {
+            Some(other) => *other = waiter,
+            None => waiters.receivers.push(waiter),
+        }
+        self.set(SLEEPING);
+    }
+
+    /// Takes a receiver off the list of those who wait.
+    pub(super) fn disarm(&self, waiter: &Waiter) {
+        let mut waiters = self.waiters();
+        waiters.receivers.retain(|other| !other.is(waiter));
+        if waiters.receivers.is_empty() {
+            self.clear(SLEEPING);
+        }
+    }
+
+    /// After an event has been sent: wakes whoever waits for one (Q4).
+    #[inline(always)]
+    pub(super) fn wake_receivers(&self) {
+        if self.state() & SLEEPING != 0 {
+            self.wake_all_receivers();
+        }
+    }
+
+    #[cold]
+    fn wake_all_receivers(&self) {
+        let receivers = {
+            let mut waiters = self.waiters();
+            self.clear(SLEEPING);
+            std::mem::take(&mut waiters.receivers)
+        };
+        receivers.into_iter().for_each(Waiter::wake);
+    }
+
+    /// Takes no more events. Returns whether it did before.
+    pub(super) fn close(&self) -> bool {
+        let (receivers, senders) = {
+            let mut waiters = self.waiters();
+            if self.is_closed() {
+                return false;
+            }
+            self.set(CLOSED);
+            self.clear(SLEEPING);
+            (std::mem::take(&mut waiters.receivers), std::mem::take(&mut waiters.senders))
+        };
+        receivers.into_iter().for_each(Waiter::wake);
+        senders.iter().for_each(thread::Thread::unpark);
+        true
+    }
+
+    fn waiters(&self) -> impl std::ops::DerefMut<Target = Waiters> + '_ {
+        self.waiters.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,236 @@
+//! A recency list that is touched by all and asked by few.
+//!
+//! Owns: [`Lru`]. Built on [`Deferred`] with a sequential list (`list`) and a kind of log of its
+//! own (`recent`). Source: OpLog, section 1 (the paper's opening example).
+//!
+//! # The laws
+//!
+//! - **L1** Order. An entry carries a stamp taken inside `push`. If one update returns before
+//!   another begins, its stamp is lower (law C2 of [`crate::clock`]), and a merge that has the
+//!   later one has the earlier one too, or an earlier merge had. Applying in the order of stamps is
+//!   therefore an order in which the updates may have happened.
+//! - **L2** Combining. Of the updates of one key in one log only the latest counts: whatever came
+//!   between two updates of a key by one thread, the key's place depends on its last update alone.
+//!   A log may therefore not be collected up to a cut (it may have forgotten an update below the
+//!   cut for one above), and is collected whole, all logs at one moment.
+//! - **L3** User code. Hashing runs in the caller's hands, `Eq` in `push` and in merges, `Drop` of
+//!   keys in both. When one of them panics, the update in hand may be lost, and the list stays in
+//!   order; so the object's poison is cleared by whoever meets it.
+
+mod list;
+mod recent;
+
+use crate::oplog::{BuildError, Deferred, Logs, Publish, ReadGuard, Stats};
+use hashbrown::DefaultHashBuilder;
+use list::List;
+use recent::{Kind, Recent, Update};
+use std::fmt;
+use std::hash::{BuildHasher, Hash};
+use std::marker::PhantomData;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+
+/// Keys by how recently they were touched: what a cache or a page daemon evicts by.
+///
+/// [`touch`](Self::touch) and [`remove`](Self::remove) are put off; [`evict`](Self::evict) gathers
+/// them and takes the least recently touched keys out. The list holds keys alone: keep the values
+/// in a map beside it.
+///
+/// Not for a cache that evicts at every insertion: evict in batches, or the gathering costs more
+/// than it saves. And not where an approximation will do (random or clock eviction need no list).
+///
+/// - Consistency: linearizable. Once touching threads are quiescent, keys come out in the order in
+///   which they were last touched, as from a sequential list.
+/// - Progress: touching waits only for a merge that takes the thread's log, or for the lock while
+///   the list is cold. Readers wait for each other.
+/// - Cost of a touch: hashing the key and a look at the thread's own log; a clock read (about 15
+///   ns) once the list has logs, and no shared line written. Touching a key again and again keeps
+///   one entry. Cost of a merge: some tens of ns for each key that a thread has touched since.
+/// - Memory: a key, 24 bytes and 9 to 18 bytes of index per key in the list; a key, 24 bytes and
+///   the index per key in a log. Buffers stay as large as they grew.
+/// - Panics: one in a key's `Hash`, `Eq` or `Drop` reaches the thread that runs it; the update in
+///   hand may be lost, and the list stays in order. `Hash` and `Eq` must not use the same list.
+/// - Source: OpLog, section 1.
+///
+/// ```
+/// use manycore::collections::Lru;
+///
+/// let recent = Lru::new();
+/// std::thread::scope(|s| {
+///     s.spawn(|| ["a", "b", "c"].map(|page| recent.touch(page))).join().unwrap();
+///     s.spawn(|| recent.touch("a")); // on another thread, later
+/// });
+/// recent.remove("c");
+/// assert_eq!(recent.evict(1), ["b"]);
+/// assert_eq!(recent.evict(10), ["a"]);
+/// ```
+pub struct Lru<K: Eq + Hash + Send + 'static> {
+    list: Deferred<List<K>, Recent<K>>,
+    hasher: DefaultHashBuilder,
+}
+
+impl<K: Eq + Hash + Send + 'static> Lru<K> {
+    /// An empty list.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::builder().build().expect("the defaults are valid")
+    }
+
+    /// Starts a list with other bounds and policies.
+    #[must_use]
+    pub fn builder() -> LruBuilder<K> {
+        LruBuilder { list: Deferred::<List<K>, Recent<K>>::builder(), lru: PhantomData }
+    }
+
+    /// Makes `key` the most recently touched one, adding it if need be.
+    #[inline]
+    pub fn touch(&self, key: K) {
+        self.update(Kind::Touch, key);
+    }
+
+    /// Takes `key` out, if it is in.
+    #[inline]
+    pub fn remove(&self, key: K) {
+        self.update(Kind::Remove, key);
+    }
+
+    #[inline(always)]
+    fn update(&self, kind: Kind, key: K) {
+        let hash = self.hasher.hash_one(&key);
+        self.list.append(Update { hash, kind, key });
+    }
+
+    /// Takes the `count` least recently touched keys out, the oldest first; fewer if there are
+    /// fewer.
+    pub fn evict(&self, count: usize) -> Vec<K> {
+        self.with_list(|list| {
+            let mut evicted = Vec::with_capacity(count.min(list.len()));
+            evicted.extend(std::iter::from_fn(|| list.pop_oldest()).take(count));
+            evicted
+        })
+    }
+
+    /// Whether `key` is in. Gathers the logs, so not for hot paths.
+    #[must_use]
+    pub fn contains(&self, key: &K) -> bool {
+        let hash = self.hasher.hash_one(key);
+        self.with_list(|list| list.contains(hash, key))
+    }
+
+    /// How many keys are in. Gathers the logs, so not for hot paths.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.with_list(|list| list.len())
+    }
+
+    /// Whether no key is in. As [`len`](Self::len).
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Clones of all keys, the least recently touched one first.
+    #[must_use]
+    pub fn snapshot(&self) -> Vec<K>
+    where
+        K: Clone,
+    {
+        self.with_list(|list| list.iter().cloned().collect())
+    }
+
+    /// Counts of what happened to touches and removals while the list had logs. What was combined
+    /// counts as absorbed.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        self.list.stats()
+    }
+
+    fn with_list<R>(&self, f: impl FnOnce(&mut ReadGuard<'_, List<K>, Recent<K>>) -> R) -> R {
+        let result = {
+            let mut list = self.hold();
+            // L3: a panic that crossed the guard would poison the object.
+            catch_unwind(AssertUnwindSafe(|| f(&mut list)))
+        };
+        result.unwrap_or_else(|panic| resume_unwind(panic))
+    }
+
+    /// Holds the list up to date, poison or not (L3).
+    fn hold(&self) -> ReadGuard<'_, List<K>, Recent<K>> {
+        loop {
+            let list = self.list.read_poisoned();
+            if !list.is_poisoned() {
+                return list;
+            }
+            drop(list);
+            self.list.clear_poison();
+        }
+    }
+}
+
+impl<K: Eq + Hash + Send + 'static> Default for Lru<K> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<K: Eq + Hash + Send + 'static> fmt::Debug for Lru<K> {
+    /// Prints the state, not the keys: that would take a merge.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lru").field("logged", &self.list.is_logged()).finish_non_exhaustive()
+    }
+}
+
+/// Collects how a recency list is to behave, checks it, and makes the list.
+///
+/// ```
+/// use manycore::collections::Lru;
+/// use manycore::oplog::Logs;
+///
+/// let pages = Lru::builder().logs(Logs::Always).build().unwrap();
+/// pages.touch(4096_u64);
+/// assert_eq!(pages.len(), 1);
+///
+/// let error = Lru::<u64>::builder().max_entries(0).build().unwrap_err();
+/// assert_eq!(error.to_string(), "max_entries must not be zero: no update would fit");
+/// ```
+pub struct LruBuilder<K: Eq + Hash + Send + 'static> {
+    list: crate::oplog::Builder<List<K>, Recent<K>>,
+    lru: PhantomData<fn() -> K>,
+}
+
+impl<K: Eq + Hash + Send + 'static> LruBuilder<K> {
+    /// Keys that one thread's log keeps before it is merged (default 4,096).
+    #[must_use]
+    pub fn max_entries(mut self, entries: usize) -> Self {
+        self.list = self.list.max_entries(entries);
+        self
+    }
+
+    /// When the list has logs (default: when its lock is contended).
+    #[must_use]
+    pub fn logs(mut self, logs: Logs) -> Self {
+        self.list = self.list.logs(logs);
+        self
+    }
+
+    /// How touches are published (default: as the ratio of touches to reads asks).
+    #[must_use]
+    pub fn publish(mut self, publish: Publish) -> Self {
+        self.list = self.list.publish(publish);
+        self
+    }
+
+    /// Makes the list.
+    ///
+    /// # Errors
+    /// If the bound is zero or absurdly large, or if one key does not fit a log.
+    pub fn build(&self) -> Result<Lru<K>, BuildError> {
+        let list = self.list.build(List::default())?;
+        Ok(Lru { list, hasher: DefaultHashBuilder::default() })
+    }
+}
+
+impl<K: Eq + Hash + Send + 'static> fmt::Debug for LruBuilder<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LruBuilder").finish_non_exhaustive()
+    }
+}

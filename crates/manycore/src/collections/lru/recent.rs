@@ -1,0 +1,130 @@
+//! One slot's touches: the latest update of each key, and its stamp.
+//!
+//! Owns: the kind of log behind the recency list. The laws are in the parent module (L numbers).
+
+use super::list::List;
+use crate::clock::{Clock, Stamp};
+use crate::oplog::Log;
+use hashbrown::HashTable;
+
+/// What happens to a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    Touch,
+    Remove,
+}
+
+/// A touch or a removal on its way. The hash is computed by the caller, before it gets here.
+#[derive(Debug)]
+pub(super) struct Update<K> {
+    pub(super) hash: u64,
+    pub(super) kind: Kind,
+    pub(super) key: K,
+}
+
+/// One slot's updates since the last merge, one for each key.
+#[derive(Debug)]
+pub(super) struct Recent<K> {
+    entries: Vec<(Stamp, Update<K>)>,
+    /// Places in `entries`.
+    index: HashTable<usize>,
+}
+
+impl<K> Default for Recent<K> {
+    fn default() -> Self {
+        Self { entries: Vec::new(), index: HashTable::new() }
+    }
+}
+
+impl<K> Update<K> {
+    fn run(self, list: &mut List<K>)
+    where
+        K: Eq,
+    {
+        match self.kind {
+            Kind::Touch => list.touch(self.hash, self.key),
+            Kind::Remove => drop(list.remove(self.hash, &self.key)),
+        }
+    }
+}
+
+impl<K: Eq> Recent<K> {
+    #[inline]
+    fn add(&mut self, stamp: Stamp, update: Update<K>) {
+        let Update { hash, ref key, .. } = update;
+        let entries = &mut self.entries;
+        // `Eq` runs before anything changes, and rehashing uses the hashes that are stored.
+        match self.index.find(hash, |place| entries[*place].1.key == *key) {
+            Some(place) => {
+                // The older key object stays: equal keys are one key.
+                let entry = &mut entries[*place];
+                (entry.0, entry.1.kind) = (stamp, update.kind);
+            }
+            None => {
+                let place = entries.len();
+                entries.push((stamp, update));
+                self.index.insert_unique(hash, place, |other| entries[*other].1.hash);
+            }
+        }
+    }
+}
+
+impl<K: Eq + Send + 'static> Log<List<K>> for Recent<K> {
+    type Op = Update<K>;
+    /// L2: logs are collected all at one moment, because a log keeps only the latest update of a
+    /// key; the stamps in the entries give the order.
+    const ORDERED: bool = false;
+
+    fn apply(update: Update<K>, list: &mut List<K>) {
+        update.run(list);
+    }
+
+    #[inline(always)]
+    fn push(&mut self, update: Update<K>, _: Stamp) {
+        let clock = Clock::system();
+        let stamp = clock.stamp();
+        clock.settle(stamp); // later updates have higher stamps; a merge needs no cut
+        self.add(stamp, update);
+    }
+
+    #[inline(always)]
+    fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    #[inline(always)]
+    fn bytes(&self) -> usize {
+        self.entries.len() * (size_of::<(Stamp, Update<K>)>() + size_of::<usize>())
+    }
+
+    fn merge(logs: &mut [Self], list: &mut List<K>) -> usize {
+        let Some((first, others)) = logs.split_first_mut() else { return 0 };
+        first.index.clear();
+        let mut rest = Rest { home: first, entries: Vec::new() };
+        std::mem::swap(&mut rest.entries, &mut rest.home.entries);
+        for other in others {
+            other.index.clear();
+            rest.entries.append(&mut other.entries);
+        }
+        let count = rest.entries.len();
+        // Taken from the end. Stable, so that of equal stamps the first slot's comes first.
+        rest.entries.sort_by_key(|(stamp, _)| *stamp);
+        rest.entries.reverse();
+        while let Some((_, update)) = rest.entries.pop() {
+            update.run(list);
+        }
+        count
+    }
+}
+
+/// Puts what was not applied back, if applying panics; gives the buffer back otherwise.
+struct Rest<'a, K> {
+    home: &'a mut Recent<K>,
+    entries: Vec<(Stamp, Update<K>)>,
+}
+
+impl<K> Drop for Rest<'_, K> {
+    fn drop(&mut self) {
+        std::mem::swap(&mut self.home.entries, &mut self.entries);
+    }
+}

@@ -1,0 +1,30 @@
+//! Ready-made types on deferred updates: what users search for by name.
+//!
+//! Owns: the types below, each built on the public interface of [`oplog`](crate::oplog) (which
+//! proves that it suffices for types of your own), [`clock`](crate::clock) and
+//! [`percpu`](crate::percpu).
+//!
+//! | You have | Take |
+//! |---|---|
+//! | a count that many threads change: statistics, bytes, requests | [`Counter`] |
+//! | many counts at once: histograms, counts per status | [`CounterArray`] |
+//! | a list of what is open now, walked rarely: connections, sessions | [`Registry`] |
+//! | events from many threads, wanted in the order they happened | [`EventQueue`] |
+//! | keys by how recently they were used, touched at every access and asked at eviction | [`Lru`] |
+//!
+//! All of them are for state that is updated often and read rarely.
+
+mod counter;
+mod event_queue;
+mod lru;
+mod registry;
+
+pub use counter::{Counter, CounterArray};
+pub use event_queue::{EventQueue, EventQueueBuilder, RecvError, SendError};
+pub use lru::{Lru, LruBuilder};
+pub use registry::{Entry, OwnedEntry, Registry, RegistryBuilder};
+
+/// Keeps what is written apart from what is read.
+#[derive(Debug)]
+#[repr(align(128))]
+struct Line<T>(T);

@@ -1,0 +1,381 @@
+//! What is open now: entries come and go all the time, and are walked now and then.
+//!
+//! Owns: [`Registry`] and its entries. Built on [`Deferred`] with a kind of log of its own
+//! (`churn`). Source: OpLog, section 1 and 7.4 (the list of open files).
+//!
+//! # The laws
+//!
+//! - **R1** A node is made by `register` and belongs to the registry from `Enter` on: it is in one
+//!   log, or in the list. Its entry only uses it. Dropping the entry appends `Leave`, after which
+//!   the entry does not touch the node, unless `Leave` gave it back. So a node's address is no
+//!   other node's while any log holds it, which is what makes it an identity (O-09): no numbers are
+//!   given out.
+//! - **R2** `push` and `apply` run on the appending thread before `append` returns, so `Leave` can
+//!   point to a flag in its frame. If it finds the `Enter` in the same log, or the node in a cold
+//!   list, nobody else refers to the node any more: the entry frees it, outside of every lock.
+//! - **R3** A node knows its place in the log or list that has it. Whoever looks there compares the
+//!   pointer found, so a place that is out of date does no harm. Cancelling takes no search and no
+//!   hash, however long the log is.
+//! - **R4** `Leave` happens after `Enter`. A merge takes all logs at one moment, so it has the
+//!   `Enter` of each `Leave` that it has, if that was not merged before.
+//! - **R5** Nothing of the user's runs under the registry's locks: what merges take out goes to a
+//!   heap of garbage, and the next call of any thread drops it. Walks hold the object, and catch a
+//!   panic of the caller's closure until they have given it up.
+
+mod churn;
+
+use crate::collections::Line;
+use crate::oplog::{BuildError, Deferred, Logs, Publish, ReadGuard, Stats};
+use crate::percpu;
+use churn::{Change, Churn, Garbage, Members, Node};
+use std::cell::Cell;
+use std::fmt;
+use std::marker::PhantomData;
+use std::ops::Deref;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::ptr::NonNull;
+use std::sync::{Arc, OnceLock};
+
+/// A list of what is alive: connections, sessions, tasks, transactions, open files.
+///
+/// [`register`](Self::register) gives an [`Entry`]; dropping that ends the registration.
+/// An entry that is dropped by the thread that registered it, before anybody has walked, never
+/// reaches the list at all.
+///
+/// Not for lookup by a key (that is a map), and not for lists that are walked about as often as
+/// they change: a `Mutex<Slab>` is better there.
+///
+/// - Consistency: linearizable. A walk sees every entry that was registered before it and not
+///   dropped, in no particular order, at one moment.
+/// - Progress: registering and dropping wait only for a merge that takes the thread's log, or for
+///   the lock while the registry is cold. Walks wait for each other.
+/// - Cost of a registration and its end: one allocation, and two appends to the thread's own log
+///   without a stamp; no shared line is written. A walk merges first: a cache miss or three for
+///   each thread that registered or dropped since, and then a pointer to follow for each entry.
+/// - Memory: the value and 8 bytes per entry, 8 bytes in the list, and what
+///   [`Deferred`] needs.
+/// - When values are dropped: by the thread that drops the entry, if the entry had not been merged
+///   yet or the registry is cold; else after the next merge, by whichever thread uses the registry
+///   next. No lock is held then, so a value's `Drop` may use the registry.
+/// - Panics: a panic in a value's `Drop` reaches the thread that drops it; one in a walk's closure
+///   reaches the walker. The registry stays in order.
+/// - Source: OpLog, sections 1 and 7.4.
+///
+/// ```
+/// use manycore::collections::Registry;
+///
+/// struct Connection {
+///     peer: String,
+/// }
+///
+/// let open: Registry<Connection> = Registry::new();
+/// std::thread::scope(|s| {
+///     let open = &open;
+///     s.spawn(move || {
+///         let connection = open.register(Connection { peer: "10.0.0.7".into() });
+///         println!("talking to {}", connection.peer);
+///     }); // the thread ends and its entry with it
+/// });
+/// let local = open.register(Connection { peer: "localhost".into() });
+/// let mut peers = Vec::new();
+/// open.for_each(|connection| peers.push(connection.peer.clone()));
+/// assert_eq!(peers, ["localhost"]);
+/// drop(local);
+/// assert!(open.is_empty());
+/// ```
+pub struct Registry<T: Send + Sync + 'static> {
+    shared: Arc<Shared<T>>,
+    /// Made at the first owned entry.
+    anchors: OnceLock<Anchors<T>>,
+}
+
+/// What entries need of their registry.
+struct Shared<T: Send + Sync + 'static> {
+    members: Deferred<Members<T>, Churn<T>>,
+    garbage: Arc<Garbage<T>>,
+}
+
+// Said here so that `T` may refer to its own registry: the compiler can't derive it in a circle
+// through the bounds of `Deferred`. `_SHARED` has it look at the fields.
+// SAFETY: every field is `Send` and `Sync` if `T` is both.
+unsafe impl<T: Send + Sync + 'static> Send for Shared<T> {}
+// SAFETY: as above.
+unsafe impl<T: Send + Sync + 'static> Sync for Shared<T> {}
+
+const _SHARED: () = {
+    const fn is_shareable<T: Send + Sync>() {}
+    is_shareable::<(Deferred<Members<u8>, Churn<u8>>, Arc<Garbage<u8>>)>();
+};
+
+/// A reference to the shared part, on behalf of the owned entries of some slots.
+struct Anchor<T: Send + Sync + 'static>(Arc<Shared<T>>);
+
+/// So that owned entries of different threads count their references on different lines.
+type Anchors<T> = Box<[Line<OnceLock<Arc<Anchor<T>>>>]>;
+
+/// Threads that share an anchor are this far apart in slots.
+const ANCHORS: usize = 64;
+
+impl<T: Send + Sync + 'static> Shared<T> {
+    /// Begins a registration; whoever calls this has an entry for it before anything can panic.
+    #[inline(always)]
+    fn enter(&self, value: T) -> NonNull<Node<T>> {
+        let node = NonNull::from(Box::leak(Node::new(value)));
+        self.members.append(Change::Enter(node));
+        node
+    }
+
+    /// Ends a registration.
+    ///
+    /// # Safety
+    /// `node` came from `enter`, this is called once for it, and nobody uses it afterwards.
+    #[inline(always)]
+    unsafe fn leave(&self, node: NonNull<Node<T>>) {
+        let free = Cell::new(false);
+        self.members.append(Change::Leave(node, NonNull::from(&free)));
+        if free.get() {
+            // SAFETY: R2 - nobody else refers to the node any more; it came from a box.
+            drop(unsafe { Box::from_raw(node.as_ptr()) });
+        }
+        self.garbage.sweep();
+    }
+}
+
+impl<T: Send + Sync + 'static> Registry<T> {
+    /// An empty registry.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::builder().build().expect("the defaults are valid")
+    }
+
+    /// Starts a registry with other bounds and policies.
+    #[must_use]
+    pub fn builder() -> RegistryBuilder<T> {
+        let members = Deferred::<Members<T>, Churn<T>>::builder();
+        RegistryBuilder { members, registry: PhantomData }
+    }
+
+    /// Registers a value until the entry is dropped. (A leaked entry stays registered for as long
+    /// as the registry lives.)
+    ///
+    /// The entry borrows the registry. Where it must not, use a `static` registry, or
+    /// [`register_owned`](Self::register_owned).
+    #[inline]
+    pub fn register(&self, value: T) -> Entry<'_, T> {
+        let entry = Entry { node: self.shared.enter(value), shared: &self.shared };
+        self.shared.garbage.sweep();
+        entry
+    }
+
+    /// As [`register`](Self::register), with an entry that keeps what it needs of the registry
+    /// alive and may outlive this handle. Nobody can walk the registry then, but the values are
+    /// there and are dropped properly.
+    ///
+    /// Costs two more read-modify-writes for each entry, on a line that the threads of one slot in
+    /// 64 share.
+    pub fn register_owned(&self, value: T) -> OwnedEntry<T> {
+        let anchors =
+            self.anchors.get_or_init(|| (0..ANCHORS).map(|_| Line(OnceLock::new())).collect());
+        let anchor = anchors[percpu::current_slot() % ANCHORS]
+            .0
+            .get_or_init(|| Arc::new(Anchor(Arc::clone(&self.shared))));
+        let entry = OwnedEntry { node: self.shared.enter(value), anchor: Arc::clone(anchor) };
+        self.shared.garbage.sweep();
+        entry
+    }
+
+    /// Calls `f` with every value that is registered, in no particular order.
+    ///
+    /// The registry stands still meanwhile for other walkers, not for those who register and drop.
+    /// `f` may register and drop entries (this walk does not see them).
+    ///
+    /// # Panics
+    /// If `f` does, or if it walks the same registry.
+    pub fn for_each(&self, mut f: impl FnMut(&T)) {
+        self.with_members(|members| members.values().for_each(&mut f));
+    }
+
+    /// Clones of all values, at one moment. Register an `Arc` where cloning is dear.
+    ///
+    /// # Panics
+    /// If cloning does.
+    #[must_use]
+    pub fn snapshot(&self) -> Vec<T>
+    where
+        T: Clone,
+    {
+        self.with_members(|members| members.values().cloned().collect())
+    }
+
+    /// How many entries there are. Gathers the logs, so not for hot paths.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.with_members(|members| members.len())
+    }
+
+    /// Whether there is no entry. As [`len`](Self::len).
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Counts of what happened to registrations while the registry had logs.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        self.shared.members.stats()
+    }
+
+    fn with_members<R>(&self, f: impl FnOnce(&ReadGuard<'_, Members<T>, Churn<T>>) -> R) -> R {
+        let result = {
+            let members = self.shared.members.read();
+            // R5: a panic that crossed the guard would poison the object.
+            catch_unwind(AssertUnwindSafe(|| f(&members)))
+        };
+        self.shared.garbage.sweep();
+        result.unwrap_or_else(|panic| resume_unwind(panic))
+    }
+}
+
+impl<T: Send + Sync + 'static> Default for Registry<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<T: Send + Sync + 'static> fmt::Debug for Registry<T> {
+    /// Prints the state, not the entries: that would take a merge.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Registry")
+            .field("logged", &self.shared.members.is_logged())
+            .finish_non_exhaustive()
+    }
+}
+
+/// A value that is registered for as long as this lives. Gives access to the value, and may be
+/// dropped on any thread.
+#[must_use = "dropping the entry ends the registration"]
+pub struct Entry<'a, T: Send + Sync + 'static> {
+    node: NonNull<Node<T>>,
+    shared: &'a Shared<T>,
+}
+
+/// As [`Entry`], without borrowing the registry; see [`Registry::register_owned`].
+#[must_use = "dropping the entry ends the registration"]
+pub struct OwnedEntry<T: Send + Sync + 'static> {
+    node: NonNull<Node<T>>,
+    anchor: Arc<Anchor<T>>,
+}
+
+// SAFETY: (all four) an entry gives shared access to the value (`T: Sync`), and dropping it can
+// drop the value on that thread (`T: Send`). The registry itself may be used from any thread.
+unsafe impl<T: Send + Sync + 'static> Send for Entry<'_, T> {}
+// SAFETY: as above.
+unsafe impl<T: Send + Sync + 'static> Sync for Entry<'_, T> {}
+// SAFETY: as above.
+unsafe impl<T: Send + Sync + 'static> Send for OwnedEntry<T> {}
+// SAFETY: as above.
+unsafe impl<T: Send + Sync + 'static> Sync for OwnedEntry<T> {}
+
+impl<T: Send + Sync + 'static> Deref for Entry<'_, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        // SAFETY: R1 - the node lives until after this entry's `Leave`.
+        unsafe { &self.node.as_ref().value }
+    }
+}
+
+impl<T: Send + Sync + 'static> Deref for OwnedEntry<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        // SAFETY: R1 - the node lives until after this entry's `Leave`.
+        unsafe { &self.node.as_ref().value }
+    }
+}
+
+impl<T: Send + Sync + 'static> Drop for Entry<'_, T> {
+    #[inline]
+    fn drop(&mut self) {
+        // SAFETY: R1 - an entry is dropped once, and its node came from `enter`.
+        unsafe { self.shared.leave(self.node) };
+    }
+}
+
+impl<T: Send + Sync + 'static> Drop for OwnedEntry<T> {
+    fn drop(&mut self) {
+        // SAFETY: R1 - an entry is dropped once, and its node came from `enter`.
+        unsafe { self.anchor.0.leave(self.node) };
+    }
+}
+
+impl<T: Send + Sync + fmt::Debug + 'static> fmt::Debug for Entry<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Entry").field(&**self).finish()
+    }
+}
+
+impl<T: Send + Sync + fmt::Debug + 'static> fmt::Debug for OwnedEntry<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("OwnedEntry").field(&**self).finish()
+    }
+}
+
+/// Collects how a registry is to behave, checks it, and makes the registry.
+///
+/// ```
+/// use manycore::collections::Registry;
+/// use manycore::oplog::Logs;
+///
+/// let sessions = Registry::builder().logs(Logs::Always).build().unwrap();
+/// let entry = sessions.register("ada");
+/// assert_eq!(sessions.snapshot(), ["ada"]);
+/// drop(entry);
+///
+/// let error = Registry::<u8>::builder().max_entries(0).build().unwrap_err();
+/// assert_eq!(error.to_string(), "max_entries must not be zero: no update would fit");
+/// ```
+pub struct RegistryBuilder<T: Send + Sync + 'static> {
+    members: crate::oplog::Builder<Members<T>, Churn<T>>,
+    registry: PhantomData<fn() -> T>,
+}
+
+impl<T: Send + Sync + 'static> RegistryBuilder<T> {
+    /// Changes that one thread's log keeps before it is merged (default 4,096). Entries that came
+    /// and went on one thread do not count.
+    #[must_use]
+    pub fn max_entries(mut self, entries: usize) -> Self {
+        self.members = self.members.max_entries(entries);
+        self
+    }
+
+    /// When the registry has logs (default: when its lock is contended).
+    #[must_use]
+    pub fn logs(mut self, logs: Logs) -> Self {
+        self.members = self.members.logs(logs);
+        self
+    }
+
+    /// How changes are published (default: as the ratio of changes to walks asks).
+    #[must_use]
+    pub fn publish(mut self, publish: Publish) -> Self {
+        self.members = self.members.publish(publish);
+        self
+    }
+
+    /// Makes the registry.
+    ///
+    /// # Errors
+    /// If the bound is zero or absurdly large.
+    pub fn build(&self) -> Result<Registry<T>, BuildError> {
+        let garbage = Arc::new(Garbage::new());
+        let members = self.members.build(Members::new(Arc::clone(&garbage)))?;
+        Ok(Registry { shared: Arc::new(Shared { members, garbage }), anchors: OnceLock::new() })
+    }
+}
+
+impl<T: Send + Sync + 'static> fmt::Debug for RegistryBuilder<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RegistryBuilder").finish_non_exhaustive()
+    }
+}
