@@ -1,0 +1,40 @@
+//! What the environment says about how long and with which seed to test.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
+
+/// A number from the environment: decimal, or hexadecimal after `0x`.
+pub fn number(name: &str) -> Option<u64> {
+    let text = std::env::var(name).ok()?;
+    let text = text.trim().replace('_', "");
+    let parsed = match text.strip_prefix("0x") {
+        Some(hex) => u64::from_str_radix(hex, 16),
+        None => text.parse(),
+    };
+    Some(parsed.unwrap_or_else(|_| panic!("{name}={text} is not a number")))
+}
+
+/// `MANYCORE_SEED`, or one from the time of day.
+pub fn seed() -> u64 {
+    number("MANYCORE_SEED").unwrap_or_else(|| {
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("after 1970");
+        now.as_nanos() as u64
+    })
+}
+
+/// Ends after the seconds that the environment variable `name` gives, or after `default`.
+pub fn deadline(name: &str, default: Duration) -> Instant {
+    Instant::now() + number(name).map_or(default, Duration::from_secs)
+}
+
+/// Tests that time threads against each other take turns: together they would only wait for the
+/// same cores.
+pub fn alone() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Whether two threads can run at the same time here.
+pub fn has_two_cores() -> bool {
+    std::thread::available_parallelism().is_ok_and(|cores| cores.get() > 1)
+}

@@ -1,0 +1,16 @@
+//! What several test files share. Each of them uses a part.
+#![allow(dead_code, reason = "every test file compiles its own copy and uses a part")]
+
+pub mod broken;
+pub mod env;
+pub mod history;
+pub mod kinds;
+pub mod place;
+pub mod plan;
+pub mod race;
+pub mod rng;
+pub mod run;
+pub mod steps;
+
+// `history`, `kinds` and `plan` are also used inside the library, where its name is `crate`.
+use ::manycore;

@@ -1,0 +1,63 @@
+//! Which core a test's threads run on, and memory that is slow to read.
+
+use super::manycore::percpu::pin;
+use std::sync::atomic::{AtomicUsize, Ordering, fence};
+
+/// Keeps the calling thread on one of the CPUs that it may use: number `side`, around the circle.
+/// Does nothing where that is not possible; tests then race less often, not wrongly.
+pub fn on_side(side: usize) {
+    if let Ok(cpus) = pin::allowed() {
+        let _ = pin::pin_to(cpus[side % cpus.len()]);
+    }
+}
+
+/// A chain of memory cells that a load has to follow before it knows its address, each fetched from
+/// main memory. What the processor may do before that load, it does some hundred nanoseconds
+/// earlier.
+#[derive(Debug)]
+pub struct SlowPath {
+    cells: [Link; LINKS],
+}
+
+const LINKS: usize = 3;
+
+/// Alone on its page, so that no prefetcher guesses it.
+#[derive(Debug)]
+#[repr(align(4096))]
+struct Link(AtomicUsize);
+
+impl SlowPath {
+    pub fn new() -> Self {
+        Self { cells: std::array::from_fn(|place| Link(AtomicUsize::new(place + 1))) }
+    }
+
+    /// Drops the cells from every cache.
+    pub fn forget(&self) {
+        #[cfg(target_arch = "x86_64")]
+        for cell in &self.cells {
+            // SAFETY: every x86-64 processor has the instruction; it changes no memory, and the
+            // address is that of a live cell.
+            unsafe { core::arch::x86_64::_mm_clflush(std::ptr::from_ref(cell).cast()) };
+        }
+        fence(Ordering::SeqCst);
+    }
+
+    /// Writes to the cells what they hold. These stores wait for main memory, and where stores
+    /// leave a core in order, as on x86, so do all that come after them.
+    #[inline(always)]
+    pub fn clog(&self) {
+        for (place, cell) in self.cells.iter().enumerate() {
+            cell.0.store(place + 1, Ordering::Relaxed);
+        }
+    }
+
+    /// `&items[0]`, by the slow path.
+    #[inline(always)]
+    pub fn follow<'a, T>(&self, items: &'a [T; 1]) -> &'a T {
+        let mut place = 0;
+        while place < LINKS {
+            place = self.cells[place].0.load(Ordering::Relaxed);
+        }
+        &items[place - LINKS]
+    }
+}

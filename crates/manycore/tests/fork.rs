@@ -1,0 +1,190 @@
+//! What outlives threads and processes: `fork`, threads that end with full logs, many threads.
+//!
+//! A forked child has one thread and a copy of everything. The parent's other threads are joined
+//! before the fork, as the documentation asks, so no lock of theirs is left behind. The child does
+//! no more than use the objects and leave through `_exit`.
+
+#![cfg(unix)]
+
+mod common;
+
+use common::kinds::{Add, List, Push, Set, Toggle};
+use manycore::oplog::*;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Barrier};
+use std::thread;
+
+/// Runs `child` in a forked process and returns its exit status.
+fn in_child(child: impl FnOnce() -> bool) -> i32 {
+    // SAFETY: the child uses memory of its own alone and ends by `_exit`; the harness has other
+    // threads, but none of them is inside these objects, and the C library keeps its allocator
+    // usable after a fork.
+    let process = unsafe { libc::fork() };
+    assert!(process >= 0, "fork failed: {}", std::io::Error::last_os_error());
+    if process == 0 {
+        let passed = std::panic::catch_unwind(std::panic::AssertUnwindSafe(child));
+        // SAFETY: ends this process at once, without running what the parent is to run.
+        unsafe { libc::_exit(if matches!(passed, Ok(true)) { 0 } else { 1 }) };
+    }
+    let mut status = 0;
+    // SAFETY: `status` is a live integer, and the process is this one's child.
+    let waited = unsafe { libc::waitpid(process, &mut status, 0) };
+    assert_eq!(waited, process);
+    assert!(libc::WIFEXITED(status), "the child was killed: status {status:#x}");
+    libc::WEXITSTATUS(status)
+}
+
+/// What parent and child have: some objects with full logs of several threads that are gone.
+struct Objects {
+    list: Deferred<List, Ordered<Push>>,
+    sum: Deferred<u64, Commuting<Add>>,
+    set: Deferred<Set, Cancelling<Toggle>>,
+    cold: Deferred<u64, Commuting<Add>>,
+}
+
+fn filled(publish: Publish, slots: Slots) -> Objects {
+    let objects = Objects {
+        list: builder(publish, slots).build(List::new()).unwrap(),
+        sum: builder(publish, slots).build(0).unwrap(),
+        set: builder(publish, slots).build(Set::new()).unwrap(),
+        cold: Deferred::new(0),
+    };
+    for thread in 0..5_u8 {
+        thread::scope(|scope| {
+            let fill = || {
+                for value in 0..10 {
+                    objects.list.append(Push(thread * 10 + value));
+                    objects.sum.append(Add(1));
+                    objects.set.append(Toggle { key: thread * 10 + value, insert: true });
+                    objects.cold.append(Add(1));
+                }
+            };
+            scope.spawn(fill);
+        });
+    }
+    objects
+}
+
+fn builder<T: Send + 'static, L: Log<T>>(publish: Publish, slots: Slots) -> Builder<T, L> {
+    Deferred::builder().logs(Logs::Always).publish(publish).slots(slots)
+}
+
+/// Reads what was logged before, appends `more` of each, and reads that.
+fn uses(objects: &Objects, more: u8) -> bool {
+    let before: List = (0..50).collect();
+    let mut passed = *objects.list.read() == before;
+    passed &= *objects.sum.read() == 50 && *objects.cold.read() == 50;
+    passed &= objects.set.read().len() == 50;
+    for value in 0..more {
+        objects.list.append(Push(100 + value));
+        objects.sum.append(Add(1));
+        objects.cold.append(Add(1));
+        objects.set.append(Toggle { key: value, insert: false });
+    }
+    let after: List = (0..50).chain(100..100 + more).collect();
+    passed &= *objects.list.read() == after;
+    passed &= *objects.sum.read() == 50 + u64::from(more);
+    passed &= *objects.cold.read() == 50 + u64::from(more);
+    passed & (objects.set.read().len() == 50 - usize::from(more))
+}
+
+#[test]
+fn forked_child_has_what_the_parent_had_logged_and_goes_on_by_itself() {
+    for publish in [Publish::Locked, Publish::Biased, Publish::Auto] {
+        for slots in [Slots::Thread, Slots::Cpu] {
+            let objects = filled(publish, slots);
+            assert_eq!(objects.sum.stats().pending, 50, "nothing is left for the child to read");
+            assert_eq!(in_child(|| uses(&objects, 7)), 0, "{publish:?}, {slots:?}");
+            // The parent's copies know nothing of that.
+            assert_eq!(objects.sum.stats().pending, 50);
+            assert!(uses(&objects, 20), "{publish:?}, {slots:?}");
+        }
+    }
+}
+
+#[test]
+fn forked_child_starts_threads_of_its_own() {
+    let objects = filled(Publish::Auto, Slots::Thread);
+    let status = in_child(|| {
+        thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| (0..1000).for_each(|_| objects.sum.append(Add(1))));
+            }
+        });
+        objects.sum.promote() && *objects.sum.read() == 4050
+    });
+    assert_eq!(status, 0);
+    assert_eq!(*objects.sum.read(), 50);
+}
+
+#[test]
+fn child_of_a_parent_that_never_ran_a_barrier_can_run_one() {
+    let sum: Deferred<u64, Commuting<Add>> =
+        builder(Publish::Biased, Slots::Thread).build(0).unwrap();
+    let status = in_child(|| {
+        sum.append(Add(1));
+        *sum.read() == 1
+    });
+    assert_eq!(status, 0);
+}
+
+#[test]
+fn failing_child_is_noticed() {
+    assert_eq!(in_child(|| false), 1);
+    assert_eq!(in_child(|| std::panic::panic_any("planned")), 1);
+}
+
+#[test]
+fn thousand_threads_one_after_the_other_leave_everything_and_few_logs() {
+    let sum = Deferred::<u64, Commuting<Add>>::builder().logs(Logs::Always).build(0).unwrap();
+    for thread in 0..1000 {
+        thread::scope(|scope| {
+            scope.spawn(|| sum.append(Add(thread)));
+        });
+    }
+    let stats = sum.stats();
+    assert_eq!(stats.pending, 1000);
+    // Other tests of this file have threads too.
+    assert!(stats.logs < 100, "slots are not used again: {} logs", stats.logs);
+    assert_eq!(*sum.read(), 999 * 1000 / 2);
+}
+
+#[test]
+fn thousand_threads_at_once_end_with_full_logs_in_order() {
+    const THREADS: usize = 1000;
+    let list = Deferred::<Vec<(usize, u8)>, Ordered<Entry>>::builder()
+        .logs(Logs::Always)
+        .max_entries(4)
+        .build(Vec::new())
+        .unwrap();
+    let list = Arc::new(list);
+    let barrier = Arc::new(Barrier::new(THREADS));
+    let start = |thread| {
+        let (list, barrier) = (Arc::clone(&list), Arc::clone(&barrier));
+        let work = move || {
+            barrier.wait();
+            (0..4).for_each(|number| list.append(Entry(thread, number)));
+            barrier.wait(); // all of them are alive, each with a slot of its own
+        };
+        thread::Builder::new().stack_size(64 << 10).spawn(work).unwrap()
+    };
+    let threads: Vec<_> = (0..THREADS).map(start).collect();
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
+    assert_eq!(list.stats().pending, 4 * THREADS as u64);
+    assert!(list.stats().logs >= THREADS);
+    let mut seen: BTreeMap<usize, Vec<u8>> = BTreeMap::new();
+    for (thread, number) in list.read().iter() {
+        seen.entry(*thread).or_default().push(*number);
+    }
+    assert_eq!(seen.len(), THREADS);
+    assert!(seen.values().all(|numbers| *numbers == [0, 1, 2, 3]));
+}
+
+/// Which thread, and its how-many-th.
+struct Entry(usize, u8);
+
+impl Op<Vec<(usize, u8)>> for Entry {
+    fn apply(self, list: &mut Vec<(usize, u8)>) {
+        list.push((self.0, self.1));
+    }
+}

@@ -1,0 +1,274 @@
+//! Random histories of real threads, checked for linearizability against the sequential type.
+//!
+//! Many short programs of two to four threads on one or two objects of every kind; each thread
+//! notes the moments of its calls and returns, and an independent checker looks for an order. The
+//! same checker must reject an implementation that is broken on purpose (the last tests).
+//!
+//! `MANYCORE_SOAK=60` runs each test for 60 seconds; `MANYCORE_SEED=0x12ab` generates the programs
+//! of an earlier run again. (Threads still meet as they like: give it time.)
+
+mod common;
+
+use common::broken::{Broken, Bug, Tally};
+use common::history::{Done, Event, State, Update, is_linearizable};
+use common::kinds::{Add, List, Push, Set, SumLog, Toggle};
+use common::place::{SlowPath, on_side};
+use common::plan::{Adds, Plan, Pushes, Script, Shared, Size, Step, Toggles};
+use common::rng::Rng;
+use common::{env, run};
+use manycore::clock::{Clock, Mode, Stamp};
+use manycore::oplog::*;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+const SHARE: Duration = Duration::from_millis(2_200);
+
+/// Every way to configure an object that histories should look at.
+fn builders<S: State, U: Update<S>, L: Log<S, Op = U>>() -> Vec<Builder<S, L>> {
+    let place = Arc::new(LogTable::new(1));
+    let counter = Arc::new(Clock::counter());
+    let mut all = Vec::new();
+    for publish in [Publish::Locked, Publish::Biased, Publish::Auto] {
+        for logs in [Logs::Always, Logs::Auto] {
+            let plain = Deferred::builder().publish(publish).logs(logs);
+            let small = plain.clone().max_entries(2);
+            all.push(plain.clone());
+            all.push(plain.clone().slots(Slots::Cpu));
+            all.push(plain.clone().clock(Arc::clone(&counter)));
+            all.push(plain.clone().table(Arc::clone(&place)));
+            all.push(small.clone().when_full(WhenFull::Drain { growth: 1 }));
+            all.push(small.clone().when_full(WhenFull::Grow { growth: 2 }));
+            all.push(small.clone().max_entries(1).clock(Arc::clone(&counter)));
+            all.push(small.clone().slots(Slots::Cpu));
+            all.push(small.table(Arc::clone(&place)).max_delay(Duration::from_nanos(1)));
+        }
+    }
+    all
+}
+
+fn histories_are_linearizable<S, P, L>(name: &str)
+where
+    S: State,
+    P: Script<Update: Update<S>>,
+    L: Log<S, Op = P::Update>,
+{
+    let _alone = env::alone();
+    let builders = builders::<S, P::Update, L>();
+    let until = env::deadline("MANYCORE_SOAK", SHARE);
+    let make = |rng: &mut Rng| {
+        let object = rng.pick(&builders).build(S::default()).expect("bounds that can work");
+        if rng.once_in(2) {
+            object.promote();
+        }
+        object
+    };
+    match run::check::<S, P, Deferred<S, L>>(env::seed(), until, make) {
+        Ok(histories) => println!("{name}: {histories} histories, {}", Clock::system().mode()),
+        Err(violation) => panic!("{name}: {}", violation.report),
+    }
+}
+
+#[test]
+fn lists_with_ordered_logs_are_linearizable() {
+    histories_are_linearizable::<List, Pushes, Ordered<Push>>("list, ordered");
+}
+
+#[test]
+fn lists_with_slow_logs_are_linearizable() {
+    histories_are_linearizable::<List, Pushes, Slow<Ordered<Push>>>("list, ordered, slow");
+}
+
+#[test]
+fn sets_with_cancelling_logs_are_linearizable() {
+    histories_are_linearizable::<Set, Toggles, Cancelling<Toggle>>("set, cancelling");
+}
+
+#[test]
+fn sets_with_absorbing_logs_are_linearizable() {
+    histories_are_linearizable::<Set, Toggles, Absorbing<Toggle>>("set, absorbing");
+}
+
+#[test]
+fn sums_with_commuting_logs_are_linearizable() {
+    histories_are_linearizable::<u64, Adds, Commuting<Add>>("sum, commuting");
+}
+
+#[test]
+fn sums_with_combining_logs_are_linearizable() {
+    histories_are_linearizable::<u64, Adds, Combining<Add>>("sum, combining");
+}
+
+#[test]
+fn sums_with_a_log_of_the_users_own_are_linearizable() {
+    histories_are_linearizable::<u64, Adds, Slow<SumLog>>("sum, own log, slow");
+}
+
+/// A log that dawdles wherever the library calls it: between an update's stamp and its
+/// publication, and between the logs that a read collects.
+#[derive(Debug, Default)]
+struct Slow<L> {
+    log: L,
+    calls: u64,
+}
+
+impl<L> Slow<L> {
+    fn dawdle(&mut self) {
+        self.calls += 1;
+        let mut rng = Rng::part(std::ptr::from_ref(self) as u64, self.calls);
+        match rng.below(16) {
+            0 => std::thread::yield_now(),
+            1..8 => (0..rng.below(60)).for_each(|_| std::hint::spin_loop()),
+            _ => {}
+        }
+    }
+}
+
+impl<T, L: Log<T>> Log<T> for Slow<L> {
+    type Op = L::Op;
+    const ORDERED: bool = L::ORDERED;
+
+    fn apply(op: L::Op, target: &mut T) {
+        L::apply(op, target);
+    }
+
+    fn push(&mut self, op: L::Op, stamp: Stamp) {
+        self.dawdle();
+        self.log.push(op, stamp);
+    }
+
+    fn len(&self) -> usize {
+        self.log.len()
+    }
+
+    fn bytes(&self) -> usize {
+        self.log.bytes()
+    }
+
+    fn collect(&mut self, cut: Stamp, into: &mut Self) {
+        self.dawdle();
+        self.log.collect(cut, &mut into.log);
+        self.dawdle();
+    }
+
+    fn merge(logs: &mut [Self], target: &mut T) -> usize {
+        let mut inner: Vec<L> = logs.iter_mut().map(|slow| std::mem::take(&mut slow.log)).collect();
+        let applied = L::merge(&mut inner, target);
+        logs.iter_mut().zip(inner).for_each(|(slow, log)| slow.log = log);
+        applied
+    }
+}
+
+// ---- tests of the test ----
+
+/// Histories of a broken list until the checker rejects one. `None` if it never does.
+fn histories_until_rejected(bug: Bug, limit: Duration) -> Option<u64> {
+    let make = |_: &mut Rng| Broken::list(bug);
+    let until = Instant::now() + limit;
+    let result = run::check::<List, Pushes, Broken<List>>(env::seed(), until, make);
+    result.err().map(|violation| violation.number)
+}
+
+#[test]
+fn checker_accepts_the_small_list_without_a_bug() {
+    let _alone = env::alone();
+    let rejected = histories_until_rejected(Bug::None, Duration::from_millis(500));
+    assert_eq!(rejected, None, "the small list must be right, or its bugs prove nothing");
+}
+
+#[test]
+fn checker_rejects_reads_without_a_cut() {
+    let _alone = env::alone();
+    let rejected = histories_until_rejected(Bug::NoCut, Duration::from_secs(60));
+    println!("no cut: rejected after {rejected:?} histories");
+    assert!(rejected.is_some());
+}
+
+/// Two threads, two objects: each updates its own and reads the other's.
+fn crosswise(size: Size, rng: &mut Rng) -> Plan<Add> {
+    let thread = |mine: usize, rng: &mut Rng| {
+        let pair = [Step::Update { object: mine, update: Add(1) }, Step::Read { object: 1 - mine }];
+        (0..size.steps * 2).map(|at| (rng.below(2) as u16, pair[at % 2].clone())).collect()
+    };
+    let threads = (0..2).map(|mine| thread(mine, rng)).collect();
+    Plan { threads, flags: 0, objects: 2 }
+}
+
+fn tallies_until_rejected(plain: bool, limit: Duration) -> Option<u64> {
+    let until = Instant::now() + limit;
+    let size = |_: &mut Rng| Size { threads: 2, steps: 4, objects: 2 };
+    let make = |_: &mut Rng| Tally::new(plain);
+    let result = run::check_plans::<u64, Add, Tally>(env::seed(), until, size, crosswise, make);
+    result.err().map(|violation| violation.number)
+}
+
+/// Needs cores whose time stamps agree: the counter in their place would empty the store buffers.
+#[test]
+fn checker_rejects_publication_by_plain_store() {
+    let _alone = env::alone();
+    assert_eq!(tallies_until_rejected(false, Duration::from_millis(500)), None);
+    if !env::has_two_cores() || Clock::system().mode() != Mode::Synchronized {
+        println!("plain store: skipped, needs two cores with synchronized time stamps");
+        return;
+    }
+    let rejected = tallies_until_rejected(true, Duration::from_secs(60));
+    println!("plain store: rejected after {rejected:?} histories");
+    assert!(rejected.is_some());
+}
+
+/// A by one thread, a flag, B by another that learns of the flag as late as can be. The order is
+/// known, so nobody notes moments: that would take a fenced stamp just before the unfenced one.
+/// Returns how many of `rounds` histories the checker rejects.
+fn chains_rejected(bug: Bug, rounds: usize) -> usize {
+    let lists: Vec<_> = (0..rounds).map(|_| Broken::list(bug)).collect();
+    let (a_is_done, b_is_ready) = ([AtomicUsize::new(0)], AtomicUsize::new(0));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            on_side(0);
+            let path = SlowPath::new();
+            for (round, list) in lists.iter().enumerate() {
+                path.forget();
+                b_is_ready.store(round + 1, Ordering::Release);
+                while path.follow(&a_is_done).load(Ordering::Acquire) <= round {
+                    std::thread::yield_now();
+                    path.forget();
+                }
+                list.update(Push(2));
+            }
+        });
+        scope.spawn(|| {
+            on_side(1);
+            for (round, list) in lists.iter().enumerate() {
+                run::spin_until(|| b_is_ready.load(Ordering::Acquire) > round);
+                list.update(Push(1));
+                a_is_done[0].store(round + 1, Ordering::Release);
+            }
+        });
+    });
+    let event = |thread, call, done| Event { object: 0, thread, call, ret: call + 1, done };
+    let history = |list: &Broken<List>| {
+        let (first, second) = (Done::Updated(Push(1)), Done::Updated(Push(2)));
+        [event(0, 1, first), event(1, 3, second), event(2, 5, Done::Saw(list.read()))]
+    };
+    lists.iter().filter(|list| !is_linearizable(&history(list))).count()
+}
+
+#[test]
+fn checker_rejects_unfenced_stamps() {
+    let _alone = env::alone();
+    assert_eq!(chains_rejected(Bug::None, 500), 0);
+    if !env::has_two_cores() || Clock::system().mode() != Mode::Synchronized {
+        println!("unfenced stamp: skipped, needs two cores with synchronized time stamps");
+        return;
+    }
+    if cfg!(target_arch = "x86_64") {
+        let until = Instant::now() + Duration::from_secs(60);
+        let mut batches = (0..).take_while(|_| Instant::now() < until);
+        let found = batches.find_map(|batch| {
+            let rejected = chains_rejected(Bug::UnfencedStamp, 500);
+            (rejected > 0).then_some((batch, rejected))
+        });
+        let (batch, rejected) = found.expect("no history was rejected");
+        println!("unfenced stamp: {rejected} of 500 histories rejected in batch {batch}");
+    }
+}

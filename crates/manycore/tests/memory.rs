@@ -1,0 +1,156 @@
+//! What objects cost, measured as the pages that the process holds.
+//!
+//! Each measurement runs in a process of its own: this file's test binary, started again with the
+//! name of the measurement, so that nothing else moves the figure.
+//!
+//! `MANYCORE_MEMORY_SECONDS=60` runs the load without reads that long (5 by default), and
+//! `MANYCORE_MEMORY_OBJECTS=1000000` sends that many objects through a small table (100,000).
+
+#![cfg(target_os = "linux")]
+
+mod common;
+
+use common::env;
+use common::kinds::{Add, SumLog};
+use manycore::oplog::*;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+const MEASUREMENT: &str = "MANYCORE_MEASUREMENT";
+
+/// Runs `measure` here if this process was started for it, or else starts one that does.
+fn in_own_process(name: &str, measure: fn()) {
+    if std::env::var(MEASUREMENT).as_deref() == Ok(name) {
+        measure();
+        return;
+    }
+    let run = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", name, "--nocapture", "--test-threads=1"])
+        .env(MEASUREMENT, name)
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&run.stdout);
+    assert!(said.contains("running 1 test"), "{name} is no test:\n{said}");
+    let figures = said.lines().filter(|line| line.contains("bytes"));
+    figures.for_each(|line| println!("{name}: {line}"));
+    let wrong = String::from_utf8_lossy(&run.stderr);
+    assert!(run.status.success(), "{name} failed:\n{said}{wrong}");
+}
+
+/// Bytes of this process in memory.
+fn resident() -> usize {
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
+    let pages: usize = statm.split(' ').nth(1).unwrap().parse().unwrap();
+    // SAFETY: asks for a constant of the system.
+    pages * unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as usize
+}
+
+const MILLION: usize = 1_000_000;
+
+type Sum = Deferred<u64, Commuting<Add>>;
+
+fn million_cold_objects() {
+    let before = resident();
+    let objects: Vec<Sum> = (0..MILLION).map(|_| Sum::new(0)).collect();
+    for object in &objects {
+        object.append(Add(1));
+    }
+    let grown = resident() - before;
+    println!("a million cold u64 objects: {grown} bytes, {} each", grown / MILLION);
+    // The value is 8 bytes, and the object adds 16 (which hold its lock). 1 % for whole pages.
+    assert!(grown <= (8 + 16) * MILLION * 101 / 100);
+    assert!(grown >= 8 * MILLION, "the measurement sees nothing");
+    assert!(objects.iter().all(|object| *object.read() == 1 && !object.is_logged()));
+}
+
+#[test]
+fn million_cold_objects_cost_sixteen_bytes_each_beside_the_value() {
+    in_own_process(
+        "million_cold_objects_cost_sixteen_bytes_each_beside_the_value",
+        million_cold_objects,
+    );
+}
+
+/// Two threads update two objects and nobody reads. Says what memory did in the second half.
+fn grown_without_reads<L: Log<u64, Op = Add>>(kind: &str, full: WhenFull, seconds: u64) {
+    let builder = Deferred::<u64, L>::builder().logs(Logs::Always).when_full(full);
+    let objects = [builder.build(0).unwrap(), builder.build(0).unwrap()];
+    let done = AtomicU64::new(0);
+    let half = Instant::now() + Duration::from_millis(seconds * 500);
+    let end = half + Duration::from_millis(seconds * 500);
+    let at_half = AtomicU64::new(0);
+    thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while Instant::now() < end {
+                    for number in 0..1000_u64 {
+                        objects[number as usize % 2].append(Add(1));
+                    }
+                    done.fetch_add(1000, Ordering::Relaxed);
+                }
+            });
+        }
+        thread::sleep(half.saturating_duration_since(Instant::now()));
+        at_half.store(resident() as u64, Ordering::Relaxed);
+    });
+    let grown = resident().saturating_sub(at_half.into_inner() as usize);
+    let updates = done.into_inner();
+    println!("{kind}, {full:?}: {grown} bytes more after the second half of {updates} updates");
+    // A log holds at most 4,096 entries, or four times that while another thread drains: for two
+    // objects and two threads less than 1 MiB. Without a bound it would be 8 bytes an update.
+    assert!(grown < 1 << 20, "memory grows while nobody reads");
+    assert!(updates > MILLION as u64 / 10, "too few updates to tell");
+    assert_eq!(objects.map(Deferred::into_inner).iter().sum::<u64>(), updates);
+}
+
+fn load_without_reads() {
+    // A third of the time for each.
+    let seconds = env::number("MANYCORE_MEMORY_SECONDS").unwrap_or(5).div_ceil(3);
+    grown_without_reads::<Commuting<Add>>("commuting", WhenFull::default(), seconds);
+    grown_without_reads::<Ordered<Add>>("ordered", WhenFull::default(), seconds);
+    grown_without_reads::<Ordered<Add>>("ordered", WhenFull::Grow { growth: 2 }, seconds);
+}
+
+#[test]
+fn load_without_reads_keeps_its_memory() {
+    in_own_process("load_without_reads_keeps_its_memory", load_without_reads);
+}
+
+/// Objects that come one after the other to a table of 64 places: each gets logs and loses them to
+/// the next.
+fn many_objects_in_a_small_table() {
+    const PLACES: usize = 64;
+    let many = env::number("MANYCORE_MEMORY_OBJECTS").unwrap_or(100_000) as usize;
+    let table = Arc::new(LogTable::new(PLACES));
+    let builder = Deferred::<u64, SumLog>::builder().logs(Logs::Always).table(Arc::clone(&table));
+    let objects: Vec<_> = (0..many).map(|_| builder.build(0).unwrap()).collect();
+    let before = resident();
+    let mut bytes = Vec::new();
+    for (number, object) in objects.iter().enumerate() {
+        object.append(Add(1));
+        assert!(table.residents() <= PLACES);
+        assert_eq!(*object.read(), 1);
+        if (number + 1) % (many / 10) == 0 {
+            // Whoever is in the table came lately: the last few thousand objects have all the logs.
+            let last = &objects[(number + 1).saturating_sub(10_000)..=number];
+            bytes.push(last.iter().map(|object| object.stats().bytes).sum::<usize>());
+        }
+    }
+    let shell = (resident() - before) / many;
+    println!("bytes of logs as {many} objects came: {bytes:?}; {shell} bytes stay with each");
+    let most = *bytes.iter().max().unwrap();
+    assert!(most <= PLACES * 1024, "{PLACES} places hold {most} bytes of logs");
+    assert!(bytes.iter().all(|bytes| *bytes >= most / 4), "it is not constant: {bytes:?}");
+    assert!(table.evictions() as usize > many / 2);
+    assert!(shell <= 2048, "{shell} bytes stay with each object that lost its logs");
+    let total: u64 = objects.into_iter().map(Deferred::into_inner).sum();
+    assert_eq!(total, many as u64);
+}
+
+#[test]
+fn many_objects_share_the_logs_of_a_small_table() {
+    in_own_process("many_objects_share_the_logs_of_a_small_table", many_objects_in_a_small_table);
+}

@@ -1,0 +1,246 @@
+//! Imports go only downward, and only the facade names what the model checkers replace.
+
+use std::collections::BTreeSet;
+
+use crate::{
+    paths::{module_of, named},
+    walk,
+};
+
+/// The modules of the library, lowest first. A module may import from lines above its own, and
+/// from its own line as long as the line has no cycle.
+const LAYERS: &[&[&str]] = &[
+    &["sync", "config"],
+    &["clock", "percpu"],
+    &["lock", "trace"],
+    &["section"],
+    &["slab"],
+    &["namespace", "oplog", "ldu", "cluster"],
+    &["collections"],
+];
+
+/// The one file that may name what loom and shuttle replace.
+const FACADE: &str = "sync.rs";
+
+/// What the facade hides. A parent of these may not be imported either: it would be a way around.
+const HIDDEN: &[&str] = &[
+    "std::sync::atomic",
+    "core::sync::atomic",
+    "std::cell::UnsafeCell",
+    "core::cell::UnsafeCell",
+    "std::thread",
+    "loom",
+    "shuttle",
+];
+
+/// The model checkers. Besides the facade, only the models may name them: files and folders whose
+/// names begin with the checker's.
+const CHECKERS: &[&str] = &["loom", "shuttle"];
+
+/// The crates whose paths are looked at.
+const ROOTS: &[&str] = &["std", "core", "loom", "shuttle"];
+
+/// The source folder of the library.
+const SOURCE: &str = "crates/manycore/src/";
+
+fn rank(module: &str) -> Option<usize> {
+    LAYERS.iter().position(|layer| layer.contains(&module))
+}
+
+/// What is wrong with the imports of one file, and the pairs of equal rank it adds.
+fn check_imports(path_in_src: &str, source: &str) -> (Vec<String>, BTreeSet<(String, String)>) {
+    let mut findings = Vec::new();
+    let mut sideways = BTreeSet::new();
+    let module = module_of(path_in_src);
+    let Some(own) = module.first() else {
+        return (findings, sideways); // lib.rs, the front page, shows all layers
+    };
+    let Some(own_rank) = rank(own) else {
+        return (vec![format!("{path_in_src}: module {own} has no layer in LAYERS")], sideways);
+    };
+    for path in named(source, &module, ROOTS).iter().filter(|p| p.parts[0] == "crate") {
+        let Some(target) = path.parts.get(1).filter(|t| t.as_str() != own) else {
+            continue;
+        };
+        let (line, text) = (path.line, path.text());
+        match rank(target) {
+            None => findings.push(format!(
+                "{path_in_src}:{line}: {text} is no module: name the layer, not the front page"
+            )),
+            Some(there) if there > own_rank => {
+                findings.push(format!("{path_in_src}:{line}: {own} imports upward: {text}"));
+            }
+            Some(there) if there == own_rank => {
+                sideways.insert((own.clone(), target.clone()));
+            }
+            Some(_) => {}
+        }
+    }
+    (findings, sideways)
+}
+
+/// Pairs of modules of one layer that import each other, directly or around a corner.
+fn cycles(sideways: &BTreeSet<(String, String)>) -> Vec<String> {
+    let mut reach = sideways.clone();
+    loop {
+        let more: BTreeSet<_> = reach
+            .iter()
+            .flat_map(|(a, b)| {
+                sideways.iter().filter(move |(c, _)| c == b).map(|(_, d)| (a.clone(), d.clone()))
+            })
+            .filter(|pair| !reach.contains(pair))
+            .collect();
+        if more.is_empty() {
+            break;
+        }
+        reach.extend(more);
+    }
+    reach.iter().filter(|(a, b)| a == b).map(|(a, _)| format!("{a} imports itself")).collect()
+}
+
+/// What one file names although only the facade may.
+fn check_facade(path_in_src: &str, source: &str) -> Vec<String> {
+    if path_in_src == FACADE {
+        return Vec::new();
+    }
+    let is_model_of = |checker: &str| {
+        path_in_src
+            .split('/')
+            .any(|part| part.strip_prefix(checker).is_some_and(|rest| rest.starts_with(['_', '.'])))
+    };
+    let below = |path: &str, parent: &str| {
+        path.strip_prefix(parent).is_some_and(|rest| rest.is_empty() || rest.starts_with("::"))
+    };
+    named(source, &module_of(path_in_src), ROOTS)
+        .iter()
+        .filter(|path| !(CHECKERS.contains(&path.parts[0].as_str()) && is_model_of(&path.parts[0])))
+        .filter(|path| {
+            let text = path.text();
+            let text = text.trim_end_matches("::*");
+            HIDDEN.iter().any(|&h| below(text, h) || (path.imported && below(h, text)))
+        })
+        .map(|path| format!("{path_in_src}:{}: {} belongs to {FACADE}", path.line, path.text()))
+        .collect()
+}
+
+/// The files of the library as (path below src, text).
+fn library() -> Vec<(String, String)> {
+    let found: Vec<_> = walk::rust_files()
+        .into_iter()
+        .filter_map(|f| Some((f.path.strip_prefix(SOURCE)?.to_string(), f.text)))
+        .collect();
+    assert!(found.iter().any(|(path, _)| path == FACADE), "the facade was not found");
+    found
+}
+
+#[test]
+fn imports_go_downward() {
+    let mut findings = Vec::new();
+    let mut sideways = BTreeSet::new();
+    for (path, text) in library() {
+        let (wrong, pairs) = check_imports(&path, &text);
+        findings.extend(wrong);
+        sideways.extend(pairs);
+    }
+    findings.extend(cycles(&sideways));
+    assert!(findings.is_empty(), "{}", findings.join("\n"));
+}
+
+#[test]
+fn only_the_facade_names_what_checkers_replace() {
+    let findings: Vec<String> =
+        library().iter().flat_map(|(path, text)| check_facade(path, text)).collect();
+    assert!(findings.is_empty(), "{}", findings.join("\n"));
+}
+
+#[test]
+fn upward_imports_are_caught_in_every_spelling() {
+    let spellings = [
+        "use crate::oplog::Deferred;",
+        "use crate::{sync::fence, oplog::{self}};",
+        "fn f() { crate::oplog::helper() }",
+        "use super::oplog;",
+        "mod tests { use super::super::oplog::Deferred; }",
+        "pub use crate::collections::*;",
+    ];
+    for spelling in spellings {
+        let (findings, _) = check_imports("clock/mod.rs", spelling);
+        assert_eq!(findings.len(), 1, "{spelling}: {findings:?}");
+        assert!(findings[0].contains("imports upward"), "{spelling}: {findings:?}");
+    }
+    let nested = check_imports("clock/probe.rs", "use super::super::collections::Counter;").0;
+    assert_eq!(nested.len(), 1, "{nested:?}");
+}
+
+#[test]
+fn downward_imports_and_own_parts_pass() {
+    let source =
+        "use crate::{clock::Stamp, sync, config};\nuse super::log;\n// crate::collections\n";
+    let (findings, sideways) = check_imports("oplog/merge.rs", source);
+    assert!(findings.is_empty() && sideways.is_empty(), "{findings:?} {sideways:?}");
+}
+
+#[test]
+fn detours_over_the_front_page_and_unknown_modules_are_caught() {
+    let detour = check_imports("clock/mod.rs", "use crate::Counter;").0;
+    assert!(detour[0].contains("name the layer"), "{detour:?}");
+    let stranger = check_imports("misc/mod.rs", "").0;
+    assert!(stranger[0].contains("has no layer"), "{stranger:?}");
+}
+
+#[test]
+fn one_way_between_neighbours_passes_but_a_cycle_is_caught() {
+    let mut pairs = check_imports("clock/mod.rs", "use crate::percpu::pin;").1;
+    assert_eq!(pairs.len(), 1);
+    assert!(cycles(&pairs).is_empty());
+    pairs.extend(check_imports("percpu/mod.rs", "use crate::clock::Stamp;").1);
+    assert!(!cycles(&pairs).is_empty());
+}
+
+#[test]
+fn ways_around_the_facade_are_caught_in_every_spelling() {
+    let spellings = [
+        "use std::sync::atomic::AtomicU64;",
+        "use std::{sync::{Arc, atomic}, time};",
+        "fn f() { core::sync::atomic::fence(o) }",
+        "use std::sync;",
+        "use std::sync::{self, Arc};",
+        "use std::sync::*;",
+        "use std as s;",
+        "use std::cell::UnsafeCell as Cell;",
+        "static A: ::std::cell::UnsafeCell<u8> = b;",
+        "std::thread::spawn(f);",
+        "use std::thread;",
+        "use loom::sync::Arc;",
+        "shuttle::check_dfs(f, None);",
+    ];
+    for spelling in spellings {
+        let findings = check_facade("oplog/mod.rs", spelling);
+        assert_eq!(findings.len(), 1, "{spelling}: {findings:?}");
+    }
+}
+
+#[test]
+fn harmless_neighbours_of_hidden_names_pass() {
+    let source = concat!(
+        "use std::{sync::Arc, cell::Cell, time::Duration};\n",
+        "use crate::sync::{fence, UnsafeCell};\n",
+        "// std::thread\n",
+        "let a = std::sync::Arc::new(1); use std::sync::Weak;",
+    );
+    assert_eq!(check_facade("oplog/mod.rs", source), Vec::<String>::new());
+    assert_eq!(check_facade(FACADE, "use std::sync::atomic::AtomicU64;"), Vec::<String>::new());
+}
+
+#[test]
+fn models_may_name_their_checker_and_nothing_else_of_what_is_hidden() {
+    for path in ["percpu/loom_tests.rs", "oplog/loom_tests/mod.rs"] {
+        assert_eq!(check_facade(path, "loom::model(f);"), Vec::<String>::new());
+        assert_eq!(check_facade(path, "use std::thread; use shuttle::rand;").len(), 2);
+    }
+    assert_eq!(check_facade("oplog/bloom_tests.rs", "loom::model(f);").len(), 1);
+    assert_eq!(
+        check_facade("oplog/shuttle_tests.rs", "shuttle::replay(f, s);"),
+        Vec::<String>::new()
+    );
+}

@@ -1,0 +1,168 @@
+//! Which crate may depend on which, and where other people's concurrent structures may be named.
+
+use crate::{
+    lexer::{lex, tokens},
+    walk,
+};
+
+/// The crate that measures us against others, and its one user.
+const BENCH: &str = "manycore-bench";
+const BENCH_USER: &str = "manycore-cli";
+
+/// Crates that stand below all others of the workspace.
+const BASES: &[&str] = &["manycore", "manycore-sim"];
+
+/// Crates that the benchmarks compare with. A name matches with `-` and `_` alike, and a name that
+/// ends in `-` matches whatever it begins.
+const RIVALS: &[&str] = &[
+    "arc-swap",
+    "concurrent-queue",
+    "contatori",
+    "crossbeam",
+    "crossbeam-",
+    "dashmap",
+    "fast-counter",
+    "flurry",
+    "haphazard",
+    "kovan",
+    "lamlock",
+    "left-right",
+    "moka",
+    "node-replication",
+    "papaya",
+    "parking-lot",
+    "quick-cache",
+    "scc",
+    "sdd",
+    "seize",
+];
+
+fn is_rival(name: &str) -> bool {
+    let name = name.replace('_', "-");
+    RIVALS.iter().any(
+        |rival| {
+            if rival.ends_with('-') { name.starts_with(rival) } else { name == *rival }
+        },
+    )
+}
+
+/// The names of the crates that a manifest depends on, in every kind of dependency table.
+fn dependencies(manifest: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut listing = false;
+    for line in manifest.lines().map(str::trim) {
+        if let Some(table) = line.strip_prefix('[').and_then(|l| l.strip_suffix(']')) {
+            let last = table.rsplit('.').next().unwrap_or_default();
+            listing = last.ends_with("dependencies");
+            let parent = table.strip_suffix(last).unwrap_or_default();
+            if parent.ends_with("dependencies.") {
+                found.push(last.trim_matches('"').to_string());
+            }
+        } else if listing && !line.starts_with('#') {
+            let name = line.split(['=', '.']).next().unwrap_or_default().trim();
+            if !name.is_empty() && line.contains('=') {
+                found.push(name.trim_matches('"').to_string());
+            }
+        }
+        if let Some((_, real)) = line.split_once("package = \"").filter(|_| listing) {
+            found.push(real.split('"').next().unwrap_or_default().to_string());
+        }
+    }
+    found
+}
+
+/// What is wrong with the dependencies of the crate `name`.
+fn check_manifest(name: &str, manifest: &str) -> Vec<String> {
+    dependencies(manifest)
+        .iter()
+        .filter_map(|dependency| {
+            let ours = dependency.starts_with("manycore");
+            if ours && BASES.contains(&name) {
+                Some(format!("{name} depends on {dependency}, which stands above it"))
+            } else if dependency == BENCH && name != BENCH_USER {
+                Some(format!("{name} depends on {BENCH}: only {BENCH_USER} may"))
+            } else if is_rival(dependency) && name != BENCH {
+                Some(format!("{name} depends on {dependency}: only {BENCH} names rivals"))
+            } else {
+                None
+            }
+        })
+        .collect()
+}
+
+/// Rivals named in the code or the comments of a Rust file outside the benchmarks.
+fn check_words(path: &str, source: &str) -> Vec<String> {
+    let lexed = lex(source);
+    [lexed.code, lexed.comments]
+        .iter()
+        .flat_map(|text| tokens(text))
+        .filter(|token| token.is_word() && is_rival(&token.text))
+        .map(|token| format!("{path}:{}: names {}: only {BENCH} may", token.line, token.text))
+        .collect()
+}
+
+/// `crates/NAME/rest` as (NAME, rest).
+fn in_crate(path: &str) -> Option<(&str, &str)> {
+    path.strip_prefix("crates/")?.split_once('/')
+}
+
+#[test]
+fn crates_depend_only_downward() {
+    let mut manifests = 0;
+    let mut findings = Vec::new();
+    for file in walk::files() {
+        if let Some((name, "Cargo.toml")) = in_crate(&file.path) {
+            manifests += 1;
+            findings.extend(check_manifest(name, &file.text));
+        }
+    }
+    assert!(manifests >= 3, "only {manifests} manifests found");
+    assert!(findings.is_empty(), "{}", findings.join("\n"));
+}
+
+#[test]
+fn rivals_are_named_only_in_the_benchmarks() {
+    let findings: Vec<String> = walk::rust_files()
+        .iter()
+        .filter(|f| in_crate(&f.path).is_some_and(|(name, _)| name != BENCH))
+        .flat_map(|f| check_words(&f.path, &f.text))
+        .collect();
+    assert!(findings.is_empty(), "{}", findings.join("\n"));
+}
+
+#[test]
+fn every_kind_of_dependency_table_is_read() {
+    let manifest = "[package]\nname = \"a\"\n[dependencies]\n# note = 1\nlibc = \"0.2\"\n\
+        manycore.workspace = true\nlock = { package = \"parking_lot\", version = \"1\" }\n\
+        [dev-dependencies]\nproptest = { version = \"1\" }\n\
+        [target.'cfg(unix)'.build-dependencies]\ncc = \"1\"\n[dependencies.scc]\nversion = \"3\"\n\
+        [features]\ndefault = []\n";
+    let expected = ["libc", "manycore", "lock", "parking_lot", "proptest", "cc", "scc"];
+    assert_eq!(dependencies(manifest), expected);
+}
+
+#[test]
+fn wrong_dependencies_are_caught() {
+    let cases = [
+        ("manycore", "[dev-dependencies]\nmanycore-bench.workspace = true"),
+        ("manycore-cache", "[dependencies]\nmanycore-bench = { path = \"../manycore-bench\" }"),
+        ("manycore", "[dependencies]\ncrossbeam-utils = \"0.8\""),
+        ("manycore-cli", "[target.'cfg(unix)'.dependencies]\nparking_lot = \"0.12\""),
+        ("manycore-sim", "[dependencies]\nmanycore.workspace = true"),
+    ];
+    for (name, manifest) in cases {
+        assert_eq!(check_manifest(name, manifest).len(), 1, "{name}: {manifest}");
+    }
+    let right = "[dependencies]\nmanycore.workspace = true\nmanycore-bench.workspace = true";
+    assert_eq!(check_manifest(BENCH_USER, right), Vec::<String>::new());
+    let rivals = "[dependencies]\nmanycore.workspace = true\npapaya = \"0.2\"";
+    assert_eq!(check_manifest(BENCH, rivals), Vec::<String>::new());
+}
+
+#[test]
+fn rivals_in_code_and_comments_are_caught() {
+    let named = check_words("a.rs", "use crossbeam_queue::SegQueue;\n// faster than scc\n");
+    assert_eq!(named.len(), 2, "{named:?}");
+    let harmless = "let success = \"scc\"; // as the succession of accesses\n";
+    assert_eq!(check_words("a.rs", harmless), Vec::<String>::new());
+}

@@ -1,0 +1,275 @@
+//! House rules that a machine can check. CONTRIBUTING.md gives them in words.
+
+use crate::{
+    lexer::{Token, lex, tokens},
+    walk,
+};
+
+/// Longest Rust file, in lines.
+const FILE_LINES: usize = 600;
+/// Longest line of a Rust file, in characters.
+const LINE_CHARS: usize = 100;
+/// Longest function, in lines from `fn` to the closing brace.
+const FUNCTION_LINES: usize = 70;
+/// How far above an `unsafe` its reason may stand.
+const REASON_LINES: usize = 6;
+
+/// Files that may be longer, each with the reason.
+const LONG_FILES: &[(&str, &str)] = &[];
+/// Functions that may be longer, as `path:name`, each with the reason.
+const LONG_FUNCTIONS: &[(&str, &str)] = &[];
+
+/// Marks of unfinished work. In two halves, so that this file does not contain them.
+const MARKS: &[&str] = &[concat!("TO", "DO"), concat!("FIX", "ME"), concat!("XX", "X")];
+/// Macros of unfinished work.
+const MACROS: &[&str] = &["todo", "unimplemented", "dbg"];
+/// Folders that exist on one machine only.
+const MACHINE_PATHS: &[&str] = &[
+    concat!("/wo", "rk/"),
+    concat!("/tm", "p/"),
+    concat!("/ho", "me/"),
+    concat!("/ro", "ot/"),
+    concat!("/var/t", "mp"),
+    concat!("/Us", "ers/"),
+];
+
+fn excused(list: &[(&str, &str)], what: &str) -> bool {
+    list.iter().any(|(name, reason)| *name == what && !reason.is_empty())
+}
+
+fn check_length(path: &str, text: &str) -> Vec<String> {
+    let lines = text.lines().count();
+    if lines <= FILE_LINES || excused(LONG_FILES, path) {
+        return Vec::new();
+    }
+    vec![format!("{path}: {lines} lines, at most {FILE_LINES}")]
+}
+
+fn check_width(path: &str, text: &str) -> Vec<String> {
+    // A row of a table in a documentation comment cannot be broken.
+    let is_row = |line: &str| line.trim_start().trim_start_matches(['/', '!']).starts_with(" |");
+    let wide = |line: &&str| line.chars().count() > LINE_CHARS && !is_row(line);
+    let lines = text.lines().enumerate().filter(|(_, line)| wide(line));
+    lines.map(|(i, _)| format!("{path}:{}: wider than {LINE_CHARS}", i + 1)).collect()
+}
+
+/// Every function as (name, first line, last line).
+fn functions(code: &[Token]) -> Vec<(String, usize, usize)> {
+    let mut found = Vec::new();
+    for (start, token) in code.iter().enumerate().filter(|(_, t)| t.text == "fn") {
+        let Some(name) = code.get(start + 1).filter(|t| t.is_word()) else {
+            continue; // a function pointer type
+        };
+        let (mut braces, mut round) = (0_i32, 0_i32);
+        for end in &code[start + 1..] {
+            match end.text.as_str() {
+                "(" | "[" => round += 1,
+                ")" | "]" => round -= 1,
+                "{" => braces += 1,
+                "}" => braces -= 1,
+                ";" if braces == 0 && round == 0 => break, // a declaration without a body
+                _ => {}
+            }
+            if end.text == "}" && braces == 0 {
+                found.push((name.text.clone(), token.line, end.line));
+                break;
+            }
+        }
+    }
+    found
+}
+
+fn check_functions(path: &str, text: &str) -> Vec<String> {
+    functions(&tokens(&lex(text).code))
+        .into_iter()
+        .map(|(name, first, last)| (name, first, last - first + 1))
+        .filter(|(name, _, lines)| {
+            *lines > FUNCTION_LINES && !excused(LONG_FUNCTIONS, &format!("{path}:{name}"))
+        })
+        .map(|(name, first, lines)| {
+            format!("{path}:{first}: {name} has {lines} lines, at most {FUNCTION_LINES}")
+        })
+        .collect()
+}
+
+fn check_unsafe(path: &str, text: &str) -> Vec<String> {
+    let lexed = lex(text);
+    let comments: Vec<&str> = lexed.comments.lines().collect();
+    let code = tokens(&lexed.code);
+    code.windows(2)
+        .filter(|pair| pair[0].text == "unsafe" && matches!(pair[1].text.as_str(), "{" | "impl"))
+        .map(|pair| pair[0].line)
+        .filter(|line| {
+            let from = line.saturating_sub(REASON_LINES + 1);
+            !comments[from..*line].iter().any(|comment| comment.contains("SAFETY"))
+        })
+        .map(|line| format!("{path}:{line}: no SAFETY comment within {REASON_LINES} lines above"))
+        .collect()
+}
+
+fn check_marks(path: &str, text: &str) -> Vec<String> {
+    let words = |line: &str, mark: &str| {
+        line.split(|c: char| !c.is_alphanumeric() && c != '_').any(|word| word == mark)
+    };
+    let mut findings = Vec::new();
+    for (index, line) in text.lines().enumerate() {
+        let marks = MARKS.iter().filter(|mark| words(line, mark));
+        let paths = MACHINE_PATHS.iter().filter(|p| line.contains(**p));
+        findings.extend(
+            marks.chain(paths).map(|found| format!("{path}:{}: contains {found}", index + 1)),
+        );
+    }
+    if walk::is_rust(path) {
+        let code = tokens(&lex(text).code);
+        findings.extend(
+            code.windows(2)
+                .filter(|pair| MACROS.contains(&pair[0].text.as_str()) && pair[1].text == "!")
+                .map(|pair| format!("{path}:{}: calls {}!", pair[0].line, pair[0].text)),
+        );
+    }
+    findings
+}
+
+/// Tests that do not run by default must be named where a reader finds the command that runs them.
+fn check_ignored(path: &str, text: &str, guide: &str) -> Vec<String> {
+    let code = tokens(&lex(text).code);
+    let mut findings = Vec::new();
+    for (at, window) in code.windows(3).enumerate() {
+        let texts: Vec<&str> = window.iter().map(|t| t.text.as_str()).collect();
+        if texts != ["#", "[", "ignore"] {
+            continue;
+        }
+        let name = code[at..].iter().skip_while(|t| t.text != "fn").nth(1).map(|t| t.text.as_str());
+        if !name.is_some_and(|name| guide.contains(name)) {
+            let (line, name) = (window[2].line, name.unwrap_or("?"));
+            findings
+                .push(format!("{path}:{line}: {name} is ignored, CONTRIBUTING.md has no command"));
+        }
+    }
+    findings
+}
+
+/// Links of a Markdown file to files that are not there. `exists` gets the target as written.
+fn check_links(path: &str, text: &str, exists: impl Fn(&str) -> bool) -> Vec<String> {
+    let mut findings = Vec::new();
+    for (index, line) in text.lines().enumerate() {
+        for rest in line.split("](").skip(1) {
+            let target = rest.split([')', '#', ' ']).next().unwrap_or_default();
+            if !target.is_empty() && !target.contains("://") && !exists(target) {
+                findings.push(format!("{path}:{}: no file {target}", index + 1));
+            }
+        }
+    }
+    findings
+}
+
+fn assert_none(findings: &[String]) {
+    assert!(findings.is_empty(), "{}", findings.join("\n"));
+}
+
+#[test]
+fn rust_files_keep_the_house_rules() {
+    let mut findings = Vec::new();
+    let guide = std::fs::read_to_string(walk::top().join("CONTRIBUTING.md")).expect("the guide");
+    for file in walk::rust_files() {
+        let (path, text) = (&file.path, &file.text);
+        findings.extend(check_length(path, text));
+        findings.extend(check_width(path, text));
+        findings.extend(check_functions(path, text));
+        findings.extend(check_unsafe(path, text));
+        findings.extend(check_ignored(path, text, &guide));
+    }
+    assert_none(&findings);
+}
+
+#[test]
+fn no_file_holds_marks_of_unfinished_work_or_machine_paths() {
+    let findings: Vec<String> =
+        walk::files().iter().flat_map(|f| check_marks(&f.path, &f.text)).collect();
+    assert_none(&findings);
+}
+
+#[test]
+fn links_between_the_documents_lead_somewhere() {
+    let mut findings = Vec::new();
+    for file in walk::files().iter().filter(|f| f.path.ends_with(".md")) {
+        let folder = walk::top().join(&file.path).parent().expect("a folder").to_path_buf();
+        findings.extend(check_links(&file.path, &file.text, |to| folder.join(to).exists()));
+    }
+    assert_none(&findings);
+}
+
+#[test]
+fn every_script_is_run_or_explained() {
+    let files = walk::files();
+    let text = |path: &str| files.iter().find(|f| f.path == path).map_or("", |f| f.text.as_str());
+    let (run, guide) = (text(".ci/run"), text("CONTRIBUTING.md"));
+    let missing: Vec<String> = files
+        .iter()
+        .map(|f| f.path.clone())
+        .filter(|path| path.starts_with("ci/") && path.ends_with(".sh") && path != "ci/lib.sh")
+        .filter(|path| !run.contains(path.as_str()) || !guide.contains(path.as_str()))
+        .collect();
+    assert_none(&missing);
+}
+
+#[test]
+fn long_files_lines_and_functions_are_caught() {
+    assert_eq!(check_length("a.rs", &"x\n".repeat(FILE_LINES)), Vec::<String>::new());
+    assert_eq!(check_length("a.rs", &"x\n".repeat(FILE_LINES + 1)).len(), 1);
+    assert_eq!(check_width("a.rs", &"é".repeat(LINE_CHARS)), Vec::<String>::new());
+    assert_eq!(check_width("a.rs", &"é".repeat(LINE_CHARS + 1)).len(), 1);
+    let row = format!("//! | {} |", "é".repeat(LINE_CHARS));
+    assert_eq!(check_width("a.rs", &row), Vec::<String>::new());
+    let body =
+        |lines: usize| format!("fn f(g: fn(u8; 2)) {{\n{}}}\nfn h();\n", "y;\n".repeat(lines));
+    assert_eq!(check_functions("a.rs", &body(FUNCTION_LINES - 2)), Vec::<String>::new());
+    assert_eq!(check_functions("a.rs", &body(FUNCTION_LINES - 1)).len(), 1);
+}
+
+#[test]
+fn excuses_need_a_reason() {
+    let list = [("a.rs", "generated table"), ("b.rs", "")];
+    assert!(excused(&list, "a.rs"));
+    assert!(!excused(&list, "b.rs") && !excused(&list, "c.rs"));
+}
+
+#[test]
+fn unsafe_without_a_reason_is_caught() {
+    let far = format!("// SAFETY: I1.\n{}unsafe {{ f() }}", "x;\n".repeat(REASON_LINES));
+    let near = format!("// SAFETY: I1.\n{}unsafe {{ f() }}", "x;\n".repeat(REASON_LINES - 1));
+    assert_eq!(check_unsafe("a.rs", &far).len(), 1);
+    assert_eq!(check_unsafe("a.rs", &near), Vec::<String>::new());
+    assert_eq!(check_unsafe("a.rs", concat!("unsa", "fe impl Send for A {}")).len(), 1);
+    assert_eq!(check_unsafe("a.rs", concat!("let s = \"SAFETY\"; unsa", "fe { f() }")).len(), 1);
+    assert_eq!(check_unsafe("a.rs", "unsafe fn f(); // no block"), Vec::<String>::new());
+}
+
+#[test]
+fn marks_macros_and_machine_paths_are_caught() {
+    for mark in MARKS {
+        assert_eq!(check_marks("a.md", &format!("later ({mark}: this)")).len(), 1, "{mark}");
+        assert_eq!(check_marks("a.md", &format!("not{mark}s")), Vec::<String>::new());
+    }
+    for path in MACHINE_PATHS {
+        assert_eq!(check_marks("a.sh", &format!("cd {path}x")).len(), 1, "{path}");
+    }
+    for name in MACROS {
+        assert_eq!(check_marks("a.rs", &format!("{name}!(x)")).len(), 1, "{name}");
+        assert_eq!(check_marks("a.rs", &format!("// {name}!(x)")), Vec::<String>::new());
+    }
+}
+
+#[test]
+fn ignored_tests_without_a_command_are_caught() {
+    let source = "#[test]\n#[ignore = \"long\"]\nfn soak() {}\n";
+    assert_eq!(check_ignored("a.rs", source, "no word of it").len(), 1);
+    assert_eq!(check_ignored("a.rs", source, "run `soak` so"), Vec::<String>::new());
+}
+
+#[test]
+fn dead_links_are_caught() {
+    let text = "[a](there.md#part) ![b](img/gone.svg) [c](https://example.org/x) [d](#here)";
+    let findings = check_links("a.md", text, |target| target == "there.md");
+    assert_eq!(findings, ["a.md:1: no file img/gone.svg"]);
+}
