@@ -1,0 +1,189 @@
+//! What one write to a line costs that others write too (OpLog, section 3.1 and figure 4).
+//!
+//! Owns: four ways to write, each on a line shared by all threads and on a line of the thread's
+//! own. These are figures of the hardware: none is ours, none a rival.
+//!
+//! A plain store retires before its line arrives, so a loop of stores measures the store buffer.
+//! The paper serialises with `cpuid` after each store; `store-cpuid` does so. In a virtual machine
+//! `cpuid` leaves for the hypervisor, which costs far more than the line, so `store` waits with a
+//! full fence instead. Compare each with its private twin: the difference is the line's journey.
+
+use std::sync::atomic::{
+    AtomicU64,
+    Ordering::{Relaxed, SeqCst},
+    fence,
+};
+
+use crossbeam_utils::CachePadded;
+
+use crate::{
+    counter::nanos_per_op,
+    row::Kind,
+    runner::{Control, Group, Metric, Subject, Tally},
+    workload::{Entry, Options, UnknownImpl, cases, choose, threads_word},
+};
+
+/// Writes between two looks at the stop flag.
+const BATCH: u64 = 32;
+
+/// A way to write a word.
+trait Write: Sync + Send + 'static {
+    fn write(word: &AtomicU64);
+}
+
+/// A store, then a full fence.
+struct Store;
+/// A store, then `cpuid`.
+#[cfg(target_arch = "x86_64")]
+struct StoreCpuid;
+/// One atomic addition.
+struct FetchAdd;
+/// A loop of compare-and-swap until one addition succeeds.
+struct CompareSwap;
+
+impl Write for Store {
+    #[inline(always)]
+    fn write(word: &AtomicU64) {
+        word.store(1, Relaxed);
+        // ORDER: SeqCst; waits until the store buffer is empty. Measures, orders nothing.
+        fence(SeqCst);
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+impl Write for StoreCpuid {
+    #[inline(always)]
+    fn write(word: &AtomicU64) {
+        word.store(1, Relaxed);
+        std::hint::black_box(core::arch::x86_64::__cpuid(0));
+    }
+}
+
+// ORDER: Relaxed in both; the cost of the line is measured, nothing is ordered by it.
+impl Write for FetchAdd {
+    #[inline(always)]
+    fn write(word: &AtomicU64) {
+        word.fetch_add(1, Relaxed);
+    }
+}
+
+impl Write for CompareSwap {
+    #[inline(always)]
+    fn write(word: &AtomicU64) {
+        let mut seen = word.load(Relaxed);
+        while let Err(now) = word.compare_exchange_weak(seen, seen + 1, Relaxed, Relaxed) {
+            seen = now;
+        }
+    }
+}
+
+/// Writers, and the lines they write.
+struct Lines<W> {
+    lines: Box<[CachePadded<AtomicU64>]>,
+    threads: usize,
+    way: std::marker::PhantomData<W>,
+}
+
+impl<W: Write> Subject for Lines<W> {
+    fn workers(&self) -> usize {
+        self.threads
+    }
+
+    fn work(&self, index: usize, control: &Control) -> Tally {
+        let word = &*self.lines[index % self.lines.len()];
+        control.drive(|| {
+            for _ in 0..BATCH {
+                W::write(word);
+            }
+            BATCH
+        })
+    }
+}
+
+/// How many threads write.
+#[derive(Clone, Copy, Debug)]
+pub struct Shape {
+    threads: usize,
+}
+
+const fn shared<W: Write>(name: &'static str, about: &'static str) -> Entry<Shape> {
+    let build = |Shape { threads }| build::<W>(threads, 1);
+    Entry { name, kind: Kind::Floor, about, threads_max: usize::MAX, build, conform: conform::<W> }
+}
+
+const fn private<W: Write>(name: &'static str, about: &'static str) -> Entry<Shape> {
+    let build = |Shape { threads }| build::<W>(threads, threads);
+    Entry { build, ..shared::<W>(name, about) }
+}
+
+fn build<W: Write>(threads: usize, lines: usize) -> Box<dyn Subject> {
+    let lines = (0..lines).map(|_| CachePadded::new(AtomicU64::new(0))).collect();
+    Box::new(Lines::<W> { lines, threads, way: std::marker::PhantomData })
+}
+
+/// Every way to write.
+pub static ENTRIES: &[Entry<Shape>] = &[
+    Entry {
+        kind: Kind::Baseline,
+        ..private::<FetchAdd>("unshared", "an atomic addition on one thread, its line with nobody")
+    },
+    shared::<Store>("store", "a store and a full fence, one line for all threads"),
+    private::<Store>("store-private", "the same, a line for each thread"),
+    #[cfg(target_arch = "x86_64")]
+    shared::<StoreCpuid>("store-cpuid", "a store and cpuid, as in the paper; slow in a VM"),
+    #[cfg(target_arch = "x86_64")]
+    private::<StoreCpuid>("store-cpuid-private", "the same, a line for each thread"),
+    shared::<FetchAdd>("fetch-add", "an atomic addition, one line for all threads"),
+    private::<FetchAdd>("fetch-add-private", "the same, a line for each thread"),
+    shared::<CompareSwap>("cas", "compare-and-swap until it succeeds, one line for all threads"),
+    private::<CompareSwap>("cas-private", "the same, a line for each thread"),
+];
+
+const METRICS: [Metric; 2] = [
+    Metric { name: "latency", unit: "ns/op", of: nanos_per_op },
+    Metric { name: "cycles", unit: "ticks/op", of: ticks_per_op },
+];
+
+fn ticks_per_op(tallies: &[Tally]) -> f64 {
+    let ticks: u64 = tallies.iter().map(|tally| tally.ticks).sum();
+    ticks as f64 / (tallies.iter().map(|tally| tally.ops).sum::<u64>().max(1) as f64)
+}
+
+/// The groups for some options: one for each count of writers.
+///
+/// # Errors
+/// If an implementation is unknown.
+pub fn groups(options: &Options) -> Result<Vec<Group>, UnknownImpl> {
+    let chosen = choose("coherence", ENTRIES, &options.impls)?;
+    let group = |&threads: &usize| {
+        let (cases, left_out) = cases(&chosen, threads, |threads| Shape { threads });
+        Group {
+            bench: "coherence",
+            title: format!("{} writing", threads_word(threads)),
+            params: options.params([]),
+            metrics: METRICS.to_vec(),
+            cases,
+            left_out,
+        }
+    };
+    Ok(options.threads.iter().map(group).collect())
+}
+
+/// A write must change the word.
+fn conform<W: Write>() -> Result<(), String> {
+    let word = AtomicU64::new(0);
+    W::write(&word);
+    if word.into_inner() == 1 { Ok(()) } else { Err("the word was not written".to_owned()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ENTRIES;
+
+    #[test]
+    fn every_way_writes() {
+        for entry in ENTRIES {
+            (entry.conform)().expect(entry.name);
+        }
+    }
+}

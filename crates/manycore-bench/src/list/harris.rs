@@ -1,0 +1,200 @@
+//! The lock-free sorted list of Harris (DISC 2001) with Michael's reclamation-friendly search
+//! (SPAA 2002), on crossbeam-epoch: the lock-free rival of the paper's figure 12.
+//!
+//! Laws:
+//!
+//! - H1 (mark) A node whose `next` carries the mark is removed. A marked `next` never changes
+//!   again, so nothing can be inserted behind a removed node.
+//! - H2 (unlink) A node is unlinked by a compare-and-swap on an *unmarked* pointer to it, which
+//!   succeeds once; that thread alone hands it to the collector.
+//! - H3 (pin) Pointers are followed only under the guard they were loaded with.
+
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+use crossbeam_epoch::{Atomic, Guard, Owned, Shared};
+
+use super::{Element, ListHandle, ListImpl};
+
+const MARK: usize = 1;
+
+struct Node {
+    element: Element,
+    next: Atomic<Node>,
+}
+
+/// A sorted list of elements.
+pub(super) struct HarrisList {
+    head: Atomic<Node>,
+}
+
+/// Where an element is or would be.
+struct Position<'g> {
+    /// The link to `current`.
+    link: &'g Atomic<Node>,
+    /// The first node not below the element.
+    current: Shared<'g, Node>,
+    /// Whether `current` holds the element.
+    found: bool,
+}
+
+impl HarrisList {
+    /// Finds the place of an element and unlinks removed nodes on the way.
+    fn find<'g>(&'g self, element: Element, guard: &'g Guard) -> Position<'g> {
+        'again: loop {
+            let mut link = &self.head;
+            // ORDER: Acquire here and below; pairs with the Release of `insert`: a node's fields
+            // come before the pointer to it.
+            let mut current = link.load(Acquire, guard);
+            loop {
+                // SAFETY: H3; H2 keeps unlinked nodes alive while this guard is held.
+                let Some(node) = (unsafe { current.as_ref() }) else {
+                    return Position { link, current, found: false };
+                };
+                let next = node.next.load(Acquire, guard);
+                if next.tag() != MARK {
+                    if node.element >= element {
+                        return Position { link, current, found: node.element == element };
+                    }
+                    (link, current) = (&node.next, next);
+                    continue;
+                }
+                let next = next.with_tag(0);
+                if !unlink(link, current, next, guard) {
+                    continue 'again;
+                }
+                current = next;
+            }
+        }
+    }
+
+    fn insert(&self, element: Element, guard: &Guard) {
+        let mut node = Owned::new(Node { element, next: Atomic::null() });
+        loop {
+            let place = self.find(element, guard);
+            if place.found {
+                return;
+            }
+            node.next.store(place.current, Relaxed);
+            // ORDER: Release; pairs with the loads of `find`. An expected pointer without the mark
+            // makes the swap fail if the node before was removed (H1).
+            match place.link.compare_exchange(place.current, node, Release, Relaxed, guard) {
+                Ok(_) => return,
+                Err(error) => node = error.new,
+            }
+        }
+    }
+
+    fn delete(&self, element: Element, guard: &Guard) {
+        loop {
+            let Position { link, current, found } = self.find(element, guard);
+            // SAFETY: H3.
+            let Some(node) = (unsafe { current.as_ref() }).filter(|_| found) else {
+                return;
+            };
+            let next = node.next.load(Acquire, guard);
+            if next.tag() == MARK {
+                continue;
+            }
+            // ORDER: Release; what the remover did before comes before the removal.
+            let marked = next.with_tag(MARK);
+            if node.next.compare_exchange(next, marked, Release, Relaxed, guard).is_ok() {
+                if !unlink(link, current, next, guard) {
+                    // Somebody changed the link; a search unlinks every marked node it meets.
+                    self.find(element, guard);
+                }
+                return;
+            }
+        }
+    }
+
+    fn walk(&self, mut f: impl FnMut(Element), guard: &Guard) {
+        let mut current = self.head.load(Acquire, guard);
+        // SAFETY: H3.
+        while let Some(node) = unsafe { current.as_ref() } {
+            let next = node.next.load(Acquire, guard);
+            if next.tag() != MARK {
+                f(node.element);
+            }
+            current = next.with_tag(0);
+        }
+    }
+}
+
+/// Unlinks a marked node; true if this call did it.
+fn unlink<'g>(
+    link: &Atomic<Node>,
+    current: Shared<'g, Node>,
+    next: Shared<'g, Node>,
+    guard: &'g Guard,
+) -> bool {
+    // ORDER: Release; passes on the node that `next` points to, read with Acquire.
+    let unlinked =
+        link.compare_exchange(current.with_tag(0), next, Release, Relaxed, guard).is_ok();
+    if unlinked {
+        // SAFETY: H2: this thread alone unlinked it, and no new reference can be made.
+        unsafe { guard.defer_destroy(current.with_tag(0)) };
+    }
+    unlinked
+}
+
+impl Drop for HarrisList {
+    fn drop(&mut self) {
+        // SAFETY: the list is owned: nobody else follows its pointers.
+        let guard = unsafe { crossbeam_epoch::unprotected() };
+        let mut current = self.head.load(Relaxed, guard).with_tag(0);
+        while !current.is_null() {
+            // SAFETY: owned as above; every node in the chain is freed once, and marked nodes
+            // still in the chain were never handed to the collector (H2).
+            let node = unsafe { current.into_owned() };
+            current = node.next.load(Relaxed, guard).with_tag(0);
+        }
+    }
+}
+
+impl ListImpl for HarrisList {
+    type Handle<'a> = &'a HarrisList;
+
+    fn new(_: usize) -> Self {
+        Self { head: Atomic::null() }
+    }
+
+    fn handle(&self, _: usize) -> &HarrisList {
+        self
+    }
+}
+
+impl ListHandle for &HarrisList {
+    #[inline]
+    fn add(&mut self, element: Element) {
+        self.insert(element, &crossbeam_epoch::pin());
+    }
+
+    #[inline]
+    fn remove(&mut self, element: Element) {
+        self.delete(element, &crossbeam_epoch::pin());
+    }
+
+    fn for_each(&mut self, f: impl FnMut(Element) + Send) {
+        self.walk(f, &crossbeam_epoch::pin());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::HarrisList;
+    use crate::list::ListImpl;
+
+    #[test]
+    fn elements_come_out_sorted_and_once() {
+        let list = HarrisList::new(1);
+        let guard = crossbeam_epoch::pin();
+        for element in [5, 1, 3, 1, 5] {
+            list.insert(element, &guard);
+        }
+        list.delete(3, &guard);
+        list.delete(4, &guard);
+        let mut seen = Vec::new();
+        list.walk(|element| seen.push(element), &guard);
+        assert_eq!(seen, [1, 5]);
+    }
+}

@@ -1,0 +1,310 @@
+//! Many producers, one drainer (OpLog, section 3 and figure 2: inotify).
+//!
+//! Owns: the traits that every queue implements, the two loops, and the table of implementations.
+//!
+//! The figure is events per second that arrived at the drainer. `--threads` counts producers; the
+//! drainer is one thread more. Events are 16 bytes: who sent it, and its number.
+//!
+//! *Bound.* A queue that outgrows the cache measures the allocator. Every implementation gets the
+//! same rule: a producer has at most [`WINDOW`] events under way. The drainer counts what it took
+//! from each producer and publishes the counts, each on a line of its own, after each round; a
+//! producer looks at its count after every [`SENDS_PER_LOOK`] events and yields while its window is
+//! full. That is one read of a line per 64 events, the same for all.
+//!
+//! *Pace.* An empty queue makes the drainer yield. With `--pause`, it also rests for so many ticks
+//! after each round, as a drainer does that is woken for a batch; without, it looks again at once,
+//! and with a core for each thread all implementations then measure little but the travel of lines.
+//!
+//! *Order.* The drainer checks that each producer's events come in the order sent, none missing;
+//! the run panics otherwise.
+
+mod ours;
+mod rivals;
+
+use std::{
+    sync::atomic::{
+        AtomicU64,
+        Ordering::{Acquire, Release},
+    },
+    thread,
+};
+
+use crossbeam_utils::CachePadded;
+
+use crate::{
+    row::Kind,
+    runner::{Control, Group, Metric, Subject, Tally},
+    ticks::spin,
+    workload::{Entry, Options, UnknownImpl, cases, choose},
+};
+
+/// The most events of one producer that are under way.
+pub const WINDOW: u64 = 4096;
+
+/// How many events a producer sends between two looks at its window and the stop flag.
+pub const SENDS_PER_LOOK: u64 = 64;
+
+/// The most events that the drainer takes in one round.
+const ROUND: usize = 1024;
+
+/// One event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Event {
+    /// Who sent it.
+    pub producer: u32,
+    /// Which of the producer's events it is, from 0.
+    pub number: u64,
+}
+
+/// A queue with many producers and one drainer.
+pub trait QueueImpl: Sync + Sized + 'static {
+    /// A producer's end.
+    type Sender<'a>: EventSender;
+    /// The drainer's end.
+    type Drainer<'a>: EventDrainer;
+
+    /// An empty queue for this many producers.
+    fn new(producers: usize) -> Self;
+
+    /// The end of a producer, made by its thread.
+    fn sender(&self, producer: usize) -> Self::Sender<'_>;
+
+    /// The end of the drainer, made by its thread; only one.
+    fn drainer(&self) -> Self::Drainer<'_>;
+}
+
+/// A producer's end of a queue.
+pub trait EventSender {
+    /// Sends; never drops, never fails.
+    fn send(&mut self, event: Event);
+}
+
+/// The drainer's end of a queue.
+pub trait EventDrainer {
+    /// Passes on events that are there, in the queue's best way, and does not wait. May stop at
+    /// `max` events, and should where it can.
+    fn drain(&mut self, max: usize, f: impl FnMut(Event));
+}
+
+/// What a subject is built from.
+#[derive(Clone, Copy, Debug)]
+pub struct Shape {
+    producers: usize,
+    pause: u64,
+}
+
+struct Queue<Q> {
+    queue: Q,
+    /// For each producer, how many of its events have arrived; written by the drainer.
+    arrived: Box<[CachePadded<AtomicU64>]>,
+    pause: u64,
+}
+
+impl<Q: QueueImpl> Queue<Q> {
+    fn new(Shape { producers, pause }: Shape) -> Self {
+        let arrived = (0..producers).map(|_| CachePadded::new(AtomicU64::new(0))).collect();
+        Self { queue: Q::new(producers), arrived, pause }
+    }
+
+    fn produce(&self, producer: usize, control: &Control) -> Tally {
+        let mut sender = self.queue.sender(producer);
+        let arrived = &self.arrived[producer];
+        let (mut event, mut room_until) = (Event { producer: producer as u32, number: 0 }, WINDOW);
+        let tally = control.drive(|| {
+            if event.number + SENDS_PER_LOOK > room_until {
+                // ORDER: Acquire; pairs with the drainer's Release: the queue's own writes for
+                // those events come before the count, so their memory can be used again.
+                room_until = arrived.load(Acquire) + WINDOW;
+                if event.number + SENDS_PER_LOOK > room_until {
+                    thread::yield_now();
+                    return 0;
+                }
+            }
+            for _ in 0..SENDS_PER_LOOK {
+                sender.send(event);
+                event.number += 1;
+            }
+            SENDS_PER_LOOK
+        });
+        // What counts is what arrives.
+        Tally { ops: 0, ..tally }
+    }
+
+    fn consume(&self, control: &Control) -> Tally {
+        let mut drainer = self.queue.drainer();
+        let mut next = vec![0_u64; self.arrived.len()];
+        control.drive(|| {
+            let mut taken = 0;
+            drainer.drain(ROUND, |event| {
+                let expected = &mut next[event.producer as usize];
+                assert_eq!(event.number, *expected, "an event was lost or overtaken");
+                *expected += 1;
+                taken += 1;
+            });
+            for (arrived, next) in self.arrived.iter().zip(&next) {
+                // ORDER: Release; pairs with the producer's Acquire.
+                arrived.store(*next, Release);
+            }
+            if taken == 0 {
+                thread::yield_now();
+            }
+            spin(self.pause);
+            taken
+        })
+    }
+}
+
+impl<Q: QueueImpl> Subject for Queue<Q> {
+    fn workers(&self) -> usize {
+        self.arrived.len() + 1
+    }
+
+    fn work(&self, index: usize, control: &Control) -> Tally {
+        if index < self.arrived.len() {
+            self.produce(index, control)
+        } else {
+            self.consume(control)
+        }
+    }
+}
+
+/// The baseline: one thread sends a window to itself and takes it out again.
+struct Alone;
+
+impl Subject for Alone {
+    fn workers(&self) -> usize {
+        1
+    }
+
+    fn work(&self, _: usize, control: &Control) -> Tally {
+        let mut queue = std::collections::VecDeque::new();
+        let mut number = 0;
+        control.drive(|| {
+            for _ in 0..SENDS_PER_LOOK {
+                queue.push_back(std::hint::black_box(Event { producer: 0, number }));
+                number += 1;
+            }
+            let taken = queue.len() as u64;
+            for event in queue.drain(..) {
+                std::hint::black_box(event);
+            }
+            taken
+        })
+    }
+}
+
+/// The table's row for an implementation.
+const fn entry<Q: QueueImpl>(name: &'static str, about: &'static str) -> Entry<Shape> {
+    Entry {
+        name,
+        kind: Kind::Rival,
+        about,
+        threads_max: u32::MAX as usize,
+        build: |shape| Box::new(Queue::<Q>::new(shape)),
+        conform: conform::<Q>,
+    }
+}
+
+/// Every implementation.
+pub static ENTRIES: &[Entry<Shape>] = &[
+    Entry {
+        name: "unshared",
+        kind: Kind::Baseline,
+        about: "a VecDeque, filled and emptied by one thread",
+        threads_max: 1,
+        build: |_| Box::new(Alone),
+        conform: || Ok(()),
+    },
+    entry::<rivals::StdMutex>("mutex", "VecDeque behind std's Mutex; the drainer takes it whole"),
+    entry::<rivals::ParkingLot>(
+        "parking_lot",
+        "VecDeque behind parking_lot's Mutex; the drainer takes it whole",
+    ),
+    entry::<rivals::Mpsc>("mpsc", "std's unbounded channel"),
+    entry::<rivals::Channel>("crossbeam-channel", "crossbeam's unbounded channel"),
+    entry::<rivals::Seg>("segqueue", "crossbeam's SegQueue"),
+    entry::<rivals::Concurrent>("concurrent-queue", "concurrent-queue, unbounded"),
+    Entry {
+        kind: Kind::Ours,
+        ..entry::<ours::Auto>("event-queue", "EventQueue: one locked queue until senders contend")
+    },
+    Entry {
+        kind: Kind::Ours,
+        ..entry::<ours::Logged>("event-queue-hot", "EventQueue with a log for each sender at once")
+    },
+];
+
+const METRICS: [Metric; 1] = [Metric {
+    name: "delivered",
+    unit: "Mevents/s",
+    of: |tallies| tallies.last().map_or(0.0, Tally::rate) / 1e6,
+}];
+
+/// The groups for some options: one for each count of producers.
+///
+/// # Errors
+/// If an implementation is unknown.
+pub fn groups(options: &Options) -> Result<Vec<Group>, UnknownImpl> {
+    let chosen = choose("notify", ENTRIES, &options.impls)?;
+    let group = |&producers: &usize| {
+        let (cases, left_out) =
+            cases(&chosen, producers, |producers| Shape { producers, pause: options.pause });
+        Group {
+            bench: "notify",
+            title: format!("{producers} producer{}", if producers == 1 { "" } else { "s" }),
+            params: options.params([("pause", options.pause.into()), ("window", WINDOW.into())]),
+            metrics: METRICS.to_vec(),
+            cases,
+            left_out,
+        }
+    };
+    Ok(options.threads.iter().map(group).collect())
+}
+
+/// Everything sent arrives, once, in each producer's order.
+fn conform<Q: QueueImpl>() -> Result<(), String> {
+    const PRODUCERS: usize = 3;
+    const EVENTS: u64 = 5_000;
+    let queue = &Q::new(PRODUCERS);
+    let produce = |producer: usize| {
+        let mut sender = queue.sender(producer);
+        for number in 0..EVENTS {
+            sender.send(Event { producer: producer as u32, number });
+        }
+    };
+    thread::scope(|scope| {
+        for producer in 0..PRODUCERS {
+            scope.spawn(move || produce(producer));
+        }
+        let (mut drainer, mut next) = (queue.drainer(), [0; PRODUCERS]);
+        let mut wrong = None;
+        let start = std::time::Instant::now();
+        while next != [EVENTS; PRODUCERS] && wrong.is_none() {
+            drainer.drain(ROUND, |event| {
+                let expected = &mut next[event.producer as usize];
+                if event.number != *expected {
+                    wrong.get_or_insert(format!("{event:?} came instead of {expected}"));
+                }
+                *expected += 1;
+            });
+            if start.elapsed().as_secs() > 60 {
+                wrong = Some(format!("after a minute only {next:?} had arrived"));
+            }
+        }
+        wrong.map_or(Ok(()), Err)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ENTRIES;
+
+    #[test]
+    fn every_queue_delivers_in_order() {
+        for entry in ENTRIES {
+            if let Err(error) = (entry.conform)() {
+                panic!("{}: {error}", entry.name);
+            }
+        }
+    }
+}

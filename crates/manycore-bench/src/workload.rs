@@ -1,0 +1,289 @@
+//! Workloads as data: what exists, what was asked for, and the groups to run.
+//!
+//! Owns: the options that all workloads share, the table of workloads, and the choice of
+//! implementations by name.
+
+use std::{fmt, str::FromStr, time::Duration};
+
+use serde_json::Value;
+
+use crate::{
+    coherence, counter, list, notify, registry,
+    row::{Kind, Params},
+    runner::{Case, Group, Runner, Subject},
+};
+
+/// How often a thread reads the whole structure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReadEvery {
+    /// Not at all.
+    Never,
+    /// After each so many updates of its own.
+    Updates(u64),
+}
+
+impl ReadEvery {
+    /// The count that a loop counts down from: without reads, one that it never reaches.
+    pub fn countdown(self) -> u64 {
+        match self {
+            ReadEvery::Never => u64::MAX,
+            ReadEvery::Updates(count) => count,
+        }
+    }
+}
+
+impl fmt::Display for ReadEvery {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ReadEvery::Never => f.write_str("never"),
+            ReadEvery::Updates(count) => count.fmt(f),
+        }
+    }
+}
+
+impl FromStr for ReadEvery {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match (text, text.parse()) {
+            ("never", _) => Ok(ReadEvery::Never),
+            (_, Ok(count)) if count > 0 => Ok(ReadEvery::Updates(count)),
+            _ => Err("say 'never' or a count of updates from 1"),
+        }
+    }
+}
+
+/// What was asked for. Each workload uses the options that concern it.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Names of implementations; "all" and "ours" stand for several.
+    pub impls: Vec<String>,
+    /// Thread counts.
+    pub threads: Vec<usize>,
+    /// How often to read.
+    pub read_every: Vec<ReadEvery>,
+    /// Ticks to spin after each update.
+    pub spin: u64,
+    /// Ticks of a request around each increment (`counter`).
+    pub work: u64,
+    /// Ticks that the drainer rests after each round (`notify`).
+    pub pause: u64,
+    /// Of one repeat.
+    pub duration: Duration,
+    /// How many repeats.
+    pub repeats: usize,
+    /// Whether threads stay on their cores.
+    pub pin: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        let cores = crate::limits::cores();
+        Self {
+            impls: vec!["all".to_owned()],
+            threads: if cores > 1 { vec![1, cores] } else { vec![1] },
+            read_every: vec![
+                ReadEvery::Never,
+                ReadEvery::Updates(1000),
+                ReadEvery::Updates(100),
+                ReadEvery::Updates(10),
+                ReadEvery::Updates(2),
+            ],
+            spin: 0,
+            work: 0,
+            pause: 0,
+            duration: Duration::from_millis(300),
+            repeats: 5,
+            pin: true,
+        }
+    }
+}
+
+impl Options {
+    /// The runner these options ask for.
+    pub fn runner(&self) -> Runner {
+        Runner { duration: self.duration, repeats: self.repeats, pin: self.pin }
+    }
+
+    /// The parameters of every row, plus the workload's own.
+    pub fn params<const N: usize>(&self, own: [(&str, Value); N]) -> Params {
+        let mut params = Params::new();
+        params.insert("duration_ms".into(), millis(self.duration).into());
+        params.insert("pin".into(), self.pin.into());
+        params.extend(own.map(|(key, value)| (key.to_owned(), value)));
+        params
+    }
+}
+
+/// A duration as the rows say it: in milliseconds, to the microsecond.
+pub(crate) fn millis(duration: Duration) -> f64 {
+    (duration.as_secs_f64() * 1e6).round() / 1e3
+}
+
+/// One implementation of a workload. `P` are the parameters its subject is built from.
+pub struct Entry<P: 'static> {
+    /// Its name on the command line and in rows.
+    pub name: &'static str,
+    /// What it is.
+    pub kind: Kind,
+    /// One line: how it works, and what to know when comparing.
+    pub about: &'static str,
+    /// The most threads it can serve.
+    pub threads_max: usize,
+    /// Builds the subject of one repeat.
+    pub build: fn(P) -> Box<dyn Subject>,
+    /// Whether the adapter does what the workload takes for granted; says what went wrong.
+    pub conform: fn() -> Result<(), String>,
+}
+
+/// Name, kind and description of an implementation.
+#[derive(Clone, Copy, Debug)]
+pub struct About {
+    /// Its name.
+    pub name: &'static str,
+    /// What it is.
+    pub kind: Kind,
+    /// One line on it.
+    pub about: &'static str,
+    /// Its conformance test.
+    pub conform: fn() -> Result<(), String>,
+}
+
+impl<P> From<&Entry<P>> for About {
+    fn from(entry: &Entry<P>) -> Self {
+        let Entry { name, kind, about, conform, .. } = *entry;
+        Self { name, kind, about, conform }
+    }
+}
+
+/// A workload of the command.
+pub struct Workload {
+    /// Its name.
+    pub name: &'static str,
+    /// One line on it.
+    pub about: &'static str,
+    /// Its implementations.
+    pub impls: fn() -> Vec<About>,
+    /// The groups to run for some options.
+    pub groups: fn(&Options) -> Result<Vec<Group>, UnknownImpl>,
+}
+
+/// Every workload.
+pub static WORKLOADS: [Workload; 5] = [
+    Workload {
+        name: "list",
+        about: "add and remove an own element of one shared list (OpLog, section 7.3)",
+        impls: || abouts(list::ENTRIES),
+        groups: list::groups,
+    },
+    Workload {
+        name: "counter",
+        about: "increment one shared counter (K42, figure 4)",
+        impls: || abouts(counter::ENTRIES),
+        groups: counter::groups,
+    },
+    Workload {
+        name: "notify",
+        about: "many producers, one drainer (OpLog, figure 2: inotify)",
+        impls: || abouts(notify::ENTRIES),
+        groups: notify::groups,
+    },
+    Workload {
+        name: "coherence",
+        about: "what one write to a shared line costs (OpLog, figure 4)",
+        impls: || abouts(coherence::ENTRIES),
+        groups: coherence::groups,
+    },
+    Workload {
+        name: "registry",
+        about: "register and unregister entries, sometimes walk over all (OpLog: open files)",
+        impls: || abouts(registry::ENTRIES),
+        groups: registry::groups,
+    },
+];
+
+fn abouts<P>(entries: &[Entry<P>]) -> Vec<About> {
+    entries.iter().map(About::from).collect()
+}
+
+/// The workload of that name.
+pub fn find(name: &str) -> Option<&'static Workload> {
+    WORKLOADS.iter().find(|workload| workload.name == name)
+}
+
+/// A name that no implementation has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnknownImpl {
+    /// The workload.
+    pub bench: &'static str,
+    /// The name asked for.
+    pub name: String,
+    /// The names there are.
+    pub valid: Vec<&'static str>,
+}
+
+impl fmt::Display for UnknownImpl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { bench, name, valid } = self;
+        write!(f, "unknown implementation '{name}' for {bench}; ")?;
+        write!(f, "there are: all, ours, {}", valid.join(", "))
+    }
+}
+
+impl std::error::Error for UnknownImpl {}
+
+/// The entries that the names choose, in the table's order, the baseline always first.
+///
+/// # Errors
+/// If a name is unknown.
+pub fn choose<P>(
+    bench: &'static str,
+    entries: &'static [Entry<P>],
+    names: &[String],
+) -> Result<Vec<&'static Entry<P>>, UnknownImpl> {
+    let group_word = |name: &str| name == "all" || name == "ours";
+    let known = |name: &str| entries.iter().any(|entry| entry.name == name);
+    if let Some(name) = names.iter().find(|name| !group_word(name) && !known(name)) {
+        let valid = entries.iter().map(|entry| entry.name).collect();
+        return Err(UnknownImpl { bench, name: name.clone(), valid });
+    }
+    let chosen = |entry: &&Entry<P>| {
+        entry.kind == Kind::Baseline
+            || names.iter().any(|name| {
+                name == "all" || name == entry.name || (name == "ours" && entry.kind == Kind::Ours)
+            })
+    };
+    let (baseline, others): (Vec<_>, Vec<_>) =
+        entries.iter().filter(chosen).partition(|entry| entry.kind == Kind::Baseline);
+    Ok(baseline.into_iter().chain(others).collect())
+}
+
+/// The cases of one group: the baseline on one thread, everybody else on `threads`; and the names
+/// of those that cannot serve so many.
+pub fn cases<P: Copy + 'static>(
+    entries: &[&'static Entry<P>],
+    threads: usize,
+    params: impl Fn(usize) -> P,
+) -> (Vec<Case>, Vec<&'static str>) {
+    let (mut cases, mut left_out) = (Vec::new(), Vec::new());
+    for entry in entries {
+        let threads = if entry.kind == Kind::Baseline { 1 } else { threads };
+        if threads > entry.threads_max {
+            left_out.push(entry.name);
+            continue;
+        }
+        let (build, params) = (entry.build, params(threads));
+        cases.push(Case {
+            impl_name: entry.name,
+            kind: entry.kind,
+            threads,
+            build: Box::new(move || build(params)),
+        });
+    }
+    (cases, left_out)
+}
+
+/// "1 thread", "2 threads".
+pub fn threads_word(threads: usize) -> String {
+    format!("{threads} thread{}", if threads == 1 { "" } else { "s" })
+}
