@@ -1,0 +1,215 @@
+//! The command line.
+
+use std::{path::PathBuf, str::FromStr, time::Duration};
+
+use clap::{Args, Parser, Subcommand, ValueEnum, builder::PossibleValuesParser, error::ErrorKind};
+use manycore_bench::{
+    limits,
+    machine::VERSION,
+    output,
+    ticks::SPIN_MAX,
+    workload::{Options, ReadEvery, WORKLOADS},
+};
+
+use crate::failure::Failure;
+
+/// Shared structures that keep scaling, against the usual ones, on this machine.
+#[derive(Parser)]
+#[command(name = "manycore", version = VERSION, disable_help_subcommand = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Option<Command>,
+}
+
+/// What to do.
+#[derive(Subcommand)]
+pub enum Command {
+    /// Show the library at work and write a page with plots (the default)
+    Tour(TourArgs),
+    /// Run one workload against ours and every rival
+    Bench(BenchArgs),
+    /// Say what this machine offers and what the library made of it
+    Doctor(DoctorArgs),
+}
+
+/// The tour's options.
+#[derive(Args)]
+pub struct TourArgs {
+    /// Where to write the page
+    #[arg(long, value_name = "PATH", default_value = "manycore-tour.html")]
+    pub html: PathBuf,
+    /// How long all measurements together should take
+    #[arg(long, value_name = "TIME", default_value = "35s", value_parser = duration)]
+    pub budget: Duration,
+}
+
+impl Default for TourArgs {
+    fn default() -> Self {
+        Self { html: "manycore-tour.html".into(), budget: Duration::from_secs(35) }
+    }
+}
+
+/// The doctor's options.
+#[derive(Args)]
+pub struct DoctorArgs {
+    /// Show every pair of cores, not only the closest
+    #[arg(long)]
+    pub all_pairs: bool,
+}
+
+/// The options of a benchmark.
+#[derive(Args)]
+#[command(after_long_help = implementations(), allow_negative_numbers = true)]
+pub struct BenchArgs {
+    /// Which workload
+    #[arg(value_parser = PossibleValuesParser::new(WORKLOADS.iter().map(|w| w.name)))]
+    pub workload: String,
+    /// Implementations, or 'all', or 'ours'; the one-thread baseline always takes part
+    #[arg(long = "impl", value_name = "NAMES", value_delimiter = ',', default_value = "all")]
+    pub impls: Vec<String>,
+    /// Thread counts [default: 1 and all cores]
+    #[arg(long, value_name = "COUNTS", value_delimiter = ',', value_parser = positive)]
+    pub threads: Vec<usize>,
+    /// Reads: 'never', or after each so many updates of a thread
+    #[arg(
+        long,
+        value_name = "COUNTS",
+        value_delimiter = ',',
+        value_parser = ReadEvery::from_str,
+        default_value = "never,1000,100,10,2"
+    )]
+    pub read_every: Vec<ReadEvery>,
+    /// Ticks of the processor's clock to spin after each update (list, registry)
+    #[arg(long, value_name = "TICKS", default_value_t = 0, value_parser = ticks)]
+    pub spin: u64,
+    /// Ticks of the request around each increment (counter)
+    #[arg(long, value_name = "TICKS", default_value_t = 0, value_parser = ticks)]
+    pub work: u64,
+    /// Ticks that the drainer rests after each round (notify)
+    #[arg(long, value_name = "TICKS", default_value_t = 0, value_parser = ticks)]
+    pub pause: u64,
+    /// How long each repeat runs, such as 300ms or 2s
+    #[arg(long, value_name = "TIME", default_value = "300ms", value_parser = duration)]
+    pub duration: Duration,
+    /// How many repeats
+    #[arg(long, value_name = "COUNT", default_value_t = 5, value_parser = positive)]
+    pub repeat: usize,
+    /// The form of the output
+    #[arg(long, value_enum, default_value_t = Format::Table)]
+    pub format: Format,
+    /// Write to this file instead of standard output, all at once at the end
+    #[arg(long, value_name = "PATH")]
+    pub out: Option<PathBuf>,
+    /// Keep each thread on one core, where there are cores enough (the default)
+    #[arg(long, overrides_with = "no_pin")]
+    pub pin: bool,
+    /// Let the system move threads between cores
+    #[arg(long)]
+    pub no_pin: bool,
+}
+
+/// The form of the output.
+#[derive(Clone, Copy, ValueEnum)]
+pub enum Format {
+    /// Aligned columns for people
+    Table,
+    /// Comma-separated values
+    Csv,
+    /// One JSON object a line
+    Json,
+}
+
+impl From<Format> for output::Format {
+    fn from(format: Format) -> Self {
+        match format {
+            Format::Table => output::Format::Table,
+            Format::Csv => output::Format::Csv,
+            Format::Json => output::Format::Json,
+        }
+    }
+}
+
+impl BenchArgs {
+    /// The options of the workload.
+    pub fn options(&self) -> Options {
+        let mut threads = self.threads.clone();
+        if threads.is_empty() {
+            threads = Options::default().threads;
+        }
+        Options {
+            impls: self.impls.clone(),
+            threads,
+            read_every: self.read_every.clone(),
+            spin: self.spin,
+            work: self.work,
+            pause: self.pause,
+            duration: self.duration,
+            repeats: self.repeat,
+            pin: !self.no_pin,
+        }
+    }
+}
+
+/// Reads the command line. Help and version are printed here, and end the process.
+///
+/// # Errors
+/// One line that says what is wrong.
+pub fn parse() -> Result<Command, Failure> {
+    let cli = Cli::try_parse().map_err(|error| match error.kind() {
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => error.exit(),
+        _ => Failure::usage(one_line(&error.to_string())),
+    })?;
+    let command = cli.command.unwrap_or_else(|| Command::Tour(TourArgs::default()));
+    if let Command::Bench(bench) = &command {
+        for threads in &bench.threads {
+            limits::check(*threads).map_err(Failure::run)?;
+        }
+    }
+    Ok(command)
+}
+
+/// clap's message without its usage and advice, on one line.
+fn one_line(message: &str) -> String {
+    let parts = message
+        .lines()
+        .map(str::trim)
+        .take_while(|line| !line.starts_with("Usage:") && !line.starts_with("For more"))
+        .filter(|line| !line.is_empty())
+        .map(|line| line.trim_start_matches("error: "));
+    let line = parts.collect::<Vec<_>>().join(" ").replace(" tip: ", "; ");
+    format!("{line} (try --help)")
+}
+
+fn positive(text: &str) -> Result<usize, &'static str> {
+    match text.parse() {
+        Ok(count) if count > 0 => Ok(count),
+        _ => Err("a whole number from 1 is needed"),
+    }
+}
+
+fn ticks(text: &str) -> Result<u64, String> {
+    match text.parse() {
+        Ok(ticks) if ticks <= SPIN_MAX => Ok(ticks),
+        _ => Err(format!("a whole number from 0 to {SPIN_MAX} is needed")),
+    }
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    let duration = humantime::parse_duration(text).map_err(|error| error.to_string())?;
+    if duration.is_zero() || duration > Duration::from_secs(24 * 60 * 60) {
+        return Err("a time above zero and up to a day is needed".to_owned());
+    }
+    Ok(duration)
+}
+
+/// The help's list of implementations.
+fn implementations() -> String {
+    let mut text = "Implementations:\n".to_owned();
+    for workload in &WORKLOADS {
+        text.push_str(&format!("\n  {}: {}\n", workload.name, workload.about));
+        for about in (workload.impls)() {
+            text.push_str(&format!("    {:<20} {}\n", about.name, about.about));
+        }
+    }
+    text
+}

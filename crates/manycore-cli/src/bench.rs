@@ -1,0 +1,47 @@
+//! `manycore bench`.
+
+use std::io::{Write, stdout};
+
+use manycore_bench::{machine::Machine, output::Writer, workload};
+
+use crate::{args::BenchArgs, failure::Failure, progress::Progress, save};
+
+/// Runs one workload.
+pub fn run(args: &BenchArgs) -> Result<(), Failure> {
+    match &args.out {
+        None => {
+            drop(run_to(args, stdout().lock(), Failure::stdout)?);
+        }
+        Some(path) => {
+            save::check(path)?;
+            let content = run_to(args, Vec::new(), |error| Failure::run(error))?;
+            save::whole(path, &content)?;
+        }
+    }
+    Ok(())
+}
+
+fn run_to<W: Write>(
+    args: &BenchArgs,
+    out: W,
+    failed: impl Fn(&std::io::Error) -> Failure,
+) -> Result<W, Failure> {
+    let options = args.options();
+    let workload = workload::find(&args.workload)
+        .ok_or_else(|| Failure::usage(format_args!("no workload '{}'", args.workload)))?;
+    let groups = (workload.groups)(&options).map_err(Failure::usage)?;
+    let runner = options.runner();
+    let mut writer =
+        Writer::start(out, args.format.into(), &Machine::here()).map_err(|error| failed(&error))?;
+    let progress = Progress::over_runs(groups.iter(), &runner);
+    for group in &groups {
+        if !group.left_out.is_empty() {
+            let names = group.left_out.join(", ");
+            let note = format!("left out at {}, cannot serve so many: {names}", group.title);
+            progress.note(&note);
+        }
+        let rows = runner.run(group, |case| progress.step(group, case)).map_err(Failure::run)?;
+        progress.aside(|| writer.group(&group.title, &rows)).map_err(|error| failed(&error))?;
+    }
+    Ok(writer.into_inner())
+}

@@ -1,0 +1,35 @@
+//! The `manycore` command: `tour` (the default), `bench`, `doctor`.
+//!
+//! Owns: the command line, progress, exit codes. What goes wrong is one line on stderr and an exit
+//! code: 2 for a command line that makes no sense, 1 for a machine that cannot do what was asked,
+//! 141 (as if by SIGPIPE) when the reader of the output has gone.
+
+mod args;
+mod bench;
+mod doctor;
+mod failure;
+mod progress;
+mod save;
+mod tour;
+
+use std::{io::Write, process::ExitCode};
+
+use args::Command;
+use failure::Failure;
+
+fn main() -> ExitCode {
+    let outcome = match args::parse() {
+        Ok(Command::Tour(options)) => tour::run(&options),
+        Ok(Command::Bench(options)) => bench::run(&options),
+        Ok(Command::Doctor(options)) => doctor::run(&options),
+        Err(failure) => Err(failure),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(Failure { message, code }) => {
+            // Nobody is left to tell if stderr is closed too.
+            let _ = writeln!(std::io::stderr(), "manycore: {message}");
+            ExitCode::from(code)
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! The progress bar: on a terminal, on stderr, and nowhere else.
+
+use std::io::{IsTerminal, Write, stderr};
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use manycore_bench::runner::{Case, Group, Runner};
+
+/// A bar over all runs of some groups.
+pub struct Progress(ProgressBar);
+
+impl Progress {
+    /// A bar with one step for each repeat of each case.
+    pub fn over_runs<'a>(groups: impl Iterator<Item = &'a Group>, runner: &Runner) -> Self {
+        Self::new(groups.map(|group| group.cases.len() * runner.repeats).sum())
+    }
+
+    /// A bar with this many steps.
+    pub fn new(steps: usize) -> Self {
+        let target = if stderr().is_terminal() {
+            ProgressDrawTarget::stderr()
+        } else {
+            ProgressDrawTarget::hidden()
+        };
+        let bar = ProgressBar::with_draw_target(Some(steps as u64), target);
+        let style = ProgressStyle::with_template("{bar:30} {percent:>3}% {eta:>4} left  {msg}");
+        bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+        Self(bar)
+    }
+
+    /// Stands at this step of that many.
+    pub fn stand(&self, at: usize, of: usize, what: &str) {
+        self.0.set_length(of as u64);
+        self.0.set_message(what.to_owned());
+        self.0.set_position(at as u64);
+    }
+
+    /// Moves on to the next run.
+    pub fn step(&self, group: &Group, case: &Case) {
+        self.0.set_message(format!("{} {} ({})", group.bench, case.impl_name, group.title));
+        self.0.inc(1);
+    }
+
+    /// Says something that is no result, on stderr.
+    pub fn note(&self, text: &str) {
+        // A closed stderr is no reason to stop measuring.
+        let _ = self.aside(|| writeln!(stderr(), "manycore: {text}"));
+    }
+
+    /// Takes the bar away while something is printed.
+    pub fn aside<R>(&self, print: impl FnOnce() -> R) -> R {
+        self.0.suspend(print)
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        self.0.finish_and_clear();
+    }
+}

@@ -1,0 +1,109 @@
+//! `manycore tour`.
+
+use std::{
+    fmt::Write as _,
+    io::{self, Write, stdout},
+};
+
+use manycore_bench::{
+    machine::Machine,
+    output::{Format, Writer, number},
+    page,
+    runner::Runner,
+    tour::{Chapter, Findings, Verdict, plan},
+};
+
+use crate::{args::TourArgs, failure::Failure, progress::Progress, save};
+
+/// The widest line of prose.
+const LINE_MAX: usize = 88;
+
+/// Measures, prints, and writes the page.
+pub fn run(args: &TourArgs) -> Result<(), Failure> {
+    // A page that cannot be written is better known before than after half a minute.
+    save::check(&args.html)?;
+    let machine = Machine::here();
+    let (chapters, runner) = plan(args.budget);
+    let failed = |error: io::Error| Failure::stdout(&error);
+    let mut writer = Writer::start(stdout().lock(), Format::Table, &machine).map_err(failed)?;
+    let progress =
+        Progress::over_runs(chapters.iter().flat_map(|chapter| &chapter.groups), &runner);
+    let mut findings = Vec::new();
+    for chapter in chapters {
+        findings.push(tell(chapter, &runner, &progress, &mut writer)?);
+    }
+    drop(progress);
+    save::whole(&args.html, page::render(&machine, &findings).as_bytes())?;
+    writer.prose(&summary(&findings)).map_err(failed)?;
+    writer.prose(&format!("\nPlots and all figures: {}", args.html.display())).map_err(failed)
+}
+
+/// How many times the best general rival ours is, in a line for each group with all threads.
+fn summary(findings: &[Findings]) -> String {
+    let mut text = "\nIn short, ours against the best general rival:".to_owned();
+    for chapter in findings {
+        for (title, verdict) in chapter.headlines() {
+            let (times, bench) = (number(verdict.times()), chapter.bench);
+            let (ours, rival) = (verdict.ours.impl_name, verdict.rival.impl_name);
+            let _ = write!(text, "\n  {times:>6} x  {bench}, {title}: {ours} against {rival}");
+        }
+    }
+    text
+}
+
+/// Runs one chapter and prints it as it goes.
+fn tell<W: Write>(
+    chapter: Chapter,
+    runner: &Runner,
+    progress: &Progress,
+    writer: &mut Writer<W>,
+) -> Result<Findings, Failure> {
+    let failed = |error: io::Error| Failure::stdout(&error);
+    let Chapter { bench, title, story, plotted, groups } = chapter;
+    progress.aside(|| writer.prose(&format!("\n{title}\n{}", wrapped(story)))).map_err(failed)?;
+    let mut told = Vec::new();
+    for group in groups {
+        let rows = runner.run(&group, |case| progress.step(&group, case)).map_err(Failure::run)?;
+        progress
+            .aside(|| {
+                writer.group(&group.title, &rows)?;
+                match Verdict::of(&rows, plotted) {
+                    Some(verdict) => writer.prose(&wrapped(&verdict.sentence())),
+                    None => Ok(()),
+                }
+            })
+            .map_err(failed)?;
+        told.push((group.title, rows));
+    }
+    Ok(Findings { bench, title, story, plotted, groups: told })
+}
+
+/// Prose in lines that fit a terminal.
+fn wrapped(text: &str) -> String {
+    let (mut lines, mut line) = (String::new(), String::new());
+    for word in text.split_whitespace() {
+        if !line.is_empty() && line.len() + 1 + word.len() > LINE_MAX {
+            lines.push_str(&line);
+            lines.push('\n');
+            line.clear();
+        }
+        if !line.is_empty() {
+            line.push(' ');
+        }
+        line.push_str(word);
+    }
+    lines + &line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{LINE_MAX, wrapped};
+
+    #[test]
+    fn wrapping_keeps_words_and_width() {
+        let text = "word ".repeat(100);
+        let lines = wrapped(&text);
+        assert!(lines.lines().all(|line| line.len() <= LINE_MAX));
+        assert_eq!(lines.split_whitespace().count(), 100);
+    }
+}

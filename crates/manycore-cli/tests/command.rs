@@ -1,0 +1,286 @@
+//! The command from outside: what it prints, where, and with which exit code.
+
+use std::{
+    io::{BufRead, BufReader},
+    path::PathBuf,
+    process::{Command, Output, Stdio},
+};
+
+use serde_json::Value;
+
+const KEYS: [&str; 11] = [
+    "bench", "impl", "ours", "threads", "params", "metric", "unit", "median", "min", "max",
+    "repeats",
+];
+
+fn manycore(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_manycore"));
+    command.args(args).stdin(Stdio::null());
+    command
+}
+
+fn run(args: &[&str]) -> Output {
+    manycore(args).output().expect("the command starts")
+}
+
+/// A short benchmark with these options added.
+fn short(args: &[&str]) -> Vec<String> {
+    let common =
+        ["--duration", "3ms", "--repeat", "2", "--threads", "1,2", "--read-every", "never,10"];
+    ["bench"].iter().chain(args).chain(&common).map(|arg| (*arg).to_owned()).collect()
+}
+
+fn run_short(args: &[&str]) -> Output {
+    let args = short(args);
+    run(&args.iter().map(String::as_str).collect::<Vec<_>>())
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).expect("output is text")
+}
+
+/// A folder of the test's own.
+fn folder(name: &str) -> PathBuf {
+    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let _ = std::fs::remove_dir_all(&folder);
+    std::fs::create_dir_all(&folder).expect("the test's folder can be made");
+    folder
+}
+
+/// Nothing on stdout, one line on stderr, this exit code.
+#[track_caller]
+fn assert_refused(output: &Output, code: i32, words: &[&str]) {
+    let error = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(code), "{error}");
+    assert_eq!(error.lines().count(), 1, "{error}");
+    assert!(words.iter().all(|word| error.contains(word)), "{error}");
+    assert_eq!(text(&output.stdout), "");
+}
+
+#[test]
+fn json_has_the_machine_first_and_rows_with_exactly_the_keys() {
+    for bench in ["list", "counter", "notify", "coherence", "registry"] {
+        let output = run_short(&[bench, "--format", "json"]);
+        assert!(output.status.success(), "{bench}: {}", text(&output.stderr));
+        let mut lines = BufReader::new(&output.stdout[..]).lines();
+        let machine: Value = serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap();
+        assert_eq!(machine["bench"], "machine");
+        assert!(["cpu", "cores", "clock", "revision"].iter().all(|key| !machine[key].is_null()));
+        let mut rows = 0;
+        for line in lines {
+            let row: Value = serde_json::from_str(&line.unwrap()).unwrap();
+            let keys: Vec<_> = row.as_object().unwrap().keys().map(String::as_str).collect();
+            let mut expected = KEYS;
+            expected.sort_unstable();
+            assert_eq!(keys, expected, "{row}");
+            assert_eq!((&row["bench"], &row["repeats"]), (&bench.into(), &2.into()));
+            let figure = |key: &str| row[key].as_f64().unwrap();
+            assert!(0.0 <= figure("min") && figure("min") <= figure("median"), "{row}");
+            assert!(figure("median") <= figure("max"), "{row}");
+            rows += 1;
+        }
+        assert!(rows > 10, "{bench}: only {rows} rows");
+    }
+}
+
+#[test]
+fn the_one_thread_baseline_is_in_every_group() {
+    let output = run_short(&["list", "--impl", "mutex", "--format", "json"]);
+    let rows: Vec<Value> = text(&output.stdout)
+        .lines()
+        .skip(1)
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    // Two thread counts, two reading rates; in each the lock and the baseline.
+    assert_eq!(rows.len(), 8);
+    for pair in rows.chunks(2) {
+        assert_eq!((&pair[0]["impl"], &pair[0]["threads"]), (&"unshared".into(), &1.into()));
+        assert_eq!(pair[1]["impl"], "mutex");
+        assert_eq!(pair[0]["params"]["read_every"], pair[1]["params"]["read_every"]);
+    }
+}
+
+#[test]
+fn ours_chooses_ours_and_says_so() {
+    for bench in ["list", "counter", "notify", "registry"] {
+        let output = run_short(&[bench, "--impl", "ours", "--format", "json"]);
+        let rows: Vec<Value> = text(&output.stdout)
+            .lines()
+            .skip(1)
+            .map(|line| serde_json::from_str(line).unwrap())
+            .filter(|row: &Value| row["params"]["kind"] != "baseline")
+            .collect();
+        assert!(!rows.is_empty() && rows.iter().all(|row| row["ours"] == true), "{bench}");
+    }
+}
+
+#[test]
+fn table_and_csv_start_with_a_comment_on_the_machine() {
+    for format in ["table", "csv"] {
+        let output = run_short(&["counter", "--impl", "atomic", "--format", format]);
+        assert!(output.status.success());
+        let out = text(&output.stdout);
+        assert!(out.starts_with("# machine: ") && out.contains("; revision: "), "{out}");
+        assert!(out.contains("atomic") && out.contains("unshared"), "{out}");
+        assert_eq!(text(&output.stderr), "", "no progress bar without a terminal");
+    }
+}
+
+#[test]
+fn out_writes_the_whole_file_and_nothing_else() {
+    let folder = folder("out");
+    let file = folder.join("rows.csv");
+    let path = file.to_str().unwrap();
+    let output = run_short(&["counter", "--impl", "atomic", "--format", "csv", "--out", path]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert_eq!(text(&output.stdout), "");
+    let lines = std::fs::read_to_string(&file).unwrap().lines().count();
+    // Machine, names; 2 thread counts, 2 rates, 2 implementations, 2 metrics.
+    assert_eq!(lines, 2 + 16);
+    assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 1, "no temporary file is left");
+}
+
+#[test]
+fn unknown_names_are_refused_with_the_valid_ones() {
+    assert_refused(
+        &run(&["bench", "list", "--impl", "mutex,nosuch"]),
+        2,
+        &["'nosuch'", "all", "ours", "mutex", "hand-sharded"],
+    );
+    assert_refused(&run(&["bench", "nosuch"]), 2, &["'nosuch'", "list", "registry"]);
+    assert_refused(&run(&["bench"]), 2, &["WORKLOAD"]);
+    assert_refused(&run(&["nosuch"]), 2, &["nosuch"]);
+}
+
+#[test]
+fn bad_numbers_are_refused_in_one_line() {
+    for (option, value) in [
+        ("--threads", "0"),
+        ("--threads", "1,x"),
+        ("--threads", "-1"),
+        ("--read-every", "0"),
+        ("--repeat", "0"),
+        ("--duration", "0s"),
+        ("--duration", "soon"),
+        ("--spin", "9999999999999"),
+        ("--format", "xml"),
+    ] {
+        assert_refused(&run(&["bench", "list", option, value]), 2, &[option]);
+    }
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn more_threads_than_the_system_allows_are_refused() {
+    let output = run(&["bench", "list", "--threads", "10000000"]);
+    assert_refused(&output, 1, &["10000000", "this system allows"]);
+    let output = run(&["bench", "counter", "--threads", "1,18446744073709551615"]);
+    assert_refused(&output, 1, &["18446744073709551615"]);
+}
+
+#[test]
+fn a_closed_pipe_ends_the_run_with_one_line() {
+    let args = short(&["counter", "--impl", "atomic"]);
+    let mut child = manycore(&args.iter().map(String::as_str).collect::<Vec<_>>())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut first = String::new();
+    // The reader takes one line and goes, as `head -1` does.
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut first).unwrap();
+    assert!(first.starts_with("# machine: "), "{first}");
+    let output = child.wait_with_output().unwrap();
+    let error = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(141), "{error}");
+    assert!(error.lines().count() == 1 && !error.contains("panicked"), "{error}");
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn a_full_disk_ends_the_run_with_one_line() {
+    let full = || Stdio::from(std::fs::File::options().write(true).open("/dev/full").unwrap());
+    let args = short(&["counter", "--impl", "atomic"]);
+    let args: Vec<_> = args.iter().map(String::as_str).collect();
+    let output = manycore(&args).stdout(full()).stderr(Stdio::piped()).output().unwrap();
+    assert_refused(&output, 1, &["standard output", "No space left"]);
+    let output = run_short(&["counter", "--impl", "atomic", "--out", "/dev/full"]);
+    assert_refused(&output, 1, &["/dev/full", "No space left"]);
+    // A device must stay a device.
+    assert!(!std::fs::metadata("/dev/full").unwrap().is_file());
+}
+
+#[test]
+fn a_page_that_cannot_be_written_is_refused_before_measuring() {
+    let folder = folder("page-refused");
+    for path in [folder.join("missing").join("tour.html"), folder.clone()] {
+        let output = run(&["tour", "--html", path.to_str().unwrap()]);
+        assert_refused(&output, 1, &["cannot write"]);
+    }
+    assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 0);
+}
+
+#[test]
+#[cfg(unix)]
+fn a_read_only_folder_is_refused_before_measuring() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = folder("read-only");
+    std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(0o555)).unwrap();
+    if std::fs::write(folder.join("probe"), "").is_ok() {
+        // The superuser may write everywhere: take a folder that the kernel itself keeps.
+        let output = run(&["tour", "--html", "/proc/manycore-tour.html"]);
+        return assert_refused(&output, 1, &["cannot write", "/proc/manycore-tour.html"]);
+    }
+    let page = folder.join("tour.html");
+    let output = run(&["tour", "--html", page.to_str().unwrap()]);
+    assert_refused(&output, 1, &["cannot write"]);
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn a_page_on_a_full_disk_fails_after_the_tables() {
+    let output = run(&["tour", "--budget", "300ms", "--html", "/dev/full"]);
+    let error = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{error}");
+    assert!(error.lines().count() == 1 && error.contains("No space left"), "{error}");
+    assert!(text(&output.stdout).contains("A shared counter"));
+}
+
+#[test]
+fn tour_is_the_default_and_leaves_a_page_in_the_current_folder() {
+    let folder = folder("tour");
+    // What was there before is replaced as a whole.
+    std::fs::write(folder.join("manycore-tour.html"), "old".repeat(100_000)).unwrap();
+    let output = manycore(&["tour", "--budget", "300ms"]).current_dir(&folder).output().unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let out = text(&output.stdout);
+    for words in
+        ["# machine: ", "A shared list", "A shared counter", "times the best general rival"]
+    {
+        assert!(out.contains(words), "{words} not in {out}");
+    }
+    let page = std::fs::read_to_string(folder.join("manycore-tour.html")).unwrap();
+    assert!(page.starts_with("<!DOCTYPE html>") && page.ends_with("</html>\n"));
+    assert!(page.matches("<svg").count() >= 3 && page.contains("unshared"));
+    assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 1, "no temporary file is left");
+}
+
+#[test]
+fn doctor_speaks_of_clock_threads_and_topology() {
+    let output = run(&["doctor"]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let out = text(&output.stdout);
+    for words in
+        ["machine: ", "clock", "mode", "membarrier", "concurrency ids", "topology", "inversions"]
+    {
+        assert!(out.contains(words), "{words} not in {out}");
+    }
+}
+
+#[test]
+fn help_names_every_workload_and_implementation() {
+    let out = text(&run(&["bench", "--help"]).stdout);
+    for words in ["hand-sharded", "thread-local", "fetch-add-private", "mutex-slab", "Usage"] {
+        assert!(out.contains(words), "{words} not in {out}");
+    }
+}
