@@ -1,0 +1,42 @@
+#!/usr/bin/env bash
+# Runs each benchmark for a moment and checks the form of what it writes, so that none rots. The
+# figures of so short a run mean nothing and are not looked at.
+source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+cargo build --release --locked
+manycore=$TARGET/release/manycore
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+keys="bench impl ours threads params metric unit median min max repeats"
+
+# check_rows BENCH FILE: the machine first, then rows of BENCH with every key, ours among them.
+check_rows() {
+    local bench=$1 file=$2 key
+    head -n 1 "$file" | grep -q '^{"bench":"machine",.*}$' || die "$bench: no machine in line 1"
+    tail -n +2 "$file" >"$file.rows"
+    [ -s "$file.rows" ] || die "$bench: no rows"
+    ! grep -v "^{\"bench\":\"$bench\",.*}\$" "$file.rows" || die "$bench: the lines above are no rows"
+    for key in $keys; do
+        ! grep -v "\"$key\":" "$file.rows" || die "$bench: the lines above lack '$key'"
+    done
+    ! grep -E '"(median|min|max)":(null|-)' "$file.rows" || die "$bench: the lines above lack figures"
+    say "$bench: $(wc -l <"$file.rows") rows of $(sed 's/.*"impl":"\([^"]*\)".*/\1/' "$file.rows" |
+        sort -u | wc -l) implementations"
+}
+
+for bench in list counter notify coherence registry; do
+    "$manycore" bench "$bench" --duration 30ms --repeat 1 --threads 1,2 --read-every never,10 \
+        --format json >"$work/$bench.json"
+    check_rows "$bench" "$work/$bench.json"
+    [ "$bench" = coherence ] || grep -q '"ours":true' "$work/$bench.json.rows" ||
+        die "$bench: nothing of ours was measured"
+done
+
+for format in table csv; do
+    "$manycore" bench counter --duration 10ms --repeat 1 --threads 1 --format "$format" \
+        >"$work/counter.$format"
+    [ "$(wc -l <"$work/counter.$format")" -gt 3 ] || die "the counter's $format is too short"
+done
+"$manycore" doctor >"$work/doctor.txt"
+grep -qi 'clock' "$work/doctor.txt" || die "the doctor says nothing about the clock"
+say "every benchmark runs and writes what it promises"

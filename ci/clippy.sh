@@ -1,0 +1,13 @@
+#!/usr/bin/env bash
+# Clippy over everything, and over the library once more as the model checkers see it.
+source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+need_component clippy
+cargo clippy --workspace --all-targets --locked -- -D warnings
+# A model's cells are not `Sync` by themselves: whether they are shared rightly is what it finds out.
+for checker in loom shuttle; do
+    say "clippy of the library under $checker"
+    RUSTFLAGS="--cfg manycore_$checker" CARGO_TARGET_DIR="$TARGET/$checker" \
+        cargo clippy -p manycore --lib --profile test --locked -- \
+        -D warnings -A clippy::arc_with_non_send_sync
+done
+say "no warnings"

@@ -1,0 +1,40 @@
+# Sourced by the other scripts of this folder: where the project is, and what must be installed.
+# shellcheck shell=bash
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+ROOT=$PWD
+export CARGO_TERM_COLOR="${CARGO_TERM_COLOR:-never}"
+# Cargo's own folder, unless the caller chose another. Builds with other flags get a folder below
+# it, so that they do not throw each other's work away.
+TARGET=${CARGO_TARGET_DIR:-$ROOT/target}
+case $TARGET in
+/*) ;;
+*) TARGET=$ROOT/$TARGET ;;
+esac
+
+say() { printf '%s\n' "$*"; }
+
+die() {
+    printf '%s: %s\n' "$(basename "$0")" "$*" >&2
+    exit 1
+}
+
+# need_component NAME: the toolchain component NAME (clippy, rustfmt) is there afterwards.
+need_component() {
+    local name=$1 probe=$1
+    [ "$name" = rustfmt ] && probe=fmt
+    cargo "$probe" --version >/dev/null 2>&1 && return 0
+    command -v rustup >/dev/null 2>&1 ||
+        die "cargo $probe is missing, and there is no rustup to install '$name' with"
+    rustup component add "$name" || die "could not install the component '$name'"
+}
+
+# need_toolchain VERSION: `cargo +VERSION` works afterwards.
+need_toolchain() {
+    local version=$1
+    command -v rustup >/dev/null 2>&1 ||
+        die "this check needs Rust $version beside the current one, and there is no rustup"
+    cargo "+$version" --version >/dev/null 2>&1 && return 0
+    rustup toolchain install "$version" --profile minimal --no-self-update ||
+        die "could not install the toolchain $version"
+}

@@ -1,0 +1,50 @@
+#!/usr/bin/env bash
+# The one test command: the library under two model checkers, then examples, and unit, integration,
+# property and documentation tests on the real machine.
+#   ci/test.sh            everything
+#   ci/test.sh std        the real machine only
+#   ci/test.sh loom [F]   loom's models only, or only those whose name contains F
+#   ci/test.sh shuttle [F]
+# CONTRIBUTING.md says how to look at a failure of a model.
+source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+
+std() {
+    local source example
+    say "--- examples"
+    cargo build --workspace --examples --locked
+    for source in crates/*/examples/*.rs; do
+        example=$(basename "$source" .rs)
+        say "example $example"
+        "$TARGET/debug/examples/$example" >"$log" || { cat "$log"; die "the example $example failed"; }
+    done
+    say "--- unit, integration, property and documentation tests"
+    cargo test --workspace --locked
+}
+
+# A model checker replaces atomics, cells and threads of the whole library; so it has its own
+# build, optimised because the models are searched exhaustively.
+model() {
+    local checker=$1 filter=${2:-$1} features=()
+    if [ "$checker" = loom ] && [ -n "${LOOM_CHECKPOINT_FILE:-}" ]; then
+        features=(--features loom/checkpoint)
+    fi
+    say "--- models under $checker"
+    RUSTFLAGS="--cfg manycore_$checker" CARGO_TARGET_DIR="$TARGET/$checker" \
+        cargo test --release -p manycore --lib --locked ${features[@]+"${features[@]}"} \
+        "$filter" 2>&1 | tee "$log"
+    ! grep -q '^test result: ok\. 0 passed' "$log" ||
+        die "no model ran under $checker with the name '$filter'"
+}
+
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+case "${1:-all}" in
+all)
+    model loom
+    model shuttle
+    std
+    ;;
+std) std ;;
+loom | shuttle) model "$1" "${2:-}" ;;
+*) die "unknown part '$1': all, std, loom or shuttle" ;;
+esac

@@ -1,0 +1,61 @@
+#!/usr/bin/env bash
+# The library's threaded tests under ThreadSanitizer, which watches every memory access for races.
+#   ci/tsan.sh           all of them
+#   ci/tsan.sh --short   the soak alone: what .ci/run calls
+#
+# It needs a nightly compiler and the source of the standard library, because only what is compiled
+# with the sanitizer is watched. Where one of them is missing this check is skipped, and says so.
+#
+# What it cannot see: a stand-alone fence. Order that rests on one (`fence` or `membarrier`) is
+# invisible to it, so it may report a race there that is none. ci/tsan.supp lists such reports, each
+# with the argument why the code is right; the models under loom check those places instead.
+source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+
+skip() {
+    say "SKIPPED: $*"
+    exit 0
+}
+command -v rustup >/dev/null 2>&1 || skip "no rustup, so no nightly compiler"
+cargo +nightly --version >/dev/null 2>&1 ||
+    skip "no nightly compiler ('rustup toolchain install nightly --profile minimal')"
+host=$(rustc +nightly -vV | sed -n 's/^host: //p')
+case $host in
+x86_64-unknown-linux-gnu | aarch64-unknown-linux-gnu) ;;
+*) skip "ThreadSanitizer is not used on $host" ;;
+esac
+library=$(rustc +nightly --print sysroot)/lib/rustlib/src/rust/library
+[ -f "$library/Cargo.toml" ] || rustup component add rust-src --toolchain nightly ||
+    skip "no source of the standard library ('rustup component add rust-src --toolchain nightly')"
+
+# The sanitizer itself first: it must catch a race that is there.
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cat >"$work/race.rs" <<'RUST'
+use std::cell::UnsafeCell;
+struct Shared(UnsafeCell<u64>);
+unsafe impl Sync for Shared {}
+static SHARED: Shared = Shared(UnsafeCell::new(0));
+fn main() {
+    let add = || (0..1000).for_each(|_| unsafe { *SHARED.0.get() += 1 });
+    let other = std::thread::spawn(add);
+    add();
+    other.join().unwrap();
+}
+RUST
+rustc +nightly -Zsanitizer=thread -Cunsafe-allow-abi-mismatch=sanitizer \
+    -o "$work/race" "$work/race.rs"
+! "$work/race" 2>"$work/report" || die "the sanitizer does not report a race that is there"
+grep -q 'data race' "$work/report" || die "the sanitizer's own test failed: $(cat "$work/report")"
+
+export MANYCORE_SOAK="${MANYCORE_SOAK:-5}"
+tests=(stress deferred counter event_queue registry lru order)
+case "${1:-}" in
+"") ;;
+--short) tests=(stress) ;;
+*) die "unknown argument '$1'" ;;
+esac
+say "with $(rustc +nightly --version)"
+RUSTFLAGS="-Zsanitizer=thread" CARGO_TARGET_DIR="$TARGET/tsan" CARGO_PROFILE_DEV_OPT_LEVEL=1 \
+    TSAN_OPTIONS="suppressions=$ROOT/ci/tsan.supp halt_on_error=1 ${TSAN_OPTIONS:-}" \
+    cargo +nightly test -Zbuild-std --target "$host" -p manycore "${tests[@]/#/--test=}"
+say "no race found"
