@@ -56,3 +56,10 @@ pub(crate) const RATIO_FOR_BIAS: u64 = if SMALL { 1 } else { 6000 };
 
 /// Updates per read below which it is dearer. Apart from the bound above, so as not to flap.
 pub(crate) const RATIO_AGAINST_BIAS: u64 = if SMALL { 1 } else { 3000 };
+
+/// Nodes that a thread retires before it seals them and looks what is ripe, if the builder says
+/// nothing: enough that the round's barrier (some 2 us) costs each about a nanosecond.
+pub const DEFAULT_BATCH_NODES: usize = if SMALL { 2 } else { 2048 };
+
+/// Bytes that a thread retires before it seals them, if the builder says nothing.
+pub const DEFAULT_BATCH_BYTES: usize = 1 << 18;

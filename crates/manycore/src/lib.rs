@@ -46,6 +46,7 @@ pub mod config;
 pub(crate) mod lock;
 pub mod oplog;
 pub mod percpu;
+pub mod section;
 pub(crate) mod sync;
 
 /// Compiles and runs the examples of the README.

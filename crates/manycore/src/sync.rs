@@ -124,6 +124,18 @@ impl Backoff {
     }
 }
 
+/// The calling thread's number in the operating system, where it has one.
+pub(crate) fn os_id() -> Option<u64> {
+    #[cfg(all(target_os = "linux", not(miri)))]
+    {
+        // SAFETY: the call has no arguments and always succeeds.
+        let id = unsafe { libc::syscall(libc::SYS_gettid) };
+        u64::try_from(id).ok()
+    }
+    #[cfg(not(all(target_os = "linux", not(miri))))]
+    None
+}
+
 /// Whether this thread is unwinding.
 pub(crate) fn panicking() -> bool {
     std::thread::panicking()
@@ -167,12 +179,16 @@ pub(crate) enum Bug {
     /// An update's stamp may be as old as its slot's last update, as if the clock were read before
     /// the loads that come before the update (C1 of the clock).
     UnfencedStamp,
-    /// Announcements are plain stores whose reader pays no barrier for them (D1).
+    /// Announcements are plain stores whose reader pays no barrier for them (D1, S6).
     PlainPublish,
+    /// A batch of retired nodes is stamped with no fence after the unlinks (S2): the paper's
+    /// Figure 2.
+    UnfencedRetire,
+    /// A round is stamped after it has looked at the others (S3): the paper's public code.
+    LateRound,
 }
 
-/// Whether `bug` is planted: the environment variable `MANYCORE_SEEDED_BUG` says `no-cut`,
-/// `unfenced-stamp` or `plain-publish`. In ordinary builds there is no such variable.
+/// Whether `bug` is planted: the environment variable `MANYCORE_SEEDED_BUG` names it (below). In ordinary builds there is no such variable.
 #[cfg(any(manycore_loom, manycore_shuttle, manycore_seeded_bugs))]
 pub(crate) fn seeded_bug(bug: Bug) -> bool {
     static PLANTED: std::sync::OnceLock<Option<Bug>> = std::sync::OnceLock::new();
@@ -181,6 +197,8 @@ pub(crate) fn seeded_bug(bug: Bug) -> bool {
         Ok("no-cut") => Some(Bug::NoCut),
         Ok("unfenced-stamp") => Some(Bug::UnfencedStamp),
         Ok("plain-publish") => Some(Bug::PlainPublish),
+        Ok("unfenced-retire") => Some(Bug::UnfencedRetire),
+        Ok("late-round") => Some(Bug::LateRound),
         Ok(other) => panic!("MANYCORE_SEEDED_BUG: there is no bug {other:?}"),
     });
     *planted == Some(bug)

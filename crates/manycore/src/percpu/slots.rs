@@ -209,7 +209,20 @@ struct Fast {
 }
 
 /// The slow half: gives the slot back when the thread ends.
-struct Owner(&'static Record);
+struct Owner {
+    record: &'static Record,
+    farewell: Cell<Option<Farewell>>,
+}
+
+/// Called with a slot that its thread is about to give back, to take along what it keeps there.
+/// False if something of the thread's is still in use: then the slot stays taken for ever.
+pub(crate) type Farewell = fn(Slot) -> bool;
+
+impl Owner {
+    fn new(record: &'static Record) -> Self {
+        Self { record, farewell: Cell::new(None) }
+    }
+}
 
 impl Drop for Owner {
     fn drop(&mut self) {
@@ -219,13 +232,15 @@ impl Drop for Owner {
         // Never gone on std, where it has no destructor; loom takes all of a thread's locals away
         // before it runs the first destructor.
         let _ = FAST.try_with(|fast| fast.slot.set(None));
-        records().give_back(self.0);
+        if self.farewell.get().is_none_or(|farewell| farewell(Slot::of(self.record))) {
+            records().give_back(self.record);
+        }
     }
 }
 
 sync::thread_local! {
     static FAST: Fast = const { Fast { slot: Cell::new(None) } };
-    static OWNER: Owner = Owner(records().take());
+    static OWNER: Owner = Owner::new(records().take());
 }
 
 /// The calling thread's slot if it has one that announces nothing: nearly always.
@@ -245,7 +260,7 @@ pub(crate) fn with_slot<R>(f: impl FnOnce(Slot) -> R) -> R {
 
 #[cold]
 fn with_slot_slow<R>(f: impl FnOnce(Slot) -> R) -> R {
-    if let Ok(slot) = OWNER.try_with(|owner| Slot::of(owner.0)) {
+    if let Ok(slot) = OWNER.try_with(|owner| Slot::of(owner.record)) {
         FAST.with(|fast| fast.slot.set(Some(slot)));
         if !slot.record.is_busy() {
             return f(slot);
@@ -253,6 +268,24 @@ fn with_slot_slow<R>(f: impl FnOnce(Slot) -> R) -> R {
     }
     let spare = Spare(records().take());
     f(Slot::of(spare.0))
+}
+
+/// The calling thread's own slot, whatever it announces, for something that stays open across other
+/// calls; `farewell` hears of the thread's end. After the thread's own destructors, `Err` with a
+/// slot that the caller gives back.
+#[cold]
+pub(crate) fn home_slot(farewell: Farewell) -> Result<Slot, Slot> {
+    OWNER
+        .try_with(|owner| {
+            owner.farewell.set(Some(farewell));
+            Slot::of(owner.record)
+        })
+        .map_err(|_| Slot::of(records().take()))
+}
+
+/// Gives back a slot that [`home_slot`] handed out as an error.
+pub(crate) fn give_back(slot: usize) {
+    records().give_back(records().get(slot));
 }
 
 /// A second slot for the length of one call.

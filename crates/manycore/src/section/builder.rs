@@ -1,0 +1,173 @@
+//! How a domain is made.
+
+use super::domain::Domain;
+use super::gate::Gate;
+use crate::clock::Clock;
+use crate::config::{DEFAULT_BATCH_BYTES, DEFAULT_BATCH_NODES, MAX_BOUND};
+use std::fmt;
+
+/// How a domain finds out that nobody can be reading a node any more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Mode {
+    /// A published era, copied at enter; no node's age is looked at. One stalled section holds back
+    /// everything retired since it was opened. Structures may be walked as under any epoch scheme,
+    /// through unlinked nodes too.
+    Epoch,
+    /// As `Epoch`, and nodes carry the era of their birth: a stalled section holds back only what
+    /// was linked before it stalled. Costs one more load per pointer load, and a rule: a link out
+    /// of a node is tagged before the node is unlinked (see [`Section::retire`]).
+    ///
+    /// [`Section::retire`]: super::Section::retire
+    #[default]
+    Bounded,
+    /// The paper's literal form: each section stamps itself by the clock and pays a full fence, and
+    /// reads nothing that anybody else writes. One stalled section holds back everything.
+    Clock,
+}
+
+/// What a retire does when the domain's bound is reached (law S5).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum WhenFull {
+    /// Lets the backlog grow; [`Domain::backlog`] tells.
+    #[default]
+    Grow,
+    /// Makes the retiring thread a reclaimer: it leads a round at each retire beyond the bound and
+    /// frees all that is ripe, instead of a few nodes. It never waits for anybody.
+    Reclaim,
+}
+
+/// Why a builder's settings were refused.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum BuildError {
+    /// The setting (first) must lie between 1 and the second.
+    OutOfRange(&'static str, usize),
+}
+
+impl fmt::Display for BuildError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::OutOfRange(what, most) => {
+                write!(f, "the domain's {what} must be at least 1 and at most {most}")
+            }
+        }
+    }
+}
+
+impl std::error::Error for BuildError {}
+
+/// Settings of a [`Domain`]; [`Domain::builder`] makes one.
+///
+/// ```
+/// use manycore::section::{Domain, Mode, WhenFull};
+///
+/// let domain = Domain::builder()
+///     .mode(Mode::Epoch)
+///     .batch_nodes(512)
+///     .bound(1_000_000, WhenFull::Reclaim)
+///     .build()?;
+/// # Ok::<(), manycore::section::BuildError>(())
+/// ```
+#[must_use = "a builder does nothing until `build`"]
+pub struct Builder {
+    pub(super) mode: Mode,
+    pub(super) clock: Option<Clock>,
+    pub(super) batch_nodes: usize,
+    pub(super) batch_bytes: usize,
+    pub(super) bound: usize,
+    pub(super) when_full: WhenFull,
+    pub(super) gate: Option<Box<dyn Gate>>,
+    pub(super) asymmetric: bool,
+}
+
+impl Builder {
+    pub(super) fn new() -> Self {
+        Self {
+            mode: Mode::default(),
+            clock: None,
+            batch_nodes: DEFAULT_BATCH_NODES,
+            batch_bytes: DEFAULT_BATCH_BYTES,
+            bound: MAX_BOUND,
+            when_full: WhenFull::Grow,
+            gate: None,
+            asymmetric: true,
+        }
+    }
+
+    /// How grace periods are found; [`Mode::Bounded`] if nothing is said.
+    pub fn mode(mut self, mode: Mode) -> Self {
+        self.mode = mode;
+        self
+    }
+
+    /// The clock of [`Mode::Clock`], if not the system's; for tests.
+    pub fn clock(mut self, clock: Clock) -> Self {
+        self.clock = Some(clock);
+        self
+    }
+
+    /// Nodes that a thread retires before it looks whether earlier ones are ripe. More make the
+    /// round's barrier cheaper for each and keep more memory waiting.
+    pub fn batch_nodes(mut self, nodes: usize) -> Self {
+        self.batch_nodes = nodes;
+        self
+    }
+
+    /// Bytes that a thread retires before it looks, if the nodes are so large that this is less.
+    pub fn batch_bytes(mut self, bytes: usize) -> Self {
+        self.batch_bytes = bytes;
+        self
+    }
+
+    /// Waiting nodes of one thread from which `when_full` applies.
+    pub fn bound(mut self, nodes: usize, when_full: WhenFull) -> Self {
+        self.bound = nodes;
+        self.when_full = when_full;
+        self
+    }
+
+    /// Asked before each node is freed, after its grace period (law S8).
+    pub fn gate(mut self, gate: impl Gate + 'static) -> Self {
+        self.gate = Some(Box::new(gate));
+        self
+    }
+
+    /// Whether the kernel's membarrier may replace the readers' fence, where it exists; on unless
+    /// switched off. For tests of the other way, and for measuring it.
+    pub fn asymmetric(mut self, yes: bool) -> Self {
+        self.asymmetric = yes;
+        self
+    }
+
+    /// Makes the domain.
+    ///
+    /// # Errors
+    /// A batch or a bound of zero, or beyond [`MAX_BOUND`](crate::config::MAX_BOUND).
+    pub fn build(self) -> Result<Domain, BuildError> {
+        let settings = [
+            ("batch in nodes", self.batch_nodes, 1 << 24),
+            ("batch in bytes", self.batch_bytes, MAX_BOUND),
+            ("bound", self.bound, MAX_BOUND),
+        ];
+        for (what, value, most) in settings {
+            if !(1..=most).contains(&value) {
+                return Err(BuildError::OutOfRange(what, most));
+            }
+        }
+        Ok(Domain::from_builder(self))
+    }
+}
+
+impl fmt::Debug for Builder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Builder")
+            .field("mode", &self.mode)
+            .field("batch_nodes", &self.batch_nodes)
+            .field("batch_bytes", &self.batch_bytes)
+            .field("bound", &self.bound)
+            .field("when_full", &self.when_full)
+            .field("gate", &self.gate.is_some())
+            .field("asymmetric", &self.asymmetric)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,205 @@
+//! Domains: who can hold what back.
+
+use super::builder::Builder;
+use super::guard::{self, Section};
+use super::report::Backlog;
+use super::round::Core;
+use crate::sync::{self, Mutex, global};
+use std::fmt;
+use std::sync::PoisonError;
+use std::time::Duration;
+
+/// A set of structures whose nodes are freed when no [`Section`] of it can be holding them.
+///
+/// What for: memory that many threads read without a lock while others unlink and free. When not:
+/// values that are read under a lock anyway, or that change so rarely that an `Arc` behind a lock
+/// will do. Domains are coarse: one for a program or for a large structure. Each costs some
+/// kilobytes for every 32 threads, and a thread's end looks at every domain.
+///
+/// A node retired in one domain waits only for that domain's sections. Dropping a domain frees all
+/// that waits in it; the borrow checker knows that no section of it is open then.
+///
+/// Consistency: a node is freed only after every section that could hold it has been closed (the
+/// argument is in [`crate::section`]). Progress: everything but [`synchronize`](Self::synchronize)
+/// is wait-free as far as other threads are concerned; the allocator's part aside.
+/// Memory: per thread one batch being filled and one being freed, hence some 4,000 nodes or
+/// half a megabyte; more if a section stalls, see [`Mode`](super::Mode).
+///
+/// Threads may come and go; what they leave is freed by others. `fork`: the child has the forking
+/// thread's sections and limbo; sections that other threads had open stay open there for ever, so
+/// that what the child retires is safe and never freed. Children that go on to `exec` need not care.
+///
+/// ```
+/// use manycore::section::{Atomic, Domain, Owned};
+///
+/// let domain = Domain::new();
+/// let shared = Atomic::new([1, 2, 3]);
+/// std::thread::scope(|s| {
+///     s.spawn(|| {
+///         let section = domain.enter();
+///         let array = shared.load(&section).as_ref().unwrap();
+///         assert_eq!(array[0] + 2, array[2]);
+///     });
+///     s.spawn(|| {
+///         let section = domain.enter();
+///         let old = shared.swap(Owned::new([4, 5, 6]), &section);
+///         // SAFETY: unlinked by the swap; it has no links; all sections are of `domain`.
+///         unsafe { section.retire(old) };
+///     });
+/// });
+/// # // SAFETY: the threads are gone.
+/// # drop(unsafe { shared.into_owned() });
+/// ```
+pub struct Domain {
+    core: Box<Core>,
+}
+
+/// A moment in a domain's time, for [`Domain::quiesced`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Moment(u64);
+
+impl Moment {
+    /// A moment that is never over, for models.
+    #[cfg(all(test, manycore_loom))]
+    pub(super) const MAX: Self = Self(u64::MAX);
+}
+
+global! {
+    /// The domains that exist, for threads that end.
+    static DOMAINS: Mutex<Vec<Listed>> = Mutex::new(Vec::new());
+}
+
+/// A domain in the list.
+#[derive(PartialEq, Eq)]
+struct Listed(*const Core);
+
+// SAFETY: the pointer is used only under the list's lock, and `Domain::drop` takes it out under the
+// same lock before it frees the core, which is Sync.
+unsafe impl Send for Listed {}
+
+/// Calls `f` with every domain that exists. It must run no user code.
+pub(super) fn for_each(mut f: impl FnMut(&Core)) {
+    for listed in DOMAINS.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+        // SAFETY: in the list, hence not dropped, and its drop waits for this lock.
+        f(unsafe { &*listed.0 });
+    }
+}
+
+impl Domain {
+    /// A domain with the default settings.
+    pub fn new() -> Self {
+        Self::from_builder(Builder::new())
+    }
+
+    /// Settings to change.
+    pub fn builder() -> Builder {
+        Builder::new()
+    }
+
+    pub(super) fn from_builder(builder: Builder) -> Self {
+        let core = Box::new(Core::new(builder));
+        let listed = Listed(&raw const *core);
+        DOMAINS.lock().unwrap_or_else(PoisonError::into_inner).push(listed);
+        Self { core }
+    }
+
+    /// Opens a section; see [`Section`].
+    #[inline(always)]
+    pub fn enter(&self) -> Section<'_> {
+        guard::enter(&self.core)
+    }
+
+    /// Now. A full fence: what the calling thread has unlinked is visible before this moment.
+    pub fn now(&self) -> Moment {
+        Moment(self.core.stamp())
+    }
+
+    /// Whether every section that was open at `moment` has been closed.
+    ///
+    /// Never waits. It looks at what rounds have found out, and else leads one round itself; with
+    /// nobody inside, two calls after the moment are enough. Inside a section of this domain that
+    /// is as old as `moment` it is false.
+    ///
+    /// ```
+    /// let domain = manycore::section::Domain::new();
+    /// let section = domain.enter();
+    /// let moment = domain.now();
+    /// assert!(!domain.quiesced(moment));
+    /// drop(section);
+    /// assert!(domain.quiesced(moment) || domain.quiesced(moment));
+    /// ```
+    ///
+    /// Source: the paper's `ps_quiesce`, section 2.2.
+    pub fn quiesced(&self, moment: Moment) -> bool {
+        self.core.is_ripe(moment.0) || self.core.round_is_over(moment.0)
+    }
+
+    /// Waits until every section that is open now has been closed.
+    ///
+    /// Progress: blocks as long as the longest of them lasts. Cost: at least one membarrier.
+    ///
+    /// # Panics
+    /// If the calling thread has a section of this domain open: it would wait for itself.
+    pub fn synchronize(&self) {
+        assert!(
+            !guard::is_inside(&self.core),
+            "manycore: synchronize inside a section of the same domain would wait for itself; drop \
+             the section first, or use `retire` or `defer`"
+        );
+        let moment = self.now();
+        let mut backoff = sync::Backoff::new();
+        while !self.quiesced(moment) {
+            backoff.pause();
+        }
+    }
+
+    /// Frees what can be freed now: of the nodes that the calling thread retired, and of those left
+    /// by threads that have ended. For a thread that falls idle.
+    ///
+    /// Never waits. Runs the nodes' destructors. A node retired just now may need a second call.
+    /// Inside a section of this domain it can do little.
+    pub fn collect(&self) {
+        self.enter().collect();
+    }
+
+    /// How much waits to be freed, and which threads have held it up for `stalled_for` or longer.
+    ///
+    /// Cost: a round, and a look at every thread; for an operator's page, not for a hot path.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// let domain = manycore::section::Domain::new();
+    /// let backlog = domain.backlog(Duration::from_millis(100));
+    /// assert_eq!(backlog.nodes, 0);
+    /// assert!(backlog.stalled.is_empty());
+    /// ```
+    pub fn backlog(&self, stalled_for: Duration) -> Backlog {
+        let stalled = self.core.round(|sightings| sightings.at_least(stalled_for));
+        Backlog { nodes: self.core.waiting(), stalled }
+    }
+}
+
+impl Default for Domain {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Drop for Domain {
+    fn drop(&mut self) {
+        if sync::model_failed() {
+            return;
+        }
+        let listed = Listed(&raw const *self.core);
+        DOMAINS.lock().unwrap_or_else(PoisonError::into_inner).retain(|other| *other != listed);
+    }
+}
+
+impl fmt::Debug for Domain {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Domain")
+            .field("mode", &self.core.mode)
+            .field("waiting", &self.core.waiting())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,56 @@
+//! Custom grace periods: law S8, the paper's section 3.7.
+
+use std::time::{Duration, Instant};
+
+/// What a [`Gate`] is told about a node whose grace period is over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Retired {
+    pub(super) address: usize,
+    pub(super) sealed: Instant,
+}
+
+impl Retired {
+    /// Where the node is: the address of its value, or what
+    /// [`retire_raw`](super::Section::retire_raw) was given.
+    pub fn address(&self) -> usize {
+        self.address
+    }
+
+    /// How long ago the node's batch was sealed: at most how long ago it was retired.
+    pub fn age(&self) -> Duration {
+        self.sealed.elapsed()
+    }
+}
+
+/// Decides, after the grace period, whether a node may be freed.
+///
+/// What for: memory that others than threads still use. A device writes to it until its transfer is
+/// done; a TLB may hold its address until the next flush; a lease on it runs out. When not: waiting
+/// for threads is what the grace period does.
+///
+/// A node held back is asked for again when its thread next seals a batch, leads a round, or calls
+/// [`Domain::collect`](super::Domain::collect). A closure is a gate. It must not open sections of
+/// the same domain.
+///
+/// ```
+/// use manycore::section::{Domain, Retired};
+/// use std::time::Duration;
+///
+/// // Every TLB is flushed within 10 ms of the unmap.
+/// let domain = Domain::builder()
+///     .gate(|node: &Retired| node.age() > Duration::from_millis(10))
+///     .build()?;
+/// # Ok::<(), manycore::section::BuildError>(())
+/// ```
+///
+/// Source: the paper's section 3.7; section 5.3 for the example.
+pub trait Gate: Send + Sync {
+    /// Whether `node` may be freed now.
+    fn may_free(&self, node: &Retired) -> bool;
+}
+
+impl<F: Fn(&Retired) -> bool + Send + Sync> Gate for F {
+    fn may_free(&self, node: &Retired) -> bool {
+        self(node)
+    }
+}

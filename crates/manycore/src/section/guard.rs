@@ -1,0 +1,284 @@
+//! Being inside: [`Section`], and what a thread does at its first and after its last.
+
+use super::limbo::Node;
+use super::local::{COUNT, FULL, Local, SPARE};
+use super::pointer::Shared;
+use super::round::Core;
+use super::{domain, report};
+use crate::percpu::{self, Slot};
+use crate::sync::{self, AtomicPtr, Ordering};
+use std::cell::Cell;
+use std::fmt;
+use std::marker::PhantomData;
+use std::ptr::NonNull;
+
+/// An open section: while it lives, no node of its domain is freed that could be reached when it
+/// was opened.
+///
+/// What for: reading nodes that other threads may unlink and retire meanwhile. References to nodes
+/// borrow from the section, so that none outlives it. When not: around anything that blocks or
+/// computes for long. An open section holds memory back: everything retired since it was opened, or
+/// in [`Mode::Bounded`](super::Mode::Bounded) what it could have reached; see
+/// [`refresh`](Self::refresh).
+///
+/// Sections nest, in one domain and across domains; the outermost one of a domain counts. Dropping
+/// it closes it. It stays with its thread: it is neither `Send` nor `Sync`.
+///
+/// Consistency: a section freezes nothing; two loads may see two versions. Progress: wait-free.
+/// Cost: enter and leave together some 2 ns and no shared line written; where there is no
+/// membarrier, a locked instruction more. Once a batch of retired nodes, the leaving thread seals
+/// it and may pay the domain's barrier (some 2 us; see [`crate::section`], S5 and S6).
+///
+/// Source: the paper's `ps_enter` and `ps_exit`, section 2.2.
+///
+/// A section stays with its thread:
+/// ```compile_fail
+/// let section = manycore::section::enter();
+/// std::thread::spawn(move || drop(section));
+/// ```
+/// A reference does not outlive its section:
+/// ```compile_fail
+/// use manycore::section::{self, Atomic};
+/// let shared = Atomic::new(7);
+/// let section = section::enter();
+/// let seven = shared.load(&section).as_ref();
+/// drop(section);
+/// println!("{seven:?}");
+/// ```
+#[must_use = "a section is closed when it is dropped"]
+pub struct Section<'d> {
+    core: &'d Core,
+    local: &'d Local,
+    /// Neither Send nor Sync: the words in `local` are the thread's own.
+    _thread: PhantomData<*mut ()>,
+}
+
+struct Home {
+    slot: Cell<usize>,
+}
+
+const NONE: usize = usize::MAX;
+
+sync::thread_local! {
+    /// The slot under which the thread has its sections.
+    static HOME: Home = const { Home { slot: Cell::new(NONE) } };
+}
+
+/// Opens a section.
+#[inline(always)]
+pub(super) fn enter(core: &Core) -> Section<'_> {
+    let slot = HOME.with(|home| home.slot.get());
+    if slot != NONE {
+        if let Some(local) = core.local(slot) {
+            if local.is_inside() {
+                local.nest();
+            } else {
+                core.open(local);
+            }
+            return Section { core, local, _thread: PhantomData };
+        }
+    }
+    enter_first(core)
+}
+
+/// Whether the calling thread has a section open.
+pub(super) fn is_inside(core: &Core) -> bool {
+    let slot = HOME.with(|home| home.slot.get());
+    slot != NONE && core.local(slot).is_some_and(Local::is_inside)
+}
+
+/// The first section of a thread, or of a domain with threads so high; or one that a thread opens
+/// after its destructors have run, on a slot of its own.
+#[cold]
+fn enter_first(core: &Core) -> Section<'_> {
+    let (slot, flags) = match percpu::home_slot(farewell) {
+        Ok(home) => {
+            HOME.with(|own| own.slot.set(home.index()));
+            (home, 0)
+        }
+        Err(spare) => (spare, SPARE),
+    };
+    report::introduce(slot.index());
+    let local = core.make_local(slot.index());
+    if local.is_inside() {
+        local.nest();
+    } else {
+        local.extra.set(local.extra.get() | flags);
+        core.open(local);
+    }
+    Section { core, local, _thread: PhantomData }
+}
+
+/// A thread ends: everything it leaves in any domain passes to others (S9).
+fn farewell(slot: Slot) -> bool {
+    let _ = HOME.try_with(|home| home.slot.set(NONE));
+    let mut is_free = true;
+    domain::for_each(|core| {
+        is_free &= core.local(slot.index()).is_none_or(|local| core.bequeath(local));
+    });
+    is_free
+}
+
+impl<'d> Section<'d> {
+    pub(super) fn core(&self) -> &'d Core {
+        self.core
+    }
+
+    /// Frees `node` once every section that is open now has been closed.
+    ///
+    /// Cost: an append to the thread's own list and, in the long run, one earlier node freed for
+    /// each retired; no shared line is written. Progress: never waits. A destructor that panics
+    /// panics here, in whichever thread frees the node, and its node counts as freed.
+    ///
+    /// # Panics
+    /// If `node` is null. In a debug build, if it was retired before.
+    ///
+    /// # Safety
+    /// - The node is unlinked: no section opened from now on can reach it, and it is retired once.
+    /// - Every section under which it was or will be loaded is of this section's domain, and its
+    ///   value may be dropped by any thread at any time until the domain is dropped.
+    /// - In [`Mode::Bounded`](super::Mode::Bounded): before it was unlinked, every link out of it
+    ///   was given a tag (see [`Atomic::set_tag`](super::Atomic::set_tag)) or set to null, and was
+    ///   not changed back, so that who still stands on the node does not walk on from there. Nodes
+    ///   without links, like a value behind one pointer, need nothing.
+    #[inline]
+    pub unsafe fn retire<T: Send>(&self, node: Shared<'_, T>) {
+        let (node, bytes) = node.into_limbo();
+        self.core.retire(self.local, node, bytes);
+    }
+
+    /// Calls `free(address)` once every section that is open now has been closed: for memory that
+    /// is no [`Owned`](super::Owned). `bytes` counts towards the batch.
+    ///
+    /// In a bounded domain such memory has no known birth: every stalled section holds it back.
+    ///
+    /// # Safety
+    /// As for [`retire`](Self::retire), with "node" for what is at `address`; and `free` may be
+    /// called with it once, by any thread.
+    #[inline]
+    pub unsafe fn retire_raw(
+        &self,
+        address: NonNull<()>,
+        bytes: usize,
+        free: unsafe fn(NonNull<()>),
+    ) {
+        self.core.retire(self.local, Node { address, free, birth: 0 }, bytes);
+    }
+
+    /// Runs `f` once every section that is open now has been closed: in some thread that retires,
+    /// at the latest when the domain is dropped.
+    ///
+    /// Cost: as `retire`, and an allocation.
+    ///
+    /// ```
+    /// let section = manycore::section::enter();
+    /// section.defer(|| println!("nobody looks any more"));
+    /// ```
+    pub fn defer<F: FnOnce() + Send + 'static>(&self, f: F) {
+        unsafe fn run<F: FnOnce()>(address: NonNull<()>) {
+            // SAFETY: the address is that of the box below, and comes back once (`retire_raw`).
+            let f = unsafe { Box::from_raw(address.cast::<F>().as_ptr()) };
+            f();
+        }
+        let boxed = NonNull::from(Box::leak(Box::new(f))).cast();
+        let node = Node { address: boxed, free: run::<F>, birth: 0 };
+        self.core.retire(self.local, node, size_of::<F>());
+    }
+
+    /// Loads a pointer that this section may then follow, from memory of the caller's own making:
+    /// the raw layer below [`Atomic`](super::Atomic).
+    ///
+    /// Whether the result may be followed is the caller's to know: the node behind it must be
+    /// retired through this domain, and in a bounded domain a pointer found in an unlinked node
+    /// must not be followed. Cost: one load; in a bounded domain two.
+    #[inline(always)]
+    pub fn protect<T>(&self, source: &AtomicPtr<T>) -> *mut T {
+        loop {
+            // ORDER: Acquire; pairs with the Release that published the node, and keeps the load
+            // of the era behind this one (E4).
+            let found = source.load(Ordering::Acquire);
+            if self.covers_now() {
+                return found;
+            }
+            self.core.catch_up(self.local);
+        }
+    }
+
+    /// Whether whatever was loaded before this call is covered (E4).
+    #[inline(always)]
+    fn covers_now(&self) -> bool {
+        // ORDER: Relaxed; the owner's own word.
+        !self.core.bounded || self.core.era() <= self.local.upper.load(Ordering::Relaxed)
+    }
+
+    /// The latest era that this section has seen.
+    #[inline(always)]
+    pub(super) fn upper(&self) -> u64 {
+        // ORDER: Relaxed; the owner's own word.
+        self.local.upper.load(Ordering::Relaxed)
+    }
+
+    /// Closes the section and opens it again, so that it holds nothing back that was retired
+    /// before; does nothing if it is nested. References must be gone, and the borrow checker sees
+    /// to that.
+    pub fn refresh(&mut self) {
+        let extra = self.local.extra.get();
+        if extra & COUNT != 0 {
+            return;
+        }
+        self.local.leave();
+        if extra & FULL != 0 {
+            self.local.extra.set(extra & !FULL);
+            self.core.seal(self.local);
+        }
+        self.core.open(self.local);
+    }
+
+    /// Closes the section, and frees what can be freed then of the calling thread's and of ended
+    /// threads' nodes.
+    pub(super) fn collect(self) {
+        let Self { core, local, .. } = self;
+        let is_spare = local.extra.get() & SPARE != 0;
+        drop(self);
+        if !is_spare {
+            // The slot is the thread's own still.
+            core.collect(local);
+        }
+    }
+
+    /// Closes an inner section, or the outermost one if there is more to do.
+    #[cold]
+    fn close_slow(&self, extra: u32) {
+        if extra & COUNT != 0 {
+            self.local.extra.set(extra - 1);
+            return;
+        }
+        self.local.leave();
+        self.local.extra.set(0);
+        if extra & FULL != 0 {
+            self.core.seal(self.local);
+        }
+        if extra & SPARE != 0 {
+            self.core.bequeath(self.local);
+            percpu::give_back(self.local.slot);
+        }
+    }
+}
+
+impl Drop for Section<'_> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        let extra = self.local.extra.get();
+        if extra == 0 {
+            self.local.leave();
+        } else {
+            self.close_slow(extra);
+        }
+    }
+}
+
+impl fmt::Debug for Section<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Section").field("mode", &self.core.mode).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,154 @@
+//! Readers against reclaimers: S1 to S6, S9, E1 to E4.
+
+use super::{Cage, kind, spawn};
+use crate::percpu::loom_tests::model;
+use crate::section::{Atomic, Domain, Mode, Moment, Owned, Shared};
+use crate::sync::{Ordering, thread};
+use std::sync::Arc;
+
+/// A reader looks while another thread replaces the node and frees what it can.
+fn reader_keeps_its_node(kind_of: &str) {
+    let builder = kind(kind_of);
+    model(2, move || {
+        let cage = Cage::new(builder());
+        let reader = spawn(&cage, Cage::look);
+        cage.replace(1);
+        cage.domain.collect();
+        assert!(reader.join().unwrap() < 2);
+        cage.domain.collect();
+        cage.domain.collect();
+        assert_eq!(cage.freed(), 1, "nobody is inside, and the node is not freed");
+    });
+}
+
+#[test]
+fn loom_section_epoch_reader_keeps_its_node() {
+    reader_keeps_its_node("epoch");
+}
+
+#[test]
+fn loom_section_bounded_reader_keeps_its_node() {
+    reader_keeps_its_node("bounded");
+}
+
+#[test]
+fn loom_section_fenced_reader_keeps_its_node() {
+    reader_keeps_its_node("bounded, fenced");
+}
+
+#[test]
+fn loom_section_clock_reader_keeps_its_node() {
+    reader_keeps_its_node("clock");
+}
+
+/// What one thread's round found out frees another thread's node (E2): the unlink is a plain store,
+/// and the two threads share nothing but the domain.
+fn shared_quiescence_keeps_the_node(kind_of: &str) {
+    let builder = kind(kind_of);
+    model(2, move || {
+        let cage = Cage::new(builder());
+        let reader = spawn(&cage, Cage::look);
+        let leader = spawn(&cage, |cage| {
+            let never = Moment::MAX;
+            let _ = cage.domain.quiesced(never) & cage.domain.quiesced(never);
+        });
+        {
+            let section = cage.domain.enter();
+            let old = cage.link.load(&section);
+            cage.link.store(Owned::new(super::Canary::new(1, &cage.freed)), &section);
+            // SAFETY: unlinked by the store; only this thread writes the link.
+            unsafe { section.retire(old) };
+        }
+        leader.join().unwrap();
+        cage.domain.collect();
+        reader.join().unwrap();
+    });
+}
+
+#[test]
+fn loom_section_epoch_shared_quiescence_keeps_the_node() {
+    shared_quiescence_keeps_the_node("epoch");
+}
+
+#[test]
+fn loom_section_clock_shared_quiescence_keeps_the_node() {
+    shared_quiescence_keeps_the_node("clock");
+}
+
+/// A reader stalls on the first node, walks on to a younger one and stays on both, while batches
+/// are sieved under it (E4).
+#[test]
+fn loom_section_bounded_sieve_frees_nothing_that_the_reader_covers() {
+    let builder = kind("bounded");
+    model(2, move || {
+        let cage = Cage::new(builder());
+        let reader = spawn(&cage, |cage| {
+            let section = cage.domain.enter();
+            let first = cage.link.load(&section).as_ref().unwrap();
+            let second = cage.link.load(&section).as_ref().unwrap();
+            assert!(first.sing() <= second.sing());
+        });
+        (1..4).for_each(|number| cage.replace(number));
+        reader.join().unwrap();
+    });
+}
+
+/// A thread ends with nodes in limbo; another frees them (S9).
+#[test]
+fn loom_section_ended_threads_limbo_is_freed_by_others() {
+    model(2, || {
+        let cage = Cage::new(kind("epoch")());
+        let ended = spawn(&cage, |cage| cage.replace(1));
+        let seen = cage.look();
+        assert!(seen < 2);
+        ended.join().unwrap();
+        drop(cage);
+    });
+}
+
+/// `quiesced` says yes only when the section that was open is closed.
+#[test]
+fn loom_section_quiesced_is_never_early() {
+    model(2, || {
+        let cage = Cage::new(kind("epoch")());
+        let reader = spawn(&cage, |cage| {
+            let section = cage.domain.enter();
+            cage.link.load(&section).as_ref().map(super::Canary::sing)
+        });
+        let fresh = Atomic::new(super::Canary::new(1, &cage.freed));
+        let mine = Domain::new();
+        let section = mine.enter(); // of another domain: it holds nothing back here
+        let old = cage.link.swap(Shared::null(), &section);
+        let taken = old.as_ref().unwrap();
+        cage.link.store(fresh.load(&section), &section);
+        let moment = cage.domain.now();
+        if cage.domain.quiesced(moment) || cage.domain.quiesced(moment) {
+            // Nobody can hold it: what its destructor would do.
+            taken.alive.with_mut(|alive| {
+                // SAFETY: unlinked, and every section that was open is closed; loom checks it.
+                unsafe { *alive = false };
+            });
+        }
+        reader.join().unwrap();
+        cage.link.swap(old, &section);
+        // SAFETY: swapped out of the cage.
+        drop(unsafe { fresh.into_owned() });
+    });
+}
+
+/// Dropping the domain frees everything once, also what an ended thread left.
+#[test]
+fn loom_section_domain_drop_frees_everything_once() {
+    model(2, || {
+        let cage = Cage::new(Domain::builder().mode(Mode::Bounded));
+        let freed = Arc::clone(&cage.freed);
+        let other = spawn(&cage, |cage| cage.replace(1));
+        cage.replace(2);
+        other.join().unwrap();
+        while Arc::strong_count(&cage) > 1 {
+            thread::yield_now();
+        }
+        drop(cage);
+        assert_eq!(freed.load(Ordering::Relaxed), 3, "two were retired and one was linked");
+    });
+}

@@ -1,0 +1,100 @@
+//! Parallel sections: read shared nodes without a lock, free them when nobody can be reading.
+//!
+//! Owns: [`Domain`] (who is inside, and what waits to be freed), [`Section`] (being inside), the
+//! typed pointers [`Atomic`], [`Shared`] and [`Owned`], and [`NodeLock`]. Does not own: where
+//! memory comes from.
+//!
+//! *Era*: a number that reclaimers count up and readers copy. *Batch*: nodes that one thread
+//! retired, sealed with a stamp. *Round*: one thread, the leader, counts the era up, pays the
+//! barrier for everybody, and looks at everybody.
+//!
+//! Laws (S1 to S10 are those of the design; E1 to E4 say why they hold here):
+//! - S1 Enter and leave write the thread's own line and nothing else. In [`Mode::Clock`] they read
+//!   no line that anybody else writes; otherwise they read the era, which changes once a round.
+//! - S2 The unlink is visible *before* the batch is stamped: a full fence lies between them.
+//! - S3 What a round publishes about the others is stamped before the others are looked at.
+//! - S4 Enter stamp and "inside" are one word (`lower`; zero is outside).
+//! - S5 Retire never waits: it appends, frees a few ripe nodes, and at most once a batch leads a
+//!   round or leaves it to who leads. Only [`Domain::synchronize`] waits.
+//! - S6 Readers pay a compiler fence, the leader a membarrier; where there is none, readers pay a
+//!   locked instruction and the leader a fence ([`crate::percpu::barrier`], law B1).
+//! - S7 Taking the lock of a node that was freed fails; releasing and freeing is one step.
+//! - S8 After the grace period a [`Gate`] may hold a node back.
+//! - S9 What a thread leaves behind, the next leader takes over. After `fork`, sections that were
+//!   open in other threads stay open in the child: nothing retired there is freed.
+//! - S10 The stress test poisons what it frees and has an oracle.
+//!
+//! Why a batch stamped `s` may be freed once every open section has `lower >= s + 2`:
+//! - E1 Let reader R hold a node of the batch. If the leader of a round that began after the seal
+//!   does not see R's `lower`, then R's loads come after the leader's barrier (B1), hence after the
+//!   unlink (S2): R does not hold the node. So the leader sees R.
+//! - E2 Then `lower <= s + 1`. The sealer fenced (F) and read the era as `s`. Who made it `s + 1`
+//!   fenced afterwards, inside the round, so after F; who made it `s + 2` came after that (leaders
+//!   take turns) and released it; who read `s + 2` acquired it. All that R loads afterwards
+//!   comes after the unlink.
+//! - E3 A leader may free its own sealed batches as soon as no section is open that entered before
+//!   its round: who entered later acquired the era from the leader, hence the leader's unlinks.
+//! - E4 In [`Mode::Bounded`], a node born in era `b` cannot be held by a reader whose `upper < b`:
+//!   `b` was read before the node was published; R returns a pointer only if an era read *after*
+//!   the pointer was at most `upper`; so `b <= upper` by coherence. And R raises `upper` before it
+//!   loads again (B1 as in E1). So a batch that one stalled section holds up is sieved: what is
+//!   younger than the section is freed. This needs that a pointer loaded from an unlinked node is
+//!   not followed, which is why the links of a node are tagged before it is unlinked, and why
+//!   [`Shared::as_ref`] refuses a tagged pointer in such a domain.
+//!
+//! Source: Wang, Stamler, Parmer, "Parallel Sections" (EuroSys 2016), sections 2.2 and 3.1 to 3.5;
+//! birth eras after Wen et al., "Interval-Based Memory Reclamation" (PPoPP 2018), with
+//! asymmetric fences in place of the reader's.
+
+mod builder;
+mod domain;
+mod gate;
+mod guard;
+mod limbo;
+mod local;
+#[cfg(all(test, manycore_loom))]
+mod loom_tests;
+mod node_lock;
+mod pointer;
+mod report;
+mod round;
+
+pub use builder::{BuildError, Builder, Mode, WhenFull};
+pub use domain::{Domain, Moment};
+pub use gate::{Gate, Retired};
+pub use guard::Section;
+pub use node_lock::{NodeGuard, NodeLock, TryLockError};
+pub use pointer::{Atomic, CompareExchangeError, Owned, Pointer, Shared};
+pub use report::{Backlog, Stalled};
+
+/// The domain for everybody who needs none of their own.
+///
+/// A domain's garbage waits for every open section of that domain, so a structure whose sections
+/// are long deserves a domain of its own.
+pub fn global() -> &'static Domain {
+    &GLOBAL
+}
+
+/// Opens a section of the [`global`] domain.
+///
+/// ```
+/// use manycore::section::{self, Atomic};
+///
+/// let config = Atomic::new(String::from("old"));
+/// let section = section::enter();
+/// let old = config.swap(section::Owned::new(String::from("new")), &section);
+/// assert_eq!(config.load(&section).as_ref().unwrap(), "new");
+/// // SAFETY: the swap unlinked the node, and nothing else leads to it.
+/// unsafe { section.retire(old) };
+/// # drop(section);
+/// # // SAFETY: nobody else has `config`.
+/// # drop(unsafe { config.into_owned() });
+/// ```
+#[inline]
+pub fn enter() -> Section<'static> {
+    GLOBAL.enter()
+}
+
+crate::sync::global! {
+    static GLOBAL: Domain = Domain::new();
+}

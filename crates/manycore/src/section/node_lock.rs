@@ -1,0 +1,189 @@
+//! Locks on nodes: law S7, the paper's sections 2.2 and 3.5.
+
+use super::guard::Section;
+use super::pointer::Shared;
+use crate::lock::{self, HOT, Refused};
+use crate::percpu::thread_token;
+use crate::sync::{AtomicUsize, Ordering};
+use std::fmt;
+use std::marker::PhantomData;
+use std::mem::ManuallyDrop;
+
+/// What the word holds once the node is freed: no lock any more, so that lockers are turned away.
+const FREED: usize = HOT;
+
+/// A lock inside a node that others may free: taking it fails once they have.
+///
+/// What for: a node is found without a lock, inside a section, and then changed or removed under
+/// its own. Whoever is late gets `None` and looks again. When not: data that readers need in one
+/// piece must be read under the lock too, or be replaced instead of changed.
+///
+/// Consistency: at most one thread holds it, and none after it was freed. Progress: blocking (looks
+/// a while, then sleeps). Cost: one RMW on the node's own line each way. Memory: one word. It does
+/// not nest: a thread that takes it twice panics. It is never poisoned: a panic releases it.
+///
+/// Source: the paper's `ps_lock_take`, `ps_lock_release` and `ps_lock_release_free`.
+///
+/// ```
+/// use manycore::section::{Atomic, Domain, NodeLock, Shared};
+///
+/// struct Account { lock: NodeLock, name: &'static str }
+///
+/// let domain = Domain::new();
+/// let slot = Atomic::new(Account { lock: NodeLock::new(), name: "ann" });
+/// let section = domain.enter();
+/// let found = slot.load(&section);
+/// let account = found.as_ref().unwrap();
+///
+/// let guard = account.lock.lock(&section).expect("nobody has freed it");
+/// let unlinked = slot.swap(Shared::null(), &section);
+/// // SAFETY: unlinked just now, under its lock; it has no links.
+/// unsafe { guard.retire(unlinked, &section) };
+///
+/// assert!(account.lock.lock(&section).is_none(), "{} is closed", account.name);
+/// ```
+pub struct NodeLock {
+    word: AtomicUsize,
+}
+
+/// The lock is held; dropping this releases it.
+#[must_use = "the lock is released when the guard is dropped"]
+pub struct NodeGuard<'s> {
+    lock: &'s NodeLock,
+    /// Not Send: the word names the thread.
+    _thread: PhantomData<*mut ()>,
+}
+
+impl NodeLock {
+    /// A free lock, in a node that is not freed.
+    pub fn new() -> Self {
+        Self { word: AtomicUsize::new(0) }
+    }
+
+    /// Takes the lock, waiting for it if need be; `None` if the node has been freed.
+    ///
+    /// # Panics
+    /// If the calling thread holds it.
+    #[inline]
+    pub fn lock<'s>(&'s self, _section: &'s Section<'_>) -> Option<NodeGuard<'s>> {
+        self.guarded(lock::lock(&self.word, thread_token()).map(|_waited| ()))
+    }
+
+    /// Takes the lock if it is free and the node is not freed.
+    ///
+    /// # Errors
+    /// [`TryLockError::Busy`] if somebody holds it, and [`TryLockError::Freed`] if the node has
+    /// been freed.
+    #[inline]
+    pub fn try_lock<'s>(
+        &'s self,
+        _section: &'s Section<'_>,
+    ) -> Result<NodeGuard<'s>, TryLockError> {
+        match lock::try_lock(&self.word, thread_token()) {
+            Err(Refused::Busy | Refused::HeldBySelf) => Err(TryLockError::Busy),
+            other => self.guarded(other).ok_or(TryLockError::Freed),
+        }
+    }
+
+    fn guarded(&self, taken: Result<(), Refused>) -> Option<NodeGuard<'_>> {
+        match taken {
+            Ok(()) => Some(NodeGuard { lock: self, _thread: PhantomData }),
+            Err(Refused::Hot) => None,
+            Err(Refused::Busy | Refused::HeldBySelf) => {
+                panic!("manycore: this thread holds the lock of the node already")
+            }
+        }
+    }
+
+    /// Whether the node has been freed. If not, it may be by the time the caller looks.
+    pub fn is_freed(&self) -> bool {
+        // ORDER: Acquire; pairs with Release in `lock::unlock`: what was done before it was freed.
+        self.word.load(Ordering::Acquire) & FREED != 0
+    }
+}
+
+/// Why [`NodeLock::try_lock`] did not take the lock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TryLockError {
+    /// Somebody holds it.
+    Busy,
+    /// The node has been freed.
+    Freed,
+}
+
+impl fmt::Display for TryLockError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Busy => "the node's lock is held",
+            Self::Freed => "the node has been freed",
+        })
+    }
+}
+
+impl std::error::Error for TryLockError {}
+
+impl NodeGuard<'_> {
+    /// Releases the lock and, in the same step, declares the node freed: who waits for the lock, or
+    /// comes later, is turned away. The caller has unlinked the node, or is about to, and retires
+    /// it.
+    pub fn release_freed(self) {
+        let guard = ManuallyDrop::new(self);
+        // SAFETY: the guard holds the lock, is not dropped, and borrows the node's memory.
+        unsafe { lock::unlock(&raw const guard.lock.word, FREED) };
+    }
+
+    /// [`release_freed`](Self::release_freed), and retires the node.
+    ///
+    /// # Panics
+    /// In a debug build, if `node` is not the node with this lock in it.
+    ///
+    /// # Safety
+    /// As for [`Section::retire`].
+    pub unsafe fn retire<T: Send>(self, node: Shared<'_, T>, section: &Section<'_>) {
+        debug_assert!(
+            node.spans((&raw const *self.lock).addr()),
+            "manycore: the node to be retired is not the one whose lock is held"
+        );
+        self.release_freed();
+        // SAFETY: the caller's duty.
+        unsafe { section.retire(node) };
+    }
+}
+
+impl Drop for NodeGuard<'_> {
+    fn drop(&mut self) {
+        // SAFETY: the guard holds the lock and borrows the node's memory.
+        unsafe { lock::unlock(&raw const self.lock.word, 0) };
+    }
+}
+
+impl Drop for NodeLock {
+    /// # Panics
+    /// In a debug build, if the lock is held: a node was freed without its lock being released.
+    fn drop(&mut self) {
+        debug_assert!(
+            crate::sync::panicking()
+                // ORDER: Relaxed; `&mut self` proves that everybody is done.
+                || self.word.load(Ordering::Relaxed) & lock::LOCKED == 0,
+            "manycore: a node was freed while its lock was held; use `NodeGuard::retire`"
+        );
+    }
+}
+
+impl Default for NodeLock {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for NodeLock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NodeLock").field("is_freed", &self.is_freed()).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for NodeGuard<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("NodeGuard")
+    }
+}

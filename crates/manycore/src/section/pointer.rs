@@ -1,0 +1,457 @@
+//! Typed pointers to nodes: [`Atomic`] links them, [`Shared`] is one that a section may follow,
+//! [`Owned`] one that nobody else has.
+//!
+//! Owns: the node's header (the era of its birth) and the bits in a link: two of a tag, and in a
+//! `Shared` one more, `WILD`: found beside a tag in a bounded domain, so not to be followed (E4).
+
+use self::sealed::Sealed;
+use super::guard::Section;
+use super::limbo;
+use crate::sync::{AtomicPtr, AtomicU64, Ordering};
+use std::fmt;
+use std::marker::PhantomData;
+use std::mem::ManuallyDrop;
+use std::ops::{Deref, DerefMut};
+use std::ptr::{self, NonNull};
+
+const TAG: usize = 3;
+const WILD: usize = 4;
+/// In `birth`, in debug builds: the node has been retired.
+const RETIRED: u64 = 1 << 63;
+
+/// A node with its header. Private: `Owned`, `Shared` and `Atomic` lead to the value.
+#[repr(C)]
+pub struct Node<T> {
+    /// The era in which the node was linked, or earlier; zero if nobody knows.
+    birth: AtomicU64,
+    value: T,
+}
+
+const _: () = assert!(align_of::<Node<u8>>() > WILD, "a link has room for the tag and WILD");
+
+impl<T> Node<T> {
+    fn alloc(value: T) -> NonNull<Self> {
+        NonNull::from(Box::leak(Box::new(Self { birth: AtomicU64::new(0), value })))
+    }
+
+    /// # Safety
+    /// `address` is a node made by `alloc` that nobody else has any more.
+    unsafe fn free(address: NonNull<()>) {
+        // SAFETY: the caller's duty.
+        drop(unsafe { Box::from_raw(address.cast::<Self>().as_ptr()) });
+    }
+}
+
+/// A node that nobody else can see: a box that can be linked without a copy.
+///
+/// ```
+/// let mut node = manycore::section::Owned::new(vec![1]);
+/// node.push(2);
+/// assert_eq!(node.into_inner(), [1, 2]);
+/// ```
+pub struct Owned<T> {
+    node: NonNull<Node<T>>,
+    _owns: PhantomData<Node<T>>,
+}
+
+// SAFETY: an `Owned` owns its value, like a `Box`.
+unsafe impl<T: Send> Send for Owned<T> {}
+// SAFETY: as above.
+unsafe impl<T: Sync> Sync for Owned<T> {}
+
+impl<T> Owned<T> {
+    /// Allocates a node: the value and eight bytes.
+    pub fn new(value: T) -> Self {
+        // SAFETY: just allocated.
+        unsafe { Self::from_node(Node::alloc(value)) }
+    }
+
+    /// # Safety
+    /// Nobody else has the node.
+    unsafe fn from_node(node: NonNull<Node<T>>) -> Self {
+        Self { node, _owns: PhantomData }
+    }
+
+    /// The value.
+    pub fn into_inner(self) -> T {
+        let owned = ManuallyDrop::new(self);
+        // SAFETY: made by `alloc`, and ours alone.
+        unsafe { Box::from_raw(owned.node.as_ptr()) }.value
+    }
+
+    /// A pointer to the node, which now belongs to whoever links it or retires it.
+    pub fn into_shared<'s>(self, section: &'s Section<'_>) -> Shared<'s, T> {
+        Shared::trusted(self.publish(section))
+    }
+}
+
+impl<T> Drop for Owned<T> {
+    fn drop(&mut self) {
+        // SAFETY: made by `alloc`, and ours alone.
+        unsafe { Node::<T>::free(self.node.cast()) }
+    }
+}
+
+impl<T> Deref for Owned<T> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        // SAFETY: ours alone, alive until dropped.
+        unsafe { &self.node.as_ref().value }
+    }
+}
+
+impl<T> DerefMut for Owned<T> {
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: ours alone, and borrowed exclusively.
+        unsafe { &mut self.node.as_mut().value }
+    }
+}
+
+impl<T: fmt::Debug> fmt::Debug for Owned<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&**self, f)
+    }
+}
+
+/// A pointer that the section `'s` keeps alive: null, or to a node; with a tag of 0 to 3.
+pub struct Shared<'s, T> {
+    raw: *mut Node<T>,
+    _section: PhantomData<&'s T>,
+}
+
+impl<T> Clone for Shared<'_, T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<T> Copy for Shared<'_, T> {}
+
+impl<T> PartialEq for Shared<'_, T> {
+    /// Same node and same tag.
+    fn eq(&self, other: &Self) -> bool {
+        self.link() == other.link()
+    }
+}
+impl<T> Eq for Shared<'_, T> {}
+
+impl<'s, T> Shared<'s, T> {
+    /// No node.
+    pub fn null() -> Self {
+        Self::trusted(ptr::null_mut())
+    }
+
+    fn trusted(raw: *mut Node<T>) -> Self {
+        Self { raw, _section: PhantomData }
+    }
+
+    /// What a section found in a link (E4).
+    #[inline(always)]
+    fn found(raw: *mut Node<T>, section: &'s Section<'_>) -> Self {
+        let is_wild = section.core().bounded && raw.addr() & TAG != 0;
+        Self::trusted(raw.map_addr(|bits| bits | if is_wild { WILD } else { 0 }))
+    }
+
+    /// As it stands in a link.
+    fn link(self) -> *mut Node<T> {
+        self.raw.map_addr(|bits| bits & !WILD)
+    }
+
+    fn node(self) -> *mut Node<T> {
+        self.raw.map_addr(|bits| bits & !(WILD | TAG))
+    }
+
+    /// Whether there is no node.
+    pub fn is_null(self) -> bool {
+        self.node().is_null()
+    }
+
+    /// The value; `None` if there is no node. In a bounded domain also `None` if the pointer was
+    /// loaded with a tag: such a pointer may come from an unlinked node, and lead nowhere.
+    #[inline(always)]
+    pub fn as_ref(self) -> Option<&'s T> {
+        if self.raw.addr() & WILD != 0 {
+            return None;
+        }
+        // SAFETY: null, or a node that this section keeps (E1, E2; E4 in a bounded domain, for
+        // untagged links). Who frees it early broke the duties of `Section::retire`.
+        unsafe { self.node().as_ref() }.map(|node| &node.value)
+    }
+
+    /// The tag.
+    pub fn tag(self) -> usize {
+        self.raw.addr() & TAG
+    }
+
+    /// The same pointer with another tag.
+    ///
+    /// # Panics
+    /// If the tag is above 3.
+    pub fn with_tag(self, tag: usize) -> Self {
+        assert!(tag <= TAG, "manycore: a tag is 0 to {TAG}, and this is {tag}");
+        Self::trusted(self.raw.map_addr(|bits| bits & !TAG | tag))
+    }
+
+    /// The same pointer, to be linked or followed although it was loaded with a tag, in a bounded
+    /// domain: for a list that unlinks a marked node by linking what comes after it.
+    ///
+    /// # Safety
+    /// The pointer is used only as the new value of a compare-exchange that succeeds only while the
+    /// node from which it was loaded is linked, and followed only after that succeeded. (Or the
+    /// domain is not bounded.)
+    pub unsafe fn assume_linked(self) -> Self {
+        Self::trusted(self.link())
+    }
+
+    /// Whether `address` lies within the node.
+    pub(super) fn spans(self, address: usize) -> bool {
+        address.wrapping_sub(self.node().addr()) < size_of::<Node<T>>()
+    }
+
+    /// The node on its way to being freed, and its size.
+    #[inline(always)]
+    pub(super) fn into_limbo(self) -> (limbo::Node, usize) {
+        let node = NonNull::new(self.node());
+        let node = node.expect("manycore: a null pointer was retired; test with `is_null` first");
+        // SAFETY: not null, and not freed, since the caller retires it only now.
+        let header = unsafe { &node.as_ref().birth };
+        // ORDER: Relaxed; written before the node was published.
+        let birth = if cfg!(debug_assertions) {
+            let old = header.fetch_or(RETIRED, Ordering::Relaxed);
+            assert!(old & RETIRED == 0, "manycore: a node was retired twice");
+            old
+        } else {
+            header.load(Ordering::Relaxed)
+        };
+        let retired = limbo::Node { address: node.cast(), free: Node::<T>::free, birth };
+        (retired, size_of::<Node<T>>())
+    }
+}
+
+impl<T> fmt::Debug for Shared<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared").field("node", &self.node()).field("tag", &self.tag()).finish()
+    }
+}
+
+/// What can be put into an [`Atomic`]: a [`Shared`], or an [`Owned`], which becomes one.
+pub trait Pointer<T>: Sealed<T> {}
+impl<T> Pointer<T> for Owned<T> {}
+impl<T> Pointer<T> for Shared<'_, T> {}
+
+mod sealed {
+    pub trait Sealed<T>: Sized {
+        /// The bits for a link that is about to be written in `section`.
+        #[doc(hidden)]
+        fn publish(self, section: &super::Section<'_>) -> *mut super::Node<T>;
+        /// What was published, which came to nothing.
+        ///
+        /// # Safety
+        /// `raw` came from `publish` and was linked nowhere.
+        #[doc(hidden)]
+        unsafe fn recover(raw: *mut super::Node<T>) -> Self;
+    }
+}
+
+impl<T> Sealed<T> for Owned<T> {
+    #[inline(always)]
+    fn publish(self, section: &Section<'_>) -> *mut Node<T> {
+        let node = ManuallyDrop::new(self).node;
+        // The latest era that this section has seen: read before the node is linked (E4), and one
+        // whose nodes this section may hold itself.
+        // SAFETY: ours alone until linked.
+        let birth = unsafe { &node.as_ref().birth };
+        // ORDER: Relaxed; published with the node.
+        birth.store(section.upper() & !RETIRED, Ordering::Relaxed);
+        node.as_ptr()
+    }
+
+    unsafe fn recover(raw: *mut Node<T>) -> Self {
+        // SAFETY: the caller's duty; `publish` never gives null.
+        unsafe { Self::from_node(NonNull::new_unchecked(raw)) }
+    }
+}
+
+impl<T> Sealed<T> for Shared<'_, T> {
+    #[inline(always)]
+    fn publish(self, _section: &Section<'_>) -> *mut Node<T> {
+        assert!(
+            self.raw.addr() & WILD == 0,
+            "manycore: a pointer that was loaded with a tag in a bounded domain may lead nowhere, \
+             and must not be linked; see `Shared::assume_linked`"
+        );
+        self.raw
+    }
+
+    unsafe fn recover(raw: *mut Node<T>) -> Self {
+        Self::trusted(raw)
+    }
+}
+
+/// A link to a node, or to none: what readers follow and writers swing.
+///
+/// What for: the links of lock-free structures. When not: in a structure with a lock around it, a
+/// `Box` will do.
+///
+/// Consistency: every access is linearizable by itself; loads are Acquire, writes Release. Progress:
+/// wait-free, but [`set_tag`](Self::set_tag) and, in a bounded domain, [`swap`](Self::swap)
+/// lock-free. Cost: a load is a load, and in a bounded domain
+/// another of the era, which stays in the core's cache between rounds. Memory: one word. Dropping
+/// an `Atomic` frees nothing: whether the node is in other links is known to its structure alone;
+/// see [`into_owned`](Self::into_owned).
+pub struct Atomic<T> {
+    raw: AtomicPtr<Node<T>>,
+    _links: PhantomData<Node<T>>,
+}
+
+// SAFETY: through a shared `Atomic` threads get `&T`, and values move from one to another.
+unsafe impl<T: Send + Sync> Send for Atomic<T> {}
+// SAFETY: as above.
+unsafe impl<T: Send + Sync> Sync for Atomic<T> {}
+
+impl<T> Atomic<T> {
+    /// A link to a new node.
+    pub fn new(value: T) -> Self {
+        Self::to(Node::alloc(value).as_ptr())
+    }
+
+    /// A link to no node.
+    pub fn null() -> Self {
+        Self::to(ptr::null_mut())
+    }
+
+    fn to(raw: *mut Node<T>) -> Self {
+        Self { raw: AtomicPtr::new(raw), _links: PhantomData }
+    }
+
+    /// Where the link leads.
+    #[inline(always)]
+    pub fn load<'s>(&self, section: &'s Section<'_>) -> Shared<'s, T> {
+        Shared::found(section.protect(&self.raw), section)
+    }
+
+    /// Swings the link. What it led to is not freed.
+    #[inline]
+    pub fn store<P: Pointer<T>>(&self, new: P, section: &Section<'_>) {
+        // ORDER: Release; pairs with Acquire in `Section::protect`: the node before its link.
+        self.raw.store(new.publish(section), Ordering::Release);
+    }
+
+    /// Swings the link and returns where it led.
+    #[inline]
+    pub fn swap<'s, P: Pointer<T>>(&self, new: P, section: &'s Section<'_>) -> Shared<'s, T> {
+        let new = new.publish(section);
+        if !section.core().bounded {
+            // ORDER: AcqRel; Release as in `store`, Acquire as in `Section::protect`.
+            return Shared::trusted(self.raw.swap(new, Ordering::AcqRel));
+        }
+        loop {
+            let old = section.protect(&self.raw); // so that the section covers it (E4)
+            // ORDER: AcqRel; as above.
+            if self
+                .raw
+                .compare_exchange_weak(old, new, Ordering::AcqRel, Ordering::Relaxed)
+                .is_ok()
+            {
+                return Shared::found(old, section);
+            }
+        }
+    }
+
+    /// Swings the link if it leads where `current` does, with the same tag; returns the new pointer.
+    ///
+    /// # Errors
+    /// Where it leads instead, and `new` back.
+    #[inline]
+    pub fn compare_exchange<'s, P: Pointer<T>>(
+        &self,
+        current: Shared<'_, T>,
+        new: P,
+        section: &'s Section<'_>,
+    ) -> Result<Shared<'s, T>, CompareExchangeError<'s, T, P>> {
+        let new = new.publish(section);
+        // ORDER: AcqRel; as in `swap`. Acquire on failure, as in `Section::protect`.
+        match self.raw.compare_exchange(
+            current.link(),
+            new,
+            Ordering::AcqRel,
+            Ordering::Acquire,
+        ) {
+            Ok(_) => Ok(Shared::trusted(new)),
+            Err(_) => Err(CompareExchangeError {
+                current: self.load(section),
+                // SAFETY: it was not linked.
+                new: unsafe { P::recover(new) },
+            }),
+        }
+    }
+
+    /// Adds `tag` to the link's tag and returns where it led before, with the tag it had.
+    ///
+    /// # Panics
+    /// If the tag is above 3.
+    pub fn set_tag<'s>(&self, tag: usize, section: &'s Section<'_>) -> Shared<'s, T> {
+        assert!(tag <= TAG, "manycore: a tag is 0 to {TAG}, and this is {tag}");
+        let mut seen = section.protect(&self.raw);
+        loop {
+            let tagged = seen.map_addr(|bits| bits | tag);
+            // ORDER: AcqRel, so that the tag comes before the unlink that follows it for whoever
+            // finds the node (E4); Acquire on failure.
+            match self.raw.compare_exchange(seen, tagged, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => return Shared::found(seen, section),
+                Err(_) => seen = section.protect(&self.raw),
+            }
+        }
+    }
+
+    /// The node of a link that nobody else can see any more, to be dropped or used.
+    ///
+    /// # Safety
+    /// No other link and no other thread leads to the node, and it was not retired.
+    pub unsafe fn into_owned(self) -> Option<Owned<T>> {
+        // ORDER: Relaxed; `self` is ours alone.
+        let raw = self.raw.load(Ordering::Relaxed).map_addr(|bits| bits & !TAG);
+        // SAFETY: the caller's duty.
+        NonNull::new(raw).map(|node| unsafe { Owned::from_node(node) })
+    }
+}
+
+impl<T> From<Owned<T>> for Atomic<T> {
+    fn from(owned: Owned<T>) -> Self {
+        Self::to(ManuallyDrop::new(owned).node.as_ptr())
+    }
+}
+
+impl<T> Default for Atomic<T> {
+    fn default() -> Self {
+        Self::null()
+    }
+}
+
+impl<T> fmt::Debug for Atomic<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // ORDER: Relaxed; the pointer is only printed.
+        f.debug_tuple("Atomic").field(&self.raw.load(Ordering::Relaxed)).finish()
+    }
+}
+
+/// A [`compare_exchange`](Atomic::compare_exchange) found another pointer than it expected.
+pub struct CompareExchangeError<'s, T, P: Pointer<T>> {
+    /// Where the link led.
+    pub current: Shared<'s, T>,
+    /// What was not linked.
+    pub new: P,
+}
+
+impl<T, P: Pointer<T>> fmt::Debug for CompareExchangeError<'_, T, P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CompareExchangeError").field("current", &self.current).finish_non_exhaustive()
+    }
+}
+
+impl<T, P: Pointer<T>> fmt::Display for CompareExchangeError<'_, T, P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the link leads elsewhere")
+    }
+}
+
+impl<T, P: Pointer<T>> std::error::Error for CompareExchangeError<'_, T, P> {}

@@ -1,0 +1,116 @@
+//! What a domain can tell about itself: its backlog, and who holds it up.
+
+use crate::sync::{self, thread};
+use std::fmt;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// What waits to be freed in a domain, and why.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Backlog {
+    /// Nodes retired and not freed yet, of all threads. Exact when nobody retires.
+    pub nodes: usize,
+    /// Threads whose open sections hold something back, the longest first.
+    pub stalled: Vec<Stalled>,
+}
+
+impl fmt::Display for Backlog {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} nodes wait to be freed", self.nodes)?;
+        self.stalled.iter().try_for_each(|stalled| write!(f, "; {stalled}"))
+    }
+}
+
+/// A thread that has been in one section for a while.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Stalled {
+    /// The thread's name, if it has one.
+    pub name: Option<String>,
+    /// The thread's number in the operating system, where there is one.
+    pub os_id: Option<u64>,
+    /// The thread's slot.
+    pub slot: usize,
+    /// For how long it has been seen in this section: a lower bound, because sections are first
+    /// seen by the round after they were opened.
+    pub at_least: Duration,
+}
+
+impl fmt::Display for Stalled {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = self.name.as_deref().unwrap_or("a thread without a name");
+        write!(f, "{name} (slot {}", self.slot)?;
+        if let Some(id) = self.os_id {
+            write!(f, ", thread id {id}")?;
+        }
+        write!(f, ") has been in a section for at least {:?}", self.at_least)
+    }
+}
+
+/// An open section that a round met.
+struct Sighting {
+    slot: usize,
+    lower: u64,
+    since: Instant,
+    /// The last round that met it.
+    round: u64,
+}
+
+/// The open sections that the last round met.
+#[derive(Default)]
+pub(super) struct Sightings(Vec<Sighting>);
+
+impl Sightings {
+    pub(super) fn see(&mut self, slot: usize, lower: u64, round: u64) {
+        match self.0.iter_mut().find(|old| old.slot == slot && old.lower == lower) {
+            Some(old) => old.round = round,
+            None => self.0.push(Sighting { slot, lower, since: Instant::now(), round }),
+        }
+    }
+
+    pub(super) fn forget_before(&mut self, round: u64) {
+        self.0.retain(|sighting| sighting.round >= round);
+    }
+
+    /// Those met for at least `time`, the longest first.
+    pub(super) fn at_least(&self, time: Duration) -> Vec<Stalled> {
+        let mut stalled: Vec<Stalled> = self
+            .0
+            .iter()
+            .map(|seen| Stalled::new(seen.slot, seen.since.elapsed()))
+            .filter(|stalled| stalled.at_least >= time)
+            .collect();
+        stalled.sort_by_key(|stalled| std::cmp::Reverse(stalled.at_least));
+        stalled
+    }
+}
+
+impl Stalled {
+    fn new(slot: usize, at_least: Duration) -> Self {
+        let names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);
+        let name = names.get(slot).cloned().flatten().unwrap_or_default();
+        Self { name: name.name, os_id: name.os_id, slot, at_least }
+    }
+}
+
+/// Who has which slot.
+#[derive(Clone, Default)]
+struct Name {
+    name: Option<String>,
+    os_id: Option<u64>,
+}
+
+/// The threads that have opened a section, by slot. A plain lock: the model checkers have no part
+/// in it, and it is taken once a thread.
+static NAMES: Mutex<Vec<Option<Name>>> = Mutex::new(Vec::new());
+
+/// Says that the calling thread owns `slot`.
+pub(super) fn introduce(slot: usize) {
+    let name = Name { name: thread::current().name().map(str::to_string), os_id: sync::os_id() };
+    let mut names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);
+    if names.len() <= slot {
+        names.resize(slot + 1, None);
+    }
+    names[slot] = Some(name);
+}

@@ -1,0 +1,425 @@
+//! What the threads of a domain share, and the rounds that find out what is ripe.
+
+use super::builder::{Builder, Mode, WhenFull};
+use super::gate::{Gate, Retired};
+use super::limbo::{Legacy, Limbo, Node};
+use super::local::{FULL, Local};
+use super::report::Sightings;
+use crate::clock::{self, Clock};
+use crate::percpu::{self, barrier, segmented::Segmented};
+use crate::sync::{AtomicU64, Bug, Mutex, Ordering, seeded_bug};
+use std::collections::VecDeque;
+use std::sync::PoisonError;
+use std::time::Instant;
+
+/// Alone on its cache lines.
+#[repr(align(128))]
+struct Line<T>(T);
+
+/// What rounds found out.
+struct Found {
+    /// What is stamped `margin` below this is ripe. Rises.
+    safe: AtomicU64,
+    /// The limit of the last round that is over: it looked at everybody after a barrier that came
+    /// after every seal with a lower stamp.
+    looked: AtomicU64,
+}
+
+/// A domain's shared part.
+pub(super) struct Core {
+    pub(super) mode: Mode,
+    /// Whether births are looked at (E4).
+    pub(super) bounded: bool,
+    /// Whether readers pay no fence: the mode has eras, and there is a membarrier.
+    light: bool,
+    /// How far below `safe` a stamp is ripe (E2).
+    margin: u64,
+    clock: Option<Clock>,
+    batch_nodes: usize,
+    batch_bytes: usize,
+    bound: usize,
+    when_full: WhenFull,
+    gate: Option<Box<dyn Gate>>,
+    locals: Segmented<Local>,
+    era: Line<AtomicU64>,
+    found: Line<Found>,
+    /// Held by the leader. No user code runs under it.
+    leader: Mutex<Sightings>,
+    /// What threads left behind (S9).
+    legacy: Mutex<Legacy>,
+}
+
+/// What a leader saw.
+struct Round {
+    /// The round's own stamp: sections that entered later have at least this.
+    limit: u64,
+    /// The least stamp of an open section, or `limit`.
+    least: u64,
+}
+
+impl Core {
+    pub(super) fn new(builder: Builder) -> Self {
+        let mode = builder.mode;
+        let has_eras = mode != Mode::Clock;
+        let clock = builder.clock;
+        Self {
+            mode,
+            bounded: mode == Mode::Bounded,
+            light: has_eras && builder.asymmetric && barrier::is_asymmetric(),
+            margin: if has_eras { 2 } else { skew(clock.as_ref()).saturating_add(1) },
+            clock,
+            batch_nodes: builder.batch_nodes,
+            batch_bytes: builder.batch_bytes,
+            bound: builder.bound,
+            when_full: builder.when_full,
+            gate: builder.gate,
+            locals: Segmented::new(),
+            era: Line(AtomicU64::new(1)),
+            found: Line(Found { safe: AtomicU64::new(0), looked: AtomicU64::new(0) }),
+            leader: Mutex::new(Sightings::default()),
+            legacy: Mutex::new(Legacy::default()),
+        }
+    }
+
+    #[inline(always)]
+    pub(super) fn local(&self, slot: usize) -> Option<&Local> {
+        self.locals.get(slot)
+    }
+
+    pub(super) fn make_local(&self, slot: usize) -> &Local {
+        self.locals.get_or_init(slot)
+    }
+
+    /// Every thread's part.
+    pub(super) fn locals(&self) -> impl Iterator<Item = (usize, &Local)> {
+        let high = percpu::slot_count();
+        self.locals.iter().take_while(move |(slot, _)| *slot < high)
+    }
+
+    fn clock(&self) -> &Clock {
+        self.clock.as_ref().unwrap_or_else(|| Clock::system())
+    }
+
+    /// The present era.
+    #[inline(always)]
+    pub(super) fn era(&self) -> u64 {
+        // ORDER: Acquire; pairs with Release in `lead` (E2, E3). As the second load of a protected
+        // pointer load it stays behind the first, which is Acquire (E4).
+        self.era.0.load(Ordering::Acquire)
+    }
+
+    /// Opens the outermost section of `local`'s owner.
+    #[inline(always)]
+    pub(super) fn open(&self, local: &Local) {
+        if self.light || seeded_bug(Bug::PlainPublish) {
+            let era = self.era();
+            // ORDER: Relaxed; published by the store below.
+            local.upper.store(era, Ordering::Relaxed);
+            // ORDER: Release; pairs with Acquire in `lead`: the sections before this one are over.
+            // Later loads stay behind by the light barrier (B1 with `heavy` in `lead`; E1).
+            local.lower.store(era, Ordering::Release);
+            if !seeded_bug(Bug::PlainPublish) {
+                barrier::light();
+            }
+        } else {
+            self.open_fenced(local);
+        }
+    }
+
+    #[inline(never)]
+    fn open_fenced(&self, local: &Local) {
+        let stamp = match self.mode {
+            Mode::Clock => self.clock().stamp().ticks().max(1),
+            Mode::Epoch | Mode::Bounded => self.era(),
+        };
+        local.upper.store(stamp, Ordering::Relaxed);
+        // ORDER: SeqCst and a full fence; pairs with the fence in `lead` (E1).
+        local.lower.swap(stamp, Ordering::SeqCst);
+        barrier::full_after_rmw();
+    }
+
+    /// Raises `upper` to the present era (E4): later loads come after it.
+    #[cold]
+    pub(super) fn catch_up(&self, local: &Local) {
+        let era = self.era();
+        if self.light {
+            // ORDER: Release and a light barrier; pairs with `heavy` in `lead` (E4).
+            local.upper.store(era, Ordering::Release);
+            barrier::light();
+        } else {
+            // ORDER: SeqCst and a full fence; pairs with the fence in `lead` (E4).
+            local.upper.swap(era, Ordering::SeqCst);
+            barrier::full_after_rmw();
+        }
+    }
+
+    /// The stamp of everything that the calling thread has unlinked (S2).
+    pub(super) fn stamp(&self) -> u64 {
+        if !seeded_bug(Bug::UnfencedRetire) {
+            barrier::fence_full();
+        }
+        match self.mode {
+            Mode::Clock => self.clock().cut().ticks(),
+            Mode::Epoch | Mode::Bounded => self.era(),
+        }
+    }
+
+    /// Whether what was stamped so can be held by nobody, as far as rounds have found out.
+    pub(super) fn is_ripe(&self, stamp: u64) -> bool {
+        // ORDER: Acquire; pairs with Release in `lead`: the readers' leaving before the free.
+        stamp.saturating_add(self.margin) <= self.found.0.safe.load(Ordering::Acquire)
+    }
+
+    /// Leads a round; `sightings` are the leader's.
+    fn lead(&self, sightings: &mut Sightings) -> Round {
+        let round = if seeded_bug(Bug::LateRound) {
+            let least = self.look(u64::MAX, sightings);
+            let limit = self.start();
+            Round { limit, least: least.min(limit) }
+        } else {
+            let limit = self.start(); // before anybody is looked at (S3)
+            Round { limit, least: self.look(limit, sightings) }
+        };
+        sightings.forget_before(round.limit);
+        // ORDER: Relaxed load, as only leaders write; Release pairs with Acquire in `is_ripe`.
+        let safe = round.least.max(self.found.0.safe.load(Ordering::Relaxed));
+        self.found.0.safe.store(safe, Ordering::Release);
+        // ORDER: Release; pairs with Acquire in `sieve`: the barrier before the look (E4).
+        self.found.0.looked.store(round.limit, Ordering::Release);
+        round
+    }
+
+    /// Stamps the round and pays its barrier.
+    fn start(&self) -> u64 {
+        if self.mode == Mode::Clock {
+            barrier::fence_full();
+            return self.clock().cut().ticks();
+        }
+        // ORDER: Relaxed; only leaders write it, one after the other.
+        let next = self.era.0.load(Ordering::Relaxed) + 1;
+        // ORDER: Release; pairs with Acquire in `era` (E2, E3).
+        self.era.0.store(next, Ordering::Release);
+        if self.light { barrier::heavy() } else { barrier::fence_full() }
+        next
+    }
+
+    /// The least stamp of an open section, or `limit`; remembers sections older than `limit`.
+    fn look(&self, limit: u64, sightings: &mut Sightings) -> u64 {
+        let mut least = limit;
+        for (slot, local) in self.locals() {
+            // ORDER: Acquire; pairs with Release in `open` and `leave`: what the reader did with
+            // its nodes comes before their being freed.
+            let lower = local.lower.load(Ordering::Acquire);
+            if lower != 0 && lower < limit {
+                least = least.min(lower);
+                sightings.see(slot, lower, limit);
+            }
+        }
+        least
+    }
+
+    /// Leads a round if nobody else does, and says whether everything that the calling thread had
+    /// sealed before is ripe now (E3).
+    fn try_round(&self) -> Option<bool> {
+        let mut sightings = self.leader.try_lock().ok()?;
+        let round = self.lead(&mut sightings);
+        Some(self.mode != Mode::Clock && round.least == round.limit)
+    }
+
+    /// Leads a round, after who leads now; then `f` with what was seen.
+    pub(super) fn round<R>(&self, f: impl FnOnce(&Sightings) -> R) -> R {
+        let mut sightings = self.leader.lock().unwrap_or_else(PoisonError::into_inner);
+        self.lead(&mut sightings);
+        f(&sightings)
+    }
+
+    /// Leads a round if nobody else does, and says whether what was stamped so is ripe now.
+    pub(super) fn round_is_over(&self, stamp: u64) -> bool {
+        self.try_round() == Some(true) || self.is_ripe(stamp)
+    }
+
+    /// The latest birth among nodes of a batch so stamped that an open section can hold (E4).
+    fn youngest_held(&self, stamp: u64) -> u64 {
+        let may_hold = |local: &Local| {
+            // ORDER: Acquire; pairs with Release in `open` and `leave`, as in `lead`.
+            let lower = local.lower.load(Ordering::Acquire);
+            lower != 0 && lower < stamp.saturating_add(self.margin)
+        };
+        let holders = self.locals().filter(|(_, local)| may_hold(local));
+        // ORDER: Acquire; pairs with Release in `catch_up`.
+        holders.map(|(_, local)| local.upper.load(Ordering::Acquire)).max().unwrap_or(0)
+    }
+
+    /// Puts a node into the owner's limbo and frees a few that are ripe (S5).
+    #[inline(always)]
+    pub(super) fn retire(&self, local: &Local, node: Node, bytes: usize) {
+        let (share, full) = local.with_limbo(|limbo| {
+            limbo.push(node, bytes);
+            let (nodes, bytes) = limbo.open();
+            (limbo.share(), nodes >= self.batch_nodes || bytes >= self.batch_bytes)
+        });
+        if share != 0 {
+            self.free_ripe(local, share);
+        }
+        if full {
+            self.batch_full(local);
+        }
+    }
+
+    /// Frees up to `most` ripe nodes: runs user code.
+    #[inline]
+    pub(super) fn free_ripe(&self, local: &Local, most: usize) {
+        if local.freeing.replace(true) {
+            return;
+        }
+        let _done = Freeing(local);
+        for _ in 0..most {
+            match local.with_limbo(Limbo::pop_ripe) {
+                Some(node) => node.free(),
+                None => break,
+            }
+        }
+    }
+
+    /// Asks for the batch to be sealed when the outermost section closes, when the thread's own
+    /// section can no longer hold anything back; or seals it, if that takes too long.
+    #[cold]
+    fn batch_full(&self, local: &Local) {
+        local.extra.set(local.extra.get() | FULL);
+        let (nodes, bytes) = local.with_limbo(|limbo| limbo.open());
+        let is_late = nodes >= 2 * self.batch_nodes || bytes >= 2 * self.batch_bytes;
+        let is_bound = local.with_limbo(|limbo| limbo.waiting()) >= self.bound;
+        if is_late {
+            self.seal(local);
+        }
+        if is_bound && self.when_full == WhenFull::Reclaim {
+            self.seal(local);
+            self.free_ripe(local, usize::MAX);
+        }
+    }
+
+    /// Seals the owner's open batch and finds out what is ripe.
+    #[cold]
+    pub(super) fn seal(&self, local: &Local) {
+        local.extra.set(local.extra.get() & !FULL);
+        let stamp = self.stamp();
+        local.with_limbo(|limbo| limbo.seal(stamp, Instant::now()));
+        self.sort(local);
+    }
+
+    /// Finds out which of the owner's nodes are ripe.
+    fn sort(&self, local: &Local) {
+        let all = self.try_round() == Some(true);
+        local.with_limbo(|limbo| limbo.ripen(|stamp| all || self.is_ripe(stamp)));
+        self.inherit(local);
+        if self.bounded {
+            self.sieve(local);
+        }
+        if let Some(gate) = &self.gate {
+            Asking::all(local, gate.as_ref());
+        }
+    }
+
+    /// Sieves batches that a stalled section holds up.
+    fn sieve(&self, local: &Local) {
+        const PATIENCE: usize = 1;
+        while let Some(stamp) = local.with_limbo(|limbo| limbo.overdue(PATIENCE)) {
+            // ORDER: Acquire; pairs with Release in `lead`.
+            if self.found.0.looked.load(Ordering::Acquire) <= stamp {
+                return; // no barrier since the seal
+            }
+            let youngest = self.youngest_held(stamp);
+            local.with_limbo(|limbo| limbo.sieve(youngest));
+        }
+    }
+
+    /// Takes over what threads that ended have left behind, if there is anything.
+    fn inherit(&self, local: &Local) {
+        let Ok(mut legacy) = self.legacy.try_lock() else {
+            return;
+        };
+        let legacy = std::mem::take(&mut *legacy);
+        if legacy.len() != 0 {
+            local.with_limbo(|limbo| limbo.inherit(legacy));
+        }
+    }
+
+    /// Leaves everything of the slot's to others: its thread ends. False if it is in a section.
+    pub(super) fn bequeath(&self, local: &Local) -> bool {
+        if local.is_inside() {
+            return false;
+        }
+        if local.with_limbo(|limbo| limbo.waiting()) != 0 {
+            let stamp = self.stamp();
+            let legacy = local.with_limbo(|limbo| {
+                limbo.seal(stamp, Instant::now());
+                limbo.take_all()
+            });
+            self.legacy.lock().unwrap_or_else(PoisonError::into_inner).append(legacy);
+        }
+        true
+    }
+
+    /// Frees all that can be freed now: the caller's own, and what ended threads left.
+    pub(super) fn collect(&self, local: &Local) {
+        self.seal(local);
+        self.free_ripe(local, usize::MAX);
+    }
+
+    /// Nodes that wait to be freed.
+    pub(super) fn waiting(&self) -> usize {
+        let left = self.legacy.lock().unwrap_or_else(PoisonError::into_inner).len();
+        // ORDER: Relaxed; a report.
+        left + self.locals().map(|(_, l)| l.waiting.load(Ordering::Relaxed)).sum::<usize>()
+    }
+}
+
+/// How far two cores' stamps may differ (C2 of the clock).
+fn skew(clock: Option<&Clock>) -> u64 {
+    match clock.unwrap_or_else(|| Clock::system()).mode() {
+        clock::Mode::Bounded { skew_ticks } | clock::Mode::Fake { skew_ticks } => skew_ticks,
+        clock::Mode::Synchronized | clock::Mode::Counter => 0,
+    }
+}
+
+/// While it lives, the owner frees nodes.
+struct Freeing<'a>(&'a Local);
+
+impl Drop for Freeing<'_> {
+    fn drop(&mut self) {
+        self.0.freeing.set(false);
+    }
+}
+
+/// A gate is being asked about ripe nodes; what it was not asked about goes back if it panics.
+struct Asking<'a> {
+    local: &'a Local,
+    ask: VecDeque<(Node, Instant)>,
+    no: VecDeque<(Node, Instant)>,
+    yes: Vec<Node>,
+}
+
+impl<'a> Asking<'a> {
+    fn all(local: &'a Local, gate: &dyn Gate) {
+        let ask = local.with_limbo(Limbo::take_ripe);
+        let mut asking = Self { local, ask, no: VecDeque::new(), yes: Vec::new() };
+        while let Some((node, sealed)) = asking.ask.front() {
+            let address = node.address.as_ptr() as usize;
+            let may_free = gate.may_free(&Retired { address, sealed: *sealed });
+            let (node, sealed) = asking.ask.pop_front().expect("it was at the front");
+            if may_free {
+                asking.yes.push(node);
+            } else {
+                asking.no.push_back((node, sealed));
+            }
+        }
+    }
+}
+
+impl Drop for Asking<'_> {
+    fn drop(&mut self) {
+        let mut rest = std::mem::take(&mut self.no);
+        rest.append(&mut self.ask);
+        self.local.with_limbo(|limbo| limbo.put_back(std::mem::take(&mut self.yes), rest));
+    }
+}
