@@ -188,7 +188,8 @@ pub(crate) enum Bug {
     LateRound,
 }
 
-/// Whether `bug` is planted: the environment variable `MANYCORE_SEEDED_BUG` names it (below). In ordinary builds there is no such variable.
+/// Whether `bug` is planted: the environment variable `MANYCORE_SEEDED_BUG` names it (below). In
+/// ordinary builds there is no such variable.
 #[cfg(any(manycore_loom, manycore_shuttle, manycore_seeded_bugs))]
 pub(crate) fn seeded_bug(bug: Bug) -> bool {
     static PLANTED: std::sync::OnceLock<Option<Bug>> = std::sync::OnceLock::new();

@@ -27,7 +27,7 @@ use std::time::Duration;
 ///
 /// Threads may come and go; what they leave is freed by others. `fork`: the child has the forking
 /// thread's sections and limbo; sections that other threads had open stay open there for ever, so
-/// that what the child retires is safe and never freed. Children that go on to `exec` need not care.
+/// that what the child retires is safe and never freed. Who goes on to `exec` need not care.
 ///
 /// ```
 /// use manycore::section::{Atomic, Domain, Owned};

@@ -228,8 +228,7 @@ impl<'d> Section<'d> {
         }
         self.local.leave();
         if extra & FULL != 0 {
-            self.local.extra.set(extra & !FULL);
-            self.core.seal(self.local);
+            self.core.seal_after(self.local);
         }
         self.core.open(self.local);
     }
@@ -256,7 +255,7 @@ impl<'d> Section<'d> {
         self.local.leave();
         self.local.extra.set(0);
         if extra & FULL != 0 {
-            self.core.seal(self.local);
+            self.core.seal_after(self.local);
         }
         if extra & SPARE != 0 {
             self.core.bequeath(self.local);

@@ -21,8 +21,8 @@ pub(super) struct Local {
     /// The latest era at which this section loaded a pointer (E4).
     pub(super) upper: AtomicU64,
     pub(super) slot: usize,
-    /// Sections open beyond the first, and the flags above: zero nearly always. Touched by the owner
-    /// alone.
+    /// Sections open beyond the first, and the flags above: zero nearly always. Touched by the
+    /// owner alone.
     pub(super) extra: Cell<u32>,
     /// Whether the owner is freeing a node: what is retired meanwhile only waits, so that a chain
     /// of nodes that retire one another in their destructors needs no deep stack.
@@ -33,9 +33,9 @@ pub(super) struct Local {
     limbo: UnsafeCell<Limbo>,
 }
 
-// SAFETY: `extra`, `freeing` and `limbo` are touched only by the slot's owner (P2 of `percpu`: one owner at a
-// time, handed over by Release and Acquire), or by whoever owns the domain; nodes are Send, which
-// `Section::retire` demands.
+// SAFETY: `extra`, `freeing` and `limbo` are touched only by the slot's owner (P2 of `percpu`: one
+// owner at a time, handed over by Release and Acquire), or by whoever owns the domain; nodes are
+// Send, which `Section::retire` demands.
 unsafe impl Sync for Local {}
 // SAFETY: as above.
 unsafe impl Send for Local {}

@@ -292,9 +292,9 @@ impl<T> Sealed<T> for Shared<'_, T> {
 /// What for: the links of lock-free structures. When not: in a structure with a lock around it, a
 /// `Box` will do.
 ///
-/// Consistency: every access is linearizable by itself; loads are Acquire, writes Release. Progress:
-/// wait-free, but [`set_tag`](Self::set_tag) and, in a bounded domain, [`swap`](Self::swap)
-/// lock-free. Cost: a load is a load, and in a bounded domain
+/// Consistency: every access is linearizable by itself; loads are Acquire, writes Release.
+/// Progress: wait-free, but [`set_tag`](Self::set_tag) and, in a bounded domain,
+/// [`swap`](Self::swap) lock-free. Cost: a load is a load, and in a bounded domain
 /// another of the era, which stays in the core's cache between rounds. Memory: one word. Dropping
 /// an `Atomic` frees nothing: whether the node is in other links is known to its structure alone;
 /// see [`into_owned`](Self::into_owned).
@@ -347,17 +347,15 @@ impl<T> Atomic<T> {
         loop {
             let old = section.protect(&self.raw); // so that the section covers it (E4)
             // ORDER: AcqRel; as above.
-            if self
-                .raw
-                .compare_exchange_weak(old, new, Ordering::AcqRel, Ordering::Relaxed)
-                .is_ok()
+            if self.raw.compare_exchange_weak(old, new, Ordering::AcqRel, Ordering::Relaxed).is_ok()
             {
                 return Shared::found(old, section);
             }
         }
     }
 
-    /// Swings the link if it leads where `current` does, with the same tag; returns the new pointer.
+    /// Swings the link if it leads where `current` does, with the same tag; returns the new
+    /// pointer.
     ///
     /// # Errors
     /// Where it leads instead, and `new` back.
@@ -370,12 +368,7 @@ impl<T> Atomic<T> {
     ) -> Result<Shared<'s, T>, CompareExchangeError<'s, T, P>> {
         let new = new.publish(section);
         // ORDER: AcqRel; as in `swap`. Acquire on failure, as in `Section::protect`.
-        match self.raw.compare_exchange(
-            current.link(),
-            new,
-            Ordering::AcqRel,
-            Ordering::Acquire,
-        ) {
+        match self.raw.compare_exchange(current.link(), new, Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) => Ok(Shared::trusted(new)),
             Err(_) => Err(CompareExchangeError {
                 current: self.load(section),
@@ -444,7 +437,8 @@ pub struct CompareExchangeError<'s, T, P: Pointer<T>> {
 
 impl<T, P: Pointer<T>> fmt::Debug for CompareExchangeError<'_, T, P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CompareExchangeError").field("current", &self.current).finish_non_exhaustive()
+        let mut text = f.debug_struct("CompareExchangeError");
+        text.field("current", &self.current).finish_non_exhaustive()
     }
 }
 

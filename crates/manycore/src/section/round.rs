@@ -199,7 +199,11 @@ impl Core {
         let next = self.era.0.load(Ordering::Relaxed) + 1;
         // ORDER: Release; pairs with Acquire in `era` (E2, E3).
         self.era.0.store(next, Ordering::Release);
-        if self.light { barrier::heavy() } else { barrier::fence_full() }
+        if self.light {
+            barrier::heavy()
+        } else {
+            barrier::fence_full()
+        }
         next
     }
 
@@ -256,7 +260,8 @@ impl Core {
         let (share, full) = local.with_limbo(|limbo| {
             limbo.push(node, bytes);
             let (nodes, bytes) = limbo.open();
-            (limbo.share(), nodes >= self.batch_nodes || bytes >= self.batch_bytes)
+            let is_full = nodes >= self.batch_nodes || bytes >= self.batch_bytes;
+            (limbo.share(), is_full || limbo.waiting() >= self.bound)
         });
         if share != 0 {
             self.free_ripe(local, share);
@@ -287,13 +292,18 @@ impl Core {
     fn batch_full(&self, local: &Local) {
         local.extra.set(local.extra.get() | FULL);
         let (nodes, bytes) = local.with_limbo(|limbo| limbo.open());
-        let is_late = nodes >= 2 * self.batch_nodes || bytes >= 2 * self.batch_bytes;
-        let is_bound = local.with_limbo(|limbo| limbo.waiting()) >= self.bound;
-        if is_late {
+        if nodes >= 2 * self.batch_nodes || bytes >= 2 * self.batch_bytes {
             self.seal(local);
         }
+    }
+
+    /// Seals the batch for which a section that has just been closed was asked; at the bound, frees
+    /// all that is ripe: runs user code then.
+    #[cold]
+    pub(super) fn seal_after(&self, local: &Local) {
+        let is_bound = local.with_limbo(|limbo| limbo.waiting()) >= self.bound;
+        self.seal(local);
         if is_bound && self.when_full == WhenFull::Reclaim {
-            self.seal(local);
             self.free_ripe(local, usize::MAX);
         }
     }

@@ -92,8 +92,11 @@ impl Drop for Cage {
     }
 }
 
+/// A name and what it stands for.
+type Kind = (&'static str, fn() -> Builder);
+
 /// A builder for each way to find grace periods.
-fn kinds() -> [(&'static str, fn() -> Builder); 4] {
+fn kinds() -> [Kind; 4] {
     [
         ("epoch", || Domain::builder().mode(Mode::Epoch)),
         ("bounded", || Domain::builder().mode(Mode::Bounded)),
