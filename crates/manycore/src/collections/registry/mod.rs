@@ -5,14 +5,15 @@
 //!
 //! # The laws
 //!
-//! - **R1** A node is made by `register` and belongs to the registry from `Enter` on: it is in one
-//!   log, or in the list. Its entry only uses it. Dropping the entry appends `Leave`, after which
-//!   the entry does not touch the node, unless `Leave` gave it back. So a node's address is no
-//!   other node's while any log holds it, which is what makes it an identity (O-09): no numbers are
-//!   given out.
-//! - **R2** `push` and `apply` run on the appending thread before `append` returns, so `Leave` can
-//!   point to a flag in its frame. If it finds the `Enter` in the same log, or the node in a cold
-//!   list, nobody else refers to the node any more: the entry frees it, outside of every lock.
+//! - **R1** A node is made by `Enter` and belongs to the registry from then on: it is in one log,
+//!   or in the list. Its entry only uses it. Dropping the entry appends `Leave`, after which the
+//!   entry does not touch the node, unless `Leave` gave it back. So a node's address is no other
+//!   node's while any log holds it, which is what makes it an identity (O-09): no numbers are given
+//!   out.
+//! - **R2** `push` and `apply` run on the appending thread before `append` returns, so `Enter` and
+//!   `Leave` can point into its frame. If `Leave` finds the `Enter` in the same log, or the node in
+//!   a cold list, nobody else refers to the node any more: the entry drops its value, outside of
+//!   every lock.
 //! - **R3** A node knows its place in the log or list that has it. Whoever looks there compares the
 //!   pointer found, so a place that is out of date does no harm. Cancelling takes no search and no
 //!   hash, however long the log is.
@@ -21,14 +22,18 @@
 //! - **R5** Nothing of the user's runs under the registry's locks: what merges take out goes to a
 //!   heap of garbage, and the next call of any thread drops it. Walks hold the object, and catch a
 //!   panic of the caller's closure until they have given it up.
+//! - **R6** A node that is free at once gives up its value, if that is small, and its memory stays
+//!   in the log or list that had it, for the next `Enter` there. Its address becomes another node's
+//!   then: after `Leave`, and while no log holds it (R1).
 
+mod bag;
 mod churn;
 
 use crate::collections::Line;
 use crate::oplog::{BuildError, Deferred, Logs, Publish, ReadGuard, Stats};
 use crate::percpu;
-use churn::{Change, Churn, Garbage, Members, Node};
-use std::cell::Cell;
+use bag::{Arrival, Departure, Node};
+use churn::{Change, Churn, Garbage, Members};
 use std::fmt;
 use std::marker::PhantomData;
 use std::ops::Deref;
@@ -49,11 +54,12 @@ use std::sync::{Arc, OnceLock};
 ///   dropped, in no particular order, at one moment.
 /// - Progress: registering and dropping wait only for a merge that takes the thread's log, or for
 ///   the lock while the registry is cold. Walks wait for each other.
-/// - Cost of a registration and its end: one allocation, and two appends to the thread's own log
-///   without a stamp; no shared line is written. A walk merges first: a cache miss or three for
-///   each thread that registered or dropped since, and then a pointer to follow for each entry.
-/// - Memory: the value and 8 bytes per entry, 8 bytes in the list, and what
-///   [`Deferred`] needs.
+/// - Cost of a registration and its end: two appends to the thread's own log without a stamp; no
+///   shared line is written. No allocation in a steady state if values have at most 256 bytes. A
+///   walk merges first: a cache miss or three for each thread that registered or dropped since, and
+///   then a pointer to follow for each entry.
+/// - Memory: the value and 8 bytes per entry, 8 bytes in the list, up to 64 free entries in each
+///   log, and what [`Deferred`] needs.
 /// - When values are dropped: by the thread that drops the entry, if the entry had not been merged
 ///   yet or the registry is cold; else after the next merge, by whichever thread uses the registry
 ///   next. No lock is held then, so a value's `Drop` may use the registry.
@@ -120,9 +126,9 @@ impl<T: Send + Sync + 'static> Shared<T> {
     /// Begins a registration; whoever calls this has an entry for it before anything can panic.
     #[inline(always)]
     fn enter(&self, value: T) -> NonNull<Node<T>> {
-        let node = NonNull::from(Box::leak(Node::new(value)));
-        self.members.append(Change::Enter(node));
-        node
+        let mut arrival = Arrival::new(value);
+        self.members.append(Change::Enter(NonNull::from(&mut arrival)));
+        arrival.node().expect("the change was pushed or applied: R2")
     }
 
     /// Ends a registration.
@@ -131,12 +137,10 @@ impl<T: Send + Sync + 'static> Shared<T> {
     /// `node` came from `enter`, this is called once for it, and nobody uses it afterwards.
     #[inline(always)]
     unsafe fn leave(&self, node: NonNull<Node<T>>) {
-        let free = Cell::new(false);
-        self.members.append(Change::Leave(node, NonNull::from(&free)));
-        if free.get() {
-            // SAFETY: R2 - nobody else refers to the node any more; it came from a box.
-            drop(unsafe { Box::from_raw(node.as_ptr()) });
-        }
+        let mut departure = Departure::new();
+        self.members.append(Change::Leave(node, NonNull::from(&mut departure)));
+        // SAFETY: R2 - if the departure has something of the node, nobody else does.
+        unsafe { departure.finish(node) };
         self.garbage.sweep();
     }
 }

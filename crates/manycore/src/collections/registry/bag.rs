@@ -1,0 +1,342 @@
+//! Nodes in no order, each findable by its own hint, and memory for nodes to come.
+//!
+//! Owns: [`Node`], [`Bag`], and what an entry that comes or goes has in its frame. The laws of the
+//! registry are in the parent module (R numbers).
+//! - **G1** Of a bag's nodes, the first `live` have a value. The others are memory that nobody else
+//!   knows of, at most [`SPARE`] after an entry has left.
+
+use crate::config::SMALL;
+use crate::sync::{AtomicUsize, Ordering};
+use std::mem::{ManuallyDrop, MaybeUninit, needs_drop};
+use std::ptr::NonNull;
+
+/// Bytes of a value up to which it is moved out of its node when its entry goes, so that the
+/// memory can be used again. Moving a larger one under a lock takes longer than the allocator.
+const MOVED_BYTES: usize = 256;
+/// Free nodes that a bag keeps.
+const SPARE: usize = if SMALL { 1 } else { 64 };
+
+/// A registered value.
+pub(super) struct Node<T> {
+    /// Where the node is in whatever bag it is in (R3). A hint: whoever uses it checks.
+    place: AtomicUsize,
+    pub(super) value: T,
+}
+
+/// What an entry that comes is made of, in the frame of whoever appends (R2).
+pub(super) struct Arrival<T> {
+    value: ManuallyDrop<T>,
+    node: Option<NonNull<Node<T>>>,
+}
+
+impl<T> Arrival<T> {
+    pub(super) fn new(value: T) -> Self {
+        Self { value: ManuallyDrop::new(value), node: None }
+    }
+
+    /// The node, which there is after the append.
+    pub(super) fn node(&self) -> Option<NonNull<Node<T>>> {
+        self.node
+    }
+}
+
+/// What is left to do for an entry that has gone.
+enum Rest {
+    /// Nothing: the node waits for a merge, or was kept without a value that wants dropping.
+    Nothing,
+    /// The value was moved here, and the node was kept.
+    Value,
+    /// The node is the entry's.
+    Node,
+}
+
+/// What becomes of an entry's node, in the frame of whoever appends (R2).
+pub(super) struct Departure<T> {
+    rest: Rest,
+    value: MaybeUninit<T>,
+}
+
+impl<T> Departure<T> {
+    pub(super) fn new() -> Self {
+        Self { rest: Rest::Nothing, value: MaybeUninit::uninit() }
+    }
+
+    /// Drops what is the entry's. Runs user code: no lock may be held.
+    ///
+    /// # Safety
+    /// `node` is the one that left with this departure.
+    #[inline(always)]
+    pub(super) unsafe fn finish(self, node: NonNull<Node<T>>) {
+        match self.rest {
+            Rest::Nothing => {}
+            // SAFETY: `Bag::leave` moved it here.
+            Rest::Value => drop(unsafe { self.value.assume_init() }),
+            // SAFETY: `Bag::leave` gave the node up, which came from a box; nobody refers to it.
+            Rest::Node => drop(unsafe { Box::from_raw(node.as_ptr()) }),
+        }
+    }
+}
+
+/// See the module header.
+pub(super) struct Bag<T> {
+    nodes: Vec<NonNull<Node<T>>>,
+    live: usize,
+}
+
+impl<T> Bag<T> {
+    pub(super) const fn new() -> Self {
+        Self { nodes: Vec::new(), live: 0 }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.live
+    }
+
+    pub(super) fn values(&self) -> impl Iterator<Item = &T> {
+        // SAFETY: G1, and a node of a bag stays as it is until the bag changes (R1).
+        self.nodes[..self.live].iter().map(|node| unsafe { &(*node.as_ptr()).value })
+    }
+
+    /// Makes an arrival's node.
+    ///
+    /// # Safety
+    /// R2: the frame is alive and the calling thread's, and this is called once for it.
+    #[inline(always)]
+    pub(super) unsafe fn enter(&mut self, frame: NonNull<Arrival<T>>) {
+        // SAFETY: the caller's duty. The value is read once and not dropped by its frame.
+        unsafe {
+            let value = std::ptr::read(&raw const (*frame.as_ptr()).value);
+            let node = self.make(ManuallyDrop::into_inner(value));
+            (*frame.as_ptr()).node = Some(node);
+        }
+    }
+
+    #[inline(always)]
+    fn make(&mut self, value: T) -> NonNull<Node<T>> {
+        let Some(node) = self.nodes.get(self.live).copied() else {
+            return self.make_new(value);
+        };
+        // SAFETY: G1 - memory of a node, without a value, and nobody else's.
+        unsafe {
+            (&raw mut (*node.as_ptr()).value).write(value);
+            self.settle(node, self.live);
+        }
+        self.live += 1;
+        node
+    }
+
+    #[inline(never)]
+    fn make_new(&mut self, value: T) -> NonNull<Node<T>> {
+        let node = Box::new(Node { place: AtomicUsize::new(self.live), value });
+        let node = NonNull::from(Box::leak(node));
+        self.nodes.push(node);
+        self.live += 1;
+        node
+    }
+
+    /// Adds a node of another bag.
+    ///
+    /// # Safety
+    /// The node has a value and is in no bag from here on but this (R1).
+    pub(super) unsafe fn add(&mut self, node: NonNull<Node<T>>) {
+        // SAFETY: the caller's duty.
+        unsafe { self.settle(node, self.live) };
+        match self.nodes.get(self.live).copied() {
+            None => self.nodes.push(node),
+            Some(free) => {
+                self.nodes.push(free);
+                self.nodes[self.live] = node;
+            }
+        }
+        self.live += 1;
+    }
+
+    /// Moves the live nodes to another bag.
+    pub(super) fn empty_into(&mut self, other: &mut Self) {
+        let live = std::mem::take(&mut self.live);
+        for node in self.nodes.drain(..live) {
+            // SAFETY: G1, and it leaves this bag.
+            unsafe { other.add(node) };
+        }
+    }
+
+    /// Says to a node where it is.
+    ///
+    /// # Safety
+    /// The node's memory is alive.
+    #[inline(always)]
+    unsafe fn settle(&self, node: NonNull<Node<T>>, place: usize) {
+        // SAFETY: the caller's duty; `place` has been set since the memory became a node.
+        let hint = unsafe { &(*node.as_ptr()).place };
+        // ORDER: Relaxed (both); a hint.
+        if hint.load(Ordering::Relaxed) != place {
+            hint.store(place, Ordering::Relaxed);
+        }
+    }
+
+    /// Puts a node behind the live ones, if this bag has it. Its value is still there.
+    ///
+    /// # Safety
+    /// The node has a value (in whatever bag it is).
+    #[inline(always)]
+    unsafe fn take(&mut self, node: NonNull<Node<T>>) -> bool {
+        // ORDER: Relaxed; a hint.
+        // SAFETY: the caller's duty.
+        let place = unsafe { (*node.as_ptr()).place.load(Ordering::Relaxed) };
+        // A node with a value is not among the free ones of any bag (G1).
+        if self.nodes.get(place) != Some(&node) {
+            return false;
+        }
+        self.live -= 1;
+        if place != self.live {
+            self.nodes.swap(place, self.live);
+            // SAFETY: G1, for both.
+            unsafe {
+                self.settle(self.nodes[place], place);
+                self.settle(node, self.live);
+            }
+        }
+        true
+    }
+
+    /// Ends a node's stay, if this bag has it, and says in the frame what is left to do.
+    ///
+    /// # Safety
+    /// R2 for the frame, and the node is its entry's, who does not use it any more (R1).
+    #[inline(always)]
+    pub(super) unsafe fn leave(
+        &mut self,
+        node: NonNull<Node<T>>,
+        frame: NonNull<Departure<T>>,
+    ) -> bool {
+        // SAFETY: the caller's duty.
+        if !unsafe { self.take(node) } {
+            return false;
+        }
+        // SAFETY: the caller's duty.
+        let frame = unsafe { &mut *frame.as_ptr() };
+        let moves = needs_drop::<T>() && size_of::<T>() <= MOVED_BYTES;
+        if (needs_drop::<T>() && !moves) || self.nodes.len() - self.live > SPARE {
+            self.nodes.swap_remove(self.live);
+            frame.rest = Rest::Node;
+        } else if moves {
+            // SAFETY: nobody refers to the value any more, and the node counts as free (G1).
+            frame.value.write(unsafe { std::ptr::read(&raw const (*node.as_ptr()).value) });
+            frame.rest = Rest::Value;
+        }
+        true
+    }
+
+    /// Takes a node out with its memory, if this bag has it.
+    ///
+    /// # Safety
+    /// The node has a value, and nobody uses it any more (R1).
+    pub(super) unsafe fn remove(&mut self, node: NonNull<Node<T>>) -> Option<Box<Node<T>>> {
+        // SAFETY: the caller's duty; the node came from a box and leaves the bag.
+        unsafe {
+            self.take(node).then(|| {
+                self.nodes.swap_remove(self.live);
+                Box::from_raw(node.as_ptr())
+            })
+        }
+    }
+}
+
+impl<T> Drop for Bag<T> {
+    fn drop(&mut self) {
+        for (place, node) in self.nodes.drain(..).enumerate() {
+            // SAFETY: all came from boxes, and nobody else refers to them: entries borrow the
+            // registry or keep it alive. G1 says which have a value.
+            unsafe {
+                if place < self.live {
+                    drop(Box::from_raw(node.as_ptr()));
+                } else {
+                    drop(Box::from_raw(node.as_ptr().cast::<MaybeUninit<Node<T>>>()));
+                }
+            }
+        }
+    }
+}
+
+#[cfg(all(test, not(manycore_loom), not(manycore_shuttle)))]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    type Value = (usize, Arc<()>);
+
+    fn enter<T>(bag: &mut Bag<T>, value: T) -> NonNull<Node<T>> {
+        let mut arrival = Arrival::new(value);
+        // SAFETY: the frame is here.
+        unsafe { bag.enter(NonNull::from(&mut arrival)) };
+        arrival.node().unwrap()
+    }
+
+    /// Whether the bag had it.
+    fn leave<T>(bag: &mut Bag<T>, node: NonNull<Node<T>>) -> bool {
+        let mut departure = Departure::new();
+        // SAFETY: the tests let each node go once, and the frame is here.
+        unsafe {
+            let found = bag.leave(node, NonNull::from(&mut departure));
+            departure.finish(node);
+            found
+        }
+    }
+
+    /// Random arrivals, departures, moves between bags and removals, beside a list of them.
+    #[test]
+    fn bag_has_what_entered_and_drops_each_value_once() {
+        let shared = Arc::new(());
+        let (mut log, mut list) = (Bag::<Value>::new(), Bag::<Value>::new());
+        let mut alive = Vec::new();
+        let mut random = 0x9E37_79B9_u32;
+        for step in 0..20_000 {
+            random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            let grows = step / 500 % 2 == 0;
+            match random >> 29 {
+                0 if random >> 20 & 15 == 0 => log.empty_into(&mut list),
+                0..=2 if grows => alive.push((step, enter(&mut log, (step, Arc::clone(&shared))))),
+                _ if alive.is_empty() => {}
+                side => {
+                    let (_, node) = alive.swap_remove((random >> 8) as usize % alive.len());
+                    if !leave(&mut log, node) {
+                        // SAFETY: it has not left yet, and nobody uses it.
+                        let removed = side % 2 == 0 && unsafe { list.remove(node) }.is_some();
+                        assert!(removed || leave(&mut list, node), "the node was in no bag");
+                    }
+                }
+            }
+            assert_eq!((log.len() + list.len(), Arc::strong_count(&shared)), {
+                (alive.len(), alive.len() + 1)
+            });
+        }
+        let mut seen: Vec<_> = log.values().chain(list.values()).map(|(step, _)| *step).collect();
+        let mut expected: Vec<_> = alive.iter().map(|(step, _)| *step).collect();
+        seen.sort_unstable();
+        expected.sort_unstable();
+        assert!(!seen.is_empty() || expected.is_empty());
+        assert_eq!(seen, expected);
+        drop((log, list));
+        assert_eq!(Arc::strong_count(&shared), 1);
+    }
+
+    #[test]
+    fn memory_is_used_again_up_to_a_bound() {
+        let mut bag = Bag::new();
+        let first = enter(&mut bag, 1_u64);
+        assert!(leave(&mut bag, first));
+        assert_eq!(enter(&mut bag, 2), first);
+        let many: Vec<_> = (0..1000).map(|number| enter(&mut bag, number)).collect();
+        many.into_iter().for_each(|node| assert!(leave(&mut bag, node)));
+        assert_eq!((bag.len(), bag.nodes.len()), (1, 1 + SPARE));
+    }
+
+    #[test]
+    fn large_values_are_not_moved() {
+        let shared = Arc::new(());
+        let mut bag = Bag::new();
+        let node = enter(&mut bag, (Arc::clone(&shared), [0_u8; MOVED_BYTES]));
+        assert!(leave(&mut bag, node));
+        assert_eq!((bag.nodes.len(), Arc::strong_count(&shared)), (0, 1));
+    }
+}
