@@ -81,8 +81,8 @@ pub trait EventSender {
 
 /// The drainer's end of a queue.
 pub trait EventDrainer {
-    /// Passes on events that are there, in the queue's best way, and does not wait. May stop at
-    /// `max` events, and should where it can.
+    /// Passes on at most `max` events that are there, in the queue's best way, and does not wait.
+    /// Where the queue gives more at once, the rest is for the next rounds.
     fn drain(&mut self, max: usize, f: impl FnMut(Event));
 }
 

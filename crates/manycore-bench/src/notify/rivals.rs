@@ -54,9 +54,12 @@ impl<Q: Exclusive> EventSender for Shared<'_, Q> {
 }
 
 impl<Q: Exclusive> EventDrainer for Swapping<'_, Q> {
-    fn drain(&mut self, _: usize, f: impl FnMut(Event)) {
-        self.shared.with(|queue| mem::swap(queue, &mut self.spare));
-        self.spare.drain(..).for_each(f);
+    fn drain(&mut self, max: usize, f: impl FnMut(Event)) {
+        if self.spare.is_empty() {
+            self.shared.with(|queue| mem::swap(queue, &mut self.spare));
+        }
+        let round = self.spare.len().min(max);
+        self.spare.drain(..round).for_each(f);
     }
 }
 
