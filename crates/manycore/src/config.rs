@@ -51,11 +51,8 @@ pub(crate) const IDLE_READS: u32 = if SMALL { 2 } else { 8 };
 /// Updates per read above which the reader's membarrier is cheaper than one locked instruction in
 /// every update. The call takes about 2 us, and it interrupts the other threads for longer than
 /// that: on two cores, locked updates win at 2,000 updates a read (1.3x) and biased ones without
-/// reads (1.6x).
+/// reads (1.6x). Back below half of it, so as not to flap.
 pub(crate) const RATIO_FOR_BIAS: u64 = if SMALL { 1 } else { 6000 };
-
-/// Updates per read below which it is dearer. Apart from the bound above, so as not to flap.
-pub(crate) const RATIO_AGAINST_BIAS: u64 = if SMALL { 1 } else { 3000 };
 
 /// Nodes that a thread retires before it seals them and looks what is ripe, if the builder says
 /// nothing: enough that the round's barrier (some 2 us) costs each about a nanosecond.

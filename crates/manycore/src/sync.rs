@@ -62,6 +62,25 @@ pub(crate) fn compiler_fence() {
     std::sync::atomic::compiler_fence(Ordering::SeqCst);
 }
 
+/// Asks for the line at `address` to be brought here for writing. A hint: any address will do, also
+/// one that leads nowhere. Pays where a buffer is filled that another core has emptied.
+#[inline(always)]
+pub(crate) fn prefetch_for_write<T>(address: *const T) {
+    // Not the intrinsic: without a target feature it asks for a copy to read, which does not help.
+    #[cfg(all(target_arch = "x86_64", not(any(miri, manycore_loom, manycore_shuttle))))]
+    // SAFETY: the instruction never faults and changes no register and no memory. Processors that
+    // do not know it do nothing (Intel SDM volume 2, PREFETCHW; AMD APM volume 3).
+    unsafe {
+        std::arch::asm!(
+            "prefetchw [{}]",
+            in(reg) address,
+            options(nostack, preserves_flags, readonly)
+        );
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(any(miri, manycore_loom, manycore_shuttle)))))]
+    let _ = address;
+}
+
 /// A process-wide value made at first use, or one per execution under a model checker.
 #[cfg(not(any(manycore_loom, manycore_shuttle)))]
 macro_rules! global {

