@@ -36,8 +36,8 @@ impl<E> Default for Front<E> {
     }
 }
 
-/// Events in a batch of logs from which on the merge was worth its time: about what two senders make
-/// in the longest rest.
+/// Events in a batch of logs from which on the merge was worth its time: about what two senders
+/// make in the longest rest.
 const BATCH_WORTH: usize = 2048;
 /// A smaller batch is followed by so many times its own time without a merge ...
 const REST: u32 = 16;
