@@ -34,13 +34,17 @@ pub const DEFAULT_TABLE_OBJECTS: usize = if cfg!(manycore_loom) {
     4096
 };
 
-/// Updates per read from which a contended object gets logs. On two cores a lock wins up to some
-/// thirty updates for each read, and logs win from a hundred on.
-pub(crate) const RATIO_FOR_LOGS: u32 = if SMALL { 2 } else { 64 };
+/// Updates per read from which a contended object gets logs: so many for each slot that a read has
+/// to visit, within these bounds. Below half as many, logs have stopped paying; the gap keeps
+/// objects from flapping. On two cores, logs and a lock are even at 4 updates a read, and logs win
+/// by half at 20.
+pub(crate) const RATIO_FOR_LOGS_PER_SLOT: u32 = 8;
 
-/// Updates per read below which logs have stopped paying. Apart from the bound above, so as not to
-/// flap.
-pub(crate) const RATIO_AGAINST_LOGS: u32 = if SMALL { 1 } else { 32 };
+/// See above.
+pub(crate) const RATIO_FOR_LOGS_MIN: u32 = if SMALL { 2 } else { 16 };
+
+/// See above.
+pub(crate) const RATIO_FOR_LOGS_MAX: u32 = if SMALL { 2 } else { 64 };
 
 /// Contended updates that promote an object.
 pub(crate) const CONTENDED_FOR_LOGS: u32 = if SMALL { 1 } else { 4 };
@@ -48,11 +52,31 @@ pub(crate) const CONTENDED_FOR_LOGS: u32 = if SMALL { 1 } else { 4 };
 /// Reads in a row with too few updates before each that demote an object.
 pub(crate) const IDLE_READS: u32 = if SMALL { 2 } else { 8 };
 
+/// Looks that an updater takes at a closed gate before it waits more patiently: some microseconds.
+pub(crate) const LOOKS_AT_GATE: u32 = if SMALL { 0 } else { 200 };
+
+/// Looks that a reader takes for answers before it calls membarrier: about what the call costs.
+pub(crate) const LOOKS_FOR_ANSWER: u32 = if SMALL { 1 } else { 100 };
+
 /// Updates per read above which the reader's membarrier is cheaper than one locked instruction in
 /// every update. The call takes about 2 us, and it interrupts the other threads for longer than
 /// that: on two cores, locked updates win at 2,000 updates a read (1.3x) and biased ones without
 /// reads (1.6x). Back below half of it, so as not to flap.
 pub(crate) const RATIO_FOR_BIAS: u64 = if SMALL { 1 } else { 6000 };
+
+/// The same, and below which it is dearer, where the updaters answer a closed gate by themselves, so that no membarrier is
+/// needed.
+pub(crate) const RATIO_FOR_ANSWERS: u64 = if SMALL { 1 } else { 8 };
+
+/// See above.
+pub(crate) const RATIO_AGAINST_ANSWERS: u64 = if SMALL { 1 } else { 4 };
+
+/// Reads that an object goes without the bias after its updaters failed to answer, doubled each
+/// time that they fail again, up to so many times.
+pub(crate) const READS_WITHOUT_HOPE: u64 = if SMALL { 1 } else { 64 };
+
+/// See above.
+pub(crate) const VAIN_MAX: u32 = if SMALL { 1 } else { 10 };
 
 /// Nodes that a thread retires before it seals them and looks what is ripe, if the builder says
 /// nothing: enough that the round's barrier (some 2 us) costs each about a nanosecond.

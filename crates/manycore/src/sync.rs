@@ -200,6 +200,8 @@ pub(crate) enum Bug {
     UnfencedStamp,
     /// Announcements are plain stores whose reader pays no barrier for them (D1, S6).
     PlainPublish,
+    /// A reader takes any answer for one to its own collection (G1 of the gates).
+    UnaskedAnswer,
     /// A batch of retired nodes is stamped with no fence after the unlinks (S2): the paper's
     /// Figure 2.
     UnfencedRetire,
@@ -217,6 +219,7 @@ pub(crate) fn seeded_bug(bug: Bug) -> bool {
         Ok("no-cut") => Some(Bug::NoCut),
         Ok("unfenced-stamp") => Some(Bug::UnfencedStamp),
         Ok("plain-publish") => Some(Bug::PlainPublish),
+        Ok("unasked-answer") => Some(Bug::UnaskedAnswer),
         Ok("unfenced-retire") => Some(Bug::UnfencedRetire),
         Ok("late-round") => Some(Bug::LateRound),
         Ok(other) => panic!("MANYCORE_SEEDED_BUG: there is no bug {other:?}"),

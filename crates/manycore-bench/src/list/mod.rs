@@ -223,7 +223,7 @@ pub static ENTRIES: &[Entry<Shape>] = &[
     entry::<DeferredList<ours::LocalBiased>>(
         "oplog-local-biased",
         Kind::Ours,
-        "the same, plain stores, a membarrier for each read",
+        "the same, plain stores; each read waits for the updaters or calls membarrier",
     ),
     entry::<DeferredList<ours::Auto>>(
         "oplog-auto",

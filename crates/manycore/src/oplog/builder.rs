@@ -57,7 +57,9 @@ pub enum Publish {
     Auto,
     /// One locked instruction in every update.
     Locked,
-    /// Plain stores; every read pays a `membarrier`. Where the kernel has none, `Locked`.
+    /// Plain stores. A read waits until every thread that has written meets it at the logs, which
+    /// busy ones do within their next update, and pays a `membarrier` if one does not. Where the
+    /// kernel has none, `Locked`.
     Biased,
 }
 

@@ -6,15 +6,17 @@
 //! Two sides meet here. An *updater* announces the core in its slot's record, checks that it may
 //! go on, and then has its slot's log to itself until it withdraws the announcement. A *reader*
 //! holds the core's lock, closes a gate, passes a barrier, and waits until no dirty slot's record
-//! announces the core: then those logs are its own until it opens the gate.
+//! announces the core: then those logs are its own until it opens the gate. An updater's answer
+//! (`gate`) stands for both the barrier and the look.
 //!
 //! Laws (D numbers are the design's, laid out in the parent module):
 //! - C1 An updater touches a log only between announcement and withdrawal, having checked *after*
 //!   the announcement that the object still has this core and that both gates are open. A reader
-//!   touches it only after closing a gate, the barrier, and seeing the record without this core.
+//!   touches it only after closing a gate, the barrier, and seeing the record without this core, or
+//!   after closing a gate and reading the updater's answer (G2).
 //!   Announce/check against close/look is the store-buffering race that `percpu::barrier` decides.
 //! - C2 A slot with entries has its dirty bit set, and `local.dirty` says so to its updater. Both
-//!   change only under C1.
+//!   change only under C1. The slot of an updater that is busy stays dirty when it is emptied.
 //! - C3 A log without stamps is collected under the core's gate: every dirty slot stands still at
 //!   one time, so what is collected is a consistent cut. A slot that becomes dirty meanwhile checks
 //!   the gate again after setting its bit.
@@ -29,6 +31,8 @@
 //!   (Coming back at once, it might be inside each time the reader looks.)
 
 use super::builder::{Config, Slots};
+use super::dirty::DirtyTable;
+use super::gate::{Numbers, is_frozen};
 use super::log::Log;
 use super::table::{self, LogTable};
 use crate::clock::{Clock, Hardware, Stamp};
@@ -37,8 +41,7 @@ use crate::lock;
 use crate::percpu::segmented::Segmented;
 use crate::percpu::{self, barrier};
 use crate::sync::{
-    AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Backoff, Bug, Ordering, UnsafeCell,
-    seeded_bug,
+    AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Bug, Ordering, UnsafeCell, seeded_bug,
 };
 use std::mem::MaybeUninit;
 use std::ptr;
@@ -50,6 +53,8 @@ pub(super) const BIASED: usize = 8;
 pub(super) const CLOSING: usize = 16;
 /// In an announcement: waits for the core's lock or for a collection, touches no log.
 pub(super) const WAITING: usize = 32;
+/// Updates need more than [`Core::push_plain`] does: do not try.
+pub(super) const LONG_WAY: usize = 64;
 const ADDRESS: usize = !0x7f;
 
 /// Slots whose logs a core finds without going through a segment.
@@ -58,12 +63,13 @@ const NEAR: usize = 1 << config::SEGMENT_BITS;
 /// Growth that waives a log's bounds.
 pub(super) const ANY_GROWTH: usize = usize::MAX;
 
-pub(super) const OPEN: u32 = 0;
-pub(super) const FROZEN: u32 = 1;
-pub(super) const EVICTED: u32 = 2;
+pub(super) const OPEN: u64 = 0;
+/// With the collection's number above it (`gate`).
+pub(super) const FROZEN: u64 = 1;
+pub(super) const EVICTED: u64 = 2;
 /// Beside `OPEN`: logs are the CPUs', not the threads'. Not zero, so that updates of the common
 /// kind pay nothing for it.
-pub(super) const SHARED: u32 = 4;
+pub(super) const SHARED: u64 = 4;
 
 /// Keeps what several cores write apart from what they read.
 #[repr(align(128))]
@@ -73,7 +79,7 @@ pub(super) struct Padded<T>(pub(super) T);
 #[repr(align(128))]
 pub(super) struct SlotLog<L> {
     /// Closed by a reader that collects a log with stamps (C4).
-    pub(super) gate: AtomicU32,
+    pub(super) gate: AtomicU64,
     /// The token of the thread that has the log in hand, if logs are the CPUs'; else unused.
     pub(super) turn: AtomicUsize,
     /// Updates pushed; written by the updater alone.
@@ -89,14 +95,12 @@ pub(super) struct Local<L> {
     last: Stamp,
     /// When the log became dirty, in raw ticks; kept up only if there is a time bound.
     since: u64,
-    /// `appended` at the last collection; for the reader's policy.
-    pub(super) counted: u64,
 }
 
 impl<L: Default> SlotLog<L> {
     fn new() -> Self {
         Self {
-            gate: AtomicU32::new(OPEN),
+            gate: AtomicU64::new(OPEN),
             turn: AtomicUsize::new(0),
             appended: AtomicU64::new(0),
             local: UnsafeCell::new(Local {
@@ -104,9 +108,29 @@ impl<L: Default> SlotLog<L> {
                 dirty: false,
                 last: Stamp::ZERO,
                 since: 0,
-                counted: 0,
             }),
         }
+    }
+}
+
+impl<L> SlotLog<L> {
+    /// Counts an update. The caller has the log in hand.
+    #[inline(always)]
+    fn count(&self) {
+        // ORDER: Relaxed (both); a single-writer statistic.
+        let appended = self.appended.load(Ordering::Relaxed);
+        self.appended.store(appended + 1, Ordering::Relaxed);
+    }
+}
+
+impl<L> Local<L> {
+    /// The stamp of the slot's next update (D2).
+    #[inline(always)]
+    fn next_stamp(&mut self, clock: impl FnOnce() -> Stamp) -> Stamp {
+        let stale = seeded_bug(Bug::UnfencedStamp) && self.last != Stamp::ZERO;
+        let now = if stale { self.last } else { clock() };
+        self.last = now.max(self.last.next());
+        self.last
     }
 }
 
@@ -144,48 +168,14 @@ impl<L> SlotTable<L> {
     }
 }
 
-/// 64 slots' dirty bits.
-#[repr(align(128))]
-pub(super) struct DirtyWord(pub(super) AtomicU64);
-
-impl From<usize> for DirtyWord {
-    fn from(_: usize) -> Self {
-        Self(AtomicU64::new(0))
-    }
-}
-
-/// Every slot's dirty bit. The first 64, which are nearly all there ever are, need no segment.
-pub(super) struct DirtyTable {
-    near: DirtyWord,
-    far: Segmented<DirtyWord>,
-}
-
-impl DirtyTable {
-    fn new() -> Self {
-        Self { near: DirtyWord::from(0), far: Segmented::new() }
-    }
-
-    /// The word of slots `64 * number` and on.
-    pub(super) fn get_or_init(&self, number: usize) -> &DirtyWord {
-        match number.checked_sub(1) {
-            None => &self.near,
-            Some(far) => self.far.get_or_init(far),
-        }
-    }
-
-    /// Every word that exists, with its number.
-    pub(super) fn iter(&self) -> impl Iterator<Item = (usize, &DirtyWord)> {
-        let far = self.far.iter().map(|(far, word)| (far + 1, word));
-        std::iter::once((0, &self.near)).chain(far)
-    }
-}
-
 /// What the holder of the core's lock owns, beside the value.
 pub(super) struct Inner<L> {
     /// Collected, not yet applied (C5).
     pub(super) carry: Vec<L>,
     /// Emptied logs, for their buffers.
     pub(super) spares: Vec<L>,
+    /// Each slot's `appended` at the last collection; for the reader's policy.
+    pub(super) counted: Vec<u64>,
     /// Slots of the current collection.
     pub(super) slots: Vec<usize>,
     /// Appended to logs that an eviction has freed.
@@ -193,21 +183,27 @@ pub(super) struct Inner<L> {
     pub(super) applied: u64,
     pub(super) merges: u64,
     pub(super) evictions: u64,
+    pub(super) numbers: Numbers,
     /// Updates since the last read, for the policies.
     pub(super) window: u64,
     /// Reads in a row that speak for a change of publication, or for demotion.
     pub(super) for_switch: u32,
     pub(super) for_demotion: u32,
+    /// A biased read had to call membarrier, because somebody did not answer.
+    pub(super) unanswered: bool,
+    /// Merges from which on answers are hoped for again, and how often they were hoped for in vain.
+    pub(super) hope_from: u64,
+    pub(super) vain: u32,
 }
 
 /// See the module header.
 #[repr(C, align(128))]
 pub(super) struct Core<T, L> {
     // Read by every update; written by collections without stamps, and at eviction.
-    pub(super) gate: AtomicU32,
+    pub(super) gate: AtomicU64,
     pub(super) biased: AtomicBool,
     /// What the gate says when it is open: `OPEN` or `SHARED`.
-    pub(super) open: u32,
+    pub(super) open: u64,
     /// Entries from which on an update looks closer: none if there is a time bound.
     unchecked_entries: usize,
     max_bytes: usize,
@@ -226,8 +222,9 @@ pub(super) struct Core<T, L> {
     pub(super) value: UnsafeCell<MaybeUninit<T>>,
     /// Whether the value lives here; guarded by the lock.
     pub(super) has_value: AtomicBool,
-    /// A reader is at the logs. Updaters that it refused wait for its end (C8).
-    pub(super) collecting: AtomicBool,
+    /// What the gates are closed with while a reader is at the logs, else zero. Where gates are the
+    /// slots' own, updaters that it refused wait for its end (C8).
+    pub(super) collecting: AtomicU64,
     /// Set, under the lock, when the object has given this core up.
     pub(super) closed: AtomicBool,
     /// Set under the table's mutex by an evictor, cleared as the last thing it does here.
@@ -286,7 +283,7 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
         let by_cpu = config.slots == Slots::Cpu && percpu::cid::is_available();
         let open = if by_cpu { SHARED } else { OPEN };
         Box::new(Self {
-            gate: AtomicU32::new(open),
+            gate: AtomicU64::new(open),
             open,
             biased: AtomicBool::new(biased),
             unchecked_entries: if max_delay == u64::MAX { config.max_entries } else { 0 },
@@ -302,18 +299,23 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
             inner: UnsafeCell::new(Inner {
                 carry: Vec::new(),
                 spares: Vec::new(),
+                counted: Vec::new(),
                 slots: Vec::new(),
                 appended_before: 0,
                 applied: 0,
                 merges: 0,
                 evictions: 0,
+                numbers: Numbers::default(),
                 window: 0,
                 for_switch: 0,
                 for_demotion: 0,
+                unanswered: false,
+                hope_from: 0,
+                vain: 0,
             }),
             value: UnsafeCell::new(MaybeUninit::uninit()),
             has_value: AtomicBool::new(false),
-            collecting: AtomicBool::new(false),
+            collecting: AtomicU64::new(0),
             closed: AtomicBool::new(false),
             claimed: AtomicBool::new(false),
             poisoned: AtomicBool::new(false),
@@ -348,6 +350,50 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
 
     // ---- the updater's side ----
 
+    /// What the object's word says of its core, beside `BIASED`.
+    pub(super) fn flags(&self) -> usize {
+        let plain = !self.is_shared() && !self.is_timed();
+        let stamps = !L::ORDERED || self.stamps_in_hardware();
+        if plain && stamps { lock::HOT } else { lock::HOT | LONG_WAY }
+    }
+
+    /// Pushes an update to the slot's log if nothing out of the ordinary has to be done for it;
+    /// else gives it back. Calls nothing, so that its caller has no registers to save.
+    ///
+    /// # Safety
+    /// As [`push`](Self::push).
+    #[inline(always)]
+    pub(super) unsafe fn push_plain(&self, index: usize, op: L::Op) -> Result<(), L::Op> {
+        self.in_use();
+        // ORDER: Acquire, Relaxed, Acquire; as in `push`.
+        if self.gate.load(Ordering::Acquire) != OPEN {
+            return Err(op);
+        }
+        let Some(place) = self.slots.near.get(index) else { return Err(op) };
+        // SAFETY: freed only by an evictor that has waited for this updater.
+        let Some(slot) = (unsafe { place.0.load(Ordering::Relaxed).as_ref() }) else {
+            return Err(op);
+        };
+        let gated = L::ORDERED || seeded_bug(Bug::NoCut);
+        if gated && slot.gate.load(Ordering::Acquire) != OPEN {
+            return Err(op);
+        }
+        let local = slot.local.get_mut();
+        // SAFETY: C1 - announced, gates open: this slot's log is this thread's.
+        let local = unsafe { local.deref() };
+        if !local.dirty || !self.is_roomy(local) {
+            return Err(op);
+        }
+        let stamp = match self.hardware {
+            _ if !L::ORDERED => Stamp::ZERO,
+            Some(hardware) => local.next_stamp(|| hardware.stamp()),
+            None => return Err(op),
+        };
+        local.log.push(op, stamp);
+        slot.count();
+        Ok(())
+    }
+
     /// Pushes an update to the slot's log.
     ///
     /// # Safety
@@ -377,8 +423,11 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
         let slot = unsafe { &*slot };
         // ORDER: Acquire; as the gate above, for logs with stamps.
         let gated = L::ORDERED || seeded_bug(Bug::NoCut);
-        if gated && slot.gate.load(Ordering::Acquire) != OPEN {
-            return Err((op, Refusal::Closed));
+        if gated {
+            let gate = slot.gate.load(Ordering::Acquire);
+            if gate != OPEN {
+                return Err((op, self.refuse(gate, index)));
+            }
         }
         // SAFETY: C1 - announced, gates open: this slot's log is this thread's.
         unsafe { self.push_to(slot, index, op, growth) }
@@ -409,9 +458,7 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
         }
         let stamp = self.stamp(local);
         local.log.push(op, stamp);
-        // ORDER: Relaxed (both); a single-writer statistic.
-        let appended = slot.appended.load(Ordering::Relaxed);
-        slot.appended.store(appended + 1, Ordering::Relaxed);
+        slot.count();
         Ok(stamp)
     }
 
@@ -420,13 +467,16 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
         if !L::ORDERED {
             return Stamp::ZERO;
         }
-        let now = match self.hardware {
-            _ if seeded_bug(Bug::UnfencedStamp) && local.last != Stamp::ZERO => local.last,
+        local.next_stamp(|| match self.hardware {
             Some(hardware) => hardware.stamp(),
             None => self.clock().stamp(),
-        };
-        local.last = now.max(local.last.next());
-        local.last
+        })
+    }
+
+    /// Whether there is a bound in time.
+    #[inline(always)]
+    pub(super) fn is_timed(&self) -> bool {
+        self.max_delay != u64::MAX
     }
 
     /// Whether stamps need no [`settle`](Clock::settle).
@@ -438,10 +488,13 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
     /// Checks the log against `growth` times its bounds; `ANY_GROWTH` waives them all.
     #[inline(always)]
     fn is_full(&self, local: &Local<L>, growth: usize) -> Option<Refusal> {
-        if local.log.len() < self.unchecked_entries && local.log.bytes() < self.max_bytes {
-            return None;
-        }
-        self.is_full_closer(local, growth)
+        if self.is_roomy(local) { None } else { self.is_full_closer(local, growth) }
+    }
+
+    /// Whether the log is below its bounds, with no time to look at.
+    #[inline(always)]
+    fn is_roomy(&self, local: &Local<L>) -> bool {
+        local.log.len() < self.unchecked_entries && local.log.bytes() < self.max_bytes
     }
 
     #[cold]
@@ -451,7 +504,7 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
         {
             return Some(Refusal::Full);
         }
-        let timed = self.max_delay != u64::MAX && growth == 1;
+        let timed = self.is_timed() && growth == 1;
         (timed && self.is_overdue(local)).then_some(Refusal::Overdue)
     }
 
@@ -459,12 +512,14 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
         self.clock().ticks_now().saturating_sub(local.since) > self.max_delay
     }
 
-    /// Lets a collection come to its end (C8). The caller announces the core as `WAITING`.
-    pub(super) fn wait_for_collection(&self, backoff: &mut Backoff) {
-        // ORDER: Acquire; pairs with Release at the end of the collection: the open gate.
-        while self.collecting.load(Ordering::Acquire) {
-            backoff.pause();
+    /// An updater that has announced itself in the record of slot `index` and that has no log in
+    /// hand turns away from a closed gate, and says so to the reader who closed it (G2).
+    #[cold]
+    pub(super) fn refuse(&self, gate: u64, index: usize) -> Refusal {
+        if is_frozen(gate) {
+            percpu::records().get(index).answer(gate);
         }
+        refusal(gate)
     }
 
     /// The clock whose skew an update has to wait out before it returns (D2). Outlives the
@@ -502,14 +557,12 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
     fn mark_dirty(&self, index: usize, local: &mut Local<L>) -> Result<(), Refusal> {
         let word = self.dirty.0.get_or_init(index / 64);
         // ORDER: AcqRel and a full fence, against the gate's closing, the reader's barrier and
-        // `take_dirty`: either the reader finds this bit, or the gate is seen closed below. That
-        // `take_dirty` swaps would be enough for a word that it found; it may be looking for one
-        // that is being made. An update returns, and its thread goes on to load what others
-        // stored, only after that (D1).
+        // `list_dirty`: either the reader finds this bit, or the gate is seen closed below. An
+        // update returns, and its thread goes on to load what others stored, only after that (D1).
         word.0.fetch_or(1 << (index % 64), Ordering::AcqRel);
         barrier::full_after_rmw();
         local.dirty = true;
-        if self.max_delay != u64::MAX {
+        if self.is_timed() {
             local.since = self.clock().ticks_now();
         }
         // ORDER: Acquire; the second half of C3.
@@ -518,7 +571,8 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
     }
 }
 
-pub(super) fn refusal(gate: u32) -> Refusal {
+/// What a gate that is not open says to an updater.
+pub(super) fn refusal(gate: u64) -> Refusal {
     if gate == EVICTED { Refusal::Evicted } else { Refusal::Closed }
 }
 

@@ -13,11 +13,12 @@
 //!   out, it has left the table, and an evictor that had claimed it is done.
 
 use super::builder::{Builder, ConfigId, WhenFull};
-use super::core::{ANY_GROWTH, BIASED, CLOSING, Core, Refusal, address_of};
+use super::core::{ANY_GROWTH, BIASED, CLOSING, Core, LONG_WAY, Refusal, address_of};
 use super::guard::{ReadGuard, TryReadError};
 use super::hold::ColdHold;
 use super::lifecycle::Admission;
 use super::log::Log;
+use super::reader::logs_pay_from;
 use super::stats::Stats;
 use crate::config;
 use crate::lock::{self, HOT, Refused};
@@ -27,6 +28,7 @@ use std::any::Any;
 use std::fmt;
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
+use std::ops::Deref;
 use std::panic::resume_unwind;
 use std::ptr;
 
@@ -45,7 +47,7 @@ pub(super) const POISONED: u32 = 1 << 31;
 /// its updates are kept (see [the kinds](super#reexports)).
 ///
 /// Not for updates that return something, and not for structures that are read about as often as
-/// they are updated: below some ten updates a read, a plain lock is better. (With
+/// they are updated: below some ten updates a read, a lock is better. (With
 /// [`Logs::Auto`](super::Logs::Auto) such an object stays a plain locked object by itself.)
 ///
 /// - Consistency: linearizable.
@@ -53,8 +55,11 @@ pub(super) const POISONED: u32 = 1 << 31;
 ///   log, or by [`WhenFull`]; of a cold one, for the lock. Reads wait for each other.
 /// - Cost of an update while hot: no shared line written, no lock, no read-modify-write when biased
 ///   and one when not, and a clock read if the log is ordered. Cost of a read: the object's lock,
-///   one `membarrier` when biased, a cache miss or three per slot that was written since the last
-///   read, and the updates themselves. A read that finds no log written costs the lock and a look.
+///   when biased one `membarrier` if a thread that has written is not at it any more (2 us, and
+///   1 us for each other thread that runs), a cache miss or three per slot that was written since
+///   the last read, and the updates themselves. Each thread that goes on updating waits for the
+///   read once, some hundred nanoseconds. A read that finds no log written costs the lock and a
+///   look.
 /// - Memory: the value plus 16 bytes while cold; while hot, a core of about 1.6 KiB and one
 ///   log per slot that updates it.
 /// - Source: OpLog, sections 4 to 6.
@@ -91,15 +96,29 @@ pub struct Deferred<T: Send + 'static, L: Log<T>> {
     pub(super) word: AtomicUsize,
     pub(super) config: ConfigId,
     pub(super) heat: AtomicU32,
-    pub(super) value: UnsafeCell<MaybeUninit<T>>,
+    pub(super) value: Inline<T>,
     log: PhantomData<fn() -> L>,
 }
 
-// SAFETY: the value is reached under a lock alone (W1), one thread at a time, and updates move
-// between threads (`L::Op: Send`).
-unsafe impl<T: Send + 'static, L: Log<T>> Sync for Deferred<T, L> {}
+/// The value's place in the object. It says what may cross threads, and the object has it from
+/// here: an `impl` for the object itself would have to repeat `L: Log<T>`, and a type that refers
+/// to an object of its own kind could not be proved `Send` (E0275; `tests/own_type.rs`). Logs and
+/// updates may cross because every `Log<T>` and its `Op` are `Send`.
+pub(super) struct Inline<T>(UnsafeCell<MaybeUninit<T>>);
+
+// SAFETY: the value is reached under a lock alone (W1), one thread at a time.
+unsafe impl<T: Send> Sync for Inline<T> {}
 // SAFETY: as above.
-unsafe impl<T: Send + 'static, L: Log<T>> Send for Deferred<T, L> {}
+unsafe impl<T: Send> Send for Inline<T> {}
+
+impl<T> Deref for Inline<T> {
+    type Target = UnsafeCell<MaybeUninit<T>>;
+
+    #[inline(always)]
+    fn deref(&self) -> &Self::Target {
+        &self.0
+    }
+}
 
 impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     /// An object with this value, cold, with the default bounds and policies.
@@ -119,7 +138,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
             word: AtomicUsize::new(0),
             config,
             heat: AtomicU32::new(0),
-            value: UnsafeCell::new(MaybeUninit::new(value)),
+            value: Inline(UnsafeCell::new(MaybeUninit::new(value))),
             log: PhantomData,
         }
     }
@@ -146,12 +165,28 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         // ORDER: Acquire; pairs with Release at promotion: the core's contents before its address.
         let word = self.word.load(Ordering::Acquire);
         let refused = match percpu::idle_slot() {
-            Some(slot) if word & (HOT | CLOSING) == HOT => self.append_hot(slot, word, op, 1),
-            _ => Err((op, Refusal::Stale)),
+            Some(slot) if word & (HOT | CLOSING | LONG_WAY) == HOT => {
+                self.append_plain(slot, word, op)
+            }
+            _ => Err(op),
         };
-        if let Err((op, refusal)) = refused {
-            self.append_slow(op, refusal);
+        if let Err(op) = refused {
+            self.append_slow(op, Refusal::Stale);
         }
+    }
+
+    /// As [`append_hot`](Self::append_hot), for what nearly all updates are.
+    #[inline(always)]
+    fn append_plain(&self, slot: Slot, word: usize, op: L::Op) -> Result<(), L::Op> {
+        let _inside = slot.announce(word, word & BIASED != 0);
+        // ORDER: Acquire; as in `append_hot`.
+        if self.word.load(Ordering::Acquire) != word {
+            return Err(op);
+        }
+        // SAFETY: W3 - the object has this core, and it will be kept while it is announced.
+        let core = unsafe { &*(address_of(word) as *const Core<T, L>) };
+        // SAFETY: announced, and checked after that.
+        unsafe { core.push_plain(slot.index(), op) }
     }
 
     #[inline(always)]
@@ -201,7 +236,8 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         // Again: the update may have promoted the object.
         let heat = self.heat.load(Ordering::Relaxed);
         let mut heat = if heat & UPDATES == UPDATES { heat } else { heat + 1 };
-        if contended && heat & UPDATES >= config::RATIO_FOR_LOGS && !self.config.never_logs() {
+        let pays = || heat & UPDATES >= logs_pay_from(percpu::slot_count());
+        if contended && pays() && !self.config.never_logs() {
             heat += CONTENDED_ONE;
             if heat & CONTENDED >= config::CONTENDED_FOR_LOGS * CONTENDED_ONE {
                 heat &= !CONTENDED;
@@ -251,8 +287,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         loop {
             match refusal {
                 Refusal::Closed => {
-                    backoff.pause();
-                    self.with_core(|core| core.wait_for_collection(&mut backoff));
+                    self.with_core(|core, slot| core.wait_for_collection(slot, &mut backoff));
                 }
                 Refusal::Stale => {}
                 Refusal::Full | Refusal::Overdue => {
@@ -401,7 +436,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         if self.heat.load(Ordering::Relaxed) & POISONED != 0 {
             return true;
         }
-        self.with_core(|core| core.poisoned.load(Ordering::Relaxed)).unwrap_or(false)
+        self.with_core(|core, _| core.poisoned.load(Ordering::Relaxed)).unwrap_or(false)
     }
 
     /// Says that the value is fit for use again. The next read applies what is queued.
@@ -413,7 +448,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         let core = self.lock_as_it_is();
         // ORDER: Relaxed (both); guarded by the lock.
         self.heat.fetch_and(!POISONED, Ordering::Relaxed);
-        self.with_core(|core| core.poisoned.store(false, Ordering::Relaxed));
+        self.with_core(|core, _| core.poisoned.store(false, Ordering::Relaxed));
         if let Ok(core) = core {
             // SAFETY: the lock was taken above, and no reference to the value was made.
             unsafe { self.release(core, false) };
@@ -453,7 +488,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     pub fn stats(&self) -> Stats {
         if self.is_held_by_this_thread() {
             // SAFETY: this thread holds the core's lock.
-            return self.with_core(|core| unsafe { core.stats() }).unwrap_or_default();
+            return self.with_core(|core, _| unsafe { core.stats() }).unwrap_or_default();
         }
         loop {
             // ORDER: Relaxed; `lock_core` looks again.

@@ -7,9 +7,9 @@ use super::core::{BIASED, CLOSING, Core, WAITING, address_of};
 use super::deferred::{CONTENDED, POISONED, UPDATES};
 use super::guard::ReadGuard;
 use super::log::Log;
-use crate::config;
+use super::reader::logs_pay_from;
 use crate::lock::{self, HOT, LOCKED, Refused};
-use crate::percpu;
+use crate::percpu::{self, Slot};
 use crate::sync::{Backoff, Ordering, panicking};
 use std::marker::PhantomData;
 use std::ptr;
@@ -73,7 +73,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     fn note_cold_read(&self) {
         // ORDER: Relaxed; guarded by the word's lock.
         let heat = self.heat.load(Ordering::Relaxed);
-        let pays = heat & UPDATES >= config::RATIO_FOR_LOGS;
+        let pays = heat & UPDATES >= logs_pay_from(percpu::slot_count());
         let kept = if pays { heat & !UPDATES } else { heat & !(UPDATES | CONTENDED) };
         if kept != heat {
             self.heat.store(kept, Ordering::Relaxed);
@@ -122,7 +122,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     }
 
     fn set_biased(&self, core: &Core<T, L>, biased: bool) {
-        let flags = if biased { HOT | BIASED } else { HOT };
+        let flags = core.flags() | if biased { BIASED } else { 0 };
         // ORDER: Release; an updater that announces the new word reads it with Acquire.
         self.word.store(ptr::from_ref(core) as usize | flags, Ordering::Release);
         // SAFETY: the caller holds the core's lock.
@@ -169,7 +169,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     }
 
     /// Runs `f` on the object's core, if it has one, without taking its lock.
-    pub(super) fn with_core<R>(&self, f: impl FnOnce(&Core<T, L>) -> R) -> Option<R> {
+    pub(super) fn with_core<R>(&self, f: impl FnOnce(&Core<T, L>, Slot) -> R) -> Option<R> {
         // ORDER: Acquire; as in `append`.
         let word = self.word.load(Ordering::Acquire);
         if word & HOT == 0 {
@@ -185,14 +185,14 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
             // SAFETY: W3 - the object has this core, and it will be kept while it is announced.
             let core = unsafe { &*(address_of(word) as *const Core<T, L>) };
             core.in_use();
-            Some(f(core))
+            Some(f(core, slot))
         })
     }
 
     pub(super) fn is_held_by_this_thread(&self) -> bool {
         let token = percpu::thread_token();
         lock::is_held_by(&self.word, token)
-            || self.with_core(|core| lock::is_held_by(&core.lock.0, token)).unwrap_or(false)
+            || self.with_core(|core, _| lock::is_held_by(&core.lock.0, token)).unwrap_or(false)
     }
 
     /// Gives up the lock of `core`, or the word's own if that is null, finishing a promotion that

@@ -49,7 +49,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
                 Err(_) => return None,
             },
         };
-        let flags = if biased { HOT | BIASED } else { HOT };
+        let flags = core.flags() | if biased { BIASED } else { 0 };
         let word = Box::into_raw(core) as usize | flags;
         // ORDER: Relaxed; a hint.
         self.heat.fetch_or(LOGGED, Ordering::Relaxed);

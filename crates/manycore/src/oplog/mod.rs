@@ -11,8 +11,8 @@
 //! # The laws
 //!
 //! - **D1** A slot's log is written by its slot alone, and publishing an entry is ordered before
-//!   the updater's later loads: by one locked instruction, or by plain stores with a `membarrier`
-//!   on the reader's side ([`Publish`]).
+//!   the updater's later loads: by one locked instruction, or by plain stores for which the reader
+//!   waits: for the updater's own answer if it is busy, else for a `membarrier` ([`Publish`]).
 //! - **D2** A read sees every update that returned before the read began, and a consistent cut of
 //!   the rest. Logs with stamps are collected up to a cut in time; logs without stamps all stand
 //!   still at one moment.
@@ -50,6 +50,8 @@
 mod builder;
 mod core;
 mod deferred;
+mod dirty;
+mod gate;
 mod guard;
 mod hold;
 mod kinds;

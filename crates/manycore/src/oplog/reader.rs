@@ -12,7 +12,7 @@ use crate::clock::Stamp;
 use crate::config;
 use crate::lock;
 use crate::percpu::{self, barrier};
-use crate::sync::{self, AtomicBool, AtomicU32, Backoff, Bug, Ordering, seeded_bug};
+use crate::sync::{self, AtomicBool, AtomicU64, Backoff, Bug, Ordering, seeded_bug};
 use std::ptr;
 
 impl<T: Send + 'static, L: Log<T>> Core<T, L> {
@@ -35,13 +35,11 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
                 self.apply(inner); // what waited for poison to be cleared
                 return;
             }
-            let collecting = Collecting::begin(&self.collecting);
             if L::ORDERED || seeded_bug(Bug::NoCut) {
                 self.collect_each(inner, cut);
             } else {
                 self.collect_frozen(inner);
             }
-            drop(collecting);
             self.apply(inner);
         });
     }
@@ -69,52 +67,70 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
         if self.is_biased() { barrier::heavy() } else { barrier::fence_full() }
     }
 
-    /// As [`barrier`](Self::barrier), before a collection. Where logs are the CPUs', turns decide
-    /// it and not announcements (V3).
-    fn barrier_to_collect(&self) {
-        if self.is_shared() { barrier::fence_full() } else { self.barrier() }
-    }
-
     /// Logs without stamps: everything dirty stands still at once (C3).
     fn collect_frozen(&self, inner: &mut Inner<L>) {
-        // ORDER: Release is enough: the barrier orders the store before the looks that follow.
-        self.gate.store(FROZEN, Ordering::Release);
+        let closed = inner.numbers.next_closed();
+        // ORDER: Release is enough: the fence orders the store before the looks that follow.
+        self.gate.store(closed, Ordering::Release);
         let _open = Reopen { gate: &self.gate, to: self.open };
-        self.barrier_to_collect();
-        self.take_dirty(&mut inner.slots);
-        let _turns = self.wait_for_updaters(&inner.slots);
+        barrier::fence_full();
+        self.list_dirty(&mut inner.slots);
+        let answered = self.settle(inner, closed);
+        let _turns = self.wait_for_updaters(&inner.slots, answered);
         for place in 0..inner.slots.len() {
             let index = inner.slots[place];
             // SAFETY: C1 - gate closed, barrier passed, no updater inside.
-            unsafe { self.collect_slot(index, Stamp::MAX, inner) };
+            unsafe { self.collect_slot(index, Stamp::MAX, answered, inner) };
         }
     }
 
     /// Logs with stamps: one after the other, up to the cut (C4).
     fn collect_each(&self, inner: &mut Inner<L>, cut: Stamp) {
-        self.take_dirty(&mut inner.slots);
+        let closed = inner.numbers.next_closed();
+        let _collecting = Collecting::begin(&self.collecting, closed);
+        self.list_dirty(&mut inner.slots);
         for index in &inner.slots {
             if let Some(slot) = self.slot_log(*index) {
                 // ORDER: Release; see `collect_frozen`.
-                slot.gate.store(FROZEN, Ordering::Release);
+                slot.gate.store(closed, Ordering::Release);
             }
         }
-        self.barrier_to_collect();
+        barrier::fence_full();
+        let answered = self.settle(inner, closed);
         for place in 0..inner.slots.len() {
             let index = inner.slots[place];
             let Some(slot) = self.slot_log(index) else { continue };
             let _open = Reopen { gate: &slot.gate, to: OPEN };
-            let _turns = self.wait_for_updaters(&[index]);
+            let _turns = self.wait_for_updaters(&[index], answered);
             // SAFETY: C1 - gate closed, barrier passed, no updater inside.
-            unsafe { self.collect_slot(index, cut, inner) };
+            unsafe { self.collect_slot(index, cut, answered, inner) };
         }
+    }
+
+    /// After closing the gates, a fence and `list_dirty`: sees to it that what the slots' updaters
+    /// did under the bias is in memory. Returns whether all have answered, so that none is inside.
+    /// Where logs are the CPUs', turns decide it and not announcements (V3).
+    fn settle(&self, inner: &mut Inner<L>, closed: u64) -> bool {
+        inner.unanswered = false;
+        if self.is_shared() || !self.is_biased() {
+            return false;
+        }
+        let answered = self.is_answered(&inner.slots, closed);
+        if !answered {
+            inner.unanswered = true;
+            barrier::heavy();
+        }
+        answered
     }
 
     /// Waits until no updater has one of these slots' logs in hand. None takes one while the gate
     /// is closed and, where logs are the CPUs', the turns are kept.
-    fn wait_for_updaters(&self, slots: &[usize]) -> Vec<Turn<'_>> {
+    fn wait_for_updaters(&self, slots: &[usize], answered: bool) -> Vec<Turn<'_>> {
         if self.is_shared() {
             return self.take_turns(slots);
+        }
+        if answered {
+            return Vec::new();
         }
         let core = self.address();
         for index in slots {
@@ -123,13 +139,12 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
         Vec::new()
     }
 
-    /// Takes the dirty bits into a list of slots.
-    fn take_dirty(&self, slots: &mut Vec<usize>) {
+    /// Lists the dirty slots.
+    fn list_dirty(&self, slots: &mut Vec<usize>) {
         slots.clear();
         for (number, word) in self.dirty.0.iter() {
-            // ORDER: AcqRel; pairs with `mark_dirty`.
-            // An RMW even on zero: C3 needs a later `mark_dirty` to read from it.
-            let mut bits = word.0.swap(0, Ordering::AcqRel);
+            // ORDER: Acquire; pairs with `mark_dirty`. The caller has passed a full fence: C3.
+            let mut bits = word.0.load(Ordering::Acquire);
             while bits != 0 {
                 slots.push(number * 64 + bits.trailing_zeros() as usize);
                 bits &= bits - 1;
@@ -146,33 +161,33 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
 
     /// Moves a slot's entries up to `cut` to the carry.
     ///
+    /// Whoever answered (`busy`) is about to update again, and stays dirty: that saves each side a
+    /// locked instruction on a line that the other has. Nothing that the updater reads next is
+    /// written here without need, because it would wait for that line.
+    ///
     /// # Safety
     /// C1 holds for the caller as reader.
-    unsafe fn collect_slot(&self, index: usize, cut: Stamp, inner: &mut Inner<L>) {
+    unsafe fn collect_slot(&self, index: usize, cut: Stamp, busy: bool, inner: &mut Inner<L>) {
         let Some(slot) = self.slot_log(index) else { return };
         slot.local.with_mut(|local| {
             // SAFETY: the caller's duty.
             let local = unsafe { &mut *local };
-            let mut into = inner.spares.pop().unwrap_or_default();
-            local.log.collect(cut, &mut into);
-            local.dirty = !local.log.is_empty();
-            if local.dirty {
-                // What is above the cut waits for the next read; C2 wants its bit set.
-                // ORDER: AcqRel; as in `mark_dirty`.
-                self.dirty
-                    .0
-                    .get_or_init(index / 64)
-                    .0
-                    .fetch_or(1 << (index % 64), Ordering::AcqRel);
+            if !local.log.is_empty() {
+                let mut into = inner.spares.pop().unwrap_or_default();
+                local.log.collect(cut, &mut into);
+                let kept = if into.is_empty() { &mut inner.spares } else { &mut inner.carry };
+                kept.push(into);
             }
-            // ORDER: Relaxed (all); statistics, stable under C1.
+            // ORDER: Relaxed; a statistic, stable under C1.
             let appended = slot.appended.load(Ordering::Relaxed);
-            inner.window += appended - local.counted;
-            local.counted = appended;
-            if into.is_empty() {
-                inner.spares.push(into);
-            } else {
-                inner.carry.push(into);
+            let new = inner.count(index, appended);
+            inner.window += new;
+            // What is above the cut waits for the next read; C2 wants its bit set.
+            if local.log.is_empty() && !(busy && new != 0 && !self.is_timed()) {
+                local.dirty = false;
+                let word = self.dirty.0.get_or_init(index / 64);
+                // ORDER: Relaxed; passed on with the log (C1).
+                word.0.fetch_and(!(1 << (index % 64)), Ordering::Relaxed);
             }
         });
     }
@@ -214,9 +229,9 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
                     return biased; // it has cost no barrier
                 }
                 let speaks = if biased {
-                    inner.window <= (self.config.ratio_for_bias / 2).max(1)
+                    inner.speaks_against_bias(self.config.ratio_for_bias)
                 } else {
-                    inner.window > self.config.ratio_for_bias && barrier::is_asymmetric()
+                    inner.speaks_for_bias(self.config.ratio_for_bias) && barrier::is_asymmetric()
                 };
                 inner.for_switch = if speaks { inner.for_switch + 1 } else { 0 };
                 if inner.for_switch >= 2 { !biased } else { biased }
@@ -238,7 +253,14 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
         // ORDER: Relaxed; guarded by the lock.
         self.biased.store(biased, Ordering::Relaxed);
         // SAFETY: the caller holds the lock.
-        self.inner.with_mut(|inner| unsafe { (*inner).for_switch = 0 });
+        self.inner.with_mut(|inner| unsafe {
+            let inner = &mut *inner;
+            inner.for_switch = 0;
+            if !biased && inner.unanswered {
+                inner.vain = (inner.vain + 1).min(config::VAIN_MAX);
+                inner.hope_from = inner.merges + (config::READS_WITHOUT_HOPE << inner.vain);
+            }
+        });
     }
 
     /// After a read: whether the logs have stopped paying.
@@ -249,7 +271,7 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
         // SAFETY: the caller holds the lock.
         self.inner.with_mut(|inner| unsafe {
             let inner = &mut *inner;
-            let idle = inner.window < u64::from(config::RATIO_AGAINST_LOGS);
+            let idle = inner.window < u64::from(logs_pay_from(inner.slots.len()) / 2);
             inner.for_demotion = if idle { inner.for_demotion + 1 } else { 0 };
             inner.for_demotion >= self.config.idle_reads
         })
@@ -283,11 +305,11 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
         self.inner.with_mut(|inner| {
             // SAFETY: the caller holds the lock.
             let inner = unsafe { &mut *inner };
-            self.take_dirty(&mut inner.slots);
+            self.list_dirty(&mut inner.slots);
             for place in 0..inner.slots.len() {
                 let index = inner.slots[place];
                 // SAFETY: C1 - no updater is inside and none will be.
-                unsafe { self.collect_slot(index, Stamp::MAX, inner) };
+                unsafe { self.collect_slot(index, Stamp::MAX, false, inner) };
             }
             self.apply(inner);
         });
@@ -353,7 +375,7 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
             stats.pending = inner.carry.iter().map(L::len).sum::<usize>() as u64;
             stats.appended = inner.appended_before;
             // Lengths belong to the updaters, so shut them out for a moment.
-            let _collecting = Collecting::begin(&self.collecting);
+            let _collecting = Collecting::begin(&self.collecting, FROZEN);
             let gate = Reopen { gate: &self.gate, to: self.gate.load(Ordering::Relaxed) };
             let closed = if gate.to == EVICTED { EVICTED } else { FROZEN };
             self.gate.store(closed, Ordering::Release);
@@ -409,6 +431,7 @@ impl<T: Send + 'static, L: Log<T>> Resident for Core<T, L> {
             (*inner).evictions += 1;
             (*inner).appended_before += appended;
             (*inner).spares = Vec::new();
+            (*inner).counted = Vec::new();
         });
         // SAFETY: locked by `try_claim`; `claimed` keeps the core alive until the last store.
         unsafe { lock::unlock(&raw const (*this).lock.0, 0) };
@@ -418,13 +441,48 @@ impl<T: Send + 'static, L: Log<T>> Resident for Core<T, L> {
     }
 }
 
+/// Updates per read from which logs pay, if a read has to visit so many slots.
+pub(super) fn logs_pay_from(slots: usize) -> u32 {
+    let slots = u32::try_from(slots).unwrap_or(u32::MAX);
+    slots
+        .saturating_mul(config::RATIO_FOR_LOGS_PER_SLOT)
+        .clamp(config::RATIO_FOR_LOGS_MIN, config::RATIO_FOR_LOGS_MAX)
+}
+
+impl<L> Inner<L> {
+    /// How many of a slot's updates, `appended` by now, came since the last collection.
+    fn count(&mut self, index: usize, appended: u64) -> u64 {
+        if self.counted.len() <= index {
+            self.counted.resize(index + 1, 0);
+        }
+        let before = std::mem::replace(&mut self.counted[index], appended);
+        appended - before
+    }
+
+    /// Whether the last read speaks for plain stores: where busy updaters answer, already from a
+    /// few updates a read on.
+    fn speaks_for_bias(&self, ratio: u64) -> bool {
+        let hopes = self.merges >= self.hope_from;
+        self.window > if hopes { config::RATIO_FOR_ANSWERS } else { ratio }
+    }
+
+    /// Whether it speaks for locked ones.
+    fn speaks_against_bias(&mut self, ratio: u64) -> bool {
+        if self.unanswered {
+            return self.window <= (ratio / 2).max(1);
+        }
+        self.vain = 0;
+        self.window < config::RATIO_AGAINST_ANSWERS
+    }
+}
+
 /// Says that a collection is going on (C8), also when it panics.
-struct Collecting<'a>(&'a AtomicBool);
+struct Collecting<'a>(&'a AtomicU64);
 
 impl<'a> Collecting<'a> {
-    fn begin(flag: &'a AtomicBool) -> Self {
+    fn begin(flag: &'a AtomicU64, closed: u64) -> Self {
         // ORDER: Relaxed; whoever finds a gate closed finds this too, through the gate.
-        flag.store(true, Ordering::Relaxed);
+        flag.store(closed, Ordering::Relaxed);
         Self(flag)
     }
 }
@@ -432,14 +490,14 @@ impl<'a> Collecting<'a> {
 impl Drop for Collecting<'_> {
     fn drop(&mut self) {
         // ORDER: Release; pairs with Acquire in `wait_for_collection`: the open gate.
-        self.0.store(false, Ordering::Release);
+        self.0.store(0, Ordering::Release);
     }
 }
 
 /// Opens a gate again, also when collecting panics.
 struct Reopen<'a> {
-    gate: &'a AtomicU32,
-    to: u32,
+    gate: &'a AtomicU64,
+    to: u64,
 }
 
 impl Drop for Reopen<'_> {

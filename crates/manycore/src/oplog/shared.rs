@@ -53,13 +53,13 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
     #[cold]
     pub(super) fn push_elsewhere(
         &self,
-        gate: u32,
+        gate: u64,
         index: usize,
         op: L::Op,
         growth: usize,
     ) -> Result<Stamp, (L::Op, Refusal)> {
         if gate != SHARED {
-            return Err((op, refusal(gate)));
+            return Err((op, self.refuse(gate, index)));
         }
         let mut index = percpu::cid::current().unwrap_or(index);
         loop {

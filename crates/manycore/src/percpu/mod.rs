@@ -23,5 +23,7 @@ pub(crate) mod segmented;
 mod slots;
 pub mod topology;
 
-pub(crate) use slots::{Slot, announces, give_back, home_slot, idle_slot, records, with_slot};
+pub(crate) use slots::{
+    Slot, announces, give_back, home_slot, idle_slot, own_slot, records, with_slot,
+};
 pub use slots::{current_slot, slot_count, thread_token};

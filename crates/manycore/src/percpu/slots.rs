@@ -12,11 +12,13 @@ pub(crate) struct Record {
     index: usize,
     /// Zero, or the word that the owner announced. Written by the owner alone.
     active: AtomicUsize,
+    /// The last collection that the owner answered (`oplog::gate`). Written by the owner alone.
+    answered: AtomicU64,
 }
 
 impl From<usize> for Record {
     fn from(index: usize) -> Self {
-        Self { index, active: AtomicUsize::new(0) }
+        Self { index, active: AtomicUsize::new(0), answered: AtomicU64::new(0) }
     }
 }
 
@@ -48,6 +50,18 @@ impl Record {
     pub(crate) fn announced(&self) -> usize {
         // ORDER: Acquire; pairs with the Release stores of `announce` and `Announced::drop`.
         self.active.load(Ordering::Acquire)
+    }
+
+    /// Says that the owner has seen `collection`, and has done all that came before.
+    pub(crate) fn answer(&self, collection: u64) {
+        // ORDER: Release; pairs with the Acquire in `answered`: what the owner did before.
+        self.answered.store(collection, Ordering::Release);
+    }
+
+    /// The last collection that the owner answered.
+    pub(crate) fn answered(&self) -> u64 {
+        // ORDER: Acquire; see `answer`.
+        self.answered.load(Ordering::Acquire)
     }
 
     #[inline(always)]
@@ -200,6 +214,11 @@ impl Slot {
     pub(crate) fn announce(self, word: usize, biased: bool) -> Announced<'static> {
         self.record.announce(word, biased)
     }
+
+    /// See [`Record::answer`].
+    pub(crate) fn answer(self, collection: u64) {
+        self.record.answer(collection);
+    }
 }
 
 /// The fast half of a thread's identity: no destructor, so reading it is one load.
@@ -313,6 +332,11 @@ pub fn current_slot() -> usize {
 /// One past the highest slot number handed out so far: the length that a per-slot table needs.
 pub fn slot_count() -> usize {
     records().high()
+}
+
+/// The calling thread's slot, if it has one.
+pub(crate) fn own_slot() -> Option<usize> {
+    FAST.with(|fast| fast.slot.get()).map(Slot::index)
 }
 
 /// Whether the calling thread's own record announces a word for which `inside` holds: then waiting

@@ -32,6 +32,16 @@ fn loom_stamp_as_old_as_the_last_update_is_caught() {
 }
 
 #[test]
+fn loom_answer_to_another_collection_is_caught() {
+    let models = [
+        "unordered::loom_unordered_biased_appends_race_reads_and_nothing_is_lost",
+        "unordered::loom_unordered_biased_append_or_later_store_is_seen",
+        "ordered::loom_ordered_biased_cause_comes_before_effect",
+    ];
+    catches("unasked-answer", &models, &RACE);
+}
+
+#[test]
 fn loom_plain_publication_is_caught() {
     let models = [
         "unordered::loom_unordered_locked_appends_race_reads_and_nothing_is_lost",

@@ -1,0 +1,123 @@
+//! Gates: how a reader shuts updaters out, and how it learns that they are out.
+//!
+//! Owns: the values of a gate, the numbers of collections, and *answers*. Source of the answers:
+//! Liu, Zhang, Chen, *Scalable Read-mostly Synchronization Using Passive Reader-Writer Locks*,
+//! USENIX ATC 2014, section 3 (there a reader reports the version of the lock that it has seen).
+//!
+//! A reader of a biased object has to know that no updater's entry is on its way to memory still.
+//! The kernel can see to that for all threads at once (`membarrier`), which takes microseconds and
+//! interrupts the others. But an updater that is busy meets the closed gate by itself, some
+//! nanoseconds later; so it leaves an *answer* in its slot's record, and a reader that finds the
+//! answers of all slots it cares for needs nothing from the kernel.
+//!
+//! Laws:
+//! - G1 Every collection of the process has a number of its own, and closes gates with it. No
+//!   answer of old is taken for one of today.
+//! - G2 Whoever answers has read the number from a gate (or from `collecting`), has none of the
+//!   core's logs in hand under that record, and stays away until the collection is over. A gate
+//!   that was seen closed is not seen as it was before (coherence), so staying away takes no fence.
+//! - G3 An answer is stored with Release after all that its thread did under the record, and read
+//!   with Acquire: the reader has the log as its updater left it, and every entry is in it.
+//! - G4 A slot that is not dirty needs no answer: its next entry sets the dirty bit first, with a
+//!   full fence before it looks at the gate (C3).
+
+use super::core::{Core, FROZEN};
+use super::log::Log;
+use crate::config;
+use crate::percpu::{self, Slot};
+use crate::sync::{self, AtomicU64, Backoff, Bug, Ordering, hint, seeded_bug};
+
+/// Numbers that a core takes at a time, so that collections do not meet at one counter.
+const BLOCK: u64 = 1 << 16;
+
+/// Above the bits that a gate has besides.
+const NUMBER_SHIFT: u32 = 3;
+
+sync::global! {
+    /// The first number that no core has taken. Zero is nobody's.
+    static NEXT_BLOCK: AtomicU64 = AtomicU64::new(1);
+}
+
+/// The numbers that a core has left.
+#[derive(Debug, Default)]
+pub(super) struct Numbers {
+    next: u64,
+    end: u64,
+}
+
+impl Numbers {
+    /// What to close the gates of the next collection with (G1).
+    pub(super) fn next_closed(&mut self) -> u64 {
+        if self.next == self.end {
+            // ORDER: Relaxed; only that nobody else gets them matters.
+            self.next = NEXT_BLOCK.fetch_add(BLOCK, Ordering::Relaxed);
+            self.end = self.next + BLOCK;
+        }
+        self.next += 1;
+        (self.next - 1) << NUMBER_SHIFT | FROZEN
+    }
+}
+
+/// Whether a gate's value says that a collection goes on.
+#[inline(always)]
+pub(super) fn is_frozen(gate: u64) -> bool {
+    gate & FROZEN != 0
+}
+
+impl<T: Send + 'static, L: Log<T>> Core<T, L> {
+    /// Lets a collection come to its end (C8), answering it. The caller announces the core as
+    /// `WAITING` in `slot`'s record.
+    pub(super) fn wait_for_collection(&self, slot: Slot, backoff: &mut Backoff) {
+        let mut answered = 0;
+        let mut looks = 0;
+        loop {
+            // ORDER: Acquire; pairs with Release at the end of the collection: the open gate.
+            // Logs with stamps have gates of their own, which a waiter may not touch.
+            let seen = if L::ORDERED || seeded_bug(Bug::NoCut) {
+                self.collecting.load(Ordering::Acquire)
+            } else {
+                self.gate.load(Ordering::Acquire)
+            };
+            if !is_frozen(seen) {
+                if answered == 0 {
+                    backoff.pause(); // over already, or something else is in the way
+                }
+                return;
+            }
+            if seen != answered {
+                slot.answer(seen);
+                answered = seen;
+            }
+            if looks < config::LOOKS_AT_GATE {
+                looks += 1;
+                hint::spin_loop();
+            } else {
+                backoff.pause();
+            }
+        }
+    }
+
+    /// Whether the updaters of these slots answer the collection that closed the gates with
+    /// `closed`, now or within a moment (G2, G3).
+    pub(super) fn is_answered(&self, slots: &[usize], closed: u64) -> bool {
+        let own = percpu::own_slot();
+        let mut looks = 0;
+        slots.iter().all(|index| {
+            // What the reader did itself, it sees; and it is not inside (`lock_core` asks).
+            if own == Some(*index) {
+                return true;
+            }
+            while percpu::records().get(*index).answered() != closed {
+                if seeded_bug(Bug::UnaskedAnswer) {
+                    return true;
+                }
+                if looks == config::LOOKS_FOR_ANSWER {
+                    return false;
+                }
+                looks += 1;
+                hint::spin_loop();
+            }
+            true
+        })
+    }
+}
