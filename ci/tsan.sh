@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The library's threaded tests under ThreadSanitizer, which watches every memory access for races.
 #   ci/tsan.sh           all of them
-#   ci/tsan.sh --short   the soak alone: what .ci/run calls
+#   ci/tsan.sh --short   the soaks alone: what .ci/run calls
 #
 # It needs a nightly compiler and the source of the standard library, because only what is compiled
 # with the sanitizer is watched. Where one of them is missing this check is skipped, and says so.
@@ -51,7 +51,7 @@ export MANYCORE_SOAK="${MANYCORE_SOAK:-5}"
 tests=(stress torture section node_lock deferred counter event_queue registry lru order)
 case "${1:-}" in
 "") ;;
---short) tests=(stress) ;;
+--short) tests=(stress torture) ;;
 *) die "unknown argument '$1'" ;;
 esac
 say "with $(rustc +nightly --version)"

@@ -23,6 +23,9 @@
 //!   [`oplog::Absorbing`] if not;
 //! - none of these: your own [`oplog::Log`].
 //!
+//! For structures that are read without a lock while nodes are removed and freed: [`section`],
+//! with [`section::Domain`] and typed pointers, and a lock for each node.
+//!
 //! Below them, for those who build such types themselves: [`clock`], one ordered time for all
 //! cores, and [`percpu`], who am I and where.
 //!
