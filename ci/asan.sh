@@ -1,0 +1,41 @@
+#!/usr/bin/env bash
+# Memory under AddressSanitizer: a node used after it was freed, freed twice, or never.
+#   ci/asan.sh
+#
+# It needs a nightly compiler; where there is none this check is skipped, and says so. The torture
+# test is not among the tests: it keeps freed memory on purpose, to look at it.
+source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+
+skip() {
+    say "SKIPPED: $*"
+    exit 0
+}
+command -v rustup >/dev/null 2>&1 || skip "no rustup, so no nightly compiler"
+cargo +nightly --version >/dev/null 2>&1 ||
+    skip "no nightly compiler ('rustup toolchain install nightly --profile minimal')"
+host=$(rustc +nightly -vV | sed -n 's/^host: //p')
+case $host in
+x86_64-unknown-linux-gnu | aarch64-unknown-linux-gnu) ;;
+*) skip "AddressSanitizer is not used on $host" ;;
+esac
+
+# The sanitizer itself first: it must catch a use after free that is there.
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cat >"$work/after.rs" <<'RUST'
+fn main() {
+    let freed = Box::into_raw(Box::new(7_u64));
+    drop(unsafe { Box::from_raw(freed) });
+    println!("{}", unsafe { freed.read_volatile() });
+}
+RUST
+rustc +nightly -Zsanitizer=address -o "$work/after" "$work/after.rs"
+! "$work/after" >"$work/report" 2>&1 || die "the sanitizer does not report a use after free"
+grep -q 'heap-use-after-free' "$work/report" ||
+    die "the sanitizer's own test failed: $(cat "$work/report")"
+
+tests=(section node_lock)
+say "with $(rustc +nightly --version)"
+RUSTFLAGS="-Zsanitizer=address" CARGO_TARGET_DIR="$TARGET/asan" \
+    cargo +nightly test --target "$host" --locked -p manycore "${tests[@]/#/--test=}"
+say "nothing used after it was freed, nothing leaked"
