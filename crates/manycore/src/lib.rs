@@ -26,6 +26,9 @@
 //! For structures that are read without a lock while nodes are removed and freed: [`section`],
 //! with [`section::Domain`] and typed pointers, and a lock for each node.
 //!
+//! Where a lock it must be: [`lock`], with locks that serve in order, and one for values that are
+//! hardly ever written.
+//!
 //! Below them, for those who build such types themselves: [`clock`], one ordered time for all
 //! cores, and [`percpu`], who am I and where.
 //!
@@ -46,7 +49,7 @@
 pub mod clock;
 pub mod collections;
 pub mod config;
-pub(crate) mod lock;
+pub mod lock;
 pub mod oplog;
 pub mod percpu;
 pub mod section;

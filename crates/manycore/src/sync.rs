@@ -9,7 +9,7 @@
 #[cfg(manycore_loom)]
 pub(crate) use loom::{
     MAX_THREADS,
-    cell::{MutPtr, UnsafeCell},
+    cell::{ConstPtr, MutPtr, UnsafeCell},
     hint,
     sync::{
         Mutex,
@@ -53,7 +53,7 @@ pub(crate) use shuttle::thread_local;
 pub(crate) use std::thread_local;
 
 #[cfg(not(manycore_loom))]
-pub(crate) use self::cell::{MutPtr, UnsafeCell};
+pub(crate) use self::cell::{ConstPtr, MutPtr, UnsafeCell};
 
 /// Keeps the compiler from reordering memory accesses; emits nothing.
 #[cfg(not(any(manycore_loom, manycore_shuttle)))]
@@ -102,6 +102,30 @@ macro_rules! global {
     };
 }
 pub(crate) use global;
+
+/// A `const fn`, or under a model checker, whose atomics can't be made at compile time, a `fn`.
+macro_rules! const_fn {
+    ($(#[$attr:meta])* $vis:vis const fn $($rest:tt)*) => {
+        #[cfg(not(any(manycore_loom, manycore_shuttle)))]
+        $(#[$attr])* $vis const fn $($rest)*
+        #[cfg(any(manycore_loom, manycore_shuttle))]
+        $(#[$attr])* $vis fn $($rest)*
+    };
+}
+pub(crate) use const_fn;
+
+/// How many threads can run at once: what the process may use, asked once.
+pub(crate) fn parallelism() -> usize {
+    #[cfg(not(any(manycore_loom, manycore_shuttle)))]
+    {
+        static CORES: std::sync::OnceLock<usize> = std::sync::OnceLock::new();
+        *CORES.get_or_init(|| std::thread::available_parallelism().map_or(1, usize::from))
+    }
+    #[cfg(any(manycore_loom, manycore_shuttle))]
+    {
+        2
+    }
+}
 
 /// Waits a little longer each time: pause instructions first, then the scheduler, then sleep.
 ///
@@ -258,6 +282,29 @@ mod cell {
         #[inline(always)]
         pub(crate) fn get_mut(&self) -> MutPtr<T> {
             MutPtr(self.0.get())
+        }
+
+        #[inline(always)]
+        pub(crate) fn get(&self) -> ConstPtr<T> {
+            ConstPtr(self.0.get())
+        }
+
+        pub(crate) fn into_inner(self) -> T {
+            self.0.into_inner()
+        }
+    }
+
+    /// A pointer for shared access; loom's twin tracks how long it lives.
+    #[derive(Debug)]
+    pub(crate) struct ConstPtr<T>(*const T);
+
+    impl<T> ConstPtr<T> {
+        /// # Safety
+        /// As for dereferencing the pointer that `UnsafeCell::get` returned, with others who read.
+        #[inline(always)]
+        pub(crate) unsafe fn deref(&self) -> &T {
+            // SAFETY: the caller's duty, stated above.
+            unsafe { &*self.0 }
         }
     }
 

@@ -1,8 +1,11 @@
 //! Sleeping on a word: Linux futexes, elsewhere short naps. Under loom, a model of the futex, so
 //! that a lost wake-up is a deadlock that loom reports; under shuttle and miri, naps.
 //!
-//! Only the low 32 bits are compared by the kernel. They hold the WAITERS bit, and law K2 needs no
-//! more: a sleeper that meets another owner's equal bits is woken by that owner.
+//! Only the low 32 bits are compared by the kernel. Of an object's lock word they hold the WAITERS
+//! bit, and law K2 needs no more: a sleeper that meets another owner's equal bits is woken by that
+//! owner. Of a ticket they hold enough, because tickets never get 2^32 ahead of a sleeper.
+//!
+//! A sleeper may say which of 32 `bits` it answers to; a wake names bits, too.
 
 use crate::sync::AtomicUsize;
 
@@ -20,38 +23,43 @@ mod imp {
         }
     }
 
-    pub(in crate::lock) fn wait(word: &AtomicUsize, expected: usize) {
-        // SAFETY: FUTEX_WAIT reads four bytes inside `word`, which is borrowed for the call.
+    pub(in crate::lock) fn wait_bits(word: &AtomicUsize, expected: usize, bits: u32) {
+        // SAFETY: FUTEX_WAIT_BITSET reads four bytes inside `word`, which is borrowed for the call.
         unsafe {
             libc::syscall(
                 libc::SYS_futex,
                 low_half(word),
-                libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG,
+                libc::FUTEX_WAIT_BITSET | libc::FUTEX_PRIVATE_FLAG,
                 expected as u32,
                 std::ptr::null::<libc::timespec>(),
+                std::ptr::null::<u32>(),
+                bits,
             );
         }
     }
 
-    fn wake(word: *const AtomicUsize, count: libc::c_int) {
-        // SAFETY: FUTEX_WAKE uses the address as a key and never reads the memory behind it, which
-        // may be freed by now (K3).
+    fn wake(word: *const AtomicUsize, count: libc::c_int, bits: u32) {
+        // SAFETY: FUTEX_WAKE_BITSET uses the address as a key and never reads the memory behind
+        // it, which may be freed by now (K3).
         unsafe {
             libc::syscall(
                 libc::SYS_futex,
                 low_half(word),
-                libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG,
+                libc::FUTEX_WAKE_BITSET | libc::FUTEX_PRIVATE_FLAG,
                 count,
+                std::ptr::null::<libc::timespec>(),
+                std::ptr::null::<u32>(),
+                bits,
             );
         }
     }
 
     pub(in crate::lock) fn wake_one(word: *const AtomicUsize) {
-        wake(word, 1);
+        wake(word, 1, !0);
     }
 
-    pub(in crate::lock) fn wake_all(word: *const AtomicUsize) {
-        wake(word, libc::c_int::MAX);
+    pub(in crate::lock) fn wake_bits(word: *const AtomicUsize, bits: u32) {
+        wake(word, libc::c_int::MAX, bits);
     }
 }
 
@@ -61,15 +69,16 @@ mod imp {
     use crate::sync::{Mutex, Ordering, global, thread};
 
     global! {
-        /// Who sleeps on which address. The kernel compares and queues under one lock, too.
-        static SLEEPERS: Mutex<Vec<(usize, thread::Thread)>> = Mutex::new(Vec::new());
+        /// Who sleeps on which address, and answers to which bits. The kernel compares and queues
+        /// under one lock, too.
+        static SLEEPERS: Mutex<Vec<(usize, u32, thread::Thread)>> = Mutex::new(Vec::new());
     }
 
     fn address(word: *const AtomicUsize) -> usize {
         word as usize
     }
 
-    pub(in crate::lock) fn wait(word: &AtomicUsize, expected: usize) {
+    pub(in crate::lock) fn wait_bits(word: &AtomicUsize, expected: usize, bits: u32) {
         let me = thread::current();
         {
             let mut sleepers = SLEEPERS.lock().unwrap();
@@ -77,23 +86,23 @@ mod imp {
             if word.load(Ordering::Relaxed) as u32 != expected as u32 {
                 return;
             }
-            sleepers.push((address(word), me.clone()));
+            sleepers.push((address(word), bits, me.clone()));
         }
         thread::park();
-        SLEEPERS.lock().unwrap().retain(|(_, sleeper)| sleeper.id() != me.id());
+        SLEEPERS.lock().unwrap().retain(|(_, _, sleeper)| sleeper.id() != me.id());
     }
 
     pub(in crate::lock) fn wake_one(word: *const AtomicUsize) {
         let mut sleepers = SLEEPERS.lock().unwrap();
-        if let Some(first) = sleepers.iter().position(|(key, _)| *key == address(word)) {
-            sleepers.remove(first).1.unpark();
+        if let Some(first) = sleepers.iter().position(|(key, ..)| *key == address(word)) {
+            sleepers.remove(first).2.unpark();
         }
     }
 
-    pub(in crate::lock) fn wake_all(word: *const AtomicUsize) {
+    pub(in crate::lock) fn wake_bits(word: *const AtomicUsize, bits: u32) {
         let mut sleepers = SLEEPERS.lock().unwrap();
-        sleepers.retain(|(key, sleeper)| {
-            let sleeps_here = *key == address(word);
+        sleepers.retain(|(key, answers, sleeper)| {
+            let sleeps_here = *key == address(word) && answers & bits != 0;
             if sleeps_here {
                 sleeper.unpark();
             }
@@ -109,13 +118,23 @@ mod imp {
 mod imp {
     use super::AtomicUsize;
 
-    pub(in crate::lock) fn wait(_word: &AtomicUsize, _expected: usize) {
+    pub(in crate::lock) fn wait_bits(_word: &AtomicUsize, _expected: usize, _bits: u32) {
         crate::sync::sleep(std::time::Duration::from_micros(50));
     }
 
     pub(in crate::lock) fn wake_one(_word: *const AtomicUsize) {}
 
-    pub(in crate::lock) fn wake_all(_word: *const AtomicUsize) {}
+    pub(in crate::lock) fn wake_bits(_word: *const AtomicUsize, _bits: u32) {}
 }
 
-pub(super) use imp::{wait, wake_all, wake_one};
+pub(super) use imp::{wait_bits, wake_bits, wake_one};
+
+/// Sleeps if `word` is `expected` (by its low half), until a wake, or for no reason.
+pub(super) fn wait(word: &AtomicUsize, expected: usize) {
+    wait_bits(word, expected, !0);
+}
+
+/// Wakes everybody who sleeps on `word`.
+pub(super) fn wake_all(word: *const AtomicUsize) {
+    wake_bits(word, !0);
+}

@@ -1,136 +1,83 @@
-//! The object lock: one word that knows its owner and can give way to a pointer.
+//! Locks whose waiters do not fight over one line: ticket, MCS, and a big-reader lock.
 //!
-//! Owns: the bit layout of the word. Does not own: the data behind it.
+//! | Lock | Waiters | For |
+//! |---|---|---|
+//! | [`TicketLock`] | all look at one word, first come first served | short queues, 24 bytes |
+//! | [`McsLock`] | each looks at a word of its own, first come first served | long queues |
+//! | [`BrLock`] | readers write only their own line, a writer visits all | reads nearly always |
 //!
-//! A word is 0 (free), `owner token | LOCKED [| WAITERS]`, or, with `HOT` set, something that is no
-//! lock at all: the object has moved on and lockers must look again. Tokens are
-//! [`thread_token`](crate::percpu::thread_token)s, so that a thread that locks twice is told
-//! instead of waiting for itself.
+//! # When not to use them
 //!
-//! Laws:
-//! - K1 Mutual exclusion: the CAS from unlocked (Acquire) reads the swap of the last unlock
-//!   (Release).
-//! - K2 No lost wake-up: whoever sleeps has set WAITERS in the word it compared, and whoever
-//!   unlocks a word with WAITERS wakes. A woken thread locks with WAITERS set, because others may
-//!   sleep still; or, if the word has become HOT meanwhile, wakes them all.
-//! - K3 The unlocking swap is the last access to the word's memory, so a lock may be freed by
-//!   whoever takes it next.
+//! A lock that serves in order hands itself to a thread that may be asleep or have lost its core.
+//! With more threads than cores, `std::sync::Mutex` is faster, because it lets whoever runs go
+//! first. Take these where fairness or a bounded wait matters, or where cores are not shared. If
+//! updates return nothing, [`crate::oplog`] needs no lock at all; for counts there is
+//! [`crate::collections::Counter`].
 //!
-//! Unfair, like the locks of the standard library: a running thread may overtake a sleeping one.
+//! # What they have in common
+//!
+//! - *Waiting*: a waiter spins for at most some tens of microseconds, and then sleeps (a futex on
+//!   Linux, naps of 50 us elsewhere). It never burns whole time slices, so they work on a machine
+//!   with more threads than cores.
+//! - *Panics*: no poison. A panic while the lock is held gives it up; the value stays as the panic
+//!   left it. Whoever needs to know keeps a flag in the value.
+//! - *Re-entrance*: a thread that locks what it holds waits for itself for ever, except where a
+//!   lock says otherwise.
+//! - Guards stay on their thread. A forgotten guard leaves the lock locked; nothing worse.
+//! - *Fork*: a child inherits the lock as it was. If a thread that did not survive held it, it
+//!   stays locked.
+//!
+//! Laws (K1 to K3 are of the word lock inside, see its file):
+//! - K4 Order: ticket and MCS are taken in the order in which the lockers drew a ticket or swapped
+//!   themselves into the queue, one atomic instruction.
+//! - K5 Sleep: whoever goes to sleep has said so in memory before it looks for the last time, and
+//!   whoever gives up a lock looks whether somebody said so after it gave up (or in the same
+//!   instruction). So no wake-up is lost.
+//! - K6 Big reader: a lane's count is written by one thread at a time: the thread whose token the
+//!   lane carries, until its last guard is gone. A reader that saw the lock open is counted in what
+//!   the writer sees, or has seen the writer (law B1 of [`crate::percpu::barrier`]).
+//!
+//! Source: J. Mellor-Crummey and M. Scott, *Algorithms for scalable synchronization on
+//! shared-memory multiprocessors*, 1991 (ticket, MCS); the form of MCS without a node in the
+//! holder's hands is that of the K42 operating system; the big-reader lock is that of Linux 2.4.
+//! Parallel sections, section 5.1, compares itself with the last two.
 
+mod br;
+mod exclusive;
 mod futex;
 #[cfg(all(test, manycore_loom))]
 mod loom_tests;
+mod mcs;
+#[cfg(all(test, not(manycore_loom), not(manycore_shuttle)))]
+mod tests;
+mod ticket;
+mod word;
+
+pub use br::{BrLock, BrReadGuard, BrWriteGuard};
+pub use mcs::{McsGuard, McsLock};
+pub use ticket::{TicketGuard, TicketLock};
+pub(crate) use word::{HOT, LOCKED, Refused, is_held_by, lock, try_lock, unlock};
 
 use crate::config::SMALL;
-use crate::sync::{AtomicUsize, Ordering, hint};
+use crate::sync::hint;
 
-pub(crate) const LOCKED: usize = 1;
-pub(crate) const WAITERS: usize = 2;
-pub(crate) const HOT: usize = 4;
-const TOKEN: usize = !0xf;
+/// Looks before a waiter sleeps: some 20 to 60 us of pause instructions, about what it takes to
+/// wake a sleeper.
+const LOOKS: u32 = if SMALL { 1 } else { 1024 };
 
-/// Looks at the word before a locker sleeps, each after twice as many pause instructions as the one
-/// before: every look takes the line from the owner, which may lock again meanwhile.
-const LOOKS: u32 = if SMALL { 1 } else { 11 };
-
-/// Why a lock was not taken.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Refused {
-    /// Somebody else holds it (only from [`try_lock`]).
-    Busy,
-    /// The calling thread holds it.
-    HeldBySelf,
-    /// The word is no lock any more.
-    Hot,
-}
-
-/// Takes the lock if it is free.
-#[inline]
-pub(crate) fn try_lock(word: &AtomicUsize, token: usize) -> Result<(), Refused> {
-    // ORDER: Acquire; pairs with Release in `unlock` (K1).
-    match word.compare_exchange(0, token | LOCKED, Ordering::Acquire, Ordering::Relaxed) {
-        Ok(_) => Ok(()),
-        Err(seen) if seen & HOT != 0 => Err(Refused::Hot),
-        Err(seen) if seen & TOKEN == token => Err(Refused::HeldBySelf),
-        Err(_) => Err(Refused::Busy),
-    }
-}
-
-/// Takes the lock, waiting if need be. `Ok(true)` says that it had to wait.
-#[inline]
-pub(crate) fn lock(word: &AtomicUsize, token: usize) -> Result<bool, Refused> {
-    match try_lock(word, token) {
-        Ok(()) => Ok(false),
-        Err(Refused::Busy) => lock_slow(word, token).map(|()| true),
-        Err(refused) => Err(refused),
-    }
-}
-
-#[cold]
-fn lock_slow(word: &AtomicUsize, token: usize) -> Result<(), Refused> {
-    let mut looks = 0;
-    let mut slept = 0;
+/// Looks `LOOKS` times, `pauses` pause instructions apart. Says whether `done` was true at a look.
+fn spin_until(pauses: usize, mut done: impl FnMut() -> bool) -> bool {
+    let mut spent = 0;
     loop {
-        // ORDER: Relaxed; the CAS decides.
-        let seen = word.load(Ordering::Relaxed);
-        if seen & HOT != 0 {
-            if slept != 0 {
-                futex::wake_all(word); // the wake that came here was for all of them (K2)
-            }
-            return Err(Refused::Hot);
+        if done() {
+            return true;
         }
-        if seen & LOCKED == 0 {
-            let locked = token | LOCKED | (seen & WAITERS) | slept;
-            // ORDER: Acquire; pairs with Release in `unlock` (K1).
-            if word
-                .compare_exchange_weak(seen, locked, Ordering::Acquire, Ordering::Relaxed)
-                .is_ok()
-            {
-                return Ok(());
-            }
-            continue;
+        if spent >= LOOKS as usize {
+            return false;
         }
-        if seen & TOKEN == token {
-            return Err(Refused::HeldBySelf);
+        for _ in 0..pauses {
+            hint::spin_loop();
         }
-        if looks < LOOKS {
-            for _ in 0..1 << looks {
-                hint::spin_loop();
-            }
-            looks += 1;
-            continue;
-        }
-        if seen & WAITERS == 0
-            && word
-                .compare_exchange_weak(seen, seen | WAITERS, Ordering::Relaxed, Ordering::Relaxed)
-                .is_err()
-        {
-            continue;
-        }
-        futex::wait(word, seen | WAITERS);
-        slept = WAITERS;
-        looks = 0;
+        spent += pauses;
     }
-}
-
-/// Gives the lock up, leaving `next` in the word: 0, or a HOT word that sends lockers elsewhere.
-///
-/// # Safety
-/// The caller holds the lock, and `word` is valid until the swap inside (K3).
-#[inline]
-pub(crate) unsafe fn unlock(word: *const AtomicUsize, next: usize) {
-    // ORDER: Release; pairs with the Acquire CAS of the next owner (K1).
-    // SAFETY: the caller's duty; afterwards the memory is not touched again.
-    let old = unsafe { (*word).swap(next, Ordering::Release) };
-    if old & WAITERS != 0 {
-        if next == 0 { futex::wake_one(word) } else { futex::wake_all(word) }
-    }
-}
-
-/// Whether `token`'s thread holds the lock.
-pub(crate) fn is_held_by(word: &AtomicUsize, token: usize) -> bool {
-    // ORDER: Relaxed; a thread sees its own CAS.
-    let seen = word.load(Ordering::Relaxed);
-    seen & (HOT | LOCKED) == LOCKED && seen & TOKEN == token
 }

@@ -31,6 +31,12 @@ fn locate(index: usize) -> (usize, usize, usize) {
 }
 
 impl<T: From<usize>> Segmented<T> {
+    #[cfg(not(any(manycore_loom, manycore_shuttle)))]
+    pub(crate) const fn new() -> Self {
+        Self { segments: [const { AtomicPtr::new(ptr::null_mut()) }; SEGMENTS] }
+    }
+
+    #[cfg(any(manycore_loom, manycore_shuttle))]
     pub(crate) fn new() -> Self {
         Self { segments: std::array::from_fn(|_| AtomicPtr::new(ptr::null_mut())) }
     }

@@ -4,7 +4,6 @@ use super::barrier;
 use super::segmented::Segmented;
 use crate::sync::{self, AtomicU64, AtomicUsize, Ordering};
 use std::cell::Cell;
-use std::ptr;
 
 /// What a slot's owner tells the others: the object that it is inside of, if any.
 #[repr(align(128))]
@@ -268,6 +267,21 @@ pub(crate) fn idle_slot() -> Option<Slot> {
     FAST.with(|fast| fast.slot.get()).filter(|slot| !slot.record.is_busy())
 }
 
+/// The calling thread's slot, whatever it announces: for what is kept by slot and needs no
+/// announcement. `None` after the thread's own destructors ran.
+#[inline(always)]
+pub(crate) fn own_slot() -> Option<Slot> {
+    let known = FAST.with(|fast| fast.slot.get());
+    if known.is_some() { known } else { own_slot_slow() }
+}
+
+#[cold]
+fn own_slot_slow() -> Option<Slot> {
+    let slot = OWNER.try_with(|owner| Slot::of(owner.record)).ok()?;
+    FAST.with(|fast| fast.slot.set(Some(slot)));
+    Some(slot)
+}
+
 /// Runs `f` with a slot that this thread owns and that announces nothing: also at the first use by
 /// a thread, from within an update (P3), and after the thread's own destructors ran.
 pub(crate) fn with_slot<R>(f: impl FnOnce(Slot) -> R) -> R {
@@ -279,8 +293,7 @@ pub(crate) fn with_slot<R>(f: impl FnOnce(Slot) -> R) -> R {
 
 #[cold]
 fn with_slot_slow<R>(f: impl FnOnce(Slot) -> R) -> R {
-    if let Ok(slot) = OWNER.try_with(|owner| Slot::of(owner.record)) {
-        FAST.with(|fast| fast.slot.set(Some(slot)));
+    if let Some(slot) = own_slot_slow() {
         if !slot.record.is_busy() {
             return f(slot);
         }
@@ -346,9 +359,30 @@ pub(crate) fn announces(inside: impl Fn(usize) -> bool) -> bool {
 }
 
 /// A number that no other live thread has. A multiple of 16 and never zero.
+#[cfg(not(manycore_loom))]
 #[inline(always)]
 pub fn thread_token() -> usize {
-    FAST.with(|fast| ptr::from_ref(fast) as usize)
+    FAST.with(|fast| std::ptr::from_ref(fast) as usize)
+}
+
+/// In a model, a number that no other thread ever had: loom's threads may find the address of one
+/// that has ended, and nothing tells them that it has.
+#[cfg(manycore_loom)]
+pub fn thread_token() -> usize {
+    TOKEN.with(|token| *token)
+}
+
+#[cfg(manycore_loom)]
+sync::global! {
+    static TOKENS: std::sync::Mutex<usize> = std::sync::Mutex::new(0);
+}
+#[cfg(manycore_loom)]
+sync::thread_local! {
+    static TOKEN: usize = {
+        let mut tokens = TOKENS.lock().unwrap();
+        *tokens += 16;
+        *tokens
+    };
 }
 
 #[cfg(all(test, not(manycore_loom), not(manycore_shuttle)))]

@@ -1,7 +1,6 @@
-//! Models of the object lock. Its futex is a model, too (see `futex`): who sleeps and is never
-//! woken is a deadlock, which loom reports.
+//! Models of the object lock.
 
-use super::{HOT, LOCKED, Refused, is_held_by, lock, try_lock, unlock};
+use super::super::{HOT, LOCKED, Refused, is_held_by, lock, try_lock, unlock};
 use crate::percpu::loom_tests::model;
 use crate::percpu::thread_token;
 use crate::sync::{AtomicUsize, Ordering, UnsafeCell, thread};

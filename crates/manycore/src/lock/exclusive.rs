@@ -1,0 +1,165 @@
+//! What every lock with one holder offers around its raw form.
+//!
+//! Owns: the public face of `TicketLock` and `McsLock`: one text for both. Does not own: how they
+//! wait.
+
+/// How a lock is taken and given up.
+///
+/// # Safety
+/// Between `lock` or a successful `try_lock` and the `unlock` that follows, no other `lock` returns
+/// and no `try_lock` succeeds; and who then takes the lock sees what was written before `unlock`.
+pub(super) unsafe trait Raw {
+    fn lock(&self);
+
+    fn try_lock(&self) -> bool;
+
+    /// # Safety
+    /// The caller holds the lock.
+    unsafe fn unlock(&self);
+}
+
+/// Makes a lock type and its guard of a raw lock.
+macro_rules! exclusive {
+    (
+        raw: $raw:ty;
+        $(#[$lock_doc:meta])*
+        lock: $Lock:ident;
+        $(#[$guard_doc:meta])*
+        guard: $Guard:ident;
+    ) => {
+        $(#[$lock_doc])*
+        pub struct $Lock<T> {
+            raw: $raw,
+            value: crate::sync::UnsafeCell<T>,
+        }
+
+        // SAFETY: Raw - one thread at a time gets at the value, and may take it along.
+        unsafe impl<T: Send> Sync for $Lock<T> {}
+        // SAFETY: an owned lock is an owned value; nobody waits in it.
+        unsafe impl<T: Send> Send for $Lock<T> {}
+
+        impl<T> $Lock<T> {
+            crate::sync::const_fn! {
+                /// A free lock around `value`.
+                #[must_use]
+                pub const fn new(value: T) -> Self {
+                    Self { raw: <$raw>::new(), value: crate::sync::UnsafeCell::new(value) }
+                }
+            }
+
+            /// Takes the lock; waits for its turn if need be.
+            #[inline]
+            pub fn lock(&self) -> $Guard<'_, T> {
+                self.raw.lock();
+                self.guard()
+            }
+
+            /// Takes the lock if it is free and nobody waits for it.
+            #[inline]
+            pub fn try_lock(&self) -> Option<$Guard<'_, T>> {
+                self.raw.try_lock().then(|| self.guard())
+            }
+
+            /// The value; the lock is not needed any more.
+            #[must_use]
+            pub fn into_inner(self) -> T {
+                self.value.into_inner()
+            }
+
+            /// The value, without locking: nobody else has the lock.
+            #[must_use]
+            pub fn get_mut(&mut self) -> &mut T {
+                let value = self.value.get_mut();
+                // SAFETY: `&mut self` - no guard is left but forgotten ones, and they give no
+                // access. The pointer is into `self`, which is borrowed for as long.
+                unsafe { &mut *std::ptr::from_mut(value.deref()) }
+            }
+
+            /// Called by the thread that has just taken the raw lock.
+            #[inline]
+            fn guard(&self) -> $Guard<'_, T> {
+                $Guard {
+                    value: std::mem::ManuallyDrop::new(self.value.get_mut()),
+                    lock: self,
+                    not_send: std::marker::PhantomData,
+                }
+            }
+        }
+
+        impl<T: std::fmt::Debug> std::fmt::Debug for $Lock<T> {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                let mut text = f.debug_struct(stringify!($Lock));
+                match self.try_lock() {
+                    Some(guard) => text.field("value", &*guard),
+                    None => text.field("value", &format_args!("<locked>")),
+                };
+                text.finish()
+            }
+        }
+
+        impl<T: Default> Default for $Lock<T> {
+            fn default() -> Self {
+                Self::new(T::default())
+            }
+        }
+
+        impl<T> From<T> for $Lock<T> {
+            fn from(value: T) -> Self {
+                Self::new(value)
+            }
+        }
+
+        $(#[$guard_doc])*
+        #[must_use = "the lock is given up when the guard is dropped"]
+        pub struct $Guard<'a, T> {
+            /// Dropped before the lock is given up.
+            value: std::mem::ManuallyDrop<crate::sync::MutPtr<T>>,
+            lock: &'a $Lock<T>,
+            not_send: std::marker::PhantomData<*mut ()>,
+        }
+
+        // SAFETY: a shared guard gives shared access to `T` alone.
+        unsafe impl<T: Sync> Sync for $Guard<'_, T> {}
+
+        impl<T> std::ops::Deref for $Guard<'_, T> {
+            type Target = T;
+
+            #[inline]
+            fn deref(&self) -> &T {
+                // SAFETY: Raw - the guard holds the lock.
+                unsafe { (*self.value).deref() }
+            }
+        }
+
+        impl<T> std::ops::DerefMut for $Guard<'_, T> {
+            #[inline]
+            fn deref_mut(&mut self) -> &mut T {
+                // SAFETY: Raw - the guard holds the lock, and `&mut self` is the only way to it.
+                unsafe { (*self.value).deref() }
+            }
+        }
+
+        impl<T: std::fmt::Debug> std::fmt::Debug for $Guard<'_, T> {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                (**self).fmt(f)
+            }
+        }
+
+        impl<T: std::fmt::Display> std::fmt::Display for $Guard<'_, T> {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                (**self).fmt(f)
+            }
+        }
+
+        impl<T> Drop for $Guard<'_, T> {
+            #[inline]
+            fn drop(&mut self) {
+                // SAFETY: dropped here alone, and not used afterwards.
+                unsafe { std::mem::ManuallyDrop::drop(&mut self.value) };
+                // SAFETY: the guard was made by who took the lock, and is gone after this.
+                unsafe { self.lock.raw.unlock() };
+            }
+        }
+    };
+}
+pub(super) use exclusive;

@@ -1,0 +1,6 @@
+//! Models of the locks. Their futex is a model, too (see `futex`): who sleeps and is never woken is
+//! a deadlock, which loom reports.
+
+mod big_reader;
+mod fair;
+mod word;

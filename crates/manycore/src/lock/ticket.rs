@@ -1,0 +1,140 @@
+//! The ticket lock: draw a number, wait until it is served. Laws K4 and K5 of the parent module.
+
+use super::exclusive::{Raw, exclusive};
+use super::{futex, spin_until};
+use crate::percpu::barrier;
+use crate::sync::{AtomicUsize, Ordering, const_fn, parallelism};
+
+/// The raw lock.
+pub(super) struct Ticket {
+    /// The number that the next locker draws.
+    next: AtomicUsize,
+    /// The number whose owner holds the lock; written by the holder alone.
+    serving: AtomicUsize,
+    /// Lockers that sleep or are about to.
+    sleepers: AtomicUsize,
+}
+
+impl Ticket {
+    const_fn! {
+        const fn new() -> Self {
+            Self {
+                next: AtomicUsize::new(0),
+                serving: AtomicUsize::new(0),
+                sleepers: AtomicUsize::new(0),
+            }
+        }
+    }
+
+    /// Tickets drawn so far.
+    #[cfg(all(test, not(manycore_shuttle)))]
+    pub(super) fn drawn(&self) -> usize {
+        self.next.load(Ordering::Relaxed)
+    }
+
+    #[cold]
+    fn wait(&self, mine: usize) {
+        // ORDER: Relaxed; only a guess about how long it will take.
+        let ahead = mine.wrapping_sub(self.serving.load(Ordering::Relaxed));
+        // ORDER: Acquire; pairs with the swap in `unlock`: what the holder before wrote.
+        let is_served = || self.serving.load(Ordering::Acquire) == mine;
+        // Who has more lockers ahead than there are cores waits for a switch of threads anyway.
+        if ahead <= parallelism() && spin_until(ahead.max(1), is_served) {
+            return;
+        }
+        // K5: said before the last look, with a full fence between. The kernel looks once more.
+        self.sleepers.fetch_add(1, Ordering::SeqCst);
+        barrier::full_after_rmw();
+        loop {
+            // ORDER: Acquire; as above.
+            let seen = self.serving.load(Ordering::Acquire);
+            if seen == mine {
+                break;
+            }
+            futex::wait_bits(&self.serving, seen, bit_of(mine));
+        }
+        // ORDER: Relaxed; too high a count costs a system call, and no more.
+        self.sleepers.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// What the owner of a ticket answers to when it sleeps: so that one in 32 is woken, not all.
+fn bit_of(ticket: usize) -> u32 {
+    1 << (ticket % 32)
+}
+
+// SAFETY: a ticket is drawn once (an atomic add, or a CAS from the number that is served), and a
+// holder alone moves `serving`, by one.
+unsafe impl Raw for Ticket {
+    #[inline]
+    fn lock(&self) {
+        // ORDER: Relaxed; the ticket only orders lockers. `serving` passes on what they wrote.
+        let mine = self.next.fetch_add(1, Ordering::Relaxed);
+        // ORDER: Acquire; pairs with the swap in `unlock`.
+        if self.serving.load(Ordering::Acquire) != mine {
+            self.wait(mine);
+        }
+    }
+
+    #[inline]
+    fn try_lock(&self) -> bool {
+        // ORDER: Acquire; pairs with the swap in `unlock`. If the CAS finds the ticket that is
+        // served undrawn, then it is still served: only its owner could move on.
+        let free = self.serving.load(Ordering::Acquire);
+        self.next
+            .compare_exchange(free, free.wrapping_add(1), Ordering::Relaxed, Ordering::Relaxed)
+            .is_ok()
+    }
+
+    #[inline]
+    unsafe fn unlock(&self) {
+        // ORDER: Relaxed; the holder alone writes it.
+        let next = self.serving.load(Ordering::Relaxed).wrapping_add(1);
+        // ORDER: a full fence between the store and the load; pairs with `wait`'s (K5). The store
+        // is a Release; pairs with the Acquire loads of `serving`.
+        barrier::swap_full(&self.serving, next);
+        if self.sleepers.load(Ordering::Relaxed) != 0 {
+            futex::wake_bits(&self.serving, bit_of(next));
+        }
+    }
+}
+
+exclusive! {
+    raw: Ticket;
+    /// A lock that serves threads in the order in which they came.
+    ///
+    /// *For* short critical sections where nobody may be overtaken, and few threads wait at a
+    /// time. *Not for* long queues, where every hand-over is a miss in each waiter
+    /// ([`McsLock`](super::McsLock)), and not for more threads than cores (see the module).
+    ///
+    /// *Consistency*: mutual exclusion. *Progress*: blocking; first come, first served, so a
+    /// locker waits for those who came before it and for nobody else. A thread that loses its core
+    /// while it holds the lock, or just after its turn came, stops all behind it.
+    /// *Cost*: two atomic instructions when free (about 10 ns). Waiting is spinning, less often the
+    /// longer the queue, then sleep; a queue longer than the machine has cores sleeps at once.
+    /// *Memory*: 24 bytes beside the value. *Panics*: never; a panic of the holder gives the lock
+    /// up, and the value stays as it was left.
+    ///
+    /// ```
+    /// use manycore::lock::TicketLock;
+    ///
+    /// static LIST: TicketLock<Vec<u32>> = TicketLock::new(Vec::new());
+    /// std::thread::scope(|scope| {
+    ///     for number in 0..4 {
+    ///         scope.spawn(move || LIST.lock().push(number));
+    ///     }
+    /// });
+    /// assert_eq!(LIST.lock().len(), 4);
+    /// ```
+    lock: TicketLock;
+    /// What the holder of a [`TicketLock`] has: the value. Dropping it gives the lock up.
+    guard: TicketGuard;
+}
+
+#[cfg(all(test, not(manycore_shuttle)))]
+impl<T> TicketLock<T> {
+    /// Lockers that came so far.
+    pub(super) fn arrivals(&self) -> usize {
+        self.raw.drawn()
+    }
+}
