@@ -48,7 +48,7 @@ rustc +nightly -Zsanitizer=thread -Cunsafe-allow-abi-mismatch=sanitizer \
 grep -q 'data race' "$work/report" || die "the sanitizer's own test failed: $(cat "$work/report")"
 
 export MANYCORE_SOAK="${MANYCORE_SOAK:-5}"
-tests=(stress torture section node_lock deferred counter event_queue registry lru order)
+tests=(stress torture section node_lock deferred counter event_queue registry lru order slab)
 case "${1:-}" in
 "") ;;
 --short) tests=(stress torture) ;;

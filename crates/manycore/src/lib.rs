@@ -29,6 +29,8 @@
 //! Where a lock it must be: [`lock`], with locks that serve in order, and one for values that are
 //! hardly ever written.
 //!
+//! For nodes that many threads make and free all the time, [`slab`]: memory of each thread's own.
+//!
 //! Below them, for those who build such types themselves: [`clock`], one ordered time for all
 //! cores, and [`percpu`], who am I and where.
 //!
@@ -53,6 +55,7 @@ pub mod lock;
 pub mod oplog;
 pub mod percpu;
 pub mod section;
+pub mod slab;
 pub(crate) mod sync;
 
 /// Compiles and runs the examples of the README.

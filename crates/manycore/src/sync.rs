@@ -231,6 +231,8 @@ pub(crate) enum Bug {
     UnfencedRetire,
     /// A round is stamped after it has looked at the others (S3): the paper's public code.
     LateRound,
+    /// Blocks of a slab go home without the order that lets their owner reuse them (B3).
+    RelaxedReturn,
 }
 
 /// Whether `bug` is planted: the environment variable `MANYCORE_SEEDED_BUG` names it (below). In
@@ -246,6 +248,7 @@ pub(crate) fn seeded_bug(bug: Bug) -> bool {
         Ok("unasked-answer") => Some(Bug::UnaskedAnswer),
         Ok("unfenced-retire") => Some(Bug::UnfencedRetire),
         Ok("late-round") => Some(Bug::LateRound),
+        Ok("relaxed-return") => Some(Bug::RelaxedReturn),
         Ok(other) => panic!("MANYCORE_SEEDED_BUG: there is no bug {other:?}"),
     });
     *planted == Some(bug)

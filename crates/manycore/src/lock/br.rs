@@ -103,8 +103,8 @@ impl Lane {
 /// *Cost*: a read without a writer is a handful of plain loads and stores, about 2 ns, where the
 /// kernel offers `membarrier` (Linux), and otherwise one locked instruction more. Which, is found
 /// at run time. A write calls `membarrier` (some microseconds) and looks at a line for each slot
-/// that was ever in use. A waiting reader spins for some tens of microseconds and then sleeps; a writer
-/// that waits for readers spins, yields, and then looks every 50 us.
+/// that was ever in use. A waiting reader spins for some tens of microseconds and then sleeps; a
+/// writer that waits for readers spins, yields, and then looks every 50 us.
 /// *Memory*: 128 bytes for each slot, made by the segment: 4 KiB from the first read on.
 /// *Panics*: on re-entrance, as above. A panic of a holder gives the lock up and does not poison.
 ///

@@ -282,6 +282,16 @@ fn own_slot_slow() -> Option<Slot> {
     Some(slot)
 }
 
+/// Runs `f` with a slot of this thread, whatever that announces; late in the thread's life, with
+/// one that is its own for the length of the call.
+#[inline(always)]
+pub(crate) fn with_own_slot<R>(f: impl FnOnce(Slot) -> R) -> R {
+    match own_slot() {
+        Some(slot) => f(slot),
+        None => with_slot_slow(f),
+    }
+}
+
 /// Runs `f` with a slot that this thread owns and that announces nothing: also at the first use by
 /// a thread, from within an update (P3), and after the thread's own destructors ran.
 pub(crate) fn with_slot<R>(f: impl FnOnce(Slot) -> R) -> R {

@@ -1,0 +1,217 @@
+//! A chunk: a piece of memory aligned to its size, a header, and blocks of one size.
+//!
+//! The header has a line that everybody reads and nobody writes after the chunk is made (whose it
+//! is), and a line for the owner, so that a foreign free does not take the owner's line away.
+
+use super::check::Check;
+use super::heap::Heap;
+use super::system;
+use crate::config::SMALL;
+use std::ptr::{self, NonNull};
+
+/// Bytes of a chunk, unless its blocks are large.
+pub(super) const CHUNK_BYTES: usize = if SMALL { 2048 } else { 64 << 10 };
+/// A chunk has at least this many blocks.
+pub(super) const BLOCKS_MIN: usize = if SMALL { 2 } else { 12 };
+/// Bytes of fresh memory that are put on a list at a time.
+const CARVE_BYTES: usize = if SMALL { 128 } else { 2048 };
+/// Headers begin at one of so many places, by the chunk's number: were they all at the beginning,
+/// they would all fall into one set of the caches.
+const COLOURS: usize = if SMALL { 2 } else { 16 };
+/// Bytes from one such place to the next.
+const COLOUR_BYTES: usize = 256;
+/// Bytes of free objects that a heap has at hand.
+const READY_BYTES: usize = if SMALL { 1024 } else { 64 << 10 };
+/// The largest object.
+pub(super) const SIZE_MAX: usize = 64 << 10;
+/// The strictest alignment.
+pub(super) const ALIGN_MAX: usize = 4096;
+
+/// How the memory for one type is cut up. A constant of the type.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Shape {
+    /// Bytes from one block to the next.
+    pub(super) block: usize,
+    /// Bytes of a chunk; a power of two.
+    pub(super) chunk: usize,
+    /// Free blocks that a heap has at hand, about.
+    pub(super) ready: usize,
+    align: usize,
+}
+
+impl Shape {
+    pub(super) const fn of<T>() -> Self {
+        assert!(size_of::<T>() <= SIZE_MAX, "manycore: a slab holds objects of at most 64 KiB");
+        assert!(align_of::<T>() <= ALIGN_MAX, "manycore: a slab aligns objects to at most 4096");
+        let align = max(align_of::<T>(), align_of::<Block>());
+        let block = max(size_of::<T>(), size_of::<Block>()).next_multiple_of(align);
+        let header = (COLOURS * COLOUR_BYTES + size_of::<Chunk>()).next_multiple_of(align);
+        let chunk = max((header + BLOCKS_MIN * block).next_power_of_two(), CHUNK_BYTES);
+        let ready = max(READY_BYTES / block, 4);
+        Self { block, chunk, ready: if ready > 1024 { 1024 } else { ready }, align }
+    }
+
+    /// Where in a chunk the header begins, and where the first block.
+    #[inline(always)]
+    const fn places(self, base: usize) -> (usize, usize) {
+        let header = base / self.chunk % COLOURS * COLOUR_BYTES;
+        (header, (header + size_of::<Chunk>()).next_multiple_of(self.align))
+    }
+}
+
+const fn max(a: usize, b: usize) -> usize {
+    if a > b { a } else { b }
+}
+
+/// A block that nobody uses.
+#[repr(C)]
+pub(super) struct Block {
+    pub(super) next: *mut Block,
+}
+
+/// The header.
+#[repr(C, align(128))]
+pub(super) struct Chunk {
+    /// Whose it is. Never changes, like the next three.
+    pub(super) heap: *const Heap,
+    /// Where the chunk begins.
+    base: *mut u8,
+    /// Offset of the first block.
+    first: usize,
+    /// Blocks in the chunk.
+    pub(super) blocks: usize,
+    pub(super) own: Own,
+    pub(super) check: Check,
+}
+
+/// What the owner keeps in a chunk.
+#[repr(align(128))]
+pub(super) struct Own {
+    /// Blocks that were taken and came back.
+    pub(super) free: *mut Block,
+    /// Blocks that are not on `free`: in use, on their way home, or at hand in the heap.
+    pub(super) taken: usize,
+    /// Blocks that were ever taken.
+    carved: usize,
+    /// Whether the chunk is on the list of those with free or fresh blocks.
+    pub(super) is_listed: bool,
+    /// Neighbours on that list; `next` also on the list of empty chunks.
+    pub(super) next: *mut Chunk,
+    pub(super) previous: *mut Chunk,
+    /// Neighbours among all chunks of the heap.
+    pub(super) all_next: *mut Chunk,
+    pub(super) all_previous: *mut Chunk,
+}
+
+impl Chunk {
+    /// Makes a chunk of `heap`.
+    pub(super) fn make(heap: *const Heap, shape: Shape) -> *mut Self {
+        let base = system::take(shape.chunk).as_ptr();
+        let (header, first) = shape.places(base.addr());
+        let own = Own {
+            free: ptr::null_mut(),
+            taken: 0,
+            carved: 0,
+            is_listed: false,
+            next: ptr::null_mut(),
+            previous: ptr::null_mut(),
+            all_next: ptr::null_mut(),
+            all_previous: ptr::null_mut(),
+        };
+        let blocks = (shape.chunk - first) / shape.block;
+        // SAFETY: the header lies in the chunk that `take` gave (`Shape::of`), aligned to lines.
+        let chunk = unsafe { base.add(header) }.cast::<Self>();
+        // SAFETY: as above.
+        unsafe { chunk.write(Self { heap, base, first, blocks, own, check: Check::new() }) };
+        chunk
+    }
+
+    /// Gives the memory back.
+    ///
+    /// # Safety
+    /// The chunk was made with this shape, is on no list, and none of its blocks is in use.
+    pub(super) unsafe fn give_back(chunk: *mut Self, shape: Shape) {
+        // SAFETY: the caller's duty.
+        unsafe { system::give_back(NonNull::new_unchecked((*chunk).base), shape.chunk) };
+    }
+
+    /// The chunk that a block lies in.
+    #[inline(always)]
+    pub(super) fn of(block: *mut Block, shape: Shape) -> *mut Self {
+        let header = |address: usize| {
+            let base = address & !(shape.chunk - 1);
+            base + shape.places(base).0
+        };
+        block.map_addr(header).cast()
+    }
+
+    /// Takes the blocks on the chunk's list, or else some fresh ones, in rising order. Returns the
+    /// list and how many there are on it: none if the chunk has neither.
+    ///
+    /// # Safety
+    /// The caller owns the chunk, and this is its shape.
+    pub(super) unsafe fn take(chunk: *mut Self, shape: Shape) -> (*mut Block, usize) {
+        // SAFETY: the caller owns the chunk.
+        let own = unsafe { &mut (*chunk).own };
+        let came_back = own.carved - own.taken;
+        if came_back > 0 {
+            own.taken = own.carved;
+            return (std::mem::replace(&mut own.free, ptr::null_mut()), came_back);
+        }
+        // SAFETY: the caller owns the chunk.
+        let list = unsafe { Self::carve(chunk, shape) };
+        // SAFETY: as above.
+        let own = unsafe { &mut (*chunk).own };
+        let fresh = own.carved - own.taken;
+        own.taken = own.carved;
+        (list, fresh)
+    }
+
+    /// Makes a list of some fresh blocks, in rising order; null if there are none.
+    unsafe fn carve(chunk: *mut Self, shape: Shape) -> *mut Block {
+        // SAFETY: the caller owns the chunk, of which only `own` changes.
+        let (own, base, first, blocks) =
+            unsafe { (&mut (*chunk).own, (*chunk).base, (*chunk).first, (*chunk).blocks) };
+        let until = blocks.min(own.carved + (CARVE_BYTES / shape.block).max(1));
+        let mut list = ptr::null_mut();
+        for index in (own.carved..until).rev() {
+            // SAFETY: `index < blocks`, so the block lies within the chunk.
+            let block = unsafe { base.add(first + index * shape.block) }.cast::<Block>();
+            // SAFETY: the block is fresh, aligned, and nobody else's.
+            unsafe {
+                block.write(Block { next: list });
+                Check::poison(block, shape);
+            }
+            list = block;
+        }
+        own.carved = until;
+        list
+    }
+
+    /// Whether `take` would find something.
+    ///
+    /// # Safety
+    /// The caller owns the chunk.
+    pub(super) unsafe fn has_more(chunk: *mut Self) -> bool {
+        // SAFETY: the caller owns the chunk.
+        unsafe { (*chunk).own.taken < (*chunk).blocks }
+    }
+
+    /// Which of the chunk's blocks this is.
+    ///
+    /// # Safety
+    /// The block lies in a live chunk of this shape.
+    #[cfg(all(debug_assertions, not(manycore_loom)))]
+    pub(super) unsafe fn index_of(block: *mut Block, shape: Shape) -> usize {
+        let chunk = Self::of(block, shape);
+        // SAFETY: the caller's duty; these never change.
+        let (first, blocks) = unsafe { ((*chunk).first, (*chunk).blocks) };
+        let offset = block.addr() & (shape.chunk - 1);
+        let index = offset.wrapping_sub(first) / shape.block;
+        assert!(
+            index < blocks && offset == first + index * shape.block,
+            "manycore: {block:?} was freed, but it is no block of a slab"
+        );
+        index
+    }
+}

@@ -1,0 +1,512 @@
+//! What one slot has of a slab: chunks, lists of free blocks, and what others send home.
+//!
+//! Laws B1 to B5 of the parent module. Owns: the fast paths. All but `remote` is the slot owner's.
+
+use super::check::Check;
+use super::chunk::{Block, Chunk, Shape};
+use crate::config::SMALL;
+use crate::sync::{self, AtomicPtr, AtomicUsize, Ordering, UnsafeCell};
+use std::ptr;
+
+/// Empty chunks that a heap keeps at first.
+pub(super) const EMPTIES_MIN: usize = if SMALL { 1 } else { 16 };
+/// Empty chunks that a heap keeps if it needs them again and again.
+const EMPTIES_MAX: usize = if SMALL { 1 } else { 256 };
+/// Owners that a heap gathers blocks for at a time.
+const PARCELS: usize = if SMALL { 2 } else { 4 };
+/// Blocks that go home in one atomic instruction.
+pub(super) const PARCEL_BLOCKS: usize = if SMALL { 2 } else { 32 };
+
+/// A slot's part of a slab.
+#[repr(C, align(128))]
+pub(super) struct Heap {
+    /// What this slot has allocated less what it has freed, of any slot's. Wraps. (Atomic, and so
+    /// are the next two, for `stats` alone: the owner loads and stores them.)
+    live: AtomicUsize,
+    chunks: AtomicUsize,
+    /// Blocks in all chunks.
+    blocks: AtomicUsize,
+    local: UnsafeCell<Local>,
+    remote: Remote,
+}
+
+/// Blocks that other slots freed.
+#[repr(align(128))]
+struct Remote {
+    list: AtomicPtr<Block>,
+}
+
+#[repr(C)]
+struct Local {
+    /// Free blocks at hand, of any of the heap's chunks.
+    free: *mut Block,
+    /// When `live` has fallen to this, there are too many at hand.
+    limit: usize,
+    /// Chunks with free or fresh blocks.
+    available: *mut Chunk,
+    /// Chunks of which no block is taken.
+    empties: *mut Chunk,
+    empties_len: usize,
+    /// How many of those to keep.
+    empties_max: usize,
+    /// Chunks that were given back and not fetched again.
+    given_back: usize,
+    /// All chunks.
+    all: *mut Chunk,
+    /// Blocks that came home and are not at hand yet.
+    incoming: *mut Block,
+    /// Blocks of other slots.
+    parcels: [Parcel; PARCELS],
+}
+
+/// Blocks of one other slot, on their way home.
+struct Parcel {
+    heap: *const Heap,
+    first: *mut Block,
+    last: *mut Block,
+    len: usize,
+}
+
+impl From<usize> for Heap {
+    fn from(_: usize) -> Self {
+        let parcel =
+            || Parcel { heap: ptr::null(), first: ptr::null_mut(), last: ptr::null_mut(), len: 0 };
+        Self {
+            live: AtomicUsize::new(0),
+            chunks: AtomicUsize::new(0),
+            blocks: AtomicUsize::new(0),
+            local: UnsafeCell::new(Local {
+                free: ptr::null_mut(),
+                limit: 0,
+                available: ptr::null_mut(),
+                empties: ptr::null_mut(),
+                empties_len: 0,
+                empties_max: EMPTIES_MIN,
+                given_back: 0,
+                all: ptr::null_mut(),
+                incoming: ptr::null_mut(),
+                parcels: std::array::from_fn(|_| parcel()),
+            }),
+            remote: Remote { list: AtomicPtr::new(ptr::null_mut()) },
+        }
+    }
+}
+
+// SAFETY: B1 - the pointers are used by the slot's owner alone, which changes by Release and
+// Acquire (P2); `remote` is atomic.
+unsafe impl Send for Heap {}
+// SAFETY: as above.
+unsafe impl Sync for Heap {}
+
+/// Changes a number that only the calling thread writes; returns what it is then.
+#[inline(always)]
+fn add(counter: &AtomicUsize, change: isize) -> usize {
+    // ORDER: Relaxed; others read it as a statistic.
+    let new = counter.load(Ordering::Relaxed).wrapping_add_signed(change);
+    counter.store(new, Ordering::Relaxed);
+    new
+}
+
+impl Heap {
+    /// A block of those at hand.
+    ///
+    /// # Safety
+    /// The calling thread owns the slot; `shape` is the slab's. So for every method that asks for
+    /// nothing else.
+    #[inline(always)]
+    pub(super) unsafe fn pop(&self, shape: Shape) -> Option<*mut Block> {
+        let block = self.local.with_mut(|local| {
+            // SAFETY: B1 - the caller owns the slot.
+            let local = unsafe { &mut *local };
+            let block = local.free;
+            if !block.is_null() {
+                // SAFETY: B2 - what is on the list is nobody else's.
+                local.free = unsafe { (*block).next };
+            }
+            block
+        });
+        if block.is_null() {
+            return None;
+        }
+        add(&self.live, 1);
+        // SAFETY: B2 - as above.
+        unsafe { Check::allocated(block, shape) };
+        Some(block)
+    }
+
+    /// A block, from wherever there is one.
+    ///
+    /// # Safety
+    /// As for [`Heap::pop`].
+    #[cold]
+    #[inline(never)]
+    pub(super) unsafe fn pop_slow(&self, shape: Shape) -> *mut Block {
+        loop {
+            // SAFETY: the caller's duty.
+            if let Some(block) = unsafe { self.pop(shape) } {
+                return block;
+            }
+            self.local.with_mut(|local| {
+                // SAFETY: B1 - the caller owns the slot.
+                let local = unsafe { &mut *local };
+                local.parcels.iter_mut().for_each(Parcel::send);
+                // SAFETY: B1 - as above.
+                unsafe { self.refill(local, shape) };
+            });
+        }
+    }
+
+    /// Gets blocks to hand when none are: what came home, a chunk's free ones, or fresh ones.
+    unsafe fn refill(&self, local: &mut Local, shape: Shape) {
+        // SAFETY: B1 - the caller owns the slot, and with it every chunk here.
+        let (list, len) = unsafe {
+            let (list, len) = self.arrivals(local, shape.ready / 2);
+            if len > 0 {
+                (list, len)
+            } else {
+                let chunk = self.chunk_with_blocks(local, shape);
+                let taken = Chunk::take(chunk, shape);
+                if !Chunk::has_more(chunk) {
+                    local.unlist(chunk);
+                }
+                taken
+            }
+        };
+        local.free = list;
+        // ORDER: Relaxed; see `add`.
+        let live = self.live.load(Ordering::Relaxed);
+        local.limit = live.wrapping_sub(shape.ready.saturating_sub(len).max(shape.ready / 2));
+    }
+
+    /// Up to `most` blocks that came home, and how many they are.
+    unsafe fn arrivals(&self, local: &mut Local, most: usize) -> (*mut Block, usize) {
+        // ORDER: Relaxed; only whether it is worth a swap. (Always in a model: loom does not try
+        // the orders of a load here and a load and CAS there, but those of a swap and the two.)
+        let has_some = || !self.remote.list.load(Ordering::Relaxed).is_null();
+        if local.incoming.is_null() && (cfg!(manycore_loom) || has_some()) {
+            // ORDER: Acquire; pairs with Release in `Parcel::send`: the links, and what the last
+            // users did with the blocks.
+            local.incoming = self.remote.list.swap(ptr::null_mut(), Ordering::Acquire);
+        }
+        let list = local.incoming;
+        let (mut last, mut len) = (ptr::null_mut::<Block>(), 0);
+        while !local.incoming.is_null() && len < most {
+            last = local.incoming;
+            // SAFETY: B3 - what came home is this slot's.
+            local.incoming = unsafe { (*last).next };
+            len += 1;
+        }
+        if !last.is_null() {
+            // SAFETY: as above.
+            unsafe { (*last).next = ptr::null_mut() };
+        }
+        (list, len)
+    }
+
+    /// Takes a block back.
+    ///
+    /// # Safety
+    /// As for [`Heap::pop`]; and the block is in use, of this slab, and the caller's to free.
+    #[inline(always)]
+    pub(super) unsafe fn push(&self, block: *mut Block, shape: Shape) {
+        // SAFETY: the caller's duty.
+        unsafe { Check::freed(block, shape) };
+        // SAFETY: a block that is in use keeps its chunk; `heap` never changes.
+        let home = unsafe { (*Chunk::of(block, shape)).heap };
+        let live = add(&self.live, -1);
+        if !ptr::eq(home, self) {
+            // SAFETY: the caller's duty.
+            unsafe { self.pack(block, home) };
+            return;
+        }
+        let limit = self.local.with_mut(|local| {
+            // SAFETY: B1 - the caller owns the slot.
+            let local = unsafe { &mut *local };
+            // SAFETY: B2 - the caller gives the block up.
+            unsafe { (*block).next = local.free };
+            local.free = block;
+            local.limit
+        });
+        if live == limit {
+            // SAFETY: the caller's duty.
+            unsafe { self.put_away(shape) };
+        }
+    }
+
+    /// Gives half of what may be at hand back to the chunks, and as many that came home.
+    #[cold]
+    #[inline(never)]
+    unsafe fn put_away(&self, shape: Shape) {
+        self.local.with_mut(|local| {
+            // SAFETY: B1 - the caller owns the slot, and with it every chunk here.
+            unsafe {
+                let local = &mut *local;
+                let half = shape.ready / 2;
+                for _ in 0..half {
+                    let block = local.free;
+                    if block.is_null() {
+                        break;
+                    }
+                    local.free = (*block).next;
+                    self.put(local, block, shape);
+                }
+                let (list, _) = self.arrivals(local, half);
+                self.put_all(local, list, shape);
+                // ORDER: Relaxed; see `add`.
+                local.limit = self.live.load(Ordering::Relaxed).wrapping_sub(half);
+            }
+        });
+    }
+
+    unsafe fn put_all(&self, local: &mut Local, mut list: *mut Block, shape: Shape) {
+        while !list.is_null() {
+            let block = list;
+            // SAFETY: B1, B2 - the caller owns the slot, and gives the list up.
+            unsafe {
+                list = (*block).next;
+                self.put(local, block, shape);
+            }
+        }
+    }
+
+    /// Gives a block of this slot back to its chunk.
+    unsafe fn put(&self, local: &mut Local, block: *mut Block, shape: Shape) {
+        let chunk = Chunk::of(block, shape);
+        // SAFETY: B1 - this slot's chunk; B2 - the caller gives the block up.
+        unsafe {
+            let own = &mut (*chunk).own;
+            (*block).next = own.free;
+            own.free = block;
+            own.taken -= 1;
+            if own.taken > 0 {
+                if !own.is_listed {
+                    local.list(chunk);
+                }
+                return;
+            }
+            if own.is_listed {
+                local.unlist(chunk);
+            }
+            if local.empties_len < local.empties_max {
+                (*chunk).own.next = local.empties;
+                local.empties = chunk;
+                local.empties_len += 1;
+            } else {
+                local.given_back += 1;
+                self.give_back(local, chunk, shape);
+            }
+        }
+    }
+
+    /// Gives an empty chunk, which is on no list but that of all, back to the system.
+    unsafe fn give_back(&self, local: &mut Local, chunk: *mut Chunk, shape: Shape) {
+        add(&self.chunks, -1);
+        // SAFETY: B1 - the caller owns the slot; B4 - the chunk is empty, so nobody has a block.
+        unsafe {
+            add(&self.blocks, -((*chunk).blocks as isize));
+            local.forget(chunk);
+            Chunk::give_back(chunk, shape);
+        }
+    }
+
+    /// A chunk with free or fresh blocks, which is on the list of those.
+    unsafe fn chunk_with_blocks(&self, local: &mut Local, shape: Shape) -> *mut Chunk {
+        // SAFETY: B1 - the caller owns the slot, and with it every chunk here.
+        unsafe {
+            if !local.available.is_null() {
+                return local.available;
+            }
+            let chunk = if local.empties.is_null() {
+                self.fetch(local, shape)
+            } else {
+                let empty = local.empties;
+                local.empties = (*empty).own.next;
+                local.empties_len -= 1;
+                empty
+            };
+            local.list(chunk);
+            chunk
+        }
+    }
+
+    /// A chunk from the system.
+    unsafe fn fetch(&self, local: &mut Local, shape: Shape) -> *mut Chunk {
+        if local.given_back > 0 {
+            // It would have been better to keep it.
+            local.given_back -= 1;
+            local.empties_max = EMPTIES_MAX.min(local.empties_max + 1);
+        }
+        let chunk = Chunk::make(self, shape);
+        // SAFETY: B1 - the caller owns the slot, and with it every chunk here.
+        unsafe {
+            (*chunk).own.all_next = local.all;
+            if !local.all.is_null() {
+                (*local.all).own.all_previous = chunk;
+            }
+            add(&self.blocks, (*chunk).blocks as isize);
+        }
+        local.all = chunk;
+        add(&self.chunks, 1);
+        chunk
+    }
+
+    /// Gathers a block of another slot, and sends what is gathered if it is enough.
+    #[inline(never)]
+    unsafe fn pack(&self, block: *mut Block, home: *const Heap) {
+        self.local.with_mut(|local| {
+            // SAFETY: B1 - the caller owns the slot.
+            let local = unsafe { &mut *local };
+            // `live` fell, and yet no more blocks are at hand.
+            local.limit = local.limit.wrapping_sub(1);
+            let parcel = &mut local.parcels[(home.addr() / size_of::<Heap>()) % PARCELS];
+            if parcel.heap != home {
+                parcel.send();
+                parcel.heap = home;
+                parcel.last = block;
+            }
+            // SAFETY: B2 - the caller gives the block up.
+            unsafe { (*block).next = parcel.first };
+            parcel.first = block;
+            parcel.len += 1;
+            if parcel.len >= PARCEL_BLOCKS {
+                parcel.send();
+            }
+        });
+    }
+
+    /// Sends home what is gathered, gives what is at hand or came home back to the chunks, and
+    /// those that are empty to the system.
+    ///
+    /// # Safety
+    /// As for [`Heap::pop`].
+    pub(super) unsafe fn trim(&self, shape: Shape) {
+        self.local.with_mut(|local| {
+            // SAFETY: B1 - the caller owns the slot, and with it every chunk here.
+            unsafe {
+                let local = &mut *local;
+                local.parcels.iter_mut().for_each(Parcel::send);
+                let at_hand = std::mem::replace(&mut local.free, ptr::null_mut());
+                self.put_all(local, at_hand, shape);
+                // Once what was incoming, and once what has come since.
+                for _ in 0..2 {
+                    let (list, _) = self.arrivals(local, usize::MAX);
+                    self.put_all(local, list, shape);
+                }
+                while !local.empties.is_null() {
+                    let chunk = local.empties;
+                    local.empties = (*chunk).own.next;
+                    local.empties_len -= 1;
+                    self.give_back(local, chunk, shape);
+                }
+                local.empties_max = EMPTIES_MIN;
+                local.given_back = 0;
+                // ORDER: Relaxed; see `add`.
+                local.limit = self.live.load(Ordering::Relaxed).wrapping_sub(shape.ready);
+            }
+        });
+    }
+
+    /// What the slot allocated less what it freed (wrapping), its chunks, and the blocks in them.
+    pub(super) fn numbers(&self) -> (usize, usize, usize) {
+        // ORDER: Relaxed; statistics.
+        let number = |counter: &AtomicUsize| counter.load(Ordering::Relaxed);
+        (number(&self.live), number(&self.chunks), number(&self.blocks))
+    }
+
+    /// Gives everything back, in use or not.
+    ///
+    /// # Safety
+    /// Nobody uses the slab any more.
+    pub(super) unsafe fn destroy(&self, shape: Shape) {
+        self.local.with_mut(|local| {
+            // SAFETY: the caller's duty: nobody has a block, and nobody is in a heap.
+            unsafe {
+                let mut chunk = (*local).all;
+                while !chunk.is_null() {
+                    let next = (*chunk).own.all_next;
+                    Chunk::give_back(chunk, shape);
+                    chunk = next;
+                }
+            }
+        });
+    }
+}
+
+impl Local {
+    /// Puts a chunk on the list of those with free or fresh blocks.
+    unsafe fn list(&mut self, chunk: *mut Chunk) {
+        // SAFETY: B1 - the caller owns the slot, and with it every chunk here.
+        unsafe {
+            (*chunk).own.is_listed = true;
+            (*chunk).own.previous = ptr::null_mut();
+            (*chunk).own.next = self.available;
+            if !self.available.is_null() {
+                (*self.available).own.previous = chunk;
+            }
+        }
+        self.available = chunk;
+    }
+
+    /// Takes a chunk from that list.
+    unsafe fn unlist(&mut self, chunk: *mut Chunk) {
+        // SAFETY: B1 - the caller owns the slot, and with it every chunk here.
+        unsafe {
+            (*chunk).own.is_listed = false;
+            let (previous, next) = ((*chunk).own.previous, (*chunk).own.next);
+            if previous.is_null() {
+                self.available = next;
+            } else {
+                (*previous).own.next = next;
+            }
+            if !next.is_null() {
+                (*next).own.previous = previous;
+            }
+        }
+    }
+
+    /// Takes a chunk from the list of all.
+    unsafe fn forget(&mut self, chunk: *mut Chunk) {
+        // SAFETY: B1 - the caller owns the slot, and with it every chunk here.
+        unsafe {
+            let (previous, next) = ((*chunk).own.all_previous, (*chunk).own.all_next);
+            if previous.is_null() {
+                self.all = next;
+            } else {
+                (*previous).own.all_next = next;
+            }
+            if !next.is_null() {
+                (*next).own.all_previous = previous;
+            }
+        }
+    }
+}
+
+impl Parcel {
+    /// Puts the blocks on their owner's list, all in one.
+    fn send(&mut self) {
+        if self.len == 0 {
+            return;
+        }
+        // SAFETY: a heap lives as long as its slab, and its blocks were in use.
+        let list = unsafe { &(*self.heap).remote.list };
+        let order = if sync::seeded_bug(sync::Bug::RelaxedReturn) {
+            Ordering::Relaxed
+        } else {
+            // ORDER: Release; pairs with Acquire in `sort_in`: the links, and what the last users
+            // did with the blocks.
+            Ordering::Release
+        };
+        // ORDER: Relaxed; the CAS decides.
+        let mut top = list.load(Ordering::Relaxed);
+        loop {
+            // SAFETY: B2 - the parcel's blocks are on no other list. (B3: the list is only ever
+            // taken whole, so an equal top is the same list.)
+            unsafe { (*self.last).next = top };
+            match list.compare_exchange_weak(top, self.first, order, Ordering::Relaxed) {
+                Ok(_) => break,
+                Err(now) => top = now,
+            }
+        }
+        *self = Self { heap: ptr::null(), first: ptr::null_mut(), last: ptr::null_mut(), len: 0 };
+    }
+}

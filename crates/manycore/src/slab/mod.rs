@@ -1,0 +1,255 @@
+//! Memory for objects of one type: each thread has chunks of its own.
+//!
+//! [`Slab<T>`](Slab) gives out memory for `T` and takes it back. Allocation and free on one thread
+//! touch no line that another thread writes; memory that another thread frees goes home to whose it
+//! is.
+//!
+//! ```
+//! use manycore::slab::Slab;
+//!
+//! struct Node {
+//!     key: u64,
+//! }
+//! static NODES: Slab<Node> = Slab::new();
+//!
+//! let node = NODES.alloc(Node { key: 7 });
+//! std::thread::spawn(move || assert_eq!(node.key, 7)).join().unwrap(); // freed over there
+//! assert_eq!(NODES.stats().live, 0);
+//! ```
+//!
+//! Owns: chunks, and which slot has which block. Does not own: when a block may be used again while
+//! readers are about (parallel sections do: they call [`Slab::free_raw`] when it may).
+//!
+//! Laws:
+//! - B1 A chunk, and the lists of a slot's heap, belong to the slot: its owner alone looks into
+//!   them. They stay with the slot when its thread ends, and the slot's next owner continues them
+//!   (Release and Acquire, law P2 of [`crate::percpu`]). No other thread takes them.
+//! - B2 A block is in one place: with a user, at hand in its heap, on its chunk's list, in a parcel
+//!   of another slot, on its heap's list of blocks that came home, or never used yet.
+//! - B3 Blocks of another slot are gathered, and sent home in parcels by one CAS. The list that
+//!   they are sent to is only ever taken whole, by its owner: so there is no ABA.
+//! - B4 A chunk whose blocks are all on its own list or fresh goes back to the system, but for 16
+//!   that a slot keeps, and up to 256 if it turns out to fetch again what it gave back. Blocks at
+//!   hand (64 KiB, at most 1,024 and at least 4), in a parcel or on their way home hold their
+//!   chunk.
+//! - B5 Chunks are aligned to their size, which is 64 KiB or more, and belong to one slot: so two
+//!   objects that two slots allocated never share a line, nor a pair of lines.
+//!
+//! Source: J. Bonwick, *The slab allocator*, 1994; Parallel sections, section 3.4 (slabs of a
+//! thread's own, remote frees); D. Leijen, B. Zorn, L. de Moura, *Mimalloc: free list sharding in
+//! action*, 2019 (a list for each chunk).
+
+mod boxed;
+mod check;
+mod chunk;
+mod heap;
+#[cfg(all(test, manycore_loom))]
+mod loom_tests;
+mod system;
+#[cfg(all(test, not(manycore_loom), not(manycore_shuttle)))]
+mod tests;
+
+pub use boxed::SlabBox;
+
+use crate::percpu::segmented::Segmented;
+use crate::percpu::{own_slot, with_own_slot};
+use crate::sync::{const_fn, model_failed};
+use chunk::Shape;
+use heap::Heap;
+use std::fmt;
+use std::marker::PhantomData;
+use std::ptr::NonNull;
+
+/// Memory for objects of type `T`, from the calling thread's own chunks.
+///
+/// *For* nodes that are made and freed all the time, by many threads, and often by another thread
+/// than made them. *Not for* a few objects: a thread that uses a slab has a chunk of it.
+///
+/// *Cost*: allocation and free on one thread are some plain loads and stores each, together a few
+/// nanoseconds; a free on another thread adds one atomic instruction for 32 objects. Now and then
+/// an operation does more: it moves 32 KiB of objects to or from their chunks, or fetches a chunk
+/// from the system (a system call, then a page fault for each page used).
+/// *Progress*: no lock; a free never waits, and an allocation waits for the system alone.
+/// *Memory*: chunks of 64 KiB (for large objects, of a power of two above twelve), of which up to 4
+/// KiB are ours; an object takes its size, rounded up to its alignment and to 8 bytes. A slot keeps
+/// about 64 KiB of free objects at hand (1,024 at most), and 16 empty chunks, or up to 256 if it
+/// had to fetch again what it gave back; others go back to the system. A slot that frees other
+/// slots' objects holds up to 124 of them until it has 32 for one owner, or runs out of objects at
+/// hand. [`Slab::trim`] gives all that back. The first allocation makes a table of 12 KiB.
+/// *Threads that end* leave their chunks to the thread that gets their slot next. What others free
+/// meanwhile waits there for it. In a thread's last destructors a slab works as ever.
+/// *Nodes of memory*: a page belongs to the node of the core that touches it first, and that is the
+/// thread that allocates. A slot that passes to a thread on another node takes its chunks along.
+/// *Fork*: the child has a copy and goes on. The chunks of threads that did not survive are not
+/// used again; their objects can be freed.
+/// *Errors*: out of memory ends the process, as for `Box`. *Panics*: never, but in debug builds
+/// there are checks that memory is freed once and not written after.
+/// *Limits*: `T` has at most 64 KiB and an alignment of at most 4,096, checked when it is compiled.
+/// Types without size work, and take 8 bytes.
+///
+/// ```
+/// let slab = manycore::slab::Slab::new();
+/// let boxes: Vec<_> = (0..1000_u64).map(|number| slab.alloc(number)).collect();
+/// assert_eq!(boxes.iter().map(|number| **number).sum::<u64>(), 499_500);
+/// assert_eq!(slab.stats().live, 1000);
+/// drop(boxes);
+/// assert_eq!(slab.stats().live, 0);
+/// ```
+///
+/// An object cannot outlive its slab:
+///
+/// ```compile_fail,E0597
+/// let object = {
+///     let slab = manycore::slab::Slab::new();
+///     slab.alloc(1)
+/// };
+/// ```
+///
+/// Too large an object does not compile:
+///
+/// ```compile_fail,E0080
+/// let slab = manycore::slab::Slab::<[u8; 100_000]>::new();
+/// ```
+pub struct Slab<T> {
+    heaps: Segmented<Heap>,
+    /// Holds no `T`: what is left in a slab is not dropped.
+    object: PhantomData<fn() -> T>,
+}
+
+impl<T> Slab<T> {
+    const SHAPE: Shape = Shape::of::<T>();
+
+    const_fn! {
+        /// A slab without memory yet.
+        #[must_use]
+        pub const fn new() -> Self {
+            let _checked = Self::SHAPE;
+            Self { heaps: Segmented::new(), object: PhantomData }
+        }
+    }
+
+    /// Puts `value` into memory of the slab.
+    #[inline]
+    pub fn alloc(&self, value: T) -> SlabBox<'_, T> {
+        SlabBox::new(self, value)
+    }
+
+    /// Memory for a `T`, without one in it. For those who free by [`Slab::free_raw`]; what is not
+    /// freed goes with the slab.
+    #[inline]
+    pub fn alloc_raw(&self) -> NonNull<T> {
+        // SAFETY: the heap is that of the calling thread's slot (B1).
+        let block = self.own_heap().and_then(|heap| unsafe { heap.pop(Self::SHAPE) });
+        let block = block.unwrap_or_else(|| self.alloc_slow());
+        // SAFETY: blocks are not null.
+        unsafe { NonNull::new_unchecked(block.cast()) }
+    }
+
+    /// Takes memory back. Does not drop what is in it.
+    ///
+    /// # Safety
+    /// `object` is what [`Slab::alloc_raw`] (or [`SlabBox::into_raw`]) of this slab returned, and
+    /// nobody uses that memory any more.
+    #[inline]
+    pub unsafe fn free_raw(&self, object: NonNull<T>) {
+        let block = object.as_ptr().cast();
+        match self.own_heap() {
+            // SAFETY: the heap is that of the calling thread's slot (B1); the rest is the caller's
+            // duty.
+            Some(heap) => unsafe { heap.push(block, Self::SHAPE) },
+            // SAFETY: as above.
+            None => self.with_heap(|heap| unsafe { heap.push(block, Self::SHAPE) }),
+        }
+    }
+
+    /// Sends home what this thread has freed of other threads' objects, and gives the system what
+    /// this thread keeps for later.
+    ///
+    /// *Cost*: in proportion to what there is to do.
+    pub fn trim(&self) {
+        self.with_heap(|heap| {
+            // SAFETY: B1 - the slot is the calling thread's for the length of the call.
+            unsafe { heap.trim(Self::SHAPE) };
+        });
+    }
+
+    /// How much there is.
+    ///
+    /// *Consistency*: exact while nobody uses the slab; otherwise it may miss what is under way.
+    /// *Cost*: a line for each slot.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        let (mut live, mut chunks, mut blocks) = (0_usize, 0, 0_usize);
+        for (_, heap) in self.heaps.iter() {
+            let numbers = heap.numbers();
+            live = live.wrapping_add(numbers.0);
+            chunks += numbers.1;
+            blocks += numbers.2;
+        }
+        // While others are at work, a free may be seen and its allocation not.
+        let live = if (live as isize) < 0 { 0 } else { live };
+        Stats {
+            live,
+            cached: blocks.saturating_sub(live),
+            chunks,
+            bytes: chunks * Self::SHAPE.chunk,
+        }
+    }
+
+    #[inline(always)]
+    fn own_heap(&self) -> Option<&Heap> {
+        self.heaps.get(own_slot()?.index())
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn alloc_slow(&self) -> *mut chunk::Block {
+        // SAFETY: B1 - the slot is the calling thread's for the length of the call.
+        self.with_heap(|heap| unsafe { heap.pop_slow(Self::SHAPE) })
+    }
+
+    /// Runs `f` with the heap of a slot that is the calling thread's for as long.
+    #[cold]
+    #[inline(never)]
+    fn with_heap<R>(&self, f: impl FnOnce(&Heap) -> R) -> R {
+        with_own_slot(|slot| f(self.heaps.get_or_init(slot.index())))
+    }
+}
+
+impl<T> Drop for Slab<T> {
+    fn drop(&mut self) {
+        if model_failed() {
+            return;
+        }
+        for (_, heap) in self.heaps.iter() {
+            // SAFETY: `&mut self` - no box is left but forgotten ones, and raw users are told.
+            unsafe { heap.destroy(Self::SHAPE) };
+        }
+    }
+}
+
+impl<T> Default for Slab<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<T> fmt::Debug for Slab<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Slab").field("stats", &self.stats()).finish_non_exhaustive()
+    }
+}
+
+/// What [`Slab::stats`] counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct Stats {
+    /// Objects in use.
+    pub live: usize,
+    /// Objects that there is memory for beside them.
+    pub cached: usize,
+    /// Chunks that the slab has from the system.
+    pub chunks: usize,
+    /// Their size. Pages that were never used are counted, and cost nothing.
+    pub bytes: usize,
+}

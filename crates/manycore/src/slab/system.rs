@@ -1,0 +1,93 @@
+//! Memory from the system and back: whole chunks, aligned to their size.
+
+use std::ptr::NonNull;
+
+/// Takes `bytes` (a power of two, pages at least) of zeroed or unspecified memory, aligned to
+/// `bytes`. Pages that nobody has touched cost nothing; who touches one first gets it on its node.
+pub(super) fn take(bytes: usize) -> NonNull<u8> {
+    imp::take(bytes).unwrap_or_else(|| std::alloc::handle_alloc_error(layout(bytes)))
+}
+
+/// Gives back what `take` returned.
+///
+/// # Safety
+/// `chunk` came from `take(bytes)`, and nobody uses it any more.
+pub(super) unsafe fn give_back(chunk: NonNull<u8>, bytes: usize) {
+    // SAFETY: the caller's duty.
+    unsafe { imp::give_back(chunk, bytes) }
+}
+
+fn layout(bytes: usize) -> std::alloc::Layout {
+    std::alloc::Layout::from_size_align(bytes, bytes).expect("chunks are small powers of two")
+}
+
+#[cfg(all(unix, not(any(manycore_loom, manycore_shuttle, miri))))]
+mod imp {
+    use std::ptr::{self, NonNull};
+
+    fn map(bytes: usize) -> Option<*mut u8> {
+        // SAFETY: a new anonymous mapping touches nothing that exists.
+        let start = unsafe {
+            libc::mmap(
+                ptr::null_mut(),
+                bytes,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_ANON,
+                -1,
+                0,
+            )
+        };
+        (start != libc::MAP_FAILED).then_some(start.cast())
+    }
+
+    /// # Safety
+    /// The range is mapped by `map`, and unused.
+    unsafe fn unmap(start: *mut u8, bytes: usize) {
+        if bytes == 0 {
+            return;
+        }
+        // SAFETY: the caller's duty.
+        let failed = unsafe { libc::munmap(start.cast(), bytes) };
+        debug_assert_eq!(failed, 0, "manycore: munmap refused");
+    }
+
+    pub(super) fn take(bytes: usize) -> Option<NonNull<u8>> {
+        // Mappings come one below the other, so after the first most are aligned already.
+        let start = map(bytes)?;
+        if start.addr() % bytes == 0 {
+            return NonNull::new(start);
+        }
+        // SAFETY: mapped just now.
+        unsafe { unmap(start, bytes) };
+        let start = map(2 * bytes)?;
+        let skipped = start.addr().next_multiple_of(bytes) - start.addr();
+        let chunk = start.wrapping_add(skipped);
+        // SAFETY: both ends lie in the mapping, outside the chunk, and nobody has seen them.
+        unsafe {
+            unmap(start, skipped);
+            unmap(chunk.wrapping_add(bytes), bytes - skipped);
+        }
+        NonNull::new(chunk)
+    }
+
+    pub(super) unsafe fn give_back(chunk: NonNull<u8>, bytes: usize) {
+        // SAFETY: the caller's duty.
+        unsafe { unmap(chunk.as_ptr(), bytes) };
+    }
+}
+
+#[cfg(not(all(unix, not(any(manycore_loom, manycore_shuttle, miri)))))]
+mod imp {
+    use super::layout;
+    use std::ptr::NonNull;
+
+    pub(super) fn take(bytes: usize) -> Option<NonNull<u8>> {
+        // SAFETY: the layout is not empty.
+        NonNull::new(unsafe { std::alloc::alloc(layout(bytes)) })
+    }
+
+    pub(super) unsafe fn give_back(chunk: NonNull<u8>, bytes: usize) {
+        // SAFETY: the caller's duty; the layout is that of `take`.
+        unsafe { std::alloc::dealloc(chunk.as_ptr(), layout(bytes)) };
+    }
+}

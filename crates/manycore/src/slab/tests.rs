@@ -1,0 +1,171 @@
+//! What can be seen from inside alone: how memory is cut up, what is kept, and the checks of debug
+//! builds.
+
+use super::chunk::{ALIGN_MAX, BLOCKS_MIN, CHUNK_BYTES, Shape};
+use super::heap::{EMPTIES_MIN, PARCEL_BLOCKS};
+use super::{Slab, SlabBox};
+use crate::sync::thread;
+
+#[repr(align(4096))]
+struct Page(#[allow(dead_code, reason = "only its size counts")] u8);
+
+fn shape_holds<T>() {
+    let shape = Shape::of::<T>();
+    assert!(shape.chunk.is_power_of_two() && shape.chunk >= CHUNK_BYTES);
+    assert!(shape.block >= size_of::<T>() && shape.block % align_of::<T>() == 0);
+    let slab = Slab::<T>::new();
+    let mut objects = vec![slab.alloc_raw()];
+    while slab.stats().chunks < 3 {
+        objects.push(slab.alloc_raw());
+    }
+    assert!(objects.len() > 2 * BLOCKS_MIN && objects.len() * shape.block < 3 * shape.chunk);
+    let mut addresses: Vec<_> = objects.iter().map(|object| object.addr().get()).collect();
+    addresses.sort_unstable();
+    assert!(addresses.windows(2).all(|two| two[1] - two[0] >= shape.block));
+    assert!(objects.iter().all(|object| object.is_aligned()));
+    let stats = slab.stats();
+    assert_eq!((stats.live, stats.bytes), (objects.len(), 3 * shape.chunk));
+    assert!(stats.live + stats.cached >= 3 * BLOCKS_MIN);
+    for object in objects {
+        // SAFETY: allocated above, and freed once.
+        unsafe { slab.free_raw(object) };
+    }
+    assert_eq!(slab.stats().live, 0);
+}
+
+#[test]
+fn every_size_and_alignment_fits() {
+    shape_holds::<()>();
+    shape_holds::<u8>();
+    shape_holds::<u64>();
+    shape_holds::<[u8; 9]>();
+    shape_holds::<u128>();
+    shape_holds::<[u64; 5]>();
+    shape_holds::<[u8; 4095]>();
+    shape_holds::<[u8; 4097]>();
+    shape_holds::<[u8; 64 << 10]>();
+    shape_holds::<Page>();
+    assert_eq!(align_of::<Page>(), ALIGN_MAX);
+}
+
+#[test]
+fn last_freed_is_first_allocated() {
+    let slab = Slab::new();
+    let first = SlabBox::into_raw(slab.alloc(1_u64));
+    let second = SlabBox::into_raw(slab.alloc(2_u64));
+    // SAFETY: as `into_raw` left them.
+    unsafe {
+        slab.free_raw(first);
+        slab.free_raw(second);
+    }
+    assert_eq!([slab.alloc_raw(), slab.alloc_raw()], [second, first]);
+}
+
+#[test]
+fn empty_chunks_go_back_but_for_some() {
+    let slab = Slab::new();
+    let mut boxes = Vec::new();
+    while slab.stats().chunks < 3 * EMPTIES_MIN {
+        boxes.push(slab.alloc([0_u64; 8]));
+    }
+    assert_eq!(slab.stats().live, boxes.len());
+    drop(boxes);
+    // Those at hand are the last that were freed, of the last chunks.
+    let stats = slab.stats();
+    assert!((EMPTIES_MIN..EMPTIES_MIN + 4).contains(&stats.chunks), "{stats:?}");
+    assert_eq!(stats.bytes, stats.chunks * CHUNK_BYTES);
+    slab.trim();
+    assert_eq!(slab.stats(), super::Stats::default());
+    drop(slab.alloc([0; 8])); // and it goes on
+}
+
+#[test]
+fn chunks_that_are_needed_again_and_again_are_kept() {
+    let slab = Slab::new();
+    let mut fetched = Vec::new();
+    for _ in 0..6 {
+        let before = slab.stats().chunks;
+        let boxes: Vec<_> = (0..100_000).map(|_| slab.alloc([0_u64; 8])).collect();
+        fetched.push(slab.stats().chunks - before);
+        drop(boxes);
+    }
+    assert!(fetched[1] > 50, "empty chunks went back: {fetched:?}");
+    assert_eq!(fetched[5], 0, "they were fetched again and again: {fetched:?}");
+    slab.trim();
+    assert_eq!(slab.stats().chunks, 0);
+}
+
+#[test]
+fn foreign_frees_go_home_in_parcels() {
+    let slab = Slab::new();
+    let boxes: Vec<_> = (0..PARCEL_BLOCKS + 5).map(|number| slab.alloc(number)).collect();
+    let slab = &slab;
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            drop(boxes);
+            assert_eq!(slab.stats().live, 0);
+            slab.trim();
+            assert_eq!(slab.stats().chunks, 1, "another thread's chunk is not ours to give back");
+        });
+    });
+    slab.trim();
+    assert_eq!(slab.stats().chunks, 0, "everything came home");
+}
+
+#[cfg(debug_assertions)]
+mod misuse {
+    use super::*;
+
+    fn message(misuse: impl FnOnce()) -> String {
+        let panic = std::panic::catch_unwind(std::panic::AssertUnwindSafe(misuse));
+        let panic = panic.expect_err("the misuse should be noticed");
+        let text = panic.downcast_ref::<String>().cloned();
+        text.unwrap_or_else(|| panic.downcast_ref::<&str>().expect("text").to_string())
+    }
+
+    #[test]
+    fn double_free_is_noticed_also_on_another_thread() {
+        let slab = Slab::<u64>::new();
+        let object = slab.alloc_raw();
+        let address = object.addr();
+        // SAFETY: the second free is wrong, and panics before it does harm.
+        unsafe { slab.free_raw(object) };
+        let again = || {
+            let object = object_at(&slab, address);
+            // SAFETY: as above.
+            message(|| unsafe { slab.free_raw(object) })
+        };
+        assert!(again().contains("freed twice"));
+        thread::scope(|scope| {
+            let text = scope.spawn(again).join().unwrap();
+            assert!(text.contains("freed twice"), "{text}");
+        });
+        assert_eq!(slab.stats().live, 0);
+    }
+
+    fn object_at(_: &Slab<u64>, address: std::num::NonZeroUsize) -> std::ptr::NonNull<u64> {
+        std::ptr::NonNull::new(std::ptr::with_exposed_provenance_mut(address.get())).unwrap()
+    }
+
+    #[test]
+    fn write_after_free_is_noticed_at_the_next_allocation() {
+        let slab = Slab::<[u64; 4]>::new();
+        let object = slab.alloc_raw();
+        // SAFETY: the write after the free is wrong, but the memory is still the slab's.
+        unsafe {
+            slab.free_raw(object);
+            object.cast::<u64>().add(2).write(0);
+        }
+        let again = || _ = slab.alloc_raw();
+        assert!(message(again).contains("written after it was freed"));
+    }
+
+    #[test]
+    fn address_that_is_no_object_is_noticed() {
+        let slab = Slab::<[u64; 4]>::new();
+        let object = slab.alloc_raw();
+        // SAFETY: the free is wrong, and panics before it does harm.
+        let text = message(|| unsafe { slab.free_raw(object.byte_add(8)) });
+        assert!(text.contains("no block"), "{text}");
+    }
+}
