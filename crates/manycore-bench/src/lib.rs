@@ -30,6 +30,7 @@ pub mod page;
 pub mod registry;
 pub mod row;
 pub mod runner;
+pub mod slabs;
 pub mod ticks;
 pub mod tour;
 pub mod workload;

@@ -11,6 +11,7 @@ use crate::{
     coherence, counter, list, notify, registry,
     row::{Kind, Params},
     runner::{Case, Group, Runner, Subject},
+    slabs,
 };
 
 /// How often a thread reads the whole structure.
@@ -169,7 +170,7 @@ pub struct Workload {
 }
 
 /// Every workload.
-pub static WORKLOADS: [Workload; 5] = [
+pub static WORKLOADS: [Workload; 6] = [
     Workload {
         name: "list",
         about: "add and remove an own element of one shared list (OpLog, section 7.3)",
@@ -199,6 +200,12 @@ pub static WORKLOADS: [Workload; 5] = [
         about: "register and unregister entries, sometimes walk over all (OpLog: open files)",
         impls: || abouts(registry::ENTRIES),
         groups: registry::groups,
+    },
+    Workload {
+        name: "slab",
+        about: "allocate and free nodes: at once, at random, on another thread (ParSec, 3.4)",
+        impls: || abouts(slabs::ENTRIES),
+        groups: slabs::groups,
     },
 ];
 

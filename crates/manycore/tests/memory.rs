@@ -13,6 +13,7 @@ mod common;
 use common::env;
 use common::kinds::{Add, SumLog};
 use manycore::oplog::*;
+use manycore::slab::Slab;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -153,4 +154,25 @@ fn many_objects_in_a_small_table() {
 #[test]
 fn many_objects_share_the_logs_of_a_small_table() {
     in_own_process("many_objects_share_the_logs_of_a_small_table", many_objects_in_a_small_table);
+}
+
+/// Objects of a slab that come and go: their pages must go, too.
+fn slab_of_objects_that_went() {
+    const BYTES: usize = 64 << 20;
+    let slab = Slab::new();
+    let before = resident();
+    let mut objects: Vec<_> = (0..BYTES / 1024).map(|_| slab.alloc([1_u8; 1024])).collect();
+    let full = resident();
+    assert!(full - before > BYTES * 9 / 10, "the measurement sees nothing");
+    objects.truncate(1000);
+    let after = resident();
+    println!("{before} bytes, with {BYTES} more {full}, without {after}");
+    // A thousand objects, what is at hand, 16 empty chunks, and the vector.
+    assert!(after < before + BYTES / 8, "memory is kept");
+    assert_eq!(slab.stats().live, 1000);
+}
+
+#[test]
+fn slab_gives_memory_back_when_its_chunks_are_empty() {
+    in_own_process("slab_gives_memory_back_when_its_chunks_are_empty", slab_of_objects_that_went);
 }

@@ -301,7 +301,7 @@ fn nested_boxes_free_each_other() {
     assert_eq!(LISTS.stats().live, 0);
 }
 
-// ---- fork and memory ----
+// ---- fork ----
 
 #[cfg(unix)]
 #[test]
@@ -332,30 +332,4 @@ fn forked_child_goes_on_with_a_copy() {
     assert_eq!(unsafe { libc::waitpid(process, &mut status, 0) }, process);
     assert!(libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0, "status {status:#x}");
     assert!(nodes.iter().all(|node| node.is_whole()));
-}
-
-/// Bytes of this process in memory.
-#[cfg(target_os = "linux")]
-fn resident() -> usize {
-    let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
-    let pages: usize = statm.split(' ').nth(1).unwrap().parse().unwrap();
-    // SAFETY: asks for a constant of the system.
-    pages * unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as usize
-}
-
-#[cfg(target_os = "linux")]
-#[test]
-fn memory_goes_back_to_the_system_when_chunks_are_empty() {
-    let _alone = env::alone();
-    const BYTES: usize = 64 << 20;
-    let slab = Slab::new();
-    let before = resident();
-    let mut objects: Vec<_> = (0..BYTES / 1024).map(|_| slab.alloc([1_u8; 1024])).collect();
-    let full = resident();
-    assert!(full - before > BYTES * 9 / 10, "the measurement sees nothing");
-    objects.truncate(1000); // the first
-    let after = resident();
-    println!("{before} bytes, with {BYTES} more {full}, without {after}");
-    assert!(after < before + BYTES / 8, "memory is kept");
-    assert_eq!(slab.stats().live, 1000);
 }

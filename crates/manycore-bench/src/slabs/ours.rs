@@ -1,0 +1,35 @@
+//! The library's slab.
+
+use std::ptr::NonNull;
+
+use manycore::slab::Slab;
+
+use super::{Node, Source, SourceHandle};
+
+/// By the raw interface, which is what the others offer.
+pub(super) struct Raw(Slab<Node>);
+
+impl Source for Raw {
+    type Handle<'a> = &'a Slab<Node>;
+
+    fn new() -> Self {
+        Self(Slab::new())
+    }
+
+    fn handle(&self) -> &Slab<Node> {
+        &self.0
+    }
+}
+
+impl SourceHandle for &Slab<Node> {
+    #[inline]
+    fn alloc(&mut self) -> NonNull<Node> {
+        self.alloc_raw()
+    }
+
+    #[inline]
+    unsafe fn free(&mut self, node: NonNull<Node>) {
+        // SAFETY: the caller's duty.
+        unsafe { self.free_raw(node) };
+    }
+}
