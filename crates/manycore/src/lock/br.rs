@@ -100,7 +100,7 @@ impl Lane {
 /// pause can keep readers out. Among themselves writers are served in no order.
 /// *Re-entrance*: a thread may read while it reads, also when a writer waits. It may not write
 /// while it reads or writes, nor read while it writes: that panics.
-/// *Cost*: a read without a writer is a handful of plain loads and stores, about 2 ns, where the
+/// *Cost*: a read without a writer is a handful of plain loads and stores, 3 to 5 ns, where the
 /// kernel offers `membarrier` (Linux), and otherwise one locked instruction more. Which, is found
 /// at run time. A write calls `membarrier` (some microseconds) and looks at a line for each slot
 /// that was ever in use. A waiting reader spins for some tens of microseconds and then sleeps; a

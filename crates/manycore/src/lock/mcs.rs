@@ -183,7 +183,7 @@ exclusive! {
     ///
     /// *Consistency*: mutual exclusion. *Progress*: blocking; first come, first served. A thread
     /// that loses its core while it holds the lock, or just after its turn came, stops all behind
-    /// it. *Cost*: two atomic instructions when free (about 10 ns), two more to stand in line.
+    /// it. *Cost*: two atomic instructions when free, as `std`'s, and two more to stand in line.
     /// A waiter spins some tens of microseconds and then sleeps. *Memory*: 16 bytes beside the
     /// value, and 128 bytes of stack while a thread waits. *Panics*: never; a panic of the holder
     /// gives the lock up, and the value stays as it was left.
