@@ -24,13 +24,18 @@ check_rows() {
         sort -u | wc -l) implementations"
 }
 
-for bench in list counter notify coherence registry slab; do
+for bench in list counter notify coherence registry slab smr arc map; do
     "$manycore" bench "$bench" --duration 30ms --repeat 1 --threads 1,2 --read-every never,10 \
-        --format json >"$work/$bench.json"
+        --update 0,50 --ops 200000 --format json >"$work/$bench.json"
     check_rows "$bench" "$work/$bench.json"
-    [ "$bench" = coherence ] || grep -q '"ours":true' "$work/$bench.json.rows" ||
+    # The first measures the hardware, the others what the library does not have yet.
+    [[ "$bench" =~ ^(coherence|arc|map)$ ]] || grep -q '"ours":true' "$work/$bench.json.rows" ||
         die "$bench: nothing of ours was measured"
 done
+
+"$manycore" bench smr --stall 0.05 --repeat 1 --threads 1 --read node --format json \
+    >"$work/stall.json"
+check_rows smr "$work/stall.json"
 
 for format in table csv; do
     "$manycore" bench counter --duration 10ms --repeat 1 --threads 1 --format "$format" \

@@ -1,4 +1,5 @@
-//! Puts the git revision into the binary, so that every result says which code it measured.
+//! Puts the git revision into the binary, so that every result says which code it measured; and
+//! with the feature `c-rivals` builds the adapters to the rivals written in C.
 
 use std::process::Command;
 
@@ -6,6 +7,57 @@ fn main() {
     println!("cargo:rerun-if-env-changed=MANYCORE_REVISION");
     let revision = std::env::var("MANYCORE_REVISION").ok().or_else(git_revision);
     println!("cargo:rustc-env=MANYCORE_REVISION={}", revision.as_deref().unwrap_or("unknown"));
+    #[cfg(feature = "c-rivals")]
+    if let Err(message) = c_rivals::build() {
+        println!("cargo::error={message}");
+    }
+}
+
+#[cfg(feature = "c-rivals")]
+mod c_rivals {
+    use std::path::PathBuf;
+
+    const FLAVOURS: [&str; 4] = ["memb", "mb", "qsbr", "bp"];
+
+    /// Compiles the folder `c` against what the system has.
+    pub fn build() -> Result<(), String> {
+        println!("cargo::rerun-if-changed=c");
+        let mut includes = Vec::new();
+        for flavour in FLAVOURS {
+            includes = find(&format!("liburcu-{flavour}"))?;
+            compile(&format!("urcu_{flavour}"), "c/urcu.c", &includes, |build| {
+                build
+                    .define("FLAVOUR", flavour)
+                    .define("FLAVOUR_HEADER", &*format!("<urcu/urcu-{flavour}.h>"));
+            })?;
+        }
+        includes.extend(find("ck")?);
+        compile("ck_schemes", "c/ck.c", &includes, |_| ())
+    }
+
+    /// Links a library and says where its headers are.
+    fn find(name: &str) -> Result<Vec<PathBuf>, String> {
+        match pkg_config::Config::new().cargo_metadata(true).probe(name) {
+            Ok(library) => Ok(library.include_paths),
+            Err(_) => Err(format!(
+                "the feature c-rivals needs liburcu and Concurrency Kit, and pkg-config does not \
+                 find '{name}'; on Debian: apt-get install pkg-config liburcu-dev libck-dev"
+            )),
+        }
+    }
+
+    fn compile(
+        name: &str,
+        source: &str,
+        includes: &[PathBuf],
+        define: impl FnOnce(&mut cc::Build),
+    ) -> Result<(), String> {
+        let mut build = cc::Build::new();
+        build.file(source).includes(includes).opt_level(3).warnings(true).extra_warnings(true);
+        build.flag("-Wno-unused-parameter");
+        define(&mut build);
+        build.try_compile(name).map_err(|error| format!("cannot compile {source}: {error}"))
+    }
 }
 
 /// The short revision, and watches on the files that change when it does.

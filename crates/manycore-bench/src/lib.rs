@@ -19,11 +19,14 @@
 //! A new workload is a trait, its adapters, a loop that implements [`runner::Subject`], and one
 //! line in [`workload::WORKLOADS`].
 
+pub mod arc;
 pub mod coherence;
 pub mod counter;
+pub mod latency;
 pub mod limits;
 pub mod list;
 pub mod machine;
+pub mod map;
 pub mod notify;
 pub mod output;
 pub mod page;
@@ -31,6 +34,7 @@ pub mod registry;
 pub mod row;
 pub mod runner;
 pub mod slabs;
+pub mod smr;
 pub mod ticks;
 pub mod tour;
 pub mod workload;

@@ -42,6 +42,16 @@ pub trait Subject: Sync {
 
     /// The life of thread `index`: set up, then [`Control::drive`] with a batch of operations.
     fn work(&self, index: usize, control: &Control) -> Tally;
+
+    /// The longest this run may take, if the runner's own time for it does not fit.
+    fn duration(&self) -> Option<Duration> {
+        None
+    }
+
+    /// A figure that the threads' tallies do not hold, asked for when they have ended.
+    fn figure(&self, _metric: &str, _tallies: &[Tally]) -> Option<f64> {
+        None
+    }
 }
 
 /// What one thread did.
@@ -113,6 +123,11 @@ impl Control {
             ops += batch();
         }
         Tally { ops, ticks: ticks::now().wrapping_sub(start_ticks), elapsed: start.elapsed() }
+    }
+
+    /// Ends the run before its time: the work is done.
+    pub fn finish(&self) {
+        self.end();
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Gate> {
@@ -200,6 +215,13 @@ pub struct Metric {
     pub of: fn(&[Tally]) -> f64,
 }
 
+impl Metric {
+    /// A figure that the subject itself knows.
+    pub const fn of_subject(name: &'static str, unit: &'static str) -> Self {
+        Self { name, unit, of: |_| unreachable!("the subject knows its own figures") }
+    }
+}
+
 /// Cases that belong in one table: same parameters, different implementations.
 pub struct Group {
     /// The workload.
@@ -278,9 +300,9 @@ impl Runner {
                 let index = (turn + repeat) % cases;
                 let case = &group.cases[index];
                 before_each(case);
-                let tallies = self.run_once(case)?;
-                for (metric, values) in group.metrics.iter().zip(&mut samples[index]) {
-                    values.push((metric.of)(&tallies));
+                let figures = self.run_once(case, &group.metrics)?;
+                for (figure, values) in figures.into_iter().zip(&mut samples[index]) {
+                    values.push(figure);
                 }
             }
         }
@@ -312,17 +334,25 @@ impl Runner {
         }
     }
 
-    fn run_once(&self, case: &Case) -> Result<Vec<Tally>, RunError> {
+    fn run_once(&self, case: &Case, metrics: &[Metric]) -> Result<Vec<f64>, RunError> {
         // Before the build: a subject may keep something for each thread.
         limits::check(case.threads).map_err(RunError::TooMany)?;
         let subject = (case.build)();
+        let tallies = self.run_threads(case, &*subject)?;
+        let figure = |metric: &Metric| {
+            subject.figure(metric.name, &tallies).unwrap_or_else(|| (metric.of)(&tallies))
+        };
+        Ok(metrics.iter().map(figure).collect())
+    }
+
+    fn run_threads(&self, case: &Case, subject: &dyn Subject) -> Result<Vec<Tally>, RunError> {
         let workers = subject.workers();
         let pin = self.pin && workers <= limits::cores();
         let control = Control::new();
         thread::scope(|scope| {
             let mut handles = Vec::with_capacity(workers);
             for index in 0..workers {
-                let (subject, control) = (&*subject, &control);
+                let control = &control;
                 let body = move || {
                     let _end = EndOnPanic(control);
                     if pin {
@@ -343,7 +373,7 @@ impl Runner {
                     }
                 }
             }
-            control.conduct(workers, self.duration);
+            control.conduct(workers, subject.duration().unwrap_or(self.duration));
             let joined = handles.into_iter().map(thread::ScopedJoinHandle::join);
             joined.collect::<Result<_, _>>().map_err(|_| RunError::Panicked(case.impl_name))
         })

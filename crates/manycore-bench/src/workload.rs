@@ -8,10 +8,10 @@ use std::{fmt, str::FromStr, time::Duration};
 use serde_json::Value;
 
 use crate::{
-    coherence, counter, list, notify, registry,
+    arc, coherence, counter, list, map, notify, registry,
     row::{Kind, Params},
     runner::{Case, Group, Runner, Subject},
-    slabs,
+    slabs, smr,
 };
 
 /// How often a thread reads the whole structure.
@@ -75,6 +75,8 @@ pub struct Options {
     pub repeats: usize,
     /// Whether threads stay on their cores.
     pub pin: bool,
+    /// What concerns `smr` alone.
+    pub smr: smr::SmrOptions,
 }
 
 impl Default for Options {
@@ -96,6 +98,7 @@ impl Default for Options {
             duration: Duration::from_millis(300),
             repeats: 5,
             pin: true,
+            smr: smr::SmrOptions::default(),
         }
     }
 }
@@ -170,7 +173,7 @@ pub struct Workload {
 }
 
 /// Every workload.
-pub static WORKLOADS: [Workload; 6] = [
+pub static WORKLOADS: [Workload; 9] = [
     Workload {
         name: "list",
         about: "add and remove an own element of one shared list (OpLog, section 7.3)",
@@ -206,6 +209,24 @@ pub static WORKLOADS: [Workload; 6] = [
         about: "allocate and free nodes: at once, at random, on another thread (ParSec, 3.4)",
         impls: || abouts(slabs::ENTRIES),
         groups: slabs::groups,
+    },
+    Workload {
+        name: "smr",
+        about: "read, replace and reclaim shared nodes (ParSec, figures 4 to 6)",
+        impls: || abouts(smr::ENTRIES),
+        groups: smr::groups,
+    },
+    Workload {
+        name: "arc",
+        about: "clone and drop one counted reference",
+        impls: || abouts(arc::ENTRIES),
+        groups: arc::groups,
+    },
+    Workload {
+        name: "map",
+        about: "look up, insert and remove keys of one map",
+        impls: || abouts(map::ENTRIES),
+        groups: map::groups,
     },
 ];
 

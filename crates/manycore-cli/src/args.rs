@@ -7,11 +7,18 @@ use manycore_bench::{
     limits,
     machine::VERSION,
     output,
+    smr::{Read, SmrOptions},
     ticks::SPIN_MAX,
     workload::{Options, ReadEvery, WORKLOADS},
 };
 
 use crate::failure::Failure;
+
+/// The longest trace: two bytes an operation, so at most two gigabytes.
+const OPS_MAX: usize = 1_000_000_000;
+
+/// The longest stall in seconds: unbounded schemes fill about a gigabyte in each.
+const STALL_MAX: f64 = 60.0;
 
 /// Shared structures that keep scaling, against the usual ones, on this machine.
 #[derive(Parser)]
@@ -88,9 +95,27 @@ pub struct BenchArgs {
     /// Ticks that the drainer rests after each round (notify)
     #[arg(long, value_name = "TICKS", default_value_t = 0, value_parser = ticks)]
     pub pause: u64,
-    /// How long each repeat runs, such as 300ms or 2s
-    #[arg(long, value_name = "TIME", default_value = "300ms", value_parser = duration)]
-    pub duration: Duration,
+    /// Shares of updates, in percent (smr, map)
+    #[arg(
+        long,
+        value_name = "PERCENTS",
+        value_delimiter = ',',
+        value_parser = percent,
+        default_value = "0,10,50,90"
+    )]
+    pub update: Vec<u8>,
+    /// Operations of a repeat, shared out among the threads (smr)
+    #[arg(long, value_name = "COUNT", default_value_t = 10_000_000, value_parser = operations)]
+    pub ops: usize,
+    /// What a read does in its section: 'empty', or 'node' to read a word of a node (smr)
+    #[arg(long, value_name = "WHAT", default_value_t = Read::Empty, value_parser = Read::from_str)]
+    pub read: Read,
+    /// Measure instead how it goes while a reader stays in its section so long (smr)
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    pub stall: Option<Duration>,
+    /// How long each repeat runs, such as 300ms or 2s [default: 300ms; smr: until --ops are done]
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub duration: Option<Duration>,
     /// How many repeats
     #[arg(long, value_name = "COUNT", default_value_t = 5, value_parser = positive)]
     pub repeat: usize,
@@ -132,9 +157,10 @@ impl From<Format> for output::Format {
 impl BenchArgs {
     /// The options of the workload.
     pub fn options(&self) -> Options {
+        let defaults = Options::default();
         let mut threads = self.threads.clone();
         if threads.is_empty() {
-            threads = Options::default().threads;
+            threads = defaults.threads;
         }
         Options {
             impls: self.impls.clone(),
@@ -143,9 +169,16 @@ impl BenchArgs {
             spin: self.spin,
             work: self.work,
             pause: self.pause,
-            duration: self.duration,
+            duration: self.duration.unwrap_or(defaults.duration),
             repeats: self.repeat,
             pin: !self.no_pin,
+            smr: SmrOptions {
+                update: self.update.clone(),
+                ops: self.ops,
+                read: self.read,
+                stall: self.stall,
+                at_most: self.duration,
+            },
         }
     }
 }
@@ -191,6 +224,29 @@ fn ticks(text: &str) -> Result<u64, String> {
     match text.parse() {
         Ok(ticks) if ticks <= SPIN_MAX => Ok(ticks),
         _ => Err(format!("a whole number from 0 to {SPIN_MAX} is needed")),
+    }
+}
+
+fn percent(text: &str) -> Result<u8, &'static str> {
+    match text.parse() {
+        Ok(percent) if percent <= 100 => Ok(percent),
+        _ => Err("a whole number from 0 to 100 is needed"),
+    }
+}
+
+fn operations(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(count) if (1..=OPS_MAX).contains(&count) => Ok(count),
+        _ => Err(format!("a whole number from 1 to {OPS_MAX} is needed")),
+    }
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    match text.parse() {
+        Ok(seconds) if (0.001..=STALL_MAX).contains(&seconds) => {
+            Ok(Duration::from_secs_f64(seconds))
+        }
+        _ => Err(format!("a number of seconds from 0.001 to {STALL_MAX} is needed")),
     }
 }
 

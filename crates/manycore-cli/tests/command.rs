@@ -59,8 +59,9 @@ fn assert_refused(output: &Output, code: i32, words: &[&str]) {
 
 #[test]
 fn json_has_the_machine_first_and_rows_with_exactly_the_keys() {
-    for bench in ["list", "counter", "notify", "coherence", "registry"] {
-        let output = run_short(&[bench, "--format", "json"]);
+    for bench in ["list", "counter", "notify", "coherence", "registry", "smr", "map"] {
+        let output =
+            run_short(&[bench, "--format", "json", "--ops", "2000", "--update", "0,50,100"]);
         assert!(output.status.success(), "{bench}: {}", text(&output.stderr));
         let mut lines = BufReader::new(&output.stdout[..]).lines();
         let machine: Value = serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap();
@@ -101,9 +102,25 @@ fn the_one_thread_baseline_is_in_every_group() {
 }
 
 #[test]
+fn a_stalled_reader_is_measured_instead_of_the_other_passes() {
+    let output = run_short(&["smr", "--impl", "rwlock", "--stall", "0.02", "--format", "json"]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let rows: Vec<Value> = text(&output.stdout)
+        .lines()
+        .skip(1)
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    assert!(!rows.is_empty() && rows.iter().all(|row| row["params"]["pass"] == "stall"));
+    let stalled = |row: &&Value| row["impl"] == "rwlock" && row["metric"] == "rate-stalled";
+    // Who reads under a lock lets nobody update but one or two that were on their way.
+    assert!(rows.iter().filter(stalled).all(|row| row["median"].as_f64().unwrap() < 0.01));
+    assert_eq!(rows.iter().filter(stalled).count(), 2);
+}
+
+#[test]
 fn ours_chooses_ours_and_says_so() {
-    for bench in ["list", "counter", "notify", "registry"] {
-        let output = run_short(&[bench, "--impl", "ours", "--format", "json"]);
+    for bench in ["list", "counter", "notify", "registry", "smr"] {
+        let output = run_short(&[bench, "--impl", "ours", "--format", "json", "--ops", "2000"]);
         let rows: Vec<Value> = text(&output.stdout)
             .lines()
             .skip(1)
@@ -164,6 +181,15 @@ fn bad_numbers_are_refused_in_one_line() {
         ("--duration", "soon"),
         ("--spin", "9999999999999"),
         ("--format", "xml"),
+        ("--update", "101"),
+        ("--update", "50,-1"),
+        ("--update", "half"),
+        ("--ops", "0"),
+        ("--ops", "9999999999999"),
+        ("--read", "all"),
+        ("--stall", "0"),
+        ("--stall", "1s"),
+        ("--stall", "nan"),
     ] {
         assert_refused(&run(&["bench", "list", option, value]), 2, &[option]);
     }

@@ -100,7 +100,7 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
     /// Whether the updaters of these slots answer the collection that closed the gates with
     /// `closed`, now or within a moment (G2, G3).
     pub(super) fn is_answered(&self, slots: &[usize], closed: u64) -> bool {
-        let own = percpu::own_slot();
+        let own = percpu::known_slot();
         let mut looks = 0;
         slots.iter().all(|index| {
             // What the reader did itself, it sees; and it is not inside (`lock_core` asks).

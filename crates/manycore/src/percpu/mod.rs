@@ -24,6 +24,7 @@ mod slots;
 pub mod topology;
 
 pub(crate) use slots::{
-    Slot, announces, give_back, home_slot, idle_slot, own_slot, records, with_own_slot, with_slot,
+    Slot, announces, give_back, home_slot, idle_slot, known_slot, own_slot, records, with_own_slot,
+    with_slot,
 };
 pub use slots::{current_slot, slot_count, thread_token};

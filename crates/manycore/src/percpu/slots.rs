@@ -357,8 +357,8 @@ pub fn slot_count() -> usize {
     records().high()
 }
 
-/// The calling thread's slot, if it has one.
-pub(crate) fn own_slot() -> Option<usize> {
+/// The calling thread's slot, if it has one already.
+pub(crate) fn known_slot() -> Option<usize> {
     FAST.with(|fast| fast.slot.get()).map(Slot::index)
 }
 

@@ -22,6 +22,7 @@ const RIVALS: &[&str] = &[
     "crossbeam-",
     "dashmap",
     "fast-counter",
+    "flize",
     "flurry",
     "haphazard",
     "kovan",

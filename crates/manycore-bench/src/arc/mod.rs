@@ -1,0 +1,188 @@
+//! One counted reference that all threads clone and drop (the dcache reference count of K42 and
+//! ParSec in its simplest form).
+//!
+//! Owns: the traits that every counted reference implements, the loop, and the table.
+//!
+//! Each thread has a reference of its own to one shared value. An operation takes one more, reads a
+//! word through it, and lets it go.
+
+mod rivals;
+
+use std::{
+    hint::black_box,
+    sync::atomic::{AtomicU64, Ordering::Relaxed},
+    thread,
+};
+
+use crate::{
+    counter::nanos_per_op,
+    row::Kind,
+    runner::{Control, Group, Metric, Subject, Tally, total_rate},
+    workload::{Entry, Options, UnknownImpl, cases, choose, threads_word},
+};
+
+/// Operations between two looks at the stop flag.
+const BATCH: u64 = 64;
+
+/// What is shared: a word, and a note of its end.
+#[derive(Debug)]
+pub struct Value {
+    /// The word that is read.
+    pub word: u64,
+    ended: &'static AtomicU64,
+}
+
+impl Value {
+    /// A value that counts its end there.
+    pub fn new(word: u64, ended: &'static AtomicU64) -> Self {
+        Self { word, ended }
+    }
+}
+
+impl Drop for Value {
+    fn drop(&mut self) {
+        // ORDER: Relaxed; read after the threads' join.
+        self.ended.fetch_add(1, Relaxed);
+    }
+}
+
+/// A counted reference to a shared value.
+pub trait CountedImpl: Sync + Sized + 'static {
+    /// What one thread works through.
+    type Handle<'a>: CountedHandle;
+
+    /// The first reference.
+    fn new(value: Value) -> Self;
+
+    /// The reference of a thread, made by that thread.
+    fn handle(&self) -> Self::Handle<'_>;
+}
+
+/// One thread's reference.
+pub trait CountedHandle {
+    /// Takes one more reference, reads the word through it, and lets it go.
+    fn pair(&mut self) -> u64;
+}
+
+/// What a subject is built from.
+#[derive(Clone, Copy, Debug)]
+pub struct Shape {
+    threads: usize,
+}
+
+struct Shared<C> {
+    counted: C,
+    threads: usize,
+}
+
+impl<C: CountedImpl> Subject for Shared<C> {
+    fn workers(&self) -> usize {
+        self.threads
+    }
+
+    fn work(&self, _: usize, control: &Control) -> Tally {
+        let mut handle = self.counted.handle();
+        control.drive(|| {
+            for _ in 0..BATCH {
+                black_box(handle.pair());
+            }
+            BATCH
+        })
+    }
+}
+
+/// Where the ends of measured values are counted.
+static ENDED: AtomicU64 = AtomicU64::new(0);
+
+/// The table's row for a counted reference.
+const fn entry<C: CountedImpl>(name: &'static str, about: &'static str) -> Entry<Shape> {
+    Entry {
+        name,
+        kind: Kind::Rival,
+        about,
+        threads_max: usize::MAX,
+        build: |Shape { threads }| {
+            Box::new(Shared { counted: C::new(Value::new(7, &ENDED)), threads })
+        },
+        conform: || conform::<C>(3),
+    }
+}
+
+/// Every implementation.
+pub static ENTRIES: &[Entry<Shape>] = &[
+    Entry {
+        kind: Kind::Baseline,
+        conform: || conform::<rivals::Unshared>(1),
+        ..entry::<rivals::Unshared>("unshared", "std Rc, owned by one thread")
+    },
+    entry::<rivals::StdArc>("arc", "std Arc"),
+    entry::<rivals::Triomphe>("triomphe", "triomphe Arc: no weak count"),
+    entry::<rivals::Swapped>("arc-swap", "arc-swap, a load: borrowed with a debt where it can"),
+];
+
+const METRICS: [Metric; 2] = [
+    Metric { name: "throughput", unit: "Mpairs/s", of: |tallies| total_rate(tallies) / 1e6 },
+    Metric { name: "latency", unit: "ns/pair", of: nanos_per_op },
+];
+
+/// The groups for some options: one for each thread count.
+///
+/// # Errors
+/// If an implementation is unknown.
+pub fn groups(options: &Options) -> Result<Vec<Group>, UnknownImpl> {
+    let chosen = choose("arc", ENTRIES, &options.impls)?;
+    let group = |&threads: &usize| {
+        let (cases, left_out) = cases(&chosen, threads, |threads| Shape { threads });
+        Group {
+            bench: "arc",
+            title: format!("{}, clone and drop", threads_word(threads)),
+            params: options.params([]),
+            metrics: METRICS.to_vec(),
+            cases,
+            left_out,
+        }
+    };
+    Ok(options.threads.iter().map(group).collect())
+}
+
+/// The word is always there while a thread has a reference; the value ends once, with the last.
+fn conform<C: CountedImpl>(threads: usize) -> Result<(), String> {
+    let ended: &'static AtomicU64 = Box::leak(Box::default());
+    let first = C::new(Value::new(42, ended));
+    let counted = &first;
+    thread::scope(|scope| {
+        let start = |_| {
+            scope.spawn(|| {
+                for _ in 0..50 {
+                    let mut handle = counted.handle();
+                    let right = (0..100).all(|_| handle.pair() == 42);
+                    if !right || ended.load(Relaxed) > 0 {
+                        return Err("the value ended under a reference".to_owned());
+                    }
+                }
+                Ok(())
+            })
+        };
+        let started: Vec<_> = (0..threads).map(start).collect();
+        started.into_iter().try_for_each(|t| t.join().map_err(|_| "a thread panicked")?)
+    })?;
+    drop(first);
+    match ended.load(Relaxed) {
+        1 => Ok(()),
+        times => Err(format!("the value ended {times} times")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ENTRIES;
+
+    #[test]
+    fn every_counted_reference_keeps_its_value() {
+        for entry in ENTRIES {
+            if let Err(error) = (entry.conform)() {
+                panic!("{}: {error}", entry.name);
+            }
+        }
+    }
+}

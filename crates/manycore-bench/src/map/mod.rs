@@ -1,0 +1,225 @@
+//! A map that all threads read, and some of them change.
+//!
+//! Owns: the traits that every map implements, the loop, and the table of implementations.
+//!
+//! Keys are uniform over [`KEYS`]; half of them are in the map, always. An operation is a look-up,
+//! or with the chance of `--update` a change: an insertion or a removal, each as often. All maps
+//! get the same fast hash function, and room from the start.
+
+mod rivals;
+
+use std::{collections::HashMap, hint::black_box, thread};
+
+use crate::{
+    row::Kind,
+    runner::{Control, Group, Metric, Subject, Tally, total_rate},
+    workload::{Entry, Options, UnknownImpl, cases, choose, threads_word},
+};
+
+/// How many different keys there are.
+pub const KEYS: u64 = 1 << 16;
+
+/// Operations between two looks at the stop flag.
+const BATCH: u64 = 64;
+
+/// A map from words to words.
+pub trait MapImpl: Sync + Sized + 'static {
+    /// What one thread works through.
+    type Handle<'a>: MapHandle;
+
+    /// An empty map with room for [`KEYS`].
+    fn new() -> Self;
+
+    /// The handle of a thread, made by that thread.
+    fn handle(&self) -> Self::Handle<'_>;
+}
+
+/// One thread's way to the map.
+pub trait MapHandle {
+    /// The key's value, if it is there.
+    fn get(&mut self, key: u64) -> Option<u64>;
+
+    /// Puts a value there, whether there is one or not.
+    fn insert(&mut self, key: u64, value: u64);
+
+    /// Removes the key, if it is there.
+    fn remove(&mut self, key: u64);
+}
+
+/// The value that belongs to a key, with a mark of who put it there.
+fn value_of(key: u64, mark: u64) -> u64 {
+    mark << 32 | key
+}
+
+/// A generator of keys and chances: Marsaglia's xorshift, the same for every map.
+struct Random(u64);
+
+impl Random {
+    fn of(thread: usize) -> Self {
+        Self(0x9E37_79B9_7F4A_7C15_u64.wrapping_mul(thread as u64 + 1))
+    }
+
+    #[inline(always)]
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+}
+
+/// What a subject is built from.
+#[derive(Clone, Copy, Debug)]
+pub struct Shape {
+    threads: usize,
+    update: u8,
+}
+
+struct Shared<M> {
+    map: M,
+    shape: Shape,
+}
+
+impl<M: MapImpl> Shared<M> {
+    fn new(shape: Shape) -> Self {
+        let map = M::new();
+        let mut handle = map.handle();
+        (0..KEYS).step_by(2).for_each(|key| handle.insert(key, value_of(key, 0)));
+        drop(handle);
+        Self { map, shape }
+    }
+}
+
+impl<M: MapImpl> Subject for Shared<M> {
+    fn workers(&self) -> usize {
+        self.shape.threads
+    }
+
+    fn work(&self, index: usize, control: &Control) -> Tally {
+        let mut handle = self.map.handle();
+        let mut random = Random::of(index);
+        // Of 2^16 chances.
+        let updates = u64::from(self.shape.update) * 65_536 / 100;
+        control.drive(|| {
+            for _ in 0..BATCH {
+                let word = random.next();
+                let key = (word >> 32) % KEYS;
+                if word & 0xFFFF >= updates {
+                    black_box(handle.get(key));
+                } else if word & 0x1_0000 == 0 {
+                    handle.insert(key, value_of(key, 1));
+                } else {
+                    handle.remove(key);
+                }
+            }
+            BATCH
+        })
+    }
+}
+
+/// The table's row for a map.
+const fn entry<M: MapImpl>(name: &'static str, about: &'static str) -> Entry<Shape> {
+    Entry {
+        name,
+        kind: Kind::Rival,
+        about,
+        threads_max: usize::MAX,
+        build: |shape| Box::new(Shared::<M>::new(shape)),
+        conform: || conform::<M>(3),
+    }
+}
+
+/// Every implementation.
+pub static ENTRIES: &[Entry<Shape>] = &[
+    Entry {
+        kind: Kind::Baseline,
+        conform: || conform::<rivals::Unshared>(1),
+        ..entry::<rivals::Unshared>("unshared", "std HashMap, owned by one thread")
+    },
+    entry::<rivals::StdMutex>("mutex", "std HashMap behind std's Mutex"),
+    entry::<rivals::StdRwLock>("rwlock", "std HashMap behind std's RwLock"),
+    entry::<rivals::Dash>("dashmap", "dashmap: a read-write lock for each shard"),
+    entry::<rivals::Scc>("scc", "scc HashMap: a lock for each bucket, optimistic resizing"),
+    entry::<rivals::Papaya>("papaya", "papaya HashMap: reads without a lock, pinned each time"),
+];
+
+const METRICS: [Metric; 1] =
+    [Metric { name: "throughput", unit: "Mops/s", of: |tallies| total_rate(tallies) / 1e6 }];
+
+/// The groups for some options: one for each share of updates and thread count.
+///
+/// # Errors
+/// If an implementation is unknown.
+pub fn groups(options: &Options) -> Result<Vec<Group>, UnknownImpl> {
+    let chosen = choose("map", ENTRIES, &options.impls)?;
+    let mut groups = Vec::new();
+    for &update in &options.smr.update {
+        for &threads in &options.threads {
+            let (cases, left_out) = cases(&chosen, threads, |threads| Shape { threads, update });
+            groups.push(Group {
+                bench: "map",
+                title: format!("{}, {update} % updates", threads_word(threads)),
+                params: options.params([("keys", KEYS.into()), ("update", update.into())]),
+                metrics: METRICS.to_vec(),
+                cases,
+                left_out,
+            });
+        }
+    }
+    Ok(groups)
+}
+
+/// Every thread finds its own keys as it left them, and under any other key only what belongs
+/// there.
+fn conform<M: MapImpl>(threads: usize) -> Result<(), String> {
+    let map = &M::new();
+    thread::scope(|scope| {
+        let start = |index| scope.spawn(move || churn(&mut map.handle(), index, threads));
+        let started: Vec<_> = (0..threads).map(start).collect();
+        started.into_iter().try_for_each(|t| t.join().map_err(|_| "a thread panicked")?)
+    })
+}
+
+fn churn(handle: &mut impl MapHandle, thread: usize, threads: usize) -> Result<(), String> {
+    let (mut own, mut random) = (HashMap::new(), Random::of(thread));
+    for step in 0..5_000 {
+        let word = random.next();
+        // Few keys, so that they come again; every so-many-th is this thread's.
+        let key = (word >> 32) % 64;
+        let mine = key as usize % threads == thread;
+        match word % 4 {
+            0 if mine => {
+                own.insert(key, value_of(key, step));
+                handle.insert(key, value_of(key, step));
+            }
+            1 if mine => {
+                own.remove(&key);
+                handle.remove(key);
+            }
+            _ => {
+                let found = handle.get(key);
+                if mine && found != own.get(&key).copied() {
+                    return Err(format!("{found:?} under {key} instead of {:?}", own.get(&key)));
+                }
+                if found.is_some_and(|value| value & 0xFFFF_FFFF != key) {
+                    return Err(format!("{found:?} under {key}, where it does not belong"));
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ENTRIES;
+
+    #[test]
+    fn every_map_holds_what_was_put_in() {
+        for entry in ENTRIES {
+            if let Err(error) = (entry.conform)() {
+                panic!("{}: {error}", entry.name);
+            }
+        }
+    }
+}

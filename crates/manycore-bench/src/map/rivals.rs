@@ -1,0 +1,149 @@
+//! Maps as they are commonly shared.
+
+use std::{
+    collections::HashMap,
+    sync::{Mutex, PoisonError, RwLock},
+};
+
+use crossbeam_utils::CachePadded;
+use dashmap::DashMap;
+use foldhash::fast::RandomState;
+
+use super::{KEYS, MapHandle, MapImpl};
+
+const ROOM: usize = KEYS as usize;
+
+type Plain = HashMap<u64, u64, RandomState>;
+
+fn plain() -> Plain {
+    HashMap::with_capacity_and_hasher(ROOM, RandomState::default())
+}
+
+/// The baseline: handed from the thread that fills it to the only one that uses it.
+pub(super) struct Unshared(Mutex<Plain>);
+
+/// The map while its thread has it.
+pub(super) struct Own<'a> {
+    home: &'a Mutex<Plain>,
+    map: Plain,
+}
+
+impl MapImpl for Unshared {
+    type Handle<'a> = Own<'a>;
+
+    fn new() -> Self {
+        Self(Mutex::new(plain()))
+    }
+
+    fn handle(&self) -> Own<'_> {
+        let map = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
+        Own { home: &self.0, map }
+    }
+}
+
+impl Drop for Own<'_> {
+    fn drop(&mut self) {
+        *self.home.lock().unwrap_or_else(PoisonError::into_inner) = std::mem::take(&mut self.map);
+    }
+}
+
+impl MapHandle for Own<'_> {
+    #[inline]
+    fn get(&mut self, key: u64) -> Option<u64> {
+        self.map.get(&key).copied()
+    }
+
+    #[inline]
+    fn insert(&mut self, key: u64, value: u64) {
+        self.map.insert(key, value);
+    }
+
+    #[inline]
+    fn remove(&mut self, key: u64) {
+        self.map.remove(&key);
+    }
+}
+
+macro_rules! shared_map {
+    ($(#[$doc:meta])* $type:ident, $inner:ty, $new:expr,
+     $map:ident, $key:ident, $value:ident, $get:expr, $insert:expr, $remove:expr) => {
+        $(#[$doc])*
+        pub(super) struct $type($inner);
+
+        impl MapImpl for $type {
+            type Handle<'a> = &'a $inner;
+
+            fn new() -> Self {
+                Self($new)
+            }
+
+            fn handle(&self) -> &$inner {
+                &self.0
+            }
+        }
+
+        impl MapHandle for &$inner {
+            #[inline]
+            fn get(&mut self, $key: u64) -> Option<u64> {
+                let $map = *self;
+                $get
+            }
+
+            #[inline]
+            fn insert(&mut self, $key: u64, $value: u64) {
+                let $map = *self;
+                $insert;
+            }
+
+            #[inline]
+            fn remove(&mut self, $key: u64) {
+                let $map = *self;
+                $remove;
+            }
+        }
+    };
+}
+
+shared_map!(
+    /// std's map behind std's mutex.
+    StdMutex, CachePadded<Mutex<Plain>>, CachePadded::new(Mutex::new(plain())),
+    map, key, value,
+    map.lock().unwrap_or_else(PoisonError::into_inner).get(&key).copied(),
+    map.lock().unwrap_or_else(PoisonError::into_inner).insert(key, value),
+    map.lock().unwrap_or_else(PoisonError::into_inner).remove(&key)
+);
+shared_map!(
+    /// std's map behind std's read-write lock.
+    StdRwLock, CachePadded<RwLock<Plain>>, CachePadded::new(RwLock::new(plain())),
+    map, key, value,
+    map.read().unwrap_or_else(PoisonError::into_inner).get(&key).copied(),
+    map.write().unwrap_or_else(PoisonError::into_inner).insert(key, value),
+    map.write().unwrap_or_else(PoisonError::into_inner).remove(&key)
+);
+shared_map!(
+    /// dashmap's.
+    Dash, DashMap<u64, u64, RandomState>,
+    DashMap::with_capacity_and_hasher(ROOM, RandomState::default()),
+    map, key, value,
+    map.get(&key).map(|entry| *entry),
+    map.insert(key, value),
+    map.remove(&key)
+);
+shared_map!(
+    /// scc's.
+    Scc, scc::HashMap<u64, u64, RandomState>,
+    scc::HashMap::with_capacity_and_hasher(ROOM, RandomState::default()),
+    map, key, value,
+    map.read_sync(&key, |_, value| *value),
+    map.upsert_sync(key, value),
+    map.remove_sync(&key)
+);
+shared_map!(
+    /// papaya's.
+    Papaya, papaya::HashMap<u64, u64, RandomState>,
+    papaya::HashMap::with_capacity_and_hasher(ROOM, RandomState::default()),
+    map, key, value,
+    map.pin().get(&key).copied(),
+    map.pin().insert(key, value),
+    map.pin().remove(&key)
+);

@@ -1,0 +1,225 @@
+//! Schemes written in C: liburcu and Concurrency Kit.
+//!
+//! Owns: the Rust side of `c/smr.h`. The loops over a trace and over empty sections run in C, where
+//! a section is inlined; single operations are calls through a pointer.
+
+use std::{
+    ffi::c_void,
+    marker::PhantomData,
+    ptr,
+    sync::atomic::{AtomicPtr, Ordering::Relaxed},
+};
+
+use super::{Counts, Node, Op, Payload, Read, Scheme, SchemeHandle, Setup};
+
+/// A node with room for two words of the library.
+type CNode = Node<[usize; 2], 3>;
+
+/// What C has for each thread; only C looks inside.
+#[repr(C)]
+struct Thread {
+    _opaque: [u8; 0],
+}
+
+/// `struct scheme` of `c/smr.h`, field by field.
+#[repr(C)]
+pub(super) struct Vtable {
+    open: unsafe extern "C" fn() -> *mut c_void,
+    close: unsafe extern "C" fn(*mut c_void),
+    join:
+        unsafe extern "C" fn(*mut c_void, *const AtomicPtr<CNode>, &'static Counts) -> *mut Thread,
+    leave: unsafe extern "C" fn(*mut Thread),
+    empty: unsafe extern "C" fn(*mut Thread),
+    read: unsafe extern "C" fn(*mut Thread, usize) -> u64,
+    update: unsafe extern "C" fn(*mut Thread, usize, u64),
+    enter: unsafe extern "C" fn(*mut Thread, usize) -> *const CNode,
+    exit: unsafe extern "C" fn(*mut Thread),
+    rest: unsafe extern "C" fn(*mut Thread),
+    flush: unsafe extern "C" fn(*mut Thread),
+    pause: unsafe extern "C" fn(*mut Thread),
+    resume: unsafe extern "C" fn(*mut Thread),
+    run: unsafe extern "C" fn(*mut Thread, *const Op, usize, i32, &mut u64) -> u64,
+    sections: unsafe extern "C" fn(*mut Thread, u64),
+}
+
+/// A new node, for C.
+#[unsafe(no_mangle)]
+extern "C" fn manycore_smr_node(value: u64, counts: &'static Counts) -> *mut CNode {
+    Box::into_raw(Box::new(CNode::new(value, counts)))
+}
+
+/// The end of a node, for C.
+///
+/// # Safety
+/// The node came from `manycore_smr_node`, nobody can reach it, and it is dropped once.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn manycore_smr_drop(node: *mut CNode) {
+    // SAFETY: the caller's promise.
+    drop(unsafe { Box::from_raw(node) });
+}
+
+/// A library's way to reclaim.
+pub(super) trait Library: Sync + Send + 'static {
+    /// Its functions.
+    fn vtable() -> &'static Vtable;
+}
+
+macro_rules! libraries {
+    ($($(#[$doc:meta])* $type:ident => $symbol:ident;)*) => {
+        unsafe extern "C" {
+            $(static $symbol: Vtable;)*
+        }
+        $(
+            $(#[$doc])*
+            pub(super) struct $type;
+
+            impl Library for $type {
+                #[inline(always)]
+                fn vtable() -> &'static Vtable {
+                    // SAFETY: a constant of that type, defined in the folder `c`.
+                    unsafe { &$symbol }
+                }
+            }
+        )*
+    };
+}
+
+libraries! {
+    /// The membarrier flavour.
+    MembCall => urcu_memb_call_scheme;
+    /// The membarrier flavour.
+    MembDefer => urcu_memb_defer_scheme;
+    /// The flavour with full fences.
+    MbCall => urcu_mb_call_scheme;
+    /// The flavour with full fences.
+    MbDefer => urcu_mb_defer_scheme;
+    /// The flavour that is told when a thread rests.
+    QsbrCall => urcu_qsbr_call_scheme;
+    /// The flavour that is told when a thread rests.
+    QsbrDefer => urcu_qsbr_defer_scheme;
+    /// The flavour that registers threads by itself.
+    BpCall => urcu_bp_call_scheme;
+    /// The flavour that registers threads by itself.
+    BpDefer => urcu_bp_defer_scheme;
+    /// Epochs.
+    CkEpoch => ck_epoch_scheme;
+    /// The big-reader lock.
+    CkBrlock => ck_brlock_scheme;
+    /// The queue lock.
+    CkMcs => ck_mcs_scheme;
+}
+
+/// A table that a library looks after.
+pub(super) struct Native<L: Library> {
+    table: Box<[AtomicPtr<CNode>]>,
+    domain: *mut c_void,
+    counts: &'static Counts,
+    library: PhantomData<L>,
+}
+
+// SAFETY: the domain is C's, which lets any thread join it at any time; the rest is shared safely.
+unsafe impl<L: Library> Sync for Native<L> {}
+
+/// A thread's membership.
+pub(super) struct NativeHandle<'a, L: Library> {
+    thread: *mut Thread,
+    scheme: PhantomData<&'a Native<L>>,
+}
+
+impl<L: Library> Scheme for Native<L> {
+    type Handle<'a> = NativeHandle<'a, L>;
+
+    fn new(setup: Setup) -> Self {
+        // SAFETY: may be called at any time.
+        let domain = unsafe { (L::vtable().open)() };
+        assert!(!domain.is_null(), "no memory for a domain");
+        let table = setup.table(|value, counts| AtomicPtr::new(manycore_smr_node(value, counts)));
+        Self { table, domain, counts: setup.counts, library: PhantomData }
+    }
+
+    fn handle(&self, _: usize) -> NativeHandle<'_, L> {
+        // SAFETY: domain and table live as long as the handle's lifetime says, and the handle does
+        // not leave the thread: the pointer in it sees to that.
+        let thread = unsafe { (L::vtable().join)(self.domain, self.table.as_ptr(), self.counts) };
+        NativeHandle { thread, scheme: PhantomData }
+    }
+}
+
+impl<L: Library> Drop for Native<L> {
+    fn drop(&mut self) {
+        // SAFETY: every handle is gone, as they borrow `self`.
+        unsafe { (L::vtable().close)(self.domain) };
+        for slot in &self.table {
+            // SAFETY: the slot owns its node, and nobody else looks at it.
+            unsafe { manycore_smr_drop(slot.swap(ptr::null_mut(), Relaxed)) };
+        }
+    }
+}
+
+impl<L: Library> Drop for NativeHandle<'_, L> {
+    fn drop(&mut self) {
+        // SAFETY: the thread that joined leaves, once.
+        unsafe { (L::vtable().leave)(self.thread) };
+    }
+}
+
+// SAFETY (of all calls below): `thread` is that of the calling thread, joined and not yet left, as
+// the handle cannot move to another thread; slots are within the table.
+impl<L: Library> SchemeHandle for NativeHandle<'_, L> {
+    #[inline]
+    fn empty(&mut self, _: usize) {
+        // SAFETY: as above.
+        unsafe { (L::vtable().empty)(self.thread) };
+    }
+
+    #[inline]
+    fn read(&mut self, slot: usize) -> u64 {
+        // SAFETY: as above.
+        unsafe { (L::vtable().read)(self.thread, slot) }
+    }
+
+    #[inline]
+    fn update(&mut self, slot: usize, value: u64) {
+        // SAFETY: as above.
+        unsafe { (L::vtable().update)(self.thread, slot, value) };
+    }
+
+    fn hold(&mut self, slot: usize, inside: &mut dyn FnMut(&Payload)) {
+        // SAFETY: as above; what `enter` returns is kept until `exit`.
+        unsafe {
+            inside((*(L::vtable().enter)(self.thread, slot)).payload());
+            (L::vtable().exit)(self.thread);
+        }
+    }
+
+    #[inline]
+    fn rest(&mut self) {
+        // SAFETY: as above.
+        unsafe { (L::vtable().rest)(self.thread) };
+    }
+
+    fn flush(&mut self) {
+        // SAFETY: as above.
+        unsafe { (L::vtable().flush)(self.thread) };
+    }
+
+    fn idle(&mut self, wait: &mut dyn FnMut()) {
+        // SAFETY: as above; `wait` uses nothing of the table.
+        unsafe {
+            (L::vtable().pause)(self.thread);
+            wait();
+            (L::vtable().resume)(self.thread);
+        }
+    }
+
+    fn run(&mut self, ops: &[Op], read: Read, number: &mut u64) -> u64 {
+        let node = i32::from(read == Read::Node);
+        // SAFETY: as above; the slice is valid for its length.
+        unsafe { (L::vtable().run)(self.thread, ops.as_ptr(), ops.len(), node, number) }
+    }
+
+    fn sections(&mut self, _: usize, count: u64) {
+        // SAFETY: as above.
+        unsafe { (L::vtable().sections)(self.thread, count) };
+    }
+}
