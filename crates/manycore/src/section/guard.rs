@@ -10,7 +10,7 @@ use crate::sync::{self, AtomicPtr, Ordering};
 use std::cell::Cell;
 use std::fmt;
 use std::marker::PhantomData;
-use std::ptr::NonNull;
+use std::ptr::{self, NonNull};
 
 /// An open section: while it lives, no node of its domain is freed that could be reached when it
 /// was opened.
@@ -53,38 +53,66 @@ pub struct Section<'d> {
     _thread: PhantomData<*mut ()>,
 }
 
+/// Where the thread has its sections.
 struct Home {
+    /// The number of the domain in which it last opened one, if its sections need no fence, and the
+    /// thread's part of it: the way in that takes the fewest instructions.
+    last: Cell<u64>,
+    local: Cell<*const Local>,
+    /// The slot.
     slot: Cell<usize>,
 }
 
-const NONE: usize = usize::MAX;
+const NOWHERE: usize = usize::MAX;
 
 sync::thread_local! {
-    /// The slot under which the thread has its sections.
-    static HOME: Home = const { Home { slot: Cell::new(NONE) } };
+    static HOME: Home = const {
+        Home { last: Cell::new(0), local: Cell::new(ptr::null()), slot: Cell::new(NOWHERE) }
+    };
 }
 
 /// Opens a section.
 #[inline(always)]
 pub(super) fn enter(core: &Core) -> Section<'_> {
-    let slot = HOME.with(|home| home.slot.get());
-    if slot != NONE {
-        if let Some(local) = core.local(slot) {
-            if local.is_inside() {
-                local.nest();
-            } else {
-                core.open(local);
-            }
+    let (last, local) = HOME.with(|home| (home.last.get(), home.local.get()));
+    if last == core.number {
+        // SAFETY: no two domains have the same number, so this is the thread's part of `core`, which
+        // lives as long as `core`.
+        let local = unsafe { &*local };
+        if !local.is_inside() {
+            core.open_light(local);
             return Section { core, local, _thread: PhantomData };
         }
     }
-    enter_first(core)
+    enter_again(core)
+}
+
+/// An inner section, or another domain's than the last.
+#[inline(never)]
+fn enter_again(core: &Core) -> Section<'_> {
+    let slot = HOME.with(|home| home.slot.get());
+    let Some(local) = Some(slot).filter(|slot| *slot != NOWHERE).and_then(|slot| core.local(slot))
+    else {
+        return enter_first(core);
+    };
+    if local.is_inside() {
+        local.nest();
+    } else {
+        core.open(local);
+    }
+    if core.light {
+        HOME.with(|home| {
+            home.last.set(core.number);
+            home.local.set(local);
+        });
+    }
+    Section { core, local, _thread: PhantomData }
 }
 
 /// Whether the calling thread has a section open.
 pub(super) fn is_inside(core: &Core) -> bool {
     let slot = HOME.with(|home| home.slot.get());
-    slot != NONE && core.local(slot).is_some_and(Local::is_inside)
+    slot != NOWHERE && core.local(slot).is_some_and(Local::is_inside)
 }
 
 /// The first section of a thread, or of a domain with threads so high; or one that a thread opens
@@ -111,7 +139,10 @@ fn enter_first(core: &Core) -> Section<'_> {
 
 /// A thread ends: everything it leaves in any domain passes to others (S9).
 fn farewell(slot: Slot) -> bool {
-    let _ = HOME.try_with(|home| home.slot.set(NONE));
+    let _ = HOME.try_with(|home| {
+        home.slot.set(NOWHERE);
+        home.last.set(0);
+    });
     let mut is_free = true;
     domain::for_each(|core| {
         is_free &= core.local(slot.index()).is_none_or(|local| core.bequeath(local));

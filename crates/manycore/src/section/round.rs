@@ -7,7 +7,7 @@ use super::local::{FULL, Local};
 use super::report::Sightings;
 use crate::clock::{self, Clock};
 use crate::percpu::{self, barrier, segmented::Segmented};
-use crate::sync::{AtomicU64, Bug, Mutex, Ordering, seeded_bug};
+use crate::sync::{AtomicU64, Bug, Mutex, Ordering, global, seeded_bug};
 use std::collections::VecDeque;
 use std::sync::PoisonError;
 use std::time::Instant;
@@ -15,6 +15,11 @@ use std::time::Instant;
 /// Alone on its cache lines.
 #[repr(align(128))]
 struct Line<T>(T);
+
+global! {
+    /// The number of the next domain.
+    static NEXT_NUMBER: AtomicU64 = AtomicU64::new(1);
+}
 
 /// What rounds found out.
 struct Found {
@@ -27,11 +32,13 @@ struct Found {
 
 /// A domain's shared part.
 pub(super) struct Core {
+    /// No other domain of the process has it, nor will have. Not zero.
+    pub(super) number: u64,
     pub(super) mode: Mode,
     /// Whether births are looked at (E4).
     pub(super) bounded: bool,
     /// Whether readers pay no fence: the mode has eras, and there is a membarrier.
-    light: bool,
+    pub(super) light: bool,
     /// How far below `safe` a stamp is ripe (E2).
     margin: u64,
     clock: Option<Clock>,
@@ -63,6 +70,8 @@ impl Core {
         let has_eras = mode != Mode::Clock;
         let clock = builder.clock;
         Self {
+            // ORDER: Relaxed; only that nobody else gets it matters.
+            number: NEXT_NUMBER.fetch_add(1, Ordering::Relaxed),
             mode,
             bounded: mode == Mode::Bounded,
             light: has_eras && builder.asymmetric && barrier::is_asymmetric(),
@@ -103,7 +112,7 @@ impl Core {
     /// The present era.
     #[inline(always)]
     pub(super) fn era(&self) -> u64 {
-        // ORDER: Acquire; pairs with Release in `lead` (E2, E3). As the second load of a protected
+        // ORDER: Acquire; pairs with Release in `start` (E2, E3). As the second load of a protected
         // pointer load it stays behind the first, which is Acquire (E4).
         self.era.0.load(Ordering::Acquire)
     }
@@ -112,17 +121,23 @@ impl Core {
     #[inline(always)]
     pub(super) fn open(&self, local: &Local) {
         if self.light || seeded_bug(Bug::PlainPublish) {
-            let era = self.era();
-            // ORDER: Relaxed; published by the store below.
-            local.upper.store(era, Ordering::Relaxed);
-            // ORDER: Release; pairs with Acquire in `lead`: the sections before this one are over.
-            // Later loads stay behind by the light barrier (B1 with `heavy` in `lead`; E1).
-            local.lower.store(era, Ordering::Release);
-            if !seeded_bug(Bug::PlainPublish) {
-                barrier::light();
-            }
+            self.open_light(local);
         } else {
             self.open_fenced(local);
+        }
+    }
+
+    /// The same where readers pay no fence.
+    #[inline(always)]
+    pub(super) fn open_light(&self, local: &Local) {
+        let era = self.era();
+        // ORDER: Relaxed; published by the store below.
+        local.upper.store(era, Ordering::Relaxed);
+        // ORDER: Release; pairs with Acquire in `look`: the sections before this one are over.
+        // Later loads stay behind by the light barrier (B1 with `heavy` in `start`; E1).
+        local.lower.store(era, Ordering::Release);
+        if !seeded_bug(Bug::PlainPublish) {
+            barrier::light();
         }
     }
 
@@ -133,7 +148,7 @@ impl Core {
             Mode::Epoch | Mode::Bounded => self.era(),
         };
         local.upper.store(stamp, Ordering::Relaxed);
-        // ORDER: SeqCst and a full fence; pairs with the fence in `lead` (E1).
+        // ORDER: SeqCst and a full fence; pairs with the fence in `start` (E1).
         local.lower.swap(stamp, Ordering::SeqCst);
         barrier::full_after_rmw();
     }
@@ -143,11 +158,11 @@ impl Core {
     pub(super) fn catch_up(&self, local: &Local) {
         let era = self.era();
         if self.light {
-            // ORDER: Release and a light barrier; pairs with `heavy` in `lead` (E4).
+            // ORDER: Release and a light barrier; pairs with `heavy` in `start` (E4).
             local.upper.store(era, Ordering::Release);
             barrier::light();
         } else {
-            // ORDER: SeqCst and a full fence; pairs with the fence in `lead` (E4).
+            // ORDER: SeqCst and a full fence; pairs with the fence in `start` (E4).
             local.upper.swap(era, Ordering::SeqCst);
             barrier::full_after_rmw();
         }
@@ -211,7 +226,7 @@ impl Core {
     fn look(&self, limit: u64, sightings: &mut Sightings) -> u64 {
         let mut least = limit;
         for (slot, local) in self.locals() {
-            // ORDER: Acquire; pairs with Release in `open` and `leave`: what the reader did with
+            // ORDER: Acquire; pairs with Release in `open_light` and `leave`: what the reader did with
             // its nodes comes before their being freed.
             let lower = local.lower.load(Ordering::Acquire);
             if lower != 0 && lower < limit {
@@ -245,7 +260,7 @@ impl Core {
     /// The latest birth among nodes of a batch so stamped that an open section can hold (E4).
     fn youngest_held(&self, stamp: u64) -> u64 {
         let may_hold = |local: &Local| {
-            // ORDER: Acquire; pairs with Release in `open` and `leave`, as in `lead`.
+            // ORDER: Acquire; pairs with Release in `open_light` and `leave`, as in `look`.
             let lower = local.lower.load(Ordering::Acquire);
             lower != 0 && lower < stamp.saturating_add(self.margin)
         };
