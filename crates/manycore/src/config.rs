@@ -64,8 +64,8 @@ pub(crate) const LOOKS_FOR_ANSWER: u32 = if SMALL { 1 } else { 100 };
 /// reads (1.6x). Back below half of it, so as not to flap.
 pub(crate) const RATIO_FOR_BIAS: u64 = if SMALL { 1 } else { 6000 };
 
-/// The same, and below which it is dearer, where the updaters answer a closed gate by themselves, so that no membarrier is
-/// needed.
+/// The same, and below which it is dearer, where the updaters answer a closed gate by themselves,
+/// so that no membarrier is needed.
 pub(crate) const RATIO_FOR_ANSWERS: u64 = if SMALL { 1 } else { 8 };
 
 /// See above.

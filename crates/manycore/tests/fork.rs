@@ -192,8 +192,8 @@ impl Op<Vec<(usize, u8)>> for Entry {
     }
 }
 
-/// The parent's other thread is in a section at the fork, and stays there in the child for ever: the
-/// child retires without a crash, and nothing that the thread could hold is freed.
+/// The parent's other thread is in a section at the fork, and stays there in the child for ever:
+/// the child retires without a crash, and nothing that the thread could hold is freed.
 #[test]
 fn child_retires_although_another_thread_was_inside() {
     static FREED: AtomicUsize = AtomicUsize::new(0);

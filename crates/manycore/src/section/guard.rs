@@ -76,8 +76,8 @@ sync::thread_local! {
 pub(super) fn enter(core: &Core) -> Section<'_> {
     let (last, local) = HOME.with(|home| (home.last.get(), home.local.get()));
     if last == core.number {
-        // SAFETY: no two domains have the same number, so this is the thread's part of `core`, which
-        // lives as long as `core`.
+        // SAFETY: no two domains have the same number, so this is the thread's part of `core`,
+        // which lives as long as `core`.
         let local = unsafe { &*local };
         if !local.is_inside() {
             core.open_light(local);
