@@ -199,6 +199,19 @@ fn limbo_left_by_ten_thousand_threads_is_freed() {
 }
 
 #[test]
+fn threads_that_each_retire_one_node_and_end_free_each_others() {
+    let domain = Domain::builder().batch_nodes(64).build().unwrap();
+    let freed = Arc::default();
+    let link = Atomic::new(Counted(Arc::clone(&freed)));
+    for _ in 0..2000 {
+        thread::scope(|s| s.spawn(|| replace(&link, &freed, &domain.enter())).join().unwrap());
+    }
+    let freed = freed.load(SeqCst);
+    assert!(freed > 1500, "of 2000 nodes that as many threads retired, {freed} were freed");
+    forget(link);
+}
+
+#[test]
 fn section_that_outlives_its_threads_destructors_still_protects() {
     static DOMAIN: std::sync::LazyLock<Domain> = std::sync::LazyLock::new(Domain::new);
     struct Late;

@@ -132,6 +132,7 @@ fn enter_first(core: &Core) -> Section<'_> {
         local.nest();
     } else {
         local.extra.set(local.extra.get() | flags);
+        core.welcome(local);
         core.open(local);
     }
     Section { core, local, _thread: PhantomData }

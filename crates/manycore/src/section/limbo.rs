@@ -82,6 +82,10 @@ impl Limbo {
         self.waiting += 1;
     }
 
+    pub(super) fn ripe_batches(&self) -> usize {
+        self.ripe.len()
+    }
+
     /// How many ripe nodes a retire should free.
     #[inline(always)]
     pub(super) fn share(&self) -> usize {

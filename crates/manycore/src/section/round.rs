@@ -226,8 +226,8 @@ impl Core {
     fn look(&self, limit: u64, sightings: &mut Sightings) -> u64 {
         let mut least = limit;
         for (slot, local) in self.locals() {
-            // ORDER: Acquire; pairs with Release in `open_light` and `leave`: what the reader did with
-            // its nodes comes before their being freed.
+            // ORDER: Acquire; pairs with Release in `open_light` and `leave`: what the reader did
+            // with its nodes comes before their being freed.
             let lower = local.lower.load(Ordering::Acquire);
             if lower != 0 && lower < limit {
                 least = least.min(lower);
@@ -312,14 +312,27 @@ impl Core {
         }
     }
 
-    /// Seals the batch for which a section that has just been closed was asked; at the bound, frees
-    /// all that is ripe: runs user code then.
+    /// Seals the batch for which a section that has just been closed was asked. At the bound it
+    /// frees all that is ripe, and much of it where ripe batches have piled up, after a stall or
+    /// because threads end sooner than they retire much (S9): runs user code then.
     #[cold]
     pub(super) fn seal_after(&self, local: &Local) {
+        const PILE: usize = 4;
         let is_bound = local.with_limbo(|limbo| limbo.waiting()) >= self.bound;
         self.seal(local);
         if is_bound && self.when_full == WhenFull::Reclaim {
             self.free_ripe(local, usize::MAX);
+        } else if local.with_limbo(|limbo| limbo.ripe_batches()) >= PILE {
+            self.free_ripe(local, self.batch_nodes);
+        }
+    }
+
+    /// A thread is new to the domain: if ended ones have left a batch together, it takes that over
+    /// when its first section closes.
+    pub(super) fn welcome(&self, local: &Local) {
+        let left = self.legacy.try_lock().map_or(0, |legacy| legacy.len());
+        if left >= self.batch_nodes {
+            local.extra.set(local.extra.get() | FULL);
         }
     }
 
@@ -334,9 +347,9 @@ impl Core {
 
     /// Finds out which of the owner's nodes are ripe.
     fn sort(&self, local: &Local) {
+        self.inherit(local);
         let all = self.try_round() == Some(true);
         local.with_limbo(|limbo| limbo.ripen(|stamp| all || self.is_ripe(stamp)));
-        self.inherit(local);
         if self.bounded {
             self.sieve(local);
         }
