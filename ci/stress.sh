@@ -12,6 +12,6 @@ case "${1:-60}" in
 *) export MANYCORE_SOAK="${1:-60}" MANYCORE_ROUNDS="${MANYCORE_ROUNDS:-10000000}" ;;
 esac
 
-tests=(litmus linearizability stress torture locks slab)
+tests=(litmus linearizability stress torture locks slab namespace)
 say "each soak $MANYCORE_SOAK s${MANYCORE_ROUNDS:+, each race $MANYCORE_ROUNDS rounds}"
 cargo test --release --locked -p manycore "${tests[@]/#/--test=}" -- --nocapture --test-threads=1

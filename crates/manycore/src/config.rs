@@ -84,3 +84,15 @@ pub const DEFAULT_BATCH_NODES: usize = if SMALL { 2 } else { 2048 };
 
 /// Bytes that a thread retires before it seals them, if the builder says nothing.
 pub const DEFAULT_BATCH_BYTES: usize = 1 << 18;
+
+/// log2 of the ids in one leaf of a namespace's trie.
+pub(crate) const ID_LEAF_BITS: u32 = if SMALL { 1 } else { 10 };
+
+/// log2 of the fan-out of its inner nodes: two levels of them reach every id.
+pub(crate) const ID_FAN_BITS: u32 = if SMALL { 2 } else { 11 };
+
+/// log2 of the ids that a slot takes from a namespace's frontier at once. At most a leaf.
+pub(crate) const ID_CHUNK_BITS: u32 = if SMALL { 1 } else { 6 };
+
+/// Freed ids that travel between threads together.
+pub(crate) const ID_MAGAZINE: usize = if SMALL { 1 } else { 32 };

@@ -31,6 +31,9 @@
 //!
 //! For nodes that many threads make and free all the time, [`slab`]: memory of each thread's own.
 //!
+//! Nodes that the outside world knows by a number (connections, files, entities):
+//! [`namespace::IdSpace`].
+//!
 //! Below them, for those who build such types themselves: [`clock`], one ordered time for all
 //! cores, and [`percpu`], who am I and where.
 //!
@@ -52,6 +55,7 @@ pub mod clock;
 pub mod collections;
 pub mod config;
 pub mod lock;
+pub mod namespace;
 pub mod oplog;
 pub mod percpu;
 pub mod section;

@@ -233,6 +233,12 @@ pub(crate) enum Bug {
     LateRound,
     /// Blocks of a slab go home without the order that lets their owner reuse them (B3).
     RelaxedReturn,
+    /// A removed id's slot is free at once, while sections may still look at the node (N4).
+    EagerReuse,
+    /// A slot's next id has the generation of its last one (N5).
+    SameGeneration,
+    /// An extent's first id is published before the others (`namespace`'s extents).
+    HeadFirst,
 }
 
 /// Whether `bug` is planted: the environment variable `MANYCORE_SEEDED_BUG` names it (below). In
@@ -249,6 +255,9 @@ pub(crate) fn seeded_bug(bug: Bug) -> bool {
         Ok("unfenced-retire") => Some(Bug::UnfencedRetire),
         Ok("late-round") => Some(Bug::LateRound),
         Ok("relaxed-return") => Some(Bug::RelaxedReturn),
+        Ok("eager-reuse") => Some(Bug::EagerReuse),
+        Ok("same-generation") => Some(Bug::SameGeneration),
+        Ok("head-first") => Some(Bug::HeadFirst),
         Ok(other) => panic!("MANYCORE_SEEDED_BUG: there is no bug {other:?}"),
     });
     *planted == Some(bug)

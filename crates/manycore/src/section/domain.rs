@@ -103,6 +103,11 @@ impl Domain {
         Self { core }
     }
 
+    #[inline(always)]
+    pub(super) fn core(&self) -> &Core {
+        &self.core
+    }
+
     /// Opens a section; see [`Section`].
     #[inline(always)]
     pub fn enter(&self) -> Section<'_> {

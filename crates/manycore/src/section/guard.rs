@@ -1,5 +1,6 @@
 //! Being inside: [`Section`], and what a thread does at its first and after its last.
 
+use super::domain::Domain;
 use super::limbo::Node;
 use super::local::{COUNT, FULL, Local, SPARE};
 use super::pointer::Shared;
@@ -154,6 +155,18 @@ fn farewell(slot: Slot) -> bool {
 impl<'d> Section<'d> {
     pub(super) fn core(&self) -> &'d Core {
         self.core
+    }
+
+    /// Whether this is a section of `domain`.
+    #[inline(always)]
+    pub(crate) fn is_of(&self, domain: &Domain) -> bool {
+        std::ptr::eq(self.core, domain.core())
+    }
+
+    /// The slot under which the calling thread has the section: its own as long as it is open.
+    #[inline(always)]
+    pub(crate) fn slot(&self) -> usize {
+        self.local.slot
     }
 
     /// Frees `node` once every section that is open now has been closed.

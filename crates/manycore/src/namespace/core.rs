@@ -1,0 +1,246 @@
+//! What the threads of a namespace share: laws N3 to N7 of the parent module.
+
+use super::id::{LAST_GENERATION, dead, generation_in, index_in};
+use super::local::{Fresh, Local};
+use super::pool::Pool;
+use super::trie::{INDEX_BITS, Leaf, Slot, Trie};
+use crate::config::ID_CHUNK_BITS;
+use crate::percpu::{self, segmented::Segmented};
+use crate::sync::{AtomicU64, Bug, Ordering, UnsafeCell, seeded_bug};
+use std::ptr::NonNull;
+
+/// In `late`, while the namespace is there.
+const OPEN: u64 = 1 << 62;
+
+/// Alone on its cache lines.
+#[repr(align(128))]
+struct Line<T>(T);
+
+/// A namespace without its trie, which is beside it as long as there is one.
+pub(super) struct Core<T> {
+    locals: Segmented<Local>,
+    pool: Pool,
+    /// The first index that nobody has taken.
+    frontier: Line<AtomicU64>,
+    /// `OPEN`, less the blocks that came back where there is no account, or to a closed one. When
+    /// the namespace is dropped, all accounts are settled here; who brings it to zero frees the
+    /// core (N7).
+    late: Line<AtomicU64>,
+    /// Blocks that have had their last generation.
+    worn: AtomicU64,
+    /// The trie of a namespace that has been dropped.
+    legacy: UnsafeCell<Option<Trie<T>>>,
+}
+
+/// A block that nobody else has, not in use: its first slot, index, and the generation it had.
+pub(super) struct Block<T> {
+    pub(super) slot: *mut Slot<T>,
+    pub(super) index: u32,
+    pub(super) generation: u32,
+}
+
+impl<T> Core<T> {
+    pub(super) fn new() -> Self {
+        Self {
+            locals: Segmented::new(),
+            pool: Pool::new(),
+            frontier: Line(AtomicU64::new(0)),
+            late: Line(AtomicU64::new(OPEN)),
+            worn: AtomicU64::new(0),
+            legacy: UnsafeCell::new(None),
+        }
+    }
+
+    #[inline(always)]
+    pub(super) fn local(&self, slot: usize) -> &Local {
+        self.locals.get_or_init(slot)
+    }
+
+    /// Nodes inserted less nodes removed.
+    pub(super) fn live(&self) -> u64 {
+        self.locals.iter().fold(0, |sum, (_, local)| sum.wrapping_add(local.live()))
+    }
+
+    /// One past the highest index that may be in use.
+    pub(super) fn end(&self) -> u64 {
+        // ORDER: Relaxed; who knows an id knows its leaf by other means.
+        self.frontier.0.load(Ordering::Relaxed).min(1 << INDEX_BITS)
+    }
+
+    /// A block of this class, or `None` if there are no indices left for one (N6).
+    #[inline(always)]
+    pub(super) fn take(&self, local: &Local, class: usize, trie: &Trie<T>) -> Option<Block<T>> {
+        if let Some(block) = local.pop(class, &self.pool) {
+            return Some(Block::used(block));
+        }
+        self.take_other(local, class, trie)
+    }
+
+    #[cold]
+    fn take_other(&self, local: &Local, class: usize, trie: &Trie<T>) -> Option<Block<T>> {
+        if let Some((slot, index)) = local.pop_fresh(class) {
+            return Some(Block { slot, index, generation: 0 });
+        }
+        if let Some(block) = local.refill(class, &self.pool) {
+            return Some(Block::used(block));
+        }
+        self.take_chunk(local, class, trie)?;
+        let (slot, index) = local.pop_fresh(class)?;
+        Some(Block { slot, index, generation: 0 })
+    }
+
+    /// Takes a chunk from the frontier: one instruction on a line that all share.
+    fn take_chunk(&self, local: &Local, class: usize, trie: &Trie<T>) -> Option<()> {
+        let log = class.max(ID_CHUNK_BITS as usize);
+        let ids = 1_u64 << log;
+        // ORDER: Relaxed here and below; only the numbers count.
+        if self.frontier.0.load(Ordering::Relaxed) + ids > 1 << INDEX_BITS {
+            return None;
+        }
+        let start = self.frontier.0.fetch_add(ids, Ordering::Relaxed);
+        if start + ids > 1 << INDEX_BITS {
+            return None; // others were faster; no such large number of them that this overflows
+        }
+        let index = start as u32;
+        let slot = self.make_slots(index, ids, trie).cast();
+        trie.set_class(index, class);
+        local.set_fresh(class, Fresh { slot, index, blocks: 1 << (log - class) });
+        Some(())
+    }
+
+    /// Makes the leaves of a chunk, linked to one another; the first slot.
+    fn make_slots(&self, index: u32, ids: u64, trie: &Trie<T>) -> *mut Slot<T> {
+        let leaf = trie.make(index, self);
+        let mut last = leaf;
+        let offset = index as usize % super::trie::LEAF;
+        for more in ((super::trie::LEAF - offset) as u64..ids).step_by(super::trie::LEAF) {
+            let next = trie.make(index + more as u32, self);
+            // SAFETY: N2 - a leaf, of a trie that the caller borrows.
+            // ORDER: Relaxed; read by who has an id of this chunk, which is published afterwards.
+            unsafe { (*last).next.store(next, Ordering::Relaxed) };
+            last = next;
+        }
+        // SAFETY: N2 - a leaf, and the offset is a remainder.
+        unsafe { Leaf::slot(leaf, offset) }
+    }
+
+    /// Makes a block free again that nobody can be looking at: what is in it has been dropped.
+    ///
+    /// # Safety
+    /// The caller has the block to itself, and `local` is its own.
+    #[inline(always)]
+    unsafe fn recycle(&self, local: Option<&Local>, slot: *mut Slot<T>, class: usize) {
+        // SAFETY: N2 - slots live as long as the core.
+        let word = unsafe { &(*slot).word };
+        // ORDER: Relaxed; the caller's own, and readers take any dead word alike. It comes before
+        // the next use by the slot's owner, or by the stacks of the pool.
+        let last = word.load(Ordering::Relaxed);
+        let (index, generation) = (index_in(last), generation_in(last));
+        word.store(dead(index, generation, 0), Ordering::Relaxed);
+        if generation == LAST_GENERATION {
+            // ORDER: Relaxed; a report.
+            self.worn.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
+        match local {
+            Some(local) => local.push(class, slot.cast(), &self.pool),
+            None => {
+                let held = self.pool.take_empty();
+                self.pool.with(&held, |blocks| blocks.push(class, slot.cast()));
+                self.pool.give_full(class, held);
+            }
+        }
+    }
+
+    /// Gives back a block that was taken and never shown to anybody; its word is as it was.
+    pub(super) fn untake(&self, local: &Local, class: usize, block: &Block<T>) {
+        // SAFETY: N2; and the block is the caller's.
+        let word = unsafe { &(*block.slot).word };
+        // ORDER: Relaxed; as in `recycle`. (A fresh one's word is zero and has no index yet.)
+        word.store(dead(block.index, block.generation, 0), Ordering::Relaxed);
+        local.push(class, block.slot.cast(), &self.pool);
+    }
+
+    /// A block has come back from the section: it is free again, and what it held has been
+    /// dropped. Afterwards the core may be gone.
+    ///
+    /// # Safety
+    /// Called once for each block for which `Local::debit` was called, with its core.
+    pub(super) unsafe fn come_back(core: *const Self, slot: *mut Slot<T>, class: usize) {
+        percpu::with_slot(|own| {
+            // SAFETY: N7 - the core stays until this block has been credited, or counted in
+            // `late`; and this reference is used no more after that.
+            let is_over = unsafe {
+                let this = &*core;
+                let local = this.locals.get(own.index());
+                // SAFETY: no section can see the block, and the slot's part is the owner's.
+                this.recycle(local, slot, class);
+                !local.is_some_and(Local::credit)
+            };
+            if is_over {
+                // SAFETY: as above; this block was not credited.
+                unsafe { Self::settle(core.cast_mut(), 1) };
+            }
+        });
+    }
+
+    /// Takes `blocks` off `late`, and frees the core if nothing is left.
+    ///
+    /// # Safety
+    /// N7: the caller accounts for so many, and does not use the core afterwards.
+    unsafe fn settle(core: *mut Self, blocks: u64) {
+        // SAFETY: the caller's duty.
+        // ORDER: AcqRel; everything that others did with the core comes before its end.
+        let before = unsafe { &*core }.late.0.fetch_sub(blocks, Ordering::AcqRel);
+        if before == blocks && !crate::sync::model_failed() {
+            // SAFETY: N7 - made by `Box::leak`, and this was the last account.
+            drop(unsafe { Box::from_raw(core) });
+        }
+    }
+
+    /// The namespace goes: the core follows when the last block has come back (N7).
+    ///
+    /// # Safety
+    /// Nobody else has the namespace, and `core` came from `Box::leak`.
+    pub(super) unsafe fn close(core: NonNull<Self>, trie: Trie<T>) {
+        let core = core.as_ptr();
+        // SAFETY: `legacy` is touched by who drops the namespace and by who drops the core, which
+        // the accounts order; blocks that come back meanwhile touch other fields.
+        unsafe { (*core).legacy.with_mut(|legacy| *legacy = Some(trie)) };
+        // SAFETY: N7 - the core stays until `late` is settled below.
+        let locals = unsafe { &(*core).locals };
+        // No account is opened meanwhile: only who has the namespace does that.
+        let away = locals.iter().fold(0, |sum: u64, (_, local)| sum.wrapping_add(local.close()));
+        // SAFETY: the accounts are settled, and this is the last use.
+        unsafe { Self::settle(core, OPEN.wrapping_sub(away)) }
+    }
+
+    #[cfg(all(test, not(manycore_loom), not(manycore_shuttle)))]
+    pub(super) fn worn(&self) -> u64 {
+        self.worn.load(Ordering::Relaxed)
+    }
+
+    #[cfg(all(test, not(manycore_loom), not(manycore_shuttle)))]
+    pub(super) fn set_frontier(&self, index: u64) {
+        self.frontier.0.store(index, Ordering::Relaxed);
+    }
+}
+
+impl<T> Block<T> {
+    /// The generation of the block's next ids (N5).
+    #[inline(always)]
+    pub(super) fn next_generation(&self) -> u32 {
+        if seeded_bug(Bug::SameGeneration) { 1 } else { self.generation + 1 }
+    }
+
+    /// A block that was in use before.
+    #[inline(always)]
+    fn used(slot: *mut ()) -> Self {
+        let slot = slot.cast::<Slot<T>>();
+        // SAFETY: N2; it came from a list of free blocks of this core, which keeps the trie's
+        // slots, so it is one.
+        // ORDER: Relaxed; the block is the caller's (see `Core::recycle`).
+        let word = unsafe { &(*slot).word }.load(Ordering::Relaxed);
+        Self { slot, index: index_in(word), generation: generation_in(word) }
+    }
+}

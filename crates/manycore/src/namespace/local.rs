@@ -1,0 +1,205 @@
+//! What one slot has in one namespace: its free blocks, and its accounts.
+
+use super::pool::{CLASSES, Held, Pool};
+use super::trie::Slot;
+use crate::sync::{AtomicU64, Ordering};
+use std::cell::{Cell, OnceCell};
+
+/// In `account`: the namespace has been dropped.
+const CLOSED: u64 = 1;
+
+/// Free blocks of one class.
+#[derive(Default)]
+struct List {
+    /// From which blocks are taken and to which they go.
+    loaded: Cell<Option<Held>>,
+    /// A second one, so that taking and giving at a magazine's end needs no stack.
+    spare: Cell<Option<Held>>,
+    /// Fresh ones: what is left of a chunk.
+    fresh: Cell<Fresh>,
+}
+
+/// Blocks of one chunk that nobody has used yet.
+#[derive(Clone, Copy)]
+pub(super) struct Fresh {
+    pub(super) slot: *mut (),
+    pub(super) index: u32,
+    pub(super) blocks: u32,
+}
+
+impl Default for Fresh {
+    fn default() -> Self {
+        Self { slot: std::ptr::null_mut(), index: 0, blocks: 0 }
+    }
+}
+
+/// One slot's part of a namespace. The slot's owner alone touches it (law P2 of `percpu`), but for
+/// `account` and `live`, which others read.
+#[repr(align(128))]
+pub(super) struct Local {
+    /// Single ids.
+    ones: List,
+    /// Extents, by class less one.
+    extents: OnceCell<Box<[List; CLASSES - 1]>>,
+    /// Inserted less removed, modulo 2^64.
+    live: AtomicU64,
+    /// Twice (blocks that came back less blocks retired), and `CLOSED`.
+    account: AtomicU64,
+}
+
+// SAFETY: everything but the atomics is touched by the slot's owner alone, who is one thread at a
+// time, handed over by Release and Acquire (P2 of `percpu`), or by whoever drops the namespace's
+// core, when nobody else has it (N7). The addresses are those of the core's slots.
+unsafe impl Send for Local {}
+// SAFETY: as above.
+unsafe impl Sync for Local {}
+
+impl From<usize> for Local {
+    fn from(_: usize) -> Self {
+        Self {
+            ones: List::default(),
+            extents: OnceCell::new(),
+            live: AtomicU64::new(0),
+            account: AtomicU64::new(0),
+        }
+    }
+}
+
+impl List {
+    /// A block that was freed.
+    #[inline(always)]
+    fn pop(&self, pool: &Pool) -> Option<*mut ()> {
+        let loaded = self.loaded.take()?;
+        let block = pool.with(&loaded, |blocks| blocks.pop());
+        self.loaded.set(Some(loaded));
+        block.or_else(|| self.pop_spare(pool))
+    }
+
+    #[cold]
+    fn pop_spare(&self, pool: &Pool) -> Option<*mut ()> {
+        let spare = self.spare.take()?;
+        let block = pool.with(&spare, |blocks| blocks.pop());
+        self.spare.set(self.loaded.replace(Some(spare)));
+        block
+    }
+
+    /// Keeps a block. What two magazines can't hold goes to everybody.
+    #[inline(always)]
+    fn push(&self, class: usize, block: *mut (), pool: &Pool) {
+        if let Some(loaded) = self.loaded.take() {
+            let kept = pool.with(&loaded, |blocks| blocks.push(class, block));
+            self.loaded.set(Some(loaded));
+            if kept {
+                return;
+            }
+        }
+        self.push_spare(class, block, pool);
+    }
+
+    #[cold]
+    fn push_spare(&self, class: usize, block: *mut (), pool: &Pool) {
+        let mut next = self.spare.take().unwrap_or_else(|| pool.take_empty());
+        if !pool.with(&next, |blocks| blocks.push(class, block)) {
+            pool.give_full(class, next);
+            next = pool.take_empty();
+            pool.with(&next, |blocks| blocks.push(class, block));
+        }
+        self.spare.set(self.loaded.replace(Some(next)));
+    }
+
+    /// A block that others have freed.
+    fn refill(&self, class: usize, pool: &Pool) -> Option<*mut ()> {
+        let full = pool.take_full(class)?;
+        let block = pool.with(&full, |blocks| blocks.pop());
+        if let Some(empty) = self.loaded.replace(Some(full)) {
+            pool.give_empty(empty); // `pop` found nothing in it, nor in the other
+        }
+        block
+    }
+}
+
+impl Local {
+    #[inline(always)]
+    fn list(&self, class: usize) -> &List {
+        match class {
+            0 => &self.ones,
+            _ => &self.more()[class - 1],
+        }
+    }
+
+    #[cold]
+    fn more(&self) -> &[List; CLASSES - 1] {
+        self.extents.get_or_init(|| Box::new(std::array::from_fn(|_| List::default())))
+    }
+
+    /// A block that was in use before: the slot's own if there is one, unless the slot has fresh
+    /// ones left.
+    #[inline(always)]
+    pub(super) fn pop(&self, class: usize, pool: &Pool) -> Option<*mut ()> {
+        self.list(class).pop(pool)
+    }
+
+    /// A block that was never in use, of a chunk that the slot has.
+    #[inline(always)]
+    pub(super) fn pop_fresh<T>(&self, class: usize) -> Option<(*mut Slot<T>, u32)> {
+        let fresh = &self.list(class).fresh;
+        let Fresh { slot, index, blocks } = fresh.get();
+        let blocks = blocks.checked_sub(1)?;
+        let slot = slot.cast::<Slot<T>>();
+        // A wrapping step, because the last one may lead behind the leaf.
+        let next = slot.wrapping_add(1 << class).cast();
+        fresh.set(Fresh { slot: next, index: index.wrapping_add(1 << class), blocks });
+        Some((slot, index))
+    }
+
+    pub(super) fn set_fresh(&self, class: usize, fresh: Fresh) {
+        self.list(class).fresh.set(fresh);
+    }
+
+    pub(super) fn refill(&self, class: usize, pool: &Pool) -> Option<*mut ()> {
+        self.list(class).refill(class, pool)
+    }
+
+    #[inline(always)]
+    pub(super) fn push(&self, class: usize, block: *mut (), pool: &Pool) {
+        self.list(class).push(class, block, pool);
+    }
+
+    /// Counts nodes in (or, wrapping, out). By the owner.
+    #[inline(always)]
+    pub(super) fn count(&self, nodes: u64) {
+        // ORDER: Relaxed; the owner's own word, and for others a report.
+        let live = self.live.load(Ordering::Relaxed).wrapping_add(nodes);
+        self.live.store(live, Ordering::Relaxed);
+    }
+
+    pub(super) fn live(&self) -> u64 {
+        // ORDER: Relaxed; a report.
+        self.live.load(Ordering::Relaxed)
+    }
+
+    /// Counts a block that is retired. By the owner, while the namespace is there.
+    #[inline(always)]
+    pub(super) fn debit(&self) {
+        // ORDER: Relaxed; the owner's own word as long as nobody drops the namespace, and who does
+        // has it to himself.
+        let account = self.account.load(Ordering::Relaxed);
+        self.account.store(account.wrapping_sub(2), Ordering::Relaxed);
+    }
+
+    /// Counts a block that has come back. False if the account is closed. By the owner; if true,
+    /// the namespace may be gone afterwards.
+    #[inline(always)]
+    pub(super) fn credit(&self) -> bool {
+        // ORDER: Release; pairs with Acquire in `close`: what was done with the block before the
+        // namespace goes.
+        self.account.fetch_add(2, Ordering::Release) & CLOSED == 0
+    }
+
+    /// Closes the account: how many more blocks were retired here than came back here, modulo 2^64.
+    pub(super) fn close(&self) -> u64 {
+        // ORDER: Acquire; see `credit`.
+        let account = self.account.swap(CLOSED, Ordering::Acquire);
+        (account as i64 >> 1).wrapping_neg() as u64
+    }
+}

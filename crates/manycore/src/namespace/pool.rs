@@ -1,0 +1,162 @@
+//! Free ids on their way from thread to thread: law N6 of the parent module.
+//!
+//! Owns: magazines (arrays of free blocks of one class) and the stacks on which full and empty ones
+//! lie. A magazine that is on no stack belongs to who took it off.
+
+use crate::config::ID_MAGAZINE;
+use crate::percpu::segmented::Segmented;
+use crate::sync::{AtomicU32, AtomicU64, Ordering, UnsafeCell};
+
+/// Classes of extents: the size of a class is a power of two.
+pub(super) const CLASSES: usize = super::trie::INDEX_BITS as usize;
+
+/// Free blocks of one class, by the address of their first slot.
+pub(super) struct Blocks {
+    len: usize,
+    at: [*mut (); ID_MAGAZINE],
+}
+
+/// How many blocks a magazine of this class takes: fewer of the large ones.
+fn capacity(class: usize) -> usize {
+    (ID_MAGAZINE >> class.min(usize::BITS as usize - 1)).max(1)
+}
+
+impl Blocks {
+    /// Adds a block if there is room.
+    #[inline(always)]
+    pub(super) fn push(&mut self, class: usize, block: *mut ()) -> bool {
+        let has_room = self.len < capacity(class);
+        if has_room {
+            self.at[self.len] = block;
+            self.len += 1;
+        }
+        has_room
+    }
+
+    #[inline(always)]
+    pub(super) fn pop(&mut self) -> Option<*mut ()> {
+        self.len = self.len.checked_sub(1)?;
+        Some(self.at[self.len])
+    }
+}
+
+struct Magazine {
+    /// One more than the number of the one below it on a stack, or zero.
+    below: AtomicU32,
+    blocks: UnsafeCell<Blocks>,
+}
+
+impl From<usize> for Magazine {
+    fn from(_: usize) -> Self {
+        let blocks = Blocks { len: 0, at: [std::ptr::null_mut(); ID_MAGAZINE] };
+        Self { below: AtomicU32::new(0), blocks: UnsafeCell::new(blocks) }
+    }
+}
+
+/// A stack of magazines: one more than the number of the topmost, and above it a count of changes,
+/// so that who was slow does not take the same one for an unchanged stack. (Wrong only if the count
+/// goes round, 2^32 changes, within one attempt.)
+#[derive(Default)]
+struct Stack(AtomicU64);
+
+/// The number of a magazine that its holder has to itself.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Held(u32);
+
+/// Apart from what is read often.
+#[repr(align(128))]
+struct Apart<T>(T);
+
+/// The magazines of a namespace.
+pub(super) struct Pool {
+    full: Apart<[Stack; CLASSES]>,
+    empty: Apart<Stack>,
+    made: Apart<AtomicU32>,
+    magazines: Segmented<Magazine>,
+}
+
+// SAFETY: a magazine's blocks are touched by its holder alone (`Held`), and pass from one to the
+// next by the stacks' Release and Acquire; the addresses in them are numbers to this module.
+unsafe impl Send for Pool {}
+// SAFETY: as above.
+unsafe impl Sync for Pool {}
+
+impl Pool {
+    pub(super) fn new() -> Self {
+        Self {
+            full: Apart(std::array::from_fn(|_| Stack::default())),
+            empty: Apart(Stack::default()),
+            made: Apart(AtomicU32::new(0)),
+            magazines: Segmented::new(),
+        }
+    }
+
+    /// What `held` holds.
+    #[inline(always)]
+    pub(super) fn with<R>(&self, held: &Held, f: impl FnOnce(&mut Blocks) -> R) -> R {
+        let magazine = self.magazines.get(held.0 as usize).expect("it was made");
+        // SAFETY: its holder's alone, and `f` runs no user code.
+        magazine.blocks.with_mut(|blocks| f(unsafe { &mut *blocks }))
+    }
+
+    /// An empty magazine.
+    pub(super) fn take_empty(&self) -> Held {
+        self.pop(&self.empty.0).unwrap_or_else(|| {
+            // ORDER: Relaxed; only the number counts.
+            let number = self.made.0.fetch_add(1, Ordering::Relaxed);
+            self.magazines.get_or_init(number as usize);
+            Held(number)
+        })
+    }
+
+    /// A magazine with blocks of this class.
+    pub(super) fn take_full(&self, class: usize) -> Option<Held> {
+        self.pop(&self.full.0[class])
+    }
+
+    pub(super) fn give_empty(&self, held: Held) {
+        self.push(&self.empty.0, held);
+    }
+
+    pub(super) fn give_full(&self, class: usize, held: Held) {
+        self.push(&self.full.0[class], held);
+    }
+
+    fn push(&self, stack: &Stack, Held(number): Held) {
+        let below = &self.magazines.get(number as usize).expect("it was made").below;
+        // ORDER: Relaxed; the CAS decides.
+        let mut head = stack.0.load(Ordering::Relaxed);
+        loop {
+            // ORDER: Relaxed; published below.
+            below.store(head as u32, Ordering::Relaxed);
+            let new = changed(head) | u64::from(number + 1);
+            // ORDER: Release; pairs with Acquire in `pop`: the blocks, and the words of their
+            // slots, before who takes them.
+            match stack.0.compare_exchange_weak(head, new, Ordering::Release, Ordering::Relaxed) {
+                Ok(_) => return,
+                Err(now) => head = now,
+            }
+        }
+    }
+
+    fn pop(&self, stack: &Stack) -> Option<Held> {
+        // ORDER: Acquire here and on failure; pairs with Release in `push`: `below` of the one on
+        // top, and what the magazine holds. Changes in between leave the release sequence whole.
+        let mut head = stack.0.load(Ordering::Acquire);
+        loop {
+            let number = (head as u32).checked_sub(1)?;
+            let below = &self.magazines.get(number as usize).expect("it was made").below;
+            // ORDER: Relaxed; if it changes, so has the head.
+            let new = changed(head) | u64::from(below.load(Ordering::Relaxed));
+            match stack.0.compare_exchange_weak(head, new, Ordering::Acquire, Ordering::Acquire) {
+                Ok(_) => return Some(Held(number)),
+                Err(now) => head = now,
+            }
+        }
+    }
+}
+
+/// The count of changes after one more.
+fn changed(head: u64) -> u64 {
+    ((head >> 32) + 1) << 32
+}

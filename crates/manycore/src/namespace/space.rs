@@ -1,0 +1,476 @@
+//! [`IdSpace`]: single ids.
+
+use super::core::{Block, Core};
+use super::id::{HELD, Id, dead, generation_in, index_in, tag_of};
+use super::local::Local;
+use super::trie::{LEAF, Leaf, Slot, Trie};
+use crate::section::{self, Domain, Section};
+use crate::sync::{self, AtomicU64, Ordering};
+use std::fmt;
+use std::mem;
+use std::ptr::NonNull;
+
+/// A table of nodes with an [`Id`] for each: what a slab or a file-descriptor table is, for many
+/// threads.
+///
+/// What for: connections, files, entities, sessions, whatever is named by a number outside of the
+/// program or in other structures, looked up often by many threads, and comes and goes. When not:
+/// for keys of your own choice (a map), for one thread (a `Vec`), or for few small nodes in a
+/// process short of memory.
+///
+/// Ids may be kept outside of sections; references to nodes are borrowed from a section and from
+/// the space. An id whose node has been removed leads nowhere for ever. Nodes do not move. They are
+/// dropped once no section can be looking at them. To change a node, give it atomics or locks, or
+/// put an [`Atomic`](crate::section::Atomic) into it:
+///
+/// ```
+/// use manycore::{namespace::IdSpace, section::{self, Atomic, Owned}};
+///
+/// let section = section::enter();
+/// let configs = IdSpace::new();
+/// let id = configs.insert(Atomic::new("old"), &section);
+/// let link = configs.get(id, &section).unwrap();
+/// let old = link.swap(Owned::new("new"), &section);
+/// // SAFETY: the swap unlinked it.
+/// unsafe { section.retire(old) };
+/// assert_eq!(link.load(&section).as_ref(), Some(&"new"));
+/// # let last = link.swap(section::Shared::null(), &section);
+/// # // SAFETY: as above.
+/// # unsafe { section.retire(last) };
+/// ```
+///
+/// Consistency: every operation on an id is linearizable. Progress: lookups are wait-free, and
+/// bounded by the height of the trie; inserts and removals lock-free. Cost: a lookup is three to
+/// five loads and no store, so that it scales with the cores; an insert or a removal works on
+/// lines of the thread's own and on the node's, and touches what threads share once in some dozens
+/// of operations. Memory: eight bytes a node beside the node, made 1024 nodes at a time
+/// and given back when the space is dropped; some 12 kB for a space; ids that wait for sections to
+/// be over (see [`Domain`]). While a section stalls, no id is used again, in a bounded domain as in
+/// any other, and each insert takes a new one.
+///
+/// A connection table:
+/// ```
+/// use manycore::{namespace::{Id, IdSpace}, section};
+/// use std::sync::atomic::{AtomicU64, Ordering};
+///
+/// struct Connection { peer: String, bytes: AtomicU64 }
+///
+/// let table = IdSpace::new();
+/// let accept = |peer: &str| {
+///     let connection = Connection { peer: peer.into(), bytes: AtomicU64::new(0) };
+///     table.insert(connection, &section::enter())
+/// };
+/// let receive = |id: Id, bytes| match table.get(id, &section::enter()) {
+///     Some(connection) => { connection.bytes.fetch_add(bytes, Ordering::Relaxed); true }
+///     None => false, // closed meanwhile
+/// };
+///
+/// let (first, second) = (accept("10.0.0.1"), accept("10.0.0.2"));
+/// assert!(receive(first, 100) && receive(second, 10));
+/// let section = section::enter();
+/// let closed = table.remove(first, &section).expect("nobody else closes it");
+/// assert_eq!(closed.peer, "10.0.0.1"); // still there: the section is from before
+/// assert!(!receive(first, 1));
+/// assert_eq!(table.len(), 1);
+/// ```
+///
+/// A file-descriptor table, where the node knows its number:
+/// ```
+/// use manycore::{namespace::{Id, IdSpace}, section};
+///
+/// struct File { descriptor: u64, path: &'static str }
+///
+/// let files = IdSpace::new();
+/// let open = |path| files.insert_with(
+///     |id| File { descriptor: id.to_bits(), path },
+///     &section::enter(),
+/// );
+/// let passwd = open("/etc/passwd").to_bits();
+/// // Numbers from outside are checked first.
+/// let section = section::enter();
+/// let read = |descriptor| files.get(files.check(descriptor)?, &section).map(|file| file.path);
+/// assert_eq!(read(passwd), Some("/etc/passwd"));
+/// assert_eq!(read(7), None);
+/// assert_eq!(files.iter(&section).next().unwrap().1.descriptor, passwd);
+/// ```
+///
+/// Source: the paper's section 3.6; the laws are in [`crate::namespace`].
+pub struct IdSpace<'d, T> {
+    pub(super) trie: Trie<T>,
+    core: NonNull<Core<T>>,
+    domain: &'d Domain,
+    pub(super) tag: u64,
+}
+
+// SAFETY: threads share `&T`, and values are dropped by other threads than their makers; the rest
+// is made for being shared (N2 to N7).
+unsafe impl<T: Send + Sync> Send for IdSpace<'_, T> {}
+// SAFETY: as above.
+unsafe impl<T: Send + Sync> Sync for IdSpace<'_, T> {}
+
+sync::global! {
+    /// How many spaces the process has made.
+    static SPACES: AtomicU64 = AtomicU64::new(0);
+}
+
+/// All places of an [`IdSpace`] are taken, by nodes or by ids that wait for sections to be over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Full;
+
+impl fmt::Display for Full {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the namespace has no ids left")
+    }
+}
+
+impl std::error::Error for Full {}
+
+impl<T> IdSpace<'static, T> {
+    /// An empty space whose nodes are read in sections of the [`global`](section::global) domain.
+    pub fn new() -> Self {
+        Self::new_in(section::global())
+    }
+}
+
+impl<T> Default for IdSpace<'static, T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<'d, T> IdSpace<'d, T> {
+    /// An empty space whose nodes are read in sections of `domain`.
+    pub fn new_in(domain: &'d Domain) -> Self {
+        // ORDER: Relaxed; only the number counts.
+        let number = SPACES.fetch_add(1, Ordering::Relaxed);
+        let core = NonNull::from(Box::leak(Box::new(Core::new())));
+        Self { trie: Trie::new(), core, domain, tag: tag_of(number) }
+    }
+
+    #[inline(always)]
+    pub(super) fn core(&self) -> &Core<T> {
+        // SAFETY: N7 - the core outlives the space.
+        unsafe { self.core.as_ref() }
+    }
+
+    #[inline(always)]
+    pub(super) fn local(&self, section: &Section<'_>) -> &Local {
+        self.core().local(section.slot())
+    }
+
+    /// Every operation's check: a section of another domain holds nothing back here.
+    #[inline(always)]
+    pub(super) fn expect_section(&self, section: &Section<'_>) {
+        if !section.is_of(self.domain) {
+            wrong_domain();
+        }
+    }
+
+    /// The slot whose word may be `id`, if there is one.
+    #[inline(always)]
+    pub(super) fn slot(&self, id: Id) -> Option<NonNull<Slot<T>>> {
+        let leaf = self.trie.find(id.index());
+        if leaf.is_null() {
+            return None;
+        }
+        // SAFETY: N2 - a leaf; the offset is a remainder.
+        NonNull::new(unsafe { Leaf::slot(leaf, id.index() as usize % LEAF) })
+    }
+
+    /// The node of `id`, or `None` if it has been removed.
+    ///
+    /// Cost: see law N1 of [`crate::namespace`]: no store, some 2 ns when the lines are there.
+    ///
+    /// # Panics
+    /// If the section is of another domain. In a debug build, if the id is of another namespace:
+    /// ids carry a tag of theirs. (There are 63 tags. In a release build such an id leads nowhere,
+    /// unless 63 or a multiple of it other spaces were made between the two.)
+    #[inline(always)]
+    pub fn get<'s>(&'s self, id: Id, section: &'s Section<'_>) -> Option<&'s T> {
+        self.expect_section(section);
+        let Some(slot) = self.slot(id) else {
+            return self.miss(id);
+        };
+        // SAFETY: N2 - a slot of this space.
+        let slot = unsafe { &*slot.as_ptr() };
+        // ORDER: Acquire; pairs with Release in `publish` (N3).
+        if slot.word.load(Ordering::Acquire) != id.to_bits() {
+            return self.miss(id);
+        }
+        // SAFETY: N3 and N4 - the word is the id, so the value is there, and this section keeps it.
+        Some(unsafe { slot.value.assume_init_ref() })
+    }
+
+    /// Whether `id` leads to a node.
+    #[inline]
+    pub fn contains(&self, id: Id, section: &Section<'_>) -> bool {
+        self.get(id, section).is_some()
+    }
+
+    /// The id that has `bits`, if it is one of this space: for numbers from outside the program.
+    pub fn check(&self, bits: u64) -> Option<Id> {
+        Id::from_bits(bits).filter(|id| id.tag() == self.tag)
+    }
+
+    /// An id that leads nowhere.
+    #[inline(always)]
+    pub(super) fn miss<R>(&self, id: Id) -> Option<R> {
+        debug_assert!(
+            id.tag() == self.tag,
+            "manycore: {id:?} is of another namespace than it is used in; ids from outside the \
+             program go through `IdSpace::check`"
+        );
+        None
+    }
+
+    /// How many nodes there are: those inserted less those removed, each counted at some time
+    /// during the call. Cost: a look at every thread's part.
+    pub fn len(&self) -> usize {
+        usize::try_from(self.core().live() as i64).unwrap_or(0)
+    }
+
+    /// Whether there are no nodes, in the sense of [`len`](Self::len).
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Every node, by place.
+    ///
+    /// Consistency: weak. It has each node that is there all the time, none twice, and of those
+    /// that come or go meanwhile some. Cost: a look at every place that was ever used.
+    ///
+    /// # Panics
+    /// If the section is of another domain.
+    pub fn iter<'s>(
+        &'s self,
+        section: &'s Section<'_>,
+    ) -> impl Iterator<Item = (Id, &'s T)> + use<'s, T> {
+        self.expect_section(section);
+        self.trie.leaves(self.core().end()).flat_map(|leaf| {
+            (0..LEAF).filter_map(move |offset| {
+                // SAFETY: N2 - a slot of this space.
+                let slot: &'s Slot<T> = unsafe { &*Leaf::slot(leaf, offset) };
+                // ORDER: Acquire; as in `get`.
+                let id = Id::in_word(slot.word.load(Ordering::Acquire))?;
+                // SAFETY: as in `get`.
+                Some((id, unsafe { slot.value.assume_init_ref() }))
+            })
+        })
+    }
+}
+
+impl<T: Send + Sync + 'static> IdSpace<'_, T> {
+    /// Adds a node.
+    ///
+    /// # Panics
+    /// If the section is of another domain, or if there are no ids left; see
+    /// [`try_insert_with`](Self::try_insert_with).
+    #[inline]
+    pub fn insert(&self, value: T, section: &Section<'_>) -> Id {
+        self.insert_with(|_| value, section)
+    }
+
+    /// Adds a node that is made with its id. If `f` panics, the id is free again.
+    ///
+    /// # Panics
+    /// As [`insert`](Self::insert).
+    #[inline]
+    pub fn insert_with(&self, f: impl FnOnce(Id) -> T, section: &Section<'_>) -> Id {
+        match self.try_insert_with(f, section) {
+            Ok(id) => id,
+            Err(Full) => panic!("manycore: {Full}"),
+        }
+    }
+
+    /// Adds a node that is made with its id. The id leads nowhere before this returns.
+    ///
+    /// # Errors
+    /// If there are no ids left: some 2^32 are in use, or wait for sections to be over. `f` has not
+    /// been called then.
+    ///
+    /// # Panics
+    /// If the section is of another domain.
+    #[inline]
+    pub fn try_insert_with(
+        &self,
+        f: impl FnOnce(Id) -> T,
+        section: &Section<'_>,
+    ) -> Result<Id, Full> {
+        self.expect_section(section);
+        let local = self.local(section);
+        let block = self.core().take(local, 0, &self.trie).ok_or(Full)?;
+        let id = Id::new(self.tag, 0, block.index, block.next_generation());
+        let taken = Taken { space: self, local, block };
+        let value = f(id);
+        let slot = taken.block.slot;
+        mem::forget(taken);
+        // SAFETY: N3 - the slot is ours alone until the store below.
+        unsafe { (&raw mut (*slot).value).cast::<T>().write(value) };
+        // SAFETY: N2 - a slot of this space.
+        publish(unsafe { &(*slot).word }, id);
+        local.count(1);
+        Ok(id)
+    }
+
+    /// Removes the node of `id` and returns it, as long as this section lasts; `None` if it has
+    /// been removed already. Of several that remove it, one gets it.
+    ///
+    /// It is dropped, and its place used again, after every section that is open now has been
+    /// closed: in some later removal or retirement, by whatever thread. Cost: one
+    /// compare-and-exchange on the node, the rest as for
+    /// [`Section::retire`](crate::section::Section::retire); no allocation.
+    ///
+    /// # Panics
+    /// If the section is of another domain, or if the id is part of an extent, which is removed as
+    /// a whole. In a debug build, if the id is of another namespace. A panic of the destructor of
+    /// some node that was removed earlier comes out here.
+    #[inline]
+    pub fn remove<'s>(&'s self, id: Id, section: &'s Section<'_>) -> Option<&'s T> {
+        self.expect_section(section);
+        assert!(
+            !id.is_in_extent(),
+            "manycore: {id:?} is part of an extent, which is removed as a whole; see \
+             `IdSpace::remove_extent`"
+        );
+        let Some(slot) = self.slot(id) else {
+            return self.miss(id);
+        };
+        // SAFETY: N2 - a slot of this space.
+        let word = unsafe { &(*slot.as_ptr()).word };
+        if !retract(word, id) {
+            return self.miss(id);
+        }
+        let local = self.local(section);
+        local.count(1_u64.wrapping_neg());
+        local.debit();
+        if sync::seeded_bug(sync::Bug::EagerReuse) {
+            // SAFETY: there is no reason, and a model shows it.
+            unsafe { come_back::<T>(slot.cast()) };
+        } else {
+            // SAFETY: N4 - unlinked just now by us alone; looked up only in sections of this domain
+            // (`expect_section`); `T` may be dropped by any thread at any time.
+            unsafe { section.retire_raw(slot.cast(), size_of::<Slot<T>>(), come_back::<T>) };
+        }
+        // SAFETY: N3 and N4 - the word was the id, and this section keeps the value.
+        Some(unsafe { (*slot.as_ptr()).value.assume_init_ref() })
+    }
+}
+
+/// Makes a slot's value visible under `id` (N3).
+#[inline(always)]
+pub(super) fn publish(word: &AtomicU64, id: Id) {
+    // ORDER: Release; pairs with Acquire in `get` and `retract`: the value before its id.
+    word.store(id.to_bits(), Ordering::Release);
+}
+
+/// Makes the id dead, and says whether this call did (N4).
+#[inline(always)]
+pub(super) fn retract(word: &AtomicU64, id: Id) -> bool {
+    let bits = id.to_bits();
+    let held = dead(index_in(bits), generation_in(bits), HELD);
+    // ORDER: AcqRel; Acquire as in `get`. Release, so that what this thread did before comes before
+    // the id's being dead for who sees that.
+    word.compare_exchange(bits, held, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+}
+
+#[cold]
+#[inline(never)]
+fn wrong_domain() -> ! {
+    panic!(
+        "manycore: the section is of another domain than the namespace, and holds nothing back \
+         there; see `IdSpace::new_in`"
+    )
+}
+
+/// A block that was taken, and goes back if the user's code panics.
+struct Taken<'a, 'd, T> {
+    space: &'a IdSpace<'d, T>,
+    local: &'a Local,
+    block: Block<T>,
+}
+
+impl<T> Drop for Taken<'_, '_, T> {
+    fn drop(&mut self) {
+        self.space.core().untake(self.local, 0, &self.block);
+    }
+}
+
+/// A block on its way back from the section, also if a destructor panics.
+pub(super) struct Back<T> {
+    pub(super) core: *const Core<T>,
+    pub(super) slot: *mut Slot<T>,
+    pub(super) class: usize,
+}
+
+impl<T> Drop for Back<T> {
+    fn drop(&mut self) {
+        // SAFETY: N7 - made once for each retired block, with its core.
+        unsafe { Core::come_back(self.core, self.slot, self.class) }
+    }
+}
+
+/// A removed node's grace period is over.
+///
+/// # Safety
+/// N4: `address` is a slot that `remove` retired, and this is the only call for it.
+unsafe fn come_back<T>(address: NonNull<()>) {
+    let slot = address.cast::<Slot<T>>().as_ptr();
+    // SAFETY: N7 - the slot and its leaf stay until the block has come back. The slot's pointer was
+    // derived from the leaf's. ORDER: Relaxed; the word is ours, since the grace period is over.
+    let core = unsafe {
+        let index = index_in((*slot).word.load(Ordering::Relaxed));
+        (*Leaf::of(slot, index)).core
+    };
+    let _back = Back { core, slot, class: 0 };
+    // SAFETY: N4 - nobody can be looking at it any more, and it was there (N3).
+    unsafe { (&raw mut (*slot).value).cast::<T>().drop_in_place() };
+}
+
+impl<T> Drop for IdSpace<'_, T> {
+    /// Drops every node that is there. What was removed before is dropped when its time comes.
+    fn drop(&mut self) {
+        if sync::model_failed() {
+            return;
+        }
+        /// Lets the core go, also if a destructor panics.
+        struct Closing<'a, 'd, T>(&'a mut IdSpace<'d, T>);
+        impl<T> Drop for Closing<'_, '_, T> {
+            fn drop(&mut self) {
+                let trie = self.0.trie.take();
+                // SAFETY: N7 - the space is being dropped; the core came from `Box::leak`.
+                unsafe { Core::close(self.0.core, trie) }
+            }
+        }
+        let closing = Closing(self);
+        if mem::needs_drop::<T>() {
+            closing.0.drop_nodes();
+        }
+    }
+}
+
+impl<T> IdSpace<'_, T> {
+    fn drop_nodes(&mut self) {
+        for leaf in self.trie.leaves(self.core().end()) {
+            for offset in 0..LEAF {
+                // SAFETY: N2 - a slot of this space.
+                let slot = unsafe { Leaf::slot(leaf, offset) };
+                // SAFETY: as above.
+                let word = unsafe { &(*slot).word };
+                // ORDER: Relaxed; the space is ours alone, and who gave it to us came after
+                // everybody's inserts.
+                if Id::in_word(word.load(Ordering::Relaxed)).is_some() {
+                    word.store(0, Ordering::Relaxed);
+                    // SAFETY: N3 - it is there; nobody else has a reference, since those borrow
+                    // the space.
+                    unsafe { (&raw mut (*slot).value).cast::<T>().drop_in_place() };
+                }
+            }
+        }
+    }
+}
+
+impl<T> fmt::Debug for IdSpace<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("IdSpace").field("len", &self.len()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,327 @@
+//! The radix trie: from an index to its slot. Laws N1 and N2 of the parent module.
+
+use super::core::Core;
+use crate::config::{ID_CHUNK_BITS, ID_FAN_BITS, ID_LEAF_BITS, SMALL};
+use crate::sync::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use std::alloc::{self, Layout};
+use std::mem::MaybeUninit;
+use std::ptr;
+
+/// Slots of a leaf.
+pub(super) const LEAF: usize = 1 << ID_LEAF_BITS;
+const FAN: usize = 1 << ID_FAN_BITS;
+/// The height of the trie stands in the low bits of its root: levels of inner nodes.
+const HEIGHT: usize = 7;
+/// log2 of the indices there can be.
+pub(super) const INDEX_BITS: u32 = {
+    let reach = ID_LEAF_BITS + HEIGHT as u32 * ID_FAN_BITS;
+    if reach < 32 { reach } else { 32 }
+};
+/// Chunks of a leaf.
+const CHUNKS: usize = 1 << (ID_LEAF_BITS - ID_CHUNK_BITS);
+
+/// A place for a node. `value` is touched through raw pointers only.
+#[repr(C)]
+pub(super) struct Slot<T> {
+    /// The id's bits while it is live; a dead word else; zero if it has never been used.
+    pub(super) word: AtomicU64,
+    pub(super) value: MaybeUninit<T>,
+}
+
+/// An array of slots, and what belongs to all of them.
+#[repr(C, align(128))]
+pub(super) struct Leaf<T> {
+    pub(super) core: *const Core<T>,
+    /// The leaf with the next indices, if an extent goes on there.
+    pub(super) next: AtomicPtr<Leaf<T>>,
+    /// For each chunk, one more than the class of the blocks that begin in it; or zero.
+    classes: [AtomicU32; CHUNKS],
+    pub(super) slots: [Slot<T>; LEAF],
+}
+
+#[repr(C, align(128))]
+struct Inner {
+    children: [AtomicPtr<()>; FAN],
+}
+
+fn alloc_zeroed(layout: Layout) -> *mut u8 {
+    // SAFETY: neither a leaf nor an inner node has size zero.
+    let raw = unsafe { alloc::alloc_zeroed(layout) };
+    if raw.is_null() {
+        alloc::handle_alloc_error(layout);
+    }
+    raw
+}
+
+impl<T> Leaf<T> {
+    fn alloc(core: *const Core<T>) -> *mut Self {
+        let leaf = alloc_zeroed(Layout::new::<Self>()).cast::<Self>();
+        // SAFETY: fresh memory of this layout, nobody else's. All zeros are valid atomics of std;
+        // a checker's are made one by one.
+        unsafe {
+            (&raw mut (*leaf).core).write(core);
+            if SMALL {
+                (&raw mut (*leaf).next).write(AtomicPtr::new(ptr::null_mut()));
+                for class in 0..CHUNKS {
+                    (&raw mut (*leaf).classes[class]).write(AtomicU32::new(0));
+                }
+                for slot in 0..LEAF {
+                    (&raw mut (*leaf).slots[slot].word).write(AtomicU64::new(0));
+                }
+            }
+        }
+        leaf
+    }
+
+    /// # Safety
+    /// `leaf` came from `alloc`, and nobody else has it.
+    unsafe fn free(leaf: *mut Self) {
+        // SAFETY: the caller's duty. Values are not dropped here (see `Slot`), atomics need not be.
+        unsafe { alloc::dealloc(leaf.cast(), Layout::new::<Self>()) }
+    }
+
+    /// The slot at `offset`.
+    ///
+    /// # Safety
+    /// `leaf` is a leaf, and `offset` below `LEAF`.
+    #[inline(always)]
+    pub(super) unsafe fn slot(leaf: *mut Self, offset: usize) -> *mut Slot<T> {
+        debug_assert!(offset < LEAF);
+        // SAFETY: within the leaf, says the caller.
+        unsafe { (&raw mut (*leaf).slots).cast::<Slot<T>>().add(offset) }
+    }
+
+    /// The leaf of a slot with this index.
+    ///
+    /// # Safety
+    /// `slot` came from [`slot`](Self::slot), and its index is `index`.
+    pub(super) unsafe fn of(slot: *mut Slot<T>, index: u32) -> *mut Self {
+        let offset = index as usize % LEAF;
+        // SAFETY: back to the first slot, and from there to the leaf around it: one allocation,
+        // from which the pointer was derived.
+        unsafe {
+            let first = slot.sub(offset);
+            first.cast::<u8>().sub(std::mem::offset_of!(Self, slots)).cast()
+        }
+    }
+
+    /// The class of the block that begins at `index`, and is in use.
+    ///
+    /// # Panics
+    /// If there is none.
+    pub(super) fn class_of(&self, index: u32) -> usize {
+        // ORDER: Relaxed; see `Trie::set_class`.
+        let entry = self.class_at(index as usize % LEAF).load(Ordering::Relaxed);
+        entry.checked_sub(1).expect("the block's taker has set its class") as usize
+    }
+
+    fn class_at(&self, offset: usize) -> &AtomicU32 {
+        &self.classes[offset >> ID_CHUNK_BITS]
+    }
+}
+
+impl Inner {
+    fn alloc() -> *mut Self {
+        let inner = alloc_zeroed(Layout::new::<Self>()).cast::<Self>();
+        if SMALL {
+            for child in 0..FAN {
+                // SAFETY: fresh memory of this layout, nobody else's.
+                unsafe {
+                    (&raw mut (*inner).children[child]).write(AtomicPtr::new(ptr::null_mut()));
+                }
+            }
+        }
+        inner
+    }
+}
+
+/// The trie of a namespace.
+pub(super) struct Trie<T> {
+    /// Null, or the topmost node and, in the low bits, its height.
+    root: AtomicPtr<()>,
+    _leaves: std::marker::PhantomData<*mut Leaf<T>>,
+}
+
+/// Node and height of a root.
+#[inline(always)]
+fn split(root: *mut ()) -> (*mut (), usize) {
+    (root.map_addr(|bits| bits & !HEIGHT), root.addr() & HEIGHT)
+}
+
+/// Whether a trie of this height has `index`.
+#[inline(always)]
+fn reaches(height: usize, index: u32) -> bool {
+    u64::from(index) >> (ID_LEAF_BITS + height as u32 * ID_FAN_BITS) == 0
+}
+
+/// The link at `level` (1 is above the leaves) on the way to `index`.
+///
+/// # Safety
+/// `node` is an inner node of the trie, which is not dropped as long as the result is used.
+#[inline(always)]
+unsafe fn link<'a>(node: *mut (), level: usize, index: u32) -> &'a AtomicPtr<()> {
+    let child = index as usize >> (ID_LEAF_BITS as usize + (level - 1) * ID_FAN_BITS as usize);
+    // SAFETY: the caller's duty; the remainder is below FAN.
+    unsafe { &(*node.cast::<Inner>()).children[child % FAN] }
+}
+
+impl<T> Trie<T> {
+    pub(super) fn new() -> Self {
+        Self { root: AtomicPtr::new(ptr::null_mut()), _leaves: std::marker::PhantomData }
+    }
+
+    /// The leaf with `index`, or null (N1): no store, and at most `HEIGHT` loads and one.
+    #[inline(always)]
+    pub(super) fn find(&self, index: u32) -> *mut Leaf<T> {
+        // ORDER: Acquire here and below; pairs with Release in `grow` and `make_child`: a node's
+        // contents before the link to it.
+        let (mut node, height) = split(self.root.load(Ordering::Acquire));
+        if !reaches(height, index) {
+            return ptr::null_mut();
+        }
+        let mut level = height;
+        while level != 0 {
+            // SAFETY: N2 - `node` is at `level`, above the leaves, and lives as long as the trie.
+            node = unsafe { link(node, level, index) }.load(Ordering::Acquire);
+            if node.is_null() {
+                break;
+            }
+            level -= 1;
+        }
+        node.cast()
+    }
+
+    /// The leaf with `index`, made if need be.
+    #[cold]
+    pub(super) fn make(&self, index: u32, core: *const Core<T>) -> *mut Leaf<T> {
+        let (mut node, height) = self.grow(index, core);
+        for level in (1..=height).rev() {
+            // SAFETY: N2 - as in `find`.
+            node = make_child::<T>(unsafe { link(node, level, index) }, level, core);
+        }
+        node.cast()
+    }
+
+    /// Makes the trie high enough for `index`.
+    fn grow(&self, index: u32, core: *const Core<T>) -> (*mut (), usize) {
+        // ORDER: Acquire; as in `find`.
+        let mut root = self.root.load(Ordering::Acquire);
+        loop {
+            let (node, height) = split(root);
+            if node.is_null() {
+                root = make_child::<T>(&self.root, 1, core); // a leaf: height zero
+                continue;
+            }
+            if reaches(height, index) {
+                return (node, height);
+            }
+            let higher = Inner::alloc();
+            // SAFETY: just made; nobody else has it.
+            let first = unsafe { &(*higher).children[0] };
+            // ORDER: Relaxed; published below.
+            first.store(node, Ordering::Relaxed);
+            let new = higher.cast::<()>().map_addr(|bits| bits | (height + 1));
+            // ORDER: Release publishes the node; Acquire on failure reads the winner's.
+            match self.root.compare_exchange(root, new, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => root = new,
+                Err(now) => {
+                    // SAFETY: from `Inner::alloc`, and linked nowhere.
+                    unsafe { free_inner(higher) };
+                    root = now;
+                }
+            }
+        }
+    }
+
+    /// Marks the chunk of `index` as one of blocks of this class.
+    pub(super) fn set_class(&self, index: u32, class: usize) {
+        let leaf = self.find(index);
+        // SAFETY: N2 - the chunk's taker has made the leaf.
+        let entry = unsafe { (*leaf).class_at(index as usize % LEAF) };
+        // ORDER: Relaxed; read by who has an id of the extent, which is published afterwards.
+        entry.store(class as u32 + 1, Ordering::Relaxed);
+    }
+
+    /// Whether a block of this class begins at `index`.
+    pub(super) fn begins(&self, index: u32, class: usize) -> bool {
+        let leaf = self.find(index);
+        let size = 1_u64 << class.min(ID_CHUNK_BITS as usize);
+        // SAFETY: N2 - a leaf, if not null.
+        u64::from(index) % size == 0
+            && !leaf.is_null()
+            && unsafe {
+                // ORDER: Relaxed; see `set_class`. Another class means that the extent is forged.
+                (*leaf).class_at(index as usize % LEAF).load(Ordering::Relaxed) == class as u32 + 1
+            }
+    }
+
+    /// Every leaf that has an index below `end`.
+    pub(super) fn leaves(&self, end: u64) -> impl Iterator<Item = *mut Leaf<T>> {
+        let starts = (0..end.min(1 << INDEX_BITS)).step_by(LEAF);
+        starts.map(|start| self.find(start as u32)).filter(|leaf| !leaf.is_null())
+    }
+
+    /// Takes the nodes out.
+    pub(super) fn take(&mut self) -> Self {
+        std::mem::replace(self, Self::new())
+    }
+}
+
+/// Where `link` leads, after making a node there if there is none.
+fn make_child<T>(link: &AtomicPtr<()>, level: usize, core: *const Core<T>) -> *mut () {
+    // ORDER: Acquire; as in `Trie::find`.
+    let found = link.load(Ordering::Acquire);
+    if !found.is_null() {
+        return found;
+    }
+    let new: *mut () = if level == 1 { Leaf::alloc(core).cast() } else { Inner::alloc().cast() };
+    // ORDER: Release publishes the node; Acquire on failure reads the winner's.
+    match link.compare_exchange(ptr::null_mut(), new, Ordering::AcqRel, Ordering::Acquire) {
+        Ok(_) => new,
+        Err(now) => {
+            // SAFETY: just made, at this level, and linked nowhere.
+            unsafe { free_nodes::<T>(new, level - 1) };
+            now
+        }
+    }
+}
+
+/// # Safety
+/// `inner` came from `Inner::alloc`, and nobody else has it.
+unsafe fn free_inner(inner: *mut Inner) {
+    // SAFETY: the caller's duty; atomics need no drop.
+    unsafe { alloc::dealloc(inner.cast(), Layout::new::<Inner>()) }
+}
+
+/// Frees a node of this height, and all below it.
+///
+/// # Safety
+/// It is one, and nobody else has it.
+unsafe fn free_nodes<T>(node: *mut (), height: usize) {
+    if node.is_null() {
+        return;
+    }
+    if height == 0 {
+        // SAFETY: the caller's duty.
+        return unsafe { Leaf::<T>::free(node.cast()) };
+    }
+    let inner = node.cast::<Inner>();
+    for child in 0..FAN {
+        // SAFETY: N2 - an inner node's children are one lower. ORDER: Relaxed; nobody else's.
+        unsafe { free_nodes::<T>((*inner).children[child].load(Ordering::Relaxed), height - 1) };
+    }
+    // SAFETY: the caller's duty.
+    unsafe { free_inner(inner) }
+}
+
+impl<T> Drop for Trie<T> {
+    fn drop(&mut self) {
+        if crate::sync::model_failed() {
+            return;
+        }
+        // ORDER: Relaxed; nobody else has it.
+        let (node, height) = split(self.root.load(Ordering::Relaxed));
+        // SAFETY: the trie's own.
+        unsafe { free_nodes::<T>(node, height) }
+    }
+}
