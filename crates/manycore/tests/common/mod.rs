@@ -2,6 +2,8 @@
 #![allow(dead_code, reason = "every test file compiles its own copy and uses a part")]
 
 pub mod broken;
+pub mod calls;
+pub mod canary;
 pub mod env;
 pub mod history;
 pub mod kinds;

@@ -33,12 +33,35 @@ pub fn spin_until(done: impl Fn() -> bool) {
 
 /// How moments are told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Recorder {
+pub enum Recorder {
     /// One shared counter. Knows nothing of clocks, but its locked instructions are fences, which
     /// hide what waits in a store buffer.
     Counter,
     /// The processor's time stamp, which is no fence for stores. Only where cores agree on it.
     Tick,
+}
+
+impl Recorder {
+    pub fn random(rng: &mut Rng) -> Self {
+        let ticks = Clock::system().mode() == Mode::Synchronized;
+        if ticks && !rng.once_in(3) { Self::Tick } else { Self::Counter }
+    }
+
+    /// A moment before the operation that is about to be called.
+    pub fn call(self) -> u64 {
+        match self {
+            Self::Counter => MOMENT.fetch_add(1, Ordering::SeqCst),
+            Self::Tick => Clock::system().cut().ticks(),
+        }
+    }
+
+    /// A moment after the operation that has returned.
+    pub fn ret(self) -> u64 {
+        match self {
+            Self::Counter => MOMENT.fetch_add(1, Ordering::SeqCst),
+            Self::Tick => Clock::system().stamp().ticks(),
+        }
+    }
 }
 
 /// One run of one plan.
@@ -55,17 +78,11 @@ static MOMENT: AtomicU64 = AtomicU64::new(1);
 
 impl<U, O> Machine for Round<U, O> {
     fn call(&self) -> u64 {
-        match self.recorder {
-            Recorder::Counter => MOMENT.fetch_add(1, Ordering::SeqCst),
-            Recorder::Tick => Clock::system().cut().ticks(),
-        }
+        self.recorder.call()
     }
 
     fn ret(&self) -> u64 {
-        match self.recorder {
-            Recorder::Counter => MOMENT.fetch_add(1, Ordering::SeqCst),
-            Recorder::Tick => Clock::system().stamp().ticks(),
-        }
+        self.recorder.ret()
     }
 
     fn pause(&self, units: u16) {
@@ -114,15 +131,13 @@ pub fn check_plans<S: State, U: Update<S>, O: Shared<S, U>>(
     plan: impl Fn(Size, &mut Rng) -> Plan<U>,
     mut make: impl FnMut(&mut Rng) -> O,
 ) -> Result<u64, Violation> {
-    let ticks = Clock::system().mode() == Mode::Synchronized;
     let mut checked = 0;
     loop {
         let size = size(&mut Rng::part(seed, checked));
         let rounds: Vec<Round<U, O>> = (checked..checked + ROUNDS as u64)
             .map(|number| {
                 let mut rng = Rng::part(seed, number);
-                let recorder =
-                    if ticks && !rng.once_in(3) { Recorder::Tick } else { Recorder::Counter };
+                let recorder = Recorder::random(&mut rng);
                 let plan = plan(size, &mut rng);
                 let objects = (0..plan.objects).map(|_| make(&mut rng)).collect();
                 let flags = (0..plan.flags).map(|_| AtomicBool::new(false)).collect();
