@@ -96,3 +96,14 @@ pub(crate) const ID_CHUNK_BITS: u32 = if SMALL { 1 } else { 6 };
 
 /// Freed ids that travel between threads together.
 pub(crate) const ID_MAGAZINE: usize = if SMALL { 1 } else { 32 };
+
+/// Buckets of a `HashMap` without a given capacity.
+pub(crate) const MAP_BUCKETS: usize = if SMALL { 1 } else { 8 };
+
+/// Entries for each bucket, of five places, beyond which a `HashMap` grows: a tenth of the buckets
+/// is then a chain of two.
+pub(crate) const MAP_LOAD: usize = if SMALL { 1 } else { 3 };
+
+/// Buckets that an update moves while a `HashMap` grows, beside its own. Growth is over after a
+/// sixteenth as many updates as there are buckets, long before the next can begin.
+pub(crate) const MAP_CHUNK: usize = if SMALL { 1 } else { 16 };

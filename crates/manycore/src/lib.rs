@@ -13,6 +13,7 @@
 //! - [`Registry`](collections::Registry): what is open now; rarely walked.
 //! - [`EventQueue`](collections::EventQueue): events from many threads, in the order they happened.
 //! - [`Lru`](collections::Lru): a recency list, touched at every access, asked at eviction.
+//! - [`HashMap`](collections::HashMap): values by key; reads take no lock and write nothing.
 //!
 //! For a type of your own, [`oplog::Deferred`] with the kind of log that fits its updates:
 //!

@@ -11,9 +11,10 @@ mod sorted_list;
 
 use common::calls::{self, Model, Subject};
 use common::canary::{Aviary, Canary};
+use common::domains::domains;
 use common::env;
 use common::rng::Rng;
-use manycore::section::{Domain, Mode};
+use manycore::section::Domain;
 use proptest::prelude::*;
 use sorted_list::SortedList;
 use std::collections::BTreeSet;
@@ -23,21 +24,7 @@ use std::time::{Duration, Instant};
 
 const SHARE: Duration = Duration::from_millis(700);
 
-/// A domain of each kind. Batches are small, so that nodes are freed early.
-fn domains() -> [(&'static str, fn() -> Domain); 4] {
-    [
-        ("epoch", || small_domain(Mode::Epoch, true)),
-        ("bounded", || small_domain(Mode::Bounded, true)),
-        ("bounded, fenced", || small_domain(Mode::Bounded, false)),
-        ("clock", || small_domain(Mode::Clock, true)),
-    ]
-}
-
-fn small_domain(mode: Mode, asymmetric: bool) -> Domain {
-    let builder = Domain::builder().mode(mode).asymmetric(asymmetric).batch_nodes(4);
-    builder.build().expect("settings that can work")
-}
-
+#[allow(missing_docs, reason = "public only as the answer of a public trait must be")]
 #[derive(Debug, Clone, Copy)]
 pub enum Call {
     Insert(u8),
@@ -84,6 +71,7 @@ impl Subject<Keys> for SortedList<u8> {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
     #[test]
     fn list_answers_as_the_sequential_set_does(
         calls in prop::collection::vec(calls_below(12), 0..200),

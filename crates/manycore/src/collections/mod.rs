@@ -1,8 +1,8 @@
-//! Ready-made types on deferred updates: what users search for by name.
+//! Ready-made types: what users search for by name.
 //!
-//! Owns: the types below, each built on the public interface of [`oplog`](crate::oplog) (which
-//! proves that it suffices for types of your own), [`clock`](crate::clock) and
-//! [`percpu`](crate::percpu).
+//! Owns: the types below, each built on the public interface of [`oplog`](crate::oplog) or
+//! [`section`](crate::section) (which proves that they suffice for types of your own),
+//! [`clock`](crate::clock) and [`percpu`](crate::percpu).
 //!
 //! | You have | Take |
 //! |---|---|
@@ -11,16 +11,19 @@
 //! | a list of what is open now, walked rarely: connections, sessions | [`Registry`] |
 //! | events from many threads, wanted in the order they happened | [`EventQueue`] |
 //! | keys by how recently they were used, touched at every access and asked at eviction | [`Lru`] |
+//! | values by key, looked up all the time and changed now and then | [`HashMap`] |
 //!
-//! All of them are for state that is updated often and read rarely.
+//! All but the last are for state that is updated often and read rarely.
 
 mod counter;
 mod event_queue;
+mod hash_map;
 mod lru;
 mod registry;
 
 pub use counter::{Counter, CounterArray};
 pub use event_queue::{EventQueue, EventQueueBuilder, RecvError, SendError};
+pub use hash_map::{HashMap, HashMapBuilder, HashMapIter, HashMapKeys, HashMapValues, HashMapView};
 pub use lru::{Lru, LruBuilder};
 pub use registry::{Entry, OwnedEntry, Registry, RegistryBuilder};
 

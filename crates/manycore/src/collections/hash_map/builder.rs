@@ -1,0 +1,94 @@
+//! How a map is made.
+
+use super::table::Table;
+use super::{Counter, HashMap};
+use crate::config::{MAP_BUCKETS, MAP_LOAD};
+use crate::section::{Atomic, Domain};
+use crate::sync::Mutex;
+use std::fmt;
+use std::hash::RandomState;
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+/// Settings of a [`HashMap`].
+///
+/// ```
+/// use manycore::collections::HashMap;
+/// use manycore::section::{Domain, Mode};
+/// use std::sync::Arc;
+///
+/// // Two maps whose views are short: their garbage can wait for both.
+/// let domain = Arc::new(Domain::builder().mode(Mode::Epoch).build()?);
+/// let users = HashMap::builder().domain(Arc::clone(&domain)).capacity(1_000).build();
+/// let names = HashMap::builder().domain(domain).build();
+/// names.enter().insert(7, String::from("ann"));
+/// users.enter().insert(String::from("ann"), 7);
+/// # Ok::<(), manycore::section::BuildError>(())
+/// ```
+#[must_use = "a builder does nothing until `build`"]
+pub struct HashMapBuilder<K, V, S = RandomState> {
+    capacity: usize,
+    hasher: S,
+    domain: Option<Arc<Domain>>,
+    _map: PhantomData<fn() -> (K, V)>,
+}
+
+impl<K, V> HashMapBuilder<K, V> {
+    pub(super) fn new() -> Self {
+        let hasher = RandomState::new();
+        Self { capacity: 0, hasher, domain: None, _map: PhantomData }
+    }
+}
+
+impl<K, V, S> HashMapBuilder<K, V, S> {
+    /// Entries that the map takes before it grows.
+    pub fn capacity(mut self, entries: usize) -> Self {
+        self.capacity = entries;
+        self
+    }
+
+    /// What hashes the keys.
+    pub fn hasher<T>(self, hasher: T) -> HashMapBuilder<K, V, T> {
+        let Self { capacity, domain, .. } = self;
+        HashMapBuilder { capacity, hasher, domain, _map: PhantomData }
+    }
+
+    /// Whose sections the map uses, in place of a domain of its own: maps with a common domain cost
+    /// less memory, a thread that is in views of both enters once, and a long view of one keeps
+    /// what was removed from the other.
+    ///
+    /// Entries wait in the domain and may be dropped after the map; hence `'static`.
+    pub fn domain(mut self, domain: Arc<Domain>) -> Self
+    where
+        K: 'static,
+        V: 'static,
+    {
+        self.domain = Some(domain);
+        self
+    }
+
+    /// Makes the map. Allocates the table.
+    ///
+    /// # Panics
+    /// If so many buckets need more memory than there can be.
+    pub fn build(self) -> HashMap<K, V, S> {
+        let buckets = self.capacity.div_ceil(MAP_LOAD).max(MAP_BUCKETS);
+        let buckets = buckets.checked_next_power_of_two().expect("manycore: capacity overflow");
+        HashMap {
+            root: Atomic::new(Table::new(buckets)),
+            hasher: self.hasher,
+            count: Counter::new(0),
+            growing: Mutex::new(()),
+            domain: self.domain.unwrap_or_default(),
+        }
+    }
+}
+
+impl<K, V, S> fmt::Debug for HashMapBuilder<K, V, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HashMapBuilder")
+            .field("capacity", &self.capacity)
+            .field("domain", &self.domain)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,83 @@
+//! Walks over the entries, bucket after bucket of the table at the start.
+
+use super::table::{Entry, Table};
+use crate::section::{Atomic, Section};
+use std::fmt;
+
+/// The entries of a map: see [`HashMapView::iter`](super::HashMapView::iter).
+pub struct HashMapIter<'v, K, V> {
+    root: &'v Atomic<Table<K, V>>,
+    section: &'v Section<'v>,
+    /// Buckets of the table at the start.
+    buckets: usize,
+    next: usize,
+    found: Vec<&'v Entry<K, V>>,
+}
+
+impl<'v, K, V> HashMapIter<'v, K, V> {
+    pub(super) fn new(root: &'v Atomic<Table<K, V>>, section: &'v Section<'v>) -> Self {
+        let buckets = root.load(section).as_ref().map_or(0, Table::len);
+        Self { root, section, buckets, next: 0, found: Vec::new() }
+    }
+
+    /// Gathers the entries of the next bucket. Tables only grow, by doubling: it is now every
+    /// bucket of the root whose number ends like its own.
+    fn gather(&mut self) {
+        loop {
+            self.found.clear();
+            let table = self.root.load(self.section).as_ref().expect("a map has a table");
+            let mut parts = (self.next..table.len()).step_by(self.buckets);
+            if parts.all(|i| table.for_each_at(i, self.section, |entry| self.found.push(entry))) {
+                break;
+            }
+        }
+        self.next += 1;
+    }
+
+    pub(super) fn next_entry(&mut self) -> Option<&'v Entry<K, V>> {
+        while self.found.is_empty() && self.next < self.buckets {
+            self.gather();
+        }
+        self.found.pop()
+    }
+}
+
+impl<'v, K, V> Iterator for HashMapIter<'v, K, V> {
+    type Item = (&'v K, &'v V);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.next_entry().map(|entry| (&entry.key, &entry.value))
+    }
+}
+
+impl<K, V> std::iter::FusedIterator for HashMapIter<'_, K, V> {}
+
+impl<K, V> fmt::Debug for HashMapIter<'_, K, V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HashMapIter").field("buckets_left", &(self.buckets - self.next)).finish()
+    }
+}
+
+/// The keys of a map: see [`HashMapView::keys`](super::HashMapView::keys).
+#[derive(Debug)]
+pub struct HashMapKeys<'v, K, V>(pub(super) HashMapIter<'v, K, V>);
+
+impl<'v, K, V> Iterator for HashMapKeys<'v, K, V> {
+    type Item = &'v K;
+
+    fn next(&mut self) -> Option<&'v K> {
+        self.0.next().map(|(key, _)| key)
+    }
+}
+
+/// The values of a map: see [`HashMapView::values`](super::HashMapView::values).
+#[derive(Debug)]
+pub struct HashMapValues<'v, K, V>(pub(super) HashMapIter<'v, K, V>);
+
+impl<'v, K, V> Iterator for HashMapValues<'v, K, V> {
+    type Item = &'v V;
+
+    fn next(&mut self) -> Option<&'v V> {
+        self.0.next().map(|(_, value)| value)
+    }
+}

@@ -1,0 +1,180 @@
+//! Models of laws H1 to H5 on the smallest tables. What loom can and can't show is in the header of
+//! [`crate::percpu::loom_tests`]. Values are canaries, as in the models of sections.
+
+use super::HashMap;
+use crate::percpu::loom_tests::model;
+use crate::section::{Domain, Mode};
+use crate::sync::{AtomicUsize, Ordering, UnsafeCell, thread};
+use std::hash::{BuildHasherDefault, DefaultHasher};
+use std::sync::Arc;
+
+struct Canary {
+    number: usize,
+    alive: UnsafeCell<bool>,
+    freed: Arc<AtomicUsize>,
+}
+
+impl Canary {
+    fn sing(&self) -> usize {
+        // SAFETY: nobody writes while a section keeps the entry; loom checks it.
+        assert!(self.alive.with(|alive| unsafe { *alive }), "a dead canary sang");
+        self.number
+    }
+}
+
+impl Drop for Canary {
+    fn drop(&mut self) {
+        // SAFETY: the entry is freed, so nobody else looks at it; loom checks it.
+        self.alive.with_mut(|alive| unsafe { *alive = false });
+        self.freed.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+// SAFETY: the cell is what the tests are about.
+unsafe impl Sync for Canary {}
+
+/// A map from keys to versions of values, and how many were freed.
+struct Cage {
+    map: HashMap<u8, Canary, BuildHasherDefault<DefaultHasher>>,
+    freed: Arc<AtomicUsize>,
+}
+
+impl Cage {
+    fn new(mode: Mode, keys: &[u8]) -> Arc<Self> {
+        let domain = Arc::new(Domain::builder().mode(mode).batch_nodes(1).build().unwrap());
+        let map = HashMap::<u8, Canary>::builder().domain(domain);
+        let cage = Self { map: map.hasher(Default::default()).build(), freed: Arc::default() };
+        keys.iter().for_each(|key| cage.put(*key, 0));
+        Arc::new(cage)
+    }
+
+    fn put(&self, key: u8, number: usize) {
+        let freed = Arc::clone(&self.freed);
+        let canary = Canary { number, alive: UnsafeCell::new(true), freed };
+        self.map.enter().insert(key, canary);
+    }
+
+    fn look(&self, key: u8) -> Option<usize> {
+        self.map.enter().get(&key).map(Canary::sing)
+    }
+
+    fn remove(&self, key: u8) -> bool {
+        self.map.enter().remove(&key).map(Canary::sing).is_some()
+    }
+
+    fn grow(&self) {
+        let view = self.map.enter();
+        view.grow(view.root());
+    }
+}
+
+fn spawn<R: 'static>(
+    cage: &Arc<Cage>,
+    f: impl FnOnce(&Cage) -> R + 'static,
+) -> thread::JoinHandle<R> {
+    let cage = Arc::clone(cage);
+    thread::spawn(move || f(&cage))
+}
+
+fn get_against_remove_and_insert(mode: Mode) {
+    model(2, move || {
+        let cage = Cage::new(mode, &[1]);
+        // The order of what one key shows: the first value, none, the second, the third.
+        let reader = spawn(&cage, |cage| {
+            let place = |seen: Option<usize>| seen.map_or(1, |n| if n == 0 { 0 } else { n + 1 });
+            let (first, second) = (place(cage.look(1)), place(cage.look(1)));
+            assert!(first <= second, "{first} before {second}");
+        });
+        assert!(cage.remove(1));
+        cage.put(1, 1);
+        cage.put(1, 2);
+        reader.join().unwrap();
+        assert_eq!(cage.look(1), Some(2));
+        assert_eq!(cage.map.len(), 1);
+    });
+}
+
+#[test]
+fn loom_map_get_against_remove_and_insert_epoch() {
+    get_against_remove_and_insert(Mode::Epoch);
+}
+
+#[test]
+fn loom_map_get_against_remove_and_insert_bounded() {
+    get_against_remove_and_insert(Mode::Bounded);
+}
+
+/// A reader looks for a key that is there all the while, and for one that is replaced, while the
+/// table grows under it and the old one is freed.
+fn get_against_growth(mode: Mode) {
+    model(2, move || {
+        let cage = Cage::new(mode, &[1, 2]);
+        let reader = spawn(&cage, |cage| {
+            assert_eq!(cage.look(1), Some(0));
+            assert!(cage.look(2).is_some());
+        });
+        cage.grow();
+        cage.put(2, 1);
+        reader.join().unwrap();
+        assert_eq!((cage.look(1), cage.look(2)), (Some(0), Some(1)));
+    });
+}
+
+#[test]
+fn loom_map_get_against_growth_epoch() {
+    get_against_growth(Mode::Epoch);
+}
+
+#[test]
+fn loom_map_get_against_growth_bounded() {
+    get_against_growth(Mode::Bounded);
+}
+
+#[test]
+fn loom_map_iteration_against_growth_sees_each_entry_once() {
+    model(2, || {
+        let cage = Cage::new(Mode::Bounded, &[1, 2]);
+        let reader = spawn(&cage, |cage| {
+            let mut keys: Vec<u8> = cage.map.enter().keys().copied().collect();
+            keys.sort_unstable();
+            assert_eq!(keys, [1, 2]);
+        });
+        cage.grow();
+        cage.put(2, 1);
+        reader.join().unwrap();
+    });
+}
+
+#[test]
+fn loom_map_updates_that_move_buckets_lose_nothing() {
+    model(2, || {
+        let cage = Cage::new(Mode::Bounded, &[1]);
+        cage.grow();
+        let other = spawn(&cage, |cage| cage.put(2, 0));
+        assert!(cage.remove(1));
+        other.join().unwrap();
+        assert_eq!((cage.look(1), cage.look(2)), (None, Some(0)));
+        cage.grow();
+        cage.grow();
+        cage.put(3, 0);
+        assert_eq!((cage.look(2), cage.look(3), cage.map.len()), (Some(0), Some(0), 2));
+    });
+}
+
+#[test]
+fn loom_map_frees_every_value_once() {
+    model(2, || {
+        let cage = Cage::new(Mode::Epoch, &[1]);
+        let freed = Arc::clone(&cage.freed);
+        let other = spawn(&cage, |cage| cage.remove(1));
+        cage.grow();
+        cage.put(1, 1);
+        let removed = other.join().unwrap();
+        assert!(removed);
+        while Arc::strong_count(&cage) > 1 {
+            thread::yield_now();
+        }
+        drop(cage);
+        assert_eq!(freed.load(Ordering::Relaxed), 2);
+    });
+}

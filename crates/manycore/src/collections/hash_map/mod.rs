@@ -1,0 +1,248 @@
+//! A hash map whose reads take no lock and write nothing.
+//!
+//! Owns: [`HashMap`], its views and its builder. Entries are nodes of a section's domain, and are
+//! replaced, never changed; `table` has the buckets.
+//!
+//! Laws:
+//! - H1 A bucket is a line: a word of tags, a lock, five links to entries, a link to more. Writers
+//!   hold the lock of the first bucket of the chain; no user code but `Eq` runs under it.
+//! - H2 A slot's link alone says what is in the map. Its tag is set before the link and cleared
+//!   after it, so who finds no tag of a key finds no link either. A writer of a key changes one
+//!   link once: that store is the moment of the update.
+//! - H3 Growth: the next table becomes the root at once, with every bucket pending, and leads to
+//!   the table before. To move a bucket: lock it, lock its two targets, copy the links, say that
+//!   they have arrived, tag the old links and say that they are gone, unlock. Until a link is
+//!   tagged nobody can change the targets, so what is found by an untagged link is in the map.
+//! - H4 Every update during growth moves its own bucket and a few more, then works in the root
+//!   table. Who moves the last bucket unlinks the table before. Only then may growth begin again.
+//! - H5 A table is unlinked when all its links are tagged (E4 of [`crate::section`]). Entries have
+//!   no links, and chains are part of their table.
+//! - H6 Nodes are retired, and other user code runs, with no lock held and the map in order.
+
+mod builder;
+mod iter;
+#[cfg(all(test, manycore_loom))]
+mod loom_tests;
+mod table;
+mod view;
+
+use self::table::Table;
+use super::Counter;
+use crate::section::{Atomic, Domain};
+use crate::sync::Mutex;
+pub use builder::HashMapBuilder;
+pub use iter::{HashMapIter, HashMapKeys, HashMapValues};
+use std::fmt;
+use std::hash::{BuildHasher, Hash, RandomState};
+use std::sync::Arc;
+pub use view::HashMapView;
+
+/// A concurrent hash map, for many reads and some updates: reads take no lock and write nothing.
+///
+/// Everything is done through a view: [`enter`](Self::enter) opens a section, and references to
+/// values borrow from it. A value that is replaced or removed stays valid for those who look at it,
+/// and is freed when they have left. When not: for a map that is built once and then read, put a
+/// `std::collections::HashMap` behind an `Arc`; for values that change in place, put atomics or
+/// locks into them, or take a map with locks in it, because here an update allocates.
+///
+/// - Consistency: linearizable for each key. `len` and `iter` are not snapshots.
+/// - Progress: reads are lock-free (a reader goes round again only when the table has grown under
+///   it). Updates lock the key's bucket, some tens of nanoseconds; no closure of the caller's runs
+///   under the lock, but the key's `Eq` does.
+/// - Cost of a read: the hash, the bucket's line and the entry's line (two misses in a map beyond
+///   the caches, where one with its entries in the table has one); if the key is absent, mostly the
+///   bucket's line alone. Of an update: an allocation, the bucket's lock, and the old entry to
+///   retire. [`enter`](Self::enter): some 2 ns; keep a view for many calls, not for ever.
+/// - Growth: the table doubles at three entries for each bucket of five. Whoever notices allocates
+///   the new one; then each update moves its own bucket and sixteen more, until all are moved.
+///   Nobody waits for more than that, but to allocate and fill a large table takes one caller some
+///   time (64 bytes a bucket). The table never shrinks.
+/// - Memory: an entry is its key and value and 16 bytes, allocated by itself; the table adds 21 to
+///   43 bytes for each. Removed entries wait for open views, in a bounded domain (the default) only
+///   those that a view may still see: see [`section::Mode`](crate::section::Mode).
+/// - Hashing: `RandomState` is safe against keys chosen by an attacker, and takes a good part of a
+///   read's time in a small map. If nobody can choose keys, take a faster hasher, by
+///   [`with_hasher`](Self::with_hasher). It should spread over both the low bits (the bucket) and
+///   the upper seven (the tag).
+/// - Panics: one in `Hash`, `Eq` or a closure leaves the map as it was. One in a `Drop` surfaces in
+///   whichever call frees the entry, with that call's own work done; when the map is dropped, it
+///   leaks what was not dropped yet. `Eq` must not update the same map: this panics.
+/// - Source: buckets of one cache line as in David, Guerraoui, Trigonakis, "Asynchronized
+///   Concurrency" (ASPLOS 2015); reclamation by [`section`](crate::section).
+///
+/// ```
+/// use manycore::collections::HashMap;
+///
+/// let ages = HashMap::new();
+/// std::thread::scope(|s| {
+///     s.spawn(|| assert_eq!(ages.enter().insert("ann", 40), None));
+///     s.spawn(|| assert_eq!(ages.enter().insert("bob", 41), None));
+/// });
+/// let view = ages.enter();
+/// assert_eq!(view.get("ann"), Some(&40));
+/// assert_eq!(view.update("bob", |age| age + 1), Some(&42));
+/// assert_eq!(view.remove("ann"), Some(&40));
+/// assert_eq!(view.len(), 1);
+/// ```
+///
+/// A value does not outlive its view:
+/// ```compile_fail
+/// let map = manycore::collections::HashMap::from([(1, 2)]);
+/// let view = map.enter();
+/// let two = view.get(&1);
+/// drop(view);
+/// println!("{two:?}");
+/// ```
+pub struct HashMap<K, V, S = RandomState> {
+    root: Atomic<Table<K, V>>,
+    hasher: S,
+    count: Counter,
+    /// Held while a new table is made.
+    growing: Mutex<()>,
+    /// Last: it frees retired entries when it is dropped.
+    domain: Arc<Domain>,
+}
+
+impl<K, V> HashMap<K, V> {
+    /// An empty map with a domain of its own.
+    #[must_use]
+    pub fn new() -> Self {
+        HashMapBuilder::new().build()
+    }
+
+    /// An empty map that takes so many entries before it grows.
+    #[must_use]
+    pub fn with_capacity(capacity: usize) -> Self {
+        HashMapBuilder::new().capacity(capacity).build()
+    }
+
+    /// Starts a map with other settings: capacity, hasher, domain.
+    pub fn builder() -> HashMapBuilder<K, V> {
+        HashMapBuilder::new()
+    }
+}
+
+impl<K, V, S> HashMap<K, V, S> {
+    /// An empty map that hashes by `hasher`.
+    #[must_use]
+    pub fn with_hasher(hasher: S) -> Self {
+        HashMapBuilder::new().hasher(hasher).build()
+    }
+
+    /// An empty map that hashes by `hasher` and takes so many entries before it grows.
+    #[must_use]
+    pub fn with_capacity_and_hasher(capacity: usize, hasher: S) -> Self {
+        HashMapBuilder::new().capacity(capacity).hasher(hasher).build()
+    }
+
+    /// Opens a section and shows the map in it.
+    #[inline]
+    pub fn enter(&self) -> HashMapView<'_, K, V, S> {
+        HashMapView::new(self, self.domain.enter())
+    }
+
+    /// How many entries there are: every update that happened before, and perhaps some that are
+    /// happening.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        usize::try_from(self.count.sum()).unwrap_or(0)
+    }
+
+    /// Whether there are none, as [`len`](Self::len) has it.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The hasher.
+    pub fn hasher(&self) -> &S {
+        &self.hasher
+    }
+
+    /// The domain of the map's sections: how much waits there to be freed, and for whom.
+    pub fn domain(&self) -> &Domain {
+        &self.domain
+    }
+}
+
+impl<K, V, S: Default> Default for HashMap<K, V, S> {
+    fn default() -> Self {
+        Self::with_hasher(S::default())
+    }
+}
+
+impl<K, V, S> Drop for HashMap<K, V, S> {
+    fn drop(&mut self) {
+        if crate::sync::model_failed() {
+            return;
+        }
+        let section = self.domain.enter();
+        // The table, and the one before it if the map was growing.
+        let mut link = std::mem::take(&mut self.root);
+        // SAFETY: `&mut self`: no view is open, and the root is not retired.
+        while let Some(mut table) = unsafe { link.into_owned() } {
+            link = std::mem::take(&mut table.old);
+            // SAFETY: as above; an entry is linked without a tag in one table only.
+            unsafe { table.drop_entries(&section) };
+        }
+    }
+}
+
+impl<K, V, S> fmt::Debug for HashMap<K, V, S>
+where
+    K: Hash + Eq + Send + Sync + fmt::Debug,
+    V: Send + Sync + fmt::Debug,
+    S: BuildHasher,
+{
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.enter(), f)
+    }
+}
+
+impl<K, V, S> Extend<(K, V)> for HashMap<K, V, S>
+where
+    K: Hash + Eq + Send + Sync,
+    V: Send + Sync,
+    S: BuildHasher,
+{
+    fn extend<I: IntoIterator<Item = (K, V)>>(&mut self, entries: I) {
+        (&*self).extend(entries);
+    }
+}
+
+impl<K, V, S> Extend<(K, V)> for &HashMap<K, V, S>
+where
+    K: Hash + Eq + Send + Sync,
+    V: Send + Sync,
+    S: BuildHasher,
+{
+    fn extend<I: IntoIterator<Item = (K, V)>>(&mut self, entries: I) {
+        for (key, value) in entries {
+            self.enter().insert(key, value);
+        }
+    }
+}
+
+impl<K, V, S> FromIterator<(K, V)> for HashMap<K, V, S>
+where
+    K: Hash + Eq + Send + Sync,
+    V: Send + Sync,
+    S: BuildHasher + Default,
+{
+    fn from_iter<I: IntoIterator<Item = (K, V)>>(entries: I) -> Self {
+        let entries = entries.into_iter();
+        let map = Self::with_capacity_and_hasher(entries.size_hint().0, S::default());
+        (&map).extend(entries);
+        map
+    }
+}
+
+impl<K, V, const N: usize> From<[(K, V); N]> for HashMap<K, V>
+where
+    K: Hash + Eq + Send + Sync,
+    V: Send + Sync,
+{
+    fn from(entries: [(K, V); N]) -> Self {
+        Self::from_iter(entries)
+    }
+}

@@ -1,0 +1,460 @@
+//! Tables, their buckets, and how entries move from a table to the next (laws H1 to H5).
+
+use super::super::Line;
+use crate::config::MAP_CHUNK;
+use crate::lock::{self, Refused};
+use crate::percpu::thread_token;
+use crate::section::{Atomic, Section, Shared};
+use crate::sync::{AtomicPtr, AtomicU64, AtomicUsize, Ordering, fence};
+use std::ptr;
+
+/// Entries in a bucket, so that it is one line of 64 bytes.
+pub(super) const SLOTS: usize = 5;
+/// The high bit of every slot's byte in `tags`: the slot is in use.
+const USED: u64 = 0x80_8080_8080;
+const ONES: u64 = 0x01_0101_0101;
+/// Flags above the slots' bytes: the entries are in the table before still...
+const PENDING: u64 = 1 << 56;
+/// ...or in the next table.
+const MOVED: u64 = 1 << 57;
+/// The tag of a link in a moved bucket.
+const GONE: usize = 1;
+
+/// A key and its value; never changed while linked.
+pub(super) struct Entry<K, V> {
+    pub(super) hash: u64,
+    pub(super) key: K,
+    pub(super) value: V,
+}
+
+#[repr(C, align(64))]
+pub(super) struct Bucket<K, V> {
+    /// For each slot in use a byte of its key's hash (H2), and the flags.
+    tags: AtomicU64,
+    /// Of the first bucket of a chain; for writers. `HOT` once the bucket has moved.
+    lock: AtomicUsize,
+    slots: [Atomic<Entry<K, V>>; SLOTS],
+    /// The next bucket of the chain. Set once, owned by this bucket.
+    more: AtomicPtr<Bucket<K, V>>,
+}
+
+/// What a reader found.
+pub(super) enum Seen<'s, K, V> {
+    Here(Shared<'s, Entry<K, V>>),
+    Nowhere,
+    /// The entries are in the table before, if it has not moved them meanwhile.
+    Pending,
+    /// The entries are in the next table.
+    Moved,
+}
+
+/// A place for an entry, in a bucket whose lock is held.
+pub(super) struct Slot<'s, K, V> {
+    bucket: &'s Bucket<K, V>,
+    at: usize,
+}
+
+/// What a writer found under the lock.
+pub(super) enum Place<'s, K, V> {
+    Taken(Slot<'s, K, V>, Shared<'s, Entry<K, V>>),
+    Free(Slot<'s, K, V>),
+    /// Every slot is in use; this is the end of the chain.
+    Full(&'s Bucket<K, V>),
+}
+
+/// A bucket's lock is held; dropping this releases it.
+pub(super) struct Locked<'s, K, V> {
+    first: &'s Bucket<K, V>,
+    /// What the lock's word becomes.
+    leave: usize,
+}
+
+fn tag_of(hash: u64) -> u64 {
+    hash >> 57 | 0x80
+}
+
+/// The used slots whose byte is that of the hash: a bit each, and rarely one too many.
+fn hits(tags: u64, hash: u64) -> u64 {
+    let differ = tags ^ (tag_of(hash) * ONES);
+    differ.wrapping_sub(ONES) & !differ & USED
+}
+
+fn slot_of(hit: u64) -> usize {
+    (hit.trailing_zeros() / 8) as usize
+}
+
+impl<K, V> Bucket<K, V> {
+    fn new(tags: u64) -> Self {
+        Self {
+            tags: AtomicU64::new(tags),
+            lock: AtomicUsize::new(0),
+            slots: std::array::from_fn(|_| Atomic::null()),
+            more: AtomicPtr::new(ptr::null_mut()),
+        }
+    }
+
+    #[inline(always)]
+    fn more(&self) -> Option<&Self> {
+        // ORDER: Acquire; pairs with Release in `extend`: the bucket before its link.
+        let more = self.more.load(Ordering::Acquire);
+        // SAFETY: null, or a bucket that this one owns and frees when it is freed itself.
+        unsafe { more.as_ref() }
+    }
+
+    fn chain(&self) -> impl Iterator<Item = &Self> {
+        std::iter::successors(Some(self), |bucket| bucket.more())
+    }
+
+    /// Looks for a key without a lock (H2).
+    #[inline(always)]
+    pub(super) fn find<'s>(
+        &self,
+        hash: u64,
+        is_key: impl Fn(&K) -> bool,
+        section: &'s Section<'_>,
+    ) -> Seen<'s, K, V> {
+        let mut bucket = self;
+        loop {
+            // ORDER: Acquire; pairs with Release in `take` and in `mark_moved` (H2, H3).
+            let tags = bucket.tags.load(Ordering::Acquire);
+            if tags & (PENDING | MOVED) != 0 {
+                return if tags & MOVED != 0 { Seen::Moved } else { Seen::Pending };
+            }
+            let mut hits = hits(tags, hash);
+            while hits != 0 {
+                let found = bucket.slots[slot_of(hits)].load(section);
+                if found.tag() == GONE {
+                    return Seen::Moved;
+                }
+                if found.as_ref().is_some_and(|entry| entry.hash == hash && is_key(&entry.key)) {
+                    return Seen::Here(found);
+                }
+                hits &= hits - 1;
+            }
+            match bucket.more() {
+                Some(more) => bucket = more,
+                None => return Seen::Nowhere,
+            }
+        }
+    }
+
+    /// Calls `f` with each entry; what it would be told as [`Seen`] otherwise.
+    fn for_each<'s>(
+        &self,
+        section: &'s Section<'_>,
+        mut f: impl FnMut(&'s Entry<K, V>),
+    ) -> Seen<'s, K, V>
+    where
+        (K, V): 's,
+    {
+        for bucket in self.chain() {
+            // ORDER: Acquire; as in `find`.
+            let tags = bucket.tags.load(Ordering::Acquire);
+            if tags & (PENDING | MOVED) != 0 {
+                return if tags & MOVED != 0 { Seen::Moved } else { Seen::Pending };
+            }
+            for slot in &bucket.slots {
+                let found = slot.load(section);
+                if found.tag() == GONE {
+                    return Seen::Moved;
+                }
+                found.as_ref().into_iter().for_each(&mut f);
+            }
+        }
+        Seen::Nowhere
+    }
+
+    /// Takes the lock; `None` if the bucket has moved.
+    ///
+    /// # Panics
+    /// If the calling thread holds it.
+    pub(super) fn lock(&self) -> Option<Locked<'_, K, V>> {
+        match lock::lock(&self.lock, thread_token()) {
+            Ok(_waited) => Some(Locked { first: self, leave: 0 }),
+            Err(Refused::Hot) => {
+                // ORDER: Acquire, behind the load that found the word hot; pairs with Release in
+                // `lock::unlock`: who is turned away here sees the next table.
+                fence(Ordering::Acquire);
+                None
+            }
+            Err(Refused::Busy | Refused::HeldBySelf) => {
+                panic!("manycore: a key's `Eq` updates the map that calls it")
+            }
+        }
+    }
+}
+
+impl<K, V> Drop for Bucket<K, V> {
+    fn drop(&mut self) {
+        // ORDER: Relaxed; `&mut self`: nobody else looks.
+        let mut more = self.more.swap(ptr::null_mut(), Ordering::Relaxed);
+        while !more.is_null() {
+            // SAFETY: made by `extend`, linked here alone; its own link is taken out before it is
+            // dropped, so a long chain needs no deep stack.
+            let bucket = unsafe { Box::from_raw(more) };
+            more = bucket.more.swap(ptr::null_mut(), Ordering::Relaxed);
+        }
+    }
+}
+
+impl<'s, K, V> Slot<'s, K, V> {
+    fn set_tags(&self, f: impl Fn(u64, u64) -> u64) {
+        let tags = &self.bucket.tags;
+        // ORDER: Relaxed load under the lock. Release; pairs with Acquire in `find` (H2).
+        let new = f(tags.load(Ordering::Relaxed), 0xff_u64 << (8 * self.at));
+        tags.store(new, Ordering::Release);
+    }
+
+    /// Fills the free slot: the tag first (H2).
+    pub(super) fn fill(self, hash: u64, entry: Shared<'_, Entry<K, V>>, section: &Section<'_>) {
+        self.set_tags(|tags, byte| tags & !byte | tag_of(hash) << (8 * self.at));
+        self.bucket.slots[self.at].store(entry, section);
+    }
+
+    /// Puts another entry of the same key in.
+    pub(super) fn replace(self, entry: Shared<'_, Entry<K, V>>, section: &Section<'_>) {
+        self.bucket.slots[self.at].store(entry, section);
+    }
+
+    /// Empties the slot: the tag last (H2).
+    pub(super) fn empty(self, section: &Section<'_>) {
+        self.bucket.slots[self.at].store(Shared::null(), section);
+        self.set_tags(|tags, byte| tags & !byte);
+    }
+}
+
+impl<'s, K, V> Locked<'s, K, V> {
+    /// Looks for a key, or for a place for it. Runs the key's `Eq`.
+    pub(super) fn search(
+        &self,
+        hash: u64,
+        is_key: impl Fn(&K) -> bool,
+        section: &'s Section<'_>,
+    ) -> Place<'s, K, V> {
+        let mut free = None;
+        let mut bucket = self.first;
+        loop {
+            // ORDER: Relaxed; under the lock.
+            let tags = bucket.tags.load(Ordering::Relaxed);
+            let mut hits = hits(tags, hash);
+            while hits != 0 {
+                let at = slot_of(hits);
+                let found = bucket.slots[at].load(section);
+                if found.as_ref().is_some_and(|entry| entry.hash == hash && is_key(&entry.key)) {
+                    return Place::Taken(Slot { bucket, at }, found);
+                }
+                hits &= hits - 1;
+            }
+            let unused = !tags & USED;
+            if free.is_none() && unused != 0 {
+                free = Some(Slot { bucket, at: slot_of(unused) });
+            }
+            match bucket.more() {
+                Some(more) => bucket = more,
+                None => return free.map_or(Place::Full(bucket), Place::Free),
+            }
+        }
+    }
+
+    /// Adds a bucket with this entry to the end of the chain.
+    pub(super) fn extend(
+        &self,
+        last: &Bucket<K, V>,
+        hash: u64,
+        entry: Shared<'_, Entry<K, V>>,
+        section: &Section<'_>,
+    ) {
+        let fresh = Box::new(Bucket::new(0));
+        Slot { bucket: &*fresh, at: 0 }.fill(hash, entry, section);
+        // ORDER: Release; pairs with Acquire in `more`: the bucket before its link.
+        last.more.store(Box::into_raw(fresh), Ordering::Release);
+    }
+
+    /// Links an entry that moves here.
+    fn take_in(&self, entry: Shared<'s, Entry<K, V>>, hash: u64, section: &'s Section<'_>) {
+        match self.search(hash, |_| false, section) {
+            Place::Free(slot) => slot.fill(hash, entry, section),
+            Place::Full(last) => self.extend(last, hash, entry, section),
+            Place::Taken(..) => unreachable!("no key was looked for"),
+        }
+    }
+
+    /// The entries have been moved to this bucket.
+    fn arrived(&self) {
+        // ORDER: Relaxed load under the lock. Release; pairs with Acquire in `find`: the entries
+        // before it says that they are here.
+        let tags = self.first.tags.load(Ordering::Relaxed);
+        self.first.tags.store(tags & !PENDING, Ordering::Release);
+    }
+
+    /// The entries have been moved from this bucket: tags every link, in a table that will be
+    /// unlinked (law E4 of sections), and lets no writer in any more.
+    fn mark_moved(mut self, section: &Section<'_>) {
+        for bucket in self.first.chain() {
+            for slot in &bucket.slots {
+                slot.store(slot.load(section).with_tag(GONE), section);
+            }
+            // ORDER: Relaxed load under the lock. Release; pairs with Acquire in `find`: who sees
+            // it sees the entries' arrival (H3).
+            let tags = bucket.tags.load(Ordering::Relaxed);
+            bucket.tags.store(tags | MOVED, Ordering::Release);
+        }
+        self.leave = lock::HOT;
+    }
+}
+
+impl<K, V> Drop for Locked<'_, K, V> {
+    fn drop(&mut self) {
+        // SAFETY: this holds the lock and borrows the bucket.
+        unsafe { lock::unlock(&raw const self.first.lock, self.leave) };
+    }
+}
+
+/// How far the moving from the table before has come.
+struct Progress {
+    /// The first bucket that nobody has been told to move.
+    next: AtomicUsize,
+    /// Buckets moved.
+    moved: AtomicUsize,
+}
+
+pub(super) struct Table<K, V> {
+    mask: usize,
+    buckets: Box<[Bucket<K, V>]>,
+    /// The table before, until its entries have moved. It has half as many buckets.
+    pub(super) old: Atomic<Table<K, V>>,
+    progress: Line<Progress>,
+}
+
+impl<K, V> Table<K, V> {
+    /// An empty table of so many buckets, a power of two.
+    pub(super) fn new(buckets: usize) -> Self {
+        Self::with_tags(buckets, 0)
+    }
+
+    /// A table of twice as many buckets, that waits for the entries of `old`.
+    pub(super) fn after(old: Shared<'_, Self>, section: &Section<'_>) -> Self {
+        let buckets = old.as_ref().expect("a table").len() * 2;
+        let table = Self::with_tags(buckets, PENDING);
+        table.old.store(old, section);
+        table
+    }
+
+    fn with_tags(buckets: usize, tags: u64) -> Self {
+        debug_assert!(buckets.is_power_of_two());
+        Self {
+            mask: buckets - 1,
+            buckets: (0..buckets).map(|_| Bucket::new(tags)).collect(),
+            old: Atomic::null(),
+            progress: Line(Progress { next: AtomicUsize::new(0), moved: AtomicUsize::new(0) }),
+        }
+    }
+
+    /// How many buckets.
+    pub(super) fn len(&self) -> usize {
+        self.mask + 1
+    }
+
+    #[inline(always)]
+    pub(super) fn bucket(&self, hash: u64) -> &Bucket<K, V> {
+        self.at(hash as usize & self.mask)
+    }
+
+    #[inline(always)]
+    pub(super) fn at(&self, index: usize) -> &Bucket<K, V> {
+        &self.buckets[index]
+    }
+
+    /// Calls `f` with each entry of one bucket, wherever it is now; false if the table has been
+    /// left behind, and then some calls were in vain.
+    pub(super) fn for_each_at<'s>(
+        &self,
+        index: usize,
+        section: &'s Section<'_>,
+        mut f: impl FnMut(&'s Entry<K, V>),
+    ) -> bool
+    where
+        (K, V): 's,
+    {
+        loop {
+            match self.at(index).for_each(section, &mut f) {
+                Seen::Here(_) | Seen::Nowhere => return true,
+                Seen::Moved => return false,
+                Seen::Pending => {}
+            }
+            let Some(old) = self.old.load(section).as_ref() else {
+                continue; // moved meanwhile
+            };
+            let mut found = Vec::new();
+            let mine = |entry: &Entry<K, V>| entry.hash as usize & self.mask == index;
+            let seen = old.bucket(index as u64).for_each(section, |entry| {
+                found.extend(Some(entry).filter(|entry| mine(entry)));
+            });
+            if let Seen::Nowhere = seen {
+                found.into_iter().for_each(&mut f);
+                return true;
+            }
+        }
+    }
+
+    /// Moves one bucket of the table before to its two buckets here, unless somebody has (H3).
+    fn move_bucket<'s>(&'s self, old: &'s Self, index: usize, section: &'s Section<'_>) -> bool {
+        let Some(source) = old.at(index).lock() else {
+            return false;
+        };
+        let lock = |index| self.at(index).lock().expect("not moved before it was filled");
+        let targets = [lock(index), lock(index + old.len())];
+        for bucket in source.first.chain() {
+            for slot in &bucket.slots {
+                let entry = slot.load(section);
+                if let Some(hash) = entry.as_ref().map(|entry| entry.hash) {
+                    let upper = hash as usize & old.len() != 0;
+                    targets[usize::from(upper)].take_in(entry, hash, section);
+                }
+            }
+        }
+        targets.iter().for_each(Locked::arrived);
+        source.mark_moved(section); // before the targets are unlocked
+        true
+    }
+
+    /// Moves the bucket of this hash here, and a few more; true if the table before is empty now,
+    /// for the one who emptied it.
+    pub(super) fn take_over<'s>(
+        &'s self,
+        old: &'s Self,
+        hash: u64,
+        section: &'s Section<'_>,
+    ) -> bool {
+        let progress = &self.progress.0;
+        let own = hash as usize & old.mask;
+        let mut moved = usize::from(self.move_bucket(old, own, section));
+        // ORDER: Relaxed; shares the work out, and the locks order it.
+        if progress.next.load(Ordering::Relaxed) < old.len() {
+            let start = progress.next.fetch_add(MAP_CHUNK, Ordering::Relaxed);
+            let chunk = start.min(old.len())..(start + MAP_CHUNK).min(old.len());
+            moved += chunk.filter(|index| self.move_bucket(old, *index, section)).count();
+        }
+        // ORDER: AcqRel; the links' tags of every mover before the unlinking by the last (E4).
+        moved != 0 && progress.moved.fetch_add(moved, Ordering::AcqRel) + moved == old.len()
+    }
+
+    /// Drops the entries that have not moved away.
+    ///
+    /// # Safety
+    /// Nobody else can reach the table, and the entries linked here are not retired.
+    pub(super) unsafe fn drop_entries(&mut self, section: &Section<'_>) {
+        let mut bucket = Vec::new();
+        for first in &mut self.buckets {
+            bucket.extend(first.chain().flat_map(|bucket| &bucket.slots).filter_map(|slot| {
+                let here = slot.load(section).tag() != GONE;
+                let entry = slot.swap(Shared::null(), section);
+                let link = Atomic::null();
+                link.store(if here { entry } else { Shared::null() }, section);
+                // SAFETY: the caller's duty.
+                unsafe { link.into_owned() }
+            }));
+            bucket.clear();
+        }
+    }
+}

@@ -1,0 +1,439 @@
+//! A map as one section sees it: what can be done with it.
+
+use super::iter::{HashMapIter, HashMapKeys, HashMapValues};
+use super::table::{Entry, Locked, Place, Seen, Table};
+use super::{HashMap, RandomState};
+use crate::config::MAP_LOAD;
+use crate::section::{Owned, Section, Shared};
+use std::borrow::Borrow;
+use std::fmt;
+use std::hash::{BuildHasher, Hash};
+
+/// A [`HashMap`] and an open section: references to values borrow from it.
+///
+/// Keep it for as long as references are needed, or for many calls in a row, but not while waiting
+/// for anything: see [`Section`]. It stays with its thread. Views nest.
+pub struct HashMapView<'m, K, V, S = RandomState> {
+    map: &'m HashMap<K, V, S>,
+    section: Section<'m>,
+}
+
+/// An entry was put in.
+struct Put<'s, K, V> {
+    linked: Shared<'s, Entry<K, V>>,
+    old: Option<&'s Entry<K, V>>,
+}
+
+impl<'m, K, V, S> HashMapView<'m, K, V, S> {
+    #[inline(always)]
+    pub(super) fn new(map: &'m HashMap<K, V, S>, section: Section<'m>) -> Self {
+        Self { map, section }
+    }
+
+    #[inline(always)]
+    pub(super) fn root(&self) -> Shared<'_, Table<K, V>> {
+        self.map.root.load(&self.section)
+    }
+
+    #[inline(always)]
+    fn table(&self) -> &Table<K, V> {
+        self.root().as_ref().expect("a map has a table")
+    }
+
+    /// The map.
+    pub fn map(&self) -> &'m HashMap<K, V, S> {
+        self.map
+    }
+
+    /// As [`HashMap::len`].
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.map.len()
+    }
+
+    /// As [`HashMap::is_empty`].
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.map.is_empty()
+    }
+
+    /// Lets go of everything that was removed before, as if the view were closed and opened again.
+    pub fn refresh(&mut self) {
+        self.section.refresh();
+    }
+
+    /// Every entry, in no order.
+    ///
+    /// Consistency: not a snapshot. An entry that is there all the while comes exactly once; one
+    /// that comes or goes meanwhile may be among them, and a key that is removed and inserted again
+    /// may come twice. Cost: the table, and a buffer for one bucket.
+    pub fn iter(&self) -> HashMapIter<'_, K, V> {
+        HashMapIter::new(&self.map.root, &self.section)
+    }
+
+    /// The keys, as [`iter`](Self::iter) finds them.
+    pub fn keys(&self) -> HashMapKeys<'_, K, V> {
+        HashMapKeys(self.iter())
+    }
+
+    /// The values, as [`iter`](Self::iter) finds them.
+    pub fn values(&self) -> HashMapValues<'_, K, V> {
+        HashMapValues(self.iter())
+    }
+
+    /// The key's entry.
+    #[inline]
+    fn find(&self, hash: u64, is_key: impl Fn(&K) -> bool) -> Option<Shared<'_, Entry<K, V>>> {
+        loop {
+            let table = self.table();
+            match table.bucket(hash).find(hash, &is_key, &self.section) {
+                Seen::Here(entry) => return Some(entry),
+                Seen::Nowhere => return None,
+                Seen::Moved => {} // there is a new root
+                Seen::Pending => match self.find_old(table, hash, &is_key) {
+                    Seen::Here(entry) => return Some(entry),
+                    Seen::Nowhere => return None,
+                    Seen::Moved | Seen::Pending => {} // it has arrived by now
+                },
+            }
+        }
+    }
+
+    /// Looks in the table before (H3).
+    #[cold]
+    fn find_old(
+        &self,
+        table: &Table<K, V>,
+        hash: u64,
+        is_key: impl Fn(&K) -> bool,
+    ) -> Seen<'_, K, V> {
+        let old = table.old.load(&self.section).as_ref();
+        old.map_or(Seen::Moved, |old| old.bucket(hash).find(hash, is_key, &self.section))
+    }
+}
+
+impl<K, V, S> HashMapView<'_, K, V, S>
+where
+    K: Hash + Eq + Send + Sync,
+    V: Send + Sync,
+    S: BuildHasher,
+{
+    #[inline(always)]
+    fn hash<Q: Hash + ?Sized>(&self, key: &Q) -> u64 {
+        self.map.hasher.hash_one(key)
+    }
+
+    #[inline(always)]
+    fn find_key<Q>(&self, key: &Q) -> Option<Shared<'_, Entry<K, V>>>
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ?Sized,
+    {
+        self.find(self.hash(key), |own| own.borrow() == key)
+    }
+
+    /// The key's value.
+    ///
+    /// ```
+    /// let map = manycore::collections::HashMap::from([(String::from("one"), 1)]);
+    /// assert_eq!(map.enter().get("one"), Some(&1));
+    /// ```
+    #[inline]
+    #[must_use]
+    pub fn get<Q>(&self, key: &Q) -> Option<&V>
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ?Sized,
+    {
+        self.find_key(key).and_then(Shared::as_ref).map(|entry| &entry.value)
+    }
+
+    /// The key, as the map has it, and its value.
+    #[inline]
+    #[must_use]
+    pub fn get_key_value<Q>(&self, key: &Q) -> Option<(&K, &V)>
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ?Sized,
+    {
+        self.find_key(key).and_then(Shared::as_ref).map(|entry| (&entry.key, &entry.value))
+    }
+
+    /// Whether the key is there.
+    #[inline]
+    #[must_use]
+    pub fn contains_key<Q>(&self, key: &Q) -> bool
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ?Sized,
+    {
+        self.find_key(key).is_some()
+    }
+
+    /// The bucket of this hash, locked, in the root table; does its part if the map is growing.
+    fn lock(&self, hash: u64) -> (Shared<'_, Table<K, V>>, Locked<'_, K, V>) {
+        loop {
+            let root = self.root();
+            let table = root.as_ref().expect("a map has a table");
+            let before = table.old.load(&self.section);
+            if let Some(old) = before.as_ref() {
+                if table.take_over(old, hash, &self.section) {
+                    table.old.store(Shared::null(), &self.section);
+                    // SAFETY: unlinked by the one who moved the last bucket; every link out of it
+                    // has a tag, and its own link to a table before is null (H4, H5).
+                    unsafe { self.section.retire(before) };
+                }
+            }
+            if let Some(locked) = table.bucket(hash).lock() {
+                return (root, locked);
+            }
+        }
+    }
+
+    /// Puts a table of twice the size in place of `root`, if there are so many entries (H4).
+    #[cold]
+    fn grow_if_full(&self, root: Shared<'_, Table<K, V>>) {
+        let table = root.as_ref().expect("a map has a table");
+        if self.len() >= table.len() * MAP_LOAD {
+            self.grow(root);
+        }
+    }
+
+    /// Puts a table of twice the size in place of `root`.
+    pub(super) fn grow(&self, root: Shared<'_, Table<K, V>>) {
+        let Ok(_growing) = self.map.growing.try_lock() else {
+            return; // somebody does
+        };
+        let grows = root.as_ref().is_none_or(|table| !table.old.load(&self.section).is_null());
+        if grows || self.root() != root {
+            return;
+        }
+        let next = Owned::new(Table::after(root, &self.section));
+        // Under the lock, and nobody else writes the root.
+        self.map.root.store(next, &self.section);
+    }
+
+    /// The last step of an update: nothing of the map's is held any more (H6).
+    fn retire<'s>(&'s self, old: Shared<'s, Entry<K, V>>) -> Option<&'s Entry<K, V>> {
+        // SAFETY: unlinked under the bucket's lock by the caller, so once; without links (H5).
+        unsafe { self.section.retire(old) };
+        old.as_ref()
+    }
+
+    /// Puts the entry in if `accept` says so of what is there; gives it back if not.
+    fn put<'s>(
+        &'s self,
+        entry: Owned<Entry<K, V>>,
+        accept: impl Fn(Option<Shared<'s, Entry<K, V>>>) -> bool,
+    ) -> Result<Put<'s, K, V>, Owned<Entry<K, V>>> {
+        let (hash, section) = (entry.hash, &self.section);
+        let mut may_grow = true;
+        loop {
+            let (root, locked) = self.lock(hash);
+            let place = locked.search(hash, |key| *key == entry.key, section);
+            let found = if let Place::Taken(_, found) = &place { Some(*found) } else { None };
+            if !accept(found) {
+                drop(locked);
+                return Err(entry);
+            }
+            if matches!(place, Place::Full(_)) && std::mem::take(&mut may_grow) {
+                drop(locked);
+                self.grow_if_full(root);
+                continue;
+            }
+            let linked = entry.into_shared(section);
+            match place {
+                Place::Taken(slot, _) => slot.replace(linked, section),
+                Place::Free(slot) => slot.fill(hash, linked, section),
+                Place::Full(last) => locked.extend(last, hash, linked, section),
+            }
+            drop(locked);
+            if found.is_none() {
+                self.map.count.inc();
+            }
+            return Ok(Put { linked, old: found.and_then(|old| self.retire(old)) });
+        }
+    }
+
+    fn entry(&self, key: K, value: V) -> Owned<Entry<K, V>> {
+        Owned::new(Entry { hash: self.hash(&key), key, value })
+    }
+
+    /// Puts the value in, in place of the old one, which is returned. The key is replaced too.
+    pub fn insert(&self, key: K, value: V) -> Option<&V> {
+        let put = self.put(self.entry(key, value), |_| true);
+        put.ok().and_then(|put| put.old).map(|old| &old.value)
+    }
+
+    /// The key's value, or this one, if there is none.
+    pub fn get_or_insert(&self, key: K, value: V) -> &V {
+        self.get_or_insert_with(key, || value)
+    }
+
+    /// The key's value, or what `make` makes, if there is none.
+    ///
+    /// `make` runs without a lock: if another thread inserts the key meanwhile, its value counts,
+    /// and the one made here is dropped.
+    pub fn get_or_insert_with(&self, key: K, make: impl FnOnce() -> V) -> &V {
+        let hash = self.hash(&key);
+        if let Some(entry) = self.find(hash, |own| *own == key).and_then(Shared::as_ref) {
+            return &entry.value;
+        }
+        let mut entry = Owned::new(Entry { hash, key, value: make() });
+        loop {
+            match self.put(entry, |found| found.is_none()) {
+                Ok(put) => return &put.linked.as_ref().expect("a node").value,
+                Err(mine) => entry = mine,
+            }
+            if let Some(theirs) = self.find(hash, |own| *own == entry.key) {
+                return &theirs.as_ref().expect("a node").value;
+            }
+        }
+    }
+
+    /// Removes the key, if it leads to `which` or to any entry; the entry.
+    fn take<Q>(
+        &self,
+        key: &Q,
+        hash: u64,
+        which: Option<Shared<'_, Entry<K, V>>>,
+    ) -> Option<&Entry<K, V>>
+    where
+        K: Borrow<Q>,
+        Q: Eq + ?Sized,
+    {
+        let (_, locked) = self.lock(hash);
+        let place = locked.search(hash, |own| own.borrow() == key, &self.section);
+        let Place::Taken(slot, found) = place else {
+            return None;
+        };
+        if which.is_some_and(|which| which != found) {
+            return None;
+        }
+        slot.empty(&self.section);
+        drop(locked);
+        self.map.count.dec();
+        self.retire(found)
+    }
+
+    /// Removes the key. Returns its value.
+    pub fn remove<Q>(&self, key: &Q) -> Option<&V>
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ?Sized,
+    {
+        self.remove_entry(key).map(|(_, value)| value)
+    }
+
+    /// Removes the key. Returns the key, as the map had it, and its value.
+    pub fn remove_entry<Q>(&self, key: &Q) -> Option<(&K, &V)>
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ?Sized,
+    {
+        self.take(key, self.hash(key), None).map(|entry| (&entry.key, &entry.value))
+    }
+
+    /// Replaces the key's value by what `f` makes of it, if the key is there; the new value.
+    ///
+    /// `f` runs without a lock, and again if the value was changed meanwhile.
+    pub fn update<Q>(&self, key: &Q, mut f: impl FnMut(&V) -> V) -> Option<&V>
+    where
+        K: Borrow<Q> + Clone,
+        Q: Hash + Eq + ?Sized,
+    {
+        let hash = self.hash(key);
+        loop {
+            let found = self.find(hash, |own| own.borrow() == key)?;
+            let old = found.as_ref()?;
+            let new = Entry { hash, key: old.key.clone(), value: f(&old.value) };
+            if let Ok(put) = self.put(Owned::new(new), |now| now == Some(found)) {
+                return put.linked.as_ref().map(|entry| &entry.value);
+            }
+        }
+    }
+
+    /// Makes the key's next value of the present one, if there is one: a value, or none, and then
+    /// the key is removed. Returns the next value.
+    ///
+    /// `f` runs without a lock, and again if the key's value was changed meanwhile.
+    ///
+    /// ```
+    /// let map = manycore::collections::HashMap::new();
+    /// let view = map.enter();
+    /// let next = |count: Option<&u32>| Some(count.map_or(1, |count| count + 1));
+    /// assert_eq!(view.compute("apple", next), Some(&1));
+    /// assert_eq!(view.compute("apple", next), Some(&2));
+    /// assert_eq!(view.compute("apple", |_| None), None);
+    /// assert!(view.is_empty());
+    /// ```
+    pub fn compute(&self, key: K, mut f: impl FnMut(Option<&V>) -> Option<V>) -> Option<&V>
+    where
+        K: Clone,
+    {
+        let hash = self.hash(&key);
+        loop {
+            let found = self.find(hash, |own| *own == key);
+            let old = found.and_then(Shared::as_ref);
+            match (f(old.map(|entry| &entry.value)), found) {
+                (None, None) => return None,
+                (None, Some(_)) => {
+                    if self.take(&key, hash, found).is_some() {
+                        return None;
+                    }
+                }
+                (Some(value), _) => {
+                    let new = Entry { hash, key: key.clone(), value };
+                    if let Ok(put) = self.put(Owned::new(new), |now| now == found) {
+                        return put.linked.as_ref().map(|entry| &entry.value);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Removes every entry of which `keep` says no. What comes meanwhile may be overlooked.
+    pub fn retain(&self, mut keep: impl FnMut(&K, &V) -> bool) {
+        let mut entries = self.iter();
+        while let Some(entry) = entries.next_entry() {
+            if !keep(&entry.key, &entry.value) {
+                self.remove_this(entry);
+            }
+        }
+    }
+
+    fn remove_this(&self, entry: &Entry<K, V>) {
+        let (_, locked) = self.lock(entry.hash);
+        let place = locked.search(entry.hash, |key| std::ptr::eq(key, &entry.key), &self.section);
+        if let Place::Taken(slot, found) = place {
+            slot.empty(&self.section);
+            drop(locked);
+            self.map.count.dec();
+            self.retire(found);
+        }
+    }
+
+    /// Removes every entry that is there when its bucket's turn comes. Keeps the table.
+    pub fn clear(&self) {
+        self.retain(|_, _| false);
+    }
+}
+
+impl<K, V, S> fmt::Debug for HashMapView<'_, K, V, S>
+where
+    K: fmt::Debug,
+    V: fmt::Debug,
+{
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_map().entries(self.iter()).finish()
+    }
+}
+
+impl<'v, K, V, S> IntoIterator for &'v HashMapView<'_, K, V, S> {
+    type Item = (&'v K, &'v V);
+    type IntoIter = HashMapIter<'v, K, V>;
+
+    fn into_iter(self) -> HashMapIter<'v, K, V> {
+        self.iter()
+    }
+}
