@@ -14,6 +14,8 @@
 //! - [`EventQueue`](collections::EventQueue): events from many threads, in the order they happened.
 //! - [`Lru`](collections::Lru): a recency list, touched at every access, asked at eviction.
 //! - [`HashMap`](collections::HashMap): values by key; reads take no lock and write nothing.
+//! - [`ScalableArc`](collections::ScalableArc): a value of which all threads take and drop
+//!   references all the time.
 //!
 //! For a type of your own, [`oplog::Deferred`] with the kind of log that fits its updates:
 //!

@@ -239,6 +239,10 @@ pub(crate) enum Bug {
     SameGeneration,
     /// An extent's first id is published before the others (`namespace`'s extents).
     HeadFirst,
+    /// Rows of a reference count are summed while their owners may be half-way (A4).
+    UnfrozenRows,
+    /// A reference count is zero when the word says so, whatever the rows hold (A2).
+    CentralAlone,
 }
 
 /// Whether `bug` is planted: the environment variable `MANYCORE_SEEDED_BUG` names it (below). In
@@ -258,6 +262,8 @@ pub(crate) fn seeded_bug(bug: Bug) -> bool {
         Ok("eager-reuse") => Some(Bug::EagerReuse),
         Ok("same-generation") => Some(Bug::SameGeneration),
         Ok("head-first") => Some(Bug::HeadFirst),
+        Ok("unfrozen-rows") => Some(Bug::UnfrozenRows),
+        Ok("central-alone") => Some(Bug::CentralAlone),
         Ok(other) => panic!("MANYCORE_SEEDED_BUG: there is no bug {other:?}"),
     });
     *planted == Some(bug)

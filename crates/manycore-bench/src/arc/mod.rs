@@ -6,6 +6,7 @@
 //! Each thread has a reference of its own to one shared value. An operation takes one more, reads a
 //! word through it, and lets it go.
 
+mod ours;
 mod rivals;
 
 use std::{
@@ -114,6 +115,14 @@ pub static ENTRIES: &[Entry<Shape>] = &[
         kind: Kind::Baseline,
         conform: || conform::<rivals::Unshared>(1),
         ..entry::<rivals::Unshared>("unshared", "std Rc, owned by one thread")
+    },
+    Entry {
+        kind: Kind::Ours,
+        ..entry::<ours::Auto>("scalable-arc", "ScalableArc: one word until threads contend")
+    },
+    Entry {
+        kind: Kind::Ours,
+        ..entry::<ours::Hot>("scalable-arc-hot", "ScalableArc, hot from the start")
     },
     entry::<rivals::StdArc>("arc", "std Arc"),
     entry::<rivals::Triomphe>("triomphe", "triomphe Arc: no weak count"),

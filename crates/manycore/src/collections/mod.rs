@@ -12,20 +12,23 @@
 //! | events from many threads, wanted in the order they happened | [`EventQueue`] |
 //! | keys by how recently they were used, touched at every access and asked at eviction | [`Lru`] |
 //! | values by key, looked up all the time and changed now and then | [`HashMap`] |
+//! | a value that all threads take references to, and give back, all the time | [`ScalableArc`] |
 //!
-//! All but the last are for state that is updated often and read rarely.
+//! All but the last two are for state that is updated often and read rarely.
 
 mod counter;
 mod event_queue;
 mod hash_map;
 mod lru;
 mod registry;
+mod scalable_arc;
 
 pub use counter::{Counter, CounterArray};
 pub use event_queue::{EventQueue, EventQueueBuilder, RecvError, SendError};
 pub use hash_map::{HashMap, HashMapBuilder, HashMapIter, HashMapKeys, HashMapValues, HashMapView};
 pub use lru::{Lru, LruBuilder};
 pub use registry::{Entry, OwnedEntry, Registry, RegistryBuilder};
+pub use scalable_arc::{ScalableArc, ScalableWeak};
 
 /// Keeps what is written apart from what is read.
 #[derive(Debug)]

@@ -1,0 +1,551 @@
+//! The count of a `ScalableArc`: one word while cold, a row per slot while hot.
+//!
+//! Owns: the count, its promotion, folding and end. Does not own: the value and its memory.
+//!
+//! The word holds, from the low end: HOT, FOLDING, RETIRED, the period (how often the object has
+//! become hot), and above them the *central count*. A handle carries a tag: the period in which it
+//! was counted in a row, or zero if it was counted in the word. A handle is *central* unless its
+//! tag is the period of the object and the object is hot.
+//!
+//! Laws:
+//! - A1 The number of handles is the central count plus the sum of all rows. A row may be negative:
+//!   its slot has dropped handles that others made. While cold there is nothing in the rows.
+//! - A2 While hot (and not folding), the central count is exactly the number of central handles,
+//!   and at least one. So the object is alive, whatever the rows say, and nobody needs their sum.
+//!   The drop that would take the last central handle away first folds, and keeps its handle for as
+//!   long as that takes.
+//! - A3 Zero is decided while cold alone, by the exchange that takes the word from one to zero. The
+//!   flags are in the same word, so no drop takes a hot object for a cold one.
+//! - A4 A row is written by its slot's owner alone, with plain stores, between announcing the side
+//!   and withdrawing that, having seen in between that the word's flags and period are unchanged
+//!   and hot. Rows are summed and freed by one thread, which has set FOLDING, has passed the
+//!   barrier, and has seen no record that announces the side (percpu::barrier, B1). So no updater
+//!   is half-way when the sum is taken: who announced before is waited for, who comes after sees
+//!   FOLDING and leaves the rows alone.
+//! - A5 While folding, everybody counts in the word, whose count may pass below zero meanwhile. The
+//!   folder has a handle; so once it has added the rows, the count is at least one.
+//! - A6 An object becomes hot at most 15 times, since a tag has four bits. Then it stays cold.
+//! - A7 While the object is hot, somebody who has no handle may make one (a weak handle does): he
+//!   has announced the side and seen HOT, so A2 holds until he has withdrawn.
+//!
+//! Source: OpLog, section 3 (the count of directory entries) and REQUIREMENTS O-11, O-20. The paper
+//! has no rule for zero; central handles and the fold are ours.
+
+use super::super::Line;
+use crate::config;
+use crate::percpu::segmented::Segmented;
+use crate::percpu::{self, Slot, barrier};
+use crate::sync::{
+    self, AtomicPtr, AtomicU64, AtomicUsize, Backoff, Ordering, UnsafeCell, fence, global,
+};
+use std::cell::Cell;
+use std::ptr;
+
+/// Handles are counted in rows.
+const HOT: u64 = 1;
+/// Somebody adds the rows to the word.
+const FOLDING: u64 = 2;
+/// No weak handle can be upgraded any more, and the object stays cold.
+const RETIRED: u64 = 4;
+/// One period.
+const PERIOD: u64 = 8;
+const PERIODS: u64 = TAGS * PERIOD;
+/// One central handle.
+const ONE: u64 = 128;
+const FLAGS: u64 = ONE - 1;
+/// As many central handles as no program makes. Below zero it looks like more.
+const TOO_MANY: u64 = 1 << 63;
+
+/// The greatest tag of a handle; the lowest is [`CENTRAL`].
+pub(super) const TAGS: u64 = 15;
+/// The tag of handles that were counted in the word.
+pub(super) const CENTRAL: u64 = 0;
+
+/// Exchanges that one thread loses before it makes the object hot that it lost the last one on.
+const FAILURES: u32 = config::CONTENDED_FOR_LOGS;
+/// Objects that may be hot at the same time.
+const HOT_OBJECTS: usize = config::DEFAULT_TABLE_OBJECTS;
+
+global! {
+    /// Objects that are hot now. A bound on memory, so it is counted before and after.
+    static HOT_NOW: AtomicUsize = AtomicUsize::new(0);
+}
+
+sync::thread_local! {
+    /// Exchanges that this thread has lost since it last made an object hot.
+    static LOST: Cell<u32> = const { Cell::new(0) };
+}
+
+/// One slot's part of the count.
+#[repr(align(128))]
+struct Row(AtomicU64);
+
+impl From<usize> for Row {
+    fn from(_: usize) -> Self {
+        Self(AtomicU64::new(0))
+    }
+}
+
+/// What an object gets when it first becomes hot or weakly held, and has from then on.
+#[repr(C, align(128))]
+struct Side {
+    /// Weak handles, and one for all others together.
+    weak: Line<AtomicU64>,
+    /// Whether announcements leave the fence to the folder.
+    biased: bool,
+    /// Shared while announced, exclusive while folding (A4); loom checks it.
+    rows: UnsafeCell<Segmented<Row>>,
+}
+
+/// The count.
+pub(super) struct Head {
+    count: AtomicU64,
+    side: AtomicPtr<Side>,
+}
+
+fn is_hot(word: u64) -> bool {
+    word & (HOT | FOLDING) == HOT
+}
+
+fn is_cold(word: u64) -> bool {
+    word & (HOT | FOLDING) == 0
+}
+
+/// The tag of handles counted in rows in this period.
+fn tag_of(word: u64) -> u64 {
+    word % ONE / PERIOD
+}
+
+fn central(word: u64) -> u64 {
+    word / ONE
+}
+
+/// The rows' sum, as far as it stands still.
+fn sum(rows: &Segmented<Row>) -> u64 {
+    // ORDER: Relaxed; who needs it exact has frozen the rows (A4).
+    rows.iter().fold(0, |sum, (_, row)| sum.wrapping_add(row.0.load(Ordering::Relaxed)))
+}
+
+impl Head {
+    /// One handle, which is central.
+    pub(super) fn new() -> Self {
+        Self { count: AtomicU64::new(ONE), side: AtomicPtr::new(ptr::null_mut()) }
+    }
+
+    /// Counts another handle, for somebody who has one. Returns its tag.
+    #[inline(always)]
+    pub(super) fn acquire(&self) -> u64 {
+        // ORDER: Acquire; pairs with Release in `promote`: the side before HOT.
+        let seen = self.count.load(Ordering::Acquire);
+        if !is_hot(seen) {
+            return self.acquire_central();
+        }
+        if let Some(slot) = percpu::idle_slot() {
+            if self.add_hot(slot, seen, 1) {
+                return tag_of(seen);
+            }
+        }
+        self.acquire_slow()
+    }
+
+    /// Counts a handle in the word. Right in every state: if the object becomes hot before this,
+    /// there is one more central handle (A2).
+    #[inline(always)]
+    fn acquire_central(&self) -> u64 {
+        // ORDER: Relaxed; the caller's handle keeps the object alive.
+        let before = self.count.fetch_add(ONE, Ordering::Relaxed);
+        if before >= TOO_MANY && before & FOLDING == 0 {
+            std::process::abort(); // as `Arc` does: only forgotten handles come to so many
+        }
+        CENTRAL
+    }
+
+    #[cold]
+    fn acquire_slow(&self) -> u64 {
+        loop {
+            // ORDER: Acquire; as in `acquire`.
+            let seen = self.count.load(Ordering::Acquire);
+            if !is_hot(seen) {
+                return self.acquire_central();
+            }
+            if self.add_hot_slow(seen, 1) {
+                return tag_of(seen);
+            }
+        }
+    }
+
+    /// Counts another handle for somebody who has none, if the object is alive and not retired.
+    #[inline]
+    pub(super) fn try_acquire(&self) -> Option<u64> {
+        loop {
+            // ORDER: Acquire; pairs with Release in `promote`, as in `acquire`.
+            let seen = self.count.load(Ordering::Acquire);
+            if is_hot(seen) {
+                if self.add_hot_slow(seen, 1) {
+                    return Some(tag_of(seen)); // A7
+                }
+                continue;
+            }
+            if seen & RETIRED != 0 || (is_cold(seen) && central(seen) == 0) {
+                return None;
+            }
+            // ORDER: Acquire; pairs with nothing that this needs, but costs nothing: what the last
+            // fold or retirement did is seen.
+            if self.exchange(seen, seen.wrapping_add(ONE), Ordering::Acquire) {
+                return Some(CENTRAL);
+            }
+            self.note_contention();
+        }
+    }
+
+    /// Gives a handle up. True if it was the last: the caller drops the value.
+    pub(super) fn release(&self, tag: u64) -> bool {
+        self.release_fast(tag).unwrap_or_else(|| self.release_slow(tag))
+    }
+
+    /// The usual part of `release`. None: nothing is done yet.
+    #[inline(always)]
+    pub(super) fn release_fast(&self, tag: u64) -> Option<bool> {
+        // ORDER: Acquire; pairs with Release in `promote`: the side before HOT.
+        let seen = self.count.load(Ordering::Acquire);
+        if is_hot(seen) {
+            let slot = if tag == tag_of(seen) { percpu::idle_slot()? } else { return None };
+            return self.add_hot(slot, seen, u64::MAX).then_some(false);
+        }
+        // ORDER: Release; pairs with the fence in `was_last`: what was done with the value.
+        let is_done = is_cold(seen) && self.exchange(seen, seen - ONE, Ordering::Release);
+        is_done.then(|| was_last(seen))
+    }
+
+    #[cold]
+    pub(super) fn release_slow(&self, tag: u64) -> bool {
+        loop {
+            // ORDER: Acquire; as in `release`.
+            let seen = self.count.load(Ordering::Acquire);
+            if is_hot(seen) {
+                if tag == tag_of(seen) {
+                    if self.add_hot_slow(seen, u64::MAX) {
+                        return false;
+                    }
+                    continue;
+                }
+                if central(seen) == 1 && !sync::seeded_bug(sync::Bug::CentralAlone) {
+                    self.fold(seen, 0); // A2
+                    continue;
+                }
+            }
+            // ORDER: Release; as in `release`. While folding, the word need not be positive (A5).
+            if self.exchange(seen, seen.wrapping_sub(ONE), Ordering::Release) {
+                return seen & FOLDING == 0 && was_last(seen);
+            }
+            self.note_contention();
+        }
+    }
+
+    /// Gives the handle up if it is the only one. False: it is not, and is kept.
+    pub(super) fn try_release_last(&self, tag: u64) -> bool {
+        let mut backoff = Backoff::new();
+        loop {
+            // ORDER: Acquire; as in `acquire`.
+            let seen = self.count.load(Ordering::Acquire);
+            if is_hot(seen) {
+                if tag == tag_of(seen) || central(seen) > 1 {
+                    return false; // there is a central one, too (A2)
+                }
+                self.fold(seen, 0);
+            } else if seen & FOLDING != 0 {
+                backoff.pause();
+            } else if central(seen) != 1 {
+                return false;
+            // ORDER: AcqRel; Acquire pairs with Release in `release`: what others did with it.
+            } else if self.exchange(seen, seen - ONE, Ordering::AcqRel) {
+                return true;
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn exchange(&self, seen: u64, new: u64, order: Ordering) -> bool {
+        // ORDER: as the caller says; Relaxed on failure, where the caller loads again.
+        self.count.compare_exchange(seen, new, order, Ordering::Relaxed).is_ok()
+    }
+
+    /// Adds to the slot's row (A4), if there is one, and the flags and the period are still those
+    /// of `seen`.
+    #[inline(always)]
+    fn add_hot(&self, slot: Slot, seen: u64, n: u64) -> bool {
+        self.add_to(slot, seen, n, Segmented::get)
+    }
+
+    /// The same, from any slot, and makes the row if need be.
+    fn add_hot_slow(&self, seen: u64, n: u64) -> bool {
+        fn make(rows: &Segmented<Row>, index: usize) -> Option<&Row> {
+            Some(rows.get_or_init(index))
+        }
+        percpu::with_slot(|slot| self.add_to(slot, seen, n, make))
+    }
+
+    #[inline(always)]
+    fn add_to(
+        &self,
+        slot: Slot,
+        seen: u64,
+        n: u64,
+        find: impl for<'a> FnOnce(&'a Segmented<Row>, usize) -> Option<&'a Row>,
+    ) -> bool {
+        let Some((side, _inside)) = self.announce(slot, seen) else { return false };
+        side.rows.with(|rows| {
+            // SAFETY: A4 - announced, and checked after that: nobody changes the table of rows but
+            // who folds, who waits for us.
+            let Some(row) = find(unsafe { &*rows }, slot.index()) else { return false };
+            // ORDER: Relaxed (both); single writer (A4).
+            row.0.store(row.0.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
+            true
+        })
+    }
+
+    /// Announces the side, and checks that the word has not changed but for the count.
+    #[inline(always)]
+    fn announce(&self, slot: Slot, seen: u64) -> Option<(&Side, impl Drop + use<>)> {
+        // ORDER: Relaxed; HOT was seen by an Acquire load, and the side is set before it.
+        let side = self.side.load(Ordering::Relaxed);
+        // SAFETY: never changed while the head lives, and the caller has seen HOT: it is set.
+        let biased = unsafe { (*side).biased };
+        let inside = slot.announce(side as usize, biased);
+        // ORDER: Acquire; after the announcement (A4). Pairs with Release in `promote`: the rows as
+        // the last fold left them.
+        let now = self.count.load(Ordering::Acquire);
+        // SAFETY: as above.
+        ((now ^ seen) & FLAGS == 0).then(|| (unsafe { &*side }, inside))
+    }
+
+    /// Makes the object cold, and sets `flags`, if it is still as `seen`. The caller has a handle.
+    #[cold]
+    fn fold(&self, seen: u64, flags: u64) -> bool {
+        // ORDER: AcqRel; the barrier comes before the look at the records.
+        if !self.exchange(seen, seen | FOLDING | flags, Ordering::AcqRel) {
+            return false;
+        }
+        // ORDER: Acquire; set before HOT, for good.
+        let side = self.side.load(Ordering::Acquire);
+        if barrier::is_asymmetric() {
+            barrier::heavy()
+        } else {
+            barrier::fence_full()
+        }
+        if !sync::seeded_bug(sync::Bug::UnfrozenRows) {
+            percpu::records().wait_until_none(|word| word == side as usize);
+        }
+        // SAFETY: the side lives as long as the head.
+        let rows = unsafe { &*side }.rows.with_mut(|rows| {
+            // SAFETY: A4 - FOLDING was set by this thread, and nobody is inside.
+            std::mem::replace(unsafe { &mut *rows }, Segmented::new())
+        });
+        let counted = sum(&rows);
+        debug_assert!(counted < TOO_MANY, "manycore: a handle was counted down twice");
+        let added = counted.wrapping_mul(ONE).wrapping_sub(HOT | FOLDING);
+        // ORDER: AcqRel; pairs with Acquire in `promote` and with the fence in `was_last`: the rows
+        // are empty, and what their owners did with the value came before.
+        self.count.fetch_add(added, Ordering::AcqRel);
+        // ORDER: Relaxed; a number.
+        HOT_NOW.fetch_sub(1, Ordering::Relaxed);
+        true
+    }
+
+    /// Counts in rows from now on. Returns whether it is so.
+    #[cold]
+    pub(super) fn promote(&self) -> bool {
+        // ORDER: Relaxed; a number.
+        if HOT_NOW.fetch_add(1, Ordering::Relaxed) < HOT_OBJECTS {
+            self.side();
+            // ORDER: Acquire; the side's Release by whoever made it hot.
+            let mut seen = self.count.load(Ordering::Acquire);
+            while is_cold(seen)
+                && central(seen) != 0
+                && seen & RETIRED == 0
+                && seen & PERIODS != PERIODS
+            {
+                // ORDER: AcqRel; Release pairs with Acquire in `acquire`: the side, and the rows as
+                // the last fold left them, which Acquire reads from that.
+                match self.count.compare_exchange(
+                    seen,
+                    seen + PERIOD + HOT,
+                    Ordering::AcqRel,
+                    Ordering::Acquire,
+                ) {
+                    Ok(_) => return true,
+                    Err(now) => seen = now,
+                }
+            }
+        }
+        // ORDER: Relaxed; a number.
+        HOT_NOW.fetch_sub(1, Ordering::Relaxed);
+        self.is_hot()
+    }
+
+    /// Counts in the word from now on. The caller has a handle.
+    pub(super) fn demote(&self) {
+        self.settle(0);
+    }
+
+    /// Counts in the word for good, and refuses weak handles. The caller has a handle. True for the
+    /// first caller.
+    pub(super) fn retire(&self) -> bool {
+        self.settle(RETIRED)
+    }
+
+    fn settle(&self, flags: u64) -> bool {
+        let mut backoff = Backoff::new();
+        loop {
+            // ORDER: Acquire; pairs with Release in `fold`, if another thread has folded.
+            let seen = self.count.load(Ordering::Acquire);
+            if seen & FOLDING != 0 {
+                backoff.pause();
+            } else if is_hot(seen) {
+                if self.fold(seen, flags) {
+                    return true;
+                }
+            // ORDER: AcqRel; who sees the flag sees what came before it.
+            } else if seen & flags == flags {
+                return false;
+            } else if self.exchange(seen, seen | flags, Ordering::AcqRel) {
+                return true;
+            }
+        }
+    }
+
+    pub(super) fn is_hot(&self) -> bool {
+        // ORDER: Relaxed; a hint.
+        is_hot(self.count.load(Ordering::Relaxed))
+    }
+
+    pub(super) fn is_retired(&self) -> bool {
+        // ORDER: Acquire; what came before the retirement.
+        self.count.load(Ordering::Acquire) & RETIRED != 0
+    }
+
+    /// The number of handles: exact if nobody makes or drops one meanwhile.
+    pub(super) fn strong(&self) -> u64 {
+        let mut backoff = Backoff::new();
+        loop {
+            // ORDER: Acquire; as in `acquire`.
+            let seen = self.count.load(Ordering::Acquire);
+            if is_cold(seen) {
+                return central(seen);
+            }
+            if is_hot(seen) {
+                let rows = percpu::with_slot(|slot| {
+                    let (side, _inside) = self.announce(slot, seen)?;
+                    // SAFETY: A4 - announced, and checked after that.
+                    Some(side.rows.with(|rows| sum(unsafe { &*rows })))
+                });
+                if let Some(rows) = rows {
+                    // At least the central ones, however the rows moved while they were summed.
+                    return central(seen) + (rows as i64).max(0) as u64;
+                }
+            }
+            backoff.pause();
+        }
+    }
+
+    /// A lost exchange.
+    #[cold]
+    fn note_contention(&self) {
+        let is_due = LOST.try_with(|lost| {
+            let now = lost.get() + 1;
+            lost.set(if now < FAILURES { now } else { 0 });
+            now >= FAILURES
+        });
+        if matches!(is_due, Ok(true)) {
+            self.promote();
+        }
+    }
+
+    /// The side, made if need be.
+    fn side(&self) -> &Side {
+        // ORDER: Acquire; pairs with Release below.
+        let found = self.side.load(Ordering::Acquire);
+        if !found.is_null() {
+            // SAFETY: never changed while the head lives.
+            return unsafe { &*found };
+        }
+        let made = Box::into_raw(Box::new(Side {
+            weak: Line(AtomicU64::new(1)),
+            biased: barrier::is_asymmetric(),
+            rows: UnsafeCell::new(Segmented::new()),
+        }));
+        // ORDER: Release publishes the side; Acquire on failure reads the winner's.
+        let side = match self.side.compare_exchange(
+            ptr::null_mut(),
+            made,
+            Ordering::AcqRel,
+            Ordering::Acquire,
+        ) {
+            Ok(_) => made,
+            Err(other) => {
+                // SAFETY: made above and shared with nobody.
+                drop(unsafe { Box::from_raw(made) });
+                other
+            }
+        };
+        // SAFETY: as above.
+        unsafe { &*side }
+    }
+
+    /// Counts a weak handle.
+    pub(super) fn acquire_weak(&self) {
+        // ORDER: Relaxed; the caller has a handle, weak or not.
+        if self.side().weak.0.fetch_add(1, Ordering::Relaxed) >= TOO_MANY {
+            std::process::abort(); // as `Arc` does
+        }
+    }
+
+    /// Gives a weak handle up, or the one that all others have together. True if it was the last:
+    /// the caller frees the memory.
+    pub(super) fn release_weak(&self) -> bool {
+        // ORDER: Acquire; pairs with Release in `side`. Null only if there never was a weak handle.
+        let side = self.side.load(Ordering::Acquire);
+        // SAFETY: never changed while the head lives.
+        // ORDER: Release; pairs with the fence below: what was done with the memory.
+        if side.is_null() || unsafe { &*side }.weak.0.fetch_sub(1, Ordering::Release) == 1 {
+            // ORDER: Acquire; see above.
+            fence(Ordering::Acquire);
+            return true;
+        }
+        false
+    }
+
+    /// Weak handles.
+    pub(super) fn weak(&self) -> u64 {
+        // ORDER: Acquire; pairs with Release in `side`.
+        let side = self.side.load(Ordering::Acquire);
+        if side.is_null() {
+            return 0;
+        }
+        // SAFETY: never changed while the head lives.
+        // ORDER: Relaxed; a number.
+        unsafe { &*side }.weak.0.load(Ordering::Relaxed) - 1
+    }
+}
+
+impl Drop for Head {
+    fn drop(&mut self) {
+        // ORDER: Relaxed; `&mut self` proves that everybody is done.
+        let side = self.side.load(Ordering::Relaxed);
+        if !side.is_null() && !sync::model_failed() {
+            // SAFETY: made by `Box::into_raw`, and freed here alone.
+            drop(unsafe { Box::from_raw(side) });
+        }
+    }
+}
+
+/// Whether an exchange that took a handle from a word that was not folding took the last one (A3).
+#[inline(always)]
+fn was_last(before: u64) -> bool {
+    if central(before) != 1 {
+        return false;
+    }
+    // ORDER: Acquire; pairs with Release in `release` and `fold`: what others did with the value.
+    fence(Ordering::Acquire);
+    true
+}

@@ -1,0 +1,249 @@
+//! Models of laws A1 to A7. What loom can and can't show, and how a model is itself tested, is in
+//! the header of [`crate::percpu::loom_tests`].
+//!
+//! Every value has a canary, a loom cell that handles read and the destructor writes. So a value
+//! that is dropped under a handle, or with no happens-before between the two, fails the model
+//! whatever its assertions say; and one that is dropped twice or never miscounts. The rows are in a
+//! loom cell, too: to be summed under an updater fails the model as well.
+
+use super::{ScalableArc, ScalableWeak};
+use crate::percpu::loom_tests::{RACE, model, must_catch};
+use crate::sync::{AtomicUsize, Ordering, UnsafeCell, thread};
+use std::sync::Arc;
+
+/// Counts what is dropped.
+type Dropped = Arc<AtomicUsize>;
+
+struct Canary {
+    alive: UnsafeCell<bool>,
+    dropped: Dropped,
+}
+
+impl Canary {
+    fn sing(&self) {
+        // SAFETY: nobody writes while there is a handle; loom checks it.
+        assert!(self.alive.with(|alive| unsafe { *alive }), "a dead canary sang");
+    }
+}
+
+impl Drop for Canary {
+    fn drop(&mut self) {
+        // SAFETY: the last handle is gone; loom checks it.
+        self.alive.with_mut(|alive| unsafe { *alive = false });
+        self.dropped.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+// SAFETY: the cell is what the tests are about.
+unsafe impl Sync for Canary {}
+// SAFETY: as above.
+unsafe impl Send for Canary {}
+
+type Bird = ScalableArc<Canary>;
+
+fn bird() -> (Bird, Dropped) {
+    let dropped = Dropped::default();
+    let canary = Canary { alive: UnsafeCell::new(true), dropped: Arc::clone(&dropped) };
+    (ScalableArc::new(canary), dropped)
+}
+
+fn hot_bird() -> (Bird, Dropped) {
+    let (bird, dropped) = bird();
+    assert!(ScalableArc::promote(&bird));
+    (bird, dropped)
+}
+
+fn count(dropped: &Dropped) -> usize {
+    dropped.load(Ordering::Relaxed)
+}
+
+/// Clones, drops the first handle, and the second.
+fn pass_on(bird: Bird) {
+    let other = bird.clone();
+    drop(bird);
+    other.sing();
+}
+
+/// The owner goes while another thread makes and drops handles.
+#[test]
+fn loom_arc_owner_dropped_under_clones_drops_the_value_once() {
+    model(3, || {
+        let (owner, dropped) = hot_bird();
+        let light = owner.clone();
+        let other = thread::spawn(move || pass_on(light));
+        owner.sing();
+        drop(owner);
+        other.join().unwrap();
+        assert_eq!(count(&dropped), 1);
+    });
+}
+
+/// Handles made in one thread and dropped in another leave a negative row behind.
+#[test]
+fn loom_arc_handles_dropped_elsewhere_leave_a_negative_row() {
+    model(3, || {
+        let (owner, dropped) = hot_bird();
+        let (first, second) = (owner.clone(), owner.clone());
+        let other = thread::spawn(move || {
+            first.sing();
+            drop(first);
+            second.sing();
+        });
+        drop(owner);
+        other.join().unwrap();
+        assert_eq!(count(&dropped), 1);
+    });
+}
+
+#[test]
+fn loom_arc_promoted_under_clones_and_drops_loses_none() {
+    model(3, || {
+        let (bird, dropped) = bird();
+        let handle = bird.clone();
+        let other = thread::spawn(move || pass_on(handle));
+        ScalableArc::promote(&bird);
+        bird.sing();
+        drop(bird);
+        other.join().unwrap();
+        assert_eq!(count(&dropped), 1);
+    });
+}
+
+/// Two owners drop their handles at once: one of them folds.
+#[test]
+fn loom_arc_two_owners_dropped_at_once_fold_once() {
+    model(3, || {
+        let (bird, dropped) = bird();
+        let second = bird.clone();
+        assert!(ScalableArc::promote(&bird));
+        let light = bird.clone();
+        let other = thread::spawn(move || drop(second));
+        drop(bird);
+        light.sing();
+        other.join().unwrap();
+        assert_eq!((ScalableArc::strong_count(&light), count(&dropped)), (1, 0));
+        assert!(!ScalableArc::is_distributed(&light));
+        drop(light);
+        assert_eq!(count(&dropped), 1);
+    });
+}
+
+/// Who folds need not be an owner: the last owner goes meanwhile.
+#[test]
+fn loom_arc_demoted_while_the_owner_goes_keeps_the_value() {
+    model(3, || {
+        let (owner, dropped) = hot_bird();
+        let light = owner.clone();
+        let other = thread::spawn(move || drop(owner));
+        ScalableArc::demote(&light);
+        light.sing();
+        other.join().unwrap();
+        assert_eq!((ScalableArc::strong_count(&light), count(&dropped)), (1, 0));
+        drop(light);
+        assert_eq!(count(&dropped), 1);
+    });
+}
+
+/// A handle of an earlier period is an owner in the next one.
+#[test]
+fn loom_arc_hot_again_counts_old_handles_in_the_word() {
+    model(3, || {
+        let (owner, dropped) = hot_bird();
+        let old = owner.clone();
+        drop(owner);
+        assert!(ScalableArc::promote(&old));
+        let new = old.clone();
+        let other = thread::spawn(move || pass_on(new));
+        drop(old);
+        other.join().unwrap();
+        assert_eq!(count(&dropped), 1);
+    });
+}
+
+fn upgrade_and_sing(weak: &ScalableWeak<Canary>) -> bool {
+    weak.upgrade().is_some_and(|bird| {
+        bird.sing();
+        true
+    })
+}
+
+#[test]
+fn loom_arc_upgraded_while_the_owner_goes_is_alive_or_none() {
+    model(3, || {
+        let (owner, dropped) = hot_bird();
+        let weak = ScalableArc::downgrade(&owner);
+        let other = thread::spawn(move || upgrade_and_sing(&weak));
+        drop(owner);
+        other.join().unwrap();
+        assert_eq!(count(&dropped), 1);
+    });
+}
+
+#[test]
+fn loom_arc_cold_upgrade_while_the_last_handle_goes_is_alive_or_none() {
+    model(3, || {
+        let (owner, dropped) = bird();
+        let weak = ScalableArc::downgrade(&owner);
+        let other = thread::spawn(move || upgrade_and_sing(&weak));
+        drop(owner);
+        other.join().unwrap();
+        assert_eq!(count(&dropped), 1);
+    });
+}
+
+#[test]
+fn loom_arc_retired_refuses_later_upgrades() {
+    model(3, || {
+        let (owner, dropped) = hot_bird();
+        let weak = ScalableArc::downgrade(&owner);
+        let other = {
+            let weak = weak.clone();
+            thread::spawn(move || upgrade_and_sing(&weak))
+        };
+        assert!(ScalableArc::retire(&owner));
+        assert!(weak.upgrade().is_none());
+        other.join().unwrap();
+        assert_eq!((ScalableArc::strong_count(&owner), count(&dropped)), (1, 0));
+        drop(owner);
+        assert_eq!(count(&dropped), 1);
+    });
+}
+
+#[test]
+fn loom_arc_unwrapped_by_two_gives_the_value_to_one() {
+    model(3, || {
+        let (owner, dropped) = hot_bird();
+        let light = owner.clone();
+        let other = thread::spawn(move || ScalableArc::into_inner(light).is_some());
+        let mine = ScalableArc::into_inner(owner).is_some();
+        assert!(mine != other.join().unwrap(), "one of the two gets the value");
+        assert_eq!(count(&dropped), 1);
+    });
+}
+
+/// What a canary says that was dropped.
+const DEAD: &str = "a dead canary sang";
+/// What loom says of a canary in memory that was freed and used again.
+const GONE: &str = "index out of bounds";
+/// What a fold says of rows that count more drops than handles.
+const TWICE: &str = "counted down twice";
+
+fn catches(bug: &str, name: &str) {
+    let signs: Vec<&str> = RACE.into_iter().chain([DEAD, GONE, TWICE]).collect();
+    must_catch(bug, &format!("collections::scalable_arc::loom_tests::{name}"), &signs);
+}
+
+#[test]
+fn loom_arc_plain_announcement_is_caught() {
+    catches("plain-publish", "loom_arc_owner_dropped_under_clones_drops_the_value_once");
+}
+
+#[test]
+fn loom_arc_rows_summed_while_in_use_are_caught() {
+    catches("unfrozen-rows", "loom_arc_owner_dropped_under_clones_drops_the_value_once");
+}
+
+#[test]
+fn loom_arc_zero_without_the_rows_is_caught() {
+    catches("central-alone", "loom_arc_handles_dropped_elsewhere_leave_a_negative_row");
+}

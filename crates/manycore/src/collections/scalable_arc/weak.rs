@@ -1,0 +1,108 @@
+//! Weak handles: they keep the memory, not the value.
+
+use super::{Inner, ScalableArc, count::Head};
+use crate::sync;
+use std::fmt;
+use std::marker::PhantomData;
+use std::ptr::NonNull;
+
+/// A reference that does not keep the value, and can be upgraded to one that does.
+///
+/// What for: caches and tables that lead to objects which may die, such as the paper's cache of
+/// directory entries: find the weak handle, [`upgrade`](Self::upgrade) it, and look again whether
+/// the object is still the right one. When not: as the handle that is itself cloned all the time.
+/// Weak handles are counted in one shared word, as those of the standard library are.
+///
+/// Consistency: an upgrade succeeds if and only if the object has a strong handle at that moment
+/// and has not been [retired](ScalableArc::retire). Cost of an upgrade: as a clone; while the
+/// object is hot it writes no shared line. Progress: as a clone. Memory: a weak handle keeps the
+/// object's memory, but not its value.
+///
+/// ```
+/// use manycore::collections::ScalableArc;
+///
+/// let entry = ScalableArc::new("usr");
+/// let cached = ScalableArc::downgrade(&entry);
+/// assert_eq!(*cached.upgrade().unwrap(), "usr");
+/// ScalableArc::retire(&entry);
+/// assert!(cached.upgrade().is_none());
+/// assert_eq!(*entry, "usr");
+/// ```
+pub struct ScalableWeak<T> {
+    inner: NonNull<Inner<T>>,
+    _owns: PhantomData<Inner<T>>,
+}
+
+// SAFETY: a weak handle can become a strong one, so the bounds are the same (those of `Arc`).
+unsafe impl<T: Send + Sync> Send for ScalableWeak<T> {}
+// SAFETY: as above.
+unsafe impl<T: Send + Sync> Sync for ScalableWeak<T> {}
+
+impl<T> ScalableWeak<T> {
+    /// For an `inner` for which a weak handle has been counted.
+    pub(super) fn counted(inner: NonNull<Inner<T>>) -> Self {
+        Self { inner, _owns: PhantomData }
+    }
+
+    fn head(&self) -> &Head {
+        // SAFETY: a weak handle keeps the memory. The reference does not cover the value, which
+        // somebody may be dropping.
+        unsafe { &(*self.inner.as_ptr()).head }
+    }
+
+    /// A strong handle, if the value lives and the object has not been retired.
+    #[inline]
+    #[must_use]
+    pub fn upgrade(&self) -> Option<ScalableArc<T>> {
+        let tag = self.head().try_acquire()?;
+        Some(ScalableArc::counted(self.inner, tag))
+    }
+
+    /// Whether both lead to the same object.
+    #[must_use]
+    pub fn ptr_eq(&self, other: &Self) -> bool {
+        self.inner == other.inner
+    }
+
+    /// How many strong handles there are: see [`ScalableArc::strong_count`].
+    #[must_use]
+    pub fn strong_count(&self) -> usize {
+        usize::try_from(self.head().strong()).unwrap_or(usize::MAX)
+    }
+}
+
+impl<T> Clone for ScalableWeak<T> {
+    fn clone(&self) -> Self {
+        self.head().acquire_weak();
+        Self::counted(self.inner)
+    }
+}
+
+impl<T> Drop for ScalableWeak<T> {
+    fn drop(&mut self) {
+        if !sync::model_failed() {
+            // SAFETY: this handle was counted, and is given up here alone.
+            unsafe { release_memory(self.inner) };
+        }
+    }
+}
+
+/// Gives up a weak handle, and frees the memory if it was the last.
+///
+/// # Safety
+/// The handle was counted and is not used again. (The one that all strong ones have together: the
+/// value has been dropped or taken.)
+pub(super) unsafe fn release_memory<T>(inner: NonNull<Inner<T>>) {
+    // SAFETY: counted until now; as in `head`.
+    if unsafe { &(*inner.as_ptr()).head }.release_weak() {
+        // SAFETY: made by `Box::into_raw`; nobody has a handle, and the value is gone (its field
+        // drops nothing).
+        drop(unsafe { Box::from_raw(inner.as_ptr()) });
+    }
+}
+
+impl<T> fmt::Debug for ScalableWeak<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("(ScalableWeak)")
+    }
+}
