@@ -34,7 +34,7 @@ rustc +nightly -Zsanitizer=address -o "$work/after" "$work/after.rs"
 grep -q 'heap-use-after-free' "$work/report" ||
     die "the sanitizer's own test failed: $(cat "$work/report")"
 
-tests=(section node_lock)
+tests=(section gates node_lock)
 say "with $(rustc +nightly --version)"
 RUSTFLAGS="-Zsanitizer=address" CARGO_TARGET_DIR="$TARGET/asan" \
     cargo +nightly test --target "$host" --locked -p manycore "${tests[@]/#/--test=}"

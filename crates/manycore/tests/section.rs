@@ -1,8 +1,9 @@
 //! Parallel sections, one behaviour at a time, in every mode.
 
-use manycore::section::{
-    Atomic, BuildError, Domain, Mode, Owned, Retired, Section, Shared, WhenFull,
-};
+mod common;
+
+use common::counted::{Counted, drain, forget, replace};
+use manycore::section::{Atomic, BuildError, Domain, Mode, Owned, Section, Shared, WhenFull};
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
@@ -12,40 +13,12 @@ use std::time::{Duration, Instant};
 
 const MODES: [Mode; 3] = [Mode::Epoch, Mode::Bounded, Mode::Clock];
 
-/// Counts itself when it is dropped.
-struct Counted(Arc<AtomicUsize>);
-
-impl Drop for Counted {
-    fn drop(&mut self) {
-        self.0.fetch_add(1, SeqCst);
-    }
-}
-
 /// A domain that seals every batch at once, with both barriers.
 fn domains() -> Vec<Domain> {
     let build = |mode, asymmetric| {
         Domain::builder().mode(mode).asymmetric(asymmetric).batch_nodes(1).build().unwrap()
     };
     MODES.iter().flat_map(|&mode| [build(mode, true), build(mode, false)]).collect()
-}
-
-fn replace(link: &Atomic<Counted>, freed: &Arc<AtomicUsize>, section: &Section<'_>) {
-    let old = link.swap(Owned::new(Counted(Arc::clone(freed))), section);
-    // SAFETY: unlinked by the swap; no links; one domain a test.
-    unsafe { section.retire(old) };
-}
-
-/// Calls `collect` until nothing waits: at most a few rounds when nobody is inside.
-fn drain(domain: &Domain) {
-    for _ in 0..4 {
-        domain.collect();
-    }
-    assert_eq!(domain.backlog(Duration::ZERO).nodes, 0, "{domain:?}");
-}
-
-fn forget<T>(link: Atomic<T>) {
-    // SAFETY: the test is over; nobody else has the link.
-    drop(unsafe { link.into_owned() });
 }
 
 #[test]
@@ -297,70 +270,6 @@ fn synchronize_inside_a_section_panics() {
 }
 
 #[test]
-fn gate_holds_a_node_back_until_it_says_yes() {
-    let may_free = Arc::new(AtomicBool::new(false));
-    let asked = Arc::new(AtomicUsize::new(0));
-    let gate = {
-        let (may_free, asked) = (Arc::clone(&may_free), Arc::clone(&asked));
-        move |node: &Retired| {
-            assert_ne!(node.address(), 0);
-            asked.fetch_add(1, SeqCst);
-            may_free.load(SeqCst)
-        }
-    };
-    let domain = Domain::builder().gate(gate).build().unwrap();
-    let freed = Arc::default();
-    let link = Atomic::new(Counted(Arc::clone(&freed)));
-    replace(&link, &freed, &domain.enter());
-    for _ in 0..5 {
-        domain.collect();
-    }
-    assert!(asked.load(SeqCst) > 0);
-    assert_eq!(freed.load(SeqCst), 0);
-    assert_eq!(domain.backlog(Duration::ZERO).nodes, 1);
-    may_free.store(true, SeqCst);
-    drain(&domain);
-    assert_eq!(freed.load(SeqCst), 1);
-    forget(link);
-}
-
-#[test]
-fn gate_keeps_a_node_for_ten_milliseconds() {
-    let gate = |node: &Retired| node.age() >= Duration::from_millis(10);
-    let domain = Domain::builder().gate(gate).batch_nodes(1).build().unwrap();
-    let freed = Arc::default();
-    let link = Atomic::new(Counted(Arc::clone(&freed)));
-    let start = Instant::now();
-    replace(&link, &freed, &domain.enter());
-    while freed.load(SeqCst) == 0 {
-        domain.collect();
-    }
-    assert!(start.elapsed() >= Duration::from_millis(10));
-    forget(link);
-}
-
-#[test]
-fn gate_that_panics_loses_no_node() {
-    let panics = Arc::new(AtomicBool::new(true));
-    let gate = {
-        let panics = Arc::clone(&panics);
-        move |_: &Retired| if panics.load(SeqCst) { panic!("planned") } else { true }
-    };
-    let domain = Domain::builder().gate(gate).build().unwrap();
-    let freed = Arc::default();
-    let link = Atomic::new(Counted(Arc::clone(&freed)));
-    (0..3).for_each(|_| replace(&link, &freed, &domain.enter()));
-    for _ in 0..4 {
-        let _ = catch_unwind(AssertUnwindSafe(|| domain.collect()));
-    }
-    assert_eq!(domain.backlog(Duration::ZERO).nodes, 3);
-    panics.store(false, SeqCst);
-    drain(&domain);
-    assert_eq!(freed.load(SeqCst), 3);
-    forget(link);
-}
-
-#[test]
 fn builder_refuses_bounds_that_cannot_work() {
     for builder in [
         Domain::builder().batch_nodes(0),
@@ -458,6 +367,27 @@ fn refresh_lets_go_of_what_was_retired_before() {
         drop(section);
         forget(link);
     }
+}
+
+#[test]
+fn node_held_for_a_passing_section_is_freed_when_that_has_gone() {
+    let domain = Domain::builder().mode(Mode::Bounded).batch_nodes(8).build().unwrap();
+    let freed = Arc::default();
+    let link = Atomic::new(Counted(Arc::clone(&freed)));
+    with_stalled_reader(&domain, &link, || {
+        for _ in 0..50 {
+            // Another section, younger than the stalled one, that lasts longer than a batch.
+            with_stalled_reader(&domain, &link, || {
+                (0..200).for_each(|_| replace(&link, &freed, &domain.enter()));
+            });
+        }
+        (0..200).for_each(|_| replace(&link, &freed, &domain.enter()));
+        let waiting = domain.backlog(Duration::ZERO).nodes;
+        assert!(waiting < 1000, "{waiting} of 10,200 nodes wait for one reader");
+    });
+    drain(&domain);
+    assert_eq!(freed.load(SeqCst), 10_200);
+    forget(link);
 }
 
 #[test]

@@ -6,6 +6,7 @@
 //! or with the chance of `--update` a change: an insertion or a removal, each as often. All maps
 //! get the same fast hash function, and room from the start.
 
+mod ours;
 mod rivals;
 
 use std::{collections::HashMap, hint::black_box, thread};
@@ -135,6 +136,10 @@ pub static ENTRIES: &[Entry<Shape>] = &[
         kind: Kind::Baseline,
         conform: || conform::<rivals::Unshared>(1),
         ..entry::<rivals::Unshared>("unshared", "std HashMap, owned by one thread")
+    },
+    Entry {
+        kind: Kind::Ours,
+        ..entry::<ours::Sections>("hash-map", "collections::HashMap: a section for each call")
     },
     entry::<rivals::StdMutex>("mutex", "std HashMap behind std's Mutex"),
     entry::<rivals::StdRwLock>("rwlock", "std HashMap behind std's RwLock"),

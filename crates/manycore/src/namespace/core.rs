@@ -152,13 +152,15 @@ impl<T> Core<T> {
         }
     }
 
-    /// Gives back a block that was taken and never shown to anybody; its word is as it was.
+    /// Gives back a block that was taken, and whose ids user code has seen before it panicked: they
+    /// count as used (N5).
     pub(super) fn untake(&self, local: &Local, class: usize, block: &Block<T>) {
         // SAFETY: N2; and the block is the caller's.
         let word = unsafe { &(*block.slot).word };
         // ORDER: Relaxed; as in `recycle`. (A fresh one's word is zero and has no index yet.)
-        word.store(dead(block.index, block.generation, 0), Ordering::Relaxed);
-        local.push(class, block.slot.cast(), &self.pool);
+        word.store(dead(block.index, block.next_generation(), 0), Ordering::Relaxed);
+        // SAFETY: N2; the block is the caller's, and its word says what is to be next.
+        unsafe { self.recycle(Some(local), block.slot, class) };
     }
 
     /// A block has come back from the section: it is free again, and what it held has been

@@ -191,14 +191,15 @@ impl<'d, T> IdSpace<'d, T> {
         let Some(slot) = self.slot(id) else {
             return self.miss(id);
         };
+        // Not the whole slot: its value may be in the making still.
         // SAFETY: N2 - a slot of this space.
-        let slot = unsafe { &*slot.as_ptr() };
+        let word = unsafe { &(*slot.as_ptr()).word };
         // ORDER: Acquire; pairs with Release in `publish` (N3).
-        if slot.word.load(Ordering::Acquire) != id.to_bits() {
+        if word.load(Ordering::Acquire) != id.to_bits() {
             return self.miss(id);
         }
         // SAFETY: N3 and N4 - the word is the id, so the value is there, and this section keeps it.
-        Some(unsafe { slot.value.assume_init_ref() })
+        Some(unsafe { (*slot.as_ptr()).value.assume_init_ref() })
     }
 
     /// Whether `id` leads to a node.
@@ -248,12 +249,15 @@ impl<'d, T> IdSpace<'d, T> {
         self.expect_section(section);
         self.trie.leaves(self.core().end()).flat_map(|leaf| {
             (0..LEAF).filter_map(move |offset| {
-                // SAFETY: N2 - a slot of this space.
-                let slot: &'s Slot<T> = unsafe { &*Leaf::slot(leaf, offset) };
+                // SAFETY: N2 - a slot of this space; its word alone, as in `get`.
+                let slot = unsafe { Leaf::slot(leaf, offset) };
+                // SAFETY: as above.
+                let word = unsafe { &(*slot).word };
                 // ORDER: Acquire; as in `get`.
-                let id = Id::in_word(slot.word.load(Ordering::Acquire))?;
+                let id = Id::in_word(word.load(Ordering::Acquire))?;
                 // SAFETY: as in `get`.
-                Some((id, unsafe { slot.value.assume_init_ref() }))
+                let value: &'s T = unsafe { (*slot).value.assume_init_ref() };
+                Some((id, value))
             })
         })
     }

@@ -189,6 +189,7 @@ fn panic_in_a_constructor_gives_the_ids_back() {
     assert_eq!(space.get(tried.unwrap(), &section).map(|node: &Counted| node.1), None);
     let id = space.insert(Counted::new(&count, 0), &section);
     assert_eq!(id.index(), tried.unwrap().index());
+    assert_ne!(id, tried.unwrap(), "an id that user code has seen was given again");
 
     let make = |offset, id| {
         tried = Some(id);

@@ -34,6 +34,18 @@ pub(crate) fn fence_full() {
     fence(Ordering::SeqCst);
 }
 
+/// Waits until this thread's stores are visible, after a full fence: for a clock to be read after
+/// them. A fence orders accesses to memory; reading a clock is none.
+#[inline]
+pub(crate) fn stores_are_visible() {
+    // On x86 the fence itself waits for the store buffer, and `rdtscp` for the fence.
+    #[cfg(all(target_arch = "aarch64", not(any(manycore_loom, manycore_shuttle, miri))))]
+    // SAFETY: waits; touches neither memory nor registers.
+    unsafe {
+        std::arch::asm!("dsb ish", options(nostack, preserves_flags));
+    }
+}
+
 /// Stores `value` and orders it before every later load of this thread; pairs with
 /// `fence_full` and with `heavy`.
 #[inline(always)]

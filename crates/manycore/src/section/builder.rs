@@ -31,8 +31,9 @@ pub enum WhenFull {
     /// Lets the backlog grow; [`Domain::backlog`] tells.
     #[default]
     Grow,
-    /// Makes the retiring thread a reclaimer: it leads a round at each retire beyond the bound and
-    /// frees all that is ripe, instead of a few nodes. It never waits for anybody.
+    /// Makes the retiring thread a reclaimer: beyond the bound, it leads a round whenever a section
+    /// closes in which it retired something, and frees all that is ripe instead of a few nodes. It
+    /// never waits for anybody. (Within one long section nothing can be done: it could hold all.)
     Reclaim,
 }
 
@@ -100,8 +101,10 @@ impl Builder {
         self
     }
 
-    /// The clock of [`Mode::Clock`], if not the system's; for tests.
-    pub fn clock(mut self, clock: Clock) -> Self {
+    /// The clock of [`Mode::Clock`], if not the system's. Not public, because one that breaks its
+    /// word frees memory under readers.
+    #[cfg(all(test, manycore_loom))]
+    pub(super) fn clock(mut self, clock: Clock) -> Self {
         self.clock = Some(clock);
         self
     }

@@ -6,6 +6,7 @@ use super::report::Backlog;
 use super::round::Core;
 use crate::sync::{self, Mutex, global};
 use std::fmt;
+use std::ptr::NonNull;
 use std::sync::PoisonError;
 use std::time::Duration;
 
@@ -27,7 +28,8 @@ use std::time::Duration;
 ///
 /// Threads may come and go; what they leave is freed by others. `fork`: the child has the forking
 /// thread's sections and limbo; sections that other threads had open stay open there for ever, so
-/// that what the child retires is safe and never freed. Who goes on to `exec` need not care.
+/// that what the child retires is safe and never freed. As after any fork, a lock that a missing
+/// thread held at that moment stays held. Who goes on to `exec` need not care.
 ///
 /// ```
 /// use manycore::section::{Atomic, Domain, Owned};
@@ -51,7 +53,9 @@ use std::time::Duration;
 /// # drop(unsafe { shared.into_owned() });
 /// ```
 pub struct Domain {
-    core: Box<Core>,
+    /// From a box. A raw pointer, because `DOMAINS` has one, too, that moves of the domain must not
+    /// invalidate.
+    core: NonNull<Core>,
 }
 
 /// A moment in a domain's time, for [`Domain::quiesced`].
@@ -64,6 +68,16 @@ impl Moment {
     pub(super) const MAX: Self = Self(u64::MAX);
 }
 
+// SAFETY: a `Core` is Send and Sync (its parts say why), and a domain owns one as a box does.
+unsafe impl Send for Domain {}
+// SAFETY: as above.
+unsafe impl Sync for Domain {}
+
+const _: () = {
+    const fn is_shared<T: Send + Sync>() {}
+    is_shared::<Core>();
+};
+
 global! {
     /// The domains that exist, for threads that end.
     static DOMAINS: Mutex<Vec<Listed>> = Mutex::new(Vec::new());
@@ -71,7 +85,7 @@ global! {
 
 /// A domain in the list.
 #[derive(PartialEq, Eq)]
-struct Listed(*const Core);
+struct Listed(NonNull<Core>);
 
 // SAFETY: the pointer is used only under the list's lock, and `Domain::drop` takes it out under the
 // same lock before it frees the core, which is Sync.
@@ -81,7 +95,7 @@ unsafe impl Send for Listed {}
 pub(super) fn for_each(mut f: impl FnMut(&Core)) {
     for listed in DOMAINS.lock().unwrap_or_else(PoisonError::into_inner).iter() {
         // SAFETY: in the list, hence not dropped, and its drop waits for this lock.
-        f(unsafe { &*listed.0 });
+        f(unsafe { listed.0.as_ref() });
     }
 }
 
@@ -97,29 +111,29 @@ impl Domain {
     }
 
     pub(super) fn from_builder(builder: Builder) -> Self {
-        let core = Box::new(Core::new(builder));
-        let listed = Listed(&raw const *core);
-        DOMAINS.lock().unwrap_or_else(PoisonError::into_inner).push(listed);
+        let core = NonNull::from(Box::leak(Box::new(Core::new(builder))));
+        DOMAINS.lock().unwrap_or_else(PoisonError::into_inner).push(Listed(core));
         Self { core }
     }
 
     #[inline(always)]
     pub(super) fn core(&self) -> &Core {
-        &self.core
+        // SAFETY: leaked by `from_builder`; freed by `drop` alone.
+        unsafe { self.core.as_ref() }
     }
 
     /// Opens a section; see [`Section`].
     #[inline(always)]
     pub fn enter(&self) -> Section<'_> {
-        guard::enter(&self.core)
+        guard::enter(self.core())
     }
 
     /// Now. A full fence: what the calling thread has unlinked is visible before this moment.
     pub fn now(&self) -> Moment {
-        Moment(self.core.stamp())
+        Moment(self.core().stamp())
     }
 
-    /// Whether every section that was open at `moment` has been closed.
+    /// Whether every section that was open at `moment`, of this domain, has been closed.
     ///
     /// Never waits. It looks at what rounds have found out, and else leads one round itself; with
     /// nobody inside, two calls after the moment are enough. Inside a section of this domain that
@@ -136,7 +150,7 @@ impl Domain {
     ///
     /// Source: the paper's `ps_quiesce`, section 2.2.
     pub fn quiesced(&self, moment: Moment) -> bool {
-        self.core.is_ripe(moment.0) || self.core.round_is_over(moment.0)
+        self.core().is_ripe(moment.0) || self.core().round_is_over(moment.0)
     }
 
     /// Waits until every section that is open now has been closed.
@@ -147,7 +161,7 @@ impl Domain {
     /// If the calling thread has a section of this domain open: it would wait for itself.
     pub fn synchronize(&self) {
         assert!(
-            !guard::is_inside(&self.core),
+            !guard::is_inside(self.core()),
             "manycore: synchronize inside a section of the same domain would wait for itself; drop \
              the section first, or use `retire` or `defer`"
         );
@@ -179,8 +193,8 @@ impl Domain {
     /// assert!(backlog.stalled.is_empty());
     /// ```
     pub fn backlog(&self, stalled_for: Duration) -> Backlog {
-        let stalled = self.core.round(|sightings| sightings.at_least(stalled_for));
-        Backlog { nodes: self.core.waiting(), stalled }
+        let stalled = self.core().round(|sightings| sightings.at_least(stalled_for));
+        Backlog { nodes: self.core().waiting(), stalled }
     }
 }
 
@@ -195,16 +209,18 @@ impl Drop for Domain {
         if sync::model_failed() {
             return;
         }
-        let listed = Listed(&raw const *self.core);
+        let listed = Listed(self.core);
         DOMAINS.lock().unwrap_or_else(PoisonError::into_inner).retain(|other| *other != listed);
+        // SAFETY: leaked by `from_builder`, out of the list, and borrowed by no section any more.
+        drop(unsafe { Box::from_raw(self.core.as_ptr()) });
     }
 }
 
 impl fmt::Debug for Domain {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Domain")
-            .field("mode", &self.core.mode)
-            .field("waiting", &self.core.waiting())
+            .field("mode", &self.core().mode)
+            .field("waiting", &self.core().waiting())
             .finish_non_exhaustive()
     }
 }

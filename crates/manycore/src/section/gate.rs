@@ -10,7 +10,7 @@ pub struct Retired {
 }
 
 impl Retired {
-    /// Where the node is: the address of its value, or what
+    /// Where the node is: its [`address`](super::Shared::address), or what
     /// [`retire_raw`](super::Section::retire_raw) was given.
     pub fn address(&self) -> usize {
         self.address

@@ -180,8 +180,8 @@ impl<'d> Section<'d> {
     ///
     /// # Safety
     /// - The node is unlinked: no section opened from now on can reach it, and it is retired once.
-    /// - Every section under which it was or will be loaded is of this section's domain, and its
-    ///   value may be dropped by any thread at any time until the domain is dropped.
+    /// - Every section under which it was or will be loaded or linked is of this section's domain,
+    ///   and its value may be dropped by any thread at any time until the domain is dropped.
     /// - In [`Mode::Bounded`](super::Mode::Bounded): before it was unlinked, every link out of it
     ///   was given a tag (see [`Atomic::set_tag`](super::Atomic::set_tag)) or set to null, and was
     ///   not changed back, so that who still stands on the node does not walk on from there. Nodes
@@ -272,10 +272,11 @@ impl<'d> Section<'d> {
             return;
         }
         self.local.leave();
+        // Whatever user code does meanwhile: it may panic, or leave a section open.
+        let _reopen = Reopen { core: self.core, local: self.local };
         if extra & FULL != 0 {
             self.core.seal_after(self.local);
         }
-        self.core.open(self.local);
     }
 
     /// Closes the section, and frees what can be freed then of the calling thread's and of ended
@@ -299,13 +300,39 @@ impl<'d> Section<'d> {
         }
         self.local.leave();
         self.local.extra.set(0);
+        let _spare = (extra & SPARE != 0).then(|| GiveBack { core: self.core, local: self.local });
         if extra & FULL != 0 {
             self.core.seal_after(self.local);
         }
-        if extra & SPARE != 0 {
-            self.core.bequeath(self.local);
-            percpu::give_back(self.local.slot);
+    }
+}
+
+/// Opens a section again whose place was left for a while.
+struct Reopen<'a> {
+    core: &'a Core,
+    local: &'a Local,
+}
+
+impl Drop for Reopen<'_> {
+    fn drop(&mut self) {
+        if self.local.is_inside() {
+            self.local.nest(); // a section that was opened meanwhile is the outermost now
+        } else {
+            self.core.open(self.local);
         }
+    }
+}
+
+/// Gives back a slot that was taken for one section.
+struct GiveBack<'a> {
+    core: &'a Core,
+    local: &'a Local,
+}
+
+impl Drop for GiveBack<'_> {
+    fn drop(&mut self) {
+        self.core.bequeath(self.local);
+        percpu::give_back(self.local.slot);
     }
 }
 

@@ -49,6 +49,9 @@ pub(super) struct Limbo {
     spare: Vec<Node>,
 }
 
+/// Held batches that are looked at for each that is sealed.
+const HELD: usize = 64;
+
 /// Ripe batches from which a retire frees more nodes than one: after a stall, limbo shrinks.
 const HURRY: [(usize, usize); 2] = [(8, 16), (2, 4)];
 
@@ -135,13 +138,32 @@ impl Limbo {
         self.sealed.push_back(Batch { stamp, sealed, nodes });
     }
 
-    /// Declares ripe what `is_ripe` says of its stamp. Stamps rise, so it stops at the first no.
+    /// Declares ripe what `is_ripe` says of its stamp. The stamps of sealed batches rise, so it
+    /// stops at the first no; of those held back, which are in no order, it asks for `HELD` at a
+    /// time.
     pub(super) fn ripen(&mut self, is_ripe: impl Fn(u64) -> bool) {
-        for queue in [&mut self.held, &mut self.sealed] {
-            while queue.front().is_some_and(|batch| is_ripe(batch.stamp)) {
-                self.ripe.extend(queue.pop_front());
-            }
+        while self.sealed.front().is_some_and(|batch| is_ripe(batch.stamp)) {
+            self.ripe.extend(self.sealed.pop_front());
         }
+        for _ in 0..self.held.len().min(HELD) {
+            let batch = self.held.pop_front().expect("it was counted");
+            let to = if is_ripe(batch.stamp) { &mut self.ripe } else { &mut self.held };
+            to.push_back(batch);
+        }
+    }
+
+    /// How many batches are held back.
+    pub(super) fn held(&self) -> usize {
+        self.held.len()
+    }
+
+    /// The stamp of the batch that has been held back longest without a look; it is the next to be
+    /// sieved.
+    pub(super) fn next_held(&mut self) -> Option<u64> {
+        let batch = self.held.pop_front()?;
+        let stamp = batch.stamp;
+        self.sealed.push_front(batch);
+        Some(stamp)
     }
 
     /// Takes out every node whose grace period is over, for a gate to be asked about it.
@@ -230,6 +252,7 @@ impl Drop for Limbo {
         if crate::sync::model_failed() {
             return;
         }
+        self.sealed.append(&mut self.held);
         self.ripen(|_| true);
         let open = std::mem::take(&mut self.open);
         let gated = std::mem::take(&mut self.gated);

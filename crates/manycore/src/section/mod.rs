@@ -32,6 +32,7 @@
 //!   fenced afterwards, inside the round, so after F; who made it `s + 2` came after that (leaders
 //!   take turns) and released it; who read `s + 2` acquired it. All that R loads afterwards
 //!   comes after the unlink.
+//!   (What an earlier round published is as good: `s + 2` says that it began after `s + 1`.)
 //! - E3 A leader may free its own sealed batches as soon as no section is open that entered before
 //!   its round: who entered later acquired the era from the leader, hence the leader's unlinks.
 //! - E4 In [`Mode::Bounded`], a node born in era `b` cannot be held by a reader whose `upper < b`:
@@ -41,6 +42,10 @@
 //!   younger than the section is freed. This needs that a pointer loaded from an unlinked node is
 //!   not followed, which is why the links of a node are tagged before it is unlinked, and why
 //!   [`Shared::as_ref`] refuses a tagged pointer in such a domain.
+//!
+//! In [`Mode::Clock`] stamps are times: the unlink is visible before the batch is stamped, the
+//! leader stamps its round before it looks, and a batch is ripe below all of these by more than two
+//! cores' clocks may differ.
 //!
 //! Source: Wang, Stamler, Parmer, "Parallel Sections" (EuroSys 2016), sections 2.2 and 3.1 to 3.5;
 //! birth eras after Wen et al., "Interval-Based Memory Reclamation" (PPoPP 2018), with

@@ -202,6 +202,11 @@ impl<'s, T> Shared<'s, T> {
         Self::trusted(self.link())
     }
 
+    /// The node's address, with its header: what a [`Gate`](super::Gate) is told.
+    pub fn address(self) -> usize {
+        self.node().addr()
+    }
+
     /// Whether `address` lies within the node.
     pub(super) fn spans(self, address: usize) -> bool {
         address.wrapping_sub(self.node().addr()) < size_of::<Node<T>>()
@@ -410,7 +415,13 @@ impl<T> Atomic<T> {
 
 impl<T> From<Owned<T>> for Atomic<T> {
     fn from(owned: Owned<T>) -> Self {
-        Self::to(ManuallyDrop::new(owned).node.as_ptr())
+        let node = ManuallyDrop::new(owned).node;
+        // It may have been offered to a link of another domain, whose eras mean nothing here.
+        // SAFETY: ours alone until linked.
+        let birth = unsafe { &node.as_ref().birth };
+        // ORDER: Relaxed; published with the node.
+        birth.store(0, Ordering::Relaxed);
+        Self::to(node.as_ptr())
     }
 }
 

@@ -9,7 +9,7 @@ use crate::clock::{self, Clock};
 use crate::percpu::{self, barrier, segmented::Segmented};
 use crate::sync::{AtomicU64, Bug, Mutex, Ordering, global, seeded_bug};
 use std::collections::VecDeque;
-use std::sync::PoisonError;
+use std::sync::{PoisonError, TryLockError, TryLockResult};
 use std::time::Instant;
 
 /// Alone on its cache lines.
@@ -44,8 +44,8 @@ pub(super) struct Core {
     clock: Option<Clock>,
     batch_nodes: usize,
     batch_bytes: usize,
-    bound: usize,
-    when_full: WhenFull,
+    /// Nodes from which a thread is made to reclaim.
+    reclaim_from: usize,
     gate: Option<Box<dyn Gate>>,
     locals: Segmented<Local>,
     era: Line<AtomicU64>,
@@ -79,8 +79,10 @@ impl Core {
             clock,
             batch_nodes: builder.batch_nodes,
             batch_bytes: builder.batch_bytes,
-            bound: builder.bound,
-            when_full: builder.when_full,
+            reclaim_from: match builder.when_full {
+                WhenFull::Grow => usize::MAX,
+                WhenFull::Reclaim => builder.bound,
+            },
             gate: builder.gate,
             locals: Segmented::new(),
             era: Line(AtomicU64::new(1)),
@@ -172,6 +174,9 @@ impl Core {
     pub(super) fn stamp(&self) -> u64 {
         if !seeded_bug(Bug::UnfencedRetire) {
             barrier::fence_full();
+            if self.mode == Mode::Clock {
+                barrier::stores_are_visible();
+            }
         }
         match self.mode {
             Mode::Clock => self.clock().cut().ticks(),
@@ -240,7 +245,7 @@ impl Core {
     /// Leads a round if nobody else does, and says whether everything that the calling thread had
     /// sealed before is ripe now (E3).
     fn try_round(&self) -> Option<bool> {
-        let mut sightings = self.leader.try_lock().ok()?;
+        let mut sightings = unpoisoned(self.leader.try_lock())?;
         let round = self.lead(&mut sightings);
         Some(self.mode != Mode::Clock && round.least == round.limit)
     }
@@ -276,7 +281,7 @@ impl Core {
             limbo.push(node, bytes);
             let (nodes, bytes) = limbo.open();
             let is_full = nodes >= self.batch_nodes || bytes >= self.batch_bytes;
-            (limbo.share(), is_full || limbo.waiting() >= self.bound)
+            (limbo.share(), is_full || limbo.waiting() >= self.reclaim_from)
         });
         if share != 0 {
             self.free_ripe(local, share);
@@ -318,9 +323,9 @@ impl Core {
     #[cold]
     pub(super) fn seal_after(&self, local: &Local) {
         const PILE: usize = 4;
-        let is_bound = local.with_limbo(|limbo| limbo.waiting()) >= self.bound;
+        let is_bound = local.with_limbo(|limbo| limbo.waiting()) >= self.reclaim_from;
         self.seal(local);
-        if is_bound && self.when_full == WhenFull::Reclaim {
+        if is_bound {
             self.free_ripe(local, usize::MAX);
         } else if local.with_limbo(|limbo| limbo.ripe_batches()) >= PILE {
             self.free_ripe(local, self.batch_nodes);
@@ -330,7 +335,7 @@ impl Core {
     /// A thread is new to the domain: if ended ones have left a batch together, it takes that over
     /// when its first section closes.
     pub(super) fn welcome(&self, local: &Local) {
-        let left = self.legacy.try_lock().map_or(0, |legacy| legacy.len());
+        let left = unpoisoned(self.legacy.try_lock()).map_or(0, |legacy| legacy.len());
         if left >= self.batch_nodes {
             local.extra.set(local.extra.get() | FULL);
         }
@@ -358,9 +363,17 @@ impl Core {
         }
     }
 
-    /// Sieves batches that a stalled section holds up.
+    /// Sieves batches that a stalled section holds up, and some of those that were sieved before:
+    /// whom they were held back for may have gone.
     fn sieve(&self, local: &Local) {
         const PATIENCE: usize = 1;
+        const AGAIN: usize = 4;
+        for _ in 0..local.with_limbo(|limbo| limbo.held()).min(AGAIN) {
+            if let Some(stamp) = local.with_limbo(Limbo::next_held) {
+                let youngest = self.youngest_held(stamp);
+                local.with_limbo(|limbo| limbo.sieve(youngest));
+            }
+        }
         while let Some(stamp) = local.with_limbo(|limbo| limbo.overdue(PATIENCE)) {
             // ORDER: Acquire; pairs with Release in `lead`.
             if self.found.0.looked.load(Ordering::Acquire) <= stamp {
@@ -373,7 +386,7 @@ impl Core {
 
     /// Takes over what threads that ended have left behind, if there is anything.
     fn inherit(&self, local: &Local) {
-        let Ok(mut legacy) = self.legacy.try_lock() else {
+        let Some(mut legacy) = unpoisoned(self.legacy.try_lock()) else {
             return;
         };
         let legacy = std::mem::take(&mut *legacy);
@@ -393,7 +406,11 @@ impl Core {
                 limbo.seal(stamp, Instant::now());
                 limbo.take_all()
             });
-            self.legacy.lock().unwrap_or_else(PoisonError::into_inner).append(legacy);
+            let mut left = self.legacy.lock().unwrap_or_else(PoisonError::into_inner);
+            left.append(legacy);
+            // The slot's next owner takes it over when its first section closes.
+            let is_batch = left.len() >= self.batch_nodes;
+            local.extra.set(local.extra.get() | if is_batch { FULL } else { 0 });
         }
         true
     }
@@ -417,6 +434,15 @@ fn skew(clock: Option<&Clock>) -> u64 {
     match clock.unwrap_or_else(|| Clock::system()).mode() {
         clock::Mode::Bounded { skew_ticks } | clock::Mode::Fake { skew_ticks } => skew_ticks,
         clock::Mode::Synchronized | clock::Mode::Counter => 0,
+    }
+}
+
+/// The lock, if nobody has it. No panic leaves anything half-done under these locks.
+fn unpoisoned<T>(locked: TryLockResult<T>) -> Option<T> {
+    match locked {
+        Ok(guard) => Some(guard),
+        Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+        Err(TryLockError::WouldBlock) => None,
     }
 }
 

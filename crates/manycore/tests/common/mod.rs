@@ -4,6 +4,7 @@
 pub mod broken;
 pub mod calls;
 pub mod canary;
+pub mod counted;
 pub mod domains;
 pub mod env;
 pub mod history;

@@ -25,12 +25,25 @@ use std::sync::Arc;
 /// users.enter().insert(String::from("ann"), 7);
 /// # Ok::<(), manycore::section::BuildError>(())
 /// ```
+///
+/// Entries of a map in a shared domain may be dropped long after the map, so they can't borrow:
+/// ```compile_fail
+/// use manycore::{collections::HashMap, section::Domain};
+/// use std::sync::Arc;
+///
+/// let domain = Arc::new(Domain::new());
+/// let text = String::from("gone soon");
+/// let map = HashMap::<u32, &str>::builder().domain(Arc::clone(&domain)).build();
+/// map.enter().insert(1, text.as_str());
+/// ```
 #[must_use = "a builder does nothing until `build`"]
 pub struct HashMapBuilder<K, V, S = RandomState> {
     capacity: usize,
     hasher: S,
     domain: Option<Arc<Domain>>,
-    _map: PhantomData<fn() -> (K, V)>,
+    /// Invariant: `domain` asks for types that outlive everything, and none may be shortened before
+    /// `build`, because what waits in that domain may outlive the map.
+    _map: PhantomData<Invariant<K, V>>,
 }
 
 impl<K, V> HashMapBuilder<K, V> {
@@ -92,3 +105,6 @@ impl<K, V, S> fmt::Debug for HashMapBuilder<K, V, S> {
             .finish_non_exhaustive()
     }
 }
+
+/// What a type parameter in it can neither be shortened nor lengthened by.
+type Invariant<K, V> = fn(K, V) -> (K, V);

@@ -66,7 +66,8 @@ pub use view::HashMapView;
 ///   the upper seven (the tag).
 /// - Panics: one in `Hash`, `Eq` or a closure leaves the map as it was. One in a `Drop` surfaces in
 ///   whichever call frees the entry, with that call's own work done; when the map is dropped, it
-///   leaks what was not dropped yet. `Eq` must not update the same map: this panics.
+///   leaks what was not dropped yet. `Eq` must not update the same map: at best this panics, at
+///   worst two threads that do it wait for each other.
 /// - Source: buckets of one cache line as in David, Guerraoui, Trigonakis, "Asynchronized
 ///   Concurrency" (ASPLOS 2015); reclamation by [`section`](crate::section).
 ///

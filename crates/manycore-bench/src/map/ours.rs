@@ -1,0 +1,38 @@
+//! The library's map.
+
+use foldhash::fast::RandomState;
+use manycore::collections::HashMap;
+
+use super::{KEYS, MapHandle, MapImpl};
+
+/// `collections::HashMap`: a section for each call, as every other map pins or locks for each.
+pub(super) struct Sections(HashMap<u64, u64, RandomState>);
+
+impl MapImpl for Sections {
+    type Handle<'a> = &'a Self;
+
+    fn new() -> Self {
+        Self(HashMap::with_capacity_and_hasher(KEYS as usize, RandomState::default()))
+    }
+
+    fn handle(&self) -> &Self {
+        self
+    }
+}
+
+impl MapHandle for &Sections {
+    #[inline]
+    fn get(&mut self, key: u64) -> Option<u64> {
+        self.0.enter().get(&key).copied()
+    }
+
+    #[inline]
+    fn insert(&mut self, key: u64, value: u64) {
+        self.0.enter().insert(key, value);
+    }
+
+    #[inline]
+    fn remove(&mut self, key: u64) {
+        self.0.enter().remove(&key);
+    }
+}
