@@ -100,9 +100,11 @@ fn grown_without_reads<L: Log<u64, Op = Add>>(kind: &str, full: WhenFull, second
     let grown = resident().saturating_sub(at_half.into_inner() as usize);
     let updates = done.into_inner();
     println!("{kind}, {full:?}: {grown} bytes more after the second half of {updates} updates");
-    // A log holds at most 4,096 entries, or four times that while another thread drains: for two
-    // objects and two threads less than 1 MiB. Without a bound it would be 8 bytes an update.
-    assert!(grown < 1 << 20, "memory grows while nobody reads");
+    // A log holds at most 4,096 entries of up to 16 bytes, or four times that while another thread
+    // drains, which may be preempted meanwhile: 256 KiB, and as much again for the buffer that was
+    // collected last. For two objects and two threads that is 2 MiB, which the second half may be
+    // the first to need. Without a bound it would be 8 bytes an update.
+    assert!(grown < 3 << 20, "memory grows while nobody reads");
     assert!(updates > MILLION as u64 / 10, "too few updates to tell");
     assert_eq!(objects.map(Deferred::into_inner).iter().sum::<u64>(), updates);
 }
