@@ -44,8 +44,9 @@
 //! - `append` from within `apply`, or while the same thread holds a read guard of the object, is
 //!   detected: the update is logged and the *next* read applies it. A read there would wait for
 //!   itself; it panics instead.
-//! - User code in [`Log::push`] runs with the slot's log in hand: it may update other objects, and
-//!   may not read this one.
+//! - User code in [`Log::push`] (an update's destructor, too, if it is cancelled there) runs with
+//!   the slot's log in hand. It may update other objects, as long as objects do not update each
+//!   other from there in a circle; it may neither read nor update this one.
 
 mod builder;
 mod core;
