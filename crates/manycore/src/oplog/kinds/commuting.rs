@@ -6,7 +6,9 @@ use crate::oplog::{Log, Op};
 /// For updates of which any two commute: adding to sums, setting bits, inserting into a multiset.
 /// Not for updates whose order shows; take [`Ordered`](super::Ordered).
 ///
-/// Cost of an append: a push to a vector of the slot's own.
+/// Cost of an append: a push to a vector of the slot's own, in all some 40 instructions. That was
+/// 3.1 ns on an idle 2.6 GHz Xeon guest and 7.6 ns on the same when its host was busy and a clock
+/// read took 24 ns instead of 14.5; a bare push of a number took 1.1 ns then.
 ///
 /// ```
 /// use manycore::oplog::{Commuting, Deferred, Op};
