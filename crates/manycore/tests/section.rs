@@ -3,7 +3,7 @@
 mod common;
 
 use common::counted::{Counted, drain, forget, replace};
-use manycore::section::{Atomic, BuildError, Domain, Mode, Owned, Section, Shared, WhenFull};
+use manycore::section::{Atomic, BuildError, Domain, Mode, Owned, Section, Shared};
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
@@ -274,7 +274,7 @@ fn builder_refuses_bounds_that_cannot_work() {
     for builder in [
         Domain::builder().batch_nodes(0),
         Domain::builder().batch_bytes(0),
-        Domain::builder().bound(0, WhenFull::Grow),
+        Domain::builder().bound(0),
         Domain::builder().batch_nodes(usize::MAX),
     ] {
         let text = format!("{builder:?}");
@@ -407,7 +407,7 @@ fn long_section_seals_without_being_closed() {
 
 #[test]
 fn domain_at_its_bound_makes_the_retirer_reclaim() {
-    let bounded = Domain::builder().bound(100, WhenFull::Reclaim).build().unwrap();
+    let bounded = Domain::builder().bound(100).build().unwrap();
     let freed = Arc::default();
     let link = Atomic::new(Counted(Arc::clone(&freed)));
     for _ in 0..10_000 {

@@ -13,7 +13,7 @@ mod common;
 
 use common::env;
 use common::rng::Rng;
-use manycore::section::{Domain, Mode, Section, WhenFull};
+use manycore::section::{Domain, Mode, Section};
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::ptr::{self, NonNull};
@@ -199,7 +199,7 @@ fn nodes_are_never_freed_under_a_reader() {
         ("bounded", Domain::builder().mode(Mode::Bounded).batch_nodes(64)),
         ("bounded, batches of 3", Domain::builder().mode(Mode::Bounded).batch_nodes(3)),
         ("bounded, fenced", Domain::builder().batch_nodes(5).asymmetric(false)),
-        ("bounded, reclaiming", Domain::builder().batch_nodes(8).bound(32, WhenFull::Reclaim)),
+        ("bounded, reclaiming", Domain::builder().batch_nodes(8).bound(32)),
         ("clock", Domain::builder().mode(Mode::Clock).batch_nodes(7)),
     ];
     let whole = env::number("MANYCORE_SOAK").map_or(Duration::from_secs(4), Duration::from_secs);

@@ -25,18 +25,6 @@ pub enum Mode {
     Clock,
 }
 
-/// What a retire does when the domain's bound is reached (law S5).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum WhenFull {
-    /// Lets the backlog grow; [`Domain::backlog`] tells.
-    #[default]
-    Grow,
-    /// Makes the retiring thread a reclaimer: beyond the bound, it leads a round whenever a section
-    /// closes in which it retired something, and frees all that is ripe instead of a few nodes. It
-    /// never waits for anybody. (Within one long section nothing can be done: it could hold all.)
-    Reclaim,
-}
-
 /// Why a builder's settings were refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
@@ -60,12 +48,12 @@ impl std::error::Error for BuildError {}
 /// Settings of a [`Domain`]; [`Domain::builder`] makes one.
 ///
 /// ```
-/// use manycore::section::{Domain, Mode, WhenFull};
+/// use manycore::section::{Domain, Mode};
 ///
 /// let domain = Domain::builder()
 ///     .mode(Mode::Epoch)
 ///     .batch_nodes(512)
-///     .bound(1_000_000, WhenFull::Reclaim)
+///     .bound(1_000_000)
 ///     .build()?;
 /// # Ok::<(), manycore::section::BuildError>(())
 /// ```
@@ -76,7 +64,6 @@ pub struct Builder {
     pub(super) batch_nodes: usize,
     pub(super) batch_bytes: usize,
     pub(super) bound: usize,
-    pub(super) when_full: WhenFull,
     pub(super) gate: Option<Box<dyn Gate>>,
     pub(super) asymmetric: bool,
 }
@@ -89,7 +76,6 @@ impl Builder {
             batch_nodes: DEFAULT_BATCH_NODES,
             batch_bytes: DEFAULT_BATCH_BYTES,
             bound: MAX_BOUND,
-            when_full: WhenFull::Grow,
             gate: None,
             asymmetric: true,
         }
@@ -122,10 +108,14 @@ impl Builder {
         self
     }
 
-    /// Waiting nodes of one thread from which `when_full` applies.
-    pub fn bound(mut self, nodes: usize, when_full: WhenFull) -> Self {
+    /// Waiting nodes of one thread from which it is made to reclaim (law S5); none if nothing is
+    /// said, and the backlog grows: [`Domain::backlog`] tells.
+    ///
+    /// Beyond the bound, the thread leads a round whenever a section closes in which it retired
+    /// something, and frees all that is ripe instead of a few nodes. It never waits for anybody.
+    /// (Within one long section nothing can be done: it could hold all.)
+    pub fn bound(mut self, nodes: usize) -> Self {
         self.bound = nodes;
-        self.when_full = when_full;
         self
     }
 
@@ -168,7 +158,6 @@ impl fmt::Debug for Builder {
             .field("batch_nodes", &self.batch_nodes)
             .field("batch_bytes", &self.batch_bytes)
             .field("bound", &self.bound)
-            .field("when_full", &self.when_full)
             .field("gate", &self.gate.is_some())
             .field("asymmetric", &self.asymmetric)
             .finish_non_exhaustive()

@@ -49,9 +49,6 @@ pub(super) struct Limbo {
     spare: Vec<Node>,
 }
 
-/// Held batches that are looked at for each that is sealed.
-const HELD: usize = 64;
-
 /// Ripe batches from which a retire frees more nodes than one: after a stall, limbo shrinks.
 const HURRY: [(usize, usize); 2] = [(8, 16), (2, 4)];
 
@@ -139,13 +136,12 @@ impl Limbo {
     }
 
     /// Declares ripe what `is_ripe` says of its stamp. The stamps of sealed batches rise, so it
-    /// stops at the first no; of those held back, which are in no order, it asks for `HELD` at a
-    /// time.
-    pub(super) fn ripen(&mut self, is_ripe: impl Fn(u64) -> bool) {
+    /// stops at the first no; of those held back, which are in no order, it asks for `most`.
+    pub(super) fn ripen(&mut self, most: usize, is_ripe: impl Fn(u64) -> bool) {
         while self.sealed.front().is_some_and(|batch| is_ripe(batch.stamp)) {
             self.ripe.extend(self.sealed.pop_front());
         }
-        for _ in 0..self.held.len().min(HELD) {
+        for _ in 0..self.held.len().min(most) {
             let batch = self.held.pop_front().expect("it was counted");
             let to = if is_ripe(batch.stamp) { &mut self.ripe } else { &mut self.held };
             to.push_back(batch);
@@ -204,7 +200,9 @@ impl Limbo {
             }
         }
         held.shrink_to_fit();
-        self.ripe.push_back(Batch { stamp, sealed, nodes });
+        if !nodes.is_empty() {
+            self.ripe.push_back(Batch { stamp, sealed, nodes });
+        }
         if !held.is_empty() {
             self.held.push_back(Batch { stamp, sealed, nodes: held });
         }
@@ -252,8 +250,7 @@ impl Drop for Limbo {
         if crate::sync::model_failed() {
             return;
         }
-        self.sealed.append(&mut self.held);
-        self.ripen(|_| true);
+        self.ripen(usize::MAX, |_| true);
         let open = std::mem::take(&mut self.open);
         let gated = std::mem::take(&mut self.gated);
         let batches = std::mem::take(&mut self.ripe);

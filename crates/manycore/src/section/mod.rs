@@ -64,7 +64,7 @@ mod pointer;
 mod report;
 mod round;
 
-pub use builder::{BuildError, Builder, Mode, WhenFull};
+pub use builder::{BuildError, Builder, Mode};
 pub use domain::{Domain, Moment};
 pub use gate::{Gate, Retired};
 pub use guard::Section;

@@ -1,6 +1,6 @@
 //! What the threads of a domain share, and the rounds that find out what is ripe.
 
-use super::builder::{Builder, Mode, WhenFull};
+use super::builder::{Builder, Mode};
 use super::gate::{Gate, Retired};
 use super::limbo::{Legacy, Limbo, Node};
 use super::local::{FULL, Local};
@@ -44,8 +44,8 @@ pub(super) struct Core {
     clock: Option<Clock>,
     batch_nodes: usize,
     batch_bytes: usize,
-    /// Nodes from which a thread is made to reclaim.
-    reclaim_from: usize,
+    /// Waiting nodes from which a thread is made to reclaim (S5).
+    bound: usize,
     gate: Option<Box<dyn Gate>>,
     locals: Segmented<Local>,
     era: Line<AtomicU64>,
@@ -79,10 +79,7 @@ impl Core {
             clock,
             batch_nodes: builder.batch_nodes,
             batch_bytes: builder.batch_bytes,
-            reclaim_from: match builder.when_full {
-                WhenFull::Grow => usize::MAX,
-                WhenFull::Reclaim => builder.bound,
-            },
+            bound: builder.bound,
             gate: builder.gate,
             locals: Segmented::new(),
             era: Line(AtomicU64::new(1)),
@@ -281,7 +278,7 @@ impl Core {
             limbo.push(node, bytes);
             let (nodes, bytes) = limbo.open();
             let is_full = nodes >= self.batch_nodes || bytes >= self.batch_bytes;
-            (limbo.share(), is_full || limbo.waiting() >= self.reclaim_from)
+            (limbo.share(), is_full || limbo.waiting() >= self.bound)
         });
         if share != 0 {
             self.free_ripe(local, share);
@@ -323,7 +320,7 @@ impl Core {
     #[cold]
     pub(super) fn seal_after(&self, local: &Local) {
         const PILE: usize = 4;
-        let is_bound = local.with_limbo(|limbo| limbo.waiting()) >= self.reclaim_from;
+        let is_bound = local.with_limbo(|limbo| limbo.waiting()) >= self.bound;
         self.seal(local);
         if is_bound {
             self.free_ripe(local, usize::MAX);
@@ -343,18 +340,19 @@ impl Core {
 
     /// Seals the owner's open batch and finds out what is ripe.
     #[cold]
-    pub(super) fn seal(&self, local: &Local) {
+    fn seal(&self, local: &Local) {
+        const HELD: usize = 64;
+        self.seal_and_sort(local, HELD);
+    }
+
+    /// The same, with a look at up to `most` batches that were held back.
+    fn seal_and_sort(&self, local: &Local, most: usize) {
         local.extra.set(local.extra.get() & !FULL);
         let stamp = self.stamp();
         local.with_limbo(|limbo| limbo.seal(stamp, Instant::now()));
-        self.sort(local);
-    }
-
-    /// Finds out which of the owner's nodes are ripe.
-    fn sort(&self, local: &Local) {
         self.inherit(local);
         let all = self.try_round() == Some(true);
-        local.with_limbo(|limbo| limbo.ripen(|stamp| all || self.is_ripe(stamp)));
+        local.with_limbo(|limbo| limbo.ripen(most, |stamp| all || self.is_ripe(stamp)));
         if self.bounded {
             self.sieve(local);
         }
@@ -417,7 +415,7 @@ impl Core {
 
     /// Frees all that can be freed now: the caller's own, and what ended threads left.
     pub(super) fn collect(&self, local: &Local) {
-        self.seal(local);
+        self.seal_and_sort(local, usize::MAX);
         self.free_ripe(local, usize::MAX);
     }
 
