@@ -1,40 +1,22 @@
 //! What outlives threads and processes: `fork`, threads that end with full logs, many threads.
 //!
 //! A forked child has one thread and a copy of everything. The parent's other threads are joined
-//! before the fork, as the documentation asks, so no lock of theirs is left behind. The child does
-//! no more than use the objects and leave through `_exit`.
+//! before the fork, as the documentation asks, so no lock of theirs is left behind; and each of
+//! these tests has a process of its own, so that no other test's is. The child does no more than
+//! use the objects and leave through `_exit`.
 
 #![cfg(unix)]
 
 mod common;
 
 use common::kinds::{Add, List, Push, Set, Toggle};
+use common::process::{in_child, in_own_process};
 use manycore::oplog::*;
 use manycore::section::{Atomic, Domain, Mode, Owned};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Barrier};
 use std::thread;
-
-/// Runs `child` in a forked process and returns its exit status.
-fn in_child(child: impl FnOnce() -> bool) -> i32 {
-    // SAFETY: the child uses memory of its own alone and ends by `_exit`; the harness has other
-    // threads, but none of them is inside these objects, and the C library keeps its allocator
-    // usable after a fork.
-    let process = unsafe { libc::fork() };
-    assert!(process >= 0, "fork failed: {}", std::io::Error::last_os_error());
-    if process == 0 {
-        let passed = std::panic::catch_unwind(std::panic::AssertUnwindSafe(child));
-        // SAFETY: ends this process at once, without running what the parent is to run.
-        unsafe { libc::_exit(if matches!(passed, Ok(true)) { 0 } else { 1 }) };
-    }
-    let mut status = 0;
-    // SAFETY: `status` is a live integer, and the process is this one's child.
-    let waited = unsafe { libc::waitpid(process, &mut status, 0) };
-    assert_eq!(waited, process);
-    assert!(libc::WIFEXITED(status), "the child was killed: status {status:#x}");
-    libc::WEXITSTATUS(status)
-}
 
 /// What parent and child have: some objects with full logs of several threads that are gone.
 struct Objects {
@@ -92,48 +74,60 @@ fn uses(objects: &Objects, more: u8) -> bool {
 
 #[test]
 fn forked_child_has_what_the_parent_had_logged_and_goes_on_by_itself() {
-    for publish in [Publish::Locked, Publish::Biased, Publish::Auto] {
-        for slots in [Slots::Thread, Slots::Cpu] {
-            let objects = filled(publish, slots);
-            assert_eq!(objects.sum.stats().pending, 50, "nothing is left for the child to read");
-            assert_eq!(in_child(|| uses(&objects, 7)), 0, "{publish:?}, {slots:?}");
-            // The parent's copies know nothing of that.
-            assert_eq!(objects.sum.stats().pending, 50);
-            assert!(uses(&objects, 20), "{publish:?}, {slots:?}");
+    in_own_process("forked_child_has_what_the_parent_had_logged_and_goes_on_by_itself", || {
+        for publish in [Publish::Locked, Publish::Biased, Publish::Auto] {
+            for slots in [Slots::Thread, Slots::Cpu] {
+                let objects = filled(publish, slots);
+                assert_eq!(
+                    objects.sum.stats().pending,
+                    50,
+                    "nothing is left for the child to read"
+                );
+                assert_eq!(in_child(|| uses(&objects, 7)), 0, "{publish:?}, {slots:?}");
+                // The parent's copies know nothing of that.
+                assert_eq!(objects.sum.stats().pending, 50);
+                assert!(uses(&objects, 20), "{publish:?}, {slots:?}");
+            }
         }
-    }
+    });
 }
 
 #[test]
 fn forked_child_starts_threads_of_its_own() {
-    let objects = filled(Publish::Auto, Slots::Thread);
-    let status = in_child(|| {
-        thread::scope(|scope| {
-            for _ in 0..4 {
-                scope.spawn(|| (0..1000).for_each(|_| objects.sum.append(Add(1))));
-            }
+    in_own_process("forked_child_starts_threads_of_its_own", || {
+        let objects = filled(Publish::Auto, Slots::Thread);
+        let status = in_child(|| {
+            thread::scope(|scope| {
+                for _ in 0..4 {
+                    scope.spawn(|| (0..1000).for_each(|_| objects.sum.append(Add(1))));
+                }
+            });
+            objects.sum.promote() && *objects.sum.read() == 4050
         });
-        objects.sum.promote() && *objects.sum.read() == 4050
+        assert_eq!(status, 0);
+        assert_eq!(*objects.sum.read(), 50);
     });
-    assert_eq!(status, 0);
-    assert_eq!(*objects.sum.read(), 50);
 }
 
 #[test]
 fn child_of_a_parent_that_never_ran_a_barrier_can_run_one() {
-    let sum: Deferred<u64, Commuting<Add>> =
-        builder(Publish::Biased, Slots::Thread).build(0).unwrap();
-    let status = in_child(|| {
-        sum.append(Add(1));
-        *sum.read() == 1
+    in_own_process("child_of_a_parent_that_never_ran_a_barrier_can_run_one", || {
+        let sum: Deferred<u64, Commuting<Add>> =
+            builder(Publish::Biased, Slots::Thread).build(0).unwrap();
+        let status = in_child(|| {
+            sum.append(Add(1));
+            *sum.read() == 1
+        });
+        assert_eq!(status, 0);
     });
-    assert_eq!(status, 0);
 }
 
 #[test]
 fn failing_child_is_noticed() {
-    assert_eq!(in_child(|| false), 1);
-    assert_eq!(in_child(|| std::panic::panic_any("planned")), 1);
+    in_own_process("failing_child_is_noticed", || {
+        assert_eq!(in_child(|| false), 1);
+        assert_eq!(in_child(|| std::panic::panic_any("planned")), 1);
+    });
 }
 
 #[test]
@@ -196,49 +190,51 @@ impl Op<Vec<(usize, u8)>> for Entry {
 /// the child retires without a crash, and nothing that the thread could hold is freed.
 #[test]
 fn child_retires_although_another_thread_was_inside() {
-    static FREED: AtomicUsize = AtomicUsize::new(0);
-    struct Node;
-    impl Drop for Node {
-        fn drop(&mut self) {
-            FREED.fetch_add(1, SeqCst);
+    in_own_process("child_retires_although_another_thread_was_inside", || {
+        static FREED: AtomicUsize = AtomicUsize::new(0);
+        struct Node;
+        impl Drop for Node {
+            fn drop(&mut self) {
+                FREED.fetch_add(1, SeqCst);
+            }
         }
-    }
-    let retire = |domain: &Domain, link: &Atomic<Node>, times: usize| {
-        for _ in 0..times {
-            let section = domain.enter();
-            let old = link.swap(Owned::new(Node), &section);
-            // SAFETY: unlinked by the swap; no links; one domain.
-            unsafe { section.retire(old) };
-        }
-    };
-    for mode in [Mode::Epoch, Mode::Bounded, Mode::Clock] {
-        let domain = Domain::builder().mode(mode).batch_nodes(8).build().unwrap();
-        let link = Atomic::new(Node);
-        let barrier = Barrier::new(2);
-        thread::scope(|scope| {
-            scope.spawn(|| {
+        let retire = |domain: &Domain, link: &Atomic<Node>, times: usize| {
+            for _ in 0..times {
                 let section = domain.enter();
-                let held = link.load(&section).as_ref();
+                let old = link.swap(Owned::new(Node), &section);
+                // SAFETY: unlinked by the swap; no links; one domain.
+                unsafe { section.retire(old) };
+            }
+        };
+        for mode in [Mode::Epoch, Mode::Bounded, Mode::Clock] {
+            let domain = Domain::builder().mode(mode).batch_nodes(8).build().unwrap();
+            let link = Atomic::new(Node);
+            let barrier = Barrier::new(2);
+            thread::scope(|scope| {
+                scope.spawn(|| {
+                    let section = domain.enter();
+                    let held = link.load(&section).as_ref();
+                    barrier.wait();
+                    barrier.wait();
+                    assert!(held.is_some());
+                });
                 barrier.wait();
+                let status = in_child(|| {
+                    retire(&domain, &link, 1000);
+                    domain.collect();
+                    let freed = FREED.load(SeqCst);
+                    // A bounded domain frees what was born later; the others nothing.
+                    if mode == Mode::Bounded { freed > 900 && freed < 1000 } else { freed == 0 }
+                });
+                assert_eq!(status, 0, "{mode:?}");
                 barrier.wait();
-                assert!(held.is_some());
             });
-            barrier.wait();
-            let status = in_child(|| {
-                retire(&domain, &link, 1000);
-                domain.collect();
-                let freed = FREED.load(SeqCst);
-                // A bounded domain frees what was born later; the others nothing.
-                if mode == Mode::Bounded { freed > 900 && freed < 1000 } else { freed == 0 }
-            });
-            assert_eq!(status, 0, "{mode:?}");
-            barrier.wait();
-        });
-        retire(&domain, &link, 10);
-        drop(domain);
-        assert_eq!(FREED.swap(0, SeqCst), 10, "{mode:?}");
-        // SAFETY: nobody else has the link.
-        drop(unsafe { link.into_owned() });
-        FREED.store(0, SeqCst);
-    }
+            retire(&domain, &link, 10);
+            drop(domain);
+            assert_eq!(FREED.swap(0, SeqCst), 10, "{mode:?}");
+            // SAFETY: nobody else has the link.
+            drop(unsafe { link.into_owned() });
+            FREED.store(0, SeqCst);
+        }
+    });
 }

@@ -12,33 +12,18 @@ mod common;
 
 use common::env;
 use common::kinds::{Add, SumLog};
+use common::process::in_own_process;
 use manycore::oplog::*;
 use manycore::slab::Slab;
-use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-const MEASUREMENT: &str = "MANYCORE_MEASUREMENT";
-
-/// Runs `measure` here if this process was started for it, or else starts one that does.
-fn in_own_process(name: &str, measure: fn()) {
-    if std::env::var(MEASUREMENT).as_deref() == Ok(name) {
-        measure();
-        return;
-    }
-    let run = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", name, "--nocapture", "--test-threads=1"])
-        .env(MEASUREMENT, name)
-        .output()
-        .unwrap();
-    let said = String::from_utf8_lossy(&run.stdout);
-    assert!(said.contains("running 1 test"), "{name} is no test:\n{said}");
-    let figures = said.lines().filter(|line| line.contains("bytes"));
-    figures.for_each(|line| println!("{name}: {line}"));
-    let wrong = String::from_utf8_lossy(&run.stderr);
-    assert!(run.status.success(), "{name} failed:\n{said}{wrong}");
+/// Measures in a process of its own, and prints its figures.
+fn measure(name: &str, body: fn()) {
+    let said = in_own_process(name, body).unwrap_or_default();
+    said.lines().filter(|line| line.contains("bytes")).for_each(|line| println!("{name}: {line}"));
 }
 
 /// Bytes of this process in memory.
@@ -69,10 +54,7 @@ fn million_cold_objects() {
 
 #[test]
 fn million_cold_objects_cost_sixteen_bytes_each_beside_the_value() {
-    in_own_process(
-        "million_cold_objects_cost_sixteen_bytes_each_beside_the_value",
-        million_cold_objects,
-    );
+    measure("million_cold_objects_cost_sixteen_bytes_each_beside_the_value", million_cold_objects);
 }
 
 /// Two threads update two objects and nobody reads. Says what memory did in the second half.
@@ -119,7 +101,7 @@ fn load_without_reads() {
 
 #[test]
 fn load_without_reads_keeps_its_memory() {
-    in_own_process("load_without_reads_keeps_its_memory", load_without_reads);
+    measure("load_without_reads_keeps_its_memory", load_without_reads);
 }
 
 /// Objects that come one after the other to a table of 64 places: each gets logs and loses them to
@@ -155,7 +137,7 @@ fn many_objects_in_a_small_table() {
 
 #[test]
 fn many_objects_share_the_logs_of_a_small_table() {
-    in_own_process("many_objects_share_the_logs_of_a_small_table", many_objects_in_a_small_table);
+    measure("many_objects_share_the_logs_of_a_small_table", many_objects_in_a_small_table);
 }
 
 /// Objects of a slab that come and go: their pages must go, too.
@@ -176,5 +158,5 @@ fn slab_of_objects_that_went() {
 
 #[test]
 fn slab_gives_memory_back_when_its_chunks_are_empty() {
-    in_own_process("slab_gives_memory_back_when_its_chunks_are_empty", slab_of_objects_that_went);
+    measure("slab_gives_memory_back_when_its_chunks_are_empty", slab_of_objects_that_went);
 }

@@ -4,6 +4,8 @@
 mod common;
 
 use common::env;
+#[cfg(unix)]
+use common::process::{in_child, in_own_process};
 use common::rng::Rng;
 use common::steps::Stepped;
 use manycore::slab::{Slab, SlabBox};
@@ -306,30 +308,22 @@ fn nested_boxes_free_each_other() {
 #[cfg(unix)]
 #[test]
 fn forked_child_goes_on_with_a_copy() {
-    let slab = Slab::new();
-    let mut nodes: Vec<_> = thread::scope(|scope| {
-        let fill = || (0..1000).map(|key| slab.alloc(Node::new(key))).collect::<Vec<_>>();
-        let threads: Vec<_> = (0..3).map(|_| scope.spawn(fill)).collect();
-        threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
-    });
-    nodes.extend((0..1000).map(|key| slab.alloc(Node::new(key))));
-    // SAFETY: the child uses the slab, whose other users are gone, and ends by `_exit`.
-    let process = unsafe { libc::fork() };
-    assert!(process >= 0);
-    if process == 0 {
-        let passed = catch_unwind(AssertUnwindSafe(|| {
+    in_own_process("forked_child_goes_on_with_a_copy", || {
+        let slab = Slab::new();
+        let mut nodes: Vec<_> = thread::scope(|scope| {
+            let fill = || (0..1000).map(|key| slab.alloc(Node::new(key))).collect::<Vec<_>>();
+            let threads: Vec<_> = (0..3).map(|_| scope.spawn(fill)).collect();
+            threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
+        });
+        nodes.extend((0..1000).map(|key| slab.alloc(Node::new(key))));
+        let status = in_child(|| {
             let whole = nodes.iter().all(|node| node.is_whole());
             nodes.clear();
             let again: Vec<_> = (0..5000).map(|key| slab.alloc(Node::new(key))).collect();
             slab.trim();
             whole && again.iter().all(|node| node.is_whole()) && slab.stats().live == 5000
-        }));
-        // SAFETY: ends this process at once, without running what the parent is to run.
-        unsafe { libc::_exit(if matches!(passed, Ok(true)) { 0 } else { 1 }) };
-    }
-    let mut status = 0;
-    // SAFETY: `status` is a live integer, and the process is this one's child.
-    assert_eq!(unsafe { libc::waitpid(process, &mut status, 0) }, process);
-    assert!(libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0, "status {status:#x}");
-    assert!(nodes.iter().all(|node| node.is_whole()));
+        });
+        assert_eq!(status, 0);
+        assert!(nodes.iter().all(|node| node.is_whole()));
+    });
 }

@@ -11,6 +11,7 @@ pub mod history;
 pub mod kinds;
 pub mod place;
 pub mod plan;
+pub mod process;
 pub mod race;
 pub mod rng;
 pub mod run;

@@ -1,0 +1,61 @@
+//! Tests that want a process for themselves, and forked children.
+
+use std::process::Command;
+
+const OWN: &str = "MANYCORE_OWN_PROCESS";
+
+/// Runs the body of the test `name` here if this process was started for it alone, or else starts
+/// one that does, and demands that it passes. Returns what it printed.
+pub fn in_own_process(name: &str, body: impl FnOnce()) -> Option<String> {
+    if std::env::var(OWN).as_deref() == Ok(name) {
+        body();
+        return None;
+    }
+    let run = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", name, "--nocapture", "--test-threads=1"])
+        .env(OWN, name)
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&run.stdout).into_owned();
+    assert!(said.contains("running 1 test"), "{name} is no test:\n{said}");
+    let wrong = String::from_utf8_lossy(&run.stderr);
+    assert!(run.status.success(), "{name} failed:\n{said}{wrong}");
+    Some(said)
+}
+
+/// Runs `child` in a forked process and returns its exit status: 0 if it said true.
+///
+/// To be called within [`in_own_process`]. The child has a copy of every lock as it was at the
+/// fork, those of the standard library and of the loader among them; one that another thread of the
+/// parent held (the harness starting a thread, a test that panics) is never let go there.
+#[cfg(unix)]
+pub fn in_child(child: impl FnOnce() -> bool) -> i32 {
+    use std::time::{Duration, Instant};
+
+    assert!(std::env::var(OWN).is_ok(), "a test that forks needs a process of its own");
+    // SAFETY: the child uses memory of its own alone and ends by `_exit`; the harness's thread
+    // waits meanwhile, and the C library keeps its allocator usable after a fork.
+    let process = unsafe { libc::fork() };
+    assert!(process >= 0, "fork failed: {}", std::io::Error::last_os_error());
+    if process == 0 {
+        let passed = std::panic::catch_unwind(std::panic::AssertUnwindSafe(child));
+        // SAFETY: ends this process at once, without running what the parent is to run.
+        unsafe { libc::_exit(if matches!(passed, Ok(true)) { 0 } else { 1 }) };
+    }
+    let end = Instant::now() + Duration::from_secs(120);
+    let mut status = 0;
+    loop {
+        // SAFETY: `status` is a live integer, and the process is this one's child.
+        match unsafe { libc::waitpid(process, &mut status, libc::WNOHANG) } {
+            0 if Instant::now() < end => std::thread::sleep(Duration::from_millis(1)),
+            0 => {
+                // SAFETY: the process is this one's child and has not been waited for.
+                unsafe { libc::kill(process, libc::SIGKILL) };
+                panic!("the child hangs");
+            }
+            waited => break assert_eq!(waited, process),
+        }
+    }
+    assert!(libc::WIFEXITED(status), "the child was killed: status {status:#x}");
+    libc::WEXITSTATUS(status)
+}
