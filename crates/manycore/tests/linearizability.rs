@@ -180,8 +180,7 @@ fn checker_accepts_the_small_list_without_a_bug() {
 fn checker_rejects_reads_without_a_cut() {
     let _alone = env::alone();
     let rejected = histories_until_rejected(Bug::NoCut, Duration::from_secs(60));
-    println!("no cut: rejected after {rejected:?} histories");
-    assert!(rejected.is_some());
+    println!("no cut: rejected after {:?} histories", rejected.expect("no history was rejected"));
 }
 
 /// Two threads, two objects: each updates its own and reads the other's.
@@ -211,9 +210,10 @@ fn checker_rejects_publication_by_plain_store() {
         println!("plain store: skipped, needs two cores with synchronized time stamps");
         return;
     }
-    let rejected = tallies_until_rejected(true, Duration::from_secs(60));
-    println!("plain store: rejected after {rejected:?} histories");
-    assert!(rejected.is_some());
+    match tallies_until_rejected(true, env::UNSEEN) {
+        Some(number) => println!("plain store: rejected after {number} histories"),
+        None => env::was_not_caught("plain store"),
+    }
 }
 
 /// A by one thread, a flag, B by another that learns of the flag as late as can be. The order is
@@ -262,13 +262,17 @@ fn checker_rejects_unfenced_stamps() {
         return;
     }
     if cfg!(target_arch = "x86_64") {
-        let until = Instant::now() + Duration::from_secs(60);
+        let until = Instant::now() + env::UNSEEN;
         let mut batches = (0..).take_while(|_| Instant::now() < until);
         let found = batches.find_map(|batch| {
             let rejected = chains_rejected(Bug::UnfencedStamp, 500);
             (rejected > 0).then_some((batch, rejected))
         });
-        let (batch, rejected) = found.expect("no history was rejected");
-        println!("unfenced stamp: {rejected} of 500 histories rejected in batch {batch}");
+        match found {
+            Some((batch, rejected)) => {
+                println!("unfenced stamp: {rejected} of 500 histories rejected in batch {batch}");
+            }
+            None => env::was_not_caught("unfenced stamp"),
+        }
     }
 }
