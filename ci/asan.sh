@@ -6,18 +6,7 @@
 # test is not among the tests: it keeps freed memory on purpose, to look at it.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
-skip() {
-    say "SKIPPED: $*"
-    exit 0
-}
-command -v rustup >/dev/null 2>&1 || skip "no rustup, so no nightly compiler"
-cargo +nightly --version >/dev/null 2>&1 ||
-    skip "no nightly compiler ('rustup toolchain install nightly --profile minimal')"
-host=$(rustc +nightly -vV | sed -n 's/^host: //p')
-case $host in
-x86_64-unknown-linux-gnu | aarch64-unknown-linux-gnu) ;;
-*) skip "AddressSanitizer is not used on $host" ;;
-esac
+need_sanitizer AddressSanitizer
 
 # The sanitizer itself first: it must catch a use after free that is there.
 work=$(mktemp -d)
@@ -35,7 +24,6 @@ grep -q 'heap-use-after-free' "$work/report" ||
     die "the sanitizer's own test failed: $(cat "$work/report")"
 
 tests=(section gates node_lock)
-say "with $(rustc +nightly --version)"
 RUSTFLAGS="-Zsanitizer=address" CARGO_TARGET_DIR="$TARGET/asan" \
-    cargo +nightly test --target "$host" --locked -p manycore "${tests[@]/#/--test=}"
+    cargo +nightly test --target "$HOST" --locked -p manycore "${tests[@]/#/--test=}"
 say "nothing used after it was freed, nothing leaked"

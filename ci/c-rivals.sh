@@ -3,9 +3,9 @@
 # their libraries. The feature c-rivals of crates/manycore-bench says which those are.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 need_component clippy
-command -v pkg-config >/dev/null 2>&1 || { say "SKIPPED: no pkg-config"; exit 0; }
+command -v pkg-config >/dev/null 2>&1 || skip "no pkg-config"
 for library in liburcu-memb liburcu-mb liburcu-qsbr liburcu-bp ck; do
-    pkg-config --exists "$library" || { say "SKIPPED: no development files of $library"; exit 0; }
+    pkg-config --exists "$library" || skip "no development files of $library"
 done
 cargo clippy -p manycore-bench --all-targets --features c-rivals --locked -- -D warnings
 cargo test -p manycore-bench --lib --features c-rivals --locked smr

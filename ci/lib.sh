@@ -19,6 +19,12 @@ die() {
     exit 1
 }
 
+# skip WHY: this check can't be made here.
+skip() {
+    say "SKIPPED: $*"
+    exit 0
+}
+
 # need_component NAME: the toolchain component NAME (clippy, rustfmt) is there afterwards.
 need_component() {
     local name=$1 probe=$1
@@ -37,4 +43,18 @@ need_toolchain() {
     cargo "+$version" --version >/dev/null 2>&1 && return 0
     rustup toolchain install "$version" --profile minimal --no-self-update ||
         die "could not install the toolchain $version"
+}
+
+# need_sanitizer NAME: HOST is set and a nightly compiler can sanitize for it afterwards; or the
+# script ends here, well, and says what is missing.
+need_sanitizer() {
+    command -v rustup >/dev/null 2>&1 || skip "no rustup, so no nightly compiler"
+    cargo +nightly --version >/dev/null 2>&1 ||
+        skip "no nightly compiler ('rustup toolchain install nightly --profile minimal')"
+    HOST=$(rustc +nightly -vV | sed -n 's/^host: //p')
+    case $HOST in
+    x86_64-unknown-linux-gnu | aarch64-unknown-linux-gnu) ;;
+    *) skip "$1 is not used on $HOST" ;;
+    esac
+    say "with $(rustc +nightly --version)"
 }

@@ -14,4 +14,5 @@ esac
 
 tests=(litmus linearizability stress torture locks slab namespace)
 say "each soak $MANYCORE_SOAK s${MANYCORE_ROUNDS:+, each race $MANYCORE_ROUNDS rounds}"
+export CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 # built sooner
 cargo test --release --locked -p manycore "${tests[@]/#/--test=}" -- --nocapture --test-threads=1

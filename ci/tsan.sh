@@ -11,18 +11,7 @@
 # with the argument why the code is right; the models under loom check those places instead.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
-skip() {
-    say "SKIPPED: $*"
-    exit 0
-}
-command -v rustup >/dev/null 2>&1 || skip "no rustup, so no nightly compiler"
-cargo +nightly --version >/dev/null 2>&1 ||
-    skip "no nightly compiler ('rustup toolchain install nightly --profile minimal')"
-host=$(rustc +nightly -vV | sed -n 's/^host: //p')
-case $host in
-x86_64-unknown-linux-gnu | aarch64-unknown-linux-gnu) ;;
-*) skip "ThreadSanitizer is not used on $host" ;;
-esac
+need_sanitizer ThreadSanitizer
 library=$(rustc +nightly --print sysroot)/lib/rustlib/src/rust/library
 [ -f "$library/Cargo.toml" ] || rustup component add rust-src --toolchain nightly ||
     skip "no source of the standard library ('rustup component add rust-src --toolchain nightly')"
@@ -54,8 +43,7 @@ case "${1:-}" in
 --short) tests=(stress torture) ;;
 *) die "unknown argument '$1'" ;;
 esac
-say "with $(rustc +nightly --version)"
 RUSTFLAGS="-Zsanitizer=thread" CARGO_TARGET_DIR="$TARGET/tsan" CARGO_PROFILE_DEV_OPT_LEVEL=1 \
     TSAN_OPTIONS="suppressions=$ROOT/ci/tsan.supp halt_on_error=1 ${TSAN_OPTIONS:-}" \
-    cargo +nightly test -Zbuild-std --target "$host" -p manycore "${tests[@]/#/--test=}"
+    cargo +nightly test -Zbuild-std --target "$HOST" -p manycore "${tests[@]/#/--test=}"
 say "no race found"
