@@ -243,6 +243,10 @@ pub(crate) enum Bug {
     UnfrozenRows,
     /// A reference count is zero when the word says so, whatever the rows hold (A2).
     CentralAlone,
+    /// A map's entry is linked before its slot has a tag (H2).
+    LinkBeforeTag,
+    /// A map's entry loses its tag before its link (H2).
+    TagBeforeUnlink,
 }
 
 /// Whether `bug` is planted: the environment variable `MANYCORE_SEEDED_BUG` names it (below). In
@@ -264,6 +268,8 @@ pub(crate) fn seeded_bug(bug: Bug) -> bool {
         Ok("head-first") => Some(Bug::HeadFirst),
         Ok("unfrozen-rows") => Some(Bug::UnfrozenRows),
         Ok("central-alone") => Some(Bug::CentralAlone),
+        Ok("link-before-tag") => Some(Bug::LinkBeforeTag),
+        Ok("tag-before-unlink") => Some(Bug::TagBeforeUnlink),
         Ok(other) => panic!("MANYCORE_SEEDED_BUG: there is no bug {other:?}"),
     });
     *planted == Some(bug)

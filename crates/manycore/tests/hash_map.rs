@@ -356,3 +356,71 @@ fn map_is_in_order_after_user_code_panicked() {
         view.iter().map(|(key, value)| (key.0, *value)).collect();
     assert_eq!(sequential.len(), 40);
 }
+
+/// The map moves its last bucket within an update, and retires the old table: destructors that this
+/// might run have to wait until the update is done.
+#[test]
+fn update_that_retires_the_old_table_is_done_before_a_destructor_panics() {
+    let domain = Domain::builder().batch_nodes(1).build().expect("settings that can work");
+    let map = HashMap::builder().domain(Arc::new(domain)).hasher(Identity::default()).build();
+    for key in 1..2_000 {
+        // One entry more waits to be freed, whatever the last call freed.
+        map.enter().insert(Trap(0), key);
+        ARMED.set("drop");
+        let _ = catch_unwind(AssertUnwindSafe(|| ignore(map.enter().insert(Trap(key), key))));
+        ARMED.set("");
+        assert_eq!(map.enter().get(&Trap(key)), Some(&key), "an update was lost");
+    }
+}
+
+/// A key whose `Eq` does something first.
+#[derive(Debug, Hash)]
+struct Meddler(u32);
+
+thread_local! {
+    static MEDDLE: Cell<Option<fn()>> = const { Cell::new(None) };
+}
+
+static MEDDLED: std::sync::LazyLock<HashMap<Meddler, u32>> =
+    std::sync::LazyLock::new(HashMap::default);
+static OTHER: std::sync::LazyLock<HashMap<Meddler, u32>> =
+    std::sync::LazyLock::new(HashMap::default);
+
+impl PartialEq for Meddler {
+    fn eq(&self, other: &Self) -> bool {
+        if let Some(meddle) = MEDDLE.take() {
+            meddle();
+        }
+        self.0 == other.0
+    }
+}
+impl Eq for Meddler {}
+
+#[test]
+fn eq_that_updates_its_map_panics_whatever_the_bucket_and_the_map_lives_on() {
+    let insert_in_eq = |meddle: fn(), expected: Option<&str>| {
+        MEDDLED.enter().insert(Meddler(0), 0);
+        MEDDLE.set(Some(meddle));
+        let said = catch_unwind(|| ignore(MEDDLED.enter().insert(Meddler(0), 1)));
+        let said = said.err().map(|said| *said.downcast::<&str>().expect("a text"));
+        assert_eq!((said, MEDDLE.get()), (expected, None));
+    };
+    let says = Some("manycore: a key's `Eq` updates the map that calls it");
+    // All keys but few are of other buckets than the one whose lock is held.
+    insert_in_eq(|| (1..100).for_each(|key| ignore(MEDDLED.enter().remove(&Meddler(key)))), says);
+    insert_in_eq(|| ignore(MEDDLED.enter().insert(Meddler(7), 7)), says);
+    insert_in_eq(|| MEDDLED.enter().clear(), says);
+    // Also by way of another map's `Eq`.
+    OTHER.enter().insert(Meddler(0), 0);
+    insert_in_eq(
+        || {
+            MEDDLE.set(Some(|| ignore(MEDDLED.enter().insert(Meddler(7), 7))));
+            OTHER.enter().insert(Meddler(0), 1);
+        },
+        says,
+    );
+    insert_in_eq(|| ignore(OTHER.enter().insert(Meddler(5), 5)), None);
+    insert_in_eq(|| assert_eq!(MEDDLED.enter().get(&Meddler(5)), None), None);
+    (0..1_000).for_each(|key| ignore(MEDDLED.enter().insert(Meddler(key), key)));
+    assert_eq!((MEDDLED.len(), OTHER.len()), (1_000, 2));
+}

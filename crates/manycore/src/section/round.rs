@@ -276,9 +276,7 @@ impl Core {
     pub(super) fn retire(&self, local: &Local, node: Node, bytes: usize) {
         let (share, full) = local.with_limbo(|limbo| {
             limbo.push(node, bytes);
-            let (nodes, bytes) = limbo.open();
-            let is_full = nodes >= self.batch_nodes || bytes >= self.batch_bytes;
-            (limbo.share(), is_full || limbo.waiting() >= self.bound)
+            (limbo.share(), self.is_full(limbo))
         });
         if share != 0 {
             self.free_ripe(local, share);
@@ -286,6 +284,23 @@ impl Core {
         if full {
             self.batch_full(local);
         }
+    }
+
+    #[inline(always)]
+    fn is_full(&self, limbo: &Limbo) -> bool {
+        let (nodes, bytes) = limbo.open();
+        nodes >= self.batch_nodes
+            || bytes >= self.batch_bytes
+            || limbo.waiting() >= self.bound
+    }
+
+    /// Puts a node into the owner's limbo, and leaves all else to the end of the section.
+    pub(super) fn retire_quietly(&self, local: &Local, node: Node, bytes: usize) {
+        let full = local.with_limbo(|limbo| {
+            limbo.push(node, bytes);
+            self.is_full(limbo)
+        });
+        local.extra.set(local.extra.get() | if full { FULL } else { 0 });
     }
 
     /// Frees up to `most` ripe nodes: runs user code.

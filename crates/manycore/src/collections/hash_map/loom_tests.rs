@@ -2,7 +2,7 @@
 //! [`crate::percpu::loom_tests`]. Values are canaries, as in the models of sections.
 
 use super::HashMap;
-use crate::percpu::loom_tests::model;
+use crate::percpu::loom_tests::{model, must_catch};
 use crate::section::{Domain, Mode};
 use crate::sync::{AtomicUsize, Ordering, UnsafeCell, thread};
 use std::hash::{BuildHasherDefault, DefaultHasher};
@@ -101,6 +101,49 @@ fn loom_map_get_against_remove_and_insert_epoch() {
 #[test]
 fn loom_map_get_against_remove_and_insert_bounded() {
     get_against_remove_and_insert(Mode::Bounded);
+}
+
+/// Iteration looks at links alone, a search by tags first.
+const TAGLESS: &str = "a linked key without a tag";
+
+#[test]
+fn loom_map_key_that_iteration_shows_is_found() {
+    model(2, || {
+        let cage = Cage::new(Mode::Epoch, &[]);
+        let writer = spawn(&cage, |cage| cage.put(1, 0));
+        let view = cage.map.enter();
+        let shown = view.keys().next().is_some();
+        assert!(!shown || view.contains_key(&1), "{TAGLESS}");
+        drop(view);
+        writer.join().unwrap();
+    });
+}
+
+#[test]
+fn loom_map_key_that_is_not_found_is_not_shown() {
+    model(2, || {
+        let cage = Cage::new(Mode::Epoch, &[1]);
+        let writer = spawn(&cage, |cage| assert!(cage.remove(1)));
+        let view = cage.map.enter();
+        let found = view.contains_key(&1);
+        assert!(found || view.keys().next().is_none(), "{TAGLESS}");
+        drop(view);
+        writer.join().unwrap();
+    });
+}
+
+fn catches(bug: &str, name: &str) {
+    must_catch(bug, &format!("collections::hash_map::loom_tests::{name}"), &[TAGLESS]);
+}
+
+#[test]
+fn loom_map_entry_linked_before_its_tag_is_caught() {
+    catches("link-before-tag", "loom_map_key_that_iteration_shows_is_found");
+}
+
+#[test]
+fn loom_map_tag_cleared_before_the_link_is_caught() {
+    catches("tag-before-unlink", "loom_map_key_that_is_not_found_is_not_shown");
 }
 
 /// A reader looks for a key that is there all the while, and for one that is replaced, while the

@@ -17,9 +17,11 @@
 //!   table. Who moves the last bucket unlinks the table before. Only then may growth begin again.
 //! - H5 A table is unlinked when all its links are tagged (E4 of [`crate::section`]). Entries have
 //!   no links, and chains are part of their table.
-//! - H6 Nodes are retired, and other user code runs, with no lock held and the map in order.
+//! - H6 Nodes are retired, and other user code runs, with no lock held and the map in order. What
+//!   `Eq` may not do under the lock, `comparing` finds out.
 
 mod builder;
+mod comparing;
 mod iter;
 #[cfg(all(test, manycore_loom))]
 mod loom_tests;
@@ -66,8 +68,8 @@ pub use view::HashMapView;
 ///   the upper seven (the tag).
 /// - Panics: one in `Hash`, `Eq` or a closure leaves the map as it was. One in a `Drop` surfaces in
 ///   whichever call frees the entry, with that call's own work done; when the map is dropped, it
-///   leaks what was not dropped yet. `Eq` must not update the same map: at best this panics, at
-///   worst two threads that do it wait for each other.
+///   leaks what was not dropped yet. An update of the same map from within `Eq` panics; reads
+///   of it, and updates of other maps, are fine.
 /// - Source: buckets of one cache line as in David, Guerraoui, Trigonakis, "Asynchronized
 ///   Concurrency" (ASPLOS 2015); reclamation by [`section`](crate::section).
 ///

@@ -5,7 +5,7 @@ use crate::config::MAP_CHUNK;
 use crate::lock::{self, Refused};
 use crate::percpu::thread_token;
 use crate::section::{Atomic, Section, Shared};
-use crate::sync::{AtomicPtr, AtomicU64, AtomicUsize, Ordering, fence};
+use crate::sync::{AtomicPtr, AtomicU64, AtomicUsize, Bug, Ordering, fence, seeded_bug};
 use std::ptr;
 
 /// Entries in a bucket, so that it is one line of 64 bytes.
@@ -207,8 +207,15 @@ impl<'s, K, V> Slot<'s, K, V> {
 
     /// Fills the free slot: the tag first (H2).
     pub(super) fn fill(self, hash: u64, entry: Shared<'_, Entry<K, V>>, section: &Section<'_>) {
-        self.set_tags(|tags, byte| tags & !byte | tag_of(hash) << (8 * self.at));
-        self.bucket.slots[self.at].store(entry, section);
+        let tag = || self.set_tags(|tags, byte| tags & !byte | tag_of(hash) << (8 * self.at));
+        let link = || self.bucket.slots[self.at].store(entry, section);
+        if seeded_bug(Bug::LinkBeforeTag) {
+            link();
+            tag();
+        } else {
+            tag();
+            link();
+        }
     }
 
     /// Puts another entry of the same key in.
@@ -218,6 +225,9 @@ impl<'s, K, V> Slot<'s, K, V> {
 
     /// Empties the slot: the tag last (H2).
     pub(super) fn empty(self, section: &Section<'_>) {
+        if seeded_bug(Bug::TagBeforeUnlink) {
+            self.set_tags(|tags, byte| tags & !byte);
+        }
         self.bucket.slots[self.at].store(Shared::null(), section);
         self.set_tags(|tags, byte| tags & !byte);
     }
@@ -353,6 +363,11 @@ impl<K, V> Table<K, V> {
     /// How many buckets.
     pub(super) fn len(&self) -> usize {
         self.mask + 1
+    }
+
+    /// What it occupies, but for the ends of its chains.
+    pub(super) fn bytes(&self) -> usize {
+        size_of::<Self>() + size_of_val(&*self.buckets)
     }
 
     #[inline(always)]

@@ -1,5 +1,6 @@
 //! A map as one section sees it: what can be done with it.
 
+use super::comparing::{comparing, forbid_in_eq};
 use super::iter::{HashMapIter, HashMapKeys, HashMapValues};
 use super::table::{Entry, Locked, Place, Seen, Table};
 use super::{HashMap, RandomState};
@@ -171,7 +172,11 @@ where
     }
 
     /// The bucket of this hash, locked, in the root table; does its part if the map is growing.
+    ///
+    /// # Panics
+    /// If an `Eq` of the map calls it.
     fn lock(&self, hash: u64) -> (Shared<'_, Table<K, V>>, Locked<'_, K, V>) {
+        forbid_in_eq(self.map);
         loop {
             let root = self.root();
             let table = root.as_ref().expect("a map has a table");
@@ -181,13 +186,23 @@ where
                     table.old.store(Shared::null(), &self.section);
                     // SAFETY: unlinked by the one who moved the last bucket; every link out of it
                     // has a tag, and its own link to a table before is null (H4, H5).
-                    unsafe { self.section.retire(before) };
+                    unsafe { self.section.retire_quietly(before, old.bytes()) };
                 }
             }
             if let Some(locked) = table.bucket(hash).lock() {
                 return (root, locked);
             }
         }
+    }
+
+    /// Looks for a key, or for a place for it, under the lock.
+    fn search<'s>(
+        &'s self,
+        locked: &Locked<'s, K, V>,
+        hash: u64,
+        is_key: impl Fn(&K) -> bool,
+    ) -> Place<'s, K, V> {
+        locked.search(hash, |key| comparing(self.map, || is_key(key)), &self.section)
     }
 
     /// Puts a table of twice the size in place of `root`, if there are so many entries (H4).
@@ -230,7 +245,7 @@ where
         let mut may_grow = true;
         loop {
             let (root, locked) = self.lock(hash);
-            let place = locked.search(hash, |key| *key == entry.key, section);
+            let place = self.search(&locked, hash, |key| *key == entry.key);
             let found = if let Place::Taken(_, found) = &place { Some(*found) } else { None };
             if !accept(found) {
                 drop(locked);
@@ -303,7 +318,7 @@ where
         Q: Eq + ?Sized,
     {
         let (_, locked) = self.lock(hash);
-        let place = locked.search(hash, |own| own.borrow() == key, &self.section);
+        let place = self.search(&locked, hash, |own| own.borrow() == key);
         let Place::Taken(slot, found) = place else {
             return None;
         };
