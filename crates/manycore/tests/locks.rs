@@ -6,10 +6,11 @@ mod common;
 use common::env;
 use common::rng::Rng;
 use manycore::lock::{BrLock, BrReadGuard, McsLock, TicketLock};
+use manycore::percpu::current_slot;
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Barrier};
+use std::sync::{Arc, Barrier, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -227,23 +228,25 @@ fn big_writer_waits_for_a_reader_and_keeps_later_ones_out() {
     assert_eq!(*lock.read(), 1);
 }
 
+/// The attempt panics, because the thread would wait for itself.
+fn refuses(attempt: &dyn Fn()) {
+    let panic = catch_unwind(AssertUnwindSafe(attempt)).expect_err("it should refuse");
+    let text = panic.downcast::<String>().map(|text| *text).unwrap_or_else(|panic| {
+        panic.downcast_ref::<&str>().expect("the message is text").to_string()
+    });
+    assert!(text.contains("it would wait for itself"), "{text}");
+}
+
 #[test]
 fn big_reader_says_when_a_thread_would_wait_for_itself() {
     let lock = BrLock::new(());
-    let refused = |attempt: &dyn Fn()| {
-        let panic = catch_unwind(AssertUnwindSafe(attempt)).expect_err("it should refuse");
-        let text = panic.downcast::<String>().map(|text| *text).unwrap_or_else(|panic| {
-            panic.downcast_ref::<&str>().expect("the message is text").to_string()
-        });
-        assert!(text.contains("it would wait for itself"), "{text}");
-    };
     let reader = lock.read();
-    refused(&|| drop(lock.write()));
+    refuses(&|| drop(lock.write()));
     assert!(lock.try_write().is_none());
     drop(reader);
     let writer = lock.write();
-    refused(&|| drop(lock.read()));
-    refused(&|| drop(lock.write()));
+    refuses(&|| drop(lock.read()));
+    refuses(&|| drop(lock.write()));
     assert!(lock.try_read().is_none() && lock.try_write().is_none());
     assert_eq!(format!("{lock:?}"), "BrLock { value: <locked> }");
     drop(writer);
@@ -286,7 +289,9 @@ impl Drop for Kept {
         // The slot has gone back by now. The main thread has others take it, and a writer wait.
         barrier.wait();
         barrier.wait();
-        assert_eq!(LATE.try_read().map(|value| *value), None, "a writer waits, and has closed");
+        assert_eq!(LATE.try_read().map(|value| *value), Some(0), "who reads may read again");
+        assert_eq!(*LATE.read(), 0);
+        refuses(&|| drop(LATE.write()));
         assert_eq!(**self.guard.as_ref().expect("kept"), 0);
         assert!(!is_writing.load(Ordering::SeqCst), "a writer came in beside a late reader");
         self.guard = None;
@@ -328,4 +333,70 @@ fn guard_that_outlives_its_threads_slot_still_keeps_writers_out() {
     late.join().unwrap();
     writer.join().unwrap();
     assert_eq!(*LATE.read(), 1);
+}
+
+static SHARED: BrLock<u32> = BrLock::new(0);
+
+thread_local! {
+    static LEASE: RefCell<Lease> = const { RefCell::new(Lease(None)) };
+}
+
+/// A guard that its thread keeps beyond its slot, until it is told.
+struct Lease(Option<(BrReadGuard<'static, u32>, Arc<Barrier>)>);
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        let Some((guard, barrier)) = self.0.take() else { return };
+        barrier.wait(); // the slot has gone back
+        barrier.wait(); // the next owner reads without a lane
+        drop(guard);
+    }
+}
+
+/// The next owner of a slot reads as a stray while the lane counts the last owner, and again when
+/// the lane has become its own and a writer waits.
+#[test]
+fn big_reader_reads_again_when_its_lane_has_become_free_meanwhile() {
+    let barrier = Arc::new(Barrier::new(2));
+    let (late, slot) = {
+        let (barrier, (send, slot)) = (Arc::clone(&barrier), mpsc::channel());
+        let late = thread::spawn(move || {
+            LEASE.with_borrow_mut(|lease| *lease = Lease(Some((SHARED.read(), barrier))));
+            send.send(current_slot()).expect("the test waits");
+        });
+        (late, slot.recv().expect("the thread said it"))
+    };
+    barrier.wait();
+    thread::scope(|scope| {
+        // Slots are taken from the lowest: one of these gets that one, the others keep theirs until
+        // their channel is gone.
+        let mut stay = Vec::new();
+        loop {
+            let ((said, hear), (go, wait)) = (mpsc::channel(), mpsc::channel::<()>());
+            scope.spawn(move || {
+                let outer = (current_slot() == slot).then(|| SHARED.read());
+                said.send(outer.is_some()).expect("the test waits");
+                let a_writer_waits = wait.recv().is_ok();
+                if let Some(outer) = outer {
+                    assert!(a_writer_waits);
+                    assert_eq!(SHARED.try_read().map(|value| *value), Some(0));
+                    assert_eq!((*outer, *SHARED.read()), (0, 0));
+                    refuses(&|| drop(SHARED.write()));
+                }
+            });
+            stay.push(go);
+            if hear.recv().expect("the thread said it") {
+                break;
+            }
+            assert!(stay.len() < 64, "nobody got the slot");
+        }
+        barrier.wait();
+        late.join().unwrap();
+        scope.spawn(|| *SHARED.write() = 1);
+        while SHARED.try_read().is_some() {
+            thread::yield_now();
+        }
+        stay.pop().expect("the last one is it").send(()).expect("it waits");
+    });
+    assert_eq!(*SHARED.read(), 1);
 }

@@ -8,8 +8,9 @@
 //!   lane over when its count is zero; until then (a guard of a thread that is ending, or a
 //!   forgotten one) it reads as a stray.
 //! - R3 Strays are threads without a lane; they stand in a list under a mutex.
-//! - R4 Who is counted already counts itself once more without looking: the writer waits for it
-//!   anyway. So a thread may read while it reads, also when a writer waits.
+//! - R4 Who is counted already counts itself once more, where it is counted and without looking:
+//!   the writer waits for it anyway. So a thread may read while it reads, also when a writer waits,
+//!   when it has lost its slot since, or got the use of a lane.
 
 use super::word::{self, Refused};
 use super::{futex, spin_until};
@@ -209,20 +210,31 @@ impl<T> BrLock<T> {
         Some(lane)
     }
 
+    /// The lane that counts this thread, wherever it is (R4).
+    fn lane_of(&self, token: usize) -> Option<&Lane> {
+        // ORDER: Relaxed; a thread sees its own stores. (A dead thread with a forgotten guard may
+        // have had the same token: its lane, too, is written by nobody else.)
+        let is_its = |lane: &Lane| lane.token.load(Ordering::Relaxed) == token && !lane.is_empty();
+        self.lanes.iter().map(|(_, lane)| lane).find(|lane| is_its(lane))
+    }
+
     /// Enters by a lane or as a stray, unless a writer has closed the lock.
     fn enter(&self) -> Result<Option<&Lane>, Closed> {
-        if let Some(lane) = self.claim_lane() {
+        let me = percpu::thread_token();
+        let strays = || self.strays.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_stray = strays().contains(&me);
+        let lane = if is_stray { None } else { self.lane_of(me).or_else(|| self.claim_lane()) };
+        if let Some(lane) = lane {
             return if lane.enter(&self.state, self.is_biased()) {
                 Ok(Some(lane))
             } else {
                 Err(Closed)
             };
         }
-        let me = percpu::thread_token();
-        let mut strays = self.strays.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut strays = strays();
         // ORDER: Acquire; pairs with Release in `open`. The mutex decides between this and the
         // writer: it closed before it found the list empty, or it finds this stray in the list.
-        let may_enter = strays.contains(&me) || self.state.load(Ordering::Acquire) == 0;
+        let may_enter = is_stray || self.state.load(Ordering::Acquire) == 0;
         if !may_enter {
             return Err(Closed);
         }
@@ -343,12 +355,8 @@ impl<T> BrLock<T> {
     }
 
     fn is_read_by(&self, token: usize) -> bool {
-        let lane = percpu::own_slot().and_then(|slot| self.lanes.get(slot.index()));
-        let in_lane = lane.is_some_and(|lane| {
-            // ORDER: Relaxed; of its own lane a thread sees its own stores.
-            lane.token.load(Ordering::Relaxed) == token && !lane.is_empty()
-        });
-        in_lane || self.strays.lock().unwrap_or_else(PoisonError::into_inner).contains(&token)
+        self.lane_of(token).is_some()
+            || self.strays.lock().unwrap_or_else(PoisonError::into_inner).contains(&token)
     }
 
     fn write_guard(&self) -> BrWriteGuard<'_, T> {
