@@ -89,6 +89,7 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
         let closed = inner.numbers.next_closed();
         let _collecting = Collecting::begin(&self.collecting, closed);
         self.list_dirty(&mut inner.slots);
+        let rest = ReopenAll { core: self, closed };
         for index in &inner.slots {
             if let Some(slot) = self.slot_log(*index) {
                 // ORDER: Release; see `collect_frozen`.
@@ -105,6 +106,7 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
             // SAFETY: C1 - gate closed, barrier passed, no updater inside.
             unsafe { self.collect_slot(index, cut, answered, inner) };
         }
+        std::mem::forget(rest);
     }
 
     /// After closing the gates, a fence and `list_dirty`: sees to it that what the slots' updaters
@@ -504,6 +506,25 @@ impl Drop for Reopen<'_> {
     fn drop(&mut self) {
         // ORDER: Release; pairs with the updater's Acquire: the log as the reader left it.
         self.gate.store(self.to, Ordering::Release);
+    }
+}
+
+/// Opens every slot's gate again that a collection has closed, if collecting one of them panics.
+struct ReopenAll<'a, T: Send + 'static, L: Log<T>> {
+    core: &'a Core<T, L>,
+    closed: u64,
+}
+
+impl<T: Send + 'static, L: Log<T>> Drop for ReopenAll<'_, T, L> {
+    fn drop(&mut self) {
+        for (index, _) in self.core.slots.iter() {
+            let Some(slot) = self.core.slot_log(index) else { continue };
+            // ORDER: Relaxed load; only who holds the core's lock closes gates. Release; pairs with
+            // the updater's Acquire.
+            if slot.gate.load(Ordering::Relaxed) == self.closed {
+                slot.gate.store(OPEN, Ordering::Release);
+            }
+        }
     }
 }
 

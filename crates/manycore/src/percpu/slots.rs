@@ -4,6 +4,7 @@ use super::barrier;
 use super::segmented::Segmented;
 use crate::sync::{self, AtomicU64, AtomicUsize, Ordering};
 use std::cell::Cell;
+use std::ptr;
 
 /// What a slot's owner tells the others: the object that it is inside of, if any.
 #[repr(align(128))]
@@ -224,6 +225,8 @@ impl Slot {
 #[repr(align(16))]
 struct Fast {
     slot: Cell<Option<Slot>>,
+    /// The innermost of the slots that the thread has for the length of a call.
+    spares: Cell<*const Spare>,
 }
 
 /// The slow half: gives the slot back when the thread ends.
@@ -257,7 +260,9 @@ impl Drop for Owner {
 }
 
 sync::thread_local! {
-    static FAST: Fast = const { Fast { slot: Cell::new(None) } };
+    static FAST: Fast = const {
+        Fast { slot: Cell::new(None), spares: Cell::new(ptr::null()) }
+    };
     static OWNER: Owner = Owner::new(records().take());
 }
 
@@ -308,8 +313,9 @@ fn with_slot_slow<R>(f: impl FnOnce(Slot) -> R) -> R {
             return f(slot);
         }
     }
-    let spare = Spare(records().take());
-    f(Slot::of(spare.0))
+    let spare = Spare { record: records().take(), outer: FAST.with(|fast| fast.spares.get()) };
+    FAST.with(|fast| fast.spares.set(&raw const spare));
+    f(Slot::of(spare.record))
 }
 
 /// The calling thread's own slot, whatever it announces, for something that stays open across other
@@ -330,12 +336,19 @@ pub(crate) fn give_back(slot: usize) {
     records().give_back(records().get(slot));
 }
 
-/// A second slot for the length of one call.
-struct Spare(&'static Record);
+/// A second slot for the length of one call. It stays where it is, on the thread's stack.
+struct Spare {
+    record: &'static Record,
+    outer: *const Spare,
+}
 
 impl Drop for Spare {
     fn drop(&mut self) {
-        records().give_back(self.0);
+        if sync::model_failed() {
+            return;
+        }
+        FAST.with(|fast| fast.spares.set(self.outer));
+        records().give_back(self.record);
     }
 }
 
@@ -362,10 +375,22 @@ pub(crate) fn known_slot() -> Option<usize> {
     FAST.with(|fast| fast.slot.get()).map(Slot::index)
 }
 
-/// Whether the calling thread's own record announces a word for which `inside` holds: then waiting
+/// Whether a record of the calling thread's announces a word for which `inside` holds: then waiting
 /// for it would never end.
 pub(crate) fn announces(inside: impl Fn(usize) -> bool) -> bool {
-    FAST.with(|fast| fast.slot.get()).is_some_and(|slot| inside(slot.record.announced()))
+    let (own, mut spare) = FAST.with(|fast| (fast.slot.get(), fast.spares.get()));
+    if own.is_some_and(|slot| inside(slot.record.announced())) {
+        return true;
+    }
+    // SAFETY: each stands on this thread's stack, in a call of `with_slot_slow` that has not
+    // returned: on the way out it takes itself from the list.
+    while let Some(Spare { record, outer }) = unsafe { spare.as_ref() } {
+        if inside(record.announced()) {
+            return true;
+        }
+        spare = *outer;
+    }
+    false
 }
 
 /// A number that no other live thread has. A multiple of 16 and never zero.
