@@ -185,6 +185,59 @@ fn threads_that_each_retire_one_node_and_end_free_each_others() {
 }
 
 #[test]
+fn threads_that_retire_little_but_large_and_end_free_each_others() {
+    let domain = Domain::builder().batch_bytes(1 << 16).build().unwrap();
+    let link = Atomic::new([0_u8; 1 << 12]);
+    for _ in 0..500 {
+        let replace = || {
+            let section = domain.enter();
+            let old = link.swap(Owned::new([1; 1 << 12]), &section);
+            // SAFETY: unlinked by the swap; no links.
+            unsafe { section.retire(old) };
+        };
+        thread::scope(|s| s.spawn(replace).join().unwrap());
+    }
+    let waiting = domain.backlog(Duration::ZERO).nodes;
+    assert!(waiting < 100, "{waiting} nodes of 4 KiB wait, 16 make a batch");
+    forget(link);
+}
+
+thread_local! {
+    static LAST: RefCell<Vec<Section<'static>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Opens sections that are closed after the thread has given its slot back, nearly.
+fn end_in_sections(domains: &[&'static Domain], f: impl FnOnce() + Send + 'static) {
+    let sections = domains.to_vec();
+    let end = move || {
+        LAST.with_borrow_mut(|last| {
+            last.extend(sections.iter().flat_map(|domain| [domain.enter(), domain.enter()]));
+        });
+        f();
+    };
+    thread::spawn(end).join().unwrap();
+}
+
+#[test]
+fn section_closed_after_its_threads_destructors_leaves_slot_and_limbo_to_others() {
+    let domains: [&Domain; 2] = [0, 1].map(|_| &*Box::leak(Box::new(Domain::new())));
+    let freed: Arc<AtomicUsize> = Arc::default();
+    let before = manycore::percpu::slot_count();
+    for _ in 0..300 {
+        let freed = Arc::clone(&freed);
+        end_in_sections(&domains, move || {
+            let link = Atomic::new(Counted(Arc::clone(&freed)));
+            replace(&link, &freed, &domains[0].enter());
+            forget(link);
+        });
+    }
+    let taken = manycore::percpu::slot_count() - before;
+    assert!(taken < 200, "{taken} slots for threads that ran one after the other");
+    domains.into_iter().for_each(drain);
+    assert_eq!(freed.load(SeqCst), 600);
+}
+
+#[test]
 fn section_that_outlives_its_threads_destructors_still_protects() {
     static DOMAIN: std::sync::LazyLock<Domain> = std::sync::LazyLock::new(Domain::new);
     struct Late;
@@ -193,6 +246,10 @@ fn section_that_outlives_its_threads_destructors_still_protects() {
             // Perhaps after the thread has given its slot back.
             let section = DOMAIN.enter();
             let inner = DOMAIN.enter();
+            if cfg!(target_os = "linux") {
+                let waits = catch_unwind(|| DOMAIN.synchronize());
+                assert!(waits.is_err(), "it would wait for itself");
+            }
             drop(section);
             drop(inner);
         }

@@ -113,7 +113,12 @@ fn enter_again(core: &Core) -> Section<'_> {
 /// Whether the calling thread has a section open.
 pub(super) fn is_inside(core: &Core) -> bool {
     let slot = HOME.with(|home| home.slot.get());
-    slot != NOWHERE && core.local(slot).is_some_and(Local::is_inside)
+    if slot != NOWHERE {
+        return core.local(slot).is_some_and(Local::is_inside);
+    }
+    // Before its first section, or after its destructors.
+    let inside = core.locals().filter(|(_, local)| local.is_inside());
+    inside.map(|(slot, _)| slot).any(report::is_own)
 }
 
 /// The first section of a thread, or of a domain with threads so high; or one that a thread opens
@@ -147,7 +152,11 @@ fn farewell(slot: Slot) -> bool {
     });
     let mut is_free = true;
     domain::for_each(|core| {
-        is_free &= core.local(slot.index()).is_none_or(|local| core.bequeath(local));
+        let Some(local) = core.local(slot.index()) else { return };
+        if !core.bequeath(local) {
+            is_free = false;
+            local.extra.set(local.extra.get() | SPARE); // goes when the section is closed
+        }
     });
     is_free
 }
@@ -333,7 +342,8 @@ impl Drop for Reopen<'_> {
     }
 }
 
-/// Gives back a slot that was taken for one section.
+/// Gives back a slot of a thread that has ended, unless the thread has another domain's section
+/// open there: then the last one does.
 struct GiveBack<'a> {
     core: &'a Core,
     local: &'a Local,
@@ -342,7 +352,12 @@ struct GiveBack<'a> {
 impl Drop for GiveBack<'_> {
     fn drop(&mut self) {
         self.core.bequeath(self.local);
-        percpu::give_back(self.local.slot);
+        let slot = self.local.slot;
+        let mut is_free = true;
+        domain::for_each(|core| is_free &= core.local(slot).is_none_or(|l| !l.is_inside()));
+        if is_free {
+            percpu::give_back(slot);
+        }
     }
 }
 

@@ -33,6 +33,8 @@ pub(super) struct Batch {
     pub(super) stamp: u64,
     sealed: Instant,
     nodes: Vec<Node>,
+    /// What they occupied together when they were sealed.
+    bytes: usize,
 }
 
 /// One thread's nodes in one domain.
@@ -131,8 +133,8 @@ impl Limbo {
         let mut fresh = std::mem::take(&mut self.spare);
         fresh.reserve(room);
         let nodes = std::mem::replace(&mut self.open, fresh);
-        self.open_bytes = 0;
-        self.sealed.push_back(Batch { stamp, sealed, nodes });
+        let bytes = std::mem::take(&mut self.open_bytes);
+        self.sealed.push_back(Batch { stamp, sealed, nodes, bytes });
     }
 
     /// Declares ripe what `is_ripe` says of its stamp. The stamps of sealed batches rise, so it
@@ -174,7 +176,8 @@ impl Limbo {
     /// Puts back what [`take_ripe`](Self::take_ripe) took: what may be freed, and the rest.
     pub(super) fn put_back(&mut self, free: Vec<Node>, rest: VecDeque<(Node, Instant)>) {
         if !free.is_empty() {
-            self.ripe.push_back(Batch { stamp: 0, sealed: Instant::now(), nodes: free });
+            let sealed = Instant::now();
+            self.ripe.push_back(Batch { stamp: 0, sealed, nodes: free, bytes: 0 });
         }
         self.gated.extend(rest);
     }
@@ -187,9 +190,10 @@ impl Limbo {
     /// Splits the oldest sealed batch: what was born after `youngest` is ripe, the rest is held in
     /// a buffer of its own size (E4).
     pub(super) fn sieve(&mut self, youngest: u64) {
-        let Some(Batch { stamp, sealed, mut nodes }) = self.sealed.pop_front() else {
+        let Some(Batch { stamp, sealed, mut nodes, bytes }) = self.sealed.pop_front() else {
             return;
         };
+        let all = nodes.len();
         let mut held = Vec::new();
         let mut next = 0;
         while let Some(node) = nodes.get(next) {
@@ -200,11 +204,12 @@ impl Limbo {
             }
         }
         held.shrink_to_fit();
+        let each = bytes / all.max(1);
         if !nodes.is_empty() {
-            self.ripe.push_back(Batch { stamp, sealed, nodes });
+            self.ripe.push_back(Batch { stamp, sealed, bytes: each * nodes.len(), nodes });
         }
         if !held.is_empty() {
-            self.held.push_back(Batch { stamp, sealed, nodes: held });
+            self.held.push_back(Batch { stamp, sealed, bytes: each * held.len(), nodes: held });
         }
     }
 
@@ -236,6 +241,11 @@ pub(super) struct Legacy {
 impl Legacy {
     pub(super) fn len(&self) -> usize {
         self.gated.len() + self.batches.iter().map(|batch| batch.nodes.len()).sum::<usize>()
+    }
+
+    /// What its batches occupied when they were sealed.
+    pub(super) fn bytes(&self) -> usize {
+        self.batches.iter().map(|batch| batch.bytes).sum()
     }
 
     pub(super) fn append(&mut self, mut other: Self) {

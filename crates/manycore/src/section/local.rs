@@ -7,7 +7,8 @@ use std::cell::Cell;
 /// Bits of `extra` beside the count: a batch is full and wants to be sealed when the outermost
 /// section closes...
 pub(super) const FULL: u32 = 1 << 30;
-/// ...or the slot was taken for this section alone and is to be given back.
+/// ...or the slot is to be given back then: it was taken for this section alone, or its thread has
+/// ended in it.
 pub(super) const SPARE: u32 = 1 << 31;
 /// The count.
 pub(super) const COUNT: u32 = FULL - 1;

@@ -105,6 +105,13 @@ struct Name {
 /// in it, and it is taken once a thread.
 static NAMES: Mutex<Vec<Option<Name>>> = Mutex::new(Vec::new());
 
+/// Whether the thread that has `slot` is the calling one, where threads have numbers.
+pub(super) fn is_own(slot: usize) -> bool {
+    let names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);
+    let os_id = names.get(slot).and_then(|name| name.as_ref()?.os_id);
+    os_id.is_some() && os_id == sync::os_id()
+}
+
 /// Says that the calling thread owns `slot`.
 pub(super) fn introduce(slot: usize) {
     let name = Name { name: thread::current().name().map(str::to_string), os_id: sync::os_id() };

@@ -347,8 +347,7 @@ impl Core {
     /// A thread is new to the domain: if ended ones have left a batch together, it takes that over
     /// when its first section closes.
     pub(super) fn welcome(&self, local: &Local) {
-        let left = unpoisoned(self.legacy.try_lock()).map_or(0, |legacy| legacy.len());
-        if left >= self.batch_nodes {
+        if unpoisoned(self.legacy.try_lock()).is_some_and(|legacy| self.is_batch(&legacy)) {
             local.extra.set(local.extra.get() | FULL);
         }
     }
@@ -408,6 +407,10 @@ impl Core {
         }
     }
 
+    fn is_batch(&self, legacy: &Legacy) -> bool {
+        legacy.len() >= self.batch_nodes || legacy.bytes() >= self.batch_bytes
+    }
+
     /// Leaves everything of the slot's to others: its thread ends. False if it is in a section.
     pub(super) fn bequeath(&self, local: &Local) -> bool {
         if local.is_inside() {
@@ -422,7 +425,7 @@ impl Core {
             let mut left = self.legacy.lock().unwrap_or_else(PoisonError::into_inner);
             left.append(legacy);
             // The slot's next owner takes it over when its first section closes.
-            let is_batch = left.len() >= self.batch_nodes;
+            let is_batch = self.is_batch(&left);
             local.extra.set(local.extra.get() | if is_batch { FULL } else { 0 });
         }
         true
