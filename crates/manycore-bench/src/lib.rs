@@ -22,6 +22,7 @@
 pub mod arc;
 pub mod coherence;
 pub mod counter;
+pub mod ids;
 pub mod latency;
 pub mod limits;
 pub mod list;

@@ -8,7 +8,7 @@ use std::{fmt, str::FromStr, time::Duration};
 use serde_json::Value;
 
 use crate::{
-    arc, coherence, counter, list, map, notify, registry,
+    arc, coherence, counter, ids, list, map, notify, registry,
     row::{Kind, Params},
     runner::{Case, Group, Runner, Subject},
     slabs, smr,
@@ -173,7 +173,7 @@ pub struct Workload {
 }
 
 /// Every workload.
-pub static WORKLOADS: [Workload; 9] = [
+pub static WORKLOADS: [Workload; 10] = [
     Workload {
         name: "list",
         about: "add and remove an own element of one shared list (OpLog, section 7.3)",
@@ -227,6 +227,12 @@ pub static WORKLOADS: [Workload; 9] = [
         about: "look up, insert and remove keys of one map",
         impls: || abouts(map::ENTRIES),
         groups: map::groups,
+    },
+    Workload {
+        name: "ids",
+        about: "look up, give out and take back ids of nodes (ParSec, section 3.6)",
+        impls: || abouts(ids::ENTRIES),
+        groups: ids::groups,
     },
 ];
 

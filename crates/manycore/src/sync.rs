@@ -243,6 +243,8 @@ pub(crate) enum Bug {
     UnfrozenRows,
     /// A reference count is zero when the word says so, whatever the rows hold (A2).
     CentralAlone,
+    /// A handle is taken whatever the object's generation has become (A8).
+    UncheckedGeneration,
     /// A map's entry is linked before its slot has a tag (H2).
     LinkBeforeTag,
     /// A map's entry loses its tag before its link (H2).
@@ -268,6 +270,7 @@ pub(crate) fn seeded_bug(bug: Bug) -> bool {
         Ok("head-first") => Some(Bug::HeadFirst),
         Ok("unfrozen-rows") => Some(Bug::UnfrozenRows),
         Ok("central-alone") => Some(Bug::CentralAlone),
+        Ok("unchecked-generation") => Some(Bug::UncheckedGeneration),
         Ok("link-before-tag") => Some(Bug::LinkBeforeTag),
         Ok("tag-before-unlink") => Some(Bug::TagBeforeUnlink),
         Ok(other) => panic!("MANYCORE_SEEDED_BUG: there is no bug {other:?}"),

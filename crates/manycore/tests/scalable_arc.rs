@@ -7,7 +7,7 @@ use common::rng::Rng;
 use manycore::collections::{ScalableArc, ScalableWeak};
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -358,4 +358,62 @@ fn handles_made_here_and_dropped_there_add_up() {
     assert_eq!(ScalableArc::strong_count(&owner), 1);
     drop(owner);
     assert_eq!(dropped.load(SeqCst), 1);
+}
+
+/// What a directory entry stands for; both words change together.
+#[derive(Default)]
+struct Entry([AtomicUsize; 2]);
+
+#[test]
+fn handle_by_generation_is_of_an_entry_that_did_not_change_meanwhile() {
+    for promote in [false, true] {
+        let entry = ScalableArc::new(Entry::default());
+        assert!(!promote || ScalableArc::promote(&entry));
+        let weak = ScalableArc::downgrade(&entry);
+        let (stop, found) = (AtomicBool::new(false), AtomicUsize::new(0));
+        thread::scope(|s| {
+            for _ in 0..3 {
+                s.spawn(|| {
+                    while !stop.load(Relaxed) {
+                        let generation = weak.generation();
+                        let Some(looked_at) = weak.upgrade() else { return };
+                        let [name, parent] = [0, 1].map(|n: usize| looked_at.0[n].load(Relaxed));
+                        drop(looked_at);
+                        if let Some(handle) = weak.try_acquire(generation) {
+                            assert_eq!(name, parent, "a handle of half a change");
+                            assert!(handle.0[0].load(Relaxed) >= name);
+                            found.fetch_add(1, Relaxed);
+                        }
+                    }
+                });
+            }
+            let until = Instant::now() + Duration::from_millis(200);
+            for name in 1.. {
+                let rename = || entry.0.iter().for_each(|word| word.store(name, Relaxed));
+                ScalableArc::change(&entry, rename);
+                assert!(ScalableArc::try_acquire(&entry, 2 * name as u64 - 2).is_none());
+                thread::yield_now();
+                if Instant::now() > until && found.load(Relaxed) > 0 {
+                    break;
+                }
+            }
+            stop.store(true, Relaxed);
+        });
+        let generation = ScalableArc::generation(&entry);
+        assert_eq!(generation, 2 * entry.0[0].load(Relaxed) as u64);
+        assert!(ScalableArc::try_acquire(&entry, generation).is_some());
+        let panicked = catch_unwind(AssertUnwindSafe(|| {
+            ScalableArc::change(&entry, || {
+                assert_eq!(weak.generation(), generation + 1);
+                assert!(weak.try_acquire(generation + 1).is_none(), "an odd one gets none");
+                panic!("planned");
+            });
+        }));
+        assert!(panicked.is_err());
+        assert_eq!(weak.generation(), generation + 2);
+        assert!(ScalableArc::retire(&entry));
+        assert!(weak.try_acquire(generation + 2).is_none());
+        drop(entry);
+        assert_eq!(weak.generation(), generation + 2);
+    }
 }

@@ -64,7 +64,7 @@ impl<T> Core<T> {
     /// One past the highest index that may be in use.
     pub(super) fn end(&self) -> u64 {
         // ORDER: Relaxed; who knows an id knows its leaf by other means.
-        self.frontier.0.load(Ordering::Relaxed).min(1 << INDEX_BITS)
+        self.frontier.0.load(Ordering::Relaxed)
     }
 
     /// A block of this class, or `None` if there are no indices left for one (N6).
@@ -93,14 +93,11 @@ impl<T> Core<T> {
     fn take_chunk(&self, local: &Local, class: usize, trie: &Trie<T>) -> Option<()> {
         let log = class.max(ID_CHUNK_BITS as usize);
         let ids = 1_u64 << log;
-        // ORDER: Relaxed here and below; only the numbers count.
-        if self.frontier.0.load(Ordering::Relaxed) + ids > 1 << INDEX_BITS {
-            return None;
-        }
-        let start = self.frontier.0.fetch_add(ids, Ordering::Relaxed);
-        if start + ids > 1 << INDEX_BITS {
-            return None; // others were faster; no such large number of them that this overflows
-        }
+        let next = |start: u64| Some(start + ids).filter(|end| *end <= 1 << INDEX_BITS);
+        // ORDER: Relaxed; only the numbers count. Not beyond the end, so that what does not fit one
+        // class is there for the others.
+        let start =
+            self.frontier.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).ok()?;
         let index = start as u32;
         let slot = self.make_slots(index, ids, trie).cast();
         trie.set_class(index, class);

@@ -4,11 +4,17 @@
 //! lie. A magazine that is on no stack belongs to who took it off.
 
 use crate::config::ID_MAGAZINE;
-use crate::percpu::segmented::Segmented;
+use crate::percpu::segmented::{CAPACITY, Segmented};
 use crate::sync::{AtomicU32, AtomicU64, Ordering, UnsafeCell};
 
 /// Classes of extents: the size of a class is a power of two.
 pub(super) const CLASSES: usize = super::trie::INDEX_BITS as usize;
+
+/// Full magazines of small blocks hold as many ids as the magazine has places, those of large ones
+/// more. So if all ids there are were free, half of the numbers were left for magazines that are
+/// not full, of which a thread has two a class. (Models have few ids.)
+const _: () =
+    assert!(cfg!(manycore_loom) || 2 * ((1 << super::trie::INDEX_BITS) / ID_MAGAZINE) <= CAPACITY);
 
 /// Free blocks of one class, by the address of their first slot.
 pub(super) struct Blocks {

@@ -10,9 +10,12 @@ use crate::sync::{AtomicPtr, Ordering, model_failed};
 use std::ptr;
 
 const FIRST: usize = 1 << SEGMENT_BITS;
-/// With doubling, this many segments hold more slots than a kernel has thread ids. (Under loom,
-/// eight: it runs five threads at most, and every look into a segment is a step of the model.)
-const SEGMENTS: usize = if cfg!(manycore_loom) { 3 } else { 20 };
+/// With doubling, this many segments hold more slots than a kernel has thread ids, and all that a
+/// namespace has to number. (Under loom, eight: it runs five threads at most, and every look into a
+/// segment is a step of the model.)
+const SEGMENTS: usize = if cfg!(manycore_loom) { 3 } else { 24 };
+/// How many elements a table can have.
+pub(crate) const CAPACITY: usize = FIRST << (SEGMENTS - 1);
 
 /// Elements by index; absent ones are made by `T::from(index)` a segment at a time.
 pub(crate) struct Segmented<T> {
@@ -60,7 +63,7 @@ impl<T: From<usize>> Segmented<T> {
     /// The element; makes its segment if need be.
     ///
     /// # Panics
-    /// If the index is beyond about 16 million (more threads than any kernel runs).
+    /// If the index is beyond about 268 million (more threads than any kernel runs).
     pub(crate) fn get_or_init(&self, index: usize) -> &T {
         if let Some(found) = self.get(index) {
             return found;

@@ -27,6 +27,9 @@
 //! - A6 An object becomes hot at most 15 times, since a tag has four bits. Then it stays cold.
 //! - A7 While the object is hot, somebody who has no handle may make one (a weak handle does): he
 //!   has announced the side and seen HOT, so A2 holds until he has withdrawn.
+//! - A8 A change makes the generation odd before it begins and even when it is over. Who has read
+//!   an even one, then whatever the change changes, then made a handle, and finds the same one
+//!   again, has read what belongs together, and the handle is of that.
 //!
 //! Source: OpLog, section 3 (the count of directory entries) and REQUIREMENTS O-11, O-20. The paper
 //! has no rule for zero; central handles and the fold are ours.
@@ -93,6 +96,8 @@ struct Side {
     weak: Line<AtomicU64>,
     /// Whether announcements leave the fence to the folder.
     biased: bool,
+    /// How often the object has been changed, twice; odd during a change (A8).
+    generation: Line<AtomicU64>,
     /// Shared while announced, exclusive while folding (A4); loom checks it.
     rows: UnsafeCell<Segmented<Row>>,
 }
@@ -181,7 +186,8 @@ impl Head {
             // ORDER: Acquire; pairs with Release in `promote`, as in `acquire`.
             let seen = self.count.load(Ordering::Acquire);
             if is_hot(seen) {
-                if self.add_hot_slow(seen, 1) {
+                let is_added = percpu::idle_slot().is_some_and(|slot| self.add_hot(slot, seen, 1));
+                if is_added || self.add_hot_slow(seen, 1) {
                     return Some(tag_of(seen)); // A7
                 }
                 continue;
@@ -472,6 +478,7 @@ impl Head {
         let made = Box::into_raw(Box::new(Side {
             weak: Line(AtomicU64::new(1)),
             biased: barrier::is_asymmetric(),
+            generation: Line(AtomicU64::new(0)),
             rows: UnsafeCell::new(Segmented::new()),
         }));
         // ORDER: Release publishes the side; Acquire on failure reads the winner's.
@@ -490,6 +497,12 @@ impl Head {
         };
         // SAFETY: as above.
         unsafe { &*side }
+    }
+
+    /// The object's generation, which lives as long as its memory.
+    #[inline]
+    pub(super) fn generation(&self) -> &AtomicU64 {
+        &self.side().generation.0
     }
 
     /// Counts a weak handle.

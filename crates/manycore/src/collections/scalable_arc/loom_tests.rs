@@ -247,3 +247,33 @@ fn loom_arc_rows_summed_while_in_use_are_caught() {
 fn loom_arc_zero_without_the_rows_is_caught() {
     catches("central-alone", "loom_arc_handles_dropped_elsewhere_leave_a_negative_row");
 }
+
+/// What is read between the generation and the handle belongs together (A8).
+#[test]
+fn loom_arc_handle_by_generation_is_of_what_was_read() {
+    model(2, || {
+        let arc = ScalableArc::new([AtomicUsize::new(0), AtomicUsize::new(0)]);
+        let weak = ScalableArc::downgrade(&arc);
+        let changer = thread::spawn(move || {
+            ScalableArc::change(&arc, || arc.iter().for_each(|n| n.store(1, Ordering::Relaxed)));
+            arc
+        });
+        let generation = weak.generation();
+        // Through another handle: what is read may be in the object.
+        if let Some(read) = weak.upgrade() {
+            let [first, second] = [0, 1].map(|n: usize| read[n].load(Ordering::Relaxed));
+            let found = weak.try_acquire(generation);
+            assert!(found.is_none() || first == second, "{HALF}");
+        }
+        drop(changer.join().unwrap());
+    });
+}
+
+const HALF: &str = "a handle of half a change";
+
+#[test]
+fn loom_arc_unchecked_generation_is_caught() {
+    let model = "loom_arc_handle_by_generation_is_of_what_was_read";
+    let model = format!("collections::scalable_arc::loom_tests::{model}");
+    must_catch("unchecked-generation", &model, &[HALF]);
+}

@@ -1,13 +1,14 @@
 //! A shared reference whose count is distributed.
 //!
 //! Owns: [`ScalableArc`], [`ScalableWeak`], the value and its memory. The count and its laws, A1 to
-//! A7, are in `count`. In short: while cold, an exchange on one word, as `Arc`. While hot, handles
+//! A8, are in `count`. In short: while cold, an exchange on one word, as `Arc`. While hot, handles
 //! made and dropped are counted in the row of the thread's slot; the handles that existed when the
 //! object became hot stay counted in the word, so the word alone proves that the object lives. The
 //! last of those folds the rows into the word when it is dropped. So there is no review and no
 //! garbage: the last handle's drop is what drops the value.
 
 mod count;
+mod generation;
 #[cfg(all(test, manycore_loom))]
 mod loom_tests;
 mod weak;

@@ -44,7 +44,7 @@ impl<T> ScalableWeak<T> {
         Self { inner, _owns: PhantomData }
     }
 
-    fn head(&self) -> &Head {
+    pub(super) fn head(&self) -> &Head {
         // SAFETY: a weak handle keeps the memory. The reference does not cover the value, which
         // somebody may be dropping.
         unsafe { &(*self.inner.as_ptr()).head }
