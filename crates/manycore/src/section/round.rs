@@ -289,9 +289,7 @@ impl Core {
     #[inline(always)]
     fn is_full(&self, limbo: &Limbo) -> bool {
         let (nodes, bytes) = limbo.open();
-        nodes >= self.batch_nodes
-            || bytes >= self.batch_bytes
-            || limbo.waiting() >= self.bound
+        nodes >= self.batch_nodes || bytes >= self.batch_bytes || limbo.waiting() >= self.bound
     }
 
     /// Puts a node into the owner's limbo, and leaves all else to the end of the section.
