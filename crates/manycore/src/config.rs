@@ -78,6 +78,10 @@ pub(crate) const READS_WITHOUT_HOPE: u64 = if SMALL { 1 } else { 64 };
 /// See above.
 pub(crate) const VAIN_MAX: u32 = if SMALL { 1 } else { 10 };
 
+/// Reads that a member of a `ldu` set stays queued for although it did not change: looking at it
+/// costs less than queueing it again.
+pub(crate) const READS_KEPT: u64 = if SMALL { 0 } else { 4 };
+
 /// Nodes that a thread retires before it seals them and looks what is ripe, if the builder says
 /// nothing: enough that the round's barrier (some 2 us) costs each about a nanosecond.
 pub const DEFAULT_BATCH_NODES: usize = if SMALL { 2 } else { 2048 };

@@ -26,6 +26,9 @@
 //!   [`oplog::Absorbing`] if not;
 //! - none of these: your own [`oplog::Log`].
 //!
+//! For a set whose members come and go, often on different threads: [`ldu::DeferredSet`]. A member
+//! carries marks, in which its coming and its going cancel.
+//!
 //! For structures that are read without a lock while nodes are removed and freed: [`section`],
 //! with [`section::Domain`] and typed pointers, and a lock for each node.
 //!
@@ -57,6 +60,7 @@
 pub mod clock;
 pub mod collections;
 pub mod config;
+pub mod ldu;
 pub mod lock;
 pub mod namespace;
 pub mod oplog;

@@ -249,6 +249,10 @@ pub(crate) enum Bug {
     LinkBeforeTag,
     /// A map's entry loses its tag before its link (H2).
     TagBeforeUnlink,
+    /// A drain reads where its queue goes on after it has let a member go (`ldu`, U3).
+    NextAfterClear,
+    /// A member is freed while it is queued (`ldu`, U3).
+    FreeQueued,
 }
 
 /// Whether `bug` is planted: the environment variable `MANYCORE_SEEDED_BUG` names it (below). In
@@ -273,6 +277,8 @@ pub(crate) fn seeded_bug(bug: Bug) -> bool {
         Ok("unchecked-generation") => Some(Bug::UncheckedGeneration),
         Ok("link-before-tag") => Some(Bug::LinkBeforeTag),
         Ok("tag-before-unlink") => Some(Bug::TagBeforeUnlink),
+        Ok("next-after-clear") => Some(Bug::NextAfterClear),
+        Ok("free-queued") => Some(Bug::FreeQueued),
         Ok(other) => panic!("MANYCORE_SEEDED_BUG: there is no bug {other:?}"),
     });
     *planted == Some(bug)

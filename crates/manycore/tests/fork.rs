@@ -238,3 +238,41 @@ fn child_retires_although_another_thread_was_inside() {
         }
     });
 }
+
+// ---- sets with marks ----
+
+struct Largest(BTreeMap<u32, ()>);
+
+impl manycore::ldu::Structure<manycore::ldu::Element<u32>> for Largest {
+    fn insert(&mut self, number: &manycore::ldu::Element<u32>) {
+        self.0.insert(**number, ());
+    }
+    fn remove(&mut self, number: &manycore::ldu::Element<u32>) {
+        self.0.remove(&**number);
+    }
+}
+
+/// Members of threads that are gone are in queues; parent and child each go on with their copy.
+#[test]
+fn child_has_the_queued_members_of_a_set() {
+    in_own_process("child_has_the_queued_members_of_a_set", || {
+        use manycore::ldu::{DeferredSet, Queue};
+        for queue in [Queue::PerCore, Queue::Global] {
+            let set = DeferredSet::builder().queue(queue).build(Largest(BTreeMap::new())).unwrap();
+            for thread in 0..5_u32 {
+                thread::scope(|scope| {
+                    scope.spawn(|| std::mem::forget((set.add(thread), set.add(thread + 10))));
+                });
+            }
+            let uses = |more: u32| {
+                let before = set.read().0.len() == 10;
+                let members: Vec<_> = (0..more).map(|number| set.add(100 + number)).collect();
+                let during = set.read().0.len() == 10 + more as usize;
+                drop(members);
+                before && during && set.read().0.len() == 10
+            };
+            assert_eq!(in_child(|| uses(7)), 0, "{queue:?}");
+            assert!(uses(9));
+        }
+    });
+}

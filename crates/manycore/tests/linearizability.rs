@@ -13,11 +13,14 @@ use common::broken::{Broken, Bug, Tally};
 use common::history::{Done, Event, State, Update, is_linearizable};
 use common::kinds::{Add, List, Push, Set, SumLog, Toggle};
 use common::place::{SlowPath, on_side};
-use common::plan::{Adds, Plan, Pushes, Script, Shared, Size, Step, Toggles};
+use common::plan::{Adds, Disturb, Plan, Pushes, Script, Shared, Size, Step, Toggles};
 use common::rng::Rng;
 use common::{env, run};
 use manycore::clock::{Clock, Mode, Stamp};
+use manycore::ldu;
 use manycore::oplog::*;
+use std::mem::ManuallyDrop;
+use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -102,6 +105,88 @@ fn sums_with_combining_logs_are_linearizable() {
 #[test]
 fn sums_with_a_log_of_the_users_own_are_linearizable() {
     histories_are_linearizable::<u64, Adds, Slow<SumLog>>("sum, own log, slow");
+}
+
+/// A set with marks, as histories want it: any thread toggles any member.
+struct Marks {
+    set: ManuallyDrop<ldu::DeferredSet<Counts, ldu::Element<u8>>>,
+    members: Vec<NonNull<ldu::Element<u8>>>,
+}
+
+// SAFETY: members may be used by any thread (`Linked`).
+unsafe impl Send for Marks {}
+// SAFETY: as above.
+unsafe impl Sync for Marks {}
+
+#[derive(Default)]
+struct Counts(Set);
+
+impl ldu::Structure<ldu::Element<u8>> for Counts {
+    fn insert(&mut self, key: &ldu::Element<u8>) {
+        Op::apply(Toggle { key: **key, insert: true }, &mut self.0);
+    }
+
+    fn remove(&mut self, key: &ldu::Element<u8>) {
+        Op::apply(Toggle { key: **key, insert: false }, &mut self.0);
+    }
+}
+
+impl Marks {
+    fn new(builder: &ldu::Builder<Counts, ldu::Element<u8>>) -> Self {
+        let member = |key| NonNull::from(Box::leak(Box::new(ldu::Element::new(key))));
+        let set = ManuallyDrop::new(builder.build(Counts::default()).expect("valid bounds"));
+        Self { set, members: (0..110).map(member).collect() }
+    }
+}
+
+impl Drop for Marks {
+    fn drop(&mut self) {
+        // SAFETY: not used afterwards.
+        unsafe { ManuallyDrop::drop(&mut self.set) };
+        for member in self.members.drain(..) {
+            // SAFETY: from a box, and the set that knew it is gone.
+            drop(unsafe { Box::from_raw(member.as_ptr()) });
+        }
+    }
+}
+
+impl Shared<Set, Toggle> for Marks {
+    fn update(&self, Toggle { key, insert }: Toggle) {
+        let member = self.members[usize::from(key)];
+        // SAFETY: the members outlive the set and are in no other, and the script toggles each in
+        // turns that follow each other.
+        unsafe { if insert { self.set.insert_raw(member) } else { self.set.remove_raw(member) } }
+    }
+
+    fn read(&self) -> Set {
+        self.set.read().0.clone()
+    }
+
+    fn disturb(&self, how: Disturb) -> Option<Set> {
+        match how {
+            Disturb::TryRead => return self.set.try_read().ok().map(|guard| guard.0.clone()),
+            _ => self.set.synchronize(),
+        }
+        None
+    }
+}
+
+#[test]
+fn sets_with_marks_are_linearizable() {
+    let _alone = env::alone();
+    let mut builders = Vec::new();
+    for queue in [ldu::Queue::PerCore, ldu::Queue::Global] {
+        let plain = ldu::DeferredSet::builder().queue(queue);
+        builders.push(plain.clone().max_queued(1));
+        builders.push(plain.clone().max_queued(3).max_delay(Duration::from_nanos(1)));
+        builders.push(plain);
+    }
+    let make = |rng: &mut Rng| Marks::new(rng.pick(&builders));
+    let until = env::deadline("MANYCORE_SOAK", SHARE);
+    match run::check::<Set, Toggles, Marks>(env::seed(), until, make) {
+        Ok(histories) => println!("set, marks: {histories} histories, {}", Clock::system().mode()),
+        Err(violation) => panic!("set, marks: {}", violation.report),
+    }
 }
 
 /// A log that dawdles wherever the library calls it: between an update's stamp and its

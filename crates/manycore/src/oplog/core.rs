@@ -31,13 +31,13 @@
 //!   (Coming back at once, it might be inside each time the reader looks.)
 
 use super::builder::{Config, Slots};
-use super::dirty::DirtyTable;
 use super::gate::{Numbers, is_frozen};
 use super::log::Log;
 use super::table::{self, LogTable};
 use crate::clock::{Clock, Hardware, Stamp};
 use crate::config;
 use crate::lock;
+use crate::percpu::dirty::DirtyTable;
 use crate::percpu::segmented::Segmented;
 use crate::percpu::{self, barrier};
 use crate::sync::{

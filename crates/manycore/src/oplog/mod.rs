@@ -51,7 +51,7 @@
 mod builder;
 mod core;
 mod deferred;
-mod dirty;
+
 mod gate;
 mod guard;
 mod hold;

@@ -16,6 +16,7 @@
 
 pub mod barrier;
 pub mod cid;
+pub(crate) mod dirty;
 #[cfg(all(test, manycore_loom))]
 pub(crate) mod loom_tests;
 pub mod pin;

@@ -1,11 +1,11 @@
-//! Which slots have something to read: a bit for each (law C2 of `core`).
+//! Which slots have something to read: a bit for each (law C2 of `oplog::core`, M5 of `ldu::core`).
 
-use crate::percpu::segmented::Segmented;
+use super::segmented::Segmented;
 use crate::sync::AtomicU64;
 
 /// 64 slots' dirty bits.
 #[repr(align(128))]
-pub(super) struct DirtyWord(pub(super) AtomicU64);
+pub(crate) struct DirtyWord(pub(crate) AtomicU64);
 
 impl From<usize> for DirtyWord {
     fn from(_: usize) -> Self {
@@ -14,18 +14,18 @@ impl From<usize> for DirtyWord {
 }
 
 /// Every slot's dirty bit. The first 64, which are nearly all there ever are, need no segment.
-pub(super) struct DirtyTable {
+pub(crate) struct DirtyTable {
     near: DirtyWord,
     far: Segmented<DirtyWord>,
 }
 
 impl DirtyTable {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { near: DirtyWord::from(0), far: Segmented::new() }
     }
 
     /// The word of slots `64 * number` and on.
-    pub(super) fn get_or_init(&self, number: usize) -> &DirtyWord {
+    pub(crate) fn get_or_init(&self, number: usize) -> &DirtyWord {
         match number.checked_sub(1) {
             None => &self.near,
             Some(far) => self.far.get_or_init(far),
@@ -33,7 +33,7 @@ impl DirtyTable {
     }
 
     /// Every word that exists, with its number.
-    pub(super) fn iter(&self) -> impl Iterator<Item = (usize, &DirtyWord)> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (usize, &DirtyWord)> {
         let far = self.far.iter().map(|(far, word)| (far + 1, word));
         std::iter::once((0, &self.near)).chain(far)
     }

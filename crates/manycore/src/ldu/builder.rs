@@ -1,0 +1,148 @@
+//! How a set is configured, and the check of what was asked for.
+
+use super::core::Core;
+use super::links::Linked;
+use super::queue::Queues;
+use super::set::{DeferredSet, Structure};
+use crate::clock::Clock;
+use crate::config;
+use std::fmt;
+use std::marker::PhantomData;
+use std::time::Duration;
+
+/// Where changed members wait for the next read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Queue {
+    /// In a queue of the thread's own: nobody else writes it but the read that empties it. Some
+    /// 4 KiB for a set that is in use. The default.
+    #[default]
+    PerCore,
+    /// In one queue for all. A quarter of a KiB, and no look at each thread's queue; but threads
+    /// that bring members at the same time meet at its head. Since most changes find their member
+    /// queued already, that is seldom.
+    Global,
+}
+
+/// A configuration that can't work.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum BuildError {
+    /// A bound of zero: no member would ever fit. The field's name is inside.
+    Zero(&'static str),
+    /// A bound beyond what any machine holds. The field's name is inside.
+    TooLarge(&'static str),
+}
+
+impl fmt::Display for BuildError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Zero(field) => write!(f, "{field} must not be zero: no member would fit"),
+            Self::TooLarge(field) => {
+                write!(f, "{field} is beyond {} and can't be meant", config::MAX_BOUND)
+            }
+        }
+    }
+}
+
+impl std::error::Error for BuildError {}
+
+/// Collects how a set is to behave, checks it, and makes the set.
+///
+/// ```
+/// use manycore::ldu::{DeferredSet, Element, Queue, Structure};
+///
+/// #[derive(Default)]
+/// struct Sum(u64);
+/// impl Structure<Element<u64>> for Sum {
+///     fn insert(&mut self, number: &Element<u64>) {
+///         self.0 += **number;
+///     }
+///     fn remove(&mut self, number: &Element<u64>) {
+///         self.0 -= **number;
+///     }
+/// }
+///
+/// let set = DeferredSet::builder().queue(Queue::Global).max_queued(64).build(Sum(0)).unwrap();
+/// let seven = set.add(7);
+/// assert_eq!(set.read().0, 7);
+/// drop(seven);
+///
+/// let error = DeferredSet::builder().max_queued(0).build(Sum(0)).map(drop).unwrap_err();
+/// assert_eq!(error.to_string(), "max_queued must not be zero: no member would fit");
+/// ```
+pub struct Builder<T, E> {
+    queue: Queue,
+    max_queued: usize,
+    max_delay: Option<Duration>,
+    set: PhantomData<fn(T) -> E>,
+}
+
+impl<T: Structure<E>, E: Linked> Builder<T, E> {
+    pub(super) fn new() -> Self {
+        Self {
+            queue: Queue::default(),
+            max_queued: config::DEFAULT_MAX_ENTRIES,
+            max_delay: None,
+            set: PhantomData,
+        }
+    }
+
+    /// Where changed members wait (default: [`Queue::PerCore`]).
+    #[must_use]
+    pub fn queue(mut self, queue: Queue) -> Self {
+        self.queue = queue;
+        self
+    }
+
+    /// Members in one queue (default 4,096) from which on a change that brings another one drains
+    /// the set. If a reader holds the set just then, the queue grows, up to four times as long;
+    /// past that the change waits for the reader.
+    #[must_use]
+    pub fn max_queued(mut self, members: usize) -> Self {
+        self.max_queued = members;
+        self
+    }
+
+    /// Time that a member may wait in a queue before a change drains the set (default: any). Looked
+    /// at when a change brings a member to the same queue; a set that nobody changes is not drained
+    /// by itself. Costs a look at the clock for each member that is brought.
+    #[must_use]
+    pub fn max_delay(mut self, delay: Duration) -> Self {
+        self.max_delay = Some(delay);
+        self
+    }
+
+    /// Makes a set around this structure, which has no members yet.
+    ///
+    /// # Errors
+    /// If the bound is zero or absurdly large.
+    pub fn build(&self, structure: T) -> Result<DeferredSet<T, E>, BuildError> {
+        match self.max_queued {
+            0 => return Err(BuildError::Zero("max_queued")),
+            config::MAX_BOUND.. => return Err(BuildError::TooLarge("max_queued")),
+            _ => {}
+        }
+        let queues = match self.queue {
+            Queue::PerCore => Queues::per_core(),
+            Queue::Global => Queues::global(),
+        };
+        let delay = self.max_delay.map_or(u64::MAX, |d| Clock::system().duration_to_ticks(d));
+        Ok(DeferredSet::around(Core::new(structure, queues, self.max_queued as u64, delay)))
+    }
+}
+
+impl<T, E> Clone for Builder<T, E> {
+    fn clone(&self) -> Self {
+        Self { set: PhantomData, ..*self }
+    }
+}
+
+impl<T, E> fmt::Debug for Builder<T, E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Builder")
+            .field("queue", &self.queue)
+            .field("max_queued", &self.max_queued)
+            .field("max_delay", &self.max_delay)
+            .finish()
+    }
+}

@@ -1,0 +1,205 @@
+//! The set's parts, and the way of a change.
+//!
+//! Owns: the layout. The reader's side is in `drain`. Laws U1 to U7 are in the parent module.
+//!
+//! Why the epoch suffices for U6. A read raises it to `cut + 1`, passes a full fence, and then
+//! looks at queues and words. A change loads the epoch, changes the word, perhaps pushes, passes a
+//! full fence, and returns.
+//! - *A change that the read misses.* The read looked at the word, or at the queue, before the
+//!   change got there. So the read's fence comes before the change's, and whatever follows the
+//!   change's return finds the raised epoch: it notes more than `cut`, and the read leaves it out.
+//! - *A change that the read takes.* It found `cut` or less. So what had returned before it began
+//!   has its fence before the read's, and the read looks after that.
+//! - *A late change*, which loaded the epoch long ago: the first point has it if it is missed, the
+//!   second if it is not. Its word may have more than it found, and then takes that (M3 of `word`).
+
+use super::drain::Inner;
+use super::links::{Linked, links_of};
+use super::queue::{Queues, Stack};
+use super::set::Structure;
+use super::word::{Change, Word};
+use crate::clock::Clock;
+use crate::lock::{self, Refused};
+use crate::percpu::{self, barrier};
+use crate::sync::{self, AtomicBool, AtomicU64, AtomicUsize, Ordering, UnsafeCell};
+use std::ptr::NonNull;
+
+/// How far over its bound a queue grows while a reader holds the set.
+const GROWTH: u64 = crate::config::DEFAULT_GROWTH as u64;
+
+/// What reads write and changes look at.
+#[repr(align(128))]
+pub(super) struct Hub {
+    pub(super) epoch: AtomicU64,
+    pub(super) lock: AtomicUsize,
+    /// Guarded by the lock.
+    pub(super) poisoned: AtomicBool,
+}
+
+pub(super) struct Core<T, E: Linked> {
+    pub(super) hub: Hub,
+    pub(super) queues: Queues,
+    max_queued: u64,
+    /// Ticks; `u64::MAX` if there is no time bound.
+    max_delay: u64,
+    /// Before `inner`, so that it is dropped before the members that were given up.
+    pub(super) value: UnsafeCell<T>,
+    pub(super) inner: UnsafeCell<Inner<E>>,
+}
+
+// SAFETY: the structure and `inner` are reached under the lock alone, one thread at a time; members
+// are shared between threads and freed on any (`Linked` has both as its bounds).
+unsafe impl<T: Send, E: Linked> Send for Core<T, E> {}
+// SAFETY: as above.
+unsafe impl<T: Send, E: Linked> Sync for Core<T, E> {}
+
+impl<T: Structure<E>, E: Linked> Core<T, E> {
+    pub(super) fn new(value: T, queues: Queues, max_queued: u64, max_delay: u64) -> Self {
+        Self {
+            hub: Hub {
+                epoch: AtomicU64::new(0),
+                lock: AtomicUsize::new(0),
+                poisoned: AtomicBool::new(false),
+            },
+            queues,
+            max_queued,
+            max_delay,
+            value: UnsafeCell::new(value),
+            inner: UnsafeCell::new(Inner::new()),
+        }
+    }
+
+    /// Makes a change and returns the word, unless it is none: then `Err` has the word.
+    ///
+    /// # Safety
+    /// U1, U3: `member` is alive, was in no other set while it is queued, its owner makes one
+    /// change at a time, and its memory is held until a drain has let it go. If the change gives it
+    /// up, it may be gone.
+    #[inline(always)]
+    pub(super) unsafe fn change(&self, member: NonNull<E>, change: Change) -> Result<Word, Word> {
+        // ORDER: Acquire; pairs with the Release in `raise`. What makes it new enough are the
+        // fences of the changes that came before this one (see the header).
+        let epoch = self.hub.epoch.load(Ordering::Acquire);
+        // SAFETY: the caller's duty.
+        let (links, marks) = unsafe {
+            let links = links_of(member);
+            (links, &*links.as_ptr())
+        };
+        let mut word = marks.load_for_change();
+        let next = loop {
+            if word.is_attached() == (change == Change::Insert) {
+                return Err(word);
+            }
+            // Nearly always so: then the new word need not be computed before the instruction.
+            if word.is_plain(epoch) && matches!(change, Change::Insert | Change::Remove) {
+                word = marks.toggle(change == Change::Insert);
+                let next = word.after(change, 0);
+                if word.is_queued() {
+                    break next;
+                }
+                // A drain let it go between the look and the toggle; nobody else has it now.
+                let toggled = Word(word.0 ^ super::word::TOGGLE);
+                let queued = marks.change(toggled, toggled.queued_again());
+                debug_assert!(queued.is_ok(), "only its owner changes a member in no queue");
+                break next;
+            }
+            let next = word.after(change, epoch);
+            match marks.change(word, next) {
+                Ok(()) => break next,
+                Err(now) => word = now,
+            }
+        };
+        // From here on the member may be gone, if it was queued and is given up.
+        barrier::full_after_rmw();
+        if !word.is_queued() {
+            // SAFETY: Q1 - this change made it queued.
+            unsafe { self.push(links) };
+        }
+        Ok(next)
+    }
+
+    /// # Safety
+    /// As [`Queues::push`].
+    #[inline(never)]
+    unsafe fn push(&self, links: NonNull<super::links::Links>) {
+        // SAFETY: the caller's duty.
+        let (pushed, overdue) =
+            unsafe { self.queues.push(links, |stack, first| self.is_overdue(stack, first)) };
+        if pushed.len >= self.max_queued || overdue {
+            self.relieve(pushed.len >= self.max_queued.saturating_mul(GROWTH));
+        }
+    }
+
+    #[inline(always)]
+    fn is_overdue(&self, stack: &Stack, first: bool) -> bool {
+        if self.max_delay == u64::MAX {
+            return false;
+        }
+        let now = Clock::system().ticks_now();
+        if first {
+            // ORDER: Relaxed (both); an estimate.
+            stack.since.store(now, Ordering::Relaxed);
+            return false;
+        }
+        now.saturating_sub(stack.since.load(Ordering::Relaxed)) > self.max_delay
+    }
+
+    /// A queue is at its bound: this change becomes the reader. A panic of the structure's stays
+    /// here; the poison tells the next reader.
+    #[cold]
+    fn relieve(&self, wait: bool) {
+        if self.lock(wait).is_err() {
+            return; // busy, or this thread's own: the queue grows
+        }
+        let mut held = Held { core: self, poison: false };
+        sync::contain(|| {
+            // SAFETY: the lock is held.
+            unsafe { self.drain(true) };
+        });
+        let garbage = held.garbage();
+        drop(held);
+        sync::contain(|| drop(garbage));
+    }
+
+    /// Takes the set's lock, with a full fence.
+    pub(super) fn lock(&self, wait: bool) -> Result<(), Refused> {
+        let token = percpu::thread_token();
+        if wait {
+            lock::lock(&self.hub.lock, token)?;
+        } else {
+            lock::try_lock(&self.hub.lock, token)?;
+        }
+        barrier::full_after_rmw();
+        Ok(())
+    }
+
+    pub(super) fn is_poisoned(&self) -> bool {
+        // ORDER: Relaxed; whoever needs more holds the lock.
+        self.hub.poisoned.load(Ordering::Relaxed)
+    }
+}
+
+/// The set's lock, given up on the way out.
+pub(super) struct Held<'a, T, E: Linked> {
+    pub(super) core: &'a Core<T, E>,
+    pub(super) poison: bool,
+}
+
+impl<T, E: Linked> Held<'_, T, E> {
+    /// What is to be freed after the lock is given up.
+    pub(super) fn garbage(&mut self) -> Vec<super::drain::Given<E>> {
+        // SAFETY: the lock is held, and guards `inner`.
+        self.core.inner.with_mut(|inner| unsafe { std::mem::take(&mut (*inner).garbage) })
+    }
+}
+
+impl<T, E: Linked> Drop for Held<'_, T, E> {
+    fn drop(&mut self) {
+        if self.poison {
+            // ORDER: Relaxed; guarded by the lock.
+            self.core.hub.poisoned.store(true, Ordering::Relaxed);
+        }
+        // SAFETY: whoever makes a `Held` holds the lock.
+        unsafe { lock::unlock(&raw const self.core.hub.lock, 0) };
+    }
+}

@@ -1,0 +1,277 @@
+//! The reader's side: the cut, the walk over the queues, and what becomes of each member.
+//!
+//! Everything here runs with the set's lock held.
+//!
+//! Laws:
+//! - R1 A queued member is in exactly one place: a queue, one of the lists of [`Inner`], or the
+//!   hands of the drain that looks at it. A panic leaves it in a list.
+//! - R2 After a drain has let a member go, it does not touch it (U3).
+//! - R3 A member whose changes since the last read came to nothing stays queued, in `carry`, as
+//!   long as it goes on changing: its next changes need no push, and its queue's line stays where
+//!   it is. The first read that finds it unchanged for some reads lets it go.
+
+use super::core::Core;
+use super::links::{Linked, Links, member_of};
+use super::set::Structure;
+use crate::config;
+use crate::percpu::barrier;
+use crate::sync::{AtomicBool, Bug, Ordering, seeded_bug};
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr::NonNull;
+
+/// What the holder of the lock owns, beside the structure.
+pub(super) struct Inner<E: Linked> {
+    /// Queued members that the next read looks at: those that changed after the last cut, and R3's.
+    carry: Vec<NonNull<Links>>,
+    /// The carry of the read before, while this one looks at it. Empty between reads, but for what
+    /// a panic left.
+    old: Vec<NonNull<Links>>,
+    /// The queues' contents, as above.
+    chains: Vec<NonNull<Links>>,
+    /// What to free when the lock has been given up.
+    pub(super) garbage: Vec<Given<E>>,
+    pub(super) drains: u64,
+    pub(super) applied: u64,
+    pub(super) freed: u64,
+}
+
+/// A member that was given up: dropping this frees it.
+pub(super) struct Given<E: Linked>(NonNull<E>);
+
+impl<E: Linked> Drop for Given<E> {
+    fn drop(&mut self) {
+        // SAFETY: M4 of `word` - nobody refers to the member any more, and a `Given` is made once.
+        unsafe {
+            (*super::links::links_of(self.0).as_ptr()).is_over();
+            E::free(self.0);
+        }
+    }
+}
+
+impl<E: Linked> Given<E> {
+    /// # Safety
+    /// `member` was given up and is in no queue, and this is called once for it.
+    pub(super) unsafe fn new(member: NonNull<E>) -> Self {
+        Self(member)
+    }
+}
+
+impl<E: Linked> Inner<E> {
+    pub(super) const fn new() -> Self {
+        Self {
+            carry: Vec::new(),
+            old: Vec::new(),
+            chains: Vec::new(),
+            garbage: Vec::new(),
+            drains: 0,
+            applied: 0,
+            freed: 0,
+        }
+    }
+
+    fn is_clean(&self) -> bool {
+        self.carry.is_empty() && self.old.is_empty() && self.chains.is_empty()
+    }
+
+    /// Members that wait here.
+    pub(super) fn waiting(&self) -> usize {
+        self.carry.len() + self.old.len()
+    }
+}
+
+impl<T: Structure<E>, E: Linked> Core<T, E> {
+    /// Tells the structure what the laws say a read must see, unless the set is poisoned. With
+    /// `keep`, busy members stay queued (R3).
+    ///
+    /// # Safety
+    /// The caller holds the lock, taken by [`lock`](Core::lock).
+    ///
+    /// # Panics
+    /// If the structure does; what it was not told yet stays queued, and the set is poisoned (U7).
+    pub(super) unsafe fn drain(&self, keep: bool) {
+        if self.is_poisoned() {
+            return;
+        }
+        self.inner.with_mut(|inner| {
+            // SAFETY: the lock is held, and guards `inner`.
+            let inner = unsafe { &mut *inner };
+            // A change that has returned has its member in a queue or here (R1), and its fence
+            // before the lock's: so a look suffices, and no cut is needed.
+            if inner.is_clean() && self.queues.is_empty() {
+                return;
+            }
+            inner.drains += 1;
+            let cut = self.raise();
+            self.queues.take_all(&mut inner.chains);
+            inner.old.append(&mut inner.carry);
+            while let Some(links) = inner.old.pop() {
+                // SAFETY: R1 - queued, so its memory is held.
+                unsafe { self.visit(inner, links, cut, keep) };
+            }
+            while let Some(links) = inner.chains.pop() {
+                let next = || {
+                    // SAFETY: as below; planted bugs apart, read before the member is let go (U3).
+                    let next = unsafe { &(*links.as_ptr()).next };
+                    // ORDER: Relaxed; shown by the Acquire of `take`.
+                    NonNull::new(next.load(Ordering::Relaxed))
+                };
+                if seeded_bug(Bug::NextAfterClear) {
+                    // SAFETY: as below.
+                    unsafe { self.visit(inner, links, cut, keep) };
+                    inner.chains.extend(next());
+                    continue;
+                }
+                inner.chains.extend(next());
+                // SAFETY: R1 - queued, so its memory is held.
+                unsafe { self.visit(inner, links, cut, keep) };
+            }
+        });
+    }
+
+    /// Begins a read: whoever begins a change from here on notes more than the cut (U6).
+    fn raise(&self) -> u64 {
+        if seeded_bug(Bug::NoCut) {
+            return u64::MAX;
+        }
+        // ORDER: Relaxed; written under the lock alone.
+        let cut = self.hub.epoch.load(Ordering::Relaxed);
+        // ORDER: a full fence after the store and before the looks; pairs with the fences in
+        // `change` and `push`. Release, because a change that finds it goes on from here.
+        self.hub.epoch.swap(cut + 1, Ordering::SeqCst);
+        barrier::full_after_rmw();
+        cut
+    }
+
+    /// Looks at one queued member, which this drain has in hand.
+    ///
+    /// # Safety
+    /// The lock is held, and the member is queued and in none of the lists.
+    unsafe fn visit(&self, inner: &mut Inner<E>, links: NonNull<Links>, cut: u64, keep: bool) {
+        // SAFETY: U3 - held while it is queued.
+        let marks = unsafe { &*links.as_ptr() };
+        marks.in_use();
+        let mut word = marks.load();
+        loop {
+            let there = word.at(cut);
+            let next = if there != word.is_applied() {
+                word.telling(there)
+            } else if !word.is_settled() {
+                inner.carry.push(links); // changed after the cut
+                return;
+            } else if word.is_dead() {
+                // SAFETY: M4 - its owner has gone, and it is in no list any more.
+                unsafe { inner.free(links) };
+                return;
+            } else if keep && word.changed_since(cut.saturating_sub(config::READS_KEPT)) {
+                inner.carry.push(links); // R3
+                return;
+            } else {
+                word.let_go()
+            };
+            match marks.change(word, next) {
+                Ok(()) if !next.is_queued() => return, // R2
+                Ok(()) => break,
+                Err(now) => word = now,
+            }
+        }
+        let there = word.at(cut);
+        let mut telling = Telling { inner, links, poisoned: &self.hub.poisoned, panics: true };
+        // SAFETY: the member is held while it is queued, and only its owner could change its data,
+        // who does not until it is let go (U4).
+        let member = unsafe { &*member_of::<E>(links).as_ptr() };
+        self.value.with_mut(|value| {
+            // SAFETY: the lock is held, and guards the structure.
+            let value = unsafe { &mut *value };
+            if there { value.insert(member) } else { value.remove(member) }
+        });
+        telling.panics = false;
+    }
+
+    /// Lets go of everything without telling the structure, when the set is about to go.
+    pub(super) fn abandon(&mut self) {
+        self.inner.with_mut(|inner| {
+            // SAFETY: `&mut self`.
+            let inner = unsafe { &mut *inner };
+            self.queues.take_all(&mut inner.chains);
+            inner.old.append(&mut inner.carry);
+            let mut last = Vec::new();
+            while let Some(links) = inner.chains.pop() {
+                // SAFETY: as in `drain`.
+                let next = unsafe { (*links.as_ptr()).next.load(Ordering::Relaxed) };
+                inner.chains.extend(NonNull::new(next));
+                last.push(links);
+            }
+            for links in last.into_iter().chain(inner.old.drain(..).collect::<Vec<_>>()) {
+                // SAFETY: R1 - queued, so its memory is held. No handle of it is left, leaked ones
+                // apart: they borrow the set.
+                unsafe {
+                    let marks = &*links.as_ptr();
+                    let word = marks.load();
+                    if word.is_dead() {
+                        inner.free(links);
+                    } else {
+                        let _ = marks.change(word, word.let_go());
+                    }
+                }
+            }
+        });
+    }
+
+    /// Empties all queues for the last time. A panic of the structure's comes back after every
+    /// member has been let go.
+    pub(super) fn finish(&mut self) -> Result<(), Box<dyn Any + Send>> {
+        let drained = catch_unwind(AssertUnwindSafe(|| {
+            // SAFETY: `&mut self` is more than the lock.
+            unsafe { self.drain(false) };
+        }));
+        if self.is_poisoned() {
+            self.abandon();
+        }
+        drained
+    }
+}
+
+impl<E: Linked> Inner<E> {
+    /// # Safety
+    /// The member is dead, and in no list.
+    unsafe fn free(&mut self, links: NonNull<Links>) {
+        self.freed += 1;
+        // SAFETY: the caller's duty.
+        self.garbage.push(unsafe { Given::new(member_of(links)) });
+    }
+}
+
+/// While the structure is told about a member: sees to the member also if that panics.
+struct Telling<'a, E: Linked> {
+    inner: &'a mut Inner<E>,
+    links: NonNull<Links>,
+    poisoned: &'a AtomicBool,
+    panics: bool,
+}
+
+impl<E: Linked> Drop for Telling<'_, E> {
+    fn drop(&mut self) {
+        self.inner.applied += 1;
+        if self.panics {
+            // ORDER: Relaxed; guarded by the lock.
+            self.poisoned.store(true, Ordering::Relaxed);
+        }
+        // SAFETY: queued, so its memory is held until the change below.
+        let marks = unsafe { &*self.links.as_ptr() };
+        let mut word = marks.load();
+        let told = loop {
+            let told = word.told();
+            match marks.change(word, told) {
+                Ok(()) => break told,
+                Err(now) => word = now,
+            }
+        };
+        if told.is_queued() {
+            self.inner.carry.push(self.links);
+        } else if told.is_dead() {
+            // SAFETY: M4 - nobody else has it.
+            unsafe { self.inner.free(self.links) };
+        }
+    }
+}

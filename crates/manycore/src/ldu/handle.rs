@@ -1,0 +1,180 @@
+//! Who owns a member: one that is in the set, and one that is not.
+//!
+//! Owns: the handles, which make U1 and U3 rules of the compiler: a member goes from [`Attached`]
+//! to [`Detached`] and back by moves, and its memory is the handle's or the set's.
+
+use super::drain::Given;
+use super::links::{Linked, links_of};
+use super::set::{DeferredSet, Structure};
+use crate::sync::{Bug, seeded_bug};
+use std::fmt;
+use std::mem::ManuallyDrop;
+use std::ops::Deref;
+use std::ptr::NonNull;
+
+/// A member that is in the set. Dropping it removes and frees it; [`remove`](Self::remove) keeps
+/// it.
+///
+/// A member can't be inserted twice:
+///
+/// ```compile_fail,E0382
+/// use manycore::ldu::{DeferredSet, Element, Structure};
+///
+/// struct Nothing;
+/// impl Structure<Element<u8>> for Nothing {
+///     fn insert(&mut self, _: &Element<u8>) {}
+///     fn remove(&mut self, _: &Element<u8>) {}
+/// }
+/// let set = DeferredSet::new(Nothing);
+/// let detached = set.add(1).remove();
+/// let first = detached.insert();
+/// let second = detached.insert(); // moved already
+/// ```
+///
+/// and not removed twice:
+///
+/// ```compile_fail,E0382
+/// # use manycore::ldu::{DeferredSet, Element, Structure};
+/// # struct Nothing;
+/// # impl Structure<Element<u8>> for Nothing {
+/// #     fn insert(&mut self, _: &Element<u8>) {}
+/// #     fn remove(&mut self, _: &Element<u8>) {}
+/// # }
+/// let set = DeferredSet::new(Nothing);
+/// let attached = set.add(1);
+/// let once = attached.remove();
+/// let twice = attached.remove(); // moved already
+/// ```
+#[must_use = "dropping the handle removes the member"]
+pub struct Attached<'s, T: Structure<E>, E: Linked> {
+    set: &'s DeferredSet<T, E>,
+    member: NonNull<E>,
+}
+
+/// A member that is not in the set, but may be in one of its queues still.
+#[must_use = "dropping the handle frees the member"]
+pub struct Detached<'s, T: Structure<E>, E: Linked> {
+    set: &'s DeferredSet<T, E>,
+    member: NonNull<E>,
+}
+
+// SAFETY: (all four) a handle gives shared access to the member and to the set, and may lead to the
+// member's end on that thread: `Linked` is `Send + Sync`, and sets may be used from any thread.
+unsafe impl<T: Structure<E>, E: Linked> Send for Attached<'_, T, E> {}
+// SAFETY: as above.
+unsafe impl<T: Structure<E>, E: Linked> Sync for Attached<'_, T, E> {}
+// SAFETY: as above.
+unsafe impl<T: Structure<E>, E: Linked> Send for Detached<'_, T, E> {}
+// SAFETY: as above.
+unsafe impl<T: Structure<E>, E: Linked> Sync for Detached<'_, T, E> {}
+
+impl<'s, T: Structure<E>, E: Linked> Attached<'s, T, E> {
+    /// Inserts a member that is in no set and in no queue.
+    #[inline]
+    pub(super) fn new(set: &'s DeferredSet<T, E>, member: Box<E>) -> Self {
+        let member = NonNull::from(Box::leak(member));
+        // SAFETY: the box was nobody else's, and its memory is the set's from here on.
+        unsafe { set.insert_raw(member) };
+        Self { set, member }
+    }
+
+    /// Takes the member out. The next read sees it no more.
+    #[inline]
+    pub fn remove(self) -> Detached<'s, T, E> {
+        let this = ManuallyDrop::new(self);
+        // SAFETY: U1 - this handle was the only one, and is spent.
+        unsafe { this.set.remove_raw(this.member) };
+        Detached { set: this.set, member: this.member }
+    }
+}
+
+impl<'s, T: Structure<E>, E: Linked> Detached<'s, T, E> {
+    /// Puts the member back into its set. Whatever thread removed it, the two cancel.
+    #[inline]
+    pub fn insert(self) -> Attached<'s, T, E> {
+        let this = ManuallyDrop::new(self);
+        // SAFETY: U1 - this handle was the only one, and is spent.
+        unsafe { this.set.insert_raw(this.member) };
+        Attached { set: this.set, member: this.member }
+    }
+
+    /// Takes the member back, to change it or to insert it elsewhere. If it is in a queue still,
+    /// that takes a read of the set.
+    ///
+    /// # Panics
+    /// As [`DeferredSet::read`], if a read is needed. The member is freed by a later drain then.
+    #[must_use]
+    pub fn into_box(self) -> Box<E> {
+        // SAFETY: the handle is the only one, and the member not attached.
+        unsafe { self.set.settle_raw(self.member) };
+        let this = ManuallyDrop::new(self);
+        // SAFETY: it came from a box, no queue has it, and the handle is spent.
+        unsafe { Box::from_raw(this.member.as_ptr()) }
+    }
+}
+
+impl<T: Structure<E>, E: Linked> Deref for Attached<'_, T, E> {
+    type Target = E;
+
+    #[inline]
+    fn deref(&self) -> &E {
+        // SAFETY: U3 - alive as long as its handle.
+        unsafe { self.member.as_ref() }
+    }
+}
+
+impl<T: Structure<E>, E: Linked> Deref for Detached<'_, T, E> {
+    type Target = E;
+
+    #[inline]
+    fn deref(&self) -> &E {
+        // SAFETY: U3 - alive as long as its handle.
+        unsafe { self.member.as_ref() }
+    }
+}
+
+impl<T: Structure<E>, E: Linked> Drop for Attached<'_, T, E> {
+    #[inline]
+    fn drop(&mut self) {
+        // SAFETY: U1, U3 - this handle was the only one; the member is the set's to free.
+        unsafe { self.set.retire_raw(self.member) };
+    }
+}
+
+impl<T: Structure<E>, E: Linked> Drop for Detached<'_, T, E> {
+    fn drop(&mut self) {
+        // SAFETY: this handle was the only one; the member is not attached.
+        unsafe { give_up(self.member) };
+    }
+}
+
+/// Frees a member that is not attached, or leaves that to the drain if a queue has it (U3).
+///
+/// # Safety
+/// The caller owns the member, and does not touch it afterwards.
+pub(super) unsafe fn give_up<E: Linked>(member: NonNull<E>) {
+    // SAFETY: the caller's duty.
+    let marks = unsafe { &*links_of(member).as_ptr() };
+    let mut word = marks.load_for_change();
+    while word.is_queued() && !seeded_bug(Bug::FreeQueued) {
+        match marks.change(word, word.given_up()) {
+            Ok(()) => return,
+            Err(now) => word = now,
+        }
+    }
+    // SAFETY: no queue has it, and no drain (the load shows all that one did), and its owner is
+    // here.
+    drop(unsafe { Given::new(member) });
+}
+
+impl<T: Structure<E>, E: Linked + fmt::Debug> fmt::Debug for Attached<'_, T, E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Attached").field(&**self).finish()
+    }
+}
+
+impl<T: Structure<E>, E: Linked + fmt::Debug> fmt::Debug for Detached<'_, T, E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Detached").field(&**self).finish()
+    }
+}

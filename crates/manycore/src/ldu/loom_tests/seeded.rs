@@ -1,0 +1,39 @@
+//! A test of the test: the faults of the published forms, planted, must be caught.
+
+use crate::percpu::loom_tests::{RACE, must_catch};
+
+fn catches(bug: &str, models: &[&str], signs: &[&str]) {
+    for model in models {
+        must_catch(bug, &format!("ldu::loom_tests::{model}"), signs);
+    }
+}
+
+/// The public kernel patch: an updater may have queued the member again, elsewhere.
+#[test]
+fn loom_ldu_next_read_after_the_member_was_let_go_is_caught() {
+    let models = ["reads::loom_ldu_member_queued_again_behind_a_walk_is_not_lost"];
+    catches("next-after-clear", &models, &["a change was lost", "is told twice", "was never"]);
+}
+
+/// The papers say nothing of the members' memory.
+#[test]
+fn loom_ldu_member_freed_while_queued_is_caught() {
+    let models = [
+        "lives::loom_ldu_member_dropped_while_queued_is_freed_once",
+        "lives::loom_ldu_global_member_dropped_while_queued_is_freed_once",
+    ];
+    let mut signs = vec!["a member is used after its time"];
+    signs.extend(RACE);
+    catches("free-queued", &models, &signs);
+}
+
+/// The published reads take whatever they find, queue after queue.
+#[test]
+fn loom_ldu_read_without_a_cut_is_caught() {
+    let models = [
+        "reads::loom_ldu_reader_never_sees_effect_without_cause",
+        "reads::loom_ldu_read_sees_a_state_that_was",
+        "reads::loom_ldu_global_read_sees_a_state_that_was",
+    ];
+    catches("no-cut", &models, &["effect without its cause", "was never the set"]);
+}

@@ -1,0 +1,76 @@
+//! Cancelling updates: members come and go through marks of their own, and only what is left over
+//! reaches the structure.
+//!
+//! **Only for structures where operations on different members commute** (U2): sets, registries,
+//! reverse maps, interval trees. Not for queues, stacks, or anything that shows in which order its
+//! members came.
+//!
+//! Owns: [`DeferredSet`], the marks ([`Links`]), the queues, and the handles. Source: LDU (the
+//! thesis), section 2.4, and its preliminary paper.
+//!
+//! Every member carries one atomic word. An insertion or a removal changes that word, with one
+//! atomic instruction, and is done; if the member is not in a queue already, it goes into one. A
+//! read takes the set's lock, empties the queues, and does to the structure what the words say. A
+//! member that came and went since the last read has cancelled itself, on whichever threads that
+//! happened; no clock is read, nothing is allocated, and no line is written but the member's.
+//!
+//! # The laws
+//!
+//! - **U1** Insertions and removals of one member alternate, each after the one before it has
+//!   returned. Handles make that a rule of the compiler ([`Attached`], [`Detached`]); the raw calls
+//!   check it and panic with the member's name.
+//! - **U2** Operations on different members commute.
+//! - **U3** A queued member's memory is held: whoever has done with it while it is queued leaves it
+//!   to the next drain, which frees it. A drain reads where the queue goes on *before* it lets go
+//!   of a member, and does not touch it afterwards.
+//! - **U4** A member's own data stay as they are from its insertion until no queue has it. Only
+//!   then does [`Detached::into_box`] give it back.
+//! - **U5** One word holds all marks: attached, queued, given up, applied, and the number of the
+//!   last read that began before the last change.
+//! - **U6** A read has a cut. It raises the set's *epoch* before it looks at the first queue. Every
+//!   change notes the epoch that it found, and the member's state before its first change in that
+//!   epoch; the read takes the state that each member had at the cut. So a read sees every
+//!   change that returned before it began, and if it sees a change, then also all that came before
+//!   that one. (The published form has no cut: a change can be missed while a later one is seen.)
+//!   Changes never wait for a read, and a read never waits for a change.
+//! - **U7** A panic of the structure's reaches the reader that called it (a change that drained
+//!   because its queue was full contains it). The set is poisoned until
+//!   [`DeferredSet::clear_poison`]; what was not applied stays queued, and changes go on. The call
+//!   that panicked counts as made.
+//!
+//! The design has a gate for U6: a reader shuts changes out while it captures the words. The epoch
+//! does without. It costs a change one load of a line that only reads write, where the gate costs
+//! an announcement besides, and nobody waits for anybody.
+//!
+//! # Consistency
+//!
+//! Linearizable: a change takes effect, as far as any read can tell, at one moment between its call
+//! and its return.
+//!
+//! # Threads, forks, panics, recursion
+//!
+//! - A thread that ends leaves its queue where it is; the next read takes it, and the next thread
+//!   that takes the slot goes on with it.
+//! - After `fork`, the child's copy of a set is whole, provided that no other thread was inside a
+//!   change or a read of that set at that moment.
+//! - The structure may change members of any set from within its `insert` and `remove`: the change
+//!   is queued, and the next read applies it. A read of the same set there would wait for itself;
+//!   it panics instead.
+
+mod builder;
+mod core;
+mod drain;
+mod guard;
+mod handle;
+mod links;
+#[cfg(all(test, manycore_loom))]
+mod loom_tests;
+mod queue;
+mod set;
+mod word;
+
+pub use builder::{BuildError, Builder, Queue};
+pub use guard::{ReadGuard, TryReadError};
+pub use handle::{Attached, Detached};
+pub use links::{Element, Linked, Links};
+pub use set::{DeferredSet, Stats, Structure};

@@ -1,0 +1,207 @@
+//! Queues of members: many push, one takes everything.
+//!
+//! Owns: [`Stack`] and the choice between one for all and one for each slot.
+//!
+//! Laws:
+//! - Q1 A member is pushed by whoever made it queued (M1 of `word`), and by nobody else until a
+//!   drain has let it go. So it is in one stack at most, and `next` has one writer.
+//! - Q2 The order of a stack means nothing: the words say what is to be done.
+//! - Q3 A slot whose stack is not empty has its dirty bit set, or the push is under way still. The
+//!   drain clears the bit before it empties the stack.
+//!
+//! Source: LDU, section 2.4.1 (the queue), 2.5.3 (per-core queues).
+
+use super::links::Links;
+use crate::percpu::dirty::DirtyTable;
+use crate::percpu::segmented::Segmented;
+use crate::percpu::{self, barrier};
+use crate::sync::{AtomicPtr, AtomicU64, Ordering};
+use std::ptr::{self, NonNull};
+
+/// Members that link to each other.
+#[repr(align(128))]
+pub(super) struct Stack {
+    head: AtomicPtr<Links>,
+    /// Members pushed so far.
+    pushed: AtomicU64,
+    /// What `pushed` was when the stack was emptied last.
+    taken: AtomicU64,
+    /// When the first of them was pushed, in raw ticks; kept up only if there is a time bound.
+    pub(super) since: AtomicU64,
+}
+
+impl From<usize> for Stack {
+    fn from(_: usize) -> Self {
+        Self {
+            head: AtomicPtr::new(ptr::null_mut()),
+            pushed: AtomicU64::new(0),
+            taken: AtomicU64::new(0),
+            since: AtomicU64::new(0),
+        }
+    }
+}
+
+/// What a push came to.
+pub(super) struct Pushed {
+    /// Whether the stack was empty.
+    first: bool,
+    /// How many members are in the stack, about.
+    pub(super) len: u64,
+}
+
+impl Stack {
+    /// # Safety
+    /// Q1: the caller made the member queued, and its memory lives until a drain lets it go.
+    #[inline(always)]
+    unsafe fn push(&self, links: NonNull<Links>, shared: bool) -> Pushed {
+        // SAFETY: the caller's duty.
+        let next = unsafe { &(*links.as_ptr()).next };
+        // ORDER: Relaxed; the CAS decides. (For loom a guess, as in `Links::load_for_change`.)
+        let mut head =
+            if cfg!(manycore_loom) { ptr::null_mut() } else { self.head.load(Ordering::Relaxed) };
+        loop {
+            // ORDER: Relaxed; shown by the CAS.
+            next.store(head, Ordering::Relaxed);
+            // ORDER: AcqRel; Release pairs with the Acquire of `take`: `next` before the head. The
+            // Acquire is U6's: who pushes after a drain has found the epoch that the drain raised.
+            match self.head.compare_exchange_weak(
+                head,
+                links.as_ptr(),
+                Ordering::AcqRel,
+                Ordering::Relaxed,
+            ) {
+                Ok(_) => break,
+                Err(now) => head = now,
+            }
+        }
+        // ORDER: Relaxed (all); an estimate. Of a slot's stack, `pushed` has one writer.
+        let pushed = if shared {
+            self.pushed.fetch_add(1, Ordering::Relaxed) + 1
+        } else {
+            let pushed = self.pushed.load(Ordering::Relaxed) + 1;
+            self.pushed.store(pushed, Ordering::Relaxed);
+            pushed
+        };
+        let len = pushed.saturating_sub(self.taken.load(Ordering::Relaxed));
+        Pushed { first: head.is_null(), len }
+    }
+
+    fn is_empty(&self) -> bool {
+        // ORDER: Acquire; what decides is the caller's fence.
+        self.head.load(Ordering::Acquire).is_null()
+    }
+
+    /// Everything, newest first.
+    fn take(&self) -> Option<NonNull<Links>> {
+        // ORDER: AcqRel; pairs with `push`, both ways.
+        let head = NonNull::new(self.head.swap(ptr::null_mut(), Ordering::AcqRel));
+        // ORDER: Relaxed; an estimate.
+        self.taken.store(self.pushed.load(Ordering::Relaxed), Ordering::Relaxed);
+        head
+    }
+}
+
+/// The queues of a set.
+pub(super) enum Queues {
+    Global(Stack),
+    PerCore(Box<PerCore>),
+}
+
+/// A queue for each slot, and which of them have something.
+pub(super) struct PerCore {
+    stacks: Segmented<Stack>,
+    dirty: DirtyTable,
+}
+
+impl Queues {
+    pub(super) fn global() -> Self {
+        Self::Global(Stack::from(0))
+    }
+
+    pub(super) fn per_core() -> Self {
+        Self::PerCore(Box::new(PerCore { stacks: Segmented::new(), dirty: DirtyTable::new() }))
+    }
+
+    /// Pushes a member. After this, a drain may let it go: the caller touches it no more. `timed`
+    /// notes the time at which a stack stops being empty.
+    ///
+    /// # Safety
+    /// As [`Stack::push`].
+    #[inline]
+    pub(super) unsafe fn push(
+        &self,
+        links: NonNull<Links>,
+        timed: impl FnOnce(&Stack, bool) -> bool,
+    ) -> (Pushed, bool) {
+        match self {
+            Self::Global(stack) => {
+                // SAFETY: the caller's duty.
+                let pushed = unsafe { stack.push(links, true) };
+                barrier::full_after_rmw();
+                let overdue = timed(stack, pushed.first);
+                (pushed, overdue)
+            }
+            Self::PerCore(own) => percpu::with_own_slot(|slot| {
+                let index = slot.index();
+                let stack = own.stacks.get_or_init(index);
+                // SAFETY: the caller's duty.
+                let pushed = unsafe { stack.push(links, false) };
+                if pushed.first {
+                    let word = own.dirty.get_or_init(index / 64);
+                    // ORDER: AcqRel; Q3, and U6 as in `push`.
+                    word.0.fetch_or(1 << (index % 64), Ordering::AcqRel);
+                }
+                barrier::full_after_rmw();
+                let overdue = timed(stack, pushed.first);
+                (pushed, overdue)
+            }),
+        }
+    }
+
+    /// Whether no queue has a member whose change has returned. The caller has passed a full fence.
+    pub(super) fn is_empty(&self) -> bool {
+        match self {
+            Self::Global(stack) => stack.is_empty(),
+            // ORDER: Acquire; as in `Stack::is_empty`.
+            Self::PerCore(own) => {
+                own.dirty.iter().all(|(_, word)| word.0.load(Ordering::Acquire) == 0)
+            }
+        }
+    }
+
+    /// Members pushed so far.
+    pub(super) fn pushed(&self) -> u64 {
+        // ORDER: Relaxed (both); a statistic.
+        match self {
+            Self::Global(stack) => stack.pushed.load(Ordering::Relaxed),
+            Self::PerCore(own) => {
+                own.stacks.iter().map(|(_, stack)| stack.pushed.load(Ordering::Relaxed)).sum()
+            }
+        }
+    }
+
+    /// Empties every queue. The caller is the only one, and has passed a full fence after it raised
+    /// the epoch.
+    pub(super) fn take_all(&self, chains: &mut Vec<NonNull<Links>>) {
+        match self {
+            Self::Global(stack) => {
+                chains.extend((!stack.is_empty()).then(|| stack.take()).flatten())
+            }
+            Self::PerCore(own) => {
+                for (number, word) in own.dirty.iter() {
+                    // ORDER: Acquire; pairs with `push` (Q3).
+                    let bits = word.0.load(Ordering::Acquire);
+                    let mut left = bits;
+                    while left != 0 {
+                        let bit = left.trailing_zeros();
+                        left &= left - 1;
+                        // ORDER: AcqRel; before the swap in `take` (Q3).
+                        word.0.fetch_and(!(1 << bit), Ordering::AcqRel);
+                        let stack = own.stacks.get_or_init(number * 64 + bit as usize);
+                        chains.extend(stack.take());
+                    }
+                }
+            }
+        }
+    }
+}

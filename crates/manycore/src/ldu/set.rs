@@ -1,0 +1,428 @@
+//! The set: the public face.
+
+use super::builder::Builder;
+use super::core::{Core, Held};
+use super::guard::{ReadGuard, TryReadError};
+use super::handle::{Attached, give_up};
+use super::links::{Element, Linked, links_of};
+use super::word::Change;
+use crate::sync::{Ordering, panicking};
+use crate::{lock, percpu::thread_token};
+use std::fmt;
+use std::mem::ManuallyDrop;
+use std::panic::resume_unwind;
+use std::ptr::NonNull;
+
+/// What a [`DeferredSet`] keeps up to date: any single-threaded structure.
+///
+/// Calls for one member alternate, `insert` first. Calls for different members come in any order:
+/// the structure must not care (U2). They come later than the changes, on whichever thread reads,
+/// under the set's lock.
+///
+/// A member stays where it is, alive and unchanged, from the call of `insert` until that of
+/// `remove` has returned, or the set is gone. So a structure that knows what it does may keep
+/// pointers instead of copies. (It may find after a panic of its own that a call counted that did
+/// not do its work: U7 of the [module](super).)
+pub trait Structure<E>: Send {
+    /// The member is in the set.
+    fn insert(&mut self, member: &E);
+
+    /// The member is not in the set any more.
+    fn remove(&mut self, member: &E);
+}
+
+/// A set whose insertions and removals are put off until somebody reads, and cancel each other.
+///
+/// For sets that are changed often, by many threads, and read rarely: mappings of a file, open
+/// connections, active transactions. `T` is what reads want, any single-threaded structure; `E` is
+/// a member, which carries its marks ([`Linked`], or [`Element`] around any value).
+///
+/// **Only where operations on different members commute**: not for queues and stacks. Not for sets
+/// that are read about as often as they are changed. Beside [`Deferred`](crate::oplog::Deferred):
+/// there an insertion and its removal cancel if one thread made both; here on whichever thread. An
+/// update there may be anything, here it is the coming or going of a member.
+///
+/// - Consistency: linearizable.
+/// - Progress: a change never waits for a read or for another member's change, but for a queue far
+///   over its bound ([`Builder::max_queued`]). Reads wait for each other.
+/// - Cost of a change: one atomic instruction on the member's own word, and one load of a line that
+///   only reads write. The first change of a member after a read pushes it, one or two atomic
+///   instructions more. Cost of a read: the lock, an atomic instruction, a look at each queue that
+///   got a member, and for each member that changed a cache miss and, if it did not cancel itself,
+///   the structure's own work. A read that finds nothing changed costs the lock and a look.
+/// - Memory: the structure, 128 bytes and the queues ([`Queue`](super::Queue)); 16 bytes for each
+///   member; members that were dropped while queued, until the next read, within the bounds.
+/// - Errors, panics: see [`read`](Self::read), and U7 of the [module](super).
+/// - Source: LDU, section 2.4.
+///
+/// ```
+/// use manycore::ldu::{DeferredSet, Element, Structure};
+/// use std::collections::BTreeSet;
+///
+/// #[derive(Default)]
+/// struct Ports(BTreeSet<u16>);
+/// impl Structure<Element<u16>> for Ports {
+///     fn insert(&mut self, port: &Element<u16>) {
+///         self.0.insert(**port);
+///     }
+///     fn remove(&mut self, port: &Element<u16>) {
+///         self.0.remove(port);
+///     }
+/// }
+///
+/// let open = DeferredSet::new(Ports::default());
+/// std::thread::scope(|s| {
+///     for port in 8000..8004 {
+///         let open = &open;
+///         s.spawn(move || {
+///             let listening = open.add(port); // Attached: in the set
+///             let paused = listening.remove(); // Detached: out of it
+///             let again = paused.insert(); // never reached the tree
+///             drop(again);
+///         });
+///     }
+/// });
+/// let admin = open.add(22);
+/// assert_eq!(open.read().0, [22].into());
+/// drop(admin);
+/// assert!(open.read().0.is_empty());
+/// ```
+pub struct DeferredSet<T: Structure<E>, E: Linked> {
+    pub(super) core: ManuallyDrop<Core<T, E>>,
+}
+
+/// What happened to a set's members so far.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Stats {
+    /// Times that a change found its member in no queue and brought it to one.
+    pub queued: u64,
+    /// Calls of the structure's `insert` and `remove`. All other changes have cancelled each other.
+    pub applied: u64,
+    /// Times that queues were emptied.
+    pub drains: u64,
+    /// Members that were given up while they were queued, and freed by a drain.
+    pub freed: u64,
+    /// Members that wait for the next read outside of queues: they changed while the last one ran,
+    /// or change all the time.
+    pub waiting: usize,
+}
+
+impl<T: Structure<E>, E: Linked> DeferredSet<T, E> {
+    /// A set around a structure that has no members yet, with the default queues and bounds.
+    ///
+    /// # Panics
+    /// Never: the defaults are valid.
+    #[must_use]
+    pub fn new(structure: T) -> Self {
+        Self::builder().build(structure).expect("the defaults are valid")
+    }
+
+    /// Starts a set with other queues and bounds.
+    #[must_use]
+    pub fn builder() -> Builder<T, E> {
+        Builder::new()
+    }
+
+    pub(super) fn around(core: Core<T, E>) -> Self {
+        Self { core: ManuallyDrop::new(core) }
+    }
+
+    /// Inserts a member. The next read sees it.
+    #[inline]
+    pub fn insert(&self, member: Box<E>) -> Attached<'_, T, E> {
+        Attached::new(self, member)
+    }
+
+    /// Brings the structure up to date and holds it.
+    ///
+    /// # Panics
+    /// - If the set is poisoned: the structure panicked. Repair it through
+    ///   [`read_poisoned`](Self::read_poisoned) and call [`clear_poison`](Self::clear_poison).
+    /// - If the structure panics in this read; the set is poisoned then.
+    /// - If this thread holds the set already, where it would wait for ever.
+    pub fn read(&self) -> ReadGuard<'_, T, E> {
+        let guard = self.read_poisoned();
+        assert!(
+            !guard.is_poisoned(),
+            "manycore: the set is poisoned, because its structure panicked; repair it and call \
+             clear_poison()"
+        );
+        guard
+    }
+
+    /// As [`read`](Self::read), also if the set is poisoned: then without the changes that are
+    /// queued, for looking at the damage and repairing it.
+    ///
+    /// # Panics
+    /// As [`read`](Self::read), poison apart.
+    pub fn read_poisoned(&self) -> ReadGuard<'_, T, E> {
+        match self.hold(true, true) {
+            Some(guard) => guard,
+            None => panic!(
+                "manycore: this thread holds the set already; drop the guard before reading \
+                 again, and do not read a set from within its own structure"
+            ),
+        }
+    }
+
+    /// As [`read`](Self::read), unless that would wait for another reader.
+    ///
+    /// # Errors
+    /// [`TryReadError::Busy`] if a reader holds the set, [`TryReadError::Poisoned`] if the
+    /// structure panicked.
+    ///
+    /// # Panics
+    /// If the structure panics in this read.
+    pub fn try_read(&self) -> Result<ReadGuard<'_, T, E>, TryReadError> {
+        let guard = self.hold(false, true).ok_or(TryReadError::Busy)?;
+        if guard.is_poisoned() { Err(TryReadError::Poisoned) } else { Ok(guard) }
+    }
+
+    /// Holds the set, up to date. With `keep`, busy members stay queued.
+    fn hold(&self, wait: bool, keep: bool) -> Option<ReadGuard<'_, T, E>> {
+        self.core.lock(wait).ok()?;
+        let held = Held { core: &self.core, poison: false };
+        // SAFETY: the lock was taken just above.
+        unsafe { self.core.drain(keep) };
+        Some(ReadGuard::new(held))
+    }
+
+    /// Applies what is pending and frees what was given up. The same as dropping a
+    /// [`read`](Self::read) guard at once; for a timer, where queues should not wait for a reader.
+    ///
+    /// # Panics
+    /// As [`read`](Self::read).
+    pub fn synchronize(&self) {
+        drop(self.read());
+    }
+
+    /// The structure, up to date. No other thread can be at it, so this is cheap.
+    ///
+    /// # Panics
+    /// If the structure panics. (A poisoned set's changes stay queued.)
+    pub fn get_mut(&mut self) -> &mut T {
+        // SAFETY: `&mut self` is more than the lock.
+        unsafe { self.core.drain(true) };
+        // SAFETY: as above.
+        self.core.value.with_mut(|value| unsafe { &mut *value })
+    }
+
+    /// The structure, up to date.
+    ///
+    /// # Panics
+    /// As [`get_mut`](Self::get_mut).
+    #[must_use]
+    pub fn into_inner(self) -> T {
+        let mut this = ManuallyDrop::new(self);
+        let finished = this.core.finish();
+        // SAFETY: `this` is not used or dropped after this.
+        let Core { value, .. } = unsafe { ManuallyDrop::take(&mut this.core) };
+        if let Err(panic) = finished {
+            resume_unwind(panic);
+        }
+        value.into_inner()
+    }
+
+    /// Whether the structure, or a reader that held the set, panicked.
+    #[must_use]
+    pub fn is_poisoned(&self) -> bool {
+        self.core.is_poisoned()
+    }
+
+    /// Says that the structure is fit for use again. The next read applies what is queued.
+    ///
+    /// Takes the set's lock, unless this thread holds the set already.
+    pub fn clear_poison(&self) {
+        // Under the lock: a read that skipped the queues must find the poison that made it do so.
+        let held = self.core.lock(true).map(|()| Held { core: &*self.core, poison: false });
+        // ORDER: Relaxed; guarded by the lock.
+        self.core.hub.poisoned.store(false, Ordering::Relaxed);
+        drop(held);
+    }
+
+    /// Counts of what happened to this set's members. Takes the set's lock, so not for hot paths.
+    ///
+    /// # Panics
+    /// If this thread holds the set.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        let locked = self.core.lock(true);
+        assert!(locked.is_ok(), "manycore: drop the guard before asking for the counts");
+        let held = Held { core: &*self.core, poison: false };
+        let stats = self.core.inner.with(|inner| {
+            // SAFETY: the lock is held, and guards `inner`.
+            let inner = unsafe { &*inner };
+            Stats {
+                queued: self.core.queues.pushed(),
+                applied: inner.applied,
+                drains: inner.drains,
+                freed: inner.freed,
+                waiting: inner.waiting(),
+            }
+        });
+        drop(held);
+        stats
+    }
+
+    /// Inserts a member by hand.
+    ///
+    /// # Panics
+    /// If the member is in the set already; the panic says its [`name`](Linked::name).
+    ///
+    /// # Safety
+    /// - The member is alive, and stays alive and unchanged until [`settle_raw`](Self::settle_raw)
+    ///   has returned for it, or it was given to [`retire_raw`](Self::retire_raw).
+    /// - It is in no other set, and in no other set's queue.
+    /// - Calls for one member follow each other (U1).
+    #[inline]
+    pub unsafe fn insert_raw(&self, member: NonNull<E>) {
+        // SAFETY: the caller's duty.
+        if unsafe { self.core.change(member, Change::Insert) }.is_err() {
+            // SAFETY: as above.
+            misused(unsafe { member.as_ref() }, "is inserted, but is in the set already");
+        }
+    }
+
+    /// Removes a member by hand.
+    ///
+    /// # Panics
+    /// If the member is not in the set; the panic says its [`name`](Linked::name).
+    ///
+    /// # Safety
+    /// As [`insert_raw`](Self::insert_raw), and it was inserted into this set.
+    #[inline]
+    pub unsafe fn remove_raw(&self, member: NonNull<E>) {
+        // SAFETY: the caller's duty.
+        if unsafe { self.core.change(member, Change::Remove) }.is_err() {
+            // SAFETY: as above.
+            misused(unsafe { member.as_ref() }, "is removed, but is not in the set");
+        }
+    }
+
+    /// Removes a member by hand and leaves its memory to the set, which calls [`Linked::free`] when
+    /// no queue has it any more.
+    ///
+    /// # Panics
+    /// As [`remove_raw`](Self::remove_raw).
+    ///
+    /// # Safety
+    /// As [`remove_raw`](Self::remove_raw), and nobody uses the member afterwards.
+    #[inline]
+    pub unsafe fn retire_raw(&self, member: NonNull<E>) {
+        // SAFETY: the caller's duty.
+        if unsafe { self.core.change(member, Change::GiveUp) }.is_err() {
+            // SAFETY: as above.
+            misused(unsafe { member.as_ref() }, "is removed, but is not in the set");
+        }
+    }
+
+    /// Removes a member by hand, for an owner who wants to use its memory for another soon. True
+    /// says that the member's data are the caller's again, although a queue may have it still: it
+    /// may be inserted with other data, or given to [`free_raw`](Self::free_raw). False says that
+    /// the structure has to be told of it yet, and that the set frees it, as after
+    /// [`retire_raw`](Self::retire_raw).
+    ///
+    /// A member that came and went since the last read, without a read in between, is the caller's.
+    ///
+    /// # Panics
+    /// As [`remove_raw`](Self::remove_raw).
+    ///
+    /// # Safety
+    /// As [`remove_raw`](Self::remove_raw), and nobody uses the member afterwards if the answer is
+    /// false.
+    #[inline]
+    pub unsafe fn recycle_raw(&self, member: NonNull<E>) -> bool {
+        // SAFETY: the caller's duty.
+        match unsafe { self.core.change(member, Change::Recycle) } {
+            Ok(word) => word.is_idle(),
+            // SAFETY: as above.
+            Err(_) => misused(unsafe { member.as_ref() }, "is removed, but is not in the set"),
+        }
+    }
+
+    /// Sees to it that no queue has the member, reading the set if one has: afterwards its memory
+    /// is the caller's alone.
+    ///
+    /// # Panics
+    /// As [`read`](Self::read), if a read is needed; also if the member is in the set.
+    ///
+    /// # Safety
+    /// As [`remove_raw`](Self::remove_raw).
+    pub unsafe fn settle_raw(&self, member: NonNull<E>) {
+        // SAFETY: the caller's duty.
+        let marks = unsafe { &*links_of(member).as_ptr() };
+        let word = marks.load();
+        if word.is_attached() {
+            // SAFETY: as above.
+            misused(unsafe { member.as_ref() }, "is settled, but is in the set");
+        }
+        if !word.is_queued() {
+            return;
+        }
+        let guard = self.hold(true, false);
+        // A leftover mark can be no race: its changes came before this read's cut.
+        assert!(
+            guard.is_some() && !marks.load().is_queued(),
+            "manycore: a member can't be taken back while this thread holds its set, or while the \
+             set is poisoned"
+        );
+        drop(guard);
+    }
+
+    /// Frees a member that is not in the set, or leaves that to the set if a queue has it still.
+    ///
+    /// # Safety
+    /// As [`remove_raw`](Self::remove_raw); the member is not in the set, and nobody uses it
+    /// afterwards.
+    pub unsafe fn free_raw(&self, member: NonNull<E>) {
+        // SAFETY: the caller's duty.
+        unsafe { give_up(member) };
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn misused<E: Linked>(member: &E, how: &str) -> ! {
+    panic!("manycore: {} {how}", member.name());
+}
+
+impl<T: Structure<Element<V>>, V: Send + Sync + 'static> DeferredSet<T, Element<V>> {
+    /// Inserts a value, in a box with links: [`insert`](Self::insert) for types that have none.
+    #[inline]
+    pub fn add(&self, value: V) -> Attached<'_, T, Element<V>> {
+        self.insert(Box::new(Element::new(value)))
+    }
+}
+
+impl<T: Structure<E>, E: Linked> Drop for DeferredSet<T, E> {
+    /// Applies what is pending, then drops the structure. If the structure panics, it is dropped
+    /// first and the panic goes on (unless the thread is unwinding already).
+    fn drop(&mut self) {
+        let finished = self.core.finish();
+        // SAFETY: dropped here alone, and not used afterwards.
+        unsafe { ManuallyDrop::drop(&mut self.core) };
+        if let Err(panic) = finished {
+            if !panicking() {
+                resume_unwind(panic);
+            }
+        }
+    }
+}
+
+impl<T: Structure<E> + Default, E: Linked> Default for DeferredSet<T, E> {
+    fn default() -> Self {
+        Self::new(T::default())
+    }
+}
+
+impl<T: Structure<E>, E: Linked> fmt::Debug for DeferredSet<T, E> {
+    /// Prints the state, not the structure: that would take a read.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let held = lock::is_held_by(&self.core.hub.lock, thread_token());
+        f.debug_struct("DeferredSet")
+            .field("poisoned", &self.is_poisoned())
+            .field("held_by_this_thread", &held)
+            .finish_non_exhaustive()
+    }
+}
