@@ -11,6 +11,9 @@
 //! - [`Counter`](collections::Counter), [`CounterArray`](collections::CounterArray): statistics,
 //!   byte and request counts, histograms.
 //! - [`Registry`](collections::Registry): what is open now; rarely walked.
+//! - [`IntervalRegistry`](collections::IntervalRegistry): ranges that come and go, and who of them
+//!   overlaps one.
+//! - [`ActiveSet`](collections::ActiveSet): who is active now, and who is the oldest.
 //! - [`EventQueue`](collections::EventQueue): events from many threads, in the order they happened.
 //! - [`Lru`](collections::Lru): a recency list, touched at every access, asked at eviction.
 //! - [`HashMap`](collections::HashMap): values by key; reads take no lock and write nothing.

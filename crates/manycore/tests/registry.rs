@@ -1,6 +1,7 @@
 //! `Registry` from outside: who is there, who cancels what, when values are dropped, panics.
 
 use manycore::collections::{Entry, OwnedEntry, Registry};
+use manycore::ldu::Queue;
 use manycore::oplog::{Logs, Publish};
 use proptest::prelude::*;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -10,6 +11,14 @@ use std::thread;
 
 /// Every way to keep entries, and the registry's own choice.
 fn registries<T: Send + Sync + 'static>() -> Vec<Registry<T>> {
+    let marked = |queue| Registry::builder().marks(queue).build().unwrap();
+    let mut all = logged();
+    all.extend([marked(Queue::PerCore), marked(Queue::Global)]);
+    all
+}
+
+/// Those with logs, or with neither.
+fn logged<T: Send + Sync + 'static>() -> Vec<Registry<T>> {
     let build = |logs, publish| Registry::builder().logs(logs).publish(publish).build().unwrap();
     vec![
         build(Logs::Auto, Publish::Auto),
@@ -343,7 +352,15 @@ fn panic_in_a_values_drop_does_no_harm() {
         }));
         assert!(blown.is_err());
         assert_eq!(registry.len(), 1);
-        // The same, met by one who registers.
+        drop(calm);
+        assert!(registry.is_empty());
+    }
+}
+
+#[test]
+fn panic_in_a_values_drop_is_met_by_one_who_registers() {
+    for registry in logged() {
+        let calm = registry.register(Explosive(false));
         let entry = registry.register(Explosive(true));
         assert_eq!(registry.len(), 2);
         let met = catch_unwind(AssertUnwindSafe(|| {

@@ -1,14 +1,16 @@
 //! Ready-made types: what users search for by name.
 //!
-//! Owns: the types below, each built on the public interface of [`oplog`](crate::oplog) or
-//! [`section`](crate::section) (which proves that they suffice for types of your own),
-//! [`clock`](crate::clock) and [`percpu`](crate::percpu).
+//! Owns: the types below, each built on the public interface of [`oplog`](crate::oplog),
+//! [`ldu`](crate::ldu) or [`section`](crate::section) (which proves that they suffice for types of
+//! your own), [`clock`](crate::clock) and [`percpu`](crate::percpu).
 //!
 //! | You have | Take |
 //! |---|---|
 //! | a count that many threads change: statistics, bytes, requests | [`Counter`] |
 //! | many counts at once: histograms, counts per status | [`CounterArray`] |
 //! | a list of what is open now, walked rarely: connections, sessions | [`Registry`] |
+//! | ranges that come and go, and which of them overlap one: mappings | [`IntervalRegistry`] |
+//! | who is active, and who began first: snapshots, transactions | [`ActiveSet`] |
 //! | events from many threads, wanted in the order they happened | [`EventQueue`] |
 //! | keys by how recently they were used, touched at every access and asked at eviction | [`Lru`] |
 //! | values by key, looked up all the time and changed now and then | [`HashMap`] |
@@ -16,16 +18,22 @@
 //!
 //! All but the last two are for state that is updated often and read rarely.
 
+mod active_set;
 mod counter;
 mod event_queue;
+mod garbage;
 mod hash_map;
+mod interval_registry;
 mod lru;
+mod marked;
 mod registry;
 mod scalable_arc;
 
+pub use active_set::{Active, ActiveSet};
 pub use counter::{Counter, CounterArray};
 pub use event_queue::{EventQueue, EventQueueBuilder, RecvError, SendError};
 pub use hash_map::{HashMap, HashMapBuilder, HashMapIter, HashMapKeys, HashMapValues, HashMapView};
+pub use interval_registry::{Interval, IntervalRegistry, IntervalRegistryBuilder};
 pub use lru::{Lru, LruBuilder};
 pub use registry::{Entry, OwnedEntry, Registry, RegistryBuilder};
 pub use scalable_arc::{ScalableArc, ScalableWeak};

@@ -5,10 +5,10 @@
 
 use super::bag::{Arrival, Bag, Departure, Node};
 use crate::clock::Stamp;
+use crate::collections::garbage::Garbage;
 use crate::oplog::Log;
-use crate::sync::{AtomicBool, Mutex, Ordering};
 use std::ptr::NonNull;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 /// An entry comes, or goes.
 pub(super) enum Change<T> {
@@ -40,14 +40,14 @@ unsafe impl<T: Send + Sync> Send for Churn<T> {}
 /// The underlying list of what is registered.
 pub(super) struct Members<T> {
     nodes: Bag<T>,
-    garbage: Arc<Garbage<T>>,
+    garbage: Arc<Garbage<Box<Node<T>>>>,
 }
 
 // SAFETY: as for `Change`.
 unsafe impl<T: Send + Sync> Send for Members<T> {}
 
 impl<T> Members<T> {
-    pub(super) fn new(garbage: Arc<Garbage<T>>) -> Self {
+    pub(super) fn new(garbage: Arc<Garbage<Box<Node<T>>>>) -> Self {
         Self { nodes: Bag::new(), garbage }
     }
 
@@ -123,46 +123,3 @@ impl<T: Send + Sync + 'static> Log<Members<T>> for Churn<T> {
 }
 
 const LEFT_EARLY: &str = "manycore: an entry left before it entered";
-
-/// Nodes that have left, whose values are to be dropped outside of locks (R5).
-pub(super) struct Garbage<T> {
-    any: AtomicBool,
-    nodes: Mutex<Vec<Box<Node<T>>>>,
-}
-
-impl<T> Garbage<T> {
-    pub(super) fn new() -> Self {
-        Self { any: AtomicBool::new(false), nodes: Mutex::new(Vec::new()) }
-    }
-
-    fn lock(&self) -> impl std::ops::DerefMut<Target = Vec<Box<Node<T>>>> + '_ {
-        // Nothing of the user's runs under it.
-        self.nodes.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn note(&self, any: bool) {
-        // ORDER: Relaxed; a hint, and the lock orders the nodes.
-        if self.any.load(Ordering::Relaxed) != any {
-            self.any.store(any, Ordering::Relaxed);
-        }
-    }
-
-    /// Drops what is there. Runs user code: no lock may be held.
-    #[inline(always)]
-    pub(super) fn sweep(&self) {
-        // ORDER: Relaxed; a hint. Whatever is missed now is found by the next call.
-        if self.any.load(Ordering::Relaxed) {
-            self.sweep_all();
-        }
-    }
-
-    #[cold]
-    fn sweep_all(&self) {
-        let nodes = {
-            let mut nodes = self.lock();
-            self.note(false);
-            std::mem::take(&mut *nodes)
-        };
-        drop(nodes);
-    }
-}

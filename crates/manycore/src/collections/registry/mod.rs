@@ -28,14 +28,19 @@
 
 mod bag;
 mod churn;
+mod list;
 
-use crate::collections::Line;
+use crate::collections::{Line, garbage::Garbage, marked::Marked};
+use crate::config;
+use crate::ldu::Queue;
 use crate::oplog::{BuildError, Deferred, Logs, Publish, ReadGuard, Stats};
 use crate::percpu;
 use bag::{Arrival, Departure, Node};
-use churn::{Change, Churn, Garbage, Members};
+use churn::{Change, Churn, Members};
+use list::List;
 use std::fmt;
 use std::marker::PhantomData;
+use std::mem::offset_of;
 use std::ops::Deref;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::ptr::NonNull;
@@ -96,9 +101,15 @@ pub struct Registry<T: Send + Sync + 'static> {
 }
 
 /// What entries need of their registry.
-struct Shared<T: Send + Sync + 'static> {
+enum Shared<T: Send + Sync + 'static> {
+    Logged(Logged<T>),
+    Marked(Box<Marked<T, List<T>>>),
+}
+
+/// The form with logs.
+struct Logged<T: Send + Sync + 'static> {
     members: Deferred<Members<T>, Churn<T>>,
-    garbage: Arc<Garbage<T>>,
+    garbage: Arc<Garbage<Box<Node<T>>>>,
 }
 
 // Said here so that `T` may refer to its own registry: the compiler can't derive it in a circle
@@ -110,7 +121,8 @@ unsafe impl<T: Send + Sync + 'static> Sync for Shared<T> {}
 
 const _SHARED: () = {
     const fn is_shareable<T: Send + Sync>() {}
-    is_shareable::<(Deferred<Members<u8>, Churn<u8>>, Arc<Garbage<u8>>)>();
+    is_shareable::<(Deferred<Members<u8>, Churn<u8>>, Arc<Garbage<Box<Node<u8>>>>)>();
+    is_shareable::<Marked<u8, List<u8>>>();
 };
 
 /// A reference to the shared part, on behalf of the owned entries of some slots.
@@ -122,26 +134,85 @@ type Anchors<T> = Box<[Line<OnceLock<Arc<Anchor<T>>>>]>;
 /// Threads that share an anchor are this far apart in slots.
 const ANCHORS: usize = 64;
 
-impl<T: Send + Sync + 'static> Shared<T> {
-    /// Begins a registration; whoever calls this has an entry for it before anything can panic.
+impl<T: Send + Sync + 'static> Logged<T> {
     #[inline(always)]
-    fn enter(&self, value: T) -> NonNull<Node<T>> {
+    fn enter(&self, value: T) -> NonNull<T> {
         let mut arrival = Arrival::new(value);
         self.members.append(Change::Enter(NonNull::from(&mut arrival)));
-        arrival.node().expect("the change was pushed or applied: R2")
+        let node = arrival.node().expect("the change was pushed or applied: R2");
+        // SAFETY: R1 - the node is alive. The pointer leads to the value and back to the node.
+        unsafe { NonNull::new_unchecked(&raw mut (*node.as_ptr()).value) }
     }
 
-    /// Ends a registration.
-    ///
     /// # Safety
-    /// `node` came from `enter`, this is called once for it, and nobody uses it afterwards.
+    /// As [`Shared::leave`].
     #[inline(always)]
-    unsafe fn leave(&self, node: NonNull<Node<T>>) {
+    unsafe fn leave(&self, value: NonNull<T>) {
+        // SAFETY: the caller's duty.
+        let node: NonNull<Node<T>> = unsafe { value.byte_sub(offset_of!(Node<T>, value)).cast() };
         let mut departure = Departure::new();
         self.members.append(Change::Leave(node, NonNull::from(&mut departure)));
         // SAFETY: R2 - if the departure has something of the node, nobody else does.
         unsafe { departure.finish(node) };
         self.garbage.sweep();
+    }
+
+    fn with_members<R>(&self, f: impl FnOnce(&ReadGuard<'_, Members<T>, Churn<T>>) -> R) -> R {
+        let result = {
+            let members = self.members.read();
+            // R5: a panic that crossed the guard would poison the object.
+            catch_unwind(AssertUnwindSafe(|| f(&members)))
+        };
+        self.garbage.sweep();
+        result.unwrap_or_else(|panic| resume_unwind(panic))
+    }
+}
+
+impl<T: Send + Sync + 'static> Shared<T> {
+    /// Begins a registration; whoever calls this has an entry for it before anything can panic.
+    #[inline(always)]
+    fn enter(&self, value: T) -> NonNull<T> {
+        match self {
+            Self::Logged(logged) => logged.enter(value),
+            Self::Marked(marked) => marked.enter(value),
+        }
+    }
+
+    /// Ends a registration.
+    ///
+    /// # Safety
+    /// `value` came from `enter`, this is called once for it, and nobody uses it afterwards.
+    #[inline(always)]
+    unsafe fn leave(&self, value: NonNull<T>) {
+        // SAFETY: the caller's duty.
+        unsafe {
+            match self {
+                Self::Logged(logged) => logged.leave(value),
+                Self::Marked(marked) => marked.leave(value),
+            }
+        }
+    }
+
+    /// Drops what others have left behind.
+    #[inline(always)]
+    fn sweep(&self) {
+        if let Self::Logged(logged) = self {
+            logged.garbage.sweep();
+        }
+    }
+
+    fn for_each(&self, f: impl FnMut(&T)) {
+        match self {
+            Self::Logged(logged) => logged.with_members(|members| members.values().for_each(f)),
+            Self::Marked(marked) => marked.read(|list| list.values().for_each(f)),
+        }
+    }
+
+    fn len(&self) -> usize {
+        match self {
+            Self::Logged(logged) => logged.with_members(|members| members.len()),
+            Self::Marked(marked) => marked.read(List::len),
+        }
     }
 }
 
@@ -156,7 +227,8 @@ impl<T: Send + Sync + 'static> Registry<T> {
     #[must_use]
     pub fn builder() -> RegistryBuilder<T> {
         let members = Deferred::<Members<T>, Churn<T>>::builder();
-        RegistryBuilder { members, registry: PhantomData }
+        let max_entries = config::DEFAULT_MAX_ENTRIES;
+        RegistryBuilder { members, marks: None, max_entries, registry: PhantomData }
     }
 
     /// Registers a value until the entry is dropped. (A leaked entry stays registered for as long
@@ -166,8 +238,8 @@ impl<T: Send + Sync + 'static> Registry<T> {
     /// [`register_owned`](Self::register_owned).
     #[inline]
     pub fn register(&self, value: T) -> Entry<'_, T> {
-        let entry = Entry { node: self.shared.enter(value), shared: &self.shared };
-        self.shared.garbage.sweep();
+        let entry = Entry { value: self.shared.enter(value), shared: &self.shared };
+        self.shared.sweep();
         entry
     }
 
@@ -183,8 +255,8 @@ impl<T: Send + Sync + 'static> Registry<T> {
         let anchor = anchors[percpu::current_slot() % ANCHORS]
             .0
             .get_or_init(|| Arc::new(Anchor(Arc::clone(&self.shared))));
-        let entry = OwnedEntry { node: self.shared.enter(value), anchor: Arc::clone(anchor) };
-        self.shared.garbage.sweep();
+        let entry = OwnedEntry { value: self.shared.enter(value), anchor: Arc::clone(anchor) };
+        self.shared.sweep();
         entry
     }
 
@@ -195,8 +267,8 @@ impl<T: Send + Sync + 'static> Registry<T> {
     ///
     /// # Panics
     /// If `f` does, or if it walks the same registry.
-    pub fn for_each(&self, mut f: impl FnMut(&T)) {
-        self.with_members(|members| members.values().for_each(&mut f));
+    pub fn for_each(&self, f: impl FnMut(&T)) {
+        self.shared.for_each(f);
     }
 
     /// Clones of all values, at one moment. Register an `Arc` where cloning is dear.
@@ -208,13 +280,15 @@ impl<T: Send + Sync + 'static> Registry<T> {
     where
         T: Clone,
     {
-        self.with_members(|members| members.values().cloned().collect())
+        let mut values = Vec::new();
+        self.for_each(|value| values.push(value.clone()));
+        values
     }
 
     /// How many entries there are. Gathers the logs, so not for hot paths.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.with_members(|members| members.len())
+        self.shared.len()
     }
 
     /// Whether there is no entry. As [`len`](Self::len).
@@ -223,20 +297,17 @@ impl<T: Send + Sync + 'static> Registry<T> {
         self.len() == 0
     }
 
-    /// Counts of what happened to registrations while the registry had logs.
+    /// Counts of what happened to registrations while the registry had logs. With
+    /// [`marks`](RegistryBuilder::marks), only `applied` and `merges`.
     #[must_use]
     pub fn stats(&self) -> Stats {
-        self.shared.members.stats()
-    }
-
-    fn with_members<R>(&self, f: impl FnOnce(&ReadGuard<'_, Members<T>, Churn<T>>) -> R) -> R {
-        let result = {
-            let members = self.shared.members.read();
-            // R5: a panic that crossed the guard would poison the object.
-            catch_unwind(AssertUnwindSafe(|| f(&members)))
-        };
-        self.shared.garbage.sweep();
-        result.unwrap_or_else(|panic| resume_unwind(panic))
+        match &*self.shared {
+            Shared::Logged(logged) => logged.members.stats(),
+            Shared::Marked(marked) => {
+                let stats = marked.stats();
+                Stats { applied: stats.applied, merges: stats.drains, ..Stats::default() }
+            }
+        }
     }
 }
 
@@ -249,8 +320,13 @@ impl<T: Send + Sync + 'static> Default for Registry<T> {
 impl<T: Send + Sync + 'static> fmt::Debug for Registry<T> {
     /// Prints the state, not the entries: that would take a merge.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (logged, marked) = match &*self.shared {
+            Shared::Logged(logged) => (logged.members.is_logged(), false),
+            Shared::Marked(_) => (false, true),
+        };
         f.debug_struct("Registry")
-            .field("logged", &self.shared.members.is_logged())
+            .field("logged", &logged)
+            .field("marked", &marked)
             .finish_non_exhaustive()
     }
 }
@@ -259,14 +335,14 @@ impl<T: Send + Sync + 'static> fmt::Debug for Registry<T> {
 /// dropped on any thread.
 #[must_use = "dropping the entry ends the registration"]
 pub struct Entry<'a, T: Send + Sync + 'static> {
-    node: NonNull<Node<T>>,
+    value: NonNull<T>,
     shared: &'a Shared<T>,
 }
 
 /// As [`Entry`], without borrowing the registry; see [`Registry::register_owned`].
 #[must_use = "dropping the entry ends the registration"]
 pub struct OwnedEntry<T: Send + Sync + 'static> {
-    node: NonNull<Node<T>>,
+    value: NonNull<T>,
     anchor: Arc<Anchor<T>>,
 }
 
@@ -285,7 +361,7 @@ impl<T: Send + Sync + 'static> Deref for Entry<'_, T> {
 
     fn deref(&self) -> &T {
         // SAFETY: R1 - the node lives until after this entry's `Leave`.
-        unsafe { &self.node.as_ref().value }
+        unsafe { self.value.as_ref() }
     }
 }
 
@@ -294,22 +370,22 @@ impl<T: Send + Sync + 'static> Deref for OwnedEntry<T> {
 
     fn deref(&self) -> &T {
         // SAFETY: R1 - the node lives until after this entry's `Leave`.
-        unsafe { &self.node.as_ref().value }
+        unsafe { self.value.as_ref() }
     }
 }
 
 impl<T: Send + Sync + 'static> Drop for Entry<'_, T> {
     #[inline]
     fn drop(&mut self) {
-        // SAFETY: R1 - an entry is dropped once, and its node came from `enter`.
-        unsafe { self.shared.leave(self.node) };
+        // SAFETY: R1 - an entry is dropped once, and its value came from `enter`.
+        unsafe { self.shared.leave(self.value) };
     }
 }
 
 impl<T: Send + Sync + 'static> Drop for OwnedEntry<T> {
     fn drop(&mut self) {
-        // SAFETY: R1 - an entry is dropped once, and its node came from `enter`.
-        unsafe { self.anchor.0.leave(self.node) };
+        // SAFETY: R1 - an entry is dropped once, and its value came from `enter`.
+        unsafe { self.anchor.0.leave(self.value) };
     }
 }
 
@@ -341,6 +417,8 @@ impl<T: Send + Sync + fmt::Debug + 'static> fmt::Debug for OwnedEntry<T> {
 /// ```
 pub struct RegistryBuilder<T: Send + Sync + 'static> {
     members: crate::oplog::Builder<Members<T>, Churn<T>>,
+    marks: Option<Queue>,
+    max_entries: usize,
     registry: PhantomData<fn() -> T>,
 }
 
@@ -350,6 +428,32 @@ impl<T: Send + Sync + 'static> RegistryBuilder<T> {
     #[must_use]
     pub fn max_entries(mut self, entries: usize) -> Self {
         self.members = self.members.max_entries(entries);
+        self.max_entries = entries;
+        self
+    }
+
+    /// Puts marks on the entries instead of changes into logs (default: logs). For entries that
+    /// are registered by one thread and dropped by another: with logs such a pair waits for the
+    /// next merge, with marks it cancels at once, at the price of one atomic instruction for each
+    /// of the two, and of a cache line that moves from the one thread to the other. See
+    /// [`ldu`](crate::ldu). [`logs`](Self::logs) and [`publish`](Self::publish) are then of no
+    /// account; a value that was given up while a walk had it is dropped by whoever drains next.
+    ///
+    /// ```
+    /// use manycore::collections::Registry;
+    /// use manycore::ldu::Queue;
+    ///
+    /// let jobs = Registry::builder().marks(Queue::PerCore).build().unwrap();
+    /// let job = jobs.register("index the mail");
+    /// assert_eq!(jobs.snapshot(), ["index the mail"]);
+    /// std::thread::scope(|s| {
+    ///     s.spawn(move || drop(job)); // done by a worker
+    /// });
+    /// assert!(jobs.is_empty());
+    /// ```
+    #[must_use]
+    pub fn marks(mut self, queue: Queue) -> Self {
+        self.marks = Some(queue);
         self
     }
 
@@ -374,7 +478,13 @@ impl<T: Send + Sync + 'static> RegistryBuilder<T> {
     pub fn build(&self) -> Result<Registry<T>, BuildError> {
         let garbage = Arc::new(Garbage::new());
         let members = self.members.build(Members::new(Arc::clone(&garbage)))?;
-        Ok(Registry { shared: Arc::new(Shared { members, garbage }), anchors: OnceLock::new() })
+        let shared = match self.marks {
+            Some(queue) => {
+                Shared::Marked(Box::new(Marked::new(queue, self.max_entries, List::new())))
+            }
+            None => Shared::Logged(Logged { members, garbage }),
+        };
+        Ok(Registry { shared: Arc::new(shared), anchors: OnceLock::new() })
     }
 }
 

@@ -1,0 +1,192 @@
+//! Who is active, and since when: the oldest of all decides what may be forgotten.
+//!
+//! Owns: [`ActiveSet`] and its handles. Built on values with marks
+//! ([`Marked`](crate::collections::marked::Marked)). Source: LDU, section 2.4, for the
+//! lists of active snapshots that databases keep behind a lock.
+
+use crate::collections::marked::{Marked, Node};
+use crate::config;
+use crate::ldu::{Queue, Structure};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::ops::Deref;
+use std::ptr::NonNull;
+
+/// Active transactions, snapshots, readers, leases: each with a key, and the smallest key of all
+/// when somebody asks.
+///
+/// A member that registers and leaves before anybody asks never reaches the ordered list: it costs
+/// two atomic instructions on a line of its own, on whichever threads.
+///
+/// **Registering and the key.** [`oldest`](Self::oldest) knows who has registered. If the key is
+/// taken from a counter that goes on meanwhile, register with what the counter says and take the
+/// version to work with afterwards; and whoever cleans up reads the counter first, asks for the
+/// oldest then, and stays below both.
+///
+/// Not where the oldest is asked for at every registration, and not for a set of which only the
+/// size matters (take [`Counter`](super::Counter)).
+///
+/// - Consistency: linearizable.
+/// - Progress: registering and leaving wait for nobody. Asking waits for others who ask.
+/// - Cost: of registering and leaving, see [`DeferredSet`](crate::ldu::DeferredSet); no allocation
+///   in a steady state. Of asking: the lock, a look at each member that changed since, and a search
+///   tree's insertion or removal for each that did not cancel itself.
+/// - Memory: a key and 32 bytes for each member, 64 free ones for each thread, a tree of the keys
+///   that were there when somebody asked.
+/// - Panics: in the key's `Ord`, which runs when somebody asks; the set is of no use then. In its
+///   `Drop`, in the caller's hands.
+/// - A forgotten handle stays active for as long as the set lives.
+///
+/// ```
+/// use manycore::collections::ActiveSet;
+///
+/// let snapshots = ActiveSet::new();
+/// let first = snapshots.register(100_u64);
+/// let second = snapshots.register(117);
+/// assert_eq!(snapshots.oldest(), Some(100)); // versions below 100 can go
+/// first.leave();
+/// assert_eq!(snapshots.oldest(), Some(117));
+/// drop(second);
+/// assert_eq!(snapshots.oldest(), None);
+/// ```
+pub struct ActiveSet<K: Ord + Clone + Send + Sync + 'static> {
+    members: Marked<K, Keys<K>>,
+}
+
+/// How many members have each key.
+struct Keys<K>(BTreeMap<K, usize>);
+
+impl<K: Ord + Clone + Send + Sync + 'static> Structure<Node<K>> for Keys<K> {
+    fn insert(&mut self, member: &Node<K>) {
+        match self.0.get_mut(member.told()) {
+            Some(count) => *count += 1,
+            None => {
+                self.0.insert(member.told().clone(), 1);
+            }
+        }
+    }
+
+    fn remove(&mut self, member: &Node<K>) {
+        let count = self.0.get_mut(member.told()).expect("it came before it goes");
+        *count -= 1;
+        if *count == 0 {
+            self.0.remove(member.told());
+        }
+    }
+}
+
+impl<K: Ord + Clone + Send + Sync + 'static> ActiveSet<K> {
+    /// An empty set, with a queue for each thread.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::with_queue(Queue::PerCore)
+    }
+
+    /// An empty set. With [`Queue::Global`] it takes less memory.
+    #[must_use]
+    pub fn with_queue(queue: Queue) -> Self {
+        let keys = Keys(BTreeMap::new());
+        Self { members: Marked::new(queue, config::DEFAULT_MAX_ENTRIES, keys) }
+    }
+
+    /// Becomes active with this key until the handle is dropped. Keys need not differ.
+    #[inline]
+    pub fn register(&self, key: K) -> Active<'_, K> {
+        Active { key: self.members.enter(key), set: self }
+    }
+
+    /// The smallest key that is active now.
+    ///
+    /// # Panics
+    /// If comparing keys does.
+    #[must_use]
+    pub fn oldest(&self) -> Option<K> {
+        self.members.read(|keys| keys.0.first_key_value().map(|(key, _)| key.clone()))
+    }
+
+    /// All keys that are active now, smallest first, each as often as it is.
+    ///
+    /// # Panics
+    /// As [`oldest`](Self::oldest).
+    #[must_use]
+    pub fn snapshot(&self) -> Vec<K> {
+        let all = |(key, count): (&K, &usize)| vec![key.clone(); *count];
+        self.members.read(|keys| keys.0.iter().flat_map(all).collect())
+    }
+
+    /// How many are active now. As [`oldest`](Self::oldest), so not for hot paths.
+    ///
+    /// # Panics
+    /// As [`oldest`](Self::oldest).
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.members.read(|keys| keys.0.values().sum())
+    }
+
+    /// Whether nobody is active now.
+    ///
+    /// # Panics
+    /// As [`oldest`](Self::oldest).
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+impl<K: Ord + Clone + Send + Sync + 'static> Default for ActiveSet<K> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<K: Ord + Clone + Send + Sync + 'static> fmt::Debug for ActiveSet<K> {
+    /// Prints no keys: that would take a read.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ActiveSet").finish_non_exhaustive()
+    }
+}
+
+/// Active for as long as this lives. Gives access to the key, and may be dropped on any thread.
+#[must_use = "dropping the handle leaves the set"]
+pub struct Active<'a, K: Ord + Clone + Send + Sync + 'static> {
+    key: NonNull<K>,
+    set: &'a ActiveSet<K>,
+}
+
+// SAFETY: a handle gives shared access to the key (`K: Sync`), and dropping it can drop the key on
+// that thread (`K: Send`). The set may be used from any thread.
+unsafe impl<K: Ord + Clone + Send + Sync + 'static> Send for Active<'_, K> {}
+// SAFETY: as above.
+unsafe impl<K: Ord + Clone + Send + Sync + 'static> Sync for Active<'_, K> {}
+
+impl<K: Ord + Clone + Send + Sync + 'static> Active<'_, K> {
+    /// Leaves the set: the same as dropping the handle.
+    #[inline]
+    pub fn leave(self) {
+        drop(self);
+    }
+}
+
+impl<K: Ord + Clone + Send + Sync + 'static> Deref for Active<'_, K> {
+    type Target = K;
+
+    #[inline]
+    fn deref(&self) -> &K {
+        // SAFETY: N1 of `marked` - the key is there until its owner leaves.
+        unsafe { self.key.as_ref() }
+    }
+}
+
+impl<K: Ord + Clone + Send + Sync + 'static> Drop for Active<'_, K> {
+    #[inline]
+    fn drop(&mut self) {
+        // SAFETY: the key came from `enter`, and its handle is dropped once.
+        unsafe { self.set.members.leave(self.key) };
+    }
+}
+
+impl<K: Ord + Clone + Send + Sync + fmt::Debug + 'static> fmt::Debug for Active<'_, K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Active").field(&**self).finish()
+    }
+}

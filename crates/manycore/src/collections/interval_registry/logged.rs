@@ -1,0 +1,108 @@
+//! The form with logs: items are counted references, in logs that cancel.
+//!
+//! Owns: [`Logged`].
+//! - **I3** Whoever adds an interval, the log or the tree, has a reference to its item, and the
+//!   handle has one. `Leave` has the address alone; so an address is in use for as long as a log or
+//!   the tree knows it.
+//! - **I4** The handle gives its reference up after `Leave` is logged, outside of every lock. A
+//!   reference that a merge finds to be the last goes to the garbage.
+
+use super::Item;
+use super::tree::Tree;
+use crate::collections::garbage::Garbage;
+use crate::oplog::{BuildError, Cancel, Cancelling, Deferred, Logs, Op};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+enum Change<K, V> {
+    Enter(Arc<Item<K, V>>),
+    Leave { id: usize, start: K },
+}
+
+struct Intervals<K, V> {
+    tree: Tree<K, Arc<Item<K, V>>>,
+    garbage: Arc<Garbage<Arc<Item<K, V>>>>,
+}
+
+impl<K: Ord + Clone, V> Op<Intervals<K, V>> for Change<K, V> {
+    fn apply(self, intervals: &mut Intervals<K, V>) {
+        match self {
+            Self::Enter(item) => {
+                let id = Arc::as_ptr(&item) as usize;
+                intervals.tree.insert(item.range.clone(), id, item);
+            }
+            Self::Leave { id, start } => {
+                let item = intervals.tree.remove(&start, id);
+                let item = item.expect("manycore: an interval was not where its key's Ord says");
+                // I4: while the object is cold, the handle is there still.
+                if Arc::strong_count(&item) == 1 {
+                    intervals.garbage.lock().push(item);
+                    intervals.garbage.note(true);
+                }
+            }
+        }
+    }
+}
+
+impl<K, V> Cancel for Change<K, V> {
+    type Key = usize;
+
+    #[inline]
+    fn key(&self) -> usize {
+        match self {
+            Self::Enter(item) => Arc::as_ptr(item) as usize,
+            Self::Leave { id, .. } => *id,
+        }
+    }
+
+    #[inline]
+    fn inserts(&self) -> bool {
+        matches!(self, Self::Enter(_))
+    }
+}
+
+type Object<K, V> = Deferred<Intervals<K, V>, Cancelling<Change<K, V>>>;
+
+pub(super) struct Logged<K: Ord + Clone + Send + Sync + 'static, V: Send + Sync + 'static> {
+    object: Object<K, V>,
+    garbage: Arc<Garbage<Arc<Item<K, V>>>>,
+}
+
+impl<K: Ord + Clone + Send + Sync + 'static, V: Send + Sync + 'static> Logged<K, V> {
+    pub(super) fn new(logs: Logs, max_entries: usize) -> Result<Self, BuildError> {
+        let garbage = Arc::new(Garbage::new());
+        let intervals = Intervals { tree: Tree::new(), garbage: Arc::clone(&garbage) };
+        let object = Object::builder().logs(logs).max_entries(max_entries).build(intervals)?;
+        Ok(Self { object, garbage })
+    }
+
+    pub(super) fn enter(&self, item: Item<K, V>) -> NonNull<Item<K, V>> {
+        let item = Arc::new(item);
+        self.object.append(Change::Enter(Arc::clone(&item)));
+        self.garbage.sweep();
+        // SAFETY: an `Arc`'s pointer is not null.
+        unsafe { NonNull::new_unchecked(Arc::into_raw(item).cast_mut()) }
+    }
+
+    /// # Safety
+    /// `item` came from `enter`, this is called once for it, and nobody uses it afterwards.
+    pub(super) unsafe fn leave(&self, item: NonNull<Item<K, V>>) {
+        // SAFETY: the caller's duty: the reference that `enter` kept for the handle.
+        let item = unsafe { Arc::from_raw(item.as_ptr()) };
+        let id = Arc::as_ptr(&item) as usize;
+        self.object.append(Change::Leave { id, start: item.range.start.clone() });
+        drop(item);
+        self.garbage.sweep();
+    }
+
+    pub(super) fn read<R>(&self, f: impl FnOnce(&Tree<K, Arc<Item<K, V>>>) -> R) -> R {
+        let result = {
+            let intervals = self.object.read();
+            // I2: a panic that crossed the guard would poison the object.
+            catch_unwind(AssertUnwindSafe(|| f(&intervals.tree)))
+        };
+        self.garbage.sweep();
+        result.unwrap_or_else(|panic| resume_unwind(panic))
+    }
+}

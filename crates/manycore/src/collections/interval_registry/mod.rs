@@ -1,0 +1,347 @@
+//! The reverse map: ranges that come and go, and who of them overlaps a range.
+//!
+//! Owns: [`IntervalRegistry`] and its handles. Two forms: on [`Deferred`] with cancelling logs
+//! (`logged`), and on values with marks ([`Marked`](crate::collections::marked::Marked)). Source:
+//! OpLog, section 1 and figure 7; LDU, section 2.5.2.
+//!
+//! # The laws
+//!
+//! - **I1** An interval's item stays where it is, unchanged, from `add` until its handle is gone
+//!   and the tree does not have it any more. Its address is its identity.
+//! - **I2** `Ord` and `Clone` of the key run under the lock of whoever reads. Values are dropped
+//!   outside of it, and a panic of a walk's closure goes on after it.
+
+mod logged;
+mod tree;
+
+use crate::collections::marked::{Marked, Node};
+use crate::config;
+use crate::ldu::{Queue, Structure};
+use crate::oplog::{BuildError, Logs};
+use logged::Logged;
+use std::fmt;
+use std::marker::PhantomData;
+use std::ops::{Deref, Range};
+use std::ptr::NonNull;
+use tree::Tree;
+
+/// A range and what belongs to it.
+struct Item<K, V> {
+    range: Range<K>,
+    value: V,
+}
+
+/// Ranges that come and go all the time, and are asked now and then which of them overlap a range:
+/// the mappings of a file, leases, bookings, watched spans.
+///
+/// [`add`](Self::add) gives an [`Interval`]; dropping that takes the range out. What comes and goes
+/// between two questions never reaches the tree: with logs (the default) if one thread did both,
+/// with [`marks`](IntervalRegistryBuilder::marks) on whichever threads.
+///
+/// Not where questions are about as frequent as changes: a `Mutex` around an interval tree is
+/// better there.
+///
+/// - Consistency: linearizable.
+/// - Progress: adding and dropping wait for a reader that collects the thread's log, or for the
+///   lock while the registry is cold; with marks for nobody. Questions wait for each other.
+/// - Cost of adding and dropping: as [`Cancelling`](crate::oplog::Cancelling) or
+///   [`DeferredSet`](crate::ldu::DeferredSet), and with logs an allocation. Of a question:
+///   gathering what changed, a logarithmic insertion or removal for each change that did not cancel
+///   itself, and logarithmic time besides what it finds.
+/// - Memory: the value, the range and 16 bytes (with marks 32) for each interval, and in the tree
+///   another range, a key and 40 bytes.
+/// - Panics: in the key's `Ord` or `Clone`, in whoever reads; the registry is of no use then. In a
+///   value's `Drop`, in the caller's hands. In a question's closure, in the caller's; the registry
+///   stays in order.
+/// - A forgotten handle stays for as long as the registry lives.
+///
+/// ```
+/// use manycore::collections::IntervalRegistry;
+///
+/// let mappings = IntervalRegistry::new();
+/// let text = mappings.add(0..16_u64, "text");
+/// let data = mappings.add(16..48, "data");
+/// std::thread::scope(|s| {
+///     s.spawn(|| drop(mappings.add(8..24, "gone again")));
+/// });
+/// let mut cut_off = Vec::new();
+/// mappings.for_overlapping(10..20, |pages, name| cut_off.push((pages.clone(), *name)));
+/// assert_eq!(cut_off, [(0..16, "text"), (16..48, "data")]);
+/// drop(text);
+/// assert_eq!(mappings.overlapping(0..16), Vec::<&str>::new());
+/// assert_eq!((data.range(), *data), (&(16..48), "data"));
+/// ```
+pub struct IntervalRegistry<K: Ord + Clone + Send + Sync + 'static, V: Send + Sync + 'static> {
+    form: Form<K, V>,
+}
+
+enum Form<K: Ord + Clone + Send + Sync + 'static, V: Send + Sync + 'static> {
+    Logged(Logged<K, V>),
+    Marked(Box<Marked<Item<K, V>, Marks<K, V>>>),
+}
+
+/// The tree of the form with marks.
+struct Marks<K, V>(Tree<K, NonNull<Node<Item<K, V>>>>);
+
+// SAFETY: items are reached by shared reference from any thread (`Sync`), and freed on any
+// (`Send`).
+unsafe impl<K: Send + Sync, V: Send + Sync> Send for Marks<K, V> {}
+
+impl<K: Ord + Clone + Send + Sync + 'static, V: Send + Sync + 'static> Structure<Node<Item<K, V>>>
+    for Marks<K, V>
+{
+    fn insert(&mut self, member: &Node<Item<K, V>>) {
+        let node = NonNull::from(member);
+        self.0.insert(member.told().range.clone(), node.as_ptr() as usize, node);
+    }
+
+    fn remove(&mut self, member: &Node<Item<K, V>>) {
+        let id = std::ptr::from_ref(member) as usize;
+        let removed = self.0.remove(&member.told().range.start, id);
+        assert!(removed.is_some(), "manycore: an interval was not where its key's Ord says");
+    }
+}
+
+impl<K, V> Drop for Marks<K, V> {
+    /// Drops what leaked handles have left.
+    fn drop(&mut self) {
+        for node in self.0.take_payloads() {
+            // SAFETY: the tree had it, and goes with its set.
+            unsafe { Node::free_left(node) };
+        }
+    }
+}
+
+impl<K: Ord + Clone + Send + Sync + 'static, V: Send + Sync + 'static> IntervalRegistry<K, V> {
+    /// An empty registry: a plain locked tree until threads contend for it, then with logs.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::builder().build().expect("the defaults are valid")
+    }
+
+    /// Starts a registry with other bounds and policies.
+    #[must_use]
+    pub fn builder() -> IntervalRegistryBuilder<K, V> {
+        IntervalRegistryBuilder {
+            marks: None,
+            logs: Logs::default(),
+            max_entries: config::DEFAULT_MAX_ENTRIES,
+            registry: PhantomData,
+        }
+    }
+
+    /// Adds a range with a value, until the handle is dropped. Ranges may overlap and be equal.
+    ///
+    /// # Panics
+    /// If the range is empty: it overlaps nothing.
+    #[inline]
+    pub fn add(&self, range: Range<K>, value: V) -> Interval<'_, K, V> {
+        assert!(range.start < range.end, "manycore: an empty range overlaps nothing");
+        let item = Item { range, value };
+        let item = match &self.form {
+            Form::Logged(logged) => logged.enter(item),
+            Form::Marked(marked) => marked.enter(item),
+        };
+        Interval { item, registry: self }
+    }
+
+    /// Calls `f` with every range that has something in common with `range`, and its value, by
+    /// their beginnings. All are there at one moment.
+    ///
+    /// # Panics
+    /// If `f` does, or if it asks the same registry.
+    pub fn for_overlapping(&self, range: Range<K>, mut f: impl FnMut(&Range<K>, &V)) {
+        match &self.form {
+            Form::Logged(logged) => logged.read(|tree| {
+                tree.for_overlapping(&range, &mut |range, item| f(range, &item.value));
+            }),
+            Form::Marked(marked) => marked.read(|marks| {
+                // SAFETY: the tree has the nodes that it has been told of.
+                let mut of = |range: &_, node: &NonNull<Node<Item<K, V>>>| {
+                    // SAFETY: as above.
+                    f(range, unsafe { &Node::value(*node).value });
+                };
+                marks.0.for_overlapping(&range, &mut of);
+            }),
+        }
+    }
+
+    /// Clones of the values of all ranges that have something in common with `range`, by their
+    /// beginnings.
+    ///
+    /// # Panics
+    /// If cloning does.
+    #[must_use]
+    pub fn overlapping(&self, range: Range<K>) -> Vec<V>
+    where
+        V: Clone,
+    {
+        let mut values = Vec::new();
+        self.for_overlapping(range, |_, value| values.push(value.clone()));
+        values
+    }
+
+    /// How many ranges there are. Gathers what changed, so not for hot paths.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        match &self.form {
+            Form::Logged(logged) => logged.read(Tree::len),
+            Form::Marked(marked) => marked.read(|marks| marks.0.len()),
+        }
+    }
+
+    /// Whether there is no range. As [`len`](Self::len).
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+impl<K: Ord + Clone + Send + Sync + 'static, V: Send + Sync + 'static> Default
+    for IntervalRegistry<K, V>
+{
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<K: Ord + Clone + Send + Sync + 'static, V: Send + Sync + 'static> fmt::Debug
+    for IntervalRegistry<K, V>
+{
+    /// Prints the form, not the intervals: that would take a read.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("IntervalRegistry")
+            .field("marked", &matches!(self.form, Form::Marked(_)))
+            .finish_non_exhaustive()
+    }
+}
+
+/// A range that is there for as long as this lives. Gives access to the value, and may be dropped
+/// on any thread.
+#[must_use = "dropping the handle takes the range out"]
+pub struct Interval<'a, K: Ord + Clone + Send + Sync + 'static, V: Send + Sync + 'static> {
+    item: NonNull<Item<K, V>>,
+    registry: &'a IntervalRegistry<K, V>,
+}
+
+// SAFETY: a handle gives shared access to the range and the value (`Sync`), and dropping it can
+// drop them on that thread (`Send`). The registry may be used from any thread.
+unsafe impl<K: Ord + Clone + Send + Sync, V: Send + Sync> Send for Interval<'_, K, V> {}
+// SAFETY: as above.
+unsafe impl<K: Ord + Clone + Send + Sync, V: Send + Sync> Sync for Interval<'_, K, V> {}
+
+impl<K: Ord + Clone + Send + Sync + 'static, V: Send + Sync + 'static> Interval<'_, K, V> {
+    /// The range.
+    #[must_use]
+    pub fn range(&self) -> &Range<K> {
+        // SAFETY: I1.
+        unsafe { &self.item.as_ref().range }
+    }
+
+    /// Takes the range out: the same as dropping the handle.
+    #[inline]
+    pub fn remove(self) {
+        drop(self);
+    }
+}
+
+impl<K: Ord + Clone + Send + Sync + 'static, V: Send + Sync + 'static> Deref
+    for Interval<'_, K, V>
+{
+    type Target = V;
+
+    #[inline]
+    fn deref(&self) -> &V {
+        // SAFETY: I1.
+        unsafe { &self.item.as_ref().value }
+    }
+}
+
+impl<K: Ord + Clone + Send + Sync + 'static, V: Send + Sync + 'static> Drop for Interval<'_, K, V> {
+    #[inline]
+    fn drop(&mut self) {
+        // SAFETY: the item came from `enter`, and its handle is dropped once.
+        unsafe {
+            match &self.registry.form {
+                Form::Logged(logged) => logged.leave(self.item),
+                Form::Marked(marked) => marked.leave(self.item),
+            }
+        }
+    }
+}
+
+impl<K, V> fmt::Debug for Interval<'_, K, V>
+where
+    K: Ord + Clone + Send + Sync + fmt::Debug + 'static,
+    V: Send + Sync + fmt::Debug + 'static,
+{
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Interval").field(self.range()).field(&**self).finish()
+    }
+}
+
+/// Collects how an [`IntervalRegistry`] is to behave, checks it, and makes it.
+///
+/// ```
+/// use manycore::collections::IntervalRegistry;
+/// use manycore::ldu::Queue;
+///
+/// let leases = IntervalRegistry::builder().marks(Queue::PerCore).build().unwrap();
+/// let lease = leases.add(10..20, "printer");
+/// assert_eq!(leases.overlapping(19..30), ["printer"]);
+/// drop(lease);
+/// ```
+pub struct IntervalRegistryBuilder<K, V> {
+    marks: Option<Queue>,
+    logs: Logs,
+    max_entries: usize,
+    registry: PhantomData<fn(K) -> V>,
+}
+
+impl<K: Ord + Clone + Send + Sync + 'static, V: Send + Sync + 'static>
+    IntervalRegistryBuilder<K, V>
+{
+    /// Puts marks on the intervals instead of changes into logs: see
+    /// [`RegistryBuilder::marks`](super::RegistryBuilder::marks).
+    #[must_use]
+    pub fn marks(mut self, queue: Queue) -> Self {
+        self.marks = Some(queue);
+        self
+    }
+
+    /// When the registry has logs (default: when its lock is contended).
+    #[must_use]
+    pub fn logs(mut self, logs: Logs) -> Self {
+        self.logs = logs;
+        self
+    }
+
+    /// Changes that one thread keeps before they are gathered (default 4,096). What came and went
+    /// on one thread does not count.
+    #[must_use]
+    pub fn max_entries(mut self, entries: usize) -> Self {
+        self.max_entries = entries;
+        self
+    }
+
+    /// Makes the registry.
+    ///
+    /// # Errors
+    /// If the bound is zero or absurdly large.
+    pub fn build(&self) -> Result<IntervalRegistry<K, V>, BuildError> {
+        let logged = Logged::new(self.logs, self.max_entries)?;
+        let form = match self.marks {
+            None => Form::Logged(logged),
+            Some(queue) => {
+                Form::Marked(Box::new(Marked::new(queue, self.max_entries, Marks(Tree::new()))))
+            }
+        };
+        Ok(IntervalRegistry { form })
+    }
+}
+
+impl<K, V> fmt::Debug for IntervalRegistryBuilder<K, V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("IntervalRegistryBuilder").finish_non_exhaustive()
+    }
+}

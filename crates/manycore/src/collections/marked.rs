@@ -1,0 +1,213 @@
+//! Values with marks, in memory that is used again: what collections on [`DeferredSet`] share.
+//!
+//! Owns: [`Marked`], its nodes and their memory. What a read wants of the nodes is the structure's.
+//!
+//! Laws:
+//! - **N1** A node is made by `enter` and belongs to the set. It has a value from then until its
+//!   owner leaves, or, if the structure has to be told of that still, until the set frees it.
+//! - **N2** A node whose owner came and went without a read between them is the owner's again: it
+//!   gives its value up and waits in the heap of the thread's slot, perhaps still queued, for the
+//!   next `enter` there. A heap is used by its slot's owner alone, and nothing of the user's runs
+//!   meanwhile.
+//! - **N3** The user's code runs under the set's lock only where the structure says so. Values are
+//!   dropped outside of it, and closures that a read calls give their panic to the reader after it.
+
+use crate::config::SMALL;
+use crate::ldu::{DeferredSet, Linked, Links, Queue, Stats, Structure};
+use crate::percpu::{self, segmented::Segmented};
+use crate::sync::{AtomicBool, AtomicUsize, Ordering, UnsafeCell};
+use std::mem::{ManuallyDrop, MaybeUninit, offset_of};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::ptr::NonNull;
+
+/// Free nodes that a slot keeps.
+const SPARE: usize = if SMALL { 1 } else { 64 };
+
+/// A value, its marks, and what the structure notes of it.
+pub(super) struct Node<T> {
+    links: Links,
+    /// The structure's, while it has the node: used under the set's lock alone.
+    pub(super) place: AtomicUsize,
+    /// Whether there is a value (N1, N2). Written by the node's owner.
+    full: AtomicBool,
+    value: MaybeUninit<T>,
+}
+
+// SAFETY: the offset is the field's, and nothing else uses it. (Nodes are shared between threads as
+// their owners' handles are, which want `T: Send + Sync`.)
+unsafe impl<T: Send + Sync + 'static> Linked for Node<T> {
+    const LINKS: usize = offset_of!(Self, links);
+
+    unsafe fn free(node: NonNull<Self>) {
+        // SAFETY: N1 - from a box; `full` says whether there is a value.
+        unsafe {
+            let mut node = Box::from_raw(node.as_ptr());
+            // ORDER: Relaxed; the node was given up and taken, which orders it.
+            if node.full.load(Ordering::Relaxed) {
+                node.value.assume_init_drop();
+            }
+        }
+    }
+}
+
+/// Free nodes of one slot (N2).
+#[repr(align(128))]
+struct Heap<T>(UnsafeCell<Vec<NonNull<Node<T>>>>);
+
+impl<T> From<usize> for Heap<T> {
+    fn from(_: usize) -> Self {
+        Self(UnsafeCell::new(Vec::new()))
+    }
+}
+
+impl<T> Node<T> {
+    /// The value of a node that a structure has.
+    ///
+    /// # Safety
+    /// The structure has been told of the node's coming, and not yet of its going (N1).
+    #[inline(always)]
+    pub(super) unsafe fn value<'a>(node: NonNull<Self>) -> &'a T {
+        // SAFETY: the caller's duty.
+        unsafe { (*node.as_ptr()).value.assume_init_ref() }
+    }
+
+    /// The value of a node that a structure is told of.
+    pub(super) fn told(&self) -> &T {
+        // SAFETY: N1 - a node that is in the set, or on its way out of the structure, has a value;
+        // nobody else gets at a node than a structure that is told of it.
+        unsafe { self.value.assume_init_ref() }
+    }
+
+    /// Frees a node that a leaked handle has left in a structure.
+    ///
+    /// # Safety
+    /// The structure had it, and is being dropped with its set.
+    pub(super) unsafe fn free_left(node: NonNull<Self>) {
+        // SAFETY: N1 - from a box, with a value; no queue has the node any more.
+        unsafe {
+            let mut node = Box::from_raw(node.as_ptr());
+            node.value.assume_init_drop();
+        }
+    }
+}
+
+/// A set of values with marks around the structure `S`.
+pub(super) struct Marked<T: Send + Sync + 'static, S: Structure<Node<T>>> {
+    set: ManuallyDrop<DeferredSet<S, Node<T>>>,
+    heaps: Segmented<Heap<T>>,
+}
+
+/// A value's node.
+///
+/// # Safety
+/// `value` came from [`Marked::enter`].
+#[inline(always)]
+unsafe fn node_of<T>(value: NonNull<T>) -> NonNull<Node<T>> {
+    // SAFETY: the caller's duty; the pointer was made from one to the whole node.
+    unsafe { value.byte_sub(offset_of!(Node<T>, value)).cast() }
+}
+
+impl<T: Send + Sync + 'static, S: Structure<Node<T>>> Marked<T, S> {
+    /// The bound has been checked.
+    pub(super) fn new(queue: Queue, max_queued: usize, structure: S) -> Self {
+        let builder = DeferredSet::builder().queue(queue).max_queued(max_queued);
+        let set = builder.build(structure).expect("the bound has been checked");
+        Self { set: ManuallyDrop::new(set), heaps: Segmented::new() }
+    }
+
+    #[inline(always)]
+    pub(super) fn enter(&self, value: T) -> NonNull<T> {
+        let node = self.spare().unwrap_or_else(|| {
+            NonNull::from(Box::leak(Box::new(Node {
+                links: Links::new(),
+                place: AtomicUsize::new(0),
+                full: AtomicBool::new(true),
+                value: MaybeUninit::uninit(),
+            })))
+        });
+        // SAFETY: N2 - the node is this call's, new or free; it is in no other set.
+        unsafe {
+            let place = (&raw mut (*node.as_ptr()).value).cast::<T>();
+            place.write(value);
+            // ORDER: Relaxed (all of `full`); shown by the insertion, or by the giving up.
+            (*node.as_ptr()).full.store(true, Ordering::Relaxed);
+            self.set.insert_raw(node);
+            NonNull::new_unchecked(place)
+        }
+    }
+
+    #[inline(always)]
+    fn spare(&self) -> Option<NonNull<Node<T>>> {
+        percpu::with_own_slot(|slot| {
+            let heap = self.heaps.get(slot.index())?;
+            // SAFETY: N2 - this thread has the slot.
+            heap.0.with_mut(|heap| unsafe { (*heap).pop() })
+        })
+    }
+
+    /// Ends a registration.
+    ///
+    /// # Safety
+    /// `value` came from `enter`, this is called once for it, and nobody uses it afterwards.
+    #[inline(always)]
+    pub(super) unsafe fn leave(&self, value: NonNull<T>) {
+        // SAFETY: the caller's duty.
+        let node = unsafe { node_of(value) };
+        // SAFETY: as above; `free` drops a value that the set keeps.
+        if !unsafe { self.set.recycle_raw(node) } {
+            return;
+        }
+        // SAFETY: N2 - the value is this call's, and is not looked at in the node any more.
+        let value = unsafe {
+            (*node.as_ptr()).full.store(false, Ordering::Relaxed);
+            value.read()
+        };
+        self.keep(node);
+        drop(value);
+    }
+
+    /// Puts a node without a value where the next `enter` finds it, or frees it.
+    #[inline(always)]
+    fn keep(&self, node: NonNull<Node<T>>) {
+        percpu::with_own_slot(|slot| {
+            let heap = self.heaps.get_or_init(slot.index());
+            heap.0.with_mut(|heap| {
+                // SAFETY: N2 - this thread has the slot.
+                let heap = unsafe { &mut *heap };
+                if heap.len() < SPARE {
+                    heap.push(node);
+                } else {
+                    // SAFETY: N2 - the caller's, without a value, not in the set.
+                    unsafe { self.set.free_raw(node) };
+                }
+            });
+        });
+    }
+
+    /// Calls `f` with the structure, up to date. A panic of `f` goes on when the set is given up
+    /// (N3).
+    pub(super) fn read<R>(&self, f: impl FnOnce(&S) -> R) -> R {
+        let result = {
+            let structure = self.set.read();
+            catch_unwind(AssertUnwindSafe(|| f(&structure)))
+        };
+        result.unwrap_or_else(|panic| resume_unwind(panic))
+    }
+
+    pub(super) fn stats(&self) -> Stats {
+        self.set.stats()
+    }
+}
+
+impl<T: Send + Sync + 'static, S: Structure<Node<T>>> Drop for Marked<T, S> {
+    fn drop(&mut self) {
+        // SAFETY: not used afterwards. After this, no queue has a node.
+        unsafe { ManuallyDrop::drop(&mut self.set) };
+        for (_, heap) in self.heaps.iter() {
+            heap.0.with_mut(|heap| {
+                // SAFETY: `&mut self`. A free node is a box without a value.
+                unsafe { (*heap).drain(..).for_each(|node| drop(Box::from_raw(node.as_ptr()))) };
+            });
+        }
+    }
+}

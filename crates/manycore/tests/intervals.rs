@@ -1,0 +1,196 @@
+//! `IntervalRegistry` and `ActiveSet` from outside: beside a list, on several threads, and when
+//! values are dropped.
+
+mod common;
+
+use common::{env, rng::Rng};
+use manycore::collections::{ActiveSet, IntervalRegistry};
+use manycore::ldu::Queue;
+use manycore::oplog::Logs;
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::thread;
+
+/// Every way to keep intervals.
+fn registries<V: Send + Sync + 'static>() -> Vec<IntervalRegistry<u32, V>> {
+    let logged = |logs| IntervalRegistry::builder().logs(logs).build().unwrap();
+    let marked = |queue| IntervalRegistry::builder().marks(queue).build().unwrap();
+    vec![
+        logged(Logs::Auto),
+        logged(Logs::Always),
+        logged(Logs::Never),
+        IntervalRegistry::builder().logs(Logs::Always).max_entries(2).build().unwrap(),
+        marked(Queue::PerCore),
+        marked(Queue::Global),
+        IntervalRegistry::builder().marks(Queue::PerCore).max_entries(2).build().unwrap(),
+    ]
+}
+
+fn range(rng: &mut Rng) -> Range<u32> {
+    let start = rng.below(200) as u32;
+    start..start + 1 + rng.below(30) as u32
+}
+
+fn overlap(one: &Range<u32>, other: &Range<u32>) -> bool {
+    one.start < other.end && other.start < one.end
+}
+
+#[test]
+fn registry_answers_like_a_list() {
+    let seed = env::seed();
+    println!("MANYCORE_SEED={seed:#x}");
+    for registry in registries() {
+        let mut rng = Rng::new(seed);
+        let mut alive = BTreeMap::new();
+        for number in 0..2_000_u32 {
+            match rng.below(5) {
+                0..2 => drop(alive.insert(number, registry.add(range(&mut rng), number))),
+                2 => drop(alive.pop_first()),
+                3 => drop(registry.add(range(&mut rng), number)),
+                _ => {
+                    let asked = range(&mut rng);
+                    let mut seen = registry.overlapping(asked.clone());
+                    seen.sort_unstable();
+                    let all = alive.iter();
+                    let expected = all.filter(|(_, one)| overlap(one.range(), &asked));
+                    let expected: Vec<_> = expected.map(|(number, _)| *number).collect();
+                    assert_eq!(seen, expected, "{registry:?}, seed {seed:#x}");
+                }
+            }
+        }
+        assert_eq!(registry.len(), alive.len());
+        alive.into_values().for_each(|interval| interval.remove());
+        assert!(registry.is_empty());
+    }
+}
+
+/// Intervals that change hands; each thread finds its own, whole, and in the order of beginnings.
+#[test]
+fn threads_find_their_own_intervals() {
+    for registry in registries::<Arc<(u32, Range<u32>)>>() {
+        let counted = Arc::new((u32::MAX, 0..1));
+        let check = |name: u32, mut rng: Rng| {
+            for _ in 0..200 {
+                let own = range(&mut rng);
+                let value = Arc::new((name, own.clone()));
+                let interval = registry.add(own.clone(), Arc::clone(&value));
+                let mut last = 0;
+                let mut found = false;
+                registry.for_overlapping(own.clone(), |at, other| {
+                    assert!(overlap(at, &own) && *at == other.1 && at.start >= last);
+                    last = at.start;
+                    found |= Arc::ptr_eq(other, &value);
+                });
+                assert!(found, "{registry:?}: an own interval is missing");
+                if rng.once_in(2) {
+                    thread::scope(|s| drop(s.spawn(move || drop(interval))));
+                }
+            }
+        };
+        thread::scope(|s| {
+            for name in 0..3 {
+                s.spawn(move || check(name, Rng::part(7, u64::from(name))));
+            }
+            let _kept = registry.add(0..400, Arc::clone(&counted));
+        });
+        assert!(registry.is_empty(), "{registry:?}");
+        drop(registry);
+        assert_eq!(Arc::strong_count(&counted), 1);
+    }
+}
+
+#[test]
+fn every_value_is_dropped_once_also_of_leaked_handles() {
+    for registry in registries() {
+        let counted = Arc::new(());
+        let kept = registry.add(0..10, Arc::clone(&counted));
+        let gone = registry.add(5..15, Arc::clone(&counted));
+        assert_eq!(registry.overlapping(7..8).len(), 2);
+        drop(gone);
+        assert_eq!(registry.overlapping(7..8).len(), 1);
+        assert_eq!(registry.len(), 1, "and whoever comes by drops what is left");
+        assert_eq!(Arc::strong_count(&counted), 2, "{registry:?}");
+        drop(kept);
+        drop(registry);
+        assert_eq!(Arc::strong_count(&counted), 1);
+    }
+    let counted = Arc::new(());
+    let registry = IntervalRegistry::builder().marks(Queue::Global).build().unwrap();
+    std::mem::forget(registry.add(0..1, Arc::clone(&counted)));
+    drop(registry);
+    assert_eq!(Arc::strong_count(&counted), 1);
+}
+
+#[test]
+fn panic_in_a_question_does_no_harm_and_empty_ranges_are_refused() {
+    for registry in registries() {
+        let interval = registry.add(0..10, 1);
+        let ask = || registry.for_overlapping(0..1, |_, _| panic!("planned"));
+        assert!(catch_unwind(AssertUnwindSafe(ask)).is_err());
+        assert!(catch_unwind(AssertUnwindSafe(|| drop(registry.add(3..3, 1)))).is_err());
+        assert_eq!(registry.overlapping(9..100), [1]);
+        assert_eq!(registry.overlapping(5..5), [0; 0]);
+        drop(interval);
+    }
+}
+
+#[test]
+fn oldest_is_the_smallest_of_those_who_are_active() {
+    for queue in [Queue::PerCore, Queue::Global] {
+        let set = ActiveSet::with_queue(queue);
+        assert_eq!(set.oldest(), None);
+        let seed = env::seed();
+        let mut rng = Rng::new(seed);
+        let mut alive = Vec::new();
+        for _ in 0..2_000 {
+            match rng.below(4) {
+                0 | 1 => alive.push(set.register(rng.below(50))),
+                2 if !alive.is_empty() => alive.swap_remove(rng.below(alive.len())).leave(),
+                _ => {
+                    let mut keys: Vec<_> = alive.iter().map(|one| **one).collect();
+                    keys.sort_unstable();
+                    assert_eq!(set.oldest(), keys.first().copied(), "seed {seed:#x}");
+                    assert_eq!(set.snapshot(), keys);
+                    assert_eq!(set.len(), keys.len());
+                }
+            }
+        }
+    }
+}
+
+/// What snapshots are for: nobody may clean up what a snapshot that is open can still see. Each
+/// registers with what the counter said before, and takes its version afterwards.
+#[test]
+fn oldest_never_passes_a_version_that_is_in_use() {
+    for queue in [Queue::PerCore, Queue::Global] {
+        let set = ActiveSet::with_queue(queue);
+        let (version, cleaned, stop) =
+            (AtomicU64::new(1), AtomicU64::new(0), AtomicBool::new(false));
+        thread::scope(|s| {
+            for _ in 0..2 {
+                s.spawn(|| {
+                    for _ in 0..3_000 {
+                        let active = set.register(version.load(SeqCst));
+                        let mine = version.fetch_add(1, SeqCst);
+                        assert!(*active <= mine);
+                        assert!(cleaned.load(SeqCst) <= mine, "{mine} was cleaned up");
+                        drop(active);
+                    }
+                    stop.store(true, SeqCst);
+                });
+            }
+            s.spawn(|| {
+                while !stop.load(SeqCst) {
+                    let now = version.load(SeqCst);
+                    let bound = set.oldest().map_or(now, |oldest| oldest.min(now));
+                    cleaned.fetch_max(bound, SeqCst);
+                    thread::yield_now();
+                }
+            });
+        });
+        assert!(set.is_empty());
+    }
+}
