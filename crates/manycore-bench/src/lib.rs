@@ -32,6 +32,7 @@ pub mod notify;
 pub mod output;
 pub mod page;
 pub mod registry;
+pub mod rmap;
 pub mod row;
 pub mod runner;
 pub mod slabs;

@@ -8,7 +8,7 @@ use std::{fmt, str::FromStr, time::Duration};
 use serde_json::Value;
 
 use crate::{
-    arc, coherence, counter, ids, list, map, notify, registry,
+    arc, coherence, counter, ids, list, map, notify, registry, rmap,
     row::{Kind, Params},
     runner::{Case, Group, Runner, Subject},
     slabs, smr,
@@ -173,7 +173,7 @@ pub struct Workload {
 }
 
 /// Every workload.
-pub static WORKLOADS: [Workload; 10] = [
+pub static WORKLOADS: [Workload; 11] = [
     Workload {
         name: "list",
         about: "add and remove an own element of one shared list (OpLog, section 7.3)",
@@ -203,6 +203,12 @@ pub static WORKLOADS: [Workload; 10] = [
         about: "register and unregister entries, sometimes walk over all (OpLog: open files)",
         impls: || abouts(registry::ENTRIES),
         groups: registry::groups,
+    },
+    Workload {
+        name: "rmap-fork",
+        about: "fork and exit: add and remove mappings of shared files (OpLog, figure 7; LDU, 2.6)",
+        impls: || abouts(rmap::ENTRIES),
+        groups: rmap::groups,
     },
     Workload {
         name: "slab",

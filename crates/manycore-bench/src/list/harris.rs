@@ -23,7 +23,7 @@ struct Node {
 }
 
 /// A sorted list of elements.
-pub(super) struct HarrisList {
+pub(crate) struct HarrisList {
     head: Atomic<Node>,
 }
 

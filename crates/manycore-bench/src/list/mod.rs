@@ -11,8 +11,9 @@
 
 mod conform;
 mod element_list;
-mod harris;
+pub(crate) mod harris;
 mod locks;
+mod marks;
 mod ours;
 mod queues;
 mod replicated;
@@ -229,6 +230,16 @@ pub static ENTRIES: &[Entry<Shape>] = &[
         "oplog-auto",
         Kind::Ours,
         "absorption at append, all defaults: a plain locked list until logs pay",
+    ),
+    entry::<marks::MarkedList<false>>(
+        "ldu-percore",
+        Kind::Ours,
+        "marks on the elements, a queue for each thread: LDU",
+    ),
+    entry::<marks::MarkedList<true>>(
+        "ldu-global",
+        Kind::Ours,
+        "marks on the elements, one queue for all",
     ),
 ];
 
