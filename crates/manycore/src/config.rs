@@ -12,6 +12,13 @@ pub const CACHE_LINE_BYTES: usize = 128;
 /// log2 of the first segment of a per-slot table (see `percpu::segmented`).
 pub(crate) const SEGMENT_BITS: u32 = if SMALL { 1 } else { 5 };
 
+/// Calls of exchangeable objects, one inside the other, that a thread announces on its own line; at
+/// deeper ones it counts itself in the object.
+pub(crate) const CALLS_DEEP: usize = if SMALL { 2 } else { 16 };
+
+/// Updates that may wait while an object's implementation is exchanged; later ones wait themselves.
+pub(crate) const SWAP_LOG_MAX: usize = if SMALL { 2 } else { 1 << 16 };
+
 /// Entries that one slot keeps of one object, if the builder says nothing.
 pub const DEFAULT_MAX_ENTRIES: usize = if SMALL { 4 } else { 4096 };
 

@@ -17,6 +17,9 @@
 //! - [`EventQueue`](collections::EventQueue): events from many threads, in the order they happened.
 //! - [`Lru`](collections::Lru): a recency list, touched at every access, asked at eviction.
 //! - [`HashMap`](collections::HashMap): values by key; reads take no lock and write nothing.
+//! - [`ReplicatedMap`](collections::ReplicatedMap): the same, with a copy near each reader.
+//! - [`BudgetTree`](collections::BudgetTree): limits that hold, charged without a shared write.
+//! - [`ObjectPool`](collections::ObjectPool): things to borrow, from a shelf near each thread.
 //! - [`ScalableArc`](collections::ScalableArc): a value of which all threads take and drop
 //!   references all the time.
 //!
@@ -34,6 +37,9 @@
 //!
 //! For structures that are read without a lock while nodes are removed and freed: [`section`],
 //! with [`section::Domain`] and typed pointers, and a lock for each node.
+//!
+//! For objects that are one to their callers and many inside, or whose implementation changes while
+//! it is in use: [`cluster`], with [`cluster::Clustered`] and [`cluster::Swappable`].
 //!
 //! Where a lock it must be: [`lock`], with locks that serve in order, and one for values that are
 //! hardly ever written.
@@ -61,6 +67,7 @@
 //! structure is not contended: a lock is simpler and as fast.
 
 pub mod clock;
+pub mod cluster;
 pub mod collections;
 pub mod config;
 pub mod ldu;

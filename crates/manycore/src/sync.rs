@@ -12,7 +12,7 @@ pub(crate) use loom::{
     cell::{ConstPtr, MutPtr, UnsafeCell},
     hint,
     sync::{
-        Mutex,
+        Mutex, MutexGuard,
         atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence},
     },
     thread,
@@ -22,7 +22,7 @@ pub(crate) use loom::{
 pub(crate) use shuttle::{
     hint,
     sync::{
-        Mutex,
+        Mutex, MutexGuard,
         atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence},
     },
     thread,
@@ -32,7 +32,7 @@ pub(crate) use shuttle::{
 pub(crate) use std::{
     hint,
     sync::{
-        Mutex,
+        Mutex, MutexGuard,
         atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence},
     },
     thread,
@@ -211,6 +211,17 @@ pub(crate) fn contain(f: impl FnOnce()) {
     }
 }
 
+/// What a panic says.
+pub(crate) type Panic = Box<dyn std::any::Any + Send>;
+
+/// Runs user code whose panic is for somebody else to know. (loom's is let through, as above.)
+pub(crate) fn caught<R>(f: impl FnOnce() -> R) -> Result<R, Panic> {
+    if cfg!(manycore_loom) {
+        return Ok(f());
+    }
+    std::panic::catch_unwind(std::panic::AssertUnwindSafe(f))
+}
+
 /// Bugs to plant, each the opposite of a law: a test that passes with its bug in place tests
 /// nothing. Loom models, shuttle histories and histories of real threads run once without a bug and
 /// once with each that they claim to catch, in a process of its own, because a planted bug may do
@@ -253,6 +264,18 @@ pub(crate) enum Bug {
     NextAfterClear,
     /// A member is freed while it is queued (`ldu`, U3).
     FreeQueued,
+    /// A clustered object's representative is made without the list lock (R1, R2).
+    UnlistedRep,
+    /// An implementation is exchanged while admitted calls are inside (W2).
+    UnsealedTransfer,
+    /// Who is inside of a call waits at a closed object as everybody else does (H2).
+    UnadmittedInsider,
+    /// A call that is let into a closed object does not look at the updates that wait (W5).
+    SkippedLog,
+    /// The object opens without a last look at the updates that wait (W4).
+    HastyOpening,
+    /// A found value is cached after the root's lock was given up (H5).
+    CachedUnlocked,
 }
 
 /// Whether `bug` is planted: the environment variable `MANYCORE_SEEDED_BUG` names it (below). In
@@ -279,6 +302,12 @@ pub(crate) fn seeded_bug(bug: Bug) -> bool {
         Ok("tag-before-unlink") => Some(Bug::TagBeforeUnlink),
         Ok("next-after-clear") => Some(Bug::NextAfterClear),
         Ok("free-queued") => Some(Bug::FreeQueued),
+        Ok("unlisted-rep") => Some(Bug::UnlistedRep),
+        Ok("unsealed-transfer") => Some(Bug::UnsealedTransfer),
+        Ok("unadmitted-insider") => Some(Bug::UnadmittedInsider),
+        Ok("skipped-log") => Some(Bug::SkippedLog),
+        Ok("hasty-opening") => Some(Bug::HastyOpening),
+        Ok("cached-unlocked") => Some(Bug::CachedUnlocked),
         Ok(other) => panic!("MANYCORE_SEEDED_BUG: there is no bug {other:?}"),
     });
     *planted == Some(bug)

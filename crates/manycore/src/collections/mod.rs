@@ -1,8 +1,8 @@
 //! Ready-made types: what users search for by name.
 //!
 //! Owns: the types below, each built on the public interface of [`oplog`](crate::oplog),
-//! [`ldu`](crate::ldu) or [`section`](crate::section) (which proves that they suffice for types of
-//! your own), [`clock`](crate::clock) and [`percpu`](crate::percpu).
+//! [`ldu`](crate::ldu), [`cluster`](crate::cluster) or [`section`](crate::section) (which proves
+//! that they suffice for types of your own), [`clock`](crate::clock) and [`percpu`](crate::percpu).
 //!
 //! | You have | Take |
 //! |---|---|
@@ -14,28 +14,38 @@
 //! | events from many threads, wanted in the order they happened | [`EventQueue`] |
 //! | keys by how recently they were used, touched at every access and asked at eviction | [`Lru`] |
 //! | values by key, looked up all the time and changed now and then | [`HashMap`] |
+//! | the same, with a copy near each reader: routes, configuration | [`ReplicatedMap`] |
+//! | things that are dear to make, used and given back by all | [`ObjectPool`] |
+//! | a limit on what many threads take and give back, in levels | [`BudgetTree`] |
 //! | a value that all threads take references to, and give back, all the time | [`ScalableArc`] |
 //!
-//! All but the last two are for state that is updated often and read rarely.
+//! All but the last five are for state that is updated often and read rarely.
 
 mod active_set;
+mod budget;
 mod counter;
 mod event_queue;
 mod garbage;
 mod hash_map;
+mod held;
 mod interval_registry;
 mod lru;
 mod marked;
+mod object_pool;
 mod registry;
+mod replicated_map;
 mod scalable_arc;
 
 pub use active_set::{Active, ActiveSet};
+pub use budget::{BudgetTree, Charge, Exceeded};
 pub use counter::{Counter, CounterArray};
 pub use event_queue::{EventQueue, EventQueueBuilder, RecvError, SendError};
 pub use hash_map::{HashMap, HashMapBuilder, HashMapIter, HashMapKeys, HashMapValues, HashMapView};
 pub use interval_registry::{Interval, IntervalRegistry, IntervalRegistryBuilder};
 pub use lru::{Lru, LruBuilder};
+pub use object_pool::{ObjectPool, Pooled};
 pub use registry::{Entry, OwnedEntry, Registry, RegistryBuilder};
+pub use replicated_map::ReplicatedMap;
 pub use scalable_arc::{ScalableArc, ScalableWeak};
 
 /// Keeps what is written apart from what is read.

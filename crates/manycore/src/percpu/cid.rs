@@ -20,6 +20,13 @@ pub fn current() -> Option<usize> {
     imp::current()
 }
 
+/// The CPU that the calling thread runs on, or `None` where neither kernel nor libc tell cheaply. A
+/// hint, as a cid is.
+#[inline]
+pub(crate) fn cpu() -> Option<usize> {
+    imp::cpu()
+}
+
 /// Whether [`current`] answers on this machine.
 pub fn is_available() -> bool {
     current().is_some()
@@ -35,6 +42,7 @@ mod imp {
     use std::sync::OnceLock;
 
     const AT_RSEQ_FEATURE_SIZE: libc::c_ulong = 27;
+    const CPU_ID_OFFSET: usize = 4;
     const MM_CID_OFFSET: usize = 24;
     const SIZE_WITH_MM_CID: libc::c_ulong = 28;
 
@@ -62,19 +70,31 @@ mod imp {
 
     #[inline]
     pub(super) fn current() -> Option<usize> {
-        let offset = area_offset()?;
-        let cid: u32;
+        Some(field(area_offset()?, MM_CID_OFFSET) as usize)
+    }
+
+    #[inline]
+    pub(super) fn cpu() -> Option<usize> {
+        let cpu = field(area_offset()?, CPU_ID_OFFSET);
+        // A thread whose area is not registered has a negative number there.
+        (cpu < 1 << 31).then_some(cpu as usize)
+    }
+
+    /// A field of the calling thread's area, one of its first 28 bytes.
+    #[inline(always)]
+    fn field(area: isize, field: usize) -> u32 {
+        let value: u32;
         // SAFETY: the area at this offset from fs is registered for every thread of the process,
         // and its first 28 bytes are kept up to date by the kernel (checked in `area_offset`).
         unsafe {
             std::arch::asm!(
-                "mov {cid:e}, dword ptr fs:[{at}]",
-                cid = out(reg) cid,
-                at = in(reg) offset + MM_CID_OFFSET as isize,
+                "mov {value:e}, dword ptr fs:[{at}]",
+                value = out(reg) value,
+                at = in(reg) area + field as isize,
                 options(nostack, preserves_flags, readonly)
             );
         }
-        Some(cid as usize)
+        value
     }
 }
 
@@ -90,6 +110,10 @@ mod imp {
 
     pub(super) fn current() -> Option<usize> {
         RUNS_UNDER.with(Cell::get)
+    }
+
+    pub(super) fn cpu() -> Option<usize> {
+        None
     }
 
     #[cfg(test)]
@@ -114,6 +138,11 @@ pub(crate) fn run_under(cid: usize) {
     )
 )))]
 mod imp {
+    #[inline]
+    pub(super) fn cpu() -> Option<usize> {
+        None
+    }
+
     #[inline]
     pub(super) fn current() -> Option<usize> {
         None

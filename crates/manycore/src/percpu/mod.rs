@@ -11,15 +11,19 @@
 //!   within an update) works on a second slot for as long as that lasts.
 //! - P4 After `fork` the child has one thread, which keeps its slot. The slots of threads that did
 //!   not survive stay taken: a cost in numbering, never in correctness.
+//! - P5 Calls of exchangeable objects are announced apart from that, on a short stack for each
+//!   slot, because they nest and last (`calls`).
 //!
 //! Source: OpLog section 6 (per-core tables), with threads in place of cores.
 
 pub mod barrier;
+pub(crate) mod calls;
 pub mod cid;
 pub(crate) mod dirty;
 #[cfg(all(test, manycore_loom))]
 pub(crate) mod loom_tests;
 pub mod pin;
+pub(crate) mod place;
 pub(crate) mod segmented;
 mod slots;
 pub mod topology;

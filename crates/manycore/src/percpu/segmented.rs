@@ -60,6 +60,22 @@ impl<T: From<usize>> Segmented<T> {
         Some(unsafe { &*segment.add(offset) })
     }
 
+    /// The element, if it is one of the first, and they exist: `get` for where each instruction
+    /// counts and somebody else is asked otherwise.
+    #[inline(always)]
+    pub(crate) fn get_near(&self, index: usize) -> Option<&T> {
+        if index >= FIRST {
+            return None;
+        }
+        // ORDER: Acquire; as in `get`.
+        let segment = self.segments[0].load(Ordering::Acquire);
+        if segment.is_null() {
+            return None;
+        }
+        // SAFETY: G1/G2 - the first segment has FIRST elements and lives as long as self.
+        Some(unsafe { &*segment.add(index) })
+    }
+
     /// The element; makes its segment if need be.
     ///
     /// # Panics

@@ -1,6 +1,7 @@
 //! Slot numbers and announcement records; laws P1 to P4 of the parent module.
 
 use super::barrier;
+use super::calls::Calls;
 use super::segmented::Segmented;
 use crate::sync::{self, AtomicU64, AtomicUsize, Ordering};
 use std::cell::Cell;
@@ -14,11 +15,18 @@ pub(crate) struct Record {
     active: AtomicUsize,
     /// The last collection that the owner answered (`oplog::gate`). Written by the owner alone.
     answered: AtomicU64,
+    /// The calls that the owner is inside of.
+    calls: Calls,
 }
 
 impl From<usize> for Record {
     fn from(index: usize) -> Self {
-        Self { index, active: AtomicUsize::new(0), answered: AtomicU64::new(0) }
+        Self {
+            index,
+            active: AtomicUsize::new(0),
+            answered: AtomicU64::new(0),
+            calls: Calls::new(),
+        }
     }
 }
 
@@ -50,6 +58,12 @@ impl Record {
     pub(crate) fn announced(&self) -> usize {
         // ORDER: Acquire; pairs with the Release stores of `announce` and `Announced::drop`.
         self.active.load(Ordering::Acquire)
+    }
+
+    /// The calls that the owner is inside of.
+    #[inline(always)]
+    pub(super) fn calls(&self) -> &Calls {
+        &self.calls
     }
 
     /// Says that the owner has seen `collection`, and has done all that came before.
@@ -207,6 +221,12 @@ impl Slot {
     #[inline(always)]
     pub(crate) fn index(self) -> usize {
         self.index
+    }
+
+    /// See [`Record::calls`].
+    #[inline(always)]
+    pub(super) fn calls(self) -> &'static Calls {
+        self.record.calls()
     }
 
     /// See [`Record::announce`].
@@ -371,6 +391,7 @@ pub fn slot_count() -> usize {
 }
 
 /// The calling thread's slot, if it has one already.
+#[inline(always)]
 pub(crate) fn known_slot() -> Option<usize> {
     FAST.with(|fast| fast.slot.get()).map(Slot::index)
 }

@@ -7,6 +7,7 @@ pub mod canary;
 pub mod counted;
 pub mod domains;
 pub mod env;
+pub mod family;
 pub mod history;
 pub mod kinds;
 pub mod place;

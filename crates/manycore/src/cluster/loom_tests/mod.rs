@@ -1,0 +1,90 @@
+//! Models of laws R1 and R2, and of W1 to W7. What loom can and can't show, and how a model is
+//! itself tested, is in the header of [`crate::percpu::loom_tests`].
+//!
+//! Every implementation has a canary: a loom cell that calls read, that `export` writes in the old
+//! one, and that `import` writes in the new one. So a call beside the transfer, or on a new
+//! implementation with no happens-before from what was moved, fails the model whatever its
+//! assertions say.
+
+mod make;
+mod nested;
+mod swap;
+
+use super::{Family, Swappable};
+use crate::sync::{AtomicUsize, Ordering, UnsafeCell};
+use std::sync::Arc;
+
+/// A sum that moves in pieces.
+pub(super) trait Sum: Family<Part = usize> {
+    fn add(&self, n: usize);
+    fn total(&self) -> usize;
+}
+
+pub(super) struct Plain {
+    canary: UnsafeCell<()>,
+    sum: AtomicUsize,
+    parts: usize,
+}
+
+// SAFETY: the cell is what the tests are about.
+unsafe impl Sync for Plain {}
+// SAFETY: as above.
+unsafe impl Send for Plain {}
+
+impl Plain {
+    fn in_parts(parts: usize) -> Arc<dyn Sum> {
+        Arc::new(Self { canary: UnsafeCell::new(()), sum: AtomicUsize::new(0), parts })
+    }
+}
+
+impl Sum for Plain {
+    fn add(&self, n: usize) {
+        self.canary.with(|_| self.sum.fetch_add(n, Ordering::Relaxed));
+    }
+
+    fn total(&self) -> usize {
+        self.canary.with(|_| self.sum.load(Ordering::Relaxed))
+    }
+}
+
+impl Family for Plain {
+    type Part = usize;
+
+    fn parts(&self) -> usize {
+        self.parts
+    }
+
+    /// One of equal pieces; who moves in one piece has the cell to itself.
+    fn export(&self, part: usize) -> usize {
+        if self.parts == 1 {
+            self.canary.with_mut(|_| ());
+        }
+        let sum = self.sum.load(Ordering::Relaxed);
+        sum / self.parts + usize::from(part < sum % self.parts)
+    }
+
+    fn import(&self, part: usize) {
+        if self.parts == 1 {
+            self.canary.with_mut(|_| ());
+        }
+        self.sum.fetch_add(part, Ordering::Relaxed);
+    }
+}
+
+type Object = Swappable<dyn Sum>;
+
+fn object(fenced: bool) -> Arc<Object> {
+    let first = Plain::in_parts(1);
+    Arc::new(if fenced { Swappable::with_full_fences(first) } else { Swappable::new(first) })
+}
+
+fn add(object: &Object) {
+    object.call(|sum| sum.add(1));
+}
+
+fn total(object: &Object) -> usize {
+    object.call(|sum| sum.total())
+}
+
+/// What loom says of threads that wait for each other with open eyes.
+const STUCK: &str = "exceeded maximum number of branches";

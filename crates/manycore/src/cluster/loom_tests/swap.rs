@@ -1,0 +1,149 @@
+//! One object: calls and blind updates beside a swap, swaps beside each other, helpers.
+
+use super::{Plain, STUCK, add, object, total};
+use crate::cluster::{SwapFailure, Swappable};
+use crate::percpu::loom_tests::{RACE, model, must_catch};
+use crate::sync::thread;
+use std::sync::Arc;
+use std::time::Duration;
+
+fn call_beside_swap(fenced: bool) {
+    model(2, move || {
+        let shared = object(fenced);
+        let other = {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || {
+                add(&shared);
+                add(&shared);
+            })
+        };
+        shared.swap(Plain::in_parts(1)).unwrap();
+        add(&shared);
+        other.join().unwrap();
+        assert_eq!(total(&shared), 3, "a call was lost");
+    });
+}
+
+#[test]
+fn loom_biased_call_beside_swap_is_not_lost() {
+    call_beside_swap(false);
+}
+
+#[test]
+fn loom_fenced_call_beside_swap_is_not_lost() {
+    call_beside_swap(true);
+}
+
+#[test]
+fn loom_call_that_announces_itself_plainly_is_caught() {
+    for kind in ["biased", "fenced"] {
+        let test = format!("cluster::loom_tests::swap::loom_{kind}_call_beside_swap_is_not_lost");
+        let signs: Vec<&str> = RACE.into_iter().chain(["a call was lost"]).collect();
+        must_catch("plain-publish", &test, &signs);
+    }
+}
+
+#[test]
+fn loom_blind_update_beside_swap_is_applied_once() {
+    model(2, || {
+        let shared = object(false);
+        let other = {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || {
+                shared.blind(|sum| sum.add(1));
+                shared.blind(|sum| sum.add(2));
+            })
+        };
+        let swapped = shared.swap(Plain::in_parts(1)).unwrap();
+        assert!(swapped.replayed <= 2 && swapped.panics == 0);
+        other.join().unwrap();
+        assert_eq!(total(&shared), 3, "an update was lost");
+    });
+}
+
+#[test]
+fn loom_opening_without_a_last_look_is_caught() {
+    let test = "cluster::loom_tests::swap::loom_blind_update_beside_swap_is_applied_once";
+    must_catch("hasty-opening", test, &["an update was lost"]);
+}
+
+/// A thread sees its own blind updates.
+#[test]
+fn loom_call_after_blind_update_sees_it() {
+    model(2, || {
+        let shared = object(false);
+        let other = {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || {
+                shared.blind(|sum| sum.add(1));
+                assert_eq!(total(&shared), 1);
+            })
+        };
+        shared.swap(Plain::in_parts(1)).unwrap();
+        other.join().unwrap();
+    });
+}
+
+#[test]
+fn loom_two_swappers_take_turns_or_one_is_told() {
+    model(2, || {
+        let shared = object(false);
+        let swap = |shared: &Swappable<dyn super::Sum>| match shared.swap(Plain::in_parts(1)) {
+            Ok(_) => true,
+            Err(error) => {
+                assert!(matches!(error.reason, SwapFailure::Busy) && error.new.is_some());
+                false
+            }
+        };
+        add(&shared);
+        let other = {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || swap(&shared))
+        };
+        let mine = swap(&shared);
+        assert!(other.join().unwrap() || mine, "one of them swaps");
+        assert_eq!(total(&shared), 1);
+    });
+}
+
+#[test]
+fn loom_swap_given_up_leaves_the_old_implementation_open() {
+    model(2, || {
+        let shared = object(false);
+        let other = {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || {
+                add(&shared);
+                shared.blind(|sum| sum.add(2));
+            })
+        };
+        match shared.swap_within(Plain::in_parts(1), Duration::ZERO) {
+            Ok(_) => (),
+            Err(error) => assert!(matches!(error.reason, SwapFailure::TimedOut)),
+        }
+        other.join().unwrap();
+        assert_eq!(total(&shared), 3);
+    });
+}
+
+#[test]
+fn loom_waiting_calls_help_to_move_pieces() {
+    model(2, || {
+        let shared = Arc::new(Swappable::new(Plain::in_parts(2)));
+        shared.call(|sum| sum.add(5));
+        let other = {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || assert_eq!(total(&shared), 5, "a piece was lost or moved twice"))
+        };
+        shared.swap(Plain::in_parts(2)).unwrap();
+        other.join().unwrap();
+        assert_eq!(total(&shared), 5);
+    });
+}
+
+/// Waiting with open eyes has an end in every model above: none says this.
+#[test]
+fn loom_stuck_threads_are_told() {
+    let test = "cluster::loom_tests::nested::loom_call_from_within_itself_passes_a_swap";
+    must_catch("unadmitted-insider", test, &[STUCK]);
+}

@@ -1,0 +1,140 @@
+//! Who may still come in while an object is closed: one word, and its transitions by name.
+//!
+//! Owns: the word. The states, in their order:
+//!
+//! | Flags | Meaning | Who counts |
+//! |---|---|---|
+//! | none | open, or closed with announced calls still inside | calls that cannot announce |
+//! | DRAINED | closed; every announced call is over | the same; the last one out seals |
+//! | SEALED | nobody is inside, and nobody comes in | nobody |
+//! | SEALED, LENDING | the transfer takes helpers | helpers |
+//!
+//! - W2 The count reaches SEALED in the same instruction in which it reaches zero. So nobody is
+//!   inside of a sealed object, whatever came or went before.
+//! - W3 LENDING is taken away before the transfer ends; who is counted then is waited for.
+
+use crate::sync::{AtomicUsize, Backoff, Bug, Ordering, seeded_bug};
+
+const DRAINED: usize = 1;
+const SEALED: usize = 2;
+const LENDING: usize = 4;
+const ONE: usize = 8;
+
+#[derive(Debug)]
+pub(super) struct Admission(AtomicUsize);
+
+impl Admission {
+    pub(super) fn new() -> Self {
+        Self(AtomicUsize::new(0))
+    }
+
+    /// Changes the word while `next` allows it; the old value, or the one that was refused.
+    fn change(&self, next: impl Fn(usize) -> Option<usize>) -> Result<usize, usize> {
+        // ORDER: AcqRel; each change sees what was done before the earlier ones, and shows the
+        // later ones what its thread did: calls before the transfer, the transfer before calls.
+        self.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, next)
+    }
+
+    /// Counts a call in, unless the object is sealed.
+    pub(super) fn admit(&self) -> bool {
+        self.change(|word| (word & SEALED == 0).then_some(word + ONE)).is_ok()
+    }
+
+    /// Counts a call out. The last one seals a drained object (W2).
+    pub(super) fn dismiss(&self) {
+        let sealing = |word| if word == DRAINED { DRAINED | SEALED } else { word };
+        let left = self.change(|word| Some(sealing(word - ONE)));
+        debug_assert!(left.is_ok_and(|word| word >= ONE), "a call was counted out twice");
+    }
+
+    /// Every announced call is over. Seals at once if nobody is counted.
+    pub(super) fn drained(&self) {
+        let seals = |word| word < ONE || seeded_bug(Bug::UnsealedTransfer);
+        let seal = |word| word | DRAINED | if seals(word) { SEALED } else { 0 };
+        let _ = self.change(|word| Some(seal(word)));
+    }
+
+    pub(super) fn is_sealed(&self) -> bool {
+        // ORDER: Acquire; pairs with Release in `dismiss`: the calls that are over.
+        self.0.load(Ordering::Acquire) & SEALED != 0
+    }
+
+    /// Gives the drain up, unless the object has been sealed.
+    pub(super) fn give_up(&self) -> bool {
+        self.change(|word| (word & SEALED == 0).then_some(word & !DRAINED)).is_ok()
+    }
+
+    /// Takes calls in again.
+    pub(super) fn unseal(&self) {
+        let _ = self.change(|word| Some(word & !(DRAINED | SEALED)));
+    }
+
+    /// Takes helpers in. For the swapper of a sealed object.
+    pub(super) fn lend(&self) {
+        let _ = self.change(|word| Some(word | LENDING));
+    }
+
+    /// Counts a helper in, if helpers are wanted.
+    pub(super) fn join(&self) -> bool {
+        // ORDER: Relaxed; most waiters only look.
+        self.0.load(Ordering::Relaxed) & LENDING != 0
+            && self.change(|word| (word & LENDING != 0).then_some(word + ONE)).is_ok()
+    }
+
+    pub(super) fn leave(&self) {
+        let _ = self.change(|word| Some(word - ONE));
+    }
+
+    /// Takes no more helpers, and waits for those that are there (W3).
+    pub(super) fn end_lending(&self) {
+        let _ = self.change(|word| Some(word & !LENDING));
+        let mut backoff = Backoff::new();
+        // ORDER: Acquire; pairs with Release in `leave`: what the helpers moved.
+        while self.0.load(Ordering::Acquire) >= ONE {
+            backoff.pause();
+        }
+    }
+}
+
+#[cfg(all(test, not(manycore_loom), not(manycore_shuttle)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn last_one_out_of_a_drained_object_seals_it() {
+        let door = Admission::new();
+        assert!(door.admit() && door.admit());
+        door.drained();
+        assert!(!door.is_sealed() && door.admit(), "insiders come in until the count is zero");
+        door.dismiss();
+        door.dismiss();
+        assert!(!door.is_sealed());
+        door.dismiss();
+        assert!(door.is_sealed() && !door.admit() && !door.give_up());
+        door.unseal();
+        assert!(door.admit());
+    }
+
+    #[test]
+    fn given_up_drain_does_not_seal() {
+        let door = Admission::new();
+        assert!(door.admit());
+        door.drained();
+        assert!(door.give_up());
+        door.dismiss();
+        assert!(!door.is_sealed() && door.admit());
+    }
+
+    #[test]
+    fn helpers_come_only_while_they_are_wanted() {
+        let door = Admission::new();
+        assert!(!door.join());
+        door.drained();
+        assert!(!door.join());
+        door.lend();
+        assert!(door.join());
+        door.leave();
+        door.end_lending();
+        assert!(!door.join() && door.is_sealed());
+    }
+}

@@ -1,0 +1,94 @@
+//! What a swap comes to.
+
+use crate::sync::Panic;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A finished [`swap`](super::Swappable::swap).
+pub struct Swapped<F: ?Sized> {
+    /// The implementation that was exchanged: as the exchange found it, and in no call any more.
+    pub old: Arc<F>,
+    /// Blind updates that came meanwhile and were applied before the object opened.
+    pub replayed: usize,
+    /// How many of them panicked.
+    pub panics: usize,
+    /// How long calls from outside had to wait at most.
+    pub closed_for: Duration,
+}
+
+impl<F: ?Sized> fmt::Debug for Swapped<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Swapped")
+            .field("replayed", &self.replayed)
+            .field("panics", &self.panics)
+            .field("closed_for", &self.closed_for)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Why a swap was not done. The object goes on with the implementation it had.
+pub struct SwapError<F: ?Sized> {
+    /// The implementation that was not taken. After a panic it may hold a part of what there was.
+    pub new: Option<Arc<F>>,
+    /// What was in the way.
+    pub reason: SwapFailure,
+}
+
+/// What was in the way of a swap.
+pub enum SwapFailure {
+    /// Somebody else exchanges the implementation now.
+    Busy,
+    /// The calling thread is inside of a call, of this object or another, or runs a transfer or a
+    /// blind update: the exchange could wait for itself.
+    InsideCall,
+    /// The calls that were under way did not end in time.
+    TimedOut,
+    /// The transfer panicked, with this payload; or the making of a wrapper did.
+    Panicked(Panic),
+    /// No layer has this number.
+    NoSuchLayer,
+}
+
+impl SwapFailure {
+    pub(super) fn with<F: ?Sized>(self, new: Option<Arc<F>>) -> SwapError<F> {
+        SwapError { new, reason: self }
+    }
+}
+
+impl fmt::Display for SwapFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Busy => f.write_str("another swap of the object is under way"),
+            Self::InsideCall => f.write_str("a swap from within a call would wait for itself"),
+            Self::TimedOut => f.write_str("the calls under way did not end in time"),
+            Self::Panicked(payload) => write!(f, "the transfer panicked: {}", message(payload)),
+            Self::NoSuchLayer => f.write_str("the layer was removed before"),
+        }
+    }
+}
+
+fn message(payload: &Panic) -> &str {
+    let text = payload.downcast_ref::<&str>().copied();
+    text.or_else(|| payload.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message")
+}
+
+impl fmt::Debug for SwapFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl<F: ?Sized> fmt::Display for SwapError<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the implementation was not exchanged: {}", self.reason)
+    }
+}
+
+impl<F: ?Sized> fmt::Debug for SwapError<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SwapError").field("reason", &self.reason).finish_non_exhaustive()
+    }
+}
+
+impl<F: ?Sized> std::error::Error for SwapError<F> {}

@@ -1,0 +1,67 @@
+//! What implementations of one interface owe each other.
+
+/// Implementations that can stand in for each other in a [`Swappable`](super::Swappable): an
+/// interface whose implementations agree on what passes from one to the next.
+///
+/// Usually a supertrait of the interface, and so implemented by each implementation; `dyn
+/// Interface` is the family then. Because all agree on [`Part`](Self::Part), no exchange fails for
+/// want of a common form. [`family!`](crate::family) writes interface and handle in one go.
+///
+/// ```
+/// use manycore::cluster::{Family, Swappable};
+/// use std::sync::{Arc, Mutex, atomic::{AtomicU64, Ordering::Relaxed}};
+///
+/// trait Count: Family<Part = u64> {
+///     fn add(&self, n: u64);
+///     fn total(&self) -> u64;
+/// }
+///
+/// #[derive(Default)]
+/// struct Locked(Mutex<u64>);
+/// impl Family for Locked {
+///     type Part = u64;
+///     fn export(&self, _part: usize) -> u64 { self.total() }
+///     fn import(&self, total: u64) { self.add(total) }
+/// }
+/// impl Count for Locked {
+///     fn add(&self, n: u64) { *self.0.lock().unwrap() += n }
+///     fn total(&self) -> u64 { *self.0.lock().unwrap() }
+/// }
+///
+/// #[derive(Default)]
+/// struct Atomic(AtomicU64);
+/// impl Family for Atomic {
+///     type Part = u64;
+///     fn export(&self, _part: usize) -> u64 { self.total() }
+///     fn import(&self, total: u64) { self.add(total) }
+/// }
+/// impl Count for Atomic {
+///     fn add(&self, n: u64) { self.0.fetch_add(n, Relaxed); }
+///     fn total(&self) -> u64 { self.0.load(Relaxed) }
+/// }
+///
+/// let count: Swappable<dyn Count> = Swappable::new(Arc::new(Locked::default()));
+/// count.call(|count| count.add(3));
+/// count.swap(Arc::new(Atomic::default())).unwrap();
+/// assert_eq!(count.call(|count| count.total()), 3);
+/// ```
+pub trait Family: Send + Sync + 'static {
+    /// What passes from one implementation to the next, in one or several pieces. Pieces may move
+    /// between the same two implementations in several threads at once.
+    type Part;
+
+    /// How many pieces there are to move now. More than one is worth it where much is to be copied:
+    /// threads that wait for the exchange help. Zero: nothing.
+    fn parts(&self) -> usize {
+        1
+    }
+
+    /// The piece with this number, as a copy: if the exchange fails, this implementation goes on.
+    ///
+    /// Nobody else calls the implementation meanwhile. It must not call exchangeable objects.
+    fn export(&self, part: usize) -> Self::Part;
+
+    /// Takes a piece in. Nobody has called this implementation before the last piece is in. It must
+    /// not call exchangeable objects.
+    fn import(&self, part: Self::Part);
+}

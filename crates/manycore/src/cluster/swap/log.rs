@@ -1,0 +1,105 @@
+//! Blind updates that came while the object was closed, in the order in which they came.
+//!
+//! Owns: the queue, and the turn of who applies it. Laws:
+//! - W4 The object opens under the queue's lock, with the queue empty; and an update is queued
+//!   under that lock, having seen the object closed. So every update is applied before the object
+//!   opens, or runs when it is open.
+//! - W5 Who takes updates out applies them before it gives the turn up. So who has had the turn
+//!   knows that all that was queued before is applied.
+//! - W6 An update calls no exchangeable object ([`leaf`]). So the turn is given up in the end,
+//!   whatever others wait for.
+
+use crate::config::SWAP_LOG_MAX;
+use crate::percpu::calls::leaf;
+use crate::sync::{self, Mutex, MutexGuard, Panic};
+use std::collections::VecDeque;
+use std::sync::PoisonError;
+
+/// An update that waits.
+pub(super) type Update<F> = Box<dyn FnOnce(&F) + Send>;
+
+/// What became of the updates of one swap.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Replayed {
+    pub(super) updates: usize,
+    pub(super) panics: usize,
+}
+
+struct Queue<F: ?Sized> {
+    waiting: VecDeque<Update<F>>,
+    replayed: Replayed,
+}
+
+pub(super) struct Log<F: ?Sized> {
+    queue: Mutex<Queue<F>>,
+    turn: Mutex<()>,
+}
+
+/// What became of an attempt to queue an update.
+pub(super) enum Queued<U> {
+    Yes,
+    /// The object is open.
+    Open(U),
+    /// There is no room.
+    Full(U),
+}
+
+impl<F: ?Sized> Log<F> {
+    pub(super) fn new() -> Self {
+        let queue = Queue { waiting: VecDeque::new(), replayed: Replayed::default() };
+        Self { queue: Mutex::new(queue), turn: Mutex::new(()) }
+    }
+
+    /// Queues an update if the object is closed.
+    pub(super) fn push<U>(&self, is_closed: impl FnOnce() -> bool, update: U) -> Queued<U>
+    where
+        U: FnOnce(&F) + Send + 'static,
+    {
+        let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
+        if !is_closed() {
+            return Queued::Open(update);
+        }
+        if queue.waiting.len() >= SWAP_LOG_MAX {
+            return Queued::Full(update);
+        }
+        queue.waiting.push_back(Box::new(update));
+        Queued::Yes
+    }
+
+    /// Applies what was queued before this call.
+    pub(super) fn catch_up(&self, to: &F) {
+        drop(self.apply(to, || ()));
+    }
+
+    /// Applies everything, and calls `open` when nothing is left (W4). Says what became of the
+    /// updates since the last such call.
+    pub(super) fn apply_and_open(&self, to: &F, open: impl FnOnce()) -> Replayed {
+        let queue = &mut *self.apply(to, open);
+        std::mem::take(&mut queue.replayed)
+    }
+
+    /// Applies what there is, then calls `done` under the lock.
+    fn apply(&self, to: &F, done: impl FnOnce()) -> MutexGuard<'_, Queue<F>> {
+        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
+            if queue.waiting.is_empty() {
+                done();
+                return queue;
+            }
+            let batch = std::mem::take(&mut queue.waiting);
+            queue.replayed.updates += batch.len();
+            drop(queue);
+            let panics = batch.into_iter().filter_map(|update| apply_one(update, to)).count();
+            let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
+            queue.replayed.panics += panics;
+        }
+    }
+}
+
+/// Applies an update; its panic ends here, because it would reach a thread that has nothing to do
+/// with it.
+fn apply_one<F: ?Sized>(update: Update<F>, to: &F) -> Option<Panic> {
+    let _leaf = leaf();
+    sync::caught(|| update(to)).err()
+}

@@ -1,0 +1,327 @@
+//! Exchanging an implementation while it is in use. Law H2, as laws W1 to W7.
+//!
+//! Owns: [`Swappable`] (`call`, `blind`), and the rules of entry. `protocol` has the swapper's
+//! side, `admission` the count of those who are let in late, `log` the updates that need not wait,
+//! `transfer` the moving of what the old implementation has.
+//! - W1 A call announces itself on its thread's stack of calls ([`crate::percpu::calls`]), then
+//!   looks at the gate. The swapper closes the gate, passes the barrier, and waits until nobody has
+//!   the object on its stack. So (B1) a call saw the gate closed, or is waited for.
+//! - W2, W3 in `admission`, W4 to W6 in `log`, W7 in `transfer`.
+//!
+//! Who finds the gate closed waits, unless the thread is inside of a call already, of this object
+//! or any other: then it is counted and let in, until the count seals at zero. So waits go one way:
+//! a call from outside and a nested call of a sealed object wait for a transfer, a transfer waits
+//! for nobody, and a swapper waits for calls, none of which waits for a swapper that drains.
+//!
+//! What is seen meanwhile: calls that were announced before the closing can all be thought to
+//! happen before the first update that was queued, because all were under way when it came; a call
+//! that is let in applies first what was queued before it.
+
+mod admission;
+mod error;
+mod family;
+mod log;
+mod protocol;
+mod transfer;
+
+pub use error::{SwapError, SwapFailure, Swapped};
+pub use family::Family;
+pub use protocol::Layer;
+
+use self::admission::Admission;
+use self::log::{Log, Queued};
+use self::protocol::Held;
+use self::transfer::Transfer;
+use crate::percpu::calls::{self, Call, Depth, LEAF};
+use crate::percpu::{self, barrier};
+use crate::sync::{
+    AtomicBool, AtomicPtr, Backoff, Bug, Ordering, UnsafeCell, model_failed, seeded_bug,
+};
+use std::fmt;
+use std::ptr;
+use std::sync::Arc;
+
+/// Beside the address in the gate: calls from outside wait.
+const CLOSED: usize = 1;
+
+/// What calls go to: the implementation, or the outermost of its wrappers.
+struct Top<F: ?Sized>(Arc<F>);
+
+/// An object whose implementation can be exchanged while threads call it.
+///
+/// What for: an object that begins simple and is to become distributed when many threads use it, or
+/// the other way round; a service whose new version takes over from the old one; watching the calls
+/// of an object that runs ([`interpose`](Self::interpose)). When not: for a value that is replaced
+/// as a whole, an `Arc` behind a lock or [`section::Atomic`](crate::section::Atomic) is simpler;
+/// for one that is never exchanged, a `Box<dyn Interface>`.
+///
+/// The type parameter is the interface, usually a `dyn Trait` whose trait has [`Family`] as its
+/// supertrait. [`family!`](crate::family) writes a handle whose methods go through here.
+///
+/// During a [`swap`](Self::swap), calls from outside wait until the new implementation has
+/// everything. Calls that were under way end on the old one. A call from within a call, of this
+/// object or another exchangeable one, is let in until the object has fallen quiet, so that objects
+/// may call each other while they are exchanged. [`blind`](Self::blind) updates do not wait.
+///
+/// - Consistency: an exchange shows nowhere but in time. If the implementations are linearizable,
+///   so is the object.
+/// - Progress: a call is wait-free unless a swap goes on. A swap waits for the calls under way; so
+///   a call must not wait for a thread that may be waiting to call the same object.
+/// - Cost: a call costs 1 to 2 ns over one through a `dyn` reference: two thread-locals, two stores
+///   to a line of its own, three loads (one locked instruction more where the kernel has no
+///   `membarrier`). No shared line is written. A call more than 16 deep inside of others counts
+///   itself in the object, with two locked instructions. A swap: a `membarrier`, some microseconds,
+///   a look at a line for each thread, the calls under way, and the transfer.
+/// - Memory: 128 bytes and some 300 more; each thread has 128 bytes for all objects.
+/// - Panics: a call's panic passes to the caller and changes nothing. A blind update or a transfer
+///   that calls an exchangeable object panics.
+/// - Fork: a swap or a call that another thread was inside of never ends in the child.
+/// - Source: K42's hot swapping, section 3.4; Soules and others, *System support for online
+///   reconfiguration* (USENIX 2003).
+///
+/// See [`Family`] for an example.
+#[repr(align(128))]
+pub struct Swappable<F: Family + ?Sized> {
+    /// The address of a [`Top`], from a box, perhaps with CLOSED. Changed by the swapper alone.
+    gate: AtomicPtr<Top<F>>,
+    /// Whether calls leave the fence to the swapper.
+    biased: bool,
+    rest: Box<Rest<F>>,
+}
+
+/// What only swaps, and calls during swaps, touch.
+struct Rest<F: ?Sized> {
+    door: Admission,
+    log: Log<F>,
+    transfer: Transfer<F>,
+    /// Somebody swaps.
+    claimed: AtomicBool,
+    /// For who has claimed the object.
+    held: UnsafeCell<Held<F>>,
+}
+
+// SAFETY: `held` is touched only by who has set `claimed` (see `protocol`), and `F: Send + Sync`.
+unsafe impl<F: Family + ?Sized> Sync for Rest<F> {}
+// SAFETY: owned data.
+unsafe impl<F: Family + ?Sized> Send for Rest<F> {}
+
+/// Being inside of a call the long way: until dropped, no swap passes.
+struct Inside<'a, F: ?Sized> {
+    top: &'a F,
+    _how: Entry<'a>,
+}
+
+enum Entry<'a> {
+    Announced(#[allow(dead_code, reason = "for its drop")] Call),
+    Counted(#[allow(dead_code, reason = "for its drop")] Counted<'a>),
+}
+
+/// A call that is counted in the object.
+struct Counted<'a> {
+    door: &'a Admission,
+    _depth: Depth,
+}
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.door.dismiss();
+    }
+}
+
+fn is_closed<F: ?Sized>(gate: *mut Top<F>) -> bool {
+    gate.addr() & CLOSED != 0
+}
+
+/// Without CLOSED.
+fn top_of<F: ?Sized>(gate: *mut Top<F>) -> *mut Top<F> {
+    gate.map_addr(|address| address & !CLOSED)
+}
+
+/// How many calls the thread is inside of.
+fn assert_may_call() -> usize {
+    let depth = calls::depth();
+    assert!(
+        depth != LEAF,
+        "manycore: a blind update or a transfer calls an exchangeable object; it may not, since \
+         the swap that runs it would wait for itself"
+    );
+    depth
+}
+
+impl<F: Family + ?Sized> Swappable<F> {
+    /// An object with this implementation.
+    #[must_use]
+    pub fn new(first: Arc<F>) -> Self {
+        let top = Box::new(Top(Arc::clone(&first)));
+        Self {
+            gate: AtomicPtr::new(Box::into_raw(top)),
+            biased: barrier::is_asymmetric(),
+            rest: Box::new(Rest {
+                door: Admission::new(),
+                log: Log::new(),
+                transfer: Transfer::new(),
+                claimed: AtomicBool::new(false),
+                held: UnsafeCell::new(Held::new(first)),
+            }),
+        }
+    }
+
+    /// An object whose calls pay a full fence each, as where the kernel has no `membarrier`.
+    #[cfg(all(test, manycore_loom))]
+    pub(crate) fn with_full_fences(first: Arc<F>) -> Self {
+        let mut object = Self::new(first);
+        object.biased = false;
+        object
+    }
+
+    /// What calls announce.
+    #[inline(always)]
+    fn number(&self) -> usize {
+        ptr::from_ref(self).addr()
+    }
+
+    /// Calls the implementation. A panic of the call passes.
+    ///
+    /// # Panics
+    /// From within a blind update or a transfer.
+    #[inline]
+    pub fn call<R>(&self, call: impl FnOnce(&F) -> R) -> R {
+        if let Some(_announced) = calls::enter(self.number(), self.biased) {
+            // ORDER: Acquire; pairs with Release in `Swappable::open`: the implementation before
+            // its address. Behind the announcement by law B1 (W1).
+            let gate = self.gate.load(Ordering::Acquire);
+            if !is_closed(gate) {
+                // SAFETY: W1 - announced while open: no swap frees it before the withdrawal.
+                return call(unsafe { &(*gate).0 });
+            }
+        }
+        self.call_slow(call)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn call_slow<R>(&self, call: impl FnOnce(&F) -> R) -> R {
+        call(self.enter().top)
+    }
+
+    /// Comes in, waiting if need be.
+    fn enter(&self) -> Inside<'_, F> {
+        let mut backoff = Backoff::new();
+        loop {
+            match self.try_enter() {
+                Some(inside) => return inside,
+                None => self.wait(&mut backoff),
+            }
+        }
+    }
+
+    /// Comes in, if who comes is let in now.
+    fn try_enter(&self) -> Option<Inside<'_, F>> {
+        let depth = assert_may_call();
+        let is_insider = depth > 0 && !seeded_bug(Bug::UnadmittedInsider);
+        // (After the thread's destructors there is no slot to announce in.)
+        if is_insider || percpu::own_slot().is_none() {
+            return self.rest.door.admit().then(|| self.counted());
+        }
+        // A look before the announcement, which would hold the swapper up.
+        // ORDER: Relaxed; looked at again below.
+        if is_closed(self.gate.load(Ordering::Relaxed)) {
+            return None;
+        }
+        let announced = calls::enter(self.number(), self.biased)?;
+        // ORDER: Acquire; as in `call`.
+        let gate = self.gate.load(Ordering::Acquire);
+        if is_closed(gate) {
+            return None;
+        }
+        // SAFETY: W1 - as in `call`.
+        let top: &F = unsafe { &(*gate).0 };
+        Some(Inside { top, _how: Entry::Announced(announced) })
+    }
+
+    /// For a call that has just been admitted.
+    fn counted(&self) -> Inside<'_, F> {
+        let how = Entry::Counted(Counted { door: &self.rest.door, _depth: calls::deeper() });
+        // ORDER: Acquire; as in `call`. The count, too, was read with Acquire.
+        let gate = self.gate.load(Ordering::Acquire);
+        // SAFETY: W2 - not sealed before this call is counted out, so nobody exchanges it.
+        let top: &F = unsafe { &(*top_of(gate)).0 };
+        if is_closed(gate) && !seeded_bug(Bug::SkippedLog) {
+            self.rest.log.catch_up(top); // W5
+        }
+        Inside { top, _how: how }
+    }
+
+    /// Waits a moment for a swap, or helps it.
+    fn wait(&self, backoff: &mut Backoff) {
+        if !self.rest.transfer.help(&self.rest.door) {
+            backoff.pause();
+        }
+    }
+
+    /// Calls the implementation with an update that returns nothing and so need not wait: if the
+    /// implementation is being exchanged, the update is noted and applied, in the order of these
+    /// calls, before the object opens.
+    ///
+    /// The thread's own later calls see it, and so do calls of all threads that began after this
+    /// returned. At most 65,536 updates wait at a time; more of them wait themselves. If an update
+    /// that was noted panics, the swap goes on and says so in [`Swapped::panics`]; of one that was
+    /// not noted, the panic passes.
+    ///
+    /// # Panics
+    /// If the update calls an exchangeable object: it may have to run inside a swap. And from
+    /// within such an update.
+    #[inline]
+    pub fn blind<U: FnOnce(&F) + Send + 'static>(&self, update: U) {
+        if let Some(_announced) = calls::enter(self.number(), self.biased) {
+            // ORDER: Acquire; as in `call`.
+            let gate = self.gate.load(Ordering::Acquire);
+            if !is_closed(gate) {
+                let _leaf = calls::leaf();
+                // SAFETY: W1 - as in `call`.
+                return update(unsafe { &(*gate).0 });
+            }
+        }
+        self.blind_slow(update);
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn blind_slow<U: FnOnce(&F) + Send + 'static>(&self, mut update: U) {
+        assert_may_call();
+        let mut backoff = Backoff::new();
+        loop {
+            // ORDER: Relaxed; the gate opens under the lock under which this looks (W4).
+            let is_closed = || is_closed(self.gate.load(Ordering::Relaxed));
+            update = match self.rest.log.push(is_closed, update) {
+                Queued::Yes => return,
+                Queued::Open(update) | Queued::Full(update) => update,
+            };
+            if let Some(inside) = self.try_enter() {
+                let _leaf = calls::leaf();
+                return update(inside.top);
+            }
+            self.wait(&mut backoff);
+        }
+    }
+}
+
+impl<F: Family + ?Sized> Drop for Swappable<F> {
+    fn drop(&mut self) {
+        if model_failed() {
+            return;
+        }
+        // ORDER: Relaxed; ours alone.
+        let top = top_of(self.gate.load(Ordering::Relaxed));
+        // SAFETY: from a box, and nobody is inside.
+        drop(unsafe { Box::from_raw(top) });
+    }
+}
+
+impl<F: Family + ?Sized> fmt::Debug for Swappable<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // ORDER: Relaxed; only printed.
+        let is_closed = is_closed(self.gate.load(Ordering::Relaxed));
+        f.debug_struct("Swappable").field("is_closed", &is_closed).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,234 @@
+//! The swapper's side: claim, close, drain, transfer, open.
+//!
+//! Owns: what a claim protects. Whoever has set `claimed` is the swapper: it alone changes the gate
+//! and touches `held`, until it takes `claimed` back.
+
+use super::error::{SwapError, SwapFailure, Swapped};
+use super::family::Family;
+use super::{CLOSED, Swappable, Top, top_of};
+use crate::percpu::{barrier, calls};
+use crate::sync::{self, Backoff, Bug, Ordering, seeded_bug};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Makes the wrapper around what it is given.
+type Wrap<F> = Box<dyn Fn(Arc<F>) -> Arc<F> + Send + Sync>;
+
+/// What a claim protects: the implementation, and the wrappers around it.
+pub(super) struct Held<F: ?Sized> {
+    base: Arc<F>,
+    /// From the inside out.
+    layers: Vec<(Layer, Wrap<F>)>,
+    next_layer: u64,
+}
+
+/// The number of a wrapper, to remove it by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Layer(u64);
+
+impl<F: Family + ?Sized> Held<F> {
+    pub(super) fn new(base: Arc<F>) -> Self {
+        Self { base, layers: Vec::new(), next_layer: 0 }
+    }
+
+    /// What calls go to: `base` inside of all wrappers.
+    fn wrapped(&self, base: Arc<F>) -> Result<Arc<F>, SwapFailure> {
+        let _leaf = calls::leaf();
+        let wrap = || self.layers.iter().fold(base, |inner, (_, wrap)| wrap(inner));
+        sync::caught(wrap).map_err(SwapFailure::Panicked)
+    }
+}
+
+/// The right to swap; dropping it gives it back.
+struct Claim<'a, F: Family + ?Sized>(&'a Swappable<F>);
+
+impl<F: Family + ?Sized> Drop for Claim<'_, F> {
+    fn drop(&mut self) {
+        // ORDER: Release; pairs with Acquire in `claim`: what the swapper changed.
+        self.0.rest.claimed.store(false, Ordering::Release);
+    }
+}
+
+/// Until when to wait for calls; for ever if `None`.
+type Patience = Option<Instant>;
+
+fn is_over(patience: Patience) -> bool {
+    patience.is_some_and(|until| Instant::now() >= until)
+}
+
+impl<F: Family + ?Sized> Swappable<F> {
+    /// Exchanges the implementation for `new`, which takes over what the present one has.
+    ///
+    /// Waits for the calls that are under way, however long they take; see
+    /// [`swap_within`](Self::swap_within). Calls that come meanwhile wait, and help to move what is
+    /// there if it moves in several pieces. Wrappers are made anew around the new implementation.
+    ///
+    /// # Errors
+    /// If another swap is under way, if this is called from within a call, or if the transfer
+    /// panics. The object then goes on with the implementation it had.
+    pub fn swap(&self, new: Arc<F>) -> Result<Swapped<F>, SwapError<F>> {
+        self.swap_until(new, None)
+    }
+
+    /// As [`swap`](Self::swap), but gives up if calls that were under way have not ended in time.
+    /// The time of the transfer is not bounded.
+    ///
+    /// # Errors
+    /// As [`swap`](Self::swap), and if the time is over.
+    pub fn swap_within(&self, new: Arc<F>, patience: Duration) -> Result<Swapped<F>, SwapError<F>> {
+        self.swap_until(new, Instant::now().checked_add(patience))
+    }
+
+    fn swap_until(&self, new: Arc<F>, patience: Patience) -> Result<Swapped<F>, SwapError<F>> {
+        let taken = Arc::clone(&new);
+        let replace = |held: &mut Held<F>| {
+            let moved = self.rest.transfer.run(&self.rest.door, held.base.clone(), taken.clone());
+            moved.map_err(SwapFailure::Panicked)?;
+            let top = held.wrapped(Arc::clone(&taken))?;
+            Ok((top, std::mem::replace(&mut held.base, taken)))
+        };
+        let exchanged = self.exchange(patience, replace);
+        exchanged.map_err(|reason| reason.with(Some(new)))
+    }
+
+    /// Puts a wrapper around the implementation: from the moment of the return, it gets every call.
+    /// `wrap` is given what it is to pass calls on to; it is called again, with another inside, at
+    /// each swap and each removal of a wrapper below, so what a wrapper has to keep is shared with
+    /// the closure. What the implementation has does not move.
+    ///
+    /// # Errors
+    /// If a swap is under way, if this is called from within a call, or if `wrap` panics.
+    pub fn interpose(
+        &self,
+        wrap: impl Fn(Arc<F>) -> Arc<F> + Send + Sync + 'static,
+    ) -> Result<Layer, SwapFailure> {
+        let mut made = None;
+        let replace = |held: &mut Held<F>| {
+            let layer = Layer(held.next_layer);
+            held.layers.push((layer, Box::new(wrap)));
+            let top = held.wrapped(Arc::clone(&held.base)).inspect_err(|_| {
+                held.layers.pop();
+            })?;
+            held.next_layer += 1;
+            made = Some(layer);
+            Ok((top, Arc::clone(&held.base)))
+        };
+        self.exchange(None, replace)?;
+        made.ok_or(SwapFailure::NoSuchLayer)
+    }
+
+    /// Takes a wrapper away: from the moment of the return, it gets no call and is in none.
+    ///
+    /// # Errors
+    /// As [`interpose`](Self::interpose), or if the wrapper was removed before.
+    pub fn withdraw(&self, layer: Layer) -> Result<(), SwapFailure> {
+        let replace = |held: &mut Held<F>| {
+            let Some(at) = held.layers.iter().position(|(number, _)| *number == layer) else {
+                return Err(SwapFailure::NoSuchLayer);
+            };
+            let removed = held.layers.remove(at);
+            match held.wrapped(Arc::clone(&held.base)) {
+                Ok(top) => Ok((top, Arc::clone(&held.base))),
+                Err(panicked) => {
+                    held.layers.insert(at, removed);
+                    Err(panicked)
+                }
+            }
+        };
+        self.exchange(None, replace).map(drop)
+    }
+
+    /// The whole protocol. `replace` runs while nobody is inside, and says what calls go to from
+    /// then on and what they went to before.
+    fn exchange(
+        &self,
+        patience: Patience,
+        replace: impl FnOnce(&mut Held<F>) -> Result<(Arc<F>, Arc<F>), SwapFailure>,
+    ) -> Result<Swapped<F>, SwapFailure> {
+        let claim = self.claim()?;
+        let since = Instant::now();
+        let before = self.close();
+        if !self.drain(patience) {
+            self.open(before);
+            return Err(SwapFailure::TimedOut);
+        }
+        // SAFETY: `claim` is this thread's.
+        let replaced = self.rest.held.with_mut(|held| replace(unsafe { &mut *held }));
+        let (top, old) = match replaced {
+            Ok(replaced) => replaced,
+            Err(failure) => {
+                self.open(before);
+                return Err(failure);
+            }
+        };
+        let replayed = self.open(Box::into_raw(Box::new(Top(top))));
+        let closed_for = since.elapsed();
+        drop(claim);
+        // SAFETY: from a box, and not reached any more: the gate leads elsewhere, and nobody was
+        // inside when it was changed.
+        drop(unsafe { Box::from_raw(before) });
+        Ok(Swapped { old, replayed: replayed.updates, panics: replayed.panics, closed_for })
+    }
+
+    fn claim(&self) -> Result<Claim<'_, F>, SwapFailure> {
+        if calls::depth() > 0 {
+            return Err(SwapFailure::InsideCall);
+        }
+        // ORDER: Acquire; pairs with Release in `Claim::drop`.
+        if self.rest.claimed.swap(true, Ordering::Acquire) {
+            return Err(SwapFailure::Busy);
+        }
+        Ok(Claim(self))
+    }
+
+    /// Keeps calls out that come from outside from now on. What they went to.
+    fn close(&self) -> *mut Top<F> {
+        // ORDER: Relaxed; the swapper reads what swappers wrote.
+        let top = self.gate.load(Ordering::Relaxed);
+        // ORDER: the store before the loads of the stacks; pairs with the fence of `calls::enter`.
+        self.gate.store(top.map_addr(|address| address | CLOSED), Ordering::Relaxed);
+        if self.biased {
+            barrier::heavy()
+        } else {
+            barrier::fence_full()
+        }
+        top
+    }
+
+    /// Waits until nobody is inside, and then lets nobody in (W1, W2). False if it took too long,
+    /// and the object is not sealed.
+    fn drain(&self, patience: Patience) -> bool {
+        let mut backoff = Backoff::new();
+        while calls::is_anybody_inside(self.number()) {
+            if is_over(patience) {
+                return false;
+            }
+            backoff.pause();
+        }
+        self.rest.door.drained();
+        while !self.rest.door.is_sealed() {
+            if is_over(patience) && self.rest.door.give_up() {
+                return false;
+            }
+            backoff.pause();
+        }
+        true
+    }
+
+    /// Applies the updates that wait, and lets calls in, to `top`.
+    fn open(&self, top: *mut Top<F>) -> super::log::Replayed {
+        // SAFETY: from a box that only a swapper frees, and this is the swapper.
+        let to: &F = unsafe { &(*top_of(top)).0 };
+        // ORDER: Release; pairs with Acquire in `call`: the implementation and all that was moved.
+        let open = || self.gate.store(top, Ordering::Release);
+        let replayed = if seeded_bug(Bug::HastyOpening) {
+            self.rest.log.catch_up(to);
+            open();
+            Default::default()
+        } else {
+            self.rest.log.apply_and_open(to, open)
+        };
+        self.rest.door.unseal();
+        replayed
+    }
+}

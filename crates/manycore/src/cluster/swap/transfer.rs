@@ -1,0 +1,98 @@
+//! Moving pieces from the old implementation to the new, with the help of those who wait.
+//!
+//! Owns: the job and its pieces. Law W7: the job lives from before LENDING is set until after the
+//! last helper is counted out (W3), and each piece is moved by one thread.
+
+use super::admission::Admission;
+use super::family::Family;
+use crate::percpu::calls::leaf;
+use crate::sync::{self, AtomicUsize, Mutex, Ordering, Panic, UnsafeCell};
+use std::sync::{Arc, PoisonError};
+
+/// From where to where.
+struct Job<F: ?Sized> {
+    old: Arc<F>,
+    new: Arc<F>,
+    parts: usize,
+}
+
+/// What a swap of one object moves.
+pub(super) struct Transfer<F: ?Sized> {
+    /// Written by the swapper while nobody helps; read by helpers (W7).
+    job: UnsafeCell<Option<Job<F>>>,
+    /// The next piece that nobody moves yet.
+    next: AtomicUsize,
+    panic: Mutex<Option<Panic>>,
+}
+
+// SAFETY: W7 - the job is shared only while nobody writes it, and `F: Send + Sync`.
+unsafe impl<F: ?Sized + Send + Sync> Sync for Transfer<F> {}
+// SAFETY: owned data.
+unsafe impl<F: ?Sized + Send + Sync> Send for Transfer<F> {}
+
+impl<F: Family + ?Sized> Transfer<F> {
+    pub(super) fn new() -> Self {
+        Self { job: UnsafeCell::new(None), next: AtomicUsize::new(0), panic: Mutex::new(None) }
+    }
+
+    /// Moves everything. For the swapper, while `door` is sealed.
+    pub(super) fn run(&self, door: &Admission, old: Arc<F>, new: Arc<F>) -> Result<(), Panic> {
+        let parts = {
+            let _leaf = leaf();
+            sync::caught(|| old.parts())?
+        };
+        if parts == 1 {
+            return move_part(&*old, &*new, 0);
+        }
+        // ORDER: Relaxed; published by `lend`.
+        self.next.store(0, Ordering::Relaxed);
+        // SAFETY: W7 - nobody helps yet.
+        self.job.with_mut(|job| unsafe { *job = Some(Job { old, new, parts }) });
+        door.lend();
+        self.work();
+        door.end_lending();
+        // SAFETY: W7 - nobody helps any more.
+        let done = self.job.with_mut(|job| unsafe { (*job).take() });
+        drop(done);
+        match self.panic.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            Some(panic) => Err(panic),
+            None => Ok(()),
+        }
+    }
+
+    /// Helps, if help is wanted. Says whether it moved something.
+    pub(super) fn help(&self, door: &Admission) -> bool {
+        if !door.join() {
+            return false;
+        }
+        let has_moved = self.work();
+        door.leave();
+        has_moved
+    }
+
+    /// Moves pieces until none is left; says whether it moved any. For the swapper and for helpers
+    /// that are counted in.
+    fn work(&self) -> bool {
+        self.job.with(|job| {
+            let mut has_moved = false;
+            // SAFETY: W7 - written before `lend`, and not again before `end_lending`.
+            let Some(job) = (unsafe { (*job).as_ref() }) else { return has_moved };
+            // ORDER: Relaxed; only that nobody else gets the number matters.
+            let next = || self.next.fetch_add(1, Ordering::Relaxed);
+            while let Some(part) = Some(next()).filter(|part| *part < job.parts) {
+                has_moved = true;
+                if let Err(panic) = move_part(&*job.old, &*job.new, part) {
+                    // Nobody needs to go on.
+                    self.next.fetch_max(job.parts, Ordering::Relaxed);
+                    *self.panic.lock().unwrap_or_else(PoisonError::into_inner) = Some(panic);
+                }
+            }
+            has_moved
+        })
+    }
+}
+
+fn move_part<F: Family + ?Sized>(old: &F, new: &F, part: usize) -> Result<(), Panic> {
+    let _leaf = leaf();
+    sync::caught(|| new.import(old.export(part)))
+}

@@ -1,0 +1,117 @@
+//! Calls: which exchangeable objects a thread is inside of (`cluster`), announced so that a call
+//! writes its own line alone and nests.
+//!
+//! Owns: a short stack for each slot, and how deep the calling thread is.
+//! Laws:
+//! - L1 Entry `i` of a slot's stack is the object of the `i`th call from the outside, as long as
+//!   that call lasts, and zero afterwards. The owner alone writes it. So whoever has seen no entry
+//!   of the object in any slot knows that nobody is inside of a call that was announced before.
+//! - L2 Announcing is ordered before the caller's later loads, against a watcher that stores and
+//!   then passes [`barrier::heavy`] (`biased`) or [`barrier::fence_full`] (otherwise): law B1.
+//! - L3 The depth is the thread's, not the slot's, and is known until the thread's very end. Calls
+//!   deeper than the stack, and those of a thread that has no slot any more, count themselves
+//!   elsewhere, and here only their depth.
+//! - L4 [`LEAF`] as a depth says that the thread runs code that may call nothing.
+
+use super::slots::{self, Slot};
+use super::{barrier, records};
+use crate::config::CALLS_DEEP;
+use crate::sync::{self, AtomicUsize, Ordering};
+use std::cell::Cell;
+
+/// The depth in code that may call nothing (L4).
+pub(crate) const LEAF: usize = usize::MAX;
+
+/// The objects that a slot's owner is inside of, from the outside in.
+#[repr(align(128))]
+pub(super) struct Calls([AtomicUsize; CALLS_DEEP]);
+
+impl Calls {
+    pub(super) fn new() -> Self {
+        Self(std::array::from_fn(|_| AtomicUsize::new(0)))
+    }
+
+    fn contains(&self, object: usize) -> bool {
+        // ORDER: Acquire; pairs with Release in `Call::drop`: the call before the watcher's deeds.
+        self.0.iter().any(|entry| entry.load(Ordering::Acquire) == object)
+    }
+}
+
+sync::thread_local! {
+    static DEPTH: Cell<usize> = const { Cell::new(0) };
+}
+
+/// How many calls the calling thread is inside of, or [`LEAF`].
+#[inline(always)]
+pub(crate) fn depth() -> usize {
+    // (loom takes a thread's locals away when the thread ends.)
+    DEPTH.try_with(Cell::get).unwrap_or(0)
+}
+
+#[inline(always)]
+fn set_depth(depth: usize) {
+    let _ = DEPTH.try_with(|own| own.set(depth));
+}
+
+/// A call that is announced; dropping it withdraws it.
+pub(crate) struct Call {
+    entry: &'static AtomicUsize,
+    depth: usize,
+}
+
+/// Announces that the calling thread is inside of `object`. `None` if the stack is full, if nothing
+/// may be called, or if the thread has no slot.
+#[inline(always)]
+pub(crate) fn enter(object: usize, biased: bool) -> Option<Call> {
+    let depth = depth();
+    let slot: Slot = slots::own_slot()?;
+    let entry = slot.calls().0.get(depth)?;
+    if sync::seeded_bug(sync::Bug::PlainPublish) {
+        entry.store(object, Ordering::Release);
+    } else if biased {
+        // ORDER: the store before the caller's later loads, by law B1; pairs with `heavy`.
+        entry.store(object, Ordering::Relaxed);
+        barrier::light();
+    } else {
+        barrier::swap_full(entry, object);
+    }
+    set_depth(depth + 1);
+    Some(Call { entry, depth })
+}
+
+impl Drop for Call {
+    #[inline(always)]
+    fn drop(&mut self) {
+        // ORDER: Release; pairs with Acquire in `contains`: what was done in the call.
+        self.entry.store(0, Ordering::Release);
+        set_depth(self.depth);
+    }
+}
+
+/// A depth that lasts until this is dropped, also when user code panics.
+pub(crate) struct Depth(usize);
+
+/// Goes one deeper without an announcement (L3).
+pub(crate) fn deeper() -> Depth {
+    let before = Depth(depth());
+    set_depth(before.0 + 1);
+    before
+}
+
+/// Forbids calls (L4).
+pub(crate) fn leaf() -> Depth {
+    let before = Depth(depth());
+    set_depth(LEAF);
+    before
+}
+
+impl Drop for Depth {
+    fn drop(&mut self) {
+        set_depth(self.0);
+    }
+}
+
+/// Whether some slot's owner has announced that it is inside of `object`.
+pub(crate) fn is_anybody_inside(object: usize) -> bool {
+    (0..records().high()).any(|slot| records().get(slot).calls().contains(object))
+}
