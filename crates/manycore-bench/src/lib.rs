@@ -22,6 +22,7 @@
 pub mod arc;
 pub mod coherence;
 pub mod counter;
+pub mod dispatch;
 pub mod ids;
 pub mod latency;
 pub mod limits;
@@ -37,6 +38,7 @@ pub mod row;
 pub mod runner;
 pub mod slabs;
 pub mod smr;
+pub mod swap;
 pub mod ticks;
 pub mod tour;
 pub mod workload;

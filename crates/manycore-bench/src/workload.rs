@@ -8,10 +8,10 @@ use std::{fmt, str::FromStr, time::Duration};
 use serde_json::Value;
 
 use crate::{
-    arc, coherence, counter, ids, list, map, notify, registry, rmap,
+    arc, coherence, counter, dispatch, ids, list, map, notify, registry, rmap,
     row::{Kind, Params},
     runner::{Case, Group, Runner, Subject},
-    slabs, smr,
+    slabs, smr, swap,
 };
 
 /// How often a thread reads the whole structure.
@@ -173,7 +173,7 @@ pub struct Workload {
 }
 
 /// Every workload.
-pub static WORKLOADS: [Workload; 11] = [
+pub static WORKLOADS: [Workload; 14] = [
     Workload {
         name: "list",
         about: "add and remove an own element of one shared list (OpLog, section 7.3)",
@@ -239,6 +239,24 @@ pub static WORKLOADS: [Workload; 11] = [
         about: "look up, give out and take back ids of nodes (ParSec, section 3.6)",
         impls: || abouts(ids::ENTRIES),
         groups: ids::groups,
+    },
+    Workload {
+        name: "regions",
+        about: "look up keys that are there, now and then remove one (K42, figure 8)",
+        impls: || abouts(map::regions::ENTRIES),
+        groups: map::regions::groups,
+    },
+    Workload {
+        name: "dispatch",
+        about: "call one method of a shared object (K42, section 3.3)",
+        impls: || abouts(dispatch::ENTRIES),
+        groups: dispatch::groups,
+    },
+    Workload {
+        name: "swap",
+        about: "call an object whose implementation is exchanged every millisecond",
+        impls: || abouts(swap::ENTRIES),
+        groups: swap::groups,
     },
 ];
 

@@ -7,6 +7,7 @@
 //! get the same fast hash function, and room from the start.
 
 mod ours;
+pub mod regions;
 mod rivals;
 
 use std::{collections::HashMap, hint::black_box, thread};

@@ -1,7 +1,10 @@
-//! The library's map.
+//! The library's maps.
 
 use foldhash::fast::RandomState;
-use manycore::collections::HashMap;
+use manycore::{
+    cluster::Placement,
+    collections::{HashMap, ReplicatedMap},
+};
 
 use super::{KEYS, MapHandle, MapImpl};
 
@@ -34,5 +37,37 @@ impl MapHandle for &Sections {
     #[inline]
     fn remove(&mut self, key: u64) {
         self.0.enter().remove(&key);
+    }
+}
+
+/// `collections::ReplicatedMap`, a cache for each thread.
+pub(super) struct Replicated(ReplicatedMap<u64, u64, RandomState>);
+
+impl MapImpl for Replicated {
+    type Handle<'a> = &'a Self;
+
+    fn new() -> Self {
+        Self(ReplicatedMap::with_hasher(Placement::PerCore, RandomState::default()))
+    }
+
+    fn handle(&self) -> &Self {
+        self
+    }
+}
+
+impl MapHandle for &Replicated {
+    #[inline]
+    fn get(&mut self, key: u64) -> Option<u64> {
+        self.0.get(&key)
+    }
+
+    #[inline]
+    fn insert(&mut self, key: u64, value: u64) {
+        self.0.insert(key, value);
+    }
+
+    #[inline]
+    fn remove(&mut self, key: u64) {
+        self.0.remove(&key);
     }
 }
