@@ -107,10 +107,11 @@ impl<R> Drop for Home<R> {
 /// - Consistency: what root and representatives make of it. Representatives are shared references,
 ///   also for others than the callers from their place, so their parts need atomics or locks.
 /// - Progress: a call never waits, but for the first from each place.
-/// - Cost: a call costs about 1 ns more than one through a `dyn` reference (a thread-local, three
-///   loads, two branches that are always taken the same way), and writes nothing. With
-///   [`Placement::PerLlc`] and [`PerNode`](Placement::PerNode) a few loads more, where libc keeps
-///   the CPU's number in memory (glibc 2.35), else some 10 ns.
+/// - Cost: a call costs some 2 to 4 ns more than one through a `dyn` reference (a thread-local,
+///   three loads, branches that are always taken the same way), and writes nothing. From the 33rd
+///   slot on it is a call more. With [`Placement::PerLlc`] and [`PerNode`](Placement::PerNode) it
+///   is that and a few loads, where libc keeps the CPU's number in memory (glibc 2.35), else some
+///   10 ns.
 /// - Memory: a word for each place (256 bytes for the first 32), and each representative on 128
 ///   bytes of its own or a multiple.
 /// - Panics: a constructor's panic reaches the call that needed the representative; the next call

@@ -67,8 +67,8 @@ struct Top<F: ?Sized>(Arc<F>);
 ///   so is the object.
 /// - Progress: a call is wait-free unless a swap goes on. A swap waits for the calls under way; so
 ///   a call must not wait for a thread that may be waiting to call the same object.
-/// - Cost: a call costs 1 to 2 ns over one through a `dyn` reference: two thread-locals, two stores
-///   to a line of its own, three loads (one locked instruction more where the kernel has no
+/// - Cost: a call costs some 2 to 4 ns over one through a `dyn` reference: two thread-locals, two
+///   stores to a line of its own, three loads (one locked instruction more where the kernel has no
 ///   `membarrier`). No shared line is written. A call more than 16 deep inside of others counts
 ///   itself in the object, with two locked instructions. A swap: a `membarrier`, some microseconds,
 ///   a look at a line for each thread, the calls under way, and the transfer.

@@ -94,8 +94,8 @@ where
 ///   no cache has the old value.
 /// - Progress: blocking. A look-up waits for an update of the same cache, which takes as long as
 ///   one removal from a hash map; one that misses waits for updates and other misses.
-/// - Cost: a hit is a look-up in a `std` map under a lock without contention, and 1 ns; no shared
-///   line is written, unless cloning the value does (an `Arc` is better read by
+/// - Cost: a hit is a look-up in a `std` map under a lock without contention, and a few ns; no
+///   shared line is written, unless cloning the value does (an `Arc` is better read by
 ///   [`read`](Self::read)). A miss takes the master's lock and copies. An update takes the lock of
 ///   each cache that has the key, one after the other: a cache miss or two each.
 /// - Memory: each entry once, and once more in each cache that was asked for it, up to a bound that
