@@ -225,7 +225,9 @@ fn section_closed_after_its_threads_destructors_leaves_slot_and_limbo_to_others(
     in_own_process(
         "section_closed_after_its_threads_destructors_leaves_slot_and_limbo_to_others",
         || {
-            let domains: [&Domain; 2] = [0, 1].map(|_| &*Box::leak(Box::new(Domain::new())));
+            static DOMAINS: [std::sync::LazyLock<Domain>; 2] =
+                [const { std::sync::LazyLock::new(Domain::new) }; 2];
+            let domains: [&Domain; 2] = DOMAINS.each_ref().map(|domain| &**domain);
             let freed: Arc<AtomicUsize> = Arc::default();
             let before = manycore::percpu::slot_count();
             for _ in 0..300 {
