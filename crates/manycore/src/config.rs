@@ -108,6 +108,13 @@ pub(crate) const ID_CHUNK_BITS: u32 = if SMALL { 1 } else { 6 };
 /// Freed ids that travel between threads together.
 pub(crate) const ID_MAGAZINE: usize = if SMALL { 1 } else { 32 };
 
+/// Bytes of free nodes that a slot keeps in full magazines before it passes one on: two batches, so
+/// that what comes out of limbo goes into the same core's next nodes. And the most magazines.
+pub(crate) const ID_KEPT_BYTES: usize = if SMALL { 0 } else { 2 * DEFAULT_BATCH_BYTES };
+
+/// See above.
+pub(crate) const ID_KEPT: usize = 2 * DEFAULT_BATCH_NODES / ID_MAGAZINE;
+
 /// Buckets of a `HashMap` without a given capacity.
 pub(crate) const MAP_BUCKETS: usize = if SMALL { 1 } else { 8 };
 

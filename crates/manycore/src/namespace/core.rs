@@ -43,7 +43,7 @@ impl<T> Core<T> {
     pub(super) fn new() -> Self {
         Self {
             locals: Segmented::new(),
-            pool: Pool::new(),
+            pool: Pool::new(size_of::<Slot<T>>()),
             frontier: Line(AtomicU64::new(0)),
             late: Line(AtomicU64::new(OPEN)),
             worn: AtomicU64::new(0),

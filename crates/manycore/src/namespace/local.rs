@@ -15,6 +15,10 @@ struct List {
     loaded: Cell<Option<Held>>,
     /// A second one, so that taking and giving at a magazine's end needs no stack.
     spare: Cell<Option<Held>>,
+    /// Full magazines on their way from limbo to the slot's next inserts, and the empty ones that
+    /// are left over.
+    full: Cell<Vec<Held>>,
+    empty: Cell<Vec<Held>>,
     /// Fresh ones: what is left of a chunk.
     fresh: Cell<Fresh>,
 }
@@ -65,6 +69,19 @@ impl From<usize> for Local {
     }
 }
 
+fn pop_held(stack: &Cell<Vec<Held>>) -> Option<Held> {
+    let mut held = stack.take();
+    let top = held.pop();
+    stack.set(held);
+    top
+}
+
+fn push_held(stack: &Cell<Vec<Held>>, top: Held) {
+    let mut held = stack.take();
+    held.push(top);
+    stack.set(held);
+}
+
 impl List {
     /// A block that was freed.
     #[inline(always)]
@@ -77,13 +94,20 @@ impl List {
 
     #[cold]
     fn pop_spare(&self, pool: &Pool) -> Option<*mut ()> {
-        let spare = self.spare.take()?;
-        let block = pool.with(&spare, |blocks| blocks.pop());
+        let mut spare = self.spare.take()?;
+        let mut block = pool.with(&spare, |blocks| blocks.pop());
+        if block.is_none() {
+            let next = pop_held(&self.full);
+            if let Some(next) = next {
+                push_held(&self.empty, std::mem::replace(&mut spare, next));
+                block = pool.with(&spare, |blocks| blocks.pop());
+            }
+        }
         self.spare.set(self.loaded.replace(Some(spare)));
         block
     }
 
-    /// Keeps a block. What two magazines can't hold goes to everybody.
+    /// Keeps a block. What these magazines can't hold goes to everybody.
     #[inline(always)]
     fn push(&self, class: usize, block: *mut (), pool: &Pool) {
         if let Some(loaded) = self.loaded.take() {
@@ -100,8 +124,15 @@ impl List {
     fn push_spare(&self, class: usize, block: *mut (), pool: &Pool) {
         let mut next = self.spare.take().unwrap_or_else(|| pool.take_empty());
         if !pool.with(&next, |blocks| blocks.push(class, block)) {
-            pool.give_full(class, next);
-            next = pool.take_empty();
+            let kept = self.full.take();
+            let has_room = class == 0 && kept.len() < pool.kept;
+            self.full.set(kept);
+            if has_room {
+                push_held(&self.full, next);
+            } else {
+                pool.give_full(class, next);
+            }
+            next = pop_held(&self.empty).unwrap_or_else(|| pool.take_empty());
             pool.with(&next, |blocks| blocks.push(class, block));
         }
         self.spare.set(self.loaded.replace(Some(next)));

@@ -178,7 +178,7 @@ fn loom_id_freed_by_one_thread_is_inserted_by_another() {
 #[test]
 fn loom_id_magazine_is_with_one_holder() {
     model(3, || {
-        let pool = Arc::new(Pool::new());
+        let pool = Arc::new(Pool::new(1));
         let give = |pool: &Pool, mark: usize| {
             let held = pool.take_empty();
             let block = std::ptr::without_provenance_mut(mark);

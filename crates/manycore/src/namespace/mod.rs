@@ -27,10 +27,12 @@
 //!   and 2^56 ids. At ten million inserts a second that is 228 years, and a slot of memory lost
 //!   every 1.6 seconds at worst.
 //! - N6 Free blocks (a block is an id's slot, or an extent's) are with one slot of
-//!   [`crate::percpu`] or on a stack, never both. A slot keeps two magazines of each class and the
-//!   rest of one chunk. What is beyond goes to the stack of its class, a magazine at a time, and is
-//!   taken from there before the frontier moves: so ids that one thread frees and another one
-//!   inserts go round and do not grow in number. What a thread leaves, its slot's next owner has.
+//!   [`crate::percpu`] or on a stack, never both. A slot keeps two magazines of each class, of
+//!   single ids some full ones besides, so that what comes out of its limbo goes into its next
+//!   inserts, and the rest of one chunk. What is beyond goes to the stack of its class, a magazine
+//!   at a time, and is taken from there before the frontier moves: so ids that one thread frees and
+//!   another one inserts go round and do not grow in number. What a thread leaves, its slot's next
+//!   owner has.
 //! - N7 Blocks in limbo lead to the core, so it outlives the namespace until they have come back.
 //!   Each slot counts its own (debit at the removal, credit at the return). Dropping the namespace
 //!   closes the accounts; who finds his closed settles with everybody, and the last frees.

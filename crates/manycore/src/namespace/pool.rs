@@ -3,7 +3,7 @@
 //! Owns: magazines (arrays of free blocks of one class) and the stacks on which full and empty ones
 //! lie. A magazine that is on no stack belongs to who took it off.
 
-use crate::config::ID_MAGAZINE;
+use crate::config::{self, ID_MAGAZINE};
 use crate::percpu::segmented::{CAPACITY, Segmented};
 use crate::sync::{AtomicU32, AtomicU64, Ordering, UnsafeCell};
 
@@ -46,6 +46,8 @@ impl Blocks {
     }
 }
 
+/// Alone on its lines: its holder writes it all the time.
+#[repr(align(128))]
 struct Magazine {
     /// One more than the number of the one below it on a stack, or zero.
     below: AtomicU32,
@@ -79,6 +81,8 @@ pub(super) struct Pool {
     empty: Apart<Stack>,
     made: Apart<AtomicU32>,
     magazines: Segmented<Magazine>,
+    /// Full magazines of single ids that a slot keeps for itself.
+    pub(super) kept: usize,
 }
 
 // SAFETY: a magazine's blocks are touched by its holder alone (`Held`), and pass from one to the
@@ -88,8 +92,11 @@ unsafe impl Send for Pool {}
 unsafe impl Sync for Pool {}
 
 impl Pool {
-    pub(super) fn new() -> Self {
+    /// For nodes of so many bytes.
+    pub(super) fn new(node: usize) -> Self {
+        let kept = (config::ID_KEPT_BYTES / node.max(1) / ID_MAGAZINE).min(config::ID_KEPT);
         Self {
+            kept,
             full: Apart(std::array::from_fn(|_| Stack::default())),
             empty: Apart(Stack::default()),
             made: Apart(AtomicU32::new(0)),

@@ -332,7 +332,7 @@ fn bits_of_no_id_are_refused() {
 
 #[test]
 fn magazines_go_round_without_loss() {
-    let pool = Arc::new(Pool::new());
+    let pool = Arc::new(Pool::new(1));
     let workers: Vec<_> = (0..4)
         .map(|worker: usize| {
             let pool = Arc::clone(&pool);
