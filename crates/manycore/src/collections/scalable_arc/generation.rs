@@ -109,8 +109,9 @@ impl<T> ScalableWeak<T> {
     /// about. `None`: look up again. An odd generation never gets one.
     ///
     /// Consistency: what was read of the object between [`generation`](Self::generation) and this
-    /// call belongs together. (It may be changed as soon as this returns.) Cost and progress: as [`upgrade`](Self::upgrade); while the object is hot it writes no shared
-    /// line. Source: OpLog, section 3.
+    /// call belongs together. (It may be changed as soon as this returns.) Cost and progress: as
+    /// [`upgrade`](Self::upgrade); while the object is hot it writes no shared line. Source: OpLog,
+    /// section 3.
     ///
     /// ```
     /// use manycore::collections::ScalableArc;
