@@ -24,7 +24,8 @@ check_rows() {
         sort -u | wc -l) implementations"
 }
 
-for bench in list counter notify coherence registry slab smr arc map ids regions dispatch swap; do
+for bench in list counter notify coherence registry slab smr arc map ids regions dispatch swap \
+    stat lock lru; do
     "$manycore" bench "$bench" --duration 30ms --repeat 1 --threads 1,2 --read-every never,10 \
         --update 0,50 --ops 200000 --format json >"$work/$bench.json"
     check_rows "$bench" "$work/$bench.json"

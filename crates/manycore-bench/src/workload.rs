@@ -8,10 +8,10 @@ use std::{fmt, str::FromStr, time::Duration};
 use serde_json::Value;
 
 use crate::{
-    arc, coherence, counter, dispatch, ids, list, map, notify, registry, rmap,
+    arc, coherence, counter, dispatch, ids, list, lock, lru, map, notify, registry, rmap,
     row::{Kind, Params},
     runner::{Case, Group, Runner, Subject},
-    slabs, smr, swap,
+    slabs, smr, stat, swap,
 };
 
 /// How often a thread reads the whole structure.
@@ -173,7 +173,7 @@ pub struct Workload {
 }
 
 /// Every workload.
-pub static WORKLOADS: [Workload; 14] = [
+pub static WORKLOADS: [Workload; 17] = [
     Workload {
         name: "list",
         about: "add and remove an own element of one shared list (OpLog, section 7.3)",
@@ -257,6 +257,24 @@ pub static WORKLOADS: [Workload; 14] = [
         about: "call an object whose implementation is exchanged every millisecond",
         impls: || abouts(swap::ENTRIES),
         groups: swap::groups,
+    },
+    Workload {
+        name: "stat",
+        about: "reference the entries of one path by their generations (OpLog, figure 3)",
+        impls: || abouts(stat::ENTRIES),
+        groups: stat::groups,
+    },
+    Workload {
+        name: "lock",
+        about: "take one lock, to read or to update four words",
+        impls: || abouts(lock::ENTRIES),
+        groups: lock::groups,
+    },
+    Workload {
+        name: "lru",
+        about: "touch keys of one recency list, and sometimes evict the oldest",
+        impls: || abouts(lru::ENTRIES),
+        groups: lru::groups,
     },
 ];
 

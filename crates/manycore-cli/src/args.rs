@@ -95,7 +95,7 @@ pub struct BenchArgs {
     /// Ticks that the drainer rests after each round (notify)
     #[arg(long, value_name = "TICKS", default_value_t = 0, value_parser = ticks)]
     pub pause: u64,
-    /// Shares of updates, in percent (smr, map)
+    /// Shares of updates, in percent (smr, map, lock)
     #[arg(
         long,
         value_name = "PERCENTS",

@@ -281,6 +281,10 @@ pub static ENTRIES: &[Entry<Shape>] = &[
     native::<c::CkMcs>("ck-mcs", "Concurrency Kit's queue lock (MCS); freed at once"),
     ours::<ours::Bounded>("section", "sections as they come: eras, and nodes that know theirs"),
     ours::<ours::Epoch>("section-epoch", "sections with eras alone: a stalled reader is unbounded"),
+    Entry {
+        kind: Kind::Ours,
+        ..entry::<ours::Slabbed>("section-slab", "section-epoch, its nodes from manycore's slab")
+    },
     ours::<ours::Clock>("section-clock", "sections as in the paper: the clock and a full fence"),
 ];
 

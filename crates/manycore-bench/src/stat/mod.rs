@@ -1,0 +1,167 @@
+//! `stat` on one path from every thread: entries of a directory cache are found, referenced, looked
+//! at and given back (OpLog, section 3, figure 3).
+//!
+//! Owns: the trait that every cache implements, the loop, and the table of implementations.
+//!
+//! A path has [`DEPTH`] entries, the same for all threads. Each is a name and a parent, and changes
+//! by a renaming. To use one: read its generation, the name and the parent, take a reference, and
+//! look whether the generation is the same still; if not, again. The search for the name is left
+//! out, as it is the same for all.
+
+mod ours;
+mod rivals;
+
+use std::{
+    array,
+    hint::black_box,
+    sync::atomic::{AtomicBool, Ordering::Relaxed},
+    thread,
+};
+
+use crate::{
+    counter::nanos_per_op,
+    row::Kind,
+    runner::{Control, Group, Metric, Subject, Tally, total_rate},
+    workload::{Entry, Options, UnknownImpl, cases, choose, threads_word},
+};
+
+/// Entries of the path.
+pub const DEPTH: usize = 3;
+
+/// Operations between two looks at the stop flag.
+const BATCH: u64 = 64;
+
+/// An entry of a directory cache, with the count of those who use it.
+pub trait Dentry: Sync + Sized + 'static {
+    /// An entry of this name and this parent.
+    fn new(word: u64) -> Self;
+
+    /// Name and parent, as they were when a reference was taken that has been given back by now.
+    fn stat(&self) -> [u64; 2];
+
+    /// Gives it another name and another parent. One thread does that.
+    fn rename(&self, word: u64);
+}
+
+/// What a subject is built from.
+#[derive(Clone, Copy, Debug)]
+pub struct Shape {
+    threads: usize,
+}
+
+struct Path<D> {
+    entries: [D; DEPTH],
+    threads: usize,
+}
+
+impl<D: Dentry> Path<D> {
+    fn new(threads: usize) -> Self {
+        Self { entries: array::from_fn(|depth| D::new(depth as u64)), threads }
+    }
+}
+
+impl<D: Dentry> Subject for Path<D> {
+    fn workers(&self) -> usize {
+        self.threads
+    }
+
+    fn work(&self, _: usize, control: &Control) -> Tally {
+        control.drive(|| {
+            for _ in 0..BATCH {
+                for entry in &self.entries {
+                    black_box(entry.stat());
+                }
+            }
+            BATCH
+        })
+    }
+}
+
+/// The table's row for an entry.
+const fn entry<D: Dentry>(name: &'static str, kind: Kind, about: &'static str) -> Entry<Shape> {
+    Entry {
+        name,
+        kind,
+        about,
+        threads_max: usize::MAX,
+        build: |Shape { threads }| Box::new(Path::<D>::new(threads)),
+        conform: conform::<D>,
+    }
+}
+
+/// Every implementation.
+pub static ENTRIES: &[Entry<Shape>] = &[
+    entry::<rivals::Uncounted>("uncounted", Kind::Baseline, "the generation alone, no reference"),
+    entry::<ours::Auto>("scalable", Kind::Ours, "ScalableWeak::try_acquire: rows under contention"),
+    entry::<ours::Hot>("scalable-hot", Kind::Ours, "the same, hot from the start"),
+    entry::<rivals::Locked>("mutex", Kind::Rival, "a Mutex around the count, as Linux's d_lock"),
+    entry::<rivals::Exchange>("cas", Kind::Rival, "generation and count in one word, exchanged"),
+    entry::<rivals::Weak>("arc", Kind::Rival, "std Weak, upgraded, and a generation beside it"),
+];
+
+const METRICS: [Metric; 2] = [
+    Metric { name: "throughput", unit: "Mpaths/s", of: |tallies| total_rate(tallies) / 1e6 },
+    Metric { name: "latency", unit: "ns/path", of: nanos_per_op },
+];
+
+/// The groups for some options: one for each thread count.
+///
+/// # Errors
+/// If an implementation is unknown.
+pub fn groups(options: &Options) -> Result<Vec<Group>, UnknownImpl> {
+    let chosen = choose("stat", ENTRIES, &options.impls)?;
+    let group = |&threads: &usize| {
+        let (cases, left_out) = cases(&chosen, threads, |threads| Shape { threads });
+        Group {
+            bench: "stat",
+            title: format!("{}, a path of {DEPTH}", threads_word(threads)),
+            params: options.params([("depth", DEPTH.into())]),
+            metrics: METRICS.to_vec(),
+            cases,
+            left_out,
+        }
+    };
+    Ok(options.threads.iter().map(group).collect())
+}
+
+/// Nobody gets a reference to half a renaming.
+fn conform<D: Dentry>() -> Result<(), String> {
+    let (entry, stop) = (&D::new(0), &AtomicBool::new(false));
+    let look = || {
+        let mut last = 0;
+        while !stop.load(Relaxed) {
+            let [name, parent] = entry.stat();
+            if name != parent || name < last {
+                return Err(format!("name {name} with parent {parent} after {last}"));
+            }
+            last = name;
+        }
+        Ok(())
+    };
+    thread::scope(|scope| {
+        let started = [scope.spawn(look), scope.spawn(look)];
+        for word in 1..2_000 {
+            entry.rename(word);
+            if word % 16 == 0 {
+                thread::yield_now();
+            }
+        }
+        stop.store(true, Relaxed);
+        started.into_iter().try_for_each(|t| t.join().map_err(|_| "a thread panicked")?)
+    })?;
+    (entry.stat() == [1_999; 2]).then_some(()).ok_or_else(|| "a renaming was lost".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ENTRIES;
+
+    #[test]
+    fn every_entry_is_referenced_whole() {
+        for entry in ENTRIES {
+            if let Err(error) = (entry.conform)() {
+                panic!("{}: {error}", entry.name);
+            }
+        }
+    }
+}
