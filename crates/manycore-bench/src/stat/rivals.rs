@@ -27,7 +27,7 @@ impl Words {
         loop {
             // ORDER: Acquire; pairs with Release at the end of `rename`.
             let generation = self.generation.load(Ordering::Acquire);
-            if generation % 2 == 0 {
+            if generation.is_multiple_of(2) {
                 let load = |word: usize| self.words[word].load(Ordering::Relaxed);
                 return (generation, [load(0), load(1)]);
             }
@@ -125,7 +125,7 @@ impl Dentry for Exchange {
     fn stat(&self) -> [u64; 2] {
         let mut seen = self.word.load(Ordering::Acquire);
         loop {
-            if seen / GENERATION % 2 == 0 {
+            if (seen / GENERATION).is_multiple_of(2) {
                 let load = |word: usize| self.words[word].load(Ordering::Relaxed);
                 let words = [load(0), load(1)];
                 // ORDER: Acquire; pairs with Release in `rename`. The loads above come before it.
