@@ -121,7 +121,8 @@ fn exchange_that_forgets_is_not_linearizable() {
 
 #[test]
 fn every_implementation_conforms_alone_and_exchanged() {
-    let makers: [(&str, &dyn Fn() -> Arc<dyn Table>); 4] = [
+    type Maker<'a> = &'a dyn Fn() -> Arc<dyn Table>;
+    let makers: [(&str, Maker<'_>); 4] = [
         ("locked", &|| make(0)),
         ("sharded", &|| make(1)),
         ("distributed", &|| make(2)),
