@@ -102,6 +102,7 @@ impl Stack {
 }
 
 /// The queues of a set.
+#[allow(clippy::large_enum_variant, reason = "a push follows one pointer less")]
 pub(super) enum Queues {
     Global(Stack),
     PerCore(Box<PerCore>),

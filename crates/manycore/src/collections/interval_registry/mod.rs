@@ -75,6 +75,7 @@ pub struct IntervalRegistry<K: Ord + Clone + Send + Sync + 'static, V: Send + Sy
     form: Form<K, V>,
 }
 
+#[allow(clippy::large_enum_variant, reason = "the form with logs is the usual one")]
 enum Form<K: Ord + Clone + Send + Sync + 'static, V: Send + Sync + 'static> {
     Logged(Logged<K, V>),
     Marked(Box<Marked<Item<K, V>, Marks<K, V>>>),
