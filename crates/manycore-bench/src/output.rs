@@ -3,6 +3,8 @@
 //! Owns: the three forms. Each starts with the machine; rows follow group by group, as they are
 //! measured, so that a long run shows its first results early.
 
+pub use manycore_page::number;
+
 use std::io::{self, Write};
 
 use crate::{
@@ -164,26 +166,6 @@ fn mark(row: &Row) -> &'static str {
         "floor" => " (floor)",
         _ => "",
     }
-}
-
-/// Three digits that matter and no more than that; thousands are set apart.
-pub fn number(value: f64) -> String {
-    match value.abs() {
-        size if size >= 100.0 => thousands(&format!("{value:.0}")),
-        size if size >= 10.0 => format!("{value:.1}"),
-        _ => format!("{value:.2}"),
-    }
-}
-
-fn thousands(digits: &str) -> String {
-    let mut text = String::with_capacity(digits.len() * 4 / 3);
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) && !text.ends_with('-') {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
 }
 
 #[cfg(test)]

@@ -1,40 +1,33 @@
 //! The page of the tour: one HTML file with everything in it.
 //!
-//! Owns: its structure, words and style. Nothing is loaded from anywhere, there is no script; it
-//! reads on a phone and follows the reader's choice of light or dark.
+//! Owns its structure and words; the frame and the style are `manycore-page`'s.
 
 mod plot;
 
 use std::fmt::Write;
 
+use manycore_page::{escape, number};
+
 use crate::{
     machine::Machine,
-    output::number,
     row::Row,
     tour::{Findings, Verdict},
 };
 
-const STYLE: &str = include_str!("style.css");
-
 /// The whole page.
 pub fn render(machine: &Machine, findings: &[Findings]) -> String {
-    let mut page = String::with_capacity(64 * 1024);
+    let mut body = String::with_capacity(64 * 1024);
     let machine = escape(&machine.to_string());
-    page.push_str("<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n");
-    page.push_str("<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n");
-    page.push_str("<title>manycore: a tour</title>\n<style>\n");
-    page.push_str(STYLE);
-    page.push_str("</style>\n</head>\n<body>\n<main>\n<h1>manycore: a tour of this machine</h1>\n");
-    page.push_str(&format!("<p class=\"machine\">{machine}</p>\n"));
-    page.push_str(INTRODUCTION);
-    headlines(&mut page, findings);
-    page.push_str(LEGEND);
+    body.push_str("<h1>manycore: a tour of this machine</h1>\n");
+    body.push_str(&format!("<p class=\"machine\">{machine}</p>\n"));
+    body.push_str(INTRODUCTION);
+    headlines(&mut body, findings);
+    body.push_str(LEGEND);
     for chapter in findings {
-        self::chapter(&mut page, chapter);
+        self::chapter(&mut body, chapter);
     }
-    page.push_str(CLOSING);
-    page.push_str("</main>\n</body>\n</html>\n");
-    page
+    body.push_str(CLOSING);
+    manycore_page::frame("manycore: a tour", &body)
 }
 
 const INTRODUCTION: &str = "<p>Structures that several cores write to get slower, not faster, \
@@ -144,22 +137,6 @@ fn table(page: &mut String, title: &str, rows: &[Row]) {
     page.push_str("</tbody></table></div>\n");
     let _ = writeln!(page, "<p class=\"small\">{repeats} repeats; {}</p>", escape(&settings));
     page.push_str("</details>\n");
-}
-
-/// Text as HTML.
-fn escape(text: &str) -> String {
-    let mut escaped = String::with_capacity(text.len());
-    for character in text.chars() {
-        match character {
-            '&' => escaped.push_str("&amp;"),
-            '<' => escaped.push_str("&lt;"),
-            '>' => escaped.push_str("&gt;"),
-            '"' => escaped.push_str("&quot;"),
-            '\'' => escaped.push_str("&#39;"),
-            other => escaped.push(other),
-        }
-    }
-    escaped
 }
 
 #[cfg(test)]

@@ -6,8 +6,9 @@
 
 use std::fmt::Write;
 
-use super::escape;
-use crate::{output::number, row::Row};
+use manycore_page::{escape, number};
+
+use crate::row::Row;
 
 const WIDTH: f64 = 400.0;
 /// Where bars begin and may end.
