@@ -1,0 +1,381 @@
+//! Conflict-freedom as a unit test: two operations on two cores that meet on no cache line.
+//!
+//! Two operations scale beside each other if neither writes a line that the other touches. That
+//! can be looked at: run each on a core of its own, note the lines, compare. No timing is involved,
+//! so the answer is the same each time.
+//!
+//! It needs the simulator's instrumentation: `manycore sim test`, with what `cargo test` takes.
+//!
+//! Source: the rule is the scalable commutativity rule's (Clements and others, SOSP 2013).
+
+use std::{
+    ffi::c_void,
+    fmt,
+    sync::{Condvar, Mutex, PoisonError},
+};
+
+use crate::program;
+
+/// A check that two operations do not meet.
+///
+/// What for: the parts of a program that are meant to scale. When not: operations that must agree
+/// on something; they conflict, rightly.
+///
+/// Each operation runs once on each thread before it is looked at, so that what a thread sets up at
+/// its first use does not count. Every state is tried in both orders, each time with a new object.
+/// What is seen is what instrumented code does: memory of libc's allocator is not.
+///
+/// ```
+/// use std::sync::atomic::{AtomicU64, Ordering};
+/// use manycore_sim::{ConflictCheck, NotSimulated};
+///
+/// let check = ConflictCheck::new(|| AtomicU64::new(0));
+/// let add = |counter: &AtomicU64| {
+///     counter.fetch_add(1, Ordering::Relaxed);
+/// };
+/// match check.run(add, add) {
+///     Ok(report) => assert!(!report.is_conflict_free(), "both write the same word"),
+///     Err(NotSimulated { .. }) => {} // run by `manycore sim test`, it is one
+/// }
+/// ```
+pub struct ConflictCheck<T> {
+    make: Box<dyn Fn() -> T>,
+    states: Vec<(String, State<T>)>,
+    allowed: Vec<String>,
+}
+
+/// Checks of several tests take turns.
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
+/// Brings an object into a state.
+type State<T> = Box<dyn Fn(&T)>;
+
+/// The check saw nothing: the program does not run on virtual cores, or is not instrumented.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NotSimulated {
+    /// What is missing.
+    pub reason: &'static str,
+}
+
+impl fmt::Display for NotSimulated {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "conflict-freedom was NOT checked: {}; run `manycore sim test`", self.reason)
+    }
+}
+
+impl std::error::Error for NotSimulated {}
+
+/// A line that the operations meet on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConflictLine {
+    /// In which state and order.
+    pub when: String,
+    /// The first byte of the line.
+    pub address: u64,
+    /// Whether they use different bytes of it: padding would help.
+    pub is_false_sharing: bool,
+    /// Who touches it, and where.
+    pub touchers: Vec<Toucher>,
+}
+
+/// One core's reads, or writes, of a line.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Toucher {
+    /// The core.
+    pub core: u32,
+    /// Whether it writes.
+    pub writes: bool,
+    /// Where in the source it does so first, such as `src/main.rs:8 (serve)`.
+    pub place: String,
+    /// Which bytes of the line.
+    bytes: u128,
+}
+
+/// Where two operations meet.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ConflictReport {
+    /// The lines that they meet on.
+    pub lines: Vec<ConflictLine>,
+    /// Lines that were allowed.
+    pub allowed: usize,
+}
+
+impl ConflictReport {
+    /// Whether they meet nowhere, or only where they may.
+    pub fn is_conflict_free(&self) -> bool {
+        self.lines.is_empty()
+    }
+}
+
+impl fmt::Display for ConflictReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.lines.is_empty() {
+            return write!(f, "no conflict ({} allowed)", self.allowed);
+        }
+        for line in &self.lines {
+            let how = if line.is_false_sharing { "share" } else { "meet on" };
+            writeln!(f, "{}: the operations {how} the line at {:#x}", line.when, line.address)?;
+            for toucher in &line.touchers {
+                let verb = if toucher.writes { "writes" } else { "reads" };
+                writeln!(f, "    core {} {verb:<6} at {}", toucher.core, toucher.place)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl<T: Sync> ConflictCheck<T> {
+    /// A check of operations on what `make` makes.
+    pub fn new(make: impl Fn() -> T + 'static) -> Self {
+        Self { make: Box::new(make), states: Vec::new(), allowed: Vec::new() }
+    }
+
+    /// Tries the operations in this state as well; without any, only on a new object.
+    #[must_use]
+    pub fn state(mut self, name: &str, prepare: impl Fn(&T) + 'static) -> Self {
+        self.states.push((name.to_owned(), Box::new(prepare)));
+        self
+    }
+
+    /// Allows conflicts on lines that are touched at a place whose text contains `place`.
+    #[must_use]
+    pub fn allow(mut self, place: &str) -> Self {
+        self.allowed.push(place.to_owned());
+        self
+    }
+
+    /// Runs `first` and `second` beside each other, and says where they meet.
+    ///
+    /// # Errors
+    /// [`NotSimulated`], if nothing could be seen.
+    pub fn run(
+        &self,
+        first: impl Fn(&T) + Sync,
+        second: impl Fn(&T) + Sync,
+    ) -> Result<ConflictReport, NotSimulated> {
+        if !program::is_simulated() {
+            return Err(NotSimulated { reason: "the program does not run on virtual cores" });
+        }
+        // The recording is the process's; a test that panicked leaves nothing half done.
+        let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut report = ConflictReport::default();
+        let new: (String, State<T>) = ("on a new object".to_owned(), Box::new(|_: &T| {}));
+        let states = if self.states.is_empty() { std::slice::from_ref(&new) } else { &self.states };
+        let mut seen = 0;
+        for (name, prepare) in states {
+            for order in ["first, then second", "second, then first"] {
+                let object = Box::new((self.make)());
+                prepare(&object);
+                let text = if order.starts_with("first") {
+                    observe(&*object, &first, &second)
+                } else {
+                    observe(&*object, &second, &first)
+                };
+                let touches = parse(&text);
+                seen += touches.len();
+                self.judge(&format!("{name}, {order}"), touches, &mut report);
+            }
+        }
+        if seen == 0 {
+            return Err(NotSimulated { reason: "the operations are not instrumented" });
+        }
+        Ok(report)
+    }
+
+    fn judge(&self, when: &str, mut touches: Vec<(u64, Toucher)>, report: &mut ConflictReport) {
+        touches.sort_by_key(|(address, toucher)| (*address, !toucher.writes, toucher.core));
+        for group in touches.chunk_by(|a, b| a.0 == b.0) {
+            let pairs = || group.iter().flat_map(|a| group.iter().map(move |b| (&a.1, &b.1)));
+            let meet = |a: &Toucher, b: &Toucher| a.core != b.core && (a.writes || b.writes);
+            if !pairs().any(|(a, b)| meet(a, b)) {
+                continue;
+            }
+            let is_allowed =
+                |t: &Toucher| self.allowed.iter().any(|text| t.place.contains(text.as_str()));
+            if group.iter().any(|(_, toucher)| is_allowed(toucher)) {
+                report.allowed += 1;
+                continue;
+            }
+            report.lines.push(ConflictLine {
+                when: when.to_owned(),
+                address: group[0].0,
+                is_false_sharing: !pairs().any(|(a, b)| meet(a, b) && a.bytes & b.bytes != 0),
+                touchers: group.iter().map(|(_, toucher)| toucher.clone()).collect(),
+            });
+        }
+    }
+}
+
+/// Whose turn it is; not recorded, because it is only used between operations.
+#[derive(Default)]
+struct Turn {
+    step: Mutex<u32>,
+    next: Condvar,
+}
+
+impl Turn {
+    fn act(&self, step: u32, act: impl FnOnce()) {
+        let mut now = self.step.lock().expect("no step panics with the lock");
+        while *now != step {
+            now = self.next.wait(now).expect("no step panics with the lock");
+        }
+        drop(now);
+        act();
+        *self.step.lock().expect("no step panics with the lock") += 1;
+        self.next.notify_all();
+    }
+}
+
+/// Runs both operations, each on a core of its own, and returns what was touched.
+fn observe<T: Sync>(
+    object: &T,
+    first: &(impl Fn(&T) + Sync),
+    second: &(impl Fn(&T) + Sync),
+) -> String {
+    let turn = Turn::default();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            on_core(1);
+            turn.act(0, || first(object));
+            turn.act(2, || recorded(|| first(object)));
+        });
+        scope.spawn(|| {
+            on_core(2);
+            turn.act(1, || second(object));
+            turn.act(3, || recorded(|| second(object)));
+        });
+    });
+    let mut text = String::new();
+    if let Some(runtime) = program::runtime() {
+        (runtime.take_recording)(take, (&raw mut text).cast());
+    }
+    text
+}
+
+extern "C" fn take(bytes: *const u8, length: usize, text: *mut c_void) {
+    // SAFETY: the runtime gives a string of its own, and the word that `observe` gave it.
+    let (bytes, text) =
+        unsafe { (std::slice::from_raw_parts(bytes, length), &mut *text.cast::<String>()) };
+    text.push_str(&String::from_utf8_lossy(bytes));
+}
+
+/// Records what `act` touches.
+#[inline(never)]
+fn recorded(act: impl FnOnce()) {
+    let Some(runtime) = program::runtime() else { return };
+    (runtime.record)(true);
+    act();
+    (runtime.record)(false);
+}
+
+/// Moves the caller to a core, if there is such a one.
+fn on_core(core: usize) {
+    #[cfg(target_os = "linux")]
+    {
+        unsafe extern "C" {
+            fn sched_setaffinity(thread: i32, bytes: usize, mask: *const u64) -> i32;
+        }
+        let mask = [1_u64 << core, 0, 0, 0];
+        // SAFETY: the mask is as long as we say. A refusal shows: both run on one core.
+        unsafe { sched_setaffinity(0, size_of_val(&mask), mask.as_ptr()) };
+    }
+    let _ = core;
+}
+
+/// The runtime's text: address, core, kind, count, bytes, place.
+fn parse(text: &str) -> Vec<(u64, Toucher)> {
+    let line = |line: &str| {
+        let mut words = line.splitn(6, ' ');
+        let address = u64::from_str_radix(words.next()?, 16).ok()?;
+        let core = words.next()?.parse().ok()?;
+        let writes = words.next()? == "write";
+        let bytes = u128::from_str_radix(words.nth(1)?, 16).ok()?;
+        Some((address, Toucher { core, writes, place: words.next()?.to_owned(), bytes }))
+    };
+    text.lines().filter_map(line).collect()
+}
+
+/// Fails unless two operations on an object never meet on a cache line ([`ConflictCheck`]).
+///
+/// Takes what makes the object and the two operations; then, if wanted, `states = [name => prepare,
+/// ...]` and `allow = [text, ...]`.
+///
+/// # Panics
+/// If they meet, with the lines and both sides' places in the source; also if the program is not
+/// simulated, because a check that saw nothing has not passed. So mark such a test
+/// `#[ignore = "manycore sim test"]` where the same tests also run without the simulator.
+///
+/// ```should_panic
+/// use std::sync::atomic::{AtomicU64, Ordering};
+///
+/// manycore_sim::assert_conflict_free!(
+///     || [AtomicU64::new(0), AtomicU64::new(0)],
+///     |slots: &[AtomicU64; 2]| slots[0].store(1, Ordering::Relaxed),
+///     |slots: &[AtomicU64; 2]| slots[1].store(1, Ordering::Relaxed), // the same line
+///     states = ["after a store" => |slots: &[AtomicU64; 2]| slots[0].store(1, Ordering::Relaxed)],
+/// );
+/// ```
+#[macro_export]
+macro_rules! assert_conflict_free {
+    ($make:expr, $first:expr, $second:expr
+     $(, states = [$($name:literal => $prepare:expr),* $(,)?])?
+     $(, allow = [$($place:expr),* $(,)?])? $(,)?) => {{
+        let check = $crate::ConflictCheck::new($make)
+            $($(.state($name, $prepare))*)?
+            $($(.allow($place))*)?;
+        match check.run($first, $second) {
+            Ok(report) if report.is_conflict_free() => {}
+            Ok(report) => panic!("the operations conflict\n{report}"),
+            Err(missing) => panic!("{missing}"),
+        }
+    }};
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn judged(text: &str, allowed: &[&str]) -> ConflictReport {
+        let check = allowed.iter().fold(ConflictCheck::new(|| ()), |check, text| check.allow(text));
+        let mut report = ConflictReport::default();
+        check.judge("now", parse(text), &mut report);
+        report
+    }
+
+    #[test]
+    fn write_and_read_of_one_word_by_two_cores_conflict() {
+        let report = judged("40 1 write 1 f src/a.rs:1 (f)\n40 2 read 3 ff src/b.rs:2 (g)\n", &[]);
+        assert_eq!(report.lines.len(), 1);
+        assert!(!report.lines[0].is_false_sharing);
+        let text = report.to_string();
+        assert!(text.contains("core 1 writes at src/a.rs:1"), "{text}");
+        assert!(text.contains("core 2 reads  at src/b.rs:2"), "{text}");
+    }
+
+    #[test]
+    fn different_bytes_of_a_line_are_false_sharing() {
+        let report = judged("40 1 write 1 f a\n40 2 write 1 f0 b\n", &[]);
+        assert!(report.lines[0].is_false_sharing);
+    }
+
+    #[test]
+    fn reads_of_all_and_writes_of_one_core_do_not_conflict() {
+        let text = "40 1 read 1 f a\n40 2 read 1 f b\n80 1 write 1 f a\n80 1 read 1 f a\n";
+        assert!(judged(text, &[]).is_conflict_free());
+    }
+
+    #[test]
+    fn allowed_place_excuses_its_line_alone() {
+        let text = "40 1 write 1 f a.rs:1\n40 2 read 1 f b.rs:2\n\
+            80 1 write 1 f c.rs:3\n80 2 write 1 f c.rs:3\n";
+        let report = judged(text, &["b.rs:2"]);
+        assert_eq!((report.lines.len(), report.allowed), (1, 1));
+        assert_eq!(report.lines[0].address, 0x80);
+    }
+
+    #[test]
+    fn check_without_simulation_says_so() {
+        let missing = ConflictCheck::new(|| ()).run(|_| {}, |_| {}).unwrap_err();
+        assert!(missing.to_string().contains("NOT checked"), "{missing}");
+    }
+}

@@ -1,0 +1,506 @@
+//! The protocol: what an access costs, and what it does to the line.
+//!
+//! The rules, all times in cycles of the [`Machine`]:
+//!
+//! - A core that holds a line (exclusively; for reads, also shared) pays `hit`.
+//! - Else it asks. A line serves one request at a time. Granting takes the time of a transfer from
+//!   the owner; for a read of a shared line, from the nearest copy on the own socket or else from
+//!   the last owner; for a write of a shared line, until the farthest copy is gone; from memory if
+//!   nobody has it. The line is busy meanwhile, for a read of a shared line only `read_occupancy`.
+//! - Requests for a busy line wait. Who is next is the machine's arbitration.
+//! - While a transfer is under way, the old holder may use the line for its first `linger` cycles.
+//! - With a store buffer, a store that misses asks, and its core goes on. What it wrote can be read
+//!   by others when it has arrived; the core's own reads find it in the buffer. A locked
+//!   instruction and a fence wait until the buffer is empty.
+//! - A locked instruction that is a load and a conditional store (`llsc`) asks for the line twice,
+//!   unless its core is the owner already. The store never fails, as if the core kept the line
+//!   from the one to the other.
+//! - A wide access asks for its lines one after the other, `parallel_misses` at a time.
+
+use super::{
+    Access, Engine, Outcome,
+    cores::NOBODY,
+    hash::Map,
+    line::Request,
+    stats::SiteKey,
+    thread::{Drain, Op, State},
+    wait::WaitFor,
+};
+use crate::machine::{Arbitration, Machine};
+
+/// Memory behind the caches: homes of pages and how long each socket's memory is busy.
+pub(super) struct Memory {
+    latency: u64,
+    per_hop: u64,
+    occupancy: u64,
+    homes: Map<u64, u32>,
+    busy_until: Vec<u64>,
+}
+
+impl Memory {
+    pub(super) fn new(machine: &Machine) -> Memory {
+        Memory {
+            latency: u64::from(machine.memory),
+            per_hop: u64::from(machine.memory_hop),
+            occupancy: u64::from(machine.memory_occupancy),
+            homes: Map::default(),
+            busy_until: vec![0; machine.sockets as usize],
+        }
+    }
+
+    /// Cycles until a line has come from memory to that socket.
+    fn fetch(&mut self, machine: &Machine, line: u64, socket: u32, now: u64) -> u64 {
+        if self.per_hop == 0 && self.occupancy == 0 {
+            return self.latency;
+        }
+        let page = line >> 12_u32.saturating_sub(machine.line_shift);
+        let home = *self.homes.entry(page).or_insert(socket);
+        let busy = &mut self.busy_until[home as usize];
+        let start = now.max(*busy);
+        *busy = start + self.occupancy;
+        let hops = u64::from(machine.hops_between(socket, home));
+        start - now + self.latency + hops * self.per_hop
+    }
+}
+
+/// How far an access got.
+#[derive(PartialEq, Eq)]
+pub(super) enum Progress {
+    /// It is complete.
+    Done,
+    /// Another thread is earlier.
+    NotYet,
+    /// The thread waits for a line or for its stores, and holds its core.
+    Stalled,
+}
+
+/// What one line said.
+enum Answer {
+    /// The core holds the line; the step costs so much.
+    Hit(u64),
+    /// The line is there at that time.
+    Fetched(u64),
+    /// The store is under way and the core goes on.
+    Buffered,
+    /// The request waits.
+    Queued,
+}
+
+impl Engine {
+    #[inline(never)]
+    pub(super) fn access_slowly(
+        &mut self,
+        address: usize,
+        len: usize,
+        kind: Access,
+        pc: usize,
+    ) -> Outcome {
+        if len == 0 {
+            return Outcome::Continue;
+        }
+        self.totals.accesses[kind as usize] += 1;
+        self.me().op = Some(Op::new(address, len, kind, pc, self.shift));
+        match self.carry_on() {
+            Progress::Done => Outcome::Continue,
+            Progress::NotYet => self.give_way(),
+            Progress::Stalled => self.dispatch(),
+        }
+    }
+
+    /// Carries the running thread's access on as far as it gets.
+    pub(super) fn carry_on(&mut self) -> Progress {
+        loop {
+            if self.clock > self.horizon {
+                return Progress::NotYet;
+            }
+            let Some(op) = self.me().op else {
+                return Progress::Done;
+            };
+            if op.kind == Access::Rmw && self.stores_until > self.clock {
+                if self.stores_until == u64::MAX {
+                    return self.await_stores(0, 0);
+                }
+                self.clock = self.stores_until;
+                continue;
+            }
+            let plain = !self.recorder.is_on()
+                && op.line == op.last
+                && op.overlap == 0
+                && !op.loaded
+                && self.filter.allows(self.core, op.line, op.kind != Access::Read);
+            if plain {
+                self.clock += self.hit[op.kind as usize];
+                self.me().op = None;
+                return Progress::Done;
+            }
+            match self.touch(&op) {
+                Answer::Hit(cost) => {
+                    self.clock += cost;
+                    if op.line == op.last && op.overlap > 0 {
+                        self.clock = self.clock.max(op.overlap_until);
+                    }
+                    if self.step_done() {
+                        return Progress::Done;
+                    }
+                }
+                Answer::Fetched(done) => self.fetched(&op, done),
+                Answer::Buffered => {
+                    self.clock += self.hit[Access::Write as usize];
+                    let finished = self.step_done();
+                    if self.me().stores.len() > self.machine.store_buffer as usize {
+                        return self.await_stores(self.machine.store_buffer, 0);
+                    }
+                    if finished {
+                        return Progress::Done;
+                    }
+                }
+                Answer::Queued => {
+                    let line = op.line << self.shift;
+                    self.leave(State::Stalled(WaitFor::Line { address: line as usize }));
+                    return Progress::Stalled;
+                }
+            }
+        }
+    }
+
+    /// A line has been granted to the running thread at once; wide accesses overlap.
+    fn fetched(&mut self, op: &Op, done: u64) {
+        let cost = self.step_cost(op);
+        let parallel = self.machine.parallel_misses;
+        let more = op.line < op.last && op.kind != Access::Rmw;
+        let mine = self.me().op.as_mut().expect("an access is under way");
+        mine.overlap += 1;
+        mine.overlap_until = mine.overlap_until.max(done);
+        if more && mine.overlap < parallel {
+            self.clock += cost;
+        } else {
+            let until = mine.overlap_until;
+            mine.overlap = 0;
+            self.clock = self.clock.max(until) + cost;
+        }
+        self.step_done();
+    }
+
+    fn step_cost(&self, op: &Op) -> u64 {
+        let hit = self.hit[Access::Read as usize];
+        let loads = op.kind == Access::Rmw && self.machine.llsc && !op.loaded;
+        let locked = op.kind == Access::Rmw && !loads;
+        hit + if locked { u64::from(self.machine.rmw) } else { 0 }
+    }
+
+    /// One line (or half of a locked instruction) of the running thread is served; whether that
+    /// was the last.
+    fn step_done(&mut self) -> bool {
+        let llsc = self.machine.llsc;
+        let op = &mut self.me().op;
+        *op = op.and_then(|op| op.next(llsc));
+        op.is_none()
+    }
+
+    /// The running thread waits until no more than `down_to` of its stores are under way.
+    pub(super) fn await_stores(&mut self, down_to: u32, extra: u64) -> Progress {
+        self.me().drain = Some(Drain { down_to, extra });
+        self.leave(State::Stalled(WaitFor::Stores));
+        Progress::Stalled
+    }
+
+    /// A full fence: waits until the thread's stores have arrived.
+    pub fn fence(&mut self) -> Outcome {
+        self.totals.fences += 1;
+        let extra = u64::from(self.machine.rmw);
+        if self.stores_until == u64::MAX {
+            self.await_stores(0, extra);
+            return self.dispatch();
+        }
+        self.clock = self.clock.max(self.stores_until) + extra;
+        Outcome::Continue
+    }
+
+    /// One step of an access at one line.
+    fn touch(&mut self, op: &Op) -> Answer {
+        let at = self.lines.index_of(op.line);
+        if self.recorder.is_on() && self.threads[self.running as usize].recorded {
+            self.recorder.note(op, self.running, self.core, self.shift);
+        }
+        let write = op.writes(self.machine.llsc);
+        if op.kind == Access::Rmw && !write && self.lines[at].owner == self.core {
+            self.me().op.as_mut().expect("an access is under way").loaded = true;
+            self.can_use(at, true);
+            return Answer::Hit(self.hit[Access::Rmw as usize]); // both halves at once
+        }
+        if self.can_use(at, write) {
+            return Answer::Hit(self.step_cost(op));
+        }
+        let buffers = self.machine.store_buffer > 0 && op.kind != Access::Rmw;
+        if buffers && self.me().stores.contains(&at) {
+            return Answer::Hit(self.step_cost(op)); // the core finds it in its own buffer
+        }
+        let buffered = buffers && write;
+        let request = Request {
+            thread: self.running,
+            core: self.core,
+            write,
+            kind: op.kind,
+            buffered,
+            arrived: self.clock,
+            pc: op.pc,
+        };
+        if buffered {
+            self.me().stores.push(at);
+            self.stores_until = u64::MAX;
+            self.bar(at);
+            self.lines[at].stores += 1;
+        }
+        self.ask(at, request)
+    }
+
+    fn ask(&mut self, at: u32, request: Request) -> Answer {
+        let now = self.clock;
+        let line = &mut self.lines[at];
+        if !line.is_contended() && line.busy_until <= now {
+            let done = self.grant(at, &request, now);
+            if request.buffered {
+                self.store_arrives(at, &request, done);
+                return Answer::Buffered;
+            }
+            return Answer::Fetched(done);
+        }
+        let first = !line.is_contended();
+        let ready = line.busy_until;
+        line.enqueue(request);
+        if first {
+            self.post(ready, super::events::Event::Serve(at));
+        }
+        self.totals.queued += 1;
+        if request.buffered { Answer::Buffered } else { Answer::Queued }
+    }
+
+    /// Whether the running thread's core may use the line without asking. Lets the fast path know.
+    fn can_use(&mut self, at: u32, write: bool) -> bool {
+        let (core, now) = (self.core, self.clock);
+        let line = &self.lines[at];
+        let holds = line.holds(core, write);
+        if !holds && !line.lingers(core, write, now) {
+            return false;
+        }
+        let mine = self.threads[self.running as usize].stores.contains(&at);
+        let foreign_store = line.stores > u32::from(mine);
+        let not_arrived = now < line.visible_at && line.owner != core;
+        if !write && (foreign_store || not_arrived) {
+            return false;
+        }
+        if holds && line.stores == 0 {
+            let may_write = line.owner == core;
+            self.filter.put(core, line.number, may_write);
+        }
+        true
+    }
+
+    /// Takes the line from the fast path of all who hold it.
+    fn bar(&mut self, at: u32) {
+        let line = &self.lines[at];
+        if line.owner != NOBODY {
+            self.filter.take(line.owner, line.number);
+        }
+        for core in line.copies.iter() {
+            self.filter.take(core, line.number);
+        }
+    }
+
+    pub(super) fn transfer(&self, from: u16, to: u16) -> u64 {
+        let sockets = self.machine.sockets as usize;
+        let row = usize::from(self.socket_of[usize::from(from)]) * sockets;
+        u64::from(self.distance[row + usize::from(self.socket_of[usize::from(to)])])
+    }
+
+    /// Gives the line to a request at `now`; returns when it is there.
+    fn grant(&mut self, at: u32, request: &Request, now: u64) -> u64 {
+        self.bar(at);
+        let latency = if request.write {
+            self.grant_write(at, request, now)
+        } else {
+            self.grant_read(at, request, now)
+        };
+        let done = now + latency;
+        let waited = done - request.arrived;
+        self.totals.misses += 1;
+        self.totals.waited += waited;
+        let thread = &mut self.threads[request.thread as usize];
+        thread.misses += 1;
+        thread.waited += waited;
+        let key = SiteKey { line: at, pc: request.pc, kind: request.kind };
+        let tally = self.sites.entry(key).or_default();
+        tally.misses += 1;
+        tally.cycles += waited;
+        done
+    }
+
+    fn grant_read(&mut self, at: u32, request: &Request, now: u64) -> u64 {
+        let core = request.core;
+        let line = &self.lines[at];
+        let (owner, supplier, copies) = (line.owner, line.supplier, line.copies);
+        if owner == core {
+            return 0;
+        }
+        let latency;
+        let mut busy = u64::from(self.machine.read_occupancy);
+        if owner != NOBODY {
+            latency = self.transfer(owner, core);
+            busy = latency;
+            self.totals.remote_reads += 1;
+        } else if !copies.is_empty() {
+            let socket = self.socket_of[usize::from(core)];
+            let near = copies.iter().any(|c| self.socket_of[usize::from(c)] == socket);
+            let far = self.transfer(supplier, core);
+            latency = if near { far.min(u64::from(self.machine.same_socket)) } else { far };
+            busy = busy.min(latency);
+            self.totals.remote_reads += 1;
+        } else {
+            latency = self.memory_latency(at, core, now);
+            busy = latency;
+        }
+        let linger = now + latency.min(u64::from(self.machine.linger));
+        let line = &mut self.lines[at];
+        line.busy_until = now + busy;
+        if owner != NOBODY {
+            line.linger(linger);
+            line.copies.add(owner);
+            line.copies.add(core);
+            line.supplier = owner;
+            line.owner = NOBODY;
+        } else if copies.is_empty() {
+            line.owner = core;
+            line.supplier = core;
+        } else {
+            line.copies.add(core);
+        }
+        latency
+    }
+
+    fn grant_write(&mut self, at: u32, request: &Request, now: u64) -> u64 {
+        let core = request.core;
+        let line = &self.lines[at];
+        let (owner, copies) = (line.owner, line.copies);
+        let latency = if owner == core {
+            0
+        } else if owner != NOBODY {
+            self.transfer(owner, core)
+        } else if !copies.is_empty() {
+            let others = copies.iter().filter(|c| *c != core);
+            others.map(|c| self.transfer(core, c)).max().unwrap_or(0)
+        } else {
+            self.memory_latency(at, core, now)
+        };
+        let shared = owner != core && (owner != NOBODY || !copies.is_empty());
+        self.totals.shared_writes += u64::from(shared);
+        let linger = u64::from(self.machine.linger);
+        let line = &mut self.lines[at];
+        line.busy_until = now + latency;
+        line.linger(now + latency.min(linger));
+        line.owner = core;
+        line.supplier = core;
+        line.copies = Default::default();
+        latency
+    }
+
+    fn memory_latency(&mut self, at: u32, core: u16, now: u64) -> u64 {
+        self.totals.memory_fetches += 1;
+        let socket = u32::from(self.socket_of[usize::from(core)]);
+        self.memory.fetch(&self.machine, self.lines[at].number, socket, now)
+    }
+
+    /// A line is free: serves one who waits.
+    pub(super) fn serve(&mut self, at: u32, now: u64) {
+        let request = self.pick(at);
+        // With a quantum, a thread can have asked ahead of the line's time.
+        let now = now.max(request.arrived);
+        let done = self.grant(at, &request, now);
+        if request.buffered {
+            self.store_arrives(at, &request, done);
+        } else {
+            self.stalled_thread_goes_on(&request, done);
+        }
+        let line = &self.lines[at];
+        if line.is_contended() {
+            let next = line.busy_until;
+            self.events.post(next, super::events::Event::Serve(at));
+        }
+    }
+
+    /// Takes out who is served next.
+    fn pick(&mut self, at: u32) -> Request {
+        let arbitration = self.machine.arbitration;
+        let rounds = matches!(arbitration, Arbitration::Rounds | Arbitration::Turns);
+        let line = &mut self.lines[at];
+        let fresh = (!rounds || line.round().is_empty()) && line.admit_late();
+        if fresh && arbitration == Arbitration::Turns {
+            self.sort_by_turn(at);
+        }
+        let from = self.supplier_of(at);
+        let (socket_of, distance) = (&self.socket_of, &self.distance);
+        let row = usize::from(socket_of[usize::from(from)]) * self.machine.sockets as usize;
+        let waiting = self.lines[at].round();
+        let place = match arbitration {
+            Arbitration::Fifo => 0,
+            Arbitration::Turns => waiting.len() - 1,
+            Arbitration::Random => self.random.below(waiting.len()),
+            Arbitration::Rounds | Arbitration::Nearest => {
+                let far = |core: u16| distance[row + usize::from(socket_of[usize::from(core)])];
+                let nearest = waiting.iter().enumerate().min_by_key(|(_, r)| far(r.core));
+                nearest.map_or(0, |(place, _)| place)
+            }
+        };
+        waiting.remove(place)
+    }
+
+    fn supplier_of(&self, at: u32) -> u16 {
+        let supplier = self.lines[at].supplier;
+        if supplier == NOBODY { 0 } else { supplier }
+    }
+
+    /// Orders a round, last turn first: sockets from the one after the supplier's, each with its
+    /// requests as they came.
+    fn sort_by_turn(&mut self, at: u32) {
+        let sockets = self.machine.sockets;
+        let first = u32::from(self.socket_of[usize::from(self.supplier_of(at))]) + 1;
+        let socket_of = &self.socket_of;
+        let waiting = self.lines[at].round();
+        waiting.reverse();
+        waiting.sort_by_key(|request| {
+            let socket = u32::from(socket_of[usize::from(request.core)]);
+            std::cmp::Reverse((socket + 2 * sockets - first) % sockets)
+        });
+    }
+
+    /// A buffered store has been granted; others see it at `done`.
+    fn store_arrives(&mut self, at: u32, request: &Request, done: u64) {
+        let line = &mut self.lines[at];
+        line.stores -= 1;
+        line.visible_at = line.visible_at.max(done);
+        let thread = &mut self.threads[request.thread as usize];
+        thread.stores.retain(|store| *store != at);
+        thread.stores_done = thread.stores_done.max(done);
+        let left = thread.stores.len() as u32;
+        let through = if left == 0 { thread.stores_done } else { u64::MAX };
+        if let Some(drain) = thread.drain.filter(|drain| left <= drain.down_to) {
+            thread.drain = None;
+            thread.clock = thread.clock.max(thread.stores_done) + drain.extra;
+            self.goes_on(request.thread);
+        }
+        if request.thread == self.running {
+            self.stores_until = through;
+        }
+    }
+
+    /// The line that a stalled thread waited for is there.
+    fn stalled_thread_goes_on(&mut self, request: &Request, done: u64) {
+        let thread = &self.threads[request.thread as usize];
+        let op = thread.op.expect("a stalled thread has an access under way");
+        let cost = self.step_cost(&op);
+        let llsc = self.machine.llsc;
+        let thread = &mut self.threads[request.thread as usize];
+        thread.op = op.next(llsc);
+        thread.clock = done.max(op.overlap_until) + cost;
+        self.goes_on(request.thread);
+    }
+}

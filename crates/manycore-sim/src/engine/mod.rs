@@ -1,0 +1,282 @@
+//! The engine: virtual time, virtual cores, cache lines, and who goes next.
+//!
+//! One thread runs at a time: [`Engine::running`]. All calls are on its behalf. A call that may
+//! make it wait returns an [`Outcome`]: the caller goes on with the same thread, or switches to the
+//! one that it names and comes back when that one's calls name this one again. When a call has
+//! returned [`Outcome::Switch`] and the thread runs again, the call is complete: the access has
+//! happened, the lock may be tried, the time is up.
+//!
+//! The parts, bottom up: `cores` (sets of cores), `events` (what happens next), `line` (who has a
+//! copy), `filter` (the fast path), `thread`, `memory` (the protocol), `sched` (cores and turns),
+//! `wait` (futex, join, sleep), `stats` and `record`.
+
+mod cores;
+mod events;
+mod filter;
+mod hash;
+mod line;
+mod memory;
+pub(crate) mod record;
+mod sched;
+pub(crate) mod stats;
+#[cfg(test)]
+mod tests;
+mod thread;
+mod wait;
+
+use crate::machine::{Machine, ModelError};
+use events::Events;
+use filter::Filter;
+use hash::{Map, Random};
+use line::Lines;
+use thread::{Core, State, Thread};
+
+pub use stats::Totals;
+pub use wait::{Blocked, Deadlock, WaitFor, Wakened};
+
+/// A virtual thread. The program's first thread is [`ThreadId::MAIN`]; the others are numbered in
+/// the order of [`Engine::spawn`], and numbers are not used again.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct ThreadId(pub u32);
+
+impl ThreadId {
+    /// The thread that runs when the engine is made.
+    pub const MAIN: ThreadId = ThreadId(0);
+}
+
+/// The kind of a memory access.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[repr(u8)]
+pub enum Access {
+    /// A load.
+    Read = 0,
+    /// A store. With a store buffer, the core does not wait for it.
+    Write = 1,
+    /// A locked instruction: waits for the line and for the stores before it.
+    Rmw = 2,
+}
+
+/// What the caller does after a call.
+#[must_use = "the thread to run may be another one"]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Outcome {
+    /// The same thread goes on.
+    Continue,
+    /// This thread waits; run that one.
+    Switch(ThreadId),
+    /// The last thread has ended.
+    Finished,
+    /// All threads wait for each other: [`Engine::deadlock`] says for what. Nothing can go on.
+    Deadlock,
+}
+
+/// A virtual machine that runs a program's threads in virtual time.
+///
+/// # Cost
+///
+/// An access that the core's own cache answers, while no other thread is earlier, takes a few
+/// nanoseconds. A miss or a change of thread takes some tens. Memory: about 200 bytes for each line
+/// that the program touches, half as much again for one that changes hands, and 4 KiB for each
+/// core.
+///
+/// # Panics
+///
+/// Calls after [`Outcome::Finished`] or [`Outcome::Deadlock`] may panic.
+pub struct Engine {
+    // What every access needs, first.
+    /// Clock of the running thread. Its entry in `threads` is stale meanwhile.
+    clock: u64,
+    /// The running thread need not ask while its clock is not beyond this.
+    fast_until: u64,
+    core: u16,
+    running: u32,
+    shift: u32,
+    /// Cost of a hit by kind of access.
+    hit: [u64; 3],
+    /// When the running thread's buffered stores are through; `u64::MAX` while some are under way.
+    stores_until: u64,
+    totals: Totals,
+    filter: Filter,
+
+    /// Others are not earlier up to here; `fast_until` is this, or 0 while recording.
+    horizon: u64,
+    /// The same for pure compute, which may run further ahead.
+    patience: u64,
+    machine: Machine,
+    /// Cycles between sockets, row by row.
+    distance: Vec<u32>,
+    socket_of: Vec<u8>,
+    lines: Lines,
+    events: Events,
+    threads: Vec<Thread>,
+    cores: Vec<Core>,
+    live: u32,
+    queued: u32,
+    futexes: Map<usize, wait::Waiters>,
+    memory: memory::Memory,
+    random: Random,
+    sites: Map<stats::SiteKey, stats::Tally>,
+    recorder: record::Recorder,
+}
+
+impl Engine {
+    /// A machine with its first `cores` cores in use, and [`ThreadId::MAIN`] running on core 0.
+    ///
+    /// The seed matters only where the machine says that something is random.
+    ///
+    /// # Errors
+    ///
+    /// The machine has a parameter out of bounds, or fewer cores than that.
+    pub fn new(machine: Machine, cores: u32, seed: u64) -> Result<Engine, ModelError> {
+        machine.check()?;
+        if cores == 0 || cores > machine.cores() {
+            return Err(ModelError::TooManyCores { wanted: cores, cores: machine.cores() });
+        }
+        let sockets = machine.sockets;
+        let pairs = (0..sockets).flat_map(|a| (0..sockets).map(move |b| (a, b)));
+        let hit = u64::from(machine.hit);
+        let locked = hit * (1 + u64::from(machine.llsc)) + u64::from(machine.rmw);
+        let mut engine = Engine {
+            clock: 0,
+            fast_until: 0,
+            core: 0,
+            running: 0,
+            shift: machine.line_shift,
+            hit: [hit, hit, locked],
+            stores_until: 0,
+            totals: Totals::default(),
+            filter: Filter::new(cores),
+            horizon: 0,
+            patience: 0,
+            distance: pairs.map(|(a, b)| machine.transfer(a, b)).collect(),
+            socket_of: (0..cores).map(|core| machine.socket(core) as u8).collect(),
+            lines: Lines::new(),
+            events: Events::new(),
+            threads: Vec::new(),
+            cores: (0..cores).map(|_| Core::default()).collect(),
+            live: 1,
+            queued: 0,
+            futexes: Map::default(),
+            memory: memory::Memory::new(&machine),
+            random: Random::new(seed),
+            sites: Map::default(),
+            recorder: record::Recorder::default(),
+            machine,
+        };
+        let mut main = Thread::new(0, false, 0);
+        main.state = State::Running;
+        main.slice_end = u64::from(engine.machine.slice);
+        engine.threads.push(main);
+        engine.cores[0].thread = Some(0);
+        engine.cores[0].assigned = 1;
+        engine.refresh();
+        Ok(engine)
+    }
+
+    /// The machine that is modelled.
+    pub fn machine(&self) -> &Machine {
+        &self.machine
+    }
+
+    /// Virtual cores in use.
+    pub fn cores(&self) -> u32 {
+        self.cores.len() as u32
+    }
+
+    /// The thread that runs now.
+    #[inline]
+    pub fn running(&self) -> ThreadId {
+        ThreadId(self.running)
+    }
+
+    /// Time of the running thread, in cycles since the start.
+    #[inline]
+    pub fn now(&self) -> u64 {
+        self.clock
+    }
+
+    /// Time of any thread.
+    pub fn now_of(&self, thread: ThreadId) -> u64 {
+        if thread.0 == self.running { self.clock } else { self.thread(thread).clock }
+    }
+
+    /// The core that a thread has, or had last.
+    pub fn core_of(&self, thread: ThreadId) -> u32 {
+        u32::from(self.thread(thread).core)
+    }
+
+    /// Whether a thread has ended.
+    pub fn is_done(&self, thread: ThreadId) -> bool {
+        self.thread(thread).state == State::Done
+    }
+
+    /// Threads that have not ended.
+    pub fn live(&self) -> u32 {
+        self.live
+    }
+
+    fn thread(&self, thread: ThreadId) -> &Thread {
+        &self.threads[thread.0 as usize]
+    }
+
+    #[inline]
+    fn me(&mut self) -> &mut Thread {
+        &mut self.threads[self.running as usize]
+    }
+
+    /// The running thread reads or writes `len` bytes at `address`.
+    ///
+    /// `pc` is any number that says where in the program this is; statistics are kept by it. After
+    /// the call (or after the switch back), the caller does the access itself. Zero bytes are no
+    /// access.
+    #[inline]
+    pub fn access(&mut self, address: usize, len: usize, kind: Access, pc: usize) -> Outcome {
+        let line = address as u64 >> self.shift;
+        let last = (address.wrapping_add(len.wrapping_sub(1))) as u64 >> self.shift;
+        let settled = kind != Access::Rmw || self.stores_until <= self.clock;
+        if line == last
+            && len != 0
+            && self.clock <= self.fast_until
+            && settled
+            && self.filter.allows(self.core, line, kind != Access::Read)
+        {
+            self.totals.accesses[kind as usize] += 1;
+            self.clock += self.hit[kind as usize];
+            return Outcome::Continue;
+        }
+        self.access_slowly(address, len, kind, pc)
+    }
+
+    /// The running thread computes for so many cycles.
+    ///
+    /// Nobody can see compute, so the thread may run ahead of the others by the machine's `drift`.
+    /// Only beyond that can the outcome be a switch: a thread that spins without an access that we
+    /// see cannot hang the others.
+    #[inline]
+    pub fn work(&mut self, cycles: u64) -> Outcome {
+        self.clock += cycles;
+        if self.clock <= self.patience { Outcome::Continue } else { self.give_way() }
+    }
+
+    /// Lets all threads that are earlier run first, also where the machine has a quantum.
+    ///
+    /// Before anything that the engine does not see but other threads do: a system call, a value
+    /// that is compared.
+    #[inline]
+    pub fn turn(&mut self) -> Outcome {
+        if self.clock <= self.events.next_at() { Outcome::Continue } else { self.give_way() }
+    }
+
+    /// Reading the clock costs, and happens in the order of time. [`Engine::stamp`] is what is
+    /// read.
+    pub fn read_clock(&mut self) -> Outcome {
+        self.clock += u64::from(self.machine.clock_read);
+        self.turn()
+    }
+
+    /// The time stamp counter of the running thread's core.
+    pub fn stamp(&self) -> u64 {
+        let socket = u64::from(self.socket_of[usize::from(self.core)]);
+        self.clock + socket * u64::from(self.machine.clock_skew)
+    }
+}

@@ -1,0 +1,283 @@
+//! Who runs: turns in virtual time, and threads that share a core.
+//!
+//! A thread holds its core from when it starts to run until it blocks, ends, or uses up its slice
+//! while others want the core; a thread that waits for a line holds it. A woken thread that is not
+//! pinned goes to an idle core, if its own is taken and there is one: the nearest. A core that
+//! falls idle takes the longest-waiting thread of the longest queue.
+
+use super::{
+    Engine, Outcome, ThreadId, WaitFor,
+    events::Event,
+    memory::Progress,
+    thread::{State, Thread},
+};
+
+impl Engine {
+    /// A new thread, ready to start at time `at` (or now, if that is later).
+    ///
+    /// It is pinned to `core`, or placed on the core with the fewest threads. The caller charges
+    /// the creator for the system call.
+    ///
+    /// # Panics
+    ///
+    /// The core is not one of [`Engine::cores`].
+    pub fn spawn(&mut self, core: Option<u32>, at: u64) -> ThreadId {
+        let fewest = || {
+            let cores = self.cores.iter().enumerate();
+            cores.min_by_key(|(_, core)| core.assigned).map_or(0, |(core, _)| core as u32)
+        };
+        let home = core.unwrap_or_else(fewest);
+        self.cores[home as usize].assigned += 1;
+        let id = self.threads.len() as u32;
+        let at = at.max(self.clock);
+        self.threads.push(Thread::new(home as u16, core.is_some(), at));
+        self.live += 1;
+        self.post(at, Event::Wake(id));
+        ThreadId(id)
+    }
+
+    /// The running thread ends: whoever joins it goes on.
+    ///
+    /// Never [`Outcome::Continue`].
+    pub fn exit(&mut self) -> Outcome {
+        self.leave(State::Done);
+        let me = self.running as usize;
+        self.live -= 1;
+        self.cores[usize::from(self.threads[me].core)].assigned -= 1;
+        let at = self.clock + u64::from(self.machine.wake);
+        for joiner in std::mem::take(&mut self.threads[me].joiners) {
+            self.wake(joiner, at, false);
+        }
+        self.hand_over(self.core, self.clock);
+        self.dispatch()
+    }
+
+    /// Lets others run first: those of the same time, and those that want this core
+    /// (`sched_yield`).
+    ///
+    /// The caller charges the system call.
+    pub fn yield_now(&mut self) -> Outcome {
+        self.me().slice_end = 0;
+        self.give_way()
+    }
+
+    /// Moves the running thread to a core and pins it there, or lets it go where it wants.
+    ///
+    /// # Panics
+    ///
+    /// The core is not one of [`Engine::cores`].
+    pub fn set_affinity(&mut self, core: Option<u32>) -> Outcome {
+        let from = self.core;
+        let to = core.map_or(from, |core| core as u16);
+        assert!(usize::from(to) < self.cores.len(), "core {to} of {}", self.cores.len());
+        self.me().pinned = core.is_some();
+        if to == from {
+            return Outcome::Continue;
+        }
+        self.leave(State::Waking);
+        self.me().core = to;
+        self.cores[usize::from(from)].assigned -= 1;
+        self.cores[usize::from(to)].assigned += 1;
+        self.hand_over(from, self.clock);
+        self.post(self.clock, Event::Wake(self.running));
+        self.dispatch()
+    }
+
+    /// Notes how far the running thread may go without asking.
+    #[inline]
+    pub(super) fn refresh(&mut self) {
+        let next = self.events.next_at();
+        let slice_end = self.threads[self.running as usize].slice_end;
+        self.horizon = next.saturating_add(u64::from(self.machine.quantum)).min(slice_end);
+        let drift = u64::from(self.machine.drift);
+        self.patience = next.saturating_add(drift).min(slice_end);
+        self.fast_until = if self.recorder.is_on() { 0 } else { self.horizon };
+    }
+
+    /// Posts an event while a thread runs.
+    pub(super) fn post(&mut self, at: u64, event: Event) {
+        self.events.post(at, event);
+        self.refresh();
+    }
+
+    /// The running thread stops here, in that state.
+    pub(super) fn leave(&mut self, state: State) {
+        let clock = self.clock;
+        let me = self.me();
+        me.state = state;
+        me.clock = clock;
+    }
+
+    /// A thread that holds its core goes on at its own time.
+    pub(super) fn goes_on(&mut self, thread: u32) {
+        let me = &mut self.threads[thread as usize];
+        me.state = State::Ready;
+        let at = me.clock;
+        self.events.post(at, Event::Go(thread));
+    }
+
+    /// The running thread waits until everybody who is earlier has run.
+    #[inline(never)]
+    pub(super) fn give_way(&mut self) -> Outcome {
+        self.leave(State::Ready);
+        self.goes_on(self.running);
+        self.dispatch()
+    }
+
+    /// The running thread blocks and gives up its core.
+    pub(super) fn block_for(&mut self, reason: WaitFor, pc: usize) -> Outcome {
+        self.leave(State::Blocked(reason));
+        let now = self.clock;
+        let me = self.me();
+        me.blocked_since = now;
+        me.blocked_at = pc;
+        me.timed_out = false;
+        self.hand_over(self.core, now);
+        self.dispatch()
+    }
+
+    /// A blocked thread can run again at `at`.
+    pub(super) fn wake(&mut self, thread: u32, at: u64, timed_out: bool) {
+        let me = &mut self.threads[thread as usize];
+        me.waits = me.waits.wrapping_add(1);
+        me.timed_out = timed_out;
+        me.state = State::Waking;
+        me.clock = me.clock.max(at);
+        let at = me.clock;
+        self.events.post(at, Event::Wake(thread));
+    }
+
+    /// Does what is next until a thread can run.
+    pub(super) fn dispatch(&mut self) -> Outcome {
+        let before = self.running;
+        loop {
+            if self.live == 0 {
+                return Outcome::Finished;
+            }
+            let Some((at, event)) = self.events.pop() else {
+                return Outcome::Deadlock;
+            };
+            match event {
+                Event::Serve(line) => self.serve(line, at),
+                Event::Wake(thread) => self.arrive(thread, at),
+                Event::Timer(thread, wait) => self.timer(thread, wait, at),
+                Event::Go(thread) => {
+                    if self.resume(thread) {
+                        break;
+                    }
+                }
+            }
+        }
+        if self.running == before {
+            return Outcome::Continue;
+        }
+        self.totals.switches += 1;
+        Outcome::Switch(ThreadId(self.running))
+    }
+
+    /// It is that thread's turn. Whether it can go on with its own code.
+    fn resume(&mut self, thread: u32) -> bool {
+        let me = &mut self.threads[thread as usize];
+        let (clock, core) = (me.clock, me.core);
+        if clock >= me.slice_end {
+            if !self.cores[usize::from(core)].queue.is_empty() {
+                me.state = State::Queued;
+                self.cores[usize::from(core)].queue.push_back(thread);
+                self.queued += 1;
+                self.hand_over(core, clock);
+                return false;
+            }
+            me.slice_end = clock + u64::from(self.machine.slice);
+        }
+        me.state = State::Running;
+        self.stores_until = me.stores_until();
+        self.running = thread;
+        self.clock = clock;
+        self.core = core;
+        self.refresh();
+        match self.carry_on() {
+            Progress::Done => true,
+            Progress::Stalled => false,
+            Progress::NotYet => {
+                self.leave(State::Ready);
+                self.goes_on(thread);
+                false
+            }
+        }
+    }
+
+    /// A woken thread looks for a core.
+    fn arrive(&mut self, thread: u32, at: u64) {
+        let me = &self.threads[thread as usize];
+        let mut core = me.core;
+        if self.cores[usize::from(core)].thread.is_some() && !me.pinned {
+            core = self.idle_core_near(core).unwrap_or(core);
+            self.move_home(thread, core);
+        }
+        if self.cores[usize::from(core)].thread.is_some() {
+            self.threads[thread as usize].state = State::Queued;
+            self.cores[usize::from(core)].queue.push_back(thread);
+            self.queued += 1;
+        } else {
+            self.start_on(thread, core, at.max(self.cores[usize::from(core)].free_at));
+        }
+    }
+
+    fn idle_core_near(&self, core: u16) -> Option<u16> {
+        let idle = (0..self.cores.len() as u16).filter(|c| {
+            let there = &self.cores[usize::from(*c)];
+            there.thread.is_none() && there.queue.is_empty()
+        });
+        idle.min_by_key(|c| self.transfer(core, *c))
+    }
+
+    fn move_home(&mut self, thread: u32, core: u16) {
+        let me = &mut self.threads[thread as usize];
+        self.cores[usize::from(me.core)].assigned -= 1;
+        self.cores[usize::from(core)].assigned += 1;
+        me.core = core;
+    }
+
+    /// The core belongs to that thread from `at`.
+    fn start_on(&mut self, thread: u32, core: u16, at: u64) {
+        self.cores[usize::from(core)].thread = Some(thread);
+        let me = &mut self.threads[thread as usize];
+        me.clock = me.clock.max(at);
+        me.slice_end = me.clock + u64::from(self.machine.slice);
+        self.goes_on(thread);
+    }
+
+    /// A core is given up at `at`: the next thread gets it.
+    pub(super) fn hand_over(&mut self, core: u16, at: u64) {
+        let there = &mut self.cores[usize::from(core)];
+        there.thread = None;
+        there.free_at = at;
+        if self.queued == 0 {
+            return;
+        }
+        let next = there.queue.pop_front().or_else(|| self.steal_for(core));
+        if let Some(next) = next {
+            self.queued -= 1;
+            let ready = self.threads[next as usize].clock.max(at);
+            self.start_on(next, core, ready + u64::from(self.machine.context_switch));
+        }
+    }
+
+    /// Takes a thread that may move from the longest queue.
+    fn steal_for(&mut self, core: u16) -> Option<u32> {
+        let movable = |threads: &[Thread], id: u32| !threads[id as usize].pinned;
+        let mut longest: Option<(usize, usize)> = None;
+        for (victim, there) in self.cores.iter().enumerate() {
+            let first = there.queue.iter().position(|id| movable(&self.threads, *id));
+            let longer =
+                longest.is_none_or(|(best, _)| there.queue.len() > self.cores[best].queue.len());
+            if let Some(place) = first.filter(|_| longer) {
+                longest = Some((victim, place));
+            }
+        }
+        let (victim, place) = longest?;
+        let thread = self.cores[victim].queue.remove(place)?;
+        self.move_home(thread, core);
+        Some(thread)
+    }
+}

@@ -1,0 +1,153 @@
+//! What happened: totals, and what each line and each place in the program cost.
+
+use super::{Access, Engine, ThreadId, hash::Map};
+
+/// Counts since the start. The difference of two is what happened between.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Totals {
+    /// Accesses: reads, writes, locked instructions.
+    pub accesses: [u64; 3],
+    /// Requests for lines: what the own cache did not answer.
+    pub misses: u64,
+    /// Of these, how many found the line busy.
+    pub queued: u64,
+    /// Cycles from request to line, over all misses.
+    pub waited: u64,
+    /// Reads that another core's cache answered.
+    pub remote_reads: u64,
+    /// Writes that took a line, or copies of it, from other cores.
+    pub shared_writes: u64,
+    /// Lines that came from memory.
+    pub memory_fetches: u64,
+    /// Full fences.
+    pub fences: u64,
+    /// Waits at a futex.
+    pub futex_waits: u64,
+    /// Threads that a futex woke.
+    pub futex_wakes: u64,
+    /// Changes of the running thread: a measure of the simulation, not of the program.
+    pub switches: u64,
+}
+
+impl Totals {
+    /// Accesses of all kinds.
+    pub fn all_accesses(&self) -> u64 {
+        self.accesses.iter().sum()
+    }
+
+    /// What happened since `earlier`.
+    #[must_use]
+    pub fn since(&self, earlier: &Totals) -> Totals {
+        let accesses = [0, 1, 2].map(|kind| self.accesses[kind] - earlier.accesses[kind]);
+        Totals {
+            accesses,
+            misses: self.misses - earlier.misses,
+            queued: self.queued - earlier.queued,
+            waited: self.waited - earlier.waited,
+            remote_reads: self.remote_reads - earlier.remote_reads,
+            shared_writes: self.shared_writes - earlier.shared_writes,
+            memory_fetches: self.memory_fetches - earlier.memory_fetches,
+            fences: self.fences - earlier.fences,
+            futex_waits: self.futex_waits - earlier.futex_waits,
+            futex_wakes: self.futex_wakes - earlier.futex_wakes,
+            switches: self.switches - earlier.switches,
+        }
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct SiteKey {
+    pub(super) line: u32,
+    pub(super) pc: usize,
+    pub(super) kind: Access,
+}
+
+/// Misses of one site.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Tally {
+    pub(super) misses: u64,
+    pub(super) cycles: u64,
+}
+
+/// A place in the program that misses a line.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Site {
+    /// Where: what the caller gave with the access.
+    pub pc: usize,
+    /// The kind of access.
+    pub kind: Access,
+}
+
+/// What one place paid for one line.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SiteCost {
+    /// The place.
+    pub site: Site,
+    /// How often it had to wait.
+    pub misses: u64,
+    /// How long, in cycles.
+    pub cycles: u64,
+}
+
+/// What one line cost.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct LineCost {
+    /// Its first byte.
+    pub address: usize,
+    /// Misses of all places.
+    pub misses: u64,
+    /// Cycles that all places waited for it.
+    pub cycles: u64,
+    /// The places, the dearest first: who writes, and who reads.
+    pub sites: Vec<SiteCost>,
+}
+
+impl Engine {
+    /// Counts since the start.
+    pub fn totals(&self) -> Totals {
+        self.totals
+    }
+
+    /// Misses of one thread, and the cycles that it waited for lines.
+    pub fn misses_of(&self, thread: ThreadId) -> (u64, u64) {
+        let thread = self.thread(thread);
+        (thread.misses, thread.waited)
+    }
+
+    /// Cache lines touched so far.
+    pub fn lines_touched(&self) -> usize {
+        self.lines.len()
+    }
+
+    /// The lines that cost most, the dearest first, with their places.
+    pub fn dearest_lines(&self, most: usize) -> Vec<LineCost> {
+        let mut by_line: Map<u32, LineCost> = Map::default();
+        for (key, tally) in &self.sites {
+            let address = (self.lines[key.line].number << self.shift) as usize;
+            let line = by_line.entry(key.line).or_insert_with(|| LineCost {
+                address,
+                misses: 0,
+                cycles: 0,
+                sites: Vec::new(),
+            });
+            line.misses += tally.misses;
+            line.cycles += tally.cycles;
+            let site = Site { pc: key.pc, kind: key.kind };
+            line.sites.push(SiteCost { site, misses: tally.misses, cycles: tally.cycles });
+        }
+        let mut lines: Vec<LineCost> = by_line.into_values().collect();
+        lines.sort_by_key(|line| (u64::MAX - line.cycles, line.address));
+        lines.truncate(most);
+        for line in &mut lines {
+            line.sites.sort_by_key(|cost| (u64::MAX - cost.cycles, cost.site));
+        }
+        lines
+    }
+
+    /// Forgets what lines and places cost so far; the state of the lines stays.
+    ///
+    /// After a warm-up, so that what it cost is not mixed with the rest.
+    pub fn forget_costs(&mut self) {
+        self.sites.clear();
+    }
+}

@@ -1,0 +1,269 @@
+//! The second half of the slow model: what an access costs, and what it does to the line.
+
+use super::{Event, Model, Request, Then};
+use crate::{Access, Arbitration};
+
+impl Model<'_> {
+    pub(super) fn transfer(&self, a: u32, b: u32) -> u64 {
+        u64::from(self.machine.transfer(self.machine.socket(a), self.machine.socket(b)))
+    }
+
+    fn stores_on_way(&self, line: u64, but: Option<usize>) -> bool {
+        let others = self.threads.iter().enumerate().filter(|(id, _)| Some(*id) != but);
+        others.into_iter().any(|(_, thread)| thread.stores.contains(&line))
+    }
+
+    /// Carries an access on as far as it gets.
+    pub(super) fn carry_on(&mut self, thread: usize) -> Then {
+        loop {
+            let quantum = u64::from(self.machine.quantum);
+            let limit = self.next_at().saturating_add(quantum);
+            let me = &mut self.threads[thread];
+            if me.clock > limit.min(me.slice_end) {
+                return Then::GiveWay;
+            }
+            if me.lines.is_empty() {
+                return Then::GoOn;
+            }
+            if me.kind == Access::Rmw {
+                if !me.stores.is_empty() {
+                    me.drain = Some((0, 0));
+                    return Then::Stop;
+                }
+                if me.stores_done > me.clock {
+                    me.clock = me.stores_done;
+                    continue;
+                }
+            }
+            match self.touch(thread) {
+                Some(then) => return then,
+                None => continue,
+            }
+        }
+    }
+
+    /// One line of an access. `None`: look again whether others are earlier.
+    pub(super) fn touch(&mut self, thread: usize) -> Option<Then> {
+        let me = &self.threads[thread];
+        let (number, core, now, kind) = (me.lines[0], me.core, me.clock, me.kind);
+        let (hit, rmw) = (u64::from(self.machine.hit), u64::from(self.machine.rmw));
+        let loads = kind == Access::Rmw && self.machine.llsc && !me.loaded;
+        let write = kind != Access::Read && !loads;
+        let cost = hit + if kind == Access::Rmw && !loads { rmw } else { 0 };
+        let line = self.lines.entry(number).or_default();
+        let own = line.owner == Some(core);
+        if loads && own {
+            self.threads[thread].clock += 2 * hit + rmw;
+            self.threads[thread].lines.pop_front();
+            return self.after_hit(thread);
+        }
+        let lingers = now < line.linger_until
+            && (line.past_owner == Some(core) || !write && line.past_copies.contains(&core));
+        let holds = own || !write && line.copies.contains(&core);
+        let in_sight = write || (now >= line.visible_at || own);
+        let in_sight = in_sight && (write || !self.stores_on_way(number, Some(thread)));
+        let buffers = self.machine.store_buffer > 0 && kind != Access::Rmw;
+        let in_buffer = buffers && self.threads[thread].stores.contains(&number);
+        if (holds || lingers) && in_sight || in_buffer {
+            self.threads[thread].clock += cost;
+            self.step_done(thread);
+            return self.after_hit(thread);
+        }
+        let buffered = buffers && write;
+        if buffered {
+            self.threads[thread].stores.insert(number);
+        }
+        let request = Request { thread, core, write, buffered, arrived: now, late: true };
+        let granted = self.ask(number, request);
+        if buffered {
+            self.threads[thread].clock += hit;
+            self.step_done(thread);
+            let depth = self.machine.store_buffer as usize;
+            if self.threads[thread].stores.len() > depth {
+                self.threads[thread].drain = Some((depth, 0));
+                return Some(Then::Stop);
+            }
+            return self.threads[thread].lines.is_empty().then_some(Then::GoOn);
+        }
+        let Some(done) = granted else {
+            return Some(Then::Stop);
+        };
+        let me = &mut self.threads[thread];
+        me.overlap += 1;
+        me.overlap_until = me.overlap_until.max(done);
+        let more = me.lines.len() > 1 && me.kind != Access::Rmw;
+        if more && me.overlap < self.machine.parallel_misses {
+            me.clock += cost;
+        } else {
+            me.clock = me.clock.max(me.overlap_until) + cost;
+            me.overlap = 0;
+        }
+        self.step_done(thread);
+        None
+    }
+
+    fn after_hit(&mut self, thread: usize) -> Option<Then> {
+        let me = &mut self.threads[thread];
+        if !me.lines.is_empty() {
+            return None;
+        }
+        if me.overlap > 0 {
+            me.clock = me.clock.max(me.overlap_until);
+        }
+        Some(Then::GoOn)
+    }
+
+    fn step_done(&mut self, thread: usize) {
+        let llsc = self.machine.llsc;
+        let me = &mut self.threads[thread];
+        if me.kind == Access::Rmw && llsc && !me.loaded {
+            me.loaded = true;
+        } else {
+            me.loaded = false;
+            me.lines.pop_front();
+        }
+    }
+
+    /// Grants at once, or lets the request wait.
+    fn ask(&mut self, number: u64, request: Request) -> Option<u64> {
+        let line = self.lines.get_mut(&number).expect("touched");
+        if line.waiting.is_empty() && line.busy_until <= request.arrived {
+            return Some(self.grant(number, request, request.arrived));
+        }
+        let first = line.waiting.is_empty();
+        let ready = line.busy_until;
+        line.waiting.push(request);
+        if first {
+            self.post(ready, Event::Serve(number));
+        }
+        None
+    }
+
+    fn grant(&mut self, number: u64, request: Request, now: u64) -> u64 {
+        let core = request.core;
+        let line = &self.lines[&number];
+        let (owner, copies, supplier) = (line.owner, line.copies.clone(), line.supplier);
+        let mut busy = None;
+        let latency = if owner == Some(core) {
+            0
+        } else if let Some(owner) = owner {
+            self.transfer(owner, core)
+        } else if copies.is_empty() {
+            self.memory(number, core, now)
+        } else if request.write {
+            let others = copies.iter().filter(|copy| **copy != core);
+            others.map(|copy| self.transfer(*copy, core)).max().unwrap_or(0)
+        } else {
+            let near = copies.iter().any(|c| self.machine.socket(*c) == self.machine.socket(core));
+            let far = self.transfer(supplier.expect("shared lines have one"), core);
+            let latency = if near { far.min(u64::from(self.machine.same_socket)) } else { far };
+            busy = Some(latency.min(u64::from(self.machine.read_occupancy)));
+            latency
+        };
+        let done = now + latency;
+        if owner != Some(core) && (owner.is_some() || !copies.is_empty()) {
+            let counter = if request.write {
+                &mut self.done.shared_writes
+            } else {
+                &mut self.done.remote_reads
+            };
+            *counter += 1;
+        }
+        self.done.misses += 1;
+        self.done.waited += done - request.arrived;
+        let linger = now + latency.min(u64::from(self.machine.linger));
+        let line = self.lines.get_mut(&number).expect("touched");
+        if request.write || owner != Some(core) {
+            line.busy_until = now + busy.unwrap_or(latency);
+        }
+        if request.write {
+            (line.past_owner, line.past_copies, line.linger_until) = (owner, copies, linger);
+            (line.owner, line.supplier) = (Some(core), Some(core));
+            line.copies.clear();
+        } else if let Some(owner) = owner.filter(|owner| *owner != core) {
+            (line.past_owner, line.linger_until) = (Some(owner), linger);
+            line.past_copies.clear();
+            line.copies.extend([owner, core]);
+            (line.owner, line.supplier) = (None, Some(owner));
+        } else if owner.is_none() && copies.is_empty() {
+            (line.owner, line.supplier) = (Some(core), Some(core));
+        } else if owner.is_none() {
+            line.copies.insert(core);
+        }
+        if request.buffered {
+            line.visible_at = line.visible_at.max(done);
+            let me = &mut self.threads[request.thread];
+            me.stores.remove(&number);
+            me.stores_done = me.stores_done.max(done);
+            if let Some((_, extra)) = me.drain.filter(|(to, _)| me.stores.len() <= *to) {
+                me.drain = None;
+                me.clock = me.clock.max(me.stores_done) + extra;
+                let at = me.clock;
+                self.post(at, Event::Go(request.thread));
+            }
+        }
+        done
+    }
+
+    fn memory(&mut self, number: u64, core: u32, now: u64) -> u64 {
+        let machine = self.machine;
+        let latency = u64::from(machine.memory);
+        let (per_hop, occupancy) = (machine.memory_hop, u64::from(machine.memory_occupancy));
+        if per_hop == 0 && occupancy == 0 {
+            return latency;
+        }
+        let socket = machine.socket(core);
+        let home = *self.homes.entry(number >> (12 - machine.line_shift)).or_insert(socket);
+        let busy = self.memory_busy.entry(home).or_default();
+        let start = now.max(*busy);
+        *busy = start + occupancy;
+        start - now + latency + u64::from(machine.hops_between(socket, home) * per_hop)
+    }
+
+    pub(super) fn serve(&mut self, number: u64, now: u64) {
+        let request = self.pick(number);
+        let now = now.max(request.arrived);
+        let (hit, rmw) = (u64::from(self.machine.hit), u64::from(self.machine.rmw));
+        let done = self.grant(number, request, now);
+        if !request.buffered {
+            let me = &mut self.threads[request.thread];
+            let locked = me.kind == Access::Rmw && request.write;
+            me.clock = done.max(me.overlap_until) + hit + if locked { rmw } else { 0 };
+            let at = me.clock;
+            self.step_done(request.thread);
+            self.post(at, Event::Go(request.thread));
+        }
+        let line = &self.lines[&number];
+        if !line.waiting.is_empty() {
+            self.post(line.busy_until, Event::Serve(number));
+        }
+    }
+
+    fn pick(&mut self, number: u64) -> Request {
+        let machine = self.machine;
+        let line = self.lines.get_mut(&number).expect("touched");
+        let from = line.supplier.unwrap_or(0);
+        let round_over = line.waiting.iter().all(|request| request.late);
+        if round_over {
+            line.waiting.iter_mut().for_each(|request| request.late = false);
+            line.first = machine.socket(from) + 1;
+        }
+        let all = 0..line.waiting.len();
+        let (waiting, first) = (line.waiting.clone(), line.first);
+        let in_round = all.clone().filter(|i| !waiting[*i].late);
+        let near = |i: &usize| self.transfer(from, waiting[*i].core);
+        let ahead = |i: &usize| {
+            let socket = machine.socket(waiting[*i].core);
+            (0..).find(|step| (first + step) % machine.sockets == socket)
+        };
+        let place = match machine.arbitration {
+            Arbitration::Fifo => Some(0),
+            Arbitration::Random => Some(self.random.below(waiting.len())),
+            Arbitration::Nearest => all.min_by_key(near),
+            Arbitration::Rounds => in_round.min_by_key(near),
+            Arbitration::Turns => in_round.min_by_key(ahead),
+        };
+        let line = self.lines.get_mut(&number).expect("touched");
+        line.waiting.remove(place.expect("somebody waits"))
+    }
+}

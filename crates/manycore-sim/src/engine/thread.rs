@@ -1,0 +1,154 @@
+//! What the engine knows of one virtual thread and of one virtual core.
+
+use std::collections::VecDeque;
+
+use super::{Access, WaitFor};
+
+/// Where a thread stands.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum State {
+    /// It runs now: the caller executes its code.
+    Running,
+    /// It holds its core; an event lets it go on.
+    Ready,
+    /// It holds its core and waits for a line or for its store buffer.
+    Stalled(WaitFor),
+    /// It has been woken and is on its way to a core.
+    Waking,
+    /// It could run, but another thread has the core.
+    Queued,
+    /// It waits for another thread or for time.
+    Blocked(WaitFor),
+    /// It has ended.
+    Done,
+}
+
+/// An access that is not finished: its lines from `line` to `last`.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Op {
+    pub(super) line: u64,
+    pub(super) last: u64,
+    pub(super) address: usize,
+    pub(super) len: usize,
+    pub(super) kind: Access,
+    /// Of a locked instruction as load and conditional store: the load is done.
+    pub(super) loaded: bool,
+    /// Lines that were asked for together, and when the last of them is there.
+    pub(super) overlap: u32,
+    pub(super) overlap_until: u64,
+    pub(super) pc: usize,
+}
+
+impl Op {
+    pub(super) fn new(address: usize, len: usize, kind: Access, pc: usize, shift: u32) -> Op {
+        Op {
+            line: address as u64 >> shift,
+            last: address.saturating_add(len - 1) as u64 >> shift,
+            address,
+            len,
+            kind,
+            loaded: false,
+            overlap: 0,
+            overlap_until: 0,
+            pc,
+        }
+    }
+
+    /// Whether the next step writes.
+    pub(super) fn writes(&self, llsc: bool) -> bool {
+        match self.kind {
+            Access::Read => false,
+            Access::Write => true,
+            Access::Rmw => !llsc || self.loaded,
+        }
+    }
+
+    /// What is left when the next step is done.
+    pub(super) fn next(mut self, llsc: bool) -> Option<Op> {
+        if self.kind == Access::Rmw && llsc && !self.loaded {
+            self.loaded = true;
+            return Some(self);
+        }
+        self.loaded = false;
+        self.line += 1;
+        (self.line <= self.last).then_some(self)
+    }
+}
+
+/// A thread waits for its own stores.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Drain {
+    /// It goes on when no more than so many are under way,
+    pub(super) down_to: u32,
+    /// and so many cycles later.
+    pub(super) extra: u64,
+}
+
+/// One virtual thread.
+pub(super) struct Thread {
+    pub(super) state: State,
+    pub(super) clock: u64,
+    pub(super) core: u16,
+    /// Whether it stays on that core.
+    pub(super) pinned: bool,
+    /// Whether its accesses are recorded.
+    pub(super) recorded: bool,
+    pub(super) op: Option<Op>,
+    /// When its core goes to the next thread in the queue.
+    pub(super) slice_end: u64,
+    /// Buffered stores under way, by line index.
+    pub(super) stores: Vec<u32>,
+    /// When the last of the finished ones was through.
+    pub(super) stores_done: u64,
+    pub(super) drain: Option<Drain>,
+    /// Counts waits, so that an old timer can be told from a new one.
+    pub(super) waits: u32,
+    pub(super) timed_out: bool,
+    pub(super) joiners: Vec<u32>,
+    pub(super) blocked_since: u64,
+    pub(super) blocked_at: usize,
+    pub(super) misses: u64,
+    pub(super) waited: u64,
+}
+
+impl Thread {
+    pub(super) fn new(core: u16, pinned: bool, clock: u64) -> Thread {
+        Thread {
+            state: State::Waking,
+            clock,
+            core,
+            pinned,
+            recorded: false,
+            op: None,
+            slice_end: u64::MAX,
+            stores: Vec::new(),
+            stores_done: 0,
+            drain: None,
+            waits: 0,
+            timed_out: false,
+            joiners: Vec::new(),
+            blocked_since: 0,
+            blocked_at: 0,
+            misses: 0,
+            waited: 0,
+        }
+    }
+
+    /// When its stores are through; `u64::MAX` while some are under way.
+    pub(super) fn stores_until(&self) -> u64 {
+        if self.stores.is_empty() { self.stores_done } else { u64::MAX }
+    }
+}
+
+/// One virtual core.
+#[derive(Default)]
+pub(super) struct Core {
+    /// The thread that has the core.
+    pub(super) thread: Option<u32>,
+    /// Threads that want it.
+    pub(super) queue: VecDeque<u32>,
+    /// Live threads whose home it is.
+    pub(super) assigned: u32,
+    /// When it was last given up.
+    pub(super) free_at: u64,
+}

@@ -1,0 +1,238 @@
+//! Waiting for other threads and for time: futex, join, sleep, and what a deadlock looks like.
+
+use std::{collections::VecDeque, fmt};
+
+use super::{Engine, Outcome, ThreadId, events::Event, thread::State};
+
+/// What a thread waits for.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[non_exhaustive]
+pub enum WaitFor {
+    /// A wake of the futex at that address.
+    Futex {
+        /// The futex word.
+        address: usize,
+    },
+    /// The end of a thread.
+    Join {
+        /// That thread.
+        thread: ThreadId,
+    },
+    /// A time.
+    Sleep,
+    /// [`Engine::ready`], called by whoever called [`Engine::block`].
+    Caller,
+    /// A cache line.
+    Line {
+        /// Its first byte.
+        address: usize,
+    },
+    /// The own store buffer.
+    Stores,
+    /// A core.
+    Core,
+}
+
+/// How a wait ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Wakened {
+    /// Somebody woke the thread.
+    ByThread,
+    /// Its time ran out.
+    ByTime,
+}
+
+/// Threads that wait at one futex word, in order of arrival, each with its bit set.
+pub(super) type Waiters = VecDeque<(u32, u32)>;
+
+/// One thread of a deadlock.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Blocked {
+    /// The thread.
+    pub thread: ThreadId,
+    /// Its core.
+    pub core: u32,
+    /// What it waits for.
+    pub waits_for: WaitFor,
+    /// Since when, in cycles.
+    pub since: u64,
+    /// Where in the program it began to wait.
+    pub pc: usize,
+}
+
+/// All threads wait, and no time will end it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Deadlock {
+    /// Every thread that has not ended.
+    pub threads: Vec<Blocked>,
+}
+
+impl fmt::Display for Deadlock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "deadlock: {} threads wait, and nobody can wake them", self.threads.len())?;
+        for blocked in &self.threads {
+            write!(f, "  thread {} on core {} waits for ", blocked.thread.0, blocked.core)?;
+            match blocked.waits_for {
+                WaitFor::Futex { address } => write!(f, "the futex at {address:#x}")?,
+                WaitFor::Join { thread } => write!(f, "the end of thread {}", thread.0)?,
+                WaitFor::Line { address } => write!(f, "the line at {address:#x}")?,
+                WaitFor::Sleep => f.write_str("a time")?,
+                WaitFor::Caller => f.write_str("another thread")?,
+                WaitFor::Stores => f.write_str("its stores")?,
+                WaitFor::Core => f.write_str("a core")?,
+            }
+            writeln!(f, " since cycle {}, from {:#x}", blocked.since, blocked.pc)?;
+        }
+        Ok(())
+    }
+}
+
+impl Engine {
+    /// The running thread waits at a futex word, until woken or until the time `deadline`.
+    ///
+    /// The caller has compared the word in its [`turn`](Engine::turn) and charged the access and
+    /// the system call. `mask` says which wakes count; all ones is a plain wait. When the thread
+    /// runs again, [`Engine::wakened`] says why.
+    pub fn futex_wait(
+        &mut self,
+        address: usize,
+        mask: u32,
+        deadline: Option<u64>,
+        pc: usize,
+    ) -> Outcome {
+        self.totals.futex_waits += 1;
+        self.futexes.entry(address).or_default().push_back((self.running, mask));
+        self.set_timer(deadline);
+        self.block_for(WaitFor::Futex { address }, pc)
+    }
+
+    /// Wakes up to `count` threads that wait at the word with a bit of `mask`, the oldest first.
+    /// Returns how many.
+    ///
+    /// They run after the machine's `wake`. The caller charges the system call, and takes its
+    /// [`turn`](Engine::turn) first.
+    pub fn futex_wake(&mut self, address: usize, count: u32, mask: u32) -> u32 {
+        let at = self.clock + u64::from(self.machine.wake);
+        let mut woken = 0;
+        while woken < count {
+            let Some(thread) = self.take_waiter(address, |waiter| waiter.1 & mask != 0) else {
+                break;
+            };
+            self.wake(thread, at, false);
+            woken += 1;
+        }
+        self.totals.futex_wakes += u64::from(woken);
+        self.refresh();
+        woken
+    }
+
+    /// Wakes up to `count` threads and moves up to `moved` others to another word. Returns how many
+    /// were woken and moved.
+    pub fn futex_requeue(&mut self, from: usize, to: usize, count: u32, moved: u32) -> (u32, u32) {
+        let woken = self.futex_wake(from, count, u32::MAX);
+        let mut gone = 0;
+        while gone < moved && from != to {
+            let waiters = self.futexes.get_mut(&from);
+            let Some(waiter) = waiters.and_then(|waiters| waiters.pop_front()) else {
+                break;
+            };
+            self.threads[waiter.0 as usize].state = State::Blocked(WaitFor::Futex { address: to });
+            self.futexes.entry(to).or_default().push_back(waiter);
+            gone += 1;
+        }
+        (woken, gone)
+    }
+
+    /// How the last wait of the running thread ended.
+    pub fn wakened(&self) -> Wakened {
+        if self.threads[self.running as usize].timed_out {
+            Wakened::ByTime
+        } else {
+            Wakened::ByThread
+        }
+    }
+
+    /// The running thread waits for the end of another. At once if that has ended.
+    pub fn join(&mut self, thread: ThreadId, pc: usize) -> Outcome {
+        let target = &mut self.threads[thread.0 as usize];
+        if target.state == State::Done {
+            self.clock = self.clock.max(target.clock);
+            return self.turn();
+        }
+        target.joiners.push(self.running);
+        self.block_for(WaitFor::Join { thread }, pc)
+    }
+
+    /// The running thread sleeps until a time, and then needs the machine's `wake` to run.
+    pub fn sleep_until(&mut self, at: u64, pc: usize) -> Outcome {
+        self.set_timer(Some(at));
+        self.block_for(WaitFor::Sleep, pc)
+    }
+
+    /// The running thread waits until [`Engine::ready`] names it, or until the time `deadline`.
+    pub fn block(&mut self, deadline: Option<u64>, pc: usize) -> Outcome {
+        self.set_timer(deadline);
+        self.block_for(WaitFor::Caller, pc)
+    }
+
+    /// Ends the [`block`](Engine::block) of a thread at time `at`. Whether it was blocked so.
+    pub fn ready(&mut self, thread: ThreadId, at: u64) -> bool {
+        let blocked = self.thread(thread).state == State::Blocked(WaitFor::Caller);
+        if blocked {
+            self.wake(thread.0, at.max(self.clock), false);
+            self.refresh();
+        }
+        blocked
+    }
+
+    fn set_timer(&mut self, deadline: Option<u64>) {
+        if let Some(at) = deadline {
+            let wait = self.threads[self.running as usize].waits;
+            self.events.post(at.max(self.clock), Event::Timer(self.running, wait));
+        }
+    }
+
+    /// A wait's time has run out, unless it ended before.
+    pub(super) fn timer(&mut self, thread: u32, wait: u32, at: u64) {
+        let me = &self.threads[thread as usize];
+        let State::Blocked(reason) = me.state else {
+            return;
+        };
+        if me.waits != wait {
+            return;
+        }
+        if let WaitFor::Futex { address } = reason {
+            self.take_waiter(address, |waiter| waiter.0 == thread);
+        }
+        self.wake(thread, at + u64::from(self.machine.wake), true);
+    }
+
+    fn take_waiter(&mut self, address: usize, wanted: impl Fn(&(u32, u32)) -> bool) -> Option<u32> {
+        let waiters = self.futexes.get_mut(&address)?;
+        let place = waiters.iter().position(wanted)?;
+        let taken = waiters.remove(place);
+        if waiters.is_empty() {
+            self.futexes.remove(&address);
+        }
+        taken.map(|(thread, _)| thread)
+    }
+
+    /// Who waits for what: after [`Outcome::Deadlock`], the reason for it.
+    pub fn deadlock(&self) -> Deadlock {
+        let waiting = self.threads.iter().zip(0..).filter_map(|(thread, id)| {
+            let waits_for = match thread.state {
+                State::Blocked(reason) | State::Stalled(reason) => reason,
+                State::Queued | State::Waking => WaitFor::Core,
+                State::Running | State::Ready | State::Done => return None,
+            };
+            Some(Blocked {
+                thread: ThreadId(id),
+                core: u32::from(thread.core),
+                waits_for,
+                since: thread.blocked_since,
+                pc: thread.blocked_at,
+            })
+        });
+        Deadlock { threads: waiting.collect() }
+    }
+}

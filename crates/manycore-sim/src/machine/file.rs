@@ -1,0 +1,120 @@
+//! Machine files in TOML.
+
+use std::{collections::BTreeMap, fmt};
+
+use serde::Deserialize;
+
+use super::{Machine, ModelError};
+
+/// What a machine file looks like.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    name: String,
+    #[serde(default)]
+    about: String,
+    base: Option<String>,
+    #[serde(default)]
+    parameters: BTreeMap<String, Entry>,
+}
+
+/// One parameter: a bare value, or a value with its source.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Entry {
+    Sourced { value: toml::Value, source: String },
+    Bare(toml::Value),
+}
+
+/// Why a machine file cannot be used.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum FileError {
+    /// It is not TOML, or not of the form of a machine.
+    Form(toml::de::Error),
+    /// `base` names no shipped machine.
+    UnknownBase {
+        /// The name.
+        name: String,
+    },
+    /// A parameter is wrong.
+    Model(ModelError),
+}
+
+impl fmt::Display for FileError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            FileError::Form(error) => write!(f, "not a machine file: {error}"),
+            FileError::UnknownBase { name } => {
+                write!(f, "no machine is called {name}; there are {}", super::NAMES.join(", "))
+            }
+            FileError::Model(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for FileError {}
+
+impl Machine {
+    /// A machine from the text of a file.
+    ///
+    /// `base` names a shipped machine to start from; without it every parameter that the file does
+    /// not give is a guess. A value may stand alone or with its source.
+    ///
+    /// # Errors
+    ///
+    /// Says what is wrong with the text.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use manycore_sim::Machine;
+    ///
+    /// let machine = Machine::from_toml(r#"
+    ///     name = "ours"
+    ///     base = "xeon-4x10"
+    ///     [parameters]
+    ///     sockets = 2
+    ///     same_socket = { value = 90, source = "manycore bench coherence" }
+    /// "#).unwrap();
+    /// assert_eq!(machine.cores(), 20);
+    /// assert_eq!(machine.source("same_socket"), "manycore bench coherence");
+    /// ```
+    pub fn from_toml(text: &str) -> Result<Machine, FileError> {
+        let file: File = toml::from_str(text).map_err(FileError::Form)?;
+        let mut machine = match file.base {
+            None => Machine::guessed(&file.name),
+            Some(base) => Machine::named(&base).ok_or(FileError::UnknownBase { name: base })?,
+        };
+        machine.name = file.name;
+        machine.about = file.about;
+        for (name, entry) in file.parameters {
+            let (value, source) = match entry {
+                Entry::Sourced { value, source } => (value, source),
+                Entry::Bare(value) => (value, "the machine file".to_string()),
+            };
+            let text = match value {
+                toml::Value::String(text) => text,
+                other => other.to_string(),
+            };
+            machine.set(&name, &text, &source).map_err(FileError::Model)?;
+        }
+        machine.check().map_err(FileError::Model)?;
+        Ok(machine)
+    }
+
+    /// The machine as the text of a file, every parameter with its source.
+    pub fn to_toml(&self) -> String {
+        let quoted = |text: &str| toml::Value::String(text.to_string()).to_string();
+        let mut text = format!("name = {}\nabout = {}\n", quoted(&self.name), quoted(&self.about));
+        text += "\n[parameters]\n";
+        for parameter in super::PARAMETERS {
+            let shown = (parameter.show)((parameter.get)(self));
+            let bare = shown.parse::<u64>().is_ok() || shown.parse::<bool>().is_ok();
+            let value = if bare { shown } else { quoted(&shown) };
+            let source = quoted(self.source(parameter.name));
+            text += &format!("{} = {{ value = {value}, source = {source} }}\n", parameter.name);
+        }
+        text
+    }
+}

@@ -1,0 +1,178 @@
+//! The machine that this runs on, as a model: what can be measured without rights is measured.
+
+use std::{
+    hint::{black_box, spin_loop},
+    sync::atomic::{AtomicU64, Ordering},
+    thread,
+    time::{Duration, Instant},
+};
+
+use super::{Arbitration, Machine};
+
+/// Cycles of a multiplication and a bitwise or that wait for each other, on most processors since
+/// 2008.
+const LINK_CYCLES: f64 = 4.0;
+/// Repetitions of each measurement; the smallest counts, since disturbances only add.
+const REPEATS: usize = 15;
+/// Longest time for the two threads that pass a line around.
+const PATIENCE: Duration = Duration::from_millis(300);
+/// A line's two owners look so often before they let others run.
+const LOOKS: u32 = 2_000;
+
+impl Machine {
+    /// This host: its shape as the system tells it, frequency, locked instructions and transfers as
+    /// measured now. The rest is guessed, and says so.
+    ///
+    /// Two calls give slightly different models. For figures that are to be compared, measure once
+    /// and keep [`Machine::to_toml`]. Takes about a second. Measures one transfer for all cores,
+    /// between two that the system chooses; where they never run side by side, it stays a guess. A
+    /// build without optimisation measures itself rather than the machine.
+    pub fn this_host() -> Machine {
+        let mut machine = Machine::guessed("this-host");
+        machine.about = "the machine that this runs on".to_string();
+        let cores = thread::available_parallelism().map_or(1, |count| count.get() as u32);
+        let packages = packages().clamp(1, cores);
+        let cycle = cycle_nanos();
+        let cycles = |nanos: f64| (nanos / cycle).round().max(1.0) as u32;
+        machine.arbitration = Arbitration::Turns;
+        let mut facts = vec![
+            ("sockets", packages, "sysfs: packages of the processors in use"),
+            ("cores_per_socket", cores.div_ceil(packages), "the processors that may be used"),
+            ("mhz", (1e3 / cycle).round() as u32, "measured: a chain of multiplications"),
+            ("rmw", cycles(locked_nanos()), "measured: a locked addition that nobody disputes"),
+        ];
+        if let Some(nanos) = transfer(cores) {
+            let transfer = cycles(nanos);
+            let why = "measured: a line between two threads, a fourth of there and back";
+            facts.push(("same_socket", transfer, why));
+            facts.push(("linger", transfer / 2, "guess: half a transfer"));
+        }
+        for (name, value, source) in facts {
+            let set = machine.set(name, &value.to_string(), source);
+            debug_assert!(set.is_ok(), "{name} is a parameter");
+        }
+        machine
+    }
+}
+
+/// Packages that the system's processors belong to; 1 where it does not say.
+fn packages() -> u32 {
+    let mut known = Vec::new();
+    for cpu in 0.. {
+        let path = format!("/sys/devices/system/cpu/cpu{cpu}/topology/physical_package_id");
+        let Ok(package) = std::fs::read_to_string(path) else { break };
+        if !known.contains(&package) {
+            known.push(package);
+        }
+    }
+    known.len().max(1) as u32
+}
+
+/// The smallest of several times that `work` takes for so many steps, in nanoseconds a step.
+fn smallest(steps: u32, mut work: impl FnMut(u32)) -> f64 {
+    let times = (0..REPEATS).map(|_| {
+        let start = Instant::now();
+        work(steps);
+        start.elapsed().as_nanos() as f64 / f64::from(steps)
+    });
+    times.fold(f64::MAX, f64::min)
+}
+
+fn cycle_nanos() -> f64 {
+    let chain = |steps| {
+        let mut value = black_box(3_u64);
+        for _ in 0..steps {
+            value = value.wrapping_mul(value | 1);
+        }
+        black_box(value);
+    };
+    (smallest(200_000, chain) / LINK_CYCLES).clamp(0.05, 10.0)
+}
+
+fn locked_nanos() -> f64 {
+    let word = AtomicU64::new(0);
+    smallest(100_000, |steps| {
+        for _ in 0..steps {
+            word.fetch_add(1, Ordering::SeqCst);
+        }
+        black_box(word.load(Ordering::Relaxed));
+    })
+}
+
+/// One transfer; several goes, since a busy system may let the two threads share a processor.
+fn transfer(cores: u32) -> Option<f64> {
+    (0..3).filter(|_| cores > 1).find_map(|_| transfer_nanos())
+}
+
+/// One transfer: two threads answer each other on one line. There and back is four transfers: each
+/// reads the line, and then takes it to write. `None` if they did not get to run side by side.
+fn transfer_nanos() -> Option<f64> {
+    // Few, so that some of the many goes run undisturbed on a busy machine too.
+    const ROUNDS: u64 = 25;
+    let line = Line(AtomicU64::new(0));
+    let end = Instant::now() + PATIENCE;
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut turn = 1;
+            while line.wait_for(turn) {
+                line.0.store(turn + 1, Ordering::Release);
+                turn += 2;
+            }
+        });
+        let (mut best, mut turn) = (f64::MAX, 0);
+        while Instant::now() < end {
+            let start = Instant::now();
+            for _ in 0..ROUNDS {
+                line.0.store(turn + 1, Ordering::Release);
+                turn += 2;
+                line.wait_for(turn);
+            }
+            best = best.min(start.elapsed().as_nanos() as f64 / (ROUNDS * 4) as f64);
+        }
+        line.0.store(STOP, Ordering::Release);
+        // A thousand cycles are no transfer within a socket: the threads took turns on one core.
+        Some(best).filter(|nanos| *nanos < 500.0)
+    })
+}
+
+const STOP: u64 = u64::MAX;
+
+#[repr(align(128))]
+struct Line(AtomicU64);
+
+impl Line {
+    /// Waits until the word has that value; false if it says stop.
+    fn wait_for(&self, value: u64) -> bool {
+        let mut looks = 0;
+        loop {
+            // ORDER: Acquire, with the Release store of the partner. Nothing but the word itself
+            // is passed on; the order keeps one round from beginning inside the one before.
+            match self.0.load(Ordering::Acquire) {
+                seen if seen == value => return true,
+                STOP => return false,
+                _ => {}
+            }
+            looks += 1;
+            if looks > LOOKS {
+                thread::yield_now();
+            } else {
+                spin_loop();
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Machine;
+
+    #[test]
+    fn this_host_is_a_sound_model_that_says_what_was_measured() {
+        let machine = Machine::this_host();
+        machine.check().unwrap();
+        assert!(machine.source("rmw").starts_with("measured"));
+        assert_eq!(machine.source("memory"), "guess");
+        let again = Machine::from_toml(&machine.to_toml()).unwrap();
+        assert_eq!(again.encode(), machine.encode());
+    }
+}

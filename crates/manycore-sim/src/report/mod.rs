@@ -1,0 +1,318 @@
+//! What a series of runs says, for people and for machines.
+//!
+//! Owns the data of a [`Report`], and its three forms: text, one HTML page, JSON. Every form says
+//! what the figures are worth, and what the model leaves out.
+
+mod html;
+mod text;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    engine::{
+        Access, Totals,
+        stats::{LineCost, SiteCost},
+    },
+    machine::{Arbitration, Machine, PARAMETERS},
+};
+
+/// What every report says of itself.
+pub const CLAIM: &str = "This is a stated cost model of cache coherence on real code, in virtual \
+    time. Use it to rank, to see the shape of a curve, and to find lines. Absolute figures can be \
+    off by 2x or more.";
+
+/// What the model leaves out; a part that the machine's parameters switch on is not named.
+pub fn missing(machine: &Machine) -> Vec<String> {
+    let mut missing = vec![
+        "Caches have no limit: a line once fetched stays until another core takes it.".to_string(),
+        "Links between sockets have no limit.".to_string(),
+        "Nothing is prefetched, and a narrow load waits for its line before the next begins."
+            .to_string(),
+        "Memory order is sequentially consistent: no weak outcome is ever seen.".to_string(),
+    ];
+    if machine.memory_hop == 0 {
+        missing.push("Memory is equally far from everywhere (memory_hop is 0).".to_string());
+    }
+    if machine.memory_occupancy == 0 {
+        missing.push("Memory has no limit (memory_occupancy is 0).".to_string());
+    }
+    if machine.store_buffer == 0 {
+        missing.push("A core waits for each of its stores (store_buffer is 0).".to_string());
+    }
+    if machine.parallel_misses == 1 {
+        missing.push("Copies fetch one line at a time (parallel_misses is 1).".to_string());
+    }
+    missing
+}
+
+/// The model again, with one thing changed that nobody knows: for the band around a curve.
+pub fn variations(machine: &Machine) -> Vec<(String, Machine)> {
+    let mut changes: Vec<(&str, String)> = Vec::new();
+    for other in [Arbitration::Fifo, Arbitration::Rounds, Arbitration::Turns] {
+        if other != machine.arbitration {
+            changes.push(("arbitration", format!("{other:?}").to_lowercase()));
+        }
+    }
+    let lingers = [0, machine.same_socket / 2, machine.same_socket];
+    let lingers = lingers.into_iter().filter(|linger| *linger != machine.linger);
+    changes.extend(lingers.map(|linger| ("linger", linger.to_string())));
+    let depths = [0, 16].into_iter().filter(|depth| *depth != machine.store_buffer);
+    changes.extend(depths.map(|depth| ("store_buffer", depth.to_string())));
+    let change = |(name, value): (&str, String)| {
+        let mut changed = machine.clone();
+        changed.set(name, &value, "varied").ok()?;
+        Some((format!("{name}={value}"), changed))
+    };
+    changes.into_iter().filter_map(change).collect()
+}
+
+/// A report.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Report {
+    /// What was run.
+    pub title: String,
+    /// [`CLAIM`].
+    pub claim: String,
+    /// What the model leaves out.
+    pub missing: Vec<String>,
+    /// What else a reader must know of these runs.
+    pub notes: Vec<String>,
+    /// The machine.
+    pub machine: MachineFacts,
+    /// One for each program or variant.
+    pub curves: Vec<Curve>,
+}
+
+/// The machine of a report.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct MachineFacts {
+    /// Its short name.
+    pub name: String,
+    /// What it stands for.
+    pub about: String,
+    /// Million cycles per second.
+    pub mhz: u32,
+    /// Every parameter with its source.
+    pub parameters: Vec<ParameterFact>,
+}
+
+/// One parameter of the machine.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct ParameterFact {
+    /// Its name.
+    pub name: String,
+    /// Its value.
+    pub value: String,
+    /// Where the value comes from.
+    pub source: String,
+}
+
+/// One program on rising numbers of cores.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct Curve {
+    /// The program or variant.
+    pub name: String,
+    /// One for each number of cores, rising.
+    pub points: Vec<Point>,
+    /// The same with something unknown changed.
+    pub variations: Vec<Variation>,
+    /// Somebody's figures for the same, as cores and operations a microsecond.
+    pub published: Vec<(u32, f64)>,
+    /// The lines that cost most at the last point.
+    pub lines: Vec<HotLine>,
+}
+
+/// A curve's points with one parameter changed.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Variation {
+    /// Such as `arbitration=fifo`.
+    pub change: String,
+    /// One for each point of the curve.
+    pub points: Vec<Point>,
+}
+
+/// One run.
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct Point {
+    /// Virtual cores.
+    pub cores: u32,
+    /// Operations of all cores; 0 if the program did not say.
+    pub operations: u64,
+    /// Virtual time, in cycles.
+    pub cycles: u64,
+    /// Loads of all cores.
+    pub reads: u64,
+    /// Stores.
+    pub writes: u64,
+    /// Locked instructions.
+    pub rmws: u64,
+    /// Requests for lines.
+    pub misses: u64,
+    /// Cycles that cores waited for lines.
+    pub waited: u64,
+    /// Loads that another core's cache answered.
+    pub remote_reads: u64,
+    /// Stores that took the line from others.
+    pub shared_writes: u64,
+}
+
+/// What one cache line cost.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct HotLine {
+    /// Its address.
+    pub address: u64,
+    /// Its part of all cycles waited for lines, from 0 to 1.
+    pub share: f64,
+    /// Misses.
+    pub misses: u64,
+    /// Cycles waited.
+    pub cycles: u64,
+    /// The places that waited, the dearest first.
+    pub sites: Vec<HotSite>,
+}
+
+/// A place in the source that waits for a line.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct HotSite {
+    /// `reads`, `writes` or `locks`.
+    pub kind: String,
+    /// File and line, or what else is known.
+    pub place: String,
+    /// Misses.
+    pub misses: u64,
+    /// Cycles waited.
+    pub cycles: u64,
+}
+
+impl Report {
+    /// An empty report of runs on that machine.
+    pub fn new(title: &str, machine: &Machine) -> Report {
+        let fact = |name: &str| ParameterFact {
+            name: name.to_string(),
+            value: machine.get(name).unwrap_or_default(),
+            source: machine.source(name).to_string(),
+        };
+        Report {
+            title: title.to_string(),
+            claim: CLAIM.to_string(),
+            missing: missing(machine),
+            notes: Vec::new(),
+            machine: MachineFacts {
+                name: machine.name.clone(),
+                about: machine.about.clone(),
+                mhz: machine.mhz,
+                parameters: PARAMETERS.iter().map(|parameter| fact(parameter.name)).collect(),
+            },
+            curves: Vec::new(),
+        }
+    }
+
+    /// The report as JSON, to be read back with [`Report::from_json`].
+    ///
+    /// # Panics
+    ///
+    /// Never: nothing in a report cannot be written.
+    pub fn json(&self) -> String {
+        let text = serde_json::to_string_pretty(self).expect("strings, numbers and lists");
+        text + "\n"
+    }
+
+    /// A report from its JSON.
+    ///
+    /// # Errors
+    ///
+    /// It is not JSON, or not a report.
+    pub fn from_json(text: &str) -> Result<Report, serde_json::Error> {
+        serde_json::from_str(text)
+    }
+
+    /// Whether the programs counted operations; else costs are of whole runs.
+    pub fn counts_operations(&self) -> bool {
+        self.curves.iter().flat_map(|curve| &curve.points).all(|point| point.operations > 0)
+    }
+}
+
+impl Point {
+    /// What happened in a run, or in a part of it.
+    pub fn new(cores: u32, operations: u64, cycles: u64, totals: &Totals) -> Point {
+        let [reads, writes, rmws] = totals.accesses;
+        Point {
+            cores,
+            operations,
+            cycles,
+            reads,
+            writes,
+            rmws,
+            misses: totals.misses,
+            waited: totals.waited,
+            remote_reads: totals.remote_reads,
+            shared_writes: totals.shared_writes,
+        }
+    }
+
+    /// Operations a microsecond; runs a second if operations were not counted.
+    pub fn rate(&self, mhz: u32) -> f64 {
+        let microseconds = self.cycles as f64 / f64::from(mhz);
+        if self.operations > 0 {
+            self.operations as f64 / microseconds.max(f64::MIN_POSITIVE)
+        } else {
+            1e6 / microseconds.max(f64::MIN_POSITIVE)
+        }
+    }
+
+    /// A count for each operation, or for the whole run.
+    pub fn each(&self, count: u64) -> f64 {
+        count as f64 / self.operations.max(1) as f64
+    }
+
+    /// Cycles of all cores for each operation.
+    pub fn core_cycles(&self) -> f64 {
+        self.each(self.cycles * u64::from(self.cores))
+    }
+}
+
+impl Curve {
+    /// Lowest and highest rate of a point over the variations and the curve itself.
+    pub fn band(&self, at: usize, mhz: u32) -> (f64, f64) {
+        let others = self.variations.iter().filter_map(|variation| variation.points.get(at));
+        let own = self.points.get(at).into_iter();
+        others
+            .chain(own)
+            .map(|point| point.rate(mhz))
+            .fold((f64::MAX, 0.0), |(low, high), rate| (f64::min(low, rate), f64::max(high, rate)))
+    }
+}
+
+impl HotLine {
+    /// A line of the engine's, with places found by `place`.
+    pub fn new(
+        line: &LineCost,
+        all_cycles: u64,
+        place: &mut dyn FnMut(usize) -> String,
+    ) -> HotLine {
+        let site = |cost: &SiteCost| HotSite {
+            kind: kind_word(cost.site.kind).to_string(),
+            place: place(cost.site.pc),
+            misses: cost.misses,
+            cycles: cost.cycles,
+        };
+        HotLine {
+            address: line.address as u64,
+            share: line.cycles as f64 / all_cycles.max(1) as f64,
+            misses: line.misses,
+            cycles: line.cycles,
+            sites: line.sites.iter().map(site).collect(),
+        }
+    }
+}
+
+fn kind_word(kind: Access) -> &'static str {
+    match kind {
+        Access::Read => "reads",
+        Access::Write => "writes",
+        Access::Rmw => "locks",
+    }
+}
+
+#[cfg(test)]
+mod tests;

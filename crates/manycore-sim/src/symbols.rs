@@ -1,0 +1,202 @@
+//! Places in the source for addresses of a process.
+//!
+//! The interesting place is the program's own, not the line in the standard library that it came
+//! through. So the frames that were inlined at an address and those of the functions around it make
+//! one list, and the first that is nobody's but the program's is shown.
+
+use std::collections::BTreeMap;
+
+use addr2line::Loader;
+
+/// A part of a file in a process's memory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Module {
+    /// Its first address.
+    pub start: u64,
+    /// The address behind its last.
+    pub end: u64,
+    /// The file.
+    pub path: String,
+}
+
+impl Module {
+    /// The mappings of the calling process, or of a list in the form of `/proc/self/maps`.
+    pub fn parse(maps: &str) -> Vec<Module> {
+        let mapping = |line: &str| {
+            let path = &line[line.find('/')?..];
+            let (start, end) = line.split_once(' ')?.0.split_once('-')?;
+            let number = |text| u64::from_str_radix(text, 16).ok();
+            Some(Module { start: number(start)?, end: number(end)?, path: path.to_owned() })
+        };
+        maps.lines().filter_map(mapping).collect()
+    }
+}
+
+/// Turns addresses into places; keeps the files it has read.
+///
+/// Cost: reading a file's debug information takes some milliseconds, once.
+#[derive(Default)]
+pub struct Symbols {
+    /// `None` for a file without usable debug information.
+    files: BTreeMap<String, Option<Loader>>,
+    frames: BTreeMap<(String, u64), Vec<Frame>>,
+}
+
+/// One function at one line.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Frame {
+    function: String,
+    file: String,
+    line: u32,
+}
+
+impl Symbols {
+    /// Knows nothing yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The program's own place for an instruction and the functions around it, such as
+    /// `src/main.rs:8 (serve)`; with the crate's place before it, if it is another's.
+    pub fn place(&mut self, modules: &[Module], addresses: &[u64]) -> String {
+        let mut frames = Vec::new();
+        for &address in addresses {
+            frames.extend(self.frames_at(modules, address));
+        }
+        shown(&frames)
+    }
+
+    /// What is inlined at an address, the innermost first.
+    fn frames_at(&mut self, modules: &[Module], address: u64) -> Vec<Frame> {
+        // A call's address is where it returns to: the instruction after it.
+        let address = address.saturating_sub(1);
+        let here = modules.iter().find(|module| (module.start..module.end).contains(&address));
+        let Some(here) = here else { return Vec::new() };
+        let same = modules.iter().filter(|module| module.path == here.path);
+        let base = same.map(|module| module.start).min().unwrap_or(0);
+        let key = (here.path.clone(), address - base);
+        if let Some(known) = self.frames.get(&key) {
+            return known.clone();
+        }
+        let loader =
+            self.files.entry(here.path.clone()).or_insert_with(|| Loader::new(&here.path).ok());
+        let frames = loader.as_ref().map(|loader| frames(loader, key.1)).unwrap_or_default();
+        self.frames.insert(key, frames.clone());
+        frames
+    }
+}
+
+fn frames(loader: &Loader, address: u64) -> Vec<Frame> {
+    let mut found = Vec::new();
+    let Ok(mut frames) = loader.find_frames(address) else { return found };
+    while let Ok(Some(frame)) = frames.next() {
+        let function = frame.function.and_then(|name| name.demangle().map(|n| n.into_owned()).ok());
+        let Some(location) = frame.location else { continue };
+        found.push(Frame {
+            function: function.map_or_else(String::new, |name| short_function(&name)),
+            file: location.file.unwrap_or_default().to_owned(),
+            line: location.line.unwrap_or(0),
+        });
+    }
+    found
+}
+
+/// The name without the hash of its crate and without type arguments.
+fn short_function(name: &str) -> String {
+    let mut depth = 0_usize;
+    let mut short = String::new();
+    for letter in name.chars() {
+        match letter {
+            '<' => depth += 1,
+            '>' if depth > 0 => depth -= 1,
+            _ if depth == 0 => short.push(letter),
+            _ => {}
+        }
+    }
+    let parts: Vec<&str> =
+        short.split("::").filter(|part| !part.is_empty() && !is_hash(part)).collect();
+    parts[parts.len().saturating_sub(2)..].join("::")
+}
+
+fn is_hash(part: &str) -> bool {
+    part.len() == 17 && part.starts_with('h') && part[1..].bytes().all(|b| b.is_ascii_hexdigit())
+}
+
+/// Whether a file belongs to the standard library.
+fn is_std(file: &str) -> bool {
+    file.is_empty()
+        || file.starts_with("/rustc/")
+        || file.contains("/lib/rustlib/src/rust/library/")
+}
+
+/// Whether a file belongs to a crate from a registry.
+fn is_foreign(file: &str) -> bool {
+    file.contains("/registry/src/")
+}
+
+fn shown(frames: &[Frame]) -> String {
+    let crates = || frames.iter().filter(|frame| !is_std(&frame.file));
+    let Some(first) = crates().next() else {
+        return match frames.first() {
+            Some(frame) => text(frame),
+            None => "an unknown place".to_owned(),
+        };
+    };
+    if !is_foreign(&first.file) {
+        return text(first);
+    }
+    match crates().find(|frame| !is_foreign(&frame.file)) {
+        Some(own) => format!("{}, called from {}", text(first), text(own)),
+        None => text(first),
+    }
+}
+
+fn text(frame: &Frame) -> String {
+    let file = short_file(&frame.file);
+    if frame.function.is_empty() {
+        return format!("{file}:{}", frame.line);
+    }
+    format!("{file}:{} ({})", frame.line, frame.function)
+}
+
+/// The path from the crate's folder on, or from the current folder on.
+fn short_file(file: &str) -> String {
+    if let Some((_, rest)) = file.split_once("/registry/src/") {
+        return rest.split_once('/').map_or(rest, |(_, path)| path).to_owned();
+    }
+    if is_std(file) && !file.is_empty() {
+        return file.split_once("/library/").map_or(file, |(_, path)| path).to_owned();
+    }
+    let here = std::env::current_dir().unwrap_or_default();
+    file.strip_prefix(&format!("{}/", here.display())).unwrap_or(file).to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frame(file: &str, line: u32) -> Frame {
+        Frame { function: "f".into(), file: file.into(), line }
+    }
+
+    #[test]
+    fn standard_library_is_passed_over() {
+        let frames = [frame("/rustc/123/library/core/src/sync/atomic.rs", 9), frame("src/a.rs", 4)];
+        assert_eq!(shown(&frames), "src/a.rs:4 (f)");
+        assert_eq!(shown(&frames[..1]), "core/src/sync/atomic.rs:9 (f)");
+        assert_eq!(shown(&[]), "an unknown place");
+    }
+
+    #[test]
+    fn foreign_crate_is_shown_with_its_caller() {
+        let frames = [frame("/c/registry/src/x-1/bag-2.0/src/lib.rs", 7), frame("src/a.rs", 4)];
+        assert_eq!(shown(&frames), "bag-2.0/src/lib.rs:7 (f), called from src/a.rs:4 (f)");
+    }
+
+    #[test]
+    fn function_names_lose_arguments_and_hashes() {
+        let name = "alloc::vec::Vec<T,A>::push::h0123456789abcdef";
+        assert_eq!(short_function(name), "Vec::push");
+        assert_eq!(short_function("main::serve::{{closure}}"), "serve::{{closure}}");
+    }
+}
