@@ -37,6 +37,82 @@ pub enum Command {
     Bench(BenchArgs),
     /// Say what this machine offers and what the library made of it
     Doctor(DoctorArgs),
+    /// Run a program of cargo's on virtual machines with many cores
+    Sim(SimArgs),
+}
+
+/// The simulator's options.
+#[derive(Args)]
+#[command(args_conflicts_with_subcommands = false, disable_help_subcommand = true)]
+pub struct SimArgs {
+    /// The machine: a model's name, or a file that ends in .toml
+    #[arg(long, value_name = "NAME", default_value = "opteron-8x6")]
+    pub machine: String,
+    /// Numbers of cores, a run for each [default: 1 and 6; for tests: 4]
+    #[arg(long, value_name = "COUNTS", value_delimiter = ',', value_parser = cores)]
+    pub cores: Vec<u32>,
+    /// Change a parameter of the machine
+    #[arg(long, value_name = "NAME=VALUE")]
+    pub set: Vec<String>,
+    /// Add sockets that nobody built, where the machine has too few cores
+    #[arg(long)]
+    pub grow: bool,
+    /// What is random in the model and in the program's system calls comes from this
+    #[arg(long, value_name = "NUMBER", default_value_t = 1)]
+    pub seed: u64,
+    /// Run again with other values of what nobody knows, and say what it changes
+    #[arg(long)]
+    pub band: bool,
+    /// Print only what each operation writes to shared lines, reads from others' and locks
+    #[arg(long)]
+    pub audit: bool,
+    /// How many cache lines to show
+    #[arg(long, value_name = "COUNT", default_value_t = 6)]
+    pub top: usize,
+    /// Write the report as JSON to this file, too
+    #[arg(long, value_name = "PATH")]
+    pub json: Option<PathBuf>,
+    /// Write the report as a page with plots to this file, too
+    #[arg(long, value_name = "PATH")]
+    pub html: Option<PathBuf>,
+    /// The package to look for the program in
+    #[arg(long, short, value_name = "NAME")]
+    pub package: Option<String>,
+    /// Features to build it with
+    #[arg(long, value_name = "FEATURES")]
+    pub features: Option<String>,
+    /// Instead of running a program
+    #[command(subcommand)]
+    pub command: Option<SimCommand>,
+    /// A program, example, benchmark or test of this workspace, or a package; and its arguments
+    #[arg(last = true, value_name = "PROGRAM")]
+    pub program: Vec<String>,
+}
+
+/// What else the simulator does.
+#[derive(Subcommand)]
+pub enum SimCommand {
+    /// Run cargo test, instrumented, on virtual cores
+    Test(SimTestArgs),
+}
+
+/// What to test.
+#[derive(Args)]
+pub struct SimTestArgs {
+    /// Arguments of cargo test
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGUMENTS")]
+    pub arguments: Vec<String>,
+}
+
+impl SimArgs {
+    /// The numbers of cores to run on.
+    pub fn cores(&self) -> Vec<u32> {
+        match (&self.cores[..], &self.command) {
+            ([], Some(SimCommand::Test(_))) => vec![4],
+            ([], None) => vec![1, 6],
+            (cores, _) => cores.to_vec(),
+        }
+    }
 }
 
 /// The tour's options.
@@ -211,6 +287,13 @@ fn one_line(message: &str) -> String {
         .map(|line| line.trim_start_matches("error: "));
     let line = parts.collect::<Vec<_>>().join(" ").replace(" tip: ", "; ");
     format!("{line} (try --help)")
+}
+
+fn cores(text: &str) -> Result<u32, String> {
+    match text.parse() {
+        Ok(count) if (1..=manycore_sim::MAX_CORES).contains(&count) => Ok(count),
+        _ => Err(format!("a whole number from 1 to {} is needed", manycore_sim::MAX_CORES)),
+    }
 }
 
 fn positive(text: &str) -> Result<usize, &'static str> {

@@ -1,4 +1,4 @@
-//! The `manycore` command: `tour` (the default), `bench`, `doctor`.
+//! The `manycore` command: `tour` (the default), `bench`, `doctor`, `sim`.
 //!
 //! Owns: the command line, progress, exit codes. What goes wrong is one line on stderr and an exit
 //! code: 2 for a command line that makes no sense, 1 for a machine that cannot do what was asked,
@@ -10,6 +10,7 @@ mod doctor;
 mod failure;
 mod progress;
 mod save;
+mod sim;
 mod tour;
 
 use std::{io::Write, process::ExitCode};
@@ -22,6 +23,7 @@ fn main() -> ExitCode {
         Ok(Command::Tour(options)) => tour::run(&options),
         Ok(Command::Bench(options)) => bench::run(&options),
         Ok(Command::Doctor(options)) => doctor::run(&options),
+        Ok(Command::Sim(options)) => sim::run(&options),
         Err(failure) => Err(failure),
     };
     match outcome {

@@ -1,0 +1,166 @@
+//! From a name to an instrumented executable: cargo is asked what the name means, and builds it.
+
+use std::{
+    path::{Path, PathBuf},
+    process::Stdio,
+};
+
+use serde_json::Value;
+
+use super::toolchain::{TARGET, Tools, folder};
+use crate::{args::SimArgs, failure::Failure};
+
+/// Kinds of targets, in the order in which a name is looked for.
+const KINDS: &[&str] = &["bin", "example", "bench", "test"];
+
+/// What cargo builds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Target {
+    package: String,
+    kind: String,
+    name: String,
+}
+
+/// What will be built, and where.
+pub(crate) struct Plan {
+    target: Target,
+    features: Option<String>,
+    folder: PathBuf,
+}
+
+impl Plan {
+    /// Finds out what `name` means here.
+    pub(crate) fn new(tools: &Tools, name: &str, args: &SimArgs) -> Result<Self, Failure> {
+        let metadata = metadata(tools)?;
+        let target = choose(&targets(&metadata), name, args.package.as_deref())?;
+        let folder = folder(Path::new(metadata["target_directory"].as_str().unwrap_or("target")));
+        Ok(Self { target, features: args.features.clone(), folder })
+    }
+
+    /// Builds the program and returns its executable.
+    pub(crate) fn build(&self, tools: &Tools, library: &Path) -> Result<PathBuf, Failure> {
+        let Target { package, kind, name } = &self.target;
+        let mut cargo = tools.instrumenting_cargo(library);
+        cargo.args(["build", "--release", "--message-format=json-render-diagnostics", "--quiet"]);
+        cargo.args(["--target", TARGET, "--package", package]);
+        cargo.args([&format!("--{kind}"), name]);
+        cargo.arg("--target-dir").arg(&self.folder);
+        if let Some(features) = &self.features {
+            cargo.args(["--features", features]);
+        }
+        eprintln!("manycore sim: building {kind} {name} of {package}");
+        let output = cargo
+            .stderr(Stdio::inherit())
+            .output()
+            .map_err(|error| Failure::run(format_args!("cannot run cargo: {error}")))?;
+        if !output.status.success() {
+            return Err(Failure::run(format_args!("{name} does not build, see above")));
+        }
+        executable(&String::from_utf8_lossy(&output.stdout), &self.target)
+            .ok_or_else(|| Failure::run(format_args!("cargo built no executable for {name}")))
+    }
+}
+
+fn metadata(tools: &Tools) -> Result<Value, Failure> {
+    let output = tools
+        .cargo()
+        .args(["metadata", "--no-deps", "--format-version", "1"])
+        .stderr(Stdio::inherit())
+        .output()
+        .map_err(|error| Failure::run(format_args!("cannot run cargo: {error}")))?;
+    if !output.status.success() {
+        return Err(Failure::run("cargo does not know what is here, see above"));
+    }
+    serde_json::from_slice(&output.stdout)
+        .map_err(|error| Failure::run(format_args!("cargo's metadata make no sense: {error}")))
+}
+
+/// Everything in the workspace that can be run.
+fn targets(metadata: &Value) -> Vec<Target> {
+    let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
+    let mut found = Vec::new();
+    for package in list(&metadata["packages"]) {
+        for target in list(&package["targets"]) {
+            let kinds = list(&target["kind"]);
+            let kind = KINDS.iter().find(|kind| kinds.iter().any(|k| k.as_str() == Some(kind)));
+            if let (Some(kind), Some(package), Some(name)) =
+                (kind, package["name"].as_str(), target["name"].as_str())
+            {
+                found.push(Target {
+                    package: package.to_owned(),
+                    kind: (*kind).to_owned(),
+                    name: name.to_owned(),
+                });
+            }
+        }
+    }
+    found
+}
+
+/// The target of that name, or the one program of the package of that name.
+fn choose(targets: &[Target], name: &str, package: Option<&str>) -> Result<Target, Failure> {
+    let mine: Vec<&Target> =
+        targets.iter().filter(|target| package.is_none_or(|p| p == target.package)).collect();
+    for kind in KINDS {
+        let fits = |target: &&&Target| target.name == name && target.kind == *kind;
+        match mine.iter().filter(fits).collect::<Vec<_>>()[..] {
+            [] => {}
+            [only] => return Ok((*only).clone()),
+            [first, second, ..] => {
+                return Err(Failure::usage(format_args!(
+                    "{kind} {name} is in {} and in {}: choose with --package",
+                    first.package, second.package
+                )));
+            }
+        }
+    }
+    let programs = mine.iter().filter(|target| target.package == name && target.kind == "bin");
+    match programs.collect::<Vec<_>>()[..] {
+        [only] => Ok((*only).clone()),
+        [] => Err(Failure::usage(format_args!(
+            "no program, example, benchmark or test of this workspace is called '{name}'"
+        ))),
+        _ => Err(Failure::usage(format_args!("package {name} has several programs: name one"))),
+    }
+}
+
+/// The path in cargo's messages.
+fn executable(messages: &str, wanted: &Target) -> Option<PathBuf> {
+    let messages = messages.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let mut paths = messages.filter_map(|message| {
+        let target = &message["target"];
+        let kind = target["kind"].as_array()?.iter().any(|k| k.as_str() == Some(&wanted.kind));
+        let path = message["executable"].as_str()?;
+        (kind && target["name"].as_str() == Some(&wanted.name)).then(|| PathBuf::from(path))
+    });
+    paths.next()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn target(package: &str, kind: &str, name: &str) -> Target {
+        Target { package: package.into(), kind: kind.into(), name: name.into() }
+    }
+
+    #[test]
+    fn name_is_a_target_before_it_is_a_package() {
+        let targets = [
+            target("tool", "bin", "serve"),
+            target("other", "example", "tool"),
+            target("x", "bin", "y"),
+        ];
+        assert_eq!(choose(&targets, "tool", None).unwrap(), targets[1]);
+        assert_eq!(choose(&targets, "x", None).unwrap(), targets[2]);
+        assert_eq!(choose(&targets, "tool", Some("tool")).unwrap(), targets[0]);
+    }
+
+    #[test]
+    fn name_of_two_targets_or_of_none_is_refused() {
+        let targets = [target("a", "bin", "run"), target("b", "bin", "run")];
+        assert!(choose(&targets, "run", None).unwrap_err().message.contains("--package"));
+        assert_eq!(choose(&targets, "run", Some("b")).unwrap(), targets[1]);
+        assert_eq!(choose(&targets, "walk", None).unwrap_err().code, 2);
+    }
+}

@@ -1,0 +1,128 @@
+//! One run of an instrumented program on so many virtual cores.
+
+use std::{
+    path::Path,
+    process::{Command, ExitStatus, Stdio},
+};
+
+use manycore_sim::{Machine, report::variations};
+
+use super::{Band, outcome::Run};
+use crate::failure::Failure;
+
+/// What the runtime reads; it takes it out of the program's environment.
+pub(crate) const VARIABLE: &str = "MANYCORE_SIM_RUN";
+/// The exit code of a run that the runtime gave up, in a deadlock for one.
+const GIVEN_UP: i32 = 86;
+/// A program with its arguments.
+pub(crate) struct Launch<'a> {
+    pub(crate) program: &'a Path,
+    pub(crate) arguments: &'a [String],
+    pub(crate) seed: u64,
+    /// Whether what the program prints is left out.
+    pub(crate) quiet: bool,
+}
+
+impl Launch<'_> {
+    /// Runs the program to its end.
+    pub(crate) fn run(&self, machine: &Machine, cores: u32) -> Result<Run, Failure> {
+        let cannot = |error: std::io::Error| {
+            Failure::run(format_args!("cannot run {}: {error}", self.program.display()))
+        };
+        let folder = tempfile::tempdir().map_err(cannot)?;
+        let result = folder.path().join("result");
+        let mut command = Command::new(self.program);
+        command.args(self.arguments);
+        if self.quiet {
+            command.stdout(Stdio::null());
+        }
+        simulated(&mut command, machine, cores, self.seed, &result);
+        let status = command.status().map_err(cannot)?;
+        let text = std::fs::read_to_string(&result).unwrap_or_default();
+        let run = Run::parse(&text);
+        match run {
+            Ok(run) if status.success() => Ok(run),
+            Ok(run) if status.code() == Some(GIVEN_UP) => Err(deadlock(&run, cores)),
+            _ => Err(ended_badly(status, cores)),
+        }
+    }
+
+    /// Runs it once more for each value that an unknown parameter may have.
+    pub(crate) fn bands(&self, machine: &Machine, cores: &[u32]) -> Result<Vec<Band>, Failure> {
+        let mut bands = Vec::new();
+        for (change, machine) in variations(machine) {
+            eprintln!("manycore sim: the same with {change}");
+            let runs = cores.iter().map(|&count| self.run(&machine, count));
+            bands.push(Band { runs: runs.collect::<Result<_, _>>()?, change });
+        }
+        Ok(bands)
+    }
+}
+
+/// Sets a command up so that it, or the first instrumented program that it starts, is simulated.
+pub(crate) fn simulated(
+    command: &mut Command,
+    machine: &Machine,
+    cores: u32,
+    seed: u64,
+    result: &Path,
+) {
+    let text = format!("{cores:03}|{seed:020}|{}|{}", result.display(), machine.encode());
+    command.env(VARIABLE, text);
+    // The library's clock would ask the host whether to trust its counter; virtual ones agree.
+    command.env("MANYCORE_CLOCK", "tsc");
+    fixed_addresses(command);
+}
+
+/// Gives every run the same addresses: which data share a cache line depends on them.
+#[cfg(target_os = "linux")]
+fn fixed_addresses(command: &mut Command) {
+    use std::os::unix::process::CommandExt;
+    const ADDR_NO_RANDOMIZE: libc::c_ulong = 0x0004_0000;
+    // SAFETY: between fork and exec; `personality` is a plain system call. Where it is refused (a
+    // sandbox), runs may differ from each other, and nothing else is wrong.
+    unsafe {
+        command.pre_exec(|| {
+            libc::personality(ADDR_NO_RANDOMIZE);
+            Ok(())
+        });
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+fn fixed_addresses(_: &mut Command) {}
+
+fn deadlock(run: &Run, cores: u32) -> Failure {
+    let mut symbols = manycore_sim::symbols::Symbols::new();
+    let waits: Vec<String> = run
+        .blocked
+        .iter()
+        .take(8)
+        .map(|blocked| {
+            let place = symbols.place(&run.modules, &blocked.addresses);
+            format!("thread {} on core {} at {place}", blocked.thread, blocked.core)
+        })
+        .collect();
+    Failure::run(format_args!(
+        "on {cores} cores the program came to a deadlock at cycle {}: {}",
+        run.count("end"),
+        waits.join("; ")
+    ))
+}
+
+fn ended_badly(status: ExitStatus, cores: u32) -> Failure {
+    #[cfg(unix)]
+    let signal = std::os::unix::process::ExitStatusExt::signal(&status);
+    #[cfg(not(unix))]
+    let signal: Option<i32> = None;
+    let how = match (status.code(), signal) {
+        (Some(GIVEN_UP), _) => "the runtime gave up, see above".to_owned(),
+        (Some(0), _) => {
+            "it ended well, but left no result: it is not instrumented, or it ended by _exit".into()
+        }
+        (Some(code), _) => format!("the program ended with exit code {code}"),
+        (None, Some(signal)) => format!("the program was ended by signal {signal}"),
+        (None, None) => "the program ended in an unknown way".to_owned(),
+    };
+    Failure::run(format_args!("on {cores} cores: {how}"))
+}

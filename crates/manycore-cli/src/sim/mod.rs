@@ -1,0 +1,116 @@
+//! `manycore sim`: a program of cargo's, unchanged, on virtual many-core machines.
+//!
+//! Owns: the steps from a name on the command line to a report. `toolchain` says whether and how
+//! the compiler can instrument, `runtime` finds the library that receives the callbacks, `build`
+//! builds the program, `launch` runs it once per number of cores, `outcome` reads what a run left,
+//! and `show` makes a report of it. What a virtual core is, what a line costs and where an address
+//! is in the source is the crate `manycore-sim`'s matter.
+
+mod build;
+mod launch;
+mod outcome;
+mod runtime;
+mod show;
+mod test;
+mod toolchain;
+
+use std::io::{Write, stdout};
+
+use manycore_sim::Machine;
+
+use crate::{
+    args::{SimArgs, SimCommand},
+    failure::Failure,
+    save,
+};
+use launch::Launch;
+use outcome::Run;
+
+/// Runs the program, or the tests, as the command line says.
+///
+/// # Errors
+/// One line that says what is missing, what failed, or how the program ended.
+pub fn run(args: &SimArgs) -> Result<(), Failure> {
+    let machine = machine(args)?;
+    if let Some(SimCommand::Test(tests)) = &args.command {
+        return test::run(args, &machine, &tests.arguments);
+    }
+    let Some((name, arguments)) = args.program.split_first() else {
+        let advice = "what to run is missing: manycore sim --cores 1,6,12 -- NAME [ARGUMENTS]";
+        return Err(Failure::usage(advice));
+    };
+    for path in [&args.json, &args.html].into_iter().flatten() {
+        save::check(path)?;
+    }
+    let tools = toolchain::Tools::check()?;
+    let plan = build::Plan::new(&tools, name, args)?;
+    let library = runtime::find(&tools)?;
+    let program = plan.build(&tools, &library)?;
+    let launch = Launch { program: &program, arguments, seed: args.seed, quiet: args.audit };
+    let cores = args.cores();
+    let mut runs = Vec::new();
+    for &count in &cores {
+        eprintln!(
+            "manycore sim: {name} on {count} of {} cores of {}",
+            machine.cores(),
+            machine.name
+        );
+        runs.push(launch.run(&machine, count)?);
+    }
+    let bands = if args.band { launch.bands(&machine, &cores)? } else { Vec::new() };
+    let title = args.program.join(" ");
+    let report = show::report(&title, &machine, &runs, &bands, args.top);
+    if let Some(path) = &args.json {
+        save::whole(path, report.json().as_bytes())?;
+    }
+    if let Some(path) = &args.html {
+        save::whole(path, report.html().as_bytes())?;
+    }
+    let text = if args.audit { show::audit(&args.program, &runs) } else { format!("\n{report}") };
+    stdout().write_all(text.as_bytes()).map_err(|error| Failure::stdout(&error))
+}
+
+/// The model, with what the command line changes of it.
+fn machine(args: &SimArgs) -> Result<Machine, Failure> {
+    let mut machine = match args.machine.as_str() {
+        "this-host" => Machine::this_host(),
+        name => Machine::named(name).map_or_else(|| from_file(name), Ok)?,
+    };
+    for setting in &args.set {
+        let (name, value) = setting
+            .split_once('=')
+            .ok_or_else(|| Failure::usage(format_args!("--set {setting}: name=value is needed")))?;
+        machine.set(name.trim(), value.trim(), "the command line").map_err(Failure::usage)?;
+    }
+    let most = args.cores().into_iter().max().unwrap_or(1);
+    let machine = if args.grow { machine.grown_to(most) } else { machine };
+    machine.check().map_err(Failure::usage)?;
+    if most > machine.cores() {
+        return Err(Failure::usage(format_args!(
+            "{} has {} cores, and {most} were asked for (--grow adds sockets that nobody built)",
+            machine.name,
+            machine.cores()
+        )));
+    }
+    Ok(machine)
+}
+
+fn from_file(name: &str) -> Result<Machine, Failure> {
+    if !name.ends_with(".toml") {
+        return Err(Failure::usage(format_args!(
+            "no machine '{name}': it is one of {}, this-host, or a file that ends in .toml",
+            manycore_sim::NAMES.join(", ")
+        )));
+    }
+    let text = std::fs::read_to_string(name)
+        .map_err(|error| Failure::usage(format_args!("cannot read {name}: {error}")))?;
+    Machine::from_toml(&text).map_err(|error| Failure::usage(format_args!("{name}: {error}")))
+}
+
+/// A run whose parameters were changed, for the band: what was changed, and its runs.
+pub(crate) struct Band {
+    /// Such as `arbitration=fifo`.
+    pub(crate) change: String,
+    /// One run per number of cores.
+    pub(crate) runs: Vec<Run>,
+}

@@ -1,0 +1,152 @@
+//! The file that a run leaves: lines of a word and its values, written by `manycore-sim-rt`.
+
+use std::collections::BTreeMap;
+
+use manycore_sim::symbols::Module;
+
+use crate::failure::Failure;
+
+/// The form that this version reads.
+const FIRST_LINE: &str = "manycore-sim 1";
+
+/// What one run left.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct Run {
+    counts: BTreeMap<String, u64>,
+    pub(crate) modules: Vec<Module>,
+    /// The cache lines that cost most, the dearest first.
+    pub(crate) lines: Vec<Line>,
+    /// Who waits for whom in a deadlock.
+    pub(crate) blocked: Vec<Blocked>,
+}
+
+/// A cache line and who waited for it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Line {
+    pub(crate) address: u64,
+    pub(crate) misses: u64,
+    pub(crate) cycles: u64,
+    /// The dearest first.
+    pub(crate) sites: Vec<Site>,
+}
+
+/// A place in the program that waited for a line.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Site {
+    /// `reads`, `writes` or `locks`.
+    pub(crate) kind: String,
+    pub(crate) misses: u64,
+    pub(crate) cycles: u64,
+    /// The instruction, and where the functions around it return to.
+    pub(crate) addresses: Vec<u64>,
+}
+
+/// A thread that waits for ever.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Blocked {
+    pub(crate) thread: u64,
+    pub(crate) core: u64,
+    pub(crate) addresses: Vec<u64>,
+}
+
+impl Run {
+    /// Reads the file's text.
+    pub(crate) fn parse(text: &str) -> Result<Self, Failure> {
+        let mut lines = text.lines();
+        if lines.next() != Some(FIRST_LINE) {
+            return Err(Failure::run("the run left no result that this version can read"));
+        }
+        let mut run = Self::default();
+        for line in lines {
+            let damaged = || Failure::run(format_args!("damaged line in a run's result: {line}"));
+            run.take(line).ok_or_else(damaged)?;
+        }
+        Ok(run)
+    }
+
+    fn take(&mut self, line: &str) -> Option<()> {
+        let (word, rest) = line.split_once(' ')?;
+        match word {
+            "module" => self.modules.extend(Module::parse(rest)),
+            "line" => {
+                let [address, misses, cycles] = values(rest)?;
+                self.lines.push(Line {
+                    address: hexadecimal(address)?,
+                    misses: misses.parse().ok()?,
+                    cycles: cycles.parse().ok()?,
+                    sites: Vec::new(),
+                });
+            }
+            "site" => {
+                let [kind, misses, cycles, addresses] = values(rest)?;
+                self.lines.last_mut()?.sites.push(Site {
+                    kind: kind.to_owned(),
+                    misses: misses.parse().ok()?,
+                    cycles: cycles.parse().ok()?,
+                    addresses: list(addresses)?,
+                });
+            }
+            "blocked" => {
+                let [thread, core, addresses] = values(rest)?;
+                self.blocked.push(Blocked {
+                    thread: thread.parse().ok()?,
+                    core: core.parse().ok()?,
+                    addresses: list(addresses)?,
+                });
+            }
+            _ => {
+                self.counts.insert(word.to_owned(), rest.parse().ok()?);
+            }
+        }
+        Some(())
+    }
+
+    /// A count by its name; 0 if the run did not say.
+    pub(crate) fn count(&self, name: &str) -> u64 {
+        self.counts.get(name).copied().unwrap_or(0)
+    }
+
+    /// A count for each operation, or of the whole run if the program told of no operations.
+    pub(crate) fn each(&self, name: &str) -> f64 {
+        self.count(name) as f64 / self.count("operations").max(1) as f64
+    }
+}
+
+/// Addresses with commas between.
+fn list(text: &str) -> Option<Vec<u64>> {
+    text.split(',').map(hexadecimal).collect()
+}
+
+fn hexadecimal(text: &str) -> Option<u64> {
+    u64::from_str_radix(text, 16).ok()
+}
+
+fn values<const N: usize>(rest: &str) -> Option<[&str; N]> {
+    rest.split(' ').collect::<Vec<_>>().try_into().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = "manycore-sim 1\ncores 6\noperations 10\nrmws 25\n\
+        module 1000-2000 r-xp 0 0 /a b/prog\nline 40 7 900\nsite locks 7 900 1010,1100\n\
+        blocked 3 2 1010\n";
+
+    #[test]
+    fn result_is_read_as_it_was_written() {
+        let run = Run::parse(TEXT).unwrap();
+        assert_eq!((run.count("cores"), run.count("absent")), (6, 0));
+        assert_eq!(run.each("rmws"), 2.5);
+        assert_eq!(run.modules[0].path, "/a b/prog");
+        assert_eq!(run.lines[0].sites[0].addresses, [0x1010, 0x1100]);
+        assert_eq!(run.blocked[0].core, 2);
+    }
+
+    #[test]
+    fn other_form_and_damage_are_refused() {
+        assert!(Run::parse("manycore-sim 2\n").is_err());
+        let damaged = Run::parse("manycore-sim 1\nline 40 seven 900\n").unwrap_err();
+        assert!(damaged.message.contains("seven"), "{}", damaged.message);
+    }
+}

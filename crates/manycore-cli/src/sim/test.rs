@@ -1,0 +1,33 @@
+//! `manycore sim test`: `cargo test`, instrumented, in virtual time.
+//!
+//! Each test program is simulated as a whole, its harness too. Tests that use
+//! `manycore_sim::assert_conflict_free!` need it; others run as they do anywhere, but on virtual
+//! cores and always in the same order.
+
+use manycore_sim::Machine;
+
+use super::{launch::simulated, runtime, toolchain};
+use crate::{args::SimArgs, failure::Failure};
+
+/// Runs `cargo test` with `arguments`.
+pub(crate) fn run(args: &SimArgs, machine: &Machine, arguments: &[String]) -> Result<(), Failure> {
+    let tools = toolchain::Tools::check()?;
+    let library = runtime::find(&tools)?;
+    let cores = args.cores().into_iter().max().unwrap_or(1);
+    let mut cargo = tools.instrumenting_cargo(&library);
+    cargo.args(["test", "--target", toolchain::TARGET]);
+    if let Some(target) = std::env::var_os("CARGO_TARGET_DIR") {
+        cargo.arg("--target-dir").arg(toolchain::folder(target.as_ref()));
+    } else {
+        cargo.args(["--target-dir", "target/sim"]);
+    }
+    cargo.args(arguments);
+    // cargo and the compiler are not instrumented, so they hand the variable on to the tests.
+    simulated(&mut cargo, machine, cores, args.seed, "/dev/null".as_ref());
+    let status =
+        cargo.status().map_err(|error| Failure::run(format_args!("cannot run cargo: {error}")))?;
+    if status.success() {
+        return Ok(());
+    }
+    Err(Failure::run("the tests failed, see above"))
+}

@@ -1,0 +1,201 @@
+//! Whether this compiler can instrument, and the flags that make it.
+//!
+//! LLVM's names of passes and options are no stable interface, so nothing is taken for granted: a
+//! few lines are compiled with the flags, and the object must call what we expect to be called.
+
+use std::{
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use crate::failure::Failure;
+
+/// The one target there is a runtime for.
+pub(crate) const TARGET: &str = "x86_64-unknown-linux-gnu";
+
+/// What makes LLVM's ThreadSanitizer pass run, with calls at the beginning of each block.
+///
+/// `forceattrs` marks every function, also at optimization level 0; `prune-blocks=0` keeps blocks
+/// that LLVM thinks follow from others, because each has its own cost.
+const FLAGS: &[&str] = &[
+    "-Cpasses=forceattrs,sancov-module,tsan-module,tsan",
+    "-Cllvm-args=-force-attribute=sanitize_thread",
+    "-Cllvm-args=-sanitizer-coverage-level=3",
+    "-Cllvm-args=-sanitizer-coverage-trace-pc",
+    "-Cllvm-args=-sanitizer-coverage-prune-blocks=0",
+];
+
+/// A load, a store, an atomic operation and a loop, of which nothing can be optimized away.
+const PROBE: &str = "use std::sync::atomic::{AtomicU64, Ordering};\n\
+    #[inline(never)]\n\
+    pub fn probe(from: &[u64], to: &mut [u64], word: &AtomicU64) {\n\
+        for (a, b) in from.iter().zip(to) { *b = word.fetch_add(*a, Ordering::Relaxed); }\n\
+    }\n";
+
+/// What the probe's object must ask for.
+const CALLS: &[&str] = &[
+    "__tsan_read8",
+    "__tsan_write8",
+    "__tsan_atomic64_fetch_add",
+    "__tsan_func_entry",
+    "__sanitizer_cov_trace_pc",
+];
+
+/// A compiler that has been found able.
+pub(crate) struct Tools {
+    rustc: String,
+    cargo: String,
+    /// The first line of `rustc --version`.
+    pub(crate) version: String,
+}
+
+impl Tools {
+    /// Finds the compiler and tries it out.
+    pub(crate) fn check() -> Result<Self, Failure> {
+        host()?;
+        let from_environment = |name: &str, usual: &str| {
+            std::env::var(name).ok().filter(|value| !value.is_empty()).unwrap_or(usual.to_owned())
+        };
+        let rustc = from_environment("RUSTC", "rustc");
+        let output = Command::new(&rustc).arg("-vV").output();
+        let text = match output {
+            Ok(output) if output.status.success() => {
+                String::from_utf8_lossy(&output.stdout).into_owned()
+            }
+            Ok(output) => {
+                let said = String::from_utf8_lossy(&output.stderr).into_owned();
+                return Err(Failure::run(format_args!("{rustc} -vV failed: {}", first(&said))));
+            }
+            Err(error) => return Err(Failure::run(format_args!("cannot run {rustc}: {error}"))),
+        };
+        let version = first(&text).to_owned();
+        if !text.lines().any(|line| line == format!("host: {TARGET}")) {
+            return Err(Failure::run(format_args!(
+                "{version} does not build for {TARGET}, the one platform that can be simulated"
+            )));
+        }
+        let cargo = from_environment("CARGO", "cargo");
+        let tools = Self { rustc, cargo, version };
+        tools.probe()?;
+        Ok(tools)
+    }
+
+    fn probe(&self) -> Result<(), Failure> {
+        let cannot = |error: std::io::Error| {
+            Failure::run(format_args!("cannot try out the compiler: {error}"))
+        };
+        let folder = tempfile::tempdir().map_err(cannot)?;
+        let (source, object) = (folder.path().join("probe.rs"), folder.path().join("probe.o"));
+        std::fs::write(&source, PROBE).map_err(cannot)?;
+        let output = Command::new(&self.rustc)
+            .args(["--crate-type=lib", "--emit=obj", "-O", "-o"])
+            .args([&object, &source])
+            .args(FLAGS)
+            .output()
+            .map_err(cannot)?;
+        if !output.status.success() {
+            let said = String::from_utf8_lossy(&output.stderr).into_owned();
+            return Err(Failure::run(format_args!(
+                "{} does not take the flags that instrument code: {}",
+                self.version,
+                first(&said)
+            )));
+        }
+        let object = std::fs::read(&object).map_err(cannot)?;
+        let missing = missing(&object);
+        if missing.is_empty() {
+            return Ok(());
+        }
+        Err(Failure::run(format_args!(
+            "{} takes the flags that instrument code, but its code does not call {}: the \
+             names of LLVM's passes have changed, and this version of the command does not know \
+             the new ones",
+            self.version,
+            missing.join(", ")
+        )))
+    }
+
+    /// Cargo, with this compiler, and nothing inherited that would change the flags.
+    pub(crate) fn cargo(&self) -> Command {
+        let mut command = Command::new(&self.cargo);
+        command.env("RUSTC", &self.rustc);
+        for name in ["RUSTFLAGS", "CARGO_ENCODED_RUSTFLAGS", "CARGO_BUILD_TARGET"] {
+            command.env_remove(name);
+        }
+        command
+    }
+
+    /// Cargo, set up to instrument everything and to link `library`.
+    pub(crate) fn instrumenting_cargo(&self, library: &Path) -> Command {
+        let mut command = self.cargo();
+        command.env("CARGO_ENCODED_RUSTFLAGS", flags(library).join("\x1f"));
+        for profile in ["RELEASE", "BENCH", "TEST", "DEV"] {
+            // Each pass of link-time optimization would instrument once more.
+            command.env(format!("CARGO_PROFILE_{profile}_LTO"), "off");
+            command.env(format!("CARGO_PROFILE_{profile}_DEBUG"), "line-tables-only");
+            command.env(format!("CARGO_PROFILE_{profile}_STRIP"), "none");
+        }
+        command
+    }
+}
+
+/// The flags, after the user's own.
+fn flags(library: &Path) -> Vec<String> {
+    let own = std::env::var("RUSTFLAGS").unwrap_or_default();
+    let mut flags: Vec<String> = own.split_whitespace().map(str::to_owned).collect();
+    flags.extend(FLAGS.iter().map(|flag| (*flag).to_owned()));
+    let folder = library.parent().unwrap_or(Path::new(".")).display();
+    flags.push(format!("-Lnative={folder}"));
+    // Named by `-l`, the library comes before libc in the order of search for symbols.
+    flags.push("-ldylib=manycore_sim_rt".to_owned());
+    flags.push(format!("-Clink-arg=-Wl,-rpath,{folder}"));
+    flags
+}
+
+/// Which of the expected calls an object does not name.
+fn missing(object: &[u8]) -> Vec<&'static str> {
+    let names = |name: &&&str| !object.windows(name.len()).any(|window| window == name.as_bytes());
+    CALLS.iter().filter(names).copied().collect()
+}
+
+/// Says why this machine cannot run a simulation, if it cannot.
+fn host() -> Result<(), Failure> {
+    if cfg!(all(target_os = "linux", target_env = "gnu", target_arch = "x86_64")) {
+        return Ok(());
+    }
+    Err(Failure::run(format_args!(
+        "this is {} on {}: programs are simulated on x86-64 Linux with glibc only, because the \
+         runtime changes threads with that processor's instructions and stands before that libc",
+        std::env::consts::OS,
+        std::env::consts::ARCH
+    )))
+}
+
+/// The first line that says something.
+fn first(text: &str) -> &str {
+    let mut lines = text.lines().filter(|line| !line.trim().is_empty());
+    lines.next().unwrap_or("no message")
+}
+
+/// Where the builds of `target` go that are for the simulator.
+pub(crate) fn folder(target: &Path) -> PathBuf {
+    target.join("sim")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn object_without_a_call_is_found_wanting() {
+        assert_eq!(missing(CALLS.join("\0").as_bytes()), Vec::<&str>::new());
+        assert_eq!(missing(CALLS[1..].join("\0").as_bytes()), [CALLS[0]]);
+    }
+
+    #[test]
+    fn runtime_comes_with_its_folder() {
+        let flags = flags(Path::new("/lib/libmanycore_sim_rt.so"));
+        assert!(flags.contains(&"-Lnative=/lib".to_owned()), "{flags:?}");
+        assert!(flags.contains(&"-Clink-arg=-Wl,-rpath,/lib".to_owned()), "{flags:?}");
+    }
+}

@@ -1,0 +1,138 @@
+//! What a basic block costs, from its instructions.
+//!
+//! Owns: a cache of costs by address. A block is decoded when it runs for the first time; the rate
+//! of instructions and the cost of a `pause` are the machine model's. Calls cost nothing here: the
+//! callee's blocks are charged by themselves, and calls of the runtime are not the program's; of
+//! those, the instruction that brings the argument is taken off.
+//!
+//! What asks the system something is found on the way and replaced ([`crate::patch`]).
+
+use crate::code::Code;
+use crate::patch::is_ours;
+use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic};
+
+/// Slots of the cache, by the low bits of the address.
+const SLOTS: usize = 1 << 16;
+/// Instructions of a block that are looked at.
+const LONGEST: usize = 400;
+/// Bytes of an instruction, at most.
+const INSTRUCTION_BYTES: usize = 15;
+/// Jumps from one part of a block to its next that are followed.
+const JUMPS: usize = 4;
+
+/// The costs of blocks, in cycles.
+pub(crate) struct Costs {
+    slots: Vec<(usize, u32)>,
+    instructions_per_10_cycles: u32,
+    pause: u32,
+}
+
+impl Costs {
+    pub(crate) fn new(instructions_per_10_cycles: u32, pause: u32) -> Self {
+        Self { slots: vec![(0, 0); SLOTS], instructions_per_10_cycles, pause }
+    }
+
+    /// The cost of the block that begins at `pc`, if it is known.
+    #[inline]
+    pub(crate) fn known(&self, pc: usize) -> Option<u32> {
+        let (address, cost) = self.slots[(pc ^ pc >> 16) % SLOTS];
+        (address == pc).then_some(cost)
+    }
+
+    /// Decodes the block at `pc` and keeps its cost; calls `replace` for what
+    /// asks the system something, the last one first.
+    #[cold]
+    pub(crate) fn learn(
+        &mut self,
+        code: &mut Code,
+        pc: usize,
+        mut replace: impl FnMut(&mut Code, &Instruction),
+    ) -> u32 {
+        let (mut instructions, mut pauses) = (0_u32, 0_u32);
+        let mut ours = Vec::new();
+        walk(code, pc, |instruction| match instruction.mnemonic() {
+            Mnemonic::Pause => pauses += 1,
+            _ if is_ours(instruction) => ours.push(*instruction),
+            Mnemonic::Call => instructions = instructions.saturating_sub(1),
+            _ => instructions += 1,
+        });
+        // Only now: what is replaced cannot be decoded any more.
+        ours.iter().rev().for_each(|instruction| replace(code, instruction));
+        let cost = instructions * 10 / self.instructions_per_10_cycles + pauses * self.pause;
+        self.slots[(pc ^ pc >> 16) % SLOTS] = (pc, cost);
+        cost
+    }
+}
+
+/// Visits the instructions that run from `pc` on, until control may go one of two ways or the next
+/// block begins.
+fn walk(code: &mut Code, pc: usize, mut visit: impl FnMut(&Instruction)) {
+    let mut from = pc;
+    for _ in 0..=JUMPS {
+        let Some(target) = walk_straight(code, from, &mut visit) else {
+            return;
+        };
+        from = target;
+    }
+}
+
+/// The target of the unconditional jump that ends the straight run, if one does.
+fn walk_straight(
+    code: &mut Code,
+    pc: usize,
+    visit: &mut impl FnMut(&Instruction),
+) -> Option<usize> {
+    let mut address = pc;
+    for _ in 0..LONGEST {
+        let instruction = decode(code, address)?;
+        match instruction.flow_control() {
+            FlowControl::Next => {}
+            _ if is_ours(&instruction) => {}
+            FlowControl::Call | FlowControl::IndirectCall => {
+                if callee(code, &instruction) == Some(block_callback()) {
+                    return None;
+                }
+            }
+            FlowControl::UnconditionalBranch => {
+                visit(&instruction);
+                return Some(instruction.near_branch_target() as usize);
+            }
+            _ => {
+                visit(&instruction);
+                return None;
+            }
+        }
+        visit(&instruction);
+        address += instruction.len();
+    }
+    None
+}
+
+/// The instruction at `address`, if there is one.
+pub(crate) fn decode(code: &mut Code, address: usize) -> Option<Instruction> {
+    let bytes = code.bytes(address, INSTRUCTION_BYTES);
+    let mut decoder = Decoder::with_ip(64, bytes, address as u64, DecoderOptions::NONE);
+    let instruction = decoder.decode();
+    (!instruction.is_invalid()).then_some(instruction)
+}
+
+fn block_callback() -> usize {
+    crate::callbacks::__sanitizer_cov_trace_pc as *const () as usize
+}
+
+/// The function that a call leads to, if it goes there straight or by one word of a table.
+fn callee(code: &mut Code, call: &Instruction) -> Option<usize> {
+    if call.flow_control() == FlowControl::IndirectCall {
+        return by_table(code, call);
+    }
+    let target = call.near_branch_target() as usize;
+    let first = decode(code, target)?;
+    let jumps_on = first.flow_control() == FlowControl::IndirectBranch;
+    if jumps_on { by_table(code, &first) } else { Some(target) }
+}
+
+/// The target of an indirect call or jump through a word at a fixed place.
+fn by_table(code: &mut Code, instruction: &Instruction) -> Option<usize> {
+    let fixed = instruction.is_ip_rel_memory_operand();
+    fixed.then(|| code.word(instruction.ip_rel_memory_address() as usize)).flatten()
+}

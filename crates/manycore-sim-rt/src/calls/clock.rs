@@ -1,0 +1,177 @@
+//! The time of day, and sleep.
+//!
+//! Law T1: all clocks of a process show virtual time; they differ by where they start. A sleeping
+//! thread gives its core away and goes on when virtual time has come that far.
+
+use std::ffi::{c_int, c_long};
+
+use crate::host::{self, as_libc};
+use crate::world;
+
+/// What a monotonic clock shows when the simulation starts.
+const EPOCH_NS: u64 = 1_000_000_000;
+/// What the time of day is when the simulation starts: the same in every run.
+const DAY_NS: u64 = 1_700_000_000 * SECOND_NS;
+const SECOND_NS: u64 = 1_000_000_000;
+/// The clocks of the kernel that show the time of day.
+const REALTIME: [usize; 2] = [0, 5];
+/// Clocks of the kernel that we stand for.
+const CLOCKS: usize = 12;
+
+fn start(realtime: bool) -> u64 {
+    if realtime { DAY_NS } else { EPOCH_NS }
+}
+
+fn nanoseconds([seconds, rest]: [u64; 2]) -> u64 {
+    seconds.saturating_mul(SECOND_NS).saturating_add(rest)
+}
+
+/// The virtual time, in nanoseconds from the start, that lies `time` after now; `None` for null.
+///
+/// # Safety
+/// `time` is null or a timespec.
+pub(super) unsafe fn after(time: *const [u64; 2]) -> Option<u64> {
+    // SAFETY: the caller's promise.
+    let time = nanoseconds(unsafe { *time.as_ref()? });
+    Some(world::with(|world| world.nanoseconds()).saturating_add(time))
+}
+
+/// The virtual time, in nanoseconds from the start, of the moment `time`; `None` for null.
+///
+/// # Safety
+/// `time` is null or a timespec.
+pub(super) unsafe fn moment(time: *const [u64; 2], realtime: bool) -> Option<u64> {
+    // SAFETY: the caller's promise.
+    let time = nanoseconds(unsafe { *time.as_ref()? });
+    Some(time.saturating_sub(start(realtime)))
+}
+
+/// `clock_gettime` of a simulated program; `None` for a clock that we do not stand for.
+///
+/// # Safety
+/// `time` is good for a timespec.
+pub(crate) unsafe fn time_call(clock: usize, time: *mut [u64; 2]) -> Option<isize> {
+    if clock >= CLOCKS {
+        return None;
+    }
+    let now = world::read_time().saturating_add(start(REALTIME.contains(&clock)));
+    // SAFETY: the caller's promise.
+    unsafe { *time = [now / SECOND_NS, now % SECOND_NS] };
+    Some(0)
+}
+
+/// `clock_nanosleep` of a simulated program.
+///
+/// # Safety
+/// `time` is null or a timespec.
+pub(crate) unsafe fn sleep_call(
+    absolute: bool,
+    clock: usize,
+    time: *const [u64; 2],
+) -> Option<isize> {
+    let realtime = REALTIME.contains(&clock);
+    // SAFETY: the caller's promise.
+    let until = unsafe { if absolute { moment(time, realtime) } else { after(time) } };
+    world::sleep_until(until?);
+    Some(0)
+}
+
+/// What a clock shows.
+///
+/// # Safety
+/// As for the function of libc.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn clock_gettime(clock: c_int, time: *mut [u64; 2]) -> c_int {
+    if world::active() {
+        // SAFETY: the caller's timespec.
+        if let Some(answer) = unsafe { time_call(clock as usize, time) } {
+            return answer as c_int;
+        }
+    }
+    let arguments = [clock as usize, time as usize, 0, 0, 0, 0];
+    // SAFETY: the caller's promises.
+    as_libc(unsafe { host::call(host::SYS_CLOCK_GETTIME, arguments) }) as c_int
+}
+
+/// The time of day in microseconds.
+///
+/// # Safety
+/// As for the function of libc.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn gettimeofday(time: *mut [u64; 2], _zone: *mut u8) -> c_int {
+    let mut now = [0; 2];
+    // SAFETY: CLOCK_REALTIME, into a timespec of our own.
+    let answer = unsafe { clock_gettime(0, &raw mut now) };
+    if !time.is_null() {
+        // SAFETY: the caller's timeval.
+        unsafe { *time = [now[0], now[1] / 1000] };
+    }
+    answer
+}
+
+/// The time of day in seconds.
+///
+/// # Safety
+/// As for the function of libc.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn time(out: *mut c_long) -> c_long {
+    let mut now = [0; 2];
+    // SAFETY: CLOCK_REALTIME, into a timespec of our own.
+    unsafe { clock_gettime(0, &raw mut now) };
+    if !out.is_null() {
+        // SAFETY: the caller's word.
+        unsafe { *out = now[0] as c_long };
+    }
+    now[0] as c_long
+}
+
+/// Sleeps.
+///
+/// # Safety
+/// As for the function of libc.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn nanosleep(time: *const [u64; 2], left: *mut [u64; 2]) -> c_int {
+    if world::active() {
+        // SAFETY: the caller's timespec.
+        if let Some(answer) = unsafe { sleep_call(false, 1, time) } {
+            return answer as c_int;
+        }
+    }
+    let arguments = [time as usize, left as usize, 0, 0, 0, 0];
+    // SAFETY: the caller's promises.
+    as_libc(unsafe { host::call(host::SYS_NANOSLEEP, arguments) }) as c_int
+}
+
+/// Sleeps by a clock of the caller's choice; returns the error instead of setting it.
+///
+/// # Safety
+/// As for the function of libc.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn clock_nanosleep(
+    clock: c_int,
+    flags: c_int,
+    time: *const [u64; 2],
+    left: *mut [u64; 2],
+) -> c_int {
+    if world::active() {
+        // SAFETY: the caller's timespec.
+        if let Some(answer) = unsafe { sleep_call(flags & 1 == 1, clock as usize, time) } {
+            return answer as c_int;
+        }
+    }
+    let arguments = [clock as usize, flags as usize, time as usize, left as usize, 0, 0];
+    // SAFETY: the caller's promises.
+    -unsafe { host::call(host::SYS_CLOCK_NANOSLEEP, arguments) } as c_int
+}
+
+/// Sleeps for microseconds.
+///
+/// # Safety
+/// None; `extern "C"` for its callers.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn usleep(microseconds: u32) -> c_int {
+    let microseconds = u64::from(microseconds);
+    let time = [microseconds / 1_000_000, microseconds % 1_000_000 * 1000];
+    // SAFETY: a timespec of our own.
+    unsafe { nanosleep(&raw const time, std::ptr::null_mut()) }
+}

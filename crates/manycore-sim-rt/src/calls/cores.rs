@@ -1,0 +1,154 @@
+//! Which cores there are, which one a thread is on, and which it may use.
+
+use std::ffi::{c_int, c_long};
+
+use crate::host::{self, Next, as_libc};
+use crate::world;
+
+const EINVAL: c_int = 22;
+
+static SYSCONF: Next = Next::new(c"sysconf");
+
+/// The kernel's `sched_getaffinity` for a virtual thread: the bytes written, or the error.
+///
+/// # Safety
+/// `mask` is good for `bytes` bytes.
+pub(crate) unsafe fn mask_call(bytes: usize, mask: *mut u8) -> isize {
+    // SAFETY: the caller's promise.
+    let mask = unsafe { std::slice::from_raw_parts_mut(mask, bytes) };
+    let (allowed, cores) = world::with(|world| (world.allowed(), world.engine.cores()));
+    if bytes * 8 < cores as usize {
+        return -(EINVAL as isize);
+    }
+    mask.fill(0);
+    for core in allowed {
+        mask[core as usize / 8] |= 1 << (core % 8);
+    }
+    bytes as isize
+}
+
+/// The kernel's `sched_setaffinity` for a virtual thread.
+///
+/// # Safety
+/// `mask` is good for `bytes` bytes.
+pub(crate) unsafe fn set_mask_call(bytes: usize, mask: *const u8) -> isize {
+    // SAFETY: the caller's promise.
+    let mask = unsafe { std::slice::from_raw_parts(mask, bytes) };
+    let cores = world::with(|world| world.engine.cores());
+    let wanted: Vec<u32> = (0..cores)
+        .filter(|&core| mask.get(core as usize / 8).is_some_and(|byte| byte >> (core % 8) & 1 == 1))
+        .collect();
+    if wanted.is_empty() {
+        return -(EINVAL as isize);
+    }
+    world::restrict(wanted);
+    0
+}
+
+/// The core that the caller runs on.
+///
+/// # Safety
+/// None; `extern "C"` for its callers.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn sched_getcpu() -> c_int {
+    if world::active() {
+        return world::with(|world| world.where_now()).0 as c_int;
+    }
+    let mut core = 0_u32;
+    // SAFETY: the kernel writes one word.
+    let answer = unsafe { host::call(host::SYS_GETCPU, [&raw mut core as usize, 0, 0, 0, 0, 0]) };
+    if as_libc(answer) < 0 { -1 } else { core as c_int }
+}
+
+/// Lets others run first.
+///
+/// # Safety
+/// None; `extern "C"` for its callers.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn sched_yield() -> c_int {
+    if world::active() {
+        world::give_way();
+        return 0;
+    }
+    // SAFETY: takes nothing.
+    as_libc(unsafe { host::call(host::SYS_SCHED_YIELD, [0; 6]) }) as c_int
+}
+
+/// The cores that a thread may use. Of a simulated program's, only the caller is known.
+///
+/// # Safety
+/// As for the function of libc.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn sched_getaffinity(thread: c_int, bytes: usize, mask: *mut u8) -> c_int {
+    if world::active() {
+        // SAFETY: the caller's buffer.
+        return as_libc(unsafe { mask_call(bytes, mask) }).min(0) as c_int;
+    }
+    let arguments = [thread as usize, bytes, mask as usize, 0, 0, 0];
+    // SAFETY: the caller's promises.
+    let written = as_libc(unsafe { host::call(host::SYS_GETAFFINITY, arguments) });
+    if written >= 0 {
+        // SAFETY: libc clears what the kernel did not write.
+        unsafe { mask.add(written as usize).write_bytes(0, bytes - written as usize) };
+    }
+    written.min(0) as c_int
+}
+
+/// Limits the cores that a thread may use. Of a simulated program's, only the caller is known.
+///
+/// # Safety
+/// As for the function of libc.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn sched_setaffinity(thread: c_int, bytes: usize, mask: *const u8) -> c_int {
+    if world::active() {
+        // SAFETY: the caller's buffer.
+        return as_libc(unsafe { set_mask_call(bytes, mask) }) as c_int;
+    }
+    let arguments = [thread as usize, bytes, mask as usize, 0, 0, 0];
+    // SAFETY: the caller's promises.
+    as_libc(unsafe { host::call(host::SYS_SETAFFINITY, arguments) }) as c_int
+}
+
+/// Limits the cores of the caller, as [`sched_setaffinity`]; returns the error.
+///
+/// # Safety
+/// As for the function of libc.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn pthread_setaffinity_np(
+    _thread: usize,
+    bytes: usize,
+    mask: *const u8,
+) -> c_int {
+    // SAFETY: the caller's buffer.
+    if unsafe { sched_setaffinity(0, bytes, mask) } == 0 { 0 } else { EINVAL }
+}
+
+/// The cores of the caller, as [`sched_getaffinity`]; returns the error.
+///
+/// # Safety
+/// As for the function of libc.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn pthread_getaffinity_np(
+    _thread: usize,
+    bytes: usize,
+    mask: *mut u8,
+) -> c_int {
+    // SAFETY: the caller's buffer.
+    if unsafe { sched_getaffinity(0, bytes, mask) } == 0 { 0 } else { EINVAL }
+}
+
+/// A fact about the system: the number of cores is the simulation's.
+///
+/// # Safety
+/// As for the function of libc.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn sysconf(name: c_int) -> c_long {
+    const PROCESSORS_CONFIGURED: c_int = 83;
+    const PROCESSORS_ONLINE: c_int = 84;
+    if world::active() && matches!(name, PROCESSORS_CONFIGURED | PROCESSORS_ONLINE) {
+        return c_long::from(world::with(|world| world.engine.cores()));
+    }
+    // SAFETY: the type of sysconf.
+    let real: extern "C" fn(c_int) -> c_long = unsafe { std::mem::transmute(SYSCONF.get()) };
+    real(name)
+}

@@ -1,0 +1,89 @@
+//! The program's heap: libc's own, at a flat price per call.
+//!
+//! libc's allocator is not instrumented and its calls do not switch threads, so its cost is a
+//! number of the machine model. Each thread gets an arena of its own, as on a large machine, so
+//! that what two threads allocate does not share lines by accident of the host's few cores.
+
+use std::ffi::c_int;
+
+use crate::world;
+
+unsafe extern "C" {
+    fn __libc_malloc(bytes: usize) -> *mut u8;
+    fn __libc_free(block: *mut u8);
+    fn __libc_calloc(count: usize, bytes: usize) -> *mut u8;
+    fn __libc_realloc(block: *mut u8, bytes: usize) -> *mut u8;
+    fn __libc_memalign(alignment: usize, bytes: usize) -> *mut u8;
+}
+
+fn charge() {
+    if world::active() {
+        world::with(world::World::charge_malloc);
+    }
+}
+
+/// # Safety
+/// As for the function of libc.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn malloc(bytes: usize) -> *mut u8 {
+    charge();
+    // SAFETY: passed on.
+    unsafe { __libc_malloc(bytes) }
+}
+
+/// # Safety
+/// As for the function of libc.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn free(block: *mut u8) {
+    charge();
+    // SAFETY: passed on.
+    unsafe { __libc_free(block) }
+}
+
+/// # Safety
+/// As for the function of libc.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn calloc(count: usize, bytes: usize) -> *mut u8 {
+    charge();
+    // SAFETY: passed on.
+    unsafe { __libc_calloc(count, bytes) }
+}
+
+/// # Safety
+/// As for the function of libc.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn realloc(block: *mut u8, bytes: usize) -> *mut u8 {
+    charge();
+    // SAFETY: passed on.
+    unsafe { __libc_realloc(block, bytes) }
+}
+
+/// # Safety
+/// As for the function of libc.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn posix_memalign(
+    out: *mut *mut u8,
+    alignment: usize,
+    bytes: usize,
+) -> c_int {
+    const ENOMEM: c_int = 12;
+    charge();
+    // SAFETY: passed on; the caller's pointer is good for a word.
+    unsafe {
+        let block = __libc_memalign(alignment, bytes);
+        if block.is_null() {
+            return ENOMEM;
+        }
+        *out = block;
+    }
+    0
+}
+
+/// # Safety
+/// As for the function of libc.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn aligned_alloc(alignment: usize, bytes: usize) -> *mut u8 {
+    charge();
+    // SAFETY: passed on.
+    unsafe { __libc_memalign(alignment, bytes) }
+}

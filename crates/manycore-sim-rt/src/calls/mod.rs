@@ -1,0 +1,21 @@
+//! The functions of libc that tell a program about the machine, or that wait: in virtual time, on
+//! virtual cores.
+//!
+//! Owns: the symbols that stand before libc's. Without a simulation each one passes the call on.
+//!
+//! What is not here goes to the real system: files, sockets, pipes, processes, signals. A virtual
+//! thread that blocks there stops them all, so threads that talk to each other through a pipe would
+//! wait for ever.
+
+mod clock;
+mod cores;
+mod futex;
+mod locks;
+mod memory;
+mod random;
+
+pub(crate) use self::cores::{mask_call, set_mask_call};
+pub(crate) use self::futex::virtual_call;
+pub(crate) use self::random::Random;
+
+pub(crate) const SEQ_CST: std::sync::atomic::Ordering = std::sync::atomic::Ordering::SeqCst;

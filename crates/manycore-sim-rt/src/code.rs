@@ -1,0 +1,92 @@
+//! Where the program's code is in memory, so that only code is read as code.
+//!
+//! After a call that never returns there may be anything, and what is decoded there may seem to
+//! jump anywhere. So every address is looked up before it is read.
+
+/// The mappings of this process that can be read.
+#[derive(Debug, Default)]
+pub(crate) struct Code {
+    ranges: Vec<Range>,
+}
+
+/// One mapping.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Range {
+    pub(crate) start: usize,
+    pub(crate) end: usize,
+    pub(crate) executable: bool,
+}
+
+impl Code {
+    /// The mapping that `address` is in; looks again at what is mapped if it is in none.
+    pub(crate) fn range(&mut self, address: usize) -> Option<Range> {
+        if let Some(known) = self.known(address) {
+            return Some(known);
+        }
+        let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
+        self.ranges = maps.lines().filter_map(range).collect();
+        self.known(address)
+    }
+
+    fn known(&self, address: usize) -> Option<Range> {
+        let holds = |range: &&Range| (range.start..range.end).contains(&address);
+        self.ranges.iter().find(holds).copied()
+    }
+
+    /// Up to `most` bytes of code from `address` on; none if it is not code.
+    pub(crate) fn bytes(&mut self, address: usize, most: usize) -> &'static [u8] {
+        let Some(range) = self.range(address).filter(|range| range.executable) else {
+            return &[];
+        };
+        // SAFETY: the bytes lie in a mapping that can be read. Code is not unmapped while it may
+        // run, and it is only changed in `patch`, by this thread (S1).
+        unsafe { std::slice::from_raw_parts(address as *const u8, most.min(range.end - address)) }
+    }
+
+    /// The word at `address`, if that can be read.
+    pub(crate) fn word(&mut self, address: usize) -> Option<usize> {
+        let range = self.range(address)?;
+        if range.end - address < size_of::<usize>() {
+            return None;
+        }
+        // SAFETY: the word lies in a mapping that can be read.
+        Some(unsafe { (address as *const usize).read_unaligned() })
+    }
+}
+
+/// A line of /proc/self/maps, if what it names can be read.
+fn range(line: &str) -> Option<Range> {
+    let (range, rest) = line.split_once(' ')?;
+    let (start, end) = range.split_once('-')?;
+    let number = |text| usize::from_str_radix(text, 16).ok();
+    let rights = rest.as_bytes();
+    let special = rest.ends_with("[vvar]") || rest.ends_with("[vsyscall]");
+    (rights.first() == Some(&b'r') && !special).then_some(Range {
+        start: number(start)?,
+        end: number(end)?,
+        executable: rights.get(2) == Some(&b'x'),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rights_are_read() {
+        let code = range("1000-2000 r-xp 0 00:00 0 /a").unwrap();
+        assert_eq!(code, Range { start: 0x1000, end: 0x2000, executable: true });
+        assert!(!range("1000-2000 rw-p 0 00:00 0 /a").unwrap().executable);
+        assert_eq!(range("1000-2000 ---p 0 00:00 0 /a"), None);
+    }
+
+    #[test]
+    fn only_code_is_given_as_code() {
+        let mut code = Code::default();
+        let function = code.bytes(rights_are_read as *const () as usize, 8).to_vec();
+        assert_eq!(function.len(), 8);
+        let data = Box::new(0_u64);
+        assert!(code.bytes(std::ptr::from_ref(&*data) as usize, 8).is_empty());
+        assert_eq!(code.word(16), None);
+    }
+}

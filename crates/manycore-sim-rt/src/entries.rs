@@ -1,0 +1,146 @@
+//! Where the stubs of [`crate::patch`] lead: in assembly, because the program expects all its
+//! registers back, but for those that the replaced instruction writes.
+
+use std::arch::naked_asm;
+
+use iced_x86::Mnemonic;
+
+use crate::{calls, world};
+
+/// The entry for an instruction that is replaced.
+pub(crate) fn of(instruction: Mnemonic) -> usize {
+    match instruction {
+        Mnemonic::Rdtsc => read_alone as *const () as usize,
+        Mnemonic::Rdtscp => read_with_core as *const () as usize,
+        _ => enter_kernel as *const () as usize,
+    }
+}
+
+/// What a read of the clock gives.
+#[repr(C)]
+struct Reading {
+    ticks: u64,
+    core: u64,
+}
+
+extern "C" fn reading() -> Reading {
+    let (ticks, core) = world::clock_reading();
+    Reading { ticks, core }
+}
+
+/// A system call's registers, as `enter_kernel` pushes them.
+#[repr(C)]
+struct Call {
+    r10: usize,
+    r9: usize,
+    r8: usize,
+    rdi: usize,
+    rsi: usize,
+    rdx: usize,
+    number: usize,
+}
+
+/// What is known of a system call: its answer, or that the kernel shall give it.
+#[repr(C)]
+struct Answer {
+    value: isize,
+    is_known: u64,
+}
+
+extern "C" fn answer(call: &Call) -> Answer {
+    let arguments = [call.rdi, call.rsi, call.rdx, call.r10, call.r8, call.r9];
+    // SAFETY: the program's own call, with its own promises.
+    let known = unsafe { calls::virtual_call(call.number, arguments) };
+    let value = known.unwrap_or(call.number as isize);
+    Answer { value, is_known: u64::from(known.is_some()) }
+}
+
+/// The entries for reads of the clock.
+macro_rules! read {
+    ($(#[$doc:meta])* $name:ident, $core:literal) => {
+        $(#[$doc])*
+        #[unsafe(naked)]
+        unsafe extern "C" fn $name() {
+            naked_asm!(
+                "pushfq",
+                "push rcx",
+                "push rsi",
+                "push rdi",
+                "push r8",
+                "push r9",
+                "push r10",
+                "push r11",
+                "push rbp",
+                "mov rbp, rsp",
+                "sub rsp, 512",
+                "and rsp, -64",
+                "fxsave [rsp]",
+                "cld",
+                "call {reading}",
+                "fxrstor [rsp]",
+                "mov rsp, rbp",
+                $core,
+                "mov rdx, rax",
+                "shr rdx, 32",
+                "mov eax, eax",
+                "pop rbp",
+                "pop r11",
+                "pop r10",
+                "pop r9",
+                "pop r8",
+                "pop rdi",
+                "pop rsi",
+                "pop rcx",
+                "popfq",
+                "ret",
+                reading = sym reading,
+            )
+        }
+    };
+}
+
+read! {
+    /// For `rdtsc`.
+    read_alone, ""
+}
+read! {
+    /// For `rdtscp`, which also says the core, in rcx: seven words up from the frame.
+    read_with_core, "mov [rbp + 56], rdx"
+}
+
+/// For `syscall`, which writes rax, rcx and r11: rcx says whether the answer is in rax.
+#[unsafe(naked)]
+unsafe extern "C" fn enter_kernel() {
+    naked_asm!(
+        "pushfq",
+        "push rbp",
+        "push rax",
+        "push rdx",
+        "push rsi",
+        "push rdi",
+        "push r8",
+        "push r9",
+        "push r10",
+        "mov rbp, rsp",
+        "mov rdi, rsp",
+        "sub rsp, 512",
+        "and rsp, -64",
+        "fxsave [rsp]",
+        "cld",
+        "call {answer}",
+        "fxrstor [rsp]",
+        "mov rsp, rbp",
+        "mov rcx, rdx",
+        "pop r10",
+        "pop r9",
+        "pop r8",
+        "pop rdi",
+        "pop rsi",
+        "pop rdx",
+        "lea rsp, [rsp + 8]",
+        "pop rbp",
+        "popfq",
+        "ret",
+        answer = sym answer,
+    )
+}

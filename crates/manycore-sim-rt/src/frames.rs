@@ -1,0 +1,144 @@
+//! The shadow call stack: where in the tree of calls each virtual thread is.
+//!
+//! Owns: the tree. A node is one way to get somewhere: the addresses to which the functions on the
+//! stack will return, from the thread's first to the innermost. A thread holds the number of its
+//! node and so carries its whole stack in one word; entering a function costs a look at the node's
+//! last child, which nearly always is the right one.
+//!
+//! Law F1: as many `leave` as `enter`; the tree has at most [`NODES`] nodes, and what lies beyond
+//! is counted and blamed on the last node there is.
+
+use std::collections::HashMap;
+
+/// Bits of a program address that say where it is; those above hold the number of a node.
+const ADDRESS_BITS: u32 = 47;
+
+/// Most nodes: what fits above the address.
+const NODES: usize = 1 << (u64::BITS - ADDRESS_BITS);
+
+/// The place of one thread.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Place {
+    node: u32,
+    /// Calls below `node` that have no node.
+    beyond: u32,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Node {
+    /// Where the innermost function returns to.
+    caller: usize,
+    parent: u32,
+    /// The child that was entered last.
+    last: u32,
+}
+
+/// The tree of calls of all threads; node 0 is the root.
+#[derive(Debug)]
+pub(crate) struct Frames {
+    nodes: Vec<Node>,
+    children: HashMap<(u32, usize), u32, crate::hash::Fixed>,
+}
+
+impl Frames {
+    pub(crate) fn new() -> Self {
+        Self { nodes: vec![Node::default()], children: HashMap::default() }
+    }
+
+    #[inline]
+    pub(crate) fn enter(&mut self, place: &mut Place, caller: usize) {
+        let last = self.nodes[place.node as usize].last;
+        if place.beyond == 0 && last != 0 && self.nodes[last as usize].caller == caller {
+            place.node = last;
+        } else {
+            self.enter_other(place, caller);
+        }
+    }
+
+    #[cold]
+    fn enter_other(&mut self, place: &mut Place, caller: usize) {
+        let parent = place.node;
+        let known = self.children.get(&(parent, caller)).copied();
+        let child = match known {
+            Some(child) if place.beyond == 0 => child,
+            None if place.beyond == 0 && self.nodes.len() < NODES => {
+                let child = self.nodes.len() as u32;
+                self.nodes.push(Node { caller, parent, last: 0 });
+                self.children.insert((parent, caller), child);
+                child
+            }
+            _ => {
+                place.beyond += 1;
+                return;
+            }
+        };
+        self.nodes[parent as usize].last = child;
+        place.node = child;
+    }
+
+    #[inline]
+    pub(crate) fn leave(&self, place: &mut Place) {
+        if place.beyond > 0 {
+            place.beyond -= 1;
+        } else {
+            place.node = self.nodes[place.node as usize].parent;
+        }
+    }
+
+    /// The addresses that a site's stack returns to, the innermost first.
+    pub(crate) fn stack(&self, site: u64) -> Vec<u64> {
+        let mut node = (site >> ADDRESS_BITS) as usize;
+        let mut stack = Vec::new();
+        while node != 0 && node < self.nodes.len() {
+            stack.push(self.nodes[node].caller as u64);
+            node = self.nodes[node].parent as usize;
+        }
+        stack
+    }
+}
+
+impl Place {
+    /// One word for an address of the program and the way there.
+    #[inline]
+    pub(crate) fn site(self, pc: usize) -> u64 {
+        (pc as u64 & ((1 << ADDRESS_BITS) - 1)) | u64::from(self.node) << ADDRESS_BITS
+    }
+}
+
+/// The address of a site.
+pub(crate) fn pc(site: u64) -> u64 {
+    site & ((1 << ADDRESS_BITS) - 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stack_is_where_one_came_from() {
+        let mut frames = Frames::new();
+        let (mut one, mut other) = (Place::default(), Place::default());
+        frames.enter(&mut one, 0x10);
+        frames.enter(&mut one, 0x20);
+        frames.enter(&mut other, 0x10);
+        let site = one.site(0x5555_5555_0000);
+        assert_eq!(pc(site), 0x5555_5555_0000);
+        assert_eq!(frames.stack(site), [0x20, 0x10]);
+        frames.leave(&mut one);
+        assert_eq!(one.site(7), other.site(7), "the same way is the same place in all threads");
+        frames.leave(&mut one);
+        frames.leave(&mut one);
+        assert_eq!(frames.stack(one.site(7)), [0; 0]);
+    }
+
+    #[test]
+    fn calls_beyond_the_tree_return_to_it() {
+        let mut frames = Frames::new();
+        let mut place = Place::default();
+        let depth = NODES + 10;
+        (1..depth).for_each(|caller| frames.enter(&mut place, caller));
+        assert_eq!(frames.nodes.len(), NODES);
+        (2..depth).for_each(|_| frames.leave(&mut place));
+        assert_eq!(frames.stack(place.site(7)), [1]);
+    }
+}

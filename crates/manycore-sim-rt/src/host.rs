@@ -1,0 +1,145 @@
+//! The real system underneath: its calls, its clock, and the functions of libc that ours stand for.
+//!
+//! Owns: the way past our own interposers. A call of `syscall` or `pthread_create` from this crate
+//! would come back to this crate, because our symbols come first; what is here goes to the kernel,
+//! or to the next object in line.
+
+use std::arch::asm;
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+
+pub(crate) const SYS_MMAP: usize = 9;
+pub(crate) const SYS_MPROTECT: usize = 10;
+pub(crate) const SYS_NANOSLEEP: usize = 35;
+pub(crate) const SYS_EXIT_GROUP: usize = 231;
+pub(crate) const SYS_GETTID: usize = 186;
+pub(crate) const SYS_FUTEX: usize = 202;
+pub(crate) const SYS_SETAFFINITY: usize = 203;
+pub(crate) const SYS_GETAFFINITY: usize = 204;
+pub(crate) const SYS_CLOCK_GETTIME: usize = 228;
+pub(crate) const SYS_CLOCK_NANOSLEEP: usize = 230;
+pub(crate) const SYS_SCHED_YIELD: usize = 24;
+pub(crate) const SYS_GETCPU: usize = 309;
+pub(crate) const SYS_GETRANDOM: usize = 318;
+pub(crate) const SYS_MEMBARRIER: usize = 324;
+pub(crate) const SYS_RSEQ: usize = 334;
+
+pub(crate) const PROT_READ: usize = 1;
+pub(crate) const PROT_WRITE: usize = 2;
+pub(crate) const PROT_EXEC: usize = 4;
+const MAP_PRIVATE: usize = 2;
+const MAP_ANONYMOUS: usize = 0x20;
+
+unsafe extern "C" {
+    fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut c_void;
+    fn __errno_location() -> *mut c_int;
+}
+
+/// A system call as the kernel answers it: an error is a number between -4095 and -1.
+///
+/// # Safety
+/// As for the system call of that number.
+pub(crate) unsafe fn call(number: usize, arguments: [usize; 6]) -> isize {
+    let answer: isize;
+    let [a, b, c, d, e, f] = arguments;
+    // SAFETY: the convention of x86-64 Linux; the kernel changes rax, rcx and r11 alone. What the
+    // call itself does is the caller's promise.
+    unsafe {
+        asm!(
+            "syscall",
+            inlateout("rax") number as isize => answer,
+            in("rdi") a, in("rsi") b, in("rdx") c, in("r10") d, in("r8") e, in("r9") f,
+            out("rcx") _, out("r11") _,
+            options(nostack)
+        );
+    }
+    answer
+}
+
+/// Turns the kernel's answer into libc's: -1, and the error in `errno`.
+pub(crate) fn as_libc(answer: isize) -> isize {
+    if (-4095..0).contains(&answer) {
+        fail(-answer as c_int);
+        return -1;
+    }
+    answer
+}
+
+/// Sets `errno`.
+fn fail(error: c_int) {
+    // SAFETY: libc returns the address of this thread's own word.
+    unsafe { *__errno_location() = error }
+}
+
+/// Fresh memory of zeroes, or null. `near` is a wish.
+pub(crate) fn map(near: usize, bytes: usize) -> *mut u8 {
+    let flags = MAP_PRIVATE | MAP_ANONYMOUS;
+    // SAFETY: a private anonymous mapping without MAP_FIXED replaces nothing.
+    let start =
+        unsafe { call(SYS_MMAP, [near, bytes, PROT_READ | PROT_WRITE, flags, usize::MAX, 0]) };
+    if start < 0 { std::ptr::null_mut() } else { start as *mut u8 }
+}
+
+/// What the real clock says, in nanoseconds.
+pub(crate) fn nanoseconds() -> u64 {
+    let mut time = [0_u64; 2];
+    // SAFETY: CLOCK_MONOTONIC; the kernel writes the two words.
+    unsafe { call(SYS_CLOCK_GETTIME, [1, time.as_mut_ptr() as usize, 0, 0, 0, 0]) };
+    time[0] * 1_000_000_000 + time[1]
+}
+
+/// Waits on the real kernel until `word` is no longer `value`.
+pub(crate) fn wait_while(word: &AtomicU32, value: u32) {
+    const WAIT_PRIVATE: usize = 128;
+    // ORDER: Acquire; pairs with `wake`: what was done before it is seen after this.
+    while word.load(Ordering::Acquire) == value {
+        let address = std::ptr::from_ref(word) as usize;
+        // SAFETY: the kernel reads the word, which lives as long as the reference.
+        unsafe { call(SYS_FUTEX, [address, WAIT_PRIVATE, value as usize, 0, 0, 0]) };
+    }
+}
+
+/// Stores `value` and wakes who waits on the real kernel.
+pub(crate) fn wake(word: &AtomicU32, value: u32) {
+    const WAKE_PRIVATE: usize = 129;
+    // ORDER: Release; pairs with `wait_while`.
+    word.store(value, Ordering::Release);
+    let address = std::ptr::from_ref(word) as usize;
+    // SAFETY: wakes; touches no memory.
+    unsafe { call(SYS_FUTEX, [address, WAKE_PRIVATE, usize::MAX >> 33, 0, 0, 0]) };
+}
+
+/// A function of libc that one of ours stands before, looked up once.
+pub(crate) struct Next {
+    name: &'static CStr,
+    found: AtomicPtr<c_void>,
+}
+
+impl Next {
+    pub(crate) const fn new(name: &'static CStr) -> Self {
+        Self { name, found: AtomicPtr::new(std::ptr::null_mut()) }
+    }
+
+    /// The address, to be turned into a function pointer of the right type.
+    pub(crate) fn get(&self) -> *mut c_void {
+        const RTLD_NEXT: *mut c_void = usize::MAX as *mut c_void;
+        // ORDER: Relaxed; the address is all there is, and any thread finds the same.
+        let known = self.found.load(Ordering::Relaxed);
+        if !known.is_null() {
+            return known;
+        }
+        // SAFETY: `name` is a C string; RTLD_NEXT searches the objects after ours.
+        let found = unsafe { dlsym(RTLD_NEXT, self.name.as_ptr()) };
+        if found.is_null() {
+            crate::say::fatal(format_args!("libc has no {}", self.name.to_string_lossy()));
+        }
+        self.found.store(found, Ordering::Relaxed);
+        found
+    }
+}
+
+/// The address of an object or function that some loaded object may have.
+pub(crate) fn symbol(name: &CStr) -> *mut c_void {
+    // SAFETY: `name` is a C string; null is RTLD_DEFAULT.
+    unsafe { dlsym(std::ptr::null_mut(), name.as_ptr()) }
+}

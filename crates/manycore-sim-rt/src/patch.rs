@@ -1,0 +1,278 @@
+//! The program's instructions that ask the system something, replaced: `rdtsc`, `rdtscp`,
+//! `syscall`.
+//!
+//! Owns: the replacement, in instrumented code, whoever wrote it. There is nothing to call in the
+//! program's source and nothing to pay in a native build: before a block runs for the first time
+//! it is decoded for its cost ([`crate::blocks`]); where it reads the processor's clock or enters
+//! the kernel by itself, the instruction gives way to a stub that asks the simulation.
+//!
+//! Law K1: a jump to the stub takes five bytes, so the instructions behind the one replaced move
+//! to the stub as well. They are of one block, none is a call, and nothing jumps between them: all
+//! code within reach is searched for a jump there. Where that cannot be had, a breakpoint takes
+//! the instruction's first byte, and the signal's handler goes on at the stub: some microseconds
+//! of real time, and the same virtual time. What cannot even be had so is counted
+//! ([`Patches::left`]).
+
+use std::ffi::{c_int, c_void};
+
+use iced_x86::{
+    BlockEncoder, BlockEncoderOptions, FlowControl, Instruction, InstructionBlock, Mnemonic,
+};
+
+use crate::blocks::decode;
+use crate::code::{Code, Range};
+use crate::{entries, host, world};
+
+/// A jump with a distance of 32 bits.
+const JUMP_BYTES: usize = 5;
+/// A breakpoint.
+const INT3: u8 = 0xcc;
+/// Room for one stub.
+const STUB_BYTES: usize = 128;
+/// Stubs in one page.
+const STUBS: usize = PAGE / STUB_BYTES;
+const PAGE: usize = 4096;
+/// How far around an instruction code is searched for jumps to behind it.
+const REACH: usize = 64 << 10;
+/// How far a stub may be away.
+const NEAR: usize = 1 << 30;
+
+/// The replaced instructions of the program.
+#[derive(Debug, Default)]
+pub(crate) struct Patches {
+    /// Pages for stubs: start, and how many are in use.
+    pages: Vec<(usize, usize)>,
+    /// Breakpoints and their stubs.
+    traps: Vec<(usize, usize)>,
+    /// Instructions that could not be replaced.
+    pub(crate) left: Vec<usize>,
+}
+
+/// Whether an instruction is one that is replaced.
+pub(crate) fn is_ours(instruction: &Instruction) -> bool {
+    matches!(instruction.mnemonic(), Mnemonic::Rdtsc | Mnemonic::Rdtscp | Mnemonic::Syscall)
+}
+
+impl Patches {
+    /// Replaces the instruction, or counts it as left.
+    pub(crate) fn replace(&mut self, code: &mut Code, instruction: &Instruction) {
+        let site = instruction.ip() as usize;
+        let done = self.left.contains(&site)
+            || self.by_jump(code, instruction).is_some()
+            || self.by_trap(instruction).is_some();
+        if !done {
+            self.left.push(site);
+        }
+    }
+
+    fn by_jump(&mut self, code: &mut Code, instruction: &Instruction) -> Option<()> {
+        let site = instruction.ip() as usize;
+        let behind = site + instruction.len();
+        let Range { start, end, .. } = code.range(site)?;
+        let moved = moved(code, behind, JUMP_BYTES.saturating_sub(instruction.len()))?;
+        let after = moved.last().map_or(behind, |last| last.next_ip() as usize);
+        let taken = after.max(site + JUMP_BYTES);
+        let from = site.saturating_sub(REACH).max(start);
+        let to = (taken + REACH).min(end);
+        if jumps_between(code.bytes(from, to - from), from, site + 1, taken) {
+            return None;
+        }
+        let stub = self.stub(site)?;
+        write_stub(stub, instruction.mnemonic(), &moved, after)?;
+        overwrite(site, taken - site, &jump(site, stub)?)
+    }
+
+    fn by_trap(&mut self, instruction: &Instruction) -> Option<()> {
+        let site = instruction.ip() as usize;
+        let stub = self.stub(site)?;
+        write_stub(stub, instruction.mnemonic(), &[], site + instruction.len())?;
+        if self.traps.is_empty() {
+            catch_breakpoints()?;
+        }
+        self.traps.push((site, stub));
+        overwrite(site, 1, &[INT3])
+    }
+
+    /// Room for a stub near `site`.
+    fn stub(&mut self, site: usize) -> Option<usize> {
+        let near = |&(page, used): &(usize, usize)| used < STUBS && page.abs_diff(site) < NEAR;
+        if let Some((page, used)) = self.pages.iter_mut().find(|page| near(page)) {
+            *used += 1;
+            return Some(*page + (*used - 1) * STUB_BYTES);
+        }
+        for distance in (1..32).map(|step| step * (NEAR / 64)) {
+            let page = host::map(site.saturating_sub(distance) & !(PAGE - 1), PAGE) as usize;
+            if page != 0 && page.abs_diff(site) < NEAR {
+                self.pages.push((page, 1));
+                return Some(page);
+            }
+        }
+        None
+    }
+}
+
+/// The instructions at `from` that make up at least `bytes`, if they can run elsewhere. They may
+/// be fewer bytes if they end with a jump or a return and filling follows.
+fn moved(code: &mut Code, from: usize, bytes: usize) -> Option<Vec<Instruction>> {
+    let mut moved = Vec::new();
+    let mut address = from;
+    let mut over = false;
+    while address < from + bytes {
+        let instruction = decode(code, address)?;
+        address += instruction.len();
+        let fills = matches!(instruction.mnemonic(), Mnemonic::Nop | Mnemonic::Int3);
+        if over && fills {
+            continue;
+        }
+        if over || is_ours(&instruction) {
+            return None;
+        }
+        match instruction.flow_control() {
+            FlowControl::Next | FlowControl::ConditionalBranch => {}
+            FlowControl::Return | FlowControl::UnconditionalBranch => over = true,
+            _ => return None,
+        }
+        moved.push(instruction);
+    }
+    Some(moved)
+}
+
+/// Whether some bytes of `code`, which begins at `base`, could be a jump to `from..to`.
+fn jumps_between(code: &[u8], base: usize, from: usize, to: usize) -> bool {
+    let near = |at: usize, length: usize, distance: isize| {
+        let target = (base + at + length).wrapping_add_signed(distance);
+        (from..to).contains(&target)
+    };
+    let far = |at: usize, length: usize| {
+        let bytes = code.get(at + length - 4..at + length)?;
+        let distance = i32::from_le_bytes(bytes.try_into().ok()?);
+        Some(near(at, length, distance as isize))
+    };
+    (0..code.len()).any(|at| match code[at] {
+        0xeb | 0x70..=0x7f | 0xe0..=0xe3 => {
+            code.get(at + 1).is_some_and(|&byte| near(at, 2, isize::from(byte as i8)))
+        }
+        0xe9 => far(at, 5) == Some(true),
+        0x0f if code.get(at + 1).is_some_and(|byte| byte & 0xf0 == 0x80) => {
+            far(at, 6) == Some(true)
+        }
+        _ => false,
+    })
+}
+
+/// A jump from `site` to `target`.
+fn jump(site: usize, target: usize) -> Option<[u8; JUMP_BYTES]> {
+    let distance = i32::try_from(target as isize - (site + JUMP_BYTES) as isize).ok()?;
+    let mut code = [0xe9, 0, 0, 0, 0];
+    code[1..].copy_from_slice(&distance.to_le_bytes());
+    Some(code)
+}
+
+/// Writes the stub: step over the red zone, ask, step back, what was moved, and on to `after`.
+fn write_stub(stub: usize, what: Mnemonic, moved: &[Instruction], after: usize) -> Option<()> {
+    let entry = entries::of(what);
+    let mut code = vec![0x48, 0x8d, 0x64, 0x24, 0x80]; // lea rsp, [rsp - 128]
+    code.extend([0xff, 0x15]); // call [rip + distance]
+    let call_end = code.len() + 4;
+    code.extend(((STUB_BYTES - 8 - call_end) as i32).to_le_bytes());
+    code.extend([0x48, 0x8d, 0xa4, 0x24, 0x80, 0, 0, 0]); // lea rsp, [rsp + 128]
+    if what == Mnemonic::Syscall {
+        // rcx is 0 if the kernel shall answer: jrcxz to `syscall`, else jmp over it.
+        code.extend([0xe3, 2, 0xeb, 2, 0x0f, 0x05]);
+    }
+    let here = (stub + code.len()) as u64;
+    let block = InstructionBlock::new(moved, here);
+    code.extend(BlockEncoder::encode(64, block, BlockEncoderOptions::NONE).ok()?.code_buffer);
+    code.extend(jump(stub + code.len(), after)?);
+    if code.len() > STUB_BYTES - 8 {
+        return None;
+    }
+    code.resize(STUB_BYTES - 8, INT3);
+    code.extend(entry.to_le_bytes());
+    overwrite(stub, STUB_BYTES, &code)
+}
+
+/// Puts `new` at `site`, and breakpoints behind it up to `bytes`.
+fn overwrite(site: usize, bytes: usize, new: &[u8]) -> Option<()> {
+    let first = site & !(PAGE - 1);
+    let length = (site + bytes).next_multiple_of(PAGE) - first;
+    let protect = |rights| {
+        // SAFETY: the pages hold code or our stubs and stay executable throughout.
+        unsafe { host::call(host::SYS_MPROTECT, [first, length, rights, 0, 0, 0]) }
+    };
+    let code = host::PROT_READ | host::PROT_EXEC;
+    if protect(code | host::PROT_WRITE) != 0 {
+        return None;
+    }
+    // SAFETY: writable for the moment; only this thread runs the program's code (S1), and it is
+    // in this function.
+    let old = unsafe { std::slice::from_raw_parts_mut(site as *mut u8, bytes) };
+    old.fill(INT3);
+    old[..new.len()].copy_from_slice(new);
+    protect(code);
+    Some(())
+}
+
+/// Makes a breakpoint of ours go on at its stub.
+fn catch_breakpoints() -> Option<()> {
+    const SIGTRAP: c_int = 5;
+    const SA_SIGINFO: c_int = 4;
+    const SA_NODEFER: c_int = 0x4000_0000;
+    /// glibc's `struct sigaction`.
+    #[repr(C)]
+    struct Action {
+        handler: extern "C" fn(c_int, *mut c_void, *mut Context),
+        mask: [u64; 16],
+        flags: c_int,
+        restorer: usize,
+    }
+    unsafe extern "C" {
+        fn sigaction(signal: c_int, new: *const Action, old: *mut c_void) -> c_int;
+    }
+    let flags = SA_SIGINFO | SA_NODEFER;
+    let action = Action { handler: at_breakpoint, mask: [0; 16], flags, restorer: 0 };
+    // SAFETY: the handler has the type for SA_SIGINFO and changes what it is given alone.
+    (unsafe { sigaction(SIGTRAP, &raw const action, std::ptr::null_mut()) } == 0).then_some(())
+}
+
+/// The beginning of glibc's `ucontext_t`.
+#[repr(C)]
+struct Context {
+    flags: u64,
+    link: u64,
+    stack: [u64; 3],
+    registers: [u64; 23],
+}
+
+/// The instruction pointer in [`Context::registers`].
+const RIP: usize = 16;
+
+extern "C" fn at_breakpoint(_: c_int, _: *mut c_void, context: *mut Context) {
+    // SAFETY: the kernel gives the context of the interrupted thread.
+    let at = unsafe { &mut (*context).registers[RIP] };
+    let site = (*at as usize).wrapping_sub(1);
+    // S1, and the program's code is never interrupted inside `with`.
+    let stub = world::with(|world| {
+        world.patches.traps.iter().find(|trap| trap.0 == site).map(|trap| trap.1)
+    });
+    match stub {
+        Some(stub) => *at = stub as u64,
+        None => crate::say::fatal(format_args!("a breakpoint at {site:#x} is not ours")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn jump_into_what_would_move_is_found() {
+        // At 1000: `jmp +3` ends at 1002 and goes to 1005.
+        assert!(jumps_between(&[0xeb, 3, 0x90], 1000, 1004, 1006));
+        assert!(!jumps_between(&[0xeb, 3, 0x90], 1000, 1006, 1010));
+        // At 1000: `je -6` as six bytes goes to 1000.
+        let backward = [0x0f, 0x84, 0xfa, 0xff, 0xff, 0xff];
+        assert!(jumps_between(&backward, 1000, 1000, 1001));
+        assert!(!jumps_between(&backward, 1000, 1001, 1004));
+    }
+}

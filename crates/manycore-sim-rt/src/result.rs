@@ -1,0 +1,174 @@
+//! What a run leaves behind: one text file that the command reads.
+//!
+//! A line is a word and its values, separated by spaces; paths come last. `site` lines belong to
+//! the `line` above them. Addresses are the process's; `module` lines say what is where.
+
+use std::fmt::Write;
+
+use manycore_sim::{Access, Totals};
+
+use crate::world::{self, World};
+use crate::{frames, host, say};
+
+/// The form of the file; the command refuses another.
+const FORM: u32 = 1;
+/// Cache lines that are reported.
+const LINES: usize = 60;
+/// Places of one line that are reported.
+const SITES: usize = 12;
+/// Frames of a place that are reported.
+const FRAMES: usize = 24;
+
+/// At the end of the program: writes the result.
+pub(crate) extern "C" fn at_exit() {
+    if world::stop() {
+        write(None);
+    }
+}
+
+/// Nobody can run: writes the result and ends the process.
+pub(crate) fn deadlock() -> ! {
+    world::stop();
+    let blocked = world::with(|world| world.engine.deadlock());
+    write(Some(&blocked));
+    say::exit(say::EXIT_GIVEN_UP)
+}
+
+fn write(deadlock: Option<&manycore_sim::Deadlock>) {
+    let (text, out) = world::with(|world| (render(world, deadlock), world.out.clone()));
+    if let Err(error) = std::fs::write(&out, text) {
+        say::fatal(format_args!("cannot write the result to {out}: {error}"));
+    }
+}
+
+fn render(world: &mut World, deadlock: Option<&manycore_sim::Deadlock>) -> String {
+    let mut text = format!("manycore-sim {FORM}\n");
+    let run = world.finish_measurement();
+    // Writing to a string cannot fail.
+    let _ = header(&mut text, world, &run);
+    let _ = modules(&mut text);
+    let measured = std::mem::take(&mut world.measured.lines);
+    let whole = world.measured.parts.is_empty();
+    let lines = if whole { world.engine.dearest_lines(LINES) } else { measured };
+    for line in lines {
+        let _ = writeln!(text, "line {:x} {} {}", line.address, line.misses, line.cycles);
+        for cost in line.sites.iter().take(SITES) {
+            let kind = kind(cost.site.kind);
+            let _ = write!(text, "site {kind} {} {} ", cost.misses, cost.cycles);
+            let _ = addresses(&mut text, world, cost.site.pc as u64);
+        }
+    }
+    for blocked in deadlock.iter().flat_map(|deadlock| &deadlock.threads) {
+        let _ = write!(text, "blocked {} {} ", blocked.thread.0, blocked.core);
+        let _ = addresses(&mut text, world, blocked.pc as u64);
+    }
+    text
+}
+
+/// The word for a kind of access.
+fn kind(kind: Access) -> &'static str {
+    match kind {
+        Access::Read => "reads",
+        Access::Write => "writes",
+        Access::Rmw => "locks",
+    }
+}
+
+/// The addresses of a site, the innermost first, with commas between, and the end of the line.
+fn addresses(text: &mut String, world: &World, site: u64) -> std::fmt::Result {
+    write!(text, "{:x}", frames::pc(site))?;
+    for caller in world.frames.stack(site).iter().take(FRAMES) {
+        write!(text, ",{caller:x}")?;
+    }
+    writeln!(text)
+}
+
+struct Run {
+    operations: u64,
+    cycles: u64,
+    totals: Totals,
+}
+
+fn header(text: &mut String, world: &World, run: &Run) -> std::fmt::Result {
+    let totals = &run.totals;
+    let counts = [
+        ("cores", u64::from(world.engine.cores())),
+        ("threads", world.threads.len() as u64),
+        ("cycles", run.cycles),
+        ("end", world.engine.now()),
+        ("operations", run.operations),
+        ("reads", totals.accesses[0]),
+        ("writes", totals.accesses[1]),
+        ("rmws", totals.accesses[2]),
+        ("misses", totals.misses),
+        ("queued", totals.queued),
+        ("waited", totals.waited),
+        ("remote-reads", totals.remote_reads),
+        ("shared-writes", totals.shared_writes),
+        ("memory-fetches", totals.memory_fetches),
+        ("fences", totals.fences),
+        ("futex-waits", totals.futex_waits),
+        ("futex-wakes", totals.futex_wakes),
+        ("switches", totals.switches),
+        ("lines-touched", world.engine.lines_touched() as u64),
+        ("left", world.patches.left.len() as u64),
+        ("host-ns", host::nanoseconds() - world.began),
+    ];
+    counts.iter().try_for_each(|(name, value)| writeln!(text, "{name} {value}"))
+}
+
+/// The mappings of files, as the kernel lists them, after the word `module`.
+fn modules(text: &mut String) -> std::fmt::Result {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
+    let mut files = maps.lines().filter(|map| map.contains('/'));
+    files.try_for_each(|map| writeln!(text, "module {map}"))
+}
+
+impl World {
+    /// The measured part: what the program marked, or everything.
+    fn finish_measurement(&mut self) -> Run {
+        self.end_part();
+        let measured = &self.measured;
+        if measured.parts.is_empty() {
+            let operations = measured.operations;
+            return Run { operations, cycles: self.engine.now(), totals: self.engine.totals() };
+        }
+        let totals = measured.parts.iter().fold(Totals::default(), |sum, part| add(&sum, part));
+        Run { operations: measured.operations, cycles: measured.cycles, totals }
+    }
+
+    /// The measured part begins: what its lines cost is counted from here.
+    pub(crate) fn begin_part(&mut self) {
+        if self.measured.parts.is_empty() && self.measured.since.is_none() {
+            self.engine.forget_costs();
+            self.measured.operations = 0;
+        }
+        self.measured.since = Some((self.engine.now(), self.engine.totals()));
+    }
+
+    /// The measured part is over.
+    pub(crate) fn end_part(&mut self) {
+        if let Some((time, totals)) = self.measured.since.take() {
+            self.measured.cycles += self.engine.now().saturating_sub(time);
+            self.measured.parts.push(self.engine.totals().since(&totals));
+            self.measured.lines = self.engine.dearest_lines(LINES);
+        }
+    }
+}
+
+fn add(a: &Totals, b: &Totals) -> Totals {
+    let accesses = [0, 1, 2].map(|kind| a.accesses[kind] + b.accesses[kind]);
+    Totals {
+        accesses,
+        misses: a.misses + b.misses,
+        queued: a.queued + b.queued,
+        waited: a.waited + b.waited,
+        remote_reads: a.remote_reads + b.remote_reads,
+        shared_writes: a.shared_writes + b.shared_writes,
+        memory_fetches: a.memory_fetches + b.memory_fetches,
+        fences: a.fences + b.fences,
+        futex_waits: a.futex_waits + b.futex_waits,
+        futex_wakes: a.futex_wakes + b.futex_wakes,
+        switches: a.switches + b.switches,
+    }
+}

@@ -1,0 +1,39 @@
+//! What the runtime has to say to people goes to the real standard error, past the program's own.
+
+use std::fmt::{Arguments, Write};
+
+/// Exit code of a run that the simulator itself gave up.
+pub(crate) const EXIT_GIVEN_UP: usize = 86;
+
+struct Stderr;
+
+impl Write for Stderr {
+    fn write_str(&mut self, text: &str) -> std::fmt::Result {
+        const SYS_WRITE: usize = 1;
+        // SAFETY: the kernel reads `len` bytes of a string that lives until the call is over.
+        unsafe {
+            crate::host::call(SYS_WRITE, [2, text.as_ptr() as usize, text.len(), 0, 0, 0]);
+        }
+        Ok(())
+    }
+}
+
+/// A line on standard error.
+pub(crate) fn line(text: Arguments<'_>) {
+    // Nobody is left to tell if standard error is closed.
+    let _ = writeln!(Stderr, "manycore sim: {text}");
+}
+
+/// Ends the process at once.
+pub(crate) fn fatal(text: Arguments<'_>) -> ! {
+    line(text);
+    exit(EXIT_GIVEN_UP)
+}
+
+/// Ends the process without anything of the program's own running.
+pub(crate) fn exit(code: usize) -> ! {
+    loop {
+        // SAFETY: ends the process.
+        unsafe { crate::host::call(crate::host::SYS_EXIT_GROUP, [code, 0, 0, 0, 0, 0]) };
+    }
+}

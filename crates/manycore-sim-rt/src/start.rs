@@ -1,0 +1,88 @@
+//! Before `main`: whether this process is to be simulated, and on what.
+//!
+//! The command hands over one variable, [`VARIABLE`]. It is taken out of the environment at once,
+//! so that processes which the program starts run as they would: they load this library too, if
+//! they are instrumented, and it then does nothing but what the hardware does (law B1).
+
+use std::ffi::{CStr, c_char, c_int};
+
+use manycore_sim::{Engine, Machine};
+
+use crate::{result, say, switch, world};
+
+/// Cores, seed, where to write the result, and the machine, separated by bars: the command's to us.
+const VARIABLE: &CStr = c"MANYCORE_SIM_RUN";
+
+unsafe extern "C" {
+    fn getenv(name: *const c_char) -> *const c_char;
+    fn unsetenv(name: *const c_char) -> c_int;
+    fn atexit(act: extern "C" fn()) -> c_int;
+    fn mallopt(parameter: c_int, value: c_int) -> c_int;
+    fn pthread_atfork(
+        before: Option<extern "C" fn()>,
+        in_parent: Option<extern "C" fn()>,
+        in_child: Option<extern "C" fn()>,
+    ) -> c_int;
+}
+
+/// Runs before the program's own initializers.
+#[cfg_attr(not(test), used, unsafe(link_section = ".init_array"))]
+#[cfg_attr(test, allow(dead_code))]
+static BEGIN: extern "C" fn() = begin;
+
+extern "C" fn begin() {
+    // SAFETY: before `main` there is one thread, so nobody changes the environment meanwhile.
+    let text = unsafe {
+        let text = getenv(VARIABLE.as_ptr());
+        if text.is_null() {
+            return;
+        }
+        CStr::from_ptr(text).to_string_lossy().into_owned()
+    };
+    // SAFETY: as above.
+    unsafe { unsetenv(VARIABLE.as_ptr()) };
+    if !switch::is_supported() {
+        say::fatal(format_args!(
+            "this processor or kernel does not let a program set its thread pointer (fsgsbase); \
+             Linux 5.9 on a processor from 2012 or later does"
+        ));
+    }
+    let Some((engine, seed, out)) = parse(&text) else {
+        say::fatal(format_args!("{} makes no sense: {text}", VARIABLE.to_string_lossy()));
+    };
+    prepare_libc();
+    world::start(engine, seed, out);
+}
+
+fn parse(text: &str) -> Option<(Engine, u64, String)> {
+    let mut parts = text.splitn(4, '|');
+    let cores = parts.next()?.parse().ok()?;
+    let seed = parts.next()?.parse().ok()?;
+    let out = parts.next()?.to_string();
+    let machine = Machine::decode(parts.next()?);
+    match machine.and_then(|machine| Engine::new(machine, cores, seed)) {
+        Ok(engine) => Some((engine, seed, out)),
+        Err(error) => say::fatal(format_args!("{error}")),
+    }
+}
+
+fn prepare_libc() {
+    const ARENA_MAX: c_int = -8;
+    const MMAP_THRESHOLD: c_int = -3;
+    const ARENAS: c_int = 4096;
+    const THRESHOLD: c_int = 128 << 10;
+    // SAFETY: sets numbers of libc's allocator and registers functions that stay.
+    unsafe {
+        // As many arenas as threads, whatever the host has in cores.
+        mallopt(ARENA_MAX, ARENAS);
+        // Fixed, where libc would adapt it to what is freed.
+        mallopt(MMAP_THRESHOLD, THRESHOLD);
+        atexit(result::at_exit);
+        pthread_atfork(None, None, Some(in_child));
+    }
+}
+
+/// In the child of a fork there is one thread, the caller's: it goes on without a simulation.
+extern "C" fn in_child() {
+    world::stop();
+}

@@ -1,0 +1,313 @@
+//! Adoption: the program's threads become virtual ones.
+//!
+//! Owns: `pthread_create`, `pthread_join`, `pthread_detach`, thread-local destructors, and the
+//! change from one virtual thread to another.
+//!
+//! A new thread is a real one at first: libc makes its stack and its thread-local storage. It then
+//! parks on a small stack of its own, and from there on its real stack and storage are used by the
+//! one kernel thread that runs the whole simulation, which changes between virtual threads by
+//! changing stack and thread pointer ([`crate::switch`]). When the virtual thread has ended and is
+//! joined or detached, the real one wakes up on its own stack and ends in libc's own way.
+//!
+//! Laws:
+//! - S1 While a simulation is active, one kernel thread runs; every adopted one is parked, or is
+//!   ending while the simulating one waits for it.
+//! - S2 A thread's `place` is what `switch` saved when it last gave way (or what its trampoline
+//!   left), and is used once.
+//! - S3 Destructors run on the virtual thread, before it ends for the engine.
+
+use std::ffi::{c_int, c_void};
+use std::sync::atomic::AtomicU32;
+
+use crate::frames::Place;
+use crate::host::{self, Next};
+use crate::{rseq, switch, world};
+
+/// A thread's main function.
+pub(crate) type Entry = extern "C" fn(*mut c_void) -> *mut c_void;
+type Destructor = extern "C" fn(*mut c_void);
+
+/// The stack on which a parked kernel thread sleeps.
+const PARKING_STACK: usize = 16 << 10;
+
+/// An adopted thread; the program's first has no entry.
+pub(crate) struct Thread {
+    entry: Option<Entry>,
+    argument: *mut c_void,
+    result: *mut c_void,
+    /// libc's handle.
+    handle: usize,
+    /// S2.
+    pub(crate) place: usize,
+    pub(crate) pointer: usize,
+    /// Where it was when it gave way: in the tree of calls, and in which block.
+    pub(crate) frame: (Place, usize),
+    /// The cores that it may use; `None` for all.
+    pub(crate) allowed: Option<Vec<u32>>,
+    destructors: Vec<(Destructor, *mut c_void)>,
+    /// 1 when the kernel thread sleeps on its parking stack.
+    parked: AtomicU32,
+    /// 1 when it shall go back and end.
+    released: AtomicU32,
+    pub(crate) ended: bool,
+    detached: bool,
+    /// Its real thread is gone, so the handle may be another's now.
+    collected: bool,
+}
+
+impl Thread {
+    fn new(entry: Option<Entry>, argument: *mut c_void) -> Box<Self> {
+        Box::new(Self {
+            entry,
+            argument,
+            result: std::ptr::null_mut(),
+            handle: 0,
+            place: 0,
+            pointer: 0,
+            frame: (Place::default(), 0),
+            allowed: None,
+            destructors: Vec::new(),
+            parked: AtomicU32::new(0),
+            released: AtomicU32::new(0),
+            ended: false,
+            detached: false,
+            collected: false,
+        })
+    }
+
+    /// The thread that calls, which is the program's first.
+    pub(crate) fn first() -> Box<Self> {
+        let mut thread = Self::new(None, std::ptr::null_mut());
+        thread.pointer = switch::thread_pointer();
+        rseq::release(thread.pointer);
+        thread
+    }
+}
+
+static CREATE: Next = Next::new(c"pthread_create");
+static JOIN: Next = Next::new(c"pthread_join");
+static DETACH: Next = Next::new(c"pthread_detach");
+static ATEXIT: Next = Next::new(c"__cxa_thread_atexit_impl");
+
+type Create = extern "C" fn(*mut usize, *const c_void, Entry, *mut c_void) -> c_int;
+type Join = extern "C" fn(usize, *mut *mut c_void) -> c_int;
+
+fn create(handle: *mut usize, attributes: *const c_void, entry: Entry, with: *mut c_void) -> c_int {
+    // SAFETY: the type of pthread_create.
+    let real: Create = unsafe { std::mem::transmute(CREATE.get()) };
+    real(handle, attributes, entry, with)
+}
+
+fn join(handle: usize, result: *mut *mut c_void) -> c_int {
+    // SAFETY: the type of pthread_join.
+    let real: Join = unsafe { std::mem::transmute(JOIN.get()) };
+    real(handle, result)
+}
+
+/// Runs `next`, which the engine has chosen, and comes back when the engine chooses the caller.
+pub(crate) fn resume(next: usize) {
+    let (save, to, pointer) = world::with(|world| world.change_to(next));
+    // SAFETY: S2 - `to` is where the engine's choice gave way; W1; it is not the caller, and the
+    // pointer is its own.
+    unsafe { switch::switch(save, to, pointer) };
+    arrive();
+}
+
+/// The first thing a thread does when it has the kernel thread: clears up after the last one.
+fn arrive() {
+    if let Some(gone) = world::with(|world| world.leaving.take()) {
+        // A detached thread that ended gave way to this one.
+        collect(gone);
+    }
+}
+
+/// Lets the real thread of an ended virtual one end as well.
+fn collect(number: usize) {
+    let (thread, handle) = world::with(|world| {
+        let thread = &mut *world.threads[number];
+        thread.collected = true;
+        (std::ptr::from_mut(thread), thread.handle)
+    });
+    world::paused(|| {
+        // SAFETY: threads are boxed and never dropped; the parked one looks at this word alone.
+        host::wake(unsafe { &(*thread).released }, 1);
+        join(handle, std::ptr::null_mut());
+    });
+}
+
+/// The real thread's first function.
+extern "C" fn trampoline(own: *mut c_void) -> *mut c_void {
+    let own = own.cast::<Thread>();
+    let stack = host::map(0, PARKING_STACK);
+    if stack.is_null() {
+        crate::say::fatal(format_args!("no memory for another thread"));
+    }
+    // SAFETY: S1 - the creator waits until this thread is parked, so `own` is this thread's; the
+    // stack is new, and `park` is entered with `own` by way of PARKING.
+    unsafe {
+        (*own).pointer = switch::thread_pointer();
+        rseq::release((*own).pointer);
+        PARKING.0.store(own, std::sync::atomic::Ordering::Relaxed);
+        let parking = switch::prepare(stack.add(PARKING_STACK), park);
+        switch::switch(&raw mut (*own).place, parking, 0);
+    }
+    arrive();
+    live(own)
+}
+
+/// Who is about to park; set and read by that thread alone, while its creator waits.
+struct Parking(std::sync::atomic::AtomicPtr<Thread>);
+static PARKING: Parking = Parking(std::sync::atomic::AtomicPtr::new(std::ptr::null_mut()));
+
+/// Where the kernel thread is while its stack is used elsewhere.
+extern "C" fn park() -> ! {
+    let own = PARKING.0.load(std::sync::atomic::Ordering::Relaxed);
+    // SAFETY: threads are boxed and never dropped, and these words are atomic.
+    let (parked, released) = unsafe { (&(*own).parked, &(*own).released) };
+    host::wake(parked, 1);
+    host::wait_while(released, 0);
+    let mut nowhere = 0;
+    // SAFETY: S2 - `live` saved the place when the virtual thread gave way for good.
+    unsafe { switch::switch(&raw mut nowhere, (*own).place, 0) };
+    crate::say::fatal(format_args!("a parked thread went on"))
+}
+
+/// The virtual thread's life, and the end of the real one.
+fn live(own: *mut Thread) -> *mut c_void {
+    // SAFETY: threads are boxed and never dropped; nobody else changes these fields (S1).
+    let (entry, argument) = unsafe { ((*own).entry, (*own).argument) };
+    let result = entry.map_or(std::ptr::null_mut(), |entry| entry(argument));
+    // SAFETY: as above; a destructor may register more, so the borrow ends with each pop.
+    while let Some((destroy, object)) = unsafe { (*own).destructors.pop() } {
+        destroy(object);
+    }
+    let next = world::with(|world| world.end_current(result));
+    let next = world::chosen(next);
+    let (save, to, pointer) = world::with(|world| world.change_to(next));
+    // SAFETY: S2, as in `resume`; this comes back on the real kernel thread, from `park`.
+    unsafe { switch::switch(save, to, pointer) };
+    result
+}
+
+impl world::World {
+    /// Notes the end of the running thread and asks who is next.
+    fn end_current(&mut self, result: *mut c_void) -> manycore_sim::Outcome {
+        let number = self.current;
+        let thread = &mut self.threads[number];
+        thread.result = result;
+        thread.ended = true;
+        if thread.detached {
+            self.leaving = Some(number);
+        }
+        self.engine.exit()
+    }
+
+    /// Who has this handle and still has a real thread.
+    fn by_handle(&self, handle: usize) -> Option<usize> {
+        let fits = |thread: &Thread| thread.handle == handle && !thread.collected;
+        self.threads.iter().skip(1).position(|thread| fits(thread)).map(|index| index + 1)
+    }
+}
+
+/// Makes a thread: a virtual one while a simulation runs.
+///
+/// # Safety
+/// As for the function of libc.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn pthread_create(
+    handle: *mut usize,
+    attributes: *const c_void,
+    entry: Entry,
+    argument: *mut c_void,
+) -> c_int {
+    if !world::active() {
+        return create(handle, attributes, entry, argument);
+    }
+    let thread = Box::into_raw(Thread::new(Some(entry), argument));
+    let error = world::paused(|| {
+        let error = create(handle, attributes, trampoline, thread.cast());
+        if error == 0 {
+            // SAFETY: the box is not dropped; the word is atomic.
+            host::wait_while(unsafe { &(*thread).parked }, 0);
+        }
+        error
+    });
+    // SAFETY: S1 - the new thread is parked, or was not made; the box is ours again.
+    let mut thread = unsafe { Box::from_raw(thread) };
+    if error != 0 {
+        return error;
+    }
+    // SAFETY: libc has written the handle.
+    thread.handle = unsafe { *handle };
+    world::begin(thread);
+    0
+}
+
+/// Waits for a thread.
+///
+/// # Safety
+/// As for the function of libc.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn pthread_join(handle: usize, result: *mut *mut c_void) -> c_int {
+    let number = if world::active() { world::with(|w| w.by_handle(handle)) } else { None };
+    let Some(number) = number else {
+        return join(handle, result);
+    };
+    world::join(number);
+    let ended_with = world::with(|world| world.threads[number].result);
+    collect(number);
+    if !result.is_null() {
+        // SAFETY: the caller's, and not null.
+        unsafe { *result = ended_with };
+    }
+    0
+}
+
+/// Says that nobody will wait for a thread.
+///
+/// # Safety
+/// As for the function of libc.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn pthread_detach(handle: usize) -> c_int {
+    let number = if world::active() { world::with(|w| w.by_handle(handle)) } else { None };
+    let Some(number) = number else {
+        // SAFETY: the type of pthread_detach.
+        let real: extern "C" fn(usize) -> c_int = unsafe { std::mem::transmute(DETACH.get()) };
+        return real(handle);
+    };
+    let ended = world::with(|world| {
+        world.threads[number].detached = true;
+        world.threads[number].ended
+    });
+    if ended {
+        collect(number);
+    }
+    0
+}
+
+/// Registers the destructor of a thread-local value.
+///
+/// # Safety
+/// As for the function of libc.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn __cxa_thread_atexit_impl(
+    destroy: Destructor,
+    object: *mut c_void,
+    library: *mut c_void,
+) -> c_int {
+    let adopted = world::active()
+        && world::with(|world| {
+            let thread = &mut world.threads[world.current];
+            if thread.entry.is_some() {
+                thread.destructors.push((destroy, object));
+            }
+            thread.entry.is_some()
+        });
+    if adopted {
+        return 0;
+    }
+    type Register = extern "C" fn(Destructor, *mut c_void, *mut c_void) -> c_int;
+    // SAFETY: the type of the function.
+    let real: Register = unsafe { std::mem::transmute(ATEXIT.get()) };
+    real(destroy, object, library)
+}

@@ -1,0 +1,112 @@
+//! One hot path of the library on every virtual core at once, for `ci/audit.sh`: what it writes to
+//! lines that others use, what it reads from other cores, and its locked instructions.
+//!
+//! `sim-audit PATH`. Each thread has set itself up before the measured part begins.
+
+use std::{
+    hint::black_box,
+    sync::atomic::{AtomicU64, Ordering::Relaxed},
+    thread,
+    time::{Duration, Instant},
+};
+
+use manycore::{
+    collections::{Counter, HashMap, ScalableArc},
+    namespace::IdSpace,
+    oplog::{Commuting, Deferred, Op, Ordered},
+    section::Domain,
+};
+
+/// Operations of each thread: few enough that no log fills in between.
+const EACH: u64 = 50;
+
+/// Virtual time for each step, far more than it takes.
+const READY: Duration = Duration::from_millis(2);
+
+struct Add;
+
+impl Op<u64> for Add {
+    fn apply(self, sum: &mut u64) {
+        *sum += 1;
+    }
+}
+
+fn main() {
+    let path = std::env::args().nth(1).unwrap_or_default();
+    match path.as_str() {
+        // No path of the library's: shows that the audit sees what is there.
+        "shared-word" => {
+            let word = AtomicU64::new(0);
+            on_every_core(|| {
+                word.fetch_add(1, Relaxed);
+            });
+        }
+        "add" => {
+            let counter = Counter::new(0);
+            assert!(counter.promote());
+            on_every_core(|| counter.add(1));
+        }
+        "append" => {
+            let sum = Deferred::<u64, Commuting<Add>>::new(0);
+            assert!(sum.promote());
+            on_every_core(|| sum.append(Add));
+        }
+        "append-ordered" => {
+            let sum = Deferred::<u64, Ordered<Add>>::new(0);
+            assert!(sum.promote());
+            on_every_core(|| sum.append(Add));
+        }
+        "enter-exit" => {
+            let domain = Domain::new();
+            on_every_core(|| drop(domain.enter()));
+        }
+        "map-get" => {
+            let map = HashMap::new();
+            for key in 0..100 {
+                map.enter().insert(key, key);
+            }
+            on_every_core(|| {
+                black_box(map.enter().get(&7).copied());
+            });
+        }
+        "id-lookup" => {
+            let domain = Domain::new();
+            let ids = IdSpace::new_in(&domain);
+            let id = ids.insert(7, &domain.enter());
+            on_every_core(|| {
+                black_box(ids.get(id, &domain.enter()).copied());
+            });
+        }
+        "clone-drop" => {
+            let value = ScalableArc::new(7);
+            assert!(ScalableArc::promote(&value));
+            on_every_core(|| drop(black_box(value.clone())));
+        }
+        _ => {
+            eprintln!("sim-audit: no hot path '{path}'");
+            std::process::exit(2);
+        }
+    }
+}
+
+/// Measures `act` on every core at once.
+///
+/// The threads meet by the clock, which writes to no memory: nothing but `act` is counted.
+fn on_every_core(act: impl Fn() + Sync) {
+    let cores = thread::available_parallelism().expect("a number of cores").get();
+    let started = Instant::now();
+    let until = |moment: Duration| thread::sleep(moment.saturating_sub(started.elapsed()));
+    thread::scope(|scope| {
+        for _ in 0..cores {
+            scope.spawn(|| {
+                (0..EACH).for_each(|_| act());
+                until(READY * 2);
+                (0..EACH).for_each(|_| act());
+                until(READY * 4);
+                manycore_sim::operations(EACH);
+            });
+        }
+        until(READY);
+        manycore_sim::measured(|| until(READY * 3));
+    });
+}

@@ -1,0 +1,102 @@
+//! Every way of the standard library to start, stop and wait for threads; fails if one of them does
+//! not do what it does on real cores.
+
+use std::{
+    cell::Cell,
+    sync::{Condvar, Mutex, atomic::AtomicU64, atomic::Ordering::Relaxed, mpsc},
+    thread,
+    time::{Duration, Instant},
+};
+
+static DROPPED: AtomicU64 = AtomicU64::new(0);
+
+struct CountsItsDrop;
+
+impl Drop for CountsItsDrop {
+    fn drop(&mut self) {
+        DROPPED.fetch_add(1, Relaxed);
+    }
+}
+
+thread_local! {
+    static OWN: Cell<u64> = const { Cell::new(0) };
+    static DROPS: CountsItsDrop = const { CountsItsDrop };
+}
+
+fn main() {
+    let cores = thread::available_parallelism().expect("a number of cores").get();
+    counts_under_a_lock(cores);
+    more_threads_than_cores(cores);
+    times_out();
+    sends_and_parks();
+    drops_thread_locals(cores);
+    detaches();
+    assert!(Instant::now().elapsed() < Duration::from_millis(1), "time runs by itself");
+    println!("{cores} cores: all well");
+}
+
+fn counts_under_a_lock(cores: usize) {
+    let count = Mutex::new(0_u64);
+    thread::scope(|scope| {
+        for _ in 0..cores {
+            scope.spawn(|| {
+                for _ in 0..50 {
+                    *count.lock().expect("no panic") += 1;
+                    OWN.set(OWN.get() + 1);
+                }
+                assert_eq!(OWN.get(), 50, "thread-locals are a thread's own");
+            });
+        }
+    });
+    assert_eq!(*count.lock().expect("no panic"), 50 * cores as u64);
+}
+
+fn more_threads_than_cores(cores: usize) {
+    let barrier = std::sync::Barrier::new(2 * cores + 1);
+    thread::scope(|scope| {
+        for _ in 0..2 * cores + 1 {
+            scope.spawn(|| barrier.wait());
+        }
+    });
+}
+
+fn times_out() {
+    let (lock, condition) = (Mutex::new(()), Condvar::new());
+    let start = Instant::now();
+    let time = Duration::from_millis(3);
+    let (_guard, result) =
+        condition.wait_timeout(lock.lock().expect("no panic"), time).expect("no panic");
+    assert!(result.timed_out());
+    let waited = start.elapsed();
+    assert!(waited >= time && waited < 2 * time, "waited {waited:?} for {time:?}");
+    let start = Instant::now();
+    thread::park_timeout(time);
+    thread::sleep(time);
+    let waited = start.elapsed();
+    assert!(waited >= 2 * time && waited < 3 * time, "slept {waited:?}");
+}
+
+fn sends_and_parks() {
+    let (sender, receiver) = mpsc::sync_channel(2);
+    let waiter = thread::spawn(move || {
+        thread::park();
+        receiver.iter().sum::<u64>()
+    });
+    waiter.thread().unpark();
+    (0..20).for_each(|number| sender.send(number).expect("a receiver"));
+    drop(sender);
+    assert_eq!(waiter.join().expect("no panic"), 190);
+}
+
+fn drops_thread_locals(cores: usize) {
+    let threads: Vec<_> = (0..cores).map(|_| thread::spawn(|| DROPS.with(|_| ()))).collect();
+    threads.into_iter().for_each(|thread| thread.join().expect("no panic"));
+    assert_eq!(DROPPED.load(Relaxed), cores as u64, "destructors ran before the join");
+}
+
+fn detaches() {
+    let (sender, receiver) = mpsc::channel();
+    drop(thread::spawn(move || sender.send(7)));
+    assert_eq!(receiver.recv(), Ok(7));
+    thread::sleep(Duration::from_micros(100));
+}

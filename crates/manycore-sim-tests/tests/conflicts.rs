@@ -1,0 +1,123 @@
+//! What the check must flag, and what it must not. Run by `manycore sim test`.
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Mutex,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+};
+
+use manycore::collections::Counter;
+use manycore::section::Domain;
+use manycore_sim::{ConflictCheck, assert_conflict_free};
+
+fn add(counter: &AtomicU64) {
+    counter.fetch_add(1, Relaxed);
+}
+
+#[test]
+#[ignore = "manycore sim test"]
+fn shared_counter_is_flagged_with_both_places() {
+    let report = ConflictCheck::new(|| AtomicU64::new(0)).run(add, add).unwrap();
+    assert!(!report.is_conflict_free());
+    let line = &report.lines[0];
+    assert!(!line.is_false_sharing);
+    assert!(line.touchers.len() >= 2, "{report}");
+    assert!(line.touchers.iter().all(|t| t.place.contains("tests/conflicts.rs:16")), "{report}");
+}
+
+#[test]
+#[ignore = "manycore sim test"]
+fn unpadded_slots_are_flagged_as_false_sharing() {
+    let make = || -> Vec<AtomicU64> { (0..16).map(|_| AtomicU64::new(0)).collect() };
+    // 0 and 1 lie 8 bytes apart; 2 and 3 as well, so one of the pairs is in one line.
+    for at in [0, 2] {
+        let check = ConflictCheck::new(make);
+        let report =
+            check.run(|v: &Vec<AtomicU64>| add(&v[at]), |v: &Vec<AtomicU64>| add(&v[at + 1]));
+        let report = report.unwrap();
+        assert!(report.lines.iter().all(|line| line.is_false_sharing), "{report}");
+        if !report.is_conflict_free() {
+            return;
+        }
+    }
+    panic!("neither pair shares a line");
+}
+
+#[test]
+#[ignore = "manycore sim test"]
+fn map_under_a_lock_is_flagged_in_every_state() {
+    let make = || Mutex::new(BTreeMap::new());
+    let insert = |key: u64| {
+        move |map: &Mutex<BTreeMap<u64, u64>>| {
+            map.lock().unwrap().insert(key, key);
+        }
+    };
+    let fill = |map: &Mutex<BTreeMap<u64, u64>>| {
+        for key in 0..100 {
+            map.lock().unwrap().insert(key, key);
+        }
+    };
+    let check = ConflictCheck::new(make).state("empty", |_| {}).state("with 100 keys", fill);
+    let report = check.run(insert(1000), insert(2000)).unwrap();
+    for state in ["empty, first", "empty, second", "with 100 keys, first", "100 keys, second"] {
+        assert!(report.lines.iter().any(|line| line.when.contains(state)), "{state}: {report}");
+    }
+}
+
+#[test]
+#[ignore = "manycore sim test"]
+fn allowed_place_is_no_failure() {
+    assert_conflict_free!(|| AtomicU64::new(0), add, add, allow = ["tests/conflicts.rs:16"],);
+}
+
+#[test]
+#[ignore = "manycore sim test"]
+#[should_panic(expected = "tests/conflicts.rs:16")]
+fn assertion_names_the_place() {
+    assert_conflict_free!(|| AtomicU64::new(0), add, add);
+}
+
+fn hot_counter() -> Counter {
+    let counter = Counter::new(0);
+    assert!(counter.promote());
+    counter
+}
+
+#[test]
+#[ignore = "manycore sim test"]
+fn adds_to_a_hot_counter_do_not_conflict() {
+    assert_conflict_free!(
+        hot_counter,
+        |counter: &Counter| counter.add(1),
+        |counter: &Counter| counter.add(1),
+        states = [
+            "new" => |_: &Counter| {},
+            "after 100 additions" => |counter: &Counter| (0..100).for_each(|_| counter.add(1)),
+        ],
+    );
+}
+
+#[test]
+#[ignore = "manycore sim test"]
+fn sections_do_not_conflict() {
+    assert_conflict_free!(
+        Domain::new,
+        |domain: &Domain| drop(domain.enter()),
+        |domain: &Domain| drop(domain.enter()),
+    );
+}
+
+/// Without the simulator the check must fail, and not seem to have passed.
+#[test]
+fn unsimulated_check_fails_loudly() {
+    if manycore_sim::is_simulated() {
+        return;
+    }
+    let failed = std::panic::catch_unwind(|| {
+        assert_conflict_free!(|| AtomicU64::new(0), add, add);
+    });
+    let message = *failed.unwrap_err().downcast::<String>().unwrap();
+    assert!(message.contains("NOT checked"), "{message}");
+}
