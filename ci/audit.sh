@@ -1,0 +1,25 @@
+#!/usr/bin/env bash
+# What the library's hot paths do to cache lines that others use, per operation, on 4 virtual cores,
+# against ci/audit.golden.
+#   ci/audit.sh            compare
+#   ci/audit.sh --accept   write the golden file anew; a difference needs its reason in the commit
+source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+cargo build --release --locked
+for path in shared-word add append append-ordered enter-exit map-get id-lookup clone-drop; do
+    if ! "$TARGET/release/manycore" sim --audit --cores 4 -- sim-audit "$path" \
+        >>"$work/audit" 2>"$work/said"; then
+        cannot='this is .* on |does not take the flags|takes the flags that|does not build for|fsgsbase'
+        grep -Eq "$cannot" "$work/said" || die "$(cat "$work/said")"
+        say "SKIPPED: $(tail -n 1 "$work/said")"
+        exit 0
+    fi
+done
+case "${1:-}" in
+--accept) cp "$work/audit" ci/audit.golden ;;
+"") diff -u ci/audit.golden "$work/audit" || die "a hot path does other things than before" ;;
+*) die "unknown argument '$1'" ;;
+esac
+cat "$work/audit"

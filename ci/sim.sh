@@ -1,0 +1,44 @@
+#!/usr/bin/env bash
+# Programs on virtual cores: every way of std to start and stop threads, twice with the same result;
+# a bad and a good curve; a deadlock; and the tests that need the simulator.
+#   ci/sim.sh
+# Skipped, loudly, where the compiler or the machine cannot: see `manycore sim --help`.
+source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+cargo build --release --locked
+manycore=$TARGET/release/manycore
+sim() { "$manycore" sim "$@" 2>"$work/said"; }
+
+# What the command cannot do here it says in its first words; anything else is a failure.
+if ! sim --cores 1 -- sim-threads >/dev/null; then
+    cannot='this is .* on |does not take the flags|takes the flags that|does not build for|fsgsbase'
+    grep -Eq "$cannot" "$work/said" || die "$(cat "$work/said")"
+    say "SKIPPED: $(tail -n 1 "$work/said")"
+    exit 0
+fi
+
+sim --cores 4,48 --json "$work/one.json" -- sim-threads >"$work/one" || die "$(cat "$work/said")"
+grep -q '^48 cores: all well$' "$work/one" || die "sim-threads did not run on 48 cores"
+sim --cores 4,48 --json "$work/two.json" -- sim-threads >/dev/null || die "$(cat "$work/said")"
+cmp "$work/one.json" "$work/two.json" || die "two runs of the same program differ"
+say "threads, locks, channels and time-outs work on 48 cores, twice in the same way"
+
+for which in shared ours; do
+    sim --cores 1,48 --json "$work/$which.json" -- sim-counters "$which" >"$work/$which" ||
+        die "$(cat "$work/said")"
+done
+grep -q 'locks .*sim-counters.rs' "$work/shared" || die "the shared line has no place: $(cat "$work/shared")"
+# The fourth column: cycles that all cores together spend on one operation.
+cycles() { awk '$1 == 48 && NF == 8 { gsub(",", "", $4); print $4 }' "$work/$1"; }
+say "48 cores, cycles an addition: shared word $(cycles shared), Counter $(cycles ours)"
+awk -v shared="$(cycles shared)" -v ours="$(cycles ours)" 'BEGIN { exit !(shared > 20 * ours) }' ||
+    die "a shared word should cost far more than a Counter"
+
+if sim --cores 2 -- sim-deadlock; then die "a deadlock was not noticed"; fi
+grep -q 'came to a deadlock.*sim-deadlock.rs' "$work/said" || die "$(cat "$work/said")"
+say "a deadlock ends the run, with the places"
+
+"$manycore" sim test --quiet --locked --package manycore-sim-tests -- --include-ignored ||
+    die "the tests on virtual cores failed"
