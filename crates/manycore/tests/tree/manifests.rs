@@ -15,6 +15,9 @@ const BASES: &[&str] = &["manycore", "manycore-sim", PAGE];
 /// The frame of reports, which knows nothing of ours: the one crate that a base may build on.
 const PAGE: &str = "manycore-page";
 
+/// Crates that are built on the library alone.
+const ON_LIBRARY_ALONE: &[&str] = &["manycore-cache"];
+
 /// Crates that the benchmarks compare with. A name matches with `-` and `_` alike, and a name that
 /// ends in `-` matches whatever it begins.
 const RIVALS: &[&str] = &[
@@ -83,6 +86,8 @@ fn check_manifest(name: &str, manifest: &str) -> Vec<String> {
             let ours = dependency.starts_with("manycore") && dependency != PAGE;
             if ours && BASES.contains(&name) {
                 Some(format!("{name} depends on {dependency}, which stands above it"))
+            } else if ours && ON_LIBRARY_ALONE.contains(&name) && dependency != "manycore" {
+                Some(format!("{name} depends on {dependency}: of ours it may use manycore alone"))
             } else if dependency == BENCH && name != BENCH_USER {
                 Some(format!("{name} depends on {BENCH}: only {BENCH_USER} may"))
             } else if is_rival(dependency) && name != BENCH {
@@ -150,6 +155,7 @@ fn wrong_dependencies_are_caught() {
     let cases = [
         ("manycore", "[dev-dependencies]\nmanycore-bench.workspace = true"),
         ("manycore-cache", "[dependencies]\nmanycore-bench = { path = \"../manycore-bench\" }"),
+        ("manycore-cache", "[dev-dependencies]\nmanycore-sim.workspace = true"),
         ("manycore", "[dependencies]\ncrossbeam-utils = \"0.8\""),
         ("manycore-cli", "[target.'cfg(unix)'.dependencies]\nparking_lot = \"0.12\""),
         ("manycore-sim", "[dependencies]\nmanycore.workspace = true"),

@@ -1,0 +1,251 @@
+//! How a cache is made.
+
+use crate::node::Home;
+use crate::segment::{Eviction, Segment};
+use crate::stats::Counts;
+use crate::{Cache, Cause, Line};
+use manycore::section::{Domain, Mode};
+use std::fmt;
+use std::hash::RandomState;
+use std::sync::Arc;
+use std::sync::atomic::AtomicI64;
+use std::time::{Duration, Instant};
+
+/// Entries for each bucket of seven links that a table is made for.
+const LOAD_TENTHS: usize = 56;
+/// Entries of a segment, about, from which on more segments are made.
+const SEGMENT_ENTRIES: usize = 1024;
+/// As the paper has it: more did not help.
+const SEGMENTS_MAX: usize = 64;
+/// Entries that a table has room for from the start, if nothing is said.
+const ROOM: usize = 1 << 20;
+/// The same if the capacity is in weight, which says nothing about their number.
+const ROOM_BY_WEIGHT: usize = 1 << 12;
+
+pub(crate) type Weigher<K, V> = Box<dyn Fn(&K, &V) -> u32 + Send + Sync>;
+pub(crate) type Expiry<K, V> = Box<dyn Fn(&K, &V) -> Option<Duration> + Send + Sync>;
+pub(crate) type Listener<K, V> = Box<dyn Fn(&K, &V, Cause) + Send + Sync>;
+pub(crate) type Time = Box<dyn Fn() -> Duration + Send + Sync>;
+
+/// Why a builder's settings were refused.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum BuildError {
+    /// The setting must be at least 1, and at most the number.
+    OutOfRange(&'static str, u64),
+    /// The setting must be longer than zero.
+    NoTime(&'static str),
+}
+
+impl fmt::Display for BuildError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::OutOfRange(what, most) => {
+                write!(f, "the cache's {what} must be at least 1 and at most {most}")
+            }
+            Self::NoTime(what) => write!(f, "the cache's {what} must be longer than zero"),
+        }
+    }
+}
+
+impl std::error::Error for BuildError {}
+
+/// Settings of a [`Cache`]; [`Cache::builder`] makes one.
+///
+/// ```
+/// use manycore_cache::{Cache, Cause, Eviction};
+/// use std::time::Duration;
+///
+/// let pages: Cache<String, Vec<u8>> = Cache::builder(64 << 20) // bytes, by the weigher
+///     .weigher(|url: &String, page: &Vec<u8>| (url.len() + page.len()) as u32)
+///     .initial_entries(10_000)
+///     .time_to_live(Duration::from_secs(600))
+///     .eviction(Eviction::ScanResistant)
+///     .listener(|url: &String, _page: &Vec<u8>, cause| {
+///         if cause == Cause::Evicted {
+///             println!("no room for {url}");
+///         }
+///     })
+///     .build()?;
+/// # Ok::<(), manycore_cache::BuildError>(())
+/// ```
+#[must_use = "a builder does nothing until `build`"]
+pub struct Builder<K, V, S = RandomState> {
+    capacity: u64,
+    initial: Option<usize>,
+    hasher: S,
+    eviction: Eviction,
+    weigher: Option<Weigher<K, V>>,
+    live: Option<Duration>,
+    idle: Option<Duration>,
+    expiry: Option<Expiry<K, V>>,
+    listener: Option<Listener<K, V>>,
+    time: Option<Time>,
+    counts_reads: bool,
+}
+
+impl<K, V> Builder<K, V> {
+    pub(crate) fn new(capacity: u64) -> Self {
+        Self {
+            capacity,
+            initial: None,
+            hasher: RandomState::new(),
+            eviction: Eviction::default(),
+            weigher: None,
+            live: None,
+            idle: None,
+            expiry: None,
+            listener: None,
+            time: None,
+            counts_reads: false,
+        }
+    }
+}
+
+impl<K, V, S> Builder<K, V, S> {
+    /// What hashes the keys. The default is safe against keys that an attacker chooses; a faster
+    /// one is a good part of a read's time.
+    pub fn hasher<T>(self, hasher: T) -> Builder<K, V, T> {
+        let Self { capacity, initial, eviction, weigher, live, idle, expiry, listener, .. } = self;
+        let (time, counts_reads) = (self.time, self.counts_reads);
+        Builder {
+            capacity,
+            initial,
+            hasher,
+            eviction,
+            weigher,
+            live,
+            idle,
+            expiry,
+            listener,
+            time,
+            counts_reads,
+        }
+    }
+
+    /// Entries for which there is room from the start, so that no table has to grow: the capacity,
+    /// and at most a million, if nothing is said; 4,096 if the capacity is in weight.
+    pub fn initial_entries(mut self, entries: usize) -> Self {
+        self.initial = Some(entries);
+        self
+    }
+
+    /// Which entry goes when room is wanted.
+    pub fn eviction(mut self, eviction: Eviction) -> Self {
+        self.eviction = eviction;
+        self
+    }
+
+    /// What an entry weighs; the capacity is then one of weight. Called once for each entry, when
+    /// it is made. Nothing weighs less than 1.
+    pub fn weigher(mut self, weigh: impl Fn(&K, &V) -> u32 + Send + Sync + 'static) -> Self {
+        self.weigher = Some(Box::new(weigh));
+        self
+    }
+
+    /// How long an entry lives after it was inserted or replaced.
+    pub fn time_to_live(mut self, time: Duration) -> Self {
+        self.live = Some(time);
+        self
+    }
+
+    /// How long an entry lives after it was last used. A use is noted if the last note is older
+    /// than a sixteenth of this time; so an entry may go by that much early.
+    pub fn time_to_idle(mut self, time: Duration) -> Self {
+        self.idle = Some(time);
+        self
+    }
+
+    /// How long this entry lives, asked when it is made; `None` is for ever. The shortest of this,
+    /// the time to live and the time to idle counts. A cache with a time of its own for each entry
+    /// only by [`Cache::insert_for`] says `|_, _| None` here.
+    pub fn expire_after(
+        mut self,
+        time: impl Fn(&K, &V) -> Option<Duration> + Send + Sync + 'static,
+    ) -> Self {
+        self.expiry = Some(Box::new(time));
+        self
+    }
+
+    /// Called with each entry that leaves the cache, and why: in the thread that made it leave,
+    /// after it left, with no lock held. It may use the cache. If it panics, so does the call that
+    /// made the entry leave; an insertion that was making room is then not done.
+    pub fn listener(mut self, listen: impl Fn(&K, &V, Cause) + Send + Sync + 'static) -> Self {
+        self.listener = Some(Box::new(listen));
+        self
+    }
+
+    /// The time, since some moment: for tests. It must not run backwards.
+    pub fn clock(mut self, now: impl Fn() -> Duration + Send + Sync + 'static) -> Self {
+        self.time = Some(Box::new(now));
+        self
+    }
+
+    /// Whether [`Cache::stats`] counts hits and misses: some 2 ns for each read.
+    pub fn count_reads(mut self, yes: bool) -> Self {
+        self.counts_reads = yes;
+        self
+    }
+
+    /// Makes the cache.
+    ///
+    /// # Errors
+    /// A capacity of zero or above 2^62, or a time of zero.
+    pub fn build(self) -> Result<Cache<K, V, S>, BuildError> {
+        const MOST: u64 = 1 << 62;
+        if !(1..=MOST).contains(&self.capacity) {
+            return Err(BuildError::OutOfRange("capacity", MOST));
+        }
+        for (what, time) in [("time to live", self.live), ("time to idle", self.idle)] {
+            if time == Some(Duration::ZERO) {
+                return Err(BuildError::NoTime(what));
+            }
+        }
+        let by_weight = self.weigher.is_some();
+        let most = usize::try_from(self.capacity).unwrap_or(usize::MAX);
+        let room = if by_weight { ROOM_BY_WEIGHT } else { ROOM };
+        let room = self.initial.unwrap_or(room).min(most).max(1);
+        let segments = (most / SEGMENT_ENTRIES).clamp(1, SEGMENTS_MAX);
+        let segments = 1 << segments.ilog2();
+        let buckets = (room.div_ceil(segments) * 10).div_ceil(LOAD_TENTHS).max(1);
+        let is_timed = self.live.is_some() || self.idle.is_some() || self.expiry.is_some();
+        let segments = (0..segments).map(|_| Segment::new(buckets, self.eviction));
+        let domain = Domain::builder().mode(Mode::Epoch).batch_nodes(512).build();
+        let start = Instant::now();
+        Ok(Cache {
+            segments: segments.collect(),
+            pool: Line(AtomicI64::new(self.capacity as i64)),
+            capacity: self.capacity as i64,
+            hasher: self.hasher,
+            eviction: self.eviction,
+            weigher: self.weigher,
+            live: self.live.map(nanos),
+            idle: self.idle.map(nanos),
+            expiry: self.expiry,
+            listener: self.listener,
+            time: self.time.unwrap_or_else(|| Box::new(move || start.elapsed())),
+            is_timed,
+            counts: Counts::new(self.counts_reads),
+            flights: Default::default(),
+            domain: domain.expect("the settings are in range"),
+            home: Arc::new(Home::new(is_timed || by_weight)),
+        })
+    }
+}
+
+/// A time in nanoseconds; what is longer than 500 years is for ever.
+pub(crate) fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+impl<K, V, S> fmt::Debug for Builder<K, V, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Builder")
+            .field("capacity", &self.capacity)
+            .field("eviction", &self.eviction)
+            .field("by_weight", &self.weigher.is_some())
+            .field("time_to_live", &self.live)
+            .field("time_to_idle", &self.idle)
+            .finish_non_exhaustive()
+    }
+}

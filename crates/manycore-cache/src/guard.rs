@@ -1,0 +1,164 @@
+//! What a caller sees of an entry: [`Entry`], [`Guard`], and the walk over all of them.
+
+use crate::Cache;
+use crate::node::Node;
+use crate::table::Slot;
+use manycore::section::Section;
+use std::fmt;
+use std::ops::Deref;
+use std::ptr::NonNull;
+
+/// An entry as a predicate is shown it: key, value and version.
+pub struct Entry<'a, K, V> {
+    node: &'a Node<K, V>,
+}
+
+impl<K, V> Clone for Entry<'_, K, V> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<K, V> Copy for Entry<'_, K, V> {}
+
+impl<'a, K, V> Entry<'a, K, V> {
+    /// # Safety
+    /// A section that outlives `'a` keeps the node.
+    pub(crate) unsafe fn new(node: NonNull<Node<K, V>>) -> Self {
+        // SAFETY: the caller's duty.
+        Self { node: unsafe { node.as_ref() } }
+    }
+
+    /// The key, as the cache has it.
+    pub fn key(self) -> &'a K {
+        &self.node.key
+    }
+
+    /// The value.
+    pub fn value(self) -> &'a V {
+        &self.node.value
+    }
+
+    /// The version: a number that no other entry of this process has, this key's next one
+    /// included. For [`Cache::compare_and_swap`].
+    pub fn version(self) -> u64 {
+        self.node.version
+    }
+}
+
+impl<K: fmt::Debug, V: fmt::Debug> fmt::Debug for Entry<'_, K, V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Entry")
+            .field("key", self.key())
+            .field("value", self.value())
+            .field("version", &self.version())
+            .finish()
+    }
+}
+
+/// An entry that stays valid for who looks at it, whatever becomes of it in the cache meanwhile. It
+/// dereferences to the value.
+///
+/// It keeps a [`Section`] open, so it stays with its thread, and memory of entries that leave the
+/// cache is not freed before it is dropped. Clone what you need for longer, and do not wait for
+/// anything with a guard in hand.
+///
+/// A guard does not outlive its cache:
+/// ```compile_fail
+/// let cache = manycore_cache::Cache::<u32, u32>::new(10);
+/// cache.insert(1, 2);
+/// let guard = cache.get(&1);
+/// drop(cache);
+/// println!("{guard:?}");
+/// ```
+#[must_use = "a guard that nobody looks at keeps memory for nothing"]
+pub struct Guard<'c, K, V> {
+    node: NonNull<Node<K, V>>,
+    _section: Section<'c>,
+}
+
+impl<'c, K, V> Guard<'c, K, V> {
+    /// # Safety
+    /// The node was found, or published, in this section.
+    #[inline(always)]
+    pub(crate) unsafe fn new(node: NonNull<Node<K, V>>, section: Section<'c>) -> Self {
+        Self { node, _section: section }
+    }
+
+    fn node(&self) -> &Node<K, V> {
+        // SAFETY: the section keeps it (N1).
+        unsafe { self.node.as_ref() }
+    }
+
+    /// The key, as the cache has it.
+    pub fn key(&self) -> &K {
+        &self.node().key
+    }
+
+    /// The value.
+    pub fn value(&self) -> &V {
+        &self.node().value
+    }
+
+    /// As [`Entry::version`].
+    pub fn version(&self) -> u64 {
+        self.node().version
+    }
+}
+
+impl<K, V> Deref for Guard<'_, K, V> {
+    type Target = V;
+
+    #[inline]
+    fn deref(&self) -> &V {
+        &self.node().value
+    }
+}
+
+impl<K: fmt::Debug, V: fmt::Debug> fmt::Debug for Guard<'_, K, V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Guard")
+            .field("key", self.key())
+            .field("value", self.value())
+            .field("version", &self.version())
+            .finish()
+    }
+}
+
+/// The entries of a cache: see [`Cache::iter`].
+pub struct Iter<'c, K, V, S> {
+    cache: &'c Cache<K, V, S>,
+    section: Section<'c>,
+    segment: usize,
+    found: Vec<NonNull<Node<K, V>>>,
+}
+
+impl<'c, K, V, S> Iter<'c, K, V, S> {
+    pub(crate) fn new(cache: &'c Cache<K, V, S>) -> Self {
+        Self { cache, section: cache.domain.enter(), segment: 0, found: Vec::new() }
+    }
+}
+
+impl<'c, K, V, S> Iterator for Iter<'c, K, V, S> {
+    type Item = Guard<'c, K, V>;
+
+    fn next(&mut self) -> Option<Guard<'c, K, V>> {
+        loop {
+            if let Some(node) = self.found.pop() {
+                // SAFETY: found in this iterator's section, in which the new one is nested.
+                return Some(unsafe { Guard::new(node, self.cache.domain.enter()) });
+            }
+            let segment = self.cache.segments.get(self.segment)?;
+            // All from one table, which stays as it is if it is replaced meanwhile (T4).
+            let live = |node: &NonNull<Node<K, V>>| !self.cache.is_expired(*node);
+            let buckets = segment.table(&self.section).buckets().iter();
+            self.found.extend(buckets.flat_map(|b| b.slots()).filter_map(Slot::node).filter(live));
+            self.segment += 1;
+        }
+    }
+}
+
+impl<K, V, S> fmt::Debug for Iter<'_, K, V, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Iter").field("segment", &self.segment).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,401 @@
+//! A concurrent cache: reads take no lock, updates lock one bucket, and the bound is hard.
+//!
+//! ```
+//! use manycore_cache::Cache;
+//!
+//! let cache: Cache<String, Vec<u8>> = Cache::new(10_000); // entries
+//! cache.insert("a".into(), vec![1, 2, 3]);
+//! assert_eq!(cache.get("a").as_deref(), Some(&vec![1, 2, 3]));
+//!
+//! // One thread loads, and all who want the key meanwhile wait for it.
+//! let page = cache.get_or_insert_with("b".into(), || vec![4, 5]);
+//! assert_eq!(page.len(), 2);
+//! ```
+//!
+//! *For* values that are dear to compute or to fetch, looked up by many threads, of which only so
+//! many may be kept. *Not for* what must not be forgotten (take
+//! [`HashMap`](manycore::collections::HashMap)), and not for one thread alone.
+//!
+//! # What is guaranteed
+//!
+//! - *Consistency*: linearizable for each key, where an eviction or an expiry is a removal at some
+//!   moment. `len`, `weight`, `iter` and `stats` are not snapshots.
+//! - *The bound*: an insertion makes room before it links. The entries never exceed the
+//!   capacity, but for one entry of each thread that is in an insertion at that moment and found
+//!   all the capacity reserved by others. What has left the cache waits to be freed until
+//!   nobody can be looking at it: some 1,000 entries for each thread that updates; more while a
+//!   [`Guard`] is held or a thread sleeps in one.
+//! - *Expired values* are never returned. They are dropped by whoever passes: a read that finds
+//!   one, an update that sweeps one bucket more of its segment at each call, [`Cache::purge`],
+//!   eviction. So after as many updates of a segment as it has buckets (a fifth to a sixth of its
+//!   entries) nothing expired is left. There are no helper threads: if nobody calls, nothing
+//!   happens. Call [`Cache::purge`] from a timer of yours if that matters.
+//! - *Progress*: reads are lock-free. An update locks one bucket at a time, for some tens of
+//!   nanoseconds; the key's `Eq` may run under it, and `Hash` while a table grows, but no closure
+//!   of yours does. `Eq` and `Hash` must not use the same cache.
+//! - *Cost*: a read is the hash, the bucket's line and the entry's; it writes nothing, but the byte
+//!   of heat of an entry that is not hot yet. An update allocates from the thread's own slab.
+//! - *Memory*: an entry takes its key, its value and 16 bytes, 24 more if the cache weighs or
+//!   expires, and some 22 bytes of table and slab (86 bytes for keys of 16 and values of 32, a
+//!   million of them). Keys and values with their headers have at most 64 KiB: box what is larger.
+//! - *Panics*: one in `Hash`, `Eq`, a weigher or a loader leaves the cache as it was.
+//!
+//! # Which eviction?
+//!
+//! [`Eviction::ScanResistant`] unless you measure that [`Eviction::Clock`] suits you as well.
+//! `manycore bench kv` shows both, with their hit ratios, beside others' caches.
+//!
+//! Source: Wang, Stamler, Parmer, "Parallel Sections" (EuroSys 2016), section 5.2.
+
+mod builder;
+mod flight;
+mod guard;
+mod load;
+mod node;
+mod segment;
+mod stats;
+mod table;
+mod update;
+
+pub use builder::{BuildError, Builder};
+pub use guard::{Entry, Guard, Iter};
+pub use segment::Eviction;
+pub use stats::Stats;
+pub use update::{CasError, Cause};
+
+use builder::{Expiry, Listener, Time, Weigher};
+use flight::Flights;
+use manycore::section::{Domain, Section};
+use node::{Home, NEVER, Node};
+use segment::Segment;
+use stats::Counts;
+use std::borrow::Borrow;
+use std::fmt;
+use std::hash::{BuildHasher, Hash, RandomState};
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicU8, Ordering};
+use std::time::Duration;
+use table::{Place, prefetch};
+
+/// Something with lines of its own.
+#[repr(align(128))]
+struct Line<T>(T);
+
+/// A concurrent cache; the [crate's page](crate) says what it is for and what it guarantees.
+///
+/// ```
+/// use manycore_cache::Cache;
+/// use std::time::Duration;
+///
+/// let sessions: Cache<u64, String> =
+///     Cache::builder(100_000).time_to_idle(Duration::from_secs(1800)).build()?;
+/// sessions.insert(7, "ann".into());
+/// std::thread::scope(|s| {
+///     s.spawn(|| assert_eq!(&**sessions.get(&7).unwrap(), "ann"));
+///     s.spawn(|| assert!(sessions.get(&8).is_none()));
+/// });
+/// # Ok::<(), manycore_cache::BuildError>(())
+/// ```
+pub struct Cache<K, V, S = RandomState> {
+    segments: Box<[Segment<K, V>]>,
+    /// Capacity that nobody has; below zero if somebody found none (law G1 of `segment`).
+    pool: Line<AtomicI64>,
+    capacity: i64,
+    hasher: S,
+    eviction: Eviction,
+    weigher: Option<Weigher<K, V>>,
+    /// In nanoseconds, as all times here.
+    live: Option<u64>,
+    idle: Option<u64>,
+    expiry: Option<Expiry<K, V>>,
+    listener: Option<Listener<K, V>>,
+    time: Time,
+    is_timed: bool,
+    counts: Counts,
+    flights: Flights,
+    /// Behind the segments, before the home (an `Arc`, because nodes point to it and a box would
+    /// claim to be the only way there): it frees retired nodes and tables when it is dropped.
+    domain: Domain,
+    home: Arc<Home<K, V>>,
+}
+
+impl<K, V> Cache<K, V> {
+    /// A cache of so many entries, with the default settings.
+    ///
+    /// # Panics
+    /// If the capacity is zero.
+    #[must_use]
+    pub fn new(capacity: u64) -> Self {
+        Self::builder(capacity).build().unwrap_or_else(|error| panic!("manycore: {error}"))
+    }
+
+    /// Settings of a cache of so many entries, or of so much weight if there is a weigher.
+    pub fn builder(capacity: u64) -> Builder<K, V> {
+        Builder::new(capacity)
+    }
+}
+
+impl<K, V, S> Cache<K, V, S> {
+    /// How many entries there are, expired ones that nobody has passed by included. Cost: a line
+    /// for each segment.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        // While others are at work, a removal may be seen and its insertion not.
+        let sum = self.segments.iter().fold(0_usize, |sum, s| sum.wrapping_add(s.entries()));
+        if (sum as isize) < 0 { 0 } else { sum }
+    }
+
+    /// Whether there are none, as [`len`](Self::len) has it.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// What the entries weigh together, with what is reserved for those under way; without a
+    /// weigher each weighs 1.
+    #[must_use]
+    pub fn weight(&self) -> u64 {
+        // ORDER: Relaxed; a count.
+        let unused = self.pool.0.load(Ordering::Relaxed);
+        let spare: i64 = self.segments.iter().map(Segment::spare).sum();
+        u64::try_from(self.capacity - unused - spare).unwrap_or(0)
+    }
+
+    /// What the builder was given.
+    #[must_use]
+    pub fn capacity(&self) -> u64 {
+        self.capacity as u64
+    }
+
+    /// What happened so far.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        self.counts.sum()
+    }
+
+    /// Every entry, in no order, as guards.
+    ///
+    /// Consistency: not a snapshot. An entry that is there all the while comes exactly once; what
+    /// comes or goes meanwhile may be among them. Cost: the tables, and a buffer for one segment.
+    /// Keeps a section open, as a [`Guard`] does.
+    pub fn iter(&self) -> Iter<'_, K, V, S> {
+        Iter::new(self)
+    }
+
+    #[inline]
+    fn now(&self) -> u64 {
+        builder::nanos((self.time)()).min(NEVER - 1)
+    }
+
+    /// Whether the time of a node, found in an open section, is over.
+    #[inline(always)]
+    fn is_expired(&self, node: NonNull<Node<K, V>>) -> bool {
+        self.is_timed && self.is_expired_at(node, self.now())
+    }
+
+    fn is_expired_at(&self, node: NonNull<Node<K, V>>, now: u64) -> bool {
+        // SAFETY: N2 - a timed cache has extras; the caller's section keeps the node.
+        let extra = unsafe { Node::extra(node).as_ref() };
+        // ORDER: Relaxed; times order nothing.
+        let used = extra.used.load(Ordering::Relaxed);
+        let idle = self.idle.map_or(NEVER, |idle| used.saturating_add(idle));
+        now >= extra.expires.load(Ordering::Relaxed).min(idle)
+    }
+
+    /// Notes that an entry was used. Writes nothing if it is hot, or was used a moment ago.
+    #[inline(always)]
+    fn touch(&self, heat: &AtomicU8, node: NonNull<Node<K, V>>, now: u64) {
+        // ORDER: Relaxed; a hint (T3).
+        let degree = heat.load(Ordering::Relaxed);
+        if degree < self.eviction.heat_max() {
+            heat.store(degree + 1, Ordering::Relaxed);
+        }
+        if let Some(idle) = self.idle {
+            // SAFETY: N2 - a timed cache has extras; the caller's section keeps the node.
+            let used = unsafe { &Node::extra(node).as_ref().used };
+            // ORDER: Relaxed; times order nothing.
+            if now.saturating_sub(used.load(Ordering::Relaxed)) > idle / 16 {
+                used.store(now, Ordering::Relaxed);
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn segment(&self, place: Place) -> &Segment<K, V> {
+        &self.segments[place.segment(self.segments.len())]
+    }
+}
+
+impl<K, V, S> Cache<K, V, S>
+where
+    K: Hash + Eq + Send + Sync,
+    V: Send + Sync,
+    S: BuildHasher,
+{
+    #[inline(always)]
+    fn place<Q: Hash + ?Sized>(&self, key: &Q) -> Place {
+        Place::of(self.hasher.hash_one(key))
+    }
+
+    /// The node of a key, whether its time is over or not.
+    #[inline(always)]
+    fn find<Q>(&self, place: Place, key: &Q, section: &Section<'_>) -> Option<NonNull<Node<K, V>>>
+    where
+        K: Borrow<Q>,
+        Q: Eq + ?Sized,
+    {
+        let table = self.segment(place).table(section);
+        table.bucket(place).find(place, |own| own.borrow() == key).map(|hit| hit.node)
+    }
+
+    /// The key's entry, used. Drops it if its time is over.
+    #[inline(always)]
+    fn read<Q>(&self, place: Place, key: &Q, section: &Section<'_>) -> Option<NonNull<Node<K, V>>>
+    where
+        K: Borrow<Q>,
+        Q: Eq + ?Sized,
+    {
+        let table = self.segment(place).table(section);
+        let hit = table.bucket(place).find(place, |own| own.borrow() == key);
+        let mut now = 0;
+        let found = hit.filter(|hit| {
+            if self.is_timed {
+                now = self.now();
+                if self.is_expired_at(hit.node, now) {
+                    self.drop_expired(place, hit.node, section);
+                    return false;
+                }
+            }
+            true
+        });
+        self.counts.read(found.is_some());
+        found.map(|hit| {
+            self.touch(hit.heat, hit.node, now);
+            hit.node
+        })
+    }
+
+    /// The key's value. Counts as a use.
+    ///
+    /// Takes no lock; writes only if the entry is not hot yet, or, with a time to idle, was not
+    /// used for a while. See [`Guard`] on how long to keep it.
+    #[inline]
+    pub fn get<Q>(&self, key: &Q) -> Option<Guard<'_, K, V>>
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ?Sized,
+    {
+        let section = self.domain.enter();
+        let node = self.read(self.place(key), key, &section)?;
+        // SAFETY: found in this section.
+        Some(unsafe { Guard::new(node, section) })
+    }
+
+    /// Whether the key is there. Does not count as a use.
+    pub fn contains_key<Q>(&self, key: &Q) -> bool
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ?Sized,
+    {
+        let section = self.domain.enter();
+        let node = self.find(self.place(key), key, &section);
+        node.is_some_and(|node| !self.is_expired(node))
+    }
+
+    /// Looks up many keys: `f` is called with each one's number and its entry, in order. Their
+    /// lines are fetched together, sixteen keys at a time; so in a cache beyond the processor's a
+    /// key takes a fraction of what [`get`](Self::get) takes.
+    ///
+    /// Consistency: each look-up by itself; not one moment for all.
+    ///
+    /// ```
+    /// let cache = manycore_cache::Cache::new(100);
+    /// cache.insert(1, 'a');
+    /// cache.insert(3, 'c');
+    /// let mut found = String::new();
+    /// cache.get_many([1, 2, 3].iter(), |_, entry| found.push(entry.map_or('-', |e| *e.value())));
+    /// assert_eq!(found, "a-c");
+    /// ```
+    pub fn get_many<'q, Q>(
+        &self,
+        keys: impl IntoIterator<Item = &'q Q>,
+        mut f: impl FnMut(usize, Option<Entry<'_, K, V>>),
+    ) where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ?Sized + 'q,
+    {
+        const BATCH: usize = 16;
+        let section = self.domain.enter();
+        let mut keys = keys.into_iter();
+        let mut done = 0;
+        loop {
+            let mut batch: [Option<(&Q, Place)>; BATCH] = [None; BATCH];
+            for (slot, key) in batch.iter_mut().zip(keys.by_ref()) {
+                let place = self.place(key);
+                prefetch(self.segment(place).table(&section).bucket(place));
+                *slot = Some((key, place));
+            }
+            for (_, place) in batch.iter().flatten() {
+                self.segment(*place).table(&section).bucket(*place).prefetch_node(*place);
+            }
+            for (key, place) in batch.iter().flatten() {
+                let node = self.read(*place, *key, &section);
+                // SAFETY: found in this section, which is open while `f` runs.
+                f(done, node.map(|node| unsafe { Entry::new(node) }));
+                done += 1;
+            }
+            if batch[BATCH - 1].is_none() {
+                return;
+            }
+        }
+    }
+
+    /// Frees what has left the cache and can be freed now, of what the calling thread made leave
+    /// and of what ended threads left. For a thread that falls idle. Never waits.
+    pub fn collect(&self) {
+        self.domain.collect();
+    }
+
+    /// How long the key's entry has left; `None` if it is not there, and the longest duration if it
+    /// does not expire by a time of its own.
+    pub fn time_left<Q>(&self, key: &Q) -> Option<Duration>
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ?Sized,
+    {
+        let section = self.domain.enter();
+        let node = self.find(self.place(key), key, &section)?;
+        if !self.is_timed {
+            return Some(Duration::MAX);
+        }
+        let now = self.now();
+        // SAFETY: N2 - a timed cache has extras; the section keeps the node.
+        // ORDER: Relaxed; times order nothing.
+        let expires = unsafe { Node::extra(node).as_ref() }.expires.load(Ordering::Relaxed);
+        if self.is_expired_at(node, now) {
+            return None;
+        }
+        Some(if expires == NEVER { Duration::MAX } else { Duration::from_nanos(expires - now) })
+    }
+}
+
+impl<'c, K, V, S> IntoIterator for &'c Cache<K, V, S> {
+    type Item = Guard<'c, K, V>;
+    type IntoIter = Iter<'c, K, V, S>;
+
+    fn into_iter(self) -> Iter<'c, K, V, S> {
+        self.iter()
+    }
+}
+
+impl<K, V, S> fmt::Debug for Cache<K, V, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cache")
+            .field("len", &self.len())
+            .field("weight", &self.weight())
+            .field("capacity", &self.capacity)
+            .field("eviction", &self.eviction)
+            .finish_non_exhaustive()
+    }
+}

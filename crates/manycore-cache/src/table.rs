@@ -1,0 +1,452 @@
+//! Buckets of one line, and tables of them.
+//!
+//! Laws:
+//! - T1 A bucket is a line: seven links, a byte of heat for each, a lock. A link is the node's
+//!   address below 14 bits of its key's hash and two of state. A link of tag 0 that is not null, in
+//!   the last place, leads to another bucket of the chain. Chains only grow, with their table.
+//! - T2 Links change only under the lock of the chain's first bucket, by one store each: that store
+//!   is the moment of the update. Readers take no lock: a key is linked in one place, and moves
+//!   to another only behind a link that leads there before the old place is overwritten.
+//! - T3 Heat is a hint: readers and evictors write it without order, and may lose each other's.
+//! - T4 A table is replaced with all its locks held, and its locks are never free again. So what a
+//!   reader finds in it later is what held when it was replaced, which is after the reader began.
+
+use crate::node::Node;
+use std::alloc::{self, Layout};
+use std::ptr::{self, NonNull};
+use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
+
+/// Links in a bucket.
+pub(crate) const SLOTS: usize = 7;
+const STATE_SHIFT: u32 = 48;
+const TAG_SHIFT: u32 = 50;
+const ADDRESS: usize = (1 << STATE_SHIFT) - 1;
+
+/// A state bit: the entry has proved itself, and the main hand decides about it.
+pub(crate) const MAIN: usize = 1;
+/// A state bit of the others: the hand has passed it once.
+pub(crate) const AGED: usize = 2;
+
+const FREE: u8 = 0;
+const HELD: u8 = 1;
+const MOVED: u8 = 2;
+
+/// What the hash says: which segment, which bucket, which tag.
+#[derive(Clone, Copy)]
+pub(crate) struct Place(u64);
+
+impl Place {
+    /// Spreads a hash over all bits, whatever hasher made it.
+    #[inline(always)]
+    pub(crate) fn of(hash: u64) -> Self {
+        let product = u128::from(hash) * 0x9e37_79b9_7f4a_7c15;
+        Self((product as u64) ^ (product >> 64) as u64)
+    }
+
+    /// A number below `segments`, a power of two.
+    #[inline(always)]
+    pub(crate) fn segment(self, segments: usize) -> usize {
+        self.0 as usize & (segments - 1)
+    }
+
+    /// Never zero.
+    #[inline(always)]
+    fn tag(self) -> usize {
+        ((self.0 >> 16) as usize & 0x3fff).max(1)
+    }
+
+    #[inline(always)]
+    fn bucket(self, buckets: usize) -> usize {
+        (((self.0 >> 32) * buckets as u64) >> 32) as usize
+    }
+
+    pub(crate) fn whole(self) -> u64 {
+        self.0
+    }
+}
+
+type Link<K, V> = *mut Node<K, V>;
+
+#[inline(always)]
+fn tag_in<K, V>(link: Link<K, V>) -> usize {
+    link.addr() >> TAG_SHIFT
+}
+
+#[inline(always)]
+fn address_in<K, V>(link: Link<K, V>) -> Link<K, V> {
+    link.map_addr(|bits| bits & ADDRESS)
+}
+
+#[repr(C, align(64))]
+pub(crate) struct Bucket<K, V> {
+    links: [AtomicPtr<Node<K, V>>; SLOTS],
+    heat: [AtomicU8; SLOTS],
+    lock: AtomicU8,
+}
+
+/// Where a reader found a node.
+pub(crate) struct Hit<'t, K, V> {
+    pub(crate) node: NonNull<Node<K, V>>,
+    pub(crate) heat: &'t AtomicU8,
+}
+
+/// A link under its bucket's lock.
+pub(crate) struct Slot<'t, K, V> {
+    bucket: &'t Bucket<K, V>,
+    at: usize,
+}
+
+impl<K, V> Clone for Slot<'_, K, V> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<K, V> Copy for Slot<'_, K, V> {}
+
+impl<K, V> Bucket<K, V> {
+    #[inline(always)]
+    fn link(&self, at: usize) -> Link<K, V> {
+        // ORDER: Acquire; pairs with Release in `Slot::set`: the node, or the bucket, before its
+        // link.
+        self.links[at].load(Ordering::Acquire)
+    }
+
+    /// The next bucket of the chain, if this is what the last link leads to (T1).
+    #[inline(always)]
+    fn more(last: Link<K, V>) -> Option<NonNull<Self>> {
+        if tag_in(last) != 0 { None } else { NonNull::new(last.cast()) }
+    }
+
+    /// Looks for a key without a lock (T2). The caller has a section open.
+    #[inline(always)]
+    pub(crate) fn find(&self, place: Place, is_key: impl Fn(&K) -> bool) -> Option<Hit<'_, K, V>> {
+        let tag = place.tag();
+        let mut bucket = self;
+        loop {
+            // Each link is read once: a last link that turns into one to more must not be missed.
+            let links: [Link<K, V>; SLOTS] = std::array::from_fn(|at| bucket.link(at));
+            let mut hits = 0_u32;
+            for (at, link) in links.iter().enumerate() {
+                hits |= u32::from(tag_in(*link) == tag) << at;
+            }
+            while hits != 0 {
+                let at = hits.trailing_zeros() as usize;
+                hits &= hits - 1;
+                // SAFETY: a link with a tag leads to a node, which the caller's section keeps (N1).
+                let node = unsafe { NonNull::new_unchecked(address_in(links[at])) };
+                // SAFETY: as above.
+                if is_key(unsafe { &(*node.as_ptr()).key }) {
+                    return Some(Hit { node, heat: &bucket.heat[at] });
+                }
+            }
+            match Self::more(links[SLOTS - 1]) {
+                // SAFETY: chains live as long as their table, which the section keeps.
+                Some(more) => bucket = unsafe { more.as_ref() },
+                None => return None,
+            }
+        }
+    }
+
+    /// Fetches the line, and the node that is likely meant.
+    pub(crate) fn prefetch_node(&self, place: Place) {
+        let tag = place.tag();
+        for at in 0..SLOTS {
+            let link = self.link(at);
+            if tag_in(link) == tag {
+                prefetch(address_in(link));
+            }
+        }
+    }
+
+    /// Every link of the chain to a node; who holds no lock sees each as it is at some moment.
+    pub(crate) fn slots(&self) -> impl Iterator<Item = Slot<'_, K, V>> {
+        let mut bucket = Some(self);
+        let mut at = 0;
+        std::iter::from_fn(move || {
+            let here = bucket?;
+            let slot = Slot { bucket: here, at };
+            at += 1;
+            if at == SLOTS {
+                at = 0;
+                // SAFETY: chains live as long as their table, which the caller's section keeps.
+                bucket = Self::more(here.link(SLOTS - 1)).map(|more| unsafe { &*more.as_ptr() });
+            }
+            Some(slot)
+        })
+    }
+
+    /// Takes the lock of the chain; `None` if the table has been replaced (T4).
+    #[inline]
+    pub(crate) fn lock(&self) -> Option<Locked<'_, K, V>> {
+        let mut turns = 0_u32;
+        loop {
+            // ORDER: Acquire; pairs with Release in `Locked::drop` and `Locked::give_up`.
+            match self.lock.compare_exchange_weak(FREE, HELD, Ordering::Acquire, Ordering::Acquire)
+            {
+                Ok(_) => return Some(Locked { first: self, leave: FREE }),
+                Err(MOVED) => return None,
+                Err(_) => wait(&mut turns),
+            }
+        }
+    }
+}
+
+/// Waits for a lock that is held for some tens of instructions, unless its holder was preempted.
+#[cold]
+fn wait(turns: &mut u32) {
+    *turns += 1;
+    match *turns {
+        ..=6 => (0..1 << *turns).for_each(|_| std::hint::spin_loop()),
+        7..=40 => thread::yield_now(),
+        _ => thread::sleep(Duration::from_micros(50)),
+    }
+}
+
+/// Tells the processor that a line will be wanted.
+#[inline(always)]
+pub(crate) fn prefetch<T>(address: *const T) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a hint: it reads nothing and faults nowhere.
+    unsafe {
+        use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_T0>(address.cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = address;
+}
+
+impl<K, V> Slot<'_, K, V> {
+    /// The node, if the link leads to one.
+    #[inline(always)]
+    pub(crate) fn node(self) -> Option<NonNull<Node<K, V>>> {
+        let link = self.bucket.link(self.at);
+        if tag_in(link) == 0 { None } else { NonNull::new(address_in(link)) }
+    }
+
+    fn is_free(self) -> bool {
+        self.bucket.link(self.at).is_null()
+    }
+
+    pub(crate) fn state(self) -> usize {
+        (self.bucket.link(self.at).addr() >> STATE_SHIFT) & 3
+    }
+
+    fn tag(self) -> usize {
+        tag_in(self.bucket.link(self.at))
+    }
+
+    pub(crate) fn heat_now(self) -> u8 {
+        // ORDER: Relaxed; a hint (T3).
+        self.bucket.heat[self.at].load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_heat(self, heat: u8) {
+        // ORDER: Relaxed; a hint (T3).
+        self.bucket.heat[self.at].store(heat, Ordering::Relaxed);
+    }
+}
+
+/// A chain's lock is held; dropping this releases it.
+pub(crate) struct Locked<'t, K, V> {
+    first: &'t Bucket<K, V>,
+    leave: u8,
+}
+
+impl<'t, K, V> Locked<'t, K, V> {
+    #[inline(always)]
+    fn set(&self, slot: Slot<'t, K, V>, link: Link<K, V>) {
+        // ORDER: Release; pairs with Acquire in `Bucket::link`.
+        slot.bucket.links[slot.at].store(link, Ordering::Release);
+    }
+
+    fn link_to(node: NonNull<Node<K, V>>, tag: usize, state: usize) -> Link<K, V> {
+        let address = node.as_ptr();
+        assert!(address.addr() <= ADDRESS, "manycore: an address beyond 48 bits");
+        address.map_addr(|bits| bits | tag << TAG_SHIFT | state << STATE_SHIFT)
+    }
+
+    pub(crate) fn slots(&self) -> impl Iterator<Item = Slot<'t, K, V>> {
+        self.first.slots()
+    }
+
+    /// Where this node is linked.
+    pub(crate) fn slot_of(&self, node: NonNull<Node<K, V>>) -> Option<Slot<'t, K, V>> {
+        self.slots().find(|slot| slot.node() == Some(node))
+    }
+
+    /// Whether a key is linked. Runs the key's `Eq` if a tag is the same.
+    pub(crate) fn has(&self, place: Place, is_key: impl Fn(&K) -> bool) -> bool {
+        self.first.find(place, is_key).is_some()
+    }
+
+    /// Puts a node in the place of another of the same key.
+    pub(crate) fn replace(&self, slot: Slot<'t, K, V>, node: NonNull<Node<K, V>>) {
+        self.set(slot, Self::link_to(node, slot.tag(), slot.state()));
+    }
+
+    /// Changes an entry's state.
+    pub(crate) fn mark(&self, slot: Slot<'t, K, V>, state: usize) {
+        if let Some(node) = slot.node() {
+            self.set(slot, Self::link_to(node, slot.tag(), state));
+        }
+    }
+
+    /// Unlinks.
+    pub(crate) fn clear(&self, slot: Slot<'t, K, V>) {
+        self.set(slot, ptr::null_mut());
+        slot.set_heat(0);
+    }
+
+    /// Links a node in a free place, and makes one if there is none.
+    pub(crate) fn add(&self, place: Place, node: NonNull<Node<K, V>>, state: usize, heat: u8) {
+        self.add_link(Self::link_to(node, place.tag(), state), heat);
+    }
+
+    fn add_link(&self, link: Link<K, V>, heat: u8) {
+        let mut last = None;
+        for slot in self.slots() {
+            if slot.is_free() {
+                slot.set_heat(heat);
+                self.set(slot, link);
+                return;
+            }
+            last = Some(slot);
+        }
+        let last = last.expect("a bucket has places");
+        let more = Table::<K, V>::alloc(1);
+        // SAFETY: fresh, zeroed, ours until linked.
+        let fresh = unsafe { more.as_ref() };
+        // ORDER: Relaxed; published by the link to the bucket.
+        fresh.links[0].store(last.bucket.link(last.at), Ordering::Relaxed);
+        fresh.heat[0].store(last.heat_now(), Ordering::Relaxed);
+        fresh.links[1].store(link, Ordering::Relaxed);
+        fresh.heat[1].store(heat, Ordering::Relaxed);
+        self.set(last, more.as_ptr().cast());
+    }
+
+    /// Releases the lock for ever: the table has been replaced (T4).
+    pub(crate) fn give_up(mut self) {
+        self.leave = MOVED;
+    }
+}
+
+impl<K, V> Drop for Locked<'_, K, V> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        // ORDER: Release; pairs with Acquire in `Bucket::lock`.
+        self.first.lock.store(self.leave, Ordering::Release);
+    }
+}
+
+/// The buckets of one segment, and for each the tags of four keys that were evicted from it.
+pub(crate) struct Table<K, V> {
+    buckets: NonNull<Bucket<K, V>>,
+    len: usize,
+    ghosts: Box<[AtomicU64]>,
+}
+
+// SAFETY: what a table leads to is shared by all threads under T2; nodes pass from one to another.
+unsafe impl<K: Send + Sync, V: Send + Sync> Send for Table<K, V> {}
+// SAFETY: as above.
+unsafe impl<K: Send + Sync, V: Send + Sync> Sync for Table<K, V> {}
+
+impl<K, V> Table<K, V> {
+    fn layout(len: usize) -> Layout {
+        Layout::array::<Bucket<K, V>>(len).expect("manycore: capacity overflow")
+    }
+
+    /// Empty buckets: all zero.
+    fn alloc(len: usize) -> NonNull<Bucket<K, V>> {
+        let layout = Self::layout(len);
+        // SAFETY: a bucket has a size, and `len` is not zero.
+        let memory = unsafe { alloc::alloc_zeroed(layout) };
+        NonNull::new(memory.cast()).unwrap_or_else(|| alloc::handle_alloc_error(layout))
+    }
+
+    pub(crate) fn new(len: usize, has_ghosts: bool) -> Self {
+        let ghosts = if has_ghosts { len } else { 0 };
+        Self {
+            buckets: Self::alloc(len),
+            len,
+            ghosts: (0..ghosts).map(|_| AtomicU64::new(0)).collect(),
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) fn buckets(&self) -> &[Bucket<K, V>] {
+        // SAFETY: allocated by `new` with this length, zeroed, which is what an empty bucket is.
+        unsafe { std::slice::from_raw_parts(self.buckets.as_ptr(), self.len) }
+    }
+
+    pub(crate) fn has_ghosts(&self) -> bool {
+        !self.ghosts.is_empty()
+    }
+
+    /// What the table takes, without the ends of chains.
+    pub(crate) fn bytes(&self) -> usize {
+        size_of_val(self.buckets()) + size_of_val(&*self.ghosts)
+    }
+
+    #[inline(always)]
+    pub(crate) fn index(&self, place: Place) -> usize {
+        place.bucket(self.len)
+    }
+
+    #[inline(always)]
+    pub(crate) fn bucket(&self, place: Place) -> &Bucket<K, V> {
+        // SAFETY: `Place::bucket` is below the length.
+        unsafe { &*self.buckets.as_ptr().add(self.index(place)) }
+    }
+
+    /// Remembers that an entry was evicted from the bucket. Under its lock.
+    pub(crate) fn remember(&self, index: usize, slot: Slot<'_, K, V>) {
+        if let Some(ghosts) = self.ghosts.get(index) {
+            // ORDER: Relaxed; written under the bucket's lock.
+            let before = ghosts.load(Ordering::Relaxed);
+            ghosts.store(before << 16 | slot.tag() as u64, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether such a key was evicted not long ago. Under the bucket's lock.
+    pub(crate) fn remembers(&self, place: Place) -> bool {
+        self.ghosts.get(self.index(place)).is_some_and(|ghosts| {
+            // ORDER: Relaxed; written under the bucket's lock.
+            let ghosts = ghosts.load(Ordering::Relaxed);
+            (0..4).any(|at| (ghosts >> (16 * at)) & 0xffff == place.tag() as u64)
+        })
+    }
+
+    /// Copies all links of a table whose locks are held.
+    pub(crate) fn take_over(
+        &self,
+        old: &[Locked<'_, K, V>],
+        place_of: impl Fn(&Node<K, V>) -> Place,
+    ) {
+        for slot in old.iter().flat_map(Locked::slots) {
+            let Some(node) = slot.node() else { continue };
+            // SAFETY: linked, and its bucket is locked.
+            let place = place_of(unsafe { node.as_ref() });
+            let target = self.bucket(place).lock().expect("nobody else has this table");
+            target.add(place, node, slot.state(), slot.heat_now());
+        }
+    }
+}
+
+impl<K, V> Drop for Table<K, V> {
+    fn drop(&mut self) {
+        for bucket in self.buckets() {
+            let mut more = Bucket::more(bucket.link(SLOTS - 1));
+            while let Some(next) = more {
+                // SAFETY: made by `add_link`, owned by this chain alone.
+                unsafe {
+                    more = Bucket::more(next.as_ref().link(SLOTS - 1));
+                    alloc::dealloc(next.as_ptr().cast(), Self::layout(1));
+                }
+            }
+        }
+        // SAFETY: allocated by `new`.
+        unsafe { alloc::dealloc(self.buckets.as_ptr().cast(), Self::layout(self.len)) };
+    }
+}

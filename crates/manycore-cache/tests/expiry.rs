@@ -1,0 +1,130 @@
+//! Times, under a clock that only the test moves.
+
+use manycore_cache::{Builder, Cache, Cause};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::time::Duration;
+
+const fn secs(secs: u64) -> Duration {
+    Duration::from_secs(secs)
+}
+
+#[derive(Default, Clone)]
+struct Hands(Arc<AtomicU64>);
+
+impl Hands {
+    fn forward(&self, seconds: u64) {
+        self.0.fetch_add(seconds, SeqCst);
+    }
+}
+
+fn timed(
+    set: impl FnOnce(Builder<u32, u32>) -> Builder<u32, u32>,
+) -> (Cache<u32, u32>, Hands, Arc<AtomicU64>) {
+    let (hands, expired) = (Hands::default(), Arc::<AtomicU64>::default());
+    let (clock, count) = (hands.clone(), Arc::clone(&expired));
+    let builder = set(Cache::builder(1_000)).clock(move || secs(clock.0.load(SeqCst)));
+    let builder = builder.listener(move |_, _, cause| {
+        count.fetch_add(u64::from(cause == Cause::Expired), SeqCst);
+    });
+    (builder.build().unwrap(), hands, expired)
+}
+
+#[test]
+fn an_entry_is_gone_when_its_time_to_live_is_over() {
+    let (cache, hands, expired) = timed(|builder| builder.time_to_live(secs(10)));
+    cache.insert(1, 1);
+    hands.forward(9);
+    assert_eq!(cache.get(&1).as_deref(), Some(&1));
+    assert_eq!(cache.time_left(&1), Some(secs(1)));
+    hands.forward(1);
+    assert!(!cache.contains_key(&1) && cache.time_left(&1).is_none());
+    assert_eq!((cache.len(), expired.load(SeqCst)), (1, 0));
+    assert!(cache.get(&1).is_none());
+    assert_eq!((cache.len(), expired.load(SeqCst)), (0, 1), "the read dropped it");
+    cache.insert(1, 2);
+    hands.forward(9);
+    cache.insert(1, 3);
+    hands.forward(9);
+    assert_eq!(cache.get(&1).as_deref(), Some(&3), "a new value has a new time");
+}
+
+#[test]
+fn a_used_entry_stays_and_an_idle_one_goes() {
+    let (cache, hands, _) = timed(|builder| builder.time_to_idle(secs(160)));
+    cache.insert(1, 1);
+    cache.insert(2, 2);
+    for _ in 0..40 {
+        hands.forward(20);
+        assert!(cache.get(&1).is_some());
+    }
+    assert!(cache.get(&2).is_none());
+    hands.forward(149);
+    assert!(cache.contains_key(&1), "not before fifteen sixteenths of the time");
+    hands.forward(11);
+    assert!(cache.get(&1).is_none());
+}
+
+#[test]
+fn every_entry_may_have_a_time_of_its_own_and_get_another() {
+    let own = |_: &u32, value: &u32| (*value > 0).then(|| secs(u64::from(*value)));
+    let (cache, hands, _) = timed(|builder| builder.expire_after(own));
+    cache.insert(1, 5);
+    cache.insert(2, 0);
+    cache.insert_for(3, 0, secs(7));
+    cache.insert_for(4, 5, secs(7));
+    assert!(cache.expire(&2, Some(secs(6))) && !cache.expire(&9, None));
+    hands.forward(5);
+    let there = |keys: [u32; 4]| keys.map(|key| cache.get(&key).is_some());
+    assert_eq!(there([1, 2, 3, 4]), [false, true, true, false]);
+    assert!(cache.expire(&3, None));
+    hands.forward(1_000);
+    assert_eq!(there([1, 2, 3, 4]), [false, false, true, false]);
+    assert_eq!(cache.time_left(&3), Some(Duration::MAX));
+}
+
+#[test]
+fn what_is_expired_counts_as_missing_for_every_update() {
+    let (cache, hands, expired) = timed(|builder| builder.time_to_live(secs(10)));
+    let version = cache.insert(1, 1);
+    hands.forward(10);
+    assert!(cache.compare_and_swap(1, version, 2).is_err());
+    assert!(cache.insert_if(1, 2, |entry| entry.is_some()).is_err());
+    assert!(cache.insert_if(1, 2, |entry| entry.is_none()).is_ok());
+    assert_eq!(expired.load(SeqCst), 1);
+    hands.forward(10);
+    assert!(cache.remove(&1).is_none() && cache.is_empty());
+    cache.insert(1, 1);
+    hands.forward(10);
+    assert_eq!(*cache.get_or_insert_with(1, || 7), 7);
+    hands.forward(10);
+    assert_eq!(cache.iter().count(), 0);
+}
+
+#[test]
+fn updates_sweep_out_what_nobody_asks_for() {
+    let (cache, hands, expired) = timed(|builder| builder.time_to_live(secs(10)));
+    (0..800).for_each(|key| {
+        cache.insert(key, 0);
+    });
+    hands.forward(10);
+    // As many updates as there are buckets: a segment of 1,000 has 179.
+    (0..200).for_each(|_| {
+        cache.insert(5_000, 0);
+    });
+    assert_eq!((cache.len(), expired.load(SeqCst)), (1, 800));
+}
+
+#[test]
+fn purge_drops_everything_expired_and_nothing_else() {
+    let (cache, hands, expired) = timed(|builder| builder.expire_after(|_, _| None));
+    (0..500).for_each(|key| {
+        cache.insert_for(key, 0, secs(5));
+        cache.insert(1_000 + key, 0);
+    });
+    hands.forward(5);
+    cache.purge();
+    assert_eq!(cache.len(), 500);
+    assert_eq!((cache.stats().expirations, expired.load(SeqCst)), (500, 500));
+    assert!(cache.iter().all(|entry| *entry.key() >= 1_000));
+}

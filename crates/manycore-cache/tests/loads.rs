@@ -1,0 +1,167 @@
+//! Single flight: one load for each key at a time, also when loads fail, panic or are dropped.
+
+use manycore_cache::Cache;
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::mpsc;
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread;
+use std::time::Duration;
+
+const THREADS: usize = 8;
+
+/// Loads that are under way, and that were.
+#[derive(Default)]
+struct Loads {
+    now: AtomicUsize,
+    all: AtomicUsize,
+}
+
+impl Loads {
+    /// A load that takes a while, during which there must be no other; its number.
+    fn run(&self) -> usize {
+        assert_eq!(self.now.fetch_add(1, SeqCst), 0, "two loads of a key at once");
+        thread::sleep(Duration::from_millis(5));
+        self.now.fetch_sub(1, SeqCst);
+        self.all.fetch_add(1, SeqCst) + 1
+    }
+}
+
+fn on_threads<R: Send>(work: impl Fn(usize) -> R + Sync) -> Vec<R> {
+    thread::scope(|scope| {
+        let work = &work;
+        let started: Vec<_> = (0..THREADS).map(|t| scope.spawn(move || work(t))).collect();
+        started.into_iter().map(|t| t.join().expect("a thread panicked")).collect()
+    })
+}
+
+#[test]
+fn many_who_want_a_key_load_it_once() {
+    let (cache, loads) = (Cache::new(10), Loads::default());
+    let found = on_threads(|_| *cache.get_or_insert_with('a', || loads.run()));
+    assert_eq!(found, [1; THREADS]);
+}
+
+#[test]
+fn loads_of_different_keys_run_at_once() {
+    let (cache, other) = (&Cache::new(10), &Cache::new(10));
+    let (send, receive) = mpsc::channel::<()>();
+    thread::scope(|scope| {
+        scope.spawn(move || {
+            drop(cache.get_or_insert_with('a', || receive.recv_timeout(Duration::from_secs(60))));
+        });
+        drop(cache.get_or_insert_with('b', || Ok(())));
+        drop(other.get_or_insert_with('a', || ()));
+        send.send(()).unwrap();
+    });
+    assert!(cache.get(&'a').unwrap().is_ok(), "the load of 'b' waited for that of 'a'");
+}
+
+#[test]
+fn a_load_that_fails_is_its_callers_and_the_next_one_loads() {
+    let (cache, loads) = (Cache::new(10), Loads::default());
+    let results = on_threads(|_| {
+        let load = || match loads.run() {
+            number if number <= 3 => Err(number),
+            number => Ok(number),
+        };
+        cache.try_get_or_insert_with('a', load).map(|found| *found)
+    });
+    let mut failures: Vec<_> = results.iter().filter_map(|r| r.err()).collect();
+    failures.sort_unstable();
+    assert_eq!(failures, [1, 2, 3]);
+    assert!(results.iter().filter_map(|r| r.ok()).all(|number| number == 4));
+    assert_eq!(loads.all.load(SeqCst), 4);
+}
+
+#[test]
+fn a_load_that_panics_is_its_callers_and_the_next_one_loads() {
+    let (cache, loads) = (Cache::new(10), Loads::default());
+    let results = on_threads(|_| {
+        let load = || {
+            let number = loads.run();
+            assert!(number > 3, "as asked for");
+            number
+        };
+        catch_unwind(AssertUnwindSafe(|| *cache.get_or_insert_with('a', load))).ok()
+    });
+    assert_eq!(results.iter().filter(|result| result.is_none()).count(), 3);
+    assert!(results.iter().flatten().all(|number| *number == 4));
+}
+
+#[test]
+fn a_load_that_wants_its_own_key_panics_instead_of_waiting_for_ever() {
+    let cache = Cache::new(10);
+    let nested = || cache.get_or_insert_with('a', || *cache.get_or_insert_with('a', || 1));
+    assert!(catch_unwind(AssertUnwindSafe(|| drop(nested()))).is_err());
+    assert_eq!(*cache.get_or_insert_with('a', || *cache.get_or_insert_with('b', || 2)), 2);
+}
+
+/// Wakes a thread.
+struct Bell(thread::Thread);
+
+impl Wake for Bell {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+fn block_on<T>(future: impl Future<Output = T>) -> T {
+    let waker = Waker::from(Arc::new(Bell(thread::current())));
+    let mut future = pin!(future);
+    loop {
+        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            Poll::Ready(value) => return value,
+            Poll::Pending => thread::park_timeout(Duration::from_secs(60)),
+        }
+    }
+}
+
+fn poll_once<T>(future: Pin<&mut impl Future<Output = T>>) -> Poll<T> {
+    future.poll(&mut Context::from_waker(Waker::noop()))
+}
+
+#[test]
+fn many_futures_that_want_a_key_load_it_once_also_beside_threads() {
+    let (cache, loads) = (Cache::new(10), Loads::default());
+    let found = on_threads(|thread| match thread % 2 {
+        0 => block_on(cache.get_or_insert_async('a', async { loads.run() })),
+        _ => *cache.get_or_insert_with('a', || loads.run()),
+    });
+    assert_eq!(found, [1; THREADS]);
+}
+
+#[test]
+fn futures_whose_loads_fail_take_turns() {
+    let (cache, loads) = (Cache::new(10), Loads::default());
+    let results = on_threads(|_| {
+        let load = async { if loads.run() <= 2 { Err("no") } else { Ok(3) } };
+        block_on(cache.try_get_or_insert_async('a', load))
+    });
+    assert_eq!(results.iter().filter(|result| result.is_err()).count(), 2);
+    assert_eq!(loads.all.load(SeqCst), 3);
+}
+
+#[test]
+fn a_load_that_is_dropped_lets_the_next_one_load() {
+    let cache = Cache::new(10);
+    let mut waiting = {
+        let mut first = Box::pin(cache.get_or_insert_async('a', std::future::pending()));
+        assert!(poll_once(first.as_mut()).is_pending());
+        let mut waiting = Box::pin(cache.get_or_insert_async('a', async { 2 }));
+        assert!(poll_once(waiting.as_mut()).is_pending());
+        waiting
+    };
+    assert_eq!(poll_once(waiting.as_mut()), Poll::Ready(2));
+}
+
+#[test]
+fn a_future_can_be_sent_to_another_thread() {
+    let cache = Arc::new(Cache::new(10));
+    let other = Arc::clone(&cache);
+    let future = async move { other.get_or_insert_async('a', async { 1 }).await };
+    assert_eq!(thread::spawn(move || block_on(future)).join().unwrap(), 1);
+}

@@ -1,0 +1,303 @@
+//! One thread: against the sequential map, the bound, the listener, iteration, settings.
+
+use manycore_cache::{BuildError, Cache, CasError, Cause, Eviction};
+use proptest::prelude::*;
+use std::collections::{BTreeMap, HashMap};
+use std::hash::{BuildHasherDefault, Hasher};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// Many keys share a bucket and a tag.
+#[derive(Default, Clone, Copy)]
+struct Poor(u64);
+
+impl Hasher for Poor {
+    fn finish(&self) -> u64 {
+        self.0 % 5
+    }
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|byte| self.0 = self.0 << 8 | u64::from(*byte));
+    }
+    fn write_u32(&mut self, number: u32) {
+        self.0 = u64::from(number);
+    }
+}
+
+type PoorHash = BuildHasherDefault<Poor>;
+
+#[derive(Debug, Clone)]
+enum Call {
+    Get(u32),
+    Insert(u32, u32),
+    Add(u32, u32),
+    Swap(u32, u32, bool),
+    Remove(u32),
+    RemoveEven(u32),
+    Load(u32, u32),
+    Clear,
+}
+
+fn calls() -> impl Strategy<Value = Call> {
+    let (key, value) = (0..60_u32, 0..100_u32);
+    prop_oneof![
+        4 => key.clone().prop_map(Call::Get),
+        6 => (key.clone(), value.clone()).prop_map(|(k, v)| Call::Insert(k, v)),
+        2 => (key.clone(), value.clone()).prop_map(|(k, v)| Call::Add(k, v)),
+        2 => (key.clone(), value.clone(), any::<bool>()).prop_map(|(k, v, r)| Call::Swap(k, v, r)),
+        2 => key.clone().prop_map(Call::Remove),
+        1 => key.clone().prop_map(Call::RemoveEven),
+        2 => (key, value).prop_map(|(k, v)| Call::Load(k, v)),
+        1 => Just(Call::Clear),
+    ]
+}
+
+/// With room for all keys, a cache is a map.
+fn answers_as_a_map<S: std::hash::BuildHasher>(calls: &[Call], cache: &Cache<u32, u32, S>) {
+    let mut model: BTreeMap<u32, u32> = BTreeMap::new();
+    let mut versions: HashMap<u32, u64> = HashMap::new();
+    for call in calls {
+        match *call {
+            Call::Get(key) => {
+                assert_eq!(cache.get(&key).as_deref(), model.get(&key), "{call:?}");
+                assert_eq!(cache.contains_key(&key), model.contains_key(&key));
+            }
+            Call::Insert(key, value) => {
+                let version = cache.insert(key, value);
+                assert!(versions.insert(key, version) != Some(version), "a version came twice");
+                model.insert(key, value);
+            }
+            Call::Add(key, value) => {
+                let added = cache.insert_if(key, value, |entry| entry.is_none());
+                assert_eq!(added.is_ok(), !model.contains_key(&key));
+                if let Ok(version) = added {
+                    model.insert(key, value);
+                    versions.insert(key, version);
+                }
+            }
+            Call::Swap(key, value, right) => {
+                let known = versions.get(&key).copied().unwrap_or(0);
+                let version = if right { known } else { 0 };
+                match cache.compare_and_swap(key, version, value) {
+                    Ok(new) => {
+                        assert!(right && model.insert(key, value).is_some());
+                        versions.insert(key, new);
+                    }
+                    Err(CasError::Missing(back)) => {
+                        assert!(back == value && !model.contains_key(&key));
+                    }
+                    Err(CasError::Changed(back, seen)) => {
+                        assert!(back == value && !right && seen == known);
+                        assert!(model.contains_key(&key));
+                    }
+                    Err(other) => panic!("{other}"),
+                }
+            }
+            Call::Remove(key) => {
+                assert_eq!(cache.remove(&key).as_deref(), model.remove(&key).as_ref());
+            }
+            Call::RemoveEven(key) => {
+                let removed = cache.remove_if(&key, |entry| entry.value() % 2 == 0);
+                let expected = model.get(&key).copied().filter(|value| value % 2 == 0);
+                assert_eq!(removed.as_deref(), expected.as_ref());
+                if expected.is_some() {
+                    model.remove(&key);
+                }
+            }
+            Call::Load(key, value) => {
+                let found = cache.get_or_insert_with(key, || value);
+                assert_eq!(*found, *model.entry(key).or_insert(value));
+                versions.insert(key, found.version());
+            }
+            Call::Clear => {
+                cache.invalidate_all();
+                model.clear();
+            }
+        }
+        assert_eq!((cache.len(), cache.weight()), (model.len(), model.len() as u64));
+    }
+    holds(cache, &model);
+}
+
+/// By every way of looking.
+fn holds<S: std::hash::BuildHasher>(cache: &Cache<u32, u32, S>, model: &BTreeMap<u32, u32>) {
+    let all: BTreeMap<u32, u32> = cache.iter().map(|entry| (*entry.key(), *entry)).collect();
+    assert_eq!((&all, cache.iter().count()), (model, model.len()));
+    let keys: Vec<u32> = (0..60).collect();
+    let mut number = 0;
+    cache.get_many(&keys, |index, entry| {
+        assert_eq!((index, entry.map(|e| *e.value())), (number, model.get(&keys[index]).copied()));
+        number += 1;
+    });
+    assert_eq!(number, keys.len());
+}
+
+/// What a cache may forget, it never makes up; and it never holds more than it may.
+fn forgets_but_never_lies(calls: &[Call], cache: &Cache<u32, u32>) {
+    let mut model: BTreeMap<u32, u32> = BTreeMap::new();
+    for call in calls {
+        match *call {
+            Call::Insert(key, value) => {
+                cache.insert(key, value);
+                model.insert(key, value);
+                assert_eq!(cache.get(&key).as_deref(), Some(&value), "an insertion evicted itself");
+            }
+            Call::Remove(key) => {
+                let removed = cache.remove(&key);
+                assert!(removed.is_none_or(|value| model.remove(&key) == Some(*value)));
+                model.remove(&key);
+            }
+            Call::Clear => {
+                cache.invalidate_all();
+                model.clear();
+                assert!(cache.is_empty() && cache.weight() == 0);
+            }
+            Call::Get(key) | Call::Add(key, _) | Call::Swap(key, ..) | Call::RemoveEven(key) => {
+                assert!(cache.get(&key).is_none_or(|value| model.get(&key) == Some(&*value)));
+            }
+            Call::Load(key, value) => {
+                let found = *cache.get_or_insert_with(key, || value);
+                assert!(found == value || model.get(&key) == Some(&found));
+                model.insert(key, found);
+            }
+        }
+        assert!(cache.weight() <= cache.capacity(), "{cache:?}");
+        assert_eq!(cache.iter().count(), cache.len());
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        failure_persistence: None,
+        cases: 40,
+        ..ProptestConfig::default()
+    })]
+
+    #[test]
+    fn a_cache_with_room_is_a_map(calls in prop::collection::vec(calls(), 0..300)) {
+        for eviction in [Eviction::Clock, Eviction::ScanResistant] {
+            let build = || Cache::builder(100).eviction(eviction);
+            answers_as_a_map(&calls, &build().build().unwrap());
+            answers_as_a_map(&calls, &build().initial_entries(1).build().unwrap());
+            let poor = build().hasher(PoorHash::default());
+            answers_as_a_map(&calls, &poor.initial_entries(1).build().unwrap());
+            let timed = build().time_to_live(Duration::from_secs(3600));
+            answers_as_a_map(&calls, &timed.build().unwrap());
+        }
+    }
+
+    #[test]
+    fn a_small_cache_forgets_but_never_lies(
+        calls in prop::collection::vec(calls(), 0..300),
+        capacity in 1..40_u64,
+    ) {
+        for eviction in [Eviction::Clock, Eviction::ScanResistant] {
+            let build = || Cache::builder(capacity).eviction(eviction);
+            forgets_but_never_lies(&calls, &build().build().unwrap());
+            let weighs = build().weigher(|_, value| if *value < 50 { 1 } else { 0 });
+            forgets_but_never_lies(&calls, &weighs.build().unwrap());
+        }
+    }
+}
+
+#[test]
+fn a_full_cache_keeps_as_many_entries_as_it_may() {
+    for capacity in [1, 7, 100, 5_000, 200_000] {
+        let cache = Cache::new(capacity);
+        (0..2 * capacity).for_each(|key| {
+            cache.insert(key, ());
+        });
+        assert_eq!((cache.len() as u64, cache.weight()), (capacity, capacity));
+        assert_eq!(cache.stats().evictions, capacity);
+    }
+}
+
+#[test]
+fn a_cache_holds_every_key_up_to_its_capacity() {
+    let cache = Cache::new(30_000);
+    (0..30_000).for_each(|key| {
+        cache.insert(key, key);
+    });
+    assert!((0..30_000).all(|key| cache.get(&key).as_deref() == Some(&key)));
+}
+
+#[test]
+fn weights_are_kept_to_and_the_too_heavy_is_turned_away() {
+    type Told = Arc<Mutex<Vec<(u32, u32, Cause)>>>;
+    let told = Told::default();
+    let listener = Arc::clone(&told);
+    let cache = Cache::builder(10)
+        .weigher(|_, weight| *weight)
+        .listener(move |key, value, cause| listener.lock().unwrap().push((*key, *value, cause)))
+        .build()
+        .unwrap();
+    cache.insert(1, 4);
+    cache.insert(2, 6);
+    assert_eq!((cache.len(), cache.weight()), (2, 10));
+    cache.insert(2, 5);
+    assert_eq!((cache.len(), cache.weight()), (2, 9));
+    cache.insert(2, 11);
+    assert!(cache.get(&2).is_none());
+    assert_eq!((cache.len(), cache.weight()), (1, 4));
+    assert_eq!(*cache.get_or_insert_with(3, || 100), 100, "what was loaded is shown, not kept");
+    assert!(cache.remove(&1).is_some() && cache.weight() == 0);
+    let told = told.lock().unwrap();
+    let expected = [
+        (2, 6, Cause::Replaced),
+        (2, 5, Cause::Replaced),
+        (2, 11, Cause::Evicted),
+        (3, 100, Cause::Evicted),
+        (1, 4, Cause::Removed),
+    ];
+    assert_eq!(*told, expected);
+}
+
+#[test]
+fn a_scan_leaves_what_is_used_alone_under_the_resistant_policy() {
+    let kept = |eviction| {
+        let cache = Cache::builder(1_000).eviction(eviction).build().unwrap();
+        for _ in 0..6 {
+            for key in 0..700_u32 {
+                drop(cache.get_or_insert_with(key, || ()));
+            }
+        }
+        (10_000..30_000).for_each(|key| drop(cache.get_or_insert_with(key, || ())));
+        (0..700).filter(|key| cache.contains_key(key)).count()
+    };
+    let (resistant, clock) = (kept(Eviction::ScanResistant), kept(Eviction::Clock));
+    assert!(resistant > 600 && clock < 100, "resistant {resistant}, clock {clock} of 700");
+}
+
+#[test]
+fn a_listener_that_panics_leaves_the_cache_in_order() {
+    let cache = Cache::builder(10).listener(|_: &u32, _: &u32, _| panic!("as asked for"));
+    let cache = cache.build().unwrap();
+    (0..10).for_each(|key| {
+        cache.insert(key, 0);
+    });
+    let mut panics = 0;
+    for key in 10..40 {
+        let insert = std::panic::AssertUnwindSafe(|| cache.insert(key, 0));
+        panics += u32::from(std::panic::catch_unwind(insert).is_err());
+        assert!(cache.len() <= 10 && cache.weight() == cache.len() as u64);
+    }
+    assert_eq!(panics, 15, "each makes room, and the insertion after it finds room");
+}
+
+#[test]
+fn wrong_settings_are_refused() {
+    let zero = Cache::<u32, u32>::builder(0).build();
+    assert!(matches!(zero, Err(BuildError::OutOfRange("capacity", _))));
+    let never = Cache::<u32, u32>::builder(1).time_to_live(Duration::ZERO).build();
+    assert_eq!(never.err(), Some(BuildError::NoTime("time to live")));
+}
+
+#[test]
+fn stats_count_what_the_builder_asked_for() {
+    let cache = Cache::builder(2).count_reads(true).build().unwrap();
+    cache.insert(1, 1);
+    assert!(cache.get(&1).is_some() && cache.get(&2).is_none());
+    drop(cache.get_or_insert_with(2, || 2));
+    let stats = cache.stats();
+    assert_eq!((stats.hits, stats.misses, stats.insertions), (1, 2, 2));
+    assert!((stats.hit_ratio() - 1.0 / 3.0).abs() < 1e-9);
+}
