@@ -25,9 +25,9 @@ check_rows() {
 }
 
 for bench in list counter notify coherence registry slab smr arc map ids regions dispatch swap \
-    stat lock lru; do
+    stat lock lru kv; do
     "$manycore" bench "$bench" --duration 30ms --repeat 1 --threads 1,2 --read-every never,10 \
-        --update 0,50 --ops 200000 --format json >"$work/$bench.json"
+        --update 0,50 --set 10 --ops 200000 --format json >"$work/$bench.json"
     check_rows "$bench" "$work/$bench.json"
     # (One measures the hardware.)
     [ "$bench" = coherence ] || grep -q '"ours":true' "$work/$bench.json.rows" ||

@@ -24,6 +24,7 @@ pub mod coherence;
 pub mod counter;
 pub mod dispatch;
 pub mod ids;
+pub mod kv;
 pub mod latency;
 pub mod limits;
 pub mod list;

@@ -8,7 +8,7 @@ use std::{fmt, str::FromStr, time::Duration};
 use serde_json::Value;
 
 use crate::{
-    arc, coherence, counter, dispatch, ids, list, lock, lru, map, notify, registry, rmap,
+    arc, coherence, counter, dispatch, ids, kv, list, lock, lru, map, notify, registry, rmap,
     row::{Kind, Params},
     runner::{Case, Group, Runner, Subject},
     slabs, smr, stat, swap,
@@ -77,6 +77,8 @@ pub struct Options {
     pub pin: bool,
     /// What concerns `smr` alone.
     pub smr: smr::SmrOptions,
+    /// What concerns `kv` alone.
+    pub kv: kv::KvOptions,
 }
 
 impl Default for Options {
@@ -99,6 +101,7 @@ impl Default for Options {
             repeats: 5,
             pin: true,
             smr: smr::SmrOptions::default(),
+            kv: kv::KvOptions::default(),
         }
     }
 }
@@ -173,7 +176,7 @@ pub struct Workload {
 }
 
 /// Every workload.
-pub static WORKLOADS: [Workload; 17] = [
+pub static WORKLOADS: [Workload; 18] = [
     Workload {
         name: "list",
         about: "add and remove an own element of one shared list (OpLog, section 7.3)",
@@ -275,6 +278,12 @@ pub static WORKLOADS: [Workload; 17] = [
         about: "touch keys of one recency list, and sometimes evict the oldest",
         impls: || abouts(lru::ENTRIES),
         groups: lru::groups,
+    },
+    Workload {
+        name: "kv",
+        about: "read a cache, fill it at a miss, and set keys (ParSec, figures 7 and 8)",
+        impls: || abouts(kv::ENTRIES),
+        groups: kv::groups,
     },
 ];
 

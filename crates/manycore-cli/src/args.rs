@@ -4,6 +4,7 @@ use std::{path::PathBuf, str::FromStr, time::Duration};
 
 use clap::{Args, Parser, Subcommand, ValueEnum, builder::PossibleValuesParser, error::ErrorKind};
 use manycore_bench::{
+    kv::KvOptions,
     limits,
     machine::VERSION,
     output,
@@ -34,7 +35,7 @@ pub enum Command {
     /// Show the library at work and write a page with plots (the default)
     Tour(TourArgs),
     /// Run one workload against ours and every rival
-    Bench(BenchArgs),
+    Bench(Box<BenchArgs>),
     /// Say what this machine offers and what the library made of it
     Doctor(DoctorArgs),
     /// Run a program of cargo's on virtual machines with many cores
@@ -180,7 +181,16 @@ pub struct BenchArgs {
         default_value = "0,10,50,90"
     )]
     pub update: Vec<u8>,
-    /// Operations of a repeat, shared out among the threads (smr)
+    /// Shares of sets, in percent (kv)
+    #[arg(
+        long,
+        value_name = "PERCENTS",
+        value_delimiter = ',',
+        value_parser = percent,
+        default_value = "0,10,20"
+    )]
+    pub set: Vec<u8>,
+    /// Operations of a repeat, shared out among the threads (smr); requests made beforehand (kv)
     #[arg(long, value_name = "COUNT", default_value_t = 10_000_000, value_parser = operations)]
     pub ops: usize,
     /// What a read does in its section: 'empty', or 'node' to read a word of a node (smr)
@@ -255,6 +265,7 @@ impl BenchArgs {
                 stall: self.stall,
                 at_most: self.duration,
             },
+            kv: KvOptions { set: self.set.clone() },
         }
     }
 }

@@ -1,0 +1,411 @@
+//! A cache that all threads read, and fill as they miss (ParSec, figures 7 and 8).
+//!
+//! Owns: the traits that every cache implements, the loop, and the table of implementations.
+//!
+//! A million keys of 16 bytes, values of 32; requests are made beforehand. With a capacity that
+//! is sufficient every key is put in first; with one of a tenth a get that misses is followed by
+//! a set, and the cache is warmed up by a million requests. One operation in sixteen is timed. All
+//! get the same fast hash function, and room from the start. Under a scan, a loop and a mix
+//! of both only the hit ratio says something.
+
+mod ours;
+mod rivals;
+mod trace;
+
+use std::{
+    hint::black_box,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    thread,
+};
+
+pub use trace::Keys;
+use trace::{KEYS, SET, Trace};
+
+use crate::{
+    latency::Latencies,
+    row::Kind,
+    runner::{Control, Group, Metric, Subject, Tally, total_rate},
+    ticks,
+    workload::{Entry, Options, UnknownImpl, cases, choose, threads_word},
+};
+
+/// Operations between two looks at the stop flag.
+const BATCH: usize = 64;
+
+/// Of so many operations one is timed.
+const TIMED: usize = 16;
+
+/// Requests before the measurement, where the capacity is not sufficient.
+const WARM_UP: usize = 1_000_000;
+
+/// Entries that a cache is made for from the start.
+const ROOM: usize = KEYS;
+
+/// A key.
+pub type Key = [u8; 16];
+
+/// A value.
+pub type Value = [u8; 32];
+
+/// A cache.
+pub trait KvImpl: Sync + Sized + 'static {
+    /// What one thread works through.
+    type Handle<'a>: KvHandle;
+
+    /// An empty cache of so many entries.
+    fn new(capacity: usize) -> Self;
+
+    /// The handle of a thread, made by that thread.
+    fn handle(&self) -> Self::Handle<'_>;
+}
+
+/// One thread's way to the cache.
+pub trait KvHandle {
+    /// Whether gets are done sixteen at a time.
+    const BATCHED: bool = false;
+
+    /// The first word of the key's value, if it is there.
+    fn get(&mut self, key: &Key) -> Option<u64>;
+
+    /// Puts a value there, whether there is one or not.
+    fn set(&mut self, key: Key, value: Value);
+
+    /// As `get`, for many keys.
+    fn get_many(&mut self, keys: &[Key], mut each: impl FnMut(usize, Option<u64>)) {
+        keys.iter().enumerate().for_each(|(index, key)| each(index, self.get(key)));
+    }
+}
+
+fn word_of(value: &Value) -> u64 {
+    u64::from_le_bytes(*value.first_chunk().expect("values are longer"))
+}
+
+/// The key of a number.
+#[inline(always)]
+fn key_of(number: u32) -> Key {
+    let word = u64::from(number).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    (u128::from(word) << 64 | u128::from(number)).to_le_bytes()
+}
+
+/// A value of a key's number, with the first word `word`.
+#[inline(always)]
+fn value_of(word: u64) -> Value {
+    let mut value = [0; 32];
+    value[..8].copy_from_slice(&word.to_le_bytes());
+    value
+}
+
+/// What concerns `kv` alone.
+#[derive(Clone, Debug)]
+pub struct KvOptions {
+    /// Shares of sets, in percent.
+    pub set: Vec<u8>,
+}
+
+impl Default for KvOptions {
+    fn default() -> Self {
+        Self { set: vec![0, 10, 20] }
+    }
+}
+
+/// What a subject is built from.
+#[derive(Clone, Copy, Debug)]
+pub struct Shape {
+    threads: usize,
+    set: u8,
+    requests: usize,
+    keys: Keys,
+    is_sufficient: bool,
+}
+
+struct Shared<C> {
+    cache: C,
+    shape: Shape,
+    trace: Arc<Trace>,
+    times: Mutex<Latencies>,
+    gets: AtomicU64,
+    hits: AtomicU64,
+}
+
+/// What a thread has seen.
+#[derive(Default)]
+struct Seen {
+    gets: u64,
+    hits: u64,
+    digest: u64,
+}
+
+impl<C: KvImpl> Shared<C> {
+    fn new(shape: Shape) -> Self {
+        // Caches in shards and sets need more than the keys, to hold them all.
+        let capacity = if shape.is_sufficient { KEYS / 4 * 5 } else { KEYS / 10 };
+        Self {
+            cache: C::new(capacity),
+            shape,
+            trace: Trace::shared(shape.set, shape.requests, shape.keys),
+            times: Mutex::new(Latencies::new()),
+            gets: AtomicU64::new(0),
+            hits: AtomicU64::new(0),
+        }
+    }
+
+    #[inline(always)]
+    fn request<H: KvHandle>(&self, handle: &mut H, request: u32, seen: &mut Seen) {
+        let number = request & !SET;
+        let key = key_of(number);
+        if request & SET != 0 {
+            handle.set(key, value_of(u64::from(number)));
+            return;
+        }
+        seen.gets += 1;
+        match handle.get(&key) {
+            Some(word) => {
+                seen.hits += 1;
+                seen.digest ^= word;
+            }
+            None => handle.set(key, value_of(u64::from(number))),
+        }
+    }
+
+    /// The gets of these requests together, then the sets.
+    fn request_many<H: KvHandle>(&self, handle: &mut H, requests: &[u32], seen: &mut Seen) {
+        let (mut keys, mut numbers) = ([[0; 16]; BATCH], [0; BATCH]);
+        let mut count = 0;
+        for request in requests.iter().filter(|request| **request & SET == 0) {
+            (keys[count], numbers[count]) = (key_of(*request), *request);
+            count += 1;
+        }
+        let mut missed = 0_u64;
+        handle.get_many(&keys[..count], |index, word| match word {
+            Some(word) => seen.digest ^= word,
+            None => missed |= 1 << index,
+        });
+        seen.gets += count as u64;
+        seen.hits += count as u64 - u64::from(missed.count_ones());
+        for index in (0..count).filter(|index| missed & 1 << index != 0) {
+            handle.set(keys[index], value_of(u64::from(numbers[index])));
+        }
+        for request in requests.iter().filter(|request| **request & SET != 0) {
+            self.request(handle, *request, seen);
+        }
+    }
+
+    fn warm_up<H: KvHandle>(&self, handle: &mut H, index: usize) {
+        let part = |whole: usize| {
+            let length = whole / self.shape.threads;
+            index * length..if index + 1 == self.shape.threads {
+                whole
+            } else {
+                length * (index + 1)
+            }
+        };
+        if self.shape.is_sufficient {
+            part(KEYS).for_each(|n| handle.set(key_of(n as u32), value_of(n as u64)));
+            return;
+        }
+        let requests = self.trace.requests.iter().rev().cycle();
+        let own = part(WARM_UP.min(self.trace.requests.len()));
+        let mut seen = Seen::default();
+        requests.skip(own.start).take(own.len()).for_each(|r| self.request(handle, *r, &mut seen));
+    }
+}
+
+impl<C: KvImpl> Subject for Shared<C> {
+    fn workers(&self) -> usize {
+        self.shape.threads
+    }
+
+    fn work(&self, index: usize, control: &Control) -> Tally {
+        fn batched<H: KvHandle>(_: &H) -> bool {
+            H::BATCHED
+        }
+        let mut handle = self.cache.handle();
+        self.warm_up(&mut handle, index);
+        let requests = &self.trace.requests;
+        let mut at = requests.len() / self.shape.threads * index;
+        let (mut seen, mut times) = (Seen::default(), Latencies::new());
+        let tally = control.drive(|| {
+            if at + BATCH > requests.len() {
+                at = 0;
+            }
+            let batch = &requests[at..requests.len().min(at + BATCH)];
+            at += BATCH;
+            if batched(&handle) {
+                let start = ticks::now();
+                self.request_many(&mut handle, batch, &mut seen);
+                times.record(ticks::now().wrapping_sub(start) / batch.len() as u64);
+                return batch.len() as u64;
+            }
+            for (number, request) in batch.iter().enumerate() {
+                if number % TIMED == 0 {
+                    let start = ticks::now();
+                    self.request(&mut handle, *request, &mut seen);
+                    times.record(ticks::now().wrapping_sub(start));
+                } else {
+                    self.request(&mut handle, *request, &mut seen);
+                }
+            }
+            batch.len() as u64
+        });
+        black_box(seen.digest);
+        self.gets.fetch_add(seen.gets, Relaxed);
+        self.hits.fetch_add(seen.hits, Relaxed);
+        self.times.lock().unwrap_or_else(PoisonError::into_inner).merge(&times);
+        tally
+    }
+
+    fn figure(&self, metric: &str, _: &[Tally]) -> Option<f64> {
+        let times = || self.times.lock().unwrap_or_else(PoisonError::into_inner);
+        let hits =
+            || 100.0 * self.hits.load(Relaxed) as f64 / self.gets.load(Relaxed).max(1) as f64;
+        match metric {
+            "hits" => Some(hits()),
+            "p50" => Some(times().quantile_ns(0.5)),
+            "p99" => Some(times().quantile_ns(0.99)),
+            "p99.9" => Some(times().quantile_ns(0.999)),
+            _ => None,
+        }
+    }
+}
+
+/// The table's row for a cache.
+const fn entry<C: KvImpl>(name: &'static str, about: &'static str) -> Entry<Shape> {
+    Entry {
+        name,
+        kind: Kind::Rival,
+        about,
+        threads_max: usize::MAX,
+        build: |shape| Box::new(Shared::<C>::new(shape)),
+        conform: || conform::<C>(3),
+    }
+}
+
+/// Every implementation.
+pub static ENTRIES: &[Entry<Shape>] = &[
+    Entry {
+        kind: Kind::Baseline,
+        conform: || conform::<rivals::Unshared>(1),
+        ..entry::<rivals::Unshared>("unshared", "lru's LruCache, owned by one thread")
+    },
+    Entry {
+        kind: Kind::Ours,
+        ..entry::<ours::Ours<false, false>>("cache", "manycore-cache, scan-resistant eviction")
+    },
+    Entry {
+        kind: Kind::Ours,
+        ..entry::<ours::Ours<true, false>>("cache-clock", "manycore-cache, the paper's CLOCK")
+    },
+    Entry {
+        kind: Kind::Ours,
+        ..entry::<ours::Ours<false, true>>(
+            "cache-many",
+            "manycore-cache, gets by get_many; times are a batch's, divided by its length",
+        )
+    },
+    entry::<rivals::LruMutex>("lru-mutex", "lru's LruCache behind std's Mutex"),
+    entry::<rivals::Scc>("scc", "scc HashCache: a list of recency in each bucket"),
+    entry::<rivals::Quick>("quick_cache", "quick_cache: Clock-PRO in shards with locks"),
+    entry::<rivals::Moka>("moka", "moka: W-TinyLFU, with logs of reads and of writes"),
+];
+
+const METRICS: [Metric; 5] = [
+    Metric { name: "throughput", unit: "Mops/s", of: |tallies| total_rate(tallies) / 1e6 },
+    Metric::of_subject("hits", "%"),
+    Metric::of_subject("p50", "ns"),
+    Metric::of_subject("p99", "ns"),
+    Metric::of_subject("p99.9", "ns"),
+];
+
+/// The groups for some options: capacity sufficient and of a tenth for each share of sets and
+/// thread count, then the hit ratios of other shapes on one thread.
+///
+/// # Errors
+/// If an implementation is unknown.
+pub fn groups(options: &Options) -> Result<Vec<Group>, UnknownImpl> {
+    let chosen = choose("kv", ENTRIES, &options.impls)?;
+    let mut groups = Vec::new();
+    let mut group = |threads, set, keys: Keys, is_sufficient| {
+        let requests = options.smr.ops;
+        let shape = |threads| Shape { threads, set, requests, keys, is_sufficient };
+        let (cases, left_out) = cases(&chosen, threads, shape);
+        let capacity = if is_sufficient { "sufficient" } else { "a tenth" };
+        let words = [("keys", keys.word()), ("capacity", capacity)];
+        let mut params = options.params([("set", set.into())]);
+        params.extend(words.map(|(name, word)| (name.to_owned(), word.into())));
+        groups.push(Group {
+            bench: "kv",
+            title: format!(
+                "{}, {}, {set} % sets, capacity {capacity}",
+                threads_word(threads),
+                keys.word()
+            ),
+            params,
+            metrics: METRICS.to_vec(),
+            cases,
+            left_out,
+        });
+    };
+    for is_sufficient in [true, false] {
+        for &set in &options.kv.set {
+            options.threads.iter().for_each(|&t| group(t, set, Keys::Zipf, is_sufficient));
+        }
+    }
+    for keys in [Keys::Scan, Keys::Loop, Keys::Mixed] {
+        group(1, 0, keys, false);
+    }
+    Ok(groups)
+}
+
+/// Every thread finds its own keys as it left them, and under any other key only what belongs
+/// there.
+fn conform<C: KvImpl>(threads: usize) -> Result<(), String> {
+    let cache = &C::new(4_096);
+    thread::scope(|scope| {
+        let start = |index| scope.spawn(move || churn(&mut cache.handle(), index, threads));
+        let started: Vec<_> = (0..threads).map(start).collect();
+        started.into_iter().try_for_each(|t| t.join().map_err(|_| "a thread panicked")?)
+    })
+}
+
+fn churn(handle: &mut impl KvHandle, thread: usize, threads: usize) -> Result<(), String> {
+    let mut own = std::collections::HashMap::new();
+    for step in 0..3_000_u64 {
+        // Few keys, so that they come again; every so-many-th is this thread's.
+        let number = (step.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 33) as u32 % 64;
+        let mine = number as usize % threads == thread;
+        if mine && step % 2 == 0 {
+            own.insert(number, step << 32 | u64::from(number));
+            handle.set(key_of(number), value_of(step << 32 | u64::from(number)));
+        }
+        let mut all = Vec::new();
+        handle.get_many(&[key_of(number), key_of(number + 1_000)], |_, word| all.push(word));
+        let found = handle.get(&key_of(number));
+        if all.len() != 2 || all[1].is_some() || (mine && all[0] != found) {
+            return Err(format!("{all:?} of two keys, of which the first gave {found:?}"));
+        }
+        if mine && found != own.get(&number).copied() {
+            return Err(format!("{found:?} under {number} instead of {:?}", own.get(&number)));
+        }
+        if found.is_some_and(|word| word as u32 != number) {
+            return Err(format!("{found:?} under {number}, where it does not belong"));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ENTRIES;
+
+    #[test]
+    fn every_cache_with_room_holds_what_was_put_in() {
+        for entry in ENTRIES {
+            if let Err(error) = (entry.conform)() {
+                panic!("{}: {error}", entry.name);
+            }
+        }
+    }
+}

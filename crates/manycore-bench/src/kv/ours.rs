@@ -1,0 +1,44 @@
+//! The library's cache.
+
+use foldhash::fast::RandomState;
+use manycore_cache::{Cache, Eviction};
+
+use super::{Key, KvHandle, KvImpl, Value};
+
+/// `manycore-cache`: a policy by number, and whether reads come in batches.
+pub(super) struct Ours<const CLOCK: bool, const BATCHED: bool>(Cache<Key, Value, RandomState>);
+
+impl<const CLOCK: bool, const BATCHED: bool> KvImpl for Ours<CLOCK, BATCHED> {
+    type Handle<'a> = &'a Self;
+
+    fn new(capacity: usize) -> Self {
+        let eviction = if CLOCK { Eviction::Clock } else { Eviction::ScanResistant };
+        let builder = Cache::builder(capacity as u64).initial_entries(capacity.min(super::ROOM));
+        let builder = builder.hasher(RandomState::default()).eviction(eviction);
+        Self(builder.build().expect("the settings are right"))
+    }
+
+    fn handle(&self) -> &Self {
+        self
+    }
+}
+
+impl<const CLOCK: bool, const BATCHED: bool> KvHandle for &Ours<CLOCK, BATCHED> {
+    const BATCHED: bool = BATCHED;
+
+    #[inline]
+    fn get(&mut self, key: &Key) -> Option<u64> {
+        self.0.get(key).map(|value| super::word_of(&value))
+    }
+
+    #[inline]
+    fn set(&mut self, key: Key, value: Value) {
+        self.0.insert(key, value);
+    }
+
+    fn get_many(&mut self, keys: &[Key], mut each: impl FnMut(usize, Option<u64>)) {
+        self.0.get_many(keys, |index, entry| {
+            each(index, entry.map(|entry| super::word_of(entry.value())));
+        });
+    }
+}
