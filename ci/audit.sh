@@ -4,6 +4,7 @@
 #   ci/audit.sh            compare
 #   ci/audit.sh --accept   write the golden file anew; a difference needs its reason in the commit
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+quick_builds
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 

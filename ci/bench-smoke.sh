@@ -2,6 +2,7 @@
 # Runs each benchmark for a moment and checks the form of what it writes, so that none rots. The
 # figures of so short a run mean nothing and are not looked at.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+quick_builds
 cargo build --release --locked
 manycore=$TARGET/release/manycore
 work=$(mktemp -d)

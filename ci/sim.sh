@@ -4,6 +4,7 @@
 #   ci/sim.sh
 # Skipped, loudly, where the compiler or the machine cannot: see `manycore sim --help`.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+quick_builds
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 

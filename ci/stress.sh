@@ -12,7 +12,7 @@ case "${1:-60}" in
 *) export MANYCORE_SOAK="${1:-60}" MANYCORE_ROUNDS="${MANYCORE_ROUNDS:-10000000}" ;;
 esac
 
-tests=(litmus linearizability stress torture locks slab namespace)
+tests=(litmus linearizability stress torture ldu_stress swap locks slab namespace)
 say "each soak $MANYCORE_SOAK s${MANYCORE_ROUNDS:+, each race $MANYCORE_ROUNDS rounds}"
-export CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 # built sooner
+quick_builds
 cargo test --release --locked -p manycore "${tests[@]/#/--test=}" -- --nocapture --test-threads=1

@@ -22,18 +22,18 @@ std() {
 }
 
 # A model checker replaces atomics, cells and threads of the whole library; so it has its own
-# build, optimised because the models are searched exhaustively, though not to the last: the
-# compiler would take longer for that than the models do.
+# build, optimised because the models are searched exhaustively.
 model() {
     local checker=$1 filter=${2:-$1} features=()
     if [ "$checker" = loom ] && [ -n "${LOOM_CHECKPOINT_FILE:-}" ]; then
         features=(--features loom/checkpoint)
     fi
     say "--- models under $checker"
-    RUSTFLAGS="--cfg manycore_$checker" CARGO_TARGET_DIR="$TARGET/$checker" \
-        CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 \
-        cargo test --release -p manycore --lib --locked ${features[@]+"${features[@]}"} \
-        "$filter" 2>&1 | tee "$log"
+    (
+        quick_builds
+        export RUSTFLAGS="--cfg manycore_$checker" CARGO_TARGET_DIR="$TARGET/$checker"
+        cargo test --release -p manycore --lib --locked ${features[@]+"${features[@]}"} "$filter"
+    ) 2>&1 | tee "$log"
     ! grep -q '^test result: ok\. 0 passed' "$log" ||
         die "no model ran under $checker with the name '$filter'"
 }
