@@ -10,7 +10,7 @@ mod ours;
 pub mod regions;
 mod rivals;
 
-use std::{collections::HashMap, hint::black_box, thread};
+use std::{collections::HashMap, hint::black_box, marker::PhantomData, thread};
 
 use crate::{
     row::Kind,
@@ -70,6 +70,40 @@ impl Random {
     }
 }
 
+/// What threads do to a map.
+trait Mix: Sync + Send + 'static {
+    /// The workload's name.
+    const BENCH: &'static str;
+    /// Keys are below it.
+    const KEYS: u64;
+    /// Every so-many-th of them is in the map at the start.
+    const STEP: usize;
+    /// What a change is, for the title.
+    const CHANGE: &'static str;
+
+    /// Changes the key. `chance` is drawn anew for each change.
+    fn change(handle: &mut impl MapHandle, key: u64, chance: bool);
+}
+
+/// The workload `map`: half of the keys are there, always.
+struct Churn;
+
+impl Mix for Churn {
+    const BENCH: &'static str = "map";
+    const KEYS: u64 = KEYS;
+    const STEP: usize = 2;
+    const CHANGE: &'static str = "updates";
+
+    #[inline(always)]
+    fn change(handle: &mut impl MapHandle, key: u64, chance: bool) {
+        if chance {
+            handle.remove(key);
+        } else {
+            handle.insert(key, value_of(key, 1));
+        }
+    }
+}
+
 /// What a subject is built from.
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {
@@ -77,22 +111,23 @@ pub struct Shape {
     update: u8,
 }
 
-struct Shared<M> {
+struct Shared<M, X> {
     map: M,
     shape: Shape,
+    mix: PhantomData<X>,
 }
 
-impl<M: MapImpl> Shared<M> {
+impl<M: MapImpl, X: Mix> Shared<M, X> {
     fn new(shape: Shape) -> Self {
         let map = M::new();
         let mut handle = map.handle();
-        (0..KEYS).step_by(2).for_each(|key| handle.insert(key, value_of(key, 0)));
+        (0..X::KEYS).step_by(X::STEP).for_each(|key| handle.insert(key, value_of(key, 0)));
         drop(handle);
-        Self { map, shape }
+        Self { map, shape, mix: PhantomData }
     }
 }
 
-impl<M: MapImpl> Subject for Shared<M> {
+impl<M: MapImpl, X: Mix> Subject for Shared<M, X> {
     fn workers(&self) -> usize {
         self.shape.threads
     }
@@ -105,13 +140,11 @@ impl<M: MapImpl> Subject for Shared<M> {
         control.drive(|| {
             for _ in 0..BATCH {
                 let word = random.next();
-                let key = (word >> 32) % KEYS;
+                let key = (word >> 32) % X::KEYS;
                 if word & 0xFFFF >= updates {
                     black_box(handle.get(key));
-                } else if word & 0x1_0000 == 0 {
-                    handle.insert(key, value_of(key, 1));
                 } else {
-                    handle.remove(key);
+                    X::change(&mut handle, key, word & 0x1_0000 != 0);
                 }
             }
             BATCH
@@ -120,52 +153,75 @@ impl<M: MapImpl> Subject for Shared<M> {
 }
 
 /// The table's row for a map.
-const fn entry<M: MapImpl>(name: &'static str, about: &'static str) -> Entry<Shape> {
+const fn entry<M: MapImpl, X: Mix>(name: &'static str, about: &'static str) -> Entry<Shape> {
     Entry {
         name,
         kind: Kind::Rival,
         about,
         threads_max: usize::MAX,
-        build: |shape| Box::new(Shared::<M>::new(shape)),
+        build: |shape| Box::new(Shared::<M, X>::new(shape)),
         conform: || conform::<M>(3),
     }
 }
 
 /// Every implementation.
-pub static ENTRIES: &[Entry<Shape>] = &[
-    Entry {
-        kind: Kind::Baseline,
-        conform: || conform::<rivals::Unshared>(1),
-        ..entry::<rivals::Unshared>("unshared", "std HashMap, owned by one thread")
-    },
-    Entry {
-        kind: Kind::Ours,
-        ..entry::<ours::Sections>("hash-map", "collections::HashMap: a section for each call")
-    },
-    entry::<rivals::StdMutex>("mutex", "std HashMap behind std's Mutex"),
-    entry::<rivals::StdRwLock>("rwlock", "std HashMap behind std's RwLock"),
-    entry::<rivals::Dash>("dashmap", "dashmap: a read-write lock for each shard"),
-    entry::<rivals::Scc>("scc", "scc HashMap: a lock for each bucket, optimistic resizing"),
-    entry::<rivals::Papaya>("papaya", "papaya HashMap: reads without a lock, pinned each time"),
-];
+const fn entries<X: Mix>() -> [Entry<Shape>; 8] {
+    [
+        Entry {
+            kind: Kind::Baseline,
+            conform: || conform::<rivals::Unshared>(1),
+            ..entry::<rivals::Unshared, X>("unshared", "std HashMap, owned by one thread")
+        },
+        Entry {
+            kind: Kind::Ours,
+            ..entry::<ours::Sections, X>(
+                "hash-map",
+                "collections::HashMap: a section for each call",
+            )
+        },
+        Entry {
+            kind: Kind::Ours,
+            ..entry::<ours::Replicated, X>("replicated", "ReplicatedMap: a cache for each thread")
+        },
+        entry::<rivals::StdMutex, X>("mutex", "std HashMap behind std's Mutex"),
+        entry::<rivals::StdRwLock, X>("rwlock", "std HashMap behind std's RwLock"),
+        entry::<rivals::Dash, X>("dashmap", "dashmap: a read-write lock for each shard"),
+        entry::<rivals::Scc, X>("scc", "scc HashMap: a lock for each bucket, optimistic resizing"),
+        entry::<rivals::Papaya, X>(
+            "papaya",
+            "papaya HashMap: reads without a lock, pinned each time",
+        ),
+    ]
+}
+
+/// Every implementation, for the workload `map`.
+pub static ENTRIES: &[Entry<Shape>] = &entries::<Churn>();
 
 const METRICS: [Metric; 1] =
     [Metric { name: "throughput", unit: "Mops/s", of: |tallies| total_rate(tallies) / 1e6 }];
 
-/// The groups for some options: one for each share of updates and thread count.
+/// The groups of the workload `map` for some options: one for each share of updates and thread
+/// count.
 ///
 /// # Errors
 /// If an implementation is unknown.
 pub fn groups(options: &Options) -> Result<Vec<Group>, UnknownImpl> {
-    let chosen = choose("map", ENTRIES, &options.impls)?;
+    groups_of::<Churn>(ENTRIES, options)
+}
+
+fn groups_of<X: Mix>(
+    entries: &'static [Entry<Shape>],
+    options: &Options,
+) -> Result<Vec<Group>, UnknownImpl> {
+    let chosen = choose(X::BENCH, entries, &options.impls)?;
     let mut groups = Vec::new();
     for &update in &options.smr.update {
         for &threads in &options.threads {
             let (cases, left_out) = cases(&chosen, threads, |threads| Shape { threads, update });
             groups.push(Group {
-                bench: "map",
-                title: format!("{}, {update} % updates", threads_word(threads)),
-                params: options.params([("keys", KEYS.into()), ("update", update.into())]),
+                bench: X::BENCH,
+                title: format!("{}, {update} % {}", threads_word(threads), X::CHANGE),
+                params: options.params([("keys", X::KEYS.into()), ("update", update.into())]),
                 metrics: METRICS.to_vec(),
                 cases,
                 left_out,
