@@ -7,6 +7,7 @@ use common::{env, rng::Rng};
 use manycore::collections::{ActiveSet, IntervalRegistry};
 use manycore::ldu::Queue;
 use manycore::oplog::Logs;
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -192,5 +193,82 @@ fn oldest_never_passes_a_version_that_is_in_use() {
             });
         });
         assert!(set.is_empty());
+    }
+}
+
+/// A key that can be told to panic, or to lie about its order.
+#[derive(Debug)]
+struct Odd(u32, Arc<AtomicU64>);
+
+const PANIC_IN_ORD: u64 = 1;
+const PANIC_IN_CLONE: u64 = 2;
+const LIE: u64 = 3;
+
+impl Clone for Odd {
+    fn clone(&self) -> Self {
+        assert!(self.1.load(SeqCst) != PANIC_IN_CLONE, "planned");
+        Self(self.0, Arc::clone(&self.1))
+    }
+}
+
+impl PartialEq for Odd {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+impl Eq for Odd {}
+impl PartialOrd for Odd {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+impl Ord for Odd {
+    fn cmp(&self, other: &Self) -> Ordering {
+        match self.1.load(SeqCst) {
+            PANIC_IN_ORD => panic!("planned"),
+            LIE => other.0.cmp(&self.0),
+            _ => self.0.cmp(&other.0),
+        }
+    }
+}
+
+/// Whatever the key's code does in a removal or an insertion, no value is dropped twice.
+#[test]
+fn keys_that_panic_or_lie_cost_the_registry_and_no_value_twice() {
+    for (queue, what, leaves) in [Queue::PerCore, Queue::Global].into_iter().flat_map(|queue| {
+        let faults = [PANIC_IN_ORD, PANIC_IN_CLONE, LIE];
+        faults.into_iter().flat_map(move |what| [true, false].map(|leaves| (queue, what, leaves)))
+    }) {
+        let (mode, counted) = (Arc::new(AtomicU64::new(0)), Arc::new(()));
+        let odd = |at: u32| Odd(at, Arc::clone(&mode));
+        let registry = IntervalRegistry::builder().marks(queue).build().unwrap();
+        let add = |at: u32| registry.add(odd(at)..odd(at + 5), Arc::clone(&counted));
+        let mut alive: Vec<_> = (0..20).map(|at| add(at * 3)).collect();
+        assert_eq!(registry.len(), 20);
+        // A change of the tree that goes wrong, and many that the set makes or forgets after it.
+        if leaves {
+            alive.drain(5..15).for_each(drop);
+        } else {
+            alive.extend((20..30).map(|at| add(at * 3)));
+        }
+        mode.store(what, SeqCst);
+        let asked = catch_unwind(AssertUnwindSafe(|| registry.len()));
+        assert!(asked.is_err() || what == LIE, "the fault was not met");
+        drop(alive);
+        let _ = catch_unwind(AssertUnwindSafe(|| registry.len()));
+        let _ = catch_unwind(AssertUnwindSafe(|| drop(registry)));
+        assert_eq!(Arc::strong_count(&counted), 1, "{queue:?}, {what}, {leaves}");
+
+        let set = ActiveSet::with_queue(queue);
+        mode.store(0, SeqCst);
+        let mut alive: Vec<_> = (0..20).map(|at| set.register(odd(at % 7))).collect();
+        assert_eq!(set.len(), 20);
+        mode.store(what, SeqCst);
+        alive.drain(5..15).for_each(drop);
+        let _ = catch_unwind(AssertUnwindSafe(|| set.len()));
+        drop(alive);
+        let _ = catch_unwind(AssertUnwindSafe(|| set.len()));
+        let _ = catch_unwind(AssertUnwindSafe(|| drop(set)));
+        assert_eq!(Arc::strong_count(&mode), 1, "every key is dropped");
     }
 }

@@ -27,14 +27,17 @@ use std::ptr::NonNull;
 /// size matters (take [`Counter`](super::Counter)).
 ///
 /// - Consistency: linearizable.
-/// - Progress: registering and leaving wait for nobody. Asking waits for others who ask.
+/// - Progress: registering and leaving wait for nobody, unless a queue is far over its bound
+///   (16,384 changes that a question under way keeps from being gathered): then for that question.
+///   Asking waits for others who ask.
 /// - Cost: of registering and leaving, see [`DeferredSet`](crate::ldu::DeferredSet); no allocation
 ///   in a steady state. Of asking: the lock, a look at each member that changed since, and a search
 ///   tree's insertion or removal for each that did not cancel itself.
 /// - Memory: a key and 32 bytes for each member, 64 free ones for each thread, a tree of the keys
 ///   that were there when somebody asked.
-/// - Panics: in the key's `Ord`, which runs when somebody asks; the set is of no use then. In its
-///   `Drop`, in the caller's hands.
+/// - Panics: in the key's `Ord`, `Clone` or `Drop`, in whoever asks, because they run under the
+///   set's lock there (they must not use the set); it is of no use then. So it is if `Ord`
+///   contradicts itself. The `Drop` of a registered key itself runs in the caller's hands.
 /// - A forgotten handle stays active for as long as the set lives.
 ///
 /// ```
@@ -67,9 +70,11 @@ impl<K: Ord + Clone + Send + Sync + 'static> Structure<Node<K>> for Keys<K> {
     }
 
     fn remove(&mut self, member: &Node<K>) {
-        let count = self.0.get_mut(member.told()).expect("it came before it goes");
-        *count -= 1;
-        if *count == 0 {
+        let count = self.0.get_mut(member.told());
+        let count = count.expect("manycore: a key was not where its Ord says");
+        if *count > 1 {
+            *count -= 1;
+        } else {
             self.0.remove(member.told());
         }
     }

@@ -32,7 +32,8 @@
 //!   epoch; the read takes the state that each member had at the cut. So a read sees every
 //!   change that returned before it began, and if it sees a change, then also all that came before
 //!   that one. (The published form has no cut: a change can be missed while a later one is seen.)
-//!   Changes never wait for a read, and a read never waits for a change.
+//!   Changes do not wait for a read, but at a queue of four times its bound, and a read never waits
+//!   for a change.
 //! - **U7** A panic of the structure's reaches the reader that called it (a change that drained
 //!   because its queue was full contains it). The set is poisoned until
 //!   [`DeferredSet::clear_poison`]; what was not applied stays queued, and changes go on. The call

@@ -4,8 +4,9 @@
 //! - **I3** Whoever adds an interval, the log or the tree, has a reference to its item, and the
 //!   handle has one. `Leave` has the address alone; so an address is in use for as long as a log or
 //!   the tree knows it.
-//! - **I4** The handle gives its reference up after `Leave` is logged, outside of every lock. A
-//!   reference that a merge finds to be the last goes to the garbage.
+//! - **I4** The handle gives its reference up after `Leave` is logged, outside of every lock. Of the
+//!   handle and the merge, whoever gives up the last reference has the item to drop, by one atomic
+//!   decision; a merge puts it into the garbage.
 
 use super::Item;
 use super::tree::Tree;
@@ -22,7 +23,7 @@ enum Change<K, V> {
 
 struct Intervals<K, V> {
     tree: Tree<K, Arc<Item<K, V>>>,
-    garbage: Arc<Garbage<Arc<Item<K, V>>>>,
+    garbage: Arc<Garbage<Item<K, V>>>,
 }
 
 impl<K: Ord + Clone, V> Op<Intervals<K, V>> for Change<K, V> {
@@ -35,8 +36,8 @@ impl<K: Ord + Clone, V> Op<Intervals<K, V>> for Change<K, V> {
             Self::Leave { id, start } => {
                 let item = intervals.tree.remove(&start, id);
                 let item = item.expect("manycore: an interval was not where its key's Ord says");
-                // I4: while the object is cold, the handle is there still.
-                if Arc::strong_count(&item) == 1 {
+                // I4. (While the object is cold, the handle is there still.)
+                if let Some(item) = Arc::into_inner(item) {
                     intervals.garbage.lock().push(item);
                     intervals.garbage.note(true);
                 }
@@ -66,7 +67,7 @@ type Object<K, V> = Deferred<Intervals<K, V>, Cancelling<Change<K, V>>>;
 
 pub(super) struct Logged<K: Ord + Clone + Send + Sync + 'static, V: Send + Sync + 'static> {
     object: Object<K, V>,
-    garbage: Arc<Garbage<Arc<Item<K, V>>>>,
+    garbage: Arc<Garbage<Item<K, V>>>,
 }
 
 impl<K: Ord + Clone + Send + Sync + 'static, V: Send + Sync + 'static> Logged<K, V> {

@@ -8,8 +8,11 @@
 //!
 //! - **I1** An interval's item stays where it is, unchanged, from `add` until its handle is gone
 //!   and the tree does not have it any more. Its address is its identity.
-//! - **I2** `Ord` and `Clone` of the key run under the lock of whoever reads. Values are dropped
-//!   outside of it, and a panic of a walk's closure goes on after it.
+//! - **I2** `Ord`, `Clone` and `Drop` of the key run under the lock of whoever reads. Values are
+//!   dropped outside of it, and a panic of a walk's closure goes on after it.
+//! - **I5** A tree with marks owns the items that leaked handles have left in it, but only while it
+//!   is whole. A change of it that panics counts as made (U7 of `ldu`), so from then on the tree
+//!   may have items that others free; it leaves all of them alone.
 
 mod logged;
 mod tree;
@@ -43,16 +46,19 @@ struct Item<K, V> {
 ///
 /// - Consistency: linearizable.
 /// - Progress: adding and dropping wait for a reader that collects the thread's log, or for the
-///   lock while the registry is cold; with marks for nobody. Questions wait for each other.
+///   lock while the registry is cold; with marks for a reader, if four times
+///   [`max_entries`](IntervalRegistryBuilder::max_entries) changes are queued, and otherwise for
+///   nobody. Questions wait for each other.
 /// - Cost of adding and dropping: as [`Cancelling`](crate::oplog::Cancelling) or
 ///   [`DeferredSet`](crate::ldu::DeferredSet), and with logs an allocation. Of a question:
 ///   gathering what changed, a logarithmic insertion or removal for each change that did not cancel
 ///   itself, and logarithmic time besides what it finds.
 /// - Memory: the value, the range and 16 bytes (with marks 32) for each interval, and in the tree
 ///   another range, a key and 40 bytes.
-/// - Panics: in the key's `Ord` or `Clone`, in whoever reads; the registry is of no use then. In a
-///   value's `Drop`, in the caller's hands. In a question's closure, in the caller's; the registry
-///   stays in order.
+/// - Panics: in the key's `Ord`, `Clone` or `Drop`, in whoever reads, because they run under the
+///   lock there (they must not use the registry); it is of no use then. So it is if `Ord`
+///   contradicts itself. In a value's `Drop`, in the caller's hands. In a question's closure, in the
+///   caller's; the registry stays in order.
 /// - A forgotten handle stays for as long as the registry lives.
 ///
 /// ```
@@ -82,7 +88,11 @@ enum Form<K: Ord + Clone + Send + Sync + 'static, V: Send + Sync + 'static> {
 }
 
 /// The tree of the form with marks.
-struct Marks<K, V>(Tree<K, NonNull<Node<Item<K, V>>>>);
+struct Marks<K, V> {
+    tree: Tree<K, NonNull<Node<Item<K, V>>>>,
+    /// I5: no change of it has panicked.
+    whole: bool,
+}
 
 // SAFETY: items are reached by shared reference from any thread (`Sync`), and freed on any
 // (`Send`).
@@ -93,21 +103,28 @@ impl<K: Ord + Clone + Send + Sync + 'static, V: Send + Sync + 'static> Structure
 {
     fn insert(&mut self, member: &Node<Item<K, V>>) {
         let node = NonNull::from(member);
-        self.0.insert(member.told().range.clone(), node.as_ptr() as usize, node);
+        self.whole = false;
+        self.tree.insert(member.told().range.clone(), node.as_ptr() as usize, node);
+        self.whole = true;
     }
 
     fn remove(&mut self, member: &Node<Item<K, V>>) {
         let id = std::ptr::from_ref(member) as usize;
-        let removed = self.0.remove(&member.told().range.start, id);
+        self.whole = false;
+        let removed = self.tree.remove(&member.told().range.start, id);
         assert!(removed.is_some(), "manycore: an interval was not where its key's Ord says");
+        self.whole = true;
     }
 }
 
 impl<K, V> Drop for Marks<K, V> {
-    /// Drops what leaked handles have left.
+    /// Drops what leaked handles have left, if that is known (I5).
     fn drop(&mut self) {
-        for node in self.0.take_payloads() {
-            // SAFETY: the tree had it, and goes with its set.
+        if !self.whole {
+            return;
+        }
+        for node in self.tree.take_payloads() {
+            // SAFETY: I5 - the tree has it, nobody else frees it, and it goes with its set.
             unsafe { Node::free_left(node) };
         }
     }
@@ -162,7 +179,7 @@ impl<K: Ord + Clone + Send + Sync + 'static, V: Send + Sync + 'static> IntervalR
                     // SAFETY: as above.
                     f(range, unsafe { &Node::value(*node).value });
                 };
-                marks.0.for_overlapping(&range, &mut of);
+                marks.tree.for_overlapping(&range, &mut of);
             }),
         }
     }
@@ -187,7 +204,7 @@ impl<K: Ord + Clone + Send + Sync + 'static, V: Send + Sync + 'static> IntervalR
     pub fn len(&self) -> usize {
         match &self.form {
             Form::Logged(logged) => logged.read(Tree::len),
-            Form::Marked(marked) => marked.read(|marks| marks.0.len()),
+            Form::Marked(marked) => marked.read(|marks| marks.tree.len()),
         }
     }
 
@@ -334,7 +351,8 @@ impl<K: Ord + Clone + Send + Sync + 'static, V: Send + Sync + 'static>
         let form = match self.marks {
             None => Form::Logged(logged),
             Some(queue) => {
-                Form::Marked(Box::new(Marked::new(queue, self.max_entries, Marks(Tree::new()))))
+                let marks = Marks { tree: Tree::new(), whole: true };
+                Form::Marked(Box::new(Marked::new(queue, self.max_entries, marks)))
             }
         };
         Ok(IntervalRegistry { form })
