@@ -276,6 +276,10 @@ pub(crate) enum Bug {
     HastyOpening,
     /// A found value is cached after the root's lock was given up (H5).
     CachedUnlocked,
+    /// A stock of credits is emptied by a load and a store (B1 of the budget).
+    TornStock,
+    /// A pool's new thing is counted after the lock was given up (P1 of the pool).
+    LateCount,
 }
 
 /// Whether `bug` is planted: the environment variable `MANYCORE_SEEDED_BUG` names it (below). In
@@ -308,6 +312,8 @@ pub(crate) fn seeded_bug(bug: Bug) -> bool {
         Ok("skipped-log") => Some(Bug::SkippedLog),
         Ok("hasty-opening") => Some(Bug::HastyOpening),
         Ok("cached-unlocked") => Some(Bug::CachedUnlocked),
+        Ok("torn-stock") => Some(Bug::TornStock),
+        Ok("late-count") => Some(Bug::LateCount),
         Ok(other) => panic!("MANYCORE_SEEDED_BUG: there is no bug {other:?}"),
     });
     *planted == Some(bug)

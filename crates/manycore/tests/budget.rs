@@ -108,6 +108,13 @@ fn no_limit_is_ever_passed_and_nothing_is_lost() {
                 scope.spawn(move || {
                     let mut rng = Rng::part(env::seed(), thread);
                     let mut mine: Vec<(usize, u64)> = Vec::new();
+                    // Others may charge what is released: so it is out of the sums before.
+                    let release = |(level, amount): (usize, u64)| {
+                        for level in path(level) {
+                            charged[level].fetch_sub(amount, SeqCst);
+                        }
+                        levels[level].release(amount);
+                    };
                     while !over.load(SeqCst) {
                         let level = rng.below(5);
                         let amount = rng.below(60) as u64;
@@ -120,14 +127,10 @@ fn no_limit_is_ever_passed_and_nothing_is_lost() {
                             mine.push((level, amount));
                         }
                         if mine.len() > rng.below(12) {
-                            let (level, amount) = mine.swap_remove(rng.below(mine.len()));
-                            for level in path(level) {
-                                charged[level].fetch_sub(amount, SeqCst);
-                            }
-                            levels[level].release(amount);
+                            release(mine.swap_remove(rng.below(mine.len())));
                         }
                     }
-                    mine.into_iter().for_each(|(level, amount)| levels[level].release(amount));
+                    mine.into_iter().for_each(release);
                 });
             }
             while Instant::now() < until && granted.load(SeqCst) < 200_000 {
@@ -216,6 +219,25 @@ fn release_of_more_than_was_charged_is_noticed() {
     let text = panic.downcast_ref::<String>().cloned();
     let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
     assert!(text.is_some_and(|text| text.contains("more was released")));
+}
+
+/// Only the call of `release` that notices is told: no charge, no close, no `Drop`.
+#[test]
+fn innocents_are_not_told_of_a_wrong_release() {
+    let top = BudgetTree::with_batch(100, 10);
+    let (wrong, other) = (top.child_with_batch(50, 40), top.child_with_batch(100, 0));
+    wrong.release(60); // too small a mistake to be noticed
+    let charge = top.charge(5).unwrap();
+    let most = other.charge(90).unwrap(); // looks for credits everywhere
+    assert!(other.charge(20).is_err(), "what was never charged is worth nothing");
+    drop(most);
+    let odd = wrong.charge(20).unwrap();
+    wrong.release(70);
+    drop((odd, wrong)); // the charge, and the level
+    drop(charge);
+    assert_eq!((top.used(), other.used()), (0, 0));
+    other.try_charge(100).unwrap();
+    assert!(top.try_charge(1).is_err(), "the limit holds again");
 }
 
 /// Charges given back by other threads than the ones that took them.

@@ -15,8 +15,8 @@ use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher, RandomState};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, LazyLock};
 use std::thread;
 use std::time::Duration;
 
@@ -324,4 +324,73 @@ fn every_copy_is_dropped_once() {
     assert_eq!(Arc::strong_count(&value), 1 + 4 + map.cached());
     drop(map);
     assert_eq!(Arc::strong_count(&value), 1);
+}
+
+static MAPS: [LazyLock<ReplicatedMap<Looks, Looks>>; 3] = [
+    LazyLock::new(|| ReplicatedMap::with_cached_max(Placement::Shared, RandomState::new(), 2)),
+    LazyLock::new(|| ReplicatedMap::with_cached_max(Placement::PerCore, RandomState::new(), 0)),
+    LazyLock::new(ReplicatedMap::new),
+];
+
+/// A key or value whose `Drop` uses every map, which it may under no lock of theirs.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Looks(u32);
+
+impl Drop for Looks {
+    fn drop(&mut self) {
+        for map in &MAPS {
+            assert!(map.len() < 100);
+        }
+    }
+}
+
+/// Keys and values that are replaced, evicted, removed, or there already.
+#[test]
+fn nothing_is_dropped_under_a_lock() {
+    for map in &MAPS {
+        for round in 0..3 {
+            for key in 0..5 {
+                map.insert(Looks(key), Looks(round));
+            }
+            thread::scope(|scope| {
+                scope.spawn(|| (0..5).for_each(|key| drop(map.get(&Looks(key)))));
+            });
+            (0..5).for_each(|key| drop(map.get(&Looks(key))));
+            assert_eq!(map.remove(&Looks(round)), Some(Looks(round)));
+        }
+        map.clear();
+        assert!(map.is_empty());
+    }
+}
+
+/// Each of two threads looks at the value in its cache and wants to change what the other looks at.
+#[test]
+fn looks_that_update_are_refused_and_wait_for_nobody() {
+    for placement in [Placement::PerCore, Placement::Shared] {
+        let map = ReplicatedMap::with_placement(placement);
+        map.insert(1, 1);
+        let barrier = std::sync::Barrier::new(2);
+        let one_at_a_time = placement == Placement::Shared;
+        let update = || {
+            assert_eq!(map.get(&1), Some(1));
+            let refused = map.read(&1, |_| {
+                if !one_at_a_time {
+                    barrier.wait();
+                }
+                let refused = [
+                    catch_unwind(AssertUnwindSafe(|| ignore(map.insert(1, 2)))),
+                    catch_unwind(AssertUnwindSafe(|| ignore(map.remove(&1)))),
+                    catch_unwind(AssertUnwindSafe(|| ignore(map.cached()))),
+                    catch_unwind(AssertUnwindSafe(|| ignore(map.get(&2)))),
+                ];
+                refused.iter().all(Result::is_err)
+            });
+            assert_eq!(refused, Some(true));
+        };
+        thread::scope(|scope| {
+            scope.spawn(update);
+            update();
+        });
+        assert_eq!(map.insert(1, 2), Some(1));
+    }
 }

@@ -239,7 +239,7 @@ fn objects_that_call_each_other_are_swapped_without_a_standstill() {
 
 fn refused<T>(result: Result<T, SwapError<dyn Table>>) -> SwapFailure {
     let error = result.err().expect("refused");
-    assert!(error.new.is_some(), "what was not taken comes back");
+    assert!(Arc::strong_count(&error.new) > 0, "what was not taken comes back");
     error.reason
 }
 
@@ -480,4 +480,85 @@ fn thread_that_is_ending_still_calls() {
         swapper.join().unwrap();
     });
     assert_eq!(table.get(1), Some(20));
+}
+
+/// What a wrapper keeps; calls the table when it is dropped, and perhaps panics then.
+struct Keepsake {
+    table: Arc<SharedTable>,
+    panics: bool,
+}
+
+impl Drop for Keepsake {
+    fn drop(&mut self) {
+        self.table.call(|table| table.add(9, 1));
+        self.table.swap(make(1)).unwrap(); // nobody else swaps any more
+        assert!(!self.panics, "in the wrapper's drop");
+    }
+}
+
+#[test]
+fn removed_wrapper_is_dropped_when_calls_go_on() {
+    let table = Arc::new(SharedTable::new(Locked::default()));
+    table.insert(1, 2);
+    let interpose = |panics, fails: bool| {
+        let keepsake = Keepsake { table: Arc::clone(&table), panics };
+        table.interpose(move |inner| {
+            assert!(!fails && Arc::strong_count(&keepsake.table) > 1, "no wrapper");
+            inner
+        })
+    };
+    let layer = interpose(false, false).unwrap();
+    table.withdraw(layer).unwrap();
+    assert_eq!(table.get(9), Some(1));
+    assert!(interpose(false, true).is_err());
+    assert_eq!(table.get(9), Some(2));
+
+    let layer = interpose(true, false).unwrap();
+    let withdraw = || table.withdraw(layer);
+    assert!(catch_unwind(AssertUnwindSafe(withdraw)).is_err());
+    assert!(matches!(table.withdraw(layer), Err(SwapFailure::NoSuchLayer)), "it is gone");
+    table.swap(make(2)).unwrap();
+    assert_eq!((table.get(1), table.get(9)), (Some(2), Some(3)), "the object goes on");
+}
+
+/// While `exchange` waits for a call, an update comes that will panic.
+fn with_panicking_update<R: Send>(table: &SharedTable, exchange: impl FnOnce() -> R + Send) -> R {
+    let (enter, entered) = mpsc::channel();
+    let (leave, left) = mpsc::channel();
+    thread::scope(|scope| {
+        scope.spawn(move || {
+            table.call(|_| {
+                enter.send(()).unwrap();
+                left.recv().unwrap();
+            });
+        });
+        entered.recv().unwrap();
+        let exchange = scope.spawn(exchange);
+        while !format!("{table:?}").contains("is_closed: true") {
+            thread::yield_now();
+        }
+        table.blind(|_| panic!("planned"));
+        table.add(1, 1);
+        leave.send(()).unwrap();
+        exchange.join().unwrap()
+    })
+}
+
+#[test]
+fn panics_of_noted_updates_are_counted_whatever_becomes_of_the_exchange() {
+    let table = SharedTable::new(Locked::default());
+    let layer = with_panicking_update(&table, || table.interpose(|inner| inner)).unwrap();
+    assert_eq!(table.blind_panics(), 1);
+    with_panicking_update(&table, || table.withdraw(layer)).unwrap();
+    assert_eq!(table.blind_panics(), 2);
+    let bad = || {
+        let brittle = Brittle::default();
+        brittle.in_import.store(true, Relaxed);
+        refused(table.swap(Arc::new(brittle)))
+    };
+    assert!(matches!(with_panicking_update(&table, bad), SwapFailure::Panicked(_)));
+    assert_eq!(table.blind_panics(), 3);
+    let swapped = with_panicking_update(&table, || table.swap(make(1))).unwrap();
+    assert_eq!((swapped.panics, table.blind_panics()), (1, 4));
+    assert_eq!(table.get(1), Some(4), "and all others were applied");
 }

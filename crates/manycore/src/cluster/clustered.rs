@@ -14,7 +14,7 @@
 //! Source: K42, sections 3.3 and 4.4; Gamsa and others, *Tornado* (OSDI 1999), for making
 //! representatives at the first miss.
 
-use crate::lock::{self, Refused};
+use crate::lock::{self, Hold};
 use crate::percpu::place::{self, Kind};
 use crate::percpu::segmented::Segmented;
 use crate::percpu::{self, Slot};
@@ -110,8 +110,8 @@ impl<R> Drop for Home<R> {
 /// - Cost: a call costs some 2 to 4 ns more than one through a `dyn` reference (a thread-local,
 ///   three loads, branches that are always taken the same way), and writes nothing. From the 33rd
 ///   slot on it is a call more. With [`Placement::PerLlc`] and [`PerNode`](Placement::PerNode) it
-///   is that and a few loads, where libc keeps the CPU's number in memory (glibc 2.35), else some
-///   10 ns.
+///   is that and a few loads, where kernel and libc keep the CPU's number in memory (Linux 6.3
+///   and glibc 2.35), else a call of `sched_getcpu`.
 /// - Memory: a word for each place (256 bytes for the first 32), and each representative on 128
 ///   bytes of its own or a multiple.
 /// - Panics: a constructor's panic reaches the call that needed the representative; the next call
@@ -234,14 +234,11 @@ impl<R: Rep> Clustered<R> {
         home.get().expect("just made, and never removed")
     }
 
-    fn lock(&self) -> ListGuard<'_> {
-        let refused = lock::lock(&self.list, percpu::thread_token());
-        assert!(
-            refused != Err(Refused::HeldBySelf),
+    fn lock(&self) -> Hold<'_> {
+        lock::hold(&self.list).expect(
             "manycore: a clustered object is called from its representative's constructor, or \
-             needs a new representative in the midst of its own scatter"
-        );
-        ListGuard(&self.list)
+             needs a new representative in the midst of its own scatter",
+        )
     }
 
     /// The representatives that exist, with their places. Those made meanwhile may be among them.
@@ -305,15 +302,5 @@ where
             .field("root", &self.root)
             .field("representatives", &self.reps().count())
             .finish()
-    }
-}
-
-/// Holds the list lock.
-struct ListGuard<'a>(&'a AtomicUsize);
-
-impl Drop for ListGuard<'_> {
-    fn drop(&mut self) {
-        // SAFETY: made by who took the lock, on its thread; `self` keeps the word.
-        unsafe { lock::unlock(self.0, 0) };
     }
 }

@@ -1,6 +1,6 @@
 //! A value behind a lock that tells a thread that it holds it already.
 
-use crate::lock::{self, Refused};
+use crate::lock;
 use crate::percpu::thread_token;
 use crate::sync::{AtomicUsize, UnsafeCell};
 
@@ -15,17 +15,6 @@ unsafe impl<T: Send> Sync for Held<T> {}
 // SAFETY: owned data.
 unsafe impl<T: Send> Send for Held<T> {}
 
-/// Gives the lock up, also when user code panics.
-struct Unlock<'a>(&'a AtomicUsize);
-
-impl Drop for Unlock<'_> {
-    #[inline]
-    fn drop(&mut self) {
-        // SAFETY: made by who took the lock, on its thread; `self` keeps the word.
-        unsafe { lock::unlock(self.0, 0) };
-    }
-}
-
 impl<T> Held<T> {
     pub(super) fn new(value: T) -> Self {
         Self { word: AtomicUsize::new(0), value: UnsafeCell::new(value) }
@@ -37,12 +26,14 @@ impl<T> Held<T> {
     /// If the calling thread holds the lock.
     #[inline]
     pub(super) fn with<R>(&self, f: impl FnOnce(&mut T) -> R) -> R {
-        if lock::lock(&self.word, thread_token()) == Err(Refused::HeldBySelf) {
-            held_by_self();
-        }
-        let _unlock = Unlock(&self.word);
-        // SAFETY: K1 - this thread holds the lock until `_unlock` is dropped.
+        let _hold = lock::hold(&self.word).unwrap_or_else(|| held_by_self());
+        // SAFETY: K1 - this thread holds the lock until `_hold` is dropped.
         self.value.with_mut(|value| f(unsafe { &mut *value }))
+    }
+
+    /// Whether the calling thread holds the lock.
+    pub(super) fn is_mine(&self) -> bool {
+        lock::is_held_by(&self.word, thread_token())
     }
 
     pub(super) fn into_inner(self) -> T {
@@ -50,8 +41,9 @@ impl<T> Held<T> {
     }
 }
 
+/// Says that a collection's own user code uses it.
 #[cold]
-fn held_by_self() -> ! {
+pub(super) fn held_by_self() -> ! {
     panic!(
         "manycore: a collection is used from within code that runs under its own lock: a closure, \
          or the Hash, Eq or Clone of what is in it"

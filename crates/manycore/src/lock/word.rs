@@ -24,6 +24,7 @@
 
 use super::futex;
 use crate::config::SMALL;
+use crate::percpu::thread_token;
 use crate::sync::{AtomicUsize, Ordering, hint};
 
 pub(crate) const LOCKED: usize = 1;
@@ -66,6 +67,25 @@ pub(crate) fn lock(word: &AtomicUsize, token: usize) -> Result<bool, Refused> {
         Err(Refused::Busy) => lock_slow(word, token).map(|()| true),
         Err(refused) => Err(refused),
     }
+}
+
+/// Holds a lock; dropping it gives the lock up, also when user code panics.
+pub(crate) struct Hold<'a>(&'a AtomicUsize);
+
+impl Drop for Hold<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        // SAFETY: made by who took the lock, on its thread; `self` keeps the word.
+        unsafe { unlock(self.0, 0) };
+    }
+}
+
+/// Takes a lock whose word is never HOT. `None` if the calling thread holds it already.
+#[inline]
+pub(crate) fn hold(word: &AtomicUsize) -> Option<Hold<'_>> {
+    let refused = lock(word, thread_token());
+    debug_assert!(refused != Err(Refused::Hot), "such a word needs more than a guard");
+    (refused != Err(Refused::HeldBySelf)).then_some(Hold(word))
 }
 
 #[cold]

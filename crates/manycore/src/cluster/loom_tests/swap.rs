@@ -91,7 +91,7 @@ fn loom_two_swappers_take_turns_or_one_is_told() {
         let swap = |shared: &Swappable<dyn super::Sum>| match shared.swap(Plain::in_parts(1)) {
             Ok(_) => true,
             Err(error) => {
-                assert!(matches!(error.reason, SwapFailure::Busy) && error.new.is_some());
+                assert!(matches!(error.reason, SwapFailure::Busy));
                 false
             }
         };

@@ -11,7 +11,7 @@ pub struct Swapped<F: ?Sized> {
     pub old: Arc<F>,
     /// Blind updates that came meanwhile and were applied before the object opened.
     pub replayed: usize,
-    /// How many of them panicked.
+    /// How many of them panicked; see [`blind_panics`](super::Swappable::blind_panics).
     pub panics: usize,
     /// How long calls from outside had to wait at most.
     pub closed_for: Duration,
@@ -30,12 +30,13 @@ impl<F: ?Sized> fmt::Debug for Swapped<F> {
 /// Why a swap was not done. The object goes on with the implementation it had.
 pub struct SwapError<F: ?Sized> {
     /// The implementation that was not taken. After a panic it may hold a part of what there was.
-    pub new: Option<Arc<F>>,
+    pub new: Arc<F>,
     /// What was in the way.
     pub reason: SwapFailure,
 }
 
 /// What was in the way of a swap.
+#[non_exhaustive]
 pub enum SwapFailure {
     /// Somebody else exchanges the implementation now.
     Busy,
@@ -50,19 +51,19 @@ pub enum SwapFailure {
     NoSuchLayer,
 }
 
-impl SwapFailure {
-    pub(super) fn with<F: ?Sized>(self, new: Option<Arc<F>>) -> SwapError<F> {
-        SwapError { new, reason: self }
-    }
-}
-
 impl fmt::Display for SwapFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Busy => f.write_str("another swap of the object is under way"),
             Self::InsideCall => f.write_str("a swap from within a call would wait for itself"),
             Self::TimedOut => f.write_str("the calls under way did not end in time"),
-            Self::Panicked(payload) => write!(f, "the transfer panicked: {}", message(payload)),
+            Self::Panicked(payload) => {
+                write!(
+                    f,
+                    "the transfer, or the making of a wrapper, panicked: {}",
+                    message(payload)
+                )
+            }
             Self::NoSuchLayer => f.write_str("the layer was removed before"),
         }
     }
@@ -78,6 +79,8 @@ impl fmt::Debug for SwapFailure {
         fmt::Display::fmt(self, f)
     }
 }
+
+impl std::error::Error for SwapFailure {}
 
 impl<F: ?Sized> fmt::Display for SwapError<F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -19,15 +19,18 @@ use std::sync::PoisonError;
 pub(super) type Update<F> = Box<dyn FnOnce(&F) + Send>;
 
 /// What became of the updates of one swap.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Default)]
 pub(super) struct Replayed {
     pub(super) updates: usize,
-    pub(super) panics: usize,
+    /// What they panicked with: to be dropped when calls go on, because that is user code (W8).
+    pub(super) panics: Vec<Panic>,
 }
 
 struct Queue<F: ?Sized> {
     waiting: VecDeque<Update<F>>,
     replayed: Replayed,
+    /// Updates that have panicked, of all swaps.
+    panics: usize,
 }
 
 pub(super) struct Log<F: ?Sized> {
@@ -46,7 +49,7 @@ pub(super) enum Queued<U> {
 
 impl<F: ?Sized> Log<F> {
     pub(super) fn new() -> Self {
-        let queue = Queue { waiting: VecDeque::new(), replayed: Replayed::default() };
+        let queue = Queue { waiting: VecDeque::new(), replayed: Replayed::default(), panics: 0 };
         Self { queue: Mutex::new(queue), turn: Mutex::new(()) }
     }
 
@@ -78,6 +81,11 @@ impl<F: ?Sized> Log<F> {
         std::mem::take(&mut queue.replayed)
     }
 
+    /// How many updates that waited have panicked.
+    pub(super) fn panics(&self) -> usize {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner).panics
+    }
+
     /// Applies what there is, then calls `done` under the lock.
     fn apply(&self, to: &F, done: impl FnOnce()) -> MutexGuard<'_, Queue<F>> {
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
@@ -90,15 +98,17 @@ impl<F: ?Sized> Log<F> {
             let batch = std::mem::take(&mut queue.waiting);
             queue.replayed.updates += batch.len();
             drop(queue);
-            let panics = batch.into_iter().filter_map(|update| apply_one(update, to)).count();
+            let panics = batch.into_iter().filter_map(|update| apply_one(update, to));
+            let panics: Vec<_> = panics.collect();
             let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
-            queue.replayed.panics += panics;
+            queue.panics += panics.len();
+            queue.replayed.panics.extend(panics);
         }
     }
 }
 
-/// Applies an update; its panic ends here, because it would reach a thread that has nothing to do
-/// with it.
+/// Applies an update; its panic is only counted, because it would reach a thread that has nothing to
+/// do with it.
 fn apply_one<F: ?Sized>(update: Update<F>, to: &F) -> Option<Panic> {
     let _leaf = leaf();
     sync::caught(|| update(to)).err()

@@ -6,7 +6,7 @@
 //! - W1 A call announces itself on its thread's stack of calls ([`crate::percpu::calls`]), then
 //!   looks at the gate. The swapper closes the gate, passes the barrier, and waits until nobody has
 //!   the object on its stack. So (B1) a call saw the gate closed, or is waited for.
-//! - W2, W3 in `admission`, W4 to W6 in `log`, W7 in `transfer`.
+//! - W2, W3 in `admission`, W4 to W6 in `log`, W7 in `transfer`, W8 in `protocol`.
 //!
 //! Who finds the gate closed waits, unless the thread is inside of a call already, of this object
 //! or any other: then it is counted and let in, until the count seals at zero. So waits go one way:
@@ -265,8 +265,8 @@ impl<F: Family + ?Sized> Swappable<F> {
     ///
     /// The thread's own later calls see it, and so do calls of all threads that began after this
     /// returned. At most 65,536 updates wait at a time; more of them wait themselves. If an update
-    /// that was noted panics, the swap goes on and says so in [`Swapped::panics`]; of one that was
-    /// not noted, the panic passes.
+    /// that was noted panics, the exchange goes on and [`blind_panics`](Self::blind_panics) counts
+    /// it; of one that was not noted, the panic passes.
     ///
     /// # Panics
     /// If the update calls an exchangeable object: it may have to run inside a swap. And from
@@ -283,6 +283,25 @@ impl<F: Family + ?Sized> Swappable<F> {
             }
         }
         self.blind_slow(update);
+    }
+
+    /// How many [`blind`](Self::blind) updates have panicked so far after they were noted, and so
+    /// in nobody's hands: in a [`swap`](Self::swap) that was made, which tells its own in
+    /// [`Swapped::panics`], in one that failed, or while a wrapper came or went.
+    ///
+    /// ```
+    /// # use manycore::cluster::{Family, Swappable};
+    /// # struct Nothing;
+    /// # impl Family for Nothing {
+    /// #     type Part = ();
+    /// #     fn export(&self, _: usize) {}
+    /// #     fn import(&self, (): ()) {}
+    /// # }
+    /// let object = Swappable::new(std::sync::Arc::new(Nothing));
+    /// assert_eq!(object.blind_panics(), 0);
+    /// ```
+    pub fn blind_panics(&self) -> usize {
+        self.rest.log.panics()
     }
 
     #[cold]

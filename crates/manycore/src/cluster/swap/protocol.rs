@@ -2,12 +2,17 @@
 //!
 //! Owns: what a claim protects. Whoever has set `claimed` is the swapper: it alone changes the gate
 //! and touches `held`, until it takes `claimed` back.
+//! - W8 While an object is closed, nothing of the user's is dropped: what an exchange has left over
+//!   ([`Left`]) goes when calls go on and the claim is given back. However the swapper leaves, the
+//!   object opens ([`Closed`]).
 
 use super::error::{SwapError, SwapFailure, Swapped};
 use super::family::Family;
+use super::log::Replayed;
 use super::{CLOSED, Swappable, Top, top_of};
 use crate::percpu::{barrier, calls};
-use crate::sync::{self, Backoff, Bug, Ordering, seeded_bug};
+use crate::sync::{self, Backoff, Bug, Ordering, Panic, seeded_bug};
+use std::mem::ManuallyDrop;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -32,10 +37,44 @@ impl<F: Family + ?Sized> Held<F> {
     }
 
     /// What calls go to: `base` inside of all wrappers.
-    fn wrapped(&self, base: Arc<F>) -> Result<Arc<F>, SwapFailure> {
+    fn wrapped(&self, base: Arc<F>, left: &mut Left<F>) -> Result<Arc<F>, SwapFailure> {
         let _leaf = calls::leaf();
-        let wrap = || self.layers.iter().fold(base, |inner, (_, wrap)| wrap(inner));
-        sync::caught(wrap).map_err(SwapFailure::Panicked)
+        let mut top = base;
+        for (_, wrap) in &self.layers {
+            left.tops.push(Arc::clone(&top));
+            top = sync::caught(|| wrap(top)).map_err(SwapFailure::Panicked)?;
+        }
+        Ok(top)
+    }
+}
+
+/// The user's things that an exchange has left over (W8).
+struct Left<F: ?Sized> {
+    tops: Vec<Arc<F>>,
+    layer: Option<(Layer, Wrap<F>)>,
+    panics: Vec<Panic>,
+}
+
+/// What calls go to from now on, what they went to before, and what else there is to say.
+type Replaced<F, T> = (Arc<F>, Arc<F>, T);
+
+/// A closed object.
+struct Closed<'a, F: Family + ?Sized> {
+    object: &'a Swappable<F>,
+    /// What calls went to before.
+    before: *mut Top<F>,
+}
+
+impl<F: Family + ?Sized> Closed<'_, F> {
+    fn open(self, top: *mut Top<F>) -> Replayed {
+        ManuallyDrop::new(self).object.open(top)
+    }
+}
+
+impl<F: Family + ?Sized> Drop for Closed<'_, F> {
+    /// On the way of a panic: calls go on as before.
+    fn drop(&mut self) {
+        drop(self.object.open(self.before));
     }
 }
 
@@ -81,14 +120,20 @@ impl<F: Family + ?Sized> Swappable<F> {
 
     fn swap_until(&self, new: Arc<F>, patience: Patience) -> Result<Swapped<F>, SwapError<F>> {
         let taken = Arc::clone(&new);
-        let replace = |held: &mut Held<F>| {
+        let replace = |held: &mut Held<F>, left: &mut Left<F>| {
             let moved = self.rest.transfer.run(&self.rest.door, held.base.clone(), taken.clone());
-            moved.map_err(SwapFailure::Panicked)?;
-            let top = held.wrapped(Arc::clone(&taken))?;
-            Ok((top, std::mem::replace(&mut held.base, taken)))
+            if let Err(mut panics) = moved {
+                let first = panics.swap_remove(0);
+                left.panics = panics;
+                return Err(SwapFailure::Panicked(first));
+            }
+            let top = held.wrapped(Arc::clone(&taken), left)?;
+            Ok((top, std::mem::replace(&mut held.base, taken), ()))
         };
-        let exchanged = self.exchange(patience, replace);
-        exchanged.map_err(|reason| reason.with(Some(new)))
+        match self.exchange(patience, replace) {
+            Ok((swapped, ())) => Ok(swapped),
+            Err(reason) => Err(SwapError { new, reason }),
+        }
     }
 
     /// Puts a wrapper around the implementation: from the moment of the return, it gets every call.
@@ -98,37 +143,48 @@ impl<F: Family + ?Sized> Swappable<F> {
     ///
     /// # Errors
     /// If a swap is under way, if this is called from within a call, or if `wrap` panics.
+    ///
+    /// # Panics
+    /// If the `Drop` of a wrapper does that is made anew. The exchange is done by then.
     pub fn interpose(
         &self,
         wrap: impl Fn(Arc<F>) -> Arc<F> + Send + Sync + 'static,
     ) -> Result<Layer, SwapFailure> {
-        let mut made = None;
-        let replace = |held: &mut Held<F>| {
+        let replace = |held: &mut Held<F>, left: &mut Left<F>| {
             let layer = Layer(held.next_layer);
             held.layers.push((layer, Box::new(wrap)));
-            let top = held.wrapped(Arc::clone(&held.base)).inspect_err(|_| {
-                held.layers.pop();
-            })?;
-            held.next_layer += 1;
-            made = Some(layer);
-            Ok((top, Arc::clone(&held.base)))
+            match held.wrapped(Arc::clone(&held.base), left) {
+                Ok(top) => {
+                    held.next_layer += 1;
+                    Ok((top, Arc::clone(&held.base), layer))
+                }
+                Err(panicked) => {
+                    left.layer = held.layers.pop();
+                    Err(panicked)
+                }
+            }
         };
-        self.exchange(None, replace)?;
-        made.ok_or(SwapFailure::NoSuchLayer)
+        self.exchange(None, replace).map(|(_, layer)| layer)
     }
 
     /// Takes a wrapper away: from the moment of the return, it gets no call and is in none.
     ///
     /// # Errors
     /// As [`interpose`](Self::interpose), or if the wrapper was removed before.
+    ///
+    /// # Panics
+    /// As [`interpose`](Self::interpose).
     pub fn withdraw(&self, layer: Layer) -> Result<(), SwapFailure> {
-        let replace = |held: &mut Held<F>| {
+        let replace = |held: &mut Held<F>, left: &mut Left<F>| {
             let Some(at) = held.layers.iter().position(|(number, _)| *number == layer) else {
                 return Err(SwapFailure::NoSuchLayer);
             };
             let removed = held.layers.remove(at);
-            match held.wrapped(Arc::clone(&held.base)) {
-                Ok(top) => Ok((top, Arc::clone(&held.base))),
+            match held.wrapped(Arc::clone(&held.base), left) {
+                Ok(top) => {
+                    left.layer = Some(removed);
+                    Ok((top, Arc::clone(&held.base), ()))
+                }
                 Err(panicked) => {
                     held.layers.insert(at, removed);
                     Err(panicked)
@@ -138,36 +194,36 @@ impl<F: Family + ?Sized> Swappable<F> {
         self.exchange(None, replace).map(drop)
     }
 
-    /// The whole protocol. `replace` runs while nobody is inside, and says what calls go to from
-    /// then on and what they went to before.
-    fn exchange(
+    /// The whole protocol. `replace` runs while nobody is inside.
+    fn exchange<T>(
         &self,
         patience: Patience,
-        replace: impl FnOnce(&mut Held<F>) -> Result<(Arc<F>, Arc<F>), SwapFailure>,
-    ) -> Result<Swapped<F>, SwapFailure> {
+        replace: impl FnOnce(&mut Held<F>, &mut Left<F>) -> Result<Replaced<F, T>, SwapFailure>,
+    ) -> Result<(Swapped<F>, T), SwapFailure> {
+        let mut left = Left { tops: Vec::new(), layer: None, panics: Vec::new() };
         let claim = self.claim()?;
         let since = Instant::now();
-        let before = self.close();
-        if !self.drain(patience) {
-            self.open(before);
-            return Err(SwapFailure::TimedOut);
-        }
-        // SAFETY: `claim` is this thread's.
-        let replaced = self.rest.held.with_mut(|held| replace(unsafe { &mut *held }));
-        let (top, old) = match replaced {
-            Ok(replaced) => replaced,
-            Err(failure) => {
-                self.open(before);
-                return Err(failure);
-            }
+        let closed = self.close();
+        let replaced = if self.drain(patience) {
+            // SAFETY: `claim` is this thread's.
+            self.rest.held.with_mut(|held| replace(unsafe { &mut *held }, &mut left))
+        } else {
+            Err(SwapFailure::TimedOut)
         };
-        let replayed = self.open(Box::into_raw(Box::new(Top(top))));
+        let before = closed.before;
+        let (top, replaced) = match replaced {
+            Ok((top, old, more)) => (Box::into_raw(Box::new(Top(top))), Ok((old, more))),
+            Err(failure) => (before, Err(failure)),
+        };
+        let replayed = closed.open(top);
         let closed_for = since.elapsed();
         drop(claim);
+        let (old, more) = replaced?;
         // SAFETY: from a box, and not reached any more: the gate leads elsewhere, and nobody was
         // inside when it was changed.
         drop(unsafe { Box::from_raw(before) });
-        Ok(Swapped { old, replayed: replayed.updates, panics: replayed.panics, closed_for })
+        let panics = replayed.panics.len();
+        Ok((Swapped { old, replayed: replayed.updates, panics, closed_for }, more))
     }
 
     fn claim(&self) -> Result<Claim<'_, F>, SwapFailure> {
@@ -181,8 +237,8 @@ impl<F: Family + ?Sized> Swappable<F> {
         Ok(Claim(self))
     }
 
-    /// Keeps calls out that come from outside from now on. What they went to.
-    fn close(&self) -> *mut Top<F> {
+    /// Keeps calls out that come from outside from now on. For who has claimed the object.
+    fn close(&self) -> Closed<'_, F> {
         // ORDER: Relaxed; the swapper reads what swappers wrote.
         let top = self.gate.load(Ordering::Relaxed);
         // ORDER: the store before the loads of the stacks; pairs with the fence of `calls::enter`.
@@ -192,7 +248,7 @@ impl<F: Family + ?Sized> Swappable<F> {
         } else {
             barrier::fence_full()
         }
-        top
+        Closed { object: self, before: top_of(top) }
     }
 
     /// Waits until nobody is inside, and then lets nobody in (W1, W2). False if it took too long,
@@ -216,7 +272,7 @@ impl<F: Family + ?Sized> Swappable<F> {
     }
 
     /// Applies the updates that wait, and lets calls in, to `top`.
-    fn open(&self, top: *mut Top<F>) -> super::log::Replayed {
+    fn open(&self, top: *mut Top<F>) -> Replayed {
         // SAFETY: from a box that only a swapper frees, and this is the swapper.
         let to: &F = unsafe { &(*top_of(top)).0 };
         // ORDER: Release; pairs with Acquire in `call`: the implementation and all that was moved.
@@ -224,7 +280,7 @@ impl<F: Family + ?Sized> Swappable<F> {
         let replayed = if seeded_bug(Bug::HastyOpening) {
             self.rest.log.catch_up(to);
             open();
-            Default::default()
+            Replayed::default()
         } else {
             self.rest.log.apply_and_open(to, open)
         };

@@ -6,7 +6,7 @@
 use super::admission::Admission;
 use super::family::Family;
 use crate::percpu::calls::leaf;
-use crate::sync::{self, AtomicUsize, Mutex, Ordering, Panic, UnsafeCell};
+use crate::sync::{self, AtomicUsize, Mutex, MutexGuard, Ordering, Panic, UnsafeCell};
 use std::sync::{Arc, PoisonError};
 
 /// From where to where.
@@ -22,7 +22,7 @@ pub(super) struct Transfer<F: ?Sized> {
     job: UnsafeCell<Option<Job<F>>>,
     /// The next piece that nobody moves yet.
     next: AtomicUsize,
-    panic: Mutex<Option<Panic>>,
+    panics: Mutex<Vec<Panic>>,
 }
 
 // SAFETY: W7 - the job is shared only while nobody writes it, and `F: Send + Sync`.
@@ -32,17 +32,18 @@ unsafe impl<F: ?Sized + Send + Sync> Send for Transfer<F> {}
 
 impl<F: Family + ?Sized> Transfer<F> {
     pub(super) fn new() -> Self {
-        Self { job: UnsafeCell::new(None), next: AtomicUsize::new(0), panic: Mutex::new(None) }
+        let (job, next) = (UnsafeCell::new(None), AtomicUsize::new(0));
+        Self { job, next, panics: Mutex::new(Vec::new()) }
     }
 
-    /// Moves everything. For the swapper, while `door` is sealed.
-    pub(super) fn run(&self, door: &Admission, old: Arc<F>, new: Arc<F>) -> Result<(), Panic> {
+    /// Moves everything. For the swapper, while `door` is sealed. The panics, if any.
+    pub(super) fn run(&self, door: &Admission, old: Arc<F>, new: Arc<F>) -> Result<(), Vec<Panic>> {
         let parts = {
             let _leaf = leaf();
-            sync::caught(|| old.parts())?
+            sync::caught(|| old.parts()).map_err(|panic| vec![panic])?
         };
         if parts == 1 {
-            return move_part(&*old, &*new, 0);
+            return move_part(&*old, &*new, 0).map_err(|panic| vec![panic]);
         }
         // ORDER: Relaxed; published by `lend`.
         self.next.store(0, Ordering::Relaxed);
@@ -54,10 +55,12 @@ impl<F: Family + ?Sized> Transfer<F> {
         // SAFETY: W7 - nobody helps any more.
         let done = self.job.with_mut(|job| unsafe { (*job).take() });
         drop(done);
-        match self.panic.lock().unwrap_or_else(PoisonError::into_inner).take() {
-            Some(panic) => Err(panic),
-            None => Ok(()),
-        }
+        let panics = std::mem::take(&mut *self.panics());
+        if panics.is_empty() { Ok(()) } else { Err(panics) }
+    }
+
+    fn panics(&self) -> MutexGuard<'_, Vec<Panic>> {
+        self.panics.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Helps, if help is wanted. Says whether it moved something.
@@ -84,7 +87,7 @@ impl<F: Family + ?Sized> Transfer<F> {
                 if let Err(panic) = move_part(&*job.old, &*job.new, part) {
                     // Nobody needs to go on.
                     self.next.fetch_max(job.parts, Ordering::Relaxed);
-                    *self.panic.lock().unwrap_or_else(PoisonError::into_inner) = Some(panic);
+                    self.panics().push(panic);
                 }
             }
             has_moved

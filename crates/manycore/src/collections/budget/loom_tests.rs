@@ -1,7 +1,7 @@
 //! Models of laws B1 and B3: charges beside releases and stealing.
 
 use super::BudgetTree;
-use crate::percpu::loom_tests::model;
+use crate::percpu::loom_tests::{model, must_catch};
 use crate::sync::{AtomicU64, Ordering, thread};
 use std::sync::Arc;
 
@@ -27,5 +27,15 @@ fn loom_budget_limit_is_not_passed_and_nothing_is_lost() {
         other.join().unwrap();
         assert_eq!(shared.0.used(), 0, "credits were lost");
         assert!(shared.0.try_charge(3).is_ok(), "credits were lost");
+        assert!(shared.0.try_charge(1).is_err(), "there are more credits than the limit");
     });
+}
+
+/// Credits that one thread puts back while another collects them.
+#[test]
+fn loom_stock_emptied_in_two_steps_is_caught() {
+    let test = "loom_budget_limit_is_not_passed_and_nothing_is_lost";
+    let test = format!("collections::budget::loom_tests::{test}");
+    let signs = ["more credits than the limit", "more is charged", "credits were lost"];
+    must_catch("torn-stock", &test, &signs);
 }

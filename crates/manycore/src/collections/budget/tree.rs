@@ -5,6 +5,7 @@
 //! its other children: never in the one that asks, whose reserve is being brought up.
 
 use super::Stocks;
+use crate::sync::Ordering;
 use std::sync::Arc;
 
 /// A level.
@@ -111,7 +112,8 @@ impl Tree {
     /// Takes what other threads hold at the level into its reserve.
     fn sweep(&mut self, number: usize) {
         let node = self.node(number);
-        node.reserve += node.stocks.gather(0, |sum, stock| sum + stock.take_all());
+        let swept = |sum: u64, stock: &super::Stock| sum.saturating_add(stock.take_all());
+        node.reserve = node.stocks.gather(node.reserve, swept);
     }
 
     /// Takes what lies idle below, but for one child, until the reserve has `amount`.
@@ -136,17 +138,17 @@ impl Tree {
         self.hand_up(number, idle);
     }
 
-    /// Gives a part of the reserve to the parent's.
-    fn hand_up(&mut self, number: usize, amount: u64) {
+    /// Gives a part of the reserve to the parent's. Says how much of it did not come from there,
+    /// and is nowhere any more (B4).
+    fn hand_up(&mut self, number: usize, amount: u64) -> u64 {
         let node = self.node(number);
+        let owed = amount.min(node.taken);
         node.reserve -= amount;
-        node.taken = node.taken.checked_sub(amount).expect(
-            "manycore: more was released to a BudgetTree than was charged to it; its limits were \
-             too high by so much",
-        );
+        node.taken -= owed;
         if let Some(parent) = node.parent {
-            self.node(parent).reserve += amount;
+            self.node(parent).reserve += owed;
         }
+        amount - owed
     }
 
     /// What is in the reserve for the caller's stock, up to a batch.
@@ -157,17 +159,17 @@ impl Tree {
         spare
     }
 
-    /// Takes credits back from a stock. What is more than two batches goes up.
-    pub(super) fn give_back(&mut self, number: usize, amount: u64) {
+    /// Takes credits back from a stock. What is more than two batches goes up. Says how much was
+    /// found to be nobody's (B4).
+    pub(super) fn give_back(&mut self, number: usize, amount: u64) -> u64 {
         let node = self.node(number);
-        node.reserve += amount;
-        if node.reserve > node.batch.saturating_mul(2) {
-            let (excess, parent) = (node.reserve - node.batch, node.parent);
-            self.hand_up(number, excess);
-            if let Some(parent) = parent {
-                self.give_back(parent, 0);
-            }
+        node.reserve = node.reserve.saturating_add(amount);
+        if node.reserve <= node.batch.saturating_mul(2) {
+            return 0;
         }
+        let (excess, parent) = (node.reserve - node.batch, node.parent);
+        let surplus = self.hand_up(number, excess);
+        surplus + parent.map_or(0, |parent| self.give_back(parent, 0))
     }
 
     /// What is charged at a level and below.
@@ -180,10 +182,10 @@ impl Tree {
         let node = self.node(number);
         // ORDER: Relaxed; an estimate beside charges.
         let credits =
-            |sum: u64, stock: &super::Stock| sum + stock.0.load(crate::sync::Ordering::Relaxed);
-        let own = node.reserve + node.stocks.gather(0, credits);
+            |sum: u64, stock: &super::Stock| sum.saturating_add(stock.0.load(Ordering::Relaxed));
+        let own = node.stocks.gather(node.reserve, credits);
         let children = node.children.clone();
-        own + children.into_iter().map(|child| self.idle(child)).sum::<u64>()
+        children.into_iter().fold(own, |sum, child| sum.saturating_add(self.idle(child)))
     }
 
     pub(super) fn limit(&mut self, number: usize) -> u64 {

@@ -2,7 +2,7 @@
 //! one that does not see what the last one did, fail the model.
 
 use super::ObjectPool;
-use crate::percpu::loom_tests::model;
+use crate::percpu::loom_tests::{model, must_catch};
 use crate::sync::{UnsafeCell, thread};
 use std::sync::Arc;
 
@@ -28,9 +28,16 @@ fn loom_pool_lends_a_thing_to_one_at_a_time() {
         let mut uses = usize::from(use_it(&pool));
         uses += other.join().unwrap();
         assert!(uses >= 1, "one of them comes first");
+        assert_eq!(pool.made(), 1, "more things than the bound");
         let thing = pool.take().expect("idle, wherever it lies");
         // SAFETY: as above.
         assert_eq!(thing.0.with(|seen| unsafe { *seen }), uses);
         assert!(pool.take().is_none() && pool.made() == 1);
     });
+}
+
+#[test]
+fn loom_thing_counted_after_the_look_at_the_bound_is_caught() {
+    let test = "collections::object_pool::loom_tests::loom_pool_lends_a_thing_to_one_at_a_time";
+    must_catch("late-count", test, &["more things than the bound"]);
 }

@@ -8,11 +8,14 @@
 //!   which caches may have a copy.
 //! - M2 Master, mark and copy are written under the master's lock, and a cache under its own lock
 //!   inside of that (H5 of [`cluster`](crate::cluster)). So a copy that is made beside a removal is
-//!   made before it, and removed by it, or not at all.
+//!   made before it, and removed by it, or not at all. Who holds a cache's lock, to look at a value
+//!   in it, is refused the master's and every other cache's: it could wait for itself by way of
+//!   another thread.
 //! - M3 An update takes the key out of the caches before it changes the master, so no reader finds
 //!   the new value while another finds the old one; and user code that panics leaves less cached,
 //!   never something wrong.
-//! - M4 Keys and values that were taken out are dropped when no lock is held.
+//! - M4 Keys and values that leave the master or a cache are dropped when no lock is held. (Not so
+//!   the one that is on its way in when its own `Hash` or `Eq` panics.)
 //!
 //! Source: K42's region list, section 4.1 of the paper. There the caller that misses looks at the
 //! master and caches what it found, with the locks given up in between; here it keeps the master's
@@ -21,8 +24,9 @@
 #[cfg(all(test, manycore_loom))]
 mod loom_tests;
 
-use super::held::Held;
+use super::held::{Held, held_by_self};
 use crate::cluster::{Clustered, Placement, Rep};
+use crate::percpu;
 use crate::sync::{Bug, seeded_bug};
 use std::borrow::Borrow;
 use std::collections::HashMap;
@@ -79,6 +83,9 @@ where
     }
 }
 
+/// What has left the master or a cache, to be dropped when no lock is held (M4).
+type Out<K, V> = Vec<(Option<K>, Option<V>)>;
+
 /// A map for values that all threads look up all the time and somebody changes now and then: each
 /// place on the machine has a cache of what was asked for there.
 ///
@@ -100,8 +107,10 @@ where
 ///   each cache that has the key, one after the other: a cache miss or two each.
 /// - Memory: each entry once, and once more in each cache that was asked for it, up to a bound that
 ///   [`cached_max`](Self::with_cached_max) sets.
-/// - Panics: if `read`'s closure, or a key's `Hash` or `Eq`, uses the same map. A panic of user
-///   code leaves the map in order.
+/// - Panics: if `read`'s closure, a key's `Hash` or `Eq`, or `Clone`, updates the same map, or
+///   looks up what is not in the thread's cache, or looks up anything after it was found in the
+///   cache itself. A panic of user code leaves the map in order. Closures of two threads that each
+///   use the other's map can wait for each other for ever, as with any two locks.
 /// - Source: the region list of K42's process object, section 4.1.
 ///
 /// ```
@@ -187,7 +196,7 @@ where
     /// Looks at the key's value, in the cache, under its lock.
     ///
     /// # Panics
-    /// If `look` does, or if it uses the map.
+    /// If `look` does, or if it uses the map (see the type).
     #[inline]
     pub fn read<Q, T>(&self, key: &Q, look: impl FnOnce(&V) -> T) -> Option<T>
     where
@@ -218,85 +227,138 @@ where
         K: Borrow<Q>,
         Q: Eq + Hash + ?Sized,
     {
+        let mut out = Out::new();
         let mut late = None;
-        let (seen, evicted) = self.object.root().master.with(|master| {
-            let own = master.get_key_value(key)?.0.clone();
-            let entry = master.get_mut(key)?;
+        let seen = self.with_master(|master| {
+            let (own, entry) = master.get_key_value(key)?;
             let seen = look(&entry.value);
-            entry.holders.add(cache.place);
+            let (own, copy) = (own.clone(), entry.value.clone());
+            master.get_mut(key)?.holders.add(cache.place);
             if seeded_bug(Bug::CachedUnlocked) {
-                late = Some((own, entry.value.clone()));
-                return Some((seen, None));
+                late = Some((own, copy));
+            } else {
+                self.cache(cache, own, copy, &mut out);
             }
-            Some((seen, self.cache(cache, own, entry.value.clone())))
+            Some(seen)
         })?;
         if let Some((key, value)) = late {
-            self.cache(cache, key, value);
+            self.cache(cache, key, value, &mut out);
         }
-        drop(evicted); // M4
         Some(seen)
     }
 
-    /// Puts a copy into a cache, and takes what had to make room for it.
-    fn cache(&self, cache: &Cache<K, V, S>, key: K, value: V) -> Option<(K, V)> {
+    /// Runs `f` on the master under its lock (M2).
+    ///
+    /// # Panics
+    /// If the calling thread holds that, or looks into a cache.
+    fn with_master<T>(&self, f: impl FnOnce(&mut Master<K, V, S>) -> T) -> T {
+        self.assert_outside();
+        self.object.root().master.with(f)
+    }
+
+    /// # Panics
+    /// If the calling thread looks into a cache.
+    fn assert_outside(&self) {
+        // A thread keeps its slot for as long as it has one, but it may change its node.
+        let is_fixed = match self.object.placement() {
+            Placement::PerCore => percpu::own_slot().is_some(),
+            _ => false,
+        };
+        let is_inside = if is_fixed {
+            self.object.at(self.object.place()).is_some_and(|cache| cache.entries.is_mine())
+        } else {
+            self.object.reps().any(|(_, cache)| cache.entries.is_mine())
+        };
+        if is_inside {
+            held_by_self();
+        }
+    }
+
+    /// Puts a copy into a cache, where another may have to make room for it.
+    fn cache(&self, cache: &Cache<K, V, S>, key: K, value: V, out: &mut Out<K, V>) {
+        let max = self.object.root().cached_max;
         cache.entries.with(|entries| {
-            let is_full = entries.len() >= self.object.root().cached_max;
-            let victim = entries.keys().next().filter(|_| is_full).cloned();
-            let evicted = victim.and_then(|victim| entries.remove_entry(&victim));
-            if self.object.root().cached_max > 0 {
-                entries.insert(key, value);
+            if let Some((key, value)) = entries.remove_entry(&key) {
+                out.push((Some(key), Some(value))); // another thread of the place was first
+            } else if entries.len() >= max {
+                if let Some(victim) = entries.keys().next().cloned() {
+                    let evicted = entries.remove_entry(&victim);
+                    out.extend(evicted.map(|(key, value)| (Some(key), Some(value))));
+                    out.push((Some(victim), None));
+                }
             }
-            evicted
-        })
+            if max > 0 {
+                entries.insert(key, value);
+            } else {
+                out.push((Some(key), Some(value)));
+            }
+        });
     }
 
     /// Takes the key out of every cache that may have it. For the holder of the master's lock.
-    fn purge<Q>(&self, holders: Holders, key: &Q) -> Vec<(K, V)>
+    fn purge<Q>(&self, holders: Holders, key: &Q, out: &mut Out<K, V>)
     where
         K: Borrow<Q>,
         Q: Eq + Hash + ?Sized,
     {
         let holding = self.object.reps().filter(|(place, _)| holders.may_include(*place));
-        holding
-            .filter_map(|(_, cache)| cache.entries.with(|entries| entries.remove_entry(key)))
-            .collect()
+        for (_, cache) in holding {
+            let copy = cache.entries.with(|entries| entries.remove_entry(key));
+            out.extend(copy.map(|(key, value)| (Some(key), Some(value))));
+        }
     }
 
     /// Sets the key's value, and returns the one it had. The caller's cache has it at once.
+    ///
+    /// # Panics
+    /// From within a look into the map.
     pub fn insert(&self, key: K, value: V) -> Option<V> {
         let cache = self.object.local();
-        let (old, dropped) = self.object.root().master.with(|master| {
+        let mut out = Out::new();
+        let old = self.with_master(|master| {
             let holders = master.get(&key).map_or(Holders::default(), |entry| entry.holders);
-            let purged = self.purge(holders, &key); // M3
+            self.purge(holders, &key, &mut out); // M3
             let (own, copy) = (key.clone(), value.clone());
             let mut holders = Holders::default();
             holders.add(cache.place);
-            let old = master.insert(key, Entry { value, holders });
-            let evicted = self.cache(cache, own, copy);
-            (old, (purged, evicted))
+            let entry = Entry { value, holders };
+            let old = match master.get_mut(&key) {
+                Some(present) => {
+                    out.push((Some(key), None));
+                    Some(std::mem::replace(present, entry))
+                }
+                None => master.insert(key, entry),
+            };
+            self.cache(cache, own, copy, &mut out);
+            old
         });
-        drop(dropped); // M4
         old.map(|entry| entry.value)
     }
 
     /// Removes the key, here and in every cache, and returns the value it had.
+    ///
+    /// # Panics
+    /// From within a look into the map.
     pub fn remove<Q>(&self, key: &Q) -> Option<V>
     where
         K: Borrow<Q>,
         Q: Eq + Hash + ?Sized,
     {
-        let (removed, purged) = self.object.root().master.with(|master| {
+        let mut out = Out::new();
+        let (_key, removed) = self.with_master(|master| {
             let holders = master.get(key)?.holders;
-            let purged = self.purge(holders, key); // M3
-            master.remove_entry(key).map(|removed| (removed, purged))
+            self.purge(holders, key, &mut out); // M3
+            master.remove_entry(key)
         })?;
-        drop(purged); // M4
-        Some(removed.1.value)
+        Some(removed.value)
     }
 
     /// Removes everything.
+    ///
+    /// # Panics
+    /// From within a look into the map.
     pub fn clear(&self) {
-        let dropped = self.object.root().master.with(|master| {
+        let dropped = self.with_master(|master| {
             let caches = self.object.reps();
             let copies: Vec<_> =
                 caches.map(|(_, cache)| cache.entries.with(|entries| taken(entries))).collect();
@@ -307,7 +369,7 @@ where
 
     /// How many entries there are.
     pub fn len(&self) -> usize {
-        self.object.root().master.with(|master| master.len())
+        self.with_master(|master| master.len())
     }
 
     /// Whether there is none.
@@ -318,11 +380,12 @@ where
     /// Clones of all entries, as they were at one moment. Blocks updates and misses meanwhile.
     pub fn snapshot(&self) -> Vec<(K, V)> {
         let clone = |(key, entry): (&K, &Entry<V>)| (key.clone(), entry.value.clone());
-        self.object.root().master.with(|master| master.iter().map(clone).collect())
+        self.with_master(|master| master.iter().map(clone).collect())
     }
 
     /// How many copies the caches hold now, all together.
     pub fn cached(&self) -> usize {
+        self.assert_outside();
         self.object.gather(0, |sum, cache| sum + cache.entries.with(|entries| entries.len()))
     }
 
@@ -371,5 +434,22 @@ where
 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_map().entries(self.snapshot()).finish()
+    }
+}
+
+#[cfg(all(test, not(manycore_loom), not(manycore_shuttle)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn copy_that_is_there_already_makes_no_room() {
+        let map = ReplicatedMap::with_cached_max(Placement::Shared, RandomState::new(), 2);
+        map.insert(1, 1);
+        map.insert(2, 2);
+        let mut out = Out::new();
+        map.cache(map.object.local(), 1, 1, &mut out); // as by a thread that came second
+        assert_eq!((map.cached(), out), (2, vec![(Some(1), Some(1))]));
+        map.cache(map.object.local(), 3, 3, &mut Out::new());
+        assert_eq!(map.cached(), 2);
     }
 }
