@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::{
     arc, coherence, counter, dispatch, ids, kv, list, lock, lru, map, notify, registry, rmap,
     row::{Kind, Params},
-    runner::{Case, Group, Runner, Subject},
+    runner::{Case, Group, Metric, Runner, Subject},
     slabs, smr, stat, swap,
 };
 
@@ -366,6 +366,49 @@ pub fn cases<P: Copy + 'static>(
         });
     }
     (cases, left_out)
+}
+
+/// What a subject is built from whose threads update, and read everything now and then.
+#[derive(Clone, Copy, Debug)]
+pub struct Shape {
+    /// How many there are.
+    pub threads: usize,
+    /// How often each of them reads.
+    pub read_every: ReadEvery,
+    /// Ticks to spin after each update.
+    pub spin: u64,
+}
+
+/// The groups of such a workload: one for each thread count and reading rate, which `reads` words.
+///
+/// # Errors
+/// If an implementation is unknown.
+pub fn groups_by_reads(
+    bench: &'static str,
+    entries: &'static [Entry<Shape>],
+    metric: Metric,
+    options: &Options,
+    reads: impl Fn(ReadEvery) -> String,
+) -> Result<Vec<Group>, UnknownImpl> {
+    let chosen = choose(bench, entries, &options.impls)?;
+    let mut groups = Vec::new();
+    for &threads in &options.threads {
+        for &read_every in &options.read_every {
+            let spin = options.spin;
+            let (cases, left_out) =
+                cases(&chosen, threads, |threads| Shape { threads, read_every, spin });
+            groups.push(Group {
+                bench,
+                title: format!("{}, {}", threads_word(threads), reads(read_every)),
+                params: options
+                    .params([("read_every", read_every.to_string().into()), ("spin", spin.into())]),
+                metrics: vec![metric],
+                cases,
+                left_out,
+            });
+        }
+    }
+    Ok(groups)
 }
 
 /// "1 thread", "2 threads".

@@ -28,7 +28,7 @@ use crate::{
     row::Kind,
     runner::{Control, Group, Metric, Subject, Tally, total_rate},
     ticks::spin,
-    workload::{Entry, Options, ReadEvery, UnknownImpl, cases, choose, threads_word},
+    workload::{Entry, Options, ReadEvery, Shape, UnknownImpl, groups_by_reads},
 };
 
 /// How many elements a thread cycles through.
@@ -72,14 +72,6 @@ pub trait ListHandle {
 #[inline(always)]
 fn fold(digest: u64, element: Element) -> u64 {
     digest.wrapping_add((1 << 32) | u64::from(element))
-}
-
-/// What a subject is built from.
-#[derive(Clone, Copy, Debug)]
-pub struct Shape {
-    threads: usize,
-    read_every: ReadEvery,
-    spin: u64,
 }
 
 struct ListSubject<L> {
@@ -243,33 +235,15 @@ pub static ENTRIES: &[Entry<Shape>] = &[
     ),
 ];
 
-const METRICS: [Metric; 1] =
-    [Metric { name: "throughput", unit: "pairs/ms", of: |tallies| total_rate(tallies) / 1e3 }];
+const METRIC: Metric =
+    Metric { name: "throughput", unit: "pairs/ms", of: |tallies| total_rate(tallies) / 1e3 };
 
 /// The groups for some options: one for each thread count and reading rate.
 ///
 /// # Errors
 /// If an implementation is unknown.
 pub fn groups(options: &Options) -> Result<Vec<Group>, UnknownImpl> {
-    let chosen = choose("list", ENTRIES, &options.impls)?;
-    let mut groups = Vec::new();
-    for &threads in &options.threads {
-        for &read_every in &options.read_every {
-            let spin = options.spin;
-            let (cases, left_out) =
-                cases(&chosen, threads, |threads| Shape { threads, read_every, spin });
-            groups.push(Group {
-                bench: "list",
-                title: format!("{}, {}", threads_word(threads), reads_word(read_every, "pairs")),
-                params: options
-                    .params([("read_every", read_every.to_string().into()), ("spin", spin.into())]),
-                metrics: METRICS.to_vec(),
-                cases,
-                left_out,
-            });
-        }
-    }
-    Ok(groups)
+    groups_by_reads("list", ENTRIES, METRIC, options, |read_every| reads_word(read_every, "pairs"))
 }
 
 /// "no reads", "a read every 100 pairs".

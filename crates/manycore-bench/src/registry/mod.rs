@@ -17,7 +17,7 @@ use crate::{
     row::Kind,
     runner::{Control, Group, Metric, Subject, Tally, total_rate},
     ticks::spin,
-    workload::{Entry, Options, ReadEvery, UnknownImpl, cases, choose, threads_word},
+    workload::{Entry, Options, Shape, UnknownImpl, groups_by_reads},
 };
 
 /// Pairs between two looks at the stop flag.
@@ -48,14 +48,6 @@ pub trait RegistryHandle {
 
     /// Calls `f` with every registered value.
     fn for_each(&mut self, f: impl FnMut(u64));
-}
-
-/// What a subject is built from.
-#[derive(Clone, Copy, Debug)]
-pub struct Shape {
-    threads: usize,
-    read_every: ReadEvery,
-    spin: u64,
 }
 
 struct RegistrySubject<R> {
@@ -135,33 +127,17 @@ pub static ENTRIES: &[Entry<Shape>] = &[
     ),
 ];
 
-const METRICS: [Metric; 1] =
-    [Metric { name: "throughput", unit: "pairs/ms", of: |tallies| total_rate(tallies) / 1e3 }];
+const METRIC: Metric =
+    Metric { name: "throughput", unit: "pairs/ms", of: |tallies| total_rate(tallies) / 1e3 };
 
 /// The groups for some options: one for each thread count and walking rate.
 ///
 /// # Errors
 /// If an implementation is unknown.
 pub fn groups(options: &Options) -> Result<Vec<Group>, UnknownImpl> {
-    let chosen = choose("registry", ENTRIES, &options.impls)?;
-    let mut groups = Vec::new();
-    for &threads in &options.threads {
-        for &read_every in &options.read_every {
-            let spin = options.spin;
-            let (cases, left_out) =
-                cases(&chosen, threads, |threads| Shape { threads, read_every, spin });
-            groups.push(Group {
-                bench: "registry",
-                title: format!("{}, {}", threads_word(threads), reads_word(read_every, "pairs")),
-                params: options
-                    .params([("read_every", read_every.to_string().into()), ("spin", spin.into())]),
-                metrics: METRICS.to_vec(),
-                cases,
-                left_out,
-            });
-        }
-    }
-    Ok(groups)
+    groups_by_reads("registry", ENTRIES, METRIC, options, |read_every| {
+        reads_word(read_every, "pairs")
+    })
 }
 
 /// A walk sees exactly the thread's own living entries among its own; at the end nothing is left.

@@ -17,7 +17,7 @@ use crate::{
     row::Kind,
     runner::{Control, Group, Metric, Subject, Tally, total_rate},
     ticks::spin,
-    workload::{Entry, Options, ReadEvery, UnknownImpl, cases, choose, threads_word},
+    workload::{Entry, Options, ReadEvery, Shape, UnknownImpl, groups_by_reads},
 };
 
 /// Files that processes share.
@@ -45,14 +45,6 @@ pub trait ReverseMap: Sync + Sized + 'static {
 
     /// Calls `f` with the id of every mapping of these pages, or of all if the map knows no ranges.
     fn for_overlapping(&self, pages: Range<u64>, f: impl FnMut(u32));
-}
-
-/// What a subject is built from.
-#[derive(Clone, Copy, Debug)]
-pub struct Shape {
-    threads: usize,
-    read_every: ReadEvery,
-    spin: u64,
 }
 
 struct RmapSubject<R> {
@@ -194,40 +186,21 @@ pub static ENTRIES: &[Entry<Shape>] = &[
     ),
 ];
 
-const METRICS: [Metric; 1] =
-    [Metric { name: "throughput", unit: "forks/ms", of: |tallies| total_rate(tallies) / 1e3 }];
+const METRIC: Metric =
+    Metric { name: "throughput", unit: "forks/ms", of: |tallies| total_rate(tallies) / 1e3 };
 
 /// The groups for some options: one for each thread count and reading rate.
 ///
 /// # Errors
 /// If an implementation is unknown.
 pub fn groups(options: &Options) -> Result<Vec<Group>, UnknownImpl> {
-    let chosen = choose("rmap-fork", ENTRIES, &options.impls)?;
-    let mut groups = Vec::new();
-    for &threads in &options.threads {
-        for &read_every in &options.read_every {
-            let spin = options.spin;
-            let (cases, left_out) =
-                cases(&chosen, threads, |threads| Shape { threads, read_every, spin });
-            let share = match read_every {
-                ReadEvery::Never => "no reads".to_owned(),
-                ReadEvery::Updates(count) => {
-                    let share = 100.0 * count as f64 / (count + 1) as f64;
-                    format!("{share:.1} % updates")
-                }
-            };
-            groups.push(Group {
-                bench: "rmap-fork",
-                title: format!("{}, {share}", threads_word(threads)),
-                params: options
-                    .params([("read_every", read_every.to_string().into()), ("spin", spin.into())]),
-                metrics: METRICS.to_vec(),
-                cases,
-                left_out,
-            });
+    groups_by_reads("rmap-fork", ENTRIES, METRIC, options, |read_every| match read_every {
+        ReadEvery::Never => "no reads".to_owned(),
+        ReadEvery::Updates(count) => {
+            let share = 100.0 * count as f64 / (count + 1) as f64;
+            format!("{share:.1} % updates")
         }
-    }
-    Ok(groups)
+    })
 }
 
 /// Three threads map one file; a question finds exactly the thread's own mappings among its own.

@@ -12,12 +12,12 @@
 //! - **N3** The user's code runs under the set's lock only where the structure says so. Values are
 //!   dropped outside of it, and closures that a read calls give their panic to the reader after it.
 
+use super::guarded;
 use crate::config::SMALL;
 use crate::ldu::{DeferredSet, Linked, Links, Queue, Stats, Structure};
 use crate::percpu::{self, segmented::Segmented};
 use crate::sync::{AtomicBool, AtomicUsize, Ordering, UnsafeCell};
 use std::mem::{ManuallyDrop, MaybeUninit, offset_of};
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::ptr::NonNull;
 
 /// Free nodes that a slot keeps.
@@ -187,11 +187,7 @@ impl<T: Send + Sync + 'static, S: Structure<Node<T>>> Marked<T, S> {
     /// Calls `f` with the structure, up to date. A panic of `f` goes on when the set is given up
     /// (N3).
     pub(super) fn read<R>(&self, f: impl FnOnce(&S) -> R) -> R {
-        let result = {
-            let structure = self.set.read();
-            catch_unwind(AssertUnwindSafe(|| f(&structure)))
-        };
-        result.unwrap_or_else(|panic| resume_unwind(panic))
+        guarded(|| self.set.read(), |structure| f(structure), || ())
     }
 
     pub(super) fn stats(&self) -> Stats {

@@ -48,7 +48,24 @@ pub use registry::{Entry, OwnedEntry, Registry, RegistryBuilder};
 pub use replicated_map::ReplicatedMap;
 pub use scalable_arc::{ScalableArc, ScalableWeak};
 
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+
 /// Keeps what is written apart from what is read.
 #[derive(Debug)]
 #[repr(align(128))]
 struct Line<T>(T);
+
+/// Runs `f` on what `guard` holds. A panic of `f` goes on when the guard is given up and `after` is
+/// done: if it crossed the guard, it would poison what that guards.
+fn guarded<G, R>(
+    guard: impl FnOnce() -> G,
+    f: impl FnOnce(&mut G) -> R,
+    after: impl FnOnce(),
+) -> R {
+    let result = {
+        let mut guard = guard();
+        catch_unwind(AssertUnwindSafe(|| f(&mut guard)))
+    };
+    after();
+    result.unwrap_or_else(|panic| resume_unwind(panic))
+}

@@ -8,26 +8,6 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 
-/// Why [`DeferredSet::try_read`](super::DeferredSet::try_read) has no guard to give.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum TryReadError {
-    /// Another reader holds the set (or this thread does).
-    Busy,
-    /// The structure panicked; see [`DeferredSet::clear_poison`](super::DeferredSet::clear_poison).
-    Poisoned,
-}
-
-impl fmt::Display for TryReadError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Busy => "another reader holds the set",
-            Self::Poisoned => "the structure panicked; repair it and clear the poison",
-        })
-    }
-}
-
-impl std::error::Error for TryReadError {}
-
 /// An up-to-date structure, held by one reader. Dropping it gives the set up.
 ///
 /// Changes go on meanwhile; this guard does not see them. The structure may be changed through the

@@ -70,8 +70,9 @@ mod queue;
 mod set;
 mod word;
 
+pub use crate::lock::error::TryReadError;
 pub use builder::{BuildError, Builder, Queue};
-pub use guard::{ReadGuard, TryReadError};
+pub use guard::ReadGuard;
 pub use handle::{Attached, Detached};
 pub use links::{Element, Linked, Links};
 pub use set::{DeferredSet, Stats, Structure};

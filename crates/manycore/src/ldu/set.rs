@@ -2,10 +2,11 @@
 
 use super::builder::Builder;
 use super::core::{Core, Held};
-use super::guard::{ReadGuard, TryReadError};
+use super::guard::ReadGuard;
 use super::handle::{Attached, give_up};
 use super::links::{Element, Linked, links_of};
 use super::word::Change;
+use crate::lock::error::TryReadError;
 use crate::sync::{Ordering, panicking};
 use crate::{lock, percpu::thread_token};
 use std::fmt;

@@ -43,6 +43,7 @@
 //! Parallel sections, section 5.1, compares itself with the last two.
 
 mod br;
+pub(crate) mod error;
 mod exclusive;
 mod futex;
 #[cfg(all(test, manycore_loom))]

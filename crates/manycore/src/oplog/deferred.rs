@@ -14,13 +14,14 @@
 
 use super::builder::{Builder, ConfigId, WhenFull};
 use super::core::{ANY_GROWTH, BIASED, CLOSING, Core, LONG_WAY, Refusal, address_of};
-use super::guard::{ReadGuard, TryReadError};
+use super::guard::ReadGuard;
 use super::hold::ColdHold;
 use super::lifecycle::Admission;
 use super::log::Log;
 use super::reader::logs_pay_from;
 use super::stats::Stats;
 use crate::config;
+use crate::lock::error::TryReadError;
 use crate::lock::{self, HOT, Refused};
 use crate::percpu::{self, Slot};
 use crate::sync::{AtomicU32, AtomicUsize, Backoff, Ordering, UnsafeCell, panicking};

@@ -9,26 +9,6 @@ use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 use std::ops::{Deref, DerefMut};
 
-/// Why [`Deferred::try_read`] has no guard to give.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum TryReadError {
-    /// Another reader holds the object (or this thread does).
-    Busy,
-    /// An update panicked; see [`Deferred::clear_poison`].
-    Poisoned,
-}
-
-impl fmt::Display for TryReadError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Busy => "another reader holds the object",
-            Self::Poisoned => "an update panicked; repair the value and clear the poison",
-        })
-    }
-}
-
-impl std::error::Error for TryReadError {}
-
 /// An up-to-date object, held by one reader. Dropping it gives the object up.
 ///
 /// Updates go on meanwhile, into their logs; this guard does not see them. The value may be changed

@@ -67,9 +67,10 @@ mod shuttle_tests;
 mod stats;
 pub(crate) mod table;
 
+pub use crate::lock::error::TryReadError;
 pub use builder::{BuildError, Builder, Logs, Publish, Slots, WhenFull};
 pub use deferred::Deferred;
-pub use guard::{ReadGuard, TryReadError};
+pub use guard::ReadGuard;
 pub use kinds::{Absorbing, Cancel, Cancelling, Combine, Combining, Commuting, Ordered};
 pub use log::{Log, Op};
 pub use stats::Stats;

@@ -10,9 +10,8 @@
 
 use super::Item;
 use super::tree::Tree;
-use crate::collections::garbage::Garbage;
+use crate::collections::{garbage::Garbage, guarded};
 use crate::oplog::{BuildError, Cancel, Cancelling, Deferred, Logs, Op};
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -98,12 +97,6 @@ impl<K: Ord + Clone + Send + Sync + 'static, V: Send + Sync + 'static> Logged<K,
     }
 
     pub(super) fn read<R>(&self, f: impl FnOnce(&Tree<K, Arc<Item<K, V>>>) -> R) -> R {
-        let result = {
-            let intervals = self.object.read();
-            // I2: a panic that crossed the guard would poison the object.
-            catch_unwind(AssertUnwindSafe(|| f(&intervals.tree)))
-        };
-        self.garbage.sweep();
-        result.unwrap_or_else(|panic| resume_unwind(panic))
+        guarded(|| self.object.read(), |intervals| f(&intervals.tree), || self.garbage.sweep()) // I2
     }
 }

@@ -20,6 +20,7 @@
 mod list;
 mod recent;
 
+use super::guarded;
 use crate::oplog::{BuildError, Deferred, Logs, Publish, ReadGuard, Stats};
 use hashbrown::DefaultHashBuilder;
 use list::List;
@@ -27,7 +28,6 @@ use recent::{Kind, Recent, Update};
 use std::fmt;
 use std::hash::{BuildHasher, Hash};
 use std::marker::PhantomData;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 /// Keys by how recently they were touched: what a cache or a page daemon evicts by.
 ///
@@ -145,12 +145,7 @@ impl<K: Eq + Hash + Send + 'static> Lru<K> {
     }
 
     fn with_list<R>(&self, f: impl FnOnce(&mut ReadGuard<'_, List<K>, Recent<K>>) -> R) -> R {
-        let result = {
-            let mut list = self.hold();
-            // L3: a panic that crossed the guard would poison the object.
-            catch_unwind(AssertUnwindSafe(|| f(&mut list)))
-        };
-        result.unwrap_or_else(|panic| resume_unwind(panic))
+        guarded(|| self.hold(), f, || ()) // L3
     }
 
     /// Holds the list up to date, poison or not (L3).

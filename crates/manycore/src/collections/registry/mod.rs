@@ -30,7 +30,7 @@ mod bag;
 mod churn;
 mod list;
 
-use crate::collections::{Line, garbage::Garbage, marked::Marked};
+use crate::collections::{Line, garbage::Garbage, guarded, marked::Marked};
 use crate::config;
 use crate::ldu::Queue;
 use crate::oplog::{BuildError, Deferred, Logs, Publish, ReadGuard, Stats};
@@ -42,7 +42,6 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::mem::offset_of;
 use std::ops::Deref;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::ptr::NonNull;
 use std::sync::{Arc, OnceLock};
 
@@ -158,13 +157,7 @@ impl<T: Send + Sync + 'static> Logged<T> {
     }
 
     fn with_members<R>(&self, f: impl FnOnce(&ReadGuard<'_, Members<T>, Churn<T>>) -> R) -> R {
-        let result = {
-            let members = self.members.read();
-            // R5: a panic that crossed the guard would poison the object.
-            catch_unwind(AssertUnwindSafe(|| f(&members)))
-        };
-        self.garbage.sweep();
-        result.unwrap_or_else(|panic| resume_unwind(panic))
+        guarded(|| self.members.read(), |members| f(members), || self.garbage.sweep()) // R5
     }
 }
 

@@ -1,0 +1,25 @@
+//! Why a reader did not get what it asked for.
+
+use std::fmt;
+
+/// Why [`Deferred::try_read`](crate::oplog::Deferred::try_read) or
+/// [`DeferredSet::try_read`](crate::ldu::DeferredSet::try_read) has no guard to give.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TryReadError {
+    /// Another reader holds the object (or this thread does).
+    Busy,
+    /// An update panicked, or the structure of a set did; see
+    /// [`clear_poison`](crate::oplog::Deferred::clear_poison).
+    Poisoned,
+}
+
+impl fmt::Display for TryReadError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Busy => "another reader holds the object",
+            Self::Poisoned => "an update panicked; repair the value and clear the poison",
+        })
+    }
+}
+
+impl std::error::Error for TryReadError {}
