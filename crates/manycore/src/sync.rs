@@ -280,6 +280,8 @@ pub(crate) enum Bug {
     TornStock,
     /// A pool's new thing is counted after the lock was given up (P1 of the pool).
     LateCount,
+    /// A timer's value is taken without a look whether it is there (T1 of the timers).
+    TimerTakenTwice,
 }
 
 /// Whether `bug` is planted: the environment variable `MANYCORE_SEEDED_BUG` names it (below). In
@@ -314,6 +316,7 @@ pub(crate) fn seeded_bug(bug: Bug) -> bool {
         Ok("cached-unlocked") => Some(Bug::CachedUnlocked),
         Ok("torn-stock") => Some(Bug::TornStock),
         Ok("late-count") => Some(Bug::LateCount),
+        Ok("timer-taken-twice") => Some(Bug::TimerTakenTwice),
         Ok(other) => panic!("MANYCORE_SEEDED_BUG: there is no bug {other:?}"),
     });
     *planted == Some(bug)

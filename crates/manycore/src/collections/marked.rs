@@ -190,6 +190,11 @@ impl<T: Send + Sync + 'static, S: Structure<Node<T>>> Marked<T, S> {
         guarded(|| self.set.read(), |structure| f(structure), || ())
     }
 
+    /// As [`read`](Self::read), for a structure that a reader may change, though not its members.
+    pub(super) fn change<R>(&self, f: impl FnOnce(&mut S) -> R) -> R {
+        guarded(|| self.set.read(), |structure| f(structure), || ())
+    }
+
     pub(super) fn stats(&self) -> Stats {
         self.set.stats()
     }

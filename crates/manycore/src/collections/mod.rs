@@ -11,6 +11,7 @@
 //! | a list of what is open now, walked rarely: connections, sessions | [`Registry`] |
 //! | ranges that come and go, and which of them overlap one: mappings | [`IntervalRegistry`] |
 //! | who is active, and who began first: snapshots, transactions | [`ActiveSet`] |
+//! | timers that are set by many threads and nearly always cancelled: timeouts | [`TimerQueue`] |
 //! | events from many threads, wanted in the order they happened | [`EventQueue`] |
 //! | keys by how recently they were used, touched at every access and asked at eviction | [`Lru`] |
 //! | values by key, looked up all the time and changed now and then | [`HashMap`] |
@@ -35,6 +36,7 @@ mod object_pool;
 mod registry;
 mod replicated_map;
 mod scalable_arc;
+mod timer_queue;
 
 pub use active_set::{Active, ActiveSet};
 pub use budget::{BudgetTree, Charge, Exceeded};
@@ -47,6 +49,7 @@ pub use object_pool::{ObjectPool, Pooled};
 pub use registry::{Entry, OwnedEntry, Registry, RegistryBuilder};
 pub use replicated_map::ReplicatedMap;
 pub use scalable_arc::{ScalableArc, ScalableWeak};
+pub use timer_queue::{Timer, TimerQueue};
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 

@@ -1,0 +1,68 @@
+//! Models of laws T1 and T2: a timer that is cancelled, or detached, beside an advance.
+//!
+//! The value is a loom cell, which who has it writes and the inserter has written: so a value that
+//! two have, or one that does not see what was done to it, fails the model.
+
+use super::TimerQueue;
+use crate::ldu::Queue;
+use crate::percpu::loom_tests::{model, must_catch};
+use crate::sync::{UnsafeCell, thread};
+use std::sync::Arc;
+
+struct Value(Arc<UnsafeCell<usize>>);
+
+// SAFETY: the cell is what the test is about.
+unsafe impl Send for Value {}
+
+impl Value {
+    fn new() -> (Self, Arc<UnsafeCell<usize>>) {
+        let cell = Arc::new(UnsafeCell::new(0));
+        (Self(Arc::clone(&cell)), cell)
+    }
+}
+
+impl Drop for Value {
+    fn drop(&mut self) {
+        // SAFETY: whoever has the value; loom checks it.
+        self.0.with_mut(|drops| unsafe { *drops += 1 });
+    }
+}
+
+fn beside_an_advance(act: fn(super::Timer<'_, Value>) -> usize) {
+    model(2, move || {
+        let queue = Arc::new(TimerQueue::with_queue(Queue::Global));
+        let (value, cell) = Value::new();
+        let other = {
+            let queue = Arc::clone(&queue);
+            thread::spawn(move || act(queue.insert(1, value)))
+        };
+        let mut had = queue.advance(1).len();
+        had += other.join().unwrap();
+        had += queue.advance(1).len();
+        assert_eq!(had, 1, "the value was had by none, or by two");
+        assert!(queue.next_deadline().is_none());
+        drop(queue);
+        // SAFETY: all others have gone.
+        assert_eq!(cell.with(|drops| unsafe { *drops }), 1);
+    });
+}
+
+#[test]
+fn loom_timer_is_fired_or_cancelled() {
+    beside_an_advance(|timer| usize::from(timer.cancel().is_some()));
+}
+
+#[test]
+fn loom_detached_timer_fires_once_and_is_freed() {
+    beside_an_advance(|timer| {
+        timer.detach();
+        0
+    });
+}
+
+#[test]
+fn loom_value_taken_without_a_look_is_caught() {
+    let test = "collections::timer_queue::loom_tests::loom_timer_is_fired_or_cancelled";
+    let signs = ["had by none, or by two", "currently writing to cell", "Causality violation"];
+    must_catch("timer-taken-twice", test, &signs);
+}

@@ -1,0 +1,340 @@
+//! Timers that nearly always are cancelled.
+//!
+//! Owns: [`TimerQueue`], [`Timer`], and who has a timer's value. `wheel` has the timers that were
+//! there when somebody looked. Built on values with marks
+//! ([`Marked`](crate::collections::marked::Marked)). Source: LDU, section 2.4 (marks); G. Varghese,
+//! A. Lauck, *Hashed and hierarchical timing wheels*, SOSP 1987 (the wheel).
+//!
+//! Laws:
+//! - **T1** A timer's value is taken once: by who first sets TAKEN in its state, which is its
+//!   handle when it cancels, or the queue when it fires. What nobody took goes with the item.
+//! - **T2** An item's memory is given back once, by its *owner*: the handle, until it detaches.
+//!   Then by who fires. Of detaching (LOOSE) and firing (TAKEN), which both are one instruction on
+//!   the state, the later one finds the other's bit: a handle that finds the timer fired is its
+//!   owner still; a firing that finds it loose has become the owner.
+//! - **T3** The wheel has an item from the first look after its insertion until the first look
+//!   after its owner gave it back, so a look may touch all that is in the wheel. An item that is
+//!   not in any wheel when it is to be taken out, because it fired, is left alone.
+//! - **T4** Nothing of the user's runs under the queue's lock: values are moved there, and dropped
+//!   elsewhere.
+
+#[cfg(all(test, manycore_loom))]
+mod loom_tests;
+mod wheel;
+
+use self::wheel::{Timed, Wheel};
+use crate::collections::marked::{Marked, Node};
+use crate::config;
+use crate::ldu::{Queue, Structure};
+use crate::sync::{AtomicUsize, Bug, Ordering, UnsafeCell, model_failed, seeded_bug};
+use std::fmt;
+use std::mem::{ManuallyDrop, MaybeUninit, forget};
+use std::ptr::NonNull;
+
+/// The value was taken (T1).
+const TAKEN: usize = 1;
+/// There is no handle (T2).
+const LOOSE: usize = 2;
+
+/// A timer.
+struct Item<T> {
+    deadline: u64,
+    state: AtomicUsize,
+    value: UnsafeCell<MaybeUninit<T>>,
+}
+
+// SAFETY: T1 - the value is reached by one thread, which moves it (`Send`).
+unsafe impl<T: Send> Sync for Item<T> {}
+// SAFETY: owned data.
+unsafe impl<T: Send> Send for Item<T> {}
+
+impl<T> Item<T> {
+    /// Takes the value, unless somebody was first (T1). Says whether there was no handle (T2).
+    #[inline]
+    fn take(&self) -> Option<(T, bool)> {
+        // ORDER: AcqRel; the value before its item was shown by the insertion. Release lets who
+        // finds TAKEN go on from here (T2), Acquire is its other half.
+        let before = self.state.fetch_or(TAKEN, Ordering::AcqRel);
+        if before & TAKEN != 0 && !seeded_bug(Bug::TimerTakenTwice) {
+            return None;
+        }
+        // SAFETY: T1 - this call set the bit.
+        let value = self.value.with_mut(|value| unsafe { (*value).assume_init_read() });
+        Some((value, before & LOOSE != 0))
+    }
+
+    fn is_pending(&self) -> bool {
+        // ORDER: Acquire; pairs with Release in `take`: what follows the answer follows the taking.
+        self.state.load(Ordering::Acquire) & TAKEN == 0
+    }
+}
+
+impl<T> Drop for Item<T> {
+    fn drop(&mut self) {
+        // ORDER: Relaxed; ours alone.
+        if self.state.load(Ordering::Relaxed) & TAKEN == 0 && !model_failed() {
+            // SAFETY: T1 - nobody took it, and nobody can any more.
+            self.value.with_mut(|value| unsafe { (*value).assume_init_drop() });
+        }
+    }
+}
+
+/// An item in a wheel.
+struct InWheel<T>(NonNull<Node<Item<T>>>);
+
+impl<T> Clone for InWheel<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<T> Copy for InWheel<T> {}
+
+impl<T> InWheel<T> {
+    fn item<'a>(self) -> &'a Item<T> {
+        // SAFETY: T3 - the wheel has it.
+        unsafe { Node::value(self.0) }
+    }
+
+    /// Where its place is noted.
+    fn note<'a>(self) -> &'a AtomicUsize {
+        // SAFETY: T3 - as above.
+        unsafe { &(*self.0.as_ptr()).place }
+    }
+}
+
+impl<T> Timed for InWheel<T> {
+    fn deadline(self) -> u64 {
+        self.item().deadline
+    }
+
+    fn place(self) -> usize {
+        // ORDER: Relaxed (both); guarded by the set's lock.
+        self.note().load(Ordering::Relaxed)
+    }
+
+    fn put(self, place: usize) {
+        self.note().store(place, Ordering::Relaxed);
+    }
+}
+
+/// What a look sees.
+struct Timers<T>(Wheel<InWheel<T>>);
+
+// SAFETY: items are taken on any thread (`Send`).
+unsafe impl<T: Send> Send for Timers<T> {}
+
+impl<T: Send + 'static> Structure<Node<Item<T>>> for Timers<T> {
+    fn insert(&mut self, member: &Node<Item<T>>) {
+        self.0.insert(InWheel(NonNull::from(member)));
+    }
+
+    fn remove(&mut self, member: &Node<Item<T>>) {
+        self.0.remove(InWheel(NonNull::from(member))); // none, if it fired (T3)
+    }
+}
+
+impl<T> Drop for Timers<T> {
+    /// Frees the timers that nobody has a handle of and that have not fired. (Those that have are
+    /// given back by who fired them.)
+    fn drop(&mut self) {
+        for timer in self.0.take_all() {
+            // SAFETY: T3 - the wheel has it, and goes with its set.
+            unsafe { Node::free_left(timer.0) };
+        }
+    }
+}
+
+/// Timers, set and cancelled all the time by many threads, and fired by whoever looks after the
+/// time: timeouts of requests, leases, retries.
+///
+/// [`insert`](Self::insert) gives a [`Timer`]; cancelling or dropping that takes the value back.
+/// Whoever keeps the time calls [`advance`](Self::advance) and gets the values that are due. A
+/// timer that came and went between two such calls never reaches the wheel and never takes its
+/// lock, on whichever threads that happened.
+///
+/// Deadlines are numbers of a unit that you choose; the queue looks at no clock and has no thread.
+/// Say `advance(now)` before the first insertion if your time does not begin near zero.
+///
+/// When not: where most timers fire, or somebody advances after every few insertions, a heap behind
+/// a lock is as good; for events in the order in which they came, see
+/// [`EventQueue`](super::EventQueue).
+///
+/// - Consistency: of each timer, linearizable: it fires once or is cancelled, and an advance to its
+///   deadline or later that begins after its insertion fires it, unless it was cancelled before.
+///   Several timers do not fire at one moment, but each at its own between the call of `advance`
+///   and its return: of two that are due, one may have fired while the other can still be
+///   cancelled.
+/// - Progress: inserting and cancelling wait for nobody, unless a thread's queue of changes is at
+///   its bound: at 4,096 the thread tends the wheel itself if nobody does, and at four times that
+///   many it waits for who does. Looks ([`advance`](Self::advance),
+///   [`next_deadline`](Self::next_deadline)) wait for each other.
+/// - Cost: inserting and cancelling, one atomic instruction each on the timer's own line, one more
+///   for the decision who has the value; for a timer's first change after a look one or two more.
+///   No allocation in a steady state. A look: the lock, and for each timer that has come since and
+///   is there still, or was there and has gone, a few steps in the wheel. Finding the next deadline
+///   reads all timers of one slot; a timer is moved to a finer wheel at most ten times.
+/// - Memory: the value, 48 bytes for each timer, 64 free ones for each thread; 8 bytes in the wheel
+///   for those that a look has found, and 1.5 KiB for each of up to eleven wheels that are in use.
+/// - Errors: none. Panics: none of its own. Values are dropped in the caller's hands, or when the
+///   queue is.
+/// - A forgotten handle's timer still fires, but its memory is lost then; see [`Timer::detach`].
+///
+/// ```
+/// use manycore::collections::TimerQueue;
+///
+/// let timeouts = TimerQueue::new();
+/// timeouts.advance(1_000);
+/// let quick = timeouts.insert(1_030, "request 1");
+/// let slow = timeouts.insert(1_030, "request 2");
+/// timeouts.insert(1_500, "look at the cache").detach();
+/// assert_eq!(quick.cancel(), Some("request 1")); // the answer came
+/// assert_eq!(timeouts.next_deadline(), Some(1_030));
+/// assert_eq!(timeouts.advance(1_040), [(1_030, "request 2")]);
+/// assert_eq!(slow.cancel(), None); // too late
+/// assert_eq!(timeouts.advance(2_000), [(1_500, "look at the cache")]);
+/// ```
+pub struct TimerQueue<T: Send + 'static> {
+    timers: Marked<Item<T>, Timers<T>>,
+}
+
+impl<T: Send + 'static> TimerQueue<T> {
+    /// An empty queue at time zero, with a queue of changes for each thread.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::with_queue(Queue::PerCore)
+    }
+
+    /// An empty queue at time zero. With [`Queue::Global`] it takes less memory.
+    #[must_use]
+    pub fn with_queue(queue: Queue) -> Self {
+        let timers = Timers(Wheel::new());
+        Self { timers: Marked::new(queue, config::DEFAULT_MAX_ENTRIES, timers) }
+    }
+
+    /// Sets a timer. One whose deadline is past fires at the next advance.
+    #[inline]
+    pub fn insert(&self, deadline: u64, value: T) -> Timer<'_, T> {
+        let value = UnsafeCell::new(MaybeUninit::new(value));
+        let item = Item { deadline, state: AtomicUsize::new(0), value };
+        Timer { item: self.timers.enter(item), queue: self }
+    }
+
+    /// Makes it `now` and fires what is due: the values of all timers with this or an earlier
+    /// deadline, by their deadlines. Time does not go back: an advance to an earlier time than the
+    /// latest is one to the latest.
+    pub fn advance(&self, now: u64) -> Vec<(u64, T)> {
+        let (mut fired, mut loose) = (Vec::new(), Vec::new());
+        self.timers.change(|timers| {
+            timers.0.advance(now, |timer| {
+                let item = timer.item();
+                if let Some((value, is_loose)) = item.take() {
+                    fired.push((item.deadline, value));
+                    loose.extend(is_loose.then(|| NonNull::from(item)));
+                }
+            });
+        });
+        for item in loose {
+            // SAFETY: T2 - this call is its owner, and does not use it any more.
+            unsafe { self.timers.leave(item) };
+        }
+        fired.sort_by_key(|(deadline, _)| *deadline);
+        fired
+    }
+
+    /// The earliest deadline of the timers that are set.
+    #[must_use]
+    pub fn next_deadline(&self) -> Option<u64> {
+        self.timers.read(|timers| timers.0.next(|timer| timer.item().is_pending()))
+    }
+}
+
+impl<T: Send + 'static> Default for TimerQueue<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<T: Send + 'static> fmt::Debug for TimerQueue<T> {
+    /// Prints no timers: that would take a look.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TimerQueue").finish_non_exhaustive()
+    }
+}
+
+/// A timer that is set, or has fired. Dropping it cancels it. May be used on any thread.
+#[must_use = "dropping the timer cancels it; detach it to let it fire"]
+pub struct Timer<'a, T: Send + 'static> {
+    item: NonNull<Item<T>>,
+    queue: &'a TimerQueue<T>,
+}
+
+// SAFETY: through a handle the value is moved to its thread, or dropped there (`Send`); the queue
+// may be used from any thread.
+unsafe impl<T: Send> Send for Timer<'_, T> {}
+// SAFETY: shared, a handle gives no access to the value.
+unsafe impl<T: Send> Sync for Timer<'_, T> {}
+
+impl<T: Send + 'static> Timer<'_, T> {
+    fn item(&self) -> &Item<T> {
+        // SAFETY: T2 - the handle is the item's owner.
+        unsafe { self.item.as_ref() }
+    }
+
+    /// When it is to fire.
+    #[must_use]
+    pub fn deadline(&self) -> u64 {
+        self.item().deadline
+    }
+
+    /// Whether it has not fired yet.
+    #[must_use]
+    pub fn is_pending(&self) -> bool {
+        self.item().is_pending()
+    }
+
+    /// Cancels it. The value is back, unless the timer has fired.
+    #[inline]
+    pub fn cancel(self) -> Option<T> {
+        let mut this = ManuallyDrop::new(self);
+        // SAFETY: once, because the handle is not dropped.
+        unsafe { this.give_back() }
+    }
+
+    /// Takes the value, if it is there, and gives the item back.
+    ///
+    /// # Safety
+    /// Called once, and the handle is not used afterwards.
+    #[inline]
+    unsafe fn give_back(&mut self) -> Option<T> {
+        let taken = self.item().take();
+        // SAFETY: T2 - the handle is the owner, and goes.
+        unsafe { self.queue.timers.leave(self.item) };
+        taken.map(|(value, _)| value)
+    }
+
+    /// Lets the timer fire without a handle.
+    pub fn detach(self) {
+        // ORDER: AcqRel; T2 - Acquire pairs with `take` of who fires, Release with the look after it.
+        let before = self.item().state.fetch_or(LOOSE, Ordering::AcqRel);
+        if before & TAKEN == 0 {
+            forget(self);
+        }
+    }
+}
+
+impl<T: Send + 'static> Drop for Timer<'_, T> {
+    #[inline]
+    fn drop(&mut self) {
+        // SAFETY: once, here.
+        drop(unsafe { self.give_back() });
+    }
+}
+
+impl<T: Send + 'static> fmt::Debug for Timer<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Timer")
+            .field("deadline", &self.deadline())
+            .field("is_pending", &self.is_pending())
+            .finish()
+    }
+}

@@ -1,0 +1,248 @@
+//! A hierarchy of wheels: timers by their deadlines, plain sequential code.
+//!
+//! Owns: [`Wheel`]. Level 0 has a slot for each of 64 ticks, level 1 for each 64 of those, and so on
+//! for all of 64 bits. Source: G. Varghese, A. Lauck, *Hashed and hierarchical timing wheels*, SOSP
+//! 1987, scheme 7.
+//!
+//! Laws:
+//! - **V1** A timer is in the level of the highest digit (base 64) in which its deadline differs
+//!   from the time, in the slot of that digit; one whose deadline has come is in the list `due`. So
+//!   all of a level is before all of the next level, and its slots are in the order of time.
+//! - **V2** A timer's `place` says where it is, or [`OUT`].
+
+/// The place of a timer that is in no wheel.
+pub(super) const OUT: usize = usize::MAX;
+
+const BITS: u32 = 6;
+const SLOTS: usize = 1 << BITS;
+const LEVELS: usize = 64_usize.div_ceil(BITS as usize);
+/// The list of those whose deadline has come, as a number beside those of the slots.
+const DUE: usize = LEVELS * SLOTS;
+/// A place is this many times the number in the slot, and the slot's number.
+const PLACES: usize = (DUE + 1).next_power_of_two();
+
+/// A reference to a timer.
+pub(super) trait Timed: Copy {
+    /// When it is to fire. Always the same.
+    fn deadline(self) -> u64;
+    /// Where it is (V2).
+    fn place(self) -> usize;
+    /// Notes where it is.
+    fn put(self, place: usize);
+}
+
+struct Level<P> {
+    /// A bit for each slot that has something.
+    used: u64,
+    slots: [Vec<P>; SLOTS],
+}
+
+/// See the module header.
+pub(super) struct Wheel<P> {
+    now: u64,
+    due: Vec<P>,
+    /// Those that have been used.
+    levels: [Option<Box<Level<P>>>; LEVELS],
+    /// The memory of a slot that was emptied last.
+    spare: Vec<P>,
+}
+
+impl<P: Timed> Wheel<P> {
+    pub(super) fn new() -> Self {
+        let levels = std::array::from_fn(|_| None);
+        Self { now: 0, due: Vec::new(), levels, spare: Vec::new() }
+    }
+
+    /// Adds a timer.
+    pub(super) fn insert(&mut self, timer: P) {
+        let deadline = timer.deadline();
+        if deadline <= self.now {
+            return push(&mut self.due, DUE, timer);
+        }
+        let level = ((deadline ^ self.now).ilog2() / BITS) as usize;
+        let slot = digit(deadline, level);
+        let Level { used, slots } = &mut **self.levels[level].get_or_insert_with(|| {
+            Box::new(Level { used: 0, slots: std::array::from_fn(|_| Vec::new()) })
+        });
+        *used |= 1 << slot;
+        push(&mut slots[slot], level * SLOTS + slot, timer);
+    }
+
+    /// Takes a timer out, if it is there.
+    pub(super) fn remove(&mut self, timer: P) {
+        let place = timer.place();
+        if place == OUT {
+            return;
+        }
+        timer.put(OUT);
+        let (number, at) = (place % PLACES, place / PLACES);
+        let slot = match self.levels.get_mut(number / SLOTS) {
+            Some(Some(level)) => {
+                let slot = &mut level.slots[number % SLOTS];
+                if slot.len() == 1 {
+                    level.used &= !(1 << (number % SLOTS));
+                }
+                slot
+            }
+            _ => &mut self.due,
+        };
+        slot.swap_remove(at);
+        if let Some(moved) = slot.get(at) {
+            moved.put(place);
+        }
+    }
+
+    /// The earliest deadline among timers that `counts`.
+    pub(super) fn next(&self, counts: impl Fn(P) -> bool) -> Option<u64> {
+        let first = |slot: &[P]| {
+            slot.iter().filter(|timer| counts(**timer)).map(|timer| timer.deadline()).min()
+        };
+        let later = self
+            .levels
+            .iter()
+            .flatten()
+            .flat_map(|level| ones(level.used).map(|slot| level.slots[slot].as_slice()));
+        std::iter::once(self.due.as_slice()).chain(later).find_map(first) // V1
+    }
+
+    /// Makes it `now`, unless it is later already, and takes out what is due then.
+    pub(super) fn advance(&mut self, now: u64, mut fire: impl FnMut(P)) {
+        let mut fire_all = |timers: &mut Vec<P>| {
+            for timer in timers.drain(..) {
+                timer.put(OUT);
+                fire(timer);
+            }
+        };
+        fire_all(&mut self.due);
+        while let Some((level, slot, start)) = self.first_slot().filter(|(.., at)| *at <= now) {
+            // V1: nothing is before `start`, so the digits below it change for nobody.
+            self.now = start;
+            let mut timers = self.empty(level, slot);
+            if level == 0 {
+                fire_all(&mut timers);
+            } else {
+                timers.drain(..).for_each(|timer| self.insert(timer)); // lower, or due
+                fire_all(&mut self.due);
+            }
+            self.spare = timers;
+        }
+        self.now = self.now.max(now);
+    }
+
+    /// The first slot that has something, and when its time begins.
+    fn first_slot(&self) -> Option<(usize, usize, u64)> {
+        let levels = self.levels.iter().enumerate();
+        let mut used = levels.filter_map(|(level, wheel)| Some((level, wheel.as_ref()?.used)));
+        let (level, used) = used.find(|(_, used)| *used != 0)?;
+        let slot = used.trailing_zeros() as usize;
+        let shift = level as u32 * BITS;
+        let above = self.now.checked_shr(shift + BITS).unwrap_or(0);
+        let above = above.checked_shl(shift + BITS).unwrap_or(0);
+        Some((level, slot, above | (slot as u64) << shift))
+    }
+
+    fn empty(&mut self, level: usize, slot: usize) -> Vec<P> {
+        let spare = std::mem::take(&mut self.spare);
+        let Some(level) = &mut self.levels[level] else { return spare };
+        level.used &= !(1 << slot);
+        std::mem::replace(&mut level.slots[slot], spare)
+    }
+
+    /// Everything that is there; the wheel is empty then.
+    pub(super) fn take_all(&mut self) -> impl Iterator<Item = P> {
+        let all = std::mem::replace(self, Self::new());
+        let levels = all.levels.into_iter().flatten().flat_map(|level| level.slots);
+        levels.chain([all.due]).flatten()
+    }
+}
+
+fn push<P: Timed>(slot: &mut Vec<P>, number: usize, timer: P) {
+    timer.put(slot.len() * PLACES + number);
+    slot.push(timer);
+}
+
+fn digit(deadline: u64, level: usize) -> usize {
+    (deadline >> (level as u32 * BITS)) as usize % SLOTS
+}
+
+/// The numbers of the bits that are set, from below.
+fn ones(mut bits: u64) -> impl Iterator<Item = usize> {
+    std::iter::from_fn(move || {
+        let bit = (bits != 0).then(|| bits.trailing_zeros() as usize)?;
+        bits &= bits - 1;
+        Some(bit)
+    })
+}
+
+#[cfg(all(test, not(manycore_loom), not(manycore_shuttle)))]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+    use std::collections::BTreeSet;
+
+    impl Timed for &(u64, Cell<usize>) {
+        fn deadline(self) -> u64 {
+            self.0
+        }
+        fn place(self) -> usize {
+            self.1.get()
+        }
+        fn put(self, place: usize) {
+            self.1.set(place);
+        }
+    }
+
+    /// Random insertions, removals, questions and times, near and far, beside an ordered set.
+    #[test]
+    fn wheel_fires_what_an_ordered_set_would() {
+        let mut random = 0x9E37_79B9_7F4A_7C15_u64;
+        let mut next = || {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            random >> 16
+        };
+        let far = |random: u64| random & (u64::MAX >> 16) >> (random % 47);
+        let timers: Vec<_> = (0..4_000_u64)
+            .map(|_| (far(next()).wrapping_mul(1 + (next() % 2) * 65_535), Cell::new(OUT)))
+            .collect();
+        let (mut wheel, mut set, mut now) = (Wheel::new(), BTreeSet::new(), 0_u64);
+        for step in 0..40_000_usize {
+            let number = next() as usize % timers.len();
+            let timer = &timers[number];
+            match next() % 8 {
+                0..=3 if set.insert((timer.0, number)) => wheel.insert(timer),
+                0..=5 => {
+                    set.remove(&(timer.0, number));
+                    wheel.remove(timer);
+                }
+                6 => {
+                    let counts = |timer: &(u64, Cell<usize>)| timer.0 % 3 != 0;
+                    let odd = set.iter().find(|(at, _)| at % 3 != 0).map(|(at, _)| *at);
+                    assert_eq!(wheel.next(counts), odd, "step {step}");
+                    assert_eq!(wheel.next(|_| true), set.first().map(|(at, _)| *at));
+                }
+                _ => {
+                    now = match next() % 4 {
+                        0 => now.saturating_add(next() % 200),
+                        1 => now.saturating_sub(next() % 200),
+                        2 => now.saturating_add(far(next())),
+                        _ if step > 39_000 => u64::MAX,
+                        _ => set.first().map_or(now, |(at, _)| *at),
+                    };
+                    let latest = wheel.now.max(now);
+                    let mut fired = Vec::new();
+                    wheel.advance(now, |timer| fired.push(timer.0));
+                    let due: Vec<_> = set.range(..=(latest, usize::MAX)).copied().collect();
+                    set.retain(|one| !due.contains(one));
+                    fired.sort_unstable();
+                    assert!(fired.iter().eq(due.iter().map(|(at, _)| at)), "step {step}");
+                    if step % 5_000 < 8 {
+                        wheel.take_all().for_each(|timer| timer.put(OUT));
+                        set.clear();
+                        now = 0;
+                    }
+                }
+            }
+        }
+        assert_eq!(wheel.take_all().count(), set.len());
+    }
+}
