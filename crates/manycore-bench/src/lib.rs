@@ -44,5 +44,6 @@ pub mod smr;
 pub mod stat;
 pub mod swap;
 pub mod ticks;
+pub mod timers;
 pub mod tour;
 pub mod workload;

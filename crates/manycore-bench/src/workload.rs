@@ -11,7 +11,7 @@ use crate::{
     arc, coherence, counter, dispatch, ids, kv, list, lock, lru, map, notify, registry, rmap,
     row::{Kind, Params},
     runner::{Case, Group, Metric, Runner, Subject},
-    slabs, smr, stat, swap,
+    slabs, smr, stat, swap, timers,
 };
 
 /// How often a thread reads the whole structure.
@@ -176,7 +176,7 @@ pub struct Workload {
 }
 
 /// Every workload.
-pub static WORKLOADS: [Workload; 18] = [
+pub static WORKLOADS: [Workload; 19] = [
     Workload {
         name: "list",
         about: "add and remove an own element of one shared list (OpLog, section 7.3)",
@@ -278,6 +278,12 @@ pub static WORKLOADS: [Workload; 18] = [
         about: "touch keys of one recency list, and sometimes evict the oldest",
         impls: || abouts(lru::ENTRIES),
         groups: lru::groups,
+    },
+    Workload {
+        name: "timers",
+        about: "set timers and cancel them, sometimes advance the time (timeouts of requests)",
+        impls: || abouts(timers::ENTRIES),
+        groups: timers::groups,
     },
     Workload {
         name: "kv",
