@@ -14,6 +14,7 @@
 //! - [`IntervalRegistry`](collections::IntervalRegistry): ranges that come and go, and who of them
 //!   overlaps one.
 //! - [`ActiveSet`](collections::ActiveSet): who is active now, and who is the oldest.
+//! - [`TimerQueue`](collections::TimerQueue): timers that nearly always are cancelled.
 //! - [`EventQueue`](collections::EventQueue): events from many threads, in the order they happened.
 //! - [`Lru`](collections::Lru): a recency list, touched at every access, asked at eviction.
 //! - [`HashMap`](collections::HashMap): values by key; reads take no lock and write nothing.

@@ -20,8 +20,8 @@ pub fn current() -> Option<usize> {
     imp::current()
 }
 
-/// The CPU that the calling thread runs on, or `None` where kernel or libc does not tell it cheaply:
-/// it needs what a cid needs. A hint, as that is.
+/// The CPU that the calling thread runs on, or `None` where kernel or libc does not tell it
+/// cheaply: it needs what a cid needs. A hint, as that is.
 #[inline]
 pub(crate) fn cpu() -> Option<usize> {
     imp::cpu()

@@ -1,4 +1,5 @@
-//! Which slots have something to read: a bit for each (law C2 of `oplog::core`, Q3 of `ldu::queue`).
+//! Which slots have something to read: a bit for each (law C2 of `oplog::core`, Q3 of
+//! `ldu::queue`).
 
 use super::segmented::Segmented;
 use crate::sync::AtomicU64;

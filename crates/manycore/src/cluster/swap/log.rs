@@ -107,8 +107,8 @@ impl<F: ?Sized> Log<F> {
     }
 }
 
-/// Applies an update; its panic is only counted, because it would reach a thread that has nothing to
-/// do with it.
+/// Applies an update; its panic is only counted, because it would reach a thread that has nothing
+/// to do with it.
 fn apply_one<F: ?Sized>(update: Update<F>, to: &F) -> Option<Panic> {
     let _leaf = leaf();
     sync::caught(|| update(to)).err()

@@ -4,9 +4,9 @@
 //! - **I3** Whoever adds an interval, the log or the tree, has a reference to its item, and the
 //!   handle has one. `Leave` has the address alone; so an address is in use for as long as a log or
 //!   the tree knows it.
-//! - **I4** The handle gives its reference up after `Leave` is logged, outside of every lock. Of the
-//!   handle and the merge, whoever gives up the last reference has the item to drop, by one atomic
-//!   decision; a merge puts it into the garbage.
+//! - **I4** The handle gives its reference up after `Leave` is logged, outside of every lock. Of
+//!   the handle and the merge, whoever gives up the last reference has the item to drop, by one
+//!   atomic decision; a merge puts it into the garbage.
 
 use super::Item;
 use super::tree::Tree;
@@ -97,6 +97,7 @@ impl<K: Ord + Clone + Send + Sync + 'static, V: Send + Sync + 'static> Logged<K,
     }
 
     pub(super) fn read<R>(&self, f: impl FnOnce(&Tree<K, Arc<Item<K, V>>>) -> R) -> R {
-        guarded(|| self.object.read(), |intervals| f(&intervals.tree), || self.garbage.sweep()) // I2
+        // I2
+        guarded(|| self.object.read(), |intervals| f(&intervals.tree), || self.garbage.sweep())
     }
 }

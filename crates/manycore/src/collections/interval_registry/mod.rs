@@ -57,8 +57,8 @@ struct Item<K, V> {
 ///   another range, a key and 40 bytes.
 /// - Panics: in the key's `Ord`, `Clone` or `Drop`, in whoever reads, because they run under the
 ///   lock there (they must not use the registry); it is of no use then. So it is if `Ord`
-///   contradicts itself. In a value's `Drop`, in the caller's hands. In a question's closure, in the
-///   caller's; the registry stays in order.
+///   contradicts itself. In a value's `Drop`, in the caller's hands. In a question's closure, in
+///   the caller's; the registry stays in order.
 /// - A forgotten handle stays for as long as the registry lives.
 ///
 /// ```

@@ -314,7 +314,7 @@ impl<T: Send + 'static> Timer<'_, T> {
 
     /// Lets the timer fire without a handle.
     pub fn detach(self) {
-        // ORDER: AcqRel; T2 - Acquire pairs with `take` of who fires, Release with the look after it.
+        // ORDER: AcqRel; T2 - pairs with `take` of who fires, which comes before it or after it.
         let before = self.item().state.fetch_or(LOOSE, Ordering::AcqRel);
         if before & TAKEN == 0 {
             forget(self);

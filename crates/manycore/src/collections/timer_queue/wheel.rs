@@ -1,8 +1,8 @@
 //! A hierarchy of wheels: timers by their deadlines, plain sequential code.
 //!
-//! Owns: [`Wheel`]. Level 0 has a slot for each of 64 ticks, level 1 for each 64 of those, and so on
-//! for all of 64 bits. Source: G. Varghese, A. Lauck, *Hashed and hierarchical timing wheels*, SOSP
-//! 1987, scheme 7.
+//! Owns: [`Wheel`]. Level 0 has a slot for each of 64 ticks, level 1 for each 64 of those, and so
+//! on for all of 64 bits. Source: G. Varghese, A. Lauck, *Hashed and hierarchical timing wheels*,
+//! SOSP 1987, scheme 7.
 //!
 //! Laws:
 //! - **V1** A timer is in the level of the highest digit (base 64) in which its deadline differs
