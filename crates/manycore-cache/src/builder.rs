@@ -82,6 +82,7 @@ pub struct Builder<K, V, S = RandomState> {
     listener: Option<Listener<K, V>>,
     time: Option<Time>,
     counts_reads: bool,
+    in_bytes: bool,
 }
 
 impl<K, V> Builder<K, V> {
@@ -98,6 +99,7 @@ impl<K, V> Builder<K, V> {
             listener: None,
             time: None,
             counts_reads: false,
+            in_bytes: false,
         }
     }
 }
@@ -107,7 +109,7 @@ impl<K, V, S> Builder<K, V, S> {
     /// one is a good part of a read's time.
     pub fn hasher<T>(self, hasher: T) -> Builder<K, V, T> {
         let Self { capacity, initial, eviction, weigher, live, idle, expiry, listener, .. } = self;
-        let (time, counts_reads) = (self.time, self.counts_reads);
+        let (time, counts_reads, in_bytes) = (self.time, self.counts_reads, self.in_bytes);
         Builder {
             capacity,
             initial,
@@ -120,6 +122,7 @@ impl<K, V, S> Builder<K, V, S> {
             listener,
             time,
             counts_reads,
+            in_bytes,
         }
     }
 
@@ -140,6 +143,14 @@ impl<K, V, S> Builder<K, V, S> {
     /// it is made. Nothing weighs less than 1.
     pub fn weigher(mut self, weigh: impl Fn(&K, &V) -> u32 + Send + Sync + 'static) -> Self {
         self.weigher = Some(Box::new(weigh));
+        self
+    }
+
+    /// Whether weights are bytes. What has left the cache and waits to be freed is then bounded in
+    /// bytes, too: a quarter of a megabyte for each thread that updates, and an entry, before it
+    /// looks what can be freed.
+    pub fn weight_in_bytes(mut self, yes: bool) -> Self {
+        self.in_bytes = yes;
         self
     }
 
@@ -215,7 +226,7 @@ impl<K, V, S> Builder<K, V, S> {
         Ok(Cache {
             segments: segments.collect(),
             pool: Line(AtomicI64::new(self.capacity as i64)),
-            capacity: self.capacity as i64,
+            capacity: AtomicI64::new(self.capacity as i64),
             hasher: self.hasher,
             eviction: self.eviction,
             weigher: self.weigher,
@@ -228,7 +239,7 @@ impl<K, V, S> Builder<K, V, S> {
             counts: Counts::new(self.counts_reads),
             flights: Default::default(),
             domain: domain.expect("the settings are in range"),
-            home: Arc::new(Home::new(is_timed || by_weight)),
+            home: Arc::new(Home::new(is_timed || by_weight, by_weight && self.in_bytes)),
         })
     }
 }

@@ -47,6 +47,7 @@
 //!
 //! Source: Wang, Stamler, Parmer, "Parallel Sections" (EuroSys 2016), section 5.2.
 
+mod adjust;
 mod builder;
 mod flight;
 mod guard;
@@ -101,7 +102,7 @@ pub struct Cache<K, V, S = RandomState> {
     segments: Box<[Segment<K, V>]>,
     /// Capacity that nobody has; below zero if somebody found none (law G1 of `segment`).
     pool: Line<AtomicI64>,
-    capacity: i64,
+    capacity: AtomicI64,
     hasher: S,
     eviction: Eviction,
     weigher: Option<Weigher<K, V>>,
@@ -159,13 +160,15 @@ impl<K, V, S> Cache<K, V, S> {
         // ORDER: Relaxed; a count.
         let unused = self.pool.0.load(Ordering::Relaxed);
         let spare: i64 = self.segments.iter().map(Segment::spare).sum();
-        u64::try_from(self.capacity - unused - spare).unwrap_or(0)
+        // ORDER: Relaxed; as above.
+        u64::try_from(self.capacity.load(Ordering::Relaxed) - unused - spare).unwrap_or(0)
     }
 
-    /// What the builder was given.
+    /// What the builder was given, or [`set_capacity`](Self::set_capacity).
     #[must_use]
     pub fn capacity(&self) -> u64 {
-        self.capacity as u64
+        // ORDER: Relaxed; a count.
+        self.capacity.load(Ordering::Relaxed) as u64
     }
 
     /// What happened so far.
@@ -394,7 +397,7 @@ impl<K, V, S> fmt::Debug for Cache<K, V, S> {
         f.debug_struct("Cache")
             .field("len", &self.len())
             .field("weight", &self.weight())
-            .field("capacity", &self.capacity)
+            .field("capacity", &self.capacity.load(Ordering::Relaxed))
             .field("eviction", &self.eviction)
             .finish_non_exhaustive()
     }

@@ -40,11 +40,13 @@ pub(crate) struct Home<K, V> {
     plain: Slab<Node<K, V>>,
     full: Slab<Node<K, V, Extra>>,
     has_extra: bool,
+    /// Whether weights are bytes that entries hold besides their nodes.
+    in_bytes: bool,
 }
 
 impl<K, V> Home<K, V> {
-    pub(crate) fn new(has_extra: bool) -> Self {
-        Self { plain: Slab::new(), full: Slab::new(), has_extra }
+    pub(crate) fn new(has_extra: bool, in_bytes: bool) -> Self {
+        Self { plain: Slab::new(), full: Slab::new(), has_extra, in_bytes }
     }
 
     /// Bytes that a node takes.
@@ -128,7 +130,12 @@ impl<K, V> Node<K, V> {
         V: Send,
     {
         // SAFETY: the section keeps the node, and the cache its home.
-        let bytes = unsafe { this.as_ref().home.as_ref() }.bytes();
+        let home = unsafe { this.as_ref().home.as_ref() };
+        let mut bytes = home.bytes();
+        if home.in_bytes {
+            // SAFETY: N2 - a cache with a weigher has extras.
+            bytes = bytes.max(unsafe { Node::extra(this).as_ref() }.weight as usize);
+        }
         // SAFETY: N1 - unlinked, retired once, and freed by what knows how; it has no links.
         unsafe { section.retire_raw(this.cast(), bytes, Self::free) };
     }

@@ -49,7 +49,7 @@ impl<V> fmt::Display for CasError<V> {
 impl<V: fmt::Debug> std::error::Error for CasError<V> {}
 
 /// A node as it was found.
-type Found<K, V> = NonNull<Node<K, V>>;
+pub(crate) type Found<K, V> = NonNull<Node<K, V>>;
 
 impl<K, V, S> Cache<K, V, S>
 where
@@ -101,7 +101,7 @@ where
         self.tell(node, cause);
     }
 
-    fn give_back(&self, capacity: i64) {
+    pub(crate) fn give_back(&self, capacity: i64) {
         if capacity > 0 {
             // ORDER: Relaxed; counts of capacity order nothing.
             self.pool.0.fetch_add(capacity, Ordering::Relaxed);
@@ -109,7 +109,7 @@ where
     }
 
     /// Evicts an entry of this segment; its weight, which is the caller's now.
-    fn evict(&self, segment: &Segment<K, V>, section: &Section<'_>) -> Option<i64> {
+    pub(crate) fn evict(&self, segment: &Segment<K, V>, section: &Section<'_>) -> Option<i64> {
         let node = segment.evict(self.eviction, section)?;
         let weight = self.weight_of(node);
         segment.count_less(1);
@@ -175,7 +175,7 @@ where
     }
 
     /// The key's chain, locked, in the present table.
-    fn lock<'s>(&'s self, place: Place, section: &'s Section<'_>) -> Locked<'s, K, V> {
+    pub(crate) fn lock<'s>(&'s self, place: Place, section: &'s Section<'_>) -> Locked<'s, K, V> {
         loop {
             if let Some(locked) = self.segment(place).table(section).bucket(place).lock() {
                 return locked;
@@ -200,7 +200,7 @@ where
             if !accept(seen.filter(|node| !self.is_expired(*node))) {
                 return Err(fresh);
             }
-            if weight > self.capacity {
+            if weight > self.capacity.load(Ordering::Relaxed) {
                 return Ok(self.turn_away(place, fresh, seen, section));
             }
             let old_weight = seen.map_or(0, |seen| self.weight_of(seen));
@@ -363,7 +363,7 @@ where
         true
     }
 
-    fn clear_all(&self, cause: Cause, test: impl Fn(Found<K, V>) -> bool) {
+    pub(crate) fn clear_all(&self, cause: Cause, test: impl Fn(Found<K, V>) -> bool) {
         for segment in &self.segments {
             let mut index = 0;
             // One section for each bucket: a long one would hold everything back.
@@ -515,37 +515,6 @@ where
                 return Some(unsafe { Guard::new(node, section) });
             }
         }
-    }
-
-    /// Gives the key's entry another time to live from now on, or for ever; false if it is not
-    /// there. Does not change its version.
-    ///
-    /// # Panics
-    /// As [`insert_for`](Self::insert_for).
-    pub fn expire<Q>(&self, key: &Q, time: Option<Duration>) -> bool
-    where
-        K: Borrow<Q>,
-        Q: Hash + Eq + ?Sized,
-    {
-        assert!(self.is_timed, "manycore: a cache without times; see `Builder::expire_after`");
-        let section = self.domain.enter();
-        let place = self.place(key);
-        while let Some(node) = self.find(place, key, &section) {
-            let locked = self.lock(place, &section);
-            if locked.slot_of(node).is_none() {
-                continue; // replaced or removed meanwhile
-            }
-            let now = self.now();
-            if self.is_expired_at(node, now) {
-                return false;
-            }
-            let expires = time.map_or(NEVER, |time| now.saturating_add(builder::nanos(time)));
-            // SAFETY: N2 - a timed cache has extras; the section keeps the node.
-            // ORDER: Relaxed; times order nothing.
-            unsafe { Node::extra(node).as_ref() }.expires.store(expires, Ordering::Relaxed);
-            return true;
-        }
-        false
     }
 
     /// Removes every entry that is there when its bucket's turn comes: all that were inserted

@@ -1,0 +1,104 @@
+//! What is changed in place: times, the capacity, and which entries stay.
+
+use manycore_cache::Cache;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::time::Duration;
+
+fn fill(cache: &Cache<u32, u32>, entries: u32) {
+    for n in 0..entries {
+        cache.insert(n, n);
+    }
+}
+
+#[test]
+fn capacity_that_shrinks_evicts_and_then_holds() {
+    let cache: Cache<u32, u32> = Cache::builder(10_000).build().unwrap();
+    fill(&cache, 5_000);
+    assert_eq!(cache.len(), 5_000);
+    cache.set_capacity(1_000);
+    assert_eq!((cache.len(), cache.weight(), cache.capacity()), (1_000, 1_000, 1_000));
+    fill(&cache, 5_000);
+    assert!(cache.len() <= 1_000, "{}", cache.len());
+    cache.set_capacity(3_000);
+    fill(&cache, 5_000);
+    assert!((2_500..=3_000).contains(&cache.len()), "{}", cache.len());
+}
+
+#[test]
+fn shrinking_beside_insertions_keeps_to_the_last_capacity() {
+    let cache: Arc<Cache<u32, u32>> = Arc::new(Cache::new(5_000));
+    std::thread::scope(|scope| {
+        for thread in 0..2 {
+            let cache = &cache;
+            scope.spawn(move || {
+                for n in 0..5_000 {
+                    cache.insert(n * 2 + thread, n);
+                }
+            });
+        }
+        [3_000, 9_000, 1_000, 2_000].iter().for_each(|n| cache.set_capacity(*n));
+    });
+    cache.insert(1_000_000, 0);
+    assert!(cache.len() <= 2_000, "{}", cache.len());
+}
+
+#[test]
+fn entry_that_is_not_accepted_keeps_its_time() {
+    let now = Arc::new(AtomicU64::new(0));
+    let clock = now.clone();
+    let cache: Cache<&str, u32> = Cache::builder(10)
+        .expire_after(|_, _| Some(Duration::from_secs(10)))
+        .clock(move || Duration::from_secs(clock.load(Relaxed)))
+        .build()
+        .unwrap();
+    cache.insert("a", 1);
+    assert!(cache.expire_if("a", Some(Duration::from_secs(99)), |_| false).is_none());
+    assert_eq!(cache.time_left("a"), Some(Duration::from_secs(10)));
+    let version = cache.get("a").unwrap().version();
+    let guard = cache.expire_if("a", Some(Duration::from_secs(20)), |entry| *entry.value() == 1);
+    assert_eq!(guard.map(|guard| guard.version()), Some(version));
+    now.store(19, Relaxed);
+    assert!(cache.contains_key("a"));
+    now.store(20, Relaxed);
+    assert!(cache.expire_if("a", None, |_| panic!("it is over")).is_none());
+}
+
+#[test]
+fn retained_entries_stay_and_others_go() {
+    let cache: Cache<u32, u32> = Cache::new(10_000);
+    fill(&cache, 5_000);
+    cache.retain(|entry| *entry.value() >= 4_000);
+    assert_eq!((cache.len(), cache.weight()), (1_000, 1_000));
+    assert!(cache.contains_key(&4_000) && !cache.contains_key(&3_999));
+}
+
+/// A value that counts those alive.
+struct Large(Arc<AtomicUsize>);
+
+impl Drop for Large {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Relaxed);
+    }
+}
+
+#[test]
+fn what_waits_to_be_freed_is_bounded_by_weight_in_bytes() {
+    let alive = Arc::new(AtomicUsize::new(0));
+    let most = |in_bytes| {
+        let cache: Cache<u32, Large> = Cache::builder(10 << 20)
+            .weigher(|_, _| 1 << 20)
+            .weight_in_bytes(in_bytes)
+            .build()
+            .unwrap();
+        let seen = (0..400).map(|n| {
+            alive.fetch_add(1, Relaxed);
+            cache.insert(n, Large(alive.clone()));
+            alive.load(Relaxed)
+        });
+        seen.max().unwrap()
+    };
+    assert!(most(false) > 300, "batches of nodes alone were expected to be larger");
+    assert_eq!(alive.load(Relaxed), 0);
+    assert!(most(true) <= 20, "ten in the cache, and few that wait");
+}
