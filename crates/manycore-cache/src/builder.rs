@@ -3,6 +3,7 @@
 use crate::node::Home;
 use crate::segment::{Eviction, Segment};
 use crate::stats::Counts;
+use crate::table::Table;
 use crate::{Cache, Cause, Line};
 use manycore::section::{Domain, Mode};
 use std::fmt;
@@ -220,15 +221,18 @@ impl<K, V, S> Builder<K, V, S> {
         let segments = 1 << segments.ilog2();
         let buckets = (room.div_ceil(segments) * 10).div_ceil(LOAD_TENTHS).max(1);
         let is_timed = self.live.is_some() || self.idle.is_some() || self.expiry.is_some();
-        let segments = (0..segments).map(|_| Segment::new(buckets, self.eviction));
+        let has_ghosts = self.eviction == Eviction::ScanResistant;
+        let tables = Table::some(segments, buckets, has_ghosts);
         let domain = Domain::builder().mode(Mode::Epoch).batch_nodes(512).build();
         let start = Instant::now();
         Ok(Cache {
-            segments: segments.collect(),
+            segments: tables.map(Segment::new).collect(),
             pool: Line(AtomicI64::new(self.capacity as i64)),
             capacity: AtomicI64::new(self.capacity as i64),
             hasher: self.hasher,
             eviction: self.eviction,
+            heat_max: self.eviction.heat_max(),
+            is_watched: is_timed || self.counts_reads,
             weigher: self.weigher,
             live: self.live.map(nanos),
             idle: self.idle.map(nanos),

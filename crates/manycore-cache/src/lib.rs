@@ -51,11 +51,13 @@ mod adjust;
 mod builder;
 mod flight;
 mod guard;
+mod lines;
 mod load;
 mod node;
 mod segment;
 mod stats;
 mod table;
+mod trial;
 mod update;
 
 pub use builder::{BuildError, Builder};
@@ -77,7 +79,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU8, Ordering};
 use std::time::Duration;
-use table::{Place, prefetch};
+use table::{Hit, Place, prefetch};
 
 /// Something with lines of its own.
 #[repr(align(128))]
@@ -105,6 +107,9 @@ pub struct Cache<K, V, S = RandomState> {
     capacity: AtomicI64,
     hasher: S,
     eviction: Eviction,
+    heat_max: u8,
+    /// Whether a read does more than to look: it counts, or looks at the time.
+    is_watched: bool,
     weigher: Option<Weigher<K, V>>,
     /// In nanoseconds, as all times here.
     live: Option<u64>,
@@ -206,14 +211,18 @@ impl<K, V, S> Cache<K, V, S> {
         now >= extra.expires.load(Ordering::Relaxed).min(idle)
     }
 
-    /// Notes that an entry was used. Writes nothing if it is hot, or was used a moment ago.
+    /// Warms an entry. Writes nothing if it is hot.
     #[inline(always)]
-    fn touch(&self, heat: &AtomicU8, node: NonNull<Node<K, V>>, now: u64) {
+    fn touch(&self, heat: &AtomicU8) {
         // ORDER: Relaxed; a hint (T3).
         let degree = heat.load(Ordering::Relaxed);
-        if degree < self.eviction.heat_max() {
+        if degree < self.heat_max {
             heat.store(degree + 1, Ordering::Relaxed);
         }
+    }
+
+    /// Notes when an entry was used, unless that was noted a moment ago.
+    fn note_use(&self, node: NonNull<Node<K, V>>, now: u64) {
         if let Some(idle) = self.idle {
             // SAFETY: N2 - a timed cache has extras; the caller's section keeps the node.
             let used = unsafe { &Node::extra(node).as_ref().used };
@@ -261,22 +270,35 @@ where
     {
         let table = self.segment(place).table(section);
         let hit = table.bucket(place).find(place, |own| own.borrow() == key);
-        let mut now = 0;
-        let found = hit.filter(|hit| {
-            if self.is_timed {
-                now = self.now();
-                if self.is_expired_at(hit.node, now) {
-                    self.drop_expired(place, hit.node, section);
-                    return false;
-                }
+        if self.is_watched {
+            return self.read_watched(place, hit, section);
+        }
+        let hit = hit?;
+        self.touch(hit.heat);
+        Some(hit.node)
+    }
+
+    /// The end of `read` where reads are counted, or entries expire.
+    #[cold]
+    fn read_watched(
+        &self,
+        place: Place,
+        hit: Option<Hit<'_, K, V>>,
+        section: &Section<'_>,
+    ) -> Option<NonNull<Node<K, V>>> {
+        let now = if self.is_timed { self.now() } else { 0 };
+        let hit = hit.filter(|hit| {
+            let is_over = self.is_timed && self.is_expired_at(hit.node, now);
+            if is_over {
+                self.drop_expired(place, hit.node, section);
             }
-            true
+            !is_over
         });
-        self.counts.read(found.is_some());
-        found.map(|hit| {
-            self.touch(hit.heat, hit.node, now);
-            hit.node
-        })
+        self.counts.read(hit.is_some());
+        let hit = hit?;
+        self.touch(hit.heat);
+        self.note_use(hit.node, now);
+        Some(hit.node)
     }
 
     /// The key's value. Counts as a use.

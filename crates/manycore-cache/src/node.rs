@@ -119,21 +119,20 @@ impl<K, V> Node<K, V> {
         unsafe { node.drop_in_place() };
     }
 
-    /// Frees the node once nobody can be reading it.
+    /// Frees the node once nobody can be reading it. Does not look at it, unless weights are bytes:
+    /// who evicts would wait for its line.
     ///
     /// # Safety
-    /// It was unlinked by the caller, under the lock of its bucket (N1).
+    /// It is of this home, and was unlinked by the caller, under the lock of its bucket (N1).
     #[inline]
-    pub(crate) unsafe fn retire(this: NonNull<Self>, section: &Section<'_>)
+    pub(crate) unsafe fn retire(this: NonNull<Self>, home: &Home<K, V>, section: &Section<'_>)
     where
         K: Send,
         V: Send,
     {
-        // SAFETY: the section keeps the node, and the cache its home.
-        let home = unsafe { this.as_ref().home.as_ref() };
         let mut bytes = home.bytes();
         if home.in_bytes {
-            // SAFETY: N2 - a cache with a weigher has extras.
+            // SAFETY: N2 - a cache with a weigher has extras; the section keeps the node.
             bytes = bytes.max(unsafe { Node::extra(this).as_ref() }.weight as usize);
         }
         // SAFETY: N1 - unlinked, retired once, and freed by what knows how; it has no links.

@@ -1,6 +1,6 @@
 //! Segments: which entries go when room is wanted.
 //!
-//! Owns: the table of a segment, its hands, its part of the capacity. A segment holds the keys of
+//! Owns: the table of a segment, its hand, its part of the capacity. A segment holds the keys of
 //! some hashes, and evicts among them alone, so that nobody waits for a list of all (K15: local
 //! decisions instead of a global policy).
 //!
@@ -9,10 +9,12 @@
 //!   is about to link, or used by linked entries. Who links has reserved before, but for E1.
 //! - G2 Nobody holds two buckets' locks, except who replaces a table, who holds all of that table.
 //! - G3 The hands are hints: two evictors at one hand may look at a bucket twice.
+//! - G4 An eviction looks at so many buckets at most, and then takes any entry.
 //!
 //! Source: CLOCK in shards as in Wang, Stamler, Parmer, "Parallel Sections" (EuroSys 2016),
 //! section 5.2; the scan-resistant policy after Yang et al., "FIFO queues are all you need for
-//! cache eviction" (SOSP 2023), with hands over the table in place of queues.
+//! cache eviction" (SOSP 2023), with a queue for those on trial and a hand over the table for the
+//! rest.
 
 use crate::node::Node;
 use crate::table::{AGED, Locked, MAIN, Slot, Table};
@@ -38,6 +40,8 @@ pub enum Eviction {
 const TRIAL_SHARE: usize = 20;
 /// How often a used entry is passed over.
 const HEAT_MAX: u8 = 3;
+/// Buckets that the main hand passes before it takes any entry: that bounds an update's time.
+const PATIENCE: usize = 64;
 /// Uses with which an entry has proved itself.
 const HEAT_PROVED: u8 = 1;
 
@@ -76,27 +80,21 @@ pub(crate) struct Segment<K, V> {
 #[repr(align(128))]
 struct Changing {
     entries: AtomicUsize,
-    /// Entries on trial.
-    young: AtomicUsize,
     /// Capacity that was made free here and is not used yet.
     spare: AtomicI64,
     main: Hand,
-    trial: Hand,
     broom: Hand,
     growing: AtomicBool,
 }
 
 impl<K, V> Segment<K, V> {
-    pub(crate) fn new(buckets: usize, eviction: Eviction) -> Self {
-        let table = Table::new(buckets, eviction == Eviction::ScanResistant);
+    pub(crate) fn new(table: Table<K, V>) -> Self {
         Self {
             table: AtomicPtr::new(Box::into_raw(Box::new(table))),
             changing: Changing {
                 entries: AtomicUsize::new(0),
-                young: AtomicUsize::new(0),
                 spare: AtomicI64::new(0),
                 main: Hand::default(),
-                trial: Hand::default(),
                 broom: Hand::default(),
                 growing: AtomicBool::new(false),
             },
@@ -121,33 +119,15 @@ impl<K, V> Segment<K, V> {
         self.changing.spare.load(Ordering::Relaxed)
     }
 
-    /// An entry more, in this state.
     #[inline]
-    pub(crate) fn count(&self, state: usize) {
+    pub(crate) fn count_more(&self) {
         // ORDER: Relaxed; a count.
         self.changing.entries.fetch_add(1, Ordering::Relaxed);
-        if state & MAIN == 0 {
-            // ORDER: Relaxed; a count.
-            self.changing.young.fetch_add(1, Ordering::Relaxed);
-        }
     }
 
     pub(crate) fn count_less(&self, entries: usize) {
         // ORDER: Relaxed; a count.
         self.changing.entries.fetch_sub(entries, Ordering::Relaxed);
-    }
-
-    /// Unlinks; the counts of entries are the caller's.
-    pub(crate) fn unlink<'t>(&self, locked: &Locked<'t, K, V>, slot: Slot<'t, K, V>) {
-        if slot.state() & MAIN == 0 {
-            self.less_young();
-        }
-        locked.clear(slot);
-    }
-
-    fn less_young(&self) {
-        // ORDER: Relaxed; a count.
-        self.changing.young.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// Takes up to so much of the spare capacity.
@@ -162,63 +142,66 @@ impl<K, V> Segment<K, V> {
 
     /// Unlinks the entry that is worth the least; the caller counts it and retires it. `None` if
     /// nothing was found.
-    pub(crate) fn evict(
-        &self,
-        eviction: Eviction,
-        section: &Section<'_>,
-    ) -> Option<NonNull<Node<K, V>>> {
-        let trial = || {
-            // ORDER: Relaxed; a count, which may pass zero downwards for a moment.
-            let young = self.changing.young.load(Ordering::Relaxed) as isize;
-            young > (self.entries() / TRIAL_SHARE).max(1) as isize
-        };
-        if eviction == Eviction::ScanResistant && trial() {
-            let rounds = |slot: Slot<'_, K, V>| slot.state() & MAIN == 0;
-            if let Some(node) = self.sweep(&self.changing.trial, 3, section, rounds, judge_young) {
+    pub(crate) fn evict(&self, section: &Section<'_>) -> Option<NonNull<Node<K, V>>> {
+        let trial = || &self.table(section).trial;
+        while trial().len() > (self.entries() / TRIAL_SHARE).max(1) {
+            let Some(record) = trial().pop() else { break };
+            if let Some(node) = self.end_trial(record, section) {
                 return Some(node);
             }
         }
-        let proved = |slot: Slot<'_, K, V>| slot.state() & MAIN != 0;
-        self.sweep(&self.changing.main, 2, section, proved, judge)
-            .or_else(|| self.sweep(&self.changing.main, 2, section, |_| true, judge_hard))
+        self.sweep(section)
     }
 
-    /// Turns a hand until a verdict is to evict, at most so many times round.
-    fn sweep<'s>(
-        &'s self,
-        hand: &Hand,
-        rounds: usize,
-        section: &'s Section<'_>,
-        concerns: impl Fn(Slot<'s, K, V>) -> bool,
-        verdict: impl Fn(&Locked<'s, K, V>, Slot<'s, K, V>) -> Verdict,
-    ) -> Option<NonNull<Node<K, V>>> {
+    /// Decides about an entry that was on trial for long enough: it is unlinked, unless it has
+    /// proved itself, or cannot be found.
+    fn end_trial(&self, record: u32, section: &Section<'_>) -> Option<NonNull<Node<K, V>>> {
+        loop {
+            let table = self.table(section);
+            let index = table.index_of(record);
+            let Some(locked) = table.buckets()[index].lock() else { continue };
+            let on_trial = |slot: &Slot<'_, K, V>| slot.state() & MAIN == 0;
+            let mut slots = locked.slots().filter(|slot| slot.node().is_some());
+            let slot = slots.find(on_trial)?;
+            if slot.heat_now() >= HEAT_PROVED {
+                slot.set_heat(0);
+                locked.mark(slot, MAIN);
+                return None;
+            }
+            table.remember(index, slot);
+            let node = slot.node();
+            locked.clear(slot);
+            return node;
+        }
+    }
+
+    /// Turns the main hand until an entry goes. Cooling an entry needs no lock (T3).
+    fn sweep(&self, section: &Section<'_>) -> Option<NonNull<Node<K, V>>> {
         let table = self.table(section);
         let buckets = table.buckets();
+        let hand = &self.changing.main;
         let (mut index, mut from) = hand.get(buckets.len());
-        for _ in 0..=rounds * buckets.len() {
+        for step in 0..=PATIENCE + buckets.len() {
             let bucket = &buckets[index];
-            let next = (index + 1) % buckets.len();
+            let next = if index + 1 == buckets.len() { 0 } else { index + 1 };
             crate::table::prefetch(&buckets[next]);
-            let candidate = |slot: &Slot<'s, K, V>| slot.node().is_some() && concerns(*slot);
-            if bucket.slots().skip(from).any(|slot| candidate(&slot)) {
-                let Some(locked) = bucket.lock() else {
-                    return self.sweep(hand, rounds, section, concerns, verdict);
-                };
-                for (at, slot) in locked.slots().enumerate().skip(from) {
-                    let Some(node) = slot.node().filter(|_| concerns(slot)) else { continue };
-                    match verdict(&locked, slot) {
-                        Verdict::Stay => {}
-                        Verdict::Proved => self.less_young(),
-                        Verdict::Go => {
-                            if slot.state() & MAIN == 0 {
-                                table.remember(index, slot);
-                            }
-                            self.unlink(&locked, slot);
-                            hand.set(index, at + 1);
-                            return Some(node);
-                        }
-                    }
+            for (at, slot) in bucket.slots().enumerate().skip(from) {
+                let Some(node) = slot.node() else { continue };
+                let verdict = judge(slot, step < PATIENCE);
+                if verdict == Verdict::Stay {
+                    continue;
                 }
+                let Some(locked) = bucket.lock() else { return self.sweep(section) };
+                if slot.node() != Some(node) {
+                    continue; // it has gone by itself
+                }
+                if verdict == Verdict::Age {
+                    locked.mark(slot, AGED);
+                    continue;
+                }
+                locked.clear(slot);
+                hand.set(index, at + 1);
+                return Some(node);
             }
             (index, from) = (next, 0);
         }
@@ -263,6 +246,7 @@ impl<K, V> Segment<K, V> {
             .map(|bucket| bucket.lock().expect("only who grows replaces the table"))
             .collect();
         next.take_over(&locks, place_of);
+        next.trial.take_over(&old.trial);
         // ORDER: Release; pairs with Acquire in `table`.
         self.table.store(Box::into_raw(next), Ordering::Release);
         locks.into_iter().for_each(Locked::give_up);
@@ -281,14 +265,24 @@ impl Drop for Grown<'_> {
     }
 }
 
+#[derive(PartialEq, Eq)]
 enum Verdict {
     Stay,
-    Proved,
+    Age,
     Go,
 }
 
-/// The main hand: who was used stays, and is a degree colder.
-fn judge<K, V>(_: &Locked<'_, K, V>, slot: Slot<'_, K, V>) -> Verdict {
+/// What the main hand says: who was used stays, and is a degree colder. Entries on trial are their
+/// queue's; one that the hand meets a second time seems to be lost from it (Q1). A hand without
+/// patience takes what comes.
+#[inline(always)]
+fn judge<K, V>(slot: Slot<'_, K, V>, is_patient: bool) -> Verdict {
+    if !is_patient {
+        return Verdict::Go;
+    }
+    if slot.state() & (MAIN | AGED) == 0 {
+        return Verdict::Age;
+    }
     match slot.heat_now() {
         0 => Verdict::Go,
         heat => {
@@ -296,26 +290,6 @@ fn judge<K, V>(_: &Locked<'_, K, V>, slot: Slot<'_, K, V>) -> Verdict {
             Verdict::Stay
         }
     }
-}
-
-/// The hand over those on trial: who was used has proved itself, who was not goes when the hand
-/// comes again.
-fn judge_young<'t, K, V>(locked: &Locked<'t, K, V>, slot: Slot<'t, K, V>) -> Verdict {
-    if slot.heat_now() >= HEAT_PROVED {
-        slot.set_heat(0);
-        locked.mark(slot, MAIN);
-        Verdict::Proved
-    } else if slot.state() & AGED == 0 {
-        locked.mark(slot, AGED);
-        Verdict::Stay
-    } else {
-        Verdict::Go
-    }
-}
-
-/// Everybody is in use: the first one goes.
-fn judge_hard<K, V>(_: &Locked<'_, K, V>, _: Slot<'_, K, V>) -> Verdict {
-    Verdict::Go
 }
 
 /// Takes up to so much from a count that may be below zero.

@@ -11,9 +11,12 @@
 //! - T4 A table is replaced with all its locks held, and its locks are never free again. So what a
 //!   reader finds in it later is what held when it was replaced, which is after the reader began.
 
+use crate::lines::{LINE, Lines};
 use crate::node::Node;
+use crate::trial::Trial;
 use std::alloc::{self, Layout};
 use std::ptr::{self, NonNull};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
@@ -26,7 +29,7 @@ const ADDRESS: usize = (1 << STATE_SHIFT) - 1;
 
 /// A state bit: the entry has proved itself, and the main hand decides about it.
 pub(crate) const MAIN: usize = 1;
-/// A state bit of the others: the hand has passed it once.
+/// A state bit of the others, which are on trial: the main hand has passed it once.
 pub(crate) const AGED: usize = 2;
 
 const FREE: u8 = 0;
@@ -57,14 +60,21 @@ impl Place {
         ((self.0 >> 16) as usize & 0x3fff).max(1)
     }
 
+    /// The half that chooses the bucket.
     #[inline(always)]
-    fn bucket(self, buckets: usize) -> usize {
-        (((self.0 >> 32) * buckets as u64) >> 32) as usize
+    pub(crate) fn upper(self) -> u32 {
+        (self.0 >> 32) as u32
     }
 
     pub(crate) fn whole(self) -> u64 {
         self.0
     }
+}
+
+/// Which of so many buckets the upper half of a hash chooses.
+#[inline(always)]
+fn bucket_of(upper: u32, buckets: usize) -> usize {
+    ((u64::from(upper) * buckets as u64) >> 32) as usize
 }
 
 type Link<K, V> = *mut Node<K, V>;
@@ -85,6 +95,8 @@ pub(crate) struct Bucket<K, V> {
     heat: [AtomicU8; SLOTS],
     lock: AtomicU8,
 }
+
+const _: () = assert!(size_of::<Bucket<u8, u8>>() == LINE);
 
 /// Where a reader found a node.
 pub(crate) struct Hit<'t, K, V> {
@@ -124,24 +136,24 @@ impl<K, V> Bucket<K, V> {
     pub(crate) fn find(&self, place: Place, is_key: impl Fn(&K) -> bool) -> Option<Hit<'_, K, V>> {
         let tag = place.tag();
         let mut bucket = self;
-        loop {
-            // Each link is read once: a last link that turns into one to more must not be missed.
-            let links: [Link<K, V>; SLOTS] = std::array::from_fn(|at| bucket.link(at));
-            let mut hits = 0_u32;
-            for (at, link) in links.iter().enumerate() {
-                hits |= u32::from(tag_in(*link) == tag) << at;
-            }
+        'bucket: loop {
+            let mut hits = bucket.hits(tag);
             while hits != 0 {
-                let at = hits.trailing_zeros() as usize;
+                let at = (hits.trailing_zeros() / 2) as usize;
                 hits &= hits - 1;
+                let link = bucket.link(at);
+                if tag_in(link) != tag {
+                    continue 'bucket; // changed since: perhaps the key has moved on (T2)
+                }
                 // SAFETY: a link with a tag leads to a node, which the caller's section keeps (N1).
-                let node = unsafe { NonNull::new_unchecked(address_in(links[at])) };
+                let node = unsafe { NonNull::new_unchecked(address_in(link)) };
                 // SAFETY: as above.
                 if is_key(unsafe { &(*node.as_ptr()).key }) {
                     return Some(Hit { node, heat: &bucket.heat[at] });
                 }
             }
-            match Self::more(links[SLOTS - 1]) {
+            // Read after the others: a key that moved on from here is found there (T2).
+            match Self::more(bucket.link(SLOTS - 1)) {
                 // SAFETY: chains live as long as their table, which the section keeps.
                 Some(more) => bucket = unsafe { more.as_ref() },
                 None => return None,
@@ -149,14 +161,61 @@ impl<K, V> Bucket<K, V> {
         }
     }
 
+    /// Which links have the tag: bit `2 * n` for link `n`. A hint: who follows a link reads it
+    /// again, with order.
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    #[inline(always)]
+    fn hits(&self, tag: usize) -> u32 {
+        use core::arch::x86_64::{
+            __m128i, _mm_cmpeq_epi16, _mm_movemask_epi8, _mm_packs_epi16, _mm_packs_epi32,
+            _mm_set1_epi16, _mm_srli_epi64,
+        };
+        const SHIFT: i32 = TAG_SHIFT as i32;
+        const LINKS: i32 = 0x1555;
+        let (first, second, third, fourth): (__m128i, __m128i, __m128i, __m128i);
+        // SAFETY: the four quarters of a bucket, which is a line and aligned to one.
+        // Others may write meanwhile, so this is left to the hardware, which reads each word whole.
+        unsafe {
+            std::arch::asm!(
+                "movdqa {first}, [{bucket}]",
+                "movdqa {second}, [{bucket} + 16]",
+                "movdqa {third}, [{bucket} + 32]",
+                "movdqa {fourth}, [{bucket} + 48]",
+                bucket = in(reg) self,
+                first = out(xmm_reg) first,
+                second = out(xmm_reg) second,
+                third = out(xmm_reg) third,
+                fourth = out(xmm_reg) fourth,
+                options(nostack, preserves_flags, readonly),
+            );
+        }
+        // SAFETY: x86-64 has SSE2.
+        unsafe {
+            let tag = _mm_set1_epi16(tag as i16);
+            // Of each link two 16-bit words: its tag, and zero, which is no tag.
+            let pair = |one, other| {
+                let tags = |links| _mm_srli_epi64::<SHIFT>(links);
+                _mm_cmpeq_epi16(_mm_packs_epi32(tags(one), tags(other)), tag)
+            };
+            let equal = _mm_packs_epi16(pair(first, second), pair(third, fourth));
+            (_mm_movemask_epi8(equal) & LINKS) as u32
+        }
+    }
+
+    /// As above.
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    #[inline(always)]
+    fn hits(&self, tag: usize) -> u32 {
+        let bit = |at: usize| u32::from(tag_in(self.link(at)) == tag) << (2 * at);
+        (0..SLOTS).fold(0, |hits, at| hits | bit(at))
+    }
+
     /// Fetches the line, and the node that is likely meant.
     pub(crate) fn prefetch_node(&self, place: Place) {
-        let tag = place.tag();
-        for at in 0..SLOTS {
-            let link = self.link(at);
-            if tag_in(link) == tag {
-                prefetch(address_in(link));
-            }
+        let mut hits = self.hits(place.tag());
+        while hits != 0 {
+            prefetch(address_in(self.link((hits.trailing_zeros() / 2) as usize)));
+            hits &= hits - 1;
         }
     }
 
@@ -315,7 +374,7 @@ impl<'t, K, V> Locked<'t, K, V> {
             last = Some(slot);
         }
         let last = last.expect("a bucket has places");
-        let more = Table::<K, V>::alloc(1);
+        let more = Table::<K, V>::new_bucket();
         // SAFETY: fresh, zeroed, ours until linked.
         let fresh = unsafe { more.as_ref() };
         // ORDER: Relaxed; published by the link to the bucket.
@@ -340,11 +399,15 @@ impl<K, V> Drop for Locked<'_, K, V> {
     }
 }
 
-/// The buckets of one segment, and for each the tags of four keys that were evicted from it.
+/// The buckets of one segment, for each the tags of four keys that were evicted from it, and the
+/// queue of entries on trial.
 pub(crate) struct Table<K, V> {
     buckets: NonNull<Bucket<K, V>>,
     len: usize,
+    /// Where the buckets are.
+    _lines: Arc<Lines>,
     ghosts: Box<[AtomicU64]>,
+    pub(crate) trial: Trial,
 }
 
 // SAFETY: what a table leads to is shared by all threads under T2; nodes pass from one to another.
@@ -353,30 +416,43 @@ unsafe impl<K: Send + Sync, V: Send + Sync> Send for Table<K, V> {}
 unsafe impl<K: Send + Sync, V: Send + Sync> Sync for Table<K, V> {}
 
 impl<K, V> Table<K, V> {
-    fn layout(len: usize) -> Layout {
-        Layout::array::<Bucket<K, V>>(len).expect("manycore: capacity overflow")
-    }
-
-    /// Empty buckets: all zero.
-    fn alloc(len: usize) -> NonNull<Bucket<K, V>> {
-        let layout = Self::layout(len);
-        // SAFETY: a bucket has a size, and `len` is not zero.
+    /// An end of a chain.
+    fn new_bucket() -> NonNull<Bucket<K, V>> {
+        let layout = Layout::new::<Bucket<K, V>>();
+        // SAFETY: a bucket has a size.
         let memory = unsafe { alloc::alloc_zeroed(layout) };
         NonNull::new(memory.cast()).unwrap_or_else(|| alloc::handle_alloc_error(layout))
     }
 
-    pub(crate) fn new(len: usize, has_ghosts: bool) -> Self {
-        let ghosts = if has_ghosts { len } else { 0 };
-        Self {
-            buckets: Self::alloc(len),
-            len,
-            ghosts: (0..ghosts).map(|_| AtomicU64::new(0)).collect(),
-        }
+    /// So many tables of so many empty buckets each, which share their memory.
+    pub(crate) fn some(
+        tables: usize,
+        buckets: usize,
+        has_ghosts: bool,
+    ) -> impl Iterator<Item = Self> {
+        let total = tables.checked_mul(buckets).expect("manycore: capacity overflow");
+        let lines = Arc::new(Lines::zeroed(total));
+        (0..tables).map(move |at| {
+            let ghosts = if has_ghosts { buckets } else { 0 };
+            Self {
+                buckets: lines.line(at * buckets).cast(),
+                len: buckets,
+                _lines: Arc::clone(&lines),
+                ghosts: (0..ghosts).map(|_| AtomicU64::new(0)).collect(),
+                // A twentieth of the entries are on trial, five or six of which have a bucket.
+                trial: Trial::new(ghosts.div_ceil(2)),
+            }
+        })
+    }
+
+    /// A table of so many empty buckets.
+    pub(crate) fn new(buckets: usize, has_ghosts: bool) -> Self {
+        Self::some(1, buckets, has_ghosts).next().expect("one was asked for")
     }
 
     #[inline(always)]
     pub(crate) fn buckets(&self) -> &[Bucket<K, V>] {
-        // SAFETY: allocated by `new` with this length, zeroed, which is what an empty bucket is.
+        // SAFETY: lines of ours, zeroed, which is what an empty bucket is.
         unsafe { std::slice::from_raw_parts(self.buckets.as_ptr(), self.len) }
     }
 
@@ -386,17 +462,23 @@ impl<K, V> Table<K, V> {
 
     /// What the table takes, without the ends of chains.
     pub(crate) fn bytes(&self) -> usize {
-        size_of_val(self.buckets()) + size_of_val(&*self.ghosts)
+        size_of_val(self.buckets()) + size_of_val(&*self.ghosts) + self.trial.bytes()
     }
 
     #[inline(always)]
     pub(crate) fn index(&self, place: Place) -> usize {
-        place.bucket(self.len)
+        self.index_of(place.upper())
+    }
+
+    /// The bucket that the upper half of a hash chooses.
+    #[inline(always)]
+    pub(crate) fn index_of(&self, upper: u32) -> usize {
+        bucket_of(upper, self.len)
     }
 
     #[inline(always)]
     pub(crate) fn bucket(&self, place: Place) -> &Bucket<K, V> {
-        // SAFETY: `Place::bucket` is below the length.
+        // SAFETY: `bucket_of` is below the length.
         unsafe { &*self.buckets.as_ptr().add(self.index(place)) }
     }
 
@@ -442,11 +524,42 @@ impl<K, V> Drop for Table<K, V> {
                 // SAFETY: made by `add_link`, owned by this chain alone.
                 unsafe {
                     more = Bucket::more(next.as_ref().link(SLOTS - 1));
-                    alloc::dealloc(next.as_ptr().cast(), Self::layout(1));
+                    alloc::dealloc(next.as_ptr().cast(), Layout::new::<Bucket<K, V>>());
                 }
             }
         }
-        // SAFETY: allocated by `new`.
-        unsafe { alloc::dealloc(self.buckets.as_ptr().cast(), Self::layout(self.len)) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Nodes are only pointed to here.
+    fn link(tag: usize, state: usize) -> Link<u8, u8> {
+        ptr::without_provenance_mut(tag << TAG_SHIFT | state << STATE_SHIFT | 0x1234_5678_9ab0)
+    }
+
+    #[test]
+    fn every_link_with_the_tag_is_a_hit_and_nothing_else() {
+        let table = Table::<u8, u8>::new(1, false);
+        let bucket = &table.buckets()[0];
+        for tag in [1, 2, 0x155, 0x2000, 0x3fff] {
+            // What is behind the links must not look like one.
+            bucket.lock.store((tag >> 6) as u8, Ordering::Relaxed);
+            bucket.heat[SLOTS - 1].store((tag << 2) as u8, Ordering::Relaxed);
+            for chosen in 0..1_u32 << SLOTS {
+                let mut expected = 0;
+                for at in 0..SLOTS {
+                    let has_it = chosen >> at & 1 != 0;
+                    let other = [0, tag ^ 1, 0x3fff ^ tag][at % 3];
+                    let link = link(if has_it { tag } else { other }, at % 4);
+                    bucket.links[at].store(link, Ordering::Relaxed);
+                    expected |= u32::from(has_it) << (2 * at);
+                }
+                assert_eq!(bucket.hits(tag), expected, "tag {tag:#x}, links {chosen:#b}");
+            }
+        }
+        bucket.links[SLOTS - 1].store(ptr::null_mut(), Ordering::Relaxed);
     }
 }

@@ -4,7 +4,7 @@ use crate::guard::{Entry, Guard};
 use crate::node::{Extra, Fresh, NEVER, Node};
 use crate::segment::{Segment, take};
 use crate::table::{Locked, MAIN, Place, Slot};
-use crate::{Cache, Eviction, builder};
+use crate::{Cache, builder};
 use manycore::section::Section;
 use std::borrow::Borrow;
 use std::fmt;
@@ -97,7 +97,7 @@ where
     /// panic.
     fn part_with(&self, node: Found<K, V>, cause: Cause, section: &Section<'_>) {
         // SAFETY: N1 - unlinked by the caller under its bucket's lock.
-        unsafe { Node::retire(node, section) };
+        unsafe { Node::retire(node, &self.home, section) };
         self.tell(node, cause);
     }
 
@@ -110,7 +110,7 @@ where
 
     /// Evicts an entry of this segment; its weight, which is the caller's now.
     pub(crate) fn evict(&self, segment: &Segment<K, V>, section: &Section<'_>) -> Option<i64> {
-        let node = segment.evict(self.eviction, section)?;
+        let node = segment.evict(section)?;
         let weight = self.weight_of(node);
         segment.count_less(1);
         // Whatever the listener does, the capacity is not lost.
@@ -243,10 +243,9 @@ where
                     return false;
                 }
                 let table = segment.table(section);
-                let is_known = self.eviction == Eviction::Clock || table.remembers(place);
-                let state = if is_known { MAIN } else { 0 };
-                locked.add(place, fresh.address(), state, 0);
-                segment.count(state);
+                let is_tried = !table.remembers(place) && table.trial.push(place);
+                locked.add(place, fresh.address(), if is_tried { 0 } else { MAIN }, 0);
+                segment.count_more();
             }
         }
         true
@@ -308,7 +307,7 @@ where
         let segment = self.segment(place);
         let locked = self.lock(place, section);
         let Some(slot) = locked.slot_of(node) else { return false };
-        segment.unlink(&locked, slot);
+        locked.clear(slot);
         drop(locked);
         segment.count_less(1);
         self.give_back(self.weight_of(node));
@@ -350,7 +349,7 @@ where
         let mut gone = Vec::new();
         for slot in locked.slots() {
             if let Some(node) = slot.node().filter(|node| test(*node)) {
-                segment.unlink(&locked, slot);
+                locked.clear(slot);
                 gone.push(node);
             }
         }
@@ -358,7 +357,7 @@ where
         segment.count_less(gone.len());
         self.give_back(gone.iter().map(|node| self.weight_of(*node)).sum());
         // SAFETY: N1 - unlinked just now under their bucket's lock.
-        gone.iter().for_each(|node| unsafe { Node::retire(*node, section) });
+        gone.iter().for_each(|node| unsafe { Node::retire(*node, &self.home, section) });
         gone.iter().for_each(|node| self.tell(*node, cause));
         true
     }

@@ -1,0 +1,127 @@
+//! The queue of entries on trial: a ring of records, oldest first.
+//!
+//! A record is the half of a hash that chooses the bucket, in a table of any size. Whose turn it is
+//! looks into that bucket for an entry on trial.
+//!
+//! Laws:
+//! - Q1 Records are hints: what is linked counts. A record whose entry is gone finds nothing, or
+//!   another entry on trial in its bucket. A record that was lost, because it was taken before it
+//!   was written, leaves an entry on trial that the main hand decides about (see `segment`).
+//! - Q2 Records are added with the lock of their entry's bucket held; so nobody adds one to a table
+//!   that is being replaced.
+
+use crate::table::Place;
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+
+pub(crate) struct Trial {
+    records: Box<[AtomicU32]>,
+    /// Records taken so far.
+    head: AtomicUsize,
+    /// Records added so far.
+    tail: AtomicUsize,
+}
+
+impl Trial {
+    /// A queue with room for so many records or more; without room if it is zero.
+    pub(crate) fn new(room: usize) -> Self {
+        let room = if room == 0 { 0 } else { room.next_power_of_two() };
+        Self {
+            records: (0..room).map(|_| AtomicU32::new(0)).collect(),
+            head: AtomicUsize::new(0),
+            tail: AtomicUsize::new(0),
+        }
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        size_of_val(&*self.records)
+    }
+
+    #[inline]
+    fn record(&self, at: usize) -> &AtomicU32 {
+        &self.records[at & (self.records.len() - 1)]
+    }
+
+    /// Records there are.
+    #[inline]
+    pub(crate) fn len(&self) -> usize {
+        // ORDER: Relaxed; hints (Q1), as all of this file. The head is read first: so it is not
+        // beyond the tail, but for what was taken meanwhile.
+        let head = self.head.load(Ordering::Relaxed);
+        self.tail.load(Ordering::Relaxed).saturating_sub(head)
+    }
+
+    /// Adds a record; false if there is no room. Q2 is the caller's.
+    #[inline]
+    pub(crate) fn push(&self, place: Place) -> bool {
+        self.add(place.upper())
+    }
+
+    #[inline]
+    fn add(&self, record: u32) -> bool {
+        if self.len() >= self.records.len() {
+            return false;
+        }
+        // ORDER: Relaxed; Q1.
+        let at = self.tail.fetch_add(1, Ordering::Relaxed);
+        self.record(at).store(record, Ordering::Relaxed);
+        true
+    }
+
+    /// Takes the oldest record.
+    #[inline]
+    pub(crate) fn pop(&self) -> Option<u32> {
+        // ORDER: Relaxed; Q1.
+        let mut head = self.head.load(Ordering::Relaxed);
+        while head < self.tail.load(Ordering::Relaxed) {
+            // ORDER: Relaxed; Q1.
+            let next =
+                self.head.compare_exchange(head, head + 1, Ordering::Relaxed, Ordering::Relaxed);
+            match next {
+                // ORDER: Relaxed; Q1.
+                Ok(_) => return Some(self.record(head).load(Ordering::Relaxed)),
+                Err(now) => head = now,
+            }
+        }
+        None
+    }
+
+    /// Takes over what is in another queue, as far as there is room.
+    pub(crate) fn take_over(&self, old: &Self) {
+        while let Some(record) = old.pop() {
+            self.add(record);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_come_out_in_order_and_stop_at_the_room() {
+        let trial = Trial::new(3);
+        let place = |n: u64| Place::of(n);
+        assert!((0..4).all(|n| trial.push(place(n))));
+        assert!(!trial.push(place(4)));
+        let all: Vec<_> = std::iter::from_fn(|| trial.pop()).collect();
+        assert_eq!(all, (0..4).map(|n| place(n).upper()).collect::<Vec<_>>());
+        assert!(trial.push(place(5)));
+        assert_eq!(trial.len(), 1);
+    }
+
+    #[test]
+    fn without_room_nothing_goes_in() {
+        let trial = Trial::new(0);
+        assert!(!trial.push(Place::of(1)));
+        assert_eq!(trial.pop(), None);
+    }
+
+    #[test]
+    fn a_larger_queue_takes_over_the_records() {
+        let (old, new) = (Trial::new(4), Trial::new(8));
+        assert!((0..4).all(|n| old.push(Place::of(n))));
+        new.take_over(&old);
+        assert_eq!((old.len(), new.len()), (0, 4));
+        assert_eq!(new.pop(), Some(Place::of(0).upper()));
+    }
+}
