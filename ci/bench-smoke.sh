@@ -28,7 +28,7 @@ check_rows() {
 for bench in list counter notify coherence registry slab smr arc map ids regions dispatch swap \
     stat lock lru kv rmap-fork timers; do
     "$manycore" bench "$bench" --duration 30ms --repeat 1 --threads 2 --read-every never,10 \
-        --update 0,50 --set 10 --ops 200000 --format json >"$work/$bench.json"
+        --update 0,50 --set 10 --keys 100000 --ops 200000 --format json >"$work/$bench.json"
     check_rows "$bench" "$work/$bench.json"
     # (One measures the hardware.)
     [ "$bench" = coherence ] || grep -q '"ours":true' "$work/$bench.json.rows" ||

@@ -190,6 +190,9 @@ pub struct BenchArgs {
         default_value = "0,10,20"
     )]
     pub set: Vec<u8>,
+    /// How many different keys there are (kv)
+    #[arg(long, value_name = "COUNT", default_value_t = 1_000_000, value_parser = keys)]
+    pub keys: usize,
     /// Operations of a repeat, shared out among the threads (smr); requests made beforehand (kv)
     #[arg(long, value_name = "COUNT", default_value_t = 10_000_000, value_parser = operations)]
     pub ops: usize,
@@ -265,7 +268,7 @@ impl BenchArgs {
                 stall: self.stall,
                 at_most: self.duration,
             },
-            kv: KvOptions { set: self.set.clone() },
+            kv: KvOptions { set: self.set.clone(), keys: self.keys },
         }
     }
 }
@@ -332,6 +335,13 @@ fn operations(text: &str) -> Result<usize, String> {
     match text.parse() {
         Ok(count) if (1..=OPS_MAX).contains(&count) => Ok(count),
         _ => Err(format!("a whole number from 1 to {OPS_MAX} is needed")),
+    }
+}
+
+fn keys(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(count) if (100..=100_000_000).contains(&count) => Ok(count),
+        _ => Err("a whole number from 100 to 100000000 is needed".to_owned()),
     }
 }
 

@@ -2,12 +2,13 @@
 //!
 //! Owns: the traits that every cache implements, the loop, and the table of implementations.
 //!
-//! A million keys of 16 bytes, values of 32; requests are made beforehand. With a capacity that
+//! A million keys of 16 bytes unless said, values of 32; requests are made beforehand. With a capacity that
 //! is sufficient every key is put in first; with one of a tenth a get that misses is followed by
 //! a set, and the cache is warmed up by a million requests. One operation in sixteen is timed. All
 //! get the same fast hash function, and room from the start. Under a scan, a loop and a mix
 //! of both only the hit ratio says something.
 
+mod memory;
 mod ours;
 mod rivals;
 mod trace;
@@ -22,7 +23,7 @@ use std::{
 };
 
 pub use trace::Keys;
-use trace::{KEYS, SET, Trace};
+use trace::{SET, Trace, Wanted};
 
 use crate::{
     latency::Latencies,
@@ -41,9 +42,6 @@ const TIMED: usize = 16;
 /// Requests before the measurement, where the capacity is not sufficient.
 const WARM_UP: usize = 1_000_000;
 
-/// Entries that a cache is made for from the start.
-const ROOM: usize = KEYS;
-
 /// A key.
 pub type Key = [u8; 16];
 
@@ -55,8 +53,9 @@ pub trait KvImpl: Sync + Sized + 'static {
     /// What one thread works through.
     type Handle<'a>: KvHandle;
 
-    /// An empty cache of so many entries.
-    fn new(capacity: usize) -> Self;
+    /// An empty cache of so many entries, for requests of so many keys: it has room for the smaller
+    /// of the two from the start.
+    fn new(capacity: usize, keys: usize) -> Self;
 
     /// The handle of a thread, made by that thread.
     fn handle(&self) -> Self::Handle<'_>;
@@ -103,11 +102,13 @@ fn value_of(word: u64) -> Value {
 pub struct KvOptions {
     /// Shares of sets, in percent.
     pub set: Vec<u8>,
+    /// How many different keys there are.
+    pub keys: usize,
 }
 
 impl Default for KvOptions {
     fn default() -> Self {
-        Self { set: vec![0, 10, 20] }
+        Self { set: vec![0, 10, 20], keys: 1_000_000 }
     }
 }
 
@@ -115,9 +116,7 @@ impl Default for KvOptions {
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {
     threads: usize,
-    set: u8,
-    requests: usize,
-    keys: Keys,
+    wanted: Wanted,
     is_sufficient: bool,
 }
 
@@ -128,6 +127,8 @@ struct Shared<C> {
     times: Mutex<Latencies>,
     gets: AtomicU64,
     hits: AtomicU64,
+    /// Resident memory before the cache was made, and once it was filled.
+    resident: [AtomicU64; 2],
 }
 
 /// What a thread has seen.
@@ -140,15 +141,19 @@ struct Seen {
 
 impl<C: KvImpl> Shared<C> {
     fn new(shape: Shape) -> Self {
+        let trace = Trace::shared(shape.wanted);
+        let before = memory::resident();
         // Caches in shards and sets need more than the keys, to hold them all.
-        let capacity = if shape.is_sufficient { KEYS / 4 * 5 } else { KEYS / 10 };
+        let keys = shape.wanted.keys;
+        let capacity = if shape.is_sufficient { keys / 4 * 5 } else { keys / 10 };
         Self {
-            cache: C::new(capacity),
+            cache: C::new(capacity, keys),
             shape,
-            trace: Trace::shared(shape.set, shape.requests, shape.keys),
+            trace,
             times: Mutex::new(Latencies::new()),
             gets: AtomicU64::new(0),
             hits: AtomicU64::new(0),
+            resident: [AtomicU64::new(before), AtomicU64::new(0)],
         }
     }
 
@@ -203,7 +208,8 @@ impl<C: KvImpl> Shared<C> {
             }
         };
         if self.shape.is_sufficient {
-            part(KEYS).for_each(|n| handle.set(key_of(n as u32), value_of(n as u64)));
+            part(self.shape.wanted.keys)
+                .for_each(|n| handle.set(key_of(n as u32), value_of(n as u64)));
             return;
         }
         let requests = self.trace.requests.iter().rev().cycle();
@@ -224,6 +230,7 @@ impl<C: KvImpl> Subject for Shared<C> {
         }
         let mut handle = self.cache.handle();
         self.warm_up(&mut handle, index);
+        self.resident[1].fetch_max(memory::resident(), Relaxed);
         let requests = &self.trace.requests;
         let mut at = requests.len() / self.shape.threads * index;
         let (mut seen, mut times) = (Seen::default(), Latencies::new());
@@ -263,6 +270,12 @@ impl<C: KvImpl> Subject for Shared<C> {
             || 100.0 * self.hits.load(Relaxed) as f64 / self.gets.load(Relaxed).max(1) as f64;
         match metric {
             "hits" => Some(hits()),
+            "memory" => {
+                let [before, after] = [0, 1].map(|at| self.resident[at].load(Relaxed));
+                let keys = self.shape.wanted.keys;
+                let entries = if self.shape.is_sufficient { keys } else { keys / 10 };
+                Some(after.saturating_sub(before) as f64 / entries as f64)
+            }
             "p50" => Some(times().quantile_ns(0.5)),
             "p99" => Some(times().quantile_ns(0.99)),
             "p99.9" => Some(times().quantile_ns(0.999)),
@@ -309,11 +322,25 @@ pub static ENTRIES: &[Entry<Shape>] = &[
     entry::<rivals::Scc>("scc", "scc HashCache: a list of recency in each bucket"),
     entry::<rivals::Quick>("quick_cache", "quick_cache: Clock-PRO in shards with locks"),
     entry::<rivals::Moka>("moka", "moka: W-TinyLFU, with logs of reads and of writes"),
+    entry::<rivals::MiniMoka>("mini-moka", "mini-moka: the same with less around it"),
+    entry::<rivals::Dash>("dashmap", "a map in shards with locks, where nothing is evicted"),
+    entry::<rivals::Papaya>("papaya", "a map with lock-free reads, where nothing is evicted"),
+    Entry {
+        threads_max: 1,
+        ..entry::<rivals::Floor>(
+            "floor",
+            "a line for each entry, one thread, nothing evicted: the least that a look-up costs",
+        )
+    },
 ];
 
-const METRICS: [Metric; 5] = [
+/// Those that hold whatever is put in: shown only where the capacity is sufficient.
+const UNBOUNDED: [&str; 3] = ["dashmap", "papaya", "floor"];
+
+const METRICS: [Metric; 6] = [
     Metric { name: "throughput", unit: "Mops/s", of: |tallies| total_rate(tallies) / 1e6 },
     Metric::of_subject("hits", "%"),
+    Metric::of_subject("memory", "B/entry"),
     Metric::of_subject("p50", "ns"),
     Metric::of_subject("p99", "ns"),
     Metric::of_subject("p99.9", "ns"),
@@ -327,20 +354,23 @@ const METRICS: [Metric; 5] = [
 pub fn groups(options: &Options) -> Result<Vec<Group>, UnknownImpl> {
     let chosen = choose("kv", ENTRIES, &options.impls)?;
     let mut groups = Vec::new();
-    let mut group = |threads, set, keys: Keys, is_sufficient| {
-        let requests = options.smr.ops;
-        let shape = |threads| Shape { threads, set, requests, keys, is_sufficient };
+    let mut group = |threads, set, order: Keys, is_sufficient| {
+        let keys = options.kv.keys;
+        let wanted = Wanted { set, requests: options.smr.ops, order, keys };
+        let shape = |threads| Shape { threads, wanted, is_sufficient };
+        let mut chosen = chosen.clone();
+        chosen.retain(|entry| is_sufficient || !UNBOUNDED.contains(&entry.name));
         let (cases, left_out) = cases(&chosen, threads, shape);
         let capacity = if is_sufficient { "sufficient" } else { "a tenth" };
-        let words = [("keys", keys.word()), ("capacity", capacity)];
-        let mut params = options.params([("set", set.into())]);
+        let words = [("order", order.word()), ("capacity", capacity)];
+        let mut params = options.params([("set", set.into()), ("keys", keys.into())]);
         params.extend(words.map(|(name, word)| (name.to_owned(), word.into())));
         groups.push(Group {
             bench: "kv",
             title: format!(
                 "{}, {}, {set} % sets, capacity {capacity}",
                 threads_word(threads),
-                keys.word()
+                order.word()
             ),
             params,
             metrics: METRICS.to_vec(),
@@ -362,7 +392,7 @@ pub fn groups(options: &Options) -> Result<Vec<Group>, UnknownImpl> {
 /// Every thread finds its own keys as it left them, and under any other key only what belongs
 /// there.
 fn conform<C: KvImpl>(threads: usize) -> Result<(), String> {
-    let cache = &C::new(4_096);
+    let cache = &C::new(4_096, 4_096);
     thread::scope(|scope| {
         let start = |index| scope.spawn(move || churn(&mut cache.handle(), index, threads));
         let started: Vec<_> = (0..threads).map(start).collect();

@@ -11,9 +11,9 @@ pub(super) struct Ours<const CLOCK: bool, const BATCHED: bool>(Cache<Key, Value,
 impl<const CLOCK: bool, const BATCHED: bool> KvImpl for Ours<CLOCK, BATCHED> {
     type Handle<'a> = &'a Self;
 
-    fn new(capacity: usize) -> Self {
+    fn new(capacity: usize, keys: usize) -> Self {
         let eviction = if CLOCK { Eviction::Clock } else { Eviction::ScanResistant };
-        let builder = Cache::builder(capacity as u64).initial_entries(capacity.min(super::ROOM));
+        let builder = Cache::builder(capacity as u64).initial_entries(capacity.min(keys));
         let builder = builder.hasher(RandomState::default()).eviction(eviction);
         Self(builder.build().expect("the settings are right"))
     }

@@ -1,6 +1,7 @@
 //! Caches as they are commonly taken.
 
 use std::{
+    hash::BuildHasher,
     num::NonZeroUsize,
     sync::{Mutex, MutexGuard, PoisonError},
 };
@@ -9,7 +10,7 @@ use crossbeam_utils::CachePadded;
 use foldhash::fast::RandomState;
 use lru::LruCache;
 
-use super::{Key, KvHandle, KvImpl, ROOM, Value, word_of};
+use super::{Key, KvHandle, KvImpl, Value, word_of};
 
 type Plain = LruCache<Key, Value, RandomState>;
 
@@ -24,7 +25,7 @@ pub(super) struct Unshared(Mutex<Plain>);
 impl KvImpl for Unshared {
     type Handle<'a> = MutexGuard<'a, Plain>;
 
-    fn new(capacity: usize) -> Self {
+    fn new(capacity: usize, _: usize) -> Self {
         Self(Mutex::new(plain(capacity)))
     }
 
@@ -46,7 +47,7 @@ impl KvHandle for MutexGuard<'_, Plain> {
 }
 
 macro_rules! shared_cache {
-    ($(#[$doc:meta])* $type:ident, $inner:ty, $capacity:ident, $new:expr,
+    ($(#[$doc:meta])* $type:ident, $inner:ty, $capacity:ident, $keys:ident, $new:expr,
      $cache:ident, $key:ident, $value:ident, $get:expr, $set:expr) => {
         $(#[$doc])*
         pub(super) struct $type($inner);
@@ -54,7 +55,7 @@ macro_rules! shared_cache {
         impl KvImpl for $type {
             type Handle<'a> = &'a $inner;
 
-            fn new($capacity: usize) -> Self {
+            fn new($capacity: usize, $keys: usize) -> Self {
                 Self($new)
             }
 
@@ -81,7 +82,7 @@ macro_rules! shared_cache {
 
 shared_cache!(
     /// One list of recency behind std's mutex.
-    LruMutex, CachePadded<Mutex<Plain>>, capacity,
+    LruMutex, CachePadded<Mutex<Plain>>, capacity, _keys,
     CachePadded::new(Mutex::new(plain(capacity))),
     cache, key, value,
     LruCache::get(&mut *cache.lock().unwrap_or_else(PoisonError::into_inner), key).map(word_of),
@@ -89,8 +90,8 @@ shared_cache!(
 );
 shared_cache!(
     /// scc's.
-    Scc, scc::HashCache<Key, Value, RandomState>, capacity,
-    scc::HashCache::with_capacity_and_hasher(capacity.min(ROOM), capacity, RandomState::default()),
+    Scc, scc::HashCache<Key, Value, RandomState>, capacity, keys,
+    scc::HashCache::with_capacity_and_hasher(capacity.min(keys), capacity, RandomState::default()),
     cache, key, value,
     cache.read_sync(key, |_, value| word_of(value)),
     match cache.entry_sync(key) {
@@ -105,7 +106,7 @@ shared_cache!(
 shared_cache!(
     /// quick_cache's.
     Quick,
-    quick_cache::sync::Cache<Key, Value, quick_cache::UnitWeighter, RandomState>, capacity,
+    quick_cache::sync::Cache<Key, Value, quick_cache::UnitWeighter, RandomState>, capacity, _keys,
     quick_cache::sync::Cache::with(
         capacity, capacity as u64, quick_cache::UnitWeighter, RandomState::default(),
         Default::default(),
@@ -116,12 +117,95 @@ shared_cache!(
 );
 shared_cache!(
     /// moka's.
-    Moka, moka::sync::Cache<Key, Value, RandomState>, capacity,
+    Moka, moka::sync::Cache<Key, Value, RandomState>, capacity, keys,
     moka::sync::Cache::builder()
         .max_capacity(capacity as u64)
-        .initial_capacity(capacity.min(ROOM))
+        .initial_capacity(capacity.min(keys))
         .build_with_hasher(RandomState::default()),
     cache, key, value,
     cache.get(key).map(|value| word_of(&value)),
     cache.insert(key, value)
 );
+shared_cache!(
+    /// mini-moka's.
+    MiniMoka, mini_moka::sync::Cache<Key, Value, RandomState>, capacity, keys,
+    mini_moka::sync::Cache::builder()
+        .max_capacity(capacity as u64)
+        .initial_capacity(capacity.min(keys))
+        .build_with_hasher(RandomState::default()),
+    cache, key, value,
+    cache.get(key).map(|value| word_of(&value)),
+    cache.insert(key, value)
+);
+shared_cache!(
+    /// dashmap's, which forgets nothing.
+    Dash, dashmap::DashMap<Key, Value, RandomState>, _capacity, keys,
+    dashmap::DashMap::with_capacity_and_hasher(keys, RandomState::default()),
+    cache, key, value,
+    cache.get(key).map(|value| word_of(&value)),
+    cache.insert(key, value)
+);
+shared_cache!(
+    /// papaya's, which forgets nothing.
+    Papaya, papaya::HashMap<Key, Value, RandomState>, _capacity, keys,
+    papaya::HashMap::builder().capacity(keys).hasher(RandomState::default()).build(),
+    cache, key, value,
+    cache.pin().get(key).map(word_of),
+    cache.pin().insert(key, value)
+);
+
+/// A table of one line for each entry, of one thread: no look-up can do with less.
+pub(super) struct Floor(Mutex<Lines>);
+
+#[repr(align(64))]
+#[derive(Clone, Copy)]
+struct Line {
+    key: Key,
+    value: Value,
+    is_used: bool,
+}
+
+pub(super) struct Lines {
+    lines: Vec<Line>,
+    hasher: RandomState,
+}
+
+impl Lines {
+    /// The key's line, or the one where it would be: linear probing, at most half full.
+    #[inline(always)]
+    fn at(&self, key: &Key) -> usize {
+        let mut at = self.hasher.hash_one(key) as usize & (self.lines.len() - 1);
+        while self.lines[at].is_used && self.lines[at].key != *key {
+            at = (at + 1) & (self.lines.len() - 1);
+        }
+        at
+    }
+}
+
+impl KvImpl for Floor {
+    type Handle<'a> = MutexGuard<'a, Lines>;
+
+    fn new(_: usize, keys: usize) -> Self {
+        let empty = Line { key: [0; 16], value: [0; 32], is_used: false };
+        let lines = vec![empty; (2 * keys).next_power_of_two()];
+        Self(Mutex::new(Lines { lines, hasher: RandomState::default() }))
+    }
+
+    fn handle(&self) -> MutexGuard<'_, Lines> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl KvHandle for MutexGuard<'_, Lines> {
+    #[inline]
+    fn get(&mut self, key: &Key) -> Option<u64> {
+        let line = &self.lines[self.at(key)];
+        line.is_used.then(|| word_of(&line.value))
+    }
+
+    #[inline]
+    fn set(&mut self, key: Key, value: Value) {
+        let at = self.at(&key);
+        self.lines[at] = Line { key, value, is_used: true };
+    }
+}

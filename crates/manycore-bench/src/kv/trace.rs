@@ -3,9 +3,6 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// How many different keys there are.
-pub(super) const KEYS: usize = 1_000_000;
-
 /// The skew, as in YCSB.
 const THETA: f64 = 0.99;
 
@@ -57,17 +54,18 @@ impl Random {
 /// Gray and others, "Quickly generating billion-record synthetic databases" (SIGMOD 1994): the
 /// generator of YCSB.
 struct Zipf {
+    keys: usize,
     zeta: f64,
     alpha: f64,
     eta: f64,
 }
 
 impl Zipf {
-    fn new() -> Self {
+    fn new(keys: usize) -> Self {
         let zeta_of = |n: usize| (1..=n).map(|i| (i as f64).powf(-THETA)).sum::<f64>();
-        let zeta = zeta_of(KEYS);
-        let eta = (1.0 - (2.0 / KEYS as f64).powf(1.0 - THETA)) / (1.0 - zeta_of(2) / zeta);
-        Self { zeta, alpha: 1.0 / (1.0 - THETA), eta }
+        let zeta = zeta_of(keys);
+        let eta = (1.0 - (2.0 / keys as f64).powf(1.0 - THETA)) / (1.0 - zeta_of(2) / zeta);
+        Self { keys, zeta, alpha: 1.0 / (1.0 - THETA), eta }
     }
 
     fn draw(&self, random: &mut Random) -> usize {
@@ -79,8 +77,8 @@ impl Zipf {
         if scaled < 1.0 + 0.5_f64.powf(THETA) {
             return 1;
         }
-        let rank = KEYS as f64 * (self.eta * unit - self.eta + 1.0).powf(self.alpha);
-        (rank as usize).min(KEYS - 1)
+        let rank = self.keys as f64 * (self.eta * unit - self.eta + 1.0).powf(self.alpha);
+        (rank as usize).min(self.keys - 1)
     }
 }
 
@@ -89,14 +87,21 @@ pub(super) struct Trace {
     pub(super) requests: Vec<u32>,
 }
 
-/// What a trace is made for: the share of sets in percent, how many requests, the keys' order.
-type Wanted = (u8, usize, Keys);
+/// What a trace is made for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Wanted {
+    /// The share of sets, in percent.
+    pub(super) set: u8,
+    pub(super) requests: usize,
+    pub(super) order: Keys,
+    /// How many different keys there are.
+    pub(super) keys: usize,
+}
 
 impl Trace {
     /// The trace for these settings; the last one made is kept.
-    pub(super) fn shared(set: u8, length: usize, keys: Keys) -> Arc<Self> {
+    pub(super) fn shared(wanted: Wanted) -> Arc<Self> {
         static LAST: Mutex<Option<(Wanted, Arc<Trace>)>> = Mutex::new(None);
-        let wanted = (set, length, keys);
         let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((had, trace)) = &*last
             && *had == wanted
@@ -104,18 +109,19 @@ impl Trace {
             return Arc::clone(trace);
         }
         *last = None; // one is large enough
-        let trace = Arc::new(Self::new(set, length, keys));
+        let trace = Arc::new(Self::new(wanted));
         *last = Some((wanted, Arc::clone(&trace)));
         trace
     }
 
-    fn new(set: u8, length: usize, keys: Keys) -> Self {
-        let (zipf, mut random) = (Zipf::new(), Random(7));
+    fn new(wanted: Wanted) -> Self {
+        let Wanted { set, requests, order, keys } = wanted;
+        let (zipf, mut random) = (Zipf::new(keys), Random(7));
         let (mut scanned, mut left) = (0_usize, 0_usize);
-        let mut key = |at: usize, random: &mut Random| match keys {
+        let mut key = |at: usize, random: &mut Random| match order {
             Keys::Zipf => zipf.draw(random),
-            Keys::Scan => at % KEYS,
-            Keys::Loop => at % (KEYS / 10 * 6 / 5),
+            Keys::Scan => at % keys,
+            Keys::Loop => at % (keys / 10 * 6 / 5),
             Keys::Mixed => {
                 if at % 200_000 == 199_999 {
                     left = 50_000;
@@ -125,7 +131,7 @@ impl Trace {
                 }
                 left -= 1;
                 scanned += 1;
-                scanned % KEYS
+                scanned % keys
             }
         };
         let request = |at| {
@@ -133,17 +139,20 @@ impl Trace {
             let is_set = random.next() % 100 < u64::from(set);
             key | if is_set { SET } else { 0 }
         };
-        Self { requests: (0..length.max(1)).map(request).collect() }
+        Self { requests: (0..requests.max(1)).map(request).collect() }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{KEYS, Keys, SET, Trace};
+    use super::{Keys, SET, Trace, Wanted};
+
+    const KEYS: usize = 1_000_000;
 
     #[test]
     fn a_tenth_of_the_keys_draws_the_share_that_the_distribution_says() {
-        let trace = Trace::new(10, 200_000, Keys::Zipf);
+        let trace =
+            Trace::new(Wanted { set: 10, requests: 200_000, order: Keys::Zipf, keys: KEYS });
         let share = |test: fn(u32) -> bool| {
             trace.requests.iter().filter(|request| test(**request)).count() as f64 / 200_000.0
         };
