@@ -209,6 +209,82 @@ fn producer_and_consumer_keep_their_memory() {
     assert_eq!(slab.stats().live, 0);
 }
 
+/// Pages of the process that are in memory.
+#[cfg(target_os = "linux")]
+fn resident() -> usize {
+    let numbers = std::fs::read_to_string("/proc/self/statm").unwrap();
+    numbers.split(' ').nth(1).unwrap().parse().unwrap()
+}
+
+/// The same as the system sees it: what is in memory does not grow. 25 MB pass through.
+#[cfg(target_os = "linux")]
+#[test]
+fn producer_and_consumer_do_not_grow_the_process() {
+    in_own_process("producer_and_consumer_do_not_grow_the_process", || {
+        let slab = &Slab::new();
+        let (sender, receiver) = mpsc::sync_channel(1000);
+        let (warm, end) = thread::scope(|scope| {
+            scope.spawn(move || receiver.into_iter().for_each(drop::<SlabBox<'_, [u64; 8]>>));
+            let produce = |many| (0..many).for_each(|n| sender.send(slab.alloc([n; 8])).unwrap());
+            produce(50_000);
+            let warm = resident();
+            produce(400_000);
+            let end = resident();
+            drop(sender);
+            (warm, end)
+        });
+        println!("{warm} pages, then {end}");
+        assert!(end < warm + 1024, "the process grew from {warm} to {end} pages");
+    });
+}
+
+/// Who allocates has the memory on the node of the core on which it runs: the first touch is its
+/// own. (With one node the answer can only be that one; it is asked for all the same.)
+#[cfg(all(target_os = "linux", target_pointer_width = "64"))]
+#[test]
+fn fresh_objects_lie_on_the_node_of_their_thread() {
+    /// `MPOL_F_NODE` and `MPOL_F_ADDR`: the node of the page at an address.
+    const OF_ADDRESS: usize = 1 | 2;
+    let slab = Slab::<[u64; 64]>::new();
+    thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                let (mut core, mut node) = (0_u32, 0_u32);
+                // SAFETY: the calls write to the two numbers, and pin this thread to its core.
+                unsafe {
+                    assert_eq!(libc::syscall(libc::SYS_getcpu, &raw mut core, &raw mut node, 0), 0);
+                    let mut set: libc::cpu_set_t = std::mem::zeroed();
+                    libc::CPU_SET(core as usize, &mut set);
+                    libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const set);
+                    libc::syscall(libc::SYS_getcpu, &raw mut core, &raw mut node, 0);
+                }
+                for number in 0..1000 {
+                    let object = slab.alloc([number; 64]);
+                    let (mut found, none) = (-1_i32, std::ptr::null::<u8>());
+                    // SAFETY: the call writes one number and looks at a page that is there.
+                    let failed = unsafe {
+                        let page = &raw const *object;
+                        libc::syscall(
+                            libc::SYS_get_mempolicy,
+                            &raw mut found,
+                            none,
+                            0,
+                            page,
+                            OF_ADDRESS,
+                        )
+                    };
+                    if failed != 0 {
+                        println!("not asked: {}", std::io::Error::last_os_error());
+                        return;
+                    }
+                    assert_eq!(found, node as i32, "on another node than core {core}");
+                    std::mem::forget(object);
+                }
+            });
+        }
+    });
+}
+
 /// What is freed while its owner is gone waits for whoever gets the owner's slot.
 #[test]
 fn thread_after_thread_uses_what_the_last_one_left() {

@@ -12,8 +12,12 @@ use std::ptr;
 pub(super) const EMPTIES_MIN: usize = if SMALL { 1 } else { 16 };
 /// Empty chunks that a heap keeps if it needs them again and again.
 const EMPTIES_MAX: usize = if SMALL { 1 } else { 256 };
-/// Owners that a heap gathers blocks for at a time.
+/// Owners that a heap gathers blocks for at a time, at first...
 const PARCELS: usize = if SMALL { 2 } else { 4 };
+/// ...and if they prove to be many.
+const PARCELS_MAX: usize = if SMALL { 2 } else { 64 };
+/// Blocks that a heap gathers for all of them.
+const PACKED_MAX: usize = if SMALL { 4 } else { 512 };
 /// Blocks that go home in one atomic instruction.
 pub(super) const PARCEL_BLOCKS: usize = if SMALL { 2 } else { 32 };
 
@@ -55,8 +59,10 @@ struct Local {
     all: *mut Chunk,
     /// Blocks that came home and are not at hand yet.
     incoming: *mut Block,
-    /// Blocks of other slots.
-    parcels: [Parcel; PARCELS],
+    /// Blocks of other slots: none until there is one, and a power of two then.
+    parcels: Vec<Parcel>,
+    /// How many blocks are in there.
+    packed: usize,
 }
 
 /// Blocks of one other slot, on their way home.
@@ -69,8 +75,6 @@ struct Parcel {
 
 impl From<usize> for Heap {
     fn from(_: usize) -> Self {
-        let parcel =
-            || Parcel { heap: ptr::null(), first: ptr::null_mut(), last: ptr::null_mut(), len: 0 };
         Self {
             live: AtomicUsize::new(0),
             chunks: AtomicUsize::new(0),
@@ -85,7 +89,8 @@ impl From<usize> for Heap {
                 given_back: 0,
                 all: ptr::null_mut(),
                 incoming: ptr::null_mut(),
-                parcels: std::array::from_fn(|_| parcel()),
+                parcels: Vec::new(),
+                packed: 0,
             }),
             remote: Remote { list: AtomicPtr::new(ptr::null_mut()) },
         }
@@ -149,7 +154,7 @@ impl Heap {
             self.local.with_mut(|local| {
                 // SAFETY: B1 - the caller owns the slot.
                 let local = unsafe { &mut *local };
-                local.parcels.iter_mut().for_each(Parcel::send);
+                local.send_all();
                 // SAFETY: B1 - as above.
                 unsafe { self.refill(local, shape) };
             });
@@ -358,18 +363,22 @@ impl Heap {
             let local = unsafe { &mut *local };
             // `live` fell, and yet no more blocks are at hand.
             local.limit = local.limit.wrapping_sub(1);
-            let parcel = &mut local.parcels[(home.addr() / size_of::<Heap>()) % PARCELS];
-            if parcel.heap != home {
-                parcel.send();
-                parcel.heap = home;
-                parcel.last = block;
+            if local.parcel_for(home).heap != home {
+                local.begin_parcel(home, block);
             }
+            let parcel = local.parcel_for(home);
             // SAFETY: B2 - the caller gives the block up.
             unsafe { (*block).next = parcel.first };
             parcel.first = block;
             parcel.len += 1;
             if parcel.len >= PARCEL_BLOCKS {
-                parcel.send();
+                let sent = parcel.send();
+                local.packed -= sent - 1;
+                return;
+            }
+            local.packed += 1;
+            if local.packed >= PACKED_MAX {
+                local.send_all();
             }
         });
     }
@@ -384,7 +393,7 @@ impl Heap {
             // SAFETY: B1 - the caller owns the slot, and with it every chunk here.
             unsafe {
                 let local = &mut *local;
-                local.parcels.iter_mut().for_each(Parcel::send);
+                local.send_all();
                 let at_hand = std::mem::replace(&mut local.free, ptr::null_mut());
                 self.put_all(local, at_hand, shape);
                 // Once what was incoming, and once what has come since.
@@ -433,6 +442,38 @@ impl Heap {
 }
 
 impl Local {
+    /// The parcel in which blocks of `home` are gathered, perhaps in another's place.
+    fn parcel_for(&mut self, home: *const Heap) -> &mut Parcel {
+        if self.parcels.is_empty() {
+            self.parcels.resize_with(PARCELS, || Parcel::EMPTY);
+        }
+        let mask = self.parcels.len() - 1;
+        &mut self.parcels[(home.addr() / size_of::<Heap>()) & mask]
+    }
+
+    /// Sends home what is gathered.
+    fn send_all(&mut self) {
+        for parcel in &mut self.parcels {
+            parcel.send();
+        }
+        self.packed = 0;
+    }
+
+    /// Sends home what is in the place of the parcel for `home`, which begins with its `last`
+    /// block. If that was little, there are more owners than places: makes more.
+    #[cold]
+    fn begin_parcel(&mut self, home: *const Heap, last: *mut Block) {
+        let other = self.parcel_for(home);
+        let is_thin = (1..PARCEL_BLOCKS / 2).contains(&other.len);
+        self.packed -= other.send();
+        if is_thin && self.parcels.len() < PARCELS_MAX {
+            self.send_all();
+            self.parcels.resize_with(2 * self.parcels.len(), || Parcel::EMPTY);
+        }
+        let parcel = self.parcel_for(home);
+        (parcel.heap, parcel.last) = (home, last);
+    }
+
     /// Puts a chunk on the list of those with free or fresh blocks.
     unsafe fn list(&mut self, chunk: *mut Chunk) {
         // SAFETY: B1 - the caller owns the slot, and with it every chunk here.
@@ -482,10 +523,13 @@ impl Local {
 }
 
 impl Parcel {
-    /// Puts the blocks on their owner's list, all in one.
-    fn send(&mut self) {
+    const EMPTY: Self =
+        Self { heap: ptr::null(), first: ptr::null_mut(), last: ptr::null_mut(), len: 0 };
+
+    /// Puts the blocks on their owner's list, all in one. Returns how many.
+    fn send(&mut self) -> usize {
         if self.len == 0 {
-            return;
+            return 0;
         }
         // SAFETY: a heap lives as long as its slab, and its blocks were in use.
         let list = unsafe { &(*self.heap).remote.list };
@@ -496,8 +540,8 @@ impl Parcel {
             // did with the blocks.
             Ordering::Release
         };
-        // ORDER: Relaxed; the CAS decides.
-        let mut top = list.load(Ordering::Relaxed);
+        // A guess: a look first would fetch the line twice, to read and then to write.
+        let mut top = ptr::null_mut();
         loop {
             // SAFETY: B2 - the parcel's blocks are on no other list. (B3: the list is only ever
             // taken whole, so an equal top is the same list.)
@@ -507,6 +551,6 @@ impl Parcel {
                 Err(now) => top = now,
             }
         }
-        *self = Self { heap: ptr::null(), first: ptr::null_mut(), last: ptr::null_mut(), len: 0 };
+        std::mem::replace(self, Self::EMPTY).len
     }
 }

@@ -74,7 +74,7 @@ use std::ptr::NonNull;
 /// KiB are ours; an object takes its size, rounded up to its alignment and to 8 bytes. A slot keeps
 /// about 64 KiB of free objects at hand (1,024 at most), and 16 empty chunks, or up to 256 if it
 /// had to fetch again what it gave back; others go back to the system. A slot that frees other
-/// slots' objects holds up to 124 of them until it has 32 for one owner, or runs out of objects at
+/// slots' objects holds up to 512 of them until it has 32 for one owner, or runs out of objects at
 /// hand. [`Slab::trim`] gives all that back. The first allocation makes a table of 12 KiB.
 /// *Threads that end* leave their chunks to the thread that gets their slot next. What others free
 /// meanwhile waits there for it. In a thread's last destructors a slab works as ever.
