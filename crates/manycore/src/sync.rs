@@ -81,6 +81,42 @@ pub(crate) fn prefetch_for_write<T>(address: *const T) {
     let _ = address;
 }
 
+/// A load by a thread that may write the word next.
+///
+/// loom remembers an object's last access alone: a thread's own load just before its write would
+/// hide from it that another thread's earlier load could come after both. So there it is a
+/// compare-exchange, which fails.
+pub(crate) trait LoadToChange {
+    /// What is loaded.
+    type Value;
+
+    /// As `load`.
+    fn load_to_change(&self, order: Ordering) -> Self::Value;
+}
+
+macro_rules! load_to_change {
+    ($($Atomic:ident $(<$T:ident>)?, $Value:ty, $unlikely:expr;)*) => {$(
+        impl$(<$T>)? LoadToChange for $Atomic $(<$T>)? {
+            type Value = $Value;
+
+            #[inline(always)]
+            fn load_to_change(&self, order: Ordering) -> $Value {
+                if cfg!(not(manycore_loom)) {
+                    return self.load(order);
+                }
+                match self.compare_exchange($unlikely, $unlikely, order, order) {
+                    Ok(found) | Err(found) => found,
+                }
+            }
+        }
+    )*};
+}
+load_to_change! {
+    AtomicU64, u64, !1;
+    AtomicUsize, usize, !1;
+    AtomicPtr<T>, *mut T, std::ptr::without_provenance_mut(!1);
+}
+
 /// A process-wide value made at first use, or one per execution under a model checker.
 #[cfg(not(any(manycore_loom, manycore_shuttle)))]
 macro_rules! global {

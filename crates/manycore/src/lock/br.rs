@@ -17,7 +17,8 @@ use super::{futex, spin_until};
 use crate::percpu::segmented::Segmented;
 use crate::percpu::{self, barrier};
 use crate::sync::{
-    self, AtomicUsize, Backoff, ConstPtr, MutPtr, Mutex, Ordering, UnsafeCell, const_fn,
+    self, AtomicUsize, Backoff, ConstPtr, LoadToChange, MutPtr, Mutex, Ordering, UnsafeCell,
+    const_fn,
 };
 use std::fmt;
 use std::marker::PhantomData;
@@ -50,7 +51,7 @@ impl Lane {
     #[inline(always)]
     fn enter(&self, state: &AtomicUsize, biased: bool) -> bool {
         // ORDER: Relaxed; the owner alone writes it.
-        let readers = self.readers.load(Ordering::Relaxed);
+        let readers = self.readers.load_to_change(Ordering::Relaxed);
         if readers > 0 {
             self.readers.store(readers + 1, Ordering::Relaxed); // R4
             return true;
@@ -77,7 +78,7 @@ impl Lane {
     #[inline(always)]
     fn leave(&self) {
         // ORDER: Relaxed; the owner alone writes it, also when its slot is another's by now (R2).
-        let readers = self.readers.load(Ordering::Relaxed);
+        let readers = self.readers.load_to_change(Ordering::Relaxed);
         // ORDER: Release; pairs with Acquire in `is_empty`: the reads before the writer's writes,
         // and the last owner's stores before the next owner's.
         self.readers.store(readers - 1, Ordering::Release);

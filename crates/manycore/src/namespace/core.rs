@@ -6,7 +6,7 @@ use super::pool::Pool;
 use super::trie::{INDEX_BITS, Leaf, Slot, Trie};
 use crate::config::ID_CHUNK_BITS;
 use crate::percpu::{self, segmented::Segmented};
-use crate::sync::{AtomicU64, Bug, Ordering, UnsafeCell, seeded_bug};
+use crate::sync::{AtomicU64, Bug, LoadToChange, Ordering, UnsafeCell, seeded_bug};
 use std::ptr::NonNull;
 
 /// In `late`, while the namespace is there.
@@ -131,7 +131,7 @@ impl<T> Core<T> {
         let word = unsafe { &(*slot).word };
         // ORDER: Relaxed; the caller's own, and readers take any dead word alike. It comes before
         // the next use by the slot's owner, or by the stacks of the pool.
-        let last = word.load(Ordering::Relaxed);
+        let last = word.load_to_change(Ordering::Relaxed);
         let (index, generation) = (index_in(last), generation_in(last));
         word.store(dead(index, generation, 0), Ordering::Relaxed);
         if generation == LAST_GENERATION {

@@ -11,7 +11,7 @@ use super::space::{Back, Full, IdSpace, publish, retract};
 use super::trie::{LEAF, Leaf, Slot};
 use super::{MAX_EXTENT, id};
 use crate::section::Section;
-use crate::sync::{Bug, Ordering, seeded_bug};
+use crate::sync::{Bug, LoadToChange, Ordering, seeded_bug};
 use std::mem;
 use std::ptr::NonNull;
 
@@ -227,7 +227,7 @@ impl<T> Rest<T> {
             // SAFETY: N2 - a slot of a block that nobody else has.
             let word = unsafe { &(*slot).word };
             // ORDER: Relaxed; ours alone, since the grace period is over.
-            let bits = word.load(Ordering::Relaxed);
+            let bits = word.load_to_change(Ordering::Relaxed);
             if Id::in_word(bits).is_some() || bits & HELD == 0 {
                 break; // behind the extent's end
             }

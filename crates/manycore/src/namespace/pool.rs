@@ -5,7 +5,7 @@
 
 use crate::config::{self, ID_MAGAZINE};
 use crate::percpu::segmented::{CAPACITY, Segmented};
-use crate::sync::{AtomicU32, AtomicU64, Ordering, UnsafeCell};
+use crate::sync::{AtomicU32, AtomicU64, LoadToChange, Ordering, UnsafeCell};
 
 /// Classes of extents: the size of a class is a power of two.
 pub(super) const CLASSES: usize = super::trie::INDEX_BITS as usize;
@@ -138,7 +138,7 @@ impl Pool {
     fn push(&self, stack: &Stack, Held(number): Held) {
         let below = &self.magazines.get(number as usize).expect("it was made").below;
         // ORDER: Relaxed; the CAS decides.
-        let mut head = stack.0.load(Ordering::Relaxed);
+        let mut head = stack.0.load_to_change(Ordering::Relaxed);
         loop {
             // ORDER: Relaxed; published below.
             below.store(head as u32, Ordering::Relaxed);
@@ -155,7 +155,7 @@ impl Pool {
     fn pop(&self, stack: &Stack) -> Option<Held> {
         // ORDER: Acquire here and on failure; pairs with Release in `push`: `below` of the one on
         // top, and what the magazine holds. Changes in between leave the release sequence whole.
-        let mut head = stack.0.load(Ordering::Acquire);
+        let mut head = stack.0.load_to_change(Ordering::Acquire);
         loop {
             let number = (head as u32).checked_sub(1)?;
             let below = &self.magazines.get(number as usize).expect("it was made").below;

@@ -2,7 +2,7 @@
 
 use super::core::Core;
 use crate::config::{ID_CHUNK_BITS, ID_FAN_BITS, ID_LEAF_BITS, SMALL};
-use crate::sync::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use crate::sync::{AtomicPtr, AtomicU32, AtomicU64, LoadToChange, Ordering};
 use std::alloc::{self, Layout};
 use std::mem::MaybeUninit;
 use std::ptr;
@@ -205,7 +205,7 @@ impl<T> Trie<T> {
     /// Makes the trie high enough for `index`.
     fn grow(&self, index: u32, core: *const Core<T>) -> (*mut (), usize) {
         // ORDER: Acquire; as in `find`.
-        let mut root = self.root.load(Ordering::Acquire);
+        let mut root = self.root.load_to_change(Ordering::Acquire);
         loop {
             let (node, height) = split(root);
             if node.is_null() {
@@ -270,7 +270,7 @@ impl<T> Trie<T> {
 /// Where `link` leads, after making a node there if there is none.
 fn make_child<T>(link: &AtomicPtr<()>, level: usize, core: *const Core<T>) -> *mut () {
     // ORDER: Acquire; as in `Trie::find`.
-    let found = link.load(Ordering::Acquire);
+    let found = link.load_to_change(Ordering::Acquire);
     if !found.is_null() {
         return found;
     }

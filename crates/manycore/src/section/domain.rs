@@ -24,7 +24,8 @@ use std::time::Duration;
 /// argument is in [`crate::section`]). Progress: everything but [`synchronize`](Self::synchronize)
 /// is wait-free as far as other threads are concerned; the allocator's part aside.
 /// Memory: per thread one batch being filled and one being freed, hence some 4,000 nodes or
-/// half a megabyte; more if a section stalls, see [`Mode`](super::Mode).
+/// half a megabyte (with more than four threads that retire, one more); more if a section stalls,
+/// see [`Mode`](super::Mode).
 ///
 /// Threads may come and go; what they leave is freed by others. `fork`: the child has the forking
 /// thread's sections and limbo; sections that other threads had open stay open there for ever, so
@@ -61,12 +62,6 @@ pub struct Domain {
 /// A moment in a domain's time, for [`Domain::quiesced`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Moment(u64);
-
-impl Moment {
-    /// A moment that is never over, for models.
-    #[cfg(all(test, manycore_loom))]
-    pub(super) const MAX: Self = Self(u64::MAX);
-}
 
 // SAFETY: a `Core` is Send and Sync (its parts say why), and a domain owns one as a box does.
 unsafe impl Send for Domain {}

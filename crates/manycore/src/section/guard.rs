@@ -7,7 +7,7 @@ use super::pointer::Shared;
 use super::round::Core;
 use super::{domain, report};
 use crate::percpu::{self, Slot};
-use crate::sync::{self, AtomicPtr, Ordering};
+use crate::sync::{self, AtomicPtr, LoadToChange, Ordering};
 use std::cell::Cell;
 use std::fmt;
 use std::marker::PhantomData;
@@ -88,7 +88,9 @@ pub(super) fn enter(core: &Core) -> Section<'_> {
     enter_again(core)
 }
 
-/// An inner section, or another domain's than the last.
+/// An inner section, or another domain's than the last. (Cold, so that the usual way in is a
+/// straight line.)
+#[cold]
 #[inline(never)]
 fn enter_again(core: &Core) -> Section<'_> {
     let slot = HOME.with(|home| home.slot.get());
@@ -257,10 +259,22 @@ impl<'d> Section<'d> {
     /// must not be followed. Cost: one load; in a bounded domain two.
     #[inline(always)]
     pub fn protect<T>(&self, source: &AtomicPtr<T>) -> *mut T {
+        // ORDER: Acquire; pairs with the Release that published the node, and keeps the load of
+        // the era behind this one (E4).
+        self.protect_by(|| source.load(Ordering::Acquire))
+    }
+
+    /// As `protect`, for a link that the caller may write next.
+    #[inline(always)]
+    pub(super) fn protect_to_change<T>(&self, source: &AtomicPtr<T>) -> *mut T {
+        // ORDER: Acquire; as in `protect`.
+        self.protect_by(|| source.load_to_change(Ordering::Acquire))
+    }
+
+    #[inline(always)]
+    fn protect_by<T>(&self, load: impl Fn() -> *mut T) -> *mut T {
         loop {
-            // ORDER: Acquire; pairs with the Release that published the node, and keeps the load
-            // of the era behind this one (E4).
-            let found = source.load(Ordering::Acquire);
+            let found = load();
             if self.covers_now() {
                 return found;
             }
@@ -271,15 +285,17 @@ impl<'d> Section<'d> {
     /// Whether whatever was loaded before this call is covered (E4).
     #[inline(always)]
     fn covers_now(&self) -> bool {
-        // ORDER: Relaxed; the owner's own word.
-        !self.core.bounded || self.core.era() <= self.local.upper.load(Ordering::Relaxed)
+        if !self.core.bounded {
+            return true;
+        }
+        let era = self.core.era();
+        era <= self.local.lower.own() || era <= self.local.raised.own()
     }
 
     /// The latest era that this section has seen.
     #[inline(always)]
     pub(super) fn upper(&self) -> u64 {
-        // ORDER: Relaxed; the owner's own word.
-        self.local.upper.load(Ordering::Relaxed)
+        self.local.upper()
     }
 
     /// Closes the section and opens it again, so that it holds nothing back that was retired
@@ -309,20 +325,22 @@ impl<'d> Section<'d> {
             core.collect(local);
         }
     }
+}
 
-    /// Closes an inner section, or the outermost one if there is more to do.
-    #[cold]
-    fn close_slow(&self, extra: u32) {
-        if extra & COUNT != 0 {
-            self.local.extra.set(extra - 1);
-            return;
-        }
-        self.local.leave();
-        self.local.extra.set(0);
-        let _spare = (extra & SPARE != 0).then(|| GiveBack { core: self.core, local: self.local });
-        if extra & FULL != 0 {
-            self.core.seal_after(self.local);
-        }
+/// Closes an inner section, or the outermost one if there is more to do. (Not a method: the
+/// section would have to be in memory for it, each time.)
+#[cold]
+#[inline(never)]
+fn close_slow(core: &Core, local: &Local, extra: u32) {
+    if extra & COUNT != 0 {
+        local.extra.set(extra - 1);
+        return;
+    }
+    local.leave();
+    local.extra.set(0);
+    let _spare = (extra & SPARE != 0).then(|| GiveBack { core, local });
+    if extra & FULL != 0 {
+        core.seal_after(local);
     }
 }
 
@@ -368,7 +386,7 @@ impl Drop for Section<'_> {
         if extra == 0 {
             self.local.leave();
         } else {
-            self.close_slow(extra);
+            close_slow(self.core, self.local, extra);
         }
     }
 }

@@ -49,6 +49,8 @@ pub(super) struct Limbo {
     waiting: usize,
     /// A buffer to fill next.
     spare: Vec<Node>,
+    /// Of the batch that was sealed last; zero if there was none.
+    last_stamp: u64,
 }
 
 /// Ripe batches from which a retire frees more nodes than one: after a stall, limbo shrinks.
@@ -65,6 +67,7 @@ impl Limbo {
             gated: VecDeque::new(),
             waiting: 0,
             spare: Vec::new(),
+            last_stamp: 0,
         }
     }
 
@@ -125,16 +128,20 @@ impl Limbo {
     }
 
     /// Closes the open batch; `stamp` was taken after a fence that followed its last unlink (S2).
-    pub(super) fn seal(&mut self, stamp: u64, sealed: Instant) {
+    /// Returns the stamp of the batch before; zero if there was none.
+    pub(super) fn seal(&mut self, stamp: u64, sealed: Instant) -> u64 {
+        let last = self.last_stamp;
         if self.open.is_empty() {
-            return;
+            return last;
         }
+        self.last_stamp = stamp;
         let room = self.open.len();
         let mut fresh = std::mem::take(&mut self.spare);
         fresh.reserve(room);
         let nodes = std::mem::replace(&mut self.open, fresh);
         let bytes = std::mem::take(&mut self.open_bytes);
         self.sealed.push_back(Batch { stamp, sealed, nodes, bytes });
+        last
     }
 
     /// Declares ripe what `is_ripe` says of its stamp. The stamps of sealed batches rise, so it

@@ -18,9 +18,10 @@ pub(super) const COUNT: u32 = FULL - 1;
 #[repr(C, align(128))]
 pub(super) struct Local {
     /// Zero outside; inside, the stamp at which the outermost section was entered (S4).
-    pub(super) lower: AtomicU64,
-    /// The latest era at which this section loaded a pointer (E4).
-    pub(super) upper: AtomicU64,
+    pub(super) lower: OwnWord,
+    /// The latest era that a section had to catch up with when it loaded a pointer (E4). An older
+    /// section's is less than `lower`, so it need not be written when a section is opened.
+    pub(super) raised: OwnWord,
     pub(super) slot: usize,
     /// Sections open beyond the first, and the flags above: zero nearly always. Touched by the
     /// owner alone.
@@ -34,9 +35,58 @@ pub(super) struct Local {
     limbo: UnsafeCell<Limbo>,
 }
 
-// SAFETY: `extra`, `freeing` and `limbo` are touched only by the slot's owner (P2 of `percpu`: one
-// owner at a time, handed over by Release and Acquire), or by whoever owns the domain; nodes are
-// Send, which `Section::retire` demands.
+/// A word that the slot's owner writes and others read. loom remembers an object's last access
+/// alone, so that the owner's own look would hide another's from it: there the owner has a copy.
+pub(super) struct OwnWord {
+    word: AtomicU64,
+    #[cfg(manycore_loom)]
+    copy: Cell<u64>,
+}
+
+impl OwnWord {
+    fn new() -> Self {
+        Self {
+            word: AtomicU64::new(0),
+            #[cfg(manycore_loom)]
+            copy: Cell::new(0),
+        }
+    }
+
+    /// For the owner.
+    #[inline(always)]
+    pub(super) fn own(&self) -> u64 {
+        #[cfg(manycore_loom)]
+        return self.copy.get();
+        // ORDER: Relaxed; the owner's own word.
+        #[cfg(not(manycore_loom))]
+        self.word.load(Ordering::Relaxed)
+    }
+
+    /// For the others.
+    #[inline(always)]
+    pub(super) fn load(&self, order: Ordering) -> u64 {
+        self.word.load(order)
+    }
+
+    #[inline(always)]
+    pub(super) fn store(&self, value: u64, order: Ordering) {
+        #[cfg(manycore_loom)]
+        self.copy.set(value);
+        self.word.store(value, order);
+    }
+
+    /// A store that is a locked instruction.
+    #[inline(always)]
+    pub(super) fn swap(&self, value: u64, order: Ordering) {
+        #[cfg(manycore_loom)]
+        self.copy.set(value);
+        self.word.swap(value, order);
+    }
+}
+
+// SAFETY: `extra`, `freeing`, the copies and `limbo` are touched only by the slot's owner (P2 of
+// `percpu`: one owner at a time, handed over by Release and Acquire), or by whoever owns the
+// domain; nodes are Send, which `Section::retire` demands.
 unsafe impl Sync for Local {}
 // SAFETY: as above.
 unsafe impl Send for Local {}
@@ -44,8 +94,8 @@ unsafe impl Send for Local {}
 impl From<usize> for Local {
     fn from(slot: usize) -> Self {
         Self {
-            lower: AtomicU64::new(0),
-            upper: AtomicU64::new(0),
+            lower: OwnWord::new(),
+            raised: OwnWord::new(),
             slot,
             extra: Cell::new(0),
             freeing: Cell::new(false),
@@ -73,8 +123,13 @@ impl Local {
     /// Whether the owner has a section open.
     #[inline(always)]
     pub(super) fn is_inside(&self) -> bool {
-        // ORDER: Relaxed; the owner's own word.
-        self.lower.load(Ordering::Relaxed) != 0
+        self.lower.own() != 0
+    }
+
+    /// The latest era whose nodes the open section may hold (E4); for the owner.
+    #[inline(always)]
+    pub(super) fn upper(&self) -> u64 {
+        self.lower.own().max(self.raised.own())
     }
 
     /// Counts one more section of an owner that is inside.

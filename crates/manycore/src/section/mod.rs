@@ -15,7 +15,8 @@
 //! - S3 What a round publishes about the others is stamped before the others are looked at.
 //! - S4 Enter stamp and "inside" are one word (`lower`; zero is outside).
 //! - S5 Retire never waits: it appends, frees a few ripe nodes, and at most once a batch leads a
-//!   round or leaves it to who leads. Only [`Domain::synchronize`] waits.
+//!   round or leaves it to who leads. Only [`Domain::synchronize`] waits. Rounds do not grow with
+//!   the threads: who saw four since its last batch leads none.
 //! - S6 Readers pay a compiler fence, the leader a membarrier; where there is none, readers pay a
 //!   locked instruction and the leader a fence ([`crate::percpu::barrier`], law B1).
 //! - S7 Taking the lock of a node that was freed fails; releasing and freeing is one step.
@@ -42,6 +43,8 @@
 //!   younger than the section is freed. This needs that a pointer loaded from an unlinked node is
 //!   not followed, which is why the links of a node are tagged before it is unlinked, and why
 //!   [`Shared::as_ref`] refuses a tagged pointer in such a domain.
+//!   (`upper` is the greater of `lower` and `raised`: what earlier sections raised is at most
+//!   `lower`, because one thread reads the eras in order. So to enter is one store.)
 //!
 //! In [`Mode::Clock`] stamps are times: the unlink is visible before the batch is stamped, the
 //! leader stamps its round before it looks, and a batch is ripe below all of these by more than two

@@ -334,6 +334,12 @@ impl<T> Atomic<T> {
         Shared::found(section.protect(&self.raw), section)
     }
 
+    /// As `load`, for who may write the link next.
+    #[inline(always)]
+    pub(crate) fn load_to_change<'s>(&self, section: &'s Section<'_>) -> Shared<'s, T> {
+        Shared::found(section.protect_to_change(&self.raw), section)
+    }
+
     /// Swings the link. What it led to is not freed.
     #[inline]
     pub fn store<P: Pointer<T>>(&self, new: P, section: &Section<'_>) {
@@ -350,7 +356,7 @@ impl<T> Atomic<T> {
             return Shared::trusted(self.raw.swap(new, Ordering::AcqRel));
         }
         loop {
-            let old = section.protect(&self.raw); // so that the section covers it (E4)
+            let old = section.protect_to_change(&self.raw); // so that the section covers it (E4)
             // ORDER: AcqRel; as above.
             if self.raw.compare_exchange_weak(old, new, Ordering::AcqRel, Ordering::Relaxed).is_ok()
             {
@@ -389,14 +395,14 @@ impl<T> Atomic<T> {
     /// If the tag is above 3.
     pub fn set_tag<'s>(&self, tag: usize, section: &'s Section<'_>) -> Shared<'s, T> {
         assert!(tag <= TAG, "manycore: a tag is 0 to {TAG}, and this is {tag}");
-        let mut seen = section.protect(&self.raw);
+        let mut seen = section.protect_to_change(&self.raw);
         loop {
             let tagged = seen.map_addr(|bits| bits | tag);
             // ORDER: AcqRel, so that the tag comes before the unlink that follows it for whoever
             // finds the node (E4); Acquire on failure.
             match self.raw.compare_exchange(seen, tagged, Ordering::AcqRel, Ordering::Acquire) {
                 Ok(_) => return Shared::found(seen, section),
-                Err(_) => seen = section.protect(&self.raw),
+                Err(_) => seen = section.protect_to_change(&self.raw),
             }
         }
     }

@@ -7,7 +7,7 @@ use super::local::{FULL, Local};
 use super::report::Sightings;
 use crate::clock::{self, Clock};
 use crate::percpu::{self, barrier, segmented::Segmented};
-use crate::sync::{AtomicU64, Bug, Mutex, Ordering, global, seeded_bug};
+use crate::sync::{AtomicU64, Bug, LoadToChange, Mutex, Ordering, global, seeded_bug};
 use std::collections::VecDeque;
 use std::sync::{PoisonError, TryLockError, TryLockResult};
 use std::time::Instant;
@@ -51,9 +51,9 @@ pub(super) struct Core {
     era: Line<AtomicU64>,
     found: Line<Found>,
     /// Held by the leader. No user code runs under it.
-    leader: Mutex<Sightings>,
+    leader: Line<Mutex<Sightings>>,
     /// What threads left behind (S9).
-    legacy: Mutex<Legacy>,
+    legacy: Line<Mutex<Legacy>>,
 }
 
 /// What a leader saw.
@@ -84,8 +84,8 @@ impl Core {
             locals: Segmented::new(),
             era: Line(AtomicU64::new(1)),
             found: Line(Found { safe: AtomicU64::new(0), looked: AtomicU64::new(0) }),
-            leader: Mutex::new(Sightings::default()),
-            legacy: Mutex::new(Legacy::default()),
+            leader: Line(Mutex::new(Sightings::default())),
+            legacy: Line(Mutex::new(Legacy::default())),
         }
     }
 
@@ -129,12 +129,9 @@ impl Core {
     /// The same where readers pay no fence.
     #[inline(always)]
     pub(super) fn open_light(&self, local: &Local) {
-        let era = self.era();
-        // ORDER: Relaxed; published by the store below.
-        local.upper.store(era, Ordering::Relaxed);
         // ORDER: Release; pairs with Acquire in `look`: the sections before this one are over.
         // Later loads stay behind by the light barrier (B1 with `heavy` in `start`; E1).
-        local.lower.store(era, Ordering::Release);
+        local.lower.store(self.era(), Ordering::Release);
         if !seeded_bug(Bug::PlainPublish) {
             barrier::light();
         }
@@ -146,23 +143,22 @@ impl Core {
             Mode::Clock => self.clock().stamp().ticks().max(1),
             Mode::Epoch | Mode::Bounded => self.era(),
         };
-        local.upper.store(stamp, Ordering::Relaxed);
         // ORDER: SeqCst and a full fence; pairs with the fence in `start` (E1).
         local.lower.swap(stamp, Ordering::SeqCst);
         barrier::full_after_rmw();
     }
 
-    /// Raises `upper` to the present era (E4): later loads come after it.
+    /// Raises `raised` to the present era (E4): later loads come after it.
     #[cold]
     pub(super) fn catch_up(&self, local: &Local) {
         let era = self.era();
         if self.light {
             // ORDER: Release and a light barrier; pairs with `heavy` in `start` (E4).
-            local.upper.store(era, Ordering::Release);
+            local.raised.store(era, Ordering::Release);
             barrier::light();
         } else {
             // ORDER: SeqCst and a full fence; pairs with the fence in `start` (E4).
-            local.upper.swap(era, Ordering::SeqCst);
+            local.raised.swap(era, Ordering::SeqCst);
             barrier::full_after_rmw();
         }
     }
@@ -199,7 +195,7 @@ impl Core {
         };
         sightings.forget_before(round.limit);
         // ORDER: Relaxed load, as only leaders write; Release pairs with Acquire in `is_ripe`.
-        let safe = round.least.max(self.found.0.safe.load(Ordering::Relaxed));
+        let safe = round.least.max(self.found.0.safe.load_to_change(Ordering::Relaxed));
         self.found.0.safe.store(safe, Ordering::Release);
         // ORDER: Release; pairs with Acquire in `sieve`: the barrier before the look (E4).
         self.found.0.looked.store(round.limit, Ordering::Release);
@@ -213,7 +209,7 @@ impl Core {
             return self.clock().cut().ticks();
         }
         // ORDER: Relaxed; only leaders write it, one after the other.
-        let next = self.era.0.load(Ordering::Relaxed) + 1;
+        let next = self.era.0.load_to_change(Ordering::Relaxed) + 1;
         // ORDER: Release; pairs with Acquire in `era` (E2, E3).
         self.era.0.store(next, Ordering::Release);
         if self.light {
@@ -242,14 +238,14 @@ impl Core {
     /// Leads a round if nobody else does, and says whether everything that the calling thread had
     /// sealed before is ripe now (E3).
     fn try_round(&self) -> Option<bool> {
-        let mut sightings = unpoisoned(self.leader.try_lock())?;
+        let mut sightings = unpoisoned(self.leader.0.try_lock())?;
         let round = self.lead(&mut sightings);
         Some(self.mode != Mode::Clock && round.least == round.limit)
     }
 
     /// Leads a round, after who leads now; then `f` with what was seen.
     pub(super) fn round<R>(&self, f: impl FnOnce(&Sightings) -> R) -> R {
-        let mut sightings = self.leader.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut sightings = self.leader.0.lock().unwrap_or_else(PoisonError::into_inner);
         self.lead(&mut sightings);
         f(&sightings)
     }
@@ -261,14 +257,14 @@ impl Core {
 
     /// The latest birth among nodes of a batch so stamped that an open section can hold (E4).
     fn youngest_held(&self, stamp: u64) -> u64 {
-        let may_hold = |local: &Local| {
+        let held = |(_, local): (usize, &Local)| {
             // ORDER: Acquire; pairs with Release in `open_light` and `leave`, as in `look`.
             let lower = local.lower.load(Ordering::Acquire);
-            lower != 0 && lower < stamp.saturating_add(self.margin)
+            let may_hold = lower != 0 && lower < stamp.saturating_add(self.margin);
+            // ORDER: Acquire; pairs with Release in `catch_up`.
+            may_hold.then(|| lower.max(local.raised.load(Ordering::Acquire)))
         };
-        let holders = self.locals().filter(|(_, local)| may_hold(local));
-        // ORDER: Acquire; pairs with Release in `catch_up`.
-        holders.map(|(_, local)| local.upper.load(Ordering::Acquire)).max().unwrap_or(0)
+        self.locals().filter_map(held).max().unwrap_or(0)
     }
 
     /// Puts a node into the owner's limbo and frees a few that are ripe (S5).
@@ -345,7 +341,7 @@ impl Core {
     /// A thread is new to the domain: if ended ones have left a batch together, it takes that over
     /// when its first section closes.
     pub(super) fn welcome(&self, local: &Local) {
-        if unpoisoned(self.legacy.try_lock()).is_some_and(|legacy| self.is_batch(&legacy)) {
+        if unpoisoned(self.legacy.0.try_lock()).is_some_and(|legacy| self.is_batch(&legacy)) {
             local.extra.set(local.extra.get() | FULL);
         }
     }
@@ -354,16 +350,28 @@ impl Core {
     #[cold]
     fn seal(&self, local: &Local) {
         const HELD: usize = 64;
-        self.seal_and_sort(local, HELD);
+        self.seal_and_sort(local, HELD, |last, stamp| self.is_left_to_others(local, last, stamp));
     }
 
-    /// The same, with a look at up to `most` batches that were held back.
-    fn seal_and_sort(&self, local: &Local, most: usize) {
+    /// Whether so many rounds were led since the owner's last seal that it need not lead one: what
+    /// it sealed then is ripe by them. So the rounds of a batch's time, and with them the moves of
+    /// the era's line to every reader and the barriers, do not grow with the threads.
+    fn is_left_to_others(&self, local: &Local, last: u64, stamp: u64) -> bool {
+        const ENOUGH: u64 = 4;
+        self.mode != Mode::Clock
+            && last != 0
+            && stamp.saturating_sub(last) >= ENOUGH
+            && local.with_limbo(|limbo| limbo.waiting()) < self.bound
+    }
+
+    /// The same, with a look at up to `most` batches that were held back, and a round unless
+    /// `skip` says no to it, which is told the stamps of the last seal and of this one.
+    fn seal_and_sort(&self, local: &Local, most: usize, skip: impl FnOnce(u64, u64) -> bool) {
         local.extra.set(local.extra.get() & !FULL);
         let stamp = self.stamp();
-        local.with_limbo(|limbo| limbo.seal(stamp, Instant::now()));
+        let last = local.with_limbo(|limbo| limbo.seal(stamp, Instant::now()));
         self.inherit(local);
-        let all = self.try_round() == Some(true);
+        let all = !skip(last, stamp) && self.try_round() == Some(true);
         local.with_limbo(|limbo| limbo.ripen(most, |stamp| all || self.is_ripe(stamp)));
         if self.bounded {
             self.sieve(local);
@@ -396,7 +404,7 @@ impl Core {
 
     /// Takes over what threads that ended have left behind, if there is anything.
     fn inherit(&self, local: &Local) {
-        let Some(mut legacy) = unpoisoned(self.legacy.try_lock()) else {
+        let Some(mut legacy) = unpoisoned(self.legacy.0.try_lock()) else {
             return;
         };
         let legacy = std::mem::take(&mut *legacy);
@@ -420,7 +428,7 @@ impl Core {
                 limbo.seal(stamp, Instant::now());
                 limbo.take_all()
             });
-            let mut left = self.legacy.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut left = self.legacy.0.lock().unwrap_or_else(PoisonError::into_inner);
             left.append(legacy);
             // The slot's next owner takes it over when its first section closes.
             let is_batch = self.is_batch(&left);
@@ -431,13 +439,13 @@ impl Core {
 
     /// Frees all that can be freed now: the caller's own, and what ended threads left.
     pub(super) fn collect(&self, local: &Local) {
-        self.seal_and_sort(local, usize::MAX);
+        self.seal_and_sort(local, usize::MAX, |_, _| false);
         self.free_ripe(local, usize::MAX);
     }
 
     /// Nodes that wait to be freed.
     pub(super) fn waiting(&self) -> usize {
-        let left = self.legacy.lock().unwrap_or_else(PoisonError::into_inner).len();
+        let left = self.legacy.0.lock().unwrap_or_else(PoisonError::into_inner).len();
         // ORDER: Relaxed; a report.
         left + self.locals().map(|(_, l)| l.waiting.load(Ordering::Relaxed)).sum::<usize>()
     }

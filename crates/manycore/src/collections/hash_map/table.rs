@@ -5,7 +5,9 @@ use crate::config::MAP_CHUNK;
 use crate::lock::{self, Refused};
 use crate::percpu::thread_token;
 use crate::section::{Atomic, Section, Shared};
-use crate::sync::{AtomicPtr, AtomicU64, AtomicUsize, Bug, Ordering, fence, seeded_bug};
+use crate::sync::{
+    AtomicPtr, AtomicU64, AtomicUsize, Bug, LoadToChange, Ordering, fence, seeded_bug,
+};
 use std::ptr;
 
 /// Entries in a bucket, so that it is one line of 64 bytes.
@@ -201,7 +203,7 @@ impl<'s, K, V> Slot<'s, K, V> {
     fn set_tags(&self, f: impl Fn(u64, u64) -> u64) {
         let tags = &self.bucket.tags;
         // ORDER: Relaxed load under the lock. Release; pairs with Acquire in `find` (H2).
-        let new = f(tags.load(Ordering::Relaxed), 0xff_u64 << (8 * self.at));
+        let new = f(tags.load_to_change(Ordering::Relaxed), 0xff_u64 << (8 * self.at));
         tags.store(new, Ordering::Release);
     }
 
@@ -245,11 +247,11 @@ impl<'s, K, V> Locked<'s, K, V> {
         let mut bucket = self.first;
         loop {
             // ORDER: Relaxed; under the lock.
-            let tags = bucket.tags.load(Ordering::Relaxed);
+            let tags = bucket.tags.load_to_change(Ordering::Relaxed);
             let mut hits = hits(tags, hash);
             while hits != 0 {
                 let at = slot_of(hits);
-                let found = bucket.slots[at].load(section);
+                let found = bucket.slots[at].load_to_change(section);
                 if found.as_ref().is_some_and(|entry| entry.hash == hash && is_key(&entry.key)) {
                     return Place::Taken(Slot { bucket, at }, found);
                 }
@@ -293,7 +295,7 @@ impl<'s, K, V> Locked<'s, K, V> {
     fn arrived(&self) {
         // ORDER: Relaxed load under the lock. Release; pairs with Acquire in `find`: the entries
         // before it says that they are here.
-        let tags = self.first.tags.load(Ordering::Relaxed);
+        let tags = self.first.tags.load_to_change(Ordering::Relaxed);
         self.first.tags.store(tags & !PENDING, Ordering::Release);
     }
 
@@ -302,11 +304,11 @@ impl<'s, K, V> Locked<'s, K, V> {
     fn mark_moved(mut self, section: &Section<'_>) {
         for bucket in self.first.chain() {
             for slot in &bucket.slots {
-                slot.store(slot.load(section).with_tag(GONE), section);
+                slot.store(slot.load_to_change(section).with_tag(GONE), section);
             }
             // ORDER: Relaxed load under the lock. Release; pairs with Acquire in `find`: who sees
             // it sees the entries' arrival (H3).
-            let tags = bucket.tags.load(Ordering::Relaxed);
+            let tags = bucket.tags.load_to_change(Ordering::Relaxed);
             bucket.tags.store(tags | MOVED, Ordering::Release);
         }
         self.leave = lock::HOT;

@@ -39,7 +39,8 @@ use crate::config;
 use crate::percpu::segmented::Segmented;
 use crate::percpu::{self, Slot, barrier};
 use crate::sync::{
-    self, AtomicPtr, AtomicU64, AtomicUsize, Backoff, Ordering, UnsafeCell, fence, global,
+    self, AtomicPtr, AtomicU64, AtomicUsize, Backoff, LoadToChange, Ordering, UnsafeCell, fence,
+    global,
 };
 use std::cell::Cell;
 use std::ptr;
@@ -141,7 +142,7 @@ impl Head {
     #[inline(always)]
     pub(super) fn acquire(&self) -> u64 {
         // ORDER: Acquire; pairs with Release in `promote`: the side before HOT.
-        let seen = self.count.load(Ordering::Acquire);
+        let seen = self.count.load_to_change(Ordering::Acquire);
         if !is_hot(seen) {
             return self.acquire_central();
         }
@@ -169,7 +170,7 @@ impl Head {
     fn acquire_slow(&self) -> u64 {
         loop {
             // ORDER: Acquire; as in `acquire`.
-            let seen = self.count.load(Ordering::Acquire);
+            let seen = self.count.load_to_change(Ordering::Acquire);
             if !is_hot(seen) {
                 return self.acquire_central();
             }
@@ -184,7 +185,7 @@ impl Head {
     pub(super) fn try_acquire(&self) -> Option<u64> {
         loop {
             // ORDER: Acquire; pairs with Release in `promote`, as in `acquire`.
-            let seen = self.count.load(Ordering::Acquire);
+            let seen = self.count.load_to_change(Ordering::Acquire);
             if is_hot(seen) {
                 let is_added = percpu::idle_slot().is_some_and(|slot| self.add_hot(slot, seen, 1));
                 if is_added || self.add_hot_slow(seen, 1) {
@@ -213,7 +214,7 @@ impl Head {
     #[inline(always)]
     pub(super) fn release_fast(&self, tag: u64) -> Option<bool> {
         // ORDER: Acquire; pairs with Release in `promote`: the side before HOT.
-        let seen = self.count.load(Ordering::Acquire);
+        let seen = self.count.load_to_change(Ordering::Acquire);
         if is_hot(seen) {
             let slot = if tag == tag_of(seen) { percpu::idle_slot()? } else { return None };
             return self.add_hot(slot, seen, u64::MAX).then_some(false);
@@ -227,7 +228,7 @@ impl Head {
     pub(super) fn release_slow(&self, tag: u64) -> bool {
         loop {
             // ORDER: Acquire; as in `release`.
-            let seen = self.count.load(Ordering::Acquire);
+            let seen = self.count.load_to_change(Ordering::Acquire);
             if is_hot(seen) {
                 if tag == tag_of(seen) {
                     if self.add_hot_slow(seen, u64::MAX) {
@@ -253,7 +254,7 @@ impl Head {
         let mut backoff = Backoff::new();
         loop {
             // ORDER: Acquire; as in `acquire`.
-            let seen = self.count.load(Ordering::Acquire);
+            let seen = self.count.load_to_change(Ordering::Acquire);
             if is_hot(seen) {
                 if tag == tag_of(seen) || central(seen) > 1 {
                     return false; // there is a central one, too (A2)
@@ -365,7 +366,7 @@ impl Head {
         if HOT_NOW.fetch_add(1, Ordering::Relaxed) < HOT_OBJECTS {
             self.side();
             // ORDER: Acquire; the side's Release by whoever made it hot.
-            let mut seen = self.count.load(Ordering::Acquire);
+            let mut seen = self.count.load_to_change(Ordering::Acquire);
             while is_cold(seen)
                 && central(seen) != 0
                 && seen & RETIRED == 0
@@ -404,7 +405,7 @@ impl Head {
         let mut backoff = Backoff::new();
         loop {
             // ORDER: Acquire; pairs with Release in `fold`, if another thread has folded.
-            let seen = self.count.load(Ordering::Acquire);
+            let seen = self.count.load_to_change(Ordering::Acquire);
             if seen & FOLDING != 0 {
                 backoff.pause();
             } else if is_hot(seen) {
@@ -470,7 +471,7 @@ impl Head {
     /// The side, made if need be.
     fn side(&self) -> &Side {
         // ORDER: Acquire; pairs with Release below.
-        let found = self.side.load(Ordering::Acquire);
+        let found = self.side.load_to_change(Ordering::Acquire);
         if !found.is_null() {
             // SAFETY: never changed while the head lives.
             return unsafe { &*found };
