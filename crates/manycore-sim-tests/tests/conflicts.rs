@@ -9,7 +9,7 @@ use std::{
 };
 
 use manycore::collections::Counter;
-use manycore::section::Domain;
+use manycore::section::{Atomic, Domain, Owned};
 use manycore_sim::{ConflictCheck, assert_conflict_free};
 
 fn add(counter: &AtomicU64) {
@@ -107,6 +107,57 @@ fn sections_do_not_conflict() {
         |domain: &Domain| drop(domain.enter()),
         |domain: &Domain| drop(domain.enter()),
     );
+}
+
+/// Links and nodes on lines of their own, and who reads and replaces the nodes.
+struct Nodes {
+    domain: Domain,
+    links: [Line<Atomic<Line<u64>>>; 2],
+}
+
+#[repr(align(128))]
+struct Line<T>(T);
+
+impl Nodes {
+    fn new() -> Self {
+        Self { domain: Domain::new(), links: [0, 1].map(|value| Line(Atomic::new(Line(value)))) }
+    }
+
+    fn observe(&self, number: usize) {
+        let section = self.domain.enter();
+        assert!(self.links[number].0.load(&section).as_ref().is_some_and(|node| node.0 < 8));
+    }
+
+    fn modify(&self, number: usize) {
+        let section = self.domain.enter();
+        let old = self.links[number].0.swap(Owned::new(Line(7)), &section);
+        // SAFETY: the swap took it out of the link, and gave it to this thread alone.
+        unsafe { section.retire(old) };
+    }
+}
+
+impl Drop for Nodes {
+    fn drop(&mut self) {
+        for link in &mut self.links {
+            // SAFETY: the link owns its node, and nobody else has it any more.
+            drop(unsafe { std::mem::take(&mut link.0).into_owned() });
+        }
+    }
+}
+
+#[test]
+#[ignore = "manycore sim test"]
+fn readers_of_one_node_do_not_conflict() {
+    let observe = |nodes: &Nodes| nodes.observe(0);
+    assert_conflict_free!(Nodes::new, observe, observe);
+}
+
+#[test]
+#[ignore = "manycore sim test"]
+fn updates_of_two_nodes_do_not_conflict() {
+    let (first, second) = (|nodes: &Nodes| nodes.modify(0), |nodes: &Nodes| nodes.modify(1));
+    assert_conflict_free!(Nodes::new, first, second);
+    assert_conflict_free!(Nodes::new, first, |nodes: &Nodes| nodes.observe(1));
 }
 
 /// Without the simulator the check must fail, and not seem to have passed.

@@ -7,6 +7,7 @@ use std::sync::atomic::{
 };
 
 use seize::Guard as _;
+use seize_portable::Guard as _;
 
 use super::{Counts, Node, Payload, Scheme, SchemeHandle, Setup};
 
@@ -70,6 +71,89 @@ impl SchemeHandle for &Seize {
         // SAFETY: the swap took it out of the table, and gave it to this thread alone; it came
         // from a box.
         unsafe { guard.defer_retire(old, seize::reclaim::boxed) };
+    }
+
+    fn hold(&mut self, slot: usize, inside: &mut dyn FnMut(&Payload)) {
+        let guard = self.collector.enter();
+        // SAFETY: as for `read`.
+        inside(unsafe { &*guard.protect(&self.table[slot], Acquire) }.payload());
+    }
+
+    fn flush(&mut self) {
+        self.collector.enter().flush();
+    }
+}
+
+/// A node that starts with the word of seize 0.4.
+type PortableNode = Node<seize_portable::Link, 4>;
+
+// SAFETY: a `Node` is `repr(C)` and starts with its head, here a `Link`.
+unsafe impl seize_portable::AsLink for PortableNode {}
+
+/// seize before 0.5, built without its asymmetric fence. Cargo builds one crate of each compatible
+/// version, with all features that anybody asks for; so 0.5 cannot be here twice. Without epochs,
+/// which 0.5 has no more.
+pub(super) struct SeizePortable {
+    table: Box<[AtomicPtr<PortableNode>]>,
+    collector: seize_portable::Collector,
+    counts: &'static Counts,
+}
+
+impl SeizePortable {
+    fn node(
+        collector: &seize_portable::Collector,
+        value: u64,
+        counts: &'static Counts,
+    ) -> *mut PortableNode {
+        Box::into_raw(Box::new(PortableNode::with_head(collector.link(), value, counts)))
+    }
+}
+
+impl Scheme for SeizePortable {
+    type Handle<'a> = &'a Self;
+
+    fn new(setup: Setup) -> Self {
+        let collector = seize_portable::Collector::new().epoch_frequency(None);
+        let slot = |value, counts| AtomicPtr::new(Self::node(&collector, value, counts));
+        Self { table: setup.table(slot), collector, counts: setup.counts }
+    }
+
+    fn handle(&self, _: usize) -> &Self {
+        self
+    }
+}
+
+impl Drop for SeizePortable {
+    fn drop(&mut self) {
+        for slot in &mut self.table {
+            // SAFETY: the slot owns its node, which came from a box, and with `&mut self` nobody
+            // else looks at it.
+            drop(unsafe { Box::from_raw(*slot.get_mut()) });
+        }
+    }
+}
+
+impl SchemeHandle for &SeizePortable {
+    #[inline]
+    fn empty(&mut self, _: usize) {
+        drop(self.collector.enter());
+    }
+
+    #[inline]
+    fn read(&mut self, slot: usize) -> u64 {
+        let guard = self.collector.enter();
+        // SAFETY: a slot is never null, and the guard keeps what it held at the load.
+        unsafe { &*guard.protect(&self.table[slot], Acquire) }.payload().value()
+    }
+
+    #[inline]
+    fn update(&mut self, slot: usize, value: u64) {
+        let new = SeizePortable::node(&self.collector, value, self.counts);
+        let guard = self.collector.enter();
+        let old = self.table[slot].swap(new, AcqRel);
+        // SAFETY: the swap took it out of the table, and gave it to this thread alone; it came
+        // from a box.
+        unsafe { guard.defer_retire(old, seize_portable::reclaim::boxed::<PortableNode>) };
     }
 
     fn hold(&mut self, slot: usize, inside: &mut dyn FnMut(&Payload)) {

@@ -76,17 +76,23 @@ pub struct Node<H = (), const PAD: usize = 5> {
 }
 
 impl<H: Default, const PAD: usize> Node<H, PAD> {
-    const SIZE: () = assert!(size_of::<Self>() == NODE_BYTES);
-
     /// A node with that value.
     #[inline]
     pub fn new(value: u64, counts: &'static Counts) -> Self {
-        const { Self::SIZE };
-        Self { head: H::default(), payload: Payload::new(value, counts), pad: [0; PAD] }
+        Self::with_head(H::default(), value, counts)
     }
 }
 
 impl<H, const PAD: usize> Node<H, PAD> {
+    const SIZE: () = assert!(size_of::<Self>() == NODE_BYTES);
+
+    /// A node with that value and the words that the implementation makes.
+    #[inline]
+    pub fn with_head(head: H, value: u64, counts: &'static Counts) -> Self {
+        const { Self::SIZE };
+        Self { head, payload: Payload::new(value, counts), pad: [0; PAD] }
+    }
+
     /// The words that the benchmark uses.
     #[inline(always)]
     pub fn payload(&self) -> &Payload {
