@@ -11,6 +11,7 @@
 use std::{
     ffi::c_void,
     fmt,
+    num::NonZero,
     sync::{Condvar, Mutex, PoisonError},
 };
 
@@ -156,8 +157,14 @@ impl<T: Sync> ConflictCheck<T> {
         if !program::is_simulated() {
             return Err(NotSimulated { reason: "the program does not run on virtual cores" });
         }
-        // The recording is the process's; a test that panicked leaves nothing half done.
+        // On one core the operations could not meet.
+        if std::thread::available_parallelism().map_or(1, NonZero::get) < CORES {
+            return Err(NotSimulated { reason: "the machine has fewer than three virtual cores" });
+        }
+        // The recording is the process's. An operation that panics ends its own test alone: guards
+        // pass the turn on and stop the recording, and what it left is thrown away here.
         let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+        drop(taken());
         let mut report = ConflictReport::default();
         let new: (String, State<T>) = ("on a new object".to_owned(), Box::new(|_: &T| {}));
         let states = if self.states.is_empty() { std::slice::from_ref(&new) } else { &self.states };
@@ -220,9 +227,20 @@ impl Turn {
             now = self.next.wait(now).expect("no step panics with the lock");
         }
         drop(now);
+        let _passed_on = OnDrop(|| {
+            *self.step.lock().expect("no step panics with the lock") += 1;
+            self.next.notify_all();
+        });
         act();
-        *self.step.lock().expect("no step panics with the lock") += 1;
-        self.next.notify_all();
+    }
+}
+
+/// Calls the function when it goes, also in a panic.
+struct OnDrop<F: FnMut()>(F);
+
+impl<F: FnMut()> Drop for OnDrop<F> {
+    fn drop(&mut self) {
+        (self.0)();
     }
 }
 
@@ -245,6 +263,11 @@ fn observe<T: Sync>(
             turn.act(3, || recorded(|| second(object)));
         });
     });
+    taken()
+}
+
+/// What was recorded, which is forgotten with that.
+fn taken() -> String {
     let mut text = String::new();
     if let Some(runtime) = program::runtime() {
         (runtime.take_recording)(take, (&raw mut text).cast());
@@ -253,7 +276,7 @@ fn observe<T: Sync>(
 }
 
 extern "C" fn take(bytes: *const u8, length: usize, text: *mut c_void) {
-    // SAFETY: the runtime gives a string of its own, and the word that `observe` gave it.
+    // SAFETY: the runtime gives a string of its own, and the word that `taken` gave it.
     let (bytes, text) =
         unsafe { (std::slice::from_raw_parts(bytes, length), &mut *text.cast::<String>()) };
     text.push_str(&String::from_utf8_lossy(bytes));
@@ -264,11 +287,14 @@ extern "C" fn take(bytes: *const u8, length: usize, text: *mut c_void) {
 fn recorded(act: impl FnOnce()) {
     let Some(runtime) = program::runtime() else { return };
     (runtime.record)(true);
+    let _over = OnDrop(|| (runtime.record)(false));
     act();
-    (runtime.record)(false);
 }
 
-/// Moves the caller to a core, if there is such a one.
+/// Cores that a check needs: one for each operation, beside the test's own.
+const CORES: usize = 3;
+
+/// Moves the caller to a core below [`CORES`].
 fn on_core(core: usize) {
     #[cfg(target_os = "linux")]
     {
@@ -276,7 +302,7 @@ fn on_core(core: usize) {
             fn sched_setaffinity(thread: i32, bytes: usize, mask: *const u64) -> i32;
         }
         let mask = [1_u64 << core, 0, 0, 0];
-        // SAFETY: the mask is as long as we say. A refusal shows: both run on one core.
+        // SAFETY: the mask is as long as we say. It is not refused: there is such a core.
         unsafe { sched_setaffinity(0, size_of_val(&mask), mask.as_ptr()) };
     }
     let _ = core;

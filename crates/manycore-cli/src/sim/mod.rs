@@ -82,9 +82,9 @@ fn machine(args: &SimArgs) -> Result<Machine, Failure> {
             .ok_or_else(|| Failure::usage(format_args!("--set {setting}: name=value is needed")))?;
         machine.set(name.trim(), value.trim(), "the command line").map_err(Failure::usage)?;
     }
+    machine.check().map_err(Failure::usage)?;
     let most = args.cores().into_iter().max().unwrap_or(1);
     let machine = if args.grow { machine.grown_to(most) } else { machine };
-    machine.check().map_err(Failure::usage)?;
     if most > machine.cores() {
         return Err(Failure::usage(format_args!(
             "{} has {} cores, and {most} were asked for (--grow adds sockets that nobody built)",

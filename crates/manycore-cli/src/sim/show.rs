@@ -104,7 +104,7 @@ pub(crate) fn audit(program: &[String], runs: &[Run]) -> String {
         // Writing to a string cannot fail.
         let _ = write!(text, "{name}: cores={}", run.count("cores"));
         for (word, count) in counts {
-            let _ = write!(text, " {word}={:.1}", run.each(count));
+            let _ = write!(text, " {word}={:.2}", run.each(count));
         }
         text.push('\n');
     }

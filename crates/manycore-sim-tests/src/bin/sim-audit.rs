@@ -5,7 +5,11 @@
 
 use std::{
     hint::black_box,
-    sync::atomic::{AtomicU64, Ordering::Relaxed},
+    sync::atomic::{
+        AtomicU64,
+        Ordering::{Relaxed, SeqCst},
+        fence,
+    },
     thread,
     time::{Duration, Instant},
 };
@@ -23,6 +27,10 @@ const EACH: u64 = 50;
 /// Virtual time for each step, far more than it takes.
 const READY: Duration = Duration::from_millis(2);
 
+/// A word with its line and the one beside it for itself.
+#[repr(align(128))]
+struct Padded(AtomicU64);
+
 struct Add;
 
 impl Op<u64> for Add {
@@ -34,11 +42,13 @@ impl Op<u64> for Add {
 fn main() {
     let path = std::env::args().nth(1).unwrap_or_default();
     match path.as_str() {
-        // No path of the library's: shows that the audit sees what is there.
+        // No path of the library's: shows that the audit sees what is there, in each column.
         "shared-word" => {
-            let word = AtomicU64::new(0);
+            let words = [const { Padded(AtomicU64::new(0)) }; 2];
             on_every_core(|| {
-                word.fetch_add(1, Relaxed);
+                words[0].0.fetch_add(1, Relaxed);
+                fence(SeqCst);
+                words[1].0.store(words[1].0.load(Relaxed) + 1, Relaxed);
             });
         }
         "add" => {
@@ -100,8 +110,10 @@ fn on_every_core(act: impl Fn() + Sync) {
         for _ in 0..cores {
             scope.spawn(|| {
                 (0..EACH).for_each(|_| act());
+                assert!(started.elapsed() < READY, "warming up took too long");
                 until(READY * 2);
                 (0..EACH).for_each(|_| act());
+                assert!(started.elapsed() < READY * 3, "it was not all measured");
                 until(READY * 4);
                 manycore_sim::operations(EACH);
             });

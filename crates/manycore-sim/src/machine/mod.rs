@@ -112,7 +112,7 @@ pub struct Machine {
     /// Power of two of the line size in bytes.
     pub line_shift: u32,
     /// How far, in cycles, a thread may run ahead of the others before they get their turn. 0 is
-    /// exact; 50 is twice as fast and moves results by some 3 %.
+    /// exact, more is faster.
     pub quantum: u32,
     /// How far pure compute may run ahead, since nobody can see it.
     pub drift: u32,
