@@ -66,3 +66,11 @@ need_sanitizer() {
     esac
     say "with $(rustc +nightly --version)"
 }
+
+# skip_if_not_simulable FILE: ends the script well if FILE, what `manycore sim` said, says that this
+# machine or its compiler cannot; anything else that it said is a failure.
+skip_if_not_simulable() {
+    local cannot='this is .* on |does not take the flags|takes the flags that|does not build for|fsgsbase'
+    grep -Eq "$cannot" "$1" || die "$(cat "$1")"
+    skip "$(tail -n 1 "$1")"
+}

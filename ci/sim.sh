@@ -12,13 +12,7 @@ cargo build --release --locked
 manycore=$TARGET/release/manycore
 sim() { "$manycore" sim "$@" 2>"$work/said"; }
 
-# What the command cannot do here it says in its first words; anything else is a failure.
-if ! sim --cores 1 -- sim-threads >/dev/null; then
-    cannot='this is .* on |does not take the flags|takes the flags that|does not build for|fsgsbase'
-    grep -Eq "$cannot" "$work/said" || die "$(cat "$work/said")"
-    say "SKIPPED: $(tail -n 1 "$work/said")"
-    exit 0
-fi
+sim --cores 1 -- sim-threads >/dev/null || skip_if_not_simulable "$work/said"
 
 sim --cores 4,48 --json "$work/one.json" -- sim-threads >"$work/one" || die "$(cat "$work/said")"
 grep -q '^48 cores: all well$' "$work/one" || die "sim-threads did not run on 48 cores"

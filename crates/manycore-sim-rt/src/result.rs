@@ -14,8 +14,6 @@ use crate::{frames, host, say};
 const FORM: u32 = 1;
 /// Cache lines that are reported.
 const LINES: usize = 60;
-/// Places of one line that are reported.
-const SITES: usize = 12;
 /// Frames of a place that are reported.
 const FRAMES: usize = 24;
 
@@ -52,7 +50,7 @@ fn render(world: &mut World, deadlock: Option<&manycore_sim::Deadlock>) -> Strin
     let lines = if whole { world.engine.dearest_lines(LINES) } else { measured };
     for line in lines {
         let _ = writeln!(text, "line {:x} {} {}", line.address, line.misses, line.cycles);
-        for cost in line.sites.iter().take(SITES) {
+        for cost in &line.sites {
             let kind = kind(cost.site.kind);
             let _ = write!(text, "site {kind} {} {} ", cost.misses, cost.cycles);
             let _ = addresses(&mut text, world, cost.site.pc as u64);

@@ -34,6 +34,7 @@
 //! assert_eq!(engine.now() - after_fetch, 2);
 //! ```
 
+pub mod calibration;
 mod conflict_free;
 pub mod drive;
 mod engine;
@@ -47,7 +48,7 @@ pub mod symbols;
 pub use conflict_free::{ConflictCheck, ConflictLine, ConflictReport, NotSimulated, Toucher};
 pub use engine::{
     Access, Blocked, Deadlock, Engine, Outcome, ThreadId, Totals, WaitFor, Wakened,
-    record::{Conflict, Touch, conflicts},
+    record::Touch,
     stats::{LineCost, Site, SiteCost},
 };
 #[cfg(feature = "report")]

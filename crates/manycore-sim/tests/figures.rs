@@ -2,46 +2,17 @@
 
 use std::{cell::Cell, rc::Rc};
 
-use manycore_sim::{Access, Engine, Machine, Outcome, drive};
+use manycore_sim::{Access, Engine, Machine, Outcome, calibration, drive};
 
 const TARGET: usize = 0x1000;
-
-/// OpLog, Figure 4: each core writes one line, waits for the write, thinks, and writes again.
-/// Returns the mean time of a write.
-fn figure_4(machine: &Machine, cores: u32) -> f64 {
-    const THINK: u64 = 66;
-    let (from, until) = (200_000, 700_000);
-    let mut engine = Engine::new(machine.clone(), cores, 1).unwrap();
-    let time = Rc::new(Cell::new((0_u64, 0_u64)));
-    let actor = || -> drive::Actor<'static> {
-        let (time, mut began) = (time.clone(), None);
-        Box::new(move |engine: &mut Engine| match began.take() {
-            None if engine.now() > until => engine.exit(),
-            None => {
-                began = Some(engine.now());
-                engine.access(TARGET, 8, Access::Write, 1)
-            }
-            Some(start) => {
-                if engine.now() > from {
-                    let (total, writes) = time.get();
-                    time.set((total + engine.now() - start, writes + 1));
-                }
-                engine.work(THINK)
-            }
-        })
-    };
-    drive::run(&mut engine, (0..cores).map(|_| actor()).collect(), 1000).unwrap();
-    let (total, writes) = time.get();
-    total as f64 / writes as f64
-}
 
 /// The text of the paper gives the ends, 182 and 8182 cycles, and says that it is a line.
 #[test]
 fn figure_4_of_oplog_is_met_within_15_percent() {
     let machine = Machine::named("opteron-8x6").unwrap();
     for cores in [2, 12, 24, 48] {
-        let published = 182.0 + (8182.0 - 182.0) / 46.0 * f64::from(cores - 2);
-        let simulated = figure_4(&machine, cores);
+        let published = calibration::published(cores);
+        let simulated = calibration::contended_write(&machine, cores).unwrap();
         let off = simulated / published - 1.0;
         println!(
             "{cores:2} cores: published {published:.0}, simulated {simulated:.0} ({:+.1} %)",

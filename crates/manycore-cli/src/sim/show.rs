@@ -15,6 +15,9 @@ const NOTE: &str = "The standard library's precompiled parts are charged as syst
     what is generic or inlined in it counts as the program's own. A membarrier costs its caller \
     alone.";
 
+/// Places of one line that are shown.
+const SITES: usize = 12;
+
 /// The report of one program.
 pub(crate) fn report(
     title: &str,
@@ -45,7 +48,6 @@ pub(crate) fn report(
         name: title.to_owned(),
         points: runs.iter().map(point).collect(),
         variations: bands.iter().map(variation).collect(),
-        published: Vec::new(),
         lines: lines.unwrap_or_default(),
     });
     report
@@ -80,6 +82,7 @@ fn hot_line(run: &Run, line: &Line, symbols: &mut Symbols) -> HotLine {
         }
     }
     sites.sort_by_key(|site| std::cmp::Reverse(site.cycles));
+    sites.truncate(SITES);
     HotLine {
         address: line.address,
         share: line.cycles as f64 / run.count("waited").max(1) as f64,
@@ -91,6 +94,9 @@ fn hot_line(run: &Run, line: &Line, symbols: &mut Symbols) -> HotLine {
 
 /// Per run, a line with what one operation does to shared lines, rounded so that only a change of
 /// the code under test changes it.
+///
+/// Acquisitions of locks have no column: to a machine, taking a lock is a locked instruction like
+/// any other, or even a plain store. A path whose `locked` is 0 takes none of the usual ones.
 pub(crate) fn audit(program: &[String], runs: &[Run]) -> String {
     let name = program.join(" ");
     let counts = [

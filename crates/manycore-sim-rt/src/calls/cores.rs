@@ -3,8 +3,9 @@
 use std::ffi::{c_int, c_long};
 
 use crate::host::{self, Next, as_libc};
-use crate::world;
+use crate::{switch, world};
 
+const ESRCH: c_int = 3;
 const EINVAL: c_int = 22;
 
 static SYSCONF: Next = Next::new(c"sysconf");
@@ -74,13 +75,24 @@ pub unsafe extern "C" fn sched_yield() -> c_int {
     as_libc(unsafe { host::call(host::SYS_SCHED_YIELD, [0; 6]) }) as c_int
 }
 
-/// The cores that a thread may use. Of a simulated program's, only the caller is known.
+/// Whether the system's number of a thread is the caller's own. Of a simulated program's threads,
+/// only the caller may ask, and be asked, about its cores.
+pub(crate) fn is_caller(thread: c_int) -> bool {
+    let own = world::with(|world| (world.thread_id(), world.current == 0));
+    let main = own.1 && thread as u32 == std::process::id();
+    thread == 0 || thread as usize == own.0 || main
+}
+
+/// The cores that a thread may use; ESRCH for another thread of a simulated program.
 ///
 /// # Safety
 /// As for the function of libc.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sched_getaffinity(thread: c_int, bytes: usize, mask: *mut u8) -> c_int {
     if world::active() {
+        if !is_caller(thread) {
+            return as_libc(-(ESRCH as isize)) as c_int;
+        }
         // SAFETY: the caller's buffer.
         return as_libc(unsafe { mask_call(bytes, mask) }).min(0) as c_int;
     }
@@ -94,13 +106,16 @@ pub unsafe extern "C" fn sched_getaffinity(thread: c_int, bytes: usize, mask: *m
     written.min(0) as c_int
 }
 
-/// Limits the cores that a thread may use. Of a simulated program's, only the caller is known.
+/// Limits the cores that a thread may use; ESRCH for another thread of a simulated program.
 ///
 /// # Safety
 /// As for the function of libc.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sched_setaffinity(thread: c_int, bytes: usize, mask: *const u8) -> c_int {
     if world::active() {
+        if !is_caller(thread) {
+            return as_libc(-(ESRCH as isize)) as c_int;
+        }
         // SAFETY: the caller's buffer.
         return as_libc(unsafe { set_mask_call(bytes, mask) }) as c_int;
     }
@@ -109,30 +124,39 @@ pub unsafe extern "C" fn sched_setaffinity(thread: c_int, bytes: usize, mask: *c
     as_libc(unsafe { host::call(host::SYS_SETAFFINITY, arguments) }) as c_int
 }
 
-/// Limits the cores of the caller, as [`sched_setaffinity`]; returns the error.
+/// Limits the cores of the caller, as [`sched_setaffinity`]; returns the error: ESRCH if the handle
+/// is another thread's.
 ///
 /// # Safety
 /// As for the function of libc.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn pthread_setaffinity_np(
-    _thread: usize,
+    thread: usize,
     bytes: usize,
     mask: *const u8,
 ) -> c_int {
+    // glibc's handle of a thread is its thread pointer.
+    if thread != switch::thread_pointer() {
+        return ESRCH;
+    }
     // SAFETY: the caller's buffer.
     if unsafe { sched_setaffinity(0, bytes, mask) } == 0 { 0 } else { EINVAL }
 }
 
-/// The cores of the caller, as [`sched_getaffinity`]; returns the error.
+/// The cores of the caller, as [`sched_getaffinity`]; returns the error: ESRCH if the handle is
+/// another thread's.
 ///
 /// # Safety
 /// As for the function of libc.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn pthread_getaffinity_np(
-    _thread: usize,
+    thread: usize,
     bytes: usize,
     mask: *mut u8,
 ) -> c_int {
+    if thread != switch::thread_pointer() {
+        return ESRCH;
+    }
     // SAFETY: the caller's buffer.
     if unsafe { sched_getaffinity(0, bytes, mask) } == 0 { 0 } else { EINVAL }
 }

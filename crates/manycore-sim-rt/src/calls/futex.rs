@@ -16,6 +16,7 @@ const WAKE_BITSET: usize = 10;
 const OPERATION: usize = 0x7f;
 const CLOCK_REALTIME: usize = 0x100;
 
+const ESRCH: c_int = 3;
 const EAGAIN: c_int = 11;
 const EINVAL: c_int = 22;
 const ENOSYS: c_int = 38;
@@ -87,6 +88,9 @@ pub(crate) unsafe fn virtual_call(number: usize, arguments: [usize; 6]) -> Optio
         host::SYS_CLOCK_NANOSLEEP => unsafe {
             clock::sleep_call(b & 1 == 1, a, c as *const [u64; 2])
         },
+        host::SYS_GETAFFINITY | host::SYS_SETAFFINITY if !super::is_caller(a as c_int) => {
+            Some(-(ESRCH as isize))
+        }
         // SAFETY: as above.
         host::SYS_GETAFFINITY => Some(unsafe { super::mask_call(b, c as *mut u8) }),
         // SAFETY: as above.

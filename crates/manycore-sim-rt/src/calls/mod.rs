@@ -14,7 +14,7 @@ mod locks;
 mod memory;
 mod random;
 
-pub(crate) use self::cores::{mask_call, set_mask_call};
+pub(crate) use self::cores::{is_caller, mask_call, set_mask_call};
 pub(crate) use self::futex::virtual_call;
 pub(crate) use self::random::Random;
 

@@ -325,9 +325,6 @@ impl Engine {
         let waited = done - request.arrived;
         self.totals.misses += 1;
         self.totals.waited += waited;
-        let thread = &mut self.threads[request.thread as usize];
-        thread.misses += 1;
-        thread.waited += waited;
         let key = SiteKey { line: at, pc: request.pc, kind: request.kind };
         let tally = self.sites.entry(key).or_default();
         tally.misses += 1;

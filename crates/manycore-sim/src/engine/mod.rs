@@ -195,24 +195,9 @@ impl Engine {
         self.clock
     }
 
-    /// Time of any thread.
-    pub fn now_of(&self, thread: ThreadId) -> u64 {
-        if thread.0 == self.running { self.clock } else { self.thread(thread).clock }
-    }
-
     /// The core that a thread has, or had last.
     pub fn core_of(&self, thread: ThreadId) -> u32 {
         u32::from(self.thread(thread).core)
-    }
-
-    /// Whether a thread has ended.
-    pub fn is_done(&self, thread: ThreadId) -> bool {
-        self.thread(thread).state == State::Done
-    }
-
-    /// Threads that have not ended.
-    pub fn live(&self) -> u32 {
-        self.live
     }
 
     fn thread(&self, thread: ThreadId) -> &Thread {

@@ -17,40 +17,8 @@ pub struct Touch {
     pub bytes: u128,
     /// Where in the program the first access was.
     pub pc: usize,
-    /// What [`Engine::set_context`] had said then: a call stack of the caller's.
-    pub context: u64,
     /// How many accesses.
     pub count: u64,
-}
-
-/// A line that one core wrote and another touched.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Conflict {
-    /// First byte of the line.
-    pub line: usize,
-    /// Whether no byte was written by one core and touched by another: they only share the line.
-    pub false_sharing: bool,
-    /// Who touched it, writers first.
-    pub touches: Vec<Touch>,
-}
-
-/// The lines of a recording that one core wrote and another touched, by address.
-pub fn conflicts(touches: &[Touch]) -> Vec<Conflict> {
-    let mut touches = touches.to_vec();
-    touches.sort_by_key(|touch| (touch.line, !touch.wrote, touch.core));
-    let groups = touches.chunk_by(|a, b| a.line == b.line);
-    let meets = |a: &Touch, b: &Touch| a.core != b.core && (a.wrote || b.wrote);
-    groups
-        .filter_map(|group| {
-            let pairs = || group.iter().flat_map(|a| group.iter().map(move |b| (a, b)));
-            let met = pairs().any(|(a, b)| meets(a, b));
-            met.then(|| Conflict {
-                line: group[0].line,
-                false_sharing: !pairs().any(|(a, b)| meets(a, b) && a.bytes & b.bytes != 0),
-                touches: group.to_vec(),
-            })
-        })
-        .collect()
 }
 
 /// What has been recorded.
@@ -58,7 +26,6 @@ pub fn conflicts(touches: &[Touch]) -> Vec<Conflict> {
 pub(super) struct Recorder {
     /// Threads that are recorded now.
     active: u32,
-    context: u64,
     touches: Map<(u64, u16, bool), Touch>,
 }
 
@@ -73,7 +40,6 @@ impl Recorder {
         let from = op.address.max(line) - line;
         let to = (op.address.saturating_add(op.len) - line).min(1 << shift);
         let upto = |end: usize| if end >= 128 { u128::MAX } else { (1 << end) - 1 };
-        let context = self.context;
         let touch = self.touches.entry((op.line, core, wrote)).or_insert_with(|| Touch {
             line,
             core: u32::from(core),
@@ -81,7 +47,6 @@ impl Recorder {
             wrote,
             bytes: 0,
             pc: op.pc,
-            context,
             count: 0,
         });
         touch.bytes |= upto(to) & !upto(from);
@@ -99,11 +64,6 @@ impl Engine {
                 if on { self.recorder.active + 1 } else { self.recorder.active - 1 };
             self.refresh();
         }
-    }
-
-    /// A number that goes with what is recorded from now on, such as that of a call stack.
-    pub fn set_context(&mut self, context: u64) {
-        self.recorder.context = context;
     }
 
     /// Takes what has been recorded since the last time, in the order of lines and cores.

@@ -1,6 +1,6 @@
 //! What happened: totals, and what each line and each place in the program cost.
 
-use super::{Access, Engine, ThreadId, hash::Map};
+use super::{Access, Engine, hash::Map};
 
 /// Counts since the start. The difference of two is what happened between.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -106,12 +106,6 @@ impl Engine {
     /// Counts since the start.
     pub fn totals(&self) -> Totals {
         self.totals
-    }
-
-    /// Misses of one thread, and the cycles that it waited for lines.
-    pub fn misses_of(&self, thread: ThreadId) -> (u64, u64) {
-        let thread = self.thread(thread);
-        (thread.misses, thread.waited)
     }
 
     /// Cache lines touched so far.

@@ -107,8 +107,6 @@ pub(super) struct Thread {
     pub(super) joiners: Vec<u32>,
     pub(super) blocked_since: u64,
     pub(super) blocked_at: usize,
-    pub(super) misses: u64,
-    pub(super) waited: u64,
 }
 
 impl Thread {
@@ -129,8 +127,6 @@ impl Thread {
             joiners: Vec::new(),
             blocked_since: 0,
             blocked_at: 0,
-            misses: 0,
-            waited: 0,
         }
     }
 

@@ -20,8 +20,6 @@ pub enum WaitFor {
     },
     /// A time.
     Sleep,
-    /// [`Engine::ready`], called by whoever called [`Engine::block`].
-    Caller,
     /// A cache line.
     Line {
         /// Its first byte.
@@ -77,7 +75,6 @@ impl fmt::Display for Deadlock {
                 WaitFor::Join { thread } => write!(f, "the end of thread {}", thread.0)?,
                 WaitFor::Line { address } => write!(f, "the line at {address:#x}")?,
                 WaitFor::Sleep => f.write_str("a time")?,
-                WaitFor::Caller => f.write_str("another thread")?,
                 WaitFor::Stores => f.write_str("its stores")?,
                 WaitFor::Core => f.write_str("a core")?,
             }
@@ -126,23 +123,6 @@ impl Engine {
         woken
     }
 
-    /// Wakes up to `count` threads and moves up to `moved` others to another word. Returns how many
-    /// were woken and moved.
-    pub fn futex_requeue(&mut self, from: usize, to: usize, count: u32, moved: u32) -> (u32, u32) {
-        let woken = self.futex_wake(from, count, u32::MAX);
-        let mut gone = 0;
-        while gone < moved && from != to {
-            let waiters = self.futexes.get_mut(&from);
-            let Some(waiter) = waiters.and_then(|waiters| waiters.pop_front()) else {
-                break;
-            };
-            self.threads[waiter.0 as usize].state = State::Blocked(WaitFor::Futex { address: to });
-            self.futexes.entry(to).or_default().push_back(waiter);
-            gone += 1;
-        }
-        (woken, gone)
-    }
-
     /// How the last wait of the running thread ended.
     pub fn wakened(&self) -> Wakened {
         if self.threads[self.running as usize].timed_out {
@@ -167,22 +147,6 @@ impl Engine {
     pub fn sleep_until(&mut self, at: u64, pc: usize) -> Outcome {
         self.set_timer(Some(at));
         self.block_for(WaitFor::Sleep, pc)
-    }
-
-    /// The running thread waits until [`Engine::ready`] names it, or until the time `deadline`.
-    pub fn block(&mut self, deadline: Option<u64>, pc: usize) -> Outcome {
-        self.set_timer(deadline);
-        self.block_for(WaitFor::Caller, pc)
-    }
-
-    /// Ends the [`block`](Engine::block) of a thread at time `at`. Whether it was blocked so.
-    pub fn ready(&mut self, thread: ThreadId, at: u64) -> bool {
-        let blocked = self.thread(thread).state == State::Blocked(WaitFor::Caller);
-        if blocked {
-            self.wake(thread.0, at.max(self.clock), false);
-            self.refresh();
-        }
-        blocked
     }
 
     fn set_timer(&mut self, deadline: Option<u64>) {

@@ -24,101 +24,93 @@ fn number(text: &str) -> Option<u32> {
     text.replace('_', "").parse().ok()
 }
 
-fn one_of(names: &[&str], text: &str) -> Option<u32> {
-    names.iter().position(|name| *name == text).map(|at| at as u32)
+const ARBITRATIONS: [(&str, Arbitration); 5] = [
+    ("fifo", Arbitration::Fifo),
+    ("rounds", Arbitration::Rounds),
+    ("turns", Arbitration::Turns),
+    ("nearest", Arbitration::Nearest),
+    ("random", Arbitration::Random),
+];
+const TOPOLOGIES: [(&str, Topology); 3] =
+    [("full", Topology::Full), ("hypercube", Topology::Hypercube), ("ring", Topology::Ring)];
+const SWITCH: [(&str, bool); 2] = [("false", false), ("true", true)];
+
+/// The place of a name in a list of choices.
+fn one_of<T>(choices: &[(&str, T)], text: &str) -> Option<u32> {
+    choices.iter().position(|choice| choice.0 == text).map(|at| at as u32)
 }
 
-const ARBITRATIONS: &[&str] = &["fifo", "rounds", "turns", "nearest", "random"];
-const TOPOLOGIES: &[&str] = &["full", "hypercube", "ring"];
-const SWITCH: &[&str] = &["false", "true"];
-
-fn arbitration(number: u32) -> Arbitration {
-    match number {
-        0 => Arbitration::Fifo,
-        1 => Arbitration::Rounds,
-        2 => Arbitration::Turns,
-        3 => Arbitration::Nearest,
-        _ => Arbitration::Random,
-    }
+/// The place of a value in a list of choices.
+fn place<T: PartialEq>(choices: &[(&str, T)], value: T) -> u32 {
+    choices.iter().position(|choice| choice.1 == value).map_or(0, |at| at as u32)
 }
 
-fn topology(number: u32) -> Topology {
-    match number {
-        0 => Topology::Full,
-        1 => Topology::Hypercube,
-        _ => Topology::Ring,
-    }
-}
-
-macro_rules! numbers {
-    ($($name:literal $wants:literal $field:ident $([$at:literal])?;)+) => { [$(
+/// A row for a field that holds a number, under the field's name unless another is given.
+macro_rules! number {
+    ($field:ident, $wants:literal) => {
+        number!(stringify!($field), $wants, |m| m.$field)
+    };
+    ($name:expr, $wants:literal, |$m:ident| $place:expr) => {
         Parameter {
             name: $name,
             wants: $wants,
-            get: |m| m.$field$([$at])?,
-            set: |m, value| m.$field$([$at])? = value,
+            get: |$m| $place,
+            set: |$m, value| $place = value,
             parse: number,
             show: |value| value.to_string(),
-        },
-    )+] };
+        }
+    };
 }
 
-const NUMBERS: [Parameter; 28] = numbers! {
-    "sockets" "a number" sockets;
-    "cores_per_socket" "a number" cores_per_socket;
-    "mhz" "million cycles per second" mhz;
-    "same_socket" "cycles" same_socket;
-    "hop1" "cycles" hops[0];
-    "hop2" "cycles" hops[1];
-    "hop3" "cycles" hops[2];
-    "hit" "cycles" hit;
-    "rmw" "cycles" rmw;
-    "memory" "cycles" memory;
-    "memory_hop" "cycles" memory_hop;
-    "memory_occupancy" "cycles" memory_occupancy;
-    "read_occupancy" "cycles" read_occupancy;
-    "linger" "cycles" linger;
-    "store_buffer" "stores" store_buffer;
-    "parallel_misses" "lines" parallel_misses;
-    "line_shift" "a power of two" line_shift;
-    "quantum" "cycles" quantum;
-    "drift" "cycles" drift;
-    "slice" "cycles" slice;
-    "context_switch" "cycles" context_switch;
-    "syscall" "cycles" syscall;
-    "wake" "cycles" wake;
-    "malloc" "cycles" malloc;
-    "pause" "cycles" pause;
-    "clock_read" "cycles" clock_read;
-    "clock_skew" "cycles" clock_skew;
-    "instructions_per_10_cycles" "instructions" instructions_per_10_cycles;
-};
+const NUMBERS: [Parameter; 28] = [
+    number!(sockets, "a number"),
+    number!(cores_per_socket, "a number"),
+    number!(mhz, "million cycles per second"),
+    number!(same_socket, "cycles"),
+    number!("hop1", "cycles", |m| m.hops[0]),
+    number!("hop2", "cycles", |m| m.hops[1]),
+    number!("hop3", "cycles", |m| m.hops[2]),
+    number!(hit, "cycles"),
+    number!(rmw, "cycles"),
+    number!(memory, "cycles"),
+    number!(memory_hop, "cycles"),
+    number!(memory_occupancy, "cycles"),
+    number!(read_occupancy, "cycles"),
+    number!(linger, "cycles"),
+    number!(store_buffer, "stores"),
+    number!(parallel_misses, "lines"),
+    number!(line_shift, "a power of two"),
+    number!(quantum, "cycles"),
+    number!(drift, "cycles"),
+    number!(slice, "cycles"),
+    number!(context_switch, "cycles"),
+    number!(syscall, "cycles"),
+    number!(wake, "cycles"),
+    number!(malloc, "cycles"),
+    number!(pause, "cycles"),
+    number!(clock_read, "cycles"),
+    number!(clock_skew, "cycles"),
+    number!(instructions_per_10_cycles, "instructions"),
+];
+
+/// A row for a field that holds one of a list of choices.
+macro_rules! choice {
+    ($field:ident, $wants:literal, $choices:ident) => {
+        Parameter {
+            name: stringify!($field),
+            wants: $wants,
+            get: |m| place(&$choices, m.$field),
+            set: |m, value| m.$field = $choices[value as usize].1,
+            parse: |text| one_of(&$choices, text),
+            show: |value| $choices[value as usize].0.to_string(),
+        }
+    };
+}
 
 const CHOICES: [Parameter; 3] = [
-    Parameter {
-        name: "topology",
-        wants: "full, hypercube or ring",
-        get: |m| m.topology as u32,
-        set: |m, value| m.topology = topology(value),
-        parse: |text| one_of(TOPOLOGIES, text),
-        show: |value| TOPOLOGIES[value as usize].to_string(),
-    },
-    Parameter {
-        name: "arbitration",
-        wants: "fifo, rounds, turns, nearest or random",
-        get: |m| m.arbitration as u32,
-        set: |m, value| m.arbitration = arbitration(value),
-        parse: |text| one_of(ARBITRATIONS, text),
-        show: |value| ARBITRATIONS[value as usize].to_string(),
-    },
-    Parameter {
-        name: "llsc",
-        wants: "true or false",
-        get: |m| u32::from(m.llsc),
-        set: |m, value| m.llsc = value != 0,
-        parse: |text| one_of(SWITCH, text),
-        show: |value| SWITCH[value as usize].to_string(),
-    },
+    choice!(topology, "full, hypercube or ring", TOPOLOGIES),
+    choice!(arbitration, "fifo, rounds, turns, nearest or random", ARBITRATIONS),
+    choice!(llsc, "true or false", SWITCH),
 ];
 
 /// Every parameter of a machine, the choices first.

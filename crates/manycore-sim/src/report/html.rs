@@ -65,7 +65,7 @@ impl Report {
         body.push_str("</div>\n");
     }
 
-    /// The curves as the plot wants them; of rates, also the band and what was published.
+    /// The curves as the plot wants them; of rates, also the band.
     fn drawn(&self, rates: bool, value: impl Fn(&Point) -> f64) -> Vec<Drawn> {
         let mut drawn = Vec::new();
         for (colour, curve) in self.curves.iter().enumerate() {
@@ -82,16 +82,6 @@ impl Report {
                 colour,
                 published: false,
             });
-            if rates && !curve.published.is_empty() {
-                let published = curve.published.iter();
-                drawn.push(Drawn {
-                    name: format!("{}, published", curve.name),
-                    points: published.map(|(cores, rate)| (f64::from(*cores), *rate)).collect(),
-                    band: Vec::new(),
-                    colour,
-                    published: true,
-                });
-            }
         }
         drawn
     }

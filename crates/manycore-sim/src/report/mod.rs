@@ -116,8 +116,6 @@ pub struct Curve {
     pub points: Vec<Point>,
     /// The same with something unknown changed.
     pub variations: Vec<Variation>,
-    /// Somebody's figures for the same, as cores and operations a microsecond.
-    pub published: Vec<(u32, f64)>,
     /// The lines that cost most at the last point.
     pub lines: Vec<HotLine>,
 }
@@ -207,7 +205,7 @@ impl Report {
         }
     }
 
-    /// The report as JSON, to be read back with [`Report::from_json`].
+    /// The report as JSON.
     ///
     /// # Panics
     ///
@@ -215,15 +213,6 @@ impl Report {
     pub fn json(&self) -> String {
         let text = serde_json::to_string_pretty(self).expect("strings, numbers and lists");
         text + "\n"
-    }
-
-    /// A report from its JSON.
-    ///
-    /// # Errors
-    ///
-    /// It is not JSON, or not a report.
-    pub fn from_json(text: &str) -> Result<Report, serde_json::Error> {
-        serde_json::from_str(text)
     }
 
     /// Whether the programs counted operations; else costs are of whole runs.

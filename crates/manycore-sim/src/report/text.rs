@@ -39,8 +39,7 @@ impl Report {
         let heads = ["band", "core cycles", "waiting", "remote reads", "shared writes", "locked"];
         write!(f, "{:>5} {rate:>10}", "cores")?;
         heads.iter().try_for_each(|head| write!(f, " {head:>13}"))?;
-        let published = !curve.published.is_empty();
-        writeln!(f, "{}", if published { "     published" } else { "" })?;
+        writeln!(f)?;
         for (at, point) in curve.points.iter().enumerate() {
             let (low, high) = curve.band(at, mhz);
             let band = format!("{}..{}", number(low), number(high));
@@ -50,12 +49,7 @@ impl Report {
             let counts = [point.remote_reads, point.shared_writes, point.rmws];
             write!(f, " {:>13} {:>13}", number(point.core_cycles()), number(waiting))?;
             counts.iter().try_for_each(|count| write!(f, " {:>13}", number(point.each(*count))))?;
-            let theirs = curve.published.iter().find(|(cores, _)| *cores == point.cores);
-            writeln!(
-                f,
-                "{}",
-                theirs.map_or(String::new(), |(_, rate)| format!(" {:>13}", number(*rate)))
-            )?;
+            writeln!(f)?;
         }
         self.variations(curve, f)?;
         if let Some(last) = curve.points.last().filter(|_| !curve.lines.is_empty()) {

@@ -1,7 +1,7 @@
 //! Waiting and sharing cores, one situation at a time.
 
 use crate::{
-    Access, Engine, Machine, Outcome, ThreadId, WaitFor, Wakened, conflicts,
+    Access, Engine, Machine, Outcome, ThreadId, WaitFor, Wakened,
     engine::Outcome::{Continue, Deadlock, Finished, Switch},
 };
 
@@ -48,7 +48,7 @@ fn a_waiter_woken_before_its_deadline_does_not_time_out_later() {
 fn wakes_take_the_oldest_whose_mask_fits() {
     let mut engine = engine(4);
     let waiters = [1, 2, 3].map(|core| engine.spawn(Some(core), 0));
-    let mut outcome = engine.block(Some(100_000), 0);
+    let mut outcome = engine.sleep_until(100_000, 0);
     for (waiter, mask) in waiters.into_iter().zip([0b01, 0b10, 0b10]) {
         assert_eq!(outcome, Switch(waiter));
         outcome = engine.futex_wait(0x40, mask, None, 0);
@@ -56,18 +56,6 @@ fn wakes_take_the_oldest_whose_mask_fits() {
     assert_eq!(outcome, Switch(MAIN));
     assert_eq!(engine.futex_wake(0x40, 1, 0b10), 1);
     assert_eq!(engine.sleep_until(engine.now() + 10_000, 0), Switch(waiters[1]));
-}
-
-#[test]
-fn requeued_waiters_are_woken_at_the_other_word() {
-    let mut engine = engine(3);
-    let waiters = [1, 2].map(|core| engine.spawn(Some(core), 0));
-    assert_eq!(engine.sleep_until(20_000, 0), Switch(waiters[0]));
-    assert_eq!(engine.futex_wait(0x40, u32::MAX, None, 0), Switch(waiters[1]));
-    assert_eq!(engine.futex_wait(0x40, u32::MAX, None, 0), Switch(MAIN));
-    assert_eq!(engine.futex_requeue(0x40, 0x80, 1, 9), (1, 1));
-    assert_eq!(engine.futex_wake(0x40, 9, u32::MAX), 0);
-    assert_eq!(engine.futex_wake(0x80, 9, u32::MAX), 1);
 }
 
 #[test]
@@ -155,7 +143,7 @@ fn moving_to_another_core_leaves_the_lines_behind() {
 }
 
 #[test]
-fn a_recording_tells_true_sharing_from_false_sharing_and_from_none() {
+fn a_recording_tells_who_touched_which_bytes() {
     let mut engine = engine(2);
     let touch = |engine: &mut Engine, from: usize| {
         engine.record(true);
@@ -169,11 +157,14 @@ fn a_recording_tells_true_sharing_from_false_sharing_and_from_none() {
     assert_eq!(engine.set_affinity(Some(1)), Continue);
     touch(&mut engine, 8);
     let touches = engine.take_recording();
-    let found = conflicts(&touches);
-    let lines: Vec<_> = found.iter().map(|c| (c.line, c.false_sharing)).collect();
-    assert_eq!(lines, [(0x1000, true), (0x2000, false)]);
-    let places: Vec<_> = found[1].touches.iter().map(|t| (t.core, t.wrote, t.pc)).collect();
-    assert_eq!(places, [(0, true, 20), (1, true, 28)]);
+    let of = |line: usize| -> Vec<_> {
+        let touches = touches.iter().filter(|touch| touch.line == line);
+        touches.map(|t| (t.core, t.wrote, t.pc, t.bytes)).collect()
+    };
+    assert_eq!(of(0x1000), [(0, true, 10, 0xff), (1, true, 18, 0xff00)]);
+    assert_eq!(of(0x2000), [(0, true, 20, 0xff), (1, true, 28, 0xff)]);
+    assert_eq!(of(0x3000), [(0, false, 30, 0xff), (1, false, 30, 0xff)]);
+    assert_eq!((of(0x4000).len(), of(0x4200).len()), (1, 1));
     assert!(engine.take_recording().is_empty());
 }
 

@@ -1,0 +1,67 @@
+//! What the machine of OpLog was calibrated with: the cost of a write that others make too.
+//!
+//! Source: OpLog (MIT-CSAIL-TR-2014-019), section 3.1 and Figure 4. The text gives the ends, 182
+//! cycles with 2 writers and 8182 with 48, and says that it is a line. Whatever else this model
+//! says has not been calibrated with anything.
+
+use std::{cell::Cell, rc::Rc};
+
+use crate::{Access, Engine, Machine, ModelError, drive};
+
+/// What the paper's text gives: writers, and cycles for a write.
+pub const PUBLISHED: [(u32, f64); 2] = [(2, 182.0), (48, 8182.0)];
+
+/// The line that all cores write.
+const TARGET: usize = 0x1000;
+
+/// Cycles between a write and the next: what makes 182 of a round with two writers.
+const THINK: u64 = 66;
+
+/// The part of the run that counts, in cycles.
+const MEASURED: std::ops::Range<u64> = 200_000..700_000;
+
+/// The published cost of a write with so many writers, on the line through the two ends.
+pub fn published(cores: u32) -> f64 {
+    let [(few, low), (many, high)] = PUBLISHED;
+    low + (high - low) / f64::from(many - few) * (f64::from(cores) - f64::from(few))
+}
+
+/// Mean cycles for a write, where each of `cores` cores writes one line, waits for its write, and
+/// writes again. No program runs: these are accesses alone.
+///
+/// # Errors
+///
+/// As [`Engine::new`].
+///
+/// ```
+/// use manycore_sim::{Machine, calibration};
+///
+/// let machine = Machine::named("opteron-8x6").unwrap();
+/// let simulated = calibration::contended_write(&machine, 48).unwrap();
+/// assert!((simulated / calibration::published(48) - 1.0).abs() < 0.15);
+/// ```
+pub fn contended_write(machine: &Machine, cores: u32) -> Result<f64, ModelError> {
+    let mut engine = Engine::new(machine.clone(), cores, 1)?;
+    let time = Rc::new(Cell::new((0_u64, 0_u64)));
+    let actor = || -> drive::Actor<'static> {
+        let (time, mut began) = (time.clone(), None);
+        Box::new(move |engine: &mut Engine| match began.take() {
+            None if engine.now() > MEASURED.end => engine.exit(),
+            None => {
+                began = Some(engine.now());
+                engine.access(TARGET, 8, Access::Write, 1)
+            }
+            Some(start) => {
+                if engine.now() > MEASURED.start {
+                    let (total, writes) = time.get();
+                    time.set((total + engine.now() - start, writes + 1));
+                }
+                engine.work(THINK)
+            }
+        })
+    };
+    let actors = (0..cores).map(|_| actor()).collect();
+    drive::run(&mut engine, actors, 1000).expect("writers wait for nobody");
+    let (total, writes) = time.get();
+    Ok(total as f64 / writes.max(1) as f64)
+}
