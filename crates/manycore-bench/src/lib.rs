@@ -23,6 +23,7 @@ pub mod arc;
 pub mod coherence;
 pub mod counter;
 pub mod dispatch;
+pub mod figures;
 pub mod ids;
 pub mod kv;
 pub mod latency;

@@ -163,11 +163,13 @@ impl Control {
             self.running.store(true, Ordering::Relaxed);
             self.changed.notify_all();
             let still_running = |gate: &mut Gate| matches!(gate.phase, Phase::Running { .. });
-            gate = self
-                .changed
-                .wait_timeout_while(gate, duration, still_running)
-                .unwrap_or_else(PoisonError::into_inner)
-                .0;
+            // On virtual cores, costs are those of this part.
+            gate = manycore_sim::measured(|| {
+                self.changed
+                    .wait_timeout_while(gate, duration, still_running)
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .0
+            });
         }
         drop(gate);
         self.end();
@@ -375,7 +377,10 @@ impl Runner {
             }
             control.conduct(workers, subject.duration().unwrap_or(self.duration));
             let joined = handles.into_iter().map(thread::ScopedJoinHandle::join);
-            joined.collect::<Result<_, _>>().map_err(|_| RunError::Panicked(case.impl_name))
+            let tallies: Result<Vec<Tally>, _> = joined.collect();
+            let tallies = tallies.map_err(|_| RunError::Panicked(case.impl_name))?;
+            manycore_sim::operations(tallies.iter().map(|tally| tally.ops).sum());
+            Ok(tallies)
         })
     }
 }

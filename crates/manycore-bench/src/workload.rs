@@ -65,7 +65,7 @@ pub struct Options {
     pub read_every: Vec<ReadEvery>,
     /// Ticks to spin after each update.
     pub spin: u64,
-    /// Ticks of a request around each increment (`counter`).
+    /// Ticks of a request around each increment (`counter`), or after each path (`stat`).
     pub work: u64,
     /// Ticks that the drainer rests after each round (`notify`).
     pub pause: u64,
@@ -323,7 +323,8 @@ impl fmt::Display for UnknownImpl {
 
 impl std::error::Error for UnknownImpl {}
 
-/// The entries that the names choose, in the table's order, the baseline always first.
+/// The entries that the names choose, in the table's order, the baseline always first. On virtual
+/// cores the baseline takes part only if it is named, or all are: costs are of all runs together.
 ///
 /// # Errors
 /// If a name is unknown.
@@ -338,8 +339,9 @@ pub fn choose<P>(
         let valid = entries.iter().map(|entry| entry.name).collect();
         return Err(UnknownImpl { bench, name: name.clone(), valid });
     }
+    let always = !manycore_sim::is_simulated();
     let chosen = |entry: &&Entry<P>| {
-        entry.kind == Kind::Baseline
+        (entry.kind == Kind::Baseline && always)
             || names.iter().any(|name| {
                 name == "all" || name == entry.name || (name == "ours" && entry.kind == Kind::Ours)
             })

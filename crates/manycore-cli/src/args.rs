@@ -4,6 +4,7 @@ use std::{path::PathBuf, str::FromStr, time::Duration};
 
 use clap::{Args, Parser, Subcommand, ValueEnum, builder::PossibleValuesParser, error::ErrorKind};
 use manycore_bench::{
+    figures,
     kv::KvOptions,
     limits,
     machine::VERSION,
@@ -40,6 +41,26 @@ pub enum Command {
     Doctor(DoctorArgs),
     /// Run a program of cargo's on virtual machines with many cores
     Sim(SimArgs),
+    /// Run the papers' figures on virtual cores and here, beside what was published
+    Report(ReportArgs),
+}
+
+/// The options of the figures.
+#[derive(Args)]
+pub struct ReportArgs {
+    /// Where to write the page
+    #[arg(long, value_name = "PATH", default_value = "manycore-report.html")]
+    pub html: PathBuf,
+    /// Where each run is kept as it ends, so that the next call goes on from there
+    #[arg(long, value_name = "FOLDER", default_value = "target/manycore-report")]
+    pub runs: PathBuf,
+    /// Only these figures [default: all]
+    #[arg(long, value_name = "NAMES", value_delimiter = ',',
+          value_parser = PossibleValuesParser::new(figures::all().map(|figure| figure.id)))]
+    pub figures: Vec<String>,
+    /// Few points and short runs, to see that everything works
+    #[arg(long)]
+    pub quick: bool,
 }
 
 /// The simulator's options.
@@ -125,11 +146,16 @@ pub struct TourArgs {
     /// How long all measurements together should take
     #[arg(long, value_name = "TIME", default_value = "35s", value_parser = duration)]
     pub budget: Duration,
+    /// Leave out the part on virtual cores, for which a small program is built
+    #[arg(long)]
+    pub no_virtual: bool,
 }
 
 impl Default for TourArgs {
+    /// What a bare `manycore` does: it builds nothing.
     fn default() -> Self {
-        Self { html: "manycore-tour.html".into(), budget: Duration::from_secs(35) }
+        let budget = Duration::from_secs(35);
+        Self { html: "manycore-tour.html".into(), budget, no_virtual: true }
     }
 }
 
@@ -166,7 +192,7 @@ pub struct BenchArgs {
     /// Ticks of the processor's clock to spin after each update (list, registry)
     #[arg(long, value_name = "TICKS", default_value_t = 0, value_parser = ticks)]
     pub spin: u64,
-    /// Ticks of the request around each increment (counter)
+    /// Ticks of the request around each increment (counter), or after each path (stat)
     #[arg(long, value_name = "TICKS", default_value_t = 0, value_parser = ticks)]
     pub work: u64,
     /// Ticks that the drainer rests after each round (notify)
@@ -289,6 +315,20 @@ pub fn parse() -> Result<Command, Failure> {
         }
     }
     Ok(command)
+}
+
+/// The options of a benchmark, from words as a command line has them.
+///
+/// # Errors
+/// One line that says what is wrong.
+pub fn bench(words: &[String]) -> Result<BenchArgs, Failure> {
+    let before = ["manycore", "bench"].map(str::to_owned);
+    let cli = Cli::try_parse_from(before.iter().chain(words))
+        .map_err(|error| Failure::usage(one_line(&error.to_string())))?;
+    match cli.command {
+        Some(Command::Bench(bench)) => Ok(*bench),
+        _ => Err(Failure::usage("these are not the words of a benchmark")),
+    }
 }
 
 /// clap's message without its usage and advice, on one line.

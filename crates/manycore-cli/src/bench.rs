@@ -21,6 +21,15 @@ pub fn run(args: &BenchArgs) -> Result<(), Failure> {
     Ok(())
 }
 
+/// The output of one workload, to the end.
+///
+/// # Errors
+/// If it cannot be run.
+pub fn output(args: &BenchArgs) -> Result<String, Failure> {
+    let bytes = run_to(args, Vec::new(), |error| Failure::run(error))?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
 fn run_to<W: Write>(
     args: &BenchArgs,
     out: W,

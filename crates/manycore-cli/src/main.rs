@@ -1,4 +1,4 @@
-//! The `manycore` command: `tour` (the default), `bench`, `doctor`, `sim`.
+//! The `manycore` command: `tour` (the default), `bench`, `doctor`, `sim`, `report`.
 //!
 //! Owns: the command line, progress, exit codes. What goes wrong is one line on stderr and an exit
 //! code: 2 for a command line that makes no sense, 1 for a machine that cannot do what was asked,
@@ -6,9 +6,11 @@
 
 mod args;
 mod bench;
+mod beside;
 mod doctor;
 mod failure;
 mod progress;
+mod report;
 mod save;
 mod sim;
 mod tour;
@@ -24,6 +26,7 @@ fn main() -> ExitCode {
         Ok(Command::Bench(options)) => bench::run(&options),
         Ok(Command::Doctor(options)) => doctor::run(&options),
         Ok(Command::Sim(options)) => sim::run(&options),
+        Ok(Command::Report(options)) => report::run(&options),
         Err(failure) => Err(failure),
     };
     match outcome {

@@ -40,6 +40,17 @@ impl Progress {
         self.0.inc(1);
     }
 
+    /// Moves on to the next step.
+    pub fn next(&self, what: &str) {
+        if self.0.is_hidden() {
+            // No terminal: a line for each step, as a log wants it.
+            let (at, of) = (self.0.position() + 1, self.0.length().unwrap_or(0));
+            let _ = writeln!(stderr(), "manycore: {at} of {of}: {what}");
+        }
+        self.0.set_message(what.to_owned());
+        self.0.inc(1);
+    }
+
     /// Says something that is no result, on stderr.
     pub fn note(&self, text: &str) {
         // A closed stderr is no reason to stop measuring.

@@ -13,7 +13,7 @@ use manycore_bench::{
     tour::{Chapter, Findings, Verdict, plan},
 };
 
-use crate::{args::TourArgs, failure::Failure, progress::Progress, save};
+use crate::{args::TourArgs, beside, failure::Failure, progress::Progress, save};
 
 /// The widest line of prose.
 const LINE_MAX: usize = 88;
@@ -35,6 +35,12 @@ pub fn run(args: &TourArgs) -> Result<(), Failure> {
     drop(progress);
     save::whole(&args.html, page::render(&machine, &findings).as_bytes())?;
     writer.prose(&summary(&findings)).map_err(failed)?;
+    let beside = if args.no_virtual {
+        "\n`manycore tour` shows some of this on 48 virtual cores as well.".to_owned()
+    } else {
+        beside::text()
+    };
+    writer.prose(&beside).map_err(failed)?;
     writer.prose(&format!("\nPlots and all figures: {}", args.html.display())).map_err(failed)
 }
 
@@ -79,7 +85,7 @@ fn tell<W: Write>(
 }
 
 /// Prose in lines that fit a terminal.
-fn wrapped(text: &str) -> String {
+pub(crate) fn wrapped(text: &str) -> String {
     let (mut lines, mut line) = (String::new(), String::new());
     for word in text.split_whitespace() {
         if !line.is_empty() && line.len() + 1 + word.len() > LINE_MAX {

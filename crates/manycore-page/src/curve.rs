@@ -11,6 +11,8 @@ const RIGHT: f64 = WIDTH - 12.0;
 const TOP: f64 = 44.0;
 const BOTTOM: f64 = HEIGHT - 36.0;
 const LABEL_HEIGHT: f64 = 16.0;
+/// Side of the square of a published value.
+const MARK: f64 = 8.0;
 /// Colours of the style sheet.
 const COLOURS: usize = 6;
 
@@ -25,7 +27,8 @@ pub struct Curve {
     pub band: Vec<(f64, f64, f64)>,
     /// The colour: curves that belong together have the same.
     pub colour: usize,
-    /// Drawn with dashes: somebody else's figures.
+    /// Somebody else's figures: drawn as hollow squares, without a line, since what lies between
+    /// is not known.
     pub published: bool,
 }
 
@@ -96,15 +99,23 @@ impl Plot {
         for (place, curve) in self.curves.iter().enumerate() {
             let y = HEIGHT + LABEL_HEIGHT * place as f64 + 8.0;
             let colour = curve.colour % COLOURS;
-            let dashes = if curve.published { " published" } else { "" };
+            let key = if curve.published {
+                let (left, top) = (LEFT + 8.0, y - 8.0);
+                format!(
+                    "<rect class=\"curve mark\" x=\"{left:.1}\" y=\"{top:.1}\" width=\"{MARK}\" \
+                     height=\"{MARK}\"/>"
+                )
+            } else {
+                let (end, y) = (LEFT + 24.0, y - 4.0);
+                format!(
+                    "<line class=\"curve\" x1=\"{LEFT}\" x2=\"{end:.1}\" y1=\"{y:.1}\" \
+                     y2=\"{y:.1}\"/>"
+                )
+            };
             let _ = writeln!(
                 svg,
-                "<g class=\"s{colour}\"><line class=\"curve{dashes}\" x1=\"{LEFT}\" x2=\"{:.1}\" \
-                 y1=\"{:.1}\" y2=\"{:.1}\"/><text class=\"label\" x=\"{:.1}\" y=\"{y:.1}\">{}\
+                "<g class=\"s{colour}\">{key}<text class=\"label\" x=\"{:.1}\" y=\"{y:.1}\">{}\
                  </text></g>",
-                LEFT + 24.0,
-                y - 4.0,
-                y - 4.0,
                 LEFT + 30.0,
                 escape(&curve.name)
             );
@@ -163,19 +174,27 @@ impl Curve {
             let path = scale.path(there.chain(back));
             let _ = writeln!(svg, "<polygon class=\"band\" points=\"{path}\"/>");
         }
-        let dashes = if self.published { " published" } else { "" };
-        let path = scale.path(self.points.iter().copied());
-        let _ = writeln!(svg, "<polyline class=\"curve{dashes}\" points=\"{path}\"/>");
-        for (x, y) in self.points.iter().filter(|_| !self.published) {
-            let _ = writeln!(
-                svg,
-                "<circle class=\"dot\" cx=\"{:.1}\" cy=\"{:.1}\" r=\"2.5\"><title>{}, {x}: {}\
-                 </title></circle>",
-                scale.x(*x),
-                scale.y(*y),
-                escape(&self.name),
-                number(*y)
-            );
+        if !self.published {
+            let path = scale.path(self.points.iter().copied());
+            let _ = writeln!(svg, "<polyline class=\"curve\" points=\"{path}\"/>");
+        }
+        for (x, y) in &self.points {
+            let (left, top) = (scale.x(*x), scale.y(*y));
+            let title = format!("<title>{}, {x}: {}</title>", escape(&self.name), number(*y));
+            let _ = if self.published {
+                let (left, top) = (left - MARK / 2.0, top - MARK / 2.0);
+                writeln!(
+                    svg,
+                    "<rect class=\"curve mark\" x=\"{left:.1}\" y=\"{top:.1}\" width=\"{MARK}\" \
+                     height=\"{MARK}\">{title}</rect>"
+                )
+            } else {
+                writeln!(
+                    svg,
+                    "<circle class=\"dot\" cx=\"{left:.1}\" cy=\"{top:.1}\" r=\"2.5\">{title}\
+                     </circle>"
+                )
+            };
         }
         svg.push_str("</g>\n");
     }
@@ -210,14 +229,16 @@ mod tests {
                 seen += 1;
             }
         }
-        assert_eq!(seen, 2 * (3 + 4));
+        assert_eq!(seen, 3 + 2 * 4, "one line, and two bands");
     }
 
     #[test]
-    fn names_are_escaped_and_published_curves_have_no_dots() {
+    fn names_are_escaped_and_published_values_are_squares_without_a_line() {
         let svg = plot();
         assert!(svg.contains("a &lt;b&gt;") && !svg.contains("<b>"));
         assert_eq!(svg.matches("<circle").count(), 3);
+        assert_eq!(svg.matches("<rect").count(), 3 + 1, "three values and the key");
+        assert_eq!(svg.matches("<polyline").count(), 1);
     }
 
     #[test]

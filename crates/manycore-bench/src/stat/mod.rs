@@ -7,6 +7,9 @@
 //! by a renaming. To use one: read its generation, the name and the parent, take a reference, and
 //! look whether the generation is the same still; if not, again. The search for the name is left
 //! out, as it is the same for all.
+//!
+//! With `--work`, so many ticks of other work follow each path, as in a server that answers
+//! requests (figure 9).
 
 mod ours;
 mod rivals;
@@ -22,6 +25,7 @@ use crate::{
     counter::nanos_per_op,
     row::Kind,
     runner::{Control, Group, Metric, Subject, Tally, total_rate},
+    ticks::spin,
     workload::{Entry, Options, UnknownImpl, cases, choose, threads_word},
 };
 
@@ -47,32 +51,37 @@ pub trait Dentry: Sync + Sized + 'static {
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {
     threads: usize,
+    work: u64,
 }
 
 struct Path<D> {
     entries: [D; DEPTH],
-    threads: usize,
+    shape: Shape,
 }
 
 impl<D: Dentry> Path<D> {
-    fn new(threads: usize) -> Self {
-        Self { entries: array::from_fn(|depth| D::new(depth as u64)), threads }
+    fn new(shape: Shape) -> Self {
+        Self { entries: array::from_fn(|depth| D::new(depth as u64)), shape }
     }
 }
 
 impl<D: Dentry> Subject for Path<D> {
     fn workers(&self) -> usize {
-        self.threads
+        self.shape.threads
     }
 
     fn work(&self, _: usize, control: &Control) -> Tally {
+        let ticks = self.shape.work;
+        // With work around each path, a look at the flag for each costs nothing.
+        let batch = if ticks == 0 { BATCH } else { 1 };
         control.drive(|| {
-            for _ in 0..BATCH {
+            for _ in 0..batch {
                 for entry in &self.entries {
                     black_box(entry.stat());
                 }
+                spin(ticks);
             }
-            BATCH
+            batch
         })
     }
 }
@@ -84,7 +93,7 @@ const fn entry<D: Dentry>(name: &'static str, kind: Kind, about: &'static str) -
         kind,
         about,
         threads_max: usize::MAX,
-        build: |Shape { threads }| Box::new(Path::<D>::new(threads)),
+        build: |shape| Box::new(Path::<D>::new(shape)),
         conform: conform::<D>,
     }
 }
@@ -111,11 +120,12 @@ const METRICS: [Metric; 2] = [
 pub fn groups(options: &Options) -> Result<Vec<Group>, UnknownImpl> {
     let chosen = choose("stat", ENTRIES, &options.impls)?;
     let group = |&threads: &usize| {
-        let (cases, left_out) = cases(&chosen, threads, |threads| Shape { threads });
+        let work = options.work;
+        let (cases, left_out) = cases(&chosen, threads, |threads| Shape { threads, work });
         Group {
             bench: "stat",
             title: format!("{}, a path of {DEPTH}", threads_word(threads)),
-            params: options.params([("depth", DEPTH.into())]),
+            params: options.params([("depth", DEPTH.into()), ("work", work.into())]),
             metrics: METRICS.to_vec(),
             cases,
             left_out,

@@ -2,7 +2,7 @@
 
 use std::{
     path::{Path, PathBuf},
-    process::Stdio,
+    process::{Command, Stdio},
 };
 
 use serde_json::Value;
@@ -26,29 +26,71 @@ pub(crate) struct Plan {
     target: Target,
     features: Option<String>,
     folder: PathBuf,
+    /// The workspace, if it is not the one of the current folder.
+    manifest: Option<PathBuf>,
 }
 
 impl Plan {
     /// Finds out what `name` means here.
     pub(crate) fn new(tools: &Tools, name: &str, args: &SimArgs) -> Result<Self, Failure> {
-        let metadata = metadata(tools)?;
+        let metadata = metadata(tools, None)?;
         let target = choose(&targets(&metadata), name, args.package.as_deref())?;
-        let folder = folder(Path::new(metadata["target_directory"].as_str().unwrap_or("target")));
-        Ok(Self { target, features: args.features.clone(), folder })
+        Ok(Self {
+            target,
+            features: args.features.clone(),
+            folder: target_folder(&metadata),
+            manifest: None,
+        })
     }
 
-    /// Builds the program and returns its executable.
+    /// A program of the workspace that this command was built from.
+    ///
+    /// # Errors
+    /// That source is no longer there.
+    pub(crate) fn of_this_source(
+        tools: &Tools,
+        name: &str,
+        package: &str,
+    ) -> Result<Self, Failure> {
+        let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml");
+        if !manifest.is_file() {
+            return Err(Failure::run(
+                "the source of this command is not where it was built, and only from there can it \
+                 be built for virtual cores: run it in a checkout",
+            ));
+        }
+        let metadata = metadata(tools, Some(&manifest))?;
+        let target = choose(&targets(&metadata), name, Some(package))?;
+        let folder = target_folder(&metadata);
+        Ok(Self { target, features: None, folder, manifest: Some(manifest) })
+    }
+
+    /// Builds the program as usual, where cargo puts it, and returns its executable.
+    pub(crate) fn build_plainly(&self, tools: &Tools) -> Result<PathBuf, Failure> {
+        let mut cargo = tools.cargo();
+        cargo.arg("build");
+        self.build_with(cargo)
+    }
+
+    /// Builds the program for virtual cores and returns its executable.
     pub(crate) fn build(&self, tools: &Tools, library: &Path) -> Result<PathBuf, Failure> {
-        let Target { package, kind, name } = &self.target;
         let mut cargo = tools.instrumenting_cargo(library);
-        cargo.args(["build", "--release", "--message-format=json-render-diagnostics", "--quiet"]);
-        cargo.args(["--target", TARGET, "--package", package]);
-        cargo.args([&format!("--{kind}"), name]);
-        cargo.arg("--target-dir").arg(&self.folder);
+        cargo.args(["build", "--target", TARGET]).arg("--target-dir").arg(&self.folder);
+        let Target { package, kind, name } = &self.target;
+        eprintln!("manycore sim: building {kind} {name} of {package}");
+        self.build_with(cargo)
+    }
+
+    fn build_with(&self, mut cargo: Command) -> Result<PathBuf, Failure> {
+        let Target { package, kind, name } = &self.target;
+        cargo.args(["--release", "--message-format=json-render-diagnostics", "--quiet"]);
+        cargo.args(["--package", package]).args([&format!("--{kind}"), name]);
+        if let Some(manifest) = &self.manifest {
+            cargo.arg("--manifest-path").arg(manifest);
+        }
         if let Some(features) = &self.features {
             cargo.args(["--features", features]);
         }
-        eprintln!("manycore sim: building {kind} {name} of {package}");
         let output = cargo
             .stderr(Stdio::inherit())
             .output()
@@ -61,10 +103,18 @@ impl Plan {
     }
 }
 
-fn metadata(tools: &Tools) -> Result<Value, Failure> {
-    let output = tools
-        .cargo()
-        .args(["metadata", "--no-deps", "--format-version", "1"])
+/// Where the builds go.
+fn target_folder(metadata: &Value) -> PathBuf {
+    folder(Path::new(metadata["target_directory"].as_str().unwrap_or("target")))
+}
+
+fn metadata(tools: &Tools, manifest: Option<&Path>) -> Result<Value, Failure> {
+    let mut cargo = tools.cargo();
+    cargo.args(["metadata", "--no-deps", "--format-version", "1"]);
+    if let Some(manifest) = manifest {
+        cargo.arg("--manifest-path").arg(manifest);
+    }
+    let output = cargo
         .stderr(Stdio::inherit())
         .output()
         .map_err(|error| Failure::run(format_args!("cannot run cargo: {error}")))?;

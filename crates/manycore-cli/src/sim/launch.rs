@@ -26,22 +26,41 @@ pub(crate) struct Launch<'a> {
 impl Launch<'_> {
     /// Runs the program to its end.
     pub(crate) fn run(&self, machine: &Machine, cores: u32) -> Result<Run, Failure> {
+        let out = if self.quiet { Stdio::null() } else { Stdio::inherit() };
+        self.run_with(machine, cores, out).map(|(run, _)| run)
+    }
+
+    /// Runs the program to its end, and keeps what it prints.
+    pub(crate) fn run_and_read(
+        &self,
+        machine: &Machine,
+        cores: u32,
+    ) -> Result<(Run, String), Failure> {
+        self.run_with(machine, cores, Stdio::piped())
+    }
+
+    fn run_with(
+        &self,
+        machine: &Machine,
+        cores: u32,
+        out: Stdio,
+    ) -> Result<(Run, String), Failure> {
         let cannot = |error: std::io::Error| {
             Failure::run(format_args!("cannot run {}: {error}", self.program.display()))
         };
         let folder = tempfile::tempdir().map_err(cannot)?;
         let result = folder.path().join("result");
         let mut command = Command::new(self.program);
-        command.args(self.arguments);
-        if self.quiet {
-            command.stdout(Stdio::null());
-        }
+        command.args(self.arguments).stdout(out).stderr(Stdio::inherit());
         simulated(&mut command, machine, cores, self.seed, &result);
-        let status = command.status().map_err(cannot)?;
+        let output = command.output().map_err(cannot)?;
+        let status = output.status;
         let text = std::fs::read_to_string(&result).unwrap_or_default();
         let run = Run::parse(&text);
         match run {
-            Ok(run) if status.success() => Ok(run),
+            Ok(run) if status.success() => {
+                Ok((run, String::from_utf8_lossy(&output.stdout).into_owned()))
+            }
             Ok(run) if status.code() == Some(GIVEN_UP) => Err(deadlock(&run, cores)),
             _ => Err(ended_badly(status, cores)),
         }

@@ -14,7 +14,10 @@ mod show;
 mod test;
 mod toolchain;
 
-use std::io::{Write, stdout};
+use std::{
+    io::{Write, stdout},
+    path::{Path, PathBuf},
+};
 
 use manycore_sim::Machine;
 
@@ -68,6 +71,66 @@ pub fn run(args: &SimArgs) -> Result<(), Failure> {
     }
     let text = if args.audit { show::audit(&args.program, &runs) } else { format!("\n{report}") };
     stdout().write_all(text.as_bytes()).map_err(|error| Failure::stdout(&error))
+}
+
+/// A program of this project's own, built for virtual cores.
+pub(crate) struct Own {
+    tools: toolchain::Tools,
+    plan: build::Plan,
+    program: PathBuf,
+}
+
+impl Own {
+    /// Builds this command, which takes minutes the first time.
+    ///
+    /// # Errors
+    /// One line that says why it cannot be simulated here.
+    pub(crate) fn command() -> Result<Self, Failure> {
+        Self::build("manycore", env!("CARGO_PKG_NAME"))
+    }
+
+    /// Builds the small program of the tour.
+    ///
+    /// # Errors
+    /// As above.
+    pub(crate) fn tour() -> Result<Self, Failure> {
+        Self::build("sim-tour", "manycore-sim-tests")
+    }
+
+    fn build(name: &str, package: &str) -> Result<Self, Failure> {
+        let tools = toolchain::Tools::check()?;
+        let plan = build::Plan::of_this_source(&tools, name, package)?;
+        let library = runtime::find(&tools)?;
+        let program = plan.build(&tools, &library)?;
+        Ok(Self { tools, plan, program })
+    }
+
+    /// The same program as any other, for this machine.
+    ///
+    /// # Errors
+    /// If it does not build.
+    pub(crate) fn for_here(&self) -> Result<PathBuf, Failure> {
+        self.plan.build_plainly(&self.tools)
+    }
+
+    /// The executable for virtual cores.
+    pub(crate) fn path(&self) -> &Path {
+        &self.program
+    }
+
+    /// Runs it on virtual cores, and returns what it prints.
+    ///
+    /// # Errors
+    /// If it ends badly.
+    pub(crate) fn run(
+        &self,
+        machine: &Machine,
+        cores: u32,
+        arguments: &[String],
+    ) -> Result<String, Failure> {
+        let launch = Launch { program: &self.program, arguments, seed: 1, quiet: true };
+        launch.run_and_read(machine, cores).map(|(_, printed)| printed)
+    }
 }
 
 /// The model, with what the command line changes of it.

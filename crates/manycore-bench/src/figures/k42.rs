@@ -1,0 +1,37 @@
+//! K42 (Appavoo and others), measured by its authors on 24 PowerPC processors.
+
+use super::{Axis, Claim, Curve, Figure};
+
+pub(super) const FIGURES: &[Figure] = &[Figure {
+    id: "k42-4",
+    title: "K42, Figure 4: a request that counts",
+    story: "Section 2: each processor sends requests of 1193 cycles to a server of its own, \
+        which counts them: under a lock, with an atomic increment, in an array of counters side \
+        by side, in a padded array. The text gives how much slower a request is with 24 \
+        processors than with one. Here a request is 1193 cycles of spinning. K42's lock is a \
+        queue lock, ours here is the standard library's, which parks threads. The machine's \
+        transfer times are not published: the bus is a guess.",
+    calibration: false,
+    machine: "power-24",
+    workload: "counter",
+    arguments: &["--work", "1193", "--read-every", "never"],
+    duration: "1ms",
+    quick_duration: "300us",
+    axis: Axis::Cores { beside: 0, full: &[1, 2, 4, 8, 12, 16, 20, 24], quick: &[1, 12, 24] },
+    metric: "latency",
+    unit: "times one processor's",
+    relative: true,
+    curves: &[
+        Curve { name: "lock", implementation: "mutex", published: &[(24.0, 19.0)] },
+        Curve { name: "atomic increment", implementation: "atomic", published: &[(24.0, 12.0)] },
+        Curve { name: "array", implementation: "unpadded", published: &[(24.0, 6.0)] },
+        Curve { name: "padded array", implementation: "padded", published: &[(24.0, 1.0)] },
+    ],
+    claims: &[
+        Claim::Value { curve: "mutex", x: 24.0, published: 19.0 },
+        Claim::Value { curve: "atomic", x: 24.0, published: 12.0 },
+        Claim::Value { curve: "unpadded", x: 24.0, published: 6.0 },
+        Claim::Value { curve: "padded", x: 24.0, published: 1.0 },
+        Claim::Order { curves: &["mutex", "atomic", "unpadded", "padded"], from: 8.0 },
+    ],
+}];

@@ -1,0 +1,71 @@
+//! LDU (Kyong's thesis, chapter 2), measured by its author on 120 cores.
+
+use super::{Axis, Claim, Curve, Figure};
+
+const fn curve(name: &'static str, implementation: &'static str) -> Curve {
+    Curve { name, implementation, published: &[] }
+}
+
+const CURVES: &[Curve] = &[
+    curve("stock", "rwlock"),
+    curve("Harris", "harris"),
+    curve("LDU, a queue for each core", "ldu-percore"),
+    curve("LDU, one queue", "ldu-global"),
+    curve("OpLog", "oplog"),
+];
+
+pub(super) const FIGURES: &[Figure] = &[
+    Figure {
+        id: "ldu-throughput",
+        title: "LDU, Figures 2.8, 2.12 and 2.13: throughput",
+        story: "Sections 2.6.2 to 2.6.4: AIM7, Exim and lmbench, which fork most of the time. \
+            With 120 cores LDU is 1.5, 2.6 and 2.7 times stock and 1.1, 1.2 and 1.1 times a \
+            lock-free list, and one queue 2 % slower than a queue for each core. Here the \
+            reverse map of files alone is loaded, with 10,000 cycles of other work after each \
+            update, a chosen number; lmbench, which does little but fork, is nearest. OpLog's \
+            curve is the comparison that the thesis did not have.",
+        calibration: false,
+        machine: "xeon-8x15",
+        workload: "rmap-fork",
+        arguments: &["--read-every", "never", "--spin", "10000"],
+        duration: "300us",
+        quick_duration: "150us",
+        axis: Axis::Cores { beside: 0, full: &[1, 15, 30, 45, 60, 90, 120], quick: &[1, 30, 120] },
+        metric: "throughput",
+        unit: "forks/ms",
+        relative: false,
+        curves: CURVES,
+        claims: &[
+            Claim::Times { above: "ldu-percore", below: "rwlock", x: 120.0, published: 2.7 },
+            Claim::Times { above: "ldu-percore", below: "harris", x: 120.0, published: 1.1 },
+            Claim::Times { above: "ldu-percore", below: "ldu-global", x: 120.0, published: 1.02 },
+            Claim::Order { curves: &["ldu-percore", "harris", "rwlock"], from: 60.0 },
+            Claim::Peak { curve: "rwlock", x: 45.0, published: None },
+        ],
+    },
+    Figure {
+        id: "ldu-ratio",
+        title: "LDU, Figures 2.14 to 2.19: shares of updates",
+        story: "Section 2.6.5: the same with reads added. With Exim and lmbench LDU is ahead of \
+            stock from 85 % updates on, with AIM7 already at 75 %. Here reads are truncates of \
+            the same reverse map, on 120 cores.",
+        calibration: false,
+        machine: "xeon-8x15",
+        workload: "rmap-fork",
+        arguments: &["--spin", "10000"],
+        duration: "300us",
+        quick_duration: "150us",
+        axis: Axis::Option {
+            name: "--read-every",
+            label: "updates, in percent",
+            full: &[(1, 50.0), (3, 75.0), (4, 80.0), (6, 85.7), (9, 90.0), (99, 99.0)],
+            quick: &[(3, 75.0), (99, 99.0)],
+            cores: 120,
+        },
+        metric: "throughput",
+        unit: "forks/ms",
+        relative: false,
+        curves: CURVES,
+        claims: &[Claim::Crossing { above: "ldu-percore", below: "rwlock", x: 85.7 }],
+    },
+];

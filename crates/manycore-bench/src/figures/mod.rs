@@ -1,0 +1,216 @@
+//! Figures of the papers: what their text says, and what to run for the same on virtual cores.
+//!
+//! Owns: the table of figures, what a claim of a text is, and how a result compares with it. Does
+//! not own: running (the command does), the page.
+//!
+//! Laws:
+//!
+//! 1. A published number stands here only if the paper's text states it, with the place. Nothing is
+//!    read off a picture. Where a paper gives a picture alone, there is an order and no number.
+//! 2. What was calibrated says so, and is no evidence; everything else ran with the model as it is.
+//! 3. Numbers that we had to choose (the work around an operation) are called chosen.
+
+mod claim;
+mod k42;
+mod ldu;
+mod oplog;
+pub mod page;
+mod parsec;
+#[cfg(test)]
+mod tests;
+
+use serde_json::Value;
+
+pub use claim::{Claim, Finding, Points, Series};
+
+/// One figure of a paper.
+pub struct Figure {
+    /// What it is called on the command line.
+    pub id: &'static str,
+    /// Paper, number, and subject.
+    pub title: &'static str,
+    /// What the paper did, what is done here, and where the two differ.
+    pub story: &'static str,
+    /// Whether the model was fitted to it.
+    pub calibration: bool,
+    /// The virtual machine.
+    pub machine: &'static str,
+    /// The workload.
+    pub workload: &'static str,
+    /// Its options, without those that the axis sets.
+    pub arguments: &'static [&'static str],
+    /// Virtual time of a run.
+    pub duration: &'static str,
+    /// Virtual time of a run in the quick form.
+    pub quick_duration: &'static str,
+    /// What goes to the right.
+    pub axis: Axis,
+    /// The metric of the rows.
+    pub metric: &'static str,
+    /// Its unit on the page.
+    pub unit: &'static str,
+    /// Whether each curve is divided by its own first point.
+    pub relative: bool,
+    /// The curves.
+    pub curves: &'static [Curve],
+    /// What the text says.
+    pub claims: &'static [Claim],
+}
+
+/// What changes from point to point.
+pub enum Axis {
+    /// The number of cores.
+    Cores {
+        /// Threads that the workload starts beside those that it counts.
+        beside: u32,
+        /// The numbers of threads.
+        full: &'static [u32],
+        /// The same in the quick form.
+        quick: &'static [u32],
+    },
+    /// An option, on a number of cores that stays.
+    Option {
+        /// The option.
+        name: &'static str,
+        /// What is to be read below the axis.
+        label: &'static str,
+        /// Its values, and what each is on the axis.
+        full: &'static [(u32, f64)],
+        /// The same in the quick form.
+        quick: &'static [(u32, f64)],
+        /// The cores.
+        cores: u32,
+    },
+}
+
+/// One curve of a figure.
+pub struct Curve {
+    /// Its name in the paper.
+    pub name: &'static str,
+    /// The implementation that stands for it.
+    pub implementation: &'static str,
+    /// What the text gives, as place and value.
+    pub published: &'static [(f64, f64)],
+}
+
+/// One run of a figure: a place on the axis.
+pub struct Place {
+    /// Where on the axis.
+    pub x: f64,
+    /// Virtual cores.
+    pub cores: u32,
+    /// The workload and its options, as for `manycore bench`.
+    pub words: Vec<String>,
+}
+
+/// Every figure.
+pub fn all() -> impl Iterator<Item = &'static Figure> {
+    oplog::FIGURES.iter().chain(k42::FIGURES).chain(parsec::FIGURES).chain(ldu::FIGURES)
+}
+
+impl Figure {
+    /// The runs of this figure.
+    pub fn places(&self, quick: bool) -> Vec<Place> {
+        let duration = if quick { self.quick_duration } else { self.duration };
+        match &self.axis {
+            Axis::Cores { beside, full, quick: few } => {
+                let threads = if quick { few } else { full };
+                let place = |&threads: &u32| Place {
+                    x: f64::from(threads),
+                    cores: threads + beside,
+                    words: self.words(threads, duration, &[]),
+                };
+                threads.iter().map(place).collect()
+            }
+            Axis::Option { name, full, quick: few, cores, .. } => {
+                let values = if quick { few } else { full };
+                let place = |&(value, x): &(u32, f64)| Place {
+                    x,
+                    cores: *cores,
+                    words: self.words(*cores, duration, &[name, &value.to_string()]),
+                };
+                values.iter().map(place).collect()
+            }
+        }
+    }
+
+    /// The same on this machine: with one thread and with all cores, or with all cores alone.
+    pub fn places_here(&self, cores: u32, quick: bool) -> Vec<Place> {
+        let duration = if quick { "10ms" } else { "100ms" };
+        match &self.axis {
+            Axis::Cores { beside, .. } => {
+                let most = cores.saturating_sub(*beside).max(1);
+                let mut threads = vec![1, most];
+                threads.dedup();
+                let place = |threads: u32| Place {
+                    x: f64::from(threads),
+                    cores,
+                    words: self.words(threads, duration, &[]),
+                };
+                threads.into_iter().map(place).collect()
+            }
+            Axis::Option { name, full, quick: few, .. } => {
+                let values = if quick { few } else { full };
+                let place = |&(value, x): &(u32, f64)| Place {
+                    x,
+                    cores,
+                    words: self.words(cores, duration, &[name, &value.to_string()]),
+                };
+                values.iter().map(place).collect()
+            }
+        }
+    }
+
+    fn words(&self, threads: u32, duration: &str, option: &[&str]) -> Vec<String> {
+        let mut names: Vec<&str> = self.curves.iter().map(|curve| curve.implementation).collect();
+        names.dedup();
+        let (threads, names) = (threads.to_string(), names.join(","));
+        let own = ["--threads", &threads, "--impl", &names, "--duration", duration];
+        let ours = ["--repeat", "1", "--format", "json"];
+        let words = [self.workload].into_iter().chain(self.arguments.iter().copied());
+        words.chain(option.iter().copied()).chain(own).chain(ours).map(str::to_owned).collect()
+    }
+
+    /// What is to be read below the axis.
+    pub fn axis_label(&self) -> &'static str {
+        match self.axis {
+            Axis::Cores { .. } => "cores",
+            Axis::Option { label, .. } => label,
+        }
+    }
+
+    /// The value of each curve in the rows of one run.
+    pub fn values(&self, rows: &str) -> Vec<Option<f64>> {
+        let rows: Vec<Value> =
+            rows.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+        let value = |curve: &Curve| {
+            let mine =
+                |row: &&Value| row["impl"] == curve.implementation && row["metric"] == self.metric;
+            rows.iter().find(mine)?["median"].as_f64()
+        };
+        self.curves.iter().map(value).collect()
+    }
+
+    /// The curves of runs, each a place on the axis and the rows that it gave.
+    pub fn series(&self, runs: &[(f64, String)]) -> Series {
+        let mut curves = vec![Vec::new(); self.curves.len()];
+        for (x, rows) in runs {
+            for (curve, value) in curves.iter_mut().zip(self.values(rows)) {
+                curve.extend(value.map(|value| (*x, value)));
+            }
+        }
+        if self.relative {
+            for curve in &mut curves {
+                let first = curve.first().map_or(1.0, |point| point.1);
+                curve.iter_mut().for_each(|point| point.1 /= first);
+            }
+        }
+        let names = self.curves.iter().map(|curve| (curve.implementation, curve.name));
+        Series { curves: names.zip(curves).map(|((id, name), c)| (id, name, c)).collect() }
+    }
+
+    /// What became of each claim.
+    pub fn findings(&self, series: &Series) -> Vec<Finding> {
+        self.claims.iter().map(|claim| claim.judge(series)).collect()
+    }
+}

@@ -1,0 +1,208 @@
+//! The page of the figures: published, simulated and measured beside each other.
+//!
+//! Owns its structure and words; the frame, the style and the plots are `manycore-page`'s.
+
+use std::fmt::Write;
+
+use manycore_page::{Curve as Drawn, Plot, escape, number};
+
+use super::{Figure, Finding, Series};
+
+/// One figure with what was run for it.
+pub struct Shown {
+    /// The figure.
+    pub figure: &'static Figure,
+    /// From virtual cores.
+    pub simulated: Series,
+    /// From this machine's cores.
+    pub measured: Series,
+    /// What else a reader should know of it.
+    pub notes: Vec<String>,
+}
+
+/// What all of a page's figures share.
+pub struct Setting {
+    /// This machine.
+    pub here: String,
+    /// What a simulation is worth, in the simulator's words.
+    pub claim: String,
+    /// What the model leaves out.
+    pub missing: Vec<String>,
+    /// The quick form was run.
+    pub quick: bool,
+    /// Why nothing was simulated, if nothing was.
+    pub without: Option<String>,
+}
+
+const INTRODUCTION: &str = "<p>Each figure of the papers stands here three times: what the paper's \
+text says of it, what this project's code does on a virtual machine of the same shape, and what \
+it does on this machine. Published numbers are those that a text states; nothing was read off a \
+picture, so where a paper gives only a picture there is an order and no number. Published values \
+are the hollow squares.</p>\n\
+<p>One figure is a <b>calibration</b>: OpLog's Figure 4, with which the order in which waiting \
+cores are served was chosen. It cannot speak for the model. All others are <b>validation</b>: the \
+model was not changed for them, and each difference is listed. A number counts as borne out \
+within a factor of two, a peak within two cores, an order if it is the same wherever it was \
+looked at.</p>\n";
+
+/// The whole page.
+pub fn render(setting: &Setting, shown: &[Shown]) -> String {
+    let mut body = String::with_capacity(64 * 1024);
+    body.push_str("<h1>Figures: published, simulated, measured</h1>\n");
+    let _ = writeln!(body, "<p class=\"machine\">{}</p>", escape(&setting.here));
+    let _ = writeln!(body, "<p><b>{}</b></p>", escape(&setting.claim));
+    body.push_str(INTRODUCTION);
+    if setting.quick {
+        body.push_str("<p>This is the quick form: few points, short runs.</p>\n");
+    }
+    if let Some(why) = &setting.without {
+        let _ = writeln!(body, "<p><b>Nothing was simulated: {}</b></p>", escape(why));
+    }
+    body.push_str("<h2>All differences</h2>\n");
+    summary(&mut body, shown);
+    for one in shown {
+        figure(&mut body, one);
+    }
+    body.push_str("<h2>What the model leaves out</h2>\n<ul>\n");
+    for item in &setting.missing {
+        let _ = writeln!(body, "<li>{}</li>", escape(item));
+    }
+    body.push_str("</ul>\n");
+    manycore_page::frame("manycore: figures", &body)
+}
+
+/// The difference in percent, where there are two numbers.
+pub fn difference(finding: &Finding) -> String {
+    finding.off.map_or_else(|| "-".to_owned(), |off| format!("{off:+.0} %"))
+}
+
+/// What became of it, in a word.
+pub fn word(figure: &Figure, finding: &Finding) -> &'static str {
+    match finding.holds {
+        None => "not seen",
+        Some(_) if figure.calibration => "calibration",
+        Some(true) => "borne out",
+        Some(false) => "not borne out",
+    }
+}
+
+fn row(body: &mut String, tag: &str, cells: &[&str]) {
+    let cells: Vec<String> =
+        cells.iter().map(|cell| format!("<{tag}>{}</{tag}>", escape(cell))).collect();
+    let _ = writeln!(body, "<tr>{}</tr>", cells.concat());
+}
+
+fn table(body: &mut String, heads: &[&str], rows: &[Vec<String>]) {
+    body.push_str("<div class=\"scroll\"><table>\n<thead>");
+    row(body, "th", heads);
+    body.push_str("</thead>\n<tbody>");
+    for cells in rows {
+        row(body, "td", &cells.iter().map(String::as_str).collect::<Vec<_>>());
+    }
+    body.push_str("</tbody></table></div>\n");
+}
+
+fn summary(body: &mut String, shown: &[Shown]) {
+    let mut rows = Vec::new();
+    for one in shown {
+        for finding in one.figure.findings(&one.simulated) {
+            let (off, word) = (difference(&finding), word(one.figure, &finding).to_owned());
+            let Finding { about, published, simulated, .. } = finding;
+            rows.push(vec![one.figure.id.to_owned(), about, published, simulated, off, word]);
+        }
+    }
+    table(body, &["figure", "what", "published", "simulated", "difference", ""], &rows);
+}
+
+fn figure(body: &mut String, one: &Shown) {
+    let figure = one.figure;
+    let _ = writeln!(body, "<h2 id=\"{}\">{}</h2>", figure.id, escape(figure.title));
+    let role = if figure.calibration { "Calibration" } else { "Validation" };
+    let _ = writeln!(body, "<p><b>{role}.</b> {}</p>", escape(figure.story));
+    let run = format!(
+        "{} on {}: manycore bench {} {}",
+        figure.id,
+        figure.machine,
+        figure.workload,
+        figure.arguments.join(" ")
+    );
+    let _ = writeln!(body, "<p class=\"small\">{}</p>", escape(&run));
+    body.push_str("<div class=\"plots\">\n");
+    plot(body, figure, "published and simulated", drawn(figure, &one.simulated, true));
+    plot(body, figure, "measured on this machine", drawn(figure, &one.measured, false));
+    body.push_str("</div>\n");
+    for note in &one.notes {
+        let _ = writeln!(body, "<p>{}</p>", escape(note));
+    }
+    let findings = figure.findings(&one.simulated).into_iter().map(|finding| {
+        let (off, word) = (difference(&finding), word(figure, &finding).to_owned());
+        vec![finding.about, finding.published, finding.simulated, off, word]
+    });
+    let findings: Vec<_> = findings.collect();
+    table(body, &["what", "published", "simulated", "difference", ""], &findings);
+    points(body, one);
+}
+
+fn plot(body: &mut String, figure: &Figure, heading: &str, curves: Vec<Drawn>) {
+    if curves.iter().all(|curve| curve.points.is_empty()) {
+        return;
+    }
+    let plot = Plot {
+        heading: heading.to_owned(),
+        x: figure.axis_label().to_owned(),
+        y: figure.unit.to_owned(),
+        curves,
+    };
+    let _ = writeln!(body, "<figure>\n{}</figure>", plot.svg());
+}
+
+fn drawn(figure: &Figure, series: &Series, published: bool) -> Vec<Drawn> {
+    let mut drawn = Vec::new();
+    for (colour, (_, name, points)) in series.curves.iter().enumerate() {
+        drawn.push(Drawn {
+            name: (*name).to_owned(),
+            points: points.clone(),
+            colour,
+            ..Drawn::default()
+        });
+        let theirs = figure.curves[colour].published;
+        if published && !theirs.is_empty() {
+            drawn.push(Drawn {
+                name: format!("{name}, published"),
+                points: theirs.to_vec(),
+                colour,
+                published: true,
+                ..Drawn::default()
+            });
+        }
+    }
+    drawn
+}
+
+/// Every point, folded away.
+fn points(body: &mut String, one: &Shown) {
+    let mut rows = Vec::new();
+    for (curve, (_, name, points)) in one.figure.curves.iter().zip(&one.simulated.curves) {
+        let theirs = |x: f64| {
+            let mut published = curve.published.iter();
+            published.find(|point| (point.0 - x).abs() < 1e-6).map(|point| point.1)
+        };
+        for &(x, value) in points {
+            let published = theirs(x);
+            let off = published.map(|p| format!("{:+.0} %", (value / p - 1.0) * 100.0));
+            let here = one.measured.at(curve.implementation, x).map(number);
+            let dash = || "-".to_owned();
+            let mut cells = vec![(*name).to_owned(), x.to_string(), number(value)];
+            cells.push(published.map_or_else(dash, number));
+            cells.extend([off.unwrap_or_else(dash), here.unwrap_or_else(dash)]);
+            rows.push(cells);
+        }
+    }
+    if rows.is_empty() {
+        return;
+    }
+    body.push_str("<details>\n<summary>All points</summary>\n");
+    let place = one.figure.axis_label();
+    table(body, &["curve", place, "simulated", "published", "difference", "measured here"], &rows);
+    body.push_str("</details>\n");
+}

@@ -1,0 +1,112 @@
+//! ParSec (Wang, Stamler, Parmer), measured by its authors on 40 cores.
+
+use super::{Axis, Claim, Curve, Figure};
+
+const CORES: &[u32] = &[1, 10, 20, 40];
+const QUICK: &[u32] = &[1, 10, 40];
+const CURVES: &[Curve] = &[
+    Curve { name: "ParSec, as published", implementation: "section-clock", published: &[] },
+    Curve { name: "ParSec, as here by default", implementation: "section", published: &[] },
+    Curve { name: "epochs", implementation: "crossbeam-epoch", published: &[] },
+    Curve { name: "reader-writer lock", implementation: "rwlock", published: &[] },
+];
+
+/// A figure of the microbenchmark on rising numbers of cores.
+const fn rising(
+    id: &'static str,
+    title: &'static str,
+    story: &'static str,
+    arguments: &'static [&'static str],
+    (metric, unit): (&'static str, &'static str),
+    claims: &'static [Claim],
+) -> Figure {
+    Figure {
+        id,
+        title,
+        story,
+        calibration: false,
+        machine: "xeon-4x10",
+        workload: "smr",
+        arguments,
+        duration: "150us",
+        quick_duration: "50us",
+        axis: Axis::Cores { beside: 0, full: CORES, quick: QUICK },
+        metric,
+        unit,
+        relative: false,
+        curves: CURVES,
+        claims,
+    }
+}
+
+pub(super) const FIGURES: &[Figure] = &[
+    rising(
+        "parsec-4",
+        "ParSec, Figure 4: sections without updates",
+        "Section 5.1: threads enter and leave sections. The text says that ParSec and \
+         user-space RCU are near linear and ParSec cheaper, and that an operation takes below \
+         100 cycles; the picture has the rest. Rivals here are those of this project's \
+         benchmark that are written in Rust.",
+        &["--ops", "200000", "--update", "0"],
+        ("reads", "million reads/s"),
+        &[
+            Claim::Grows { curve: "section-clock", from: 1.0, to: 40.0, published: 40.0 },
+            Claim::Grows { curve: "section", from: 1.0, to: 40.0, published: 40.0 },
+            Claim::Order { curves: &["section", "rwlock"], from: 10.0 },
+        ],
+    ),
+    Figure {
+        id: "parsec-5",
+        title: "ParSec, Figure 5: a read beside updates",
+        story: "Section 5.1: with 40 cores, reads fall from around 1150 to 950 million a second \
+            as the share of updates grows to 90 %: a read takes 1.21 times as long. The other \
+            schemes collapse. The figure here is the mean time of a read, less is better.",
+        calibration: false,
+        machine: "xeon-4x10",
+        workload: "smr",
+        arguments: &["--ops", "200000"],
+        duration: "150us",
+        quick_duration: "50us",
+        axis: Axis::Option {
+            name: "--update",
+            label: "updates, in percent",
+            full: &[(0, 0.0), (10, 10.0), (50, 50.0), (90, 90.0)],
+            quick: &[(0, 0.0), (90, 90.0)],
+            cores: 40,
+        },
+        metric: "read",
+        unit: "ns/read",
+        relative: false,
+        curves: CURVES,
+        claims: &[
+            Claim::Grows { curve: "section-clock", from: 0.0, to: 90.0, published: 1.21 },
+            Claim::Grows { curve: "section", from: 0.0, to: 90.0, published: 1.21 },
+            Claim::Order { curves: &["rwlock", "crossbeam-epoch", "section-clock"], from: 10.0 },
+            Claim::Order { curves: &["rwlock", "crossbeam-epoch", "section"], from: 10.0 },
+        ],
+    },
+    rising(
+        "parsec-5-updates",
+        "ParSec, Figure 5: updates, at 50 %",
+        "Section 5.1: ParSec's updates scale, those of the other schemes do not, and epochs are \
+         about as slow as a queue lock. The text gives the order only.",
+        &["--ops", "200000", "--update", "50"],
+        ("updates", "million updates/s"),
+        &[
+            Claim::Order { curves: &["section-clock", "crossbeam-epoch", "rwlock"], from: 10.0 },
+            Claim::Order { curves: &["section", "crossbeam-epoch", "rwlock"], from: 10.0 },
+        ],
+    ),
+    rising(
+        "parsec-6",
+        "ParSec, Figure 6: 99th percentile, at 50 % updates",
+        "Section 5.1: the time that 99 of 100 operations do not exceed. The text gives the \
+         order only. Reading the clock around each operation is in the figure.",
+        &["--ops", "200000", "--update", "50"],
+        ("p99", "ns"),
+        &[
+            Claim::Order { curves: &["rwlock", "section-clock"], from: 10.0 },
+            Claim::Order { curves: &["rwlock", "section"], from: 10.0 },
+        ],
+    ),
+];

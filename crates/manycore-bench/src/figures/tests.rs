@@ -1,0 +1,117 @@
+//! The table names what exists, and claims are judged as they are meant.
+
+use std::collections::BTreeSet;
+
+use super::{Claim, Series, all, page};
+use crate::workload;
+
+fn series(curves: &[(&'static str, &[(f64, f64)])]) -> Series {
+    Series { curves: curves.iter().map(|(id, points)| (*id, *id, points.to_vec())).collect() }
+}
+
+#[test]
+fn every_figure_names_a_workload_and_implementations_that_exist() {
+    let mut ids = BTreeSet::new();
+    for figure in all() {
+        assert!(ids.insert(figure.id), "{} twice", figure.id);
+        let workload = workload::find(figure.workload).expect(figure.id);
+        let known: Vec<_> = (workload.impls)().iter().map(|about| about.name).collect();
+        for curve in figure.curves {
+            assert!(known.contains(&curve.implementation), "{}: {}", figure.id, curve.name);
+        }
+        for finding in figure.findings(&figure.series(&[])) {
+            assert_eq!((finding.holds, &*finding.simulated), (None, "not run"), "{}", figure.id);
+        }
+    }
+    assert!(ids.len() >= 14);
+}
+
+#[test]
+fn claims_speak_of_curves_and_places_that_are_run() {
+    for figure in all() {
+        let xs: Vec<f64> = figure.places(false).iter().map(|place| place.x).collect();
+        let has = |x: f64| assert!(xs.contains(&x), "{} at {x}", figure.id);
+        let known = |name: &str| figure.curves.iter().any(|curve| curve.implementation == name);
+        for claim in figure.claims {
+            let curves: Vec<&str> = match *claim {
+                Claim::Value { curve, x, .. } | Claim::Peak { curve, x, .. } => {
+                    has(x);
+                    vec![curve]
+                }
+                Claim::Times { above, below, x, .. } | Claim::Crossing { above, below, x } => {
+                    has(x);
+                    vec![above, below]
+                }
+                Claim::Grows { curve, from, to, .. } => {
+                    has(from);
+                    has(to);
+                    vec![curve]
+                }
+                Claim::Order { curves, .. } => curves.to_vec(),
+            };
+            assert!(curves.into_iter().all(known), "{}", figure.id);
+        }
+        let published = figure.curves.iter().flat_map(|curve| curve.published);
+        published.for_each(|point| has(point.0));
+    }
+}
+
+#[test]
+fn a_value_is_borne_out_within_a_factor_of_two() {
+    let claim = Claim::Value { curve: "a", x: 4.0, published: 100.0 };
+    let near = claim.judge(&series(&[("a", &[(4.0, 120.0)])]));
+    assert_eq!((near.holds, near.off.map(f64::round)), (Some(true), Some(20.0)));
+    assert_eq!(claim.judge(&series(&[("a", &[(4.0, 49.0)])])).holds, Some(false));
+    assert_eq!(claim.judge(&series(&[("a", &[(5.0, 100.0)])])).holds, None);
+}
+
+#[test]
+fn an_order_that_breaks_once_says_where() {
+    let claim = Claim::Order { curves: &["a", "b"], from: 2.0 };
+    let curves = series(&[
+        ("a", &[(1.0, 0.0), (2.0, 5.0), (3.0, 1.0)]),
+        ("b", &[(1.0, 9.0), (2.0, 4.0), (3.0, 2.0)]),
+    ]);
+    let finding = claim.judge(&curves);
+    assert_eq!((finding.holds, &*finding.simulated), (Some(false), "another at 3"));
+}
+
+#[test]
+fn a_crossing_counts_from_where_it_lasts() {
+    let claim = Claim::Crossing { above: "a", below: "b", x: 3.0 };
+    let below = ("b", &[(1.0, 5.0), (2.0, 5.0), (3.0, 5.0), (4.0, 5.0)][..]);
+    let late = series(&[("a", &[(1.0, 6.0), (2.0, 6.0), (3.0, 4.0), (4.0, 6.0)]), below]);
+    assert_eq!(claim.judge(&late).simulated, "from 4 on");
+    assert_eq!(claim.judge(&late).holds, Some(false));
+    let soon = series(&[("a", &[(1.0, 4.0), (2.0, 6.0), (3.0, 6.0), (4.0, 6.0)]), below]);
+    assert_eq!(claim.judge(&soon).holds, Some(true));
+}
+
+#[test]
+fn rows_become_curves_and_a_page() {
+    let figure = all().find(|figure| figure.id == "k42-4").unwrap();
+    let rows = |latency: f64| {
+        format!(
+            "{{\"bench\":\"machine\"}}\n{{\"impl\":\"atomic\",\"metric\":\"latency\",\
+             \"median\":{latency}}}\n{{\"impl\":\"atomic\",\"metric\":\"throughput\",\
+             \"median\":1}}\n"
+        )
+    };
+    let simulated = figure.series(&[(1.0, rows(100.0)), (24.0, rows(900.0))]);
+    assert_eq!(simulated.at("atomic", 24.0), Some(9.0), "divided by the first point");
+    let setting = page::Setting {
+        here: "this machine".into(),
+        claim: "a claim".into(),
+        missing: vec!["caches & more".into()],
+        quick: true,
+        without: None,
+    };
+    let shown = page::Shown { figure, simulated, measured: Series::default(), notes: vec![] };
+    let page = page::render(&setting, &[shown]);
+    for part in ["a claim", "Validation.", "caches &amp; more", "-25 %", "borne out", "<svg"] {
+        assert!(page.contains(part), "{part} is missing");
+    }
+    for word in ["http:", "https:", "src=", "<script", "<link"] {
+        assert!(!page.contains(word), "{word}");
+    }
+}

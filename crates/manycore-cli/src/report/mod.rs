@@ -1,0 +1,150 @@
+//! `manycore report`: the papers' figures, published beside simulated beside measured.
+//!
+//! Owns: the order of the runs, and that each is kept as soon as it ends (`store`). What a figure
+//! is, what its paper says and the page are the benchmarks' matter (`manycore_bench::figures`).
+//!
+//! The page is written anew after each figure, so that there is something to see early. Where the
+//! compiler cannot instrument, the page says so and has the measured figures alone.
+
+mod store;
+
+use std::{
+    fmt::Write as _,
+    io::{Write, stdout},
+};
+
+use manycore_bench::{
+    figures::{self, Axis, Figure, Series, page},
+    limits,
+    machine::Machine as Here,
+};
+use manycore_sim::{Machine, calibration, report};
+
+use crate::{
+    args::{self, ReportArgs},
+    bench,
+    failure::Failure,
+    progress::Progress,
+    save,
+    sim::Own,
+};
+use store::Store;
+
+/// Runs what has not been run, prints the differences and writes the page.
+///
+/// # Errors
+/// One line that says what failed. What was run before stays in the store.
+pub fn run(args: &ReportArgs) -> Result<(), Failure> {
+    save::check(&args.html)?;
+    let chosen: Vec<&Figure> = figures::all()
+        .filter(|figure| args.figures.is_empty() || args.figures.iter().any(|id| id == figure.id))
+        .collect();
+    eprintln!("manycore report: building for virtual cores (minutes, the first time)");
+    let (command, without) = match Own::command() {
+        Ok(command) => (Some(command), None),
+        Err(failure) => {
+            eprintln!("manycore report: only this machine is measured: {}", failure.message);
+            (None, Some(failure.message))
+        }
+    };
+    let store = Store::open(&args.runs, command.as_ref())?;
+    let setting = page::Setting {
+        here: Here::here().to_string(),
+        claim: report::CLAIM.to_owned(),
+        missing: report::missing(&model(chosen[0])),
+        quick: args.quick,
+        without,
+    };
+    let here = u32::try_from(limits::cores()).unwrap_or(u32::MAX);
+    let steps = |figure: &&Figure| {
+        figure.places(args.quick).len() + figure.places_here(here, args.quick).len()
+    };
+    let progress = Progress::new(chosen.iter().map(steps).sum());
+    let mut shown = Vec::new();
+    for figure in chosen {
+        shown.push(one(figure, args.quick, here, &store, command.as_ref(), &progress)?);
+        save::whole(&args.html, page::render(&setting, &shown).as_bytes())?;
+    }
+    drop(progress);
+    let mut text = table(&shown);
+    let _ = writeln!(text, "\n{}\n\nCurves and all points: {}", report::CLAIM, args.html.display());
+    stdout().write_all(text.as_bytes()).map_err(|error| Failure::stdout(&error))
+}
+
+/// The virtual machine of a figure.
+fn model(figure: &Figure) -> Machine {
+    let machine = Machine::named(figure.machine).expect("figures name machines that are shipped");
+    for_benchmarks(machine)
+}
+
+/// The same machine with short slices. A benchmark has a thread on each core, and one more that
+/// ends the run: with slices as long as the system's it would get a core long after its time.
+pub(crate) fn for_benchmarks(mut machine: Machine) -> Machine {
+    let slice = (machine.cycles(10_000)).to_string();
+    machine.set("slice", &slice, "chosen: 10 us").expect("a parameter and a number");
+    machine
+}
+
+/// Runs one figure, as far as it has not been run.
+fn one(
+    figure: &'static Figure,
+    quick: bool,
+    here: u32,
+    store: &Store,
+    command: Option<&Own>,
+    progress: &Progress,
+) -> Result<page::Shown, Failure> {
+    let machine = model(figure);
+    let mut simulated = Vec::new();
+    for place in figure.places(quick) {
+        let cores = place.cores;
+        progress.next(&format!("{}: {cores} virtual cores", figure.id));
+        let Some(command) = command else { continue };
+        let words = [&["bench".to_owned()], &place.words[..]].concat();
+        let rows =
+            store.simulated(&machine, cores, &words, || command.run(&machine, cores, &words))?;
+        simulated.push((place.x, rows));
+    }
+    let mut measured = Vec::new();
+    for place in figure.places_here(here, quick) {
+        progress.next(&format!("{}: this machine", figure.id));
+        let rows = store.measured(&place.words, || bench::output(&args::bench(&place.words)?))?;
+        measured.push((place.x, rows));
+    }
+    let notes = if figure.calibration { vec![calibrated(figure, &machine)] } else { Vec::new() };
+    let series = |runs: &[_]| if runs.is_empty() { Series::default() } else { figure.series(runs) };
+    let (simulated, measured) = (series(&simulated), series(&measured));
+    Ok(page::Shown { figure, simulated, measured, notes })
+}
+
+/// What the model gives for the accesses that it was calibrated with.
+fn calibrated(figure: &Figure, machine: &Machine) -> String {
+    let Axis::Cores { full, .. } = &figure.axis else { return String::new() };
+    let mut text = "Accesses alone, as the model was fitted:".to_owned();
+    for &cores in *full {
+        let published = calibration::published(cores);
+        if let Ok(simulated) = calibration::contended_write(machine, cores) {
+            let off = (simulated / published - 1.0) * 100.0;
+            // Writing to a string cannot fail.
+            let _ = write!(text, " {cores} cores {simulated:.0} ({off:+.0} %),");
+        }
+    }
+    text.trim_end_matches(',').to_owned() + " of the line through the published ends."
+}
+
+/// All differences, for a terminal.
+fn table(shown: &[page::Shown]) -> String {
+    let mut text = String::new();
+    for one in shown {
+        let _ = writeln!(text, "\n{}", one.figure.title);
+        for finding in one.figure.findings(&one.simulated) {
+            let (off, word) = (page::difference(&finding), page::word(one.figure, &finding));
+            let _ = writeln!(
+                text,
+                "  {word:<15} {off:>7}  {}: published {}, simulated {}",
+                finding.about, finding.published, finding.simulated
+            );
+        }
+    }
+    text
+}
