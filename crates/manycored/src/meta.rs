@@ -1,0 +1,301 @@
+//! Replies to the meta commands.
+
+use crate::protocol::{Arith, Flags, KEY_MAX, Mode, Named, Request};
+use crate::session::{digits, say};
+use crate::store::{Change, Draft, Handle, How, Item, Outcome};
+use base64::{Engine, engine::general_purpose::STANDARD};
+
+/// Answers a meta command.
+pub(crate) fn answer(handle: &mut Handle<'_>, request: Request<'_>, out: &mut Vec<u8>) {
+    handle.counters.cmd_meta.inc();
+    match request {
+        Request::MetaGet(named, flags) => get(handle, named, &flags, out),
+        Request::MetaStore(named, mode, flags, data) => {
+            store(handle, named, mode, &flags, data, out);
+        }
+        Request::MetaDelete(named, flags) => delete(handle, named, &flags, out),
+        Request::MetaArith(named, arith, flags) => change(handle, named, arith, &flags, out),
+        Request::MetaDebug(named) => debug(handle, named, out),
+        Request::MetaNoop => say(out, "MN"),
+        _ => {}
+    }
+}
+
+/// The flags that go back to the client whatever became of the request.
+fn echo(out: &mut Vec<u8>, word: &[u8], named: Named<'_>) {
+    match word[0] {
+        b'O' => {
+            out.push(b' ');
+            out.extend_from_slice(word);
+        }
+        b'k' => key(out, named.sent, named.is_binary),
+        _ => {}
+    }
+}
+
+fn key(out: &mut Vec<u8>, sent: &[u8], is_binary: bool) {
+    out.extend_from_slice(b" k");
+    out.extend_from_slice(sent);
+    if is_binary {
+        out.extend_from_slice(b" b");
+    }
+}
+
+fn number(out: &mut Vec<u8>, letter: u8, number: impl itoa::Integer) {
+    out.extend_from_slice(&[b' ', letter]);
+    digits(out, number);
+}
+
+/// A line without a value.
+fn line(out: &mut Vec<u8>, code: &str, named: Named<'_>, flags: &Flags<'_>) {
+    out.extend_from_slice(code.as_bytes());
+    flags.words.for_each(|word| echo(out, word, named));
+    out.extend_from_slice(b"\r\n");
+}
+
+fn get(handle: &mut Handle<'_>, named: Named<'_>, flags: &Flags<'_>, out: &mut Vec<u8>) {
+    let room = &mut [0; KEY_MAX];
+    let key = named.key(room);
+    let counters = handle.counters;
+    counters.cmd_get.inc();
+    let clock = handle.store().clock();
+    loop {
+        let found = match flags.ttl {
+            Some(ttl) => {
+                let deadline = clock.deadline(ttl);
+                let before = handle.peek(key).map(|found| found.key().deadline());
+                handle.touch(key, deadline).map(|found| (found, before.unwrap_or(deadline)))
+            }
+            None => handle.peek(key).map(|found| {
+                let deadline = found.key().deadline();
+                (found, deadline)
+            }),
+        };
+        if let Some((found, before)) = found {
+            counters.get_hits.inc();
+            hit(handle, found.key(), named, flags, (before, false), out);
+            return;
+        }
+        let Some(ttl) = flags.vivify else { break };
+        let deadline = clock.deadline(flags.ttl.unwrap_or(ttl));
+        let is_binary = named.is_binary;
+        let draft = Draft { deadline, is_binary, is_sent: true, ..Draft::new(key, &[]) };
+        match handle.put(&draft, How::plain(Mode::Add)) {
+            (Outcome::Stored, cas) => {
+                counters.get_misses.inc();
+                let mut made = draft;
+                made.cas = Some(cas);
+                // Shown as it was made, even if somebody has changed it by now.
+                let made = made.make(cas, clock.second());
+                hit(handle, &made, named, flags, (deadline, true), out);
+                return;
+            }
+            (Outcome::NotStored, _) => {}
+            _ => return say(out, "SERVER_ERROR out of memory writing get response"),
+        }
+    }
+    counters.get_misses.inc();
+    if !flags.quiet {
+        line(out, "EN", named, flags);
+    }
+}
+
+/// An item that was found, or `made` for who asked for it. Flags before `T` are of the deadline
+/// before.
+fn hit(
+    handle: &Handle<'_>,
+    item: &Item,
+    named: Named<'_>,
+    flags: &Flags<'_>,
+    (before, made): (u32, bool),
+    out: &mut Vec<u8>,
+) {
+    let clock = handle.store().clock();
+    let mut left = clock.seconds_left(before);
+    let mut wants = item.is_stale();
+    if flags.value {
+        out.extend_from_slice(b"VA ");
+        digits(out, item.value().len());
+    } else {
+        out.extend_from_slice(b"HD");
+    }
+    for word in flags.words {
+        match word[0] {
+            b'T' => left = clock.seconds_left(item.deadline()),
+            b'R' => wants |= left >= 0 && flags.recache.is_some_and(|least| left < least),
+            b's' => number(out, b's', item.value().len()),
+            b't' => number(out, b't', left),
+            b'c' => number(out, b'c', item.cas()),
+            b'f' => number(out, b'f', item.flags()),
+            b'l' => number(out, b'l', clock.second().saturating_sub(item.used())),
+            b'h' => number(out, b'h', u8::from(item.was_fetched())),
+            b'k' if item.is_binary() => key(out, STANDARD.encode(item.key()).as_bytes(), true),
+            b'k' => key(out, item.key(), false),
+            _ => echo(out, word, named),
+        }
+    }
+    let won = made || wants && item.win();
+    if !won && item.is_sent() {
+        out.extend_from_slice(b" Z");
+    }
+    if item.is_stale() {
+        out.extend_from_slice(b" X");
+    }
+    if won {
+        out.extend_from_slice(b" W");
+    }
+    out.extend_from_slice(b"\r\n");
+    if flags.value {
+        out.extend_from_slice(item.value());
+        out.extend_from_slice(b"\r\n");
+    }
+    item.touch(clock.second());
+}
+
+fn store(
+    handle: &mut Handle<'_>,
+    named: Named<'_>,
+    mode: Mode,
+    flags: &Flags<'_>,
+    data: &[u8],
+    out: &mut Vec<u8>,
+) {
+    handle.counters.cmd_set.inc();
+    let room = &mut [0; KEY_MAX];
+    let clock = handle.store().clock();
+    let draft = Draft {
+        flags: flags.client,
+        deadline: clock.deadline(flags.ttl.unwrap_or(0)),
+        cas: flags.new_cas,
+        is_binary: named.is_binary,
+        ..Draft::new(named.key(room), data)
+    };
+    let vivify = flags.vivify.map(|ttl| clock.deadline(ttl));
+    let how = How { mode, cas: flags.cas, invalidate: flags.invalidate, vivify };
+    let (outcome, cas) = handle.put(&draft, how);
+    let code = match outcome {
+        Outcome::Stored if flags.quiet => return,
+        Outcome::Stored => "HD",
+        Outcome::NotStored => "NS",
+        Outcome::Exists => "EX",
+        Outcome::NotFound => "NF",
+        Outcome::NoMemory => return say(out, "SERVER_ERROR out of memory storing object"),
+    };
+    out.extend_from_slice(code.as_bytes());
+    for word in flags.words {
+        match word[0] {
+            b'c' => number(out, b'c', cas),
+            _ => echo(out, word, named),
+        }
+    }
+    out.extend_from_slice(b"\r\n");
+}
+
+fn delete(handle: &mut Handle<'_>, named: Named<'_>, flags: &Flags<'_>, out: &mut Vec<u8>) {
+    let room = &mut [0; KEY_MAX];
+    let key = named.key(room);
+    let outcome = if flags.invalidate || flags.empty {
+        let deadline = flags.ttl.map(|ttl| handle.store().clock().deadline(ttl));
+        handle.invalidate(key, flags.cas, |draft| {
+            draft.cas = flags.new_cas;
+            draft.is_stale |= flags.invalidate;
+            draft.is_sent &= !flags.invalidate;
+            draft.deadline = deadline.unwrap_or(draft.deadline);
+            if flags.empty {
+                draft.value = [&[]; 2];
+                draft.flags = 0;
+            }
+        })
+    } else {
+        handle.delete(key, flags.cas)
+    };
+    match outcome {
+        Outcome::Stored if flags.quiet => {}
+        Outcome::Stored => line(out, "HD", named, flags),
+        Outcome::NotFound => line(out, "NF", named, flags),
+        _ => line(out, "EX", named, flags),
+    }
+}
+
+fn change(
+    handle: &mut Handle<'_>,
+    named: Named<'_>,
+    arith: Arith,
+    flags: &Flags<'_>,
+    out: &mut Vec<u8>,
+) {
+    let room = &mut [0; KEY_MAX];
+    let key = named.key(room);
+    let deadline = flags.ttl.map(|ttl| handle.store().clock().deadline(ttl));
+    let what = (arith, flags.delta);
+    let (sum, cas, deadline, quiet) = loop {
+        match handle.change(key, what, flags.cas, flags.new_cas, deadline) {
+            Change::Done(sum, cas, deadline) => break (sum, cas, deadline, flags.quiet),
+            Change::Exists => return line(out, "EX", named, flags),
+            Change::NoNumber => {
+                let words = "CLIENT_ERROR cannot increment or decrement non-numeric value";
+                return say(out, words);
+            }
+            Change::NoMemory => return say(out, "SERVER_ERROR out of memory in incr"),
+            Change::Missing => {}
+        }
+        let Some(ttl) = flags.vivify else { return line(out, "NF", named, flags) };
+        let mut text = itoa::Buffer::new();
+        let value = text.format(flags.initial).as_bytes();
+        let draft = Draft {
+            deadline: handle.store().clock().deadline(ttl),
+            cas: flags.new_cas,
+            is_binary: named.is_binary,
+            ..Draft::new(key, value)
+        };
+        match handle.put(&draft, How::plain(Mode::Add)) {
+            (Outcome::Stored, cas) => break (flags.initial, cas, draft.deadline, false),
+            (Outcome::NotStored, _) => {}
+            _ => return say(out, "SERVER_ERROR out of memory storing object"),
+        }
+    };
+    if quiet {
+        return;
+    }
+    let mut text = itoa::Buffer::new();
+    let value = text.format(sum).as_bytes();
+    if flags.value {
+        out.extend_from_slice(b"VA ");
+        digits(out, value.len());
+    } else {
+        out.extend_from_slice(b"HD");
+    }
+    for word in flags.words {
+        match word[0] {
+            b't' => number(out, b't', handle.store().clock().seconds_left(deadline)),
+            b'c' => number(out, b'c', cas),
+            _ => echo(out, word, named),
+        }
+    }
+    out.extend_from_slice(b"\r\n");
+    if flags.value {
+        out.extend_from_slice(value);
+        out.extend_from_slice(b"\r\n");
+    }
+}
+
+fn debug(handle: &mut Handle<'_>, named: Named<'_>, out: &mut Vec<u8>) {
+    let room = &mut [0; KEY_MAX];
+    let Some(found) = handle.peek(named.key(room)) else { return say(out, "EN") };
+    let item = found.key();
+    let clock = handle.store().clock();
+    out.extend_from_slice(b"ME ");
+    out.extend_from_slice(named.sent);
+    out.extend_from_slice(b" exp=");
+    digits(out, clock.seconds_left(item.deadline()));
+    out.extend_from_slice(b" la=");
+    digits(out, clock.second().saturating_sub(item.used()));
+    out.extend_from_slice(b" cas=");
+    digits(out, item.cas());
+    let fetched = if item.was_fetched() { "yes" } else { "no" };
+    out.extend_from_slice(b" fetch=");
+    out.extend_from_slice(fetched.as_bytes());
+    out.extend_from_slice(b" cls=1 size=");
+    digits(out, item.weight());
+    out.extend_from_slice(b"\r\n");
+}

@@ -1,0 +1,196 @@
+//! The commands that are words: `get`, `set` and so on.
+
+use super::words::{Words, number, signed};
+use super::{
+    Admin, Arith, BAD_CHUNK, BAD_FORMAT, Data, ERROR, Gets, KEY_MAX, Mode, Named, Parser, Request,
+    Step, Store, step,
+};
+
+const BAD_EXPTIME: &str = "CLIENT_ERROR invalid exptime argument";
+const BAD_DELTA: &str = "CLIENT_ERROR invalid numeric delta argument";
+const DELETE_USAGE: &str = "CLIENT_ERROR bad command line format.  Usage: delete <key> [noreply]";
+
+/// A command whose line is all there is of it; or the words for what is wrong with it.
+type Plain<'a> = Result<Request<'a>, &'static str>;
+
+/// The only key of a line.
+fn key<'a>(words: &mut Words<'a>) -> Result<&'a [u8], &'static str> {
+    words.next().filter(|key| key.len() <= KEY_MAX).ok_or(BAD_FORMAT)
+}
+
+impl Parser {
+    pub(super) fn classic<'a>(
+        &mut self,
+        command: &[u8],
+        words: Words<'a>,
+        used: usize,
+        input: &'a [u8],
+    ) -> Step<'a> {
+        match command {
+            b"get" | b"bget" => self.get(words, used, input, false, false),
+            b"gets" => self.get(words, used, input, true, false),
+            b"gat" => self.get(words, used, input, false, true),
+            b"gats" => self.get(words, used, input, true, true),
+            b"set" => self.store(Mode::Set, words, used, input),
+            b"add" => self.store(Mode::Add, words, used, input),
+            b"replace" => self.store(Mode::Replace, words, used, input),
+            b"append" => self.store(Mode::Append, words, used, input),
+            b"prepend" => self.store(Mode::Prepend, words, used, input),
+            b"cas" => self.store(Mode::Cas(0), words, used, input),
+            _ => plain(command, words, used),
+        }
+    }
+
+    /// Looks at all keys before the first is handed out: a get with a wrong one gets nothing.
+    fn get<'a>(
+        &mut self,
+        mut words: Words<'a>,
+        used: usize,
+        input: &'a [u8],
+        cas: bool,
+        has_time: bool,
+    ) -> Step<'a> {
+        let mut touch = None;
+        if has_time {
+            match words.next().map(signed) {
+                None => return step(used, Request::Error(ERROR), false),
+                Some(None) => return step(used, Request::Error(BAD_EXPTIME), false),
+                Some(time) => touch = time,
+            }
+        } else if words.left() == 0 {
+            return step(used, Request::Error(ERROR), false);
+        }
+        if words.into_iter().any(|key| key.len() > KEY_MAX) {
+            return step(used, Request::Error(BAD_FORMAT), false);
+        }
+        // The line's words end before its end: so far it is used, and the keys follow.
+        let rest = words.rest().as_ptr() as usize - input.as_ptr() as usize;
+        let gets = Gets { cas, touch };
+        self.gets = Some(gets);
+        match self.next_key(gets, &input[rest..]) {
+            Step::Request { used, request, quiet } => step(rest + used, request, quiet),
+            more @ Step::More(_) => more,
+        }
+    }
+
+    fn store<'a>(
+        &mut self,
+        mode: Mode,
+        mut words: Words<'a>,
+        used: usize,
+        input: &'a [u8],
+    ) -> Step<'a> {
+        let least = if matches!(mode, Mode::Cas(_)) { 5 } else { 4 };
+        let count = words.left();
+        if count != least && count != least + 1 {
+            return step(used, Request::Error(ERROR), false);
+        }
+        let quiet = words.is_quiet();
+        let Ok((mut store, length)) = header(mode, &mut words) else {
+            return step(used, Request::Error(BAD_FORMAT), quiet);
+        };
+        if store.key.len() + length + super::meta::ITEM_HEADER > self.value_max {
+            let request = Request::TooLarge(Named::plain(store.key), mode == Mode::Set);
+            return self.refuse(used, length, request, quiet);
+        }
+        match self.data(input, used, length) {
+            Data::More => Step::More(0),
+            Data::Bad(used) => step(used, Request::Error(BAD_CHUNK), quiet),
+            Data::Whole(data, used) => {
+                store.data = data;
+                step(used, Request::Store(store), quiet)
+            }
+        }
+    }
+}
+
+/// The line of a value: all but the data.
+fn header<'a>(mode: Mode, words: &mut Words<'a>) -> Result<(Store<'a>, usize), &'static str> {
+    let key = key(words)?;
+    let mut next = || words.next().ok_or(BAD_FORMAT);
+    let flags = number(next()?).and_then(|flags| u32::try_from(flags).ok()).ok_or(BAD_FORMAT)?;
+    let exptime = signed(next()?).ok_or(BAD_FORMAT)?;
+    let length = number(next()?).ok_or(BAD_FORMAT)?;
+    let length = usize::try_from(length).ok().filter(|l| *l < i32::MAX as usize - 1);
+    let mode = match mode {
+        Mode::Cas(_) => Mode::Cas(number(next()?).ok_or(BAD_FORMAT)?),
+        mode => mode,
+    };
+    Ok((Store { key, flags, exptime, mode, data: &[] }, length.ok_or(BAD_FORMAT)?))
+}
+
+fn plain<'a>(command: &[u8], words: Words<'a>, used: usize) -> Step<'a> {
+    let count = words.left();
+    let (most, least) = match command {
+        b"incr" | b"decr" | b"touch" => (3, 2),
+        b"delete" => (3, 1),
+        b"flush_all" => (2, 0),
+        b"verbosity" | b"cache_memlimit" => (2, 1),
+        b"version" | b"quit" | b"stats" | b"shutdown" => (usize::MAX, 0),
+        _ if words.last().is_some_and(|word| word.starts_with(b"HTTP/")) => {
+            return step(used, Request::Close(""), false);
+        }
+        _ => return step(used, Request::Error(ERROR), false),
+    };
+    if count < least || count > most {
+        return step(used, Request::Error(ERROR), false);
+    }
+    let quiet = most <= 3 && words.is_quiet();
+    let request = match command {
+        b"incr" => arith(Arith::Incr, words),
+        b"decr" => arith(Arith::Decr, words),
+        b"touch" => touch(words),
+        b"delete" => delete(words),
+        b"flush_all" => flush(words),
+        b"verbosity" => verbosity(words),
+        b"cache_memlimit" => memlimit(words),
+        b"version" => Ok(Request::Admin(Admin::Version)),
+        b"stats" => Ok(Request::Admin(Admin::Stats(words))),
+        b"shutdown" => Ok(Request::Admin(Admin::Shutdown)),
+        _ => Ok(Request::Close("")),
+    };
+    step(used, request.unwrap_or_else(Request::Error), quiet)
+}
+
+fn arith(arith: Arith, mut words: Words<'_>) -> Plain<'_> {
+    let key = key(&mut words)?;
+    let delta = words.next().and_then(number).ok_or(BAD_DELTA)?;
+    Ok(Request::Arith(key, arith, delta))
+}
+
+fn touch(mut words: Words<'_>) -> Plain<'_> {
+    let key = key(&mut words)?;
+    let exptime = words.next().and_then(signed).ok_or(BAD_EXPTIME)?;
+    Ok(Request::Touch(key, exptime))
+}
+
+fn delete(mut words: Words<'_>) -> Plain<'_> {
+    let key = words.next().ok_or(ERROR)?;
+    let is_right = matches!(
+        (words.next(), words.next()),
+        (None, _) | (Some(b"0" | b"noreply"), None) | (Some(b"0"), Some(b"noreply"))
+    );
+    match () {
+        () if !is_right => Err(DELETE_USAGE),
+        () if key.len() > KEY_MAX => Err(BAD_FORMAT),
+        () => Ok(Request::Delete(key)),
+    }
+}
+
+fn flush(mut words: Words<'_>) -> Plain<'_> {
+    let delay = match words.next() {
+        None | Some(b"noreply") => 0,
+        Some(word) => signed(word).ok_or(BAD_EXPTIME)?,
+    };
+    Ok(Request::Admin(Admin::FlushAll(delay)))
+}
+
+fn verbosity(mut words: Words<'_>) -> Plain<'_> {
+    let level = words.next().and_then(number);
+    level.map(|_| Request::Admin(Admin::Verbosity)).ok_or(BAD_FORMAT)
+}
+
+fn memlimit(mut words: Words<'_>) -> Plain<'_> {
+    let limit = words.next().and_then(number);
+    limit.map(|limit| Request::Admin(Admin::Memlimit(limit))).ok_or(ERROR)
+}

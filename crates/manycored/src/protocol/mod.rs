@@ -1,0 +1,289 @@
+//! The text and meta protocols, without sockets: bytes in, requests out.
+//!
+//! Owns: what a line means, and which words memcached answers to one that means nothing. Does not
+//! own: buffers, items, replies to what is well formed.
+//!
+//! Laws:
+//! - P1 The requests of a stream do not depend on how it is cut into pieces: [`Parser::next`] asks
+//!   for more, uses nothing and changes nothing, or uses what it names.
+//! - P2 Nothing is allocated. What a length field claims is compared with the limit and with what
+//!   has come, and never reserved.
+//! - P3 A request borrows from the input; its numbers are checked, its key has 1 to 250 bytes.
+//! - P4 The keys of a get come one by one, so that whoever answers can stop in between.
+//!
+//! Source: memcached's `doc/protocol.txt`; the words of errors as memcached 1.6 sends them.
+
+mod classic;
+mod meta;
+mod words;
+
+pub use meta::{Arith, Flags, KeyRoom, Named};
+pub use words::{Words, number};
+
+use memchr::memchr;
+
+/// The longest key.
+pub const KEY_MAX: usize = 250;
+/// The longest line but for one that asks for keys.
+pub const LINE_MAX: usize = 2048;
+/// The longest line that asks for keys.
+pub const GET_LINE_MAX: usize = 1 << 20;
+
+/// What memcached says to a line that it does not know.
+pub const ERROR: &str = "ERROR";
+/// A word of the line is wrong.
+pub const BAD_FORMAT: &str = "CLIENT_ERROR bad command line format";
+/// The data does not end where it should.
+pub const BAD_CHUNK: &str = "CLIENT_ERROR bad data chunk";
+/// The item is above the size limit.
+pub const TOO_LARGE: &str = "SERVER_ERROR object too large for cache";
+/// A line without an end.
+pub const TOO_LONG: &str = "CLIENT_ERROR line too long";
+
+/// How a value is put in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    /// Whatever is there.
+    Set,
+    /// Only if nothing is there.
+    Add,
+    /// Only if something is there.
+    Replace,
+    /// Behind what is there.
+    Append,
+    /// Before what is there.
+    Prepend,
+    /// Only if what is there has this number.
+    Cas(u64),
+}
+
+/// What `get` and its kin ask for besides the value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Gets {
+    /// The item's unique number, too.
+    pub cas: bool,
+    /// A new time to live.
+    pub touch: Option<i64>,
+}
+
+/// A value to put in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Store<'a> {
+    /// Its key.
+    pub key: &'a [u8],
+    /// The client's own number.
+    pub flags: u32,
+    /// Its time to live, as memcached counts it.
+    pub exptime: i64,
+    /// How it is put in.
+    pub mode: Mode,
+    /// The value.
+    pub data: &'a [u8],
+}
+
+/// A request for the server itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Admin<'a> {
+    /// Forget everything, now or in so many seconds.
+    FlushAll(i64),
+    /// Who are you?
+    Version,
+    /// How much is logged.
+    Verbosity,
+    /// Counters; with the words that follow.
+    Stats(Words<'a>),
+    /// Another limit of memory, in megabytes.
+    Memlimit(u64),
+    /// End the server; gracefully, or not.
+    Shutdown,
+}
+
+/// What a client wants.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Request<'a> {
+    /// A key of a get.
+    Get(&'a [u8], Gets),
+    /// The end of a get.
+    GetEnd,
+    /// A value.
+    Store(Store<'a>),
+    /// Forget a key.
+    Delete(&'a [u8]),
+    /// Add to a number, or take from it.
+    Arith(&'a [u8], Arith, u64),
+    /// A new time to live.
+    Touch(&'a [u8], i64),
+    /// For the server.
+    Admin(Admin<'a>),
+    /// `mg`.
+    MetaGet(Named<'a>, Flags<'a>),
+    /// `ms`.
+    MetaStore(Named<'a>, Mode, Flags<'a>, &'a [u8]),
+    /// `md`.
+    MetaDelete(Named<'a>, Flags<'a>),
+    /// `ma`.
+    MetaArith(Named<'a>, Arith, Flags<'a>),
+    /// `me`.
+    MetaDebug(Named<'a>),
+    /// `mn`.
+    MetaNoop,
+    /// Say this and go on.
+    Error(&'static str),
+    /// Say that the item is too large, and forget what is there under the key if the bool says so.
+    TooLarge(Named<'a>, bool),
+    /// Say this, unless it is empty, and close.
+    Close(&'static str),
+}
+
+/// A step of the parser.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Step<'a> {
+    /// Nothing whole is there. So many bytes can be dropped all the same.
+    More(usize),
+    /// A request, which took so many bytes.
+    Request {
+        /// Bytes of the input that are used up.
+        used: usize,
+        /// What is wanted.
+        request: Request<'a>,
+        /// Whether the client wants no answer.
+        quiet: bool,
+    },
+}
+
+/// A stream's parser: what has to be remembered between two requests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Parser {
+    /// Bytes of a refused value that are still to come.
+    swallow: u64,
+    /// The get whose keys are being handed out.
+    gets: Option<Gets>,
+    /// The largest value.
+    value_max: usize,
+}
+
+/// A line and where it ends.
+enum Line<'a> {
+    More,
+    TooLong,
+    /// Without its end; the number is with it.
+    Whole(&'a [u8], usize),
+}
+
+impl Parser {
+    /// The parser of a new stream, for values of at most so many bytes.
+    #[must_use]
+    pub fn new(value_max: usize) -> Self {
+        Self { swallow: 0, gets: None, value_max: value_max.min(i32::MAX as usize - 2) }
+    }
+
+    /// Whether the stream may end here without cutting off a request.
+    #[must_use]
+    pub fn is_between(&self) -> bool {
+        self.swallow == 0 && self.gets.is_none()
+    }
+
+    /// The next request of the input, which begins where the last step's bytes ended.
+    #[inline]
+    pub fn next<'a>(&mut self, input: &'a [u8]) -> Step<'a> {
+        if self.swallow > 0 {
+            let gone = self.swallow.min(input.len() as u64);
+            self.swallow -= gone;
+            return Step::More(gone as usize);
+        }
+        if let Some(gets) = self.gets {
+            return self.next_key(gets, input);
+        }
+        match line_of(input) {
+            Line::More => Step::More(0),
+            Line::TooLong => step(input.len(), Request::Close(TOO_LONG), false),
+            Line::Whole(line, used) => self.line(line, used, input),
+        }
+    }
+
+    fn line<'a>(&mut self, line: &'a [u8], used: usize, input: &'a [u8]) -> Step<'a> {
+        let mut words = Words::new(line);
+        let Some(command) = words.next().filter(|word| word.len() >= 2) else {
+            return step(used, Request::Error(ERROR), false);
+        };
+        if command[0] == b'm' && command.len() == 2 {
+            return self.meta(command[1], words, used, input);
+        }
+        self.classic(command, words, used, input)
+    }
+
+    /// The next key of a get whose line is whole.
+    fn next_key<'a>(&mut self, gets: Gets, input: &'a [u8]) -> Step<'a> {
+        let spaces = input.iter().take_while(|byte| **byte == b' ').count();
+        let rest = &input[spaces..];
+        let Some(end) = rest.iter().position(|byte| matches!(byte, b' ' | b'\n')) else {
+            return Step::More(0);
+        };
+        let is_last = rest[end] == b'\n';
+        let key = match &rest[..end] {
+            [key @ .., b'\r'] if is_last => key,
+            key => key,
+        };
+        if key.is_empty() {
+            self.gets = None;
+            return step(spaces + end + 1, Request::GetEnd, false);
+        }
+        // The end of the line stays, so that the end of the get is a request of its own.
+        step(spaces + key.len(), Request::Get(key, gets), false)
+    }
+
+    /// The data of a value, which stands behind its line.
+    fn data<'a>(&mut self, input: &'a [u8], used: usize, length: usize) -> Data<'a> {
+        let whole = used + length + 2;
+        match input.get(used..whole) {
+            None => Data::More,
+            Some(found) if found.ends_with(b"\r\n") => Data::Whole(&found[..length], whole),
+            Some(_) => Data::Bad(whole),
+        }
+    }
+
+    /// Refuses a value whose line was used up: what follows is not a request.
+    fn refuse<'a>(
+        &mut self,
+        used: usize,
+        length: usize,
+        request: Request<'a>,
+        quiet: bool,
+    ) -> Step<'a> {
+        self.swallow = length as u64 + 2;
+        step(used, request, quiet)
+    }
+}
+
+enum Data<'a> {
+    More,
+    Whole(&'a [u8], usize),
+    Bad(usize),
+}
+
+fn step(used: usize, request: Request<'_>, quiet: bool) -> Step<'_> {
+    Step::Request { used, request, quiet }
+}
+
+/// Whether the line's beginning says that it asks for keys.
+fn asks_for_keys(start: &[u8]) -> bool {
+    let start = start.trim_ascii_start();
+    [&b"get "[..], b"bget ", b"gets ", b"gat ", b"gats "].iter().any(|word| start.starts_with(word))
+}
+
+#[inline]
+fn line_of(input: &[u8]) -> Line<'_> {
+    let Some(end) = memchr(b'\n', input) else {
+        // By the place of the end alone (P1).
+        let most = if asks_for_keys(input) { GET_LINE_MAX } else { LINE_MAX };
+        return if input.len() > most { Line::TooLong } else { Line::More };
+    };
+    if end > LINE_MAX && (end > GET_LINE_MAX || !asks_for_keys(input)) {
+        return Line::TooLong;
+    }
+    let line = match &input[..end] {
+        [line @ .., b'\r'] => line,
+        line => line,
+    };
+    Line::Whole(line, end + 1)
+}

@@ -1,0 +1,93 @@
+//! Words of a line, and the numbers among them.
+
+/// The words of a line: what stands between spaces.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Words<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Words<'a> {
+    /// The words of this line.
+    #[must_use]
+    pub fn new(rest: &'a [u8]) -> Self {
+        Self { rest }
+    }
+
+    /// What was not read yet.
+    pub(super) fn rest(&self) -> &'a [u8] {
+        self.rest
+    }
+
+    /// How many are left.
+    pub(super) fn left(self) -> usize {
+        self.count()
+    }
+
+    /// Whether the last of them says that no answer is wanted.
+    pub(super) fn is_quiet(self) -> bool {
+        self.last() == Some(b"noreply")
+    }
+}
+
+impl<'a> Iterator for Words<'a> {
+    type Item = &'a [u8];
+
+    #[inline]
+    fn next(&mut self) -> Option<&'a [u8]> {
+        let spaces = self.rest.iter().take_while(|byte| **byte == b' ').count();
+        let from = &self.rest[spaces..];
+        let end = from.iter().position(|byte| *byte == b' ').unwrap_or(from.len());
+        let (word, rest) = from.split_at(end);
+        self.rest = rest;
+        (!word.is_empty()).then_some(word)
+    }
+}
+
+/// A number without a sign, or with a plus.
+#[must_use]
+pub fn number(word: &[u8]) -> Option<u64> {
+    let digits = word.strip_prefix(b"+").unwrap_or(word);
+    if digits.is_empty() {
+        return None;
+    }
+    digits.iter().try_fold(0_u64, |sum, byte| {
+        let digit = byte.wrapping_sub(b'0');
+        if digit > 9 {
+            return None;
+        }
+        sum.checked_mul(10)?.checked_add(u64::from(digit))
+    })
+}
+
+/// A number that may be below zero.
+pub(super) fn signed(word: &[u8]) -> Option<i64> {
+    match word {
+        [b'-', digits @ ..] if digits.first().is_some_and(u8::is_ascii_digit) => {
+            number(digits).and_then(|size| i64::try_from(size).ok()).map(|size| -size)
+        }
+        word => number(word).and_then(|size| i64::try_from(size).ok()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_what_stands_between_spaces() {
+        let words = |line: &'static str| Words::new(line.as_bytes()).collect::<Vec<_>>();
+        assert_eq!(words("  a  bc "), [&b"a"[..], b"bc"]);
+        assert_eq!(words(" "), Vec::<&[u8]>::new());
+        assert_eq!(words("a\tb"), [b"a\tb"]);
+        assert!(Words::new(b"a noreply").is_quiet() && !Words::new(b"noreply a").is_quiet());
+    }
+
+    #[test]
+    fn numbers_that_do_not_fit_are_none() {
+        assert_eq!(number(b"18446744073709551615"), Some(u64::MAX));
+        assert_eq!(number(b"18446744073709551616"), None);
+        assert_eq!([number(b""), number(b"+"), number(b"-1"), number(b"1x")], [None; 4]);
+        assert_eq!((signed(b"-5"), signed(b"+5"), signed(b"--5")), (Some(-5), Some(5), None));
+        assert_eq!(signed(b"9223372036854775808"), None);
+    }
+}

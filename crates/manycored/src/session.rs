@@ -1,0 +1,383 @@
+//! A connection without its socket: bytes in, replies out.
+//!
+//! Owns: which reply a request gets. Laws:
+//! - Q1 Replies come in the order of requests, each whole.
+//! - Q2 Nothing is answered beyond [`OUT_MAX`] waiting bytes and one item: what was not answered is
+//!   not used up, and comes again when the replies have been sent.
+//! - Q3 Keys of gets that come together are looked up together.
+
+use crate::meta;
+use crate::protocol::{
+    Admin, Arith, Gets, KeyRoom, Mode, Parser, Request, Step, Store as Put, TOO_LARGE,
+};
+use crate::report::{self, Facts};
+use crate::store::{Change, Draft, Handle, How, Item, MEMLIMIT_MIN, Outcome};
+
+/// Bytes of replies from which on no request is answered before they are sent.
+pub const OUT_MAX: usize = 256 << 10;
+/// Keys that are looked up together.
+const TOGETHER: usize = 64;
+
+const NO_MEMORY: &[u8] = b"SERVER_ERROR out of memory storing object\r\n";
+const NO_NUMBER: &[u8] = b"CLIENT_ERROR cannot increment or decrement non-numeric value\r\n";
+
+/// What the session wants done when its replies are sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wish {
+    /// Go on.
+    Stay,
+    /// Close the connection.
+    Close,
+    /// End the server.
+    Shutdown,
+}
+
+/// A key of a get that was not looked up yet.
+#[derive(Debug, Clone, Copy)]
+struct Pending {
+    /// Where the key stands in the input.
+    from: u32,
+    length: u8,
+    /// Whether this is no key, but the end of its get.
+    is_end: bool,
+    with_cas: bool,
+    /// The parser as it was before, and the bytes used by then.
+    before: Parser,
+    used: u32,
+}
+
+/// What a worker's sessions share.
+pub struct Context<'s> {
+    /// The items.
+    pub handle: Handle<'s>,
+    /// What is known of the server.
+    pub facts: &'s Facts,
+    pending: Vec<Pending>,
+}
+
+impl<'s> Context<'s> {
+    /// For one worker.
+    pub fn new(handle: Handle<'s>, facts: &'s Facts) -> Self {
+        Self { handle, facts, pending: Vec::with_capacity(2 * TOGETHER) }
+    }
+}
+
+/// One client's conversation.
+#[derive(Debug)]
+pub struct Session {
+    parser: Parser,
+    wish: Wish,
+}
+
+/// How far a session came.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Progress {
+    /// Bytes of the input that are used up.
+    pub used: usize,
+    /// Whether it stopped although a request may be left: the replies or the requests were many.
+    pub is_paused: bool,
+}
+
+impl Session {
+    /// A conversation that begins.
+    #[must_use]
+    pub fn new(item_max: usize) -> Self {
+        Self { parser: Parser::new(item_max), wish: Wish::Stay }
+    }
+
+    /// What it wants.
+    #[must_use]
+    pub fn wish(&self) -> Wish {
+        self.wish
+    }
+
+    /// Whether it may end here without cutting off a request.
+    #[must_use]
+    pub fn is_between(&self) -> bool {
+        self.parser.is_between()
+    }
+
+    /// Answers what is in the input, at most so many requests.
+    pub fn feed(
+        &mut self,
+        context: &mut Context<'_>,
+        input: &[u8],
+        out: &mut Vec<u8>,
+        mut budget: usize,
+    ) -> Progress {
+        let mut used = 0;
+        loop {
+            if out.len() >= OUT_MAX || budget == 0 || self.wish != Wish::Stay {
+                self.look_up(context, input, out, &mut used);
+                return Progress { used, is_paused: true };
+            }
+            let before = self.parser;
+            match self.parser.next(&input[used..]) {
+                Step::More(gone) => {
+                    if self.look_up(context, input, out, &mut used) {
+                        return Progress { used, is_paused: true };
+                    }
+                    used += gone;
+                    if gone == 0 {
+                        return Progress { used, is_paused: false };
+                    }
+                }
+                Step::Request { used: more, request, quiet } => {
+                    let at = used;
+                    used += more;
+                    let pending = pending(input, request, before, at);
+                    if let Some(pending) = pending {
+                        budget -= usize::from(pending.is_end);
+                        context.pending.push(pending);
+                        if context.pending.len() < TOGETHER {
+                            continue;
+                        }
+                    }
+                    // The request was parsed before: if the look-up stops, it comes again.
+                    let after = self.parser;
+                    if self.look_up(context, input, out, &mut used) {
+                        return Progress { used, is_paused: true };
+                    }
+                    if pending.is_none() {
+                        self.parser = after;
+                        budget -= 1;
+                        self.answer(context, request, quiet, out);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Answers the gets that wait. True if it stopped: then parser and `used` are set back to the
+    /// first that was not answered (Q2).
+    fn look_up(
+        &mut self,
+        context: &mut Context<'_>,
+        input: &[u8],
+        out: &mut Vec<u8>,
+        used: &mut usize,
+    ) -> bool {
+        if context.pending.is_empty() {
+            return false;
+        }
+        let pending = std::mem::take(&mut context.pending);
+        let mut keys = pending.iter().filter(|p| !p.is_end).map(|p| p.key(input));
+        let mut answered = 0;
+        let ends = |out: &mut Vec<u8>, answered: &mut usize| {
+            while pending.get(*answered).is_some_and(|p| p.is_end) && out.len() < OUT_MAX {
+                out.extend_from_slice(b"END\r\n");
+                *answered += 1;
+            }
+        };
+        ends(out, &mut answered);
+        context.handle.get_many(&mut keys, |_, item| {
+            if out.len() >= OUT_MAX {
+                return;
+            }
+            if let Some(item) = item {
+                value(out, item, pending[answered].with_cas);
+            }
+            answered += 1;
+            ends(out, &mut answered);
+        });
+        let stopped = pending.get(answered).copied();
+        if let Some(first) = stopped {
+            self.parser = first.before;
+            *used = first.used as usize;
+        }
+        context.pending = pending;
+        context.pending.clear();
+        stopped.is_some()
+    }
+
+    fn answer(
+        &mut self,
+        context: &mut Context<'_>,
+        request: Request<'_>,
+        quiet: bool,
+        out: &mut Vec<u8>,
+    ) {
+        let start = out.len();
+        let handle = &mut context.handle;
+        match request {
+            Request::Get(key, gets) => get_and_touch(handle, key, gets, out),
+            Request::GetEnd => out.extend_from_slice(b"END\r\n"),
+            Request::Store(put) => store(handle, &put, out),
+            Request::Delete(key) => out.extend_from_slice(match handle.delete(key, None) {
+                Outcome::Stored => b"DELETED\r\n",
+                _ => b"NOT_FOUND\r\n",
+            }),
+            Request::Arith(key, arith, delta) => change(handle, key, arith, delta, out),
+            Request::Touch(key, exptime) => touch(handle, key, exptime, out),
+            Request::Admin(admin) => self.admin(context, admin, out),
+            Request::Error(words) => say(out, words),
+            Request::TooLarge(named, forget) => {
+                handle.counters.store_too_large.inc();
+                if forget {
+                    handle.delete(named.key(&mut [0; size_of::<KeyRoom>()]), None);
+                }
+                say(out, TOO_LARGE);
+            }
+            Request::Close(words) => {
+                if !words.is_empty() {
+                    say(out, words);
+                }
+                self.wish = Wish::Close;
+            }
+            request => meta::answer(handle, request, out),
+        }
+        if quiet {
+            out.truncate(start);
+        }
+    }
+
+    fn admin(&mut self, context: &mut Context<'_>, admin: Admin<'_>, out: &mut Vec<u8>) {
+        let facts = context.facts;
+        match admin {
+            Admin::FlushAll(_) if !facts.settings.flush_enabled => {
+                say(out, "CLIENT_ERROR flush_all not allowed");
+            }
+            Admin::FlushAll(delay) => {
+                context.handle.flush(delay);
+                say(out, "OK");
+            }
+            Admin::Version => {
+                out.extend_from_slice(b"VERSION ");
+                say(out, report::VERSION);
+            }
+            Admin::Verbosity => say(out, "OK"),
+            Admin::Memlimit(megabytes) if megabytes < MEMLIMIT_MIN => {
+                say(out, "MEMLIMIT_TOO_SMALL cannot set maxbytes to less than 8m");
+            }
+            Admin::Memlimit(megabytes) if megabytes > 1 << 40 => say(out, crate::protocol::ERROR),
+            Admin::Memlimit(megabytes) => {
+                context.handle.store().set_memory(megabytes << 20);
+                say(out, "OK");
+            }
+            Admin::Stats(words) => report::stats(&context.handle, facts, words, out),
+            Admin::Shutdown if facts.settings.shutdown_enabled => self.wish = Wish::Shutdown,
+            Admin::Shutdown => say(out, "ERROR: shutdown not enabled"),
+        }
+    }
+}
+
+impl Pending {
+    fn key(self, input: &[u8]) -> &[u8] {
+        &input[self.from as usize..][..usize::from(self.length)]
+    }
+}
+
+/// The request as one that can wait for others like it.
+fn pending(input: &[u8], request: Request<'_>, before: Parser, used: usize) -> Option<Pending> {
+    let used = u32::try_from(used).ok()?;
+    let end = Pending { from: 0, length: 0, is_end: true, with_cas: false, before, used };
+    match request {
+        Request::Get(key, Gets { cas, touch: None }) => {
+            let from = key.as_ptr() as usize - input.as_ptr() as usize;
+            let from = u32::try_from(from).ok()?;
+            Some(Pending { from, length: key.len() as u8, is_end: false, with_cas: cas, ..end })
+        }
+        Request::GetEnd => Some(end),
+        _ => None,
+    }
+}
+
+/// A line.
+pub(crate) fn say(out: &mut Vec<u8>, words: &str) {
+    out.extend_from_slice(words.as_bytes());
+    out.extend_from_slice(b"\r\n");
+}
+
+/// A number.
+pub(crate) fn digits(out: &mut Vec<u8>, number: impl itoa::Integer) {
+    out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
+}
+
+/// A found value, in the text protocol.
+#[inline]
+fn value(out: &mut Vec<u8>, item: &Item, with_cas: bool) {
+    let (key, data) = (item.key(), item.value());
+    out.reserve(key.len() + data.len() + 64);
+    out.extend_from_slice(b"VALUE ");
+    out.extend_from_slice(key);
+    out.push(b' ');
+    digits(out, item.flags());
+    out.push(b' ');
+    digits(out, data.len());
+    if with_cas {
+        out.push(b' ');
+        digits(out, item.cas());
+    }
+    out.extend_from_slice(b"\r\n");
+    out.extend_from_slice(data);
+    out.extend_from_slice(b"\r\n");
+}
+
+/// `gat` and `gats`: not with others, because they change what they find.
+fn get_and_touch(handle: &mut Handle<'_>, key: &[u8], gets: Gets, out: &mut Vec<u8>) {
+    let deadline = handle.store().clock().deadline(gets.touch.unwrap_or(0));
+    let counters = handle.counters;
+    counters.cmd_touch.inc();
+    counters.cmd_get.inc();
+    match handle.touch(key, deadline) {
+        Some(found) => {
+            counters.touch_hits.inc();
+            counters.get_hits.inc();
+            found.key().touch(handle.store().clock().second());
+            value(out, found.key(), gets.cas);
+        }
+        None => {
+            counters.touch_misses.inc();
+            counters.get_misses.inc();
+        }
+    }
+}
+
+fn store(handle: &mut Handle<'_>, put: &Put<'_>, out: &mut Vec<u8>) {
+    handle.counters.cmd_set.inc();
+    let deadline = handle.store().clock().deadline(put.exptime);
+    let draft = Draft { flags: put.flags, deadline, ..Draft::new(put.key, put.data) };
+    let how = How::plain(put.mode);
+    let how = if how.cas.is_some() { How { mode: Mode::Set, ..how } } else { how };
+    out.extend_from_slice(match handle.put(&draft, how).0 {
+        Outcome::Stored => b"STORED\r\n",
+        Outcome::NotStored => b"NOT_STORED\r\n",
+        Outcome::Exists => b"EXISTS\r\n",
+        Outcome::NotFound => b"NOT_FOUND\r\n",
+        Outcome::NoMemory => NO_MEMORY,
+    });
+}
+
+fn change(handle: &mut Handle<'_>, key: &[u8], arith: Arith, delta: u64, out: &mut Vec<u8>) {
+    let counters = handle.counters;
+    let (hits, misses) = match arith {
+        Arith::Incr => (&counters.incr_hits, &counters.incr_misses),
+        Arith::Decr => (&counters.decr_hits, &counters.decr_misses),
+    };
+    match handle.change(key, (arith, delta), None, None, None) {
+        Change::Done(number, ..) => {
+            hits.inc();
+            digits(out, number);
+            out.extend_from_slice(b"\r\n");
+        }
+        Change::NoNumber => out.extend_from_slice(NO_NUMBER),
+        Change::NoMemory => out.extend_from_slice(NO_MEMORY),
+        Change::Missing | Change::Exists => {
+            misses.inc();
+            out.extend_from_slice(b"NOT_FOUND\r\n");
+        }
+    }
+}
+
+fn touch(handle: &mut Handle<'_>, key: &[u8], exptime: i64, out: &mut Vec<u8>) {
+    let deadline = handle.store().clock().deadline(exptime);
+    let counters = handle.counters;
+    counters.cmd_touch.inc();
+    if handle.touch(key, deadline).is_some() {
+        counters.touch_hits.inc();
+        out.extend_from_slice(b"TOUCHED\r\n");
+    } else {
+        counters.touch_misses.inc();
+        out.extend_from_slice(b"NOT_FOUND\r\n");
+    }
+}

@@ -1,0 +1,135 @@
+//! The store's time: read by all, moved on by whoever wakes up.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// Times to live above this are moments of the calendar.
+const RELATIVE_MAX: i64 = 60 * 60 * 24 * 30;
+/// Nanoseconds of an eighth of a second.
+const EIGHTH: u64 = 125_000_000;
+/// A deadline that is over.
+const PAST: u32 = 1;
+/// What the clock shows at the start: later than `PAST`.
+const START: u64 = 1_000_000_000;
+/// How far the clock must be behind before it is written.
+const STEP: u64 = 1_000_000;
+
+/// A clock that costs a load.
+#[derive(Debug)]
+pub struct Clock {
+    start: Instant,
+    now: AtomicU64,
+}
+
+/// The stamp of a moment and a worker (law D1).
+pub(super) fn stamp(nanos: u64, worker: usize) -> u64 {
+    (nanos / 16) << 8 | worker as u64
+}
+
+impl Clock {
+    pub(super) fn new() -> Self {
+        Self { start: Instant::now(), now: AtomicU64::new(START) }
+    }
+
+    /// The moment, exactly.
+    pub(super) fn exact(&self) -> u64 {
+        self.start.elapsed().as_nanos() as u64 + START
+    }
+
+    /// Moves the clock on, if a millisecond has passed. Returns the exact moment.
+    pub(super) fn tick(&self) -> u64 {
+        let now = self.exact();
+        // ORDER: Relaxed; times order nothing.
+        if now >= self.now() + STEP {
+            self.now.fetch_max(now, Ordering::Relaxed);
+        }
+        now
+    }
+
+    /// Moves the clock on beyond this moment, which is returned, so that later stamps are larger.
+    pub(super) fn force(&self) -> u64 {
+        let now = self.exact();
+        // ORDER: Relaxed; who acts on the caller's reply sees it.
+        self.now.fetch_max(now + 16, Ordering::Relaxed);
+        now
+    }
+
+    /// Nanoseconds since a second before the store was made, as of the last tick.
+    #[inline]
+    pub fn now(&self) -> u64 {
+        // ORDER: Relaxed; times order nothing.
+        self.now.load(Ordering::Relaxed)
+    }
+
+    /// The same in seconds.
+    #[inline]
+    pub fn second(&self) -> u32 {
+        (self.now() / 1_000_000_000) as u32
+    }
+
+    /// How long the store exists.
+    pub fn uptime(&self) -> Duration {
+        self.start.elapsed()
+    }
+
+    /// The deadline of what lives so long, in memcached's way: 0 is for ever, less is over, and
+    /// what is longer than 30 days is a moment of the calendar.
+    pub fn deadline(&self, exptime: i64) -> u32 {
+        let seconds = match exptime {
+            0 => return 0,
+            exptime if exptime > RELATIVE_MAX => {
+                let today = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+                exptime - today.as_secs() as i64
+            }
+            exptime => exptime,
+        };
+        if seconds <= 0 {
+            return PAST;
+        }
+        let end = self.now().div_ceil(EIGHTH) as i64 + seconds.saturating_mul(8).min(1 << 40);
+        u32::try_from(end).unwrap_or(u32::MAX)
+    }
+
+    /// How long it is until a deadline; `None` is for ever.
+    pub(super) fn until(&self, deadline: u32) -> Option<Duration> {
+        let end = u64::from(deadline) * EIGHTH;
+        (deadline != 0).then(|| Duration::from_nanos(end.saturating_sub(self.now())))
+    }
+
+    /// Whether a deadline is over.
+    #[inline]
+    pub(super) fn is_over(&self, deadline: u32) -> bool {
+        deadline != 0 && u64::from(deadline) * EIGHTH <= self.now()
+    }
+
+    /// Whole seconds until a deadline; -1 is for ever.
+    pub fn seconds_left(&self, deadline: u32) -> i64 {
+        let half = Duration::from_millis(500);
+        self.until(deadline).map_or(-1, |left| (left + half).as_secs() as i64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_relative_up_to_thirty_days_and_then_of_the_calendar() {
+        let clock = Clock::new();
+        assert_eq!((clock.deadline(0), clock.deadline(-1)), (0, PAST));
+        assert!(clock.is_over(PAST) && !clock.is_over(0) && !clock.is_over(clock.deadline(1)));
+        assert_eq!(clock.seconds_left(0), -1);
+        assert_eq!(clock.seconds_left(clock.deadline(30)), 30);
+        assert_eq!(clock.seconds_left(clock.deadline(RELATIVE_MAX)), RELATIVE_MAX);
+        assert_eq!(clock.deadline(RELATIVE_MAX + 1), PAST);
+        let today = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs() as i64;
+        let left = clock.seconds_left(clock.deadline(today + 100));
+        assert!((98..=100).contains(&left), "{left}");
+        assert!(clock.seconds_left(clock.deadline(i64::MAX)) > RELATIVE_MAX);
+    }
+
+    #[test]
+    fn stamps_keep_the_order_of_time_before_that_of_workers() {
+        assert!(stamp(32, 0) > stamp(16, 255) && stamp(16, 1) > stamp(16, 0));
+    }
+}

@@ -1,0 +1,77 @@
+//! What a worker counts, in lines of its own.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+macro_rules! counters {
+    ($($name:ident)*) => {
+        /// The counts of one worker, which alone writes them.
+        #[derive(Debug, Default)]
+        #[repr(align(128))]
+        pub struct Counters {
+            $(#[doc = concat!("`", stringify!($name), "` of `stats`.")] pub $name: Count,)*
+        }
+
+        /// The counts of all.
+        #[derive(Debug, Default, Clone, Copy)]
+        pub struct Totals {
+            $(#[doc = concat!("`", stringify!($name), "` of `stats`.")] pub $name: u64,)*
+        }
+
+        impl Totals {
+            /// All workers' counts together.
+            pub fn sum(all: &[Counters]) -> Self {
+                let mut totals = Self::default();
+                for counters in all {
+                    $(totals.$name += counters.$name.get();)*
+                }
+                totals
+            }
+
+            /// Names and counts.
+            pub fn each(&self) -> impl Iterator<Item = (&'static str, u64)> {
+                [$((stringify!($name), self.$name)),*].into_iter()
+            }
+        }
+
+        impl Counters {
+            /// Begins anew.
+            pub fn reset(&self) {
+                $(self.$name.0.store(0, Ordering::Relaxed);)*
+            }
+        }
+    };
+}
+
+counters! {
+    cmd_get cmd_set cmd_flush cmd_touch cmd_meta
+    get_hits get_misses get_flushed
+    delete_misses delete_hits incr_misses incr_hits decr_misses decr_hits
+    cas_misses cas_hits cas_badval touch_hits touch_misses
+    store_too_large store_no_memory
+    bytes_read bytes_written total_items
+}
+
+/// A count that one thread writes and all read.
+#[derive(Debug, Default)]
+pub struct Count(AtomicU64);
+
+impl Count {
+    /// Adds. For the thread that owns it: a plain load and store.
+    #[inline]
+    pub fn add(&self, more: u64) {
+        // ORDER: Relaxed; a count.
+        self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(more), Ordering::Relaxed);
+    }
+
+    /// Adds one.
+    #[inline]
+    pub fn inc(&self) {
+        self.add(1);
+    }
+
+    /// The count now.
+    pub fn get(&self) -> u64 {
+        // ORDER: Relaxed; a count.
+        self.0.load(Ordering::Relaxed)
+    }
+}

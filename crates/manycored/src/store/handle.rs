@@ -1,0 +1,389 @@
+//! One worker's operations.
+
+use super::clock::stamp;
+use super::{Counters, Draft, Item, Store};
+use crate::protocol::{Arith, Mode, number};
+use manycore_cache::{Entry, Guard};
+
+/// The longest text that can be a number.
+const DIGITS_MAX: usize = 20;
+
+/// What became of a value that was to be put in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    /// It is there.
+    Stored,
+    /// The condition of the command was not met.
+    NotStored,
+    /// What is there has another version.
+    Exists,
+    /// Nothing is there.
+    NotFound,
+    /// There is no room.
+    NoMemory,
+}
+
+/// On what condition, and in what way, a value is put in.
+#[derive(Debug, Clone, Copy)]
+pub struct How {
+    /// The command.
+    pub mode: Mode,
+    /// Only if what is there has this version.
+    pub cas: Option<u64>,
+    /// If what is there has a later version, put the value in all the same, as stale.
+    pub invalidate: bool,
+    /// If nothing is there to append to, put the value in, until this deadline.
+    pub vivify: Option<u32>,
+}
+
+impl How {
+    /// By the command alone.
+    #[must_use]
+    pub fn plain(mode: Mode) -> Self {
+        let cas = if let Mode::Cas(cas) = mode { Some(cas) } else { None };
+        Self { mode, cas, invalidate: false, vivify: None }
+    }
+}
+
+/// What became of a number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Change {
+    /// Nothing is there.
+    Missing,
+    /// What is there is no number.
+    NoNumber,
+    /// What is there has another version.
+    Exists,
+    /// There is no room.
+    NoMemory,
+    /// The number is this now, with this version and deadline.
+    Done(u64, u64, u32),
+}
+
+/// A worker's way to the store. It makes the worker's stamps, and counts.
+pub struct Handle<'s> {
+    store: &'s Store,
+    /// What this worker counts.
+    pub counters: &'s Counters,
+    worker: usize,
+    last: u64,
+}
+
+/// An item that was found.
+pub type Found<'s> = Guard<'s, Item, ()>;
+
+impl<'s> Handle<'s> {
+    pub(super) fn new(store: &'s Store, counters: &'s Counters, worker: usize) -> Self {
+        Self { store, counters, worker, last: 0 }
+    }
+
+    /// The store.
+    pub fn store(&self) -> &'s Store {
+        self.store
+    }
+
+    /// A stamp that is larger than all before (D1).
+    fn next_stamp(&mut self) -> u64 {
+        self.last = stamp(self.store.clock.now(), self.worker).max(self.last + 256);
+        self.last
+    }
+
+    fn make(&mut self, draft: &Draft<'_>) -> Item {
+        draft.make(self.next_stamp(), self.store.clock.second())
+    }
+
+    fn is_live(&self, item: &Item) -> bool {
+        !self.store.is_dead(item) && !self.store.clock.is_over(item.deadline())
+    }
+
+    /// The key's item, without a note of the use.
+    pub fn peek(&self, key: &[u8]) -> Option<Found<'s>> {
+        self.store.cache.get(key).filter(|found| self.is_live(found.key()))
+    }
+
+    /// Many keys' items, in order, each used. Their lines are fetched together.
+    pub fn get_many<'k>(
+        &self,
+        keys: impl IntoIterator<Item = &'k [u8]>,
+        mut each: impl FnMut(usize, Option<&Item>),
+    ) {
+        let second = self.store.clock.second();
+        let (mut hits, mut all) = (0, 0);
+        self.store.cache.get_many(keys, |index, entry| {
+            let item = entry.map(Entry::key).filter(|item| self.is_live(item));
+            if let Some(item) = item {
+                item.touch(second);
+                hits += 1;
+            }
+            all += 1;
+            each(index, item);
+        });
+        self.counters.cmd_get.add(all);
+        self.counters.get_hits.add(hits);
+        self.counters.get_misses.add(all - hits);
+    }
+
+    /// Whether there is room for so many bytes more.
+    fn has_room(&self, bytes: usize) -> bool {
+        let (bytes, memory) = (bytes as u64, self.store.cache.capacity());
+        bytes <= memory && (self.store.limits.evicts || self.store.cache.weight() + bytes <= memory)
+    }
+
+    /// Puts a value in. Returns its version, too.
+    pub fn put(&mut self, draft: &Draft<'_>, how: How) -> (Outcome, u64) {
+        if !self.has_room(draft.weight()) {
+            if how.mode == Mode::Set {
+                // What is there would be out of date.
+                self.store.cache.remove(draft.key);
+            }
+            self.counters.store_no_memory.inc();
+            return (Outcome::NoMemory, 0);
+        }
+        let (outcome, cas) = match how.mode {
+            Mode::Append | Mode::Prepend => self.extend(draft, how),
+            Mode::Set if how.cas.is_none() => {
+                let item = self.make(draft);
+                let cas = item.cas();
+                self.store.cache.insert(item, ());
+                (Outcome::Stored, cas)
+            }
+            _ => self.put_if(draft, how),
+        };
+        if outcome == Outcome::Stored {
+            self.counters.total_items.inc();
+        }
+        (outcome, cas)
+    }
+
+    fn put_if(&mut self, draft: &Draft<'_>, how: How) -> (Outcome, u64) {
+        let item = self.make(draft);
+        let cas = item.cas();
+        let mut outcome = Outcome::Stored;
+        let result = self.store.cache.insert_if(item, (), |entry| {
+            outcome = self.judge(entry.map(Entry::key).filter(|item| self.is_live(item)), how);
+            outcome == Outcome::Stored
+        });
+        if how.cas.is_some() {
+            match outcome {
+                Outcome::Stored => self.counters.cas_hits.inc(),
+                Outcome::NotFound => self.counters.cas_misses.inc(),
+                _ => self.counters.cas_badval.inc(),
+            }
+        }
+        match (result, how.cas) {
+            (Err(_), Some(seen)) if outcome == Outcome::Exists && how.invalidate => {
+                self.put_stale(draft, seen)
+            }
+            _ => (outcome, cas),
+        }
+    }
+
+    /// Whether the value may be put in, in view of what is there.
+    fn judge(&self, there: Option<&Item>, how: How) -> Outcome {
+        match (how.mode, how.cas, there) {
+            (Mode::Add, _, there) if there.is_none() => Outcome::Stored,
+            (Mode::Add, ..) | (Mode::Replace, None, None) => Outcome::NotStored,
+            (_, None, _) => Outcome::Stored,
+            (_, Some(_), None) => Outcome::NotFound,
+            (_, Some(cas), Some(item)) if item.cas() == cas => Outcome::Stored,
+            _ => Outcome::Exists,
+        }
+    }
+
+    /// Somebody was too late: his value is put in as stale, if it is older than what is there.
+    fn put_stale(&mut self, draft: &Draft<'_>, seen: u64) -> (Outcome, u64) {
+        loop {
+            let Some(old) = self.peek(draft.key) else { return (Outcome::NotFound, 0) };
+            if seen >= old.key().cas() {
+                return (Outcome::Exists, 0);
+            }
+            let (deadline, is_sent) = (old.key().deadline(), old.key().is_sent());
+            let draft = Draft { deadline, is_stale: true, is_sent, ..*draft };
+            if let Some(cas) = self.exchange(&old, &draft, true) {
+                return (Outcome::Stored, cas);
+            }
+        }
+    }
+
+    /// Puts the new item in the place of the old one, if that is there still (D4).
+    /// `keeps_time` says that the new one's deadline was copied.
+    fn exchange(&mut self, old: &Found<'_>, draft: &Draft<'_>, keeps_time: bool) -> Option<u64> {
+        let item = self.make(draft);
+        let (cas, stamp) = (item.cas(), item.stamp());
+        let same = |entry: Option<Entry<'_, Item, ()>>| {
+            entry.is_some_and(|entry| entry.version() == old.version())
+        };
+        let cache = &self.store.cache;
+        cache.insert_if(item, (), same).ok()?;
+        let now = old.key().deadline();
+        if keeps_time && now != draft.deadline {
+            let time = self.store.clock.until(now);
+            // Only what was put in here: somebody else's item has a time of its own.
+            drop(cache.expire_if(draft.key, time, |entry| {
+                let is_ours = entry.key().stamp() == stamp;
+                if is_ours {
+                    entry.key().set_deadline(now);
+                }
+                is_ours
+            }));
+        }
+        Some(cas)
+    }
+
+    fn extend(&mut self, draft: &Draft<'_>, how: How) -> (Outcome, u64) {
+        loop {
+            let Some(old) = self.peek(draft.key) else {
+                let Some(deadline) = how.vivify else { return (Outcome::NotStored, 0) };
+                let add = How { mode: Mode::Add, cas: None, ..how };
+                match self.put_if(&Draft { deadline, ..*draft }, add) {
+                    (Outcome::NotStored, _) => continue,
+                    done => return done,
+                }
+            };
+            let item = old.key();
+            if how.cas.is_some_and(|cas| cas != item.cas()) {
+                return (Outcome::Exists, 0);
+            }
+            let (before, after) = (item.value(), draft.value[0]);
+            let value = if how.mode == Mode::Append { [before, after] } else { [after, before] };
+            let (flags, deadline, is_binary) = (item.flags(), item.deadline(), item.is_binary());
+            let longer = Draft { value, flags, deadline, is_binary, ..*draft };
+            if draft.key.len() + before.len() + after.len() > self.store.limits.item
+                || !self.has_room(longer.weight())
+            {
+                return (Outcome::NoMemory, 0);
+            }
+            if let Some(cas) = self.exchange(&old, &longer, true) {
+                return (Outcome::Stored, cas);
+            }
+        }
+    }
+
+    /// Adds to a number, or takes from it. `cas` is a condition; `deadline` a new one.
+    pub fn change(
+        &mut self,
+        key: &[u8],
+        (arith, delta): (Arith, u64),
+        cas: Option<u64>,
+        new_cas: Option<u64>,
+        deadline: Option<u32>,
+    ) -> Change {
+        loop {
+            let Some(old) = self.peek(key) else { return Change::Missing };
+            let item = old.key();
+            if cas.is_some_and(|cas| cas != item.cas()) {
+                return Change::Exists;
+            }
+            let Some(number) = number_of(item.value()) else { return Change::NoNumber };
+            let sum = match arith {
+                Arith::Incr => number.wrapping_add(delta),
+                Arith::Decr => number.saturating_sub(delta),
+            };
+            let mut digits = itoa::Buffer::new();
+            let text = digits.format(sum).as_bytes();
+            // As memcached does: what gets shorter is filled up.
+            let fill = &b"                    "[..item.value().len().saturating_sub(text.len())];
+            let draft = Draft {
+                key,
+                value: [text, fill],
+                flags: item.flags(),
+                deadline: deadline.unwrap_or(item.deadline()),
+                cas: new_cas,
+                is_binary: item.is_binary(),
+                is_stale: item.is_stale(),
+                is_sent: item.is_sent(),
+            };
+            if !self.has_room(0) {
+                return Change::NoMemory;
+            }
+            if let Some(cas) = self.exchange(&old, &draft, deadline.is_none()) {
+                return Change::Done(sum, cas, draft.deadline);
+            }
+        }
+    }
+
+    /// Forgets the key, if it has this version. `NotFound`, `Exists`, or `Stored` for done.
+    pub fn delete(&mut self, key: &[u8], cas: Option<u64>) -> Outcome {
+        let mut outcome = Outcome::NotFound;
+        let removed = self.store.cache.remove_if(key, |entry| {
+            let item = entry.key();
+            outcome = match cas {
+                _ if !self.is_live(item) => Outcome::NotFound,
+                Some(cas) if cas != item.cas() => Outcome::Exists,
+                _ => Outcome::Stored,
+            };
+            outcome != Outcome::Exists
+        });
+        if removed.is_none() && outcome == Outcome::Stored {
+            outcome = Outcome::NotFound; // somebody else removed it first
+        }
+        match outcome {
+            Outcome::Stored => self.counters.delete_hits.inc(),
+            _ => self.counters.delete_misses.inc(),
+        }
+        outcome
+    }
+
+    /// Marks the key's item as stale, gives it a deadline, or takes its value away.
+    pub fn invalidate(
+        &mut self,
+        key: &[u8],
+        cas: Option<u64>,
+        change: impl Fn(&mut Draft<'_>),
+    ) -> Outcome {
+        loop {
+            let Some(old) = self.peek(key) else { return Outcome::NotFound };
+            let item = old.key();
+            if cas.is_some_and(|cas| cas != item.cas()) {
+                return Outcome::Exists;
+            }
+            let mut draft = Draft {
+                flags: item.flags(),
+                deadline: item.deadline(),
+                is_binary: item.is_binary(),
+                is_stale: item.is_stale(),
+                is_sent: item.is_sent(),
+                ..Draft::new(key, item.value())
+            };
+            let copied = draft.deadline;
+            change(&mut draft);
+            if self.exchange(&old, &draft, draft.deadline == copied).is_some() {
+                return Outcome::Stored;
+            }
+        }
+    }
+
+    /// Gives the key's item another deadline (D3); the item.
+    pub fn touch(&mut self, key: &[u8], deadline: u32) -> Option<Found<'s>> {
+        let time = self.store.clock.until(deadline);
+        self.store.cache.expire_if(key, time, |entry| {
+            let is_live = self.is_live(entry.key());
+            if is_live {
+                entry.key().set_deadline(deadline);
+            }
+            is_live
+        })
+    }
+
+    /// Forgets everything, now or at a time as memcached counts it.
+    pub fn flush(&mut self, delay: i64) {
+        self.counters.cmd_flush.inc();
+        let clock = &self.store.clock;
+        let wait = clock.until(clock.deadline(delay)).filter(|wait| !wait.is_zero());
+        let at = wait.map_or(0, |wait| clock.now() + wait.as_nanos() as u64);
+        // ORDER: Relaxed; the last flush asked for counts.
+        self.store.flush_at.store(at, std::sync::atomic::Ordering::Relaxed);
+        if at == 0 {
+            // All that was made so far is below, and all that will be made is above (D1, D2).
+            let now = stamp(clock.force(), 0).max(self.last);
+            self.last = now - now % 256 + self.worker as u64;
+            self.store.kill_up_to(now | 0xff);
+        }
+    }
+}
+
+/// What a text is as a number, in memcached's way: spaces around it do not count.
+fn number_of(text: &[u8]) -> Option<u64> {
+    let short = Some(text).filter(|text| text.len() <= DIGITS_MAX)?;
+    number(short.trim_ascii())
+}

@@ -1,0 +1,185 @@
+//! What memcached's recorded conversations do not show: limits, newer flags, conditions, times.
+
+mod common;
+
+use common::{Server, expect};
+use manycored::report::Settings;
+use manycored::session::Wish;
+use manycored::store::Limits;
+use std::time::Duration;
+
+#[test]
+fn too_large_values_are_refused_and_what_was_there_goes() {
+    let server = Server::new();
+    expect(&server, "set a 0 0 1\nx\n", "STORED\n");
+    let large = format!("set a 0 0 1048577\n{}\nget a\n", "y".repeat(1_048_577));
+    expect(&server, &large, "SERVER_ERROR object too large for cache\nEND\n");
+    expect(&server, "set a 0 0 1\nx\n", "STORED\n");
+    let add = format!("add a 0 0 2000000\n{}\nget a\n", "y".repeat(2_000_000));
+    let reply = "SERVER_ERROR object too large for cache\nVALUE a 0 1\nx\nEND\n";
+    expect(&server, &add, reply);
+    let meta = format!("ms a 2000000 q\n{}\nmg a v\n", "y".repeat(2_000_000));
+    expect(&server, &meta, "SERVER_ERROR object too large for cache\nEN\n");
+    let most = format!("set b 0 0 1000000\n{}\nmg b s\n", "z".repeat(1_000_000));
+    expect(&server, &most, "STORED\nHD s1000000\n");
+}
+
+#[test]
+fn claims_of_length_allocate_nothing_and_need_no_data() {
+    let server = Server::new();
+    let (reply, _) = server.talk([&b"set a 0 0 2147483645\r\n"[..]]);
+    assert_eq!(reply, b"SERVER_ERROR object too large for cache\r\n");
+    expect(&server, "set a 0 0 2147483646\n", "CLIENT_ERROR bad command line format\n");
+    expect(&server, "set a 0 0 99999999999999999999\n", "CLIENT_ERROR bad command line format\n");
+    expect(&server, "set a 0 0 1000000\nonly this", "");
+}
+
+#[test]
+fn lines_without_an_end_close_the_connection() {
+    for (line, reply) in [
+        ("x".repeat(2_100), "CLIENT_ERROR line too long\r\n"),
+        (format!("set {}\r\n", "y".repeat(2_100)), "CLIENT_ERROR line too long\r\n"),
+        (format!("get {}", "k ".repeat(600_000)), "CLIENT_ERROR line too long\r\n"),
+    ] {
+        let (out, wish) = Server::new().talk([line.as_bytes()]);
+        assert_eq!((String::from_utf8_lossy(&out).as_ref(), wish), (reply, Wish::Close));
+    }
+    let (out, wish) = Server::new().talk([format!("get {}\r\n", "k ".repeat(9_000)).as_bytes()]);
+    assert_eq!((&out[..], wish), (&b"END\r\n"[..], Wish::Stay));
+}
+
+#[test]
+fn flags_and_versions_chosen_by_clients_come_back() {
+    let server = Server::new();
+    expect(&server, "set a 4294967295 0 1\nx\nget a\n", "STORED\nVALUE a 4294967295 1\nx\nEND\n");
+    expect(&server, "set a 4294967296 0 1\n", "CLIENT_ERROR bad command line format\n");
+    expect(&server, "ms a 1 E777 c\nx\nmg a c v\n", "HD c777\nVA 1 c777\nx\n");
+    expect(&server, "ms a 1 C776\ny\nms a 1 C777 E5\ny\nmg a c\n", "EX\nHD\nHD c5\n");
+    expect(&server, "md a C777\nmd a I E9\nmg a c\n", "EX\nHD\nHD c9 X W\n");
+    expect(
+        &server,
+        "ma n N0 J5 E3 c\nma n E4 c v\ncas n 0 0 1 4\n7\n",
+        "HD c3\nVA 1 c4\n6\nSTORED\n",
+    );
+}
+
+#[test]
+fn appending_to_nothing_makes_an_item_if_asked_to() {
+    let server = Server::new();
+    expect(&server, "ms a 2 MA N30\nok\nmg a v t\n", "HD\nVA 2 t30\nok\n");
+    expect(&server, "ms a 1 MP N90\n!\nmg a v t\n", "HD\nVA 3 t30\n!ok\n");
+    expect(&server, "ms b 1 Ma\nx\nms b 1 Mr\nx\nms b 1 Ms\nx\nms b 1 Me\nx\n", "NS\nNS\nHD\nNS\n");
+}
+
+#[test]
+fn value_can_be_taken_out_of_an_item() {
+    let server = Server::new();
+    expect(&server, "ms a 3 F7 T60\nabc\nmd a x\nmg a v f t\n", "HD\nHD\nVA 0 f0 t60\n\n");
+    expect(&server, "ms a 3\nabc\nmd a x I T30\nmg a v t\n", "HD\nHD\nVA 0 t30 X W\n\n");
+}
+
+#[test]
+fn only_one_of_many_is_told_to_make_the_value_anew() {
+    let server = Server::new();
+    expect(&server, "mg a N60 v\nmg a N60 v\n", "VA 0 W\n\nVA 0 Z\n\n");
+    expect(&server, "ms a 1 T60\nx\nmg a R90\nmg a R90\nmg a R30\n", "HD\nHD W\nHD Z\nHD Z\n");
+    expect(&server, "ms a 1\nx\nmg a R90\n", "HD\nHD\n");
+    expect(&server, "md a I T20\nmg a t\nmg a t\n", "HD\nHD t20 X W\nHD t20 Z X\n");
+    // Who was told comes too late: his value is put in, and stays stale.
+    expect(&server, "ms a 1 I C1\ny\nmg a v\n", "HD\nVA 1 Z X\ny\n");
+    expect(&server, "ms a 1\nz\nmg a v\n", "HD\nVA 1\nz\n");
+    expect(&server, "ms a 1 I C18446744073709551615\nx\n", "EX\n");
+}
+
+#[test]
+fn items_end_when_their_time_is_over() {
+    let server = Server::new();
+    let set = "set a 0 1 1\nx\nset b 0 0 1\nx\nset c 0 1 1\nx\ntouch c 100\nset d 0 -1 1\nx\n";
+    expect(&server, set, "STORED\nSTORED\nSTORED\nTOUCHED\nSTORED\n");
+    expect(&server, "gat 1 b\nget a d\n", "VALUE b 0 1\nx\nEND\nVALUE a 0 1\nx\nEND\n");
+    std::thread::sleep(Duration::from_millis(1_200));
+    expect(&server, "get a b c d\n", "VALUE c 0 1\nx\nEND\n");
+    expect(
+        &server,
+        "append a 0 0 1\ny\nadd b 0 0 1\ny\nget b\n",
+        "NOT_STORED\nSTORED\nVALUE b 0 1\ny\nEND\n",
+    );
+}
+
+#[test]
+fn flush_in_a_second_spares_what_comes_later() {
+    let server = Server::new();
+    expect(&server, "set a 0 0 1\nx\nflush_all 1\nget a\n", "STORED\nOK\nVALUE a 0 1\nx\nEND\n");
+    std::thread::sleep(Duration::from_millis(1_200));
+    expect(&server, "get a\nset b 0 0 1\nx\nget b\n", "END\nSTORED\nVALUE b 0 1\nx\nEND\n");
+    server.store.sweep(false);
+    assert_eq!(server.store.len(), 1);
+    let settings = Settings { flush_enabled: false, ..Settings::default() };
+    let server = Server::with(Limits::default(), settings);
+    expect(
+        &server,
+        "set a 0 0 1\nx\nflush_all\nget a\n",
+        "STORED\nCLIENT_ERROR flush_all not allowed\nVALUE a 0 1\nx\nEND\n",
+    );
+}
+
+#[test]
+fn memory_is_bounded_with_and_without_eviction() {
+    let value = "v".repeat(10_000);
+    let sets: String = (0..1_000).map(|n| format!("set k{n} 0 0 10000\n{value}\n")).collect();
+    let limits = Limits { memory: 1 << 20, ..Limits::default() };
+    let server = Server::with(limits.clone(), Settings::default());
+    assert_eq!(server.say(&sets), "STORED\n".repeat(1_000));
+    assert!(server.store.bytes() <= 1 << 20 && server.store.len() > 80);
+    let server = Server::with(Limits { evicts: false, ..limits }, Settings::default());
+    let replies = server.say(&sets);
+    let full = "SERVER_ERROR out of memory storing object\n";
+    assert!(replies.starts_with("STORED\n") && replies.ends_with(full));
+    assert_eq!(replies.matches("STORED\n").count(), server.store.len());
+    expect(&server, "get k0\n", &format!("VALUE k0 0 10000\n{value}\nEND\n"));
+    expect(&server, &format!("set k0 0 0 10000\n{value}\nget k0\n"), &format!("{full}END\n"));
+    expect(
+        &server,
+        "cache_memlimit 7\ncache_memlimit 64\n",
+        "MEMLIMIT_TOO_SMALL cannot set maxbytes to less than 8m\nOK\n",
+    );
+    expect(&server, &format!("set k0 0 0 10000\n{value}\n"), "STORED\n");
+}
+
+#[test]
+fn shutdown_and_quit_are_what_the_session_wants() {
+    let server = Server::new();
+    assert_eq!(server.talk([&b"quit\r\nget a\r\n"[..]]), (Vec::new(), Wish::Close));
+    let settings = Settings { shutdown_enabled: true, ..Settings::default() };
+    let server = Server::with(Limits::default(), settings);
+    assert_eq!(server.talk([&b"shutdown\r\n"[..]]), (Vec::new(), Wish::Shutdown));
+}
+
+#[test]
+fn stats_count_what_was_done() {
+    let server = Server::new();
+    server.say("set a 0 0 1\n1\nget a b\nincr a 1\nincr b 1\n");
+    server.say("delete b\ntouch a 0\ngets a\ncas a 0 0 1 1\n2\n");
+    let stats = server.say("stats\n");
+    for line in [
+        "cmd_get 3",
+        "cmd_set 2",
+        "get_hits 2",
+        "get_misses 1",
+        "incr_hits 1",
+        "incr_misses 1",
+        "delete_misses 1",
+        "touch_hits 1",
+        "cas_badval 1",
+        "curr_items 1",
+        "limit_maxbytes 67108864",
+        "evictions 0",
+        "threads 1",
+    ] {
+        assert!(stats.contains(&format!("STAT {line}\n")), "{line} in {stats}");
+    }
+    assert!(stats.ends_with("\nEND\n"));
+    assert!(server.say("stats settings\n").contains("STAT item_size_max 1048576\n"));
+    assert_eq!(server.say("stats reset\n"), "RESET\n");
+    assert!(server.say("stats\n").contains("STAT cmd_get 0\n"));
+}
