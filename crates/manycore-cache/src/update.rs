@@ -140,7 +140,10 @@ where
         }
         let surplus = held.capacity - wanted;
         std::mem::forget(held);
-        if surplus > 0 {
+        if surplus > wanted {
+            // More than the segment may have use for, while others evict.
+            self.give_back(surplus);
+        } else if surplus > 0 {
             segment.add_spare(surplus);
         } else if surplus < 0 {
             // ORDER: Relaxed; counts of capacity order nothing.

@@ -73,6 +73,19 @@ fn retained_entries_stay_and_others_go() {
     assert!(cache.contains_key(&4_000) && !cache.contains_key(&3_999));
 }
 
+#[test]
+fn room_of_large_entries_serves_small_ones_in_all_segments() {
+    let cache: Cache<u32, u32> =
+        Cache::builder(16 << 20).weigher(|_, weight| *weight).build().unwrap();
+    for n in 0..50 {
+        cache.insert(n, 1 << 20);
+    }
+    for n in 0..40_000 {
+        cache.insert(1_000 + n, 512);
+    }
+    assert!(cache.weight() > 12 << 20, "{} of {}", cache.weight(), cache.capacity());
+}
+
 /// A value that counts those alive.
 struct Large(Arc<AtomicUsize>);
 
