@@ -1,7 +1,28 @@
-//! A memcached-compatible cache server.
+//! A memcached-compatible cache server, on [`manycore_cache`].
+//!
+//! Its parts, which other programs may use: [`protocol`] reads requests out of bytes, [`store`]
+//! keeps items as memcached does, [`session`] answers one client without a socket, and [`server`]
+//! has the sockets. The command `manycored` is [`args`] and these.
+//!
+//! ```
+//! use manycored::report::Facts;
+//! use manycored::session::{Context, Session};
+//! use manycored::store::{Limits, Store};
+//!
+//! let store = Store::new(Limits::default(), 1); // for one worker
+//! let facts = Facts::default();
+//! let mut context = Context::new(store.handle(0), &facts);
+//! let mut session = Session::new(store.limits().item);
+//! let mut out = Vec::new();
+//! session.feed(&mut context, b"set a 0 0 2\r\nhi\r\nget a\r\n", &mut out, usize::MAX);
+//! assert_eq!(out, b"STORED\r\nVALUE a 0 2\r\nhi\r\nEND\r\n");
+//! ```
 
+pub mod args;
 mod meta;
 pub mod protocol;
 pub mod report;
+#[cfg(target_os = "linux")]
+pub mod server;
 pub mod session;
 pub mod store;

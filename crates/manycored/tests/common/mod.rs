@@ -4,6 +4,7 @@
 use manycored::report::{Facts, Settings};
 use manycored::session::{Context, Session, Wish};
 use manycored::store::{Limits, Store};
+use std::str::FromStr;
 
 /// A server without sockets.
 pub struct Server {
@@ -53,4 +54,44 @@ impl Server {
 #[track_caller]
 pub fn expect(server: &Server, text: &str, reply: &str) {
     assert_eq!(server.say(text), reply, "to {text:?}");
+}
+
+/// Conversations: what was sent, what came back.
+pub fn recorded() -> Vec<(Vec<u8>, Vec<u8>)> {
+    let lines = include_str!("../conversations.txt").lines().filter(|line| !line.starts_with('#'));
+    let (sent, replies): (Vec<_>, Vec<_>) = lines.partition(|line| line.starts_with("> "));
+    assert_eq!(sent.len(), replies.len());
+    sent.iter().zip(replies).map(|(s, r)| (unescape(&s[2..]), unescape(&r[2..]))).collect()
+}
+
+fn unescape(text: &str) -> Vec<u8> {
+    let (mut bytes, mut rest) = (Vec::new(), text.bytes());
+    while let Some(byte) = rest.next() {
+        let escaped = (byte == b'\\').then(|| rest.next().expect("a letter follows"));
+        bytes.push(match escaped {
+            None => byte,
+            Some(b'r') => b'\r',
+            Some(b'n') => b'\n',
+            Some(b't') => b'\t',
+            Some(letter) => letter,
+        });
+    }
+    bytes
+}
+
+/// The reply without what differs between servers: versions and sizes of items.
+pub fn masked(reply: &[u8]) -> String {
+    let text = String::from_utf8_lossy(reply);
+    let line = |line: &str| {
+        let words: Vec<&str> = line.split(' ').collect();
+        let has_cas = words[0] == "VALUE" && words.len() == 5;
+        let mask = |(at, word): (usize, &&str)| {
+            let number =
+                |name| word.strip_prefix(name).is_some_and(|n: &str| u64::from_str(n).is_ok());
+            let is_own = has_cas && at == 4 || ["c", "cas=", "size="].into_iter().any(number);
+            if is_own { "#" } else { *word }.to_string()
+        };
+        words.iter().enumerate().map(mask).collect::<Vec<_>>().join(" ")
+    };
+    text.split("\r\n").map(line).collect::<Vec<_>>().join("\r\n")
 }

@@ -1,0 +1,391 @@
+//! The command line: memcached's, as far as it means something here.
+//!
+//! What is known and not built, or not known, is refused with a sentence; what tunes a mechanism
+//! that this server has not got is accepted, and said to have no effect.
+
+use crate::report::Settings;
+use crate::store::{Limits, WORKERS_MAX};
+use clap::{ArgAction, Parser};
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::path::PathBuf;
+use std::thread::available_parallelism;
+
+/// The port of memcached.
+const PORT: u16 = 11211;
+
+/// A memcached-compatible cache server.
+///
+/// Started without options it listens on the loopback address, port 11211, and keeps up to 64
+/// megabytes of items.
+#[derive(Debug, Parser)]
+#[command(name = "manycored", version, disable_version_flag = true)]
+pub struct Args {
+    /// TCP port to listen on; 0 is none, -1 lets the system choose
+    #[arg(short = 'p', long = "port", value_name = "NUM", default_value_t = i32::from(PORT))]
+    #[arg(allow_negative_numbers = true)]
+    port: i32,
+    /// Addresses to listen on: names or numbers, each with :PORT if it has its own
+    #[arg(short = 'l', long = "listen", value_name = "ADDR", value_delimiter = ',')]
+    listen: Vec<String>,
+    /// Unix socket to listen on; there is no network then
+    #[arg(short = 's', long = "unix-socket", value_name = "FILE")]
+    socket: Option<PathBuf>,
+    /// Access mask of the Unix socket, octal
+    #[arg(short = 'a', long = "unix-mask", value_name = "MASK", default_value = "700")]
+    #[arg(value_parser = mask)]
+    mask: u32,
+    /// UDP port: only 0, off
+    #[arg(short = 'U', long = "udp-port", value_name = "NUM", default_value_t = 0)]
+    udp: u16,
+    /// Allow the command "shutdown"
+    #[arg(short = 'A', long = "enable-shutdown")]
+    shutdown: bool,
+    /// Run in the background
+    #[arg(short = 'd', long = "daemon")]
+    pub daemon: bool,
+    /// Take the identity of this user, when started as root
+    #[arg(short = 'u', long = "user", value_name = "NAME")]
+    pub user: Option<String>,
+    /// Memory for items, in megabytes
+    #[arg(short = 'm', long = "memory-limit", value_name = "NUM", default_value_t = 64)]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..=1 << 32))]
+    memory: u64,
+    /// Refuse new items when memory is full, instead of evicting
+    #[arg(short = 'M', long = "disable-evictions")]
+    no_evictions: bool,
+    /// Connections at once
+    #[arg(short = 'c', long = "conn-limit", value_name = "NUM", default_value_t = 1024)]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..))]
+    connections: u64,
+    /// Keep all memory from being swapped out
+    #[arg(short = 'k', long = "lock-memory")]
+    pub lock_memory: bool,
+    /// Say more; twice: connections, too
+    #[arg(short = 'v', long = "verbose", action = ArgAction::Count)]
+    verbose: u8,
+    /// Write the process id to this file
+    #[arg(short = 'P', long = "pidfile", value_name = "FILE")]
+    pub pidfile: Option<PathBuf>,
+    /// Worker threads [default: one for each core]
+    #[arg(short = 't', long = "threads", value_name = "NUM")]
+    threads: Option<usize>,
+    /// Requests of one connection before others have their turn; 0 is as many as were read
+    #[arg(short = 'R', long = "max-reqs-per-event", value_name = "NUM", default_value_t = 0)]
+    requests: usize,
+    /// Connections that may wait to be accepted
+    #[arg(short = 'b', long = "listen-backlog", value_name = "NUM", default_value_t = 1024)]
+    #[arg(value_parser = clap::value_parser!(i32).range(1..))]
+    backlog: i32,
+    /// Size limit of an item, with k or m: 1k to 1024m
+    #[arg(short = 'I', long = "max-item-size", value_name = "SIZE", default_value = "1m")]
+    #[arg(value_parser = size)]
+    item: usize,
+    /// Refuse "flush_all"
+    #[arg(short = 'F', long = "disable-flush-all")]
+    no_flush: bool,
+    /// The protocol: auto and ascii are the same here
+    #[arg(short = 'B', long = "protocol", value_name = "NAME", default_value = "auto")]
+    protocol: String,
+    /// No effect: items have no classes of sizes
+    #[arg(short = 'n', long = "slab-min-size", value_name = "BYTES")]
+    slab_min: Option<u64>,
+    /// No effect: items have no classes of sizes
+    #[arg(short = 'f', long = "slab-growth-factor", value_name = "NUM")]
+    slab_factor: Option<f64>,
+    /// Further options: idle_timeout=SECONDS, and names of memcached's that have no effect here
+    #[arg(short = 'o', long = "extended", value_name = "OPTIONS", value_delimiter = ',')]
+    extended: Vec<String>,
+    /// Print the version
+    #[arg(short = 'V', long = "version", action = ArgAction::Version)]
+    version: (),
+    #[command(flatten)]
+    not_built: NotBuilt,
+}
+
+/// Options of memcached's that are refused.
+#[derive(Debug, clap::Args)]
+struct NotBuilt {
+    #[arg(short = 'S', long = "enable-sasl", hide = true)]
+    sasl: bool,
+    #[arg(short = 'Y', long = "auth-file", value_name = "FILE", hide = true)]
+    auth: Option<String>,
+    #[arg(short = 'Z', long = "enable-ssl", hide = true)]
+    tls: bool,
+    #[arg(short = 'e', long = "memory-file", value_name = "FILE", hide = true)]
+    memory_file: Option<String>,
+    #[arg(short = 'L', long = "enable-largepages", hide = true)]
+    large_pages: bool,
+    #[arg(short = 'C', long = "disable-cas", hide = true)]
+    no_cas: bool,
+    #[arg(short = 'r', long = "enable-coredumps", hide = true)]
+    core_dumps: bool,
+    #[arg(short = 'D', value_name = "CHAR", hide = true)]
+    delimiter: Option<String>,
+}
+
+impl NotBuilt {
+    /// The first of them that was given.
+    fn first(&self) -> Option<&'static str> {
+        let all = [
+            (self.sasl, "-S: authentication by SASL"),
+            (self.auth.is_some(), "-Y: authentication by a file"),
+            (self.tls, "-Z: TLS"),
+            (self.memory_file.is_some(), "-e: memory in a file"),
+            (self.large_pages, "-L: large pages"),
+            (self.no_cas, "-C: items without versions"),
+            (self.core_dumps, "-r: the limit of core dumps"),
+            (self.delimiter.is_some(), "-D: counts by prefix"),
+        ];
+        all.iter().find(|(given, _)| *given).map(|(_, what)| *what)
+    }
+}
+
+/// Names that `-o` accepts, because they only tune what is done otherwise here.
+const NO_EFFECT: &[&str] = &[
+    "hashpower",
+    "hash_algorithm",
+    "hashexpand",
+    "hot_lru_pct",
+    "hot_max_factor",
+    "lru_crawler",
+    "lru_crawler_sleep",
+    "lru_crawler_tocrawl",
+    "lru_maintainer",
+    "lru_maintainer_thread",
+    "lru_segmented",
+    "maxconns_fast",
+    "modern",
+    "read_buf_mem_limit",
+    "slab_automove",
+    "slab_automove_freeratio",
+    "slab_automove_ratio",
+    "slab_automove_window",
+    "slab_chunk_max",
+    "slab_reassign",
+    "tail_repair_time",
+    "temporary_ttl",
+    "warm_lru_pct",
+    "warm_max_factor",
+    "watcher_logbuf_size",
+    "worker_logbuf_size",
+];
+
+fn mask(text: &str) -> Result<u32, String> {
+    let mask = u32::from_str_radix(text, 8).ok().filter(|mask| *mask <= 0o777);
+    mask.ok_or_else(|| "an octal number up to 777 is wanted".into())
+}
+
+fn size(text: &str) -> Result<usize, String> {
+    let (digits, unit) = match text.char_indices().last() {
+        Some((at, 'k' | 'K')) => (&text[..at], 1 << 10),
+        Some((at, 'm' | 'M')) => (&text[..at], 1 << 20),
+        _ => (text, 1),
+    };
+    let size = digits.parse::<usize>().ok().and_then(|size| size.checked_mul(unit));
+    let size = size.filter(|size| (1 << 10..=1 << 30).contains(size));
+    size.ok_or_else(|| "a size from 1k to 1024m is wanted".into())
+}
+
+/// What the server is to do.
+#[derive(Debug)]
+pub struct Plan {
+    /// What it tells of itself.
+    pub settings: Settings,
+    /// The store's limits.
+    pub limits: Limits,
+    /// Addresses to listen on.
+    pub addresses: Vec<SocketAddr>,
+    /// The Unix socket to listen on.
+    pub socket: Option<(PathBuf, u32)>,
+    /// Requests of one connection at a time.
+    pub budget: usize,
+    /// What the user should know.
+    pub warnings: Vec<String>,
+}
+
+impl Args {
+    /// Says what is to be done.
+    ///
+    /// # Errors
+    /// What is wrong with the options, as a sentence.
+    pub fn plan(&self) -> Result<Plan, String> {
+        if let Some(what) = self.not_built.first() {
+            return Err(format!("{what} is not built; manycored would not do what you ask for"));
+        }
+        if self.udp != 0 {
+            return Err("-U: UDP is not built; use TCP, or -U 0".into());
+        }
+        if !matches!(&self.protocol[..], "auto" | "auto-negotiate" | "ascii") {
+            let name = &self.protocol;
+            return Err(format!("-B {name}: only the text and meta protocols are built (ascii)"));
+        }
+        let mut warnings = Vec::new();
+        if self.slab_min.is_some() || self.slab_factor.is_some() {
+            warnings.push("-n and -f have no effect: items have no classes of sizes".to_string());
+        }
+        let idle_timeout = self.extended(&mut warnings)?;
+        let cores = available_parallelism().map_or(1, usize::from);
+        let threads = self.threads.unwrap_or(cores.min(WORKERS_MAX));
+        if !(1..=WORKERS_MAX).contains(&threads) {
+            return Err(format!("-t: 1 to {WORKERS_MAX} threads are possible"));
+        }
+        let memory = self.memory << 20;
+        if self.item as u64 > memory / 2 {
+            return Err("-I: an item may have at most half of the memory (-m)".into());
+        }
+        let addresses = if self.socket.is_some() { Vec::new() } else { self.addresses()? };
+        let settings = Settings {
+            flush_enabled: !self.no_flush,
+            shutdown_enabled: self.shutdown,
+            connections_max: self.connections,
+            threads,
+            port: addresses.first().map_or(0, SocketAddr::port),
+            socket: self.socket.as_ref().map(|path| path.display().to_string()),
+            idle_timeout,
+            verbosity: self.verbose,
+            backlog: self.backlog,
+            listen: self.listen.join(","),
+        };
+        Ok(Plan {
+            settings,
+            limits: Limits { memory, item: self.item, evicts: !self.no_evictions },
+            addresses,
+            socket: self.socket.clone().map(|path| (path, self.mask)),
+            budget: if self.requests == 0 { usize::MAX } else { self.requests },
+            warnings,
+        })
+    }
+
+    /// The idle time-out in seconds, of what follows `-o`.
+    fn extended(&self, warnings: &mut Vec<String>) -> Result<u64, String> {
+        let mut idle_timeout = 0;
+        for option in &self.extended {
+            let (name, value) = option.split_once('=').unwrap_or((option, ""));
+            if name == "idle_timeout" {
+                let seconds = value.parse();
+                idle_timeout = seconds.map_err(|_| "-o idle_timeout: a number is wanted")?;
+            } else if name == "no_maxconns_fast" {
+                return Err("-o no_maxconns_fast: connections above the limit are refused".into());
+            } else if NO_EFFECT.contains(&name.strip_prefix("no_").unwrap_or(name)) {
+                warnings.push(format!("-o {name} has no effect"));
+            } else if name.starts_with("ext_") || name.starts_with("ssl_") {
+                return Err(format!("-o {name}: this is not built"));
+            } else {
+                return Err(format!("-o {name}: there is no such option"));
+            }
+        }
+        Ok(idle_timeout)
+    }
+
+    fn addresses(&self) -> Result<Vec<SocketAddr>, String> {
+        let port = match self.port {
+            0 if self.listen.is_empty() => return Err("-p 0: there is nothing to listen on".into()),
+            -1 => 0,
+            port => u16::try_from(port).map_err(|_| "-p: 1 to 65535, or -1")?,
+        };
+        if self.listen.is_empty() {
+            return Ok(vec![SocketAddr::from(([127, 0, 0, 1], port))]);
+        }
+        let mut all = Vec::new();
+        for text in &self.listen {
+            all.extend(resolve(text, port).ok_or_else(|| format!("-l {text}: no such address"))?);
+        }
+        all.dedup();
+        Ok(all)
+    }
+}
+
+/// An address, a name, or one of these with a port.
+fn resolve(text: &str, port: u16) -> Option<Vec<SocketAddr>> {
+    let bare = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(text);
+    if let Ok(ip) = bare.parse::<IpAddr>() {
+        return Some(vec![SocketAddr::new(ip, port)]);
+    }
+    let found = if text.contains(':') {
+        text.to_socket_addrs().ok()?.collect()
+    } else {
+        (text, port).to_socket_addrs().ok()?.collect::<Vec<_>>()
+    };
+    (!found.is_empty()).then_some(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plan(words: &str) -> Result<Plan, String> {
+        let args = Args::try_parse_from(format!("manycored {words}").split_whitespace());
+        args.map_err(|error| error.to_string())?.plan()
+    }
+
+    #[test]
+    fn nothing_said_means_loopback_and_memcacheds_numbers() {
+        let plan = plan("").unwrap();
+        assert_eq!(plan.addresses, ["127.0.0.1:11211".parse().unwrap()]);
+        assert_eq!((plan.limits.memory, plan.limits.item), (64 << 20, 1 << 20));
+        assert_eq!((plan.settings.connections_max, plan.limits.evicts), (1024, true));
+        assert!(plan.warnings.is_empty() && plan.socket.is_none());
+    }
+
+    #[test]
+    fn options_come_as_memcacheds_do() {
+        let plan = plan(
+            "-p 1234 -l 127.0.0.1,::1,127.0.0.2:99 -m 100 -I 2m -c 5 -t 3 -vv -M -F -A \
+                         -R 20 -b 7 -U 0 -o idle_timeout=9,modern -n 48",
+        )
+        .unwrap();
+        let expected = ["127.0.0.1:1234", "[::1]:1234", "127.0.0.2:99"];
+        assert_eq!(plan.addresses, expected.map(|text| text.parse().unwrap()));
+        let settings = &plan.settings;
+        assert_eq!((plan.limits.memory, plan.limits.item), (100 << 20, 2 << 20));
+        assert_eq!((settings.threads, settings.verbosity, settings.idle_timeout), (3, 2, 9));
+        assert!(settings.shutdown_enabled && !settings.flush_enabled && !plan.limits.evicts);
+        assert_eq!((plan.budget, plan.warnings.len()), (20, 2));
+    }
+
+    #[test]
+    fn what_is_not_built_is_refused_with_a_sentence() {
+        for words in [
+            "-U 11211",
+            "-B binary",
+            "-S",
+            "-Y file",
+            "-Z",
+            "-e file",
+            "-L",
+            "-C",
+            "-r",
+            "-D :",
+            "-o ext_path=x",
+            "-o ssl_key=x",
+            "-o no_maxconns_fast",
+        ] {
+            let error = plan(words).unwrap_err();
+            assert!(error.contains("buil") || error.contains("refused"), "{words}: {error}");
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_is_refused() {
+        for words in [
+            "-o nonsense",
+            "-I 1023",
+            "-I 2048m",
+            "-I x",
+            "-t 0",
+            "-t 257",
+            "-m 0",
+            "-c 0",
+            "-p 70000",
+            "-p 0",
+            "-a 8",
+            "-o idle_timeout=x",
+            "-I 40m",
+            "-l no.such.name.invalid",
+            "--nonsense",
+            "extra",
+        ] {
+            assert!(plan(words).is_err(), "{words}");
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! The sockets on which connections come.
+//!
+//! On each address every worker has a socket and a queue of its own (`SO_REUSEPORT`), so that no
+//! two workers fetch connections from one place. A Unix socket has one queue, of which one worker
+//! is woken at a time.
+
+use super::Failure;
+use crate::args::Plan;
+use rustix::fd::OwnedFd;
+use rustix::io::Errno;
+use rustix::net::sockopt::{set_ipv6_v6only, set_socket_reuseaddr, set_socket_reuseport};
+use rustix::net::{
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, getsockname, listen,
+    socket_with,
+};
+use rustix::process::umask;
+use std::fs;
+use std::net::SocketAddr;
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// A socket on which connections come.
+pub(super) struct Queue {
+    pub(super) socket: Arc<OwnedFd>,
+    pub(super) is_tcp: bool,
+}
+
+/// All workers' queues.
+pub(super) struct Queues {
+    workers: Vec<Vec<Queue>>,
+    /// The first address's port.
+    pub(super) port: Option<u16>,
+    path: Option<PathBuf>,
+}
+
+impl Queues {
+    /// Those of one worker.
+    pub(super) fn take(&mut self, worker: usize) -> Vec<Queue> {
+        std::mem::take(&mut self.workers[worker])
+    }
+
+    /// Removes the Unix socket's name.
+    pub(super) fn remove_socket(&self) {
+        // Not ours to remove any more, if the user has changed.
+        let _ = self.path.as_ref().map(fs::remove_file);
+    }
+}
+
+/// Listens on what the plan names.
+pub(super) fn queues(plan: &Plan) -> Result<Queues, Failure> {
+    let (threads, backlog) = (plan.settings.threads, plan.settings.backlog);
+    let mut workers: Vec<Vec<Queue>> = (0..threads).map(|_| Vec::new()).collect();
+    let mut port = None;
+    for address in &plan.addresses {
+        let failed = || Failure::system(format!("cannot listen on {address}"));
+        let address = free(*address).map_err(failed())?;
+        port = port.or(Some(address.port()));
+        for worker in &mut workers {
+            let socket = tcp(address, backlog).map_err(failed())?;
+            worker.push(Queue { socket: Arc::new(socket), is_tcp: true });
+        }
+    }
+    let path = plan.socket.as_ref().map(|(path, _)| path.clone());
+    if let Some((path, mask)) = &plan.socket {
+        let failed = Failure::system(format!("cannot listen on {}", path.display()));
+        let socket = Arc::new(unix(path, *mask, backlog).map_err(failed)?);
+        for worker in &mut workers {
+            worker.push(Queue { socket: socket.clone(), is_tcp: false });
+        }
+    }
+    Ok(Queues { workers, port, path })
+}
+
+fn stream(family: AddressFamily) -> Result<OwnedFd, Errno> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    socket_with(family, SocketType::STREAM, flags, None)
+}
+
+fn tcp_socket(address: SocketAddr) -> Result<OwnedFd, Errno> {
+    let family = if address.is_ipv6() { AddressFamily::INET6 } else { AddressFamily::INET };
+    let socket = stream(family)?;
+    set_socket_reuseaddr(&socket, true)?;
+    if address.is_ipv6() {
+        set_ipv6_v6only(&socket, true)?;
+    }
+    Ok(socket)
+}
+
+/// The address, with a port if the system is to choose one. Fails if somebody listens there: with
+/// `SO_REUSEPORT` alone a second server would get part of the first one's connections.
+fn free(address: SocketAddr) -> Result<SocketAddr, Errno> {
+    let socket = tcp_socket(address)?;
+    bind(&socket, &address)?;
+    SocketAddr::try_from(getsockname(&socket)?)
+}
+
+fn tcp(address: SocketAddr, backlog: i32) -> Result<OwnedFd, Errno> {
+    let socket = tcp_socket(address)?;
+    set_socket_reuseport(&socket, true)?;
+    bind(&socket, &address)?;
+    listen(&socket, backlog)?;
+    Ok(socket)
+}
+
+fn unix(path: &Path, mask: u32, backlog: i32) -> Result<OwnedFd, Errno> {
+    let address = SocketAddrUnix::new(path)?;
+    if fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket()) {
+        // Left by a server that was killed, unless somebody answers.
+        if connect(stream(AddressFamily::UNIX)?, &address).is_ok() {
+            return Err(Errno::ADDRINUSE);
+        }
+        let _ = fs::remove_file(path);
+    }
+    let socket = stream(AddressFamily::UNIX)?;
+    let before = umask((!mask & 0o777).into());
+    let bound = bind(&socket, &address);
+    umask(before);
+    bound?;
+    listen(&socket, backlog)?;
+    Ok(socket)
+}

@@ -1,0 +1,181 @@
+//! The server: its sockets, its workers, its signals, its end.
+//!
+//! Laws:
+//! - V1 A connection belongs to the worker that accepted it, for ever. Workers share the items, and
+//!   nothing else that is written at each request.
+//! - V2 A worker never waits for one client: reads and writes return at once, and what cannot be
+//!   written keeps the client's next requests unread.
+//! - V3 What a client makes the server hold is bounded: a request's line or value on the way in,
+//!   and `session`'s bound on the way out.
+//! - V4 At the end every request that has come whole is answered.
+
+mod connection;
+mod listen;
+mod process;
+mod worker;
+
+use crate::args::{Args, Plan};
+use crate::report::Facts;
+use crate::store::Store;
+use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::fd::OwnedFd;
+use std::fmt;
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+use worker::Worker;
+
+/// How long the end waits for requests that have not come whole, and for slow readers.
+const GRACE: Duration = Duration::from_secs(5);
+/// How often expired items are looked for everywhere.
+const SWEEP: Duration = Duration::from_secs(60);
+
+/// Why the server did not start, or ended.
+#[derive(Debug)]
+pub enum Failure {
+    /// There is no such user.
+    NoUser(String),
+    /// The system refused something.
+    System(String, io::Error),
+}
+
+impl Failure {
+    /// The exit code, as memcached has it.
+    #[must_use]
+    pub fn code(&self) -> u8 {
+        match self {
+            Self::NoUser(_) => 67,
+            Self::System(..) => 71,
+        }
+    }
+
+    fn system<E: Into<io::Error>>(what: impl Into<String>) -> impl FnOnce(E) -> Self {
+        move |error| Self::System(what.into(), error.into())
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoUser(name) => write!(f, "can't find the user {name} to switch to"),
+            Self::System(what, error) => write!(f, "{what}: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for Failure {}
+
+/// What all workers see.
+struct Shared {
+    store: Store,
+    facts: Facts,
+    /// Requests of one connection at a time.
+    budget: usize,
+    draining: AtomicBool,
+}
+
+/// Serves until a signal ends it.
+///
+/// # Errors
+/// What kept it from starting.
+pub fn run(args: &Args, mut plan: Plan) -> Result<(), Failure> {
+    plan.warnings.iter().for_each(|words| eprintln!("manycored: {words}"));
+    process::raise_open_files(plan.settings.connections_max)?;
+    let mut queues = listen::queues(&plan)?;
+    if let Some(port) = queues.port {
+        plan.settings.port = port;
+    }
+    if args.daemon {
+        process::daemonize(plan.settings.verbosity > 0)?;
+    }
+    let pidfile = process::Pidfile::write(args.pidfile.as_deref())?;
+    process::drop_privileges(args.user.as_deref())?;
+    if args.lock_memory {
+        process::lock_memory()?;
+    }
+    // Before the first thread, so that no other thread is ever interrupted.
+    let signals = signals()?;
+    let threads = plan.settings.threads;
+    let shared = Shared {
+        store: Store::new(plan.limits, threads),
+        facts: Facts { settings: plan.settings, ..Facts::default() },
+        budget: plan.budget,
+        draining: AtomicBool::new(false),
+    };
+    let wakes: Vec<OwnedFd> = (0..threads)
+        .map(|_| eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK))
+        .collect::<Result<_, _>>()
+        .map_err(Failure::system("an eventfd"))?;
+    process::die_of_panics();
+    let served = thread::scope(|scope| {
+        let started = wakes.iter().enumerate().try_for_each(|(number, wake)| {
+            let worker = Worker::new(number, &shared, queues.take(number), wake);
+            let worker = worker.map_err(Failure::system("a worker's epoll"))?;
+            let named = thread::Builder::new().name(format!("worker{number}"));
+            let spawned = named.spawn_scoped(scope, move || worker.run());
+            spawned.map(drop).map_err(Failure::system("a thread"))
+        });
+        let served = started.and_then(|()| {
+            process::tell_ports(&shared.facts.settings);
+            keep_house(&shared, &signals)
+        });
+        drain(&shared, &wakes);
+        // A second signal does not wait for slow clients.
+        let _ = ending().thread_unblock();
+        served
+    });
+    drop(pidfile);
+    queues.remove_socket();
+    served
+}
+
+/// The signals that end the server; the hang-up is only kept from doing so.
+fn ending() -> SigSet {
+    let signals = [Signal::SIGTERM, Signal::SIGINT, Signal::SIGUSR1, Signal::SIGHUP];
+    signals.into_iter().collect()
+}
+
+/// These signals, to be read.
+fn signals() -> Result<SignalFd, Failure> {
+    let mask = ending();
+    let flags = SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK;
+    let blocked = mask.thread_block().and_then(|()| SignalFd::with_flags(&mask, flags));
+    blocked.map_err(Failure::system("signals"))
+}
+
+/// Removes dead items now and then, until a signal comes.
+fn keep_house(shared: &Shared, signals: &SignalFd) -> Result<(), Failure> {
+    let mut swept = Instant::now();
+    loop {
+        let second = Timespec { tv_sec: 1, tv_nsec: 0 };
+        let mut polled = [PollFd::new(signals, PollFlags::IN)];
+        match poll(&mut polled, Some(&second)) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(Failure::system("poll")(error)),
+        }
+        while let Ok(Some(signal)) = signals.read_signal() {
+            if signal.ssi_signo != Signal::SIGHUP as u32 {
+                return Ok(());
+            }
+        }
+        shared.store.tick();
+        let all = swept.elapsed() >= SWEEP;
+        if all {
+            swept = Instant::now();
+        }
+        shared.store.sweep(all);
+    }
+}
+
+/// Tells the workers to come to an end.
+fn drain(shared: &Shared, wakes: &[OwnedFd]) {
+    // ORDER: Relaxed; the eventfd below carries the news.
+    shared.draining.store(true, Ordering::Relaxed);
+    for wake in wakes {
+        // It cannot be full: this is the only count.
+        let _ = rustix::io::write(wake, &1_u64.to_ne_bytes());
+    }
+}

@@ -1,0 +1,105 @@
+//! What concerns the process as a whole: user, limits, files that tell of it.
+
+use super::Failure;
+use crate::report::Settings;
+use nix::sys::mman::{MlockAllFlags, mlockall};
+use nix::unistd::{User, daemon, initgroups, setgid, setuid};
+use rustix::process::{Resource, Rlimit, geteuid, getrlimit, setrlimit};
+use std::ffi::CString;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Files that are open besides connections.
+const OTHER_FILES: u64 = 64;
+
+/// Makes room for so many connections.
+pub(super) fn raise_open_files(connections: u64) -> Result<(), Failure> {
+    let wanted = connections.saturating_add(OTHER_FILES);
+    let limit = getrlimit(Resource::Nofile);
+    if limit.current.is_none_or(|current| current >= wanted) {
+        return Ok(());
+    }
+    let maximum = limit.maximum.map(|most| most.max(wanted));
+    let raised = Rlimit { current: Some(wanted), maximum };
+    setrlimit(Resource::Nofile, raised).map_err(Failure::system(format!(
+        "no permission for {connections} open files; ask for fewer connections (-c)"
+    )))
+}
+
+/// Goes to the background.
+pub(super) fn daemonize(keep_output: bool) -> Result<(), Failure> {
+    daemon(false, keep_output).map_err(Failure::system("cannot run in the background"))
+}
+
+/// Takes the identity of this user, if that is possible at all.
+pub(super) fn drop_privileges(user: Option<&str>) -> Result<(), Failure> {
+    if !geteuid().is_root() {
+        return Ok(());
+    }
+    let Some(name) = user else {
+        eprintln!("manycored: running as root; -u USER is safer");
+        return Ok(());
+    };
+    let found = User::from_name(name).map_err(Failure::system("the list of users"))?;
+    let user = found.ok_or_else(|| Failure::NoUser(name.into()))?;
+    let text = CString::new(name).map_err(|_| Failure::NoUser(name.into()))?;
+    let changed = initgroups(&text, user.gid).and_then(|()| setgid(user.gid));
+    let changed = changed.and_then(|()| setuid(user.uid));
+    changed.map_err(Failure::system(format!("cannot become the user {name}")))
+}
+
+/// Keeps all memory from being swapped out.
+pub(super) fn lock_memory() -> Result<(), Failure> {
+    let all = MlockAllFlags::MCL_CURRENT | MlockAllFlags::MCL_FUTURE;
+    mlockall(all).map_err(Failure::system("-k: memory cannot be locked"))
+}
+
+/// A panic of a worker is a defect: better an end than a server that has lost a worker.
+pub(super) fn die_of_panics() {
+    let tell = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        tell(panic);
+        std::process::exit(70);
+    }));
+}
+
+/// The file with the process id, which is removed at the end.
+pub(super) struct Pidfile(Option<PathBuf>);
+
+impl Pidfile {
+    pub(super) fn write(path: Option<&Path>) -> Result<Self, Failure> {
+        let Some(path) = path else { return Ok(Self(None)) };
+        let text = format!("{}\n", std::process::id());
+        fs::write(path, text).map_err(Failure::system(format!("-P {}", path.display())))?;
+        Ok(Self(Some(path.into())))
+    }
+}
+
+impl Drop for Pidfile {
+    fn drop(&mut self) {
+        // Not ours to remove any more, if the user has changed.
+        let _ = self.0.as_ref().map(fs::remove_file);
+    }
+}
+
+/// Tells where the server listens: on request of the variable that memcached's tests use, too.
+pub(super) fn tell_ports(settings: &Settings) {
+    if let Some(path) = std::env::var_os("MEMCACHED_PORT_FILENAME") {
+        let told = write_whole(Path::new(&path), &format!("TCP INET: {}\n", settings.port));
+        told.unwrap_or_else(|error| eprintln!("manycored: {}: {error}", path.display()));
+    }
+    if settings.verbosity > 0 {
+        let socket = settings.socket.as_deref().unwrap_or("");
+        let (port, threads) = (settings.port, settings.threads);
+        eprintln!("manycored: ready; port {port}, socket {socket:?}, {threads} workers");
+    }
+}
+
+/// Whoever reads the file finds all of it, or nothing.
+fn write_whole(path: &Path, text: &str) -> io::Result<()> {
+    let mut other = path.as_os_str().to_owned();
+    other.push(".tmp");
+    fs::write(&other, text)?;
+    fs::rename(&other, path)
+}

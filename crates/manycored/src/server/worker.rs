@@ -1,0 +1,272 @@
+//! A worker: one thread, its queues, its connections, one epoll.
+
+use super::connection::{Connection, Desk, Fate};
+use super::listen::Queue;
+use super::{GRACE, Shared};
+use crate::session::Context;
+use rustix::buffer::spare_capacity;
+use rustix::event::Timespec;
+use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::io::Errno;
+use rustix::net::sockopt::{set_socket_keepalive, set_tcp_nodelay};
+use rustix::net::{SendFlags, SocketFlags, accept_with, send};
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+/// Events that are fetched at once.
+const EVENTS: usize = 256;
+/// Connections that are accepted before others have a turn.
+const ACCEPTS: usize = 64;
+/// Where the connections' numbers begin: before are the call to end, and the queues.
+const FIRST: u64 = 1 << 32;
+/// The number of the call to end.
+const WAKE: u64 = 0;
+
+const TOO_MANY: &[u8] = b"ERROR Too many open connections\r\n";
+
+/// A worker.
+pub(super) struct Worker<'s> {
+    shared: &'s Shared,
+    desk: Desk<'s>,
+    epoll: OwnedFd,
+    queues: Vec<Queue>,
+    connections: Vec<Option<Connection>>,
+    /// Places of `connections` that are empty.
+    free: Vec<usize>,
+    /// Connections that can go on at once.
+    again: Vec<usize>,
+    /// Until when it may take to come to an end.
+    ends_by: Option<Instant>,
+    /// The second of the last look at idle connections.
+    looked: u32,
+}
+
+impl<'s> Worker<'s> {
+    pub(super) fn new(
+        number: usize,
+        shared: &'s Shared,
+        queues: Vec<Queue>,
+        wake: &OwnedFd,
+    ) -> Result<Self, Errno> {
+        let epoll = epoll::create(CreateFlags::CLOEXEC)?;
+        epoll::add(&epoll, wake, EventData::new_u64(WAKE), EventFlags::IN)?;
+        for (at, queue) in queues.iter().enumerate() {
+            // Of those who share a queue one is woken.
+            let alone = if queue.is_tcp { EventFlags::empty() } else { EventFlags::EXCLUSIVE };
+            let data = EventData::new_u64(at as u64 + 1);
+            epoll::add(&epoll, &*queue.socket, data, EventFlags::IN | alone)?;
+        }
+        let context = Context::new(shared.store.handle(number), &shared.facts);
+        Ok(Self {
+            shared,
+            desk: Desk::new(context, shared.budget),
+            epoll,
+            queues,
+            connections: Vec::new(),
+            free: Vec::new(),
+            again: Vec::new(),
+            ends_by: None,
+            looked: 0,
+        })
+    }
+
+    /// Serves until it is told to end, and has.
+    pub(super) fn run(mut self) {
+        let mut events: Vec<Event> = Vec::with_capacity(EVENTS);
+        loop {
+            events.clear();
+            let timeout = self.timeout();
+            match epoll::wait(&self.epoll, spare_capacity(&mut events), timeout.as_ref()) {
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(error) => panic!("manycored: epoll: {error}"),
+            }
+            self.shared.store.tick();
+            let again = std::mem::take(&mut self.again);
+            for event in &events {
+                let number = event.data.u64();
+                match number {
+                    WAKE => {} // seen below
+                    1..FIRST => self.accept(number as usize - 1),
+                    number => self.serve_unless_queued((number - FIRST) as usize),
+                }
+            }
+            again.iter().for_each(|index| self.serve(*index));
+            self.kick_idle();
+            if self.is_over() {
+                return;
+            }
+        }
+    }
+
+    fn timeout(&self) -> Option<Timespec> {
+        let nanos = |tv_nsec| Some(Timespec { tv_sec: 0, tv_nsec });
+        if !self.again.is_empty() {
+            nanos(0)
+        } else if self.ends_by.is_some() {
+            nanos(20_000_000)
+        } else if self.shared.facts.settings.idle_timeout > 0 {
+            nanos(500_000_000)
+        } else {
+            None
+        }
+    }
+
+    /// Whether the end has come. Begins it when it is asked for (law V4).
+    fn is_over(&mut self) -> bool {
+        // ORDER: Relaxed; an eventfd brought the news.
+        if !self.shared.draining.load(Ordering::Relaxed) {
+            return false;
+        }
+        let ends_by = *self.ends_by.get_or_insert_with(|| Instant::now() + GRACE);
+        // What was connected before it was told that nobody listens any more.
+        (0..self.queues.len()).for_each(|at| self.accept(at));
+        self.queues.clear();
+        for index in 0..self.connections.len() {
+            self.serve_what_came(index);
+            if self.connections[index].as_ref().is_some_and(Connection::is_done) {
+                self.close(index);
+            }
+        }
+        self.free.len() == self.connections.len() || Instant::now() >= ends_by
+    }
+
+    /// Serves a connection until nothing more can be read.
+    fn serve_what_came(&mut self, index: usize) {
+        let read = &self.desk.context.handle.counters.bytes_read;
+        let mut before = None;
+        while before != Some(read.get())
+            && self.connections[index].as_ref().is_some_and(Connection::is_done)
+        {
+            before = Some(read.get());
+            self.serve(index);
+        }
+    }
+
+    fn accept(&mut self, queue: usize) {
+        let Some(Queue { socket, is_tcp }) = self.queues.get(queue) else { return };
+        let (socket, is_tcp) = (socket.clone(), *is_tcp);
+        for _ in 0..ACCEPTS {
+            match accept_with(&*socket, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
+                Ok(accepted) => self.welcome(accepted, is_tcp),
+                Err(Errno::INTR | Errno::CONNABORTED) => {}
+                Err(Errno::AGAIN) => return,
+                Err(_) => {
+                    // No more files, or no memory. It will be asked again at once: wait a little.
+                    std::thread::sleep(Duration::from_millis(5));
+                    return;
+                }
+            }
+        }
+    }
+
+    fn welcome(&mut self, socket: OwnedFd, is_tcp: bool) {
+        let facts = &self.shared.facts;
+        // ORDER: Relaxed; counts.
+        if facts.connections.fetch_add(1, Ordering::Relaxed) >= facts.settings.connections_max {
+            facts.connections.fetch_sub(1, Ordering::Relaxed);
+            facts.rejected.fetch_add(1, Ordering::Relaxed);
+            let _ = send(&socket, TOO_MANY, SendFlags::NOSIGNAL);
+            return;
+        }
+        facts.accepted.fetch_add(1, Ordering::Relaxed);
+        if is_tcp {
+            // Without these it is slower, and no worse.
+            let _ = set_tcp_nodelay(&socket, true);
+            let _ = set_socket_keepalive(&socket, true);
+        }
+        let index = self.free.pop().unwrap_or_else(|| {
+            self.connections.push(None);
+            self.connections.len() - 1
+        });
+        let store = &self.shared.store;
+        let connection = Connection::new(socket, store.limits().item, store.clock().second());
+        let added = self.watch(index, connection.socket.as_fd(), EventFlags::IN, true);
+        self.connections[index] = Some(connection);
+        if added.is_err() {
+            self.close(index);
+        } else if self.shared.facts.settings.verbosity > 1 {
+            eprintln!("manycored: new connection");
+        }
+    }
+
+    fn watch(
+        &self,
+        index: usize,
+        socket: impl AsFd,
+        flags: EventFlags,
+        is_new: bool,
+    ) -> Result<(), Errno> {
+        let data = EventData::new_u64(FIRST + index as u64);
+        if is_new {
+            epoll::add(&self.epoll, socket, data, flags)
+        } else {
+            epoll::modify(&self.epoll, socket, data, flags)
+        }
+    }
+
+    /// Who can go on at once is served with others like it, once.
+    fn serve_unless_queued(&mut self, index: usize) {
+        let connection = self.connections.get(index).and_then(Option::as_ref);
+        if connection.is_some_and(|connection| connection.fate != Fate::Again) {
+            self.serve(index);
+        }
+    }
+
+    fn serve(&mut self, index: usize) {
+        // An event may be of a connection that was closed a moment ago.
+        let Some(connection) = self.connections.get_mut(index).and_then(Option::as_mut) else {
+            return;
+        };
+        let before = connection.fate;
+        let fate = connection.serve(&mut self.desk);
+        let was_writing = before == Fate::Write;
+        match fate {
+            Fate::Close => return self.close(index),
+            Fate::Shutdown => {
+                self.close(index);
+                let this = nix::unistd::Pid::this();
+                // To ourselves, which is always allowed.
+                let _ = nix::sys::signal::kill(this, nix::sys::signal::Signal::SIGINT);
+                return;
+            }
+            Fate::Again => self.again.push(index),
+            Fate::Read | Fate::Write => {}
+        }
+        if was_writing != (fate == Fate::Write) {
+            let flags = if was_writing { EventFlags::IN } else { EventFlags::OUT };
+            let socket = self.connections[index].as_ref().map(|found| found.socket.as_fd());
+            let watched = socket.map_or(Ok(()), |socket| self.watch(index, socket, flags, false));
+            if watched.is_err() {
+                self.close(index);
+            }
+        }
+    }
+
+    fn close(&mut self, index: usize) {
+        // Closing takes it out of the epoll.
+        if self.connections[index].take().is_some() {
+            self.free.push(index);
+            // ORDER: Relaxed; a count.
+            self.shared.facts.connections.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Closes connections on which nothing has come or gone for too long.
+    fn kick_idle(&mut self) {
+        let most = self.shared.facts.settings.idle_timeout;
+        let second = self.shared.store.clock().second();
+        if most == 0 || second == self.looked {
+            return;
+        }
+        self.looked = second;
+        for index in 0..self.connections.len() {
+            let is_idle = |found: &Connection| u64::from(second - found.used.min(second)) > most;
+            if self.connections[index].as_ref().is_some_and(is_idle) {
+                // ORDER: Relaxed; a count.
+                self.shared.facts.idle_kicks.fetch_add(1, Ordering::Relaxed);
+                self.close(index);
+            }
+        }
+    }
+}

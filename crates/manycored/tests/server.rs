@@ -1,0 +1,338 @@
+//! The program itself, over its sockets.
+#![cfg(target_os = "linux")]
+
+mod common;
+
+use common::{masked, recorded};
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+/// How long anything may take that should take no time.
+const LONG: Duration = Duration::from_secs(20);
+
+/// A running server.
+struct Running {
+    child: Child,
+    port: u16,
+    _folder: TempDir,
+}
+
+fn program() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_manycored"));
+    command.stderr(Stdio::null()).stdin(Stdio::null());
+    command
+}
+
+/// Waits until this gives something.
+#[track_caller]
+fn wait_for<T>(what: &str, mut find: impl FnMut() -> Option<T>) -> T {
+    let start = Instant::now();
+    loop {
+        if let Some(found) = find() {
+            return found;
+        }
+        assert!(start.elapsed() < LONG, "waited in vain for {what}");
+        thread::sleep(Duration::from_millis(2));
+    }
+}
+
+impl Running {
+    /// Starts one on a port of the system's choice.
+    fn start(options: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let told = folder.path().join("port");
+        let child = program()
+            .args(["-p", "-1"])
+            .args(options.split_whitespace())
+            .env("MEMCACHED_PORT_FILENAME", &told)
+            .spawn()
+            .unwrap();
+        let text = wait_for("the port", || fs::read_to_string(&told).ok());
+        let port = text.trim().rsplit(' ').next().unwrap().parse().unwrap();
+        Self { child, port, _folder: folder }
+    }
+
+    fn connect(&self) -> TcpStream {
+        let stream = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
+        stream.set_read_timeout(Some(LONG)).unwrap();
+        stream.set_write_timeout(Some(LONG)).unwrap();
+        stream
+    }
+
+    /// All replies to this, up to the end.
+    fn talk(&self, sent: &[u8]) -> Vec<u8> {
+        let mut stream = self.connect();
+        stream.write_all(sent).unwrap();
+        stream.shutdown(Shutdown::Write).unwrap();
+        let mut reply = Vec::new();
+        // A server that closes with something unread resets; what came before counts.
+        let _ = stream.read_to_end(&mut reply);
+        reply
+    }
+
+    fn stat(&self, name: &str) -> u64 {
+        let stats = String::from_utf8(self.talk(b"stats\r\n")).unwrap();
+        let line = stats.lines().find_map(|line| line.strip_prefix(&format!("STAT {name} ")));
+        line.unwrap_or_else(|| panic!("{name} in {stats}")).parse().unwrap()
+    }
+
+    /// Resident memory, in bytes.
+    fn resident(&self) -> u64 {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
+    }
+
+    fn signal(&self, name: &str) {
+        let status = Command::new("kill").args([name, &self.child.id().to_string()]).status();
+        assert!(status.unwrap().success());
+    }
+
+    /// The exit code, soon.
+    fn end(&mut self) -> Option<i32> {
+        wait_for("the end", || self.child.try_wait().unwrap()).code()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[track_caller]
+fn ask(stream: &mut (impl Read + Write), sent: &[u8], reply: &[u8]) {
+    stream.write_all(sent).unwrap();
+    let mut got = vec![0; reply.len()];
+    stream.read_exact(&mut got).unwrap();
+    assert_eq!(String::from_utf8_lossy(&got), String::from_utf8_lossy(reply));
+}
+
+#[test]
+fn recorded_conversations_get_the_same_bytes_over_tcp() {
+    for (sent, reply) in recorded().iter().step_by(8) {
+        let server = Running::start("-t 2");
+        let expected = masked(reply).replace("<EOF>", "");
+        assert_eq!(masked(&server.talk(sent)), expected, "{:?}", String::from_utf8_lossy(sent));
+    }
+}
+
+#[test]
+fn unix_socket_serves_and_goes_with_the_server() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("socket");
+    let start = || program().arg("-s").arg(&path).args(["-a", "750", "-t", "2"]).spawn().unwrap();
+    let mut child = start();
+    let mut stream = wait_for("the socket", || UnixStream::connect(&path).ok());
+    assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o750);
+    ask(&mut stream, b"set a 0 0 1\r\nx\r\nget a\r\n", b"STORED\r\nVALUE a 0 1\r\nx\r\nEND\r\n");
+    // A second one is told that the name is taken; a name left by the dead is not.
+    assert_eq!(start().wait().unwrap().code(), Some(71));
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(path.exists());
+    let mut child = start();
+    let mut stream = wait_for("the socket", || UnixStream::connect(&path).ok());
+    ask(&mut stream, b"get a\r\n", b"END\r\n");
+    let id = child.id().to_string();
+    assert!(Command::new("kill").args(["-INT", &id]).status().unwrap().success());
+    let code = wait_for("the end", || child.try_wait().unwrap()).code();
+    assert_eq!((code, path.exists()), (Some(0), false));
+}
+
+#[test]
+fn signals_end_it_after_what_came_whole_was_answered() {
+    for signal in ["-TERM", "-INT", "-USR1"] {
+        let mut server = Running::start("-t 2");
+        let (mut busy, mut half) = (server.connect(), server.connect());
+        ask(&mut half, b"set h 0 0 5\r\nab", b"");
+        ask(&mut busy, b"mn\r\n", b"MN\r\n");
+        server.signal("-HUP"); // ends nothing
+        busy.write_all(&b"set a 0 0 1\r\nx\r\n".repeat(10_000)).unwrap();
+        server.signal(signal);
+        let mut reply = Vec::new();
+        busy.read_to_end(&mut reply).unwrap();
+        assert_eq!(reply, b"STORED\r\n".repeat(10_000));
+        // The half request may come whole within the time of grace.
+        ask(&mut half, b"cde\r\n", b"STORED\r\n");
+        assert_eq!(server.end(), Some(0));
+    }
+}
+
+#[test]
+fn exit_codes_are_memcacheds() {
+    let code = |options: &str| {
+        let status = program().args(options.split_whitespace()).stdout(Stdio::null()).status();
+        status.unwrap().code()
+    };
+    assert_eq!(code("--no-such-option"), Some(64));
+    assert_eq!(code("-B binary"), Some(64));
+    assert_eq!(code("-V"), Some(0));
+    assert_eq!(code("-h"), Some(0));
+    let server = Running::start("-t 1");
+    assert_eq!(code(&format!("-p {}", server.port)), Some(71));
+    assert_eq!(code("-l 192.0.2.1"), Some(71));
+    let is_root = fs::metadata("/proc/self").unwrap().permissions().mode() != 0
+        && Command::new("id").arg("-u").output().unwrap().stdout == b"0\n";
+    if is_root {
+        assert_eq!(code("-p -1 -u no_such_user_here"), Some(67));
+    }
+}
+
+#[test]
+fn shutdown_command_ends_it_if_allowed() {
+    let mut server = Running::start("-A -t 2");
+    assert_eq!(server.talk(b"shutdown\r\n"), b"");
+    assert_eq!(server.end(), Some(0));
+    let server = Running::start("-t 1");
+    assert_eq!(server.talk(b"shutdown\r\n"), b"ERROR: shutdown not enabled\r\n");
+}
+
+#[test]
+fn connections_above_the_limit_are_told_so() {
+    let server = Running::start("-c 2 -t 1");
+    let (mut first, mut second) = (server.connect(), server.connect());
+    ask(&mut first, b"mn\r\n", b"MN\r\n");
+    ask(&mut second, b"mn\r\n", b"MN\r\n");
+    assert_eq!(server.talk(b""), b"ERROR Too many open connections\r\n");
+    drop(second);
+    wait_for("a free place", || (server.talk(b"mn\r\n") == b"MN\r\n").then_some(()));
+    assert!(server.stat("rejected_connections") >= 1);
+}
+
+#[test]
+fn idle_connections_are_closed_and_busy_ones_are_not() {
+    let server = Running::start("-o idle_timeout=1 -t 1");
+    let (mut idle, mut busy) = (server.connect(), server.connect());
+    ask(&mut idle, b"mn\r\n", b"MN\r\n");
+    let start = Instant::now();
+    while start.elapsed() < Duration::from_millis(3_500) {
+        ask(&mut busy, b"mn\r\n", b"MN\r\n");
+        thread::sleep(Duration::from_millis(100));
+    }
+    assert_eq!(idle.read(&mut [0; 8]).unwrap(), 0);
+    assert_eq!(server.stat("idle_kicks"), 1);
+}
+
+#[test]
+fn clients_that_leave_in_the_middle_leave_nothing_behind() {
+    let server = Running::start("-t 2");
+    for round in 0..300 {
+        let mut stream = server.connect();
+        let sent: &[u8] = match round % 4 {
+            0 => b"set a 0 0 1000\r\nabc",
+            1 => b"get a b",
+            2 => b"ms k 900000 T0\r\n",
+            _ => b"",
+        };
+        stream.write_all(sent).unwrap();
+    }
+    wait_for("their end", || (server.stat("curr_connections") == 1).then_some(()));
+    assert_eq!(server.talk(b"get a k\r\nmn\r\n"), b"END\r\nMN\r\n");
+}
+
+#[test]
+fn slow_reader_holds_up_nobody_and_gets_everything() {
+    const KEYS: usize = 20;
+    const GETS: usize = 6;
+    let server = Running::start("-t 1 -m 64");
+    let value = vec![b'v'; 500_000];
+    let mut fast = server.connect();
+    for key in 0..KEYS {
+        let mut sent = format!("set k{key} 0 0 {}\r\n", value.len()).into_bytes();
+        sent.extend_from_slice(&value);
+        sent.extend_from_slice(b"\r\n");
+        ask(&mut fast, &sent, b"STORED\r\n");
+    }
+    let before = server.resident();
+    let keys: Vec<String> = (0..KEYS).map(|key| format!("k{key}")).collect();
+    let get = format!("get {}\r\n", keys.join(" "));
+    let mut slow: Vec<TcpStream> = (0..4).map(|_| server.connect()).collect();
+    for stream in &mut slow {
+        stream.write_all(get.repeat(GETS).as_bytes()).unwrap(); // 60 MB each, and reads nothing
+    }
+    for _ in 0..200 {
+        ask(&mut fast, b"mn\r\n", b"MN\r\n");
+    }
+    let grown = server.resident().saturating_sub(before);
+    assert!(grown < 16 << 20, "{grown} bytes more");
+    let mut reader = slow.swap_remove(0);
+    let one: usize = (0..KEYS)
+        .map(|key| format!("VALUE k{key} 0 {}\r\n\r\n", value.len()).len() + value.len())
+        .sum();
+    let mut left = GETS * (one + b"END\r\n".len());
+    let mut buffer = vec![0; 1 << 20];
+    while left > 0 {
+        let read = reader.read(&mut buffer).unwrap();
+        assert!(read > 0 && read <= left, "{read} of {left}");
+        left -= read;
+    }
+    ask(&mut reader, b"mn\r\n", b"MN\r\n");
+}
+
+#[test]
+fn memory_stays_within_the_limit_and_some() {
+    // Large values and small, several times what there is room for.
+    let server = Running::start("-t 2 -m 16");
+    let mut stream = server.connect();
+    let value = vec![b'v'; 1_000_000];
+    for round in 0..50 {
+        let mut sent = format!("set large{round} 0 0 {}\r\n", value.len()).into_bytes();
+        sent.extend_from_slice(&value);
+        sent.extend_from_slice(b"\r\n");
+        ask(&mut stream, &sent, b"STORED\r\n");
+    }
+    let large = server.resident();
+    let mut batch = Vec::new();
+    for round in 0..120 {
+        batch.clear();
+        for item in 0..1_000 {
+            write!(batch, "set small{round}_{item} 0 0 32 noreply\r\n{:032}\r\n", item).unwrap();
+        }
+        batch.extend_from_slice(b"mn\r\n");
+        ask(&mut stream, &batch, b"MN\r\n");
+    }
+    let small = server.resident();
+    let (items, bytes) = (server.stat("curr_items"), server.stat("bytes"));
+    assert!(bytes <= 16 << 20 && items > 50_000, "{items} items of {bytes} bytes");
+    assert!(server.stat("evictions") > 10_000);
+    let most = (16 << 20) + (24 << 20);
+    assert!(large < most && small < most, "{large} and {small} bytes are resident");
+}
+
+#[test]
+fn many_clients_get_their_own_values() {
+    let server = Running::start("-t 2 -m 64 -R 7");
+    thread::scope(|scope| {
+        for client in 0..8 {
+            let mut stream = server.connect();
+            scope.spawn(move || {
+                for round in 0..30 {
+                    let (mut sent, mut reply) = (Vec::new(), Vec::new());
+                    for item in 0..20 {
+                        let key = format!("c{client}i{item}");
+                        let value = format!("{key}r{round}").repeat(1 + item * 5);
+                        let length = value.len();
+                        write!(sent, "set {key} {client} 0 {length}\r\n{value}\r\n").unwrap();
+                        write!(sent, "get {key}\r\nmg {key} v f\r\n").unwrap();
+                        write!(
+                            reply,
+                            "STORED\r\nVALUE {key} {client} {length}\r\n{value}\r\nEND\r\n"
+                        )
+                        .unwrap();
+                        write!(reply, "VA {length} f{client}\r\n{value}\r\n").unwrap();
+                    }
+                    ask(&mut stream, &sent, &reply);
+                }
+            });
+        }
+    });
+}
