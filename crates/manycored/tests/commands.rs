@@ -94,10 +94,10 @@ fn only_one_of_many_is_told_to_make_the_value_anew() {
 #[test]
 fn items_end_when_their_time_is_over() {
     let server = Server::new();
-    let set = "set a 0 1 1\nx\nset b 0 0 1\nx\nset c 0 1 1\nx\ntouch c 100\nset d 0 -1 1\nx\n";
+    let set = "set a 0 2 1\nx\nset b 0 0 1\nx\nset c 0 2 1\nx\ntouch c 100\nset d 0 -1 1\nx\n";
     expect(&server, set, "STORED\nSTORED\nSTORED\nTOUCHED\nSTORED\n");
-    expect(&server, "gat 1 b\nget a d\n", "VALUE b 0 1\nx\nEND\nVALUE a 0 1\nx\nEND\n");
-    std::thread::sleep(Duration::from_millis(1_200));
+    expect(&server, "gat 2 b\nget a d\n", "VALUE b 0 1\nx\nEND\nVALUE a 0 1\nx\nEND\n");
+    std::thread::sleep(Duration::from_millis(2_200));
     expect(&server, "get a b c d\n", "VALUE c 0 1\nx\nEND\n");
     expect(
         &server,
