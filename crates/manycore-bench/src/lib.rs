@@ -44,6 +44,7 @@ pub mod slabs;
 pub mod smr;
 pub mod stat;
 pub mod swap;
+pub mod sweep;
 pub mod ticks;
 pub mod timers;
 pub mod tour;

@@ -11,7 +11,7 @@ use crate::{
     arc, coherence, counter, dispatch, ids, kv, list, lock, lru, map, notify, registry, rmap,
     row::{Kind, Params},
     runner::{Case, Group, Metric, Runner, Subject},
-    slabs, smr, stat, swap, timers,
+    slabs, smr, stat, swap, sweep, timers,
 };
 
 /// How often a thread reads the whole structure.
@@ -176,7 +176,7 @@ pub struct Workload {
 }
 
 /// Every workload.
-pub static WORKLOADS: [Workload; 19] = [
+pub static WORKLOADS: [Workload; 20] = [
     Workload {
         name: "list",
         about: "add and remove an own element of one shared list (OpLog, section 7.3)",
@@ -290,6 +290,12 @@ pub static WORKLOADS: [Workload; 19] = [
         about: "read a cache, fill it at a miss, and set keys (ParSec, figures 7 and 8)",
         impls: || abouts(kv::ENTRIES),
         groups: kv::groups,
+    },
+    Workload {
+        name: "adaptive-sweep",
+        about: "one list at every share of updates: the adaptive object and the fixed ones",
+        impls: || abouts(sweep::ENTRIES),
+        groups: sweep::groups,
     },
 ];
 

@@ -125,3 +125,29 @@ pub(crate) const MAP_LOAD: usize = if SMALL { 1 } else { 3 };
 /// Buckets that an update moves while a `HashMap` grows, beside its own. Growth is over after a
 /// sixteenth as many updates as there are buckets, long before the next can begin.
 pub(crate) const MAP_CHUNK: usize = if SMALL { 1 } else { 16 };
+
+/// Updates of a plain `Adaptive` object, or reads, after which it looks whether it should be
+/// something else: some ten microseconds. Below 8,192 (the meter's width).
+pub(crate) const OPS_PER_LOOK: u32 = if SMALL { 2 } else { 1024 };
+
+/// Reads after which one with logs looks.
+pub(crate) const LOGGED_READS_PER_LOOK: u64 = if SMALL { 1 } else { 32 };
+
+/// Updates after which a shared one looks.
+pub(crate) const SHARED_UPDATES_PER_LOOK: u64 = if SMALL { 1 } else { 32 };
+
+/// Reads of one thread after which a shared one looks; a power of two.
+pub(crate) const SHARED_READS_PER_LOOK: usize = if SMALL { 2 } else { 1 << 14 };
+
+/// Updates for each read from which an `Adaptive` object takes logs; it gives them up below half.
+pub(crate) const LOGS_FROM: u32 = 24;
+
+/// Reads for each update from which it lets readers in together; it stops below half.
+pub(crate) const SHARED_FROM: u32 = 24;
+
+/// Reads for each update from which a `membarrier` in each update costs less than a locked
+/// instruction in each read.
+pub(crate) const BIASED_FROM: u32 = 2000;
+
+/// Looks in a row that must want a change.
+pub(crate) const PATIENCE: u32 = if SMALL { 1 } else { 2 };

@@ -40,7 +40,8 @@
 //! with [`section::Domain`] and typed pointers, and a lock for each node.
 //!
 //! For objects that are one to their callers and many inside, or whose implementation changes while
-//! it is in use: [`cluster`], with [`cluster::Clustered`] and [`cluster::Swappable`].
+//! it is in use: [`cluster`], with [`cluster::Clustered`] and [`cluster::Swappable`]. For a type of
+//! your own whose load you do not know: [`cluster::Adaptive`].
 //!
 //! Where a lock it must be: [`lock`], with locks that serve in order, and one for values that are
 //! hardly ever written.

@@ -318,6 +318,12 @@ pub(crate) enum Bug {
     LateCount,
     /// A timer's value is taken without a look whether it is there (T1 of the timers).
     TimerTakenTwice,
+    /// A shared object's gate is closed, and those inside are not waited for (A2).
+    HastyClosing,
+    /// An update acts on the mode that it saw before it took the lock (A7).
+    UncheckedMode,
+    /// A shared object gets logs while its gate is open (A8).
+    OpenPromotion,
 }
 
 /// Whether `bug` is planted: the environment variable `MANYCORE_SEEDED_BUG` names it (below). In
@@ -353,6 +359,9 @@ pub(crate) fn seeded_bug(bug: Bug) -> bool {
         Ok("torn-stock") => Some(Bug::TornStock),
         Ok("late-count") => Some(Bug::LateCount),
         Ok("timer-taken-twice") => Some(Bug::TimerTakenTwice),
+        Ok("hasty-closing") => Some(Bug::HastyClosing),
+        Ok("unchecked-mode") => Some(Bug::UncheckedMode),
+        Ok("open-promotion") => Some(Bug::OpenPromotion),
         Ok(other) => panic!("MANYCORE_SEEDED_BUG: there is no bug {other:?}"),
     });
     *planted == Some(bug)

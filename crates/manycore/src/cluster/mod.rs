@@ -1,8 +1,9 @@
 //! Clustered objects and hot swap: objects that are one to their callers and many inside, and whose
 //! implementation can be exchanged in use.
 //!
-//! Owns: [`Clustered`] (a root, and a representative where calls come from) and [`Swappable`] (an
-//! implementation behind a gate). Does not own: what the objects do.
+//! Owns: [`Clustered`] (a root, and a representative where calls come from), [`Swappable`] (an
+//! implementation behind a gate) and [`Adaptive`] (an object that is what its load asks for). Does
+//! not own: what the objects do.
 //!
 //! An object that every core uses should answer from what is near the caller, and an object that
 //! one thread uses should be plain. K42 builds each kernel object so that both can be had behind
@@ -23,6 +24,7 @@
 //! Source: J. Appavoo and others, *Enabling Scalable Performance for General Purpose Workloads on
 //! Shared Memory Multiprocessors* (IBM research report on K42), sections 3.3, 3.4 and 4.
 
+pub mod adaptive;
 mod clustered;
 mod conform;
 mod family_macro;
@@ -30,6 +32,7 @@ mod family_macro;
 mod loom_tests;
 mod swap;
 
+pub use adaptive::Adaptive;
 pub use clustered::{Clustered, Placement, Rep};
 pub use conform::conform;
 pub use swap::{Family, Layer, SwapError, SwapFailure, Swappable, Swapped};

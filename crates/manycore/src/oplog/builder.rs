@@ -202,6 +202,8 @@ pub(crate) struct ConfigId(u32);
 
 const NEVER: u32 = 1 << 16;
 const ALWAYS: u32 = 1 << 17;
+/// The object's owner decides when it has logs (`managed`).
+const MANAGED: u32 = 1 << 18;
 
 sync::global! {
     /// Every configuration in use but the default; number n is at place n - 1.
@@ -236,6 +238,15 @@ impl ConfigId {
 
     pub(crate) fn always_logs(self) -> bool {
         self.0 & ALWAYS != 0
+    }
+
+    pub(crate) fn managed() -> Self {
+        Self(MANAGED)
+    }
+
+    #[inline(always)]
+    pub(crate) fn is_managed(self) -> bool {
+        self.0 & MANAGED != 0
     }
 
     pub(crate) fn config(self) -> Arc<Config> {

@@ -254,6 +254,8 @@ pub(super) enum Refusal {
     Overdue,
     /// The core has no logs any more.
     Evicted,
+    /// The object has none, and its owner sees to it what that means (`managed`).
+    Cold,
 }
 
 /// Whether an announced word is that of an updater inside `core`.

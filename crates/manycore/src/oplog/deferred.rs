@@ -178,7 +178,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
 
     /// As [`append_hot`](Self::append_hot), for what nearly all updates are.
     #[inline(always)]
-    fn append_plain(&self, slot: Slot, word: usize, op: L::Op) -> Result<(), L::Op> {
+    pub(super) fn append_plain(&self, slot: Slot, word: usize, op: L::Op) -> Result<(), L::Op> {
         let _inside = slot.announce(word, word & BIASED != 0);
         // ORDER: Acquire; as in `append_hot`.
         if self.word.load(Ordering::Acquire) != word {
@@ -252,7 +252,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     }
 
     #[inline(always)]
-    fn apply_held(&self, op: L::Op, hold: &mut ColdHold<'_, T, L>) {
+    pub(super) fn apply_held(&self, op: L::Op, hold: &mut ColdHold<'_, T, L>) {
         hold.poison = true;
         self.value.with_mut(|value| {
             // SAFETY: W1 - the word is locked by this thread and not HOT.
@@ -282,7 +282,17 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     }
 
     #[cold]
-    fn append_slow(&self, mut op: L::Op, mut refusal: Refusal) {
+    fn append_slow(&self, op: L::Op, refusal: Refusal) {
+        let done = self.append_while_logged(op, refusal);
+        debug_assert!(done.is_ok(), "only a managed object gives updates back");
+    }
+
+    /// Goes on until the update is done. A managed object that has become cold gives it back.
+    pub(super) fn append_while_logged(
+        &self,
+        mut op: L::Op,
+        mut refusal: Refusal,
+    ) -> Result<(), L::Op> {
         let mut backoff = Backoff::new();
         let mut growth = 1;
         loop {
@@ -295,9 +305,10 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
                     growth = self.make_room(refusal, growth, &mut backoff);
                 }
                 Refusal::Evicted => drop(self.hold(true)),
+                Refusal::Cold => return Err(op),
             }
             (op, refusal) = match self.try_append(op, growth) {
-                Ok(()) => return,
+                Ok(()) => return Ok(()),
                 Err(refused) => refused,
             };
         }
@@ -311,6 +322,9 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
                 return Err((op, Refusal::Closed));
             }
             return percpu::with_slot(|slot| self.append_hot(slot, word, op, growth));
+        }
+        if self.config.is_managed() {
+            return Err((op, Refusal::Cold));
         }
         match lock::lock(&self.word, percpu::thread_token()) {
             Ok(contended) => self.apply_locked(op, contended),

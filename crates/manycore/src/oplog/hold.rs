@@ -22,6 +22,9 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
             // ORDER: Relaxed; taking either lock orders what follows.
             let word = self.word.load(Ordering::Relaxed);
             if word & HOT == 0 {
+                if self.config.is_managed() {
+                    return Err(Refused::Hot); // not for this module to hold
+                }
                 match self.lock_word(wait) {
                     Ok(_) => {
                         self.note_cold_read();
@@ -115,7 +118,8 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         let mut guard = self.guard(core);
         // SAFETY: the lock is held.
         let demote = held.is_evicted() || unsafe { held.wants_demotion() };
-        if (demote && !self.config.always_logs()) || held.is_evicted() || self.config.never_logs() {
+        let is_kept = self.config.always_logs() || self.config.is_managed();
+        if (demote && !is_kept) || held.is_evicted() || self.config.never_logs() {
             self.demote_guard(&mut guard);
         }
         guard
@@ -238,7 +242,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
 }
 
 /// The cold object's lock, given up on the way out. A panic under it poisons.
-pub(super) struct ColdHold<'a, T: Send + 'static, L: Log<T>> {
+pub(crate) struct ColdHold<'a, T: Send + 'static, L: Log<T>> {
     pub(super) object: &'a Deferred<T, L>,
     /// Set while user code runs.
     pub(super) poison: bool,

@@ -60,6 +60,7 @@ mod lifecycle;
 mod log;
 #[cfg(all(test, manycore_loom))]
 mod loom_tests;
+mod managed;
 mod reader;
 mod shared;
 #[cfg(all(test, manycore_shuttle))]
@@ -71,7 +72,9 @@ pub use crate::lock::error::TryReadError;
 pub use builder::{BuildError, Builder, Logs, Publish, Slots, WhenFull};
 pub use deferred::Deferred;
 pub use guard::ReadGuard;
+pub(crate) use hold::ColdHold;
 pub use kinds::{Absorbing, Cancel, Cancelling, Combine, Combining, Commuting, Ordered};
 pub use log::{Log, Op};
+pub(crate) use managed::{Kind, Meter};
 pub use stats::Stats;
 pub use table::LogTable;

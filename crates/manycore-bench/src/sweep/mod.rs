@@ -1,0 +1,232 @@
+//! One shared list at every share of updates: how close an adaptive object comes to the best fixed
+//! choice.
+//!
+//! Owns: the trait that every implementation has, the loop, and the table of implementations. The
+//! list is that of the workload `list`: an update adds an element of the thread's own or removes
+//! the last one added; a read walks the list, which holds at most one element for each thread.
+//!
+//! Each thread does its work for [`WARM_UP`] before its time counts, so that an object that changes
+//! itself has settled.
+
+mod ours;
+mod rivals;
+
+use std::{
+    hint::black_box,
+    thread,
+    time::{Duration, Instant},
+};
+
+use crate::{
+    counter::nanos_per_op,
+    list::{ElementList, ListOp},
+    row::Kind,
+    runner::{Control, Group, Metric, Subject, Tally, total_rate},
+    smr::SmrOptions,
+    workload::{Entry, Options, UnknownImpl, cases, choose, threads_word},
+};
+
+/// Shares of updates, in thousandths, if the command names none.
+const SHARES: [u64; 8] = [0, 10, 100, 500, 900, 990, 999, 1000];
+
+/// How long the work goes on before it counts.
+const WARM_UP: Duration = Duration::from_millis(60);
+
+/// Operations between two looks at the stop flag.
+const BATCH: u64 = 64;
+
+/// Elements that a thread cycles through.
+const OWN: u32 = 16;
+
+/// A list that threads share.
+pub trait SweepImpl: Sync + Sized + 'static {
+    /// With this list inside.
+    fn new(list: ElementList) -> Self;
+
+    /// Makes an update.
+    fn update(&self, op: ListOp);
+
+    /// Walks the list.
+    fn read(&self) -> u64;
+}
+
+/// Folds what a walk sees.
+#[inline(always)]
+fn walk(list: &ElementList) -> u64 {
+    let mut digest = 0_u64;
+    list.for_each(|element| digest = digest.wrapping_add((1 << 32) | u64::from(element)));
+    digest
+}
+
+/// What a subject is built from.
+#[derive(Clone, Copy, Debug)]
+pub struct Shape {
+    threads: usize,
+    share: u64,
+}
+
+struct Sweep<S> {
+    list: S,
+    shape: Shape,
+}
+
+/// A thread's choices.
+struct Worker {
+    random: u64,
+    first: u32,
+    turn: u32,
+    updates: u64,
+}
+
+impl Worker {
+    fn new(index: usize, share: u64) -> Self {
+        Self {
+            random: 0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(index as u64 + 1),
+            first: u32::try_from(index).expect("a thread count fits") * OWN,
+            turn: 0,
+            updates: share * 65_536 / 1000, // of 2^16 chances
+        }
+    }
+
+    #[inline(always)]
+    fn step(&mut self, list: &impl SweepImpl) {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        if self.random & 0xFFFF >= self.updates {
+            black_box(list.read());
+            return;
+        }
+        let element = black_box(self.first + self.turn / 2 % OWN);
+        let add = self.turn.is_multiple_of(2);
+        self.turn = self.turn.wrapping_add(1);
+        list.update(if add { ListOp::Add(element) } else { ListOp::Remove(element) });
+    }
+}
+
+impl<S: SweepImpl> Subject for Sweep<S> {
+    fn workers(&self) -> usize {
+        self.shape.threads
+    }
+
+    fn work(&self, index: usize, control: &Control) -> Tally {
+        let mut worker = Worker::new(index, self.shape.share);
+        let begin = Instant::now();
+        while begin.elapsed() < WARM_UP {
+            (0..BATCH).for_each(|_| worker.step(&self.list));
+        }
+        control.drive(|| {
+            for _ in 0..BATCH {
+                worker.step(&self.list);
+            }
+            BATCH
+        })
+    }
+}
+
+/// The table's row for an implementation.
+const fn entry<S: SweepImpl>(name: &'static str, kind: Kind, about: &'static str) -> Entry<Shape> {
+    Entry {
+        name,
+        kind,
+        about,
+        threads_max: usize::MAX,
+        build: |shape| {
+            let list = ElementList::with_limit(shape.threads as u32 * OWN);
+            Box::new(Sweep { list: S::new(list), shape })
+        },
+        conform: || conform::<S>(3),
+    }
+}
+
+/// Every implementation.
+pub static ENTRIES: &[Entry<Shape>] = &[
+    Entry {
+        conform: || conform::<rivals::Unshared>(1),
+        ..entry::<rivals::Unshared>("unshared", Kind::Baseline, "the list of one thread, no lock")
+    },
+    entry::<rivals::StdMutex>("mutex", Kind::Rival, "std Mutex around the list"),
+    entry::<rivals::ParkMutex>("parking_lot", Kind::Rival, "parking_lot Mutex around the list"),
+    entry::<rivals::FlatCombining>("lamlock", Kind::Rival, "flat-combining lock around the list"),
+    entry::<rivals::StdRwLock>("rwlock", Kind::Rival, "std RwLock around the list"),
+    entry::<rivals::ParkRwLock>("pl-rwlock", Kind::Rival, "parking_lot RwLock around the list"),
+    entry::<ours::Free>("adaptive", Kind::Ours, "Adaptive, by its own policy"),
+    entry::<ours::Direct>("direct", Kind::Ours, "Adaptive, pinned to a lock"),
+    entry::<ours::Logs>("logs", Kind::Ours, "Adaptive, pinned to logs"),
+    entry::<ours::Shared>("shared", Kind::Ours, "Adaptive, pinned to readers side by side"),
+    entry::<ours::Auto>("deferred", Kind::Ours, "Deferred: a lock until logs pay"),
+    entry::<ours::Br>("big-reader", Kind::Ours, "BrLock around the list"),
+];
+
+const METRICS: [Metric; 2] = [
+    Metric { name: "throughput", unit: "Mops/s", of: |tallies| total_rate(tallies) / 1e6 },
+    Metric { name: "latency", unit: "ns/op", of: nanos_per_op },
+];
+
+/// The groups for some options: one for each share of updates and thread count.
+///
+/// # Errors
+/// If an implementation is unknown.
+pub fn groups(options: &Options) -> Result<Vec<Group>, UnknownImpl> {
+    let chosen = choose("adaptive-sweep", ENTRIES, &options.impls)?;
+    let shares: Vec<u64> = if options.smr.update == SmrOptions::default().update {
+        SHARES.to_vec()
+    } else {
+        options.smr.update.iter().map(|percent| u64::from(*percent) * 10).collect()
+    };
+    let mut groups = Vec::new();
+    for &threads in &options.threads {
+        for &share in &shares {
+            let percent = share as f64 / 10.0;
+            let (cases, left_out) = cases(&chosen, threads, |threads| Shape { threads, share });
+            groups.push(Group {
+                bench: "adaptive-sweep",
+                title: format!("{}, {percent} % updates", threads_word(threads)),
+                params: options.params([("update", percent.into())]),
+                metrics: METRICS.to_vec(),
+                cases,
+                left_out,
+            });
+        }
+    }
+    Ok(groups)
+}
+
+/// What each thread has put in is there, and nothing else.
+fn conform<S: SweepImpl>(threads: usize) -> Result<(), String> {
+    const STEPS: u32 = 2_000;
+    let list = &S::new(ElementList::with_limit(threads as u32 * OWN));
+    thread::scope(|scope| {
+        for index in 0..threads as u32 {
+            scope.spawn(move || {
+                for step in 0..STEPS {
+                    let element = index * OWN + step % OWN;
+                    list.update(ListOp::Add(element));
+                    if list.read() >> 32 == 0 {
+                        return; // what is left in the end tells
+                    }
+                    list.update(ListOp::Remove(element));
+                }
+                list.update(ListOp::Add(index * OWN + 1));
+            });
+        }
+    });
+    let expected: u64 =
+        (0..threads as u64).map(|index| (1 << 32) + index * u64::from(OWN) + 1).sum();
+    let seen = list.read();
+    if seen == expected { Ok(()) } else { Err(format!("a walk saw {seen:#x}, not {expected:#x}")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ENTRIES;
+
+    #[test]
+    fn every_list_holds_what_was_put_in() {
+        for entry in ENTRIES {
+            if let Err(error) = (entry.conform)() {
+                panic!("{}: {error}", entry.name);
+            }
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! What a reader holds.
+
+use super::{Adaptive, lanes::Lane};
+use crate::oplog::{self, ColdHold, Log};
+use crate::sync::ConstPtr;
+use std::fmt;
+use std::marker::PhantomData;
+use std::mem::{ManuallyDrop, MaybeUninit};
+use std::ops::Deref;
+use std::ptr;
+
+/// An [`Adaptive`] object, up to date, held for reading. Dropping it gives the object up.
+///
+/// A panic while it is held does not poison the object. It stays on its thread.
+#[must_use = "the object is given up at once"]
+pub struct ReadGuard<'a, T: Send + Sync + 'static, L: Log<T>> {
+    object: &'a Adaptive<T, L>,
+    value: ManuallyDrop<ConstPtr<MaybeUninit<T>>>,
+    hold: Hold<'a>,
+    /// Locks and lanes know their owner.
+    not_send: PhantomData<*mut ()>,
+}
+
+// SAFETY: a shared guard gives shared access to `T` alone.
+unsafe impl<T: Send + Sync + 'static, L: Log<T>> Sync for ReadGuard<'_, T, L> {}
+
+/// What keeps others from changing the value.
+enum Hold<'a> {
+    /// The thread is counted in its lane (A1).
+    Lane(&'a Lane),
+    /// The thread has the lock of the core that the value is in; with null, the object's own.
+    Lock(*const ()),
+}
+
+impl<'a, T: Send + Sync + 'static, L: Log<T>> ReadGuard<'a, T, L> {
+    #[inline(always)]
+    fn new(object: &'a Adaptive<T, L>, value: ConstPtr<MaybeUninit<T>>, hold: Hold<'a>) -> Self {
+        Self { object, value: ManuallyDrop::new(value), hold, not_send: PhantomData }
+    }
+
+    #[inline(always)]
+    pub(super) fn lane(
+        object: &'a Adaptive<T, L>,
+        lane: &'a Lane,
+        value: ConstPtr<MaybeUninit<T>>,
+    ) -> Self {
+        Self::new(object, value, Hold::Lane(lane))
+    }
+
+    #[inline(always)]
+    pub(super) fn locked(object: &'a Adaptive<T, L>, hold: ColdHold<'a, T, L>) -> Self {
+        let value = hold.value();
+        hold.keep();
+        Self::new(object, value, Hold::Lock(ptr::null()))
+    }
+
+    pub(super) fn logged(object: &'a Adaptive<T, L>, guard: oplog::ReadGuard<'a, T, L>) -> Self {
+        let (value, core) = guard.keep();
+        Self::new(object, value, Hold::Lock(core))
+    }
+
+    pub(super) fn is_poisoned(&self) -> bool {
+        match self.hold {
+            Hold::Lane(_) => false,
+            Hold::Lock(core) => self.object.object.is_poisoned_kept(core),
+        }
+    }
+}
+
+impl<T: Send + Sync + 'static, L: Log<T>> Deref for ReadGuard<'_, T, L> {
+    type Target = T;
+
+    #[inline(always)]
+    fn deref(&self) -> &T {
+        // SAFETY: the hold keeps everybody from changing the value (A1, or the lock) and from
+        // moving it, until the guard is dropped.
+        unsafe { (*self.value).deref().assume_init_ref() }
+    }
+}
+
+impl<T: Send + Sync + fmt::Debug + 'static, L: Log<T>> fmt::Debug for ReadGuard<'_, T, L> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (**self).fmt(f)
+    }
+}
+
+impl<T: Send + Sync + 'static, L: Log<T>> Drop for ReadGuard<'_, T, L> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        // SAFETY: not used again.
+        unsafe { ManuallyDrop::drop(&mut self.value) };
+        match self.hold {
+            Hold::Lane(lane) => {
+                if lane.leave() {
+                    self.object.look_after_reads();
+                }
+            }
+            // SAFETY: the guard was made of a hold that was kept, on this thread.
+            Hold::Lock(core) if core.is_null() => unsafe { self.object.object.release_cold() },
+            // SAFETY: as above.
+            Hold::Lock(core) => unsafe { self.object.object.release_logged(core) },
+        }
+    }
+}

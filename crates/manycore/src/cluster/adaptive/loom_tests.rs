@@ -1,0 +1,157 @@
+//! Models of laws A1 to A9. What loom can and can't show, and how a model is itself tested, is in
+//! the header of [`crate::percpu::loom_tests`].
+//!
+//! The canary is the value's own cell, which is loom's here: an update beside a reader, or after it
+//! with nothing between them, fails the model whatever its assertions say.
+
+use super::{Adaptive, Mode, Policy};
+use crate::oplog::{Commuting, Op};
+use crate::percpu::loom_tests::{RACE, model, must_catch};
+use crate::sync::{AtomicUsize, Ordering, thread};
+use std::sync::Arc;
+
+/// Adds to a number; the box makes a lost or doubled update a leak or a double free.
+struct Add(Box<u32>);
+
+impl Op<u32> for Add {
+    fn apply(self, sum: &mut u32) {
+        *sum += *self.0;
+    }
+}
+
+type Sum = Adaptive<u32, Commuting<Add>>;
+
+fn add(sum: &Sum, n: u32) {
+    sum.update(Add(Box::new(n)));
+}
+
+const LOST: &str = "an update is missing";
+
+/// An object in `mode`, whose readers are biased or not, and that stays as it is.
+fn pinned(mode: Mode, biased: bool) -> Arc<Sum> {
+    let biased_from = if biased { 0 } else { u32::MAX };
+    let sum = Sum::with_policy(0, Policy { biased_from, ..Policy::default() });
+    assert!(sum.pin(mode));
+    Arc::new(sum)
+}
+
+/// Starts a thread with its own reference to `sum`. The caller joins it.
+fn spawn<R: 'static>(sum: &Arc<Sum>, f: impl FnOnce(&Sum) -> R + 'static) -> thread::JoinHandle<R> {
+    let sum = Arc::clone(sum);
+    thread::spawn(move || f(&sum))
+}
+
+/// A thread that reads by its lane, while another updates.
+fn reads_race_an_update(biased: bool) {
+    model(2, move || {
+        let sum = pinned(Mode::Shared, biased);
+        drop(sum.read()); // gets its lane
+        let updater = spawn(&sum, |sum| add(sum, 1));
+        let first = *sum.read();
+        assert!(*sum.read() >= first, "{LOST}");
+        updater.join().unwrap();
+        assert_eq!(*sum.read(), 1, "{LOST}");
+    });
+}
+
+#[test]
+fn loom_shared_reads_race_an_update() {
+    reads_race_an_update(false);
+}
+
+#[test]
+fn loom_biased_reads_race_an_update() {
+    reads_race_an_update(true);
+}
+
+#[test]
+fn loom_update_races_the_way_into_shared() {
+    model(2, || {
+        let sum = pinned(Mode::Direct, false);
+        let reader = spawn(&sum, |sum| {
+            sum.pin(Mode::Shared);
+            drop(sum.read());
+            *sum.read()
+        });
+        add(&sum, 1);
+        let seen = reader.join().unwrap();
+        assert!(seen <= 1);
+        assert_eq!(*sum.read(), 1, "{LOST}");
+    });
+}
+
+#[test]
+fn loom_way_from_shared_to_logs_races_a_reader() {
+    model(1, || {
+        let sum = pinned(Mode::Shared, false);
+        drop(sum.read()); // gets its lane
+        let done = Arc::new(AtomicUsize::new(0));
+        let updater = spawn(&sum, {
+            let done = Arc::clone(&done);
+            move |sum| {
+                sum.pin(Mode::Logs);
+                add(sum, 1);
+                done.store(1, Ordering::Release);
+            }
+        });
+        let returned = done.load(Ordering::Acquire);
+        assert!(*sum.read() as usize >= returned, "{LOST}");
+        updater.join().unwrap();
+        assert_eq!(*sum.read(), 1, "{LOST}");
+    });
+}
+
+#[test]
+fn loom_update_under_ones_own_guard_races_another() {
+    model(1, || {
+        let sum = pinned(Mode::Shared, false);
+        drop(sum.read()); // gets its lane
+        let other = spawn(&sum, |sum| add(sum, 2));
+        let guard = sum.read();
+        add(&sum, 1); // waits
+        drop(guard);
+        assert!(*sum.read() % 2 == 1, "{LOST}");
+        other.join().unwrap();
+        assert_eq!(*sum.read(), 3, "{LOST}");
+    });
+}
+
+#[test]
+fn loom_object_that_decides_for_itself_loses_nothing() {
+    model(1, || {
+        let sum = Arc::new(Sum::new(0));
+        add(&sum, 1);
+        let other = spawn(&sum, |sum| add(sum, 1)); // the second one: time to look
+        add(&sum, 1);
+        other.join().unwrap();
+        assert_eq!(*sum.read(), 3, "{LOST}");
+        assert!(sum.stats().switches > 0, "it has changed its mode");
+    });
+}
+
+fn catches(bug: &str, models: &[&str], signs: &[&str]) {
+    for model in models {
+        must_catch(bug, &format!("cluster::adaptive::loom_tests::{model}"), signs);
+    }
+}
+
+#[test]
+fn loom_closing_without_a_wait_is_caught() {
+    let models = ["loom_shared_reads_race_an_update", "loom_biased_reads_race_an_update"];
+    catches("hasty-closing", &models, &RACE);
+}
+
+#[test]
+fn loom_reader_that_does_not_announce_itself_is_caught() {
+    catches("plain-publish", &["loom_shared_reads_race_an_update"], &RACE);
+}
+
+#[test]
+fn loom_mode_that_is_not_checked_again_is_caught() {
+    catches("unchecked-mode", &["loom_update_races_the_way_into_shared"], &RACE);
+}
+
+#[test]
+fn loom_logs_beside_an_open_gate_are_caught() {
+    catches("open-promotion", &["loom_way_from_shared_to_logs_races_a_reader"], &[LOST, RACE[0]]);
+}

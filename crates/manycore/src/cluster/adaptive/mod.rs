@@ -1,0 +1,542 @@
+//! One object that is what its load asks for: a lock, logs, or readers side by side.
+//!
+//! Owns: [`Adaptive`], its modes and its policy. Does not own: logs (`oplog`), which it uses as a
+//! managed object.
+//!
+//! Which technique is best for a shared object depends on how often it is read and updated, and
+//! that is often unknown, or changes. An adaptive object counts, and changes what it is.
+//!
+//! | [`Mode`] | An update | A read | Best at |
+//! |---|---|---|---|
+//! | `Direct` | takes the lock | takes the lock | about as many reads as updates, or few of both |
+//! | `Logs` | goes to the thread's own log | gathers the logs | many updates for each read |
+//! | `Shared` | keeps readers out | writes the thread's own line | many reads for each update |
+//!
+//! *Cancelling* is the log's business: with [`Cancelling`](crate::oplog::Cancelling) or
+//! [`Absorbing`](crate::oplog::Absorbing) a removal takes its insertion back in the log. The marks
+//! of [`ldu`](crate::ldu) are in the members themselves, so they need a value made of members, and
+//! don't fit a value of any type; for those there is [`DeferredSet`](crate::ldu::DeferredSet).
+//!
+//! Laws: H4 of the design (what it costs, compared to the best fixed choice), A1 to A5 in `lanes`,
+//! A6 in `policy`, A7 to A9 in `switch`.
+//!
+//! Source: K42's adaptable objects (Appavoo and others, section 3.4), with OpLog's logs and BRAVO's
+//! readers as the forms to choose from; none of them changes by itself.
+
+mod annex;
+mod guard;
+mod lanes;
+#[cfg(all(test, manycore_loom))]
+mod loom_tests;
+mod policy;
+mod stats;
+mod switch;
+
+pub use guard::ReadGuard;
+pub use policy::{Mode, Policy, Switch, Why};
+pub use stats::Stats;
+
+use self::annex::Annex;
+use self::lanes::SHARED;
+use self::policy::Window;
+use self::switch::Change;
+use crate::config;
+use crate::lock::Refused;
+use crate::oplog::{self, ColdHold, Deferred, Kind, Log, TryReadError};
+use crate::sync::{self, AtomicPtr, Backoff, Bug, Ordering, panicking, seeded_bug};
+use std::fmt;
+use std::mem::ManuallyDrop;
+use std::ptr;
+
+/// A value with updates and reads that is a locked object, one with logs, or one that is read by
+/// many at a time, as its load asks.
+///
+/// For shared values of which nobody knows beforehand how often they are read and updated, or whose
+/// load changes. `T` is any single-threaded type; `L` says how updates wait in logs, as for
+/// [`Deferred`]. Not for updates that return something (but see [`change`](Self::change)), and not
+/// where the ratio is known and never changes: a fixed type needs no counts.
+///
+/// - Consistency: linearizable, also across changes of mode: an update takes effect at one moment
+///   between its call and its return. A guard shows the object as it was when the guard was made:
+///   what its own thread updates meanwhile waits until it is dropped.
+/// - Progress: as a lock's. In `Logs`, updates wait for reads that gather; in `Shared`, reads don't
+///   wait for each other, and an update waits for the readers inside.
+/// - Cost: in `Direct`, a lock and a count. In `Logs`, see [`Deferred`]. In `Shared`, a read costs
+///   one locked instruction on the thread's own line, or none when updates are very rare; an update
+///   looks at a line for each thread that has read, and then pays a `membarrier` (some
+///   microseconds). The object looks at its counts each thousand operations, so it settles within
+///   milliseconds of load; see [`Policy`].
+/// - Memory: the value plus 24 bytes. Some 800 bytes more once the object has found that its load
+///   is one-sided, and 128 for each slot, at least 4 KiB, once it has been `Shared`; in `Logs` as
+///   [`Deferred`].
+/// - Panics: an update that panics poisons the object, as with [`Deferred`]; see
+///   [`repair`](Self::repair). A panic in a reader does not.
+/// - Source: see the [module](self).
+///
+/// ```
+/// use manycore::cluster::Adaptive;
+/// use manycore::cluster::adaptive::Mode;
+/// use manycore::oplog::{Commuting, Op};
+///
+/// struct Visit;
+/// impl Op<u64> for Visit {
+///     fn apply(self, visits: &mut u64) {
+///         *visits += 1;
+///     }
+/// }
+///
+/// let visits = Adaptive::<u64, Commuting<Visit>>::new(0);
+/// std::thread::scope(|scope| {
+///     for _ in 0..4 {
+///         scope.spawn(|| (0..50_000).for_each(|_| visits.update(Visit)));
+///     }
+/// });
+/// assert_eq!(*visits.read(), 200_000);
+///
+/// let stats = visits.stats();
+/// assert_eq!(stats.mode, Mode::Logs); // nobody read, so updates went to logs
+/// println!("{stats}"); // says when and why
+/// ```
+pub struct Adaptive<T: Send + Sync + 'static, L: Log<T>> {
+    object: Deferred<T, L>,
+    /// Null until it is needed; freed with the object.
+    annex: AtomicPtr<Annex<L::Op>>,
+}
+
+/// The object's lock, and where that is.
+enum Held<'a, T: Send + Sync + 'static, L: Log<T>> {
+    /// The object is cold. Says whether this thread had to wait.
+    Cold(ColdHold<'a, T, L>, bool),
+    /// The object has logs, which have been merged.
+    Logged(oplog::ReadGuard<'a, T, L>),
+}
+
+impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
+    /// An object with this value, behind a lock, that changes as it sees fit.
+    #[must_use]
+    pub fn new(value: T) -> Self {
+        Self { object: Deferred::new_managed(value), annex: AtomicPtr::new(ptr::null_mut()) }
+    }
+
+    /// As [`new`](Self::new), by another policy. Costs some 800 bytes from the start.
+    #[must_use]
+    pub fn with_policy(value: T, policy: Policy) -> Self {
+        let annex = Box::into_raw(Box::new(Annex::new(policy)));
+        Self { object: Deferred::new_managed(value), annex: AtomicPtr::new(annex) }
+    }
+
+    #[inline(always)]
+    fn annex(&self) -> Option<&Annex<L::Op>> {
+        // ORDER: Acquire; pairs with the exchange in `annex_or_make`: contents before pointer.
+        let annex = self.annex.load(Ordering::Acquire);
+        // SAFETY: from a box, and freed with the object alone.
+        unsafe { annex.as_ref() }
+    }
+
+    #[cold]
+    fn annex_or_make(&self) -> &Annex<L::Op> {
+        if let Some(annex) = self.annex() {
+            return annex;
+        }
+        let made = Box::into_raw(Box::new(Annex::new(Policy::default())));
+        // ORDER: AcqRel; Release publishes the contents, Acquire reads another's.
+        let raced =
+            self.annex.compare_exchange(ptr::null_mut(), made, Ordering::AcqRel, Ordering::Acquire);
+        match raced {
+            // SAFETY: just made, and freed with the object alone.
+            Ok(_) => unsafe { &*made },
+            Err(other) => {
+                // SAFETY: made above and shared with nobody.
+                drop(unsafe { Box::from_raw(made) });
+                // SAFETY: another's, freed with the object alone.
+                unsafe { &*other }
+            }
+        }
+    }
+
+    /// Whether the cold object is a value behind a lock and nothing else.
+    #[inline(always)]
+    fn is_plain(&self) -> bool {
+        self.annex().is_none_or(|annex| annex.gate.state() == 0)
+    }
+
+    /// Makes an update; every later read sees it.
+    ///
+    /// # Panics
+    /// If the object has no logs and applying the update panics.
+    #[inline]
+    pub fn update(&self, op: L::Op) {
+        let Err(op) = self.object.append_if_logged(op) else { return };
+        let before = seeded_bug(Bug::UncheckedMode) && self.is_plain();
+        match self.object.try_lock_cold() {
+            Ok(hold) if before || self.is_plain() => self.update_direct(hold, op),
+            Ok(hold) => self.update_closed(hold, op),
+            Err(refused) => self.update_slow(op, refused),
+        }
+    }
+
+    /// An update of a plain object that this thread has locked.
+    #[inline(always)]
+    fn update_direct(&self, mut hold: ColdHold<'_, T, L>, op: L::Op) {
+        match hold.apply_and_count(op, config::OPS_PER_LOOK) {
+            Ok(false) => {}
+            Ok(true) => self.look_cold(hold),
+            Err(op) => self.update_closed(hold, op),
+        }
+    }
+
+    #[cold]
+    fn update_slow(&self, mut op: L::Op, mut refused: Refused) {
+        loop {
+            match refused {
+                // A5: this thread holds the object, and would wait for itself.
+                Refused::HeldBySelf => return self.annex_or_make().put_off(op),
+                Refused::Busy if self.reads_by_lane() => {
+                    return self.annex_or_make().put_off(op);
+                }
+                Refused::Hot => match self.object.append_managed(op) {
+                    Ok(()) => return,
+                    Err(back) => op = back,
+                },
+                Refused::Busy => {}
+            }
+            match self.object.lock_cold(true) {
+                Ok((hold, waited)) => {
+                    if waited {
+                        hold.count_wait();
+                    }
+                    return if self.is_plain() {
+                        self.update_direct(hold, op)
+                    } else {
+                        self.update_closed(hold, op)
+                    };
+                }
+                Err(other) => refused = other,
+            }
+        }
+    }
+
+    fn reads_by_lane(&self) -> bool {
+        self.annex().is_some_and(|annex| annex.gate.is_read_by_me())
+    }
+
+    /// The object, up to date, for looking at it.
+    ///
+    /// # Panics
+    /// - If the object is poisoned: an update panicked. See [`repair`](Self::repair).
+    /// - If an update that waited panics while this read applies it; the object is poisoned then.
+    /// - If this thread holds the object already. (It need not: a thread that reads in `Shared` may
+    ///   be let in again.)
+    #[inline]
+    pub fn read(&self) -> ReadGuard<'_, T, L> {
+        if let Some(guard) = self.read_by_lane() {
+            return guard;
+        }
+        match self.object.try_lock_cold() {
+            Ok(mut hold) if self.is_plain() && !hold.is_poisoned() => {
+                if hold.count(Kind::Read, config::OPS_PER_LOOK) {
+                    self.look_at_reads(&mut hold);
+                }
+                ReadGuard::locked(self, hold)
+            }
+            Ok(hold) => checked(self.read_locked(hold, false)),
+            Err(_) => match self.read_slow(true) {
+                Ok(guard) => checked(guard),
+                Err(_) => held_already(),
+            },
+        }
+    }
+
+    #[inline(always)]
+    fn read_by_lane(&self) -> Option<ReadGuard<'_, T, L>> {
+        let lane = self.annex()?.gate.enter()?;
+        Some(ReadGuard::lane(self, lane, self.object.value_unlocked()))
+    }
+
+    /// As [`read`](Self::read), unless that would wait for somebody who holds the object.
+    ///
+    /// # Errors
+    /// [`TryReadError::Busy`] if somebody does, [`TryReadError::Poisoned`] if an update panicked.
+    ///
+    /// # Panics
+    /// If an update that waited panics while this read applies it.
+    pub fn try_read(&self) -> Result<ReadGuard<'_, T, L>, TryReadError> {
+        let guard = match self.read_by_lane() {
+            Some(guard) => guard,
+            None => self.read_slow(false).map_err(|_| TryReadError::Busy)?,
+        };
+        if guard.is_poisoned() { Err(TryReadError::Poisoned) } else { Ok(guard) }
+    }
+
+    #[cold]
+    fn read_slow(&self, wait: bool) -> Result<ReadGuard<'_, T, L>, Refused> {
+        if self.annex().is_some_and(|annex| annex.gate.claim()) {
+            if let Some(guard) = self.read_by_lane() {
+                return Ok(guard);
+            }
+        }
+        Ok(match self.hold(wait)? {
+            Held::Cold(hold, waited) => self.read_locked(hold, waited),
+            Held::Logged(guard) if guard.is_poisoned() => ReadGuard::logged(self, guard),
+            Held::Logged(guard) => self.read_logged(guard),
+        })
+    }
+
+    /// A read of the cold object that this thread has locked.
+    fn read_locked<'a>(
+        &'a self,
+        mut hold: ColdHold<'a, T, L>,
+        waited: bool,
+    ) -> ReadGuard<'a, T, L> {
+        if waited {
+            hold.count_wait();
+        }
+        if let Some(annex) = self.annex() {
+            annex.gate.claim(); // for the next time
+        }
+        self.catch_up(&mut hold);
+        self.note_read(&mut hold);
+        ReadGuard::locked(self, hold)
+    }
+
+    /// Takes the object's lock, wherever it is, and brings an object with logs up to date.
+    fn hold(&self, wait: bool) -> Result<Held<'_, T, L>, Refused> {
+        if self.reads_by_lane() {
+            return Err(Refused::HeldBySelf);
+        }
+        let mut backoff = Backoff::new();
+        loop {
+            match self.object.lock_cold(wait) {
+                Ok((hold, waited)) => return Ok(Held::Cold(hold, waited)),
+                Err(Refused::Hot) => {}
+                Err(refused) => return Err(refused),
+            }
+            match self.object.hold_logged(wait) {
+                Ok(guard) => {
+                    return Ok(match guard.into_cold() {
+                        Ok(hold) => Held::Cold(hold, false), // it was evicted
+                        Err(guard) => Held::Logged(guard),
+                    });
+                }
+                Err(Refused::Hot) => backoff.pause(),
+                Err(refused) => return Err(refused),
+            }
+        }
+    }
+
+    /// Runs `f` on the value, up to date, with nobody else at it, and returns what it returns: an
+    /// update whose result is needed at once.
+    ///
+    /// # Panics
+    /// As [`read`](Self::read), and if `f` does; the object is poisoned then.
+    pub fn change<R>(&self, f: impl FnOnce(&mut T) -> R) -> R {
+        match self.hold(true) {
+            Ok(Held::Cold(mut hold, _)) => {
+                if hold.is_poisoned() {
+                    drop(hold);
+                    poisoned();
+                }
+                self.change_cold(&mut hold, f)
+            }
+            Ok(Held::Logged(mut guard)) => {
+                if guard.is_poisoned() {
+                    guard.only_looks();
+                    poisoned();
+                }
+                f(&mut guard)
+            }
+            Err(_) => held_already(),
+        }
+    }
+
+    /// Runs `f` on the value of a poisoned object, without the updates that wait, and says that it
+    /// is fit for use again. The next read or update applies what waits. An object that is not
+    /// poisoned is [changed](Self::change).
+    ///
+    /// # Panics
+    /// As [`change`](Self::change), poison apart.
+    pub fn repair<R>(&self, f: impl FnOnce(&mut T) -> R) -> R {
+        let result = match self.hold(true) {
+            Ok(Held::Cold(mut hold, _)) => self.change_cold(&mut hold, f),
+            Ok(Held::Logged(mut guard)) => f(&mut guard),
+            Err(_) => held_already(),
+        };
+        self.object.clear_poison();
+        result
+    }
+
+    /// Whether an update panicked.
+    #[must_use]
+    pub fn is_poisoned(&self) -> bool {
+        self.object.is_poisoned()
+    }
+
+    /// Changes the object's mode now and keeps it there until [`unpin`](Self::unpin). Returns
+    /// whether it worked: not if this thread holds the object, if the object is poisoned, or if its
+    /// place in the table of logs is in use this moment (then it goes on trying).
+    ///
+    /// # Panics
+    /// If an update that waited panics while it is applied.
+    pub fn pin(&self, mode: Mode) -> bool {
+        let annex = self.annex_or_make();
+        let change = Change { to: mode, why: Why::Pinned, window: Window::default() };
+        // SAFETY: called under the lock alone.
+        let note = || unsafe { annex.control(|control| control.pinned = Some(mode)) };
+        match self.hold(true) {
+            Err(_) => false,
+            Ok(Held::Cold(hold, _)) => {
+                note();
+                !hold.is_poisoned() && self.switch(hold, change, true)
+            }
+            Ok(Held::Logged(mut guard)) => {
+                note();
+                guard.only_looks();
+                if mode == Mode::Logs || guard.is_poisoned() {
+                    return !guard.is_poisoned();
+                }
+                guard.demote();
+                guard.into_cold().is_ok_and(|hold| self.switch(hold, change, true))
+            }
+        }
+    }
+
+    /// Lets the policy decide again.
+    ///
+    /// # Panics
+    /// If this thread holds the object.
+    pub fn unpin(&self) {
+        // SAFETY: under the lock.
+        self.while_locked(|annex| unsafe { annex.control(|control| control.pinned = None) });
+    }
+
+    /// Runs `f` under the object's lock, if it has an annex.
+    fn while_locked<R>(&self, f: impl FnOnce(&Annex<L::Op>) -> R) -> Option<R> {
+        let annex = self.annex()?;
+        if annex.gate.is_read_by_me() {
+            held_already();
+        }
+        Some(self.object.while_locked(|| f(annex)).unwrap_or_else(|_| held_already()))
+    }
+
+    /// What the object is at the moment. It may be something else by the time you look.
+    #[must_use]
+    pub fn mode(&self) -> Mode {
+        if self.object.is_logged() {
+            Mode::Logs
+        } else if self.annex().is_some_and(|annex| annex.gate.state() & SHARED != 0) {
+            Mode::Shared
+        } else {
+            Mode::Direct
+        }
+    }
+
+    /// What the object is, and why: its last changes with what was counted before each.
+    ///
+    /// Takes the object's lock, so not for hot paths.
+    ///
+    /// # Panics
+    /// If this thread holds the object.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        let logs = self.object.stats();
+        self.while_locked(|annex| {
+            // SAFETY: under the lock.
+            unsafe { annex.control(|control| Stats::of(control, logs, self.object.is_logged())) }
+        })
+        .unwrap_or_else(|| Stats::of_plain(logs))
+    }
+
+    /// Applies what was put off. With `&mut`, there are no readers and no holders.
+    fn settle(&mut self) {
+        let _: &mut T = self.object.get_mut();
+        let Some(annex) = self.annex() else { return };
+        while annex.late_count() > 0 {
+            let Ok((mut hold, _)) = self.object.lock_cold(true) else { return };
+            if hold.is_poisoned() {
+                return;
+            }
+            annex.apply_late(&mut hold);
+        }
+    }
+
+    /// The value, up to date. No other thread can be at it, so this is cheap.
+    ///
+    /// # Panics
+    /// If an update panics while it is applied. (A poisoned object's waiting updates are not.)
+    pub fn get_mut(&mut self) -> &mut T {
+        self.settle();
+        self.object.get_mut()
+    }
+
+    /// The value, up to date.
+    ///
+    /// # Panics
+    /// As [`get_mut`](Self::get_mut).
+    #[must_use]
+    pub fn into_inner(mut self) -> T {
+        self.settle();
+        let mut this = ManuallyDrop::new(self);
+        this.free_annex();
+        // SAFETY: `this` is not used again and not dropped; the annex is gone.
+        unsafe { ptr::read(&raw const this.object) }.into_inner()
+    }
+
+    fn free_annex(&mut self) {
+        // ORDER: Relaxed; `&mut self` orders everything.
+        let annex = self.annex.swap(ptr::null_mut(), Ordering::Relaxed);
+        if !annex.is_null() {
+            // SAFETY: from a box, and `&mut self` - nobody else has it.
+            drop(unsafe { Box::from_raw(annex) });
+        }
+    }
+}
+
+fn checked<T: Send + Sync + 'static, L: Log<T>>(guard: ReadGuard<'_, T, L>) -> ReadGuard<'_, T, L> {
+    if guard.is_poisoned() {
+        drop(guard);
+        poisoned();
+    }
+    guard
+}
+
+fn poisoned() -> ! {
+    panic!("manycore: the object is poisoned, because an update panicked; see repair()")
+}
+
+fn held_already() -> ! {
+    panic!(
+        "manycore: this thread holds the object already; drop the guard before, and do not read an \
+         object from within its own updates"
+    )
+}
+
+impl<T: Send + Sync + 'static, L: Log<T>> Drop for Adaptive<T, L> {
+    /// Applies what waits, then drops the value. If an update panics, the value is dropped first
+    /// and the panic goes on (unless the thread is unwinding already).
+    fn drop(&mut self) {
+        if sync::model_failed() {
+            return;
+        }
+        let settled = sync::caught(|| self.settle());
+        self.free_annex();
+        if let (Err(panic), false) = (settled, panicking()) {
+            std::panic::resume_unwind(panic);
+        }
+    }
+}
+
+impl<T: Send + Sync + Default + 'static, L: Log<T>> Default for Adaptive<T, L> {
+    fn default() -> Self {
+        Self::new(T::default())
+    }
+}
+
+impl<T: Send + Sync + 'static, L: Log<T>> fmt::Debug for Adaptive<T, L> {
+    /// Prints the state, not the value: that would take a read.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Adaptive")
+            .field("logged", &self.object.is_logged())
+            .field("poisoned", &self.is_poisoned())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,290 @@
+//! Which mode an object should be in, and what it says about it.
+//!
+//! Owns: the policy and its state, with no atomics and no clock: the same counts give the same
+//! answers. Does not own: counting, switching.
+//!
+//! Law A6: a switch takes so many *looks* in a row that all want the same mode. A mode's border on
+//! the way out is lower than on the way in. An object that comes back to the mode that it has just
+//! left needs twice as many looks for its next switch, up to 256 times as many; a long calm makes
+//! it forget.
+
+use crate::config;
+use std::collections::VecDeque;
+
+/// What an object is at the moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    /// A value behind a lock. Every object begins so.
+    Direct,
+    /// Updates go to logs, a read gathers them: [`Deferred`](crate::oplog::Deferred) while hot.
+    Logs,
+    /// Readers read in parallel, each writing a line of its own; an update keeps them out.
+    Shared,
+}
+
+/// Why an object changed its mode.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Why {
+    /// Updates were many for each read.
+    Updates,
+    /// Reads were many for each update.
+    Reads,
+    /// Neither was, any more.
+    Mixed,
+    /// A busier object took its place in the table of logs.
+    Evicted,
+    /// An update panicked, so nobody may read.
+    Poisoned,
+    /// Somebody asked for it ([`Adaptive::pin`](super::Adaptive::pin)).
+    Pinned,
+}
+
+/// One change of mode, with what was counted when it was decided.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Switch {
+    /// The mode before.
+    pub from: Mode,
+    /// The mode since.
+    pub to: Mode,
+    /// The reason.
+    pub why: Why,
+    /// Updates in the last window before it.
+    pub updates: u64,
+    /// Reads in that window.
+    pub reads: u64,
+    /// Operations of that window that had to wait for the lock, as far as they were counted.
+    pub waits: u32,
+}
+
+/// When an [`Adaptive`](super::Adaptive) object changes its mode.
+///
+/// The defaults are what `manycore bench adaptive-sweep` found on two cores of a Xeon.
+///
+/// ```
+/// use manycore::cluster::adaptive::Policy;
+///
+/// let eager = Policy { patience: 1, ..Policy::default() };
+/// assert!(eager.logs_below < eager.logs_from);
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Policy {
+    /// Updates for each read from which an object takes logs.
+    pub logs_from: u32,
+    /// Updates for each read below which it gives them up.
+    pub logs_below: u32,
+    /// Reads for each update from which an object lets readers in together.
+    pub shared_from: u32,
+    /// Reads for each update below which it stops that.
+    pub shared_below: u32,
+    /// Reads for each update from which readers announce themselves by plain stores, and updates
+    /// pay a `membarrier` for that; below half of it, each read pays a locked instruction.
+    pub biased_from: u32,
+    /// Looks in a row that must want the same change, before it is made.
+    pub patience: u32,
+}
+
+impl Default for Policy {
+    fn default() -> Self {
+        Self {
+            logs_from: config::LOGS_FROM,
+            logs_below: config::LOGS_FROM / 2,
+            shared_from: config::SHARED_FROM,
+            shared_below: config::SHARED_FROM / 2,
+            biased_from: config::BIASED_FROM,
+            patience: config::PATIENCE,
+        }
+    }
+}
+
+/// What was counted since the last look.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Window {
+    pub(super) updates: u64,
+    pub(super) reads: u64,
+    pub(super) waits: u32,
+}
+
+impl Policy {
+    /// The mode that this window asks for, of an object that is in `mode`.
+    pub(super) fn wants(&self, mode: Mode, window: Window) -> (Mode, Why) {
+        let Window { updates, reads, .. } = window;
+        let logs = if mode == Mode::Logs { self.logs_below } else { self.logs_from };
+        let shared = if mode == Mode::Shared { self.shared_below } else { self.shared_from };
+        if updates >= reads.saturating_mul(u64::from(logs)) && updates > reads {
+            (Mode::Logs, Why::Updates)
+        } else if reads >= updates.saturating_mul(u64::from(shared)) && reads > updates {
+            (Mode::Shared, Why::Reads)
+        } else {
+            (Mode::Direct, Why::Mixed)
+        }
+    }
+
+    /// Whether readers should announce themselves by plain stores.
+    pub(super) fn wants_bias(&self, biased: bool, window: Window) -> bool {
+        let from = if biased { self.biased_from / 2 } else { self.biased_from };
+        window.reads >= window.updates.max(1).saturating_mul(u64::from(from))
+    }
+}
+
+/// How often a calm object looks before its past flaps are forgotten.
+const CALM: u32 = 1024;
+/// Looks within which a way back counts as a flap.
+const FLAP: u32 = 64;
+const FLAPS_MAX: u32 = 8;
+/// Switches that are remembered one by one.
+const REMEMBERED: usize = 16;
+
+/// The state of an object's policy. Guarded by the object's lock.
+#[derive(Debug)]
+pub(super) struct Control {
+    pub(super) mode: Mode,
+    pub(super) pinned: Option<Mode>,
+    pub(super) policy: Policy,
+    /// Whether a shared object's readers announce themselves by plain stores.
+    pub(super) biased: bool,
+    /// What was counted under the lock since the last look, where the meter does not count.
+    pub(super) window: Window,
+    /// The lanes' reads at the last look.
+    pub(super) lane_reads: usize,
+    wanted: Mode,
+    streak: u32,
+    looks: u32,
+    left: Mode,
+    flaps: u32,
+    switches: u64,
+    history: VecDeque<Switch>,
+}
+
+impl Control {
+    pub(super) fn new(policy: Policy) -> Self {
+        Self {
+            mode: Mode::Direct,
+            pinned: None,
+            policy,
+            biased: false,
+            window: Window::default(),
+            lane_reads: 0,
+            wanted: Mode::Direct,
+            streak: 0,
+            looks: 0,
+            left: Mode::Direct,
+            flaps: 0,
+            switches: 0,
+            history: VecDeque::new(),
+        }
+    }
+
+    /// A look at what was counted: the mode to change to, if it is time for that.
+    pub(super) fn look(&mut self, window: Window) -> Option<(Mode, Why)> {
+        self.looks = self.looks.saturating_add(1);
+        if self.looks > CALM {
+            self.flaps = 0;
+        }
+        let (wanted, why) = match self.pinned {
+            Some(pinned) => (pinned, Why::Pinned),
+            None => self.policy.wants(self.mode, window),
+        };
+        if wanted == self.mode {
+            self.streak = 0;
+            return None;
+        }
+        self.streak = if wanted == self.wanted { self.streak + 1 } else { 1 };
+        self.wanted = wanted;
+        (self.streak >= self.policy.patience << self.flaps).then_some((wanted, why))
+    }
+
+    /// Notes that the object has changed its mode.
+    pub(super) fn switched(&mut self, to: Mode, why: Why, window: Window) {
+        let from = std::mem::replace(&mut self.mode, to);
+        if from == to {
+            return;
+        }
+        if to == self.left && self.switches > 0 && self.looks <= FLAP {
+            self.flaps = (self.flaps + 1).min(FLAPS_MAX);
+        }
+        self.left = from;
+        self.looks = 0;
+        self.streak = 0;
+        self.window = Window::default();
+        self.switches += 1;
+        if self.history.len() == REMEMBERED {
+            self.history.pop_front();
+        }
+        let Window { updates, reads, waits } = window;
+        self.history.push_back(Switch { from, to, why, updates, reads, waits });
+    }
+
+    pub(super) fn history(&self) -> (u64, Vec<Switch>) {
+        (self.switches, self.history.iter().copied().collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Control, Mode, Policy, Why, Window};
+
+    fn counted(updates: u64, reads: u64) -> Window {
+        Window { updates, reads, waits: 0 }
+    }
+
+    fn policy() -> Policy {
+        Policy {
+            logs_from: 20,
+            logs_below: 10,
+            shared_from: 20,
+            shared_below: 10,
+            biased_from: 100,
+            patience: 2,
+        }
+    }
+
+    #[test]
+    fn ratio_decides_with_a_gap_on_the_way_out() {
+        let wants = |mode, updates, reads| policy().wants(mode, counted(updates, reads)).0;
+        assert_eq!(wants(Mode::Direct, 100, 0), Mode::Logs);
+        assert_eq!(wants(Mode::Direct, 0, 100), Mode::Shared);
+        assert_eq!(wants(Mode::Direct, 0, 0), Mode::Direct);
+        assert_eq!(wants(Mode::Direct, 150, 10), Mode::Direct);
+        assert_eq!(wants(Mode::Logs, 150, 10), Mode::Logs);
+        assert_eq!(wants(Mode::Logs, 90, 10), Mode::Direct);
+        assert_eq!(wants(Mode::Shared, 10, 150), Mode::Shared);
+        assert_eq!(wants(Mode::Direct, 10, 150), Mode::Direct);
+        assert_eq!(wants(Mode::Shared, 500, 10), Mode::Logs);
+    }
+
+    #[test]
+    fn switch_takes_looks_in_a_row() {
+        let mut control = Control::new(policy());
+        assert_eq!(control.look(counted(100, 0)), None);
+        assert_eq!(control.look(counted(5, 5)), None);
+        assert_eq!(control.look(counted(100, 0)), None);
+        assert_eq!(control.look(counted(100, 0)), Some((Mode::Logs, Why::Updates)));
+    }
+
+    #[test]
+    fn load_that_alternates_slows_down_its_switches() {
+        let mut control = Control::new(policy());
+        let mut updating = true;
+        for _ in 0..10_000 {
+            // Just long enough for the object to follow, each time.
+            let window = if updating { counted(100, 0) } else { counted(5, 5) };
+            if let Some((to, why)) = control.look(window) {
+                control.switched(to, why, window);
+                updating = !updating;
+            }
+        }
+        let (switches, history) = control.history();
+        assert!(switches < 60, "{switches} switches in 10,000 looks");
+        assert_eq!(history.len(), 16);
+    }
+
+    #[test]
+    fn pinned_object_goes_back_to_its_pin() {
+        let mut control = Control::new(policy());
+        control.pinned = Some(Mode::Shared);
+        control.look(counted(100, 0));
+        assert_eq!(control.look(counted(100, 0)), Some((Mode::Shared, Why::Pinned)));
+    }
+}

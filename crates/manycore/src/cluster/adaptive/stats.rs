@@ -1,0 +1,81 @@
+//! What an object says of itself.
+
+use super::policy::{Control, Mode, Switch};
+use crate::oplog;
+use std::fmt;
+
+/// What an [`Adaptive`](super::Adaptive) object is and how it came to that.
+///
+/// ```
+/// use manycore::cluster::Adaptive;
+/// use manycore::cluster::adaptive::{Mode, Why};
+/// use manycore::oplog::{Commuting, Op};
+///
+/// struct Add(u64);
+/// impl Op<u64> for Add {
+///     fn apply(self, sum: &mut u64) {
+///         *sum += self.0;
+///     }
+/// }
+///
+/// let sum = Adaptive::<u64, Commuting<Add>>::new(0);
+/// assert!(sum.pin(Mode::Shared));
+/// let stats = sum.stats();
+/// assert_eq!((stats.mode, stats.history[0].why), (Mode::Shared, Why::Pinned));
+/// assert!(stats.to_string().contains("Direct to Shared"));
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Stats {
+    /// What the object is.
+    pub mode: Mode,
+    /// What it has to stay, if somebody said so.
+    pub pinned: Option<Mode>,
+    /// Whether a shared object's reads cost no locked instruction now, and its updates a
+    /// `membarrier`.
+    pub biased: bool,
+    /// Changes of mode so far.
+    pub switches: u64,
+    /// The last of them, at most 16, the latest last.
+    pub history: Vec<Switch>,
+    /// What happened to updates in logs, since the object got them.
+    pub logs: oplog::Stats,
+}
+
+impl Stats {
+    pub(super) fn of_plain(logs: oplog::Stats) -> Self {
+        Self {
+            mode: Mode::Direct,
+            pinned: None,
+            biased: false,
+            switches: 0,
+            history: Vec::new(),
+            logs,
+        }
+    }
+
+    pub(super) fn of(control: &Control, logs: oplog::Stats, is_logged: bool) -> Self {
+        let (switches, history) = control.history();
+        let evicted = control.mode == Mode::Logs && !is_logged;
+        Self {
+            mode: if evicted { Mode::Direct } else { control.mode },
+            pinned: control.pinned,
+            biased: control.mode == Mode::Shared && control.biased,
+            switches,
+            history,
+            logs,
+        }
+    }
+}
+
+impl fmt::Display for Stats {
+    /// A line for what the object is, and one for each change that is remembered.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}, after {} switches", self.mode, self.switches)?;
+        for Switch { from, to, why, updates, reads, waits } in &self.history {
+            write!(f, "\n{from:?} to {to:?} ({why:?}): ")?;
+            write!(f, "{updates} updates, {reads} reads, {waits} waits")?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,314 @@
+//! Changing what an object is, and updates that have to keep readers out.
+//!
+//! Laws (A1 to A5 are in `lanes`, A6 in `policy`, W1 to W4 in `oplog`):
+//! - A7 Whoever takes the lock of a cold object looks at the gate's word after that, and closes the
+//!   gate before it changes the value. The word changes under the lock alone, `LATE` apart.
+//! - A8 An object changes its mode under its lock, with its gate closed and nobody counted in a
+//!   lane, and with its logs empty: so each mode begins with the value, and nothing besides. It
+//!   gets no logs while updates wait that were put off: what is logged is newer.
+//! - A9 Updates that were put off are applied before any that come later, by the next thread that
+//!   has the object to itself.
+
+use super::annex::Annex;
+use super::lanes::{LATE, OPEN};
+use super::policy::{Control, Mode, Policy, Why, Window};
+use super::{Adaptive, ReadGuard};
+use crate::config;
+use crate::oplog::{self, ColdHold, Kind, Log, Meter};
+use crate::sync::{Bug, seeded_bug};
+
+/// A gate that the lock's holder has closed; opened again by `open`, and not by a panic.
+struct Closed<'a, Op> {
+    annex: &'a Annex<Op>,
+    was_open: bool,
+}
+
+impl<'a, Op> Closed<'a, Op> {
+    /// For the lock's holder (A2).
+    fn new(annex: &'a Annex<Op>) -> Self {
+        Self { annex, was_open: annex.gate.close() }
+    }
+
+    fn open(self) {
+        if self.was_open {
+            // SAFETY: the object's lock is held as long as this is alive.
+            let biased = unsafe { self.annex.control(|control| control.biased) };
+            self.annex.gate.open(biased);
+        }
+        std::mem::forget(self);
+    }
+
+    /// Leaves it closed, without a word.
+    fn keep(self) {
+        std::mem::forget(self);
+    }
+}
+
+impl<Op> Drop for Closed<'_, Op> {
+    /// User code panicked.
+    fn drop(&mut self) {
+        if self.was_open {
+            self.annex.gate.leave_shared();
+            // SAFETY: as in `open`.
+            unsafe {
+                self.annex.control(|control| {
+                    control.switched(Mode::Direct, Why::Poisoned, Window::default());
+                });
+            }
+        }
+    }
+}
+
+impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
+    /// An update of the cold object that this thread has locked, when there may be more to do than
+    /// to apply it.
+    #[cold]
+    pub(super) fn update_closed(&self, mut hold: ColdHold<'_, T, L>, op: L::Op) {
+        let annex = self.annex_or_make();
+        if hold.is_poisoned() {
+            annex.put_off(op);
+            return;
+        }
+        if annex.gate.is_read_by_me() {
+            drop(hold);
+            annex.put_off(op);
+            return;
+        }
+        let closed = Closed::new(annex);
+        annex.apply_late(&mut hold);
+        hold.apply(op);
+        if !closed.was_open {
+            closed.keep();
+            if hold.count(Kind::Update, config::OPS_PER_LOOK) {
+                self.look_cold(hold);
+            }
+            return;
+        }
+        // SAFETY: the lock is held.
+        let next = unsafe {
+            annex.control(|control| {
+                control.window.updates += 1;
+                let due = control.window.updates >= config::SHARED_UPDATES_PER_LOOK;
+                if due { look_shared(annex, control) } else { None }
+            })
+        };
+        match next {
+            None => closed.open(),
+            Some(change) => {
+                closed.keep();
+                self.switch(hold, change, false);
+            }
+        }
+    }
+
+    /// Brings a cold object up to date that this thread has locked: what was put off is applied.
+    pub(super) fn catch_up(&self, hold: &mut ColdHold<'_, T, L>) {
+        let Some(annex) = self.annex() else { return };
+        if annex.gate.state() & LATE != 0 && !hold.is_poisoned() {
+            let closed = Closed::new(annex);
+            annex.apply_late(hold);
+            closed.open();
+        }
+    }
+
+    /// Runs `f` on the value of the cold object that this thread has locked.
+    pub(super) fn change_cold<R>(
+        &self,
+        hold: &mut ColdHold<'_, T, L>,
+        f: impl FnOnce(&mut T) -> R,
+    ) -> R {
+        let closed = self.annex().map(Closed::new);
+        if let Some(annex) = self.annex().filter(|_| !hold.is_poisoned()) {
+            annex.apply_late(hold);
+        }
+        let result = hold.with_value(f);
+        if let Some(closed) = closed {
+            closed.open();
+        }
+        result
+    }
+
+    /// Whether the locked cold object lets readers in by their lanes.
+    fn is_shared(&self) -> bool {
+        self.annex().is_some_and(|annex| annex.gate.state() & OPEN != 0)
+    }
+
+    /// A read under the lock of the cold object: counts it.
+    pub(super) fn note_read(&self, hold: &mut ColdHold<'_, T, L>) {
+        if self.is_shared() {
+            let annex = self.annex_or_make();
+            // SAFETY: the lock is held.
+            unsafe { annex.control(|control| control.window.reads += 1) };
+        } else if hold.count(Kind::Read, config::OPS_PER_LOOK) {
+            self.look_at_reads(hold);
+        }
+    }
+
+    /// The next mode of the cold object, by its meter.
+    fn next_of_cold(&self, hold: &ColdHold<'_, T, L>) -> Option<Change> {
+        let Meter { updates, reads, waits } = hold.take_meter();
+        let window = Window { updates: updates.into(), reads: reads.into(), waits };
+        if self.annex().is_none() && Policy::default().wants(Mode::Direct, window).0 == Mode::Direct
+        {
+            return None; // an object that is right as it is needs no annex
+        }
+        let annex = self.annex_or_make();
+        // SAFETY: the lock is held.
+        unsafe {
+            annex.control(|control| {
+                if control.mode == Mode::Logs {
+                    control.switched(Mode::Direct, Why::Evicted, window);
+                }
+                control.look(window).map(|(to, why)| Change { to, why, window })
+            })
+        }
+    }
+
+    /// It is time to look, says an update.
+    #[cold]
+    pub(super) fn look_cold(&self, hold: ColdHold<'_, T, L>) {
+        if let Some(change) = self.next_of_cold(&hold) {
+            self.switch(hold, change, false);
+        }
+    }
+
+    /// It is time to look, says a read, which goes on holding the lock. (If the object should get
+    /// logs, updates will say so.)
+    #[cold]
+    pub(super) fn look_at_reads(&self, hold: &mut ColdHold<'_, T, L>) {
+        match self.next_of_cold(hold) {
+            Some(change) if change.to != Mode::Logs => {
+                self.switch_held(hold, change);
+            }
+            _ => {}
+        }
+    }
+
+    /// After many reads by one lane: looks, if nobody is at the object.
+    #[cold]
+    pub(super) fn look_after_reads(&self) {
+        let (Ok(hold), Some(annex)) = (self.object.try_lock_cold(), self.annex()) else { return };
+        if !self.is_shared() {
+            return;
+        }
+        // SAFETY: the lock is held.
+        let biased = unsafe {
+            annex.control(|control| {
+                take_window(annex, control);
+                control.biased
+            })
+        };
+        if biased {
+            annex.gate.open(true); // A3: it was open, so this sets the bias at most
+        }
+        drop(hold);
+    }
+
+    /// A read of the object with logs, which were merged under the lock that `guard` holds.
+    pub(super) fn read_logged<'a>(
+        &'a self,
+        mut guard: oplog::ReadGuard<'a, T, L>,
+    ) -> ReadGuard<'a, T, L> {
+        let annex = self.annex_or_make();
+        let new = guard.window().unwrap_or(0);
+        // SAFETY: the core's lock is held.
+        let next = unsafe {
+            annex.control(|control| {
+                control.window.reads += 1;
+                control.window.updates += new;
+                if control.window.reads < config::LOGGED_READS_PER_LOOK {
+                    return None;
+                }
+                let window = std::mem::take(&mut control.window);
+                control.look(window).map(|(to, why)| Change { to, why, window })
+            })
+        };
+        let Some(change) = next else { return ReadGuard::logged(self, guard) };
+        guard.demote();
+        match guard.into_cold() {
+            Ok(mut hold) => {
+                self.switch_held(&mut hold, change);
+                ReadGuard::locked(self, hold)
+            }
+            Err(guard) => ReadGuard::logged(self, guard),
+        }
+    }
+
+    /// Changes the mode of the cold object that this thread has locked, and gives the lock up (A8).
+    /// Says whether the object is now what was asked for.
+    pub(super) fn switch(
+        &self,
+        mut hold: ColdHold<'_, T, L>,
+        change: Change,
+        insist: bool,
+    ) -> bool {
+        if change.to != Mode::Logs {
+            return self.switch_held(&mut hold, change);
+        }
+        let annex = self.annex_or_make();
+        if !seeded_bug(Bug::OpenPromotion) {
+            self.shut(annex, &mut hold);
+        }
+        // SAFETY: the lock is held, also in `promote`.
+        let note = |to| unsafe {
+            annex.control(|control| control.switched(to, change.why, change.window));
+        };
+        if annex.gate.state() & LATE != 0 {
+            note(Mode::Direct); // A8
+            return false;
+        }
+        hold.promote(insist, |admitted| note(if admitted { Mode::Logs } else { Mode::Direct }))
+    }
+
+    /// As above, for the modes in which the value stays where it is; the lock is kept.
+    pub(super) fn switch_held(&self, hold: &mut ColdHold<'_, T, L>, change: Change) -> bool {
+        let annex = self.annex_or_make();
+        self.shut(annex, hold);
+        // SAFETY: the lock is held.
+        let biased = unsafe {
+            annex.control(|control| {
+                control.switched(change.to, change.why, change.window);
+                control.biased = control.policy.wants_bias(false, change.window);
+                control.lane_reads = annex.gate.reads();
+                control.biased
+            })
+        };
+        if change.to == Mode::Shared {
+            annex.gate.open(biased);
+        }
+        true
+    }
+
+    /// Closes the gate for good and applies what was put off.
+    fn shut(&self, annex: &Annex<L::Op>, hold: &mut ColdHold<'_, T, L>) {
+        let closed = Closed::new(annex);
+        if !hold.is_poisoned() {
+            annex.apply_late(hold);
+        }
+        closed.keep();
+        annex.gate.leave_shared();
+    }
+}
+
+/// A change of mode that is decided.
+pub(super) struct Change {
+    pub(super) to: Mode,
+    pub(super) why: Why,
+    pub(super) window: Window,
+}
+
+/// What was counted of a shared object since the last look; decides on the bias.
+fn take_window<Op>(annex: &Annex<Op>, control: &mut Control) -> Window {
+    let reads = annex.gate.reads();
+    let mut window = std::mem::take(&mut control.window);
+    window.reads += reads.wrapping_sub(control.lane_reads) as u64;
+    control.lane_reads = reads;
+    control.biased = control.policy.wants_bias(control.biased, window);
+    window
+}
+
+/// The next mode of a shared object.
+fn look_shared<Op>(annex: &Annex<Op>, control: &mut Control) -> Option<Change> {
+    let window = take_window(annex, control);
+    control.look(window).map(|(to, why)| Change { to, why, window })
+}

@@ -1,0 +1,283 @@
+//! Objects whose owner decides when they have logs: what `cluster::adaptive` needs of one.
+//!
+//! Owns: the owner's way to a *managed* object. Such an object neither promotes nor demotes itself,
+//! an eviction apart. While it is cold, nothing in this module touches its value but what the owner
+//! asks for: so the owner may let others look at it, as long as it keeps them out while it changes
+//! the value or promotes the object.
+//!
+//! - W4 A managed object's value is touched under its word's lock by the owner alone; updates that
+//!   find the object cold come back to the owner.
+//!
+//! While the object is cold, its `heat` is the owner's *meter*: updates, reads and waits since the
+//! owner last looked, beside the flags. It is guarded by the word's lock.
+
+use super::builder::ConfigId;
+use super::core::{CLOSING, LONG_WAY, Refusal};
+use super::deferred::{LOGGED, POISONED};
+use super::guard::ReadGuard;
+use super::hold::ColdHold;
+use super::lifecycle::Admission;
+use super::log::Log;
+use super::{Deferred, core};
+use crate::lock::{self, HOT, Refused};
+use crate::percpu;
+use crate::sync::{ConstPtr, MutPtr, Ordering};
+use std::mem::{ManuallyDrop, MaybeUninit};
+
+const READ_SHIFT: u32 = 13;
+const WAIT_SHIFT: u32 = 26;
+const COUNT: u32 = (1 << READ_SHIFT) - 1;
+const WAITS: u32 = 0xf << WAIT_SHIFT;
+
+/// What happened to a cold object since its owner last looked.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Meter {
+    pub(crate) updates: u32,
+    pub(crate) reads: u32,
+    /// Of them, those that had to wait for the lock (15 stands for more).
+    pub(crate) waits: u32,
+}
+
+/// What is counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Update,
+    Read,
+}
+
+impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
+    /// An object for an owner with a policy of its own.
+    pub(crate) fn new_managed(value: T) -> Self {
+        Self::with_config(value, ConfigId::managed())
+    }
+
+    /// The value of the cold object, for somebody whom the owner keeps from being in the way (W4).
+    #[inline(always)]
+    pub(crate) fn value_unlocked(&self) -> ConstPtr<MaybeUninit<T>> {
+        self.value.get()
+    }
+
+    /// Logs an update, unless the object is cold: then the update comes back.
+    #[inline(always)]
+    pub(crate) fn append_if_logged(&self, op: L::Op) -> Result<(), L::Op> {
+        // ORDER: Relaxed; a hint, as in `append`.
+        if self.heat.load(Ordering::Relaxed) & LOGGED == 0 {
+            return Err(op);
+        }
+        self.append_managed(op)
+    }
+
+    /// As above, whatever the hint says. Apart, as `append_logged` is.
+    #[inline(never)]
+    pub(crate) fn append_managed(&self, op: L::Op) -> Result<(), L::Op> {
+        // ORDER: Acquire; as in `append_logged`.
+        let word = self.word.load(Ordering::Acquire);
+        let refused = match percpu::idle_slot() {
+            Some(slot) if word & (HOT | CLOSING | LONG_WAY) == HOT => {
+                self.append_plain(slot, word, op)
+            }
+            _ => Err(op),
+        };
+        match refused {
+            Ok(()) => Ok(()),
+            Err(op) => self.append_managed_slow(op),
+        }
+    }
+
+    #[cold]
+    fn append_managed_slow(&self, op: L::Op) -> Result<(), L::Op> {
+        self.append_while_logged(op, Refusal::Stale)
+    }
+
+    /// Gives a lock up whose [`ColdHold`] was kept.
+    ///
+    /// # Safety
+    /// It was, by this thread, and the value is not looked at any more.
+    #[inline(always)]
+    pub(crate) unsafe fn release_cold(&self) {
+        drop(ColdHold { object: self, poison: false });
+    }
+
+    /// Gives the lock of a core up whose guard was kept.
+    ///
+    /// # Safety
+    /// It was, by this thread, `core` came with it, and the value is not looked at any more.
+    pub(crate) unsafe fn release_logged(&self, core: *const ()) {
+        // SAFETY: the caller's duty.
+        unsafe { self.release(core.cast(), false) };
+    }
+
+    /// Whether the object is poisoned, of which this thread has kept a lock: the word's own if
+    /// `core` is null.
+    pub(crate) fn is_poisoned_kept(&self, core: *const ()) -> bool {
+        self.is_poisoned_held(core.cast())
+    }
+
+    /// Takes the cold object's lock, if it is free.
+    #[inline(always)]
+    pub(crate) fn try_lock_cold(&self) -> Result<ColdHold<'_, T, L>, Refused> {
+        lock::try_lock(&self.word, percpu::thread_token())?;
+        Ok(ColdHold { object: self, poison: false })
+    }
+
+    /// Takes the cold object's lock, waiting for it if `wait` says so. Says whether it had to.
+    pub(crate) fn lock_cold(&self, wait: bool) -> Result<(ColdHold<'_, T, L>, bool), Refused> {
+        if !wait {
+            return self.try_lock_cold().map(|hold| (hold, false));
+        }
+        let waited = lock::lock(&self.word, percpu::thread_token())?;
+        Ok((ColdHold { object: self, poison: false }, waited))
+    }
+
+    /// Holds the object, up to date, while it has logs; `Refused::Hot` says that it has none.
+    pub(crate) fn hold_logged(&self, wait: bool) -> Result<ReadGuard<'_, T, L>, Refused> {
+        self.hold(wait)
+    }
+
+    /// Runs `f` under the object's lock, whatever state it is in, without looking at the value.
+    pub(crate) fn while_locked<R>(&self, f: impl FnOnce() -> R) -> Result<R, Refused> {
+        let core = self.lock_as_it_is()?;
+        let result = f();
+        // SAFETY: taken above.
+        unsafe { self.release(core, false) };
+        Ok(result)
+    }
+}
+
+impl<'a, T: Send + 'static, L: Log<T>> ColdHold<'a, T, L> {
+    pub(crate) fn is_poisoned(&self) -> bool {
+        // ORDER: Relaxed (all of `heat`); guarded by the word's lock.
+        self.object.heat.load(Ordering::Relaxed) & POISONED != 0
+    }
+
+    /// Applies an update and counts it; says whether it is time for the owner to look. A poisoned
+    /// object's update comes back. The owner has seen to it that nobody else looks at the value.
+    #[inline(always)]
+    pub(crate) fn apply_and_count(&mut self, op: L::Op, due: u32) -> Result<bool, L::Op> {
+        let object = self.object;
+        // ORDER: Relaxed (both); guarded by the word's lock.
+        let heat = object.heat.load(Ordering::Relaxed);
+        if heat & POISONED != 0 {
+            return Err(op);
+        }
+        object.apply_held(op, self);
+        object.heat.store(heat + 1, Ordering::Relaxed);
+        Ok((heat + 1) & COUNT >= due)
+    }
+
+    /// Gives the guard's duty to the caller: the lock is given up by [`release_cold`].
+    ///
+    /// [`release_cold`]: Deferred::release_cold
+    #[inline(always)]
+    pub(crate) fn keep(self) {
+        std::mem::forget(self);
+    }
+
+    /// Applies an update. The owner has seen to it that nobody else looks at the value.
+    #[inline(always)]
+    pub(crate) fn apply(&mut self, op: L::Op) {
+        let object = self.object;
+        object.apply_held(op, self);
+    }
+
+    /// The value, to be looked at while the lock is held.
+    #[inline(always)]
+    pub(crate) fn value(&self) -> ConstPtr<MaybeUninit<T>> {
+        self.object.value.get()
+    }
+
+    /// The value, to be changed by user code: a panic meanwhile poisons.
+    pub(crate) fn with_value<R>(&mut self, f: impl FnOnce(&mut T) -> R) -> R {
+        let value: MutPtr<MaybeUninit<T>> = self.object.value.get_mut();
+        self.poison = true;
+        // SAFETY: W4 - the word is locked by this thread, and its owner has kept others out.
+        let result = f(unsafe { value.deref().assume_init_mut() });
+        self.poison = false;
+        result
+    }
+
+    /// Counts; says whether it is time for the owner to look.
+    #[inline(always)]
+    pub(crate) fn count(&self, kind: Kind, due: u32) -> bool {
+        let shift = if kind == Kind::Update { 0 } else { READ_SHIFT };
+        let heat = self.object.heat.load(Ordering::Relaxed) + (1 << shift);
+        self.object.heat.store(heat, Ordering::Relaxed);
+        // At least one: the other count may have been left where it is due.
+        heat >> shift & COUNT >= due
+    }
+
+    pub(crate) fn count_wait(&self) {
+        let heat = self.object.heat.load(Ordering::Relaxed);
+        if heat & WAITS != WAITS {
+            self.object.heat.store(heat + (1 << WAIT_SHIFT), Ordering::Relaxed);
+        }
+    }
+
+    /// What was counted; counting begins anew.
+    pub(crate) fn take_meter(&self) -> Meter {
+        let heat = self.object.heat.load(Ordering::Relaxed);
+        self.object.heat.store(heat & (LOGGED | POISONED), Ordering::Relaxed);
+        Meter {
+            updates: heat & COUNT,
+            reads: heat >> READ_SHIFT & COUNT,
+            waits: (heat & WAITS) >> WAIT_SHIFT,
+        }
+    }
+
+    /// Gives the object logs, if the table lets it, and gives the lock up. `then` runs before that,
+    /// and is told whether there are logs now. The owner has seen to it that nobody else looks at
+    /// the value.
+    pub(crate) fn promote(self, insist: bool, then: impl FnOnce(bool)) -> bool {
+        let admission = if insist { Admission::Insist } else { Admission::Ask };
+        let eviction = self.object.publish_core(&self, admission);
+        let admitted = eviction.is_some();
+        then(admitted);
+        drop(self);
+        drop(eviction); // runs the victim's updates, now that no lock of ours is held
+        admitted
+    }
+}
+
+impl<'a, T: Send + 'static, L: Log<T>> ReadGuard<'a, T, L> {
+    /// Updates that were logged between the last read and this one; `None` if the object turned
+    /// cold while this guard was made.
+    pub(crate) fn window(&self) -> Option<u64> {
+        // SAFETY: the guard holds the core's lock, so the core is alive.
+        let core: &core::Core<T, L> = unsafe { self.core.as_ref()? };
+        // SAFETY: the lock guards `inner`.
+        Some(core.inner.with(|inner| unsafe { (*inner).window }))
+    }
+
+    /// A panic while this guard is held says nothing of the value.
+    pub(crate) fn only_looks(&mut self) {
+        self.panicking = true;
+    }
+
+    /// Gives the guard's duty to the caller, with the value to look at: the lock is given up by
+    /// [`release_logged`]. Not for a guard of a cold object.
+    ///
+    /// [`release_logged`]: Deferred::release_logged
+    pub(crate) fn keep(mut self) -> (ConstPtr<MaybeUninit<T>>, *const ()) {
+        self.value = None;
+        let this = ManuallyDrop::new(self);
+        // SAFETY: the guard held the core's lock, and still does in the caller's name.
+        let core = unsafe { &*this.core };
+        (core.value.get(), this.core.cast())
+    }
+
+    /// Takes the logs away, if the object is not poisoned.
+    pub(crate) fn demote(&mut self) {
+        let object = self.object;
+        object.demote_guard(self);
+    }
+
+    /// The lock of the object that this guard holds, if it is cold.
+    pub(crate) fn into_cold(mut self) -> Result<ColdHold<'a, T, L>, Self> {
+        if !self.core.is_null() {
+            return Err(self);
+        }
+        self.value = None;
+        let this = ManuallyDrop::new(self);
+        Ok(ColdHold { object: this.object, poison: false })
+    }
+}
