@@ -201,12 +201,11 @@ fn churn(handle: &mut impl TimersHandle, thread: u64) -> Vec<u64> {
         let number = thread << 32 | step;
         let deadline = now + 1 + u64::from(random >> 20) % 600;
         set.insert(number, handle.insert(deadline, number));
-        if random >> 30 != 0 {
-            if let Some((number, timer)) = set.pop_first() {
-                fates.extend(handle.cancel(timer).then_some(number));
-            }
+        let cancelled = if random >> 30 == 0 { None } else { set.pop_first() };
+        if let Some((number, timer)) = cancelled {
+            fates.extend(handle.cancel(timer).then_some(number));
         }
-        if (random >> 28) % 4 == 0 {
+        if (random >> 28) & 3 == 0 {
             now += 1;
             handle.advance(now, |number| fates.push(number));
         }

@@ -65,7 +65,7 @@ impl Wheel {
     fn turn(&mut self, f: &mut impl FnMut(u64)) {
         self.now += 1;
         for level in (1..LEVELS).rev() {
-            if self.now % (1 << (8 * level)) == 0 {
+            if self.now.trailing_zeros() as usize >= 8 * level {
                 let slot = level * SLOTS + (self.now >> (8 * level)) as usize % SLOTS;
                 for place in std::mem::take(&mut self.slots[slot]) {
                     self.put(place);

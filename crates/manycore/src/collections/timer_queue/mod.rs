@@ -155,9 +155,9 @@ impl<T> Drop for Timers<T> {
 /// Deadlines are numbers of a unit that you choose; the queue looks at no clock and has no thread.
 /// Say `advance(now)` before the first insertion if your time does not begin near zero.
 ///
-/// When not: where most timers fire, or somebody advances after every few insertions, a heap behind
-/// a lock is as good; for events in the order in which they came, see
-/// [`EventQueue`](super::EventQueue).
+/// When not: where most timers fire, or each thread advances after every ten insertions or so, a
+/// wheel behind a lock is better (`manycore bench timers` shows where the line is); for events in
+/// the order in which they came, see [`EventQueue`](super::EventQueue).
 ///
 /// - Consistency: of each timer, linearizable: it fires once or is cancelled, and an advance to its
 ///   deadline or later that begins after its insertion fires it, unless it was cancelled before.
