@@ -324,6 +324,8 @@ pub(crate) enum Bug {
     UncheckedMode,
     /// A shared object gets logs while its gate is open (A8).
     OpenPromotion,
+    /// Who fires a timer looks for its handle after it took the value (T2 of the timers).
+    TimerLateLook,
 }
 
 /// Whether `bug` is planted: the environment variable `MANYCORE_SEEDED_BUG` names it (below). In
@@ -362,6 +364,7 @@ pub(crate) fn seeded_bug(bug: Bug) -> bool {
         Ok("hasty-closing") => Some(Bug::HastyClosing),
         Ok("unchecked-mode") => Some(Bug::UncheckedMode),
         Ok("open-promotion") => Some(Bug::OpenPromotion),
+        Ok("timer-late-look") => Some(Bug::TimerLateLook),
         Ok(other) => panic!("MANYCORE_SEEDED_BUG: there is no bug {other:?}"),
     });
     *planted == Some(bug)

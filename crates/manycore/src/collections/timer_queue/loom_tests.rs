@@ -29,7 +29,8 @@ impl Drop for Value {
 }
 
 fn beside_an_advance(act: fn(super::Timer<'_, Value>) -> usize) {
-    model(2, move || {
+    // Three: to the insertion, away from it into the advance, and back into the act.
+    model(3, move || {
         let queue = Arc::new(TimerQueue::with_queue(Queue::Global));
         let (value, cell) = Value::new();
         let other = {
@@ -58,6 +59,12 @@ fn loom_detached_timer_fires_once_and_is_freed() {
         timer.detach();
         0
     });
+}
+
+#[test]
+fn loom_late_look_for_the_handle_is_caught() {
+    let test = "collections::timer_queue::loom_tests::loom_detached_timer_fires_once_and_is_freed";
+    must_catch("timer-late-look", test, &["is not in the set", "is used after its time"]);
 }
 
 #[test]

@@ -60,7 +60,9 @@ impl<T> Item<T> {
         }
         // SAFETY: T1 - this call set the bit.
         let value = self.value.with_mut(|value| unsafe { (*value).assume_init_read() });
-        Some((value, before & LOOSE != 0))
+        let late = seeded_bug(Bug::TimerLateLook);
+        let found = if late { self.state.load(Ordering::Acquire) } else { before };
+        Some((value, found & LOOSE != 0))
     }
 
     fn is_pending(&self) -> bool {
