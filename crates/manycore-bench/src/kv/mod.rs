@@ -2,11 +2,11 @@
 //!
 //! Owns: the traits that every cache implements, the loop, and the table of implementations.
 //!
-//! A million keys of 16 bytes unless said, values of 32; requests are made beforehand. With a capacity that
-//! is sufficient every key is put in first; with one of a tenth a get that misses is followed by
-//! a set, and the cache is warmed up by a million requests. One operation in sixteen is timed. All
-//! get the same fast hash function, and room from the start. Under a scan, a loop and a mix
-//! of both only the hit ratio says something.
+//! A million keys of 16 bytes unless said, values of 32; requests are made beforehand. With a
+//! capacity that is sufficient every key is put in first; with one of a tenth a get that misses is
+//! followed by a set, and the cache is warmed up by a million requests. One operation in sixteen
+//! is timed. All get the same fast hash function, and room from the start. Under a scan, a loop
+//! and a mix of both only the hit ratio says something.
 
 mod memory;
 mod ours;
