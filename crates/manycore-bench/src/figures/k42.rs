@@ -20,6 +20,7 @@ pub(super) const FIGURES: &[Figure] = &[Figure {
     axis: Axis::Cores { beside: 0, full: &[1, 2, 4, 8, 12, 16, 20, 24], quick: &[1, 12, 24] },
     metric: "latency",
     unit: "times one processor's",
+    scale: 1.0,
     relative: true,
     curves: &[
         Curve { name: "lock", implementation: "mutex", published: &[(24.0, 19.0)] },

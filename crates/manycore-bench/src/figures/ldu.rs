@@ -33,6 +33,7 @@ pub(super) const FIGURES: &[Figure] = &[
         axis: Axis::Cores { beside: 0, full: &[1, 15, 30, 45, 60, 90, 120], quick: &[1, 30, 120] },
         metric: "throughput",
         unit: "forks/ms",
+        scale: 1.0,
         relative: false,
         curves: CURVES,
         claims: &[
@@ -64,6 +65,7 @@ pub(super) const FIGURES: &[Figure] = &[
         },
         metric: "throughput",
         unit: "forks/ms",
+        scale: 1.0,
         relative: false,
         curves: CURVES,
         claims: &[Claim::Crossing { above: "ldu-percore", below: "rwlock", x: 85.7 }],

@@ -49,6 +49,8 @@ pub struct Figure {
     pub metric: &'static str,
     /// Its unit on the page.
     pub unit: &'static str,
+    /// Values of the rows are multiplied by this, to have that unit.
+    pub scale: f64,
     /// Whether each curve is divided by its own first point.
     pub relative: bool,
     /// The curves.
@@ -186,7 +188,7 @@ impl Figure {
         let value = |curve: &Curve| {
             let mine =
                 |row: &&Value| row["impl"] == curve.implementation && row["metric"] == self.metric;
-            rows.iter().find(mine)?["median"].as_f64()
+            Some(rows.iter().find(mine)?["median"].as_f64()? * self.scale)
         };
         self.curves.iter().map(value).collect()
     }

@@ -33,6 +33,7 @@ const fn rising(
         axis: Axis::Cores { beside: 0, full: CORES, quick: QUICK },
         metric,
         unit,
+        scale: 1.0,
         relative: false,
         curves: CURVES,
         claims,
@@ -76,6 +77,7 @@ pub(super) const FIGURES: &[Figure] = &[
         },
         metric: "read",
         unit: "ns/read",
+        scale: 1.0,
         relative: false,
         curves: CURVES,
         claims: &[

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::{Claim, Series, all, page};
-use crate::workload;
+use crate::workload::{self, Options};
 
 fn series(curves: &[(&'static str, &[(f64, f64)])]) -> Series {
     Series { curves: curves.iter().map(|(id, points)| (*id, *id, points.to_vec())).collect() }
@@ -19,6 +19,9 @@ fn every_figure_names_a_workload_and_implementations_that_exist() {
         for curve in figure.curves {
             assert!(known.contains(&curve.implementation), "{}: {}", figure.id, curve.name);
         }
+        let groups = (workload.groups)(&Options::default()).expect(figure.id);
+        let mut metrics = groups.iter().flat_map(|group| &group.metrics);
+        assert!(metrics.any(|metric| metric.name == figure.metric), "{}", figure.id);
         for finding in figure.findings(&figure.series(&[])) {
             assert_eq!((finding.holds, &*finding.simulated), (None, "not run"), "{}", figure.id);
         }
