@@ -5,7 +5,7 @@
 //! list is that of the workload `list`: an update adds an element of the thread's own or removes
 //! the last one added; a read walks the list, which holds at most one element for each thread.
 //!
-//! Each thread does its work for [`WARM_UP`] before its time counts, so that an object that changes
+//! Each thread does its work for `WARM_UP` before its time counts, so that an object that changes
 //! itself has settled.
 
 mod ours;
