@@ -375,6 +375,17 @@ pub(crate) const fn seeded_bug(_bug: Bug) -> bool {
     false
 }
 
+/// Shared access by a pointer for exclusive access: makes no `&mut` on the way, which would end
+/// other shared references.
+///
+/// # Safety
+/// As for dereferencing what the pointer was made of, with others who read.
+#[inline(always)]
+pub(crate) unsafe fn deref_ref<T>(pointer: &MutPtr<T>) -> &T {
+    // SAFETY: the caller's duty, stated above.
+    unsafe { &*pointer.with(|pointer| pointer.cast_const()) }
+}
+
 /// loom's interface to a cell (access through guards that loom checks), at no cost on std.
 #[cfg(not(manycore_loom))]
 mod cell {
@@ -432,6 +443,11 @@ mod cell {
     pub(crate) struct MutPtr<T>(*mut T);
 
     impl<T> MutPtr<T> {
+        #[inline(always)]
+        pub(crate) fn with<R>(&self, f: impl FnOnce(*mut T) -> R) -> R {
+            f(self.0)
+        }
+
         /// # Safety
         /// As for dereferencing the pointer that `UnsafeCell::get_mut` returned, exclusively.
         #[inline(always)]

@@ -3,7 +3,7 @@
 use super::core::Held;
 use super::links::Linked;
 use super::set::Structure;
-use crate::sync::{MutPtr, panicking};
+use crate::sync::{MutPtr, deref_ref, panicking};
 use std::fmt;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
@@ -45,7 +45,7 @@ impl<T: Structure<E>, E: Linked> Deref for ReadGuard<'_, T, E> {
     #[inline]
     fn deref(&self) -> &T {
         // SAFETY: the guard holds the set's lock, which guards the structure.
-        unsafe { self.value.as_ref().expect(LIVE).deref() }
+        unsafe { deref_ref(self.value.as_ref().expect(LIVE)) }
     }
 }
 

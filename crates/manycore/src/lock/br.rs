@@ -480,7 +480,7 @@ impl<T> Deref for BrWriteGuard<'_, T> {
     #[inline]
     fn deref(&self) -> &T {
         // SAFETY: K6 - this writer has drained the lanes and keeps the lock closed.
-        unsafe { (*self.value).deref() }
+        unsafe { sync::deref_ref(&self.value) }
     }
 }
 

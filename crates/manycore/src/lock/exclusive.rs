@@ -127,7 +127,7 @@ macro_rules! exclusive {
             #[inline]
             fn deref(&self) -> &T {
                 // SAFETY: Raw - the guard holds the lock.
-                unsafe { (*self.value).deref() }
+                unsafe { crate::sync::deref_ref(&self.value) }
             }
         }
 
