@@ -337,7 +337,9 @@ fn close_slow(core: &Core, local: &Local, extra: u32) {
         return;
     }
     local.leave();
-    local.extra.set(0);
+    // SPARE stays until the slot is given back: user code that runs before may close another
+    // domain's section there.
+    local.extra.set(extra & SPARE);
     let _spare = (extra & SPARE != 0).then(|| GiveBack { core, local });
     if extra & FULL != 0 {
         core.seal_after(local);
@@ -361,7 +363,7 @@ impl Drop for Reopen<'_> {
 }
 
 /// Gives back a slot of a thread that has ended, unless the thread has another domain's section
-/// open there: then the last one does.
+/// there that is open, being refreshed, or being closed: then the last one does.
 struct GiveBack<'a> {
     core: &'a Core,
     local: &'a Local,
@@ -370,9 +372,10 @@ struct GiveBack<'a> {
 impl Drop for GiveBack<'_> {
     fn drop(&mut self) {
         self.core.bequeath(self.local);
+        self.local.extra.set(self.local.extra.get() & !SPARE);
         let slot = self.local.slot;
         let mut is_free = true;
-        domain::for_each(|core| is_free &= core.local(slot).is_none_or(|l| !l.is_inside()));
+        domain::for_each(|core| is_free &= core.local(slot).is_none_or(|l| !l.is_spare()));
         if is_free {
             percpu::give_back(slot);
         }

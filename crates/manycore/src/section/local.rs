@@ -8,7 +8,7 @@ use std::cell::Cell;
 /// section closes...
 pub(super) const FULL: u32 = 1 << 30;
 /// ...or the slot is to be given back then: it was taken for this section alone, or its thread has
-/// ended in it.
+/// ended in it. Holds the slot until that is done.
 pub(super) const SPARE: u32 = 1 << 31;
 /// The count.
 pub(super) const COUNT: u32 = FULL - 1;
@@ -124,6 +124,11 @@ impl Local {
     #[inline(always)]
     pub(super) fn is_inside(&self) -> bool {
         self.lower.own() != 0
+    }
+
+    /// Whether a section holds the slot beyond the owner's end; for the owner.
+    pub(super) fn is_spare(&self) -> bool {
+        self.extra.get() & SPARE != 0
     }
 
     /// The latest era whose nodes the open section may hold (E4); for the owner.

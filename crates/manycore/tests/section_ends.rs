@@ -1,0 +1,91 @@
+//! Sections that a thread closes after it has given its slot up: the slot goes back once, when the
+//! last of them is done with it.
+
+use manycore::percpu::current_slot;
+use manycore::section::{Domain, Section};
+use std::cell::RefCell;
+use std::sync::{LazyLock, Mutex, mpsc};
+use std::thread;
+
+static FIRST: LazyLock<Domain> =
+    LazyLock::new(|| Domain::builder().batch_nodes(1).bound(1).build().unwrap());
+static SECOND: LazyLock<Domain> = LazyLock::new(Domain::new);
+
+/// A thread that has taken its slot while user code ran, and stays until the sender is gone.
+struct Comer {
+    slot: usize,
+    stay: mpsc::Sender<()>,
+    thread: thread::JoinHandle<()>,
+}
+
+fn comer() -> Comer {
+    let (stay, end) = mpsc::channel();
+    let (tell, slot) = mpsc::channel();
+    let thread = thread::spawn(move || {
+        tell.send(current_slot()).unwrap();
+        let _ = end.recv();
+    });
+    Comer { slot: slot.recv().unwrap(), stay, thread }
+}
+
+static COMER: Mutex<Option<Comer>> = Mutex::new(None);
+
+/// A section that a thread's end closes, after a refresh if wished.
+struct Kept {
+    section: Option<Section<'static>>,
+    refresh: bool,
+}
+
+impl Kept {
+    const NONE: Self = Self { section: None, refresh: false };
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        let mut section = self.section.take();
+        if let Some(section) = section.as_mut().filter(|_| self.refresh) {
+            section.refresh();
+        }
+        drop(section);
+    }
+}
+
+thread_local! {
+    static OUTER: RefCell<Kept> = const { RefCell::new(Kept::NONE) };
+    static INNER: RefCell<Kept> = const { RefCell::new(Kept::NONE) };
+}
+
+/// The thread ends inside sections of two domains. Closing or refreshing one runs user code, which
+/// closes the other and starts a thread.
+fn end_inside_two_domains(refresh: bool) {
+    let ending = move || {
+        // Registers destructors: they run after the slot's, which comes last here.
+        OUTER.with(|outer| outer.borrow_mut().section.take());
+        INNER.with(|inner| inner.borrow_mut().section.take());
+        let mine = current_slot();
+        OUTER.with(|outer| outer.borrow_mut().section = Some(SECOND.enter()));
+        let section = FIRST.enter();
+        section.defer(|| {
+            OUTER.with(|outer| drop(outer.borrow_mut().section.take()));
+            *COMER.lock().unwrap() = Some(comer());
+        });
+        INNER.with(|inner| *inner.borrow_mut() = Kept { section: Some(section), refresh });
+        mine
+    };
+    let mine = thread::spawn(ending).join().unwrap();
+    FIRST.collect();
+    FIRST.collect();
+    let early = COMER.lock().unwrap().take().expect("the deferred call has run");
+    let late = comer();
+    assert_ne!(early.slot, late.slot, "one slot, two owners (it was {mine})");
+    for Comer { stay, thread, .. } in [early, late] {
+        drop(stay);
+        thread.join().unwrap();
+    }
+}
+
+#[test]
+fn slot_of_an_ended_thread_goes_back_once() {
+    end_inside_two_domains(false);
+    end_inside_two_domains(true);
+}
