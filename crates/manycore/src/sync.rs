@@ -11,6 +11,7 @@ pub(crate) use loom::{
     MAX_THREADS,
     cell::{ConstPtr, MutPtr, UnsafeCell},
     hint,
+    lazy_static::Lazy,
     sync::{
         Mutex, MutexGuard,
         atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence},
@@ -310,6 +311,9 @@ pub(crate) enum Bug {
     SkippedLog,
     /// The object opens without a last look at the updates that wait (W4).
     HastyOpening,
+    /// A reader asks whose a lane is before it asks whether anybody is counted there (R4 of the
+    /// big-reader lock).
+    TokenBeforeCount,
     /// A found value is cached after the root's lock was given up (H5).
     CachedUnlocked,
     /// A stock of credits is emptied by a load and a store (B1 of the budget).
@@ -357,6 +361,7 @@ pub(crate) fn seeded_bug(bug: Bug) -> bool {
         Ok("unadmitted-insider") => Some(Bug::UnadmittedInsider),
         Ok("skipped-log") => Some(Bug::SkippedLog),
         Ok("hasty-opening") => Some(Bug::HastyOpening),
+        Ok("token-before-count") => Some(Bug::TokenBeforeCount),
         Ok("cached-unlocked") => Some(Bug::CachedUnlocked),
         Ok("torn-stock") => Some(Bug::TornStock),
         Ok("late-count") => Some(Bug::LateCount),

@@ -53,14 +53,16 @@ impl Lane {
         // ORDER: Relaxed; the owner alone writes it.
         let readers = self.readers.load_to_change(Ordering::Relaxed);
         if readers > 0 {
-            self.readers.store(readers + 1, Ordering::Relaxed); // R4
+            // ORDER: Release, here and below; pairs with Acquire in `is_empty`: who sees that the
+            // lane counts somebody sees whom (`lane_of`).
+            self.readers.store(readers + 1, Ordering::Release); // R4
             return true;
         }
         if sync::seeded_bug(sync::Bug::PlainPublish) {
             self.readers.store(1, Ordering::Release);
         } else if biased {
             // ORDER: the store before the load below, by law B1; pairs with `heavy` in `close`.
-            self.readers.store(1, Ordering::Relaxed);
+            self.readers.store(1, Ordering::Release);
             barrier::light();
         } else {
             // ORDER: a full fence after the store; pairs with the one in `close`.
@@ -206,16 +208,26 @@ impl<T> BrLock<T> {
         if !lane.is_empty() {
             return None;
         }
-        // ORDER: Relaxed; slots pass from thread to thread by Release and Acquire (P2).
+        // ORDER: Relaxed; slots pass from thread to thread by Release and Acquire (P2), and the
+        // Release store that counts this thread (`Lane::enter`) makes the token known (`lane_of`).
         lane.token.store(me, Ordering::Relaxed);
         Some(lane)
     }
 
     /// The lane that counts this thread, wherever it is (R4).
     fn lane_of(&self, token: usize) -> Option<&Lane> {
-        // ORDER: Relaxed; a thread sees its own stores. (A dead thread with a forgotten guard may
-        // have had the same token: its lane, too, is written by nobody else.)
-        let is_its = |lane: &Lane| lane.token.load(Ordering::Relaxed) == token && !lane.is_empty();
+        // ORDER: the count before the token. `is_empty` is Acquire and pairs with the Release
+        // stores of `Lane::enter`: the token seen is that of who is counted, or a later one. The
+        // lane of a dead thread that had the same token goes over to another that way only. Read
+        // first, the dead one's token would go with the count of who took the lane meanwhile.
+        // (A dead thread may have forgotten a guard: its lane is written by nobody else.)
+        let has_token = |lane: &Lane| lane.token.load(Ordering::Relaxed) == token;
+        let is_its = |lane: &Lane| {
+            if sync::seeded_bug(sync::Bug::TokenBeforeCount) {
+                return has_token(lane) && !lane.is_empty();
+            }
+            !lane.is_empty() && has_token(lane)
+        };
         self.lanes.iter().map(|(_, lane)| lane).find(|lane| is_its(lane))
     }
 

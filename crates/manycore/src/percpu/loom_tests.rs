@@ -12,7 +12,7 @@
 //! fail there.
 
 use super::slots::Records;
-use super::{barrier, records};
+use super::{barrier, records, token};
 use crate::sync::{AtomicUsize, Ordering, UnsafeCell, thread};
 use std::process::Command;
 use std::sync::{Arc, Mutex};
@@ -34,7 +34,7 @@ pub(crate) fn model(preemptions: usize, body: impl Fn() + Send + Sync + 'static)
         let body = Arc::clone(&body);
         thread::spawn(move || body()).join().unwrap();
         loom::stop_exploring();
-        while !records().is_unused() {
+        while !records().is_unused() || token::in_use() != 0 {
             thread::yield_now();
         }
     });
@@ -203,6 +203,13 @@ fn loom_wait_for_returns_after_the_owners_writes() {
 fn loom_unwaited_owner_is_caught() {
     let test = "percpu::loom_tests::loom_wait_for_returns_after_the_owners_writes";
     must_catch("plain-publish", test, &RACE);
+}
+
+/// Waits until nobody but the caller, who has a token, has one or a slot: others have really ended.
+pub(crate) fn wait_for_ended() {
+    while token::in_use() > 1 || !records().is_unused() {
+        thread::yield_now();
+    }
 }
 
 /// The process's records: slots of threads that end are taken over, and the canary with them.

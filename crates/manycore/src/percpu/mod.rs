@@ -26,6 +26,8 @@ pub mod pin;
 pub(crate) mod place;
 pub(crate) mod segmented;
 mod slots;
+#[cfg(manycore_loom)]
+pub(crate) mod token;
 pub mod topology;
 
 pub(crate) use slots::{

@@ -3,6 +3,8 @@
 use super::barrier;
 use super::calls::Calls;
 use super::segmented::Segmented;
+#[cfg(manycore_loom)]
+use super::token::Token;
 use crate::sync::{self, AtomicU64, AtomicUsize, Ordering};
 use std::cell::Cell;
 use std::ptr;
@@ -253,6 +255,9 @@ struct Fast {
 struct Owner {
     record: &'static Record,
     farewell: Cell<Option<Farewell>>,
+    /// Goes with the slot, or later.
+    #[cfg(manycore_loom)]
+    _token: std::rc::Rc<Token>,
 }
 
 /// Called with a slot that its thread is about to give back, to take along what it keeps there.
@@ -261,7 +266,12 @@ pub(crate) type Farewell = fn(Slot) -> bool;
 
 impl Owner {
     fn new(record: &'static Record) -> Self {
-        Self { record, farewell: Cell::new(None) }
+        Self {
+            record,
+            farewell: Cell::new(None),
+            #[cfg(manycore_loom)]
+            _token: TOKEN.with(std::rc::Rc::clone),
+        }
     }
 }
 
@@ -421,24 +431,15 @@ pub fn thread_token() -> usize {
     FAST.with(|fast| std::ptr::from_ref(fast) as usize)
 }
 
-/// In a model, a number that no other thread ever had: loom's threads may find the address of one
-/// that has ended, and nothing tells them that it has.
+/// In a model, the lowest multiple that is free: the next thread finds an ended one's.
 #[cfg(manycore_loom)]
 pub fn thread_token() -> usize {
-    TOKEN.with(|token| *token)
+    TOKEN.with(|token| token.value())
 }
 
 #[cfg(manycore_loom)]
-sync::global! {
-    static TOKENS: std::sync::Mutex<usize> = std::sync::Mutex::new(0);
-}
-#[cfg(manycore_loom)]
 sync::thread_local! {
-    static TOKEN: usize = {
-        let mut tokens = TOKENS.lock().unwrap();
-        *tokens += 16;
-        *tokens
-    };
+    static TOKEN: std::rc::Rc<Token> = std::rc::Rc::new(Token::take());
 }
 
 #[cfg(all(test, not(manycore_loom), not(manycore_shuttle)))]

@@ -2,7 +2,8 @@
 //! reader that does not see what the writer before wrote.
 
 use super::super::BrLock;
-use crate::percpu::loom_tests::{RACE, model, must_catch};
+use crate::percpu::loom_tests::{RACE, model, must_catch, wait_for_ended};
+use crate::percpu::{current_slot, thread_token};
 use crate::sync::thread;
 use std::sync::Arc;
 
@@ -124,4 +125,39 @@ fn loom_lane_passes_to_the_next_thread() {
         comers.into_iter().for_each(|comer| comer.join().unwrap());
         look(&shared);
     });
+}
+
+/// A thread that has ended leaves its token to one thread and its lane to another: the first must
+/// not count itself in the lane of the second (R4).
+#[test]
+fn loom_token_and_lane_of_an_ended_thread_go_different_ways() {
+    model(3, || {
+        let shared = lock(false);
+        let here = thread_token();
+        let visit = || {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || {
+                look(&shared);
+                (thread_token(), current_slot())
+            })
+        };
+        let ended = visit().join().unwrap();
+        wait_for_ended();
+        assert_eq!(current_slot(), ended.1);
+        let heir = visit();
+        look(&shared);
+        write(&shared);
+        let heir = heir.join().unwrap();
+        assert!(here != ended.0 && heir.0 == ended.0 && heir.1 != ended.1);
+        look(&shared);
+    });
+}
+
+#[test]
+fn loom_reader_that_trusts_a_dead_threads_token_is_caught() {
+    let test = "loom_token_and_lane_of_an_ended_thread_go_different_ways";
+    let test = format!("lock::loom_tests::big_reader::{test}");
+    // Or the count that its leaving lost is still there.
+    let signs = [RACE[0], RACE[1], RACE[2], "that it is reading or writing"];
+    must_catch("token-before-count", &test, &signs);
 }
