@@ -382,7 +382,12 @@ impl Drop for Spare {
     }
 }
 
-/// The calling thread's slot: dense, recycled, and its own as long as it lives.
+/// The calling thread's slot: dense, recycled, and nobody else's while the thread lives.
+///
+/// A thread keeps one slot from its first call to its end, with two exceptions: within an update of
+/// an [`oplog`](crate::oplog) object, and after its thread-local destructors have run, the answer
+/// may be the number of another slot, which the thread has for the length of this call alone and
+/// which the next to ask may get. So what is kept by this number is no secret of the thread there.
 ///
 /// Cost: one thread-local load. A thread takes its slot when it first asks.
 ///
