@@ -369,7 +369,8 @@ impl<T> Atomic<T> {
     /// pointer.
     ///
     /// # Errors
-    /// Where it leads instead, and `new` back.
+    /// Where it leads, and `new` back. That is loaded anew, so that the section covers it: if the
+    /// link was changed back meanwhile, it may lead where `current` does again.
     #[inline]
     pub fn compare_exchange<'s, P: Pointer<T>>(
         &self,
