@@ -221,14 +221,12 @@ impl ConfigId {
             return Ok(Self::default());
         }
         let mut known = CONFIGS.lock().unwrap_or_else(PoisonError::into_inner);
-        let place = match known.iter().position(|other| other.is_same(&config)) {
-            Some(place) => place,
-            None => {
-                known.push(Arc::new(config));
-                known.len() - 1
-            }
-        };
+        let found = known.iter().position(|other| other.is_same(&config));
+        let place = found.unwrap_or(known.len());
         let number = u16::try_from(place + 1).map_err(|_| BuildError::TooManyConfigurations)?;
+        if found.is_none() {
+            known.push(Arc::new(config));
+        }
         Ok(Self(u32::from(number) | logs))
     }
 
