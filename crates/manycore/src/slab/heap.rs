@@ -536,7 +536,7 @@ impl Parcel {
         let order = if sync::seeded_bug(sync::Bug::RelaxedReturn) {
             Ordering::Relaxed
         } else {
-            // ORDER: Release; pairs with Acquire in `sort_in`: the links, and what the last users
+            // ORDER: Release; pairs with Acquire in `arrivals`: the links, and what the last users
             // did with the blocks.
             Ordering::Release
         };
