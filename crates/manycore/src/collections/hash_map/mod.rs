@@ -61,7 +61,10 @@ pub use view::HashMapView;
 ///   time (64 bytes a bucket). The table never shrinks.
 /// - Memory: an entry is its key and value and 16 bytes, allocated by itself; the table adds 21 to
 ///   43 bytes for each. Removed entries wait for open views, in a bounded domain (the default) only
-///   those that a view may still see: see [`section::Mode`](crate::section::Mode).
+///   those that a view may still see: see [`section::Mode`](crate::section::Mode). A map's domain
+///   takes 8 KiB for every 32 threads, from the first view on, and each end of a thread and each
+///   drop of a domain looks at all domains, under one lock. So many small maps should share a
+///   domain: see [`HashMapBuilder::domain`].
 /// - Hashing: `RandomState` is safe against keys chosen by an attacker, and takes a good part of a
 ///   read's time in a small map. If nobody can choose keys, take a faster hasher, by
 ///   [`with_hasher`](Self::with_hasher). It should spread over both the low bits (the bucket) and
@@ -69,7 +72,8 @@ pub use view::HashMapView;
 /// - Panics: one in `Hash`, `Eq` or a closure leaves the map as it was. One in a `Drop` surfaces in
 ///   whichever call frees the entry, with that call's own work done; when the map is dropped, it
 ///   leaks what was not dropped yet. An update of the same map from within `Eq` panics; reads
-///   of it, and updates of other maps, are fine.
+///   of it are fine, and so are updates of other maps, unless maps update each other in a circle:
+///   each `Eq` runs under its map's bucket lock, so two threads could wait for each other for ever.
 /// - Source: buckets of one cache line as in David, Guerraoui, Trigonakis, "Asynchronized
 ///   Concurrency" (ASPLOS 2015); reclamation by [`section`](crate::section).
 ///
