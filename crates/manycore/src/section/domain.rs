@@ -21,8 +21,12 @@ use std::time::Duration;
 /// that waits in it; the borrow checker knows that no section of it is open then.
 ///
 /// Consistency: a node is freed only after every section that could hold it has been closed (the
-/// argument is in [`crate::section`]). Progress: everything but [`synchronize`](Self::synchronize)
-/// is wait-free as far as other threads are concerned; the allocator's part aside.
+/// argument is in [`crate::section`]). Progress: to enter, load, retire and leave is wait-free, the
+/// allocator's part and destructors aside. Not so a thread's first section here or at all (a list
+/// of threads under a lock), a thread's end (a look at every domain, under the list's lock; what it
+/// leaves behind, under the domain's), to make or drop a domain, and [`backlog`](Self::backlog),
+/// which waits for who leads a round: each of these waits for others that run some microseconds.
+/// [`synchronize`](Self::synchronize) waits for sections.
 /// Memory: per thread one batch being filled and one being freed, hence some 4,000 nodes or
 /// half a megabyte (with more than four threads that retire, one more); more if a section stalls,
 /// see [`Mode`](super::Mode).
@@ -178,7 +182,8 @@ impl Domain {
 
     /// How much waits to be freed, and which threads have held it up for `stalled_for` or longer.
     ///
-    /// Cost: a round, and a look at every thread; for an operator's page, not for a hot path.
+    /// Cost: a round, after the one that another thread may be leading (it waits for that), and a
+    /// look at every thread; for an operator's page, not for a hot path.
     ///
     /// ```
     /// use std::time::Duration;
