@@ -29,6 +29,12 @@ pub enum Mode {
     Bounded,
     /// The paper's literal form: each section stamps itself by the clock and pays a full fence, and
     /// reads nothing that anybody else writes. One stalled section holds back everything.
+    ///
+    /// Memory safety rests here on the machine's clocks: what [`Clock`] decided about them, or what
+    /// the environment variable `MANYCORE_CLOCK` says, if somebody set it. Cores whose counters are
+    /// further apart than that, and some microseconds more, free memory under readers. The other
+    /// modes trust no clock. [`Domain::quiesced`] and [`Domain::collect`] wait those microseconds
+    /// out.
     Clock,
 }
 

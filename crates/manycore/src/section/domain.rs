@@ -134,7 +134,8 @@ impl Domain {
 
     /// Whether every section that was open at `moment`, of this domain, has been closed.
     ///
-    /// Never waits. It looks at what rounds have found out, and else leads one round itself; with
+    /// Waits for nobody (in [`Mode::Clock`](super::Mode::Clock) until some microseconds after the
+    /// moment). It looks at what rounds have found out, and else leads one round itself; with
     /// nobody inside, two calls after the moment are enough. Inside a section of this domain that
     /// is as old as `moment` it is false.
     ///
@@ -174,8 +175,8 @@ impl Domain {
     /// Frees what can be freed now: of the nodes that the calling thread retired, and of those left
     /// by threads that have ended. For a thread that falls idle.
     ///
-    /// Never waits. Runs the nodes' destructors. A node retired just now may need a second call.
-    /// Inside a section of this domain it can do little.
+    /// Waits for nobody. Runs the nodes' destructors. A node retired just now may need a second
+    /// call. Inside a section of this domain it can do little.
     pub fn collect(&self) {
         self.enter().collect();
     }

@@ -48,7 +48,8 @@
 //!
 //! In [`Mode::Clock`] stamps are times: the unlink is visible before the batch is stamped, the
 //! leader stamps its round before it looks, and a batch is ripe below all of these by more than two
-//! cores' clocks may differ.
+//! cores' clocks may differ, and some microseconds more where they are the machine's (`transfer` in
+//! `round` says why).
 //!
 //! Source: Wang, Stamler, Parmer, "Parallel Sections" (EuroSys 2016), sections 2.2 and 3.1 to 3.5;
 //! birth eras after Wen et al., "Interval-Based Memory Reclamation" (PPoPP 2018), with
