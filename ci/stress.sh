@@ -16,3 +16,8 @@ tests=(litmus linearizability stress torture ldu_stress swap locks slab namespac
 say "each soak $MANYCORE_SOAK s${MANYCORE_ROUNDS:+, each race $MANYCORE_ROUNDS rounds}"
 quick_builds
 cargo test --release --locked -p manycore "${tests[@]/#/--test=}" -- --nocapture --test-threads=1
+
+# The test of the torture test, in a build where bugs can be planted: the long form only.
+[ -z "${MANYCORE_ROUNDS:-}" ] ||
+    RUSTFLAGS="--cfg manycore_seeded_bugs" CARGO_TARGET_DIR="$TARGET/seeded" \
+        cargo test --release --locked -p manycore --test=torture -- --nocapture --test-threads=1

@@ -311,6 +311,8 @@ pub(crate) enum Bug {
     SkippedLog,
     /// The object opens without a last look at the updates that wait (W4).
     HastyOpening,
+    /// The sieve of a bounded domain frees what an open section may hold, whatever its birth (E4).
+    EagerSieve,
     /// A reader asks whose a lane is before it asks whether anybody is counted there (R4 of the
     /// big-reader lock).
     TokenBeforeCount,
@@ -361,6 +363,7 @@ pub(crate) fn seeded_bug(bug: Bug) -> bool {
         Ok("unadmitted-insider") => Some(Bug::UnadmittedInsider),
         Ok("skipped-log") => Some(Bug::SkippedLog),
         Ok("hasty-opening") => Some(Bug::HastyOpening),
+        Ok("eager-sieve") => Some(Bug::EagerSieve),
         Ok("token-before-count") => Some(Bug::TokenBeforeCount),
         Ok("cached-unlocked") => Some(Bug::CachedUnlocked),
         Ok("torn-stock") => Some(Bug::TornStock),

@@ -1,23 +1,24 @@
 //! Sections under torture: readers and reclaimers of every mode at once, with an oracle.
 //!
-//! A node carries a word that says *alive* while it is linked, *retired* with the moment it was
-//! unlinked, and *dead* once it was freed; its memory is then kept and checked, so that a use after
-//! free is seen as what it is. A reader notes how old what it saw has become: a linked node is of
-//! age 0, one that was unlinked under the section of age 1; anything else is a node that was freed
-//! under its reader, or one that was reachable although its grace period was over.
+//! A node leads to a body that outlives it. The body says *alive* while the node is linked,
+//! *retired* once it is unlinked, and *dead* once it is freed, and carries a version, which is new
+//! each time the body is used again. A reader keeps the bodies of the nodes it has found and looks
+//! at them again and again: dead, or of another version than at the first look, is a node that was
+//! freed under its reader. Nodes are retired with their births, so that a bounded domain sieves
+//! them while readers stall (E4 of `section`).
 //!
 //! `MANYCORE_SOAK=3600` runs it for an hour; `MANYCORE_SEED=0x12ab` repeats the choices of an
-//! earlier run. It prints its seed and how many reads it made.
+//! earlier run. It prints its seed and how many reads it made. Built with
+//! `--cfg manycore_seeded_bugs`, it also demands that a too eager sieve is caught.
 
 mod common;
 
 use common::env;
 use common::rng::Rng;
-use manycore::section::{Domain, Mode, Section};
+use manycore::section::{Atomic, Domain, Mode, Owned, Section};
 use std::cell::RefCell;
 use std::collections::VecDeque;
-use std::ptr::{self, NonNull};
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering::*};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -27,46 +28,55 @@ const DEAD: u64 = 0xdead_dead_dead_dead;
 
 const LINKS: usize = 16;
 
-/// A node whose memory outlives it: the oracle reads it after it was freed.
-struct Node {
+/// What outlives its node: the oracle reads it after the node was freed.
+struct Body {
     state: AtomicU64,
-    /// The section counter of the link's writer when it was linked: reads must not go backwards.
+    /// Another one each time the body is used.
     version: AtomicU64,
 }
 
 thread_local! {
-    /// Nodes that this thread freed, to be used again after a while, as an allocator would. One
-    /// pool a thread, so that threads meet in the domain and nowhere else.
-    static POOL: RefCell<VecDeque<&'static Node>> = const { RefCell::new(VecDeque::new()) };
+    /// Bodies whose nodes this thread freed, to be used again after a while, as an allocator would.
+    /// One pool a thread, so that threads meet in the domain and nowhere else.
+    static POOL: RefCell<VecDeque<&'static Body>> = const { RefCell::new(VecDeque::new()) };
 }
 const REUSED_AFTER: usize = 64;
 
-fn make(version: u64) -> *mut Node {
-    let reused = POOL
-        .with_borrow_mut(|pool| if pool.len() < REUSED_AFTER { None } else { pool.pop_front() });
-    let node = reused.unwrap_or_else(|| {
-        Box::leak(Box::new(Node { state: AtomicU64::new(DEAD), version: AtomicU64::new(0) }))
-    });
-    assert_eq!(node.state.load(SeqCst), DEAD, "a node is in use twice");
-    node.version.store(version, Relaxed);
-    node.state.store(ALIVE, Release);
-    ptr::from_ref(node).cast_mut()
+/// The node's value: freeing the node kills the body.
+struct Node(&'static Body);
+
+impl Node {
+    fn new(version: u64) -> Self {
+        let reused =
+            POOL.with_borrow_mut(
+                |pool| {
+                    if pool.len() < REUSED_AFTER { None } else { pool.pop_front() }
+                },
+            );
+        let body = reused.unwrap_or_else(|| {
+            Box::leak(Box::new(Body { state: AtomicU64::new(DEAD), version: AtomicU64::new(0) }))
+        });
+        assert_eq!(body.state.load(SeqCst), DEAD, "a body is in use twice");
+        body.version.store(version, Relaxed);
+        body.state.store(ALIVE, Release);
+        Self(body)
+    }
 }
 
-unsafe fn kill(address: NonNull<()>) {
-    // SAFETY: leaked by `make`, never unmapped.
-    let node = unsafe { address.cast::<Node>().as_ref() };
-    let old = node.state.swap(DEAD, SeqCst);
-    assert_eq!(old, RETIRED, "freed without having been retired, or twice");
-    FREED.fetch_add(1, Relaxed);
-    POOL.with_borrow_mut(|pool| pool.push_back(node));
+impl Drop for Node {
+    fn drop(&mut self) {
+        let old = self.0.state.swap(DEAD, SeqCst);
+        assert_eq!(old, RETIRED, "freed without having been retired, or twice");
+        FREED.fetch_add(1, Relaxed);
+        let _ = POOL.try_with(|pool| pool.borrow_mut().push_back(self.0));
+    }
 }
 
 static FREED: AtomicU64 = AtomicU64::new(0);
 
 struct Field {
     domain: Domain,
-    links: Vec<AtomicPtr<Node>>,
+    links: Vec<Atomic<Node>>,
     stop: AtomicBool,
     reads: AtomicU64,
     updates: AtomicU64,
@@ -74,28 +84,31 @@ struct Field {
 
 impl Field {
     fn new(domain: Domain) -> Self {
-        let links = (0..LINKS).map(|_| AtomicPtr::new(make(0))).collect();
+        let links = (0..LINKS).map(|_| Atomic::new(Node::new(0))).collect();
         let stop = AtomicBool::new(false);
-        Self { domain, links, stop, reads: AtomicU64::new(0), updates: AtomicU64::new(0) }
+        Self { domain, links, stop, reads: AtomicU64::new(0), updates: AtomicU64::new(1) }
     }
 
     /// Looks at some nodes, several times each, and judges what it sees.
     fn read(&self, rng: &mut Rng, section: &Section<'_>, seed: u64) {
-        let mut held = [None::<&Node>; 4];
-        for place in &mut held {
-            let node = section.protect(&self.links[rng.below(LINKS)]);
-            // SAFETY: nodes are leaked; whether this one may be looked at is what is tested.
-            *place = Some(unsafe { &*node });
-        }
+        let held: [_; 4] = std::array::from_fn(|_| {
+            let node = self.links[rng.below(LINKS)].load(section).as_ref().expect("never null");
+            (node.0, node.0.version.load(Acquire))
+        });
+        let stall = rng.once_in(2_000);
         for look in 0..1 + rng.below(4) {
-            if rng.once_in(64) {
+            if stall {
+                thread::sleep(Duration::from_micros(200));
+            } else if rng.once_in(64) {
                 thread::yield_now();
             }
-            for node in held.iter().flatten() {
-                let state = node.state.load(Acquire);
+            for (body, first) in held {
+                // The version last: a body that is used again is dead before.
+                let (state, version) = (body.state.load(Acquire), body.version.load(Acquire));
                 assert!(
-                    state == ALIVE || state == RETIRED,
-                    "freed under its reader: state {state:#x} at look {look}, {:?}, seed {seed:#x}",
+                    (state == ALIVE || state == RETIRED) && version == first,
+                    "freed under its reader: state {state:#x}, version {first} and then {version} \
+                     at look {look}, {:?}, seed {seed:#x}",
                     self.domain
                 );
             }
@@ -105,22 +118,20 @@ impl Field {
 
     /// Replaces a node: of a shared link by a swap, of the thread's own link by a plain store.
     fn update(&self, rng: &mut Rng, section: &Section<'_>, number: usize) {
-        let new = make(self.updates.fetch_add(1, Relaxed));
+        let new = Owned::new(Node::new(self.updates.fetch_add(1, Relaxed)));
         let (own, shared) = self.links.split_at(LINKS / 2);
         let old = match own.get(number).filter(|_| rng.once_in(2)) {
             Some(link) => {
-                let old = link.load(Relaxed);
-                link.store(new, Release);
+                let old = link.load(section);
+                link.store(new, section);
                 old
             }
-            None => shared[rng.below(shared.len())].swap(new, AcqRel),
+            None => shared[rng.below(shared.len())].swap(new, section),
         };
-        // SAFETY: leaked.
-        let was = unsafe { &*old }.state.swap(RETIRED, SeqCst);
+        let was = old.as_ref().expect("never null").0.state.swap(RETIRED, SeqCst);
         assert_eq!(was, ALIVE, "unlinked twice, or freed while linked");
-        let address = NonNull::new(old).unwrap().cast();
-        // SAFETY: unlinked by the exchange; freed once; no links.
-        unsafe { section.retire_raw(address, size_of::<Node>(), kill) };
+        // SAFETY: unlinked by the exchange, or by the store of the link's only writer; no links.
+        unsafe { section.retire(old) };
     }
 
     fn run(&self, seed: u64, number: usize, lifetime: u64) {
@@ -185,8 +196,9 @@ fn torture(name: &str, domain: Domain, share: Duration) {
     println!("{name}: {reads} reads, {updates} updates, seed {seed:#x}");
     drop(domain);
     for link in links {
-        // SAFETY: leaked.
-        let state = unsafe { &*link.load(SeqCst) }.state.load(SeqCst);
+        // SAFETY: the threads are gone.
+        let node = unsafe { link.into_owned() }.expect("never null").into_inner();
+        let state = node.0.state.swap(RETIRED, SeqCst);
         assert_eq!(state, ALIVE, "a linked node was freed, seed {seed:#x}");
     }
 }
@@ -208,4 +220,19 @@ fn nodes_are_never_freed_under_a_reader() {
         torture(name, builder.build().unwrap(), share);
     }
     assert!(FREED.load(SeqCst) > 1000, "hardly anything was ever freed");
+}
+
+/// The test of the test: with the bug in place the oracle must speak.
+#[cfg(manycore_seeded_bugs)]
+#[test]
+fn too_eager_sieve_is_caught() {
+    let run = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "nodes_are_never_freed_under_a_reader", "--nocapture"])
+        .env("MANYCORE_SEEDED_BUG", "eager-sieve")
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&run.stderr) + String::from_utf8_lossy(&run.stdout);
+    assert!(said.contains("running 1 test"), "no test ran:\n{said}");
+    assert!(!run.status.success(), "a too eager sieve passes:\n{said}");
+    assert!(said.contains("freed under its reader"), "another failure:\n{said}");
 }

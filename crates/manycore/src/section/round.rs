@@ -276,6 +276,9 @@ impl Core {
 
     /// The latest birth among nodes of a batch so stamped that an open section can hold (E4).
     fn youngest_held(&self, stamp: u64) -> u64 {
+        if seeded_bug(Bug::EagerSieve) {
+            return 0;
+        }
         let held = |(_, local): (usize, &Local)| {
             // ORDER: Acquire; pairs with Release in `open_light` and `leave`, as in `look`.
             let lower = local.lower.load(Ordering::Acquire);
