@@ -217,17 +217,15 @@ impl<T> BrLock<T> {
     /// The lane that counts this thread, wherever it is (R4).
     fn lane_of(&self, token: usize) -> Option<&Lane> {
         // ORDER: the count before the token. `is_empty` is Acquire and pairs with the Release
-        // stores of `Lane::enter`: the token seen is that of who is counted, or a later one. The
-        // lane of a dead thread that had the same token goes over to another that way only. Read
-        // first, the dead one's token would go with the count of who took the lane meanwhile.
-        // (A dead thread may have forgotten a guard: its lane is written by nobody else.)
+        // stores of `Lane::enter`: the token seen then is that of who is counted, or a later one.
+        // The lane of a dead thread that had the same token goes over to another that way only: the
+        // dead one's token, seen before, would go with the count of who took the lane meanwhile.
+        // (A dead thread may have forgotten a guard: its lane is written by nobody else.) The first
+        // look, which proves nothing, passes over the lanes that others are counting in.
         let has_token = |lane: &Lane| lane.token.load(Ordering::Relaxed) == token;
-        let is_its = |lane: &Lane| {
-            if sync::seeded_bug(sync::Bug::TokenBeforeCount) {
-                return has_token(lane) && !lane.is_empty();
-            }
-            !lane.is_empty() && has_token(lane)
-        };
+        let unsure = sync::seeded_bug(sync::Bug::TokenBeforeCount);
+        let is_its =
+            |lane: &Lane| has_token(lane) && !lane.is_empty() && (unsure || has_token(lane));
         self.lanes.iter().map(|(_, lane)| lane).find(|lane| is_its(lane))
     }
 
