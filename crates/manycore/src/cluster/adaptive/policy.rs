@@ -130,7 +130,7 @@ impl Policy {
 
 /// How often a calm object looks before its past flaps are forgotten.
 const CALM: u32 = 1024;
-/// Looks within which a way back counts as a flap.
+/// Looks within which a way back counts as a flap, or twice what the switch takes if that is more.
 const FLAP: u32 = 64;
 const FLAPS_MAX: u32 = 8;
 /// Switches that are remembered one by one.
@@ -192,7 +192,12 @@ impl Control {
         }
         self.streak = if wanted == self.wanted { self.streak + 1 } else { 1 };
         self.wanted = wanted;
-        (self.streak >= self.policy.patience << self.flaps).then_some((wanted, why))
+        (self.streak >= self.patience()).then_some((wanted, why))
+    }
+
+    /// Looks in a row that the next switch takes.
+    fn patience(&self) -> u32 {
+        self.policy.patience.saturating_mul(1 << self.flaps)
     }
 
     /// Notes that the object has changed its mode.
@@ -201,7 +206,8 @@ impl Control {
         if from == to {
             return;
         }
-        if to == self.left && self.switches > 0 && self.looks <= FLAP {
+        let soon = FLAP.max(self.patience().saturating_mul(2));
+        if to == self.left && self.switches > 0 && self.looks <= soon {
             self.flaps = (self.flaps + 1).min(FLAPS_MAX);
         }
         self.left = from;
