@@ -85,7 +85,10 @@ impl Drop for Hold<'_> {
 pub(crate) fn hold(word: &AtomicUsize) -> Option<Hold<'_>> {
     let refused = lock(word, thread_token());
     debug_assert!(refused != Err(Refused::Hot), "such a word needs more than a guard");
-    (refused != Err(Refused::HeldBySelf)).then_some(Hold(word))
+    if refused == Err(Refused::HeldBySelf) {
+        return None; // without a guard made and dropped, which would give the lock up
+    }
+    Some(Hold(word))
 }
 
 #[cold]
