@@ -33,6 +33,7 @@
 use super::builder::{Config, Slots};
 use super::gate::{Numbers, is_frozen};
 use super::log::Log;
+use super::stats::Counts;
 use super::table::{self, LogTable};
 use crate::clock::{Clock, Hardware, Stamp};
 use crate::config;
@@ -178,11 +179,6 @@ pub(super) struct Inner<L> {
     pub(super) counted: Vec<u64>,
     /// Slots of the current collection.
     pub(super) slots: Vec<usize>,
-    /// Appended to logs that an eviction has freed.
-    pub(super) appended_before: u64,
-    pub(super) applied: u64,
-    pub(super) merges: u64,
-    pub(super) evictions: u64,
     pub(super) numbers: Numbers,
     /// Updates since the last read, for the policies.
     pub(super) window: u64,
@@ -219,6 +215,7 @@ pub(super) struct Core<T, L> {
     // Written by readers.
     pub(super) lock: Padded<AtomicUsize>,
     pub(super) inner: UnsafeCell<Inner<L>>,
+    pub(super) counts: UnsafeCell<Counts>,
     pub(super) value: UnsafeCell<MaybeUninit<T>>,
     /// Whether the value lives here; guarded by the lock.
     pub(super) has_value: AtomicBool,
@@ -303,10 +300,6 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
                 spares: Vec::new(),
                 counted: Vec::new(),
                 slots: Vec::new(),
-                appended_before: 0,
-                applied: 0,
-                merges: 0,
-                evictions: 0,
                 numbers: Numbers::default(),
                 window: 0,
                 for_switch: 0,
@@ -315,6 +308,7 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
                 hope_from: 0,
                 vain: 0,
             }),
+            counts: UnsafeCell::new(Counts::default()),
             value: UnsafeCell::new(MaybeUninit::uninit()),
             has_value: AtomicBool::new(false),
             collecting: AtomicU64::new(0),

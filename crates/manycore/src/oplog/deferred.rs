@@ -24,7 +24,7 @@ use crate::config;
 use crate::lock::error::TryReadError;
 use crate::lock::{self, HOT, Refused};
 use crate::percpu::{self, Slot};
-use crate::sync::{AtomicU32, AtomicUsize, Backoff, Ordering, UnsafeCell, panicking};
+use crate::sync::{self, AtomicU32, AtomicUsize, Backoff, Ordering, UnsafeCell, panicking};
 use std::any::Any;
 use std::fmt;
 use std::marker::PhantomData;
@@ -62,7 +62,7 @@ pub(super) const POISONED: u32 = 1 << 31;
 ///   read once, some hundred nanoseconds. A read that finds no log written costs the lock and a
 ///   look.
 /// - Memory: the value plus 16 bytes while cold; while hot, a core of about 1.6 KiB and one
-///   log per slot that updates it.
+///   log per slot that updates it. While an object is poisoned its updates are kept without bound.
 /// - Source: OpLog, sections 4 to 6.
 ///
 /// ```
@@ -145,6 +145,9 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     }
 
     /// Puts an update down; the next read sees it.
+    ///
+    /// If its log is full, it may apply what others have put down. A panic of theirs ends here: the
+    /// object is poisoned then, as its next reader finds out, and this update is put down.
     ///
     /// # Panics
     /// If the object is cold and applying the update panics.
@@ -240,7 +243,9 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         let pays = || heat & UPDATES >= logs_pay_from(percpu::slot_count());
         if contended && pays() && !self.config.never_logs() {
             heat += CONTENDED_ONE;
-            if heat & CONTENDED >= config::CONTENDED_FOR_LOGS * CONTENDED_ONE {
+            // ORDER: Relaxed; only this thread can have changed the word to HOT.
+            let promoted = self.word.load(Ordering::Relaxed) & HOT != 0;
+            if !promoted && heat & CONTENDED >= config::CONTENDED_FOR_LOGS * CONTENDED_ONE {
                 heat &= !CONTENDED;
                 self.heat.store(heat, Ordering::Relaxed);
                 self.promote_held(hold, Admission::Ask);
@@ -304,7 +309,8 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
                 Refusal::Full | Refusal::Overdue => {
                     growth = self.make_room(refusal, growth, &mut backoff);
                 }
-                Refusal::Evicted => drop(self.hold(true)),
+                // What panics is another update, applied on the way: its poison tells of it.
+                Refusal::Evicted => sync::contain(|| drop(self.hold(true))),
                 Refusal::Cold => return Err(op),
             }
             (op, refusal) = match self.try_append(op, growth) {
@@ -357,15 +363,18 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
             (WhenFull::Grow { .. }, Refusal::Full) if growth < allowed => return allowed,
             _ => {}
         }
-        match self.hold(growth >= allowed) {
-            Ok(guard) => {
-                drop(guard);
-                1
-            }
-            Err(Refused::HeldBySelf) => ANY_GROWTH,
-            // Busy: somebody is reading; grow meanwhile.
-            Err(_) => allowed.max(2),
-        }
+        // If applying panics, that is another update's panic: the poison tells of it, and this
+        // update is logged whatever the bounds say.
+        let mut next = ANY_GROWTH;
+        sync::contain(|| {
+            next = match self.hold(growth >= allowed) {
+                Ok(_) => 1,
+                Err(Refused::HeldBySelf) => ANY_GROWTH,
+                // Busy: somebody is reading; grow meanwhile.
+                Err(_) => allowed.max(2),
+            };
+        });
+        next
     }
 
     /// Brings the object up to date and holds it, for looking at it and for changing it.
@@ -498,7 +507,8 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
 
     /// Counts of what happened to this object's updates.
     ///
-    /// Takes the object's lock, so not for hot paths.
+    /// Takes the object's lock, so not for hot paths. From within an update of this object it says
+    /// what it can without looking into logs: see [`Stats`].
     #[must_use]
     pub fn stats(&self) -> Stats {
         if self.is_held_by_this_thread() {

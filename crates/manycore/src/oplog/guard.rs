@@ -3,7 +3,7 @@
 use super::Deferred;
 use super::core::Core;
 use super::log::Log;
-use crate::sync::{MutPtr, panicking};
+use crate::sync::{MutPtr, deref_ref, panicking};
 use std::fmt;
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
@@ -42,7 +42,7 @@ impl<T: Send + 'static, L: Log<T>> Deref for ReadGuard<'_, T, L> {
 
     fn deref(&self) -> &T {
         // SAFETY: the guard holds the object's lock, and the value stays in place until the drop.
-        unsafe { self.value.as_ref().expect(LIVE).deref().assume_init_ref() }
+        unsafe { deref_ref(self.value.as_ref().expect(LIVE)).assume_init_ref() }
     }
 }
 

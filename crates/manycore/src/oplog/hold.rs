@@ -117,9 +117,12 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         std::mem::forget(release);
         let mut guard = self.guard(core);
         // SAFETY: the lock is held.
-        let demote = held.is_evicted() || unsafe { held.wants_demotion() };
         let is_kept = self.config.always_logs() || self.config.is_managed();
-        if (demote && !is_kept) || held.is_evicted() || self.config.never_logs() {
+        // SAFETY: the lock is held.
+        let idle = !is_kept && unsafe { held.wants_demotion() };
+        // SAFETY: the lock is held.
+        let homeless = held.is_evicted() || unsafe { held.is_without_place() };
+        if idle || homeless || self.config.never_logs() {
             self.demote_guard(&mut guard);
         }
         guard
@@ -229,14 +232,26 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         let core = address_of(word) as *const Core<T, L>;
         // SAFETY: W2 - this thread published the core and holds its lock; the value is inline.
         unsafe {
-            self.value
-                .with(|from| (*core).value.with_mut(|to| ptr::copy_nonoverlapping(from, to, 1)));
-            (*core).has_value.store(true, Ordering::Relaxed);
-            if self.heat.load(Ordering::Relaxed) & POISONED != 0 {
-                self.heat.fetch_and(!POISONED, Ordering::Relaxed);
-                (*core).poisoned.store(true, Ordering::Relaxed);
-            }
+            self.move_in(&*core);
             lock::unlock(&raw const (*core).lock.0, 0);
+        }
+    }
+
+    /// Moves the value, and what poison it has, from the object to a core that was published
+    /// without it (W2).
+    ///
+    /// # Safety
+    /// The caller holds the core's lock, or is alone with the object. The value is inline.
+    pub(super) unsafe fn move_in(&self, core: &Core<T, L>) {
+        // SAFETY: the caller's duty; the place in the core is empty.
+        unsafe {
+            self.value.with(|from| core.value.with_mut(|to| ptr::copy_nonoverlapping(from, to, 1)));
+        }
+        // ORDER: Relaxed (all); guarded by the core's lock.
+        core.has_value.store(true, Ordering::Relaxed);
+        if self.heat.load(Ordering::Relaxed) & POISONED != 0 {
+            self.heat.fetch_and(!POISONED, Ordering::Relaxed);
+            core.poisoned.store(true, Ordering::Relaxed);
         }
     }
 }

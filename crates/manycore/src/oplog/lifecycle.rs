@@ -35,6 +35,8 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         _hold: &ColdHold<'_, T, L>,
         admission: Admission,
     ) -> Option<Option<Eviction>> {
+        // ORDER: Relaxed; the word is locked by this thread. A second core would hide the first.
+        assert!(self.word.load(Ordering::Relaxed) & HOT == 0, "manycore: promoted twice");
         let token = percpu::thread_token();
         let config: Arc<Config> = self.config.config();
         // `Auto` begins biased too: an object that is never read would never learn that it should
@@ -45,7 +47,11 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         let eviction = match admission {
             Admission::Bypass => None,
             _ => match core.table().enter(&raw const *core, admission == Admission::Insist) {
-                Ok(eviction) => Some(eviction),
+                Ok(eviction) => {
+                    // SAFETY: this thread has the core to itself, and its lock.
+                    unsafe { core.count(|counts| counts.placed = true) };
+                    Some(eviction)
+                }
                 Err(_) => return None,
             },
         };
@@ -144,7 +150,9 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         let core = unsafe { Box::from_raw(address_of(word) as *mut Core<T, L>) };
         core.leave_table();
         if !core.has_value.load(Ordering::Relaxed) {
-            return Ok(());
+            // Promoted under a guard that was leaked, so nobody finished that (W2).
+            // SAFETY: W2 - the value is inline still, and `&mut self` is exclusive.
+            unsafe { self.move_in(&core) };
         }
         // SAFETY: as above, which is more than the lock asks for.
         let drained = catch_unwind(AssertUnwindSafe(|| unsafe { core.drain_all() }));
@@ -165,7 +173,7 @@ pub(super) enum Admission {
     Ask,
     /// Evict whoever has the place.
     Insist,
-    /// Do not ask: the update has nowhere else to go.
+    /// Do not ask: the update has nowhere else to go. The next read asks (T1).
     Bypass,
 }
 

@@ -127,8 +127,10 @@ pub trait Log<T>: Default + Send + 'static {
         std::mem::swap(self, into);
     }
 
-    /// Applies what was collected, one log per slot in the order of slots, and leaves every log
-    /// empty. Returns the number of updates applied (what absorption saved is not counted).
+    /// Applies what was collected and leaves every log empty. There is one log for each slot that
+    /// had updates, in the order of slots; if an earlier merge panicked, its logs, with what was
+    /// left in them, come before, so that a slot may have several, the older ones first. Returns
+    /// the number of updates applied (what absorption saved is not counted).
     ///
     /// Take an update out of its log *before* applying it: if applying panics, what is still in
     /// the logs stays queued for the next read.

@@ -3,10 +3,9 @@
 //! Everything here runs with the core's lock held. The laws (C1 to C6) are in the header of `core`.
 
 use super::builder::Publish;
-use super::core::{Core, EVICTED, FROZEN, Inner, OPEN, SlotLog, updates};
+use super::core::{Core, EVICTED, Inner, OPEN, SlotLog, updates};
 use super::log::Log;
 use super::shared::Turn;
-use super::stats::Stats;
 use super::table::Resident;
 use crate::clock::Stamp;
 use crate::config;
@@ -24,6 +23,8 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
     /// # Panics
     /// If applying does; what was not applied yet stays queued, and the core is poisoned (D7).
     pub(super) unsafe fn merge(&self) {
+        // SAFETY: the caller holds the lock.
+        let _merging = unsafe { self.begin_merging() };
         self.inner.with_mut(|inner| {
             // SAFETY: the caller holds the lock, which guards `inner`.
             let inner = unsafe { &mut *inner };
@@ -32,7 +33,9 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
                 if L::ORDERED && !seeded_bug(Bug::NoCut) { self.clock().cut() } else { Stamp::MAX };
             inner.window = 0;
             if self.is_clean() {
-                self.apply(inner); // what waited for poison to be cleared
+                // What waited for poison to be cleared.
+                // SAFETY: the lock is held.
+                unsafe { self.apply(inner) };
                 return;
             }
             if L::ORDERED || seeded_bug(Bug::NoCut) {
@@ -40,7 +43,8 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
             } else {
                 self.collect_frozen(inner);
             }
-            self.apply(inner);
+            // SAFETY: the lock is held.
+            unsafe { self.apply(inner) };
         });
     }
 
@@ -57,13 +61,13 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
         self.dirty.0.iter().all(|(_, word)| word.0.load(Ordering::Acquire) == 0)
     }
 
-    fn is_biased(&self) -> bool {
+    pub(super) fn is_biased(&self) -> bool {
         // ORDER: Relaxed; written under the core's lock, which the caller holds.
         self.biased.load(Ordering::Relaxed)
     }
 
     /// The reader's half of the store-buffering race of C1.
-    fn barrier(&self) {
+    pub(super) fn barrier(&self) {
         if self.is_biased() { barrier::heavy() } else { barrier::fence_full() }
     }
 
@@ -195,8 +199,12 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
     }
 
     /// Applies the carry, unless the object is poisoned.
-    fn apply(&self, inner: &mut Inner<L>) {
-        inner.merges += 1;
+    ///
+    /// # Safety
+    /// The caller holds the core's lock.
+    unsafe fn apply(&self, inner: &mut Inner<L>) {
+        // SAFETY: the lock is held.
+        unsafe { self.count(|counts| counts.merges += 1) };
         // ORDER: Relaxed; written under the core's lock, which the caller holds.
         if inner.carry.is_empty() || self.poisoned.load(Ordering::Relaxed) {
             return;
@@ -205,7 +213,9 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
             let poison = Poison(&self.poisoned);
             // SAFETY: the value is there while the core is in use, and the caller holds the lock.
             let value = unsafe { (*value).assume_init_mut() };
-            inner.applied += L::merge(&mut inner.carry, value) as u64;
+            let applied = L::merge(&mut inner.carry, value) as u64;
+            // SAFETY: the lock is held.
+            unsafe { self.count(|counts| counts.applied += applied) };
             std::mem::forget(poison);
         });
         debug_assert!(inner.carry.iter().all(|log| log.is_empty()), "merge left entries behind");
@@ -233,7 +243,9 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
                 let speaks = if biased {
                     inner.speaks_against_bias(self.config.ratio_for_bias)
                 } else {
-                    inner.speaks_for_bias(self.config.ratio_for_bias) && barrier::is_asymmetric()
+                    let merges = self.counts().merges;
+                    inner.speaks_for_bias(self.config.ratio_for_bias, merges)
+                        && barrier::is_asymmetric()
                 };
                 inner.for_switch = if speaks { inner.for_switch + 1 } else { 0 };
                 if inner.for_switch >= 2 { !biased } else { biased }
@@ -260,7 +272,7 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
             inner.for_switch = 0;
             if !biased && inner.unanswered {
                 inner.vain = (inner.vain + 1).min(config::VAIN_MAX);
-                inner.hope_from = inner.merges + (config::READS_WITHOUT_HOPE << inner.vain);
+                inner.hope_from = self.counts().merges + (config::READS_WITHOUT_HOPE << inner.vain);
             }
         });
     }
@@ -290,9 +302,29 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
     /// The caller holds the core's lock.
     pub(super) unsafe fn revive(&self) {
         if self.is_evicted() {
+            // SAFETY: the lock is held.
+            unsafe { self.count(|counts| counts.placed = false) };
             // ORDER: Release; pairs with the updater's Acquire.
             self.gate.store(self.open, Ordering::Release);
         }
+    }
+
+    /// Whether the core has logs outside of the table and finds no place there (T1). A poisoned one
+    /// need not: its updates have nowhere else to go.
+    ///
+    /// # Safety
+    /// The caller holds the core's lock.
+    pub(super) unsafe fn is_without_place(&self) -> bool {
+        // ORDER: Relaxed; written under the core's lock, which the caller holds.
+        let poisoned = self.poisoned.load(Ordering::Relaxed);
+        // SAFETY: the lock is held.
+        if poisoned || unsafe { self.counts() }.placed {
+            return false;
+        }
+        let placed = self.table().enter_if_free(ptr::from_ref(self));
+        // SAFETY: as above.
+        unsafe { self.count(|counts| counts.placed = placed) };
+        !placed
     }
 
     /// Waits until no updater is inside and takes everything from every log.
@@ -301,6 +333,8 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
     /// The caller holds the core's lock and has made sure that updaters which announce the core
     /// from now on leave without touching a log.
     pub(super) unsafe fn drain_all(&self) {
+        // SAFETY: the caller holds the lock.
+        let _merging = unsafe { self.begin_merging() };
         self.barrier();
         let core = self.address();
         percpu::records().wait_until_none(|word| updates(word, core));
@@ -313,7 +347,8 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
                 // SAFETY: C1 - no updater is inside and none will be.
                 unsafe { self.collect_slot(index, Stamp::MAX, false, inner) };
             }
-            self.apply(inner);
+            // SAFETY: the lock is held.
+            unsafe { self.apply(inner) };
         });
     }
 
@@ -343,66 +378,31 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
         self.inner.with_mut(|inner| unsafe { !(*inner).carry.is_empty() })
     }
 
-    /// Frees the logs of an evicted core and returns what was appended to them.
-    pub(super) fn free_slots(&self) -> u64 {
-        let mut appended = 0;
-        for (_, slot) in self.slots.iter() {
-            // ORDER: Acquire; pairs with Release in `find_or_make_slot`.
-            let raw = slot.0.swap(ptr::null_mut(), Ordering::Acquire);
-            if !raw.is_null() {
-                // SAFETY: made by `Box::into_raw` in `find_or_make_slot`; no updater is inside (the
-                // caller waited), and readers hold the lock that the caller holds.
-                let slot = unsafe { Box::from_raw(raw) };
-                appended += slot.appended.load(Ordering::Relaxed);
-            }
-        }
-        appended
-    }
-
-    /// Counts for [`Deferred::stats`](super::Deferred::stats).
+    /// Frees the logs of an evicted core, keeping count of what was appended to them.
     ///
     /// # Safety
-    /// The caller holds the core's lock.
-    pub(super) unsafe fn stats(&self) -> Stats {
-        self.inner.with_mut(|inner| {
-            // SAFETY: the caller holds the lock.
-            let inner = unsafe { &*inner };
-            let mut stats = Stats {
-                applied: inner.applied,
-                merges: inner.merges,
-                evictions: inner.evictions,
-                biased: self.is_biased(),
-                ..Stats::default()
-            };
-            stats.pending = inner.carry.iter().map(L::len).sum::<usize>() as u64;
-            stats.appended = inner.appended_before;
-            // Lengths belong to the updaters, so shut them out for a moment.
-            let _collecting = Collecting::begin(&self.collecting, FROZEN);
-            let gate = Reopen { gate: &self.gate, to: self.gate.load(Ordering::Relaxed) };
-            let closed = if gate.to == EVICTED { EVICTED } else { FROZEN };
-            self.gate.store(closed, Ordering::Release);
-            self.barrier();
-            let core = self.address();
-            percpu::records().wait_until_none(|word| updates(word, core));
-            for (index, _) in self.slots.iter() {
-                let Some(slot) = self.slot_log(index) else { continue };
-                // ORDER: Relaxed; stable under C1.
-                stats.appended += slot.appended.load(Ordering::Relaxed);
-                // SAFETY: C1 - gate closed, barrier passed, no updater inside.
-                stats.pending += slot.local.with(|local| unsafe { (*local).log.len() }) as u64;
-                stats.logs += 1;
-            }
-            drop(gate);
-            stats.absorbed = stats.appended.saturating_sub(stats.applied + stats.pending);
-            stats.bytes =
-                stats.logs * size_of::<SlotLog<L>>() + stats.pending as usize * size_of::<L::Op>();
-            stats
-        })
+    /// The caller holds the core's lock, and no updater is inside.
+    unsafe fn free_slots(&self) {
+        // ORDER: Acquire; pairs with Release in `find_or_make_slot`.
+        let taken =
+            self.slots.iter().map(|(_, slot)| slot.0.swap(ptr::null_mut(), Ordering::Acquire));
+        // SAFETY: made by `Box::into_raw` in `find_or_make_slot`; no updater is inside (the caller
+        // waited), and readers hold the lock that the caller holds.
+        let freed = taken.filter(|raw| !raw.is_null()).map(|raw| unsafe { Box::from_raw(raw) });
+        let freed: Vec<Box<SlotLog<L>>> = freed.collect();
+        // ORDER: Relaxed; a statistic.
+        let appended: u64 = freed.iter().map(|slot| slot.appended.load(Ordering::Relaxed)).sum();
+        // SAFETY: the lock is held.
+        unsafe { self.count(|counts| counts.appended_before += appended) };
     }
 }
 
 impl<T: Send + 'static, L: Log<T>> Resident for Core<T, L> {
     fn try_claim(&self) -> bool {
+        let core = self.address();
+        if percpu::announces(|word| super::core::address_of(word) == core) {
+            return false; // this thread is inside: the eviction would wait for it
+        }
         let free = lock::try_lock(&self.lock.0, percpu::thread_token()).is_ok();
         if free {
             // ORDER: Relaxed; the table's mutex, held here and by `leave_table`, orders it.
@@ -427,14 +427,17 @@ impl<T: Send + 'static, L: Log<T>> Resident for Core<T, L> {
         // poisoned, its updates stay queued, and its next reader learns of it (D7).
         // SAFETY: the lock is held and the gate closed for good.
         sync::contain(|| unsafe { core.drain_all() });
-        let appended = core.free_slots();
+        // SAFETY: the lock is held, and the drain has waited for the updaters.
+        unsafe {
+            core.free_slots();
+            core.count(|counts| counts.evictions += 1);
+        }
         // SAFETY: the lock is held.
-        core.inner.with_mut(|inner| unsafe {
-            (*inner).evictions += 1;
-            (*inner).appended_before += appended;
-            (*inner).spares = Vec::new();
+        let spares = core.inner.with_mut(|inner| unsafe {
             (*inner).counted = Vec::new();
+            std::mem::take(&mut (*inner).spares)
         });
+        drop(spares); // the user's logs: their destructors are user code
         // SAFETY: locked by `try_claim`; `claimed` keeps the core alive until the last store.
         unsafe { lock::unlock(&raw const (*this).lock.0, 0) };
         core.in_use();
@@ -463,8 +466,8 @@ impl<L> Inner<L> {
 
     /// Whether the last read speaks for plain stores: where busy updaters answer, already from a
     /// few updates a read on.
-    fn speaks_for_bias(&self, ratio: u64) -> bool {
-        let hopes = self.merges >= self.hope_from;
+    fn speaks_for_bias(&self, ratio: u64, merges: u64) -> bool {
+        let hopes = merges >= self.hope_from;
         self.window > if hopes { config::RATIO_FOR_ANSWERS } else { ratio }
     }
 
@@ -479,10 +482,10 @@ impl<L> Inner<L> {
 }
 
 /// Says that a collection is going on (C8), also when it panics.
-struct Collecting<'a>(&'a AtomicU64);
+pub(super) struct Collecting<'a>(&'a AtomicU64);
 
 impl<'a> Collecting<'a> {
-    fn begin(flag: &'a AtomicU64, closed: u64) -> Self {
+    pub(super) fn begin(flag: &'a AtomicU64, closed: u64) -> Self {
         // ORDER: Relaxed; whoever finds a gate closed finds this too, through the gate.
         flag.store(closed, Ordering::Relaxed);
         Self(flag)
@@ -497,9 +500,9 @@ impl Drop for Collecting<'_> {
 }
 
 /// Opens a gate again, also when collecting panics.
-struct Reopen<'a> {
-    gate: &'a AtomicU64,
-    to: u64,
+pub(super) struct Reopen<'a> {
+    pub(super) gate: &'a AtomicU64,
+    pub(super) to: u64,
 }
 
 impl Drop for Reopen<'_> {

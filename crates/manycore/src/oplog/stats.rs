@@ -1,7 +1,17 @@
+//! Counting what happens to an object's updates.
+
+use super::core::{Core, EVICTED, FROZEN, SlotLog, updates};
+use super::log::Log;
+use super::reader::{Collecting, Reopen};
+use crate::percpu;
+use crate::sync::Ordering;
+
 /// What happened to the updates of one [`Deferred`](super::Deferred) object since it was promoted.
 ///
 /// A cold object applies its updates at once and has no room for counts, so all are zero then. In
-/// every state `appended = absorbed + applied + pending`.
+/// every state `appended = absorbed + applied + pending`. Asked from within an update or a log's
+/// own code while the object is merged, nobody can look into its logs: then these are counts of
+/// earlier merges, all that was not applied by then counts as `pending`, and `bytes` is zero.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {
@@ -23,4 +33,132 @@ pub struct Stats {
     pub bytes: usize,
     /// Whether updates publish with plain stores now (see [`Publish`](super::Publish)).
     pub biased: bool,
+}
+
+/// What the holder of a core's lock counts, apart from what it has in hand while user code runs:
+/// nobody keeps a reference to this.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Counts {
+    /// Appended to logs that an eviction has freed.
+    pub(super) appended_before: u64,
+    pub(super) applied: u64,
+    pub(super) merges: u64,
+    pub(super) evictions: u64,
+    /// The core is in the table, unless it was evicted (T1).
+    pub(super) placed: bool,
+    /// The lock's holder has the core's `Inner`, and perhaps logs, in hand.
+    merging: bool,
+}
+
+/// A merge is going on; dropping this ends it.
+pub(super) struct Merging<'a, T: Send + 'static, L: Log<T>> {
+    core: &'a Core<T, L>,
+    outer: bool,
+}
+
+impl<T: Send + 'static, L: Log<T>> Drop for Merging<'_, T, L> {
+    fn drop(&mut self) {
+        // SAFETY: whoever made this holds the core's lock.
+        unsafe { self.core.count(|counts| counts.merging = self.outer) };
+    }
+}
+
+impl<T: Send + 'static, L: Log<T>> Core<T, L> {
+    /// # Safety
+    /// The caller holds the core's lock.
+    pub(super) unsafe fn counts(&self) -> Counts {
+        // SAFETY: the lock guards it, and no reference to it outlives a call.
+        self.counts.with(|counts| unsafe { *counts })
+    }
+
+    /// Changes the counts. No user code in `change`.
+    ///
+    /// # Safety
+    /// The caller holds the core's lock.
+    pub(super) unsafe fn count(&self, change: impl FnOnce(&mut Counts)) {
+        // SAFETY: as above.
+        self.counts.with_mut(|counts| unsafe { change(&mut *counts) });
+    }
+
+    /// Says that the calling thread has `Inner` and logs in hand, so that user code that it runs
+    /// finds them closed.
+    ///
+    /// # Safety
+    /// The caller holds the core's lock, until the answer is dropped.
+    pub(super) unsafe fn begin_merging(&self) -> Merging<'_, T, L> {
+        // SAFETY: the caller's duty.
+        let outer = unsafe { self.counts() }.merging;
+        // SAFETY: as above.
+        unsafe { self.count(|counts| counts.merging = true) };
+        Merging { core: self, outer }
+    }
+
+    /// Counts for [`Deferred::stats`](super::Deferred::stats).
+    ///
+    /// # Safety
+    /// The caller holds the core's lock.
+    pub(super) unsafe fn stats(&self) -> Stats {
+        // SAFETY: the caller's duty.
+        let counts = unsafe { self.counts() };
+        let mut stats = Stats {
+            appended: counts.appended_before,
+            applied: counts.applied,
+            merges: counts.merges,
+            evictions: counts.evictions,
+            biased: self.is_biased(),
+            ..Stats::default()
+        };
+        for (index, _) in self.slots.iter() {
+            if let Some(slot) = self.slot_log(index) {
+                // ORDER: Relaxed; a statistic.
+                stats.appended += slot.appended.load(Ordering::Relaxed);
+                stats.logs += 1;
+            }
+        }
+        let core = self.address();
+        // From within a merge logs are in hand; from within a push, one is, and waiting for its
+        // updater would be waiting for oneself.
+        if counts.merging || percpu::announces(|word| updates(word, core)) {
+            stats.pending = stats.appended.saturating_sub(stats.applied);
+            return stats;
+        }
+        // SAFETY: the caller holds the lock.
+        unsafe { self.look_into_logs(&mut stats) };
+        stats.absorbed = stats.appended.saturating_sub(stats.applied + stats.pending);
+        stats.bytes =
+            stats.logs * size_of::<SlotLog<L>>() + stats.pending as usize * size_of::<L::Op>();
+        stats
+    }
+
+    /// Counts what is appended and pending with every updater shut out for a moment.
+    ///
+    /// # Safety
+    /// The caller holds the core's lock; it is not merging, and not inside as an updater.
+    unsafe fn look_into_logs(&self, stats: &mut Stats) {
+        // SAFETY: the caller holds the lock.
+        let _merging = unsafe { self.begin_merging() }; // `len` is user code
+        // SAFETY: the caller holds the lock, and is not merging.
+        stats.pending =
+            self.inner.with(|inner| unsafe { (*inner).carry.iter().map(L::len).sum::<usize>() })
+                as u64;
+        // SAFETY: the caller holds the lock.
+        stats.appended = unsafe { self.counts() }.appended_before;
+        stats.logs = 0;
+        // ORDER: as in `collect_frozen`.
+        let _collecting = Collecting::begin(&self.collecting, FROZEN);
+        let gate = Reopen { gate: &self.gate, to: self.gate.load(Ordering::Relaxed) };
+        let closed = if gate.to == EVICTED { EVICTED } else { FROZEN };
+        self.gate.store(closed, Ordering::Release);
+        self.barrier();
+        let core = self.address();
+        percpu::records().wait_until_none(|word| updates(word, core));
+        for (index, _) in self.slots.iter() {
+            let Some(slot) = self.slot_log(index) else { continue };
+            // ORDER: Relaxed; stable under C1.
+            stats.appended += slot.appended.load(Ordering::Relaxed);
+            // SAFETY: C1 - gate closed, barrier passed, no updater inside.
+            stats.pending += slot.local.with(|local| unsafe { (*local).log.len() }) as u64;
+            stats.logs += 1;
+        }
+    }
 }

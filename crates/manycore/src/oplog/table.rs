@@ -2,7 +2,10 @@
 //!
 //! Owns: the right of an object to have logs. Does not own: the logs.
 //! Laws:
-//! - T1 At most as many objects of a table have logs as it has places.
+//! - T1 At most as many objects of a table have logs as it has places; beside them those whose
+//!   logs were made where an update had nowhere else to go (under its own thread's guard, from
+//!   within another update of the object, or because of poison). Of those, the next read that finds
+//!   no poison takes the place if it is free, or else the logs away.
 //! - T2 An entry's pointer is alive while the place's mutex is held: an object leaves the table
 //!   under that mutex before its core is freed.
 //! - T3 Lock order is core, then place. An evictor goes the other way and only *tries* the core's
@@ -88,7 +91,15 @@ impl Drop for Eviction {
 /// [`Builder`](super::Builder) names another. An object that wants logs takes the place its address
 /// hashes to; the object that held it is synchronized and goes on without logs. So the memory of
 /// logs is bounded by places x slots x the bounds of one log, however many objects there are. What
-/// an evicted object keeps until its next use is one core, about 1.6 KiB.
+/// an evicted object keeps until its next use is one core, about 1.6 KiB. Beside the table, until
+/// its next read, has logs an object that was updated by the thread that held it, or while it was
+/// poisoned.
+///
+/// To synchronize an object is to apply its updates, in the thread that needs the place: an
+/// `append` to one object, or [`Counter::add`](crate::collections::Counter::add), may run another
+/// object's updates. So do not append or count under a lock that updates of other objects take, or
+/// give those objects a table of their own. A panic of theirs ends there; it poisons the object
+/// that was evicted.
 pub struct LogTable {
     places: Box<[Mutex<Option<Entry>>]>,
     evictions: AtomicU64,
@@ -183,6 +194,16 @@ impl LogTable {
             self.evictions.fetch_add(1, Ordering::Relaxed);
         }
         Ok(Eviction(victim))
+    }
+
+    /// Gives the object its place if nobody has it.
+    pub(crate) fn enter_if_free<R: Resident + 'static>(&self, core: *const R) -> bool {
+        let mut place = lock(self.place(core.cast()));
+        if place.is_none() {
+            *place = Some(Entry { core: core.cast(), vtable: Methods::<R>::VTABLE, seen: 0 });
+            return true;
+        }
+        false
     }
 
     /// Takes the object out, if it is in.

@@ -19,7 +19,11 @@ use std::ptr;
 /// - Consistency: [`sum`](Self::sum) is exact once writers are quiescent, that is, it counts every
 ///   [`add`](Self::add) that happened before it, and any part of the adds that run at the same
 ///   time.
-/// - Progress: `add` is wait-free but for promotion; `sum` waits for a promotion or demotion.
+/// - Progress: `add` is wait-free but for a promotion or demotion that it does itself. A promotion
+///   waits for the mutex of its place in the table, and may apply the updates of a
+///   [`Deferred`](crate::oplog::Deferred) object that had the place (so do not count under a lock
+///   that such updates take); a demotion waits for whoever is inside an `add` or a `sum`. `sum`
+///   waits for a promotion or demotion.
 /// - Cost of `add`: while cold one compare-and-swap on the counter's word; while hot no shared
 ///   write and no read-modify-write (one on the thread's own line where the kernel has no
 ///   `membarrier`). Cost of `sum`: one cache miss per thread that has counted.

@@ -87,7 +87,8 @@ use std::time::{Duration, Instant};
 ///   an event that was merged already costs an uncontended lock.
 /// - Memory: up to [`max_events`](EventQueueBuilder::max_events) merged events and one log for each
 ///   sending thread. A log's entry is the event and 8 bytes. Buffers stay as large as they grew.
-/// - Panics: none of its own; no user code runs inside.
+/// - Panics: none of its own. The only user code inside are wakers: if one panics, the others are
+///   woken all the same, and then the `send` or `close` that woke them panics, with its event sent.
 /// - Source: OpLog, section 3.
 ///
 /// ```

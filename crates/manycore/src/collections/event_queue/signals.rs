@@ -6,7 +6,7 @@
 use crate::clock::Clock;
 use crate::collections::Line;
 use crate::percpu;
-use crate::sync::{AtomicU32, AtomicU64, AtomicUsize, Mutex, Ordering, thread};
+use crate::sync::{self, AtomicU32, AtomicU64, AtomicUsize, Mutex, Ordering, Panic, thread};
 use std::sync::PoisonError;
 use std::task::Waker;
 
@@ -69,6 +69,18 @@ impl Waiter {
             Self::Thread(thread) => thread.unpark(),
             Self::Task(waker) => waker.wake(),
         }
+    }
+}
+
+/// Wakes everybody, whatever a waker does: it is user code. The first panic comes back.
+fn wake_each(receivers: Vec<Waiter>) -> Result<(), Panic> {
+    let woken = receivers.into_iter().map(|waiter| sync::caught(|| waiter.wake()));
+    woken.fold(Ok(()), Result::and)
+}
+
+fn rethrow(woken: Result<(), Panic>) {
+    if let Err(panic) = woken {
+        std::panic::resume_unwind(panic);
     }
 }
 
@@ -277,7 +289,7 @@ impl Signals {
             self.clear(SLEEPING);
             std::mem::take(&mut waiters.receivers)
         };
-        receivers.into_iter().for_each(Waiter::wake);
+        rethrow(wake_each(receivers));
     }
 
     /// Takes no more events. Returns whether it did before.
@@ -291,8 +303,8 @@ impl Signals {
             self.clear(SLEEPING);
             (std::mem::take(&mut waiters.receivers), std::mem::take(&mut waiters.senders))
         };
-        receivers.into_iter().for_each(Waiter::wake);
         senders.iter().for_each(thread::Thread::unpark);
+        rethrow(wake_each(receivers));
         true
     }
 

@@ -74,6 +74,8 @@ impl<T> ScalableArc<T> {
     /// after the other. Progress: waits for another change of the same object; readers never wait.
     /// Cost: an exchange and a store on a line that readers have to fetch again.
     ///
+    /// `f` must not change the same object: that would wait for itself, for ever.
+    ///
     /// # Panics
     /// If `f` does; the change counts as over.
     pub fn change<R>(this: &Self, f: impl FnOnce() -> R) -> R {

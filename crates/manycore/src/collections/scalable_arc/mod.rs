@@ -53,8 +53,10 @@ const _: () = assert!(align_of::<Inner<u8>>() > TAG_MASK, "a tag fits into the l
 ///
 /// - Consistency: as `Arc`. [`strong_count`](Self::strong_count) is exact while nobody makes or
 ///   drops handles.
-/// - Progress: while hot, `clone` and `drop` are wait-free, except that the drop of the last owner
-///   waits for the clones and drops that are under way. While cold, they are lock-free.
+/// - Progress: while hot, `clone` and `drop` are wait-free, except that a thread's first one may
+///   allocate its row, and that the drop of the last owner waits for the clones and drops that are
+///   under way. While cold, they are lock-free, except where one of them promotes the object: that
+///   allocates.
 /// - Cost: while cold, an exchange on one shared word, as `Arc`. While hot, some 3 ns and no shared
 ///   line written, nor any read-modify-write (one on the thread's own line where the kernel has no
 ///   `membarrier`). The drop of the last owner: a `membarrier`, some microseconds, and a cache

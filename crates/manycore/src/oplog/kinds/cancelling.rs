@@ -78,12 +78,17 @@ impl<O: Cancel> Cancelling<O> {
     /// Adds `op` or cancels its opposite.
     #[inline(always)]
     fn add(&mut self, op: O) {
-        match self.ops.find(&op.key(), O::key) {
-            Some(place) if self.ops.get(place).inserts() != op.inserts() => {
-                drop(self.ops.remove(place, O::key));
-            }
-            _ => self.ops.push(op, O::key),
+        match self.opposite_of(&op) {
+            Some(place) => drop(self.ops.remove(place, O::key)),
+            None => self.ops.push(op, O::key),
         }
+    }
+
+    /// Where the update is that `op` cancels.
+    #[inline(always)]
+    fn opposite_of(&mut self, op: &O) -> Option<usize> {
+        let place = self.ops.find(&op.key(), O::key)?;
+        (self.ops.get(place).inserts() != op.inserts()).then_some(place)
     }
 }
 
@@ -108,8 +113,13 @@ impl<T, O: Op<T> + Cancel + Send + 'static> Log<T> for Cancelling<O> {
     fn merge(logs: &mut [Self], target: &mut T) -> usize {
         let Some((first, others)) = logs.split_first_mut() else { return 0 };
         for other in others {
-            while let Some(op) = other.ops.pop() {
-                first.add(op);
+            while let Some(op) = other.ops.last() {
+                let opposite = first.opposite_of(op); // may panic: `op` is in its log still
+                let Some(op) = other.ops.pop() else { break };
+                match opposite {
+                    Some(place) => drop((first.ops.remove(place, O::key), op)),
+                    None => first.ops.push(op, O::key),
+                }
             }
         }
         // What is left of one key is all inserts or all removes, so order can't show.

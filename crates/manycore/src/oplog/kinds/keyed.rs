@@ -10,7 +10,9 @@ const SCAN_LIMIT: usize = 16;
 #[derive(Debug)]
 pub(crate) struct Keyed<O> {
     ops: Vec<O>,
-    /// Places of all of `ops`, once they are more than `SCAN_LIMIT`; else absent or empty.
+    /// Places of all of `ops`, once they are more than `SCAN_LIMIT`; else absent or empty. With
+    /// another number of places than `ops` has, it is stale (after `pop`, or if user code panicked)
+    /// and made anew when it is next asked.
     index: Option<Box<Index>>,
 }
 
@@ -39,14 +41,21 @@ impl<O> Keyed<O> {
 
     /// Where an operation with this key is.
     #[inline(always)]
-    pub(crate) fn find<K: Hash + Eq>(&self, key: &K, key_of: impl Fn(&O) -> K) -> Option<usize> {
+    pub(crate) fn find<K: Hash + Eq>(
+        &mut self,
+        key: &K,
+        key_of: impl Fn(&O) -> K,
+    ) -> Option<usize> {
         if !self.is_indexed() {
             return self.ops.iter().rposition(|op| key_of(op) == *key);
         }
         self.find_indexed(key, key_of)
     }
 
-    fn find_indexed<K: Hash + Eq>(&self, key: &K, key_of: impl Fn(&O) -> K) -> Option<usize> {
+    fn find_indexed<K: Hash + Eq>(&mut self, key: &K, key_of: impl Fn(&O) -> K) -> Option<usize> {
+        if self.index.as_ref().is_none_or(|index| index.places.len() != self.ops.len()) {
+            self.index_last(&key_of);
+        }
         let index = self.index.as_ref()?;
         let hash = index.hasher.hash_one(key);
         index.places.find(hash, |place| key_of(&self.ops[*place]) == *key).copied()
@@ -68,6 +77,7 @@ impl<O> Keyed<O> {
         }
     }
 
+    /// Indexes the last operation; all of them if those before are not.
     #[cold]
     fn index_last<K: Hash + Eq>(&mut self, key_of: impl Fn(&O) -> K) {
         let index = self.index.get_or_insert_with(|| {
@@ -76,7 +86,10 @@ impl<O> Keyed<O> {
         let Index { hasher, places } = &mut **index;
         let ops = &self.ops;
         let hash_at = |place: usize| hasher.hash_one(key_of(&ops[place]));
-        let from = if places.is_empty() { 0 } else { ops.len() - 1 };
+        let from = if places.len() + 1 == ops.len() { places.len() } else { 0 };
+        if from == 0 {
+            places.clear();
+        }
         for place in from..ops.len() {
             places.insert_unique(hash_at(place), place, |other| hash_at(*other));
         }
@@ -95,8 +108,8 @@ impl<O> Keyed<O> {
     fn unindex<K: Hash + Eq>(&mut self, place: usize, key_of: impl Fn(&O) -> K) {
         let Some(index) = &mut self.index else { return };
         let last = self.ops.len() - 1;
-        if last == SCAN_LIMIT {
-            index.places.clear(); // few enough for scans from now on
+        if last == SCAN_LIMIT || index.places.len() != self.ops.len() {
+            index.places.clear(); // few enough for scans from now on, or stale
             return;
         }
         let hash = index.hasher.hash_one(key_of(&self.ops[place]));
@@ -111,6 +124,11 @@ impl<O> Keyed<O> {
         }
     }
 
+    /// The operation that [`pop`](Self::pop) takes.
+    pub(crate) fn last(&self) -> Option<&O> {
+        self.ops.last()
+    }
+
     /// Takes any operation out.
     pub(crate) fn pop(&mut self) -> Option<O> {
         if let Some(index) = &mut self.index {
@@ -123,6 +141,20 @@ impl<O> Keyed<O> {
 #[cfg(all(test, not(manycore_loom), not(manycore_shuttle)))]
 mod tests {
     use super::*;
+
+    #[test]
+    fn finds_everything_after_a_pop() {
+        let mut keyed: Keyed<u64> = Keyed::default();
+        for op in 0..40 {
+            keyed.push(op, |op| *op);
+        }
+        keyed.pop();
+        for op in (0..39).rev() {
+            let place = keyed.find(&op, |op| *op);
+            assert_eq!(place.map(|place| keyed.remove(place, |op| *op)), Some(op));
+        }
+        assert_eq!(keyed.len(), 0);
+    }
 
     #[test]
     fn behaves_like_a_list_that_is_searched() {

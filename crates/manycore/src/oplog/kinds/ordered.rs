@@ -75,6 +75,11 @@ impl<O> Ordered<O> {
         self.entries.push((stamp, op));
     }
 
+    /// Puts entries, ascending by stamp, before what is there.
+    pub(super) fn put_before(&mut self, entries: impl Iterator<Item = (Stamp, O)>) {
+        self.entries.splice(0..0, entries);
+    }
+
     /// Moves the entries with a stamp up to `cut` into `into`, which is empty.
     pub fn take_until(&mut self, cut: Stamp, into: &mut Self) {
         match self.entries.last() {
