@@ -3,6 +3,7 @@
 use manycore::collections::{EventQueue, RecvError, SendError};
 use manycore::oplog::{Logs, Publish};
 use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier, mpsc};
 use std::task::{Context, Poll, Wake, Waker};
@@ -504,4 +505,33 @@ fn large_and_small_events_survive_the_merge() {
         (0..3).for_each(|_| drop(s.spawn(|| (0..100).for_each(|_| units.send(()).unwrap()))));
     });
     assert_eq!(units.drain().len(), 300);
+}
+
+/// Panics, as user code may.
+struct FailingWaker;
+
+impl Wake for FailingWaker {
+    fn wake(self: Arc<Self>) {
+        panic!("planned");
+    }
+}
+
+#[test]
+fn panicking_waker_keeps_nobody_asleep() {
+    for queue in queues() {
+        for closes in [false, true] {
+            let count = Arc::new(CountingWaker(AtomicUsize::new(0)));
+            for waker in [Waker::from(Arc::new(FailingWaker)), Waker::from(Arc::clone(&count))] {
+                let polled = queue.poll_recv(&mut Context::from_waker(&waker));
+                assert_eq!(polled, Poll::Pending);
+            }
+            let woken = catch_unwind(AssertUnwindSafe(|| match closes {
+                true => queue.close(),
+                false => queue.send(1).is_ok(),
+            }));
+            assert!(woken.is_err());
+            assert_eq!(count.0.load(Ordering::SeqCst), 1, "closes: {closes}");
+            assert_eq!(queue.try_recv().ok(), (!closes).then_some(1));
+        }
+    }
 }

@@ -117,12 +117,11 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         std::mem::forget(release);
         let mut guard = self.guard(core);
         // SAFETY: the lock is held.
+        let idle = unsafe { held.wants_demotion() };
         let is_kept = self.config.always_logs() || self.config.is_managed();
         // SAFETY: the lock is held.
-        let idle = !is_kept && unsafe { held.wants_demotion() };
-        // SAFETY: the lock is held.
         let homeless = held.is_evicted() || unsafe { held.is_without_place() };
-        if idle || homeless || self.config.never_logs() {
+        if (idle && !is_kept) || homeless || self.config.never_logs() {
             self.demote_guard(&mut guard);
         }
         guard
