@@ -218,12 +218,18 @@ impl<F: Family + ?Sized> Swappable<F> {
         let replayed = closed.open(top);
         let closed_for = since.elapsed();
         drop(claim);
+        if replaced.is_ok() {
+            // SAFETY: from a box, and not reached any more: the gate leads elsewhere, and nobody
+            // was inside when it was changed.
+            drop(unsafe { Box::from_raw(before) });
+        }
+        let (updates, panics) = (replayed.updates, replayed.panics.len());
+        // The user's things go here, and not on return: if one panics then, what is being returned
+        // is never dropped.
+        drop(left);
+        drop(replayed);
         let (old, more) = replaced?;
-        // SAFETY: from a box, and not reached any more: the gate leads elsewhere, and nobody was
-        // inside when it was changed.
-        drop(unsafe { Box::from_raw(before) });
-        let panics = replayed.panics.len();
-        Ok((Swapped { old, replayed: replayed.updates, panics, closed_for }, more))
+        Ok((Swapped { old, replayed: updates, panics, closed_for }, more))
     }
 
     fn claim(&self) -> Result<Claim<'_, F>, SwapFailure> {
