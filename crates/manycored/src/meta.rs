@@ -76,18 +76,19 @@ fn get(handle: &mut Handle<'_>, named: Named<'_>, flags: &Flags<'_>, out: &mut V
             hit(handle, found.key(), named, flags, (before, false), out);
             return;
         }
-        let Some(ttl) = flags.vivify else { break };
-        let deadline = clock.deadline(flags.ttl.unwrap_or(ttl));
+        let Some(ttl) = flags.made_ttl() else { break };
+        let deadline = clock.deadline(ttl);
         let is_binary = named.is_binary;
-        let draft = Draft { deadline, is_binary, is_sent: true, ..Draft::new(key, &[]) };
+        let made = Draft { deadline, is_binary, is_sent: true, ..Draft::new(key, &[]) };
+        // To others it was asked for, by this request.
+        let draft = Draft { is_fetched: true, ..made };
         match handle.put(&draft, How::plain(Mode::Add)) {
             (Outcome::Stored, cas) => {
                 counters.get_misses.inc();
-                let mut made = draft;
-                made.cas = Some(cas);
+                let made = Draft { cas: Some(cas), ..made };
                 // Shown as it was made, even if somebody has changed it by now.
                 let made = made.make(cas, clock.second());
-                hit(handle, &made, named, flags, (deadline, true), out);
+                hit(handle, &made, named, flags, (0, true), out);
                 return;
             }
             (Outcome::NotStored, _) => {}
@@ -100,8 +101,8 @@ fn get(handle: &mut Handle<'_>, named: Named<'_>, flags: &Flags<'_>, out: &mut V
     }
 }
 
-/// An item that was found, or `made` for who asked for it. Flags before `T` are of the deadline
-/// before.
+/// An item that was found, or `made` for who asked for it. As memcached does it, flags before `T`
+/// and `N` are of the deadline before.
 fn hit(
     handle: &Handle<'_>,
     item: &Item,
@@ -112,6 +113,7 @@ fn hit(
 ) {
     let clock = handle.store().clock();
     let mut left = clock.seconds_left(before);
+    let left_of = |ttl: Option<i64>| clock.seconds_left(clock.deadline(ttl.unwrap_or(0)));
     let mut wants = item.is_stale();
     if flags.value {
         out.extend_from_slice(b"VA ");
@@ -121,7 +123,8 @@ fn hit(
     }
     for word in flags.words {
         match word[0] {
-            b'T' => left = clock.seconds_left(item.deadline()),
+            b'T' => left = left_of(flags.ttl),
+            b'N' if made => left = left_of(flags.vivify),
             b'R' => wants |= left >= 0 && flags.recache.is_some_and(|least| left < least),
             b's' => number(out, b's', item.value().len()),
             b't' => number(out, b't', left),
@@ -194,9 +197,10 @@ fn store(
 fn delete(handle: &mut Handle<'_>, named: Named<'_>, flags: &Flags<'_>, out: &mut Vec<u8>) {
     let room = &mut [0; KEY_MAX];
     let key = named.key(room);
+    let only = flags.cas.filter(|cas| *cas != 0);
     let outcome = if flags.invalidate || flags.empty {
         let deadline = flags.ttl.map(|ttl| handle.store().clock().deadline(ttl));
-        handle.invalidate(key, flags.cas, |draft| {
+        handle.invalidate(key, only, |draft| {
             draft.cas = flags.new_cas;
             draft.is_stale |= flags.invalidate;
             draft.is_sent &= !flags.invalidate;
@@ -207,7 +211,7 @@ fn delete(handle: &mut Handle<'_>, named: Named<'_>, flags: &Flags<'_>, out: &mu
             }
         })
     } else {
-        handle.delete(key, flags.cas)
+        handle.delete(key, only)
     };
     match outcome {
         Outcome::Stored if flags.quiet => {}
@@ -226,11 +230,14 @@ fn change(
 ) {
     let room = &mut [0; KEY_MAX];
     let key = named.key(room);
-    let deadline = flags.ttl.map(|ttl| handle.store().clock().deadline(ttl));
+    let clock = handle.store().clock();
+    let deadline = flags.ttl.map(|ttl| clock.deadline(ttl));
     let what = (arith, flags.delta);
-    let (sum, cas, deadline, quiet) = loop {
-        match handle.change(key, what, flags.cas, flags.new_cas, deadline) {
-            Change::Done(sum, cas, deadline) => break (sum, cas, deadline, flags.quiet),
+    let only = flags.cas.filter(|cas| *cas != 0);
+    let (sum, cas, before, made) = loop {
+        let before = handle.peek(key).map_or(0, |found| found.key().deadline());
+        match handle.change(key, what, only, flags.new_cas, deadline) {
+            Change::Done(sum, cas, _) => break (sum, cas, before, false),
             Change::Exists => return line(out, "EX", named, flags),
             Change::NoNumber => {
                 let words = "CLIENT_ERROR cannot increment or decrement non-numeric value";
@@ -239,24 +246,26 @@ fn change(
             Change::NoMemory => return say(out, "SERVER_ERROR out of memory in incr"),
             Change::Missing => {}
         }
-        let Some(ttl) = flags.vivify else { return line(out, "NF", named, flags) };
+        let Some(ttl) = flags.made_ttl() else { return line(out, "NF", named, flags) };
         let mut text = itoa::Buffer::new();
         let value = text.format(flags.initial).as_bytes();
         let draft = Draft {
-            deadline: handle.store().clock().deadline(ttl),
+            deadline: clock.deadline(ttl),
             cas: flags.new_cas,
             is_binary: named.is_binary,
             ..Draft::new(key, value)
         };
         match handle.put(&draft, How::plain(Mode::Add)) {
-            (Outcome::Stored, cas) => break (flags.initial, cas, draft.deadline, false),
+            (Outcome::Stored, cas) => break (flags.initial, cas, 0, true),
             (Outcome::NotStored, _) => {}
             _ => return say(out, "SERVER_ERROR out of memory storing object"),
         }
     };
-    if quiet {
+    if flags.quiet && !made {
         return;
     }
+    let mut left = clock.seconds_left(before);
+    let left_of = |ttl: Option<i64>| clock.seconds_left(clock.deadline(ttl.unwrap_or(0)));
     let mut text = itoa::Buffer::new();
     let value = text.format(sum).as_bytes();
     if flags.value {
@@ -267,7 +276,9 @@ fn change(
     }
     for word in flags.words {
         match word[0] {
-            b't' => number(out, b't', handle.store().clock().seconds_left(deadline)),
+            b'T' => left = left_of(flags.ttl),
+            b'N' if made => left = left_of(flags.vivify),
+            b't' => number(out, b't', left),
             b'c' => number(out, b'c', cas),
             _ => echo(out, word, named),
         }

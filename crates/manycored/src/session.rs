@@ -373,7 +373,8 @@ fn touch(handle: &mut Handle<'_>, key: &[u8], exptime: i64, out: &mut Vec<u8>) {
     let deadline = handle.store().clock().deadline(exptime);
     let counters = handle.counters;
     counters.cmd_touch.inc();
-    if handle.touch(key, deadline).is_some() {
+    if let Some(found) = handle.touch(key, deadline) {
+        found.key().touch(handle.store().clock().second());
         counters.touch_hits.inc();
         out.extend_from_slice(b"TOUCHED\r\n");
     } else {

@@ -183,3 +183,24 @@ fn stats_count_what_was_done() {
     assert_eq!(server.say("stats reset\n"), "RESET\n");
     assert!(server.say("stats\n").contains("STAT cmd_get 0\n"));
 }
+
+#[test]
+fn corners_found_by_generated_conversations_are_memcacheds() {
+    let server = Server::new();
+    // Flags before N and T tell of the time before; the last of the two counts.
+    let sent = "mg a t N30 T50\nmg a t\nmg b T50 N30 t\n";
+    expect(&server, sent, "HD t-1 W\nHD t50 Z\nHD t30 W\n");
+    expect(&server, "ma n t k N60 J7\nma n T90 t v\n", "HD t-1 kn\nVA 1 t90\n8\n");
+    // Of wrong tokens the last is told, but for F.
+    let key = "CLIENT_ERROR error decoding key\n";
+    let token = "CLIENT_ERROR bad token in command line format\n";
+    expect(&server, "mg x Tx b\nmg x b Tx\n", &format!("{key}{token}"));
+    expect(&server, "ms x 1 Fx b\n1\nms x 1 b Fx\n1\n", &format!("{key}{key}"));
+    // Version 0 is any, but not for a plain ms.
+    let sent = "ms c 1\n1\nms c 1 MP C0\n2\nma c C0 v\nms c 1 C0\n1\nms c 1 C0 I\n1\nmd c C0\n";
+    expect(&server, sent, "HD\nHD\nVA 2\n22\nEX\nEX\nHD\n");
+    expect(&server, "set d 0 0 4\n10 7\nincr d 1\n", "STORED\n11\n");
+    expect(&server, "mg e h N30\nmg e h\n", "HD h0 W\nHD h1 Z\n");
+    let not = "CLIENT_ERROR cannot increment or decrement non-numeric value\n";
+    expect(&server, "set f 0 0 0\n\nma f C1\n", &format!("STORED\n{not}"));
+}

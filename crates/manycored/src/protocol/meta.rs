@@ -83,7 +83,7 @@ pub struct Flags<'a> {
     pub vivify: Option<i64>,
     /// `R`: below this time to live somebody should make the value anew.
     pub recache: Option<i64>,
-    /// `C`: only this version.
+    /// `C`: only this version; 0 is any but for `ms`.
     pub cas: Option<u64>,
     /// `E`: the version to be.
     pub new_cas: Option<u64>,
@@ -98,9 +98,9 @@ pub struct Flags<'a> {
 }
 
 impl<'a> Flags<'a> {
-    /// Flags of a line; and whether the key is in base64. Errors come in memcached's order: what is
-    /// wrong with a number counts only if nothing else is wrong.
-    fn parse(words: Words<'a>) -> Result<(Self, bool), &'static str> {
+    /// Flags of a line of this key, and whether that is in base64. In memcached's order: a wrong
+    /// flag is told first, and of wrong tokens the last, but `F` only if it is alone.
+    fn parse(sent: &[u8], words: Words<'a>) -> Result<(Self, bool), &'static str> {
         let mut flags = Self {
             words,
             value: false,
@@ -124,12 +124,16 @@ impl<'a> Flags<'a> {
                 return Err(DUPLICATE);
             }
             seen |= 1 << letter;
-            is_binary |= letter == b'b';
+            if letter == b'b' {
+                is_binary = true;
+                wrong = if can_be_decoded(sent) { wrong } else { Some(BAD_KEY) };
+            }
             match flags.set(letter, &word[1..]) {
                 Ok(true) => {}
                 Ok(false) => return Err(UNKNOWN),
                 Err(error @ (BAD_MODE_LENGTH | LONG_OPAQUE)) => return Err(error),
-                Err(error) => wrong = wrong.or(Some(error)),
+                Err(BAD_FORMAT) => wrong = wrong.or(Some(BAD_FORMAT)),
+                Err(error) => wrong = Some(error),
             }
         }
         wrong.map_or(Ok((flags, is_binary)), Err)
@@ -162,6 +166,14 @@ impl<'a> Flags<'a> {
             _ => return Ok(false),
         }
         Ok(true)
+    }
+
+    /// The time to live of an item that is made for who misses: the last one named.
+    #[must_use]
+    pub fn made_ttl(&self) -> Option<i64> {
+        self.vivify?;
+        let last = self.words.filter(|word| matches!(word[0], b'N' | b'T')).last();
+        if last.is_some_and(|word| word[0] == b'T') { self.ttl } else { self.vivify }
     }
 
     /// What `ms` does.
@@ -199,15 +211,13 @@ fn read<'a>(sent: &'a [u8], words: Words<'a>) -> Read<'a> {
     if words.left() + 2 > WORDS_MAX {
         return Err(TOO_MANY);
     }
-    let (flags, is_binary) = Flags::parse(words)?;
-    if is_binary {
-        let decoded = STANDARD.decode_slice(sent, &mut [0; KEY_MAX]);
-        if decoded.is_ok_and(|length| length > 0) {
-            return Ok((Named { sent, is_binary }, flags));
-        }
-        return Err(BAD_KEY);
-    }
+    let (flags, is_binary) = Flags::parse(sent, words)?;
     Ok((Named { sent, is_binary }, flags))
+}
+
+/// Whether this is a key in base64.
+fn can_be_decoded(sent: &[u8]) -> bool {
+    STANDARD.decode_slice(sent, &mut [0; KEY_MAX]).is_ok_and(|length| length > 0)
 }
 
 /// A whole line.
@@ -282,6 +292,6 @@ fn debug<'a>(words: &mut Words<'a>) -> Option<Request<'a>> {
     let sent = words.next().filter(|sent| sent.len() <= KEY_MAX)?;
     let is_binary = words.any(|word| word == b"b");
     let named = Named { sent, is_binary };
-    let is_right = !is_binary || STANDARD.decode_slice(sent, &mut [0; KEY_MAX]).is_ok();
+    let is_right = !is_binary || can_be_decoded(sent);
     is_right.then_some(Request::MetaDebug(named))
 }

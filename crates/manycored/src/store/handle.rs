@@ -194,7 +194,7 @@ impl<'s> Handle<'s> {
     fn put_stale(&mut self, draft: &Draft<'_>, seen: u64) -> (Outcome, u64) {
         loop {
             let Some(old) = self.peek(draft.key) else { return (Outcome::NotFound, 0) };
-            if seen >= old.key().cas() {
+            if seen == 0 || seen >= old.key().cas() {
                 return (Outcome::Exists, 0);
             }
             let (deadline, is_sent) = (old.key().deadline(), old.key().is_sent());
@@ -241,7 +241,7 @@ impl<'s> Handle<'s> {
                 }
             };
             let item = old.key();
-            if how.cas.is_some_and(|cas| cas != item.cas()) {
+            if how.cas.is_some_and(|cas| cas != 0 && cas != item.cas()) {
                 return (Outcome::Exists, 0);
             }
             let (before, after) = (item.value(), draft.value[0]);
@@ -271,6 +271,10 @@ impl<'s> Handle<'s> {
         loop {
             let Some(old) = self.peek(key) else { return Change::Missing };
             let item = old.key();
+            // Before the version is looked at, as memcached does it.
+            if !(1..=DIGITS_MAX).contains(&item.value().len()) {
+                return Change::NoNumber;
+            }
             if cas.is_some_and(|cas| cas != item.cas()) {
                 return Change::Exists;
             }
@@ -292,6 +296,7 @@ impl<'s> Handle<'s> {
                 is_binary: item.is_binary(),
                 is_stale: item.is_stale(),
                 is_sent: item.is_sent(),
+                is_fetched: item.was_fetched(),
             };
             if !self.has_room(0) {
                 return Change::NoMemory;
@@ -343,6 +348,7 @@ impl<'s> Handle<'s> {
                 is_binary: item.is_binary(),
                 is_stale: item.is_stale(),
                 is_sent: item.is_sent(),
+                is_fetched: item.was_fetched(),
                 ..Draft::new(key, item.value())
             };
             let copied = draft.deadline;
@@ -382,8 +388,8 @@ impl<'s> Handle<'s> {
     }
 }
 
-/// What a text is as a number, in memcached's way: spaces around it do not count.
+/// What a text is as a number, in memcached's way: spaces before it do not count, nor does what
+/// stands behind one after it.
 fn number_of(text: &[u8]) -> Option<u64> {
-    let short = Some(text).filter(|text| text.len() <= DIGITS_MAX)?;
-    number(short.trim_ascii())
+    number(text.trim_ascii_start().split(u8::is_ascii_whitespace).next()?)
 }

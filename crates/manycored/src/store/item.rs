@@ -61,6 +61,8 @@ pub struct Draft<'a> {
     pub is_stale: bool,
     /// Somebody has been told to make it.
     pub is_sent: bool,
+    /// It counts as asked for from the beginning.
+    pub is_fetched: bool,
 }
 
 impl<'a> Draft<'a> {
@@ -69,7 +71,17 @@ impl<'a> Draft<'a> {
     pub fn new(key: &'a [u8], value: &'a [u8]) -> Self {
         let value = [value, &[]];
         let (flags, deadline, cas) = (0, 0, None);
-        Self { key, value, flags, deadline, cas, is_binary: false, is_stale: false, is_sent: false }
+        Self {
+            key,
+            value,
+            flags,
+            deadline,
+            cas,
+            is_binary: false,
+            is_stale: false,
+            is_sent: false,
+            is_fetched: false,
+        }
     }
 
     /// Bytes that the item will be counted with.
@@ -104,7 +116,8 @@ impl<'a> Draft<'a> {
         let marks = mark(STALE, self.is_stale)
             | mark(BINARY, self.is_binary)
             | mark(HAS_CAS, cas.is_some())
-            | mark(TOKEN_SENT, self.is_sent);
+            | mark(TOKEN_SENT, self.is_sent)
+            | mark(FETCHED, self.is_fetched);
         Item {
             stamp,
             deadline: AtomicU32::new(self.deadline),
