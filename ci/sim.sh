@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Programs on virtual cores: every way of std to start and stop threads, twice with the same result;
-# a bad and a good curve; a deadlock; and the tests that need the simulator.
+# a bad and a good curve; a deadlock; the tour; and the tests that need the simulator.
 #   ci/sim.sh
 # Skipped, loudly, where the compiler or the machine cannot: see `manycore sim --help`.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
@@ -39,6 +39,10 @@ awk -v shared="$(cycles shared)" -v ours="$(cycles ours)" 'BEGIN { exit !(shared
 if sim --cores 2 -- sim-deadlock; then die "a deadlock was not noticed"; fi
 grep -q 'came to a deadlock.*sim-deadlock.rs' "$work/said" || die "$(cat "$work/said")"
 say "a deadlock ends the run, with the places"
+
+"$manycore" tour --budget 1s --html "$work/tour.html" >"$work/tour" || die "the tour failed"
+grep -q 'on this machine and on 48 virtual cores' "$work/tour" || die "$(cat "$work/tour")"
+say "the tour goes to 48 virtual cores"
 
 "$manycore" sim test --quiet --locked --package manycore-sim-tests -- --include-ignored ||
     die "the tests on virtual cores failed"

@@ -273,11 +273,14 @@ fn a_page_on_a_full_disk_fails_after_the_tables() {
 }
 
 #[test]
-fn tour_is_the_default_and_leaves_a_page_in_the_current_folder() {
+fn tour_leaves_a_page_in_the_current_folder() {
     let folder = folder("tour");
     // What was there before is replaced as a whole.
     std::fs::write(folder.join("manycore-tour.html"), "old".repeat(100_000)).unwrap();
-    let output = manycore(&["tour", "--budget", "300ms"]).current_dir(&folder).output().unwrap();
+    let output = manycore(&["tour", "--no-virtual", "--budget", "300ms"])
+        .current_dir(&folder)
+        .output()
+        .unwrap();
     assert!(output.status.success(), "{}", text(&output.stderr));
     let out = text(&output.stdout);
     for words in

@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 fn often(run: impl FnMut(u64) -> Outcome) -> Outcome {
     match env::number("MANYCORE_ROUNDS") {
         Some(rounds) => Outcome::of(rounds, 5_000, None, run),
-        None => Outcome::of(100_000, 200, Some(Instant::now() + Duration::from_millis(600)), run),
+        None => Outcome::of(100_000, 200, Some(Instant::now() + Duration::from_millis(200)), run),
     }
 }
 

@@ -6,7 +6,7 @@
 
 use super::pool::Pool;
 use super::{Extent, Id, IdSpace};
-use crate::percpu::loom_tests::{RACE, model, must_catch};
+use crate::percpu::loom_tests::{RACE, large_model, model, must_catch};
 use crate::section::{Domain, Mode};
 use crate::sync::{AtomicUsize, Ordering, UnsafeCell, thread};
 use loom::sync::Arc; // whose last owner comes after the others
@@ -133,7 +133,7 @@ fn loom_id_is_not_reused_while_an_older_section_is_open() {
 
 #[test]
 fn loom_id_of_two_allocators_are_two() {
-    model(2, || {
+    large_model(2, || {
         let cage = Arc::new(Cage::new());
         let other = spawn(&cage, |cage| [cage.insert(1), cage.insert(2), cage.insert(3)]);
         let mine = cage.insert(4);

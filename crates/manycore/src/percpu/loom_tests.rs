@@ -41,12 +41,20 @@ pub(crate) fn model(preemptions: usize, body: impl Fn() + Send + Sync + 'static)
     println!("{} interleavings", runs.lock().unwrap());
 }
 
+/// The same for models that take many seconds: with a preemption less where `MANYCORE_MODELS` is
+/// `short`.
+pub(crate) fn large_model(preemptions: usize, body: impl Fn() + Send + Sync + 'static) {
+    let short = std::env::var("MANYCORE_MODELS").is_ok_and(|form| form == "short");
+    model(preemptions - usize::from(short), body);
+}
+
 /// Runs the model `test` (its path under the crate) again with `bug` planted, and demands that it
-/// fails with one of `signs` in what it prints.
+/// fails with one of `signs` in what it prints. A large model runs in full.
 pub(crate) fn must_catch(bug: &str, test: &str, signs: &[&str]) {
     let run = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", test, "--nocapture", "--test-threads=1"])
         .env("MANYCORE_SEEDED_BUG", bug)
+        .env_remove("MANYCORE_MODELS")
         .output()
         .unwrap();
     let said = String::from_utf8_lossy(&run.stderr) + String::from_utf8_lossy(&run.stdout);

@@ -325,6 +325,14 @@ impl<'d> Section<'d> {
             core.collect(local);
         }
     }
+
+    /// The same without a round, for models.
+    #[cfg(all(test, manycore_loom))]
+    pub(super) fn collect_found(self) {
+        let Self { core, local, .. } = self;
+        drop(self);
+        core.collect_found(local);
+    }
 }
 
 /// Closes an inner section, or the outermost one if there is more to do. (Not a method: the

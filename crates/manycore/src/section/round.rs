@@ -468,6 +468,13 @@ impl Core {
         self.free_ripe(local, usize::MAX);
     }
 
+    /// Seals, and frees what others' rounds have found ripe.
+    #[cfg(all(test, manycore_loom))]
+    pub(super) fn collect_found(&self, local: &Local) {
+        self.seal_and_sort(local, usize::MAX, |_, _| true);
+        self.free_ripe(local, usize::MAX);
+    }
+
     /// Nodes that wait to be freed.
     pub(super) fn waiting(&self) -> usize {
         let left = self.legacy.0.lock().unwrap_or_else(PoisonError::into_inner).len();

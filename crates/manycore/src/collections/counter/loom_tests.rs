@@ -3,7 +3,7 @@
 //! missing, or there twice, is what these models look for.
 
 use super::Counter;
-use crate::percpu::loom_tests::model;
+use crate::percpu::loom_tests::{large_model, model};
 use crate::sync::thread;
 use std::sync::Arc;
 
@@ -89,7 +89,7 @@ fn loom_counter_demoted_twice_at_once_folds_once() {
 /// Two counters, one place in the table: the one that is thrown out goes on counting.
 #[test]
 fn loom_counter_evicted_under_adds_and_sum_loses_none() {
-    model(2, || {
+    large_model(2, || {
         let (victim, newcomer) = (hot(1), Arc::new(Counter::new(0)));
         let adder = spawn(&victim, Counter::inc);
         let evictor = spawn(&newcomer, |newcomer| {

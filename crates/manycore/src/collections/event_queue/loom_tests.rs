@@ -4,7 +4,7 @@
 use super::signals::Waiter;
 use super::{EventQueue, RecvError};
 use crate::oplog::{Logs, Publish};
-use crate::percpu::loom_tests::{RACE, model, must_catch};
+use crate::percpu::loom_tests::{RACE, large_model, model, must_catch};
 use crate::sync::{AtomicBool, Ordering, thread};
 use std::process::Command;
 use std::sync::Arc;
@@ -82,7 +82,7 @@ fn loom_event_queue_receiver_that_looks_once_is_caught() {
 /// A second event, sent to a log that has one already: no dirty bit is set then, and all depends on
 /// the announcement.
 fn merge_races_a_send_to_a_dirty_log(publish: Publish) {
-    model(2, move || {
+    large_model(2, move || {
         let queue = hot(publish);
         let sender = spawn(&queue, |queue| (1..3).for_each(|number| send(queue, number)));
         for number in 1..3 {

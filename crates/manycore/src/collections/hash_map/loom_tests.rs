@@ -2,7 +2,7 @@
 //! [`crate::percpu::loom_tests`]. Values are canaries, as in the models of sections.
 
 use super::HashMap;
-use crate::percpu::loom_tests::{model, must_catch};
+use crate::percpu::loom_tests::{large_model, model, must_catch};
 use crate::section::{Domain, Mode};
 use crate::sync::{AtomicUsize, Ordering, UnsafeCell, thread};
 use std::hash::{BuildHasherDefault, DefaultHasher};
@@ -149,7 +149,7 @@ fn loom_map_tag_cleared_before_the_link_is_caught() {
 /// A reader looks for a key that is there all the while, and for one that is replaced, while the
 /// table grows under it and the old one is freed.
 fn get_against_growth(mode: Mode) {
-    model(2, move || {
+    large_model(2, move || {
         let cage = Cage::new(mode, &[1, 2]);
         let reader = spawn(&cage, |cage| {
             assert_eq!(cage.look(1), Some(0));
@@ -174,7 +174,7 @@ fn loom_map_get_against_growth_bounded() {
 
 #[test]
 fn loom_map_iteration_against_growth_sees_each_entry_once() {
-    model(2, || {
+    large_model(2, || {
         let cage = Cage::new(Mode::Bounded, &[1, 2]);
         let reader = spawn(&cage, |cage| {
             let mut keys: Vec<u8> = cage.map.enter().keys().copied().collect();

@@ -1,7 +1,7 @@
 //! Models of the object lock.
 
 use super::super::{HOT, LOCKED, Refused, is_held_by, lock, try_lock, unlock};
-use crate::percpu::loom_tests::model;
+use crate::percpu::loom_tests::{large_model, model};
 use crate::percpu::thread_token;
 use crate::sync::{AtomicUsize, Ordering, UnsafeCell, thread};
 use std::sync::Arc;
@@ -93,7 +93,7 @@ fn loom_word_that_turns_hot_wakes_and_refuses_all() {
 /// one looks: the newcomer saw no WAITERS, so the woken one must pass the wake on (K2).
 #[test]
 fn loom_word_that_turns_hot_between_wake_and_look_strands_no_sleeper() {
-    model(2, || {
+    large_model(2, || {
         let shared = Guarded::new();
         lock(&shared.word, thread_token()).unwrap();
         let lockers: Vec<_> = (0..2)

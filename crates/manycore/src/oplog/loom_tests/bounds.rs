@@ -2,7 +2,7 @@
 
 use super::{Bag, List, builder, contents, push, spawn};
 use crate::oplog::{Log, Publish, WhenFull};
-use crate::percpu::loom_tests::model;
+use crate::percpu::loom_tests::{large_model, model};
 use crate::sync::{AtomicBool, Ordering, thread};
 use std::sync::Arc;
 
@@ -43,7 +43,7 @@ fn loom_full_log_grows_then_drains_itself() {
 /// Two updaters whose logs are full both want to be the reader.
 #[test]
 fn loom_two_full_logs_drain_at_once() {
-    model(2, || {
+    large_model(2, || {
         let bag: Arc<Bag> = tiny(WhenFull::Drain { growth: 1 });
         let other = spawn(&bag, |bag| (0..2).for_each(|number| bag.append(push(number))));
         (2..4).for_each(|number| bag.append(push(number)));

@@ -2,7 +2,7 @@
 
 use super::{Bag, builder, contents, hot, push, spawn};
 use crate::oplog::{Deferred, Logs, Publish};
-use crate::percpu::loom_tests::model;
+use crate::percpu::loom_tests::{large_model, model};
 use std::sync::Arc;
 
 fn cold() -> Arc<Bag> {
@@ -11,7 +11,7 @@ fn cold() -> Arc<Bag> {
 
 #[test]
 fn loom_promotion_races_append_and_read_and_nothing_is_lost() {
-    model(2, || {
+    large_model(2, || {
         let bag = cold();
         let updater = spawn(&bag, |bag| bag.append(push(1)));
         let promoter = spawn(&bag, |bag| assert!(bag.promote()));
@@ -147,7 +147,7 @@ fn loom_policies_move_the_object_and_nothing_is_lost() {
 /// updater about.
 #[test]
 fn loom_publication_switches_under_an_updater_and_nothing_is_lost() {
-    model(2, || {
+    large_model(2, || {
         let bag: Arc<Bag> = hot(Publish::Auto);
         for pair in 0..2 {
             bag.append(push(2 * pair));

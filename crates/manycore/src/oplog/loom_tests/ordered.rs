@@ -3,7 +3,7 @@
 use super::{List, builder, push, spawn};
 use crate::clock::Clock;
 use crate::oplog::Publish;
-use crate::percpu::loom_tests::model;
+use crate::percpu::loom_tests::{large_model, model};
 use crate::sync::{AtomicBool, Ordering};
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ fn list(publish: Publish) -> Arc<List> {
 /// Two updaters and a reader: nothing is lost or doubled, and what the reader saw is the beginning
 /// of what is there later (batches are applied in the order of reads, D3).
 fn appends_race_a_read(publish: Publish) {
-    model(2, move || {
+    large_model(2, move || {
         let list = list(publish);
         list.append(push(0));
         let other = spawn(&list, |list| list.append(push(1)));
@@ -124,7 +124,7 @@ fn loom_ordered_biased_one_of_two_readers_sees_the_other() {
 /// The same with a word of the program's own for the second object: an update is published before
 /// the loads that follow it (D1), a slot's first one and the others.
 fn append_or_store_is_seen(publish: Publish, updates: u32) {
-    model(3, move || {
+    large_model(3, move || {
         let shared = Arc::new((list(publish), AtomicBool::new(false)));
         let other = spawn(&shared, move |(list, flag)| {
             (1..=updates).for_each(|number| list.append(push(number)));

@@ -4,7 +4,7 @@
 use super::{Bag, List, builder, contents, push, spawn};
 use crate::oplog::{Deferred, Log, Logs, Publish, Slots};
 use crate::percpu::cid::run_under;
-use crate::percpu::loom_tests::model;
+use crate::percpu::loom_tests::{large_model, model};
 use crate::sync::{AtomicBool, Ordering};
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ fn by_cpu<L: Log<Vec<u32>>>(logs: Logs) -> Arc<Deferred<Vec<u32>, L>> {
 
 #[test]
 fn loom_shared_log_of_two_threads_loses_nothing() {
-    model(3, || {
+    large_model(3, || {
         let bag: Arc<Bag> = by_cpu(Logs::Always);
         let other = spawn(&bag, |bag| {
             run_under(0);

@@ -2,13 +2,13 @@
 
 use super::{Bag, contents, hot, push, spawn};
 use crate::oplog::Publish;
-use crate::percpu::loom_tests::model;
+use crate::percpu::loom_tests::{large_model, model};
 use crate::sync::{AtomicBool, Ordering};
 use std::sync::Arc;
 
 /// Two updaters and a reader: in the end nothing is lost and nothing is there twice (D4).
 fn appends_race_a_read(publish: Publish) {
-    model(2, move || {
+    large_model(2, move || {
         let bag: Arc<Bag> = hot(publish);
         bag.append(push(0));
         let other = spawn(&bag, |bag| bag.append(push(1)));
@@ -112,7 +112,7 @@ fn loom_unordered_biased_one_of_two_readers_sees_the_other() {
 /// The same with a word of the program's own for the second object: an update is published before
 /// the loads that follow it (D1), a slot's first one and the others.
 fn append_or_store_is_seen(publish: Publish, updates: u32) {
-    model(3, move || {
+    large_model(3, move || {
         let shared = Arc::new((hot(publish), AtomicBool::new(false)));
         let other = spawn(&shared, move |(bag, flag)| {
             (1..=updates).for_each(|number| bag.append(push(number)));

@@ -56,9 +56,13 @@ struct Cage {
 
 impl Cage {
     fn new(builder: Builder) -> Arc<Self> {
+        Self::of(builder.batch_nodes(1))
+    }
+
+    fn of(builder: Builder) -> Arc<Self> {
         let freed = Freed::default();
         let link = Atomic::new(Canary::new(0, &freed));
-        Arc::new(Self { domain: builder.batch_nodes(1).build().unwrap(), link, freed })
+        Arc::new(Self { domain: builder.build().unwrap(), link, freed })
     }
 
     /// Replaces the node and retires the old one.

@@ -1,7 +1,7 @@
 //! Readers against reclaimers: S1 to S6, S9, E1 to E4.
 
 use super::{Cage, kind, spawn};
-use crate::percpu::loom_tests::model;
+use crate::percpu::loom_tests::{large_model, model};
 use crate::section::{Atomic, Domain, Mode, Owned, Shared};
 use crate::sync::{Ordering, thread};
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use std::sync::Arc;
 /// A reader looks while another thread replaces the node and frees what it can.
 fn reader_keeps_its_node(kind_of: &str) {
     let builder = kind(kind_of);
-    model(2, move || {
+    large_model(2, move || {
         let cage = Cage::new(builder());
         let reader = spawn(&cage, Cage::look);
         cage.replace(1);
@@ -41,25 +41,24 @@ fn loom_section_clock_reader_keeps_its_node() {
     reader_keeps_its_node("clock");
 }
 
-/// What one thread's round found out frees another thread's node (E2): the unlink is a plain store,
-/// and the two threads share nothing but the domain.
+/// What one thread's rounds found out frees another thread's node (E2): the unlink is a plain
+/// store, the two threads share nothing but the domain, and who unlinks leads no round.
 fn shared_quiescence_keeps_the_node(kind_of: &str) {
     let builder = kind(kind_of);
-    model(2, move || {
-        let cage = Cage::new(builder());
+    large_model(2, move || {
+        let cage = Cage::of(builder());
         let reader = spawn(&cage, Cage::look);
         let leader = spawn(&cage, |cage| {
             (0..2).for_each(|_| cage.domain.core().round(|_| ()));
         });
-        {
-            let section = cage.domain.enter();
-            let old = cage.link.load(&section);
-            cage.link.store(Owned::new(super::Canary::new(1, &cage.freed)), &section);
-            // SAFETY: unlinked by the store; only this thread writes the link.
-            unsafe { section.retire(old) };
-        }
+        let section = cage.domain.enter();
+        let old = cage.link.load(&section);
+        cage.link.store(Owned::new(super::Canary::new(1, &cage.freed)), &section);
+        // SAFETY: unlinked by the store; only this thread writes the link.
+        unsafe { section.retire(old) };
+        section.collect_found();
         leader.join().unwrap();
-        cage.domain.collect();
+        cage.domain.enter().collect_found();
         reader.join().unwrap();
     });
 }
@@ -139,7 +138,7 @@ fn loom_section_quiesced_is_never_early() {
 /// Dropping the domain frees everything once, also what an ended thread left.
 #[test]
 fn loom_section_domain_drop_frees_everything_once() {
-    model(2, || {
+    large_model(2, || {
         let cage = Cage::new(Domain::builder().mode(Mode::Bounded));
         let freed = Arc::clone(&cage.freed);
         let other = spawn(&cage, |cage| cage.replace(1));
