@@ -19,6 +19,7 @@
 //! - [`Lru`](collections::Lru): a recency list, touched at every access, asked at eviction.
 //! - [`HashMap`](collections::HashMap): values by key; reads take no lock and write nothing.
 //! - [`ReplicatedMap`](collections::ReplicatedMap): the same, with a copy near each reader.
+//! - [`DHash`](collections::DHash): elements with a part that all share and one for each thread.
 //! - [`BudgetTree`](collections::BudgetTree): limits that hold, charged without a shared write.
 //! - [`ObjectPool`](collections::ObjectPool): things to borrow, from a shelf near each thread.
 //! - [`ScalableArc`](collections::ScalableArc): a value of which all threads take and drop

@@ -318,6 +318,9 @@ pub(crate) enum Bug {
     TokenBeforeCount,
     /// A found value is cached after the root's lock was given up (H5).
     CachedUnlocked,
+    /// An element is removed after the locks under which it was looked at were given up (M3 of
+    /// `dhash`).
+    TornGather,
     /// A stock of credits is emptied by a load and a store (B1 of the budget).
     TornStock,
     /// A pool's new thing is counted after the lock was given up (P1 of the pool).
@@ -366,6 +369,7 @@ pub(crate) fn seeded_bug(bug: Bug) -> bool {
         Ok("eager-sieve") => Some(Bug::EagerSieve),
         Ok("token-before-count") => Some(Bug::TokenBeforeCount),
         Ok("cached-unlocked") => Some(Bug::CachedUnlocked),
+        Ok("torn-gather") => Some(Bug::TornGather),
         Ok("torn-stock") => Some(Bug::TornStock),
         Ok("late-count") => Some(Bug::LateCount),
         Ok("timer-taken-twice") => Some(Bug::TimerTakenTwice),

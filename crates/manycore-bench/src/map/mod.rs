@@ -165,7 +165,7 @@ const fn entry<M: MapImpl, X: Mix>(name: &'static str, about: &'static str) -> E
 }
 
 /// Every implementation.
-const fn entries<X: Mix>() -> [Entry<Shape>; 8] {
+const fn entries<X: Mix>() -> [Entry<Shape>; 9] {
     [
         Entry {
             kind: Kind::Baseline,
@@ -182,6 +182,13 @@ const fn entries<X: Mix>() -> [Entry<Shape>; 8] {
         Entry {
             kind: Kind::Ours,
             ..entry::<ours::Replicated, X>("replicated", "ReplicatedMap: a cache for each thread")
+        },
+        Entry {
+            kind: Kind::Ours,
+            ..entry::<ours::Distributed, X>(
+                "dhash",
+                "DHash: a table for each thread, which counts the look-ups of each key",
+            )
         },
         entry::<rivals::StdMutex, X>("mutex", "std HashMap behind std's Mutex"),
         entry::<rivals::StdRwLock, X>("rwlock", "std HashMap behind std's RwLock"),

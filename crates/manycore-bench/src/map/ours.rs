@@ -3,7 +3,7 @@
 use foldhash::fast::RandomState;
 use manycore::{
     cluster::Placement,
-    collections::{HashMap, ReplicatedMap},
+    collections::{DHash, HashMap, ReplicatedMap},
 };
 
 use super::{KEYS, MapHandle, MapImpl};
@@ -59,6 +59,41 @@ impl MapHandle for &Replicated {
     #[inline]
     fn get(&mut self, key: u64) -> Option<u64> {
         self.0.get(&key)
+    }
+
+    #[inline]
+    fn insert(&mut self, key: u64, value: u64) {
+        self.0.insert(key, value);
+    }
+
+    #[inline]
+    fn remove(&mut self, key: u64) {
+        self.0.remove(&key);
+    }
+}
+
+/// `collections::DHash`, a table for each thread; the local parts count the look-ups.
+pub(super) struct Distributed(DHash<u64, u64, u64, RandomState>);
+
+impl MapImpl for Distributed {
+    type Handle<'a> = &'a Self;
+
+    fn new() -> Self {
+        Self(DHash::with_hasher(Placement::PerCore, RandomState::default()))
+    }
+
+    fn handle(&self) -> &Self {
+        self
+    }
+}
+
+impl MapHandle for &Distributed {
+    #[inline]
+    fn get(&mut self, key: u64) -> Option<u64> {
+        self.0.with_local(&key, |value, looks| {
+            *looks += 1;
+            *value
+        })
     }
 
     #[inline]

@@ -1,8 +1,9 @@
 //! A value behind a lock that tells a thread that it holds it already.
 
-use crate::lock;
+use crate::lock::{self, Hold};
 use crate::percpu::thread_token;
-use crate::sync::{AtomicUsize, UnsafeCell};
+use crate::sync::{AtomicUsize, MutPtr, UnsafeCell};
+use std::ops::{Deref, DerefMut};
 
 /// A value, and the word that locks it.
 pub(super) struct Held<T> {
@@ -31,6 +32,16 @@ impl<T> Held<T> {
         self.value.with_mut(|value| f(unsafe { &mut *value }))
     }
 
+    /// Takes the lock, for as long as the guard is there.
+    ///
+    /// # Panics
+    /// If the calling thread holds the lock.
+    #[inline]
+    pub(super) fn hold(&self) -> HeldGuard<'_, T> {
+        let hold = lock::hold(&self.word).unwrap_or_else(|| held_by_self());
+        HeldGuard { value: self.value.get_mut(), _hold: hold }
+    }
+
     /// Whether the calling thread holds the lock.
     pub(super) fn is_mine(&self) -> bool {
         lock::is_held_by(&self.word, thread_token())
@@ -38,6 +49,31 @@ impl<T> Held<T> {
 
     pub(super) fn into_inner(self) -> T {
         self.value.into_inner()
+    }
+}
+
+/// The value, for the holder of its lock.
+pub(super) struct HeldGuard<'a, T> {
+    /// Dropped before the lock is given up.
+    value: MutPtr<T>,
+    _hold: Hold<'a>,
+}
+
+impl<T> Deref for HeldGuard<'_, T> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        // SAFETY: K1 - this thread holds the lock until `_hold` is dropped.
+        unsafe { self.value.deref() }
+    }
+}
+
+impl<T> DerefMut for HeldGuard<'_, T> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: as above, and the guard is borrowed for writing.
+        unsafe { self.value.deref() }
     }
 }
 

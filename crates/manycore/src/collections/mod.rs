@@ -16,19 +16,22 @@
 //! | keys by how recently they were used, touched at every access and asked at eviction | [`Lru`] |
 //! | values by key, looked up all the time and changed now and then | [`HashMap`] |
 //! | the same, with a copy near each reader: routes, configuration | [`ReplicatedMap`] |
+//! | the same, with a part of each value for each thread: descriptors, dirty bits | [`DHash`] |
 //! | things that are dear to make, used and given back by all | [`ObjectPool`] |
 //! | a limit on what many threads take and give back, in levels | [`BudgetTree`] |
 //! | a value that all threads take references to, and give back, all the time | [`ScalableArc`] |
 //!
-//! All but the last five are for state that is updated often and read rarely.
+//! All but the last six are for state that is updated often and read rarely.
 
 mod active_set;
 mod budget;
 mod counter;
+mod dhash;
 mod event_queue;
 mod garbage;
 mod hash_map;
 mod held;
+mod holders;
 mod interval_registry;
 mod lru;
 mod marked;
@@ -41,6 +44,7 @@ mod timer_queue;
 pub use active_set::{Active, ActiveSet};
 pub use budget::{BudgetTree, Charge, Exceeded};
 pub use counter::{Counter, CounterArray};
+pub use dhash::DHash;
 pub use event_queue::{EventQueue, EventQueueBuilder, RecvError, SendError};
 pub use hash_map::{HashMap, HashMapBuilder, HashMapIter, HashMapKeys, HashMapValues, HashMapView};
 pub use interval_registry::{Interval, IntervalRegistry, IntervalRegistryBuilder};

@@ -25,6 +25,7 @@
 mod loom_tests;
 
 use super::held::{Held, held_by_self};
+use super::holders::Holders;
 use crate::cluster::{Clustered, Placement, Rep};
 use crate::percpu;
 use crate::sync::{Bug, seeded_bug};
@@ -32,24 +33,6 @@ use std::borrow::Borrow;
 use std::collections::HashMap;
 use std::fmt;
 use std::hash::{BuildHasher, Hash, RandomState};
-
-/// Which places may have a copy: one bit for each of the first 63, and one for all others.
-#[derive(Debug, Clone, Copy, Default)]
-struct Holders(u64);
-
-impl Holders {
-    fn bit(place: usize) -> u64 {
-        1 << place.min(63)
-    }
-
-    fn add(&mut self, place: usize) {
-        self.0 |= Self::bit(place);
-    }
-
-    fn may_include(self, place: usize) -> bool {
-        self.0 & Self::bit(place) != 0
-    }
-}
 
 struct Entry<V> {
     value: V,

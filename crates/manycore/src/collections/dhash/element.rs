@@ -1,0 +1,72 @@
+//! An element in the master table, in local ones, and in all of them at once.
+
+use super::super::held::HeldGuard;
+use super::super::holders::Holders;
+use super::table::{Hashed, Table};
+use std::mem;
+
+/// An element in the master table.
+pub(super) struct Element<K, Shared> {
+    pub(super) hash: u64,
+    pub(super) key: K,
+    pub(super) shared: Shared,
+    pub(super) holders: Holders,
+}
+
+/// An element in a local table.
+pub(super) struct Near<K, Shared, Local> {
+    pub(super) hash: u64,
+    pub(super) key: K,
+    pub(super) shared: Shared,
+    pub(super) local: Local,
+}
+
+impl<K, Shared> Hashed for Element<K, Shared> {
+    fn hash(&self) -> u64 {
+        self.hash
+    }
+}
+
+impl<K, Shared, Local> Hashed for Near<K, Shared, Local> {
+    fn hash(&self) -> u64 {
+        self.hash
+    }
+}
+
+type Nears<'a, K, Shared, Local> = HeldGuard<'a, Table<Near<K, Shared, Local>>>;
+
+/// The local tables that an element's parts are in, locked, and where in them.
+pub(super) struct Whole<'a, K, Shared, Local> {
+    pub(super) tables: Vec<(Nears<'a, K, Shared, Local>, Option<usize>)>,
+}
+
+impl<K, Shared: Clone, Local> Whole<'_, K, Shared, Local> {
+    fn nears(&mut self) -> impl Iterator<Item = &mut Near<K, Shared, Local>> {
+        self.tables.iter_mut().filter_map(|(table, index)| Some(table.at((*index)?)))
+    }
+
+    pub(super) fn locals(&mut self) -> impl Iterator<Item = &mut Local> {
+        self.nears().map(|near| &mut near.local)
+    }
+
+    /// Gives all copies another shared part; the old ones go to `out`, the master's last. All or,
+    /// if `Clone` panics, none.
+    pub(super) fn share(
+        &mut self,
+        element: &mut Element<K, Shared>,
+        shared: Shared,
+        out: &mut Vec<Shared>,
+    ) {
+        let copies: Vec<_> = self.nears().map(|_| shared.clone()).collect();
+        out.reserve(copies.len() + 1);
+        let nears = self.nears().map(|near| &mut near.shared);
+        let replaced = nears.zip(copies).map(|(old, copy)| mem::replace(old, copy));
+        out.extend(replaced);
+        out.push(mem::replace(&mut element.shared, shared));
+    }
+
+    pub(super) fn take(&mut self) -> Vec<Near<K, Shared, Local>> {
+        let found = self.tables.iter_mut();
+        found.filter_map(|(table, index)| Some(table.remove_at((*index)?))).collect()
+    }
+}

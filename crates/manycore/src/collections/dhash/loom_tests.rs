@@ -1,0 +1,106 @@
+//! Models of laws M1 to M3: local elements made beside removals, and whole elements looked at
+//! beside changes of their parts.
+
+use super::DHash;
+use crate::cluster::Placement;
+use crate::percpu::loom_tests::{model, must_catch};
+use crate::sync::thread;
+use std::hash::{BuildHasherDefault, Hasher};
+use std::sync::Arc;
+
+/// loom's choices must not depend on chance.
+#[derive(Default)]
+struct Constant;
+
+impl Hasher for Constant {
+    fn finish(&self) -> u64 {
+        0
+    }
+    fn write(&mut self, _: &[u8]) {}
+}
+
+type Hash = DHash<u8, u8, u8, BuildHasherDefault<Constant>>;
+
+fn table(placement: Placement) -> Arc<Hash> {
+    let table = Hash::with_hasher(placement, BuildHasherDefault::default());
+    table.insert(1, 1);
+    Arc::new(table)
+}
+
+#[test]
+fn loom_dhash_parts_come_home_with_the_removal() {
+    model(2, || {
+        let shared = table(Placement::PerCore);
+        let other = {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || {
+                let add = || shared.with_local(&1, |_, part| *part += 1).is_some();
+                let added = [add(), add()];
+                assert!(added[0] || !added[1], "back after it was removed");
+                added.iter().filter(|added| **added).count()
+            })
+        };
+        let (one, parts) = shared.remove(&1).unwrap();
+        assert_eq!((one, shared.get(&1)), (1, None));
+        let added = other.join().unwrap();
+        assert_eq!(shared.replicas(), 0, "a copy outlived the element");
+        assert_eq!(usize::from(parts.iter().sum::<u8>()), added, "an addition was lost");
+    });
+}
+
+#[test]
+fn loom_dhash_element_brought_unlocked_is_caught() {
+    let test = "loom_dhash_parts_come_home_with_the_removal";
+    let test = format!("collections::dhash::loom_tests::{test}");
+    let signs = ["a copy outlived", "back after it was", "an addition was lost"];
+    must_catch("cached-unlocked", &test, &signs);
+}
+
+/// Who has a reference keeps the element, if the removal asks for the sum.
+#[test]
+fn loom_dhash_referenced_element_is_not_removed() {
+    model(2, || {
+        // One place, so that the other thread has a part from the start.
+        let shared = table(Placement::Shared);
+        shared.with_local(&1, |_, _| ());
+        let other = {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || {
+                if shared.with_local(&1, |_, taken| *taken += 1).is_some() {
+                    let back = shared.with_local(&1, |_, taken| *taken -= 1);
+                    assert!(back.is_some(), "removed under a reference");
+                }
+            })
+        };
+        let unused = |_: &u8, taken: &mut [&mut u8]| taken.iter().all(|taken| **taken == 0);
+        let removed = shared.remove_if(&1, unused).is_some();
+        other.join().unwrap();
+        assert_eq!(shared.replicas() == 0, removed);
+    });
+}
+
+#[test]
+fn loom_dhash_removal_after_a_torn_look_is_caught() {
+    let test = "loom_dhash_referenced_element_is_not_removed";
+    let test = format!("collections::dhash::loom_tests::{test}");
+    must_catch("torn-gather", &test, &["removed under a reference"]);
+}
+
+/// What one thread has seen changed, another that is told of it sees changed, too.
+#[test]
+fn loom_dhash_shared_part_changes_everywhere_at_once() {
+    model(2, || {
+        let shared = table(Placement::PerCore);
+        shared.get(&1);
+        let other = {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || {
+                let (first, second) = (shared.get(&1), shared.get(&1));
+                assert!(first <= second, "back from {first:?} to {second:?}");
+            })
+        };
+        assert_eq!(shared.update_shared(&1, |value| std::mem::replace(value, 2)), Some(1));
+        assert_eq!(shared.get(&1), Some(2));
+        other.join().unwrap();
+    });
+}

@@ -1,0 +1,133 @@
+//! A hash table that sizes itself, in both directions.
+//!
+//! Owns: [`Table`]. Runs no code of the user's but the comparison that it is given: hashes are kept
+//! with what they belong to, so growing and shrinking hash nothing. No value moves in or out while
+//! a comparison runs, so one that panics leaves the table as it was.
+
+use crate::config::SMALL;
+use hashbrown::HashTable;
+
+/// Places that a table keeps, however few it needs.
+const KEPT: usize = if SMALL { 4 } else { 32 };
+
+/// A table shrinks when it has this many times more places than entries, to twice its entries. So
+/// it has to halve or to grow fourfold before it changes again, and an operation pays for a
+/// bounded number of moves.
+const SPARSE: usize = 8;
+
+/// Knows its hash.
+pub(super) trait Hashed {
+    fn hash(&self) -> u64;
+}
+
+pub(super) struct Table<E>(HashTable<E>);
+
+impl<E: Hashed> Table<E> {
+    pub(super) const fn new() -> Self {
+        Self(HashTable::new())
+    }
+
+    #[inline]
+    pub(super) fn find_mut(&mut self, hash: u64, eq: impl FnMut(&E) -> bool) -> Option<&mut E> {
+        self.0.find_mut(hash, eq)
+    }
+
+    /// Puts in what is not there.
+    pub(super) fn insert(&mut self, entry: E) -> &mut E {
+        self.0.insert_unique(entry.hash(), entry, E::hash).into_mut()
+    }
+
+    /// Where an entry is, until the table changes.
+    pub(super) fn index_of(&self, hash: u64, eq: impl FnMut(&E) -> bool) -> Option<usize> {
+        self.0.find_bucket_index(hash, eq)
+    }
+
+    /// The entry that is there.
+    ///
+    /// # Panics
+    /// If there is none.
+    pub(super) fn at(&mut self, index: usize) -> &mut E {
+        self.0.get_bucket_mut(index).expect("the table has not changed since")
+    }
+
+    /// Takes the entry out that is there.
+    ///
+    /// # Panics
+    /// If there is none.
+    pub(super) fn remove_at(&mut self, index: usize) -> E {
+        let entry = self.0.get_bucket_entry(index).ok();
+        let entry = entry.expect("the table has not changed since");
+        let (entry, _) = entry.remove();
+        self.fit();
+        entry
+    }
+
+    /// Takes out what `which` says.
+    pub(super) fn take(&mut self, which: impl Fn(&E) -> bool) -> Vec<E> {
+        let taken = self.0.extract_if(|entry| which(entry)).collect();
+        self.fit();
+        taken
+    }
+
+    fn fit(&mut self) {
+        let (entries, places) = (self.0.len(), self.0.capacity());
+        if places > KEPT && entries.saturating_mul(SPARSE) < places {
+            self.0.shrink_to((entries * 2).max(KEPT / 2), E::hash);
+        }
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &E> {
+        self.0.iter()
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Entries that fit before it grows.
+    pub(super) fn capacity(&self) -> usize {
+        self.0.capacity()
+    }
+}
+
+#[cfg(all(test, not(manycore_loom), not(manycore_shuttle)))]
+mod tests {
+    use super::*;
+
+    impl Hashed for u64 {
+        fn hash(&self) -> u64 {
+            self.wrapping_mul(0x9e37_79b9_7f4a_7c15)
+        }
+    }
+
+    fn remove(table: &mut Table<u64>, n: u64) {
+        let index = table.index_of(n.hash(), |found| *found == n).unwrap();
+        assert_eq!(table.remove_at(index), n);
+    }
+
+    #[test]
+    fn emptied_table_shrinks_and_one_at_the_border_does_not_flap() {
+        let mut table = Table::new();
+        (0..10_000).for_each(|n: u64| assert_eq!(*table.insert(n), n));
+        let full = table.capacity();
+        assert!(full >= 10_000);
+        let mut changes = 0;
+        for n in 100..10_000_u64 {
+            let before = table.capacity();
+            remove(&mut table, n);
+            changes += usize::from(table.capacity() != before);
+            assert!(table.capacity() <= KEPT.max(SPARSE * table.len() * 2));
+        }
+        assert!((3..=8).contains(&changes), "{changes} changes of size");
+        // One in, one out, at the size at which it has just shrunk.
+        let border = table.capacity();
+        for n in 20_000..21_000_u64 {
+            table.insert(n);
+            remove(&mut table, n);
+            assert_eq!(table.capacity(), border);
+        }
+        assert_eq!(table.take(|_| true).len(), 100);
+        assert!(table.capacity() <= KEPT && table.len() == 0);
+        assert_eq!(table.index_of(1.hash(), |_| true), None);
+    }
+}

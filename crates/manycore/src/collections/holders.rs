@@ -1,0 +1,19 @@
+//! Who has a copy of an entry.
+
+/// Which places may have a copy: one bit for each of the first 63, and one for all others.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Holders(u64);
+
+impl Holders {
+    fn bit(place: usize) -> u64 {
+        1 << place.min(63)
+    }
+
+    pub(super) fn add(&mut self, place: usize) {
+        self.0 |= Self::bit(place);
+    }
+
+    pub(super) fn may_include(self, place: usize) -> bool {
+        self.0 & Self::bit(place) != 0
+    }
+}
