@@ -52,6 +52,8 @@
 //! Nodes that the outside world knows by a number (connections, files, entities):
 //! [`namespace::IdSpace`].
 //!
+//! Which objects do your threads wait for? [`profile`] lists them, the hottest first.
+//!
 //! Below them, for those who build such types themselves: [`clock`], one ordered time for all
 //! cores, and [`percpu`], who am I and where.
 //!
@@ -78,6 +80,7 @@ pub mod lock;
 pub mod namespace;
 pub mod oplog;
 pub mod percpu;
+pub mod profile;
 pub mod section;
 pub mod slab;
 pub(crate) mod sync;

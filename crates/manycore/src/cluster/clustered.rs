@@ -18,6 +18,7 @@ use crate::lock::{self, Hold};
 use crate::percpu::place::{self, Kind};
 use crate::percpu::segmented::Segmented;
 use crate::percpu::{self, Slot};
+use crate::profile::Of;
 use crate::sync::{AtomicPtr, AtomicUsize, Bug, Ordering, model_failed, seeded_bug};
 use std::fmt;
 use std::ptr;
@@ -235,7 +236,7 @@ impl<R: Rep> Clustered<R> {
     }
 
     fn lock(&self) -> Hold<'_> {
-        lock::hold(&self.list).expect(
+        lock::hold(&self.list, Of::new("Clustered", self)).expect(
             "manycore: a clustered object is called from its representative's constructor, or \
              needs a new representative in the midst of its own scatter",
         )

@@ -2,8 +2,10 @@
 
 use crate::lock::{self, Hold};
 use crate::percpu::thread_token;
+use crate::profile::Of;
 use crate::sync::{AtomicUsize, MutPtr, UnsafeCell};
 use std::ops::{Deref, DerefMut};
+use std::panic::Location;
 
 /// A value, and the word that locks it.
 pub(super) struct Held<T> {
@@ -26,8 +28,10 @@ impl<T> Held<T> {
     /// # Panics
     /// If the calling thread holds the lock.
     #[inline]
+    #[track_caller]
     pub(super) fn with<R>(&self, f: impl FnOnce(&mut T) -> R) -> R {
-        let _hold = lock::hold(&self.word).unwrap_or_else(|| held_by_self());
+        let of = Of::new("collection", self);
+        let _hold = lock::hold(&self.word, of).unwrap_or_else(|| held_by_self());
         // SAFETY: K1 - this thread holds the lock until `_hold` is dropped.
         self.value.with_mut(|value| f(unsafe { &mut *value }))
     }
@@ -37,8 +41,16 @@ impl<T> Held<T> {
     /// # Panics
     /// If the calling thread holds the lock.
     #[inline]
+    #[track_caller]
     pub(super) fn hold(&self) -> HeldGuard<'_, T> {
-        let hold = lock::hold(&self.word).unwrap_or_else(|| held_by_self());
+        self.hold_for(Location::caller())
+    }
+
+    /// As [`hold`](Self::hold), for that line of the user's.
+    #[inline]
+    pub(super) fn hold_for(&self, place: &'static Location<'static>) -> HeldGuard<'_, T> {
+        let of = Of::at("collection", self, place);
+        let hold = lock::hold(&self.word, of).unwrap_or_else(|| held_by_self());
         HeldGuard { value: self.value.get_mut(), _hold: hold }
     }
 

@@ -21,6 +21,7 @@ use super::word::{Change, Word};
 use crate::clock::Clock;
 use crate::lock::{self, Refused};
 use crate::percpu::{self, barrier};
+use crate::profile::Of;
 use crate::sync::{self, AtomicBool, AtomicU64, AtomicUsize, Ordering, UnsafeCell};
 use std::ptr::NonNull;
 
@@ -162,10 +163,11 @@ impl<T: Structure<E>, E: Linked> Core<T, E> {
     }
 
     /// Takes the set's lock, with a full fence.
+    #[track_caller]
     pub(super) fn lock(&self, wait: bool) -> Result<(), Refused> {
         let token = percpu::thread_token();
         if wait {
-            lock::lock(&self.hub.lock, token)?;
+            lock::lock(&self.hub.lock, token, Of::new("DeferredSet", self))?;
         } else {
             lock::try_lock(&self.hub.lock, token)?;
         }

@@ -142,6 +142,7 @@ impl<T: Structure<E>, E: Linked> DeferredSet<T, E> {
     ///   [`read_poisoned`](Self::read_poisoned) and call [`clear_poison`](Self::clear_poison).
     /// - If the structure panics in this read; the set is poisoned then.
     /// - If this thread holds the set already, where it would wait for ever.
+    #[track_caller]
     pub fn read(&self) -> ReadGuard<'_, T, E> {
         let guard = self.read_poisoned();
         assert!(
@@ -157,6 +158,7 @@ impl<T: Structure<E>, E: Linked> DeferredSet<T, E> {
     ///
     /// # Panics
     /// As [`read`](Self::read), poison apart.
+    #[track_caller]
     pub fn read_poisoned(&self) -> ReadGuard<'_, T, E> {
         match self.hold(true, true) {
             Some(guard) => guard,
@@ -181,6 +183,7 @@ impl<T: Structure<E>, E: Linked> DeferredSet<T, E> {
     }
 
     /// Holds the set, up to date. With `keep`, busy members stay queued.
+    #[track_caller]
     fn hold(&self, wait: bool, keep: bool) -> Option<ReadGuard<'_, T, E>> {
         self.core.lock(wait).ok()?;
         let held = Held { core: &self.core, poison: false };
@@ -194,6 +197,7 @@ impl<T: Structure<E>, E: Linked> DeferredSet<T, E> {
     ///
     /// # Panics
     /// As [`read`](Self::read).
+    #[track_caller]
     pub fn synchronize(&self) {
         drop(self.read());
     }

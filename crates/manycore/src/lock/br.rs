@@ -16,6 +16,7 @@ use super::word::{self, Refused};
 use super::{futex, spin_until};
 use crate::percpu::segmented::Segmented;
 use crate::percpu::{self, barrier};
+use crate::profile::{Of, Wait};
 use crate::sync::{
     self, AtomicUsize, Backoff, ConstPtr, LoadToChange, MutPtr, Mutex, Ordering, UnsafeCell,
     const_fn,
@@ -173,6 +174,7 @@ impl<T> BrLock<T> {
     /// # Panics
     /// If this thread is writing.
     #[inline]
+    #[track_caller]
     pub fn read(&self) -> BrReadGuard<'_, T> {
         match self.enter_own_lane() {
             Some(lane) => self.read_guard(Some(lane)),
@@ -254,11 +256,16 @@ impl<T> BrLock<T> {
     }
 
     #[cold]
+    #[track_caller]
     fn read_slow(&self) -> BrReadGuard<'_, T> {
         loop {
             match self.enter() {
                 Ok(lane) => return self.read_guard(lane),
-                Err(Closed) => self.wait_until_open(),
+                Err(Closed) => {
+                    let wait = Wait::begin();
+                    self.wait_until_open();
+                    wait.end(Of::new("BrLock", self), 1);
+                }
             }
         }
     }
@@ -297,17 +304,23 @@ impl<T> BrLock<T> {
     ///
     /// # Panics
     /// If this thread is reading or writing.
+    #[track_caller]
     pub fn write(&self) -> BrWriteGuard<'_, T> {
         let token = percpu::thread_token();
-        let is_own =
-            self.is_read_by(token) || word::lock(&self.writers, token) == Err(Refused::HeldBySelf);
+        let of = Of::new("BrLock", self);
+        let is_own = self.is_read_by(token)
+            || word::lock(&self.writers, token, of) == Err(Refused::HeldBySelf);
         assert!(
             !is_own,
             "manycore: a thread writes a BrLock that it is reading or writing: it would wait for \
              itself"
         );
         self.close();
-        self.drain();
+        if !self.is_drained() {
+            let wait = Wait::begin();
+            self.drain();
+            wait.end(of, 1);
+        }
         self.write_guard()
     }
 

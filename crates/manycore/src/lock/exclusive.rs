@@ -9,6 +9,7 @@
 /// Between `lock` or a successful `try_lock` and the `unlock` that follows, no other `lock` returns
 /// and no `try_lock` succeeds; and who then takes the lock sees what was written before `unlock`.
 pub(super) unsafe trait Raw {
+    #[track_caller]
     fn lock(&self);
 
     fn try_lock(&self) -> bool;
@@ -49,6 +50,7 @@ macro_rules! exclusive {
 
             /// Takes the lock; waits for its turn if need be.
             #[inline]
+            #[track_caller]
             pub fn lock(&self) -> $Guard<'_, T> {
                 self.raw.lock();
                 self.guard()

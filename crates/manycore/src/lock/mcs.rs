@@ -14,6 +14,7 @@
 
 use super::exclusive::{Raw, exclusive};
 use super::{futex, spin_until};
+use crate::profile::{Of, Wait};
 use crate::sync::{AtomicPtr, AtomicUsize, Backoff, Ordering, const_fn};
 use std::ptr;
 
@@ -47,7 +48,7 @@ impl Mcs {
     }
 
     #[cold]
-    fn lock_slow(&self) {
+    fn lock_slow(&self, of: Of) {
         let node = Node { next: AtomicPtr::new(ptr::null_mut()), state: AtomicUsize::new(WAITING) };
         let me = ptr::from_ref(&node).cast_mut();
         // ORDER: AcqRel; Release gives the node to who swaps next, Acquire pairs with the Release
@@ -62,7 +63,9 @@ impl Mcs {
             };
             // ORDER: Release; pairs with Acquire in `await_successor` and `unlock`: the node.
             next.store(me, Ordering::Release);
+            let wait = Wait::begin();
             node.wait();
+            wait.end(of, 1);
         }
         // This thread holds the lock, and its node must leave the queue.
         // ORDER: Acquire; pairs with the Release of who swapped behind.
@@ -139,9 +142,10 @@ impl Node {
 // that, grants to it; and each waiter has one predecessor (Q2), so it is granted once.
 unsafe impl Raw for Mcs {
     #[inline]
+    #[track_caller]
     fn lock(&self) {
         if !self.try_lock() {
-            self.lock_slow();
+            self.lock_slow(Of::new("McsLock", self));
         }
     }
 

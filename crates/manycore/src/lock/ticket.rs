@@ -3,6 +3,7 @@
 use super::exclusive::{Raw, exclusive};
 use super::{futex, spin_until};
 use crate::percpu::barrier;
+use crate::profile::{Of, Wait};
 use crate::sync::{AtomicUsize, Ordering, const_fn, parallelism};
 
 /// The raw lock.
@@ -33,14 +34,15 @@ impl Ticket {
     }
 
     #[cold]
-    fn wait(&self, mine: usize) {
+    fn wait(&self, mine: usize, of: Of) {
+        let wait = Wait::begin();
         // ORDER: Relaxed; only a guess about how long it will take.
         let ahead = mine.wrapping_sub(self.serving.load(Ordering::Relaxed));
         // ORDER: Acquire; pairs with the swap in `unlock`: what the holder before wrote.
         let is_served = || self.serving.load(Ordering::Acquire) == mine;
         // Who has more lockers ahead than there are cores waits for a switch of threads anyway.
         if ahead <= parallelism() && spin_until(ahead.max(1), is_served) {
-            return;
+            return wait.end(of, ahead as u64);
         }
         // K5: said before the last look, with a full fence between. The kernel looks once more.
         self.sleepers.fetch_add(1, Ordering::SeqCst);
@@ -55,6 +57,7 @@ impl Ticket {
         }
         // ORDER: Relaxed; too high a count costs a system call, and no more.
         self.sleepers.fetch_sub(1, Ordering::Relaxed);
+        wait.end(of, ahead as u64);
     }
 }
 
@@ -67,12 +70,13 @@ fn bit_of(ticket: usize) -> u32 {
 // holder alone moves `serving`, by one.
 unsafe impl Raw for Ticket {
     #[inline]
+    #[track_caller]
     fn lock(&self) {
         // ORDER: Relaxed; the ticket only orders lockers. `serving` passes on what they wrote.
         let mine = self.next.fetch_add(1, Ordering::Relaxed);
         // ORDER: Acquire; pairs with the swap in `unlock`.
         if self.serving.load(Ordering::Acquire) != mine {
-            self.wait(mine);
+            self.wait(mine, Of::new("TicketLock", self));
         }
     }
 

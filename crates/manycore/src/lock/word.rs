@@ -25,6 +25,7 @@
 use super::futex;
 use crate::config::SMALL;
 use crate::percpu::thread_token;
+use crate::profile::{Of, Wait};
 use crate::sync::{AtomicUsize, Ordering, hint};
 
 pub(crate) const LOCKED: usize = 1;
@@ -59,12 +60,12 @@ pub(crate) fn try_lock(word: &AtomicUsize, token: usize) -> Result<(), Refused> 
     }
 }
 
-/// Takes the lock, waiting if need be. `Ok(true)` says that it had to wait.
+/// Takes the lock, waiting if need be. `Ok(true)` says that it had to wait: for what `of` says.
 #[inline]
-pub(crate) fn lock(word: &AtomicUsize, token: usize) -> Result<bool, Refused> {
+pub(crate) fn lock(word: &AtomicUsize, token: usize, of: Of) -> Result<bool, Refused> {
     match try_lock(word, token) {
         Ok(()) => Ok(false),
-        Err(Refused::Busy) => lock_slow(word, token).map(|()| true),
+        Err(Refused::Busy) => lock_slow(word, token, of).map(|()| true),
         Err(refused) => Err(refused),
     }
 }
@@ -82,8 +83,8 @@ impl Drop for Hold<'_> {
 
 /// Takes a lock whose word is never HOT. `None` if the calling thread holds it already.
 #[inline]
-pub(crate) fn hold(word: &AtomicUsize) -> Option<Hold<'_>> {
-    let refused = lock(word, thread_token());
+pub(crate) fn hold(word: &AtomicUsize, of: Of) -> Option<Hold<'_>> {
+    let refused = lock(word, thread_token(), of);
     debug_assert!(refused != Err(Refused::Hot), "such a word needs more than a guard");
     if refused == Err(Refused::HeldBySelf) {
         return None; // without a guard made and dropped, which would give the lock up
@@ -92,7 +93,9 @@ pub(crate) fn hold(word: &AtomicUsize) -> Option<Hold<'_>> {
 }
 
 #[cold]
-fn lock_slow(word: &AtomicUsize, token: usize) -> Result<(), Refused> {
+fn lock_slow(word: &AtomicUsize, token: usize, of: Of) -> Result<(), Refused> {
+    let wait = Wait::begin();
+    let (mut holder, mut handoffs) = (0, 0);
     let mut looks = 0;
     let mut slept = 0;
     loop {
@@ -111,9 +114,14 @@ fn lock_slow(word: &AtomicUsize, token: usize) -> Result<(), Refused> {
                 .compare_exchange_weak(seen, locked, Ordering::Acquire, Ordering::Relaxed)
                 .is_ok()
             {
+                wait.end(of, handoffs);
                 return Ok(());
             }
             continue;
+        }
+        if seen & TOKEN != holder {
+            holder = seen & TOKEN;
+            handoffs += 1; // to the next one, or to this thread
         }
         if seen & TOKEN == token {
             return Err(Refused::HeldBySelf);

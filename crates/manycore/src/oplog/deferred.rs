@@ -24,6 +24,7 @@ use crate::config;
 use crate::lock::error::TryReadError;
 use crate::lock::{self, HOT, Refused};
 use crate::percpu::{self, Slot};
+use crate::profile::{Of, Wait};
 use crate::sync::{self, AtomicU32, AtomicUsize, Backoff, Ordering, UnsafeCell, panicking};
 use std::any::Any;
 use std::fmt;
@@ -152,6 +153,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     /// # Panics
     /// If the object is cold and applying the update panics.
     #[inline]
+    #[track_caller]
     pub fn append(&self, op: L::Op) {
         // ORDER: Relaxed; a hint that keeps the cold path from loading the word that it is about to
         // lock (3 ns in a tight loop). If it is wrong, the slow path sorts it out.
@@ -277,7 +279,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
             return Err((op, Refusal::Stale));
         }
         // The table is full of objects in use this moment: this once, apply.
-        match lock::lock(&self.word, percpu::thread_token()) {
+        match lock::lock(&self.word, percpu::thread_token(), Of::new("Deferred", self)) {
             Ok(_) => {
                 self.apply_held(op, &mut ColdHold { object: self, poison: false });
                 Ok(())
@@ -287,12 +289,14 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     }
 
     #[cold]
+    #[track_caller]
     fn append_slow(&self, op: L::Op, refusal: Refusal) {
         let done = self.append_while_logged(op, refusal);
         debug_assert!(done.is_ok(), "only a managed object gives updates back");
     }
 
     /// Goes on until the update is done. A managed object that has become cold gives it back.
+    #[track_caller]
     pub(super) fn append_while_logged(
         &self,
         mut op: L::Op,
@@ -303,7 +307,9 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         loop {
             match refusal {
                 Refusal::Closed => {
+                    let wait = Wait::begin();
                     self.with_core(|core, slot| core.wait_for_collection(slot, &mut backoff));
+                    wait.end(Of::new("Deferred", self), 1);
                 }
                 Refusal::Stale => {}
                 Refusal::Full | Refusal::Overdue => {
@@ -320,6 +326,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         }
     }
 
+    #[track_caller]
     fn try_append(&self, op: L::Op, growth: usize) -> Result<(), (L::Op, Refusal)> {
         // ORDER: Acquire; as in `append`.
         let word = self.word.load(Ordering::Acquire);
@@ -332,7 +339,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         if self.config.is_managed() {
             return Err((op, Refusal::Cold));
         }
-        match lock::lock(&self.word, percpu::thread_token()) {
+        match lock::lock(&self.word, percpu::thread_token(), Of::new("Deferred", self)) {
             Ok(contended) => self.apply_locked(op, contended),
             Err(Refused::HeldBySelf) => {
                 // This thread reads the object, or applies an update of it, right now (W2).
@@ -385,6 +392,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     ///   [`clear_poison`](Self::clear_poison).
     /// - If an update panics while this read applies it; the object is poisoned then.
     /// - If this thread holds the object already, where it would wait for ever.
+    #[track_caller]
     pub fn read(&self) -> ReadGuard<'_, T, L> {
         let guard = self.read_poisoned();
         assert!(
@@ -400,6 +408,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     ///
     /// # Panics
     /// As [`read`](Self::read), poison apart.
+    #[track_caller]
     pub fn read_poisoned(&self) -> ReadGuard<'_, T, L> {
         match self.hold(true) {
             Ok(guard) => guard,
@@ -418,6 +427,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     ///
     /// # Panics
     /// If an update panics while this read applies it.
+    #[track_caller]
     pub fn try_read(&self) -> Result<ReadGuard<'_, T, L>, TryReadError> {
         let guard = self.hold(false).map_err(|_| TryReadError::Busy)?;
         if guard.is_poisoned() { Err(TryReadError::Poisoned) } else { Ok(guard) }
@@ -427,6 +437,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     ///
     /// # Panics
     /// As [`read`](Self::read).
+    #[track_caller]
     pub fn synchronize(&self) {
         drop(self.read());
     }
@@ -489,8 +500,9 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     /// Gives the object logs now, without waiting for contention. Returns whether it has them: no
     /// if this thread holds the object, or if its place in the [`LogTable`](super::LogTable) is in
     /// use this moment.
+    #[track_caller]
     pub fn promote(&self) -> bool {
-        match lock::lock(&self.word, percpu::thread_token()) {
+        match lock::lock(&self.word, percpu::thread_token(), Of::new("Deferred", self)) {
             Ok(_) => self.promote_held(ColdHold { object: self, poison: false }, Admission::Insist),
             Err(refused) => refused == Refused::Hot,
         }
@@ -500,6 +512,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     ///
     /// # Panics
     /// As [`read`](Self::read).
+    #[track_caller]
     pub fn demote(&self) {
         let mut guard = self.read();
         self.demote_guard(&mut guard);

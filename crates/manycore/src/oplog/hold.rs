@@ -10,12 +10,14 @@ use super::log::Log;
 use super::reader::logs_pay_from;
 use crate::lock::{self, HOT, LOCKED, Refused};
 use crate::percpu::{self, Slot};
+use crate::profile::{self, Of};
 use crate::sync::{Backoff, Ordering, panicking};
 use std::marker::PhantomData;
 use std::ptr;
 
 impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     /// Holds the object, up to date (poison apart), also changing its state if a policy asks.
+    #[track_caller]
     pub(super) fn hold(&self, wait: bool) -> Result<ReadGuard<'_, T, L>, Refused> {
         let mut backoff = Backoff::new();
         loop {
@@ -39,7 +41,14 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
                 continue;
             }
             match self.lock_core(wait) {
-                Ok(core) => return Ok(self.merge_held(core)),
+                Ok(core) => {
+                    let guard = self.merge_held(core);
+                    if profile::counts() && !self.config.is_managed() {
+                        let updates = guard.window().unwrap_or(0);
+                        profile::operations("Deferred", self, updates, 1);
+                    }
+                    return Ok(guard);
+                }
                 Err(Refused::Hot) => backoff.pause(),
                 Err(refused) => return Err(refused),
             }
@@ -48,6 +57,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
 
     /// Takes the object's lock without bringing the object up to date; null says that it is cold.
     /// Fails if this thread holds it.
+    #[track_caller]
     pub(super) fn lock_as_it_is(&self) -> Result<*const Core<T, L>, Refused> {
         let mut backoff = Backoff::new();
         loop {
@@ -64,10 +74,11 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         }
     }
 
+    #[track_caller]
     fn lock_word(&self, wait: bool) -> Result<bool, Refused> {
         let token = percpu::thread_token();
         if wait {
-            lock::lock(&self.word, token)
+            lock::lock(&self.word, token, Of::new("Deferred", self))
         } else {
             lock::try_lock(&self.word, token).map(|()| false)
         }
@@ -136,12 +147,14 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     }
 
     /// Takes the lock of the object's core. `Refused::Hot` says: look at the word again.
+    #[track_caller]
     pub(super) fn lock_core(&self, wait: bool) -> Result<*const Core<T, L>, Refused> {
         // ORDER: Acquire; as in `append`.
         let word = self.word.load(Ordering::Acquire);
         if word & HOT == 0 {
             return Err(Refused::Hot);
         }
+        let of = Of::new("Deferred", self);
         let address = address_of(word);
         assert!(
             !percpu::announces(|own| address_of(own) == address),
@@ -160,7 +173,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
             held.in_use();
             let token = percpu::thread_token();
             if wait {
-                lock::lock(&held.lock.0, token)?;
+                lock::lock(&held.lock.0, token, of)?;
             } else {
                 lock::try_lock(&held.lock.0, token)?;
             }

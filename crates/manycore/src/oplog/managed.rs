@@ -21,6 +21,7 @@ use super::log::Log;
 use super::{Deferred, core};
 use crate::lock::{self, HOT, Refused};
 use crate::percpu;
+use crate::profile::Of;
 use crate::sync::{ConstPtr, MutPtr, Ordering};
 use std::mem::{ManuallyDrop, MaybeUninit};
 
@@ -121,20 +122,24 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     }
 
     /// Takes the cold object's lock, waiting for it if `wait` says so. Says whether it had to.
+    #[track_caller]
     pub(crate) fn lock_cold(&self, wait: bool) -> Result<(ColdHold<'_, T, L>, bool), Refused> {
         if !wait {
             return self.try_lock_cold().map(|hold| (hold, false));
         }
-        let waited = lock::lock(&self.word, percpu::thread_token())?;
+        let of = Of::new("Adaptive", self);
+        let waited = lock::lock(&self.word, percpu::thread_token(), of)?;
         Ok((ColdHold { object: self, poison: false }, waited))
     }
 
     /// Holds the object, up to date, while it has logs; `Refused::Hot` says that it has none.
+    #[track_caller]
     pub(crate) fn hold_logged(&self, wait: bool) -> Result<ReadGuard<'_, T, L>, Refused> {
         self.hold(wait)
     }
 
     /// Runs `f` under the object's lock, whatever state it is in, without looking at the value.
+    #[track_caller]
     pub(crate) fn while_locked<R>(&self, f: impl FnOnce() -> R) -> Result<R, Refused> {
         let core = self.lock_as_it_is()?;
         let result = f();

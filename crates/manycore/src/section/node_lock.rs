@@ -4,6 +4,7 @@ use super::guard::Section;
 use super::pointer::Shared;
 use crate::lock::{self, HOT, Refused};
 use crate::percpu::thread_token;
+use crate::profile::Of;
 use crate::sync::{AtomicUsize, Ordering};
 use std::fmt;
 use std::marker::PhantomData;
@@ -65,8 +66,11 @@ impl NodeLock {
     /// # Panics
     /// If the calling thread holds it.
     #[inline]
+    #[track_caller]
     pub fn lock<'s>(&'s self, _section: &'s Section<'_>) -> Option<NodeGuard<'s>> {
-        self.guarded(lock::lock(&self.word, thread_token()).map(|_waited| ()))
+        self.guarded(
+            lock::lock(&self.word, thread_token(), Of::new("NodeLock", self)).map(|_waited| ()),
+        )
     }
 
     /// Takes the lock if it is free and the node is not freed.

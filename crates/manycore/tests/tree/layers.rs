@@ -12,6 +12,7 @@ use crate::{
 const LAYERS: &[&[&str]] = &[
     &["sync", "config"],
     &["clock", "percpu"],
+    &["profile"],
     &["lock", "trace"],
     &["section"],
     &["slab"],

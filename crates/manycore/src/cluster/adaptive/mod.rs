@@ -165,6 +165,7 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
     /// # Panics
     /// If the object has no logs and applying the update panics.
     #[inline]
+    #[track_caller]
     pub fn update(&self, op: L::Op) {
         let Err(op) = self.object.append_if_logged(op) else { return };
         let before = seeded_bug(Bug::UncheckedMode) && self.is_plain();
@@ -186,6 +187,7 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
     }
 
     #[cold]
+    #[track_caller]
     fn update_slow(&self, mut op: L::Op, mut refused: Refused) {
         loop {
             match refused {
@@ -228,6 +230,7 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
     /// - If this thread holds the object already. (It need not: a thread that reads in `Shared` may
     ///   be let in again.)
     #[inline]
+    #[track_caller]
     pub fn read(&self) -> ReadGuard<'_, T, L> {
         if let Some(guard) = self.read_by_lane() {
             return guard;
@@ -269,6 +272,7 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
     }
 
     #[cold]
+    #[track_caller]
     fn read_slow(&self, wait: bool) -> Result<ReadGuard<'_, T, L>, Refused> {
         if self.annex().is_some_and(|annex| annex.gate.claim()) {
             if let Some(guard) = self.read_by_lane() {
@@ -300,6 +304,7 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
     }
 
     /// Takes the object's lock, wherever it is, and brings an object with logs up to date.
+    #[track_caller]
     fn hold(&self, wait: bool) -> Result<Held<'_, T, L>, Refused> {
         if self.reads_by_lane() {
             return Err(Refused::HeldBySelf);
@@ -329,6 +334,7 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
     ///
     /// # Panics
     /// As [`read`](Self::read), and if `f` does; the object is poisoned then.
+    #[track_caller]
     pub fn change<R>(&self, f: impl FnOnce(&mut T) -> R) -> R {
         match self.hold(true) {
             Ok(Held::Cold(mut hold, _)) => {
@@ -355,6 +361,7 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
     ///
     /// # Panics
     /// As [`change`](Self::change), poison apart.
+    #[track_caller]
     pub fn repair<R>(&self, f: impl FnOnce(&mut T) -> R) -> R {
         let result = match self.hold(true) {
             Ok(Held::Cold(mut hold, _)) => self.change_cold(&mut hold, f),

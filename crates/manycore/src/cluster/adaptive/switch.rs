@@ -15,6 +15,7 @@ use super::policy::{Control, Mode, Policy, Why, Window};
 use super::{Adaptive, ReadGuard};
 use crate::config;
 use crate::oplog::{self, ColdHold, Kind, Log, Meter};
+use crate::profile;
 use crate::sync::{Bug, seeded_bug};
 
 /// A gate that the lock's holder has closed; opened again by `open`, and not by a panic.
@@ -89,7 +90,7 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
             annex.control(|control| {
                 control.window.updates += 1;
                 let due = control.window.updates >= config::SHARED_UPDATES_PER_LOOK;
-                if due { look_shared(annex, control) } else { None }
+                if due { look_shared(annex, control, |window| self.tell(window)) } else { None }
             })
         };
         match next {
@@ -144,10 +145,16 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
         }
     }
 
+    /// Tells the profile what was counted.
+    fn tell(&self, window: Window) {
+        profile::operations("Adaptive", &self.object, window.updates, window.reads);
+    }
+
     /// The next mode of the cold object, by its meter.
     fn next_of_cold(&self, hold: &ColdHold<'_, T, L>) -> Option<Change> {
         let Meter { updates, reads, waits } = hold.take_meter();
         let window = Window { updates: updates.into(), reads: reads.into(), waits };
+        self.tell(window);
         if self.annex().is_none() && Policy::default().wants(Mode::Direct, window).0 == Mode::Direct
         {
             return None; // an object that is right as it is needs no annex
@@ -194,7 +201,7 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
         // SAFETY: the lock is held.
         let biased = unsafe {
             annex.control(|control| {
-                take_window(annex, control);
+                self.tell(take_window(annex, control));
                 control.biased
             })
         };
@@ -211,6 +218,7 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
     ) -> ReadGuard<'a, T, L> {
         let annex = self.annex_or_make();
         let new = guard.window().unwrap_or(0);
+        self.tell(Window { updates: new, reads: 1, waits: 0 });
         // SAFETY: the core's lock is held.
         let next = unsafe {
             annex.control(|control| {
@@ -308,7 +316,12 @@ fn take_window<Op>(annex: &Annex<Op>, control: &mut Control) -> Window {
 }
 
 /// The next mode of a shared object.
-fn look_shared<Op>(annex: &Annex<Op>, control: &mut Control) -> Option<Change> {
+fn look_shared<Op>(
+    annex: &Annex<Op>,
+    control: &mut Control,
+    tell: impl FnOnce(Window),
+) -> Option<Change> {
     let window = take_window(annex, control);
+    tell(window);
     control.look(window).map(|(to, why)| Change { to, why, window })
 }

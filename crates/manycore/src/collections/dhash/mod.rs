@@ -40,6 +40,7 @@ use element::{Element, Near, Whole};
 use std::borrow::Borrow;
 use std::fmt;
 use std::hash::{BuildHasher, Hash, RandomState};
+use std::panic::Location;
 use table::Table;
 
 /// Locks of the master table: misses of different elements seldom wait for each other.
@@ -182,6 +183,7 @@ where
     ///
     /// # Panics
     /// If the calling thread is inside an element.
+    #[track_caller]
     fn master(&self, shard: usize) -> HeldGuard<'_, Table<Element<K, Shared>>> {
         let shards = &self.object.root().shards;
         // A thread keeps its slot for as long as it has one, but it may change its node.
@@ -204,6 +206,7 @@ where
     /// # Panics
     /// If `f` does, or if it uses the table (see the type).
     #[inline]
+    #[track_caller]
     pub fn with_local<Q, T>(&self, key: &Q, f: impl FnOnce(&Shared, &mut Local) -> T) -> Option<T>
     where
         K: Borrow<Q>,
@@ -222,6 +225,7 @@ where
 
     /// Makes the local element of one that the master has (M2), and runs `f` on it.
     #[cold]
+    #[track_caller]
     fn bring<Q, T>(
         &self,
         place: &Place<K, Shared, Local, S>,
@@ -261,6 +265,7 @@ where
     }
 
     /// Whether there is such an element.
+    #[track_caller]
     pub fn contains_key<Q>(&self, key: &Q) -> bool
     where
         K: Borrow<Q>,
@@ -271,6 +276,7 @@ where
 
     /// A clone of the element's shared part.
     #[inline]
+    #[track_caller]
     pub fn get<Q>(&self, key: &Q) -> Option<Shared>
     where
         K: Borrow<Q>,
@@ -281,16 +287,17 @@ where
 
     /// Locks the local tables of `holders`, and the caller's own (M3, M6), and finds the element
     /// in each. For the holder of the shard's lock.
+    #[track_caller]
     fn hold_all<Q>(&self, holders: Holders, hash: u64, key: &Q) -> Whole<'_, K, Shared, Local>
     where
         K: Borrow<Q>,
         Q: Eq + ?Sized,
     {
-        let own = self.object.place();
+        let (own, place) = (self.object.place(), Location::caller());
         // By place, as everybody does.
         let concerned = self.object.reps().filter(|&(at, _)| holders.may_include(at) || at == own);
-        let held = concerned.map(|(_, place)| {
-            let table = place.table.hold();
+        let held = concerned.map(|(_, at)| {
+            let table = at.table.hold_for(place);
             let index = table.index_of(hash, |near| near.key.borrow() == key);
             (table, index)
         });
@@ -302,6 +309,7 @@ where
     ///
     /// # Panics
     /// From within an element of the table.
+    #[track_caller]
     pub fn insert(&self, key: K, shared: Shared) -> Option<Shared> {
         let hash = self.hash(&key);
         let mut out = Vec::new(); // M4: as `key`, it outlives the locks
@@ -324,6 +332,7 @@ where
     ///
     /// # Panics
     /// From within an element of the table.
+    #[track_caller]
     pub fn try_insert(&self, key: K, shared: Shared) -> Result<(), Shared> {
         let hash = self.hash(&key);
         let mut master = self.master(shard_of(hash));
@@ -339,6 +348,7 @@ where
     ///
     /// # Panics
     /// If `change` does (then nothing is changed), or uses the table.
+    #[track_caller]
     pub fn update_shared<Q, T>(&self, key: &Q, change: impl FnOnce(&mut Shared) -> T) -> Option<T>
     where
         K: Borrow<Q>,
@@ -363,6 +373,7 @@ where
     /// limits.scatter("requests", |limit| *limit = 50, |used| *used = 0);
     /// assert_eq!(limits.with_local("requests", |limit, used| (*limit, *used)), Some((50, 0)));
     /// ```
+    #[track_caller]
     pub fn scatter<Q, T>(
         &self,
         key: &Q,
@@ -390,6 +401,7 @@ where
     ///
     /// # Panics
     /// If `fold` does, or if it uses the table.
+    #[track_caller]
     pub fn gather<Q, T>(&self, key: &Q, start: T, fold: impl FnMut(T, &mut Local) -> T) -> Option<T>
     where
         K: Borrow<Q>,
@@ -406,6 +418,7 @@ where
     ///
     /// # Panics
     /// From within an element of the table.
+    #[track_caller]
     pub fn remove<Q>(&self, key: &Q) -> Option<(Shared, Vec<Local>)>
     where
         K: Borrow<Q>,
@@ -434,6 +447,7 @@ where
     /// std::thread::scope(|s| s.spawn(|| objects.with_local(&1, |_, taken| *taken -= 1)).join());
     /// assert!(objects.remove_if(&1, unused).is_some());
     /// ```
+    #[track_caller]
     pub fn remove_if<Q>(
         &self,
         key: &Q,
@@ -468,6 +482,7 @@ where
     ///
     /// # Panics
     /// From within an element of the table.
+    #[track_caller]
     pub fn clear(&self) {
         for shard in 0..SHARDS {
             let mut master = self.master(shard);
@@ -482,16 +497,19 @@ where
     }
 
     /// How many elements there are, counted in one part of the table after the other.
+    #[track_caller]
     pub fn len(&self) -> usize {
         (0..SHARDS).map(|shard| self.master(shard).len()).sum()
     }
 
     /// Whether there is none.
+    #[track_caller]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
     /// Clones of all keys and shared parts, of one part of the table after the other.
+    #[track_caller]
     pub fn snapshot(&self) -> Vec<(K, Shared)> {
         let clone = |element: &Element<K, Shared>| (element.key.clone(), element.shared.clone());
         let of_shard = |shard| self.master(shard).iter().map(clone).collect::<Vec<_>>();

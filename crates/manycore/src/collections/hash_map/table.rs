@@ -4,6 +4,7 @@ use super::super::Line;
 use crate::config::MAP_CHUNK;
 use crate::lock::{self, Refused};
 use crate::percpu::thread_token;
+use crate::profile::Of;
 use crate::section::{Atomic, Section, Shared};
 use crate::sync::{
     AtomicPtr, AtomicU64, AtomicUsize, Bug, LoadToChange, Ordering, fence, seeded_bug,
@@ -171,7 +172,7 @@ impl<K, V> Bucket<K, V> {
     /// # Panics
     /// If the calling thread holds it.
     pub(super) fn lock(&self) -> Option<Locked<'_, K, V>> {
-        match lock::lock(&self.lock, thread_token()) {
+        match lock::lock(&self.lock, thread_token(), Of::new("HashMap", self)) {
             Ok(_waited) => Some(Locked { first: self, leave: 0 }),
             Err(Refused::Hot) => {
                 // ORDER: Acquire, behind the load that found the word hot; pairs with Release in

@@ -33,6 +33,7 @@ use std::borrow::Borrow;
 use std::collections::HashMap;
 use std::fmt;
 use std::hash::{BuildHasher, Hash, RandomState};
+use std::panic::Location;
 
 struct Entry<V> {
     value: V,
@@ -158,6 +159,7 @@ where
 
     /// A clone of the key's value.
     #[inline]
+    #[track_caller]
     pub fn get<Q>(&self, key: &Q) -> Option<V>
     where
         K: Borrow<Q>,
@@ -168,6 +170,7 @@ where
 
     /// Whether the key is there.
     #[inline]
+    #[track_caller]
     pub fn contains_key<Q>(&self, key: &Q) -> bool
     where
         K: Borrow<Q>,
@@ -181,6 +184,7 @@ where
     /// # Panics
     /// If `look` does, or if it uses the map (see the type).
     #[inline]
+    #[track_caller]
     pub fn read<Q, T>(&self, key: &Q, look: impl FnOnce(&V) -> T) -> Option<T>
     where
         K: Borrow<Q>,
@@ -200,6 +204,7 @@ where
 
     /// Looks in the master, and caches what is there (M2).
     #[cold]
+    #[track_caller]
     fn read_master<Q, T>(
         &self,
         cache: &Cache<K, V, S>,
@@ -234,6 +239,7 @@ where
     ///
     /// # Panics
     /// If the calling thread holds that, or looks into a cache.
+    #[track_caller]
     fn with_master<T>(&self, f: impl FnOnce(&mut Master<K, V, S>) -> T) -> T {
         self.assert_outside();
         self.object.root().master.with(f)
@@ -258,6 +264,7 @@ where
     }
 
     /// Puts a copy into a cache, where another may have to make room for it.
+    #[track_caller]
     fn cache(&self, cache: &Cache<K, V, S>, key: K, value: V, out: &mut Out<K, V>) {
         let max = self.object.root().cached_max;
         cache.entries.with(|entries| {
@@ -279,14 +286,19 @@ where
     }
 
     /// Takes the key out of every cache that may have it. For the holder of the master's lock.
-    fn purge<Q>(&self, holders: Holders, key: &Q, out: &mut Out<K, V>)
-    where
+    fn purge<Q>(
+        &self,
+        holders: Holders,
+        key: &Q,
+        out: &mut Out<K, V>,
+        place: &'static Location<'static>,
+    ) where
         K: Borrow<Q>,
         Q: Eq + Hash + ?Sized,
     {
         let holding = self.object.reps().filter(|(place, _)| holders.may_include(*place));
         for (_, cache) in holding {
-            let copy = cache.entries.with(|entries| entries.remove_entry(key));
+            let copy = cache.entries.hold_for(place).remove_entry(key);
             out.extend(copy.map(|(key, value)| (Some(key), Some(value))));
         }
     }
@@ -295,12 +307,13 @@ where
     ///
     /// # Panics
     /// From within a look into the map.
+    #[track_caller]
     pub fn insert(&self, key: K, value: V) -> Option<V> {
         let cache = self.object.local();
-        let mut out = Out::new();
+        let (mut out, place) = (Out::new(), Location::caller());
         let old = self.with_master(|master| {
             let holders = master.get(&key).map_or(Holders::default(), |entry| entry.holders);
-            self.purge(holders, &key, &mut out); // M3
+            self.purge(holders, &key, &mut out, place); // M3
             let (own, copy) = (key.clone(), value.clone());
             let mut holders = Holders::default();
             holders.add(cache.place);
@@ -322,15 +335,16 @@ where
     ///
     /// # Panics
     /// From within a look into the map.
+    #[track_caller]
     pub fn remove<Q>(&self, key: &Q) -> Option<V>
     where
         K: Borrow<Q>,
         Q: Eq + Hash + ?Sized,
     {
-        let mut out = Out::new();
+        let (mut out, place) = (Out::new(), Location::caller());
         let (_key, removed) = self.with_master(|master| {
             let holders = master.get(key)?.holders;
-            self.purge(holders, key, &mut out); // M3
+            self.purge(holders, key, &mut out, place); // M3
             master.remove_entry(key)
         })?;
         Some(removed.value)
@@ -340,6 +354,7 @@ where
     ///
     /// # Panics
     /// From within a look into the map.
+    #[track_caller]
     pub fn clear(&self) {
         let dropped = self.with_master(|master| {
             let caches = self.object.reps();
@@ -351,16 +366,19 @@ where
     }
 
     /// How many entries there are.
+    #[track_caller]
     pub fn len(&self) -> usize {
         self.with_master(|master| master.len())
     }
 
     /// Whether there is none.
+    #[track_caller]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
     /// Clones of all entries, as they were at one moment. Blocks updates and misses meanwhile.
+    #[track_caller]
     pub fn snapshot(&self) -> Vec<(K, V)> {
         let clone = |(key, entry): (&K, &Entry<V>)| (key.clone(), entry.value.clone());
         self.with_master(|master| master.iter().map(clone).collect())

@@ -1,0 +1,168 @@
+//! The report: counts by object, the hottest first.
+
+use super::{Counts, Kept, Key, Label};
+use std::cmp::Reverse;
+use std::collections::HashMap;
+use std::fmt;
+use std::panic::Location;
+use std::time::Duration;
+
+/// What a program's threads waited for: see [`read`](super::read).
+#[derive(Debug, Clone)]
+pub struct Profile {
+    objects: Vec<Hot>,
+    time: Duration,
+    left_out: u64,
+}
+
+/// An object that was waited for, or that counts its operations.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct Hot {
+    /// The name that it was [given](super::name).
+    pub name: Option<&'static str>,
+    /// What it is: the name of the type, or of what uses the lock that was waited for.
+    pub kind: &'static str,
+    /// Where it was; of an object with a name, its beginning.
+    pub address: usize,
+    /// How often a thread found it taken and waited.
+    pub waits: u64,
+    /// The time that they waited, all together.
+    pub time: Duration,
+    /// The longest single wait.
+    pub longest: Duration,
+    /// How often it went from one holder to the next while a thread waited, the hand-over to that
+    /// thread among them, as far as the waiting threads saw it (who sleeps sees less).
+    pub handoffs: u64,
+    /// Updates, where the object counts them, else zero. They may lag by some thousands.
+    pub updates: u64,
+    /// Reads, likewise.
+    pub reads: u64,
+    /// The lines that waited, the dearest first. A line of the library's own stands for a type
+    /// that does not pass on who called it.
+    pub places: Vec<Place>,
+}
+
+/// A line of code that waited for an object.
+#[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
+pub struct Place {
+    /// The line.
+    pub place: Option<&'static Location<'static>>,
+    /// How often it waited.
+    pub waits: u64,
+    /// For how long, all together.
+    pub time: Duration,
+}
+
+/// Where an object begins that has something at this address, and its name.
+fn owner(address: usize, labels: &[Label]) -> (usize, Option<&'static str>) {
+    // The last name given holds, and the narrower object's before a wider one's.
+    let around = labels.iter().rev().filter(|l| address.wrapping_sub(l.start) < l.bytes);
+    match around.min_by_key(|label| label.bytes) {
+        Some(label) => (label.start, Some(label.name)),
+        None => (address, None),
+    }
+}
+
+impl Profile {
+    pub(super) fn new(kept: Kept, labels: &[Label], time: Duration) -> Self {
+        let mut objects: HashMap<usize, Hot> = HashMap::new();
+        for (Key { kind, address, place }, counts) in kept.counts {
+            let (address, name) = owner(address, labels);
+            let hot = objects.entry(address).or_insert_with(|| Hot::new(name, kind, address));
+            hot.add(kind, place, counts);
+        }
+        let mut objects: Vec<_> = objects.into_values().collect();
+        let operations = |hot: &Hot| hot.updates.saturating_add(hot.reads);
+        objects.sort_by_key(|hot| Reverse((hot.time, hot.waits, operations(hot), hot.address)));
+        for hot in &mut objects {
+            hot.places.sort_by_key(|place| Reverse((place.time, place.waits)));
+        }
+        Self { objects, time, left_out: kept.left_out }
+    }
+
+    /// The objects that cost their threads most time, at most `n`.
+    #[must_use]
+    pub fn hottest(&self, n: usize) -> &[Hot] {
+        &self.objects[..n.min(self.objects.len())]
+    }
+
+    /// How long was counted.
+    #[must_use]
+    pub fn time(&self) -> Duration {
+        self.time
+    }
+
+    /// Waits that no room was left to count one by one (F3 of the module).
+    #[must_use]
+    pub fn left_out(&self) -> u64 {
+        self.left_out
+    }
+}
+
+impl Hot {
+    fn new(name: Option<&'static str>, kind: &'static str, address: usize) -> Self {
+        let (waits, handoffs, updates, reads) = (0, 0, 0, 0);
+        let (time, longest, places) = (Duration::ZERO, Duration::ZERO, Vec::new());
+        Self { name, kind, address, waits, time, longest, handoffs, updates, reads, places }
+    }
+
+    fn add(&mut self, kind: &'static str, place: Option<&'static Location<'static>>, add: Counts) {
+        // An object that counts its operations knows best what it is.
+        if place.is_none() {
+            self.kind = kind;
+        }
+        self.waits += add.waits;
+        self.time += add.time;
+        self.longest = self.longest.max(add.longest);
+        self.handoffs += add.handoffs;
+        self.updates += add.updates;
+        self.reads += add.reads;
+        if add.waits == 0 {
+            return;
+        }
+        // One line may have several addresses.
+        match self.places.iter_mut().find(|known| known.place == place) {
+            Some(known) => {
+                known.waits += add.waits;
+                known.time += add.time;
+            }
+            None => self.places.push(Place { place, waits: add.waits, time: add.time }),
+        }
+    }
+}
+
+/// The ten hottest, as a table.
+impl fmt::Display for Profile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { objects, time, left_out } = self;
+        writeln!(f, "{} objects in {time:.1?}, {left_out} waits left out", objects.len())?;
+        writeln!(
+            f,
+            "{:>10} {:>9} {:>9} {:>6} {:>9} {:>9}  object",
+            "waited", "waits", "longest", "queue", "updates", "reads"
+        )?;
+        for hot in self.hottest(10) {
+            let queue = hot.handoffs as f64 / hot.waits.max(1) as f64;
+            write!(
+                f,
+                "{:>10} {:>9} {:>9} {queue:>6.1} {:>9} {:>9}  ",
+                format!("{:.1?}", hot.time),
+                hot.waits,
+                format!("{:.1?}", hot.longest),
+                hot.updates,
+                hot.reads
+            )?;
+            match hot.name {
+                Some(name) => write!(f, "{name} ({})", hot.kind)?,
+                None => write!(f, "{} at {:#x}", hot.kind, hot.address)?,
+            }
+            match hot.places.first().and_then(|place| place.place) {
+                Some(place) => writeln!(f, ", {place}")?,
+                None => writeln!(f)?,
+            }
+        }
+        Ok(())
+    }
+}
