@@ -1,10 +1,15 @@
 //! Models of the object lock.
 
-use super::super::{HOT, LOCKED, Refused, is_held_by, lock, try_lock, unlock};
+use super::super::{HOT, LOCKED, Refused, is_held_by, try_lock, unlock};
 use crate::percpu::loom_tests::{large_model, model};
 use crate::percpu::thread_token;
+use crate::profile::Of;
 use crate::sync::{AtomicUsize, Ordering, UnsafeCell, thread};
 use std::sync::Arc;
+
+fn lock(word: &AtomicUsize, token: usize) -> Result<bool, Refused> {
+    super::super::lock(word, token, Of::new("a model's", word))
+}
 
 struct Guarded {
     word: AtomicUsize,
