@@ -5,7 +5,14 @@
 //! callee's blocks are charged by themselves, and calls of the runtime are not the program's; of
 //! those, the instruction that brings the argument is taken off.
 //!
-//! What asks the system something is found on the way and replaced ([`crate::patch`]).
+//! What asks the system something is found then, too, and replaced ([`crate::patch`]).
+//!
+//! Law K2: no such instruction runs before it is found. A block of LLVM's, which has one callback,
+//! can become several of the machine's: code generation adds branches, for a division of 64 bits
+//! say. So the search does not end where a block's cost does; it follows both ways of each branch
+//! up to the next callback.
+
+use std::collections::BTreeSet;
 
 use crate::code::Code;
 use crate::patch::is_ours;
@@ -19,6 +26,8 @@ const LONGEST: usize = 400;
 const INSTRUCTION_BYTES: usize = 15;
 /// Jumps from one part of a block to its next that are followed.
 const JUMPS: usize = 4;
+/// Instructions among which what asks the system is looked for, before the next callbacks.
+const FARTHEST: usize = 4000;
 
 /// The costs of blocks, in cycles.
 pub(crate) struct Costs {
@@ -49,14 +58,14 @@ impl Costs {
         mut replace: impl FnMut(&mut Code, &Instruction),
     ) -> u32 {
         let (mut instructions, mut pauses) = (0_u32, 0_u32);
-        let mut ours = Vec::new();
         walk(code, pc, |instruction| match instruction.mnemonic() {
             Mnemonic::Pause => pauses += 1,
-            _ if is_ours(instruction) => ours.push(*instruction),
+            _ if is_ours(instruction) => {}
             Mnemonic::Call => instructions = instructions.saturating_sub(1),
             _ => instructions += 1,
         });
         // Only now: what is replaced cannot be decoded any more.
+        let ours = questions(code, pc);
         ours.iter().rev().for_each(|instruction| replace(code, instruction));
         let cost = instructions * 10 / self.instructions_per_10_cycles + pauses * self.pause;
         self.slots[(pc ^ pc >> 16) % SLOTS] = (pc, cost);
@@ -108,6 +117,33 @@ fn walk_straight(
     None
 }
 
+/// The instructions that ask the system something and may run before the next callback (K2), by
+/// their addresses.
+fn questions(code: &mut Code, pc: usize) -> Vec<Instruction> {
+    let (mut seen, mut found, mut ways) = (BTreeSet::new(), Vec::new(), vec![pc]);
+    while let Some(mut address) = ways.pop() {
+        while seen.len() < FARTHEST && seen.insert(address) {
+            let Some(instruction) = decode(code, address) else { break };
+            address = instruction.next_ip() as usize;
+            let target = || instruction.near_branch_target() as usize;
+            match instruction.flow_control() {
+                _ if is_ours(&instruction) => found.push(instruction),
+                FlowControl::Next => {}
+                FlowControl::Call | FlowControl::IndirectCall => {
+                    if callee(code, &instruction) == Some(block_callback()) {
+                        break;
+                    }
+                }
+                FlowControl::ConditionalBranch => ways.push(target()),
+                FlowControl::UnconditionalBranch => address = target(),
+                _ => break,
+            }
+        }
+    }
+    found.sort_by_key(Instruction::ip);
+    found
+}
+
 /// The instruction at `address`, if there is one.
 pub(crate) fn decode(code: &mut Code, address: usize) -> Option<Instruction> {
     let bytes = code.bytes(address, INSTRUCTION_BYTES);
@@ -135,4 +171,46 @@ fn callee(code: &mut Code, call: &Instruction) -> Option<usize> {
 fn by_table(code: &mut Code, instruction: &Instruction) -> Option<usize> {
     let fixed = instruction.is_ip_rel_memory_operand();
     fixed.then(|| code.word(instruction.ip_rel_memory_address() as usize)).flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::arch::naked_asm;
+
+    use super::*;
+
+    /// One block of LLVM's: a division whose short form code generation put a branch before, and
+    /// then the clock.
+    #[unsafe(naked)]
+    extern "C" fn divides_and_reads() {
+        naked_asm!(
+            "mov rax, rdi",
+            "or rax, rsi",
+            "shr rax, 32",
+            "je 2f",
+            "mov rax, rdi",
+            "div rsi",
+            "jmp 3f",
+            "2:",
+            "mov eax, edi",
+            "div esi",
+            "3:",
+            "rdtsc",
+            "call {callback}",
+            "rdtscp",
+            "ret",
+            callback = sym crate::callbacks::__sanitizer_cov_trace_pc,
+        )
+    }
+
+    #[test]
+    fn what_follows_a_branch_within_a_block_is_found_before_it_runs() {
+        let mut costs = Costs::new(20, 40);
+        let mut found = Vec::new();
+        let start = divides_and_reads as *const () as usize;
+        let cost =
+            costs.learn(&mut Code::default(), start, |_, question| found.push(question.mnemonic()));
+        assert_eq!(found, [Mnemonic::Rdtsc], "the next block's is left to the next block");
+        assert_eq!(cost, 2, "four instructions up to the branch");
+    }
 }
