@@ -2,6 +2,7 @@
 
 use crate::guard::{Entry, Guard};
 use crate::node::{NEVER, Node};
+use crate::update::Found;
 use crate::{Cache, Cause, builder};
 use std::borrow::Borrow;
 use std::hash::{BuildHasher, Hash};
@@ -55,7 +56,56 @@ where
         K: Borrow<Q>,
         Q: Hash + Eq + ?Sized,
     {
-        assert!(self.is_timed, "manycore: a cache without times; see `Builder::expire_after`");
+        let is_held = self.is_timed && self.ends.is_none();
+        assert!(is_held, "manycore: a cache without times; see `Builder::expire_after`");
+        self.hold(key, |node| {
+            let now = self.now();
+            // SAFETY: found in a section that is open.
+            if self.is_expired_at(node, now) || !accept(unsafe { Entry::new(node) }) {
+                return false;
+            }
+            let expires = time.map_or(NEVER, |time| now.saturating_add(builder::nanos(time)));
+            // SAFETY: N2 - a timed cache is full, and this one is not lean; as above.
+            // ORDER: Relaxed; times order nothing.
+            unsafe { Node::extra(node).as_ref() }.expires.store(expires, Ordering::Relaxed);
+            true
+        })
+    }
+
+    /// Shows the key's entry to `look` while nobody can replace or remove it; returns it if `look`
+    /// says so. For what changes in an entry by itself (an atomic in its value), and must not be
+    /// lost with it: who replaces the entry afterwards sees the change.
+    ///
+    /// `look` runs under the bucket's lock: it must be short, and must not use the cache. Does not
+    /// count as a use.
+    ///
+    /// ```
+    /// use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+    /// let cache = manycore_cache::Cache::new(10);
+    /// cache.insert("a", AtomicU32::new(1));
+    /// cache.hold_if("a", |entry| entry.value().fetch_add(1, Relaxed) == 1);
+    /// assert_eq!(cache.get("a").unwrap().load(Relaxed), 2);
+    /// assert!(cache.hold_if("b", |_| true).is_none());
+    /// ```
+    pub fn hold_if<Q>(
+        &self,
+        key: &Q,
+        look: impl FnOnce(Entry<'_, K, V>) -> bool,
+    ) -> Option<Guard<'_, K, V>>
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ?Sized,
+    {
+        // SAFETY: found in a section that is open.
+        self.hold(key, |node| !self.is_expired(node) && look(unsafe { Entry::new(node) }))
+    }
+
+    /// Calls `look` with the key's node, linked, under its bucket's lock.
+    fn hold<Q>(&self, key: &Q, look: impl FnOnce(Found<K, V>) -> bool) -> Option<Guard<'_, K, V>>
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ?Sized,
+    {
         let section = self.domain.enter();
         let place = self.place(key);
         while let Some(node) = self.find(place, key, &section) {
@@ -63,18 +113,10 @@ where
             if locked.slot_of(node).is_none() {
                 continue; // replaced or removed meanwhile
             }
-            let now = self.now();
-            // SAFETY: found in this section.
-            if self.is_expired_at(node, now) || !accept(unsafe { Entry::new(node) }) {
-                return None;
-            }
-            let expires = time.map_or(NEVER, |time| now.saturating_add(builder::nanos(time)));
-            // SAFETY: N2 - a timed cache has extras; the section keeps the node.
-            // ORDER: Relaxed; times order nothing.
-            unsafe { Node::extra(node).as_ref() }.expires.store(expires, Ordering::Relaxed);
+            let is_wanted = look(node);
             drop(locked);
             // SAFETY: found in this section.
-            return Some(unsafe { Guard::new(node, section) });
+            return is_wanted.then(|| unsafe { Guard::new(node, section) });
         }
         None
     }

@@ -1,6 +1,6 @@
 //! How a cache is made.
 
-use crate::node::Home;
+use crate::node::{Home, Kind};
 use crate::segment::{Eviction, Segment};
 use crate::stats::Counts;
 use crate::table::Table;
@@ -36,6 +36,8 @@ pub enum BuildError {
     OutOfRange(&'static str, u64),
     /// The setting must be longer than zero.
     NoTime(&'static str),
+    /// A lean cache has no room for what the setting wants to keep.
+    NotLean(&'static str),
 }
 
 impl fmt::Display for BuildError {
@@ -45,6 +47,7 @@ impl fmt::Display for BuildError {
                 write!(f, "the cache's {what} must be at least 1 and at most {most}")
             }
             Self::NoTime(what) => write!(f, "the cache's {what} must be longer than zero"),
+            Self::NotLean(what) => write!(f, "a lean cache has no {what}"),
         }
     }
 }
@@ -80,6 +83,7 @@ pub struct Builder<K, V, S = RandomState> {
     live: Option<Duration>,
     idle: Option<Duration>,
     expiry: Option<Expiry<K, V>>,
+    ends: Option<Expiry<K, V>>,
     listener: Option<Listener<K, V>>,
     time: Option<Time>,
     counts_reads: bool,
@@ -97,6 +101,7 @@ impl<K, V> Builder<K, V> {
             live: None,
             idle: None,
             expiry: None,
+            ends: None,
             listener: None,
             time: None,
             counts_reads: false,
@@ -111,6 +116,7 @@ impl<K, V, S> Builder<K, V, S> {
     pub fn hasher<T>(self, hasher: T) -> Builder<K, V, T> {
         let Self { capacity, initial, eviction, weigher, live, idle, expiry, listener, .. } = self;
         let (time, counts_reads, in_bytes) = (self.time, self.counts_reads, self.in_bytes);
+        let ends = self.ends;
         Builder {
             capacity,
             initial,
@@ -120,6 +126,7 @@ impl<K, V, S> Builder<K, V, S> {
             live,
             idle,
             expiry,
+            ends,
             listener,
             time,
             counts_reads,
@@ -179,6 +186,37 @@ impl<K, V, S> Builder<K, V, S> {
         self
     }
 
+    /// Keeps nothing of an entry besides key and value: 8 bytes instead of up to 40. For keys or
+    /// values that know their own weight and time.
+    ///
+    /// `ends` says at which moment of the cache's clock (see [`clock`](Self::clock)) an entry is
+    /// over; `None` is never. It and the weigher are asked at each look, not once. An entry's weight
+    /// must never change; its end may ([`Cache::hold_if`]). There are no versions: `version` is 0,
+    /// and [`Cache::compare_and_swap`], [`Cache::insert_for`] and [`Cache::expire_if`] panic.
+    ///
+    /// ```
+    /// use manycore_cache::{BuildError, Cache};
+    /// use std::time::Duration;
+    ///
+    /// struct Page(Vec<u8>, Option<Duration>);
+    /// let pages: Cache<u64, Page> = Cache::builder(1 << 20)
+    ///     .weigher(|_, page: &Page| page.0.len() as u32)
+    ///     .lean(|_, page| page.1)
+    ///     .clock(|| Duration::from_secs(100))
+    ///     .build()?;
+    /// pages.insert(1, Page(vec![1], Some(Duration::from_secs(101))));
+    /// pages.insert(2, Page(vec![2], Some(Duration::from_secs(99))));
+    /// assert!(pages.get(&1).is_some() && pages.get(&2).is_none());
+    /// # Ok::<(), BuildError>(())
+    /// ```
+    pub fn lean(
+        mut self,
+        ends: impl Fn(&K, &V) -> Option<Duration> + Send + Sync + 'static,
+    ) -> Self {
+        self.ends = Some(Box::new(ends));
+        self
+    }
+
     /// Called with each entry that leaves the cache, and why: in the thread that made it leave,
     /// after it left, with no lock held. It may use the cache. If it panics, so does the call that
     /// made the entry leave; an insertion that was making room is then not done.
@@ -202,7 +240,7 @@ impl<K, V, S> Builder<K, V, S> {
     /// Makes the cache.
     ///
     /// # Errors
-    /// A capacity of zero or above 2^62, or a time of zero.
+    /// A capacity of zero or above 2^62, a time of zero, or times of a lean cache.
     pub fn build(self) -> Result<Cache<K, V, S>, BuildError> {
         const MOST: u64 = 1 << 62;
         if !(1..=MOST).contains(&self.capacity) {
@@ -213,6 +251,15 @@ impl<K, V, S> Builder<K, V, S> {
                 return Err(BuildError::NoTime(what));
             }
         }
+        for (what, is_set) in [
+            ("time to live", self.live.is_some()),
+            ("time to idle", self.idle.is_some()),
+            ("time of each entry (`expire_after`)", self.expiry.is_some()),
+        ] {
+            if is_set && self.ends.is_some() {
+                return Err(BuildError::NotLean(what));
+            }
+        }
         let by_weight = self.weigher.is_some();
         let most = usize::try_from(self.capacity).unwrap_or(usize::MAX);
         let room = if by_weight { ROOM_BY_WEIGHT } else { ROOM };
@@ -220,7 +267,13 @@ impl<K, V, S> Builder<K, V, S> {
         let segments = (most / SEGMENT_ENTRIES).clamp(1, SEGMENTS_MAX);
         let segments = 1 << segments.ilog2();
         let buckets = (room.div_ceil(segments) * 10).div_ceil(LOAD_TENTHS).max(1);
-        let is_timed = self.live.is_some() || self.idle.is_some() || self.expiry.is_some();
+        let has_times = self.live.is_some() || self.idle.is_some() || self.expiry.is_some();
+        let is_timed = has_times || self.ends.is_some();
+        let kind = match () {
+            () if self.ends.is_some() => Kind::Lean,
+            () if is_timed || by_weight => Kind::Full,
+            () => Kind::Plain,
+        };
         let has_ghosts = self.eviction == Eviction::ScanResistant;
         let tables = Table::some(segments, buckets, has_ghosts);
         let domain = Domain::builder().mode(Mode::Epoch).batch_nodes(512).build();
@@ -237,13 +290,14 @@ impl<K, V, S> Builder<K, V, S> {
             live: self.live.map(nanos),
             idle: self.idle.map(nanos),
             expiry: self.expiry,
+            ends: self.ends,
             listener: self.listener,
             time: self.time.unwrap_or_else(|| Box::new(move || start.elapsed())),
             is_timed,
             counts: Counts::new(self.counts_reads),
             flights: Default::default(),
             domain: domain.expect("the settings are in range"),
-            home: Arc::new(Home::new(is_timed || by_weight, by_weight && self.in_bytes)),
+            home: Arc::new(Home::new(kind, by_weight && self.in_bytes)),
         })
     }
 }

@@ -5,12 +5,14 @@ use crate::node::Node;
 use crate::table::Slot;
 use manycore::section::Section;
 use std::fmt;
+use std::marker::PhantomData;
 use std::ops::Deref;
 use std::ptr::NonNull;
 
 /// An entry as a predicate is shown it: key, value and version.
 pub struct Entry<'a, K, V> {
-    node: &'a Node<K, V>,
+    node: NonNull<Node<K, V>>,
+    life: PhantomData<&'a Node<K, V>>,
 }
 
 impl<K, V> Clone for Entry<'_, K, V> {
@@ -24,24 +26,29 @@ impl<'a, K, V> Entry<'a, K, V> {
     /// # Safety
     /// A section that outlives `'a` keeps the node.
     pub(crate) unsafe fn new(node: NonNull<Node<K, V>>) -> Self {
-        // SAFETY: the caller's duty.
-        Self { node: unsafe { node.as_ref() } }
+        Self { node, life: PhantomData }
+    }
+
+    fn node(self) -> &'a Node<K, V> {
+        // SAFETY: whoever made this promised that it is kept (N1).
+        unsafe { self.node.as_ref() }
     }
 
     /// The key, as the cache has it.
     pub fn key(self) -> &'a K {
-        &self.node.key
+        &self.node().key
     }
 
     /// The value.
     pub fn value(self) -> &'a V {
-        &self.node.value
+        &self.node().value
     }
 
     /// The version: a number that no other entry of this process has, this key's next one
-    /// included. For [`Cache::compare_and_swap`].
+    /// included. For [`Cache::compare_and_swap`]. Zero in a lean cache (`Builder::lean`).
     pub fn version(self) -> u64 {
-        self.node.version
+        // SAFETY: as in `node`.
+        unsafe { Node::version(self.node) }
     }
 }
 
@@ -101,7 +108,8 @@ impl<'c, K, V> Guard<'c, K, V> {
 
     /// As [`Entry::version`].
     pub fn version(&self) -> u64 {
-        self.node().version
+        // SAFETY: the section keeps it (N1).
+        unsafe { Node::version(self.node) }
     }
 }
 

@@ -81,6 +81,9 @@ use std::sync::atomic::{AtomicI64, AtomicU8, Ordering};
 use std::time::Duration;
 use table::{Hit, Place, prefetch};
 
+/// Keys whose lines are fetched together.
+const BATCH: usize = 16;
+
 /// Something with lines of its own.
 #[repr(align(128))]
 struct Line<T>(T);
@@ -115,6 +118,8 @@ pub struct Cache<K, V, S = RandomState> {
     live: Option<u64>,
     idle: Option<u64>,
     expiry: Option<Expiry<K, V>>,
+    /// Of a lean cache: the moment at which an entry ends, asked at each look.
+    ends: Option<Expiry<K, V>>,
     listener: Option<Listener<K, V>>,
     time: Time,
     is_timed: bool,
@@ -203,7 +208,12 @@ impl<K, V, S> Cache<K, V, S> {
     }
 
     fn is_expired_at(&self, node: NonNull<Node<K, V>>, now: u64) -> bool {
-        // SAFETY: N2 - a timed cache has extras; the caller's section keeps the node.
+        if let Some(ends) = &self.ends {
+            // SAFETY: the caller's section keeps the node.
+            let node = unsafe { node.as_ref() };
+            return ends(&node.key, &node.value).is_some_and(|end| now >= builder::nanos(end));
+        }
+        // SAFETY: N2 - a timed cache is full, unless it is lean; the caller's section keeps the node.
         let extra = unsafe { Node::extra(node).as_ref() };
         // ORDER: Relaxed; times order nothing.
         let used = extra.used.load(Ordering::Relaxed);
@@ -224,7 +234,7 @@ impl<K, V, S> Cache<K, V, S> {
     /// Notes when an entry was used, unless that was noted a moment ago.
     fn note_use(&self, node: NonNull<Node<K, V>>, now: u64) {
         if let Some(idle) = self.idle {
-            // SAFETY: N2 - a timed cache has extras; the caller's section keeps the node.
+            // SAFETY: N2 - a cache with a time to idle is full; the caller's section keeps the node.
             let used = unsafe { &Node::extra(node).as_ref().used };
             // ORDER: Relaxed; times order nothing.
             if now.saturating_sub(used.load(Ordering::Relaxed)) > idle / 16 {
@@ -350,7 +360,6 @@ where
         K: Borrow<Q>,
         Q: Hash + Eq + ?Sized + 'q,
     {
-        const BATCH: usize = 16;
         let section = self.domain.enter();
         let mut keys = keys.into_iter();
         let mut done = 0;
@@ -376,6 +385,33 @@ where
         }
     }
 
+    /// Tells the processor that these keys will be looked up next, sixteen at most: their lines are
+    /// fetched together. For look-ups that [`get_many`](Self::get_many) does not fit. Changes
+    /// nothing.
+    ///
+    /// ```
+    /// let cache = manycore_cache::Cache::new(100);
+    /// cache.insert("a", 1);
+    /// cache.fetch(["a", "b"]);
+    /// assert!(cache.get("a").is_some());
+    /// ```
+    pub fn fetch<'q, Q>(&self, keys: impl IntoIterator<Item = &'q Q>)
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ?Sized + 'q,
+    {
+        let section = self.domain.enter();
+        let (mut places, mut count) = ([Place::of(0); BATCH], 0);
+        for (place, key) in places.iter_mut().zip(keys) {
+            *place = self.place(key);
+            prefetch(self.segment(*place).table(&section).bucket(*place));
+            count += 1;
+        }
+        for place in &places[..count] {
+            self.segment(*place).table(&section).bucket(*place).prefetch_node(*place);
+        }
+    }
+
     /// Frees what has left the cache and can be freed now, of what the calling thread made leave
     /// and of what ended threads left. For a thread that falls idle. Never waits.
     pub fn collect(&self) {
@@ -395,13 +431,20 @@ where
             return Some(Duration::MAX);
         }
         let now = self.now();
-        // SAFETY: N2 - a timed cache has extras; the section keeps the node.
-        // ORDER: Relaxed; times order nothing.
-        let expires = unsafe { Node::extra(node).as_ref() }.expires.load(Ordering::Relaxed);
+        let expires = if let Some(ends) = &self.ends {
+            // SAFETY: the section keeps the node.
+            let node = unsafe { node.as_ref() };
+            ends(&node.key, &node.value).map_or(NEVER, builder::nanos)
+        } else {
+            // SAFETY: N2 - a timed cache is full, unless it is lean; the section keeps the node.
+            // ORDER: Relaxed; times order nothing.
+            unsafe { Node::extra(node).as_ref() }.expires.load(Ordering::Relaxed)
+        };
         if self.is_expired_at(node, now) {
             return None;
         }
-        Some(if expires == NEVER { Duration::MAX } else { Duration::from_nanos(expires - now) })
+        let left = expires.saturating_sub(now);
+        Some(if expires == NEVER { Duration::MAX } else { Duration::from_nanos(left) })
     }
 }
 

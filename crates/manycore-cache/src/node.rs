@@ -4,8 +4,8 @@
 //! - N1 A node is made unlinked ([`Fresh`]), linked once, unlinked once under its bucket's lock,
 //!   and then retired once. Between the first and the grace period's end its key and value do not
 //!   change.
-//! - N2 A node ends with [`Extra`] exactly if its [`Home`] says so; the fields before it
-//!   stand in the same places with and without it (`repr(C)`).
+//! - N2 A node ends with nothing, [`Plain`] or [`Extra`], as the [`Kind`] of its [`Home`] says; the
+//!   fields before it stand in the same places in all three (`repr(C)`).
 
 use manycore::section::Section;
 use manycore::slab::Slab;
@@ -20,14 +20,32 @@ pub(crate) const NEVER: u64 = u64::MAX;
 pub(crate) struct Node<K, V, X = ()> {
     /// Where the memory goes when the grace period is over.
     home: NonNull<Home<K, V>>,
-    pub(crate) version: u64,
     pub(crate) key: K,
     pub(crate) value: V,
     extra: X,
 }
 
+/// What a cache keeps of an entry besides key and value.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Nothing: whatever it wants to know it asks of key and value.
+    Lean,
+    /// The version.
+    Plain,
+    /// The version, the weight and times.
+    Full,
+}
+
+/// What a plain node ends with.
+#[repr(C)]
+struct Plain {
+    version: u64,
+}
+
 /// What only caches with a weigher or with times need to know of an entry.
+#[repr(C)]
 pub(crate) struct Extra {
+    version: u64,
     /// The moment from which on the entry is expired.
     pub(crate) expires: AtomicU64,
     /// When it was last used, to a sixteenth of the time to idle.
@@ -37,21 +55,42 @@ pub(crate) struct Extra {
 
 /// The memory of one cache's nodes.
 pub(crate) struct Home<K, V> {
-    plain: Slab<Node<K, V>>,
+    lean: Slab<Node<K, V>>,
+    plain: Slab<Node<K, V, Plain>>,
     full: Slab<Node<K, V, Extra>>,
-    has_extra: bool,
+    kind: Kind,
     /// Whether weights are bytes that entries hold besides their nodes.
     in_bytes: bool,
 }
 
 impl<K, V> Home<K, V> {
-    pub(crate) fn new(has_extra: bool, in_bytes: bool) -> Self {
-        Self { plain: Slab::new(), full: Slab::new(), has_extra, in_bytes }
+    pub(crate) fn new(kind: Kind, in_bytes: bool) -> Self {
+        Self { lean: Slab::new(), plain: Slab::new(), full: Slab::new(), kind, in_bytes }
     }
 
     /// Bytes that a node takes.
     fn bytes(&self) -> usize {
-        if self.has_extra { size_of::<Node<K, V, Extra>>() } else { size_of::<Node<K, V>>() }
+        match self.kind {
+            Kind::Lean => size_of::<Node<K, V>>(),
+            Kind::Plain => size_of::<Node<K, V, Plain>>(),
+            Kind::Full => size_of::<Node<K, V, Extra>>(),
+        }
+    }
+
+    /// Takes the memory of a node back.
+    ///
+    /// # Safety
+    /// It was made here, nothing is in it any more, and nobody has it.
+    #[inline]
+    unsafe fn take_back(&self, node: NonNull<Node<K, V>>) {
+        // SAFETY: N2 - made by the slab of this home's kind; the rest is the caller's duty.
+        unsafe {
+            match self.kind {
+                Kind::Lean => self.lean.free_raw(node),
+                Kind::Plain => self.plain.free_raw(node.cast()),
+                Kind::Full => self.full.free_raw(node.cast()),
+            }
+        }
     }
 
     /// A node that nobody else sees.
@@ -62,28 +101,65 @@ impl<K, V> Home<K, V> {
         value: V,
         extra: impl FnOnce(&K, &V) -> Extra,
     ) -> Fresh<K, V> {
-        let (home, version) = (NonNull::from(self), next_version());
-        let node = if self.has_extra {
-            let extra = extra(&key, &value);
-            let node = self.full.alloc_raw();
-            // SAFETY: N1 - fresh memory of this type from the slab.
-            unsafe { node.write(Node { home, version, key, value, extra }) };
-            node.cast()
-        } else {
-            let node = self.plain.alloc_raw();
-            // SAFETY: N1 - as above.
-            unsafe { node.write(Node { home, version, key, value, extra: () }) };
-            node
+        let home = NonNull::from(self);
+        let node = match self.kind {
+            Kind::Lean => {
+                let node = self.lean.alloc_raw();
+                // SAFETY: N1 - fresh memory of this type from the slab.
+                unsafe { node.write(Node { home, key, value, extra: () }) };
+                node
+            }
+            Kind::Plain => {
+                let extra = Plain { version: next_version() };
+                let node = self.plain.alloc_raw();
+                // SAFETY: N1 - as above.
+                unsafe { node.write(Node { home, key, value, extra }) };
+                node.cast()
+            }
+            Kind::Full => {
+                let extra = extra(&key, &value);
+                let node = self.full.alloc_raw();
+                // SAFETY: N1 - as above.
+                unsafe { node.write(Node { home, key, value, extra }) };
+                node.cast()
+            }
         };
         Fresh { node }
     }
 }
 
+impl Extra {
+    /// Of an entry that is made now.
+    pub(crate) fn new(expires: u64, used: u64, weight: u32) -> Self {
+        let (expires, used) = (AtomicU64::new(expires), AtomicU64::new(used));
+        Self { version: next_version(), expires, used, weight }
+    }
+}
+
 impl<K, V> Node<K, V> {
+    /// The version; zero in a lean cache.
+    ///
+    /// # Safety
+    /// The node is alive, and its cache (N1).
+    #[inline]
+    pub(crate) unsafe fn version(this: NonNull<Self>) -> u64 {
+        // SAFETY: the caller's duty; what a node's memory holds behind its value is its kind's (N2).
+        unsafe {
+            let kind = (*this.as_ptr()).home.as_ref().kind;
+            let plain = this.cast::<Node<K, V, Plain>>().as_ptr();
+            let full = this.cast::<Node<K, V, Extra>>().as_ptr();
+            match kind {
+                Kind::Lean => 0,
+                Kind::Plain => (*plain).extra.version,
+                Kind::Full => (*full).extra.version,
+            }
+        }
+    }
+
     /// The part that only some caches have.
     ///
     /// # Safety
-    /// The node's home has extras (N2).
+    /// The node's home is full (N2).
     #[inline]
     pub(crate) unsafe fn extra(this: NonNull<Self>) -> NonNull<Extra> {
         let node = this.cast::<Node<K, V, Extra>>();
@@ -102,13 +178,8 @@ impl<K, V> Node<K, V> {
             fn drop(&mut self) {
                 // SAFETY: N1 - the cache drops its home after the domain, which runs this.
                 let home = unsafe { self.0.as_ref() };
-                if home.has_extra {
-                    // SAFETY: N1, N2 - made by this slab, and nobody has it any more.
-                    unsafe { home.full.free_raw(self.1.cast()) };
-                } else {
-                    // SAFETY: as above.
-                    unsafe { home.plain.free_raw(self.1) };
-                }
+                // SAFETY: N1 - made there, and nobody has it any more.
+                unsafe { home.take_back(self.1) };
             }
         }
         let node = address.cast::<Self>();
@@ -119,21 +190,24 @@ impl<K, V> Node<K, V> {
         unsafe { node.drop_in_place() };
     }
 
-    /// Frees the node once nobody can be reading it. Does not look at it, unless weights are bytes:
-    /// who evicts would wait for its line.
+    /// Frees the node once nobody can be reading it. `weight` is what it was counted with: it is
+    /// asked for only if weights are bytes, because who evicts would wait for the node's line.
     ///
     /// # Safety
     /// It is of this home, and was unlinked by the caller, under the lock of its bucket (N1).
     #[inline]
-    pub(crate) unsafe fn retire(this: NonNull<Self>, home: &Home<K, V>, section: &Section<'_>)
-    where
+    pub(crate) unsafe fn retire(
+        this: NonNull<Self>,
+        home: &Home<K, V>,
+        section: &Section<'_>,
+        weight: impl FnOnce() -> i64,
+    ) where
         K: Send,
         V: Send,
     {
         let mut bytes = home.bytes();
         if home.in_bytes {
-            // SAFETY: N2 - a cache with a weigher has extras; the section keeps the node.
-            bytes = bytes.max(unsafe { Node::extra(this).as_ref() }.weight as usize);
+            bytes = bytes.max(usize::try_from(weight()).unwrap_or(0));
         }
         // SAFETY: N1 - unlinked, retired once, and freed by what knows how; it has no links.
         unsafe { section.retire_raw(this.cast(), bytes, Self::free) };
@@ -158,6 +232,11 @@ impl<K, V> Fresh<K, V> {
         unsafe { self.node.as_ref() }
     }
 
+    pub(crate) fn version(&self) -> u64 {
+        // SAFETY: N1 - alive.
+        unsafe { Node::version(self.node) }
+    }
+
     #[inline]
     pub(crate) fn address(&self) -> NonNull<Node<K, V>> {
         self.node
@@ -177,12 +256,7 @@ impl<K, V> Fresh<K, V> {
         unsafe {
             let read = node.as_ptr();
             let parts = ((&raw const (*read).key).read(), (&raw const (*read).value).read());
-            let home = (*read).home.as_ref();
-            if home.has_extra {
-                home.full.free_raw(node.cast());
-            } else {
-                home.plain.free_raw(node);
-            }
+            (*read).home.as_ref().take_back(node);
             parts
         }
     }

@@ -23,6 +23,8 @@ use std::time::Duration;
 
 /// Links in a bucket.
 pub(crate) const SLOTS: usize = 7;
+/// Lines of a node that are fetched before it is looked at, about.
+const NODE_LINES: usize = 3;
 const STATE_SHIFT: u32 = 48;
 const TAG_SHIFT: u32 = 50;
 const ADDRESS: usize = (1 << STATE_SHIFT) - 1;
@@ -210,11 +212,17 @@ impl<K, V> Bucket<K, V> {
         (0..SLOTS).fold(0, |hits, at| hits | bit(at))
     }
 
-    /// Fetches the line, and the node that is likely meant.
+    /// Fetches the node that is likely meant.
     pub(crate) fn prefetch_node(&self, place: Place) {
         let mut hits = self.hits(place.tag());
         while hits != 0 {
-            prefetch(address_in(self.link((hits.trailing_zeros() / 2) as usize)));
+            let node = address_in(self.link((hits.trailing_zeros() / 2) as usize)).cast::<u8>();
+            // Key and value are looked at next; of large ones the beginning.
+            let last = size_of::<Node<K, V>>() - 1;
+            for from in (0..last).step_by(LINE).take(NODE_LINES) {
+                prefetch(node.wrapping_add(from));
+            }
+            prefetch(node.wrapping_add(last.min(NODE_LINES * LINE)));
             hits &= hits - 1;
         }
     }

@@ -10,7 +10,7 @@ use std::borrow::Borrow;
 use std::fmt;
 use std::hash::{BuildHasher, Hash};
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// Why an entry left the cache.
@@ -58,10 +58,13 @@ where
     S: BuildHasher,
 {
     fn weight_of(&self, node: Found<K, V>) -> i64 {
-        if self.weigher.is_none() {
-            return 1;
+        let Some(weigh) = &self.weigher else { return 1 };
+        if self.ends.is_some() {
+            // SAFETY: the caller's section keeps the node, or it is the caller's alone (N1).
+            let node = unsafe { node.as_ref() };
+            return i64::from(weigh(&node.key, &node.value).max(1));
         }
-        // SAFETY: N2 - a cache with a weigher has extras; the caller's section keeps the node.
+        // SAFETY: N2 - a cache with a weigher is full, unless it is lean; as above.
         i64::from(unsafe { Node::extra(node).as_ref() }.weight)
     }
 
@@ -75,7 +78,7 @@ where
                 let least = [time, own].into_iter().flatten().map(builder::nanos).chain(self.live);
                 expires = least.min().map_or(NEVER, |least| now.saturating_add(least));
             }
-            Extra { expires: AtomicU64::new(expires), used: AtomicU64::new(now), weight }
+            Extra::new(expires, now, weight)
         })
     }
 
@@ -97,7 +100,7 @@ where
     /// panic.
     fn part_with(&self, node: Found<K, V>, cause: Cause, section: &Section<'_>) {
         // SAFETY: N1 - unlinked by the caller under its bucket's lock.
-        unsafe { Node::retire(node, &self.home, section) };
+        unsafe { Node::retire(node, &self.home, section, || self.weight_of(node)) };
         self.tell(node, cause);
     }
 
@@ -360,7 +363,9 @@ where
         segment.count_less(gone.len());
         self.give_back(gone.iter().map(|node| self.weight_of(*node)).sum());
         // SAFETY: N1 - unlinked just now under their bucket's lock.
-        gone.iter().for_each(|node| unsafe { Node::retire(*node, &self.home, section) });
+        gone.iter().for_each(|node| unsafe {
+            Node::retire(*node, &self.home, section, || self.weight_of(*node));
+        });
         gone.iter().for_each(|node| self.tell(*node, cause));
         true
     }
@@ -401,13 +406,14 @@ where
     /// If the cache has no times: its builder was given none of `time_to_live`, `time_to_idle` and
     /// `expire_after`.
     pub fn insert_for(&self, key: K, value: V, time: Duration) -> u64 {
-        assert!(self.is_timed, "manycore: a cache without times; see `Builder::expire_after`");
+        let is_kept = self.is_timed && self.ends.is_none();
+        assert!(is_kept, "manycore: a cache without times; see `Builder::expire_after`");
         self.insert_node(self.make(key, value, Some(time)))
     }
 
     fn insert_node(&self, fresh: Fresh<K, V>) -> u64 {
         let section = self.domain.enter();
-        let (place, version) = (self.place(&fresh.get().key), fresh.get().version);
+        let (place, version) = (self.place(&fresh.get().key), fresh.version());
         let _linked = self.put(place, fresh, &section, |_| true);
         version
     }
@@ -446,7 +452,7 @@ where
     ) -> Result<u64, (K, V)> {
         let fresh = self.make(key, value, None);
         let section = self.domain.enter();
-        let (place, version) = (self.place(&fresh.get().key), fresh.get().version);
+        let (place, version) = (self.place(&fresh.get().key), fresh.version());
         // SAFETY: found in this section.
         let shown = |node: Option<_>| accept(node.map(|node| unsafe { Entry::new(node) }));
         match self.put(place, fresh, &section, shown) {
@@ -460,6 +466,9 @@ where
     /// # Errors
     /// If the key is not there, or its entry has another version.
     ///
+    /// # Panics
+    /// If the cache is lean ([`Builder::lean`](crate::Builder::lean)): it has no versions.
+    ///
     /// ```
     /// let cache = manycore_cache::Cache::new(10);
     /// let first = cache.insert("a", 1);
@@ -468,6 +477,7 @@ where
     /// assert_eq!(cache.get("a").unwrap().version(), second);
     /// ```
     pub fn compare_and_swap(&self, key: K, version: u64, value: V) -> Result<u64, CasError<V>> {
+        assert!(self.ends.is_none(), "manycore: a lean cache has no versions");
         let mut seen = None;
         let same = |entry: Option<Entry<'_, K, V>>| {
             seen = entry.map(Entry::version);

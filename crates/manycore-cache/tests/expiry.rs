@@ -1,6 +1,6 @@
 //! Times, under a clock that only the test moves.
 
-use manycore_cache::{Builder, Cache, Cause};
+use manycore_cache::{BuildError, Builder, Cache, Cause};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
@@ -127,4 +127,76 @@ fn purge_drops_everything_expired_and_nothing_else() {
     assert_eq!(cache.len(), 500);
     assert_eq!((cache.stats().expirations, expired.load(SeqCst)), (500, 500));
     assert!(cache.iter().all(|entry| *entry.key() >= 1_000));
+}
+
+/// A value that knows its own weight and end.
+struct Own {
+    weight: u32,
+    end: AtomicU64,
+}
+
+fn own(weight: u32, end: u64) -> Own {
+    Own { weight, end: AtomicU64::new(end) }
+}
+
+#[test]
+fn a_lean_cache_asks_its_values_for_weight_and_end() {
+    let now = Arc::new(AtomicU64::new(10));
+    let clock = now.clone();
+    let cache = Cache::builder(1_000)
+        .weigher(|_: &u32, value: &Own| value.weight)
+        .lean(|_, value| match value.end.load(SeqCst) {
+            0 => None,
+            end => Some(Duration::from_secs(end)),
+        })
+        .clock(move || Duration::from_secs(clock.load(SeqCst)))
+        .build()
+        .unwrap();
+    cache.insert(1, own(300, 0));
+    cache.insert(2, own(300, 11));
+    cache.insert(3, own(300, 12));
+    assert_eq!((cache.len(), cache.weight()), (3, 900));
+    assert_eq!(cache.time_left(&1), Some(Duration::MAX));
+    assert_eq!(cache.time_left(&2), Some(Duration::from_secs(1)));
+    // Its end changes in place.
+    let held = cache.hold_if(&2, |entry| {
+        entry.value().end.store(20, SeqCst);
+        true
+    });
+    assert!(held.is_some());
+    drop(held);
+    now.store(12, SeqCst);
+    assert!(cache.get(&2).is_some() && cache.get(&3).is_none());
+    assert_eq!((cache.len(), cache.weight()), (2, 600), "what has ended is dropped");
+    assert!(cache.hold_if(&3, |_| true).is_none());
+    // Another weight in its place, and the bound.
+    cache.insert(1, own(700, 0));
+    assert_eq!(cache.weight(), 1_000);
+    cache.insert(4, own(500, 0));
+    assert!(cache.weight() <= 1_000, "{}", cache.weight());
+    assert_eq!(cache.stats().evictions, 1);
+    assert!(cache.insert_if(4, own(1, 0), |entry| entry.is_none()).is_err());
+    assert_eq!(cache.get(&4).unwrap().version(), 0);
+}
+
+#[test]
+#[should_panic = "no versions"]
+fn a_lean_cache_has_no_versions_to_compare() {
+    let cache = Cache::builder(10).lean(|_: &u32, _: &u32| None).build().unwrap();
+    let version = cache.insert(1, 2);
+    let _ = cache.compare_and_swap(1, version, 3);
+}
+
+#[test]
+fn a_lean_cache_refuses_times_that_it_had_to_keep() {
+    let build = |builder: Builder<u32, u32>| builder.lean(|_, _| None).build().map(drop);
+    let second = Duration::from_secs(1);
+    for builder in [
+        Cache::builder(10).time_to_live(second),
+        Cache::builder(10).time_to_idle(second),
+        Cache::builder(10).expire_after(|_, _| None),
+    ] {
+        assert!(matches!(build(builder), Err(BuildError::NotLean(_))));
+    }
+    assert_eq!(build(Cache::builder(10)), Ok(()));
 }

@@ -4,7 +4,8 @@
 //! - Q1 Replies come in the order of requests, each whole.
 //! - Q2 Nothing is answered beyond [`OUT_MAX`] waiting bytes and one item: what was not answered is
 //!   not used up, and comes again when the replies have been sent.
-//! - Q3 Keys of gets that come together are looked up together.
+//! - Q3 Keys of gets that come together are looked up together; those of `mg`s are fetched
+//!   together.
 
 use crate::meta;
 use crate::protocol::{
@@ -12,11 +13,14 @@ use crate::protocol::{
 };
 use crate::report::{self, Facts};
 use crate::store::{Change, Draft, Handle, How, Item, MEMLIMIT_MIN, Outcome};
+use memchr::{memchr, memchr2};
 
 /// Bytes of replies from which on no request is answered before they are sent.
 pub const OUT_MAX: usize = 256 << 10;
 /// Keys that are looked up together.
 const TOGETHER: usize = 64;
+/// Keys of `mg` whose lines are fetched together.
+const AHEAD: usize = 16;
 
 const NO_MEMORY: &[u8] = b"SERVER_ERROR out of memory storing object\r\n";
 const NO_NUMBER: &[u8] = b"CLIENT_ERROR cannot increment or decrement non-numeric value\r\n";
@@ -32,14 +36,15 @@ pub enum Wish {
     Shutdown,
 }
 
-/// A key of a get that was not looked up yet.
+/// A part of a get that was not answered yet: a key, the get's end, or both.
 #[derive(Debug, Clone, Copy)]
 struct Pending {
     /// Where the key stands in the input.
     from: u32,
     length: u8,
-    /// Whether this is no key, but the end of its get.
-    is_end: bool,
+    is_key: bool,
+    /// Whether the get's end follows.
+    ends: bool,
     with_cas: bool,
     /// The parser as it was before, and the bytes used by then.
     before: Parser,
@@ -105,7 +110,7 @@ impl Session {
         out: &mut Vec<u8>,
         mut budget: usize,
     ) -> Progress {
-        let mut used = 0;
+        let (mut used, mut fetched) = (0, 0);
         loop {
             if out.len() >= OUT_MAX || budget == 0 || self.wish != Wish::Stay {
                 self.look_up(context, input, out, &mut used);
@@ -124,10 +129,13 @@ impl Session {
                 }
                 Step::Request { used: more, request, quiet } => {
                     let at = used;
+                    if matches!(request, Request::MetaGet(..)) && at >= fetched {
+                        fetched = fetch_ahead(context, input, at);
+                    }
                     used += more;
                     let pending = pending(input, request, before, at);
                     if let Some(pending) = pending {
-                        budget -= usize::from(pending.is_end);
+                        budget -= usize::from(pending.ends);
                         context.pending.push(pending);
                         if context.pending.len() < TOGETHER {
                             continue;
@@ -161,10 +169,10 @@ impl Session {
             return false;
         }
         let pending = std::mem::take(&mut context.pending);
-        let mut keys = pending.iter().filter(|p| !p.is_end).map(|p| p.key(input));
+        let mut keys = pending.iter().filter(|p| p.is_key).map(|p| p.key(input));
         let mut answered = 0;
         let ends = |out: &mut Vec<u8>, answered: &mut usize| {
-            while pending.get(*answered).is_some_and(|p| p.is_end) && out.len() < OUT_MAX {
+            while pending.get(*answered).is_some_and(|p| !p.is_key) && out.len() < OUT_MAX {
                 out.extend_from_slice(b"END\r\n");
                 *answered += 1;
             }
@@ -176,6 +184,9 @@ impl Session {
             }
             if let Some(item) = item {
                 value(out, item, pending[answered].with_cas);
+            }
+            if pending[answered].ends {
+                out.extend_from_slice(b"END\r\n");
             }
             answered += 1;
             ends(out, &mut answered);
@@ -201,6 +212,15 @@ impl Session {
         let handle = &mut context.handle;
         match request {
             Request::Get(key, gets) => get_and_touch(handle, key, gets, out),
+            // Beyond what a waiting get can name: alone.
+            Request::GetOne(key) => {
+                handle.get_many([key], |_, item| {
+                    if let Some(item) = item {
+                        value(out, item, false);
+                    }
+                });
+                out.extend_from_slice(b"END\r\n");
+            }
             Request::GetEnd => out.extend_from_slice(b"END\r\n"),
             Request::Store(put) => store(handle, &put, out),
             Request::Delete(key) => out.extend_from_slice(match handle.delete(key, None) {
@@ -267,17 +287,36 @@ impl Pending {
     }
 }
 
+/// Has the lines of the keys of `mg`s that follow here fetched together; says where they end.
+fn fetch_ahead(context: &Context<'_>, input: &[u8], from: usize) -> usize {
+    let (mut keys, mut count, mut at) = ([&[][..]; AHEAD], 0, from);
+    while count < AHEAD {
+        let Some(rest) = input[at..].strip_prefix(b"mg ") else { break };
+        let Some(end) = memchr(b'\n', rest) else { break };
+        let key = memchr2(b' ', b'\r', &rest[..end]).unwrap_or(end);
+        keys[count] = &rest[..key];
+        count += 1;
+        at += b"mg ".len() + end + 1;
+    }
+    if count > 1 {
+        context.handle.fetch(&keys[..count]);
+    }
+    at
+}
+
 /// The request as one that can wait for others like it.
 fn pending(input: &[u8], request: Request<'_>, before: Parser, used: usize) -> Option<Pending> {
     let used = u32::try_from(used).ok()?;
-    let end = Pending { from: 0, length: 0, is_end: true, with_cas: false, before, used };
+    let part = |key: &[u8], ends, with_cas| {
+        let is_key = !key.is_empty();
+        let from = if is_key { key.as_ptr() as usize - input.as_ptr() as usize } else { 0 };
+        let (from, length) = (u32::try_from(from).ok()?, key.len() as u8);
+        Some(Pending { from, length, is_key, ends, with_cas, before, used })
+    };
     match request {
-        Request::Get(key, Gets { cas, touch: None }) => {
-            let from = key.as_ptr() as usize - input.as_ptr() as usize;
-            let from = u32::try_from(from).ok()?;
-            Some(Pending { from, length: key.len() as u8, is_end: false, with_cas: cas, ..end })
-        }
-        Request::GetEnd => Some(end),
+        Request::GetOne(key) => part(key, true, false),
+        Request::Get(key, Gets { cas, touch: None }) => part(key, false, cas),
+        Request::GetEnd => part(&[], true, false),
         _ => None,
     }
 }

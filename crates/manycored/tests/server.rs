@@ -294,7 +294,7 @@ fn memory_stays_within_the_limit_and_some() {
     }
     let large = server.resident();
     let mut batch = Vec::new();
-    for round in 0..120 {
+    for round in 0..200 {
         batch.clear();
         for item in 0..1_000 {
             write!(batch, "set small{round}_{item} 0 0 32 noreply\r\n{:032}\r\n", item).unwrap();

@@ -20,7 +20,7 @@ mod words;
 pub use meta::{Arith, Flags, KeyRoom, Named};
 pub use words::{Words, number};
 
-use memchr::memchr;
+use memchr::{memchr, memchr2};
 
 /// The longest key.
 pub const KEY_MAX: usize = 250;
@@ -105,6 +105,8 @@ pub enum Request<'a> {
     Get(&'a [u8], Gets),
     /// The end of a get.
     GetEnd,
+    /// A `get` of this key, whole.
+    GetOne(&'a [u8]),
     /// A value.
     Store(Store<'a>),
     /// Forget a key.
@@ -194,6 +196,9 @@ impl Parser {
         if let Some(gets) = self.gets {
             return self.next_key(gets, input);
         }
+        if let Some((key, used)) = single(input) {
+            return step(used, Request::GetOne(key), false);
+        }
         match line_of(input) {
             Line::More => Step::More(0),
             Line::TooLong => step(input.len(), Request::Close(TOO_LONG), false),
@@ -271,6 +276,17 @@ fn asks_for_keys(start: &[u8]) -> bool {
     [&b"get "[..], b"bget ", b"gets ", b"gat ", b"gats "].iter().any(|word| start.starts_with(word))
 }
 
+/// A `get` of one key, the commonest request, in one pass: its key and its bytes. What is not so
+/// plain is `None`.
+#[inline]
+fn single(input: &[u8]) -> Option<(&[u8], usize)> {
+    let rest = input.strip_prefix(b"get ")?;
+    let end = memchr2(b' ', b'\n', &rest[..rest.len().min(KEY_MAX + 2)])?;
+    let key = rest[..end].strip_suffix(b"\r").unwrap_or(&rest[..end]);
+    let is_plain = rest[end] == b'\n' && (1..=KEY_MAX).contains(&key.len());
+    is_plain.then_some((key, b"get ".len() + end + 1))
+}
+
 #[inline]
 fn line_of(input: &[u8]) -> Line<'_> {
     let Some(end) = memchr(b'\n', input) else {
@@ -286,4 +302,30 @@ fn line_of(input: &[u8]) -> Line<'_> {
         line => line,
     };
     Line::Whole(line, end + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{KEY_MAX, single};
+
+    #[test]
+    fn only_a_plain_get_of_one_key_is_single() {
+        let longest = [b'k'; KEY_MAX];
+        let get = |key: &[u8], end: &[u8]| [&b"get "[..], key, end].concat();
+        for end in [&b"\n"[..], b"\r\n"] {
+            for key in [&b"k"[..], &longest] {
+                let mut text = get(key, end);
+                assert_eq!(single(&text), Some((key, text.len())));
+                text.extend_from_slice(b"get other\r\n");
+                assert_eq!(single(&text), Some((key, 4 + key.len() + end.len())));
+            }
+            let too_long = get(&[b'k'; KEY_MAX + 1], end);
+            for text in [&too_long[..], &get(b"", end), &get(b" k", end), &get(b"k ", end)] {
+                assert_eq!(single(text), None);
+            }
+        }
+        for text in [&b"get k"[..], b"get k\r", b"get", b"gets k\r\n", b"get\tk\r\n", b""] {
+            assert_eq!(single(text), None);
+        }
+    }
 }

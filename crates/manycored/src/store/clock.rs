@@ -90,6 +90,12 @@ impl Clock {
         u32::try_from(end).unwrap_or(u32::MAX)
     }
 
+    /// The moment of a deadline on this clock; `None` is never.
+    #[inline]
+    pub(super) fn moment(deadline: u32) -> Option<Duration> {
+        (deadline != 0).then(|| Duration::from_nanos(u64::from(deadline) * EIGHTH))
+    }
+
     /// How long it is until a deadline; `None` is for ever.
     pub(super) fn until(&self, deadline: u32) -> Option<Duration> {
         let end = u64::from(deadline) * EIGHTH;

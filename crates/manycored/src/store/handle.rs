@@ -123,6 +123,11 @@ impl<'s> Handle<'s> {
         self.counters.get_misses.add(all - hits);
     }
 
+    /// Has the lines of keys that will be looked up next fetched together. A hint.
+    pub fn fetch(&self, keys: &[&[u8]]) {
+        self.store.cache.fetch(keys.iter().copied());
+    }
+
     /// Whether there is room for so many bytes more.
     fn has_room(&self, bytes: usize) -> bool {
         let (bytes, memory) = (bytes as u64, self.store.cache.capacity());
@@ -211,15 +216,14 @@ impl<'s> Handle<'s> {
         let item = self.make(draft);
         let (cas, stamp) = (item.cas(), item.stamp());
         let same = |entry: Option<Entry<'_, Item, ()>>| {
-            entry.is_some_and(|entry| entry.version() == old.version())
+            entry.is_some_and(|entry| entry.key().stamp() == old.key().stamp())
         };
         let cache = &self.store.cache;
         cache.insert_if(item, (), same).ok()?;
         let now = old.key().deadline();
         if keeps_time && now != draft.deadline {
-            let time = self.store.clock.until(now);
             // Only what was put in here: somebody else's item has a time of its own.
-            drop(cache.expire_if(draft.key, time, |entry| {
+            drop(cache.hold_if(draft.key, |entry| {
                 let is_ours = entry.key().stamp() == stamp;
                 if is_ours {
                     entry.key().set_deadline(now);
@@ -361,8 +365,7 @@ impl<'s> Handle<'s> {
 
     /// Gives the key's item another deadline (D3); the item.
     pub fn touch(&mut self, key: &[u8], deadline: u32) -> Option<Found<'s>> {
-        let time = self.store.clock.until(deadline);
-        self.store.cache.expire_if(key, time, |entry| {
+        self.store.cache.hold_if(key, |entry| {
             let is_live = self.is_live(entry.key());
             if is_live {
                 entry.key().set_deadline(deadline);

@@ -4,10 +4,13 @@ use std::borrow::Borrow;
 use std::hash::{Hash, Hasher};
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 
+/// Bytes of a version, and of flags, that stand before the key.
+const CAS: usize = 8;
+const FLAGS: usize = 4;
 /// Bytes of key and value together that need no allocation of their own.
-const INLINE: usize = 54;
+const INLINE: usize = 52;
 /// Bytes that the table, the slab and the cache take for an entry besides the item.
-const ENTRY: usize = 64;
+const ENTRY: usize = 40;
 /// Bytes that an allocation takes besides what it was asked for.
 const ALLOCATION: usize = 16;
 
@@ -19,8 +22,10 @@ const FETCHED: u8 = 1 << 1;
 const STALE: u8 = 1 << 2;
 /// Its key came in base64.
 const BINARY: u8 = 1 << 3;
-/// A number chosen by a client stands before the key.
+/// A version chosen by a client stands before the key.
 const HAS_CAS: u8 = 1 << 4;
+/// A client's flags stand before the key, behind the version.
+const HAS_FLAGS: u8 = 1 << 5;
 
 /// An item. Its key, value and version never change; its time, its marks and the time of its last
 /// use do.
@@ -31,15 +36,19 @@ pub struct Item {
     deadline: AtomicU32,
     /// In seconds since the start of the store.
     used: AtomicU32,
-    flags: u32,
-    key_len: u8,
-    marks: AtomicU8,
     body: Body,
 }
 
+/// What an item says of itself, and its parts one behind the other: in it, or on their own.
 enum Body {
-    Inline(u8, [u8; INLINE]),
-    Own(Box<[u8]>),
+    Inline(Head, u8, [u8; INLINE]),
+    Own(Head, Box<[u8]>),
+}
+
+/// In both forms, so that it fills what alignment would leave empty.
+struct Head {
+    key_len: u8,
+    marks: AtomicU8,
 }
 
 /// What an item is made of.
@@ -91,42 +100,43 @@ impl<'a> Draft<'a> {
     }
 
     fn body_len(&self) -> usize {
-        let cas = if self.cas.is_some() { 8 } else { 0 };
-        cas + self.key.len() + self.value[0].len() + self.value[1].len()
+        let cas = if self.cas.is_some() { CAS } else { 0 };
+        let flags = if self.flags == 0 { 0 } else { FLAGS };
+        cas + flags + self.key.len() + self.value[0].len() + self.value[1].len()
     }
 
     /// The item, made at this moment and second.
     #[must_use]
     pub fn make(&self, stamp: u64, second: u32) -> Item {
         let cas = self.cas.map(u64::to_le_bytes);
-        let parts =
-            [cas.as_ref().map_or(&[][..], |cas| cas), self.key, self.value[0], self.value[1]];
+        let flags = self.flags.to_le_bytes();
+        let parts = [
+            cas.as_ref().map_or(&[][..], |cas| cas),
+            if self.flags == 0 { &[][..] } else { &flags },
+            self.key,
+            self.value[0],
+            self.value[1],
+        ];
         let length = self.body_len();
+        let mark = |mark, yes| if yes { mark } else { 0 };
+        let marks = mark(STALE, self.is_stale)
+            | mark(BINARY, self.is_binary)
+            | mark(HAS_CAS, cas.is_some())
+            | mark(HAS_FLAGS, self.flags != 0)
+            | mark(TOKEN_SENT, self.is_sent)
+            | mark(FETCHED, self.is_fetched);
+        let head = Head { key_len: self.key.len() as u8, marks: AtomicU8::new(marks) };
         let body = if length <= INLINE {
             let (mut bytes, mut at) = ([0; INLINE], 0);
             for part in parts {
                 bytes[at..at + part.len()].copy_from_slice(part);
                 at += part.len();
             }
-            Body::Inline(length as u8, bytes)
+            Body::Inline(head, length as u8, bytes)
         } else {
-            Body::Own(parts.concat().into_boxed_slice())
+            Body::Own(head, parts.concat().into_boxed_slice())
         };
-        let mark = |mark, yes| if yes { mark } else { 0 };
-        let marks = mark(STALE, self.is_stale)
-            | mark(BINARY, self.is_binary)
-            | mark(HAS_CAS, cas.is_some())
-            | mark(TOKEN_SENT, self.is_sent)
-            | mark(FETCHED, self.is_fetched);
-        Item {
-            stamp,
-            deadline: AtomicU32::new(self.deadline),
-            used: AtomicU32::new(second),
-            flags: self.flags,
-            key_len: self.key.len() as u8,
-            marks: AtomicU8::new(marks),
-            body,
-        }
+        Item { stamp, deadline: AtomicU32::new(self.deadline), used: AtomicU32::new(second), body }
     }
 }
 
@@ -138,37 +148,51 @@ fn weight_of(body: usize) -> usize {
 impl Item {
     fn body(&self) -> &[u8] {
         match &self.body {
-            Body::Inline(length, bytes) => &bytes[..usize::from(*length)],
-            Body::Own(bytes) => bytes,
+            Body::Inline(_, length, bytes) => &bytes[..usize::from(*length)],
+            Body::Own(_, bytes) => bytes,
+        }
+    }
+
+    #[inline(always)]
+    fn head(&self) -> &Head {
+        match &self.body {
+            Body::Inline(head, ..) | Body::Own(head, _) => head,
         }
     }
 
     fn has(&self, mark: u8) -> bool {
         // ORDER: Relaxed; a mark orders nothing.
-        self.marks.load(Ordering::Relaxed) & mark != 0
+        self.head().marks.load(Ordering::Relaxed) & mark != 0
     }
 
     fn key_from(&self) -> usize {
-        if self.has(HAS_CAS) { 8 } else { 0 }
+        // ORDER: Relaxed; these two marks never change.
+        let marks = self.head().marks.load(Ordering::Relaxed);
+        let part = |mark, length| if marks & mark == 0 { 0 } else { length };
+        part(HAS_CAS, CAS) + part(HAS_FLAGS, FLAGS)
     }
 
     /// Its key.
     #[inline]
     pub fn key(&self) -> &[u8] {
         let from = self.key_from();
-        &self.body()[from..from + usize::from(self.key_len)]
+        &self.body()[from..from + usize::from(self.head().key_len)]
     }
 
     /// Its value.
     #[inline]
     pub fn value(&self) -> &[u8] {
-        &self.body()[self.key_from() + usize::from(self.key_len)..]
+        &self.body()[self.key_from() + usize::from(self.head().key_len)..]
     }
 
     /// The client's own number.
     #[inline]
     pub fn flags(&self) -> u32 {
-        self.flags
+        if !self.has(HAS_FLAGS) {
+            return 0;
+        }
+        let from = self.key_from() - FLAGS;
+        self.body()[from..].first_chunk().map_or(0, |flags| u32::from_le_bytes(*flags))
     }
 
     /// When it was made.
@@ -231,7 +255,7 @@ impl Item {
     pub fn touch(&self, second: u32) {
         if !self.has(FETCHED) {
             // ORDER: Relaxed; a mark orders nothing.
-            self.marks.fetch_or(FETCHED, Ordering::Relaxed);
+            self.head().marks.fetch_or(FETCHED, Ordering::Relaxed);
         }
         if self.used() != second {
             // ORDER: Relaxed; times order nothing.
@@ -242,7 +266,7 @@ impl Item {
     /// Makes the caller the one who is told to make the value; false if somebody is already.
     pub fn win(&self) -> bool {
         // ORDER: Relaxed; only that one caller finds the mark clear matters.
-        self.marks.fetch_or(TOKEN_SENT, Ordering::Relaxed) & TOKEN_SENT == 0
+        self.head().marks.fetch_or(TOKEN_SENT, Ordering::Relaxed) & TOKEN_SENT == 0
     }
 }
 
@@ -275,19 +299,18 @@ mod tests {
 
     #[test]
     fn parts_come_back_at_every_length() {
-        for length in [0, 1, INLINE - 12, INLINE - 11, INLINE - 4, INLINE - 3, 1000] {
-            for cas in [None, Some(7)] {
+        for length in [0, 1, 37, 38, 39, 40, 41, 42, 46, 47, 49, 50, 51, 1000] {
+            for (cas, flags) in [(None, 0), (None, 9), (Some(7), 0), (Some(7), u32::MAX)] {
                 let value = vec![b'v'; length];
                 let (front, back) = value.split_at(length / 2);
-                let draft =
-                    Draft { value: [front, back], cas, flags: 9, ..Draft::new(b"key", &[]) };
+                let draft = Draft { value: [front, back], cas, flags, ..Draft::new(b"key", &[]) };
                 let item = draft.make(5, 1);
                 assert_eq!((item.key(), item.value()), (&b"key"[..], &value[..]));
-                assert_eq!((item.cas(), item.stamp(), item.flags()), (cas.unwrap_or(5), 5, 9));
+                assert_eq!((item.cas(), item.stamp(), item.flags()), (cas.unwrap_or(5), 5, flags));
                 assert_eq!(item.weight(), draft.weight());
             }
         }
-        assert_eq!(size_of::<Item>(), 80);
+        assert_eq!(size_of::<Item>(), 72);
     }
 
     #[test]

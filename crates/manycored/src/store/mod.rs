@@ -5,8 +5,7 @@
 //!   clock, so an item made after a reply has a larger one than what that reply was about.
 //! - D2 An item is dead if its stamp is not above the last flush's. Dead ones are never shown; a
 //!   sweep removes them later.
-//! - D3 An item's deadline and the cache's time for it say the same; both are changed under the
-//!   lock of its bucket.
+//! - D3 An item's deadline is in the item alone, and is changed under the lock of its bucket.
 //! - D4 What changes a value puts a new item in the place of the one that it has seen, or begins
 //!   anew. If the old one was given another time meanwhile, the new one gets it.
 
@@ -72,12 +71,12 @@ impl Store {
     pub fn new(limits: Limits, workers: usize) -> Self {
         assert!(workers <= WORKERS_MAX, "manycored: {workers} workers");
         let clock = Arc::new(Clock::new());
-        let (cache_clock, ends) = (clock.clone(), clock.clone());
+        let cache_clock = clock.clone();
         let cache = Cache::builder(limits.memory)
             .hasher(RandomState::default())
             .weigher(|item: &Item, ()| u32::try_from(item.weight()).unwrap_or(u32::MAX))
             .weight_in_bytes(true)
-            .expire_after(move |item: &Item, ()| ends.until(item.deadline()))
+            .lean(move |item: &Item, ()| Clock::moment(item.deadline()))
             .clock(move || Duration::from_nanos(cache_clock.now()))
             .build()
             .unwrap_or_else(|error| panic!("manycored: {error}"));
