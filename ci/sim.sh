@@ -44,5 +44,12 @@ say "a deadlock ends the run, with the places"
 grep -q 'on this machine and on 48 virtual cores' "$work/tour" || die "$(cat "$work/tour")"
 say "the tour goes to 48 virtual cores"
 
+sim --cores 8 -- sim-libc >/dev/null || die "$(cat "$work/said")"
+if sim --cores 2 -- sim-libc barrier; then die "libc's barrier is simulated?"; fi
+grep -q 'pthread_barrier_wait' "$work/said" || die "$(cat "$work/said")"
+if sim --cores 2 -- sim-libc pipe; then die "somebody wrote to the pipe"; fi
+grep -q 'to read from a pipe' "$work/said" || die "$(cat "$work/said")"
+say "libc's own locks and pipes are stood for, or the run says what is not"
+
 "$manycore" sim test --quiet --locked --package manycore-sim-tests -- --include-ignored ||
     die "the tests on virtual cores failed"

@@ -59,16 +59,22 @@ pub(crate) unsafe fn call(number: usize, arguments: [usize; 6]) -> isize {
 /// Turns the kernel's answer into libc's: -1, and the error in `errno`.
 pub(crate) fn as_libc(answer: isize) -> isize {
     if (-4095..0).contains(&answer) {
-        fail(-answer as c_int);
+        set_errno(-answer as c_int);
         return -1;
     }
     answer
 }
 
 /// Sets `errno`.
-fn fail(error: c_int) {
+pub(crate) fn set_errno(error: c_int) {
     // SAFETY: libc returns the address of this thread's own word.
     unsafe { *__errno_location() = error }
+}
+
+/// What `errno` says.
+pub(crate) fn errno() -> c_int {
+    // SAFETY: libc returns the address of this thread's own word.
+    unsafe { *__errno_location() }
 }
 
 /// Fresh memory of zeroes, or null. `near` is a wish.
@@ -118,6 +124,14 @@ pub(crate) struct Next {
 impl Next {
     pub(crate) const fn new(name: &'static CStr) -> Self {
         Self { name, found: AtomicPtr::new(std::ptr::null_mut()) }
+    }
+
+    /// By a name that ends in a zero byte, as `concat!` makes it.
+    pub(crate) const fn of(name: &'static str) -> Self {
+        match CStr::from_bytes_with_nul(name.as_bytes()) {
+            Ok(name) => Self::new(name),
+            Err(_) => panic!("the name has one zero byte, at its end"),
+        }
     }
 
     /// The address, to be turned into a function pointer of the right type.

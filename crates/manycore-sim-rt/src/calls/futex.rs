@@ -126,7 +126,12 @@ unsafe fn futex(word: usize, flags: usize, value: u32, time: usize, bits: u32) -
 
 /// # Safety
 /// `word` is aligned and mapped.
-unsafe fn wait(word: usize, value: u32, until: Option<u64>, bits: u32) -> Result<usize, c_int> {
+pub(super) unsafe fn wait(
+    word: usize,
+    value: u32,
+    until: Option<u64>,
+    bits: u32,
+) -> Result<usize, c_int> {
     world::enter_kernel(word);
     // SAFETY: the caller's promise. The kernel looks at the word only after the call has begun.
     let now = unsafe { (*(word as *const std::sync::atomic::AtomicU32)).load(super::SEQ_CST) };

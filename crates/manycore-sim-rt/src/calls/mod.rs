@@ -3,15 +3,16 @@
 //!
 //! Owns: the symbols that stand before libc's. Without a simulation each one passes the call on.
 //!
-//! What is not here goes to the real system: files, sockets, pipes, processes, signals. A virtual
-//! thread that blocks there stops them all, so threads that talk to each other through a pipe would
-//! wait for ever.
+//! What is not here goes to the real system: files, processes, signals, and of pipes and sockets all
+//! but reading and writing. A virtual thread that blocks there stops them all.
 
 mod clock;
+mod conditions;
 mod cores;
 mod futex;
 mod locks;
 mod memory;
+mod pipes;
 mod random;
 
 pub(crate) use self::cores::{is_caller, mask_call, set_mask_call};

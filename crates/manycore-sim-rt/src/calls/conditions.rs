@@ -1,0 +1,179 @@
+//! libc's condition variables, on virtual futexes.
+//!
+//! Law C1: while a simulation runs, the first word of a condition variable counts its signals, and
+//! all who wait or signal are ours: libc's own bookkeeping in the rest of it says that nobody waits.
+//! A waiter notes the count while it has the mutex, gives the mutex up, and sleeps unless the count
+//! has changed: no signal between is lost. To wake up early is allowed (POSIX), so a wrong guess
+//! costs a look.
+//! Law C2: the second word holds the clock that the variable's attributes name, and is zero, the
+//! time of day, in one that was never initialized by a call.
+
+use std::ffi::{c_int, c_void};
+use std::sync::atomic::AtomicU32;
+
+use super::{SEQ_CST, clock, futex, locks};
+use crate::host::Next;
+use crate::world;
+
+const EVERYBODY: u32 = u32::MAX;
+const ETIMEDOUT: c_int = 110;
+
+type One = extern "C" fn(*mut c_void) -> c_int;
+type Two = extern "C" fn(*mut c_void, *mut c_void) -> c_int;
+type Three = extern "C" fn(*mut c_void, *mut c_void, *const [u64; 2]) -> c_int;
+type Four = extern "C" fn(*mut c_void, *mut c_void, c_int, *const [u64; 2]) -> c_int;
+
+/// # Safety
+/// `condition` is libc's, and lives.
+unsafe fn words<'a>(condition: *mut c_void) -> &'a [AtomicU32; 2] {
+    // SAFETY: the caller's promise; it is aligned for its words and longer than two (C1).
+    unsafe { &*condition.cast() }
+}
+
+/// # Safety
+/// As for libc's `pthread_cond_wait`.
+unsafe fn wait(condition: *mut c_void, mutex: *mut c_void, until: Option<u64>) -> c_int {
+    static UNLOCK: Next = Next::new(c"pthread_mutex_unlock");
+    // SAFETY: the caller's promise.
+    let count = unsafe { &words(condition)[0] };
+    let seen = count.load(SEQ_CST);
+    // SAFETY: the type of the function.
+    let unlock: One = unsafe { std::mem::transmute(UNLOCK.get()) };
+    let answer = unlock(mutex);
+    if answer != 0 {
+        return answer;
+    }
+    // SAFETY: the word of a living condition variable.
+    let woken = unsafe { futex::wait(condition as usize, seen, until, u32::MAX) };
+    // SAFETY: the caller's mutex.
+    let answer = unsafe { locks::pthread_mutex_lock(mutex) };
+    match (answer, woken) {
+        (0, Err(ETIMEDOUT)) => ETIMEDOUT,
+        _ => answer,
+    }
+}
+
+/// # Safety
+/// `condition` is libc's, and lives.
+unsafe fn signal(condition: *mut c_void, count: u32) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { words(condition)[0].fetch_add(1, SEQ_CST) };
+    world::wake(condition as usize, count, u32::MAX);
+    0
+}
+
+/// Initializes a condition variable.
+///
+/// # Safety
+/// As for the function of libc.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn pthread_cond_init(
+    condition: *mut c_void,
+    attributes: *mut c_void,
+) -> c_int {
+    static REAL: Next = Next::new(c"pthread_cond_init");
+    static CLOCK: Next = Next::new(c"pthread_condattr_getclock");
+    // SAFETY: the type of the function.
+    let real: Two = unsafe { std::mem::transmute(REAL.get()) };
+    let answer = real(condition, attributes);
+    if answer == 0 && world::active() && !attributes.is_null() {
+        let mut clock: c_int = 0;
+        // SAFETY: the type of the function.
+        let ask: Two = unsafe { std::mem::transmute(CLOCK.get()) };
+        ask(attributes, (&raw mut clock).cast());
+        // SAFETY: the caller's condition variable.
+        unsafe { words(condition)[1].store(clock as u32, SEQ_CST) };
+    }
+    answer
+}
+
+/// Waits for a signal.
+///
+/// # Safety
+/// As for the function of libc.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn pthread_cond_wait(condition: *mut c_void, mutex: *mut c_void) -> c_int {
+    static REAL: Next = Next::new(c"pthread_cond_wait");
+    if world::active() {
+        // SAFETY: the caller's promises.
+        return unsafe { wait(condition, mutex, None) };
+    }
+    // SAFETY: the type of the function.
+    let real: Two = unsafe { std::mem::transmute(REAL.get()) };
+    real(condition, mutex)
+}
+
+/// Waits for a signal, or until a time of the variable's clock.
+///
+/// # Safety
+/// As for the function of libc.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn pthread_cond_timedwait(
+    condition: *mut c_void,
+    mutex: *mut c_void,
+    time: *const [u64; 2],
+) -> c_int {
+    static REAL: Next = Next::new(c"pthread_cond_timedwait");
+    if world::active() {
+        // SAFETY: the caller's condition variable (C2).
+        let is_day = unsafe { words(condition)[1].load(SEQ_CST) == 0 };
+        // SAFETY: the caller's promises.
+        return unsafe { wait(condition, mutex, clock::moment(time, is_day)) };
+    }
+    // SAFETY: the type of the function.
+    let real: Three = unsafe { std::mem::transmute(REAL.get()) };
+    real(condition, mutex, time)
+}
+
+/// Waits for a signal, or until a time of that clock.
+///
+/// # Safety
+/// As for the function of libc.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn pthread_cond_clockwait(
+    condition: *mut c_void,
+    mutex: *mut c_void,
+    which: c_int,
+    time: *const [u64; 2],
+) -> c_int {
+    static REAL: Next = Next::new(c"pthread_cond_clockwait");
+    if world::active() {
+        // SAFETY: the caller's promises.
+        return unsafe { wait(condition, mutex, clock::moment(time, which == 0)) };
+    }
+    // SAFETY: the type of the function.
+    let real: Four = unsafe { std::mem::transmute(REAL.get()) };
+    real(condition, mutex, which, time)
+}
+
+/// Wakes one who waits.
+///
+/// # Safety
+/// As for the function of libc.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn pthread_cond_signal(condition: *mut c_void) -> c_int {
+    static REAL: Next = Next::new(c"pthread_cond_signal");
+    if world::active() {
+        // SAFETY: the caller's promise.
+        return unsafe { signal(condition, 1) };
+    }
+    // SAFETY: the type of the function.
+    let real: One = unsafe { std::mem::transmute(REAL.get()) };
+    real(condition)
+}
+
+/// Wakes all who wait.
+///
+/// # Safety
+/// As for the function of libc.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn pthread_cond_broadcast(condition: *mut c_void) -> c_int {
+    static REAL: Next = Next::new(c"pthread_cond_broadcast");
+    if world::active() {
+        // SAFETY: the caller's promise.
+        return unsafe { signal(condition, EVERYBODY) };
+    }
+    // SAFETY: the type of the function.
+    let real: One = unsafe { std::mem::transmute(REAL.get()) };
+    real(condition)
+}
