@@ -3,9 +3,13 @@
 //! What is known and not built, or not known, is refused with a sentence; what tunes a mechanism
 //! that this server has not got is accepted, and said to have no effect.
 
+use crate::config;
 use crate::report::Settings;
 use crate::store::{Limits, WORKERS_MAX};
-use clap::{ArgAction, Parser};
+use clap::{ArgAction, CommandFactory, Parser};
+use std::ffi::OsString;
+use std::fmt::Display;
+use std::fs;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::thread::available_parallelism;
@@ -18,7 +22,7 @@ const PORT: u16 = 11211;
 /// Started without options it listens on the loopback address, port 11211, and keeps up to 64
 /// megabytes of items.
 #[derive(Debug, Parser)]
-#[command(name = "manycored", version, disable_version_flag = true)]
+#[command(name = "manycored", version, disable_version_flag = true, args_override_self = true)]
 pub struct Args {
     /// TCP port to listen on; 0 is none, -1 lets the system choose
     #[arg(short = 'p', long = "port", value_name = "NUM", default_value_t = i32::from(PORT))]
@@ -95,6 +99,12 @@ pub struct Args {
     /// Further options: idle_timeout=SECONDS, and names of memcached's that have no effect here
     #[arg(short = 'o', long = "extended", value_name = "OPTIONS", value_delimiter = ',')]
     extended: Vec<String>,
+    /// Address on which Prometheus reads the counts, at /metrics; only a port is on loopback
+    #[arg(long = "metrics", value_name = "ADDR", value_parser = metrics)]
+    metrics: Option<SocketAddr>,
+    /// Read options from this file, one a line: 'threads = 4'; the command line's go before them
+    #[arg(long = "config", value_name = "FILE")]
+    config: Option<PathBuf>,
     /// Print the version
     #[arg(short = 'V', long = "version", action = ArgAction::Version)]
     version: (),
@@ -175,6 +185,14 @@ fn mask(text: &str) -> Result<u32, String> {
     mask.ok_or_else(|| "an octal number up to 777 is wanted".into())
 }
 
+fn metrics(text: &str) -> Result<SocketAddr, String> {
+    if let Ok(port) = text.parse() {
+        return Ok(SocketAddr::from(([127, 0, 0, 1], port)));
+    }
+    let found = text.to_socket_addrs().map_err(|error| error.to_string())?.next();
+    found.ok_or_else(|| "an address with a port is wanted".into())
+}
+
 fn size(text: &str) -> Result<usize, String> {
     let (digits, unit) = match text.char_indices().last() {
         Some((at, 'k' | 'K')) => (&text[..at], 1 << 10),
@@ -197,6 +215,8 @@ pub struct Plan {
     pub addresses: Vec<SocketAddr>,
     /// The Unix socket to listen on.
     pub socket: Option<(PathBuf, u32)>,
+    /// Where the counts are read by HTTP.
+    pub metrics: Option<SocketAddr>,
     /// Requests of one connection at a time.
     pub budget: usize,
     /// What the user should know.
@@ -204,6 +224,28 @@ pub struct Plan {
 }
 
 impl Args {
+    /// Reads a command line, whose first word is the program's name, and the file that it names.
+    ///
+    /// # Errors
+    /// What is wrong with either, or a request for help.
+    pub fn from_command_line(
+        words: impl IntoIterator<Item = OsString>,
+    ) -> Result<Self, clap::Error> {
+        let words: Vec<OsString> = words.into_iter().collect();
+        let first = Self::try_parse_from(&words)?;
+        let Some(path) = &first.config else { return Ok(first) };
+        let failed = |error: &dyn Display| {
+            let text = format!("--config {}: {error}\n", path.display());
+            clap::Error::raw(clap::error::ErrorKind::Io, text)
+        };
+        let text = fs::read_to_string(path).map_err(|error| failed(&error))?;
+        let own = config::words(&text, &Self::command()).map_err(|error| failed(&error))?;
+        let (program, rest) = words.split_at(words.len().min(1));
+        let is_moot = |word: &String| !first.listen.is_empty() && word.starts_with("--listen=");
+        let own = own.into_iter().filter(|word| !is_moot(word)).map(OsString::from);
+        Self::try_parse_from(program.iter().cloned().chain(own).chain(rest.iter().cloned()))
+    }
+
     /// Says what is to be done.
     ///
     /// # Errors
@@ -251,6 +293,7 @@ impl Args {
             limits: Limits { memory, item: self.item, evicts: !self.no_evictions },
             addresses,
             socket: self.socket.clone().map(|path| (path, self.mask)),
+            metrics: self.metrics,
             budget: if self.requests == 0 { usize::MAX } else { self.requests },
             warnings,
         })
@@ -331,7 +374,7 @@ mod tests {
     fn options_come_as_memcacheds_do() {
         let plan = plan(
             "-p 1234 -l 127.0.0.1,::1,127.0.0.2:99 -m 100 -I 2m -c 5 -t 3 -vv -M -F -A \
-                         -R 20 -b 7 -U 0 -o idle_timeout=9,modern -n 48",
+                         -R 20 -b 7 -U 0 -o idle_timeout=9,modern -n 48 --metrics 9150",
         )
         .unwrap();
         let expected = ["127.0.0.1:1234", "[::1]:1234", "127.0.0.2:99"];
@@ -339,6 +382,7 @@ mod tests {
         let settings = &plan.settings;
         assert_eq!((plan.limits.memory, plan.limits.item), (100 << 20, 2 << 20));
         assert_eq!((settings.threads, settings.verbosity, settings.idle_timeout), (3, 2, 9));
+        assert_eq!(plan.metrics, Some("127.0.0.1:9150".parse().unwrap()));
         assert!(settings.shutdown_enabled && !settings.flush_enabled && !plan.limits.evicts);
         assert_eq!((plan.budget, plan.warnings.len()), (20, 2));
     }
@@ -366,6 +410,28 @@ mod tests {
     }
 
     #[test]
+    fn a_files_options_count_unless_the_command_line_says_otherwise() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("options");
+        fs::write(&path, "threads = 3\nlisten = 127.0.0.1:5,127.0.0.1:6\nm = 99\n").unwrap();
+        let read = |more: &[&str]| {
+            let words = ["manycored", "--config", path.to_str().unwrap()];
+            let words = words.iter().chain(more).map(OsString::from);
+            Args::from_command_line(words).map(|args| args.plan().unwrap())
+        };
+        let plan = read(&[]).unwrap();
+        assert_eq!((plan.settings.threads, plan.limits.memory), (3, 99 << 20));
+        assert_eq!(plan.addresses.len(), 2);
+        let plan = read(&["-m", "77", "-l", "127.0.0.1:7"]).unwrap();
+        assert_eq!((plan.settings.threads, plan.limits.memory), (3, 77 << 20));
+        assert_eq!(plan.addresses, ["127.0.0.1:7".parse().unwrap()]);
+        fs::write(&path, "threads = many\n").unwrap();
+        assert!(read(&[]).is_err());
+        fs::remove_file(&path).unwrap();
+        assert!(read(&[]).is_err());
+    }
+
+    #[test]
     fn what_is_wrong_is_refused() {
         for words in [
             "-o nonsense",
@@ -382,6 +448,7 @@ mod tests {
             "-o idle_timeout=x",
             "-I 40m",
             "-l no.such.name.invalid",
+            "--metrics nowhere",
             "--nonsense",
             "extra",
         ] {

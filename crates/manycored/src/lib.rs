@@ -19,7 +19,9 @@
 //! ```
 
 pub mod args;
+mod config;
 mod meta;
+pub mod metrics;
 pub mod protocol;
 pub mod report;
 #[cfg(target_os = "linux")]

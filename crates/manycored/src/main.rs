@@ -1,7 +1,6 @@
 //! The server's command. Its exit codes are memcached's: 0 after a signal, 64 for wrong options, 67
 //! for an unknown user, 71 for an address that cannot be had.
 
-use clap::Parser;
 use manycored::args::Args;
 use std::process::ExitCode;
 
@@ -9,7 +8,7 @@ use std::process::ExitCode;
 const USAGE: u8 = 64;
 
 fn main() -> ExitCode {
-    let args = match Args::try_parse() {
+    let args = match Args::from_command_line(std::env::args_os()) {
         Ok(args) => args,
         Err(error) => {
             // Help and version are no errors. If nobody reads it, nothing is to be done.

@@ -338,3 +338,60 @@ fn many_clients_get_their_own_values() {
         }
     });
 }
+
+#[test]
+fn metrics_are_read_by_http_and_a_stalled_reader_holds_nobody_up() {
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let server = Running::start(&format!("-t 1 --metrics {port}"));
+    let mut stream = server.connect();
+    ask(&mut stream, b"set a 0 0 1\r\nx\r\nget a b\r\n", b"STORED\r\nVALUE a 0 1\r\nx\r\nEND\r\n");
+    let page = || {
+        let mut web = TcpStream::connect(("127.0.0.1", port)).unwrap();
+        web.write_all(b"GET /metrics HTTP/1.1\r\nHost: here\r\n\r\n").unwrap();
+        let mut page = String::new();
+        web.read_to_string(&mut page).unwrap();
+        page
+    };
+    let text = page();
+    assert!(text.starts_with("HTTP/1.1 200 OK\r\n"), "{text}");
+    for line in [
+        "memcached_current_items 1",
+        "memcached_commands_total{command=\"get\",status=\"hit\"} 1",
+        "memcached_commands_total{command=\"get\",status=\"miss\"} 1",
+        "memcached_current_connections 1",
+    ] {
+        assert!(text.contains(&format!("\n{line}\n")), "{line} in {text}");
+    }
+    // One that says nothing, and one that is no HTTP, are dropped; others get their page.
+    let silent = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    let mut other = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    other.write_all(b"get a\r\n\r\n").unwrap();
+    assert!(page().contains("memcached_up 1"));
+    assert_eq!(other.read(&mut [0; 8]).unwrap(), 0);
+    drop(silent);
+}
+
+#[test]
+fn sockets_of_the_service_manager_are_served_by_all_workers() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    // The shell hands its input over as descriptor 3, to the process that it becomes.
+    let script = "export LISTEN_FDS=1 LISTEN_PID=$$; exec \"$0\" -t 2 3<&0 </dev/null 2>/dev/null";
+    let mut child = Command::new("sh")
+        .args(["-c", script, env!("CARGO_BIN_EXE_manycored")])
+        .stdin(Stdio::from(std::os::fd::OwnedFd::from(listener)))
+        .spawn()
+        .unwrap();
+    for number in 0..20 {
+        let mut stream = TcpStream::connect(address).unwrap();
+        stream.set_read_timeout(Some(LONG)).unwrap();
+        let set = format!("set k{number} 0 0 1\r\nx\r\n");
+        ask(&mut stream, set.as_bytes(), b"STORED\r\n");
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    // What is no socket is refused, and said to be.
+    let script = "export LISTEN_FDS=1 LISTEN_PID=$$; exec \"$0\" 3</dev/null 2>/dev/null";
+    let status = Command::new("sh").args(["-c", script, env!("CARGO_BIN_EXE_manycored")]).status();
+    assert_eq!(status.unwrap().code(), Some(71));
+}

@@ -2,9 +2,10 @@
 //!
 //! On each address every worker has a socket and a queue of its own (`SO_REUSEPORT`), so that no
 //! two workers fetch connections from one place. A Unix socket has one queue, of which one worker
-//! is woken at a time.
+//! is woken at a time; so have sockets that the service manager opened, which are taken instead of
+//! what the options name.
 
-use super::Failure;
+use super::{Failure, inherit};
 use crate::args::Plan;
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
@@ -24,6 +25,8 @@ use std::sync::Arc;
 pub(super) struct Queue {
     pub(super) socket: Arc<OwnedFd>,
     pub(super) is_tcp: bool,
+    /// Whether all workers have it: of them one is woken at a time.
+    pub(super) is_shared: bool,
 }
 
 /// All workers' queues.
@@ -51,6 +54,10 @@ impl Queues {
 pub(super) fn queues(plan: &Plan) -> Result<Queues, Failure> {
     let (threads, backlog) = (plan.settings.threads, plan.settings.backlog);
     let mut workers: Vec<Vec<Queue>> = (0..threads).map(|_| Vec::new()).collect();
+    let given = inherit::sockets()?;
+    if !given.is_empty() {
+        return shared(given, workers);
+    }
     let mut port = None;
     for address in &plan.addresses {
         let failed = || Failure::system(format!("cannot listen on {address}"));
@@ -58,7 +65,7 @@ pub(super) fn queues(plan: &Plan) -> Result<Queues, Failure> {
         port = port.or(Some(address.port()));
         for worker in &mut workers {
             let socket = tcp(address, backlog).map_err(failed())?;
-            worker.push(Queue { socket: Arc::new(socket), is_tcp: true });
+            worker.push(Queue { socket: Arc::new(socket), is_tcp: true, is_shared: false });
         }
     }
     let path = plan.socket.as_ref().map(|(path, _)| path.clone());
@@ -66,10 +73,27 @@ pub(super) fn queues(plan: &Plan) -> Result<Queues, Failure> {
         let failed = Failure::system(format!("cannot listen on {}", path.display()));
         let socket = Arc::new(unix(path, *mask, backlog).map_err(failed)?);
         for worker in &mut workers {
-            worker.push(Queue { socket: socket.clone(), is_tcp: false });
+            worker.push(Queue { socket: socket.clone(), is_tcp: false, is_shared: true });
         }
     }
     Ok(Queues { workers, port, path })
+}
+
+/// The queues where sockets are there already.
+fn shared(given: Vec<OwnedFd>, mut workers: Vec<Vec<Queue>>) -> Result<Queues, Failure> {
+    let mut port = None;
+    for socket in given {
+        let address = getsockname(&socket).map_err(Failure::system("an inherited socket"))?;
+        let address = SocketAddr::try_from(address).ok();
+        port = port.or(address.map(|address| address.port()));
+        let socket = Arc::new(socket);
+        for worker in &mut workers {
+            let (socket, is_tcp) = (socket.clone(), address.is_some());
+            worker.push(Queue { socket, is_tcp, is_shared: true });
+        }
+    }
+    // A Unix socket's name belongs to who made it.
+    Ok(Queues { workers, port, path: None })
 }
 
 fn stream(family: AddressFamily) -> Result<OwnedFd, Errno> {

@@ -10,8 +10,10 @@
 //! - V4 At the end every request that has come whole is answered.
 
 mod connection;
+mod inherit;
 mod listen;
 mod process;
+mod scrape;
 mod worker;
 
 use crate::args::{Args, Plan};
@@ -23,6 +25,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::fd::OwnedFd;
 use std::fmt;
 use std::io;
+use std::net::TcpListener;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -30,6 +33,8 @@ use worker::Worker;
 
 /// How long the end waits for requests that have not come whole, and for slow readers.
 const GRACE: Duration = Duration::from_secs(5);
+/// How often dead items are looked for, if there is something else to do meanwhile.
+const TICK: Duration = Duration::from_millis(900);
 /// How often expired items are looked for everywhere.
 const SWEEP: Duration = Duration::from_secs(60);
 
@@ -85,6 +90,7 @@ pub fn run(args: &Args, mut plan: Plan) -> Result<(), Failure> {
     plan.warnings.iter().for_each(|words| eprintln!("manycored: {words}"));
     process::raise_open_files(plan.settings.connections_max)?;
     let mut queues = listen::queues(&plan)?;
+    let metrics = plan.metrics.map(scrape::listen).transpose()?;
     if let Some(port) = queues.port {
         plan.settings.port = port;
     }
@@ -120,7 +126,7 @@ pub fn run(args: &Args, mut plan: Plan) -> Result<(), Failure> {
         });
         let served = started.and_then(|()| {
             process::tell_ports(&shared.facts.settings);
-            keep_house(&shared, &signals)
+            keep_house(&shared, &signals, metrics.as_ref())
         });
         drain(&shared, &wakes);
         // A second signal does not wait for slow clients.
@@ -146,12 +152,17 @@ fn signals() -> Result<SignalFd, Failure> {
     blocked.map_err(Failure::system("signals"))
 }
 
-/// Removes dead items now and then, until a signal comes.
-fn keep_house(shared: &Shared, signals: &SignalFd) -> Result<(), Failure> {
-    let mut swept = Instant::now();
+/// Removes dead items now and then, and tells the counts, until a signal comes.
+fn keep_house(
+    shared: &Shared,
+    signals: &SignalFd,
+    metrics: Option<&TcpListener>,
+) -> Result<(), Failure> {
+    let (mut swept, mut ticked) = (Instant::now(), Instant::now());
     loop {
         let second = Timespec { tv_sec: 1, tv_nsec: 0 };
-        let mut polled = [PollFd::new(signals, PollFlags::IN)];
+        let mut polled = vec![PollFd::new(signals, PollFlags::IN)];
+        polled.extend(metrics.map(|listener| PollFd::new(listener, PollFlags::IN)));
         match poll(&mut polled, Some(&second)) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(error) => return Err(Failure::system("poll")(error)),
@@ -161,7 +172,14 @@ fn keep_house(shared: &Shared, signals: &SignalFd) -> Result<(), Failure> {
                 return Ok(());
             }
         }
+        if let Some(listener) = metrics {
+            scrape::serve(listener, shared);
+        }
         shared.store.tick();
+        if ticked.elapsed() < TICK {
+            continue;
+        }
+        ticked = Instant::now();
         let all = swept.elapsed() >= SWEEP;
         if all {
             swept = Instant::now();

@@ -53,7 +53,7 @@ impl<'s> Worker<'s> {
         epoll::add(&epoll, wake, EventData::new_u64(WAKE), EventFlags::IN)?;
         for (at, queue) in queues.iter().enumerate() {
             // Of those who share a queue one is woken.
-            let alone = if queue.is_tcp { EventFlags::empty() } else { EventFlags::EXCLUSIVE };
+            let alone = if queue.is_shared { EventFlags::EXCLUSIVE } else { EventFlags::empty() };
             let data = EventData::new_u64(at as u64 + 1);
             epoll::add(&epoll, &*queue.socket, data, EventFlags::IN | alone)?;
         }
@@ -144,7 +144,7 @@ impl<'s> Worker<'s> {
     }
 
     fn accept(&mut self, queue: usize) {
-        let Some(Queue { socket, is_tcp }) = self.queues.get(queue) else { return };
+        let Some(Queue { socket, is_tcp, .. }) = self.queues.get(queue) else { return };
         let (socket, is_tcp) = (socket.clone(), *is_tcp);
         for _ in 0..ACCEPTS {
             match accept_with(&*socket, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {

@@ -1,0 +1,141 @@
+//! Options from a file: a line for each, with the long name that the command line has, or the short.
+//!
+//! ```text
+//! # What stands behind a hash mark at the beginning of a line is for people.
+//! threads = 4
+//! listen = 127.0.0.1:11211,[::1]:11211
+//! memory-limit = 1024
+//! enable-shutdown = yes
+//! verbose = 2
+//! ```
+//!
+//! An option without a value may have `yes` or `no`, or nothing. The file's options become words
+//! before those of the command line, so that the last one counts: that of the command line. What
+//! stands behind `extended` is added to what `-o` says.
+
+use clap::{Arg, ArgAction, Command};
+
+/// The most times that an option may be repeated which counts them.
+const COUNT_MAX: usize = 9;
+
+/// The words for the command line that a file stands for.
+///
+/// # Errors
+/// What is wrong, with the line's number.
+pub(crate) fn words(text: &str, command: &Command) -> Result<Vec<String>, String> {
+    let mut words = Vec::new();
+    for (number, line) in text.lines().enumerate() {
+        let line = line.trim();
+        if !line.is_empty() && !line.starts_with('#') {
+            let more = option(line, command);
+            words.extend(more.map_err(|error| format!("line {}: {error}", number + 1))?);
+        }
+    }
+    Ok(words)
+}
+
+fn option(line: &str, command: &Command) -> Result<Vec<String>, String> {
+    let (name, value) = match line.split_once('=') {
+        Some((name, value)) => (name.trim(), Some(value.trim())),
+        None => (line, None),
+    };
+    let is_it = |arg: &&Arg| {
+        arg.get_long() == Some(name)
+            || arg.get_short().is_some_and(|short| name.chars().eq(std::iter::once(short)))
+    };
+    let arg = command.get_arguments().find(is_it).filter(|arg| arg.get_id() != "config");
+    let arg = arg.ok_or_else(|| format!("there is no option '{name}'"))?;
+    let word = match (arg.get_long(), arg.get_short()) {
+        (Some(long), _) => format!("--{long}"),
+        (None, Some(short)) => format!("-{short}"),
+        (None, None) => return Err(format!("there is no option '{name}'")),
+    };
+    match (arg.get_action(), value) {
+        (ArgAction::SetTrue, None | Some("yes" | "true")) => Ok(vec![word]),
+        (ArgAction::SetTrue, Some("no" | "false")) => Ok(Vec::new()),
+        (ArgAction::SetTrue, Some(_)) => Err(format!("'{name}' is yes or no")),
+        (ArgAction::Count, value) => {
+            let count = value.map_or(Ok(1), str::parse).ok().filter(|count| *count <= COUNT_MAX);
+            let count = count.ok_or_else(|| format!("'{name}' is a number up to {COUNT_MAX}"))?;
+            Ok(vec![word; count])
+        }
+        (ArgAction::Set | ArgAction::Append, Some(value)) if !value.is_empty() => {
+            // In one word, so that a value may begin with a minus.
+            let joint = if arg.get_long().is_some() { "=" } else { "" };
+            Ok(vec![format!("{word}{joint}{value}")])
+        }
+        (ArgAction::Set | ArgAction::Append, _) => Err(format!("'{name}' needs a value")),
+        _ => Err(format!("'{name}' makes no sense in a file")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::words;
+    use crate::args::Args;
+    use clap::CommandFactory;
+
+    fn read(text: &str) -> Result<Vec<String>, String> {
+        words(text, &Args::command())
+    }
+
+    #[test]
+    fn lines_become_the_words_of_a_command_line() {
+        let text = "# a comment\n\nthreads = 4\n  m=100  \nlisten = a,b\nverbose = 2\nenable-shutdown\n\
+                    lock-memory = no\ndisable-evictions = yes\nport = -1\n";
+        let expected = [
+            "--threads=4",
+            "--memory-limit=100",
+            "--listen=a,b",
+            "--verbose",
+            "--verbose",
+            "--enable-shutdown",
+            "--disable-evictions",
+            "--port=-1",
+        ];
+        assert_eq!(read(text).unwrap(), expected);
+        assert_eq!(read("").unwrap(), Vec::<String>::new());
+    }
+
+    #[test]
+    fn what_is_wrong_is_said_with_its_line() {
+        for (text, words) in [
+            ("\nnonsense = 1", "line 2: there is no option 'nonsense'"),
+            ("config = other", "line 1: there is no option 'config'"),
+            ("threads", "line 1: 'threads' needs a value"),
+            ("threads =", "line 1: 'threads' needs a value"),
+            ("daemon = 5", "line 1: 'daemon' is yes or no"),
+            ("verbose = 10", "line 1: 'verbose' is a number up to 9"),
+            ("version", "line 1: 'version' makes no sense in a file"),
+            ("= 1", "line 1: there is no option ''"),
+        ] {
+            assert_eq!(read(text), Err(words.to_owned()), "{text}");
+        }
+    }
+
+    #[test]
+    fn every_option_of_the_command_line_has_a_line() {
+        for arg in Args::command().get_arguments() {
+            let short = || arg.get_short().unwrap().to_string();
+            let name = arg.get_long().map_or_else(short, str::to_owned);
+            let known = read(&format!("{name} = 1")).or_else(|_| read(&format!("{name} = yes")));
+            let is_none = ["config", "version", "help"].contains(&name.as_str());
+            assert_eq!(known.is_err(), is_none, "{name}");
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn no_file_panics(text in "(\\PC|\n)*") {
+            let _ = read(&text);
+        }
+
+        #[test]
+        fn no_value_becomes_another_option(value in "[ -~]{1,20}") {
+            if let Ok(words) = read(&format!("pidfile = {value}")) {
+                proptest::prop_assert_eq!(words.len(), 1);
+                proptest::prop_assert!(words[0].starts_with("--pidfile="));
+            }
+        }
+    }
+}

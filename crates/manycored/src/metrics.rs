@@ -1,0 +1,170 @@
+//! What the server counts, as Prometheus reads it.
+//!
+//! The names are those of the usual exporter for memcached, so that boards and alarms made for that
+//! one go on. The form is Prometheus's text format, version 0.0.4.
+
+use crate::report::{Facts, VERSION};
+use crate::store::{Store, Totals};
+use std::fmt::{Display, Write};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// The form, as a content type.
+pub const FORM: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// A page that is written.
+struct Page(String);
+
+impl Page {
+    /// What a name means; its samples follow.
+    fn about(&mut self, name: &str, kind: &str, help: &str) {
+        // Writing to a string does not fail, here and below.
+        let _ = write!(self.0, "# HELP memcached_{name} {help}\n# TYPE memcached_{name} {kind}\n");
+    }
+
+    fn gauge(&mut self, name: &str, help: &str, value: impl Display) {
+        self.about(name, "gauge", help);
+        let _ = writeln!(self.0, "memcached_{name} {value}");
+    }
+
+    fn count(&mut self, name: &str, help: &str, value: impl Display) {
+        self.about(name, "counter", help);
+        let _ = writeln!(self.0, "memcached_{name} {value}");
+    }
+
+    fn commands(&mut self, totals: &Totals) {
+        self.about("commands_total", "counter", "Requests by command and outcome.");
+        for (command, status, value) in [
+            ("get", "hit", totals.get_hits),
+            ("get", "miss", totals.get_misses),
+            ("set", "hit", totals.cmd_set),
+            ("delete", "hit", totals.delete_hits),
+            ("delete", "miss", totals.delete_misses),
+            ("incr", "hit", totals.incr_hits),
+            ("incr", "miss", totals.incr_misses),
+            ("decr", "hit", totals.decr_hits),
+            ("decr", "miss", totals.decr_misses),
+            ("cas", "hit", totals.cas_hits),
+            ("cas", "miss", totals.cas_misses),
+            ("cas", "badval", totals.cas_badval),
+            ("touch", "hit", totals.touch_hits),
+            ("touch", "miss", totals.touch_misses),
+            ("flush", "hit", totals.cmd_flush),
+        ] {
+            let labels = format!("command=\"{command}\",status=\"{status}\"");
+            let _ = writeln!(self.0, "memcached_commands_total{{{labels}}} {value}");
+        }
+    }
+}
+
+fn read(count: &AtomicU64) -> u64 {
+    // ORDER: Relaxed; a count.
+    count.load(Ordering::Relaxed)
+}
+
+/// All that is counted, at this moment.
+///
+/// ```
+/// use manycored::{metrics, report::Facts, store::{Limits, Store}};
+///
+/// let page = metrics::page(&Store::new(Limits::default(), 1), &Facts::default());
+/// assert!(page.contains("\nmemcached_current_items 0\n"));
+/// ```
+#[must_use]
+pub fn page(store: &Store, facts: &Facts) -> String {
+    let (totals, cache) = (store.totals(), store.cache_stats());
+    let mut page = Page(String::with_capacity(4096));
+    page.gauge("up", "Whether the server answers.", 1);
+    page.about("version", "gauge", "The version, as a label.");
+    let _ = writeln!(page.0, "memcached_version{{version=\"{VERSION}\"}} 1");
+    page.count("uptime_seconds", "Since the start.", store.clock().uptime().as_secs());
+    page.gauge("current_connections", "Connections open now.", read(&facts.connections));
+    page.gauge("max_connections", "Connections at once.", facts.settings.connections_max);
+    page.count("connections_total", "Connections accepted.", read(&facts.accepted));
+    page.count("connections_rejected_total", "Connections refused.", read(&facts.rejected));
+    page.count("idle_kicks_total", "Connections that said nothing.", read(&facts.idle_kicks));
+    page.count("read_bytes_total", "Bytes that came.", totals.bytes_read);
+    page.count("written_bytes_total", "Bytes that went.", totals.bytes_written);
+    page.gauge("current_bytes", "Bytes of all items.", store.bytes());
+    page.gauge("limit_bytes", "The limit of these.", store.memory());
+    page.gauge("current_items", "Items now.", store.len());
+    page.count("items_total", "Items stored.", totals.total_items);
+    page.count("items_evicted_total", "Items that went for others.", cache.evictions);
+    page.count("items_expired_total", "Items whose time was over.", cache.expirations);
+    page.count("items_too_large_total", "Items refused: too large.", totals.store_too_large);
+    page.count("items_no_memory_total", "Items refused: no memory.", totals.store_no_memory);
+    page.gauge("threads", "Workers.", facts.settings.threads);
+    page.commands(&totals);
+    page.0
+}
+
+/// What an HTTP client gets that asked this, without its line ends; `None` if it is no HTTP.
+#[must_use]
+pub fn answer(request: &str, store: &Store, facts: &Facts) -> Option<String> {
+    let mut words = request.lines().next()?.split(' ');
+    let (method, path, version) = (words.next()?, words.next()?, words.next()?);
+    if !version.starts_with("HTTP/") || words.next().is_some() {
+        return None;
+    }
+    let path = path.split('?').next().unwrap_or(path);
+    let (status, form, body) = match (method, path) {
+        ("GET" | "HEAD", "/metrics") => ("200 OK", FORM, page(store, facts)),
+        ("GET" | "HEAD", _) => ("404 Not Found", "text/plain", "see /metrics\n".to_owned()),
+        _ => ("405 Method Not Allowed", "text/plain", "only GET\n".to_owned()),
+    };
+    let length = body.len();
+    let head = format!(
+        "HTTP/1.1 {status}\r\nContent-Type: {form}\r\nContent-Length: {length}\r\n\
+         Connection: close\r\n\r\n"
+    );
+    Some(if method == "HEAD" { head } else { head + &body })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::Limits;
+
+    fn ask(request: &str) -> Option<String> {
+        answer(request, &Store::new(Limits::default(), 1), &Facts::default())
+    }
+
+    #[test]
+    fn every_sample_has_a_type_and_a_number() {
+        let page = page(&Store::new(Limits::default(), 1), &Facts::default());
+        let mut typed = String::new();
+        for line in page.lines() {
+            match line.strip_prefix("# TYPE ") {
+                Some(words) => typed = words.split(' ').next().unwrap().to_owned(),
+                None if line.starts_with('#') => {}
+                None => {
+                    let (name, value) = line.rsplit_once(' ').unwrap();
+                    assert_eq!(name.split('{').next().unwrap(), typed);
+                    value.parse::<f64>().unwrap();
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn only_gets_of_the_page_are_served() {
+        let found = ask("GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+        let (head, body) = found.split_once("\r\n\r\n").unwrap();
+        assert!(head.starts_with("HTTP/1.1 200 OK\r\n"));
+        assert!(head.contains(&format!("Content-Length: {}\r\n", body.len())));
+        assert!(ask("GET /metrics?x=1 HTTP/1.0").unwrap().starts_with("HTTP/1.1 200"));
+        assert!(ask("GET / HTTP/1.1").unwrap().starts_with("HTTP/1.1 404"));
+        assert!(ask("POST /metrics HTTP/1.1").unwrap().starts_with("HTTP/1.1 405"));
+        assert!(ask("HEAD /metrics HTTP/1.1").unwrap().ends_with("\r\n\r\n"));
+        for text in ["", "get a", "GET /metrics", "GET  /metrics HTTP/1.1", "GET /metrics FTP/1.1"]
+        {
+            assert_eq!(ask(text), None, "{text}");
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn no_request_panics(request in ".*") {
+            let _ = ask(&request);
+        }
+    }
+}

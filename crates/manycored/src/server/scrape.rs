@@ -1,0 +1,52 @@
+//! The socket on which the counts are read, by HTTP.
+//!
+//! One client at a time, in the thread that keeps house: a page takes some microseconds, and who
+//! does not take it in time is dropped. So a stalled client delays the house-keeping by at most
+//! [`PATIENCE`], and no worker at all.
+
+use super::{Failure, Shared};
+use crate::metrics;
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::time::{Duration, Instant};
+
+/// The longest that one client may take.
+const PATIENCE: Duration = Duration::from_millis(200);
+/// The longest request, of which only the first line counts.
+const REQUEST_MAX: usize = 4096;
+
+/// Listens there.
+pub(super) fn listen(address: SocketAddr) -> Result<TcpListener, Failure> {
+    let failed = || Failure::system(format!("cannot listen on {address} for metrics"));
+    let listener = TcpListener::bind(address).map_err(failed())?;
+    listener.set_nonblocking(true).map_err(failed())?;
+    Ok(listener)
+}
+
+/// Serves one client, if there is one.
+pub(super) fn serve(listener: &TcpListener, shared: &Shared) {
+    let Ok((mut stream, _)) = listener.accept() else { return };
+    // A client that fails, or stalls, has nothing more coming.
+    let _ = talk(&mut stream, shared);
+}
+
+fn talk(stream: &mut TcpStream, shared: &Shared) -> std::io::Result<()> {
+    let by = Instant::now() + PATIENCE;
+    let left = || by.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
+    stream.set_nonblocking(false)?;
+    let (mut request, mut buffer) = (Vec::new(), [0; REQUEST_MAX]);
+    while !request.windows(4).any(|four| four == b"\r\n\r\n") {
+        stream.set_read_timeout(Some(left()))?;
+        let read = stream.read(&mut buffer)?;
+        request.extend_from_slice(&buffer[..read]);
+        if read == 0 || request.len() > REQUEST_MAX || Instant::now() >= by {
+            return Err(ErrorKind::InvalidData.into());
+        }
+    }
+    let text = String::from_utf8_lossy(&request);
+    if let Some(reply) = metrics::answer(&text, &shared.store, &shared.facts) {
+        stream.set_write_timeout(Some(left()))?;
+        stream.write_all(reply.as_bytes())?;
+    }
+    Ok(())
+}
