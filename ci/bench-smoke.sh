@@ -35,6 +35,17 @@ for bench in list counter notify coherence registry slab smr arc map ids regions
         die "$bench: nothing of ours was measured"
 done
 
+# Where rivals are installed they take part in tests, but not here.
+cargo build --release --locked -p manycored
+"$manycore" bench server --impl manycored,floor --duration 30ms --repeat 1 --threads 1 --set 10 \
+    --keys 1000 --ops 20000 --pipeline 1,16 --format json >"$work/server.json"
+check_rows server "$work/server.json"
+grep -q '"ours":true' "$work/server.json.rows" || die "server: nothing of ours was measured"
+"$manycore" bench server --impl manycored --duration 30ms --repeat 1 --threads 1 --set 0 \
+    --keys 1000 --ops 20000 --pipeline 4 --rate 20000 --protocol meta --format json \
+    >"$work/open.json"
+check_rows server "$work/open.json"
+
 "$manycore" bench smr --stall 0.05 --repeat 1 --threads 1 --read node --format json \
     >"$work/stall.json"
 check_rows smr "$work/stall.json"

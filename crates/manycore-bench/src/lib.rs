@@ -40,6 +40,8 @@ pub mod registry;
 pub mod rmap;
 pub mod row;
 pub mod runner;
+#[cfg(target_os = "linux")]
+pub mod server;
 pub mod slabs;
 pub mod smr;
 pub mod stat;

@@ -48,6 +48,11 @@ pub trait Subject: Sync {
         None
     }
 
+    /// What kept the run from having a result.
+    fn problem(&self) -> Option<String> {
+        None
+    }
+
     /// A figure that the threads' tallies do not hold, asked for when they have ended.
     fn figure(&self, _metric: &str, _tallies: &[Tally]) -> Option<f64> {
         None
@@ -267,6 +272,8 @@ pub enum RunError {
     TooMany(limits::TooManyThreads),
     /// An implementation panicked.
     Panicked(&'static str),
+    /// An implementation could not run, for this reason.
+    Failed(&'static str, String),
 }
 
 impl fmt::Display for RunError {
@@ -278,6 +285,7 @@ impl fmt::Display for RunError {
                 started + 1
             ),
             RunError::TooMany(error) => error.fmt(f),
+            RunError::Failed(name, problem) => write!(f, "implementation '{name}': {problem}"),
             RunError::Panicked(name) => write!(f, "implementation '{name}' panicked"),
         }
     }
@@ -341,6 +349,9 @@ impl Runner {
         limits::check(case.threads).map_err(RunError::TooMany)?;
         let subject = (case.build)();
         let tallies = self.run_threads(case, &*subject)?;
+        if let Some(problem) = subject.problem() {
+            return Err(RunError::Failed(case.impl_name, problem));
+        }
         let figure = |metric: &Metric| {
             subject.figure(metric.name, &tallies).unwrap_or_else(|| (metric.of)(&tallies))
         };

@@ -79,6 +79,9 @@ pub struct Options {
     pub smr: smr::SmrOptions,
     /// What concerns `kv` alone.
     pub kv: kv::KvOptions,
+    /// What concerns `server` alone.
+    #[cfg(target_os = "linux")]
+    pub server: crate::server::ServerOptions,
 }
 
 impl Default for Options {
@@ -102,6 +105,8 @@ impl Default for Options {
             pin: true,
             smr: smr::SmrOptions::default(),
             kv: kv::KvOptions::default(),
+            #[cfg(target_os = "linux")]
+            server: crate::server::ServerOptions::default(),
         }
     }
 }
@@ -176,7 +181,7 @@ pub struct Workload {
 }
 
 /// Every workload.
-pub static WORKLOADS: [Workload; 20] = [
+pub static WORKLOADS: &[Workload] = &[
     Workload {
         name: "list",
         about: "add and remove an own element of one shared list (OpLog, section 7.3)",
@@ -290,6 +295,13 @@ pub static WORKLOADS: [Workload; 20] = [
         about: "read a cache, fill it at a miss, and set keys (ParSec, figures 7 and 8)",
         impls: || abouts(kv::ENTRIES),
         groups: kv::groups,
+    },
+    #[cfg(target_os = "linux")]
+    Workload {
+        name: "server",
+        about: "a cache server on loopback: gets and sets, pipelined, and gets of many keys",
+        impls: || abouts(crate::server::ENTRIES),
+        groups: crate::server::groups,
     },
     Workload {
         name: "adaptive-sweep",

@@ -15,6 +15,8 @@ use manycore_bench::{
 };
 
 use crate::failure::Failure;
+#[cfg(target_os = "linux")]
+use crate::server_args::ServerArgs;
 
 /// The longest trace: two bytes an operation, so at most two gigabytes.
 const OPS_MAX: usize = 1_000_000_000;
@@ -177,7 +179,7 @@ pub struct BenchArgs {
     /// Implementations, or 'all', or 'ours'; the one-thread baseline always takes part
     #[arg(long = "impl", value_name = "NAMES", value_delimiter = ',', default_value = "all")]
     pub impls: Vec<String>,
-    /// Thread counts [default: 1 and all cores]
+    /// Thread counts, of the servers for server [default: 1 and all cores]
     #[arg(long, value_name = "COUNTS", value_delimiter = ',', value_parser = positive)]
     pub threads: Vec<usize>,
     /// Reads: 'never', or after each so many updates of a thread
@@ -207,7 +209,7 @@ pub struct BenchArgs {
         default_value = "0,10,50,90"
     )]
     pub update: Vec<u8>,
-    /// Shares of sets, in percent (kv)
+    /// Shares of sets, in percent (kv, server)
     #[arg(
         long,
         value_name = "PERCENTS",
@@ -216,10 +218,11 @@ pub struct BenchArgs {
         default_value = "0,10,20"
     )]
     pub set: Vec<u8>,
-    /// How many different keys there are (kv)
+    /// How many different keys there are (kv, server)
     #[arg(long, value_name = "COUNT", default_value_t = 1_000_000, value_parser = keys)]
     pub keys: usize,
-    /// Operations of a repeat, shared out among the threads (smr); requests made beforehand (kv)
+    /// Operations of a repeat, shared out among the threads (smr); requests made beforehand (kv,
+    /// server)
     #[arg(long, value_name = "COUNT", default_value_t = 10_000_000, value_parser = operations)]
     pub ops: usize,
     /// What a read does in its section: 'empty', or 'node' to read a word of a node (smr)
@@ -246,6 +249,9 @@ pub struct BenchArgs {
     /// Let the system move threads between cores
     #[arg(long)]
     pub no_pin: bool,
+    #[cfg(target_os = "linux")]
+    #[command(flatten)]
+    pub server: ServerArgs,
 }
 
 /// The form of the output.
@@ -295,6 +301,8 @@ impl BenchArgs {
                 at_most: self.duration,
             },
             kv: KvOptions { set: self.set.clone(), keys: self.keys },
+            #[cfg(target_os = "linux")]
+            server: self.server.options(),
         }
     }
 }
@@ -350,7 +358,7 @@ fn cores(text: &str) -> Result<u32, String> {
     }
 }
 
-fn positive(text: &str) -> Result<usize, &'static str> {
+pub(crate) fn positive(text: &str) -> Result<usize, &'static str> {
     match text.parse() {
         Ok(count) if count > 0 => Ok(count),
         _ => Err("a whole number from 1 is needed"),
@@ -405,7 +413,7 @@ fn duration(text: &str) -> Result<Duration, String> {
 /// The help's list of implementations.
 fn implementations() -> String {
     let mut text = "Implementations:\n".to_owned();
-    for workload in &WORKLOADS {
+    for workload in WORKLOADS {
         text.push_str(&format!("\n  {}: {}\n", workload.name, workload.about));
         for about in (workload.impls)() {
             text.push_str(&format!("    {:<20} {}\n", about.name, about.about));

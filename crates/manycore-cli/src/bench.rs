@@ -46,7 +46,8 @@ fn run_to<W: Write>(
     for group in &groups {
         if !group.left_out.is_empty() {
             let names = group.left_out.join(", ");
-            let note = format!("left out at {}, cannot serve so many: {names}", group.title);
+            let note =
+                format!("left out at {}, not here or cannot serve so many: {names}", group.title);
             progress.note(&note);
         }
         let rows = runner.run(group, |case| progress.step(group, case)).map_err(Failure::run)?;

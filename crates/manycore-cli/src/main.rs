@@ -12,6 +12,8 @@ mod failure;
 mod progress;
 mod report;
 mod save;
+#[cfg(target_os = "linux")]
+mod server_args;
 mod sim;
 mod tour;
 

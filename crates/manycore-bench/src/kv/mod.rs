@@ -11,7 +11,7 @@
 mod memory;
 mod ours;
 mod rivals;
-mod trace;
+pub(crate) mod trace;
 
 use std::{
     hint::black_box,

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 const THETA: f64 = 0.99;
 
 /// In a request: it is a set.
-pub(super) const SET: u32 = 1 << 31;
+pub(crate) const SET: u32 = 1 << 31;
 
 /// The keys' order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,24 +83,24 @@ impl Zipf {
 }
 
 /// Requests: a key's number, and whether it is set.
-pub(super) struct Trace {
-    pub(super) requests: Vec<u32>,
+pub(crate) struct Trace {
+    pub(crate) requests: Vec<u32>,
 }
 
 /// What a trace is made for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Wanted {
+pub(crate) struct Wanted {
     /// The share of sets, in percent.
-    pub(super) set: u8,
-    pub(super) requests: usize,
-    pub(super) order: Keys,
+    pub(crate) set: u8,
+    pub(crate) requests: usize,
+    pub(crate) order: Keys,
     /// How many different keys there are.
-    pub(super) keys: usize,
+    pub(crate) keys: usize,
 }
 
 impl Trace {
     /// The trace for these settings; the last one made is kept.
-    pub(super) fn shared(wanted: Wanted) -> Arc<Self> {
+    pub(crate) fn shared(wanted: Wanted) -> Arc<Self> {
         static LAST: Mutex<Option<(Wanted, Arc<Trace>)>> = Mutex::new(None);
         let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((had, trace)) = &*last

@@ -1,0 +1,69 @@
+//! The options of `manycore bench server`.
+
+use std::{
+    net::{SocketAddr, ToSocketAddrs},
+    str::FromStr,
+};
+
+use clap::Args;
+use manycore_bench::server::{Protocol, ServerOptions};
+
+/// The most requests under way on a connection: their bytes fit in the sockets' buffers.
+const PIPELINE_MAX: usize = 1024;
+
+/// What concerns servers alone.
+#[derive(Args)]
+pub struct ServerArgs {
+    /// Ask the server at this address instead of starting some; its keys are set first (server)
+    #[arg(long, value_name = "ADDR", value_parser = address)]
+    connect: Option<SocketAddr>,
+    /// What is spoken: 'text', 'meta', or 'resp' with --connect (server)
+    #[arg(long, value_name = "NAME", default_value_t, value_parser = Protocol::from_str)]
+    protocol: Protocol,
+    /// Requests of a connection under way at once (server)
+    #[arg(long, value_name = "COUNTS", value_delimiter = ',', value_parser = depth,
+          default_value = "1,16,64")]
+    pipeline: Vec<usize>,
+    /// Connections (server)
+    #[arg(long, value_name = "COUNT", default_value_t = 32, value_parser = super::args::positive)]
+    connections: usize,
+    /// Keys of a get in the group of gets with many keys; 1 leaves it out (server)
+    #[arg(long, value_name = "COUNT", default_value_t = 64, value_parser = depth)]
+    multiget: usize,
+    /// Keys a second, a group for each: an open loop, whose times begin when a batch was due (server)
+    #[arg(long, value_name = "RATES", value_delimiter = ',', value_parser = rate)]
+    rate: Vec<f64>,
+}
+
+impl ServerArgs {
+    /// As the benchmark has them.
+    pub fn options(&self) -> ServerOptions {
+        ServerOptions {
+            connect: self.connect,
+            protocol: self.protocol,
+            pipeline: self.pipeline.clone(),
+            connections: self.connections,
+            multiget: self.multiget,
+            rate: self.rate.clone(),
+        }
+    }
+}
+
+fn address(text: &str) -> Result<SocketAddr, String> {
+    let found = text.to_socket_addrs().map_err(|error| error.to_string())?.next();
+    found.ok_or_else(|| "no such address".to_owned())
+}
+
+fn depth(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(count) if (1..=PIPELINE_MAX).contains(&count) => Ok(count),
+        _ => Err(format!("a whole number from 1 to {PIPELINE_MAX} is needed")),
+    }
+}
+
+fn rate(text: &str) -> Result<f64, &'static str> {
+    match text.parse() {
+        Ok(rate) if (1.0..=1e9).contains(&rate) => Ok(rate),
+        _ => Err("a number of keys a second from 1 is needed"),
+    }
+}
