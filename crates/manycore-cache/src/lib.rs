@@ -213,7 +213,7 @@ impl<K, V, S> Cache<K, V, S> {
             let node = unsafe { node.as_ref() };
             return ends(&node.key, &node.value).is_some_and(|end| now >= builder::nanos(end));
         }
-        // SAFETY: N2 - a timed cache is full, unless it is lean; the caller's section keeps the node.
+        // SAFETY: N2 - a timed cache is full, unless it is lean; the caller's section keeps it.
         let extra = unsafe { Node::extra(node).as_ref() };
         // ORDER: Relaxed; times order nothing.
         let used = extra.used.load(Ordering::Relaxed);
@@ -234,7 +234,7 @@ impl<K, V, S> Cache<K, V, S> {
     /// Notes when an entry was used, unless that was noted a moment ago.
     fn note_use(&self, node: NonNull<Node<K, V>>, now: u64) {
         if let Some(idle) = self.idle {
-            // SAFETY: N2 - a cache with a time to idle is full; the caller's section keeps the node.
+            // SAFETY: N2 - a cache with a time to idle is full; the caller's section keeps it.
             let used = unsafe { &Node::extra(node).as_ref().used };
             // ORDER: Relaxed; times order nothing.
             if now.saturating_sub(used.load(Ordering::Relaxed)) > idle / 16 {

@@ -143,7 +143,7 @@ impl<K, V> Node<K, V> {
     /// The node is alive, and its cache (N1).
     #[inline]
     pub(crate) unsafe fn version(this: NonNull<Self>) -> u64 {
-        // SAFETY: the caller's duty; what a node's memory holds behind its value is its kind's (N2).
+        // SAFETY: the caller's duty; what stands behind a value is its kind's (N2).
         unsafe {
             let kind = (*this.as_ptr()).home.as_ref().kind;
             let plain = this.cast::<Node<K, V, Plain>>().as_ptr();

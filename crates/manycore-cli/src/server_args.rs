@@ -30,7 +30,7 @@ pub struct ServerArgs {
     /// Keys of a get in the group of gets with many keys; 1 leaves it out (server)
     #[arg(long, value_name = "COUNT", default_value_t = 64, value_parser = depth)]
     multiget: usize,
-    /// Keys a second, a group for each: an open loop, whose times begin when a batch was due (server)
+    /// Keys a second, a group for each: an open loop, timed from when a batch was due (server)
     #[arg(long, value_name = "RATES", value_delimiter = ',', value_parser = rate)]
     rate: Vec<f64>,
 }

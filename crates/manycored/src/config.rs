@@ -1,4 +1,4 @@
-//! Options from a file: a line for each, with the long name that the command line has, or the short.
+//! Options from a file: a line for each, by the long name of the command line, or the short.
 //!
 //! ```text
 //! # What stands behind a hash mark at the beginning of a line is for people.
@@ -81,7 +81,8 @@ mod tests {
 
     #[test]
     fn lines_become_the_words_of_a_command_line() {
-        let text = "# a comment\n\nthreads = 4\n  m=100  \nlisten = a,b\nverbose = 2\nenable-shutdown\n\
+        let text = "# a comment\n\nthreads = 4\n  m=100  \nlisten = a,b\nverbose = 2\n\
+                    enable-shutdown\n\
                     lock-memory = no\ndisable-evictions = yes\nport = -1\n";
         let expected = [
             "--threads=4",

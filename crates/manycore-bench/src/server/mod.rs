@@ -4,8 +4,8 @@
 //!
 //! All servers get the same threads and the same memory, in the same run: a million keys of 16
 //! bytes unless said, values of 32, zipfian requests made beforehand, 32 connections. The clients
-//! have the first core and the server the next ones, if there are enough; else the server runs where
-//! it likes. Times are of batches: from the write of so many requests to the last of their replies.
+//! have the first core and the server the next ones, if there are enough; else the server runs
+//! where it likes. Times are of batches: from the write of so many requests to the last reply.
 //! With a rate the loop is open, and times begin when the batch was due (see `client`).
 
 mod client;

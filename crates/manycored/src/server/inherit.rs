@@ -34,8 +34,8 @@ pub(super) fn sockets() -> Result<Vec<OwnedFd>, Failure> {
         return Ok(Vec::new());
     }
     let take = |number: i32| {
-        // SAFETY: the service manager opened it for this process and says so; `TAKEN` keeps a second
-        // caller from owning it, too. Whether it is what it should be is checked below.
+        // SAFETY: the service manager opened it for this process and says so; `TAKEN` keeps a
+        // second caller from owning it, too. Whether it is what it should be is checked below.
         let socket = unsafe { OwnedFd::from_raw_fd(number) };
         prepare(&socket).map(|()| socket).map_err(Failure::system(format!(
             "descriptor {number} of LISTEN_FDS is no socket that listens"
