@@ -16,7 +16,17 @@ sim --cores 1 -- sim-threads >/dev/null || skip_if_not_simulable "$work/said"
 
 sim --cores 4,48 --json "$work/one.json" -- sim-threads >"$work/one" || die "$(cat "$work/said")"
 grep -q '^48 cores: all well$' "$work/one" || die "sim-threads did not run on 48 cores"
-sim --cores 4,48 --json "$work/two.json" -- sim-threads >/dev/null || die "$(cat "$work/said")"
+# The second run has another home, environment, set of processors and setting of malloc.
+elsewhere() (
+    export CARGO_HOME=${CARGO_HOME:-$HOME/.cargo} RUSTUP_HOME=${RUSTUP_HOME:-$HOME/.rustup}
+    export HOME=$work/home FILLER MALLOC_ARENA_MAX=1 MALLOC_TOP_PAD_=777777
+    FILLER=$(printf '%5003s' x)
+    mkdir -p "$HOME"
+    one=()
+    if taskset -c 0 true 2>/dev/null; then one=(taskset -c 0); fi
+    "${one[@]}" "$manycore" sim "$@" 2>"$work/said"
+)
+elsewhere --cores 4,48 --json "$work/two.json" -- sim-threads >/dev/null || die "$(cat "$work/said")"
 # A sandbox may refuse to fix the addresses at which a program is loaded; then runs may differ.
 if setarch "$(uname -m)" -R true 2>/dev/null; then
     cmp "$work/one.json" "$work/two.json" || die "two runs of the same program differ"

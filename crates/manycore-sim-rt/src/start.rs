@@ -4,10 +4,13 @@
 //! so that processes which the program starts run as they would: they load this library too, if
 //! they are instrumented, and it then does nothing but what the hardware does (law B1).
 
-use std::ffi::{CStr, c_char, c_int};
+use std::arch::naked_asm;
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::sync::atomic::{AtomicPtr, Ordering};
 
 use manycore_sim::{Engine, Machine};
 
+use crate::host::Next;
 use crate::{result, say, switch, world};
 
 /// Cores, seed, where to write the result, and the machine, separated by bars: the command's to us.
@@ -85,4 +88,64 @@ fn prepare_libc() {
 /// In the child of a fork there is one thread, the caller's: it goes on without a simulation.
 extern "C" fn in_child() {
     world::stop();
+}
+
+/// The program's `main`.
+static MAIN: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
+static START_MAIN: Next = Next::new(c"__libc_start_main");
+
+type Main = extern "C" fn(c_int, *mut *mut c_char, *mut *mut c_char) -> c_int;
+type Act = extern "C" fn();
+
+/// What a program's first instructions call: libc's, with a `main` of ours.
+///
+/// # Safety
+/// As for the function of libc.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn __libc_start_main(
+    main: Main,
+    argc: c_int,
+    argv: *mut *mut c_char,
+    init: Option<Act>,
+    fini: Option<Act>,
+    linker_fini: Option<Act>,
+    stack_end: *mut c_void,
+) -> c_int {
+    type Start = unsafe extern "C" fn(
+        Main,
+        c_int,
+        *mut *mut c_char,
+        Option<Act>,
+        Option<Act>,
+        Option<Act>,
+        *mut c_void,
+    ) -> c_int;
+    let main = if world::active() {
+        MAIN.store(main as *mut c_void, Ordering::Relaxed);
+        main_at_a_fixed_place
+    } else {
+        main
+    };
+    // SAFETY: the type of libc's function, and the caller's promises.
+    unsafe {
+        let start: Start = std::mem::transmute(START_MAIN.get());
+        start(main, argc, argv, init, fini, linker_fini, stack_end)
+    }
+}
+
+/// `main` with its stack at a multiple of a megabyte. Above it are the environment, the arguments
+/// and what the kernel tells of the machine: how much that is differs from place to place, and
+/// would decide which of `main`'s data share a cache line.
+#[unsafe(naked)]
+extern "C" fn main_at_a_fixed_place(_: c_int, _: *mut *mut c_char, _: *mut *mut c_char) -> c_int {
+    naked_asm!(
+        "push rbp",
+        "mov rbp, rsp",
+        "and rsp, -1048576",
+        "call [rip + {main}]",
+        "mov rsp, rbp",
+        "pop rbp",
+        "ret",
+        main = sym MAIN,
+    )
 }

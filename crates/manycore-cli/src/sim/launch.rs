@@ -52,6 +52,7 @@ impl Launch<'_> {
         let result = folder.path().join("result");
         let mut command = Command::new(self.program);
         command.args(self.arguments).stdout(out).stderr(Stdio::inherit());
+        named_alone(&mut command, self.program);
         simulated(&mut command, machine, cores, self.seed, &result);
         let output = command.output().map_err(cannot)?;
         let status = output.status;
@@ -90,7 +91,25 @@ pub(crate) fn simulated(
     command.env(VARIABLE, text);
     // The library's clock would ask the host whether to trust its counter; virtual ones agree.
     command.env("MANYCORE_CLOCK", "tsc");
+    // These move what libc allocates, and with it what shares a cache line.
+    let moves = |name: &str| name == "GLIBC_TUNABLES" || name.starts_with("MALLOC_");
+    for (name, _) in std::env::vars_os() {
+        if name.to_str().is_some_and(moves) {
+            command.env_remove(name);
+        }
+    }
     fixed_addresses(command);
+}
+
+/// Tells the program its name without the folder: a copy of a longer path would move what is
+/// allocated behind it.
+fn named_alone(command: &mut Command, program: &Path) {
+    #[cfg(unix)]
+    if let Some(name) = program.file_name() {
+        std::os::unix::process::CommandExt::arg0(command, name);
+    }
+    #[cfg(not(unix))]
+    let _ = (command, program);
 }
 
 /// Gives every run the same addresses: which data share a cache line depends on them.

@@ -9,6 +9,7 @@
 mod clock;
 mod conditions;
 mod cores;
+mod files;
 mod futex;
 mod locks;
 mod memory;

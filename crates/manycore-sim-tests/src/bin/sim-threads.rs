@@ -3,6 +3,7 @@
 
 use std::{
     cell::Cell,
+    hint::black_box,
     sync::{Condvar, Mutex, atomic::AtomicU64, atomic::Ordering::Relaxed, mpsc},
     thread,
     time::{Duration, Instant},
@@ -31,6 +32,10 @@ fn main() {
     sends_and_parks();
     drops_thread_locals(cores);
     detaches();
+    reads_its_ticks(cores);
+    fights_over_the_stack(cores);
+    let quota = std::fs::read("/proc/self/cgroup");
+    assert!(quota.is_err(), "the real machine's quota has nothing to do with virtual cores");
     assert!(Instant::now().elapsed() < Duration::from_millis(1), "time runs by itself");
     println!("{cores} cores: all well");
 }
@@ -99,4 +104,35 @@ fn detaches() {
     drop(thread::spawn(move || sender.send(7)));
     assert_eq!(receiver.recv(), Ok(7));
     thread::sleep(Duration::from_micros(100));
+}
+
+/// The first reading of a thread comes after a branch that only the machine's code has: a division
+/// of 64 bits, which has a short form.
+fn reads_its_ticks(cores: usize) {
+    let threads: Vec<_> =
+        (0..cores).map(|_| thread::spawn(|| divides_and_reads(7_000, 7))).collect();
+    for thread in threads {
+        let (quotient, ticks) = thread.join().expect("no panic");
+        assert_eq!(quotient, 1000);
+        assert!(ticks < 1_000_000_000, "{ticks} is no virtual time");
+    }
+}
+
+#[inline(never)]
+fn divides_and_reads(dividend: u64, divisor: u64) -> (u64, u64) {
+    let quotient = black_box(dividend) / black_box(divisor).max(1);
+    // SAFETY: every x86-64 processor has the instruction.
+    (quotient, unsafe { std::arch::x86_64::_rdtsc() })
+}
+
+/// How long this takes depends on which of the words share a cache line, so on where the main
+/// thread's stack is.
+fn fights_over_the_stack(cores: usize) {
+    let words: [AtomicU64; 21] = [const { AtomicU64::new(0) }; 21];
+    thread::scope(|scope| {
+        for word in words.iter().cycle().take(cores) {
+            scope.spawn(|| (0..200).for_each(|_| _ = word.fetch_add(1, Relaxed)));
+        }
+    });
+    assert_eq!(words.iter().map(|word| word.load(Relaxed)).sum::<u64>(), 200 * cores as u64);
 }
