@@ -56,9 +56,9 @@ pub struct ReportArgs {
     /// Where each run is kept as it ends, so that the next call goes on from there
     #[arg(long, value_name = "FOLDER", default_value = "target/manycore-report")]
     pub runs: PathBuf,
-    /// Only these figures [default: all]
+    /// Only these figures; 'fresh' is the simulator against this machine [default: all]
     #[arg(long, value_name = "NAMES", value_delimiter = ',',
-          value_parser = PossibleValuesParser::new(figures::all().map(|figure| figure.id)))]
+          value_parser = PossibleValuesParser::new(figures::names()))]
     pub figures: Vec<String>,
     /// Few points and short runs, to see that everything works
     #[arg(long)]

@@ -90,57 +90,42 @@ impl CounterHandle for &AtomicU64 {
     }
 }
 
-/// An array of words, one for each thread, packed or padded.
-pub(super) struct Array<W>(Box<[W]>);
+/// An array of words, one for each thread, so many to a line. It begins on a line: where in one it
+/// would lie by chance decides how many threads fight over each, by a factor of two in the end.
+pub(super) struct Array<const A_LINE: usize>(Box<[CachePadded<[AtomicU64; A_LINE]>]>);
 
 /// Words that share lines.
-pub(super) type Unpadded = Array<AtomicU64>;
+pub(super) type Unpadded = Array<16>;
 /// Words on lines of their own.
-pub(super) type Padded = Array<CachePadded<AtomicU64>>;
+pub(super) type Padded = Array<1>;
 
-impl<W: From<AtomicU64> + AsWord + Sync + 'static> CounterImpl for Array<W> {
-    type Handle<'a> = OwnWord<'a, W>;
+impl<const A_LINE: usize> CounterImpl for Array<A_LINE> {
+    type Handle<'a> = OwnWord<'a, A_LINE>;
 
     fn new(threads: usize) -> Self {
-        Self((0..threads).map(|_| W::from(AtomicU64::new(0))).collect())
+        let line = |_| CachePadded::new([const { AtomicU64::new(0) }; A_LINE]);
+        Self((0..threads.div_ceil(A_LINE)).map(line).collect())
     }
 
-    fn handle(&self, thread: usize) -> OwnWord<'_, W> {
-        OwnWord { own: self.0[thread].word(), all: &self.0 }
-    }
-}
-
-/// Something with an atomic word inside.
-pub(super) trait AsWord {
-    fn word(&self) -> &AtomicU64;
-}
-
-impl AsWord for AtomicU64 {
-    fn word(&self) -> &AtomicU64 {
-        self
-    }
-}
-
-impl AsWord for CachePadded<AtomicU64> {
-    fn word(&self) -> &AtomicU64 {
-        self
+    fn handle(&self, thread: usize) -> OwnWord<'_, A_LINE> {
+        OwnWord { own: &self.0[thread / A_LINE][thread % A_LINE], all: &self.0 }
     }
 }
 
 /// A thread's word, and all words for reads.
-pub(super) struct OwnWord<'a, W> {
+pub(super) struct OwnWord<'a, const A_LINE: usize> {
     own: &'a AtomicU64,
-    all: &'a [W],
+    all: &'a [CachePadded<[AtomicU64; A_LINE]>],
 }
 
-impl<W: AsWord> CounterHandle for OwnWord<'_, W> {
+impl<const A_LINE: usize> CounterHandle for OwnWord<'_, A_LINE> {
     #[inline]
     fn add(&mut self, n: u64) {
         add_to_own(self.own, n);
     }
 
     fn read(&mut self) -> u64 {
-        self.all.iter().map(|word| word.word().load(Relaxed)).sum()
+        self.all.iter().flat_map(|line| line.iter()).map(|word| word.load(Relaxed)).sum()
     }
 }
 

@@ -11,6 +11,7 @@
 //! 3. Numbers that we had to choose (the work around an operation) are called chosen.
 
 mod claim;
+pub mod fresh;
 mod k42;
 mod ldu;
 mod oplog;
@@ -57,6 +58,8 @@ pub struct Figure {
     pub curves: &'static [Curve],
     /// What the text says.
     pub claims: &'static [Claim],
+    /// Where the simulation differs, and which experiment says why; empty if it does not.
+    pub why: &'static [&'static str],
 }
 
 /// What changes from point to point.
@@ -108,6 +111,11 @@ pub struct Place {
 /// Every figure.
 pub fn all() -> impl Iterator<Item = &'static Figure> {
     oplog::FIGURES.iter().chain(k42::FIGURES).chain(parsec::FIGURES).chain(ldu::FIGURES)
+}
+
+/// What can be asked for by name.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    all().map(|figure| figure.id).chain([fresh::ID])
 }
 
 impl Figure {

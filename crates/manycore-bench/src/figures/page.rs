@@ -6,7 +6,10 @@ use std::fmt::Write;
 
 use manycore_page::{Curve as Drawn, Plot, escape, number};
 
-use super::{Figure, Finding, Series};
+use super::{
+    Figure, Finding, Series,
+    fresh::{self, Compared},
+};
 
 /// One figure with what was run for it.
 pub struct Shown {
@@ -34,6 +37,14 @@ pub struct Setting {
     pub without: Option<String>,
 }
 
+/// The simulator against this machine's own cores.
+pub struct Real {
+    /// The model of this machine, in words.
+    pub model: Vec<String>,
+    /// Each workload.
+    pub compared: Vec<Compared>,
+}
+
 const INTRODUCTION: &str = "<p>Each figure of the papers stands here three times: what the paper's \
 text says of it, what this project's code does on a virtual machine of the same shape, and what \
 it does on this machine. Published numbers are those that a text states; nothing was read off a \
@@ -46,7 +57,7 @@ within a factor of two, a peak within two cores, an order if it is the same wher
 looked at.</p>\n";
 
 /// The whole page.
-pub fn render(setting: &Setting, shown: &[Shown]) -> String {
+pub fn render(setting: &Setting, shown: &[Shown], real: Option<&Real>) -> String {
     let mut body = String::with_capacity(64 * 1024);
     body.push_str("<h1>Figures: published, simulated, measured</h1>\n");
     let _ = writeln!(body, "<p class=\"machine\">{}</p>", escape(&setting.here));
@@ -62,6 +73,9 @@ pub fn render(setting: &Setting, shown: &[Shown]) -> String {
     summary(&mut body, shown);
     for one in shown {
         figure(&mut body, one);
+    }
+    if let Some(real) = real {
+        on_real_cores(&mut body, real);
     }
     body.push_str("<h2>What the model leaves out</h2>\n<ul>\n");
     for item in &setting.missing {
@@ -140,7 +154,58 @@ fn figure(body: &mut String, one: &Shown) {
     });
     let findings: Vec<_> = findings.collect();
     table(body, &["what", "published", "simulated", "difference", ""], &findings);
+    if !figure.why.is_empty() {
+        body.push_str("<p><b>Why they differ.</b></p>\n<ul>\n");
+        for why in figure.why {
+            let _ = writeln!(body, "<li>{}</li>", escape(why));
+        }
+        body.push_str("</ul>\n");
+    }
     points(body, one);
+}
+
+/// What the median of the errors is, in a sentence.
+pub fn verdict(compared: &[Compared]) -> String {
+    let Some(median) = fresh::median(compared) else { return "Nothing was compared.".to_owned() };
+    let word = if median < fresh::BOUND { "within" } else { "NOT within" };
+    format!(
+        "Median error {:.0} % over {} workloads: {word} the bound of {:.0} %.",
+        median * 100.0,
+        compared.len(),
+        fresh::BOUND * 100.0
+    )
+}
+
+/// The cells of one comparison: workload, implementation, threads, both times, and the error.
+pub fn cells(one: &Compared) -> [String; 6] {
+    let fresh = one.case.fresh;
+    let workload = [&[fresh.workload], fresh.arguments].concat().join(" ");
+    [
+        workload,
+        fresh.implementation.to_owned(),
+        one.case.threads.to_string(),
+        number(one.measured),
+        number(one.simulated),
+        format!("{:+.0} %", one.off() * 100.0),
+    ]
+}
+
+fn on_real_cores(body: &mut String, real: &Real) {
+    body.push_str(
+        "<h2 id=\"fresh\">Workloads that the model has not seen, on this machine's cores</h2>\n\
+         <p>Each on one core and on two, simulated with a model of this machine and measured on \
+         it. The figures are rates, in the workload's own unit; the error is that of the time of \
+         an operation. The list was fixed before any of it was run, and all of it is here.</p>\n",
+    );
+    let _ = writeln!(body, "<p><b>{}</b></p>", escape(&verdict(&real.compared)));
+    let rows: Vec<Vec<String>> = real.compared.iter().map(|one| cells(one).to_vec()).collect();
+    let heads = ["workload", "implementation", "threads", "measured", "simulated", "error"];
+    table(body, &heads, &rows);
+    body.push_str("<details>\n<summary>The model of this machine</summary>\n<ul>\n");
+    for line in &real.model {
+        let _ = writeln!(body, "<li>{}</li>", escape(line));
+    }
+    body.push_str("</ul>\n</details>\n");
 }
 
 fn plot(body: &mut String, figure: &Figure, heading: &str, curves: Vec<Drawn>) {

@@ -110,11 +110,33 @@ fn rows_become_curves_and_a_page() {
         without: None,
     };
     let shown = page::Shown { figure, simulated, measured: Series::default(), notes: vec![] };
-    let page = page::render(&setting, &[shown]);
+    let page = page::render(&setting, &[shown], None);
     for part in ["a claim", "Validation.", "caches &amp; more", "-25 %", "borne out", "<svg"] {
         assert!(page.contains(part), "{part} is missing");
     }
     for word in ["http:", "https:", "src=", "<script", "<link"] {
         assert!(!page.contains(word), "{word}");
     }
+}
+
+#[test]
+fn fresh_workloads_exist_and_their_errors_have_a_median() {
+    use super::fresh::{Compared, FRESH, cases, median};
+    for fresh in FRESH {
+        let workload = workload::find(fresh.workload).expect(fresh.workload);
+        let known = (workload.impls)();
+        let name = fresh.implementation;
+        assert!(known.iter().any(|about| about.name == name), "{}: {name}", fresh.workload);
+    }
+    assert!(cases(1).all(|case| case.threads == 1 && case.fresh.beside == 0));
+    let case = || cases(2).next().unwrap();
+    let rows = "{\"impl\":\"arc\",\"metric\":\"latency\",\"median\":1}\n\
+        {\"impl\":\"arc\",\"metric\":\"throughput\",\"median\":8}\n";
+    assert_eq!(case().rate(rows), Some(8.0));
+    let compared = |simulated| Compared { case: case(), simulated, measured: 8.0 };
+    let all = [compared(16.0), compared(8.0), compared(4.0)];
+    assert_eq!(all.each_ref().map(Compared::off), [-0.5, 0.0, 1.0]);
+    assert_eq!(median(&all), Some(0.5));
+    assert_eq!(median(&all[..2]), Some(0.25));
+    assert!(page::verdict(&all).contains("NOT within"));
 }

@@ -203,6 +203,16 @@ pub static ENTRIES: &[Entry<Shape>] = &[
         Kind::Ours,
         "deferred, stamped, absorption at the merge: the paper's global absorption",
     ),
+    entry::<DeferredList<ours::Short<ours::Basic>>>(
+        "oplog-basic-short",
+        Kind::Ours,
+        "oplog-basic with logs of 128 updates, so that merging is soon all there is",
+    ),
+    entry::<DeferredList<ours::Short<ours::Global>>>(
+        "oplog-global-short",
+        Kind::Ours,
+        "oplog-global with logs of 128 updates",
+    ),
     entry::<DeferredList<ours::Local>>(
         "oplog-local",
         Kind::Ours,

@@ -3,6 +3,8 @@
 //! All the glue that a program would write is here: [`Op`] says how an update is applied,
 //! [`Cancel`] which updates undo each other.
 
+use std::marker::PhantomData;
+
 use manycore::oplog::{Absorbing, Cancel, Cancelling, Deferred, Log, Logs, Op, Ordered, Publish};
 
 use super::{Element, ElementList, ListHandle, ListImpl, ListOp, locks::sequential};
@@ -37,6 +39,8 @@ pub(super) trait Setup: Sync + Send + 'static {
     const LOGS: Logs;
     /// How an update is published.
     const PUBLISH: Publish;
+    /// The most updates that a log holds; the default if none.
+    const BOUND: Option<usize> = None;
 }
 
 macro_rules! setup {
@@ -77,6 +81,19 @@ setup!(
     Auto, Cancelling, Auto, Auto
 );
 
+/// Updates in a short log.
+const SHORT: usize = 128;
+
+/// Another setup, with short logs.
+pub(super) struct Short<S>(PhantomData<S>);
+
+impl<S: Setup> Setup for Short<S> {
+    type Log = S::Log;
+    const LOGS: Logs = S::LOGS;
+    const PUBLISH: Publish = S::PUBLISH;
+    const BOUND: Option<usize> = Some(SHORT);
+}
+
 /// A list behind deferred updates.
 pub(super) struct DeferredList<S: Setup>(Deferred<ElementList, S::Log>);
 
@@ -84,7 +101,10 @@ impl<S: Setup> ListImpl for DeferredList<S> {
     type Handle<'a> = &'a DeferredList<S>;
 
     fn new(threads: usize) -> Self {
-        let builder = Deferred::builder().logs(S::LOGS).publish(S::PUBLISH);
+        let mut builder = Deferred::builder().logs(S::LOGS).publish(S::PUBLISH);
+        if let Some(bound) = S::BOUND {
+            builder = builder.max_entries(bound);
+        }
         Self(builder.build(sequential(threads)).expect("the bounds are the defaults"))
     }
 

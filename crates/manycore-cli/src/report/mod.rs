@@ -6,6 +6,7 @@
 //! The page is written anew after each figure, so that there is something to see early. Where the
 //! compiler cannot instrument, the page says so and has the measured figures alone.
 
+mod fresh;
 mod store;
 
 use std::{
@@ -14,7 +15,7 @@ use std::{
 };
 
 use manycore_bench::{
-    figures::{self, Axis, Figure, Series, page},
+    figures::{self, Axis, Figure, Series, fresh as unseen, page},
     limits,
     machine::Machine as Here,
 };
@@ -51,7 +52,7 @@ pub fn run(args: &ReportArgs) -> Result<(), Failure> {
     let setting = page::Setting {
         here: Here::here().to_string(),
         claim: report::CLAIM.to_owned(),
-        missing: report::missing(&model(chosen[0])),
+        missing: report::missing(&Machine::named("opteron-8x6").expect("it is shipped")),
         quick: args.quick,
         without,
     };
@@ -59,14 +60,23 @@ pub fn run(args: &ReportArgs) -> Result<(), Failure> {
     let steps = |figure: &&Figure| {
         figure.places(args.quick).len() + figure.places_here(here, args.quick).len()
     };
-    let progress = Progress::new(chosen.iter().map(steps).sum());
+    let real = args.figures.is_empty() || args.figures.iter().any(|id| id == unseen::ID);
+    let real = command.as_ref().filter(|_| real);
+    let more = real.map_or(0, |_| fresh::steps(here));
+    let progress = Progress::new(chosen.iter().map(steps).sum::<usize>() + more);
     let mut shown = Vec::new();
     for figure in chosen {
         shown.push(one(figure, args.quick, here, &store, command.as_ref(), &progress)?);
-        save::whole(&args.html, page::render(&setting, &shown).as_bytes())?;
+        save::whole(&args.html, page::render(&setting, &shown, None).as_bytes())?;
     }
+    let real = real.map(|command| fresh::run(args.quick, here, &store, command, &progress));
+    let real = real.transpose()?;
+    save::whole(&args.html, page::render(&setting, &shown, real.as_ref()).as_bytes())?;
     drop(progress);
     let mut text = table(&shown);
+    if let Some(real) = &real {
+        on_real_cores(&mut text, real);
+    }
     let _ = writeln!(text, "\n{}\n\nCurves and all points: {}", report::CLAIM, args.html.display());
     stdout().write_all(text.as_bytes()).map_err(|error| Failure::stdout(&error))
 }
@@ -130,6 +140,20 @@ fn calibrated(figure: &Figure, machine: &Machine) -> String {
         }
     }
     text.trim_end_matches(',').to_owned() + " of the line through the published ends."
+}
+
+/// The workloads that the model has not seen, for a terminal.
+fn on_real_cores(text: &mut String, real: &page::Real) {
+    let _ = writeln!(text, "\nWorkloads that the model has not seen, on this machine's cores");
+    for one in &real.compared {
+        let [workload, implementation, threads, measured, simulated, error] = page::cells(one);
+        let _ = writeln!(
+            text,
+            "  {error:>7}  {workload}, {implementation}, {threads} threads: \
+             measured {measured}, simulated {simulated}"
+        );
+    }
+    let _ = writeln!(text, "{}", page::verdict(&real.compared));
 }
 
 /// All differences, for a terminal.

@@ -38,6 +38,11 @@ impl Store {
         Ok(Self { folder: folder.to_owned(), program: number(&bytes), here })
     }
 
+    /// Where something of this name is kept that belongs to this machine.
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.folder.join(format!("{:016x}-{name}", self.here))
+    }
+
     /// What a run on virtual cores printed; `run` is called if it is not here.
     pub(crate) fn simulated(
         &self,

@@ -1,0 +1,70 @@
+//! Workloads that the model has not seen: on this machine's cores, and on a model of it.
+
+use std::path::PathBuf;
+
+use manycore_bench::figures::{
+    fresh::{self, Compared},
+    page::Real,
+};
+use manycore_sim::{Machine, PARAMETERS};
+
+use super::{for_benchmarks, store::Store};
+use crate::{args, bench, failure::Failure, progress::Progress, save, sim::Own};
+
+/// How long each runs on virtual cores.
+const VIRTUAL: [&str; 2] = ["1ms", "300us"];
+/// How long each repeat runs on real ones, and how many there are.
+const REAL: [(&str, u32); 2] = [("60ms", 5), ("10ms", 1)];
+
+/// How many runs there are.
+pub(super) fn steps(here: u32) -> usize {
+    2 * fresh::cases(here).count()
+}
+
+/// Measures and simulates each.
+pub(super) fn run(
+    quick: bool,
+    here: u32,
+    store: &Store,
+    command: &Own,
+    progress: &Progress,
+) -> Result<Real, Failure> {
+    let machine = for_benchmarks(this_machine(store.path("this-host.toml"))?);
+    let (length, repeats) = REAL[usize::from(quick)];
+    let mut measured = Vec::new();
+    for case in fresh::cases(here) {
+        progress.next(&format!("{}: {}, this machine", fresh::ID, case.fresh.workload));
+        let words = case.words(length, repeats);
+        let rows = store.measured(&words, || bench::output(&args::bench(&words)?))?;
+        measured.push((case, rows));
+    }
+    let mut compared = Vec::new();
+    for (case, rows) in measured {
+        progress.next(&format!("{}: {}, virtual cores", fresh::ID, case.fresh.workload));
+        let cores = case.threads + case.fresh.beside;
+        let bench = case.words(VIRTUAL[usize::from(quick)], 1);
+        let words = [&["bench".to_owned()], &bench[..]].concat();
+        let simulated =
+            store.simulated(&machine, cores, &words, || command.run(&machine, cores, &words))?;
+        if let Some((measured, simulated)) = case.rate(&rows).zip(case.rate(&simulated)) {
+            compared.push(Compared { case, simulated, measured });
+        }
+    }
+    let line = |name: &str| {
+        let value = machine.get(name).unwrap_or_default();
+        format!("{name} = {value} ({})", machine.source(name))
+    };
+    let model = PARAMETERS.iter().map(|parameter| line(parameter.name)).collect();
+    Ok(Real { model, compared })
+}
+
+/// The model of this machine: measured once, and kept with the runs.
+fn this_machine(path: PathBuf) -> Result<Machine, Failure> {
+    if let Ok(text) = std::fs::read_to_string(&path) {
+        return Machine::from_toml(&text)
+            .map_err(|error| Failure::run(format_args!("{}: {error}", path.display())));
+    }
+    let machine = Machine::this_host();
+    save::whole(&path, machine.to_toml().as_bytes())?;
+    Ok(machine)
+}
