@@ -12,6 +12,10 @@
 //!   lock, so it can't deadlock; two objects evicting each other both give up or one wins.
 //! - T4 A resident that was used since the last look stays (second chance), unless the newcomer
 //!   insists.
+//! - T5 Places are made 32 at a time, when an object first asks for one of them: the first promotion
+//!   of a process, for which all its threads may be waiting, does not write all 4,096 of them. No
+//!   model checker sees the making (std's `OnceLock`): nothing in it waits for another thread, and
+//!   a place is reached only through it.
 //!
 //! Source: OpLog section 6. There the table is per core and per type; ours is shared and asked only
 //! at promotion and demotion, so no update touches it.
@@ -19,6 +23,13 @@
 use crate::config::DEFAULT_TABLE_OBJECTS;
 use crate::sync::{AtomicU64, Mutex, Ordering};
 use std::fmt;
+use std::sync::OnceLock;
+
+/// Places that are made together (T5).
+const CHUNK: usize = 32;
+
+/// Who has logs by way of this place.
+type Place = Mutex<Option<Entry>>;
 
 /// What a table needs of an object's core.
 pub(crate) trait Resident {
@@ -101,7 +112,8 @@ impl Drop for Eviction {
 /// give those objects a table of their own. A panic of theirs ends there; it poisons the object
 /// that was evicted.
 pub struct LogTable {
-    places: Box<[Mutex<Option<Entry>>]>,
+    chunks: Box<[OnceLock<Box<[Place]>>]>,
+    places: usize,
     evictions: AtomicU64,
     denied: AtomicU64,
 }
@@ -109,7 +121,7 @@ pub struct LogTable {
 impl fmt::Debug for LogTable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LogTable")
-            .field("places", &self.places.len())
+            .field("places", &self.places)
             .field("residents", &self.residents())
             .field("evictions", &self.evictions())
             .finish()
@@ -132,7 +144,8 @@ impl LogTable {
     pub fn new(places: usize) -> Self {
         assert!(places > 0, "manycore: a LogTable needs at least one place");
         Self {
-            places: (0..places).map(|_| Mutex::new(None)).collect(),
+            chunks: (0..places.div_ceil(CHUNK)).map(|_| OnceLock::new()).collect(),
+            places,
             evictions: AtomicU64::new(0),
             denied: AtomicU64::new(0),
         }
@@ -141,7 +154,8 @@ impl LogTable {
     /// Objects that have logs now.
     #[must_use]
     pub fn residents(&self) -> usize {
-        self.places.iter().filter(|place| lock(place).is_some()).count()
+        let made = self.chunks.iter().filter_map(OnceLock::get).flatten();
+        made.filter(|place| lock(place).is_some()).count()
     }
 
     /// Objects that lost their logs to another one so far.
@@ -158,10 +172,16 @@ impl LogTable {
         self.denied.load(Ordering::Relaxed)
     }
 
-    fn place(&self, core: *const ()) -> &Mutex<Option<Entry>> {
+    /// The object's place (T5).
+    fn place(&self, core: *const ()) -> &Place {
         // Cores are 128-byte aligned; the multiplication spreads them (Fibonacci hashing).
         let spread = (core as usize as u64 >> 7).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
-        &self.places[spread as usize % self.places.len()]
+        let at = spread as usize % self.places;
+        let chunk = self.chunks[at / CHUNK].get_or_init(|| {
+            let there = CHUNK.min(self.places - at / CHUNK * CHUNK);
+            (0..there).map(|_| Mutex::new(None)).collect()
+        });
+        &chunk[at % CHUNK]
     }
 
     /// Gives the object a place, evicting whoever has it if that is allowed (T4). The eviction runs
