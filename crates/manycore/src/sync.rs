@@ -321,6 +321,8 @@ pub(crate) enum Bug {
     /// An element is removed after the locks under which it was looked at were given up (M3 of
     /// `dhash`).
     TornGather,
+    /// A page is loaded without a look whether somebody else does (G1 of `page_cache`).
+    SecondLoad,
     /// A stock of credits is emptied by a load and a store (B1 of the budget).
     TornStock,
     /// A pool's new thing is counted after the lock was given up (P1 of the pool).
@@ -370,6 +372,7 @@ pub(crate) fn seeded_bug(bug: Bug) -> bool {
         Ok("token-before-count") => Some(Bug::TokenBeforeCount),
         Ok("cached-unlocked") => Some(Bug::CachedUnlocked),
         Ok("torn-gather") => Some(Bug::TornGather),
+        Ok("second-load") => Some(Bug::SecondLoad),
         Ok("torn-stock") => Some(Bug::TornStock),
         Ok("late-count") => Some(Bug::LateCount),
         Ok("timer-taken-twice") => Some(Bug::TimerTakenTwice),

@@ -161,6 +161,7 @@ proptest! {
         let shared = |(key, (shared, _)): (&u32, &(u32, u32))| (*key, *shared);
         let expected: BTreeMap<u32, u32> = model.iter().map(shared).collect();
         prop_assert_eq!(table.len(), model.len());
+        prop_assert_eq!(table.keys().len(), model.len());
         prop_assert_eq!(table.snapshot().into_iter().collect::<BTreeMap<_, _>>(), expected);
         table.clear();
         prop_assert!(table.is_empty() && table.replicas() == 0);

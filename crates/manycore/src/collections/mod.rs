@@ -17,11 +17,12 @@
 //! | values by key, looked up all the time and changed now and then | [`HashMap`] |
 //! | the same, with a copy near each reader: routes, configuration | [`ReplicatedMap`] |
 //! | the same, with a part of each value for each thread: descriptors, dirty bits | [`DHash`] |
+//! | pages of a slow store, used by many at once and changed in place | [`PageCache`] |
 //! | things that are dear to make, used and given back by all | [`ObjectPool`] |
 //! | a limit on what many threads take and give back, in levels | [`BudgetTree`] |
 //! | a value that all threads take references to, and give back, all the time | [`ScalableArc`] |
 //!
-//! All but the last six are for state that is updated often and read rarely.
+//! All but the last seven are for state that is updated often and read rarely.
 
 mod active_set;
 mod budget;
@@ -36,6 +37,7 @@ mod interval_registry;
 mod lru;
 mod marked;
 mod object_pool;
+mod page_cache;
 mod registry;
 mod replicated_map;
 mod scalable_arc;
@@ -50,6 +52,7 @@ pub use hash_map::{HashMap, HashMapBuilder, HashMapIter, HashMapKeys, HashMapVal
 pub use interval_registry::{Interval, IntervalRegistry, IntervalRegistryBuilder};
 pub use lru::{Lru, LruBuilder};
 pub use object_pool::{ObjectPool, Pooled};
+pub use page_cache::{PageCache, PageStore, PinError, Pinned};
 pub use registry::{Entry, OwnedEntry, Registry, RegistryBuilder};
 pub use replicated_map::ReplicatedMap;
 pub use scalable_arc::{ScalableArc, ScalableWeak};

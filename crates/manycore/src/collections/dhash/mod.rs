@@ -516,6 +516,14 @@ where
         (0..SHARDS).flat_map(of_shard).collect()
     }
 
+    /// Clones of all keys, of one part of the table after the other.
+    #[track_caller]
+    pub fn keys(&self) -> Vec<K> {
+        let key = |element: &Element<K, Shared>| element.key.clone();
+        let of_shard = |shard| self.master(shard).iter().map(key).collect::<Vec<_>>();
+        (0..SHARDS).flat_map(of_shard).collect()
+    }
+
     /// How many local parts there are now, all together.
     pub fn replicas(&self) -> usize {
         self.sizes(Table::len)

@@ -1,0 +1,135 @@
+//! Models of laws G1 to G3: pins beside a reclaimer, changes beside it, and two misses at once.
+
+use super::{PageCache, PageStore};
+use crate::cluster::Placement;
+use crate::percpu::loom_tests::{model, must_catch};
+use crate::sync::{AtomicUsize, Ordering, thread};
+use std::hash::{BuildHasherDefault, Hasher};
+use std::sync::Arc;
+
+/// loom's choices must not depend on chance.
+#[derive(Default)]
+struct Constant;
+
+impl Hasher for Constant {
+    fn finish(&self) -> u64 {
+        0
+    }
+    fn write(&mut self, _: &[u8]) {}
+}
+
+struct Counts {
+    loads: AtomicUsize,
+    drops: AtomicUsize,
+    written: AtomicUsize,
+}
+
+/// A page that says when it is dropped: to counts that outlive it, so that a bug is told of by a
+/// count and not by a look at freed memory.
+struct Page(Arc<Counts>, AtomicUsize);
+
+impl Drop for Page {
+    fn drop(&mut self) {
+        self.0.drops.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+impl PageStore for Arc<Counts> {
+    type Key = u8;
+    type Page = Page;
+    type Error = ();
+
+    fn load(&self, _: &u8) -> Result<Page, ()> {
+        self.loads.fetch_add(1, Ordering::SeqCst);
+        Ok(Page(Arc::clone(self), AtomicUsize::new(self.written.load(Ordering::SeqCst))))
+    }
+
+    fn write_back(&self, _: &u8, page: &Page) -> Result<(), ()> {
+        self.written.store(page.1.load(Ordering::SeqCst), Ordering::SeqCst);
+        Ok(())
+    }
+}
+
+type Cache = PageCache<Arc<Counts>, BuildHasherDefault<Constant>>;
+
+/// One place, so that every thread has a part from the start.
+fn cache() -> Arc<Cache> {
+    let zero = || AtomicUsize::new(0);
+    let counts = Arc::new(Counts { loads: zero(), drops: zero(), written: zero() });
+    // Room for two: with one, a miss beside a reclaimer may be told that the cache is full.
+    Arc::new(Cache::with_hasher(counts, 2, Placement::Shared, BuildHasherDefault::default()))
+}
+
+fn drops(cache: &Cache) -> usize {
+    cache.store().drops.load(Ordering::SeqCst)
+}
+
+#[test]
+fn loom_page_cache_pinned_page_is_not_reclaimed() {
+    model(2, || {
+        let shared = cache();
+        drop(shared.pin(&1).unwrap());
+        let other = {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || {
+                if let Some(page) = shared.pin_if_there(&1) {
+                    assert_eq!(drops(&shared), 0, "a page was dropped under a pin");
+                    drop(page);
+                }
+            })
+        };
+        let reclaimed = shared.reclaim(1).unwrap();
+        assert_eq!(drops(&shared), reclaimed);
+        other.join().unwrap();
+    });
+}
+
+#[test]
+fn loom_page_cache_reclaim_after_a_torn_look_is_caught() {
+    let test = "loom_page_cache_pinned_page_is_not_reclaimed";
+    let test = format!("collections::page_cache::loom_tests::{test}");
+    must_catch("torn-gather", &test, &["dropped under a pin"]);
+}
+
+#[test]
+fn loom_page_cache_marked_change_is_not_lost() {
+    model(2, || {
+        let shared = cache();
+        drop(shared.pin(&1).unwrap());
+        let other = {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || {
+                let page = shared.pin(&1).unwrap();
+                page.1.store(7, Ordering::SeqCst);
+                page.mark_dirty();
+            })
+        };
+        shared.reclaim(1).unwrap();
+        other.join().unwrap();
+        shared.flush().unwrap();
+        assert_eq!(shared.store().written.load(Ordering::SeqCst), 7, "a change was lost");
+        assert_eq!(shared.pin(&1).unwrap().1.load(Ordering::SeqCst), 7);
+    });
+}
+
+#[test]
+fn loom_page_cache_misses_at_once_make_one_load() {
+    model(2, || {
+        let shared = cache();
+        let other = {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || drop(shared.pin(&1).unwrap()))
+        };
+        drop(shared.pin(&1).unwrap());
+        other.join().unwrap();
+        assert_eq!(shared.store().loads.load(Ordering::SeqCst), 1, "two loads of one page");
+        assert_eq!((shared.len(), drops(&shared)), (1, 0));
+    });
+}
+
+#[test]
+fn loom_page_cache_load_without_a_look_is_caught() {
+    let test = "loom_page_cache_misses_at_once_make_one_load";
+    let test = format!("collections::page_cache::loom_tests::{test}");
+    must_catch("second-load", &test, &["two loads of one page"]);
+}

@@ -1,0 +1,182 @@
+//! Making room, and telling the store. Laws G3 to G5.
+
+use super::super::held::held_by_self;
+use super::{PageCache, PageStore, PinError, State, Uses};
+use crate::percpu::thread_token;
+use crate::sync::{Backoff, Ordering};
+use std::hash::BuildHasher;
+use std::sync::Arc;
+
+/// What a step that saw the whole page has found.
+enum Found<P> {
+    /// Pinned, loading, being written, or used since the last look.
+    InUse,
+    /// This thread's write-back is under way.
+    Writing(usize),
+    /// Dirty. The write-back has begun: the caller has to do it.
+    Dirty(Arc<P>),
+    Clean,
+}
+
+/// A write-back under way: the page is pinned and its dirty bit cleared. Dropping it says that the
+/// write-back has failed.
+struct WriteBack<'a, T: PageStore, S: BuildHasher + Send + Sync + 'static> {
+    cache: &'a PageCache<T, S>,
+    key: &'a T::Key,
+    failed: bool,
+}
+
+impl<T: PageStore, S: BuildHasher + Send + Sync + 'static> Drop for WriteBack<'_, T, S> {
+    fn drop(&mut self) {
+        let dirty = self.failed;
+        self.cache.pages.gather(self.key, (), |(), uses| {
+            if std::mem::take(&mut uses.writing) != 0 {
+                uses.pins -= 1;
+                uses.dirty |= dirty;
+            }
+        });
+    }
+}
+
+/// A key that a reclaimer has taken out of the queue; dropping it puts it back.
+struct Victim<'a, T: PageStore, S: BuildHasher + Send + Sync + 'static> {
+    cache: &'a PageCache<T, S>,
+    key: Option<T::Key>,
+}
+
+impl<T: PageStore, S: BuildHasher + Send + Sync + 'static> Drop for Victim<'_, T, S> {
+    fn drop(&mut self) {
+        if let Some(key) = self.key.take() {
+            self.cache.queue.with(|queue| queue.push_back(key));
+        }
+    }
+}
+
+/// Begins a write-back, if it is time for one: clears the dirty bits and pins (G3, G4).
+fn begin<P>(page: &Arc<P>, uses: &mut [&mut Uses]) -> Found<P> {
+    if let Some(uses) = uses.iter().find(|uses| uses.writing != 0) {
+        return Found::Writing(uses.writing);
+    }
+    let mut dirty = uses.iter_mut().filter(|uses| uses.dirty);
+    let Some(first) = dirty.next() else { return Found::Clean };
+    first.writing = thread_token();
+    first.pins += 1;
+    first.dirty = false;
+    dirty.for_each(|uses| uses.dirty = false);
+    Found::Dirty(Arc::clone(page))
+}
+
+impl<T: PageStore, S: BuildHasher + Send + Sync + 'static> PageCache<T, S> {
+    /// Counts a page, if need be in place of another (G5).
+    pub(super) fn take_room(&self) -> Result<(), PinError<T::Error>> {
+        loop {
+            // ORDER: Relaxed (both); a count, whose bound is decided by one exchange.
+            let taken =
+                self.resident.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |resident| {
+                    (resident < self.pages_max).then(|| resident + 1)
+                });
+            if taken.is_ok() {
+                return Ok(());
+            }
+            if self.reclaim(1).map_err(PinError::Store)? == 0 {
+                return Err(PinError::Full);
+            }
+        }
+    }
+
+    /// Drops up to so many pages, dirty ones after they were written back. Returns how many.
+    /// Pinned pages stay, and those that were pinned since they were last looked at, for one round.
+    ///
+    /// # Errors
+    /// At the first page that the store does not take. That page stays, and dirty; what was dropped
+    /// before it is gone.
+    ///
+    /// # Panics
+    /// If the store does; the page stays, and dirty.
+    pub fn reclaim(&self, pages: usize) -> Result<usize, T::Error> {
+        let mut reclaimed = 0;
+        // Each page twice: at the first look it may have been used.
+        let mut looks = 2 * self.queue.with(|queue| queue.len());
+        while reclaimed < pages && looks > 0 {
+            looks -= 1;
+            let Some(key) = self.queue.with(|queue| queue.pop_front()) else { break };
+            let mut victim = Victim { cache: self, key: Some(key) };
+            let Some(key) = &victim.key else { break };
+            if self.drop_page(key)? {
+                reclaimed += 1;
+                drop(victim.key.take());
+                self.give_back_room();
+            }
+        }
+        Ok(reclaimed)
+    }
+
+    /// Drops the page if nobody uses it (G2, G3). Says whether it did.
+    fn drop_page(&self, key: &T::Key) -> Result<bool, T::Error> {
+        loop {
+            let mut found = Found::InUse;
+            let removed = self.pages.remove_if(key, |state, uses| {
+                let State::Ready(page) = state else { return false };
+                let pins: isize = uses.iter().map(|uses| uses.pins).sum();
+                let used = uses.iter_mut().fold(false, |any, u| any | std::mem::take(&mut u.used));
+                if pins == 0 && !used {
+                    found = begin(page, uses);
+                }
+                matches!(found, Found::Clean)
+            });
+            match found {
+                Found::Clean => return Ok(removed.is_some()),
+                Found::Dirty(page) => self.write(key, page)?, // and look again
+                Found::InUse | Found::Writing(_) => return Ok(false),
+            }
+        }
+    }
+
+    /// Writes a page whose write-back has begun.
+    fn write(&self, key: &T::Key, page: Arc<T::Page>) -> Result<(), T::Error> {
+        let mut write_back = WriteBack { cache: self, key, failed: true };
+        let page = page; // dropped before the pin is given back: G5 counts memory
+        self.store.write_back(key, &page)?;
+        write_back.failed = false;
+        Ok(())
+    }
+
+    /// Writes all dirty pages back, and returns how many there were. They stay in the cache.
+    ///
+    /// Every change that was marked before the call is in the store when this returns without an
+    /// error.
+    ///
+    /// # Errors
+    /// At the first page that the store does not take. That page stays dirty, as do those that were
+    /// not looked at yet.
+    ///
+    /// # Panics
+    /// If the store does; the page stays dirty. From within a write-back.
+    pub fn flush(&self) -> Result<usize, T::Error> {
+        let mut written = 0;
+        for key in self.pages.keys() {
+            let mut backoff = Backoff::new();
+            loop {
+                let mut found = Found::Clean;
+                self.pages.remove_if(&key, |state, uses| {
+                    if let State::Ready(page) = state {
+                        found = begin(page, uses);
+                    }
+                    false
+                });
+                match found {
+                    Found::Dirty(page) => {
+                        self.write(&key, page)?;
+                        written += 1;
+                        break;
+                    }
+                    // Another's, which may fail.
+                    Found::Writing(by) if by == thread_token() => held_by_self(),
+                    Found::Writing(_) => backoff.pause(),
+                    Found::Clean | Found::InUse => break,
+                }
+            }
+        }
+        Ok(written)
+    }
+}

@@ -1,0 +1,59 @@
+//! Where pages come from, and what may go wrong.
+
+use std::fmt;
+use std::hash::Hash;
+
+/// Where the pages of a [`PageCache`](super::PageCache) come from and go back to.
+///
+/// Its functions are called with no lock of the cache held. They may use the cache, but a load must
+/// not pin its own page, and a write-back must not flush the cache.
+pub trait PageStore: Send + Sync + 'static {
+    /// Which page.
+    type Key: Eq + Hash + Clone + Send + Sync + 'static;
+    /// A page. If it is changed in place, by what it has inside: atomics, or a lock.
+    type Page: Send + Sync + 'static;
+    /// What may go wrong.
+    type Error;
+
+    /// Gets the page. One call at a time for each key.
+    ///
+    /// # Errors
+    /// As the store has it. The cache asks again when somebody wants the page again.
+    fn load(&self, key: &Self::Key) -> Result<Self::Page, Self::Error>;
+
+    /// Writes the page, which may be changed meanwhile: then this is called again, later. One call
+    /// at a time for each key.
+    ///
+    /// # Errors
+    /// As the store has it. The page stays in the cache, and dirty.
+    fn write_back(&self, key: &Self::Key, page: &Self::Page) -> Result<(), Self::Error>;
+}
+
+/// Why there is no page.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PinError<E> {
+    /// All pages are pinned, were used just now, are being loaded, or are another thread's to
+    /// reclaim this moment.
+    Full,
+    /// The store could not load the page, or not write back the one that should make room.
+    Store(E),
+}
+
+impl<E: fmt::Display> fmt::Display for PinError<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Full => f.write_str("the page cache is full of pages in use"),
+            Self::Store(error) => write!(f, "the store of a page cache failed: {error}"),
+        }
+    }
+}
+
+impl<E: std::error::Error + 'static> std::error::Error for PinError<E> {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Full => None,
+            Self::Store(error) => Some(error),
+        }
+    }
+}
