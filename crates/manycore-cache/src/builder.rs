@@ -191,8 +191,9 @@ impl<K, V, S> Builder<K, V, S> {
     ///
     /// `ends` says at which moment of the cache's clock (see [`clock`](Self::clock)) an entry is
     /// over; `None` is never. It and the weigher are asked at each look, not once. An entry's
-    /// weight must never change; its end may ([`Cache::hold_if`]). There are no versions: `version` is
-    /// 0, and [`Cache::compare_and_swap`], [`Cache::insert_for`] and [`Cache::expire_if`] panic.
+    /// weight must never change; its end may ([`Cache::hold_if`]). There are no
+    /// versions: `version` is 0, and [`Cache::compare_and_swap`], [`Cache::insert_for`] and
+    /// [`Cache::expire_if`] panic.
     ///
     /// ```
     /// use manycore_cache::{BuildError, Cache};

@@ -3,6 +3,7 @@
 //! What is known and not built, or not known, is refused with a sentence; what tunes a mechanism
 //! that this server has not got is accepted, and said to have no effect.
 
+use crate::auth::Auth;
 use crate::config;
 use crate::report::Settings;
 use crate::store::{Limits, WORKERS_MAX};
@@ -99,6 +100,9 @@ pub struct Args {
     /// Further options: idle_timeout=SECONDS, and names of memcached's that have no effect here
     #[arg(short = 'o', long = "extended", value_name = "OPTIONS", value_delimiter = ',')]
     extended: Vec<String>,
+    /// Serve only clients that name a user and password of this file: lines 'user:password'
+    #[arg(short = 'Y', long = "auth-file", value_name = "FILE")]
+    auth: Option<PathBuf>,
     /// Address on which Prometheus reads the counts, at /metrics; only a port is on loopback
     #[arg(long = "metrics", value_name = "ADDR", value_parser = metrics)]
     metrics: Option<SocketAddr>,
@@ -117,8 +121,6 @@ pub struct Args {
 struct NotBuilt {
     #[arg(short = 'S', long = "enable-sasl", hide = true)]
     sasl: bool,
-    #[arg(short = 'Y', long = "auth-file", value_name = "FILE", hide = true)]
-    auth: Option<String>,
     #[arg(short = 'Z', long = "enable-ssl", hide = true)]
     tls: bool,
     #[arg(short = 'e', long = "memory-file", value_name = "FILE", hide = true)]
@@ -138,7 +140,6 @@ impl NotBuilt {
     fn first(&self) -> Option<&'static str> {
         let all = [
             (self.sasl, "-S: authentication by SASL"),
-            (self.auth.is_some(), "-Y: authentication by a file"),
             (self.tls, "-Z: TLS"),
             (self.memory_file.is_some(), "-e: memory in a file"),
             (self.large_pages, "-L: large pages"),
@@ -215,6 +216,8 @@ pub struct Plan {
     pub addresses: Vec<SocketAddr>,
     /// The Unix socket to listen on.
     pub socket: Option<(PathBuf, u32)>,
+    /// Who may talk to it.
+    pub auth: Option<Auth>,
     /// Where the counts are read by HTTP.
     pub metrics: Option<SocketAddr>,
     /// Requests of one connection at a time.
@@ -293,6 +296,7 @@ impl Args {
             limits: Limits { memory, item: self.item, evicts: !self.no_evictions },
             addresses,
             socket: self.socket.clone().map(|path| (path, self.mask)),
+            auth: self.auth.clone().map(Auth::read).transpose()?,
             metrics: self.metrics,
             budget: if self.requests == 0 { usize::MAX } else { self.requests },
             warnings,
@@ -393,7 +397,6 @@ mod tests {
             "-U 11211",
             "-B binary",
             "-S",
-            "-Y file",
             "-Z",
             "-e file",
             "-L",
@@ -449,6 +452,7 @@ mod tests {
             "-I 40m",
             "-l no.such.name.invalid",
             "--metrics nowhere",
+            "-Y /no/such/file",
             "--nonsense",
             "extra",
         ] {

@@ -19,6 +19,7 @@
 //! ```
 
 pub mod args;
+pub mod auth;
 mod config;
 mod meta;
 pub mod metrics;

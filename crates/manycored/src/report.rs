@@ -1,5 +1,6 @@
 //! What the server tells about itself: `stats` and its parts.
 
+use crate::auth::Auth;
 use crate::protocol::{ERROR, Words};
 use crate::session::say;
 use crate::store::Handle;
@@ -58,6 +59,8 @@ impl Default for Settings {
 pub struct Facts {
     /// What it was started with.
     pub settings: Settings,
+    /// Who may talk to it; everybody, if nothing is said.
+    pub auth: Option<Auth>,
     /// Connections open now.
     pub connections: AtomicU64,
     /// Connections accepted so far.
@@ -147,6 +150,7 @@ fn settings(handle: &Handle<'_>, facts: &Facts, out: &mut Vec<u8>) {
     line(out, "cas_enabled", "yes");
     line(out, "tcp_backlog", settings.backlog);
     line(out, "auth_enabled_sasl", "no");
+    line(out, "auth_enabled_ascii", flag(facts.auth.is_some()));
     line(out, "item_size_max", store.limits().item);
     line(out, "maxconns_fast", "yes");
     line(out, "idle_timeout", settings.idle_timeout);

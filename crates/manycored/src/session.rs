@@ -7,6 +7,7 @@
 //! - Q3 Keys of gets that come together are looked up together; those of `mg`s are fetched
 //!   together.
 
+use crate::auth::{Auth, Said};
 use crate::meta;
 use crate::protocol::{
     Admin, Arith, Gets, KeyRoom, Mode, Parser, Request, Step, Store as Put, TOO_LARGE,
@@ -72,6 +73,8 @@ impl<'s> Context<'s> {
 pub struct Session {
     parser: Parser,
     wish: Wish,
+    /// Whether the client has said who it is, where that is asked for.
+    is_known: bool,
 }
 
 /// How far a session came.
@@ -87,7 +90,7 @@ impl Session {
     /// A conversation that begins.
     #[must_use]
     pub fn new(item_max: usize) -> Self {
-        Self { parser: Parser::new(item_max), wish: Wish::Stay }
+        Self { parser: Parser::new(item_max), wish: Wish::Stay, is_known: false }
     }
 
     /// What it wants.
@@ -111,6 +114,12 @@ impl Session {
         mut budget: usize,
     ) -> Progress {
         let (mut used, mut fetched) = (0, 0);
+        if let Some(auth) = context.facts.auth.as_ref().filter(|_| !self.is_known) {
+            used = self.ask_who(auth, input, out);
+            if !self.is_known {
+                return Progress { used, is_paused: false };
+            }
+        }
         loop {
             if out.len() >= OUT_MAX || budget == 0 || self.wish != Wish::Stay {
                 self.look_up(context, input, out, &mut used);
@@ -154,6 +163,31 @@ impl Session {
                 }
             }
         }
+    }
+
+    /// Lets the client in, or not. Returns how many bytes were used.
+    fn ask_who(&mut self, auth: &Auth, input: &[u8], out: &mut Vec<u8>) -> usize {
+        let mut used = 0;
+        while !self.is_known && used < input.len() && out.len() < OUT_MAX {
+            match auth.judge(&input[used..]) {
+                Said::More => break,
+                Said::Password(more, is_known) => {
+                    used += more;
+                    self.is_known = is_known;
+                    let failed = "CLIENT_ERROR authentication failure";
+                    say(out, if is_known { "STORED" } else { failed });
+                }
+                Said::Other(more) => {
+                    used += more;
+                    say(out, "CLIENT_ERROR unauthenticated");
+                }
+                Said::TooMuch => {
+                    self.wish = Wish::Close;
+                    break;
+                }
+            }
+        }
+        used
     }
 
     /// Answers the gets that wait. True if it stopped: then parser and `used` are set back to the

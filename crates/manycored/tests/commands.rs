@@ -204,3 +204,32 @@ fn corners_found_by_generated_conversations_are_memcacheds() {
     let not = "CLIENT_ERROR cannot increment or decrement non-numeric value\n";
     expect(&server, "set f 0 0 0\n\nma f C1\n", &format!("STORED\n{not}"));
 }
+
+#[test]
+fn where_users_are_asked_for_nothing_is_done_before_they_are_known() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("users");
+    std::fs::write(&path, "ann:secret\n").unwrap();
+    let mut server = Server::new();
+    server.facts.auth = Some(manycored::auth::Auth::read(path.clone()).unwrap());
+    // Each conversation is another client's.
+    expect(
+        &server,
+        "get a\nset x 0 0 9\nann wrong\nset x 0 0 10\nann secret\nget a\nset a 0 0 1\nb\n",
+        "CLIENT_ERROR unauthenticated\nCLIENT_ERROR authentication failure\nSTORED\nEND\nSTORED\n",
+    );
+    expect(&server, "get a\nmn\n", "CLIENT_ERROR unauthenticated\nCLIENT_ERROR unauthenticated\n");
+    let (reply, wish) = server.talk([&[b'a'; 3000][..]]);
+    assert_eq!((&reply[..], wish), (&b""[..], Wish::Close));
+    // Other users, without a new start; a file that is wrong changes nothing.
+    let auth = server.facts.auth.as_ref().unwrap();
+    std::fs::write(&path, "bob:new\n").unwrap();
+    auth.reload().unwrap();
+    std::fs::write(&path, "nonsense\n").unwrap();
+    assert!(auth.reload().is_err());
+    expect(
+        &server,
+        "set x 0 0 10\nann secret\nset x 0 0 7\nbob new\nget b\n",
+        "CLIENT_ERROR authentication failure\nSTORED\nEND\n",
+    );
+}

@@ -17,6 +17,7 @@ mod scrape;
 mod worker;
 
 use crate::args::{Args, Plan};
+use crate::auth::Auth;
 use crate::report::Facts;
 use crate::store::Store;
 use nix::sys::signal::{SigSet, Signal};
@@ -107,7 +108,7 @@ pub fn run(args: &Args, mut plan: Plan) -> Result<(), Failure> {
     let threads = plan.settings.threads;
     let shared = Shared {
         store: Store::new(plan.limits, threads),
-        facts: Facts { settings: plan.settings, ..Facts::default() },
+        facts: Facts { settings: plan.settings, auth: plan.auth, ..Facts::default() },
         budget: plan.budget,
         draining: AtomicBool::new(false),
     };
@@ -138,7 +139,7 @@ pub fn run(args: &Args, mut plan: Plan) -> Result<(), Failure> {
     served
 }
 
-/// The signals that end the server; the hang-up is only kept from doing so.
+/// The signals that end the server; the hang-up has the users read again.
 fn ending() -> SigSet {
     let signals = [Signal::SIGTERM, Signal::SIGINT, Signal::SIGUSR1, Signal::SIGHUP];
     signals.into_iter().collect()
@@ -171,6 +172,8 @@ fn keep_house(
             if signal.ssi_signo != Signal::SIGHUP as u32 {
                 return Ok(());
             }
+            let reloaded = shared.facts.auth.as_ref().map_or(Ok(()), Auth::reload);
+            reloaded.unwrap_or_else(|error| eprintln!("manycored: {error}"));
         }
         if let Some(listener) = metrics {
             scrape::serve(listener, shared);
