@@ -65,6 +65,9 @@ where
                 return false;
             }
             let expires = time.map_or(NEVER, |time| now.saturating_add(builder::nanos(time)));
+            if time.is_some() {
+                self.note_end();
+            }
             // SAFETY: N2 - a timed cache is full, and this one is not lean; as above.
             // ORDER: Relaxed; times order nothing.
             unsafe { Node::extra(node).as_ref() }.expires.store(expires, Ordering::Relaxed);
@@ -97,7 +100,10 @@ where
         Q: Hash + Eq + ?Sized,
     {
         // SAFETY: found in a section that is open.
-        self.hold(key, |node| !self.is_expired(node) && look(unsafe { Entry::new(node) }))
+        let held =
+            self.hold(key, |node| !self.is_expired(node) && look(unsafe { Entry::new(node) }))?;
+        self.note_own_end(held.key(), held.value());
+        Some(held)
     }
 
     /// Calls `look` with the key's node, linked, under its bucket's lock.

@@ -9,7 +9,7 @@ use manycore::section::{Domain, Mode};
 use std::fmt;
 use std::hash::RandomState;
 use std::sync::Arc;
-use std::sync::atomic::AtomicI64;
+use std::sync::atomic::{AtomicBool, AtomicI64};
 use std::time::{Duration, Instant};
 
 /// Entries for each bucket of seven links that a table is made for.
@@ -295,6 +295,7 @@ impl<K, V, S> Builder<K, V, S> {
             listener: self.listener,
             time: self.time.unwrap_or_else(|| Box::new(move || start.elapsed())),
             is_timed,
+            may_end: AtomicBool::new(self.live.is_some() || self.idle.is_some()),
             counts: Counts::new(self.counts_reads),
             flights: Default::default(),
             domain: domain.expect("the settings are in range"),

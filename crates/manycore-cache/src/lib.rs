@@ -77,7 +77,7 @@ use std::fmt;
 use std::hash::{BuildHasher, Hash, RandomState};
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, Ordering};
 use std::time::Duration;
 use table::{Hit, Place, prefetch};
 
@@ -123,6 +123,8 @@ pub struct Cache<K, V, S = RandomState> {
     listener: Option<Listener<K, V>>,
     time: Time,
     is_timed: bool,
+    /// Whether an entry was ever given an end: if not, nobody looks for what has expired.
+    may_end: AtomicBool,
     counts: Counts,
     flights: Flights,
     /// Behind the segments, before the home (an `Arc`, because nodes point to it and a box would
@@ -240,6 +242,21 @@ impl<K, V, S> Cache<K, V, S> {
             if now.saturating_sub(used.load(Ordering::Relaxed)) > idle / 16 {
                 used.store(now, Ordering::Relaxed);
             }
+        }
+    }
+
+    /// Some entry will end.
+    fn note_end(&self) {
+        // ORDER: Relaxed; who inserted it sweeps, or whoever comes later.
+        if !self.may_end.load(Ordering::Relaxed) {
+            self.may_end.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// As `note_end`, if the entry of a lean cache says so.
+    fn note_own_end(&self, key: &K, value: &V) {
+        if self.ends.as_ref().is_some_and(|ends| ends(key, value).is_some()) {
+            self.note_end();
         }
     }
 

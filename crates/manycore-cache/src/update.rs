@@ -3,7 +3,7 @@
 use crate::guard::{Entry, Guard};
 use crate::node::{Extra, Fresh, NEVER, Node};
 use crate::segment::{Segment, take};
-use crate::table::{Locked, MAIN, Place, Slot};
+use crate::table::{Locked, MAIN, Place, Slot, prefetch};
 use crate::{Cache, builder};
 use manycore::section::Section;
 use std::borrow::Borrow;
@@ -69,6 +69,7 @@ where
     }
 
     fn make(&self, key: K, value: V, time: Option<Duration>) -> Fresh<K, V> {
+        self.note_own_end(&key, &value);
         self.home.make(key, value, |key, value| {
             let weight = self.weigher.as_ref().map_or(1, |weigh| weigh(key, value).max(1));
             let (mut expires, mut now) = (NEVER, 0);
@@ -77,6 +78,9 @@ where
                 let own = self.expiry.as_ref().and_then(|time| time(key, value));
                 let least = [time, own].into_iter().flatten().map(builder::nanos).chain(self.live);
                 expires = least.min().map_or(NEVER, |least| now.saturating_add(least));
+                if expires != NEVER {
+                    self.note_end();
+                }
             }
             Extra::new(expires, now, weight)
         })
@@ -269,12 +273,18 @@ where
             self.part_with(old, cause(old), section);
         }
         self.settle(segment, section);
-        if self.is_timed {
-            self.sweep(
-                segment,
-                segment.next_bucket(segment.table(section).buckets().len()),
-                section,
-            );
+        // ORDER: Relaxed; see `note_end`.
+        if self.is_timed && self.may_end.load(Ordering::Relaxed) {
+            let buckets = segment.table(section).buckets();
+            let index = segment.next_bucket(buckets.len());
+            self.sweep(segment, index, section);
+            // What the next update will look at.
+            if let Some(next) = buckets.get(index + 1) {
+                next.slots().filter_map(Slot::node).for_each(|node| prefetch(node.as_ptr()));
+            }
+            if let Some(later) = buckets.get(index + 2) {
+                prefetch(later);
+            }
         }
     }
 

@@ -4,13 +4,14 @@
 //! - Q1 Replies come in the order of requests, each whole.
 //! - Q2 Nothing is answered beyond [`OUT_MAX`] waiting bytes and one item: what was not answered is
 //!   not used up, and comes again when the replies have been sent.
-//! - Q3 Keys of gets that come together are looked up together; those of `mg`s are fetched
-//!   together.
+//! - Q3 Keys of gets that come together are looked up together; those of requests that are
+//!   answered one by one are fetched together.
 
 use crate::auth::{Auth, Said};
 use crate::meta;
 use crate::protocol::{
-    Admin, Arith, Gets, KeyRoom, Mode, Parser, Request, Step, Store as Put, TOO_LARGE,
+    Admin, Arith, Gets, KeyRoom, Mode, Parser, Request, Step, Store as Put, TOO_LARGE, Words,
+    number,
 };
 use crate::report::{self, Facts};
 use crate::store::{Change, Draft, Handle, How, Item, MEMLIMIT_MIN, Outcome};
@@ -20,7 +21,7 @@ use memchr::{memchr, memchr2};
 pub const OUT_MAX: usize = 256 << 10;
 /// Keys that are looked up together.
 const TOGETHER: usize = 64;
-/// Keys of `mg` whose lines are fetched together.
+/// Keys whose lines are fetched together before they are looked up one by one.
 const AHEAD: usize = 16;
 
 const NO_MEMORY: &[u8] = b"SERVER_ERROR out of memory storing object\r\n";
@@ -138,7 +139,7 @@ impl Session {
                 }
                 Step::Request { used: more, request, quiet } => {
                     let at = used;
-                    if matches!(request, Request::MetaGet(..)) && at >= fetched {
+                    if at >= fetched && breaks_batches(&request) {
                         fetched = fetch_ahead(context, input, at);
                     }
                     used += more;
@@ -321,21 +322,46 @@ impl Pending {
     }
 }
 
-/// Has the lines of the keys of `mg`s that follow here fetched together; says where they end.
+/// Whether a request is answered alone, and is among those that come in numbers.
+fn breaks_batches(request: &Request<'_>) -> bool {
+    matches!(request, Request::MetaGet(..) | Request::MetaStore(..) | Request::Store(_))
+}
+
+/// The key of a common request that begins here, and where the next one begins, if it is there: a
+/// guess, which is only used to fetch lines.
+fn glance(input: &[u8], from: usize) -> Option<(&[u8], usize)> {
+    let rest = input.get(from..)?;
+    let (start, length_at) = match rest.first_chunk()? {
+        b"get " => (4, None),
+        b"set " => (4, Some(2)),
+        [b'm', b'g', b' ', _] => (3, None),
+        [b'm', b's', b' ', _] => (3, Some(0)),
+        _ => return None,
+    };
+    let rest = &rest[start..];
+    let end = memchr(b'\n', rest)?;
+    let key = memchr2(b' ', b'\r', &rest[..end]).unwrap_or(end);
+    let mut next = from + start + end + 1;
+    if let Some(words) = length_at {
+        let line = rest[key..end].strip_suffix(b"\r").unwrap_or(&rest[key..end]);
+        next = next.checked_add(number(Words::new(line).nth(words)?)? as usize)?.checked_add(2)?;
+    }
+    Some((&rest[..key], next))
+}
+
+/// Has the lines of the keys of requests that follow here fetched together; says where they end.
 fn fetch_ahead(context: &Context<'_>, input: &[u8], from: usize) -> usize {
     let (mut keys, mut count, mut at) = ([&[][..]; AHEAD], 0, from);
     while count < AHEAD {
-        let Some(rest) = input[at..].strip_prefix(b"mg ") else { break };
-        let Some(end) = memchr(b'\n', rest) else { break };
-        let key = memchr2(b' ', b'\r', &rest[..end]).unwrap_or(end);
-        keys[count] = &rest[..key];
+        let Some((key, next)) = glance(input, at) else { break };
+        keys[count] = key;
         count += 1;
-        at += b"mg ".len() + end + 1;
+        at = next;
     }
     if count > 1 {
         context.handle.fetch(&keys[..count]);
     }
-    at
+    at.max(from + 1)
 }
 
 /// The request as one that can wait for others like it.
@@ -453,5 +479,29 @@ fn touch(handle: &mut Handle<'_>, key: &[u8], exptime: i64, out: &mut Vec<u8>) {
     } else {
         counters.touch_misses.inc();
         out.extend_from_slice(b"NOT_FOUND\r\n");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::glance;
+
+    #[test]
+    fn a_glance_finds_keys_and_the_next_request() {
+        let text = b"get a\r\nmg bc v\r\nset d 0 0 5\r\n12345\r\nms ef 2 T0\r\n12\r\nget g\n";
+        let (mut at, mut keys) = (0, Vec::new());
+        while let Some((key, next)) = glance(text, at) {
+            keys.push(String::from_utf8_lossy(key));
+            at = next;
+        }
+        assert_eq!((keys.join(" "), at), ("a bc d ef g".to_owned(), text.len()));
+        for text in
+            [&b"get a"[..], b"set a 0 0\r\n", b"set a 0 0 x\r\n", b"delete a\r\n", b"ms\r\n"]
+        {
+            assert_eq!(glance(text, 0), None);
+        }
+        let huge = format!("set a 0 0 {}\r\n", u64::MAX);
+        assert_eq!(glance(huge.as_bytes(), 0), None);
+        assert_eq!(glance(b"get a\r\n", 100), None);
     }
 }
