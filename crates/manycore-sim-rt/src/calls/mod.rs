@@ -3,8 +3,8 @@
 //!
 //! Owns: the symbols that stand before libc's. Without a simulation each one passes the call on.
 //!
-//! What is not here goes to the real system: files, processes, signals, and of pipes and sockets all
-//! but reading and writing. A virtual thread that blocks there stops them all.
+//! What is not here goes to the real system: files, processes, signals, and of pipes and sockets
+//! all but reading and writing. A virtual thread that blocks there stops them all.
 
 mod clock;
 mod conditions;

@@ -12,8 +12,8 @@
 //!   lock, so it can't deadlock; two objects evicting each other both give up or one wins.
 //! - T4 A resident that was used since the last look stays (second chance), unless the newcomer
 //!   insists.
-//! - T5 Places are made 32 at a time, when an object first asks for one of them: the first promotion
-//!   of a process, for which all its threads may be waiting, does not write all 4,096 of them. No
+//! - T5 Places are made 32 at a time, when an object first asks for one of them: the first
+//!   promotion of a process, for which all its threads may be waiting, does not write all 4,096. No
 //!   model checker sees the making (std's `OnceLock`): nothing in it waits for another thread, and
 //!   a place is reached only through it.
 //!
