@@ -1,0 +1,118 @@
+#!/usr/bin/env bash
+# The benchmarks, ours and every rival's, unmodified, on virtual cores. Not called by .ci/run:
+# building every rival for virtual cores takes minutes, and the runs take minutes more.
+#   ci/rivals.sh            runs each implementation of each workload for a moment on 48 cores
+#   ci/rivals.sh factors    how many times each rival ours is: list, counter, notify, smr, arc
+#   ci/rivals.sh curves     ours on 1 to 240 cores
+# CORES (48), TIME (2ms; 100us for the first) and MACHINE (opteron-8x6) change what is run.
+source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+quick_builds
+what=${1:-each}
+cores=${CORES:-48}
+machine=${MACHINE:-opteron-8x6}
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cargo build --release --locked
+manycore=$TARGET/release/manycore
+
+# bench CORES FILE WORKLOAD ARGUMENTS: one benchmark with a thread on each virtual core, its rows
+# into FILE. Slices of 10 us, because the thread that ends the run is one more than there are cores.
+bench() {
+    local cores=$1 file=$2 workload=$3 threads=$1
+    shift 3
+    # The drainer is one thread more.
+    [ "$workload" != notify ] || [ "$cores" = 1 ] || threads=$((cores - 1))
+    "$manycore" sim --machine "$machine" --grow --cores "$cores" --set slice=24000 --top 0 -- \
+        manycore bench "$workload" --threads "$threads" --repeat 1 --format csv --out "$file" "$@" \
+        >"$work/report" 2>"$work/said"
+}
+
+# rows FILE METRIC: kind, implementation, settings and figure of each row of a metric.
+rows() {
+    awk -F, -v metric="$2" '$6 == metric {
+        kind = $5; sub(/.*kind=/, "", kind); sub(/ .*/, "", kind)
+        setting = ""
+        n = split($5, words, " ")
+        for (i = 1; i <= n; i++) if (words[i] ~ /^(read_every|update|pause)=/) setting = setting words[i] " "
+        print kind "\t" $2 "\t" setting "\t" $8
+    }' "$1"
+}
+
+each() {
+    local workload impl well=0 failed=0
+    "$manycore" bench --help | awk '/^Implementations:/ { on = 1 }
+        on && /^  [a-z]/ { workload = $1; sub(":", "", workload) }
+        on && /^    [a-z]/ { print workload, $1 }' >"$work/each"
+    while read -r workload impl; do
+        [ "$impl" != unshared ] || continue
+        if bench "$cores" "$work/out" "$workload" --impl "$impl" --duration "${TIME:-100us}" \
+            --read-every never,100 --update 0,50 --set 10 --keys 10000 --ops 48000 </dev/null; then
+            say "ok      $workload $impl"
+            well=$((well + 1))
+        else
+            say "FAILED  $workload $impl: $(tail -n 1 "$work/said")"
+            failed=$((failed + 1))
+        fi
+    done <"$work/each"
+    say "$well ran on $cores virtual cores, $failed did not"
+    [ "$failed" -eq 0 ] || die "not all benchmarks run on virtual cores"
+}
+
+# factors WORKLOAD METRIC BETTER ARGUMENTS: BETTER is more or less.
+factors() {
+    local workload=$1 metric=$2 better=$3
+    shift 3
+    bench "$cores" "$work/out" "$workload" --duration "${TIME:-2ms}" "$@" ||
+        die "$workload: $(tail -n 1 "$work/said")"
+    rows "$work/out" "$metric" | awk -F'\t' -v workload="$workload" -v better="$better" '
+        function beats(a, b) { return better == "more" ? a > b : a < b }
+        { key[NR] = $3; kind[NR] = $1; impl[NR] = $2; figure[NR] = $4 }
+        $1 == "ours" && (!($3 in ours) || beats($4, ours[$3])) { ours[$3] = $4; name[$3] = $2 }
+        END { for (i = 1; i <= NR; i++) {
+            if (kind[i] == "baseline" || kind[i] == "ours" && impl[i] == name[key[i]]) continue
+            best = ours[key[i]]; other = figure[i] + 0
+            times = better == "more" ? (other > 0 ? best / other : 0) : other / best
+            printf "%-9s %-18s %-14s %10.4g  %-18s %-8s %10.4g  %8.2f\n", workload, key[i],
+                name[key[i]], best, impl[i], kind[i], other, times
+        } }'
+}
+
+curve() {
+    local workload=$1 impl=$2 metric=$3 count figure
+    shift 3
+    printf '%-9s %-16s %-26s' "$workload" "$impl" "$*"
+    for count in 1 24 48 120 240; do
+        bench "$count" "$work/out" "$workload" --impl "$impl" --duration "${TIME:-1ms}" "$@" ||
+            die "$workload: $(tail -n 1 "$work/said")"
+        figure=$(rows "$work/out" "$metric" | awk -F'\t' -v impl="$impl" '$2 == impl { print $4 }' | tail -n 1)
+        printf ' %10.4g' "$figure"
+    done
+    printf '\n'
+}
+
+case $what in
+each) each ;;
+factors)
+    say "workload  setting            ours               figure  other              kind         figure  ours is times"
+    factors list throughput more --read-every never,1000,100,10
+    factors counter throughput more --read-every never,1000
+    factors notify delivered more
+    factors smr section less --update 0 --ops 4800000
+    factors smr throughput more --update 0,10,50,90 --ops 4800000
+    factors arc throughput more
+    ;;
+curves)
+    say "workload  ours             settings                            1         24         48        120        240"
+    curve counter counter throughput --read-every never
+    curve list oplog-auto throughput --read-every never
+    curve list oplog-auto throughput --read-every 1000
+    curve notify event-queue delivered
+    curve smr section throughput --update 0 --ops 24000000
+    curve smr section throughput --update 10 --ops 24000000
+    curve arc scalable-arc throughput
+    curve map hash-map throughput --update 0
+    curve ids id-space throughput --update 0
+    curve kv cache throughput --set 0 --keys 10000 --ops 240000
+    ;;
+*) die "unknown: $what; each, factors or curves" ;;
+esac
