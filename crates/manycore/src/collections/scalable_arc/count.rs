@@ -35,6 +35,7 @@
 //! has no rule for zero; central handles and the fold are ours.
 
 use super::super::Line;
+use super::others;
 use crate::config;
 use crate::percpu::segmented::Segmented;
 use crate::percpu::{self, Slot, barrier};
@@ -163,6 +164,7 @@ impl Head {
         if before >= TOO_MANY && before & FOLDING == 0 {
             std::process::abort(); // as `Arc` does: only forgotten handles come to so many
         }
+        self.look_for_others(before, before.wrapping_add(ONE));
         CENTRAL
     }
 
@@ -219,6 +221,7 @@ impl Head {
             let slot = if tag == tag_of(seen) { percpu::idle_slot()? } else { return None };
             return self.add_hot(slot, seen, u64::MAX).then_some(false);
         }
+        self.look_for_others(seen, seen.wrapping_sub(ONE));
         // ORDER: Release; pairs with the fence in `was_last`: what was done with the value.
         let is_done = is_cold(seen) && self.exchange(seen, seen - ONE, Ordering::Release);
         is_done.then(|| was_last(seen))
@@ -452,6 +455,15 @@ impl Head {
                 }
             }
             backoff.pause();
+        }
+    }
+
+    /// Makes the object hot if others have changed the word each time that this thread comes back
+    /// to it. The caller has a handle.
+    #[inline(always)]
+    fn look_for_others(&self, found: u64, left: u64) {
+        if others::are_at(ptr::from_ref(self) as usize, found, left) {
+            self.promote();
         }
     }
 

@@ -11,6 +11,7 @@ mod count;
 mod generation;
 #[cfg(all(test, manycore_loom))]
 mod loom_tests;
+mod others;
 mod weak;
 
 pub use weak::ScalableWeak;
