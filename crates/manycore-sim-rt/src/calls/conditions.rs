@@ -1,10 +1,10 @@
 //! libc's condition variables, on virtual futexes.
 //!
 //! Law C1: while a simulation runs, the first word of a condition variable counts its signals, and
-//! all who wait or signal are ours: libc's own bookkeeping in the rest of it says that nobody waits.
-//! A waiter notes the count while it has the mutex, gives the mutex up, and sleeps unless the count
-//! has changed: no signal between is lost. To wake up early is allowed (POSIX), so a wrong guess
-//! costs a look.
+//! all who wait or signal are ours: libc's own bookkeeping in the rest of it says that nobody
+//! waits. A waiter notes the count while it has the mutex, gives the mutex up, and sleeps unless
+//! the count has changed: no signal between is lost. To wake up early is allowed (POSIX), so a
+//! wrong guess costs a look.
 //! Law C2: the second word holds the clock that the variable's attributes name, and is zero, the
 //! time of day, in one that was never initialized by a call.
 

@@ -5,8 +5,8 @@
 //! eighth of the time that it has waited. Rust's standard library does not use them.
 //!
 //! Law L1: no wait here lasts for ever. After [`GIVE_UP_NS`] of virtual time the run ends, and says
-//! what was waited for: most likely that is a deadlock. So does a call of what waits inside libc and
-//! can't be asked whether it would.
+//! what was waited for: most likely that is a deadlock. So does a call of what waits inside libc
+//! and can't be asked whether it would.
 
 use std::ffi::{c_int, c_void};
 
@@ -63,7 +63,9 @@ fn taken(what: &str, until: Option<u64>, lock: *mut c_void, try_it: &Next) -> c_
 
 /// Stands for the functions that take a lock, by that which tries to.
 macro_rules! locks {
-    ($($what:literal: $($lock:ident)|+, $($timed:ident)?, $($clocked:ident)?, by $try:literal;)+) => {$(
+    ($(
+        $what:literal: $($lock:ident)|+, $($timed:ident)?, $($clocked:ident)?, by $try:literal;
+    )+) => {$(
         $(
             /// Takes the lock.
             ///
