@@ -174,7 +174,8 @@ fn a_lean_cache_asks_its_values_for_weight_and_end() {
     assert_eq!(cache.weight(), 1_000);
     cache.insert(4, own(500, 0));
     assert!(cache.weight() <= 1_000, "{}", cache.weight());
-    assert_eq!(cache.stats().evictions, 1);
+    // The one of 700 alone, or that of 300 before it: hashes are random.
+    assert!((1..=2).contains(&cache.stats().evictions));
     assert!(cache.insert_if(4, own(1, 0), |entry| entry.is_none()).is_err());
     assert_eq!(cache.get(&4).unwrap().version(), 0);
 }

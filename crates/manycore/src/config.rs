@@ -58,7 +58,7 @@ pub(crate) const CONTENDED_FOR_LOGS: u32 = if SMALL { 1 } else { 4 };
 
 /// How many more times than not a thread finds that others have changed a count since it did,
 /// before the count gets rows. In models, lost exchanges alone give it some.
-pub(crate) const CHANGES_FOR_ROWS: u32 = if SMALL { u32::MAX } else { 16 };
+pub(crate) const CHANGES_FOR_ROWS: u32 = if SMALL { 1 << 30 } else { 16 };
 
 /// Reads in a row with too few updates before each that demote an object.
 pub(crate) const IDLE_READS: u32 = if SMALL { 2 } else { 8 };

@@ -46,9 +46,11 @@ use table::Table;
 /// Locks of the master table: misses of different elements seldom wait for each other.
 const SHARDS: usize = if SMALL { 1 } else { 16 };
 
+const _: () = assert!(SHARDS.is_power_of_two());
+
 fn shard_of(hash: u64) -> usize {
     // Not the bits that the tables look at first: neither the lowest ones, nor the highest seven.
-    (hash >> 48) as usize % SHARDS
+    (hash >> 48) as usize & (SHARDS - 1)
 }
 
 type Shard<K, Shared> = Line<Held<Table<Element<K, Shared>>>>;
