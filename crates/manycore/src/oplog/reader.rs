@@ -219,7 +219,9 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
             std::mem::forget(poison);
         });
         debug_assert!(inner.carry.iter().all(|log| log.is_empty()), "merge left entries behind");
-        inner.spares.append(&mut inner.carry);
+        // The last is taken first: each slot gets its own buffers back, as long as the same ones
+        // are dirty.
+        inner.spares.extend(inner.carry.drain(..).rev());
     }
 
     /// After a read: whether to switch publication, and to which.

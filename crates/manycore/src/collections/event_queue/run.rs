@@ -150,31 +150,56 @@ fn merge<E>(runs: &mut [Run<E>], scratch: &mut Vec<Run<E>>, out: &mut Vec<E>) {
     match runs {
         [] => {}
         [only] => out.extend(only.entries.drain(..).map(|(_, event)| event)),
-        [one, other] => merge_two(&mut one.entries, &mut other.entries, out, Entry::into_event),
-        _ => {
-            // Two halves, each merged with its keys: a tree of merges of two.
-            let (low, high) = runs.split_at_mut(runs.len() / 2);
-            let mut low = merge_keyed(low, scratch);
-            let mut high = merge_keyed(high, scratch);
-            merge_two(&mut low.entries, &mut high.entries, out, Entry::into_event);
-            scratch.extend([low, high]);
-        }
+        _ => merge_halves(runs, scratch, out, Entry::into_event),
     }
 }
 
-/// As [`merge`], into a run.
-fn merge_keyed<E>(runs: &mut [Run<E>], scratch: &mut Vec<Run<E>>) -> Run<E> {
-    let mut merged = scratch.pop().unwrap_or_default();
-    if let [only] = runs {
-        std::mem::swap(&mut merged, only);
-        return merged;
-    }
+/// Two halves, each merged with its keys: a tree of merges of two.
+fn merge_halves<E, O>(
+    runs: &mut [Run<E>],
+    scratch: &mut Vec<Run<E>>,
+    out: &mut Vec<O>,
+    convert: impl Fn((u64, E)) -> O,
+) {
     let (low, high) = runs.split_at_mut(runs.len() / 2);
-    let mut low = merge_keyed(low, scratch);
-    let mut high = merge_keyed(high, scratch);
-    merge_two(&mut low.entries, &mut high.entries, &mut merged.entries, |entry| entry);
-    scratch.extend([low, high]);
-    merged
+    let mut low = Side::of(low, scratch);
+    let mut high = Side::of(high, scratch);
+    merge_two(low.entries(), high.entries(), out, convert);
+    low.give_back(scratch);
+    high.give_back(scratch);
+}
+
+/// One side of a merge of two. A log's buffer stays the log's: its lines are its sender's, and
+/// others' lines would cost a cache miss each wherever they were written next.
+enum Side<'a, E> {
+    Log(&'a mut Run<E>),
+    Merged(Run<E>),
+}
+
+impl<'a, E> Side<'a, E> {
+    fn of(runs: &'a mut [Run<E>], scratch: &mut Vec<Run<E>>) -> Self {
+        match runs {
+            [only] => Self::Log(only),
+            _ => {
+                let mut merged = scratch.pop().unwrap_or_default();
+                merge_halves(runs, scratch, &mut merged.entries, |entry| entry);
+                Self::Merged(merged)
+            }
+        }
+    }
+
+    fn entries(&mut self) -> &mut Vec<(u64, E)> {
+        match self {
+            Self::Log(run) => &mut run.entries,
+            Self::Merged(run) => &mut run.entries,
+        }
+    }
+
+    fn give_back(self, scratch: &mut Vec<Run<E>>) {
+        if let Self::Merged(run) = self {
+            scratch.push(run);
+        }
+    }
 }
 
 trait Entry<E> {
