@@ -100,8 +100,8 @@ pub(super) enum Advice {
 pub(super) struct Tuning {
     large_batches: u32,
     cold_batches: u32,
-    /// Whether the logs that the queue has now were given for contention.
-    contended: bool,
+    /// Whether the logs that the queue has now were given to a sole sender, by this policy.
+    given_alone: bool,
 }
 
 impl Tuning {
@@ -116,20 +116,21 @@ impl Tuning {
 
     fn advise_logged(&mut self, batch: Batch) -> Advice {
         self.cold_batches = 0;
-        let came_alone = batch.many_senders && !self.contended;
-        let is_alone_again = self.contended && batch.single_merges >= MERGES_TO_FORGET;
-        if came_alone || is_alone_again {
-            self.large_batches = 0;
-            return Advice::Demote;
+        let is_alone_again = batch.single_merges >= MERGES_TO_FORGET;
+        if !batch.many_senders || !(self.given_alone || is_alone_again) {
+            return Advice::Keep;
         }
-        Advice::Keep
+        (self.given_alone, self.large_batches) = (false, 0);
+        Advice::Demote
     }
 
     fn advise_cold(&mut self, batch: Batch) -> Advice {
-        self.contended = batch.many_senders; // what logs it gets now, it gets for that
+        self.given_alone = !batch.many_senders && self.large_batches >= BATCHES_FOR_LOGS;
+        if self.given_alone {
+            return Advice::Promote;
+        }
         if !batch.many_senders {
-            let promote = self.large_batches >= BATCHES_FOR_LOGS;
-            return if promote { Advice::Promote } else { Advice::Keep };
+            return Advice::Keep;
         }
         self.cold_batches += 1;
         if self.cold_batches < BATCHES_TO_FORGET {
@@ -165,12 +166,19 @@ mod tests {
     #[test]
     fn second_sender_takes_the_sole_senders_log_away_once() {
         let mut tuning = Tuning::default();
+        assert_eq!(nth_advice(&mut tuning, COLD, BATCHES_FOR_LOGS), Advice::Promote);
         assert_eq!(nth_advice(&mut tuning, HOT, 100), Advice::Keep);
         let many = Batch { many_senders: true, ..HOT };
         assert_eq!(tuning.advise(many), Advice::Demote);
         // Contention gives logs again, and then they stay.
         tuning.advise(Batch { many_senders: true, ..COLD });
         assert_eq!(nth_advice(&mut tuning, many, 1000), Advice::Keep);
+    }
+
+    #[test]
+    fn logs_that_contention_gave_before_the_first_look_stay() {
+        let many = Batch { many_senders: true, ..HOT };
+        assert_eq!(nth_advice(&mut Tuning::default(), many, 1000), Advice::Keep);
     }
 
     #[test]
