@@ -4,13 +4,13 @@
 #   ci/audit.sh            compare
 #   ci/audit.sh --accept   write the golden file anew; a difference needs its reason in the commit
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+built_workspace
 quick_builds
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-cargo build --release --locked
 for path in shared-word add append append-ordered enter-exit map-get id-lookup clone-drop; do
-    "$TARGET/release/manycore" sim --audit --cores 4 -- sim-audit "$path" \
+    "$MANYCORE" sim --audit --cores 4 -- sim-audit "$path" \
         >>"$work/audit" 2>"$work/said" || skip_if_not_simulable "$work/said"
 done
 case "${1:-}" in

@@ -1,10 +1,8 @@
 #!/usr/bin/env bash
-# Runs each benchmark for a moment and checks the form of what it writes, so that none rots. The
-# figures of so short a run mean nothing and are not looked at.
+# Runs each benchmark and the tour for a moment, not optimised, and checks the form of what they
+# write, so that none rots. The figures mean nothing and are not looked at.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
-quick_builds
-cargo build --release --locked
-manycore=$TARGET/release/manycore
+built_workspace
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
@@ -25,9 +23,16 @@ check_rows() {
         sort -u | wc -l) implementations"
 }
 
+# check_page FILE: a whole page with a plot, which needs no network.
+check_page() {
+    grep -qi '</html>' "$1" || die "the page is not whole"
+    grep -qi '<svg' "$1" || die "the page has no plot"
+    ! grep -qiE '(src=.?|<link[^>]*|url\(|@import .?)https?://' "$1" || die "the page needs the network"
+}
+
 for bench in list counter notify coherence registry slab smr arc map ids regions dispatch swap \
     stat lock lru kv rmap-fork timers adaptive-sweep; do
-    "$manycore" bench "$bench" --duration 30ms --repeat 1 --threads 2 --read-every never,10 \
+    "$MANYCORE" bench "$bench" --duration 30ms --repeat 1 --threads 2 --read-every never,10 \
         --update 0,50 --set 10 --keys 100000 --ops 200000 --format json >"$work/$bench.json"
     check_rows "$bench" "$work/$bench.json"
     # (One measures the hardware.)
@@ -36,25 +41,29 @@ for bench in list counter notify coherence registry slab smr arc map ids regions
 done
 
 # Where rivals are installed they take part in tests, but not here.
-cargo build --release --locked -p manycored
-"$manycore" bench server --impl manycored,floor --duration 30ms --repeat 1 --threads 1 --set 10 \
+"$MANYCORE" bench server --impl manycored,floor --duration 30ms --repeat 1 --threads 1 --set 10 \
     --keys 1000 --ops 20000 --pipeline 1,16 --format json >"$work/server.json"
 check_rows server "$work/server.json"
 grep -q '"ours":true' "$work/server.json.rows" || die "server: nothing of ours was measured"
-"$manycore" bench server --impl manycored --duration 30ms --repeat 1 --threads 1 --set 0 \
+"$MANYCORE" bench server --impl manycored --duration 30ms --repeat 1 --threads 1 --set 0 \
     --keys 1000 --ops 20000 --pipeline 4 --rate 20000 --protocol meta --format json \
     >"$work/open.json"
 check_rows server "$work/open.json"
 
-"$manycore" bench smr --stall 0.05 --repeat 1 --threads 1 --read node --format json \
+"$MANYCORE" bench smr --stall 0.05 --repeat 1 --threads 1 --read node --format json \
     >"$work/stall.json"
 check_rows smr "$work/stall.json"
 
 for format in table csv; do
-    "$manycore" bench counter --duration 10ms --repeat 1 --threads 1 --format "$format" \
+    "$MANYCORE" bench counter --duration 10ms --repeat 1 --threads 1 --format "$format" \
         >"$work/counter.$format"
     [ "$(wc -l <"$work/counter.$format")" -gt 3 ] || die "the counter's $format is too short"
 done
-"$manycore" doctor >"$work/doctor.txt"
+"$MANYCORE" doctor >"$work/doctor.txt"
 grep -qi 'clock' "$work/doctor.txt" || die "the doctor says nothing about the clock"
+
+"$MANYCORE" tour --no-virtual --budget 3s --html "$work/tour.html" >"$work/tour.txt" ||
+    die "the tour failed: $(cat "$work/tour.txt")"
+grep -q '[^[:space:]]' "$work/tour.txt" || die "the tour printed nothing"
+check_page "$work/tour.html"
 say "every benchmark runs and writes what it promises"

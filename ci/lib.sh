@@ -25,6 +25,13 @@ skip() {
     exit 0
 }
 
+# The workspace is built afterwards as `cargo test` builds it, not optimised, and MANYCORE is the command.
+built_workspace() {
+    cargo build --workspace --locked
+    # shellcheck disable=SC2034
+    MANYCORE=$TARGET/debug/manycore
+}
+
 # What this script builds optimised is built sooner from here on, and in a folder of its own: without
 # link-time optimisation, in sixteen parts.
 quick_builds() {

@@ -4,13 +4,12 @@
 #   ci/sim.sh
 # Skipped, loudly, where the compiler or the machine cannot: see `manycore sim --help`.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+built_workspace
 quick_builds
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-cargo build --release --locked
-manycore=$TARGET/release/manycore
-sim() { "$manycore" sim "$@" 2>"$work/said"; }
+sim() { "$MANYCORE" sim "$@" 2>"$work/said"; }
 
 sim --cores 1 -- sim-threads >/dev/null || skip_if_not_simulable "$work/said"
 
@@ -24,7 +23,7 @@ elsewhere() (
     mkdir -p "$HOME"
     one=()
     if taskset -c 0 true 2>/dev/null; then one=(taskset -c 0); fi
-    "${one[@]}" "$manycore" sim "$@" 2>"$work/said"
+    "${one[@]}" "$MANYCORE" sim "$@" 2>"$work/said"
 )
 elsewhere --cores 4,48 --json "$work/two.json" -- sim-threads >/dev/null || die "$(cat "$work/said")"
 # A sandbox may refuse to fix the addresses at which a program is loaded; then runs may differ.
@@ -50,7 +49,7 @@ if sim --cores 2 -- sim-deadlock; then die "a deadlock was not noticed"; fi
 grep -q 'came to a deadlock.*sim-deadlock.rs' "$work/said" || die "$(cat "$work/said")"
 say "a deadlock ends the run, with the places"
 
-"$manycore" tour --budget 1s --html "$work/tour.html" >"$work/tour" || die "the tour failed"
+"$MANYCORE" tour --budget 1s --html "$work/tour.html" >"$work/tour" || die "the tour failed"
 grep -q 'on this machine and on 48 virtual cores' "$work/tour" || die "$(cat "$work/tour")"
 say "the tour goes to 48 virtual cores"
 
@@ -61,5 +60,5 @@ if sim --cores 2 -- sim-libc pipe; then die "somebody wrote to the pipe"; fi
 grep -q 'to read from a pipe' "$work/said" || die "$(cat "$work/said")"
 say "libc's own locks and pipes are stood for, or the run says what is not"
 
-"$manycore" sim test --quiet --locked --package manycore-sim-tests -- --include-ignored ||
+"$MANYCORE" sim test --quiet --locked --package manycore-sim-tests -- --include-ignored ||
     die "the tests on virtual cores failed"
