@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # The one test command: the library under two model checkers, then examples, and unit, integration,
 # property and documentation tests on the real machine.
-#   ci/test.sh            everything, the large models with a preemption less
+#   ci/test.sh            everything, the large models in their short form
 #   ci/test.sh std        the real machine only
 #   ci/test.sh loom [F]   loom's models in full, or only those whose name contains F
-#   ci/test.sh shuttle [F]
+#   ci/test.sh shuttle [F]  the same for shuttle's
 # CONTRIBUTING.md says how to look at a failure of a model.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
@@ -22,7 +22,7 @@ std() {
 }
 
 # A model checker replaces atomics, cells and threads of the whole library; so it has its own
-# build, optimised because the models are searched exhaustively.
+# build, in a profile of its own.
 model() {
     local checker=$1 filter=${2:-$1} features=()
     if [ "$checker" = loom ] && [ -n "${LOOM_CHECKPOINT_FILE:-}" ]; then
@@ -30,9 +30,8 @@ model() {
     fi
     say "--- models under $checker"
     (
-        quick_builds
         export RUSTFLAGS="--cfg manycore_$checker" CARGO_TARGET_DIR="$TARGET/$checker"
-        cargo test --release -p manycore --lib --locked ${features[@]+"${features[@]}"} "$filter"
+        cargo test --profile model -p manycore --lib --locked ${features[@]+"${features[@]}"} "$filter"
     ) 2>&1 | tee "$log"
     ! grep -q '^test result: ok\. 0 passed' "$log" ||
         die "no model ran under $checker with the name '$filter'"
@@ -42,7 +41,8 @@ log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 case "${1:-all}" in
 all)
-    MANYCORE_MODELS=short model loom
+    export MANYCORE_MODELS=short
+    model loom
     model shuttle
     std
     ;;

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The library's threaded tests under ThreadSanitizer, which watches every memory access for races.
 #   ci/tsan.sh           all of them
-#   ci/tsan.sh --short   the soaks alone: what .ci/run calls
+#   ci/tsan.sh --short   the soaks alone, not optimised: what .ci/run calls
 #
 # It needs a nightly compiler and the source of the standard library, because only what is compiled
 # with the sanitizer is watched. Where one of them is missing this check is skipped, and says so.
@@ -37,13 +37,17 @@ rustc +nightly -Zsanitizer=thread -Cunsafe-allow-abi-mismatch=sanitizer \
 grep -q 'data race' "$work/report" || die "the sanitizer's own test failed: $(cat "$work/report")"
 
 export MANYCORE_SOAK="${MANYCORE_SOAK:-5}"
+optimised=1
 tests=(stress torture section node_lock deferred counter event_queue registry lru order slab)
 case "${1:-}" in
 "") ;;
---short) tests=(stress torture) ;;
+--short)
+    optimised=0
+    tests=(stress torture)
+    ;;
 *) die "unknown argument '$1'" ;;
 esac
-RUSTFLAGS="-Zsanitizer=thread" CARGO_TARGET_DIR="$TARGET/tsan" CARGO_PROFILE_DEV_OPT_LEVEL=1 \
+RUSTFLAGS="-Zsanitizer=thread" CARGO_TARGET_DIR="$TARGET/tsan" CARGO_PROFILE_DEV_OPT_LEVEL=$optimised \
     TSAN_OPTIONS="suppressions=$ROOT/ci/tsan.supp halt_on_error=1 ${TSAN_OPTIONS:-}" \
     cargo +nightly test -Zbuild-std --target "$HOST" -p manycore "${tests[@]/#/--test=}"
 say "no race found"

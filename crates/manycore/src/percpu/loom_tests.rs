@@ -49,12 +49,21 @@ pub(crate) fn large_model(preemptions: usize, body: impl Fn() + Send + Sync + 's
 }
 
 /// Runs the model `test` (its path under the crate) again with `bug` planted, and demands that it
-/// fails with one of `signs` in what it prints. A large model runs in full.
+/// fails with one of `signs` in what it prints.
 pub(crate) fn must_catch(bug: &str, test: &str, signs: &[&str]) {
+    must_catch_in(None, bug, test, signs);
+}
+
+/// The same for a bug that the short form of a large model does not catch.
+pub(crate) fn must_catch_in_full(bug: &str, test: &str, signs: &[&str]) {
+    must_catch_in(Some("full"), bug, test, signs);
+}
+
+fn must_catch_in(form: Option<&str>, bug: &str, test: &str, signs: &[&str]) {
     let run = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", test, "--nocapture", "--test-threads=1"])
         .env("MANYCORE_SEEDED_BUG", bug)
-        .env_remove("MANYCORE_MODELS")
+        .envs(form.map(|form| ("MANYCORE_MODELS", form)))
         .output()
         .unwrap();
     let said = String::from_utf8_lossy(&run.stderr) + String::from_utf8_lossy(&run.stdout);

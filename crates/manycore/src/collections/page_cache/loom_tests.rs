@@ -2,7 +2,7 @@
 
 use super::{PageCache, PageStore};
 use crate::cluster::Placement;
-use crate::percpu::loom_tests::{model, must_catch};
+use crate::percpu::loom_tests::{large_model, model, must_catch};
 use crate::sync::{AtomicUsize, Ordering, thread};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
@@ -114,7 +114,7 @@ fn loom_page_cache_marked_change_is_not_lost() {
 
 #[test]
 fn loom_page_cache_misses_at_once_make_one_load() {
-    model(2, || {
+    large_model(2, || {
         let shared = cache();
         let other = {
             let shared = Arc::clone(&shared);

@@ -2,7 +2,7 @@
 //! reader that does not see what the writer before wrote.
 
 use super::super::BrLock;
-use crate::percpu::loom_tests::{RACE, model, must_catch, wait_for_ended};
+use crate::percpu::loom_tests::{RACE, large_model, model, must_catch, wait_for_ended};
 use crate::percpu::{current_slot, thread_token};
 use crate::sync::thread;
 use std::sync::Arc;
@@ -113,7 +113,7 @@ fn loom_try_write_has_the_value_alone_or_is_refused() {
 /// A thread's lane goes with its slot to the next thread (R2).
 #[test]
 fn loom_lane_passes_to_the_next_thread() {
-    model(1, || {
+    large_model(1, || {
         let shared = lock(false);
         let comers: Vec<_> = (0..2)
             .map(|_| {
@@ -131,7 +131,7 @@ fn loom_lane_passes_to_the_next_thread() {
 /// not count itself in the lane of the second (R4).
 #[test]
 fn loom_token_and_lane_of_an_ended_thread_go_different_ways() {
-    model(3, || {
+    large_model(3, || {
         let shared = lock(false);
         let here = thread_token();
         let visit = || {

@@ -1,7 +1,7 @@
 //! A test of the test: models that must fail with a bug of [`crate::sync::Bug`] in place, among
 //! them the two mistakes of the paper.
 
-use crate::percpu::loom_tests::{RACE, must_catch};
+use crate::percpu::loom_tests::{RACE, must_catch, must_catch_in_full};
 
 /// What loom says of a canary in memory that was freed and used again.
 const GONE: &str = "index out of bounds";
@@ -15,6 +15,11 @@ fn catches(bug: &str, models: &[&str]) {
     }
 }
 
+fn catches_in_full(bug: &str, model: &str) {
+    let signs: Vec<&str> = RACE.into_iter().chain([GONE, DEAD]).collect();
+    must_catch_in_full(bug, &format!("section::loom_tests::readers::{model}"), &signs);
+}
+
 #[test]
 fn loom_section_plain_enter_is_caught() {
     catches("plain-publish", &["loom_section_epoch_reader_keeps_its_node"]);
@@ -22,7 +27,7 @@ fn loom_section_plain_enter_is_caught() {
 
 #[test]
 fn loom_section_stamp_without_a_fence_after_the_unlink_is_caught() {
-    catches("unfenced-retire", &["loom_section_epoch_shared_quiescence_keeps_the_node"]);
+    catches_in_full("unfenced-retire", "loom_section_epoch_shared_quiescence_keeps_the_node");
 }
 
 #[test]
