@@ -63,6 +63,18 @@ pub(crate) fn compiler_fence() {
     std::sync::atomic::compiler_fence(Ordering::SeqCst);
 }
 
+/// Asks for the line at `address` to be brought here for reading. A hint, as below.
+#[inline(always)]
+pub(crate) fn prefetch<T>(address: *const T) {
+    #[cfg(all(target_arch = "x86_64", not(any(miri, manycore_loom, manycore_shuttle))))]
+    // SAFETY: the instruction never faults, wherever the address leads.
+    unsafe {
+        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(address.cast());
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(any(miri, manycore_loom, manycore_shuttle)))))]
+    let _ = address;
+}
+
 /// Asks for the line at `address` to be brought here for writing. A hint: any address will do, also
 /// one that leads nowhere. Pays where a buffer is filled that another core has emptied.
 #[inline(always)]

@@ -20,7 +20,7 @@ impl QueueImpl for Auto {
     }
 
     fn drainer(&self) -> Draining<'_> {
-        Draining { queue: &self.0, events: Vec::new(), passed: 0 }
+        Draining { queue: &self.0, events: Vec::new() }
     }
 }
 
@@ -41,7 +41,7 @@ impl QueueImpl for Logged {
     }
 
     fn drainer(&self) -> Draining<'_> {
-        Draining { queue: &self.0, events: Vec::new(), passed: 0 }
+        Draining { queue: &self.0, events: Vec::new() }
     }
 }
 
@@ -52,24 +52,15 @@ impl EventSender for &EventQueue<Event> {
     }
 }
 
-/// The drainer's end, with the buffer that it exchanges for the queue's.
+/// The drainer's end, with its buffer.
 pub(super) struct Draining<'a> {
     queue: &'a EventQueue<Event>,
     events: Vec<Event>,
-    /// How many of them have been passed on.
-    passed: usize,
 }
 
 impl EventDrainer for Draining<'_> {
     fn drain(&mut self, max: usize, f: impl FnMut(Event)) {
-        if self.passed == self.events.len() {
-            self.events.clear();
-            self.passed = 0;
-            self.queue.drain_into(&mut self.events);
-        }
-        let rest = &self.events[self.passed..];
-        let round = &rest[..rest.len().min(max)];
-        round.iter().copied().for_each(f);
-        self.passed += round.len();
+        self.queue.drain_at_most(max, &mut self.events);
+        self.events.drain(..).for_each(f);
     }
 }

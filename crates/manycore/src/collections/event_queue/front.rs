@@ -8,6 +8,7 @@
 //! want it: with two senders and a receiver on two cores, merges then bring 4,000 events instead of
 //! 40, and 2.4 to 3 times as many get through.
 
+use super::merge::Pending;
 use crate::config::SMALL;
 use crate::sync::thread;
 use std::collections::VecDeque;
@@ -26,13 +27,33 @@ const BATCHES_TO_FORGET: u32 = 32;
 #[derive(Debug)]
 pub(super) struct Front<E> {
     pub(super) events: VecDeque<E>,
+    /// Comes after `events`.
+    pub(super) pending: Pending<E>,
     pub(super) tuning: Tuning,
     pub(super) pace: Pace,
 }
 
 impl<E> Default for Front<E> {
     fn default() -> Self {
-        Self { events: VecDeque::new(), tuning: Tuning::default(), pace: Pace::default() }
+        let (events, pending) = (VecDeque::new(), Pending::default());
+        Self { events, pending, tuning: Tuning::default(), pace: Pace::default() }
+    }
+}
+
+impl<E> Front<E> {
+    pub(super) fn len(&self) -> usize {
+        self.events.len() + self.pending.len()
+    }
+
+    pub(super) fn pop(&mut self) -> Option<E> {
+        self.events.pop_front().or_else(|| self.pending.pop())
+    }
+
+    /// Moves up to `most` events to the end of `out`.
+    pub(super) fn move_to(&mut self, most: usize, out: &mut Vec<E>) {
+        let from_events = most.min(self.events.len());
+        out.extend(self.events.drain(..from_events));
+        self.pending.move_to(most - from_events, out);
     }
 }
 

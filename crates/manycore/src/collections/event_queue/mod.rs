@@ -45,6 +45,7 @@ mod errors;
 mod front;
 #[cfg(all(test, manycore_loom))]
 mod loom_tests;
+mod merge;
 mod run;
 #[cfg(all(test, manycore_shuttle))]
 mod shuttle_tests;
@@ -52,6 +53,7 @@ mod signals;
 
 pub use errors::{RecvError, SendError};
 
+use super::Line;
 use crate::config;
 use crate::oplog::{BuildError, Deferred, Logs, Publish, Stats, WhenFull};
 use crate::sync::{Mutex, thread};
@@ -115,8 +117,8 @@ use std::time::{Duration, Instant};
 pub struct EventQueue<E: Send + 'static> {
     inbox: Deferred<Inbox<E>, Run<E>>,
     signals: Arc<Signals>,
-    /// The receivers' side; its lock makes them take turns.
-    front: Mutex<Front<E>>,
+    /// The receivers' side; its lock makes them take turns. Away from what senders read.
+    front: Line<Mutex<Front<E>>>,
     /// Whether the queue chooses when it has logs.
     tunes: bool,
 }
@@ -131,7 +133,7 @@ unsafe impl<E: Send + 'static> Sync for EventQueue<E> {}
 const _SHARED: () = {
     const fn is_shareable<T: Send + Sync>() {}
     type Event = std::cell::Cell<u8>; // `Send` and not `Sync`
-    is_shareable::<(Deferred<Inbox<Event>, Run<Event>>, Arc<Signals>, Mutex<Front<Event>>)>();
+    is_shareable::<(Deferred<Inbox<Event>, Run<Event>>, Arc<Signals>, Line<Mutex<Front<Event>>>)>();
 };
 
 impl<E: Send + 'static> EventQueue<E> {
@@ -222,11 +224,11 @@ impl<E: Send + 'static> EventQueue<E> {
     /// [`RecvError::Empty`], or [`RecvError::Closed`] if moreover no event can come any more.
     pub fn try_recv(&self) -> Result<E, RecvError> {
         let mut front = self.front();
-        let event = match front.events.pop_front() {
+        let event = match front.pop() {
             Some(event) => event,
             None => self.refill(&mut front)?,
         };
-        self.signals.note_taken(front.events.len());
+        self.signals.note_taken(front.len());
         Ok(event)
     }
 
@@ -234,27 +236,33 @@ impl<E: Send + 'static> EventQueue<E> {
     #[cold]
     fn refill(&self, front: &mut Front<E>) -> Result<E, RecvError> {
         let closed = self.is_closed(); // before the merge: Q3
+        self.fill(front);
+        front.pop().ok_or(if closed { RecvError::Closed } else { RecvError::Empty })
+    }
+
+    /// Merges, because the front is empty.
+    fn fill(&self, front: &mut Front<E>) {
         let mut ready = Vec::from(std::mem::take(&mut front.events));
         self.take_merged(front, &mut ready);
         front.events = VecDeque::from(ready);
-        front.events.pop_front().ok_or(if closed { RecvError::Closed } else { RecvError::Empty })
     }
 
-    /// Merges and moves what is there to `events`, which is empty.
+    /// Merges and moves what is there to `events` and, coming later, `front.pending`. Both are empty.
     fn take_merged(&self, front: &mut Front<E>, events: &mut Vec<E>) {
         front.pace.rest();
         let others_send = self.signals.others_send();
         let began = (others_send && self.inbox.is_logged()).then(Instant::now);
         let mut inbox = self.inbox.read();
-        inbox.hand_over(events);
+        inbox.hand_over(events, &mut front.pending);
+        let taken = events.len() + front.pending.len();
         if others_send {
-            front.pace.note(events.len(), began);
+            front.pace.note(taken, began);
         }
         if !self.tunes {
             return;
         }
         let seen = Batch {
-            events: events.len(),
+            events: taken,
             logged: self.inbox.is_logged(),
             many_senders: self.signals.has_many_senders(),
             single_merges: inbox.single_merges(),
@@ -350,7 +358,7 @@ impl<E: Send + 'static> EventQueue<E> {
     pub fn drain_into(&self, events: &mut Vec<E>) -> usize {
         let before = events.len();
         let mut front = self.front();
-        events.extend(front.events.drain(..));
+        front.move_to(usize::MAX, events);
         if events.is_empty() {
             self.take_merged(&mut front, events);
         } else {
@@ -358,7 +366,33 @@ impl<E: Send + 'static> EventQueue<E> {
             self.take_merged(&mut front, &mut ready);
             events.append(&mut ready);
         }
+        front.move_to(usize::MAX, events);
         self.signals.note_taken(0);
+        events.len() - before
+    }
+
+    /// Receives up to `most` events, to the end of `events`, and returns how many came: none only if
+    /// none are there, but perhaps fewer than there are. With many senders, what comes first is to
+    /// be had long before the last of a large merge has found its place.
+    ///
+    /// ```
+    /// use manycore::collections::EventQueue;
+    ///
+    /// let queue = EventQueue::new();
+    /// (0..5).for_each(|event| queue.send(event).unwrap());
+    /// let mut batch = Vec::new();
+    /// while queue.drain_at_most(2, &mut batch) > 0 {
+    ///     batch.drain(..).for_each(|event| println!("{event}"));
+    /// }
+    /// ```
+    pub fn drain_at_most(&self, most: usize, events: &mut Vec<E>) -> usize {
+        let before = events.len();
+        let mut front = self.front();
+        if front.len() == 0 && most > 0 {
+            self.fill(&mut front);
+        }
+        front.move_to(most, events);
+        self.signals.note_taken(front.len());
         events.len() - before
     }
 
@@ -366,7 +400,7 @@ impl<E: Send + 'static> EventQueue<E> {
     #[must_use]
     pub fn len(&self) -> usize {
         let front = self.front();
-        self.inbox.read().len() + front.events.len()
+        self.inbox.read().len() + front.len()
     }
 
     /// Whether no event is there. As [`len`](Self::len).
@@ -383,7 +417,7 @@ impl<E: Send + 'static> EventQueue<E> {
 
     fn front(&self) -> impl std::ops::DerefMut<Target = Front<E>> + '_ {
         // Nothing of the user's runs under it; after a panic for want of memory it is still whole.
-        self.front.lock().unwrap_or_else(PoisonError::into_inner)
+        self.front.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -496,6 +530,6 @@ impl<E: Send + 'static> EventQueueBuilder<E> {
             .ratio_for_bias(config::RATIO_FOR_BIAS / BIAS_PART)
             .build(Inbox::new(Arc::clone(&signals)))?;
         let tunes = self.logs == Logs::Auto;
-        Ok(EventQueue { inbox, signals, front: Mutex::new(Front::default()), tunes })
+        Ok(EventQueue { inbox, signals, front: Line(Mutex::new(Front::default())), tunes })
     }
 }
