@@ -85,10 +85,12 @@ use std::time::{Duration, Instant};
 ///   for its lock. Receivers wait for each other.
 /// - Cost of a send: no shared line written, and no lock, once the queue has logs; the clock is
 ///   read (15 to 25 ns) if more than one thread sends. Cost of a merge: one `membarrier` and a
-///   cache miss or three for each thread that has sent since, and some ns per event. A receive of
-///   an event that was merged already costs an uncontended lock.
+///   cache miss or three for each thread that has sent since, and some ns per event (a match for
+///   each doubling of the senders). A receive of an event that was merged already costs an
+///   uncontended lock.
 /// - Memory: up to [`max_events`](EventQueueBuilder::max_events) merged events and one log for each
-///   sending thread. A log's entry is the event and 8 bytes. Buffers stay as large as they grew.
+///   sending thread, with up to three more buffers of its size where more than two send. A log's
+///   entry is the event and 8 bytes. Buffers stay as large as they grew.
 /// - Panics: none of its own. The only user code inside are wakers: if one panics, the others are
 ///   woken all the same, and then the `send` or `close` that woke them panics, with its event sent.
 /// - Source: OpLog, section 3.
@@ -354,7 +356,8 @@ impl<E: Send + 'static> EventQueue<E> {
 
     /// Receives all events that are there, to the end of `events`, and returns how many came. If
     /// `events` is empty, its buffer is exchanged for the queue's and no event is copied: the
-    /// fastest way to receive.
+    /// fastest way to receive from one or two senders. With many, see
+    /// [`drain_at_most`](Self::drain_at_most).
     pub fn drain_into(&self, events: &mut Vec<E>) -> usize {
         let before = events.len();
         let mut front = self.front();
