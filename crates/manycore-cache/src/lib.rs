@@ -48,6 +48,7 @@
 //! Source: Wang, Stamler, Parmer, "Parallel Sections" (EuroSys 2016), section 5.2.
 
 mod adjust;
+mod batch;
 mod builder;
 mod flight;
 mod guard;
@@ -60,6 +61,7 @@ mod table;
 mod trial;
 mod update;
 
+pub use batch::Spot;
 pub use builder::{BuildError, Builder};
 pub use guard::{Entry, Guard, Iter};
 pub use segment::Eviction;
@@ -353,53 +355,6 @@ where
         let section = self.domain.enter();
         let node = self.find(self.place(key), key, &section);
         node.is_some_and(|node| !self.is_expired(node))
-    }
-
-    /// Looks up many keys: `f` is called with each one's number and its entry, in order. Their
-    /// lines are fetched together, sixteen keys at a time; so in a cache beyond the processor's a
-    /// key takes a fraction of what [`get`](Self::get) takes.
-    ///
-    /// Consistency: each look-up by itself; not one moment for all.
-    ///
-    /// ```
-    /// let cache = manycore_cache::Cache::new(100);
-    /// cache.insert(1, 'a');
-    /// cache.insert(3, 'c');
-    /// let mut found = String::new();
-    /// cache.get_many([1, 2, 3].iter(), |_, entry| found.push(entry.map_or('-', |e| *e.value())));
-    /// assert_eq!(found, "a-c");
-    /// ```
-    pub fn get_many<'q, Q>(
-        &self,
-        keys: impl IntoIterator<Item = &'q Q>,
-        mut f: impl FnMut(usize, Option<Entry<'_, K, V>>),
-    ) where
-        K: Borrow<Q>,
-        Q: Hash + Eq + ?Sized + 'q,
-    {
-        let section = self.domain.enter();
-        let mut keys = keys.into_iter();
-        let mut done = 0;
-        loop {
-            let mut batch: [Option<(&Q, Place)>; BATCH] = [None; BATCH];
-            for (slot, key) in batch.iter_mut().zip(keys.by_ref()) {
-                let place = self.place(key);
-                prefetch(self.segment(place).table(&section).bucket(place));
-                *slot = Some((key, place));
-            }
-            for (_, place) in batch.iter().flatten() {
-                self.segment(*place).table(&section).bucket(*place).prefetch_node(*place);
-            }
-            for (key, place) in batch.iter().flatten() {
-                let node = self.read(*place, *key, &section);
-                // SAFETY: found in this section, which is open while `f` runs.
-                f(done, node.map(|node| unsafe { Entry::new(node) }));
-                done += 1;
-            }
-            if batch[BATCH - 1].is_none() {
-                return;
-            }
-        }
     }
 
     /// Tells the processor that these keys will be looked up next, sixteen at most: their lines are

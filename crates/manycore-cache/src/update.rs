@@ -428,6 +428,14 @@ where
         version
     }
 
+    /// As [`insert`](Self::insert), of a key that is known to belong here.
+    pub(crate) fn insert_at(&self, place: Place, key: K, value: V, section: &Section<'_>) -> u64 {
+        let fresh = self.make(key, value, None);
+        let version = fresh.version();
+        let _linked = self.put(place, fresh, section, |_| true);
+        version
+    }
+
     /// As [`insert`](Self::insert); the guard shows the new entry.
     pub(crate) fn insert_guarded(&self, key: K, value: V) -> Guard<'_, K, V> {
         let fresh = self.make(key, value, None);

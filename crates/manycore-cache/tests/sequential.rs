@@ -301,3 +301,23 @@ fn stats_count_what_the_builder_asked_for() {
     assert_eq!((stats.hits, stats.misses, stats.insertions), (1, 2, 2));
     assert!((stats.hit_ratio() - 1.0 / 3.0).abs() < 1e-9);
 }
+
+/// Also across the sixteen keys that are fetched together, and while the tables grow.
+#[test]
+fn insertions_of_a_batch_are_seen_by_its_later_look_ups() {
+    let cache: Cache<u32, usize> = Cache::builder(10_000).initial_entries(1).build().unwrap();
+    let keys: Vec<u32> = (0..3_000).map(|number| number * 7 % 500).collect();
+    let mut model = BTreeMap::new();
+    cache.visit_many(&keys, |number, spot| {
+        if number % 3 == 0 {
+            model.insert(keys[number], number);
+            spot.insert(keys[number], number);
+        } else {
+            assert_eq!(spot.get().map(|entry| *entry.value()), model.get(&keys[number]).copied());
+        }
+    });
+    assert_eq!(cache.len(), model.len());
+    let other = || cache.visit_many(&[1], |_, spot| assert_ne!(spot.insert(2, 0), 0));
+    assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(other)).is_err());
+    assert!(cache.iter().all(|entry| model.get(entry.key()) == Some(&*entry)));
+}

@@ -4,8 +4,8 @@
 //! - Q1 Replies come in the order of requests, each whole.
 //! - Q2 Nothing is answered beyond [`OUT_MAX`] waiting bytes and one item: what was not answered is
 //!   not used up, and comes again when the replies have been sent.
-//! - Q3 Keys of gets that come together are looked up together; those of requests that are
-//!   answered one by one are fetched together.
+//! - Q3 Gets and plain sets that come together wait for one another, and are done together, in
+//!   their order; the keys of requests that are answered one by one are fetched together.
 
 use crate::auth::{Auth, Said};
 use crate::meta;
@@ -14,7 +14,7 @@ use crate::protocol::{
     number,
 };
 use crate::report::{self, Facts};
-use crate::store::{Change, Draft, Handle, How, Item, MEMLIMIT_MIN, Outcome};
+use crate::store::{Change, Draft, Handle, How, Item, MEMLIMIT_MIN, Outcome, Turn};
 use memchr::{memchr, memchr2};
 
 /// Bytes of replies from which on no request is answered before they are sent.
@@ -24,6 +24,7 @@ const TOGETHER: usize = 64;
 /// Keys whose lines are fetched together before they are looked up one by one.
 const AHEAD: usize = 16;
 
+const END: &[u8] = b"END\r\n";
 const NO_MEMORY: &[u8] = b"SERVER_ERROR out of memory storing object\r\n";
 const NO_NUMBER: &[u8] = b"CLIENT_ERROR cannot increment or decrement non-numeric value\r\n";
 
@@ -38,19 +39,27 @@ pub enum Wish {
     Shutdown,
 }
 
-/// A part of a get that was not answered yet: a key, the get's end, or both.
+/// A request that was not answered yet, or a part of one.
 #[derive(Debug, Clone, Copy)]
 struct Pending {
     /// Where the key stands in the input.
     from: u32,
     length: u8,
-    is_key: bool,
-    /// Whether the get's end follows.
-    ends: bool,
-    with_cas: bool,
+    kind: Kind,
     /// The parser as it was before, and the bytes used by then.
     before: Parser,
     used: u32,
+}
+
+/// What waits.
+#[derive(Debug, Clone, Copy)]
+enum Kind {
+    /// A key of a get, and whether the get's end follows.
+    Get { with_cas: bool, ends: bool },
+    /// The end of a get.
+    End,
+    /// A plain set, and where its value stands in the input.
+    Set { flags: u32, exptime: i64, data: (u32, u32), quiet: bool },
 }
 
 /// What a worker's sessions share.
@@ -143,9 +152,9 @@ impl Session {
                         fetched = fetch_ahead(context, input, at);
                     }
                     used += more;
-                    let pending = pending(input, request, before, at);
+                    let pending = pending(input, request, quiet, before, at);
                     if let Some(pending) = pending {
-                        budget -= usize::from(pending.ends);
+                        budget -= usize::from(pending.ends());
                         context.pending.push(pending);
                         if context.pending.len() < TOGETHER {
                             continue;
@@ -191,8 +200,8 @@ impl Session {
         used
     }
 
-    /// Answers the gets that wait. True if it stopped: then parser and `used` are set back to the
-    /// first that was not answered (Q2).
+    /// Answers what waits. True if it stopped: then parser and `used` are set back to the first
+    /// that was not answered (Q2).
     fn look_up(
         &mut self,
         context: &mut Context<'_>,
@@ -204,25 +213,20 @@ impl Session {
             return false;
         }
         let pending = std::mem::take(&mut context.pending);
-        let mut keys = pending.iter().filter(|p| p.is_key).map(|p| p.key(input));
+        let mut keys = pending.iter().filter(|p| p.has_key()).map(|p| p.key(input));
         let mut answered = 0;
         let ends = |out: &mut Vec<u8>, answered: &mut usize| {
-            while pending.get(*answered).is_some_and(|p| !p.is_key) && out.len() < OUT_MAX {
-                out.extend_from_slice(b"END\r\n");
+            while pending.get(*answered).is_some_and(|p| !p.has_key()) && out.len() < OUT_MAX {
+                out.extend_from_slice(END);
                 *answered += 1;
             }
         };
         ends(out, &mut answered);
-        context.handle.get_many(&mut keys, |_, item| {
+        context.handle.each_of(&mut keys, |handle, turn| {
             if out.len() >= OUT_MAX {
                 return;
             }
-            if let Some(item) = item {
-                value(out, item, pending[answered].with_cas);
-            }
-            if pending[answered].ends {
-                out.extend_from_slice(b"END\r\n");
-            }
+            pending[answered].answer(handle, turn, input, out);
             answered += 1;
             ends(out, &mut answered);
         });
@@ -248,15 +252,13 @@ impl Session {
         match request {
             Request::Get(key, gets) => get_and_touch(handle, key, gets, out),
             // Beyond what a waiting get can name: alone.
-            Request::GetOne(key) => {
-                handle.get_many([key], |_, item| {
-                    if let Some(item) = item {
-                        value(out, item, false);
-                    }
-                });
-                out.extend_from_slice(b"END\r\n");
-            }
-            Request::GetEnd => out.extend_from_slice(b"END\r\n"),
+            Request::GetOne(key) => handle.each_of([key], |handle, turn| {
+                if let Some(item) = handle.get(turn) {
+                    value(out, item, false);
+                }
+                out.extend_from_slice(END);
+            }),
+            Request::GetEnd => out.extend_from_slice(END),
             Request::Store(put) => store(handle, &put, out),
             Request::Delete(key) => out.extend_from_slice(match handle.delete(key, None) {
                 Outcome::Stored => b"DELETED\r\n",
@@ -320,11 +322,49 @@ impl Pending {
     fn key(self, input: &[u8]) -> &[u8] {
         &input[self.from as usize..][..usize::from(self.length)]
     }
+
+    #[inline]
+    fn has_key(self) -> bool {
+        !matches!(self.kind, Kind::End)
+    }
+
+    /// Whether it is the end of a request.
+    fn ends(self) -> bool {
+        !matches!(self.kind, Kind::Get { ends: false, .. })
+    }
+
+    /// Answers it; for what has a key.
+    #[inline]
+    fn answer(self, handle: &mut Handle<'_>, turn: Turn<'_>, input: &[u8], out: &mut Vec<u8>) {
+        match self.kind {
+            Kind::Get { with_cas, ends } => {
+                if let Some(item) = handle.get(turn) {
+                    value(out, item, with_cas);
+                }
+                if ends {
+                    out.extend_from_slice(END);
+                }
+            }
+            Kind::Set { flags, exptime, data: (from, length), quiet } => {
+                let data = &input[from as usize..][..length as usize];
+                let draft = Draft { flags, ..Draft::new(self.key(input), data) };
+                let said = set(handle, turn, draft, exptime);
+                if !quiet {
+                    out.extend_from_slice(said);
+                }
+            }
+            Kind::End => {}
+        }
+    }
 }
 
 /// Whether a request is answered alone, and is among those that come in numbers.
 fn breaks_batches(request: &Request<'_>) -> bool {
-    matches!(request, Request::MetaGet(..) | Request::MetaStore(..) | Request::Store(_))
+    match request {
+        Request::MetaGet(..) | Request::MetaStore(..) => true,
+        Request::Store(put) => put.mode != Mode::Set,
+        _ => false,
+    }
 }
 
 /// The key of a common request that begins here, and where the next one begins, if it is there: a
@@ -365,20 +405,31 @@ fn fetch_ahead(context: &Context<'_>, input: &[u8], from: usize) -> usize {
 }
 
 /// The request as one that can wait for others like it.
-fn pending(input: &[u8], request: Request<'_>, before: Parser, used: usize) -> Option<Pending> {
+#[inline]
+fn pending(
+    input: &[u8],
+    request: Request<'_>,
+    quiet: bool,
+    before: Parser,
+    used: usize,
+) -> Option<Pending> {
+    let place = |part: &[u8]| u32::try_from(part.as_ptr() as usize - input.as_ptr() as usize).ok();
     let used = u32::try_from(used).ok()?;
-    let part = |key: &[u8], ends, with_cas| {
-        let is_key = !key.is_empty();
-        let from = if is_key { key.as_ptr() as usize - input.as_ptr() as usize } else { 0 };
-        let (from, length) = (u32::try_from(from).ok()?, key.len() as u8);
-        Some(Pending { from, length, is_key, ends, with_cas, before, used })
+    let (key, kind) = match request {
+        Request::GetOne(key) => (key, Kind::Get { with_cas: false, ends: true }),
+        Request::Get(key, Gets { cas, touch: None }) => {
+            (key, Kind::Get { with_cas: cas, ends: false })
+        }
+        Request::GetEnd => {
+            return Some(Pending { from: 0, length: 0, kind: Kind::End, before, used });
+        }
+        Request::Store(Put { key, flags, exptime, mode: Mode::Set, data }) => {
+            let data = (place(data)?, u32::try_from(data.len()).ok()?);
+            (key, Kind::Set { flags, exptime, data, quiet })
+        }
+        _ => return None,
     };
-    match request {
-        Request::GetOne(key) => part(key, true, false),
-        Request::Get(key, Gets { cas, touch: None }) => part(key, false, cas),
-        Request::GetEnd => part(&[], true, false),
-        _ => None,
-    }
+    Some(Pending { from: place(key)?, length: key.len() as u8, kind, before, used })
 }
 
 /// A line.
@@ -438,13 +489,26 @@ fn store(handle: &mut Handle<'_>, put: &Put<'_>, out: &mut Vec<u8>) {
     let draft = Draft { flags: put.flags, deadline, ..Draft::new(put.key, put.data) };
     let how = How::plain(put.mode);
     let how = if how.cas.is_some() { How { mode: Mode::Set, ..how } } else { how };
-    out.extend_from_slice(match handle.put(&draft, how).0 {
+    out.extend_from_slice(words_for(handle.put(&draft, how).0));
+}
+
+/// A plain `set`, and what is said to it. (Not a part of the loop over gets, which stays small.)
+#[inline(never)]
+fn set(handle: &mut Handle<'_>, turn: Turn<'_>, draft: Draft<'_>, exptime: i64) -> &'static [u8] {
+    handle.counters.cmd_set.inc();
+    let deadline = handle.store().clock().deadline(exptime);
+    words_for(handle.set(turn, &Draft { deadline, ..draft }))
+}
+
+/// What is said to who puts a value in.
+fn words_for(outcome: Outcome) -> &'static [u8] {
+    match outcome {
         Outcome::Stored => b"STORED\r\n",
         Outcome::NotStored => b"NOT_STORED\r\n",
         Outcome::Exists => b"EXISTS\r\n",
         Outcome::NotFound => b"NOT_FOUND\r\n",
         Outcome::NoMemory => NO_MEMORY,
-    });
+    }
 }
 
 fn change(handle: &mut Handle<'_>, key: &[u8], arith: Arith, delta: u64, out: &mut Vec<u8>) {

@@ -233,3 +233,21 @@ fn where_users_are_asked_for_nothing_is_done_before_they_are_known() {
         "CLIENT_ERROR authentication failure\nSTORED\nEND\n",
     );
 }
+
+/// Also where the replies stop in between, because they are many: a set is done in its turn, once.
+#[test]
+fn gets_and_sets_of_one_key_keep_their_order() {
+    let server = Server::new();
+    let (large, stored) = ("x".repeat(300_000), "STORED\n");
+    expect(&server, &format!("set a 0 0 300000\n{large}\n"), stored);
+    let set = |value: char, more| format!("set a {} 0 1{more}\n{value}\n", value as u32);
+    let sent = ["get a\n", &set('b', ""), "get a\n", &set('c', " noreply"), "gets b a a\n"];
+    let reply = format!("VALUE a 0 300000\n{large}\nEND\n{stored}VALUE a 98 1\nb\nEND\n");
+    let (got, _) = server.talk([sent.concat().replace('\n', "\r\n").as_bytes()]);
+    let got = String::from_utf8_lossy(&got).replace("\r\n", "\n");
+    let rest = got.strip_prefix(&reply).expect("the beginning");
+    let ends = rest.starts_with("VALUE a 99 1 ") && rest.ends_with("\nc\nEND\n");
+    assert!(ends && rest.matches("VALUE").count() == 2, "{rest:?}");
+    let sets = server.say("stats\n").lines().find(|l| l.contains("cmd_set")).map(str::to_owned);
+    assert_eq!(sets.as_deref(), Some("STAT cmd_set 3"));
+}

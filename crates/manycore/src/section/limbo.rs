@@ -55,6 +55,8 @@ pub(super) struct Limbo {
 
 /// Ripe batches from which a retire frees more nodes than one: after a stall, limbo shrinks.
 const HURRY: [(usize, usize); 2] = [(8, 16), (2, 4)];
+/// So many nodes before its turn a node's line is fetched.
+const FETCHED: usize = 4;
 
 impl Limbo {
     pub(super) fn new() -> Self {
@@ -104,10 +106,15 @@ impl Limbo {
     /// Takes a ripe node, which the caller frees.
     #[inline(always)]
     pub(super) fn pop_ripe(&mut self) -> Option<Node> {
-        let node = self.ripe.front_mut()?.nodes.pop();
+        let nodes = &mut self.ripe.front_mut()?.nodes;
+        let node = nodes.pop();
         match node {
             Some(_) => self.waiting -= 1,
             None => return self.next_batch(),
+        }
+        // It was out of sight for a thousand retires, and its memory is written when it is freed.
+        if let Some(later) = nodes.len().checked_sub(FETCHED).and_then(|at| nodes.get(at)) {
+            crate::sync::prefetch_for_write(later.address.as_ptr());
         }
         node
     }

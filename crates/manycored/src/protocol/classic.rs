@@ -5,6 +5,7 @@ use super::{
     Admin, Arith, BAD_CHUNK, BAD_FORMAT, Data, ERROR, Gets, KEY_MAX, Mode, Named, Parser, Request,
     Step, Store, step,
 };
+use memchr::memchr2;
 
 const BAD_EXPTIME: &str = "CLIENT_ERROR invalid exptime argument";
 const BAD_DELTA: &str = "CLIENT_ERROR invalid numeric delta argument";
@@ -104,6 +105,42 @@ impl Parser {
     }
 }
 
+/// A whole `set` with nothing unusual about it, in one pass, and its bytes. What is not so plain,
+/// or wrong, is `None`.
+#[inline]
+pub(super) fn plain_set(input: &[u8], value_max: usize) -> Option<(Store<'_>, usize)> {
+    let rest = input.strip_prefix(b"set ")?;
+    let end = memchr2(b' ', b'\n', &rest[..rest.len().min(KEY_MAX + 1)])?;
+    let (key, mut rest) = rest.split_at(end);
+    let (flags, exptime) = (short_number(&mut rest)?, short_number(&mut rest)?);
+    let length = short_number(&mut rest)? as usize;
+    let rest = rest.strip_prefix(b"\r\n")?;
+    let is_plain = !key.is_empty() && key.len() + length + super::meta::ITEM_HEADER <= value_max;
+    let (data, rest) = rest.split_at_checked(length).filter(|_| is_plain)?;
+    let rest = rest.strip_prefix(b"\r\n")?;
+    let store = Store { key, flags, exptime: i64::from(exptime), mode: Mode::Set, data };
+    Some((store, input.len() - rest.len()))
+}
+
+/// A space and a number of one to nine digits, taken from the beginning.
+#[inline]
+fn short_number(rest: &mut &[u8]) -> Option<u32> {
+    let digits = rest.strip_prefix(b" ")?;
+    let (mut number, mut count) = (0, 0);
+    while let Some(digit) = digits.get(count).map(|byte| byte.wrapping_sub(b'0')) {
+        if digit > 9 {
+            break;
+        }
+        if count == 9 {
+            return None;
+        }
+        number = number * 10 + u32::from(digit);
+        count += 1;
+    }
+    *rest = &digits[count..];
+    (count > 0).then_some(number)
+}
+
 /// The line of a value: all but the data.
 fn header<'a>(mode: Mode, words: &mut Words<'a>) -> Result<(Store<'a>, usize), &'static str> {
     let key = key(words)?;
@@ -193,4 +230,40 @@ fn verbosity(mut words: Words<'_>) -> Plain<'_> {
 fn memlimit(mut words: Words<'_>) -> Plain<'_> {
     let limit = words.next().and_then(number);
     limit.map(|limit| Request::Admin(Admin::Memlimit(limit))).ok_or(ERROR)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::plain_set;
+    use crate::protocol::{Parser, Request, Step};
+
+    #[test]
+    fn a_plain_set_is_what_the_whole_parser_makes_of_it() {
+        let texts = [
+            ("set k 1 2 3\r\nabc\r\nget", true),
+            ("set k 999999999 0 0\r\n\r\n", true),
+            ("set k 4294967295 0 0\r\n\r\n", false),
+            ("set k 1 -1 3\r\nabc\r\n", false),
+            ("set k 1 2 3 noreply\r\nabc\r\n", false),
+            ("set k 1 2 3\nabc\r\n", false),
+            ("set k 1 2 3\r\nabcd\r\n", false),
+            ("set k 1 2 3\r\nabc\r", false),
+            ("set  1 2 3\r\nabc\r\n", false),
+            ("set k 1 2\r\nabc\r\n", false),
+            ("set k\n1 2 3\r\nabc\r\n", false),
+            ("set k 1 2 99\r\nabc\r\n", false),
+        ];
+        for (text, is_plain) in texts {
+            let found = plain_set(text.as_bytes(), 100);
+            assert_eq!(found.is_some(), is_plain, "{text:?}");
+            // Behind a space nothing is plain.
+            let longer = format!(" {text}");
+            let slow = Parser::new(100).next(longer.as_bytes());
+            if let Some((store, bytes)) = found {
+                let (used, request) = (bytes + 1, Request::Store(store));
+                assert_eq!(slow, Step::Request { used, request, quiet: false }, "{text:?}");
+            }
+        }
+        assert_eq!(plain_set(b"set k 0 0 99\r\n", 100), None);
+    }
 }

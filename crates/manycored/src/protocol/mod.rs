@@ -199,6 +199,9 @@ impl Parser {
         if let Some((key, used)) = single(input) {
             return step(used, Request::GetOne(key), false);
         }
+        if let Some((store, used)) = classic::plain_set(input, self.value_max) {
+            return step(used, Request::Store(store), false);
+        }
         match line_of(input) {
             Line::More => Step::More(0),
             Line::TooLong => step(input.len(), Request::Close(TOO_LONG), false),

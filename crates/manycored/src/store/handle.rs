@@ -3,7 +3,8 @@
 use super::clock::stamp;
 use super::{Counters, Draft, Item, Store};
 use crate::protocol::{Arith, Mode, number};
-use manycore_cache::{Entry, Guard};
+use foldhash::quality::RandomState;
+use manycore_cache::{Entry, Guard, Spot};
 
 /// The longest text that can be a number.
 const DIGITS_MAX: usize = 20;
@@ -69,6 +70,8 @@ pub struct Handle<'s> {
     last: u64,
 }
 
+/// A key whose turn it is.
+pub type Turn<'t> = Spot<'t, [u8], Item, (), RandomState>;
 /// An item that was found.
 pub type Found<'s> = Guard<'s, Item, ()>;
 
@@ -101,26 +104,40 @@ impl<'s> Handle<'s> {
         self.store.cache.get(key).filter(|found| self.is_live(found.key()))
     }
 
-    /// Many keys' items, in order, each used. Their lines are fetched together.
-    pub fn get_many<'k>(
-        &self,
+    /// Gives each of these keys its turn, in order. Their lines are fetched together.
+    #[inline]
+    pub fn each_of<'k>(
+        &mut self,
         keys: impl IntoIterator<Item = &'k [u8]>,
-        mut each: impl FnMut(usize, Option<&Item>),
+        mut turn: impl FnMut(&mut Self, Turn<'_>),
     ) {
-        let second = self.store.clock.second();
-        let (mut hits, mut all) = (0, 0);
-        self.store.cache.get_many(keys, |index, entry| {
-            let item = entry.map(Entry::key).filter(|item| self.is_live(item));
-            if let Some(item) = item {
-                item.touch(second);
-                hits += 1;
-            }
-            all += 1;
-            each(index, item);
-        });
-        self.counters.cmd_get.add(all);
-        self.counters.get_hits.add(hits);
-        self.counters.get_misses.add(all - hits);
+        let store = self.store;
+        store.cache.visit_many(keys, |_, spot| turn(self, spot));
+    }
+
+    /// The item of the key whose turn it is, used.
+    #[inline]
+    pub fn get<'t>(&self, turn: Turn<'t>) -> Option<&'t Item> {
+        let item = turn.get().map(Entry::key).filter(|item| self.is_live(item));
+        self.counters.cmd_get.inc();
+        if let Some(item) = item {
+            item.touch(self.store.clock.second());
+            self.counters.get_hits.inc();
+        } else {
+            self.counters.get_misses.inc();
+        }
+        item
+    }
+
+    /// As [`put`](Self::put) with a plain `set` of the key whose turn it is.
+    #[inline]
+    pub fn set(&mut self, turn: Turn<'_>, draft: &Draft<'_>) -> Outcome {
+        if !self.has_room(draft.weight()) {
+            return self.put(draft, How::plain(Mode::Set)).0;
+        }
+        turn.insert(self.make(draft), ());
+        self.counters.total_items.inc();
+        Outcome::Stored
     }
 
     /// Has the lines of keys that will be looked up next fetched together. A hint.

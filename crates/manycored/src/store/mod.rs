@@ -16,7 +16,7 @@ mod item;
 
 pub use clock::Clock;
 pub use counters::{Counters, Totals};
-pub use handle::{Change, Handle, How, Outcome};
+pub use handle::{Change, Handle, How, Outcome, Turn};
 pub use item::{Draft, Item};
 
 use foldhash::quality::RandomState;
