@@ -249,7 +249,8 @@ impl<E: Send + 'static> EventQueue<E> {
         front.events = VecDeque::from(ready);
     }
 
-    /// Merges and moves what is there to `events` and, coming later, `front.pending`. Both are empty.
+    /// Merges and moves what is there to `events` and, coming later, `front.pending`. Both are
+    /// empty.
     fn take_merged(&self, front: &mut Front<E>, events: &mut Vec<E>) {
         front.pace.rest();
         let others_send = self.signals.others_send();
@@ -374,9 +375,9 @@ impl<E: Send + 'static> EventQueue<E> {
         events.len() - before
     }
 
-    /// Receives up to `most` events, to the end of `events`, and returns how many came: none only if
-    /// none are there, but perhaps fewer than there are. With many senders, what comes first is to
-    /// be had long before the last of a large merge has found its place.
+    /// Receives up to `most` events, to the end of `events`, and returns how many came: none only
+    /// if none are there, but perhaps fewer than there are. With many senders, what comes first is
+    /// to be had long before the last of a large merge has found its place.
     ///
     /// ```
     /// use manycore::collections::EventQueue;
