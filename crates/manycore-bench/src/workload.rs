@@ -31,6 +31,18 @@ impl ReadEvery {
             ReadEvery::Updates(count) => count,
         }
     }
+
+    /// The whole number of updates for each read whose share of updates is nearest to this one.
+    ///
+    /// # Errors
+    /// If the share is not from 50 to 99.99 %, or 100 %, which is no reads.
+    pub fn at_share(percent: f64) -> Result<Self, &'static str> {
+        match percent {
+            100.0 => Ok(ReadEvery::Never),
+            50.0..=99.99 => Ok(ReadEvery::Updates((percent / (100.0 - percent)).round() as u64)),
+            _ => Err("a share from 50 to 99.99 is needed, or 100"),
+        }
+    }
 }
 
 impl fmt::Display for ReadEvery {
@@ -217,6 +229,24 @@ pub static WORKLOADS: &[Workload] = &[
         about: "fork and exit: add and remove mappings of shared files (OpLog, figure 7; LDU, 2.6)",
         impls: || abouts(rmap::ENTRIES),
         groups: rmap::groups,
+    },
+    Workload {
+        name: "aim",
+        about: "users' jobs: a process, its file, memory, pipe and arithmetic (LDU, 2.6.2: AIM7)",
+        impls: || abouts(rmap::loads::AIM),
+        groups: rmap::loads::aim,
+    },
+    Workload {
+        name: "mail",
+        about: "a message makes three processes, which spool and deliver it (LDU, 2.6.3: Exim)",
+        impls: || abouts(rmap::loads::MAIL),
+        groups: rmap::loads::mail,
+    },
+    Workload {
+        name: "spawn",
+        about: "a process is made, runs and ends (LDU, 2.6.4: lmbench)",
+        impls: || abouts(rmap::loads::SPAWN),
+        groups: rmap::loads::spawn,
     },
     Workload {
         name: "slab",

@@ -191,6 +191,15 @@ pub struct BenchArgs {
         default_value = "never,1000,100,10,2"
     )]
     pub read_every: Vec<ReadEvery>,
+    /// The same as shares of updates, in percent, to the nearest: 50 is 1, 75 is 3, 99.9 is 999
+    #[arg(
+        long,
+        value_name = "PERCENTS",
+        value_delimiter = ',',
+        value_parser = update_share,
+        conflicts_with = "read_every"
+    )]
+    pub update_pct: Vec<ReadEvery>,
     /// Ticks of the processor's clock to spin after each update (list, registry)
     #[arg(long, value_name = "TICKS", default_value_t = 0, value_parser = ticks)]
     pub spin: u64,
@@ -286,7 +295,11 @@ impl BenchArgs {
         Options {
             impls: self.impls.clone(),
             threads,
-            read_every: self.read_every.clone(),
+            read_every: if self.update_pct.is_empty() {
+                self.read_every.clone()
+            } else {
+                self.update_pct.clone()
+            },
             spin: self.spin,
             work: self.work,
             pause: self.pause,
@@ -376,6 +389,13 @@ fn percent(text: &str) -> Result<u8, &'static str> {
     match text.parse() {
         Ok(percent) if percent <= 100 => Ok(percent),
         _ => Err("a whole number from 0 to 100 is needed"),
+    }
+}
+
+fn update_share(text: &str) -> Result<ReadEvery, &'static str> {
+    match text.parse() {
+        Ok(percent) => ReadEvery::at_share(percent),
+        Err(_) => ReadEvery::at_share(f64::NAN),
     }
 }
 

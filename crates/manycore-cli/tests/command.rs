@@ -158,6 +158,22 @@ fn out_writes_the_whole_file_and_nothing_else() {
 }
 
 #[test]
+fn share_of_updates_is_a_read_after_so_many() {
+    let shares = ["--update-pct", "50,75,85,99.9,100", "--format", "json"];
+    let run_at = ["bench", "spawn", "--impl", "mutex", "--threads", "1", "--duration", "1ms"];
+    let output = run(&[&run_at[..], &shares, &["--repeat", "1"]].concat());
+    let every: Vec<_> = text(&output.stdout)
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap())
+        .filter(|row| row["impl"] == "mutex" && row["metric"] == "time")
+        .map(|row| row["params"]["read_every"].as_str().unwrap().to_owned())
+        .collect();
+    assert_eq!(every, ["1", "3", "6", "999", "never"]);
+    let both = run(&["bench", "spawn", "--read-every", "3", "--update-pct", "75"]);
+    assert_refused(&both, 2, &["--read-every", "--update-pct"]);
+}
+
+#[test]
 fn unknown_names_are_refused_with_the_valid_ones() {
     assert_refused(
         &run(&["bench", "list", "--impl", "mutex,nosuch"]),
@@ -176,6 +192,9 @@ fn bad_numbers_are_refused_in_one_line() {
         ("--threads", "1,x"),
         ("--threads", "-1"),
         ("--read-every", "0"),
+        ("--update-pct", "49.9"),
+        ("--update-pct", "90,100.5"),
+        ("--update-pct", "nan"),
         ("--repeat", "0"),
         ("--duration", "0s"),
         ("--duration", "soon"),
