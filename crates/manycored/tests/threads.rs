@@ -22,6 +22,17 @@ fn value(handle: &Handle<'_>, key: &[u8]) -> Option<Vec<u8>> {
     handle.peek(key).map(|found| found.key().value().to_vec())
 }
 
+/// Nor do two handles of one worker, one after the other.
+#[test]
+fn no_two_items_have_one_version() {
+    let server = Server::new();
+    let versions = [0, 0, 1, 1, 0].map(|worker| {
+        let mut handle = server.store.handle(worker);
+        handle.put(&Draft::new(b"a", b"x"), How::plain(Mode::Set)).1
+    });
+    assert!(versions.is_sorted_by(|one, next| one < next), "{versions:?}");
+}
+
 #[test]
 fn sums_of_two_workers_add_up() {
     const ROUNDS: u64 = 5_000;

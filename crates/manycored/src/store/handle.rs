@@ -77,6 +77,9 @@ pub type Found<'s> = Guard<'s, Item, ()>;
 
 impl<'s> Handle<'s> {
     pub(super) fn new(store: &'s Store, counters: &'s Counters, worker: usize) -> Self {
+        // Beyond the stamps of the worker's handle before (D1): each takes longer than its share of
+        // the clock.
+        store.clock.force();
         Self { store, counters, worker, last: 0 }
     }
 
