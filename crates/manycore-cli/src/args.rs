@@ -393,10 +393,7 @@ fn percent(text: &str) -> Result<u8, &'static str> {
 }
 
 fn update_share(text: &str) -> Result<ReadEvery, &'static str> {
-    match text.parse() {
-        Ok(percent) => ReadEvery::at_share(percent),
-        Err(_) => ReadEvery::at_share(f64::NAN),
-    }
+    ReadEvery::at_share(text.parse().unwrap_or(f64::NAN))
 }
 
 fn operations(text: &str) -> Result<usize, String> {

@@ -138,8 +138,8 @@ impl<E> Pending<E> {
         self.matches.clear();
         let mut winners = vec![Head { key: 0, source: 0 }; count];
         winners.extend(self.sources.iter().enumerate().filter_map(|(i, source)| source.head(i)));
-        self.matches.extend(winners.last().filter(|_| count == 1));
         if count < 2 {
+            self.matches.extend_from_slice(&winners[count..]);
             return;
         }
         self.matches.resize(count, winners[count]);

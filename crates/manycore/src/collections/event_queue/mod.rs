@@ -21,6 +21,9 @@
 //!   - While the queue is cold, events go to the inbox at once, in the order of the lock; and it
 //!     becomes cold only after its logs have been merged.
 //!
+//!   A large merge of many logs is left to the receiver (`merge`): its logs are taken at that
+//!   moment all the same, and whatever comes to the inbox later is put behind all of it.
+//!
 //!   There may be a sole sender again after the queue was cold: the receiver that holds the cold
 //!   object forgets who has sent, at a moment when nobody is inside `push` and the logs are gone.
 //! - **Q3** Closing. A sender looks at the flag inside `push` or `apply`, where merges are shut
@@ -36,8 +39,9 @@
 //!   flag is set, and must be a whole one: looking at lengths or at events merged before would not
 //!   do. Either it finds the event, or the sender sees the flag and wakes all who wait.
 //! - **Q5** The bound counts merged events (in the inbox, and taken by a receiver that hands them
-//!   out one by one). Whoever merges sets `FULL`; whoever receives clears it at half the bound.
-//!   Events in logs come on top: at most one log's bound per sending thread.
+//!   out one by one), and those whose merge was left to the receiver. Whoever merges sets `FULL`;
+//!   whoever receives clears it at half the bound. Events in logs come on top: at most one log's
+//!   bound per sending thread.
 //!
 //! Lock order: receivers' lock, object, waiters.
 
