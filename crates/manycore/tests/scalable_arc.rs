@@ -45,6 +45,36 @@ fn canary() -> (ScalableArc<Canary>, Arc<AtomicUsize>) {
 
 fn is_send_and_sync<T: Send + Sync>() {}
 
+/// Objects that a thread makes and drops one after another lie at one place, which nobody else
+/// changes.
+#[test]
+fn objects_of_one_place_do_not_become_distributed() {
+    for before in 0..100 {
+        for value in 0..before {
+            let first = ScalableArc::new(value);
+            assert!(!ScalableArc::is_distributed(&first.clone()));
+        }
+        let owner = ScalableArc::new(before);
+        let clones: Vec<_> = (0..before).map(|_| owner.clone()).collect();
+        assert!(!ScalableArc::is_distributed(&owner), "after {before}");
+        drop(owner);
+        drop(clones);
+    }
+}
+
+/// A thread that comes back to one object after it was at another has no note of it.
+#[test]
+fn two_objects_in_turn_keep_their_counts() {
+    let (one, other) = (ScalableArc::new(1), ScalableArc::new(2));
+    for n in 1..50 {
+        let ones: Vec<_> = (0..n).map(|_| (one.clone(), other.clone())).collect();
+        assert_eq!(ScalableArc::strong_count(&one), n + 1);
+        assert_eq!(ScalableArc::strong_count(&other), n + 1);
+        drop(ones);
+    }
+    assert!(!ScalableArc::is_distributed(&one) && !ScalableArc::is_distributed(&other));
+}
+
 #[test]
 fn handle_is_a_word_and_has_a_niche() {
     assert_eq!(size_of::<ScalableArc<u64>>(), size_of::<usize>());

@@ -150,8 +150,7 @@ fn replies_that_wait_are_bounded_and_come_all() {
 fn versions_of_two_servers_are_told_from_other_numbers() {
     let sent = b"set a 0 0 2\r\n77\r\ngets a\r\nmg a c s v\r\n";
     let seen = without_versions(&Server::new().talk([&sent[..]]).0);
-    let told =
-        "STORED\r\nVALUE a 0 2 <version>\r\n77\r\nEND\r\nVA 2 c<version> s2\r\n77\r\n";
+    let told = "STORED\r\nVALUE a 0 2 <version>\r\n77\r\nEND\r\nVA 2 c<version> s2\r\n77\r\n";
     assert_eq!(seen, told);
 }
 

@@ -43,7 +43,6 @@ use crate::sync::{
     self, AtomicPtr, AtomicU64, AtomicUsize, Backoff, LoadToChange, Ordering, UnsafeCell, fence,
     global,
 };
-use std::cell::Cell;
 use std::ptr;
 
 /// Handles are counted in rows.
@@ -66,19 +65,12 @@ pub(super) const TAGS: u64 = 15;
 /// The tag of handles that were counted in the word.
 pub(super) const CENTRAL: u64 = 0;
 
-/// Exchanges that one thread loses before it makes the object hot that it lost the last one on.
-const FAILURES: u32 = config::CONTENDED_FOR_LOGS;
 /// Objects that may be hot at the same time.
 const HOT_OBJECTS: usize = config::DEFAULT_TABLE_OBJECTS;
 
 global! {
     /// Objects that are hot now. A bound on memory, so it is counted before and after.
     static HOT_NOW: AtomicUsize = AtomicUsize::new(0);
-}
-
-sync::thread_local! {
-    /// Exchanges that this thread has lost since it last made an object hot.
-    static LOST: Cell<u32> = const { Cell::new(0) };
 }
 
 /// One slot's part of the count.
@@ -114,7 +106,7 @@ fn is_hot(word: u64) -> bool {
     word & (HOT | FOLDING) == HOT
 }
 
-fn is_cold(word: u64) -> bool {
+pub(super) fn is_cold(word: u64) -> bool {
     word & (HOT | FOLDING) == 0
 }
 
@@ -164,7 +156,7 @@ impl Head {
         if before >= TOO_MANY && before & FOLDING == 0 {
             std::process::abort(); // as `Arc` does: only forgotten handles come to so many
         }
-        self.look_for_others(before, before.wrapping_add(ONE));
+        self.note(before, before.wrapping_add(ONE));
         CENTRAL
     }
 
@@ -215,14 +207,18 @@ impl Head {
     /// The usual part of `release`. None: nothing is done yet.
     #[inline(always)]
     pub(super) fn release_fast(&self, tag: u64) -> Option<bool> {
+        if tag == CENTRAL {
+            if let Some(before) = self.release_what_was_left(ONE) {
+                return Some(was_last(before));
+            }
+        }
         // ORDER: Acquire; pairs with Release in `promote`: the side before HOT.
         let seen = self.count.load_to_change(Ordering::Acquire);
         if is_hot(seen) {
             let slot = if tag == tag_of(seen) { percpu::idle_slot()? } else { return None };
             return self.add_hot(slot, seen, u64::MAX).then_some(false);
         }
-        self.look_for_others(seen, seen.wrapping_sub(ONE));
-        // ORDER: Release; pairs with the fence in `was_last`: what was done with the value.
+        // ORDER: Release; as above.
         let is_done = is_cold(seen) && self.exchange(seen, seen - ONE, Ordering::Release);
         is_done.then(|| was_last(seen))
     }
@@ -275,7 +271,7 @@ impl Head {
     }
 
     #[inline(always)]
-    fn exchange(&self, seen: u64, new: u64, order: Ordering) -> bool {
+    pub(super) fn exchange(&self, seen: u64, new: u64, order: Ordering) -> bool {
         // ORDER: as the caller says; Relaxed on failure, where the caller loads again.
         self.count.compare_exchange(seen, new, order, Ordering::Relaxed).is_ok()
     }
@@ -458,28 +454,6 @@ impl Head {
         }
     }
 
-    /// Makes the object hot if others have changed the word each time that this thread comes back
-    /// to it. The caller has a handle.
-    #[inline(always)]
-    fn look_for_others(&self, found: u64, left: u64) {
-        if others::are_at(ptr::from_ref(self) as usize, found, left) {
-            self.promote();
-        }
-    }
-
-    /// A lost exchange.
-    #[cold]
-    fn note_contention(&self) {
-        let is_due = LOST.try_with(|lost| {
-            let now = lost.get() + 1;
-            lost.set(if now < FAILURES { now } else { 0 });
-            now >= FAILURES
-        });
-        if matches!(is_due, Ok(true)) {
-            self.promote();
-        }
-    }
-
     /// The side, made if need be.
     fn side(&self) -> &Side {
         // ORDER: Acquire; pairs with Release below.
@@ -571,6 +545,7 @@ fn was_last(before: u64) -> bool {
     if central(before) != 1 {
         return false;
     }
+    others::forget();
     // ORDER: Acquire; pairs with Release in `release` and `fold`: what others did with the value.
     fence(Ordering::Acquire);
     true
