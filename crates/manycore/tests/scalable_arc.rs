@@ -8,7 +8,7 @@ use manycore::collections::{ScalableArc, ScalableWeak};
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
-use std::sync::{Arc, Mutex, mpsc};
+use std::sync::{Arc, Barrier, Mutex, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -60,6 +60,26 @@ fn objects_of_one_place_do_not_become_distributed() {
         drop(owner);
         drop(clones);
     }
+}
+
+/// Whole pairs of others leave the number of handles as it was.
+#[test]
+fn pairs_of_two_threads_in_turn_make_the_object_distributed() {
+    let (owner, turn) = (ScalableArc::new(0), Barrier::new(2));
+    thread::scope(|scope| {
+        for me in 0..2 {
+            let (owner, turn) = (&owner, &turn);
+            scope.spawn(move || {
+                for round in 0..100 {
+                    if round % 2 == me {
+                        drop(owner.clone());
+                    }
+                    turn.wait();
+                }
+            });
+        }
+    });
+    assert!(ScalableArc::is_distributed(&owner));
 }
 
 /// A thread that comes back to one object after it was at another has no note of it.

@@ -3,9 +3,10 @@
 //! Owns: the count, its promotion, folding and end. Does not own: the value and its memory.
 //!
 //! The word holds, from the low end: HOT, FOLDING, RETIRED, the period (how often the object has
-//! become hot), and above them the *central count*. A handle carries a tag: the period in which it
-//! was counted in a row, or zero if it was counted in the word. A handle is *central* unless its
-//! tag is the period of the object and the object is hot.
+//! become hot), above them the *central count*, and on top how often that went down, without what
+//! exceeds 16 bits: so the word differs after others have made and dropped a handle. A handle
+//! carries a tag: the period in which it was counted in a row, or zero if it was counted in the
+//! word. A handle is *central* unless its tag is the period of the object and the object is hot.
 //!
 //! Laws:
 //! - A1 The number of handles is the central count plus the sum of all rows. A row may be negative:
@@ -56,9 +57,13 @@ const PERIOD: u64 = 8;
 const PERIODS: u64 = TAGS * PERIOD;
 /// One central handle.
 const ONE: u64 = 128;
+/// One central handle less.
+const LESS_ONE: u64 = DROP - ONE;
+/// One drop of a central handle, in the bits above the central count.
+const DROP: u64 = 1 << 48;
 const FLAGS: u64 = ONE - 1;
-/// As many central handles as no program makes. Below zero it looks like more.
-const TOO_MANY: u64 = 1 << 63;
+/// As many handles as no program makes. Below zero a central count looks like more.
+const TOO_MANY: u64 = DROP / ONE / 2;
 
 /// The greatest tag of a handle; the lowest is [`CENTRAL`].
 pub(super) const TAGS: u64 = 15;
@@ -116,7 +121,7 @@ fn tag_of(word: u64) -> u64 {
 }
 
 fn central(word: u64) -> u64 {
-    word / ONE
+    word % DROP / ONE
 }
 
 /// The rows' sum, as far as it stands still.
@@ -153,7 +158,7 @@ impl Head {
     fn acquire_central(&self) -> u64 {
         // ORDER: Relaxed; the caller's handle keeps the object alive.
         let before = self.count.fetch_add(ONE, Ordering::Relaxed);
-        if before >= TOO_MANY && before & FOLDING == 0 {
+        if central(before) >= TOO_MANY && before & FOLDING == 0 {
             std::process::abort(); // as `Arc` does: only forgotten handles come to so many
         }
         self.note(before, before.wrapping_add(ONE));
@@ -208,7 +213,7 @@ impl Head {
     #[inline(always)]
     pub(super) fn release_fast(&self, tag: u64) -> Option<bool> {
         if tag == CENTRAL {
-            if let Some(before) = self.release_what_was_left(ONE) {
+            if let Some(before) = self.release_what_was_left(LESS_ONE) {
                 return Some(was_last(before));
             }
         }
@@ -219,7 +224,8 @@ impl Head {
             return self.add_hot(slot, seen, u64::MAX).then_some(false);
         }
         // ORDER: Release; as above.
-        let is_done = is_cold(seen) && self.exchange(seen, seen - ONE, Ordering::Release);
+        let is_done =
+            is_cold(seen) && self.exchange(seen, seen.wrapping_add(LESS_ONE), Ordering::Release);
         is_done.then(|| was_last(seen))
     }
 
@@ -241,7 +247,7 @@ impl Head {
                 }
             }
             // ORDER: Release; as in `release`. While folding, the word need not be positive (A5).
-            if self.exchange(seen, seen.wrapping_sub(ONE), Ordering::Release) {
+            if self.exchange(seen, seen.wrapping_add(LESS_ONE), Ordering::Release) {
                 return seen & FOLDING == 0 && was_last(seen);
             }
             self.note_contention();
@@ -264,7 +270,7 @@ impl Head {
             } else if central(seen) != 1 {
                 return false;
             // ORDER: AcqRel; Acquire pairs with Release in `release`: what others did with it.
-            } else if self.exchange(seen, seen - ONE, Ordering::AcqRel) {
+            } else if self.exchange(seen, seen.wrapping_add(LESS_ONE), Ordering::AcqRel) {
                 return true;
             }
         }
@@ -349,6 +355,9 @@ impl Head {
         });
         let counted = sum(&rows);
         debug_assert!(counted < TOO_MANY, "manycore: a handle was counted down twice");
+        if counted >= TOO_MANY {
+            std::process::abort(); // as above
+        }
         let added = counted.wrapping_mul(ONE).wrapping_sub(HOT | FOLDING);
         // ORDER: AcqRel; pairs with Acquire in `promote` and with the fence in `was_last`: the rows
         // are empty, and what their owners did with the value came before.

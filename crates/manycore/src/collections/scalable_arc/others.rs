@@ -39,15 +39,16 @@ struct Last {
 }
 
 impl Head {
-    /// Takes one handle of the word, `one`, if the word is still as this thread left it, and the
-    /// object is therefore cold. Returns what it was. The caller has a central handle.
+    /// Gives a handle up, if the word is still as this thread left it, and the object is therefore
+    /// cold: adds `less_one` to it. Returns what it was. The caller has a central handle.
     #[inline(always)]
-    pub(super) fn release_what_was_left(&self, one: u64) -> Option<u64> {
+    pub(super) fn release_what_was_left(&self, less_one: u64) -> Option<u64> {
         // Late in the thread's life there is no note.
         let left = LAST.try_with(|last| last.left_at(self.address())).ok().flatten()?;
         // ORDER: Release; pairs with the fence in `was_last`: what was done with the value.
-        let is_same = self.exchange(left, left.wrapping_sub(one), Ordering::Release);
-        let now = if is_same { left.wrapping_sub(one) } else { UNKNOWN };
+        let next = left.wrapping_add(less_one);
+        let is_same = self.exchange(left, next, Ordering::Release);
+        let now = if is_same { next } else { UNKNOWN };
         let _ = LAST.try_with(|last| last.left.set(now));
         is_same.then_some(left)
     }
