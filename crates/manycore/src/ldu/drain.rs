@@ -90,16 +90,29 @@ impl<T: Structure<E>, E: Linked> Core<T, E> {
     /// # Panics
     /// If the structure does; what it was not told yet stays queued, and the set is poisoned (U7).
     pub(super) unsafe fn drain(&self, keep: bool) {
+        // SAFETY: the caller's duty.
+        let _ = unsafe { self.drain_to(keep, false) };
+    }
+
+    /// As [`drain`](Self::drain), and tells the cut. With `always`, makes one although no member
+    /// has changed. `None`: there was none.
+    ///
+    /// # Safety
+    /// As [`drain`](Self::drain).
+    ///
+    /// # Panics
+    /// As [`drain`](Self::drain).
+    pub(super) unsafe fn drain_to(&self, keep: bool, always: bool) -> Option<u64> {
         if self.is_poisoned() {
-            return;
+            return None;
         }
         self.inner.with_mut(|inner| {
             // SAFETY: the lock is held, and guards `inner`.
             let inner = unsafe { &mut *inner };
             // A change that has returned has its member in a queue or here (R1), and its fence
             // before the lock's: so a look suffices, and no cut is needed.
-            if inner.is_clean() && self.queues.is_empty() {
-                return;
+            if !always && inner.is_clean() && self.queues.is_empty() {
+                return None;
             }
             inner.drains += 1;
             let cut = self.raise();
@@ -126,7 +139,8 @@ impl<T: Structure<E>, E: Linked> Core<T, E> {
                 // SAFETY: R1 - queued, so its memory is held.
                 unsafe { self.visit(inner, links, cut, keep) };
             }
-        });
+            Some(cut)
+        })
     }
 
     /// Begins a read: whoever begins a change from here on notes more than the cut (U6).

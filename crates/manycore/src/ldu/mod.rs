@@ -5,6 +5,8 @@
 //! reverse maps, interval trees. Not for queues, stacks, or anything that shows in which order its
 //! members came.
 //!
+//! A structure that has other updates besides, whose order shows, is a [`Combined`].
+//!
 //! Owns: [`DeferredSet`], the marks ([`Links`]), the queues, and the handles. Source: LDU (the
 //! thesis), section 2.4, and its preliminary paper.
 //!
@@ -59,6 +61,7 @@
 //!   it panics instead.
 
 mod builder;
+mod combined;
 mod core;
 mod drain;
 mod guard;
@@ -72,6 +75,7 @@ mod word;
 
 pub use crate::lock::error::TryReadError;
 pub use builder::{BuildError, Builder, Queue};
+pub use combined::{Both, Combined};
 pub use guard::ReadGuard;
 pub use handle::{Attached, Detached};
 pub use links::{Element, Linked, Links};

@@ -6,6 +6,7 @@
 //! when the member is its own again; and links know when their member's time is over. Freed members
 //! stay in memory, so that a model that goes wrong says how.
 
+mod combined;
 mod lives;
 mod reads;
 mod seeded;

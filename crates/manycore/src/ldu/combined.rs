@@ -1,0 +1,454 @@
+//! One object whose members come and go through marks, and whose other updates go through logs in
+//! the order of their stamps; one read merges both.
+//!
+//! Owns: the ordered updates of a [`Combined`], from their logs to the structure. The members are a
+//! [`DeferredSet`]'s.
+//!
+//! Laws:
+//! - **C1** An ordered update notes the set's epoch before it takes its stamp and goes to its log,
+//!   as a member's change does. A read raises the epoch, then gathers queues and logs, and takes
+//!   what noted the cut or less. The rest waits for the next read.
+//! - **C2** So what U6 says of two changes holds for any two of either kind, by the argument in the
+//!   header of `core`: the log's gathering stands in for the look at a queue. What a read misses
+//!   was published after it had gathered, and whoever goes on from there finds the raised epoch.
+//! - **C3** A read applies updates in the order of their stamps. One with an earlier stamp than
+//!   some that were applied before it was still under way when those were gathered, or had begun
+//!   after the cut while they had begun before: they overlap, and may come in either order.
+//! - **C4** Ordered updates don't see members: they and the members' comings and goings commute.
+//!   (Where they do not, no two ways would do; log all of them, in a
+//!   [`Deferred`](crate::oplog::Deferred).)
+//!
+//! Source: the LDU thesis leaves the combination with OpLog to future work; this is ours.
+
+use super::builder::{BuildError, Builder};
+use super::core::Held;
+use super::guard::ReadGuard;
+use super::handle::Attached;
+use super::links::{Element, Linked};
+use super::set::{DeferredSet, Structure};
+use crate::clock::{Clock, Stamp};
+use crate::config;
+use crate::lock::error::TryReadError;
+use crate::oplog::{Commuting, Deferred, Op};
+use crate::sync::{self, AtomicUsize, Bug, Ordering, seeded_bug};
+use std::fmt;
+use std::mem::ManuallyDrop;
+use std::ops::{Deref, DerefMut};
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+/// Updates that wait outside of logs from which on the next one reads the object.
+const WAITING: usize = config::DEFAULT_MAX_ENTRIES;
+
+/// How far beyond that they go before an update waits for a reader.
+const GROWTH: usize = config::DEFAULT_GROWTH;
+
+/// A set of members that also has other updates, which are applied in their order.
+///
+/// For an object most of whose updates are members that come and go, and cancel each other, but
+/// that has a few of another kind, whose order shows: connections and the limits that apply to
+/// them, mappings and the file's size, subscribers and the topic's settings. `T` is what reads
+/// want, `E` a member, `O` an ordered update of `T`.
+///
+/// Not where only one kind is needed: take [`DeferredSet`] or [`Deferred`]. Not where an
+/// ordered update needs to know who is a member at that moment (C4): it is applied at a read, after
+/// all that came and went before that read.
+///
+/// - Consistency: linearizable, the two kinds together: a read that sees a change, of whichever
+///   kind, sees all that had returned before that one began.
+/// - Progress: as [`DeferredSet`] and [`Deferred`].
+/// - Cost: a member's change as in a [`DeferredSet`]. An ordered update reads the clock (some 15
+///   ns), loads two lines that reads write, and goes to its thread's log, or takes a lock as long
+///   as the object has no logs. A read costs both kinds' reads.
+/// - Memory: that of a set and of a deferred object, and 24 bytes beside each ordered update that
+///   waits. At most some thousands wait, unless a reader holds the object for long.
+/// - Errors, panics: as [`DeferredSet`]; an ordered update that panics counts as made, and poisons
+///   the object.
+/// - Source: see the [module](super); LDU's future work.
+///
+/// ```
+/// use manycore::ldu::{Combined, Element, Structure};
+/// use manycore::oplog::Op;
+/// use std::collections::BTreeSet;
+///
+/// #[derive(Default)]
+/// struct Topic {
+///     subscribers: BTreeSet<u32>,
+///     title: String,
+/// }
+/// impl Structure<Element<u32>> for Topic {
+///     fn insert(&mut self, who: &Element<u32>) {
+///         self.subscribers.insert(**who);
+///     }
+///     fn remove(&mut self, who: &Element<u32>) {
+///         self.subscribers.remove(who);
+///     }
+/// }
+///
+/// struct Rename(&'static str);
+/// impl Op<Topic> for Rename {
+///     fn apply(self, topic: &mut Topic) {
+///         topic.title = self.0.to_owned();
+///     }
+/// }
+///
+/// let topic = Combined::new(Topic::default());
+/// let one = topic.add(1);
+/// topic.append(Rename("first"));
+/// topic.append(Rename("second"));
+/// drop(topic.add(2)); // came and went: no read hears of it
+/// let seen = topic.read();
+/// assert_eq!((seen.subscribers.len(), &*seen.title), (1, "second"));
+/// # drop(seen);
+/// drop(one);
+/// ```
+pub struct Combined<T: Structure<E>, E: Linked, O: Op<T> + Send + 'static> {
+    parts: ManuallyDrop<Parts<T, E, O>>,
+}
+
+struct Parts<T: Structure<E>, E: Linked, O: Op<T> + Send + 'static> {
+    /// Its lock guards `T` and what waits for it.
+    set: DeferredSet<Both<T, O>, E>,
+    log: Deferred<Inbox<O>, Commuting<Noted<O>>>,
+    /// How many are in the inbox.
+    waiting: Arc<AtomicUsize>,
+}
+
+/// A [`Combined`]'s structure, and updates that wait for its next read. Shows the structure.
+pub struct Both<T, O> {
+    value: T,
+    /// Gathered, but after the last cut (C1).
+    later: Vec<Noted<O>>,
+}
+
+/// An update, and what it noted when it began.
+struct Noted<O> {
+    epoch: u64,
+    stamp: Stamp,
+    op: O,
+}
+
+/// What has been gathered.
+struct Inbox<O> {
+    ops: Vec<Noted<O>>,
+    waiting: Arc<AtomicUsize>,
+}
+
+impl<O> Inbox<O> {
+    fn take(&mut self) -> Vec<Noted<O>> {
+        // ORDER: Relaxed; an estimate.
+        self.waiting.store(0, Ordering::Relaxed);
+        std::mem::take(&mut self.ops)
+    }
+}
+
+impl<O> Op<Inbox<O>> for Noted<O> {
+    fn apply(self, inbox: &mut Inbox<O>) {
+        inbox.ops.push(self);
+        // ORDER: Relaxed; an estimate.
+        inbox.waiting.store(inbox.ops.len(), Ordering::Relaxed);
+    }
+}
+
+impl<T: Structure<E>, E, O: Send> Structure<E> for Both<T, O> {
+    fn insert(&mut self, member: &E) {
+        self.value.insert(member);
+    }
+
+    fn remove(&mut self, member: &E) {
+        self.value.remove(member);
+    }
+}
+
+impl<T, O: Op<T>> Both<T, O> {
+    /// Takes what was gathered, and applies what noted the cut or less (C1, C3).
+    fn apply(&mut self, gathered: Vec<Noted<O>>, cut: u64) {
+        self.later.extend(gathered);
+        self.later.sort_by_key(|noted| noted.stamp);
+        let all = std::mem::take(&mut self.later);
+        let is_due = |noted: &Noted<O>| noted.epoch <= cut || seeded_bug(Bug::NoCut);
+        let (due, later) = all.into_iter().partition(is_due);
+        self.later = later;
+        let mut rest = Rest { both: self, due };
+        rest.due.reverse();
+        while let Some(noted) = rest.due.pop() {
+            noted.op.apply(&mut rest.both.value);
+        }
+    }
+}
+
+/// Updates that are being applied: those that a panic has kept from it wait on.
+struct Rest<'a, T, O> {
+    both: &'a mut Both<T, O>,
+    /// The last is the next.
+    due: Vec<Noted<O>>,
+}
+
+impl<T, O> Drop for Rest<'_, T, O> {
+    fn drop(&mut self) {
+        self.both.later.append(&mut self.due); // sorted again by the next read
+    }
+}
+
+impl<T: Structure<E>, E: Linked, O: Op<T> + Send + 'static> Combined<T, E, O> {
+    /// An object around a structure that has no members yet, with the default queues and bounds.
+    ///
+    /// # Panics
+    /// Never: the defaults are valid.
+    #[must_use]
+    pub fn new(structure: T) -> Self {
+        Self::with_builder(&DeferredSet::builder(), structure).expect("the defaults are valid")
+    }
+
+    /// The same, with queues and bounds of a set's builder, for the members.
+    ///
+    /// # Errors
+    /// As [`Builder::build`].
+    pub fn with_builder(
+        builder: &Builder<Both<T, O>, E>,
+        structure: T,
+    ) -> Result<Self, BuildError> {
+        let set = builder.build(Both { value: structure, later: Vec::new() })?;
+        let waiting = Arc::new(AtomicUsize::new(0));
+        let inbox = Inbox { ops: Vec::new(), waiting: Arc::clone(&waiting) };
+        let parts = Parts { set, log: Deferred::new(inbox), waiting };
+        Ok(Self { parts: ManuallyDrop::new(parts) })
+    }
+
+    /// Inserts a member. The next read sees it.
+    #[inline]
+    pub fn insert(&self, member: Box<E>) -> Attached<'_, Both<T, O>, E> {
+        self.parts.set.insert(member)
+    }
+
+    /// Gives the ordered updates logs now, without waiting for contention. Returns whether they
+    /// have them.
+    pub fn promote(&self) -> bool {
+        self.parts.log.promote()
+    }
+
+    /// Inserts a member by hand.
+    ///
+    /// # Panics
+    /// As [`DeferredSet::insert_raw`].
+    ///
+    /// # Safety
+    /// As [`DeferredSet::insert_raw`].
+    #[inline]
+    pub unsafe fn insert_raw(&self, member: NonNull<E>) {
+        // SAFETY: the caller's duty.
+        unsafe { self.parts.set.insert_raw(member) };
+    }
+
+    /// Removes a member by hand.
+    ///
+    /// # Panics
+    /// As [`DeferredSet::remove_raw`].
+    ///
+    /// # Safety
+    /// As [`DeferredSet::remove_raw`].
+    #[inline]
+    pub unsafe fn remove_raw(&self, member: NonNull<E>) {
+        // SAFETY: the caller's duty.
+        unsafe { self.parts.set.remove_raw(member) };
+    }
+
+    /// Sees to it that no queue has the member, as [`DeferredSet::settle_raw`].
+    ///
+    /// # Panics
+    /// As [`DeferredSet::settle_raw`].
+    ///
+    /// # Safety
+    /// As [`DeferredSet::settle_raw`].
+    pub unsafe fn settle_raw(&self, member: NonNull<E>) {
+        // SAFETY: the caller's duty.
+        unsafe { self.parts.set.settle_raw(member) };
+    }
+
+    /// Makes an ordered update. The next read sees it, after all that returned before this call.
+    #[inline]
+    pub fn append(&self, op: O) {
+        let clock = Clock::system();
+        // ORDER: Acquire; as in `Core::change` (C1).
+        let epoch = self.parts.set.core.hub.epoch.load(Ordering::Acquire);
+        let stamp = clock.stamp();
+        self.parts.log.append(Noted { epoch, stamp, op });
+        clock.settle(stamp);
+        // ORDER: Relaxed; an estimate.
+        let waiting = self.parts.waiting.load(Ordering::Relaxed);
+        if waiting >= WAITING {
+            self.relieve(waiting >= WAITING * GROWTH);
+        }
+    }
+
+    /// Too much waits: this update becomes the reader. A panic of the structure's stays here; the
+    /// poison tells the next reader.
+    #[cold]
+    fn relieve(&self, wait: bool) {
+        if !self.parts.set.is_poisoned() {
+            sync::contain(|| drop(self.hold(wait)));
+        }
+    }
+
+    /// Holds the object, up to date unless it is poisoned. None: somebody holds it.
+    #[track_caller]
+    fn hold(&self, wait: bool) -> Option<ReadGuard<'_, Both<T, O>, E>> {
+        let core = &*self.parts.set.core;
+        core.lock(wait).ok()?;
+        let mut held = Held { core, poison: true };
+        // SAFETY: the lock was taken just above.
+        if let Some(cut) = unsafe { core.drain_to(true, true) } {
+            let gathered = self.parts.log.read().take();
+            // SAFETY: the lock is held, and guards the structure.
+            core.value.with_mut(|both| unsafe { (*both).apply(gathered, cut) });
+        }
+        held.poison = false;
+        Some(ReadGuard::new(held))
+    }
+
+    /// Brings the structure up to date and holds it.
+    ///
+    /// # Panics
+    /// As [`DeferredSet::read`]; also if an ordered update panics.
+    #[track_caller]
+    pub fn read(&self) -> ReadGuard<'_, Both<T, O>, E> {
+        let guard = self.read_poisoned();
+        assert!(
+            !guard.is_poisoned(),
+            "manycore: the object is poisoned, because its structure panicked; repair it and call \
+             clear_poison()"
+        );
+        guard
+    }
+
+    /// As [`read`](Self::read), also if the object is poisoned: then without the changes that wait.
+    ///
+    /// # Panics
+    /// As [`read`](Self::read), poison apart.
+    #[track_caller]
+    pub fn read_poisoned(&self) -> ReadGuard<'_, Both<T, O>, E> {
+        match self.hold(true) {
+            Some(guard) => guard,
+            None => panic!(
+                "manycore: this thread holds the object already; drop the guard before reading \
+                 again, and do not read an object from within its own structure"
+            ),
+        }
+    }
+
+    /// As [`read`](Self::read), unless that would wait for another reader.
+    ///
+    /// # Errors
+    /// [`TryReadError::Busy`] if a reader holds the object, [`TryReadError::Poisoned`] if the
+    /// structure panicked.
+    ///
+    /// # Panics
+    /// If the structure, or an ordered update, panics in this read.
+    pub fn try_read(&self) -> Result<ReadGuard<'_, Both<T, O>, E>, TryReadError> {
+        let guard = self.hold(false).ok_or(TryReadError::Busy)?;
+        if guard.is_poisoned() { Err(TryReadError::Poisoned) } else { Ok(guard) }
+    }
+
+    /// Applies what waits. The same as dropping a [`read`](Self::read) guard at once.
+    ///
+    /// # Panics
+    /// As [`read`](Self::read).
+    #[track_caller]
+    pub fn synchronize(&self) {
+        drop(self.read());
+    }
+
+    /// The structure, up to date. (A poisoned object's changes wait on.)
+    ///
+    /// # Panics
+    /// If the structure, or an ordered update, panics.
+    pub fn get_mut(&mut self) -> &mut T {
+        drop(self.read_poisoned());
+        &mut self.parts.set.get_mut().value
+    }
+
+    /// The structure, up to date.
+    ///
+    /// # Panics
+    /// As [`get_mut`](Self::get_mut).
+    #[must_use]
+    pub fn into_inner(self) -> T {
+        drop(self.read_poisoned());
+        let mut this = ManuallyDrop::new(self);
+        // SAFETY: `this` is not used or dropped after this.
+        let Parts { set, .. } = unsafe { ManuallyDrop::take(&mut this.parts) };
+        set.into_inner().value
+    }
+
+    /// Whether the structure, an ordered update, or a reader that held the object, panicked.
+    #[must_use]
+    pub fn is_poisoned(&self) -> bool {
+        self.parts.set.is_poisoned()
+    }
+
+    /// Says that the structure is fit for use again. The next read applies what waits.
+    pub fn clear_poison(&self) {
+        self.parts.set.clear_poison();
+    }
+}
+
+impl<T: Structure<Element<V>>, V, O> Combined<T, Element<V>, O>
+where
+    V: Send + Sync + 'static,
+    O: Op<T> + Send + 'static,
+{
+    /// Inserts a value, in a box with links: [`insert`](Self::insert) for types that have none.
+    #[inline]
+    pub fn add(&self, value: V) -> Attached<'_, Both<T, O>, Element<V>> {
+        self.parts.set.add(value)
+    }
+}
+
+impl<T: Structure<E>, E: Linked, O: Op<T> + Send + 'static> Drop for Combined<T, E, O> {
+    /// Applies what waits, then drops the structure.
+    fn drop(&mut self) {
+        let applied = sync::caught(|| drop(self.hold(true)));
+        // SAFETY: dropped here alone, and not used afterwards.
+        let dropped = sync::caught(|| unsafe { ManuallyDrop::drop(&mut self.parts) });
+        if let Err(panic) = applied.and(dropped) {
+            if !sync::panicking() {
+                std::panic::resume_unwind(panic);
+            }
+        }
+    }
+}
+
+impl<T: Structure<E> + Default, E: Linked, O: Op<T> + Send + 'static> Default
+    for Combined<T, E, O>
+{
+    fn default() -> Self {
+        Self::new(T::default())
+    }
+}
+
+impl<T: Structure<E>, E: Linked, O: Op<T> + Send + 'static> fmt::Debug for Combined<T, E, O> {
+    /// Prints the state, not the structure: that would take a read.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Combined").field("set", &self.parts.set).finish_non_exhaustive()
+    }
+}
+
+impl<T, O> Deref for Both<T, O> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.value
+    }
+}
+
+impl<T, O> DerefMut for Both<T, O> {
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.value
+    }
+}
+
+impl<T: fmt::Debug, O> fmt::Debug for Both<T, O> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.value.fmt(f)
+    }
+}
