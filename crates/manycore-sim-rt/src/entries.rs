@@ -12,6 +12,7 @@ pub(crate) fn of(instruction: Mnemonic) -> usize {
     match instruction {
         Mnemonic::Rdtsc => read_alone as *const () as usize,
         Mnemonic::Rdtscp => read_with_core as *const () as usize,
+        Mnemonic::Cpuid => identify as *const () as usize,
         _ => enter_kernel as *const () as usize,
     }
 }
@@ -26,6 +27,10 @@ struct Reading {
 extern "C" fn reading() -> Reading {
     let (ticks, core) = world::clock_reading();
     Reading { ticks, core }
+}
+
+extern "C" fn identity(leaf: u32, subleaf: u32, answer: &mut [u32; 4]) {
+    *answer = world::identity(leaf, subleaf);
 }
 
 /// A system call's registers, as `enter_kernel` pushes them.
@@ -106,6 +111,46 @@ read! {
 read! {
     /// For `rdtscp`, which also says the core, in rcx: seven words up from the frame.
     read_with_core, "mov [rbp + 56], rdx"
+}
+
+/// For `cpuid`, which writes rax, rbx, rcx and rdx.
+#[unsafe(naked)]
+unsafe extern "C" fn identify() {
+    naked_asm!(
+        "pushfq",
+        "push rsi",
+        "push rdi",
+        "push r8",
+        "push r9",
+        "push r10",
+        "push r11",
+        "push rbp",
+        "mov rbp, rsp",
+        "sub rsp, 576",
+        "and rsp, -64",
+        "fxsave [rsp]",
+        "mov edi, eax",
+        "mov esi, ecx",
+        "lea rdx, [rsp + 512]",
+        "cld",
+        "call {identity}",
+        "fxrstor [rsp]",
+        "mov eax, [rsp + 512]",
+        "mov ebx, [rsp + 516]",
+        "mov ecx, [rsp + 520]",
+        "mov edx, [rsp + 524]",
+        "mov rsp, rbp",
+        "pop rbp",
+        "pop r11",
+        "pop r10",
+        "pop r9",
+        "pop r8",
+        "pop rdi",
+        "pop rsi",
+        "popfq",
+        "ret",
+        identity = sym identity,
+    )
 }
 
 /// For `syscall`, which writes rax, rcx and r11: rcx says whether the answer is in rax.

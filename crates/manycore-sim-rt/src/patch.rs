@@ -1,10 +1,11 @@
-//! The program's instructions that ask the system something, replaced: `rdtsc`, `rdtscp`,
+//! The program's instructions that ask the system something, replaced: `rdtsc`, `rdtscp`, `cpuid`,
 //! `syscall`.
 //!
 //! Owns: the replacement, in instrumented code, whoever wrote it. There is nothing to call in the
 //! program's source and nothing to pay in a native build: before a block runs for the first time
-//! it is decoded for its cost ([`crate::blocks`]); where it reads the processor's clock or enters
-//! the kernel by itself, the instruction gives way to a stub that asks the simulation.
+//! it is decoded for its cost ([`crate::blocks`]); where it reads the processor's clock, asks what
+//! processor this is, or enters the kernel by itself, the instruction gives way to a stub that asks
+//! the simulation.
 //!
 //! Law K1: a jump to the stub takes five bytes, so the instructions behind the one replaced move
 //! to the stub as well. They are of one block, none is a call, and nothing jumps between them: all
@@ -50,7 +51,8 @@ pub(crate) struct Patches {
 
 /// Whether an instruction is one that is replaced.
 pub(crate) fn is_ours(instruction: &Instruction) -> bool {
-    matches!(instruction.mnemonic(), Mnemonic::Rdtsc | Mnemonic::Rdtscp | Mnemonic::Syscall)
+    use Mnemonic::{Cpuid, Rdtsc, Rdtscp, Syscall};
+    matches!(instruction.mnemonic(), Rdtsc | Rdtscp | Cpuid | Syscall)
 }
 
 impl Patches {

@@ -205,6 +205,24 @@ pub(crate) fn clock_reading() -> (u64, u64) {
     })
 }
 
+/// What `cpuid` answers: what the host's does, but for the number of the core. Waits, as the
+/// instruction does, until all that came before is done.
+pub(crate) fn identity(leaf: u32, subleaf: u32) -> [u32; 4] {
+    let found = std::arch::x86_64::__cpuid_count(leaf, subleaf);
+    let mut answer = [found.eax, found.ebx, found.ecx, found.edx];
+    if active() {
+        follow(with(|world| world.engine.serialize()));
+        let core = u32::from(with(|world| world.where_now().0));
+        match leaf {
+            1 => answer[1] = answer[1] & 0x00ff_ffff | core << 24,
+            0xb | 0x1f => answer[3] = core,
+            0x8000_001e => answer[0] = core,
+            _ => {}
+        }
+    }
+    answer
+}
+
 /// The time in nanoseconds since the start, after everybody who is earlier has run.
 pub(crate) fn read_time() -> u64 {
     follow(with(|world| world.engine.read_clock()));

@@ -14,9 +14,6 @@ pub const PUBLISHED: [(u32, f64); 2] = [(2, 182.0), (48, 8182.0)];
 /// The line that all cores write.
 const TARGET: usize = 0x1000;
 
-/// Cycles between a write and the next: what makes 182 of a round with two writers.
-const THINK: u64 = 66;
-
 /// The part of the run that counts, in cycles.
 const MEASURED: std::ops::Range<u64> = 200_000..700_000;
 
@@ -26,8 +23,8 @@ pub fn published(cores: u32) -> f64 {
     low + (high - low) / f64::from(many - few) * (f64::from(cores) - f64::from(few))
 }
 
-/// Mean cycles for a write, where each of `cores` cores writes one line, waits for its write, and
-/// writes again. No program runs: these are accesses alone.
+/// Mean cycles for a write, where each of `cores` cores writes one line, waits for its write with
+/// an instruction that serializes, and writes again. No program runs: these are accesses alone.
 ///
 /// # Errors
 ///
@@ -56,7 +53,7 @@ pub fn contended_write(machine: &Machine, cores: u32) -> Result<f64, ModelError>
                     let (total, writes) = time.get();
                     time.set((total + engine.now() - start, writes + 1));
                 }
-                engine.work(THINK)
+                engine.serialize()
             }
         })
     };

@@ -33,6 +33,7 @@ fn main() {
     drops_thread_locals(cores);
     detaches();
     reads_its_ticks(cores);
+    identifies_its_core(cores);
     fights_over_the_stack(cores);
     let quota = std::fs::read("/proc/self/cgroup");
     assert!(quota.is_err(), "the real machine's quota has nothing to do with virtual cores");
@@ -123,6 +124,33 @@ fn divides_and_reads(dividend: u64, divisor: u64) -> (u64, u64) {
     let quotient = black_box(dividend) / black_box(divisor).max(1);
     // SAFETY: every x86-64 processor has the instruction.
     (quotient, unsafe { std::arch::x86_64::_rdtsc() })
+}
+
+/// `cpuid` names the virtual core, keeps the other registers, and costs what the machine says.
+fn identifies_its_core(cores: usize) {
+    const TIMES: u64 = 20;
+    let numbers: Vec<_> = (0..cores)
+        .map(|_| {
+            thread::spawn(|| {
+                let kept = black_box(std::array::from_fn::<u64, 6, _>(|n| n as u64));
+                // SAFETY: every x86-64 processor has the instruction.
+                let start = unsafe { std::arch::x86_64::_rdtsc() };
+                let cores: Vec<u32> =
+                    (0..TIMES).map(|_| std::arch::x86_64::__cpuid(1).ebx >> 24).collect();
+                // SAFETY: as above.
+                let took = unsafe { std::arch::x86_64::_rdtsc() } - start;
+                assert!((60 * TIMES..100 * TIMES).contains(&took), "{took} cycles");
+                assert!(cores.iter().all(|core| *core == cores[0]), "{cores:?}");
+                assert_eq!(kept, [0, 1, 2, 3, 4, 5]);
+                cores[0]
+            })
+        })
+        .collect();
+    let mut numbers: Vec<u32> =
+        numbers.into_iter().map(|thread| thread.join().expect("no panic")).collect();
+    numbers.sort_unstable();
+    numbers.dedup();
+    assert!(numbers.iter().all(|number| (*number as usize) < cores), "{numbers:?}");
 }
 
 /// How long this takes depends on which of the words share a cache line, so on where the main

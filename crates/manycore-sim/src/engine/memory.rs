@@ -207,7 +207,17 @@ impl Engine {
     /// A full fence: waits until the thread's stores have arrived.
     pub fn fence(&mut self) -> Outcome {
         self.totals.fences += 1;
-        let extra = u64::from(self.machine.rmw);
+        self.settle(self.machine.rmw)
+    }
+
+    /// An instruction that waits until all before it is done, as `cpuid`.
+    pub fn serialize(&mut self) -> Outcome {
+        self.settle(self.machine.serialize)
+    }
+
+    /// Waits until the thread's stores have arrived, and so many cycles more.
+    fn settle(&mut self, extra: u32) -> Outcome {
+        let extra = u64::from(extra);
         if self.stores_until == u64::MAX {
             self.await_stores(0, extra);
             return self.dispatch();

@@ -45,9 +45,11 @@ impl Machine {
             ("malloc", cycles(heap_nanos()), "measured: half of an allocation and its return"),
             ("syscall", cycles(kernel_nanos()), "measured: asking for the process's id"),
         ];
-        if let Some([clock, load, addition]) = instruction_nanos() {
+        if let Some([clock, load, addition, serialize]) = instruction_nanos() {
             let rate = (10.0 * cycle / addition).round().max(1.0) as u32;
             facts.push(("clock_read", cycles(clock), "measured: one reading after another"));
+            let why = "measured: `cpuid`, which leaves a virtual machine";
+            facts.push(("serialize", cycles(serialize), why));
             facts.push(("hit", cycles(load), "measured: loads that wait for nothing"));
             let why = "measured: additions that wait for nothing";
             facts.push(("instructions_per_10_cycles", rate, why));
@@ -123,10 +125,14 @@ fn kernel_nanos() -> f64 {
     smallest(2_000, |steps| (0..steps).for_each(|_| _ = black_box(std::process::id())))
 }
 
-/// A reading of the time stamp counter, a load, and an addition, where none waits for another.
+/// A reading of the time stamp counter, a load, and an addition, where none waits for another, and
+/// an instruction that waits for all before it.
 #[cfg(target_arch = "x86_64")]
-fn instruction_nanos() -> Option<[f64; 3]> {
-    use std::arch::{asm, x86_64::_rdtsc};
+fn instruction_nanos() -> Option<[f64; 4]> {
+    use std::arch::{
+        asm,
+        x86_64::{__cpuid, _rdtsc},
+    };
     let clock = smallest(20_000, |steps| {
         // SAFETY: every x86-64 processor has the instruction.
         (0..steps).for_each(|_| _ = black_box(unsafe { _rdtsc() }));
@@ -153,11 +159,12 @@ fn instruction_nanos() -> Option<[f64; 3]> {
             }
         }
     });
-    Some([clock, loads / 16.0, additions / 16.0])
+    let serialize = smallest(200, |steps| (0..steps).for_each(|_| _ = black_box(__cpuid(0))));
+    Some([clock, loads / 16.0, additions / 16.0, serialize])
 }
 
 #[cfg(not(target_arch = "x86_64"))]
-fn instruction_nanos() -> Option<[f64; 3]> {
+fn instruction_nanos() -> Option<[f64; 4]> {
     None
 }
 

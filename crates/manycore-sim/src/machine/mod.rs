@@ -130,6 +130,8 @@ pub struct Machine {
     pub pause: u32,
     /// Reading the time stamp counter.
     pub clock_read: u32,
+    /// An instruction that waits until all before it is done, as `cpuid`, once that is so.
+    pub serialize: u32,
     /// How far the clocks of neighbouring sockets are apart. 0: one time everywhere.
     pub clock_skew: u32,
     /// Instructions in ten cycles, for code that waits for nothing.

@@ -53,6 +53,7 @@ pub(super) fn guessed(name: &str) -> Machine {
         malloc: 60,
         pause: 40,
         clock_read: 20,
+        serialize: 62,
         clock_skew: 0,
         instructions_per_10_cycles: 20,
         sources: BTreeMap::new(),
@@ -86,6 +87,10 @@ fn opteron() -> Machine {
             ("hop1", "guess: on the line from 124 to 550"),
             ("hop2", "guess: on the line from 124 to 550"),
             ("hop3", OPLOG),
+            (
+                "serialize",
+                "calibrated: OpLog Figure 4, two transfers less 182 for a store and its loop",
+            ),
             (
                 "arbitration",
                 "calibrated: OpLog Figure 4, the cost at 48 cores and a straight line to it",

@@ -62,7 +62,7 @@ macro_rules! number {
     };
 }
 
-const NUMBERS: [Parameter; 28] = [
+const NUMBERS: [Parameter; 29] = [
     number!(sockets, "a number"),
     number!(cores_per_socket, "a number"),
     number!(mhz, "million cycles per second"),
@@ -89,6 +89,7 @@ const NUMBERS: [Parameter; 28] = [
     number!(malloc, "cycles"),
     number!(pause, "cycles"),
     number!(clock_read, "cycles"),
+    number!(serialize, "cycles"),
     number!(clock_skew, "cycles"),
     number!(instructions_per_10_cycles, "instructions"),
 ];
@@ -114,10 +115,10 @@ const CHOICES: [Parameter; 3] = [
 ];
 
 /// Every parameter of a machine, the choices first.
-pub static PARAMETERS: [&Parameter; 31] = {
-    let mut all = [&CHOICES[0]; 31];
+pub static PARAMETERS: [&Parameter; 32] = {
+    let mut all = [&CHOICES[0]; 32];
     let mut at = 0;
-    while at < 31 {
+    while at < 32 {
         all[at] = if at < 3 { &CHOICES[at] } else { &NUMBERS[at - 3] };
         at += 1;
     }
