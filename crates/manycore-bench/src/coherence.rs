@@ -7,6 +7,8 @@
 //! The paper serialises with `cpuid` after each store; `store-cpuid` does so. In a virtual machine
 //! `cpuid` leaves for the hypervisor, which costs far more than the line, so `store` waits with a
 //! full fence instead. Compare each with its private twin: the difference is the line's journey.
+//! How long a core waits between its writes matters, too: who does not wait may write several times
+//! before the line leaves him.
 
 use std::sync::atomic::{
     AtomicU64,
@@ -38,6 +40,9 @@ struct Store;
 struct StoreCpuid;
 /// One atomic addition.
 struct FetchAdd;
+/// One atomic addition, then `cpuid`.
+#[cfg(target_arch = "x86_64")]
+struct FetchAddCpuid;
 /// A loop of compare-and-swap until one addition succeeds.
 struct CompareSwap;
 
@@ -55,7 +60,7 @@ impl Write for StoreCpuid {
     #[inline(always)]
     fn write(word: &AtomicU64) {
         word.store(1, Relaxed);
-        std::hint::black_box(core::arch::x86_64::__cpuid(0));
+        serialize();
     }
 }
 
@@ -67,6 +72,15 @@ impl Write for FetchAdd {
     }
 }
 
+#[cfg(target_arch = "x86_64")]
+impl Write for FetchAddCpuid {
+    #[inline(always)]
+    fn write(word: &AtomicU64) {
+        word.fetch_add(1, Relaxed);
+        serialize();
+    }
+}
+
 impl Write for CompareSwap {
     #[inline(always)]
     fn write(word: &AtomicU64) {
@@ -74,6 +88,23 @@ impl Write for CompareSwap {
         while let Err(now) = word.compare_exchange_weak(seen, seen + 1, Relaxed, Relaxed) {
             seen = now;
         }
+    }
+}
+
+/// Waits until all that was asked of memory is done. As few instructions as can be: they are part
+/// of the time between two writes.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+fn serialize() {
+    // SAFETY: writes the registers named, and puts back the one that the compiler keeps for itself.
+    unsafe {
+        std::arch::asm!(
+            "mov {kept}, rbx",
+            "cpuid",
+            "mov rbx, {kept}",
+            kept = out(reg) _, inout("eax") 0 => _, inout("ecx") 0 => _, out("edx") _,
+            options(nostack, preserves_flags),
+        );
     }
 }
 
@@ -135,6 +166,8 @@ pub static ENTRIES: &[Entry<Shape>] = &[
     private::<StoreCpuid>("store-cpuid-private", "the same, a line for each thread"),
     shared::<FetchAdd>("fetch-add", "an atomic addition, one line for all threads"),
     private::<FetchAdd>("fetch-add-private", "the same, a line for each thread"),
+    #[cfg(target_arch = "x86_64")]
+    shared::<FetchAddCpuid>("fetch-add-cpuid", "an atomic addition and cpuid, as in the paper"),
     shared::<CompareSwap>("cas", "compare-and-swap until it succeeds, one line for all threads"),
     private::<CompareSwap>("cas-private", "the same, a line for each thread"),
 ];

@@ -23,10 +23,10 @@ pub(super) const FIGURES: &[Figure] = &[Figure {
     scale: 1.0,
     relative: true,
     curves: &[
-        Curve { name: "lock", implementation: "mutex", published: &[(24.0, 19.0)] },
-        Curve { name: "atomic increment", implementation: "atomic", published: &[(24.0, 12.0)] },
-        Curve { name: "array", implementation: "unpadded", published: &[(24.0, 6.0)] },
-        Curve { name: "padded array", implementation: "padded", published: &[(24.0, 1.0)] },
+        Curve::new("lock", "mutex", &[(24.0, 19.0)]),
+        Curve::new("atomic increment", "atomic", &[(24.0, 12.0)]),
+        Curve::new("array", "unpadded", &[(24.0, 6.0)]),
+        Curve::new("padded array", "padded", &[(24.0, 1.0)]),
     ],
     claims: &[
         Claim::Value { curve: "mutex", x: 24.0, published: 19.0 },

@@ -2,16 +2,12 @@
 
 use super::{Axis, Claim, Curve, Figure};
 
-const fn curve(name: &'static str, implementation: &'static str) -> Curve {
-    Curve { name, implementation, published: &[] }
-}
-
 const CURVES: &[Curve] = &[
-    curve("stock", "rwlock"),
-    curve("Harris", "harris"),
-    curve("LDU, a queue for each core", "ldu-percore"),
-    curve("LDU, one queue", "ldu-global"),
-    curve("OpLog", "oplog"),
+    Curve::new("stock", "rwlock", &[]),
+    Curve::new("Harris", "harris", &[]),
+    Curve::new("LDU, a queue for each core", "ldu-percore", &[]),
+    Curve::new("LDU, one queue", "ldu-global", &[]),
+    Curve::new("OpLog", "oplog", &[]),
 ];
 
 pub(super) const FIGURES: &[Figure] = &[

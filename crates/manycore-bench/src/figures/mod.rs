@@ -96,6 +96,18 @@ pub struct Curve {
     pub implementation: &'static str,
     /// What the text gives, as place and value.
     pub published: &'static [(f64, f64)],
+    /// The implementation whose value is taken away: the same loop without what is of interest.
+    pub less: Option<&'static str>,
+}
+
+impl Curve {
+    const fn new(
+        name: &'static str,
+        implementation: &'static str,
+        published: &'static [(f64, f64)],
+    ) -> Self {
+        Self { name, implementation, published, less: None }
+    }
 }
 
 /// One run of a figure: a place on the axis.
@@ -172,7 +184,9 @@ impl Figure {
     }
 
     fn words(&self, threads: u32, duration: &str, option: &[&str]) -> Vec<String> {
-        let mut names: Vec<&str> = self.curves.iter().map(|curve| curve.implementation).collect();
+        let own = |curve: &Curve| [Some(curve.implementation), curve.less];
+        let mut names: Vec<&str> = self.curves.iter().flat_map(own).flatten().collect();
+        names.sort_unstable();
         names.dedup();
         let (threads, names) = (threads.to_string(), names.join(","));
         let own = ["--threads", &threads, "--impl", &names, "--duration", duration];
@@ -193,10 +207,13 @@ impl Figure {
     pub fn values(&self, rows: &str) -> Vec<Option<f64>> {
         let rows: Vec<Value> =
             rows.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+        let median = |name: &str| {
+            let mine = |row: &&Value| row["impl"] == name && row["metric"] == self.metric;
+            rows.iter().find(mine)?["median"].as_f64()
+        };
         let value = |curve: &Curve| {
-            let mine =
-                |row: &&Value| row["impl"] == curve.implementation && row["metric"] == self.metric;
-            Some(rows.iter().find(mine)?["median"].as_f64()? * self.scale)
+            let less = curve.less.map_or(Some(0.0), median)?;
+            Some((median(curve.implementation)? - less) * self.scale)
         };
         self.curves.iter().map(value).collect()
     }

@@ -5,10 +5,10 @@ use super::{Axis, Claim, Curve, Figure};
 const CORES: &[u32] = &[1, 10, 20, 40];
 const QUICK: &[u32] = &[1, 10, 40];
 const CURVES: &[Curve] = &[
-    Curve { name: "ParSec, as published", implementation: "section-clock", published: &[] },
-    Curve { name: "ParSec, as here by default", implementation: "section", published: &[] },
-    Curve { name: "epochs", implementation: "crossbeam-epoch", published: &[] },
-    Curve { name: "reader-writer lock", implementation: "rwlock", published: &[] },
+    Curve::new("ParSec, as published", "section-clock", &[]),
+    Curve::new("ParSec, as here by default", "section", &[]),
+    Curve::new("epochs", "crossbeam-epoch", &[]),
+    Curve::new("reader-writer lock", "rwlock", &[]),
 ];
 
 /// A figure of the microbenchmark on rising numbers of cores.
