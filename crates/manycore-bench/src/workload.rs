@@ -83,6 +83,8 @@ pub struct Options {
     pub pause: u64,
     /// Of one repeat.
     pub duration: Duration,
+    /// Work before it counts (`adaptive-sweep`).
+    pub warm_up: Duration,
     /// How many repeats.
     pub repeats: usize,
     /// Whether threads stay on their cores.
@@ -113,6 +115,7 @@ impl Default for Options {
             work: 0,
             pause: 0,
             duration: Duration::from_millis(300),
+            warm_up: Duration::from_millis(60),
             repeats: 5,
             pin: true,
             smr: smr::SmrOptions::default(),

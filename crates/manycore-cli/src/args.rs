@@ -209,6 +209,10 @@ pub struct BenchArgs {
     /// Ticks that the drainer rests after each round (notify)
     #[arg(long, value_name = "TICKS", default_value_t = 0, value_parser = ticks)]
     pub pause: u64,
+    /// Work before the time counts, so that objects that change themselves have settled
+    /// (adaptive-sweep)
+    #[arg(long, value_name = "TIME", default_value = "60ms", value_parser = duration)]
+    pub warm_up: Duration,
     /// Shares of updates, in percent (smr, map, lock)
     #[arg(
         long,
@@ -304,6 +308,7 @@ impl BenchArgs {
             work: self.work,
             pause: self.pause,
             duration: self.duration.unwrap_or(defaults.duration),
+            warm_up: self.warm_up,
             repeats: self.repeat,
             pin: !self.no_pin,
             smr: SmrOptions {

@@ -118,7 +118,7 @@ const fn entry<R: ReverseMap, L: Load>(
 }
 
 /// Every implementation, under one load.
-const fn entries<L: Load>() -> [Entry<Shape>; 9] {
+const fn entries<L: Load>() -> [Entry<Shape>; 10] {
     [
         entry::<rivals::Locked<rivals::StdRwLock>, L>(
             "unshared",
@@ -164,6 +164,11 @@ const fn entries<L: Load>() -> [Entry<Shape>; 9] {
             "ldu-global",
             Kind::Ours,
             "IntervalRegistry with marks, one queue for each file",
+        ),
+        entry::<ours::Adaptive, L>(
+            "adaptive",
+            Kind::Ours,
+            "the rivals' tree in an Adaptive for each file: a lock, logs, or readers side by side",
         ),
     ]
 }

@@ -12,7 +12,7 @@ use super::ReverseMap;
 use crate::list::{ListHandle, ListImpl, harris::HarrisList};
 
 /// Mappings by their first page: the end, by (start, id).
-type Tree = BTreeMap<(u64, u32), u64>;
+pub(super) type Tree = BTreeMap<(u64, u32), u64>;
 
 /// A lock around a tree.
 pub(super) trait Lock: Sync + 'static {
@@ -98,14 +98,17 @@ impl<L: Lock> ReverseMap for Locked<L> {
     }
 
     fn for_overlapping(&self, pages: Range<u64>, mut f: impl FnMut(u32)) {
-        self.0.read(|tree| {
-            let from = pages.start.saturating_sub(LONGEST);
-            for (&(_, id), &end) in tree.range((from, 0)..(pages.end, 0)) {
-                if end > pages.start {
-                    f(id);
-                }
-            }
-        });
+        self.0.read(|tree| overlapping(tree, pages, &mut f));
+    }
+}
+
+/// Calls `f` with the id of each mapping in the tree that overlaps these pages.
+pub(super) fn overlapping(tree: &Tree, pages: Range<u64>, mut f: impl FnMut(u32)) {
+    let from = pages.start.saturating_sub(LONGEST);
+    for (&(_, id), &end) in tree.range((from, 0)..(pages.end, 0)) {
+        if end > pages.start {
+            f(id);
+        }
     }
 }
 

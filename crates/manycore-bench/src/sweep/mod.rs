@@ -5,7 +5,7 @@
 //! list is that of the workload `list`: an update adds an element of the thread's own or removes
 //! the last one added; a read walks the list, which holds at most one element for each thread.
 //!
-//! Each thread does its work for `WARM_UP` before its time counts, so that an object that changes
+//! Each thread does its work for a while before its time counts, so that an object that changes
 //! itself has settled.
 
 mod ours;
@@ -28,9 +28,6 @@ use crate::{
 
 /// Shares of updates, in thousandths, if the command names none.
 const SHARES: [u64; 8] = [0, 10, 100, 500, 900, 990, 999, 1000];
-
-/// How long the work goes on before it counts.
-const WARM_UP: Duration = Duration::from_millis(60);
 
 /// Operations between two looks at the stop flag.
 const BATCH: u64 = 64;
@@ -63,6 +60,7 @@ fn walk(list: &ElementList) -> u64 {
 pub struct Shape {
     threads: usize,
     share: u64,
+    warm_up: Duration,
 }
 
 struct Sweep<S> {
@@ -112,7 +110,7 @@ impl<S: SweepImpl> Subject for Sweep<S> {
     fn work(&self, index: usize, control: &Control) -> Tally {
         let mut worker = Worker::new(index, self.shape.share);
         let begin = Instant::now();
-        while begin.elapsed() < WARM_UP {
+        while begin.elapsed() < self.shape.warm_up {
             (0..BATCH).for_each(|_| worker.step(&self.list));
         }
         control.drive(|| {
@@ -178,7 +176,8 @@ pub fn groups(options: &Options) -> Result<Vec<Group>, UnknownImpl> {
     for &threads in &options.threads {
         for &share in &shares {
             let percent = share as f64 / 10.0;
-            let (cases, left_out) = cases(&chosen, threads, |threads| Shape { threads, share });
+            let shape = |threads| Shape { threads, share, warm_up: options.warm_up };
+            let (cases, left_out) = cases(&chosen, threads, shape);
             groups.push(Group {
                 bench: "adaptive-sweep",
                 title: format!("{}, {percent} % updates", threads_word(threads)),
