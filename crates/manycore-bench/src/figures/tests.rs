@@ -17,7 +17,9 @@ fn every_figure_names_a_workload_and_implementations_that_exist() {
         let workload = workload::find(figure.workload).expect(figure.id);
         let known: Vec<_> = (workload.impls)().iter().map(|about| about.name).collect();
         for curve in figure.curves {
-            assert!(known.contains(&curve.implementation), "{}: {}", figure.id, curve.name);
+            let names = [Some(curve.implementation), curve.less];
+            let is_known = |name: &&str| known.contains(name);
+            assert!(names.iter().flatten().all(is_known), "{}: {}", figure.id, curve.name);
         }
         let groups = (workload.groups)(&Options::default()).expect(figure.id);
         let mut metrics = groups.iter().flat_map(|group| &group.metrics);
@@ -117,6 +119,19 @@ fn rows_become_curves_and_a_page() {
     for word in ["http:", "https:", "src=", "<script", "<link"] {
         assert!(!page.contains(word), "{word}");
     }
+}
+
+#[test]
+fn loop_without_the_write_is_taken_away() {
+    let figure = all().find(|figure| figure.id == "oplog-4").unwrap();
+    let row = |name: &str, nanos: f64| {
+        format!("{{\"impl\":\"{name}\",\"metric\":\"latency\",\"median\":{nanos}}}\n")
+    };
+    let rows = row("store-cpuid", 110.0) + &row("store-cpuid-private", 10.0) + &row("store", 50.0);
+    let series = figure.series(&[(2.0, rows), (6.0, row("store-cpuid", 110.0))]);
+    let rounded = |name, x| series.at(name, x).map(f64::round);
+    assert_eq!((rounded("store-cpuid", 2.0), rounded("store", 2.0)), (Some(240.0), Some(120.0)));
+    assert_eq!(rounded("store-cpuid", 6.0), None, "half a value is none");
 }
 
 #[test]
