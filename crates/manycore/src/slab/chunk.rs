@@ -2,6 +2,7 @@
 //!
 //! The header has a line that everybody reads and nobody writes after the chunk is made (whose it
 //! is), and a line for the owner, so that a foreign free does not take the owner's line away.
+//! Blocks lie before it and behind it: of 64 KiB a chunk takes 256 bytes for itself.
 
 use super::check::Check;
 use super::heap::Heap;
@@ -51,11 +52,10 @@ impl Shape {
         Self { block, chunk, ready: if ready > 1024 { 1024 } else { ready }, align }
     }
 
-    /// Where in a chunk the header begins, and where the first block.
+    /// Where in a chunk the header begins.
     #[inline(always)]
-    const fn places(self, base: usize) -> (usize, usize) {
-        let header = base / self.chunk % COLOURS * COLOUR_BYTES;
-        (header, (header + size_of::<Chunk>()).next_multiple_of(self.align))
+    const fn header(self, base: usize) -> usize {
+        base / self.chunk % COLOURS * COLOUR_BYTES
     }
 }
 
@@ -69,15 +69,28 @@ pub(super) struct Block {
     pub(super) next: *mut Block,
 }
 
+/// A pointer of whoever made the slab, who alone follows it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Note(pub(super) *const ());
+
+// SAFETY: it is handed out and never followed here; who follows it is unsafe code of its own.
+unsafe impl Send for Note {}
+// SAFETY: as above.
+unsafe impl Sync for Note {}
+
 /// The header.
 #[repr(C, align(128))]
 pub(super) struct Chunk {
-    /// Whose it is. Never changes, like the next three.
+    /// Whose it is. Never changes, like the next five.
     pub(super) heap: *const Heap,
-    /// Where the chunk begins.
+    /// What the slab was made with.
+    pub(super) note: Note,
+    /// Where the chunk begins, and with it the first block.
     base: *mut u8,
-    /// Offset of the first block.
-    first: usize,
+    /// Blocks before the header.
+    before: usize,
+    /// Offset of the first block behind it.
+    behind: usize,
     /// Blocks in the chunk.
     pub(super) blocks: usize,
     pub(super) own: Own,
@@ -105,9 +118,11 @@ pub(super) struct Own {
 
 impl Chunk {
     /// Makes a chunk of `heap`.
-    pub(super) fn make(heap: *const Heap, shape: Shape) -> *mut Self {
+    pub(super) fn make(heap: *const Heap, shape: Shape, note: Note) -> *mut Self {
         let base = system::take(shape.chunk).as_ptr();
-        let (header, first) = shape.places(base.addr());
+        let header = shape.header(base.addr());
+        let before = header / shape.block;
+        let behind = (header + size_of::<Self>()).next_multiple_of(shape.align);
         let own = Own {
             free: ptr::null_mut(),
             taken: 0,
@@ -118,11 +133,12 @@ impl Chunk {
             all_next: ptr::null_mut(),
             all_previous: ptr::null_mut(),
         };
-        let blocks = (shape.chunk - first) / shape.block;
+        let blocks = before + (shape.chunk - behind) / shape.block;
+        let check = Check::new();
         // SAFETY: the header lies in the chunk that `take` gave (`Shape::of`), aligned to lines.
         let chunk = unsafe { base.add(header) }.cast::<Self>();
         // SAFETY: as above.
-        unsafe { chunk.write(Self { heap, base, first, blocks, own, check: Check::new() }) };
+        unsafe { chunk.write(Self { heap, note, base, before, behind, blocks, own, check }) };
         chunk
     }
 
@@ -140,7 +156,7 @@ impl Chunk {
     pub(super) fn of(block: *mut Block, shape: Shape) -> *mut Self {
         let header = |address: usize| {
             let base = address & !(shape.chunk - 1);
-            base + shape.places(base).0
+            base + shape.header(base)
         };
         block.map_addr(header).cast()
     }
@@ -170,13 +186,12 @@ impl Chunk {
     /// Makes a list of some fresh blocks, in rising order; null if there are none.
     unsafe fn carve(chunk: *mut Self, shape: Shape) -> *mut Block {
         // SAFETY: the caller owns the chunk, of which only `own` changes.
-        let (own, base, first, blocks) =
-            unsafe { (&mut (*chunk).own, (*chunk).base, (*chunk).first, (*chunk).blocks) };
+        let (own, base, blocks) = unsafe { (&mut (*chunk).own, (*chunk).base, (*chunk).blocks) };
         let until = blocks.min(own.carved + (CARVE_BYTES / shape.block).max(1));
         let mut list = ptr::null_mut();
         for index in (own.carved..until).rev() {
-            // SAFETY: `index < blocks`, so the block lies within the chunk.
-            let block = unsafe { base.add(first + index * shape.block) }.cast::<Block>();
+            // SAFETY: a live chunk; `index < blocks`, so the block lies within it.
+            let block = unsafe { base.add(Self::offset(chunk, index, shape)) }.cast::<Block>();
             // SAFETY: the block is fresh, aligned, and nobody else's.
             unsafe {
                 block.write(Block { next: list });
@@ -186,6 +201,19 @@ impl Chunk {
         }
         own.carved = until;
         list
+    }
+
+    /// Where a block of the chunk begins.
+    ///
+    /// # Safety
+    /// The chunk is live, and this is its shape.
+    unsafe fn offset(chunk: *mut Self, index: usize, shape: Shape) -> usize {
+        // SAFETY: the caller's duty; these never change.
+        let (before, behind) = unsafe { ((*chunk).before, (*chunk).behind) };
+        match index.checked_sub(before) {
+            None => index * shape.block,
+            Some(index) => behind + index * shape.block,
+        }
     }
 
     /// Whether `take` would find something.
@@ -205,11 +233,16 @@ impl Chunk {
     pub(super) unsafe fn index_of(block: *mut Block, shape: Shape) -> usize {
         let chunk = Self::of(block, shape);
         // SAFETY: the caller's duty; these never change.
-        let (first, blocks) = unsafe { ((*chunk).first, (*chunk).blocks) };
+        let (before, behind, blocks) =
+            unsafe { ((*chunk).before, (*chunk).behind, (*chunk).blocks) };
         let offset = block.addr() & (shape.chunk - 1);
-        let index = offset.wrapping_sub(first) / shape.block;
+        let index = match offset.checked_sub(behind) {
+            None => offset / shape.block,
+            Some(offset) => before + offset / shape.block,
+        };
         assert!(
-            index < blocks && offset == first + index * shape.block,
+            // SAFETY: as above.
+            index < blocks && offset == unsafe { Self::offset(chunk, index, shape) },
             "manycore: {block:?} was freed, but it is no block of a slab"
         );
         index

@@ -3,7 +3,7 @@
 //! Laws B1 to B5 of the parent module. Owns: the fast paths. All but `remote` is the slot owner's.
 
 use super::check::Check;
-use super::chunk::{Block, Chunk, Shape};
+use super::chunk::{Block, Chunk, Note, Shape};
 use crate::config::SMALL;
 use crate::sync::{self, AtomicPtr, AtomicUsize, Ordering, UnsafeCell};
 use std::ptr;
@@ -145,7 +145,7 @@ impl Heap {
     /// As for [`Heap::pop`].
     #[cold]
     #[inline(never)]
-    pub(super) unsafe fn pop_slow(&self, shape: Shape) -> *mut Block {
+    pub(super) unsafe fn pop_slow(&self, shape: Shape, note: Note) -> *mut Block {
         loop {
             // SAFETY: the caller's duty.
             if let Some(block) = unsafe { self.pop(shape) } {
@@ -156,20 +156,20 @@ impl Heap {
                 let local = unsafe { &mut *local };
                 local.send_all();
                 // SAFETY: B1 - as above.
-                unsafe { self.refill(local, shape) };
+                unsafe { self.refill(local, shape, note) };
             });
         }
     }
 
     /// Gets blocks to hand when none are: what came home, a chunk's free ones, or fresh ones.
-    unsafe fn refill(&self, local: &mut Local, shape: Shape) {
+    unsafe fn refill(&self, local: &mut Local, shape: Shape, note: Note) {
         // SAFETY: B1 - the caller owns the slot, and with it every chunk here.
         let (list, len) = unsafe {
             let (list, len) = self.arrivals(local, shape.ready / 2);
             if len > 0 {
                 (list, len)
             } else {
-                let chunk = self.chunk_with_blocks(local, shape);
+                let chunk = self.chunk_with_blocks(local, shape, note);
                 let taken = Chunk::take(chunk, shape);
                 if !Chunk::has_more(chunk) {
                     local.unlist(chunk);
@@ -315,14 +315,14 @@ impl Heap {
     }
 
     /// A chunk with free or fresh blocks, which is on the list of those.
-    unsafe fn chunk_with_blocks(&self, local: &mut Local, shape: Shape) -> *mut Chunk {
+    unsafe fn chunk_with_blocks(&self, local: &mut Local, shape: Shape, note: Note) -> *mut Chunk {
         // SAFETY: B1 - the caller owns the slot, and with it every chunk here.
         unsafe {
             if !local.available.is_null() {
                 return local.available;
             }
             let chunk = if local.empties.is_null() {
-                self.fetch(local, shape)
+                self.fetch(local, shape, note)
             } else {
                 let empty = local.empties;
                 local.empties = (*empty).own.next;
@@ -335,13 +335,13 @@ impl Heap {
     }
 
     /// A chunk from the system.
-    unsafe fn fetch(&self, local: &mut Local, shape: Shape) -> *mut Chunk {
+    unsafe fn fetch(&self, local: &mut Local, shape: Shape, note: Note) -> *mut Chunk {
         if local.given_back > 0 {
             // It would have been better to keep it.
             local.given_back -= 1;
             local.empties_max = EMPTIES_MAX.min(local.empties_max + 1);
         }
-        let chunk = Chunk::make(self, shape);
+        let chunk = Chunk::make(self, shape, note);
         // SAFETY: B1 - the caller owns the slot, and with it every chunk here.
         unsafe {
             (*chunk).own.all_next = local.all;

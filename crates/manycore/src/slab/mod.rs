@@ -54,11 +54,11 @@ pub use boxed::SlabBox;
 use crate::percpu::segmented::Segmented;
 use crate::percpu::{own_slot, with_own_slot};
 use crate::sync::{const_fn, model_failed};
-use chunk::Shape;
+use chunk::{Chunk, Note, Shape};
 use heap::Heap;
 use std::fmt;
 use std::marker::PhantomData;
-use std::ptr::NonNull;
+use std::ptr::{self, NonNull};
 
 /// Memory for objects of type `T`, from the calling thread's own chunks.
 ///
@@ -70,10 +70,10 @@ use std::ptr::NonNull;
 /// an operation does more: it moves 32 KiB of objects to or from their chunks, or fetches a chunk
 /// from the system (a system call, then a page fault for each page used).
 /// *Progress*: no lock; a free never waits, and an allocation waits for the system alone.
-/// *Memory*: chunks of 64 KiB (for large objects, of a power of two above twelve), of which up to 4
-/// KiB are ours; an object takes its size, rounded up to its alignment and to 8 bytes. A slot keeps
-/// about 64 KiB of free objects at hand (1,024 at most), and 16 empty chunks, or up to 256 if it
-/// had to fetch again what it gave back; others go back to the system. A slot that frees other
+/// *Memory*: chunks of 64 KiB (for large objects, of a power of two above twelve), of which 256
+/// bytes are ours; an object takes its size, rounded up to its alignment and to 8 bytes. A slot
+/// keeps about 64 KiB of free objects at hand (1,024 at most), and 16 empty chunks, or up to 256 if
+/// it had to fetch again what it gave back; others go back to the system. A slot that frees other
 /// slots' objects holds up to 512 of them until it has 32 for one owner, or runs out of objects at
 /// hand. [`Slab::trim`] gives all that back. The first allocation makes a table of 12 KiB.
 /// *Threads that end* leave their chunks to the thread that gets their slot next. What others free
@@ -112,6 +112,7 @@ use std::ptr::NonNull;
 /// ```
 pub struct Slab<T> {
     heaps: Segmented<Heap>,
+    note: Note,
     /// Holds no `T`: what is left in a slab is not dropped.
     object: PhantomData<fn() -> T>,
 }
@@ -123,9 +124,46 @@ impl<T> Slab<T> {
         /// A slab without memory yet.
         #[must_use]
         pub const fn new() -> Self {
-            let _checked = Self::SHAPE;
-            Self { heaps: Segmented::new(), object: PhantomData }
+            Self::noted(ptr::null())
         }
+    }
+
+    const_fn! {
+        /// As [`new`](Self::new), with a pointer that can be asked of each object: see
+        /// [`note_of`](Self::note_of). The slab never follows it.
+        #[must_use]
+        pub const fn noted(note: *const ()) -> Self {
+            let _checked = Self::SHAPE;
+            Self { heaps: Segmented::new(), note: Note(note), object: PhantomData }
+        }
+    }
+
+    /// The pointer that the object's slab was made with: for who frees objects of many slabs, and
+    /// would have to keep in each whose it is.
+    ///
+    /// *Cost*: a line for each 64 KiB of objects, which nobody writes.
+    ///
+    /// # Safety
+    /// `object` is what [`Slab::alloc_raw`] or [`SlabBox::into_raw`] of a slab of `T` returned, and
+    /// was not freed.
+    ///
+    /// ```
+    /// use manycore::slab::Slab;
+    ///
+    /// let name = "numbers";
+    /// let slab = Slab::<u64>::noted((&raw const name).cast());
+    /// let object = slab.alloc_raw();
+    /// // SAFETY: allocated just now, and freed once; the note is a name that still lives.
+    /// unsafe {
+    ///     assert_eq!(*Slab::note_of(object).cast::<&str>(), "numbers");
+    ///     slab.free_raw(object);
+    /// }
+    /// ```
+    #[inline(always)]
+    #[must_use]
+    pub unsafe fn note_of(object: NonNull<T>) -> *const () {
+        // SAFETY: the caller's duty: a block in use keeps its chunk, and this never changes.
+        unsafe { (*Chunk::of(object.as_ptr().cast(), Self::SHAPE)).note.0 }
     }
 
     /// Puts `value` into memory of the slab.
@@ -205,7 +243,7 @@ impl<T> Slab<T> {
     #[inline(never)]
     fn alloc_slow(&self) -> *mut chunk::Block {
         // SAFETY: B1 - the slot is the calling thread's for the length of the call.
-        self.with_heap(|heap| unsafe { heap.pop_slow(Self::SHAPE) })
+        self.with_heap(|heap| unsafe { heap.pop_slow(Self::SHAPE, self.note) })
     }
 
     /// Runs `f` with the heap of a slot that is the calling thread's for as long.
