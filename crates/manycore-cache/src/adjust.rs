@@ -61,7 +61,7 @@ where
         self.hold(key, |node| {
             let now = self.now();
             // SAFETY: found in a section that is open.
-            if self.is_expired_at(node, now) || !accept(unsafe { Entry::new(node) }) {
+            if self.is_expired_at(node, now) || !accept(unsafe { self.entry(node) }) {
                 return false;
             }
             let expires = time.map_or(NEVER, |time| now.saturating_add(builder::nanos(time)));
@@ -101,7 +101,7 @@ where
     {
         // SAFETY: found in a section that is open.
         let held =
-            self.hold(key, |node| !self.is_expired(node) && look(unsafe { Entry::new(node) }))?;
+            self.hold(key, |node| !self.is_expired(node) && look(unsafe { self.entry(node) }))?;
         self.note_own_end(held.key(), held.value());
         Some(held)
     }
@@ -122,7 +122,7 @@ where
             let is_wanted = look(node);
             drop(locked);
             // SAFETY: found in this section.
-            return is_wanted.then(|| unsafe { Guard::new(node, section) });
+            return is_wanted.then(|| unsafe { self.guard(node, section) });
         }
         None
     }
@@ -141,7 +141,7 @@ where
     /// ```
     pub fn retain(&self, keep: impl Fn(Entry<'_, K, V>) -> bool) {
         // SAFETY: the walk's section keeps the node while it is asked about.
-        self.clear_all(Cause::Removed, |node| !keep(unsafe { Entry::new(node) }));
+        self.clear_all(Cause::Removed, |node| !keep(unsafe { self.entry(node) }));
         self.collect();
     }
 

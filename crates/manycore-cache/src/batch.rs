@@ -28,7 +28,7 @@ where
     pub fn get(self) -> Option<Entry<'a, K, V>> {
         let node = self.cache.read(self.place, self.key, self.section)?;
         // SAFETY: found in this section, which is open as long as the spot lives.
-        Some(unsafe { Entry::new(node) })
+        Some(unsafe { self.cache.entry(node) })
     }
 
     /// As [`Cache::insert`], of this key.

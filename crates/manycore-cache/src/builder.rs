@@ -8,7 +8,6 @@ use crate::{Cache, Cause, Line};
 use manycore::section::{Domain, Mode};
 use std::fmt;
 use std::hash::RandomState;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64};
 use std::time::{Duration, Instant};
 
@@ -186,8 +185,8 @@ impl<K, V, S> Builder<K, V, S> {
         self
     }
 
-    /// Keeps nothing of an entry besides key and value: 8 bytes instead of up to 40. For keys or
-    /// values that know their own weight and time.
+    /// Keeps nothing of an entry besides key and value, where others keep 8 bytes, or 32 if they
+    /// weigh or expire. For keys or values that know their own weight and time.
     ///
     /// `ends` says at which moment of the cache's clock (see [`clock`](Self::clock)) an entry is
     /// over; `None` is never. It and the weigher are asked at each look, not once. An entry's
@@ -280,7 +279,7 @@ impl<K, V, S> Builder<K, V, S> {
         let domain = Domain::builder().mode(Mode::Epoch).batch_nodes(512).build();
         let start = Instant::now();
         Ok(Cache {
-            segments: tables.map(Segment::new).collect(),
+            segments: tables.map(|table| Segment::new(table, kind)).collect(),
             pool: Line(AtomicI64::new(self.capacity as i64)),
             capacity: AtomicI64::new(self.capacity as i64),
             hasher: self.hasher,
@@ -299,7 +298,8 @@ impl<K, V, S> Builder<K, V, S> {
             counts: Counts::new(self.counts_reads),
             flights: Default::default(),
             domain: domain.expect("the settings are in range"),
-            home: Arc::new(Home::new(kind, by_weight && self.in_bytes)),
+            home: Home::new(kind, by_weight && self.in_bytes),
+            kind,
         })
     }
 }

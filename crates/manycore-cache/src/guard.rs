@@ -1,7 +1,7 @@
 //! What a caller sees of an entry: [`Entry`], [`Guard`], and the walk over all of them.
 
 use crate::Cache;
-use crate::node::Node;
+use crate::node::{Kind, Node};
 use crate::table::Slot;
 use manycore::section::Section;
 use std::fmt;
@@ -12,6 +12,7 @@ use std::ptr::NonNull;
 /// An entry as a predicate is shown it: key, value and version.
 pub struct Entry<'a, K, V> {
     node: NonNull<Node<K, V>>,
+    kind: Kind,
     life: PhantomData<&'a Node<K, V>>,
 }
 
@@ -24,9 +25,10 @@ impl<K, V> Copy for Entry<'_, K, V> {}
 
 impl<'a, K, V> Entry<'a, K, V> {
     /// # Safety
-    /// A section that outlives `'a` keeps the node.
-    pub(crate) unsafe fn new(node: NonNull<Node<K, V>>) -> Self {
-        Self { node, life: PhantomData }
+    /// A section that outlives `'a` keeps the node, which is of this kind.
+    #[inline(always)]
+    pub(crate) unsafe fn new(node: NonNull<Node<K, V>>, kind: Kind) -> Self {
+        Self { node, kind, life: PhantomData }
     }
 
     fn node(self) -> &'a Node<K, V> {
@@ -48,7 +50,7 @@ impl<'a, K, V> Entry<'a, K, V> {
     /// included. For [`Cache::compare_and_swap`]. Zero in a lean cache (`Builder::lean`).
     pub fn version(self) -> u64 {
         // SAFETY: as in `node`.
-        unsafe { Node::version(self.node) }
+        unsafe { Node::version(self.node, self.kind) }
     }
 }
 
@@ -80,15 +82,16 @@ impl<K: fmt::Debug, V: fmt::Debug> fmt::Debug for Entry<'_, K, V> {
 #[must_use = "a guard that nobody looks at keeps memory for nothing"]
 pub struct Guard<'c, K, V> {
     node: NonNull<Node<K, V>>,
+    kind: Kind,
     _section: Section<'c>,
 }
 
 impl<'c, K, V> Guard<'c, K, V> {
     /// # Safety
-    /// The node was found, or published, in this section.
+    /// The node was found, or published, in this section, and is of this kind.
     #[inline(always)]
-    pub(crate) unsafe fn new(node: NonNull<Node<K, V>>, section: Section<'c>) -> Self {
-        Self { node, _section: section }
+    pub(crate) unsafe fn new(node: NonNull<Node<K, V>>, kind: Kind, section: Section<'c>) -> Self {
+        Self { node, kind, _section: section }
     }
 
     fn node(&self) -> &Node<K, V> {
@@ -109,7 +112,7 @@ impl<'c, K, V> Guard<'c, K, V> {
     /// As [`Entry::version`].
     pub fn version(&self) -> u64 {
         // SAFETY: the section keeps it (N1).
-        unsafe { Node::version(self.node) }
+        unsafe { Node::version(self.node, self.kind) }
     }
 }
 
@@ -153,7 +156,7 @@ impl<'c, K, V, S> Iterator for Iter<'c, K, V, S> {
         loop {
             if let Some(node) = self.found.pop() {
                 // SAFETY: found in this iterator's section, in which the new one is nested.
-                return Some(unsafe { Guard::new(node, self.cache.domain.enter()) });
+                return Some(unsafe { self.cache.guard(node, self.cache.domain.enter()) });
             }
             let segment = self.cache.segments.get(self.segment)?;
             // All from one table, which stays as it is if it is replaced meanwhile (T4).

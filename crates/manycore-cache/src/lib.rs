@@ -35,9 +35,10 @@
 //!   of yours does. `Eq` and `Hash` must not use the same cache.
 //! - *Cost*: a read is the hash, the bucket's line and the entry's; it writes nothing, but the byte
 //!   of heat of an entry that is not hot yet. An update allocates from the thread's own slab.
-//! - *Memory*: an entry takes its key, its value and 16 bytes, 24 more if the cache weighs or
-//!   expires, and some 22 bytes of table and slab (86 bytes for keys of 16 and values of 32, a
-//!   million of them). Keys and values with their headers have at most 64 KiB: box what is larger.
+//! - *Memory*: an entry takes its key, its value and 8 bytes, 24 more if the cache weighs or
+//!   expires, and some 16 bytes of table, 22 in one that has just grown (72 bytes for keys of 16
+//!   and values of 32, a million of them). [`Cache::footprint`] says what it is. Keys and values
+//!   with their headers have at most 64 KiB: box what is larger.
 //! - *Panics*: one in `Hash`, `Eq`, a weigher or a loader leaves the cache as it was.
 //!
 //! # Which eviction?
@@ -65,13 +66,13 @@ pub use batch::Spot;
 pub use builder::{BuildError, Builder};
 pub use guard::{Entry, Guard, Iter};
 pub use segment::Eviction;
-pub use stats::Stats;
+pub use stats::{Footprint, Stats};
 pub use update::{CasError, Cause};
 
 use builder::{Expiry, Listener, Time, Weigher};
 use flight::Flights;
 use manycore::section::{Domain, Section};
-use node::{Home, NEVER, Node};
+use node::{Home, Kind, NEVER, Node};
 use segment::Segment;
 use stats::Counts;
 use std::borrow::Borrow;
@@ -133,6 +134,7 @@ pub struct Cache<K, V, S = RandomState> {
     /// claim to be the only way there): it frees retired nodes and tables when it is dropped.
     domain: Domain,
     home: Arc<Home<K, V>>,
+    kind: Kind,
 }
 
 impl<K, V> Cache<K, V> {
@@ -262,6 +264,28 @@ impl<K, V, S> Cache<K, V, S> {
         }
     }
 
+    /// What the nodes of this cache are.
+    #[inline(always)]
+    fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// # Safety
+    /// As for [`Guard::new`]; the node is of this cache.
+    #[inline(always)]
+    unsafe fn guard<'c>(&self, node: NonNull<Node<K, V>>, section: Section<'c>) -> Guard<'c, K, V> {
+        // SAFETY: the caller's duty; a cache's nodes are of one kind (N2).
+        unsafe { Guard::new(node, self.kind(), section) }
+    }
+
+    /// # Safety
+    /// As for [`Entry::new`]; the node is of this cache.
+    #[inline(always)]
+    unsafe fn entry<'a>(&self, node: NonNull<Node<K, V>>) -> Entry<'a, K, V> {
+        // SAFETY: the caller's duty; a cache's nodes are of one kind (N2).
+        unsafe { Entry::new(node, self.kind()) }
+    }
+
     #[inline(always)]
     fn segment(&self, place: Place) -> &Segment<K, V> {
         &self.segments[place.segment(self.segments.len())]
@@ -343,7 +367,7 @@ where
         let section = self.domain.enter();
         let node = self.read(self.place(key), key, &section)?;
         // SAFETY: found in this section.
-        Some(unsafe { Guard::new(node, section) })
+        Some(unsafe { self.guard(node, section) })
     }
 
     /// Whether the key is there. Does not count as a use.

@@ -2,23 +2,36 @@
 //!
 //! A look-up in a large table takes a page's address from the processor's list of pages, too, and
 //! that is short: with pages of two megabytes it reaches 512 times further.
+//!
+//! Laws:
+//! - L1 From 4 KiB on the memory comes from the system and goes back there at once: the tables
+//!   that a growing cache leaves behind do not stay with the allocator.
+//! - L2 Behind the lines that were asked for are spare ones. Each is given out once. Pages of them
+//!   that nobody has touched cost nothing.
 
 use std::alloc::{self, Layout};
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Bytes of a line.
 pub(crate) const LINE: usize = 64;
 /// Bytes of a huge page.
 const HUGE: usize = 2 << 20;
-/// What an allocator aligns to by itself, so that it can take zeroed pages as the system gives them
-/// (`alloc_zeroed` writes them all for more).
-const NATURAL: usize = 16;
+/// Bytes from which on memory is the system's own.
+const MAPPED_MIN: usize = 4 << 10;
 
 /// Zeroed lines; freed when this is dropped.
 pub(crate) struct Lines {
     memory: NonNull<u8>,
     layout: Layout,
     first: NonNull<u8>,
+    /// Lines that were asked for.
+    lines: usize,
+    /// How often a spare one was.
+    asked: AtomicUsize,
+    /// All lines.
+    all: usize,
+    is_mapped: bool,
 }
 
 // SAFETY: a piece of memory, which belongs to no thread.
@@ -27,51 +40,121 @@ unsafe impl Send for Lines {}
 unsafe impl Sync for Lines {}
 
 impl Lines {
-    /// So many lines, not none. Pages that nobody has touched cost nothing.
-    pub(crate) fn zeroed(lines: usize) -> Self {
-        let bytes = lines.checked_mul(LINE).expect("manycore: capacity overflow");
-        let align = if bytes >= HUGE { HUGE } else { LINE };
-        let layout = Layout::from_size_align(bytes.saturating_add(align), NATURAL)
+    /// So many lines, not none, and if there are many half as many spare ones. The first `hot` of
+    /// them are looked at all the time.
+    pub(crate) fn zeroed(lines: usize, hot: usize) -> Self {
+        let is_mapped = cfg!(all(unix, not(miri))) && lines >= MAPPED_MIN / LINE;
+        let all = if is_mapped { lines + lines / 2 } else { lines };
+        let bytes = all.checked_mul(LINE).expect("manycore: capacity overflow");
+        let align = if hot * LINE >= HUGE { HUGE } else { LINE };
+        let layout = Layout::from_size_align(bytes.saturating_add(align), align_of::<u64>())
             .expect("manycore: capacity overflow");
-        // SAFETY: the layout is not empty.
-        let memory = NonNull::new(unsafe { alloc::alloc_zeroed(layout) })
-            .unwrap_or_else(|| alloc::handle_alloc_error(layout));
+        let memory = if is_mapped { system::take(layout) } else { heap::take(layout) };
+        let memory = memory.unwrap_or_else(|| alloc::handle_alloc_error(layout));
         let skipped = memory.addr().get().next_multiple_of(align) - memory.addr().get();
         // SAFETY: less than `align` bytes on, which were asked for besides.
         let first = unsafe { memory.add(skipped) };
-        if bytes >= HUGE {
-            want_huge_pages(first, bytes);
+        if hot * LINE >= HUGE {
+            // Not the last ones, if they fill no huge page: it would take in what is spare.
+            system::want_huge_pages(first, (hot * LINE) & !(HUGE - 1));
         }
-        Self { memory, layout, first }
+        Self { memory, layout, first, lines, asked: AtomicUsize::new(0), all, is_mapped }
     }
 
     /// Where the line of this number is, or would be.
     pub(crate) fn line(&self, number: usize) -> NonNull<u8> {
-        debug_assert!(number * LINE <= self.layout.size());
+        debug_assert!(number <= self.all);
         // SAFETY: the caller names a line of these, or the end.
         unsafe { self.first.add(number * LINE) }
     }
-}
 
-/// Asks for huge pages. If there are none, it stays as it is.
-fn want_huge_pages(start: NonNull<u8>, bytes: usize) {
-    #[cfg(all(target_os = "linux", not(miri)))]
-    {
-        const HUGE_PAGES: i32 = 14; // MADV_HUGEPAGE
-        unsafe extern "C" {
-            fn madvise(start: *mut u8, bytes: usize, advice: i32) -> i32;
-        }
-        // SAFETY: whole pages of memory that is ours; the advice changes no content.
-        unsafe { madvise(start.as_ptr(), bytes & !(HUGE - 1), HUGE_PAGES) };
+    /// A line that nobody has (L2), while there are any.
+    pub(crate) fn spare(&self) -> Option<NonNull<u8>> {
+        // ORDER: Relaxed; only that no two get the same line matters.
+        let number = self.lines + self.asked.fetch_add(1, Ordering::Relaxed);
+        (number < self.all).then(|| self.line(number))
     }
-    let _ = (start, bytes);
+
+    /// How often [`spare`](Self::spare) was called.
+    pub(crate) fn asked(&self) -> usize {
+        // ORDER: Relaxed; a count.
+        self.asked.load(Ordering::Relaxed)
+    }
+
+    /// Whether this is one of these lines.
+    pub(crate) fn has(&self, line: NonNull<u8>) -> bool {
+        (self.first..self.line(self.all)).contains(&line)
+    }
 }
 
 impl Drop for Lines {
     fn drop(&mut self) {
-        // SAFETY: allocated by `zeroed` with this layout.
-        unsafe { alloc::dealloc(self.memory.as_ptr(), self.layout) };
+        // SAFETY: taken by `zeroed` with this layout, in the way that the field says.
+        unsafe {
+            if self.is_mapped {
+                system::give_back(self.memory, self.layout);
+            } else {
+                alloc::dealloc(self.memory.as_ptr(), self.layout);
+            }
+        }
     }
+}
+
+mod heap {
+    use super::{Layout, NonNull, alloc};
+
+    pub(super) fn take(layout: Layout) -> Option<NonNull<u8>> {
+        // SAFETY: the layout is not empty.
+        NonNull::new(unsafe { alloc::alloc_zeroed(layout) })
+    }
+}
+
+#[cfg(all(unix, not(miri)))]
+mod system {
+    use super::{Layout, NonNull};
+    use std::ptr;
+
+    pub(super) fn take(layout: Layout) -> Option<NonNull<u8>> {
+        let (access, kind) =
+            (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANON);
+        // SAFETY: a new mapping touches nothing that exists.
+        let start = unsafe { libc::mmap(ptr::null_mut(), layout.size(), access, kind, -1, 0) };
+        if start == libc::MAP_FAILED { None } else { NonNull::new(start.cast()) }
+    }
+
+    /// # Safety
+    /// Taken with this layout, and nobody uses it any more.
+    pub(super) unsafe fn give_back(memory: NonNull<u8>, layout: Layout) {
+        // SAFETY: the caller's duty.
+        let failed = unsafe { libc::munmap(memory.as_ptr().cast(), layout.size()) };
+        debug_assert_eq!(failed, 0, "manycore: munmap refused");
+    }
+
+    /// Asks for huge pages. If there are none, it stays as it is.
+    pub(super) fn want_huge_pages(start: NonNull<u8>, bytes: usize) {
+        #[cfg(target_os = "linux")]
+        // SAFETY: whole pages of memory that is ours; the advice changes no content.
+        unsafe {
+            libc::madvise(start.as_ptr().cast(), bytes, libc::MADV_HUGEPAGE);
+        }
+        let _ = (start, bytes);
+    }
+}
+
+#[cfg(not(all(unix, not(miri))))]
+mod system {
+    use super::{Layout, NonNull};
+
+    pub(super) fn take(layout: Layout) -> Option<NonNull<u8>> {
+        super::heap::take(layout)
+    }
+
+    pub(super) unsafe fn give_back(memory: NonNull<u8>, layout: Layout) {
+        // SAFETY: the caller's duty: taken above.
+        unsafe { super::alloc::dealloc(memory.as_ptr(), layout) };
+    }
+
+    pub(super) fn want_huge_pages(_: NonNull<u8>, _: usize) {}
 }
 
 #[cfg(test)]
@@ -80,17 +163,24 @@ mod tests {
 
     #[test]
     fn lines_are_zeroed_and_aligned_and_all_usable() {
-        for count in [1, 3, 100, HUGE / LINE - 1, HUGE / LINE, 3 * HUGE / LINE + 5] {
-            let lines = Lines::zeroed(count);
-            for number in 0..count {
-                let line = lines.line(number).cast::<[u64; 8]>();
-                assert_eq!(line.addr().get() % LINE, 0);
+        let many = MAPPED_MIN / LINE;
+        for count in [1, 3, 100, many - 1, many, HUGE / LINE - 1, HUGE / LINE, 3 * HUGE / LINE + 5]
+        {
+            let lines = Lines::zeroed(count, count);
+            let spare = std::iter::from_fn(|| lines.spare());
+            let all: Vec<_> = (0..count).map(|number| lines.line(number)).chain(spare).collect();
+            let mapped = cfg!(all(unix, not(miri))) && count >= many;
+            assert_eq!(all.len(), if mapped { count + count / 2 } else { count });
+            for line in all {
+                assert!(line.addr().get() % LINE == 0 && lines.has(line));
+                let line = line.cast::<[u64; 8]>();
                 // SAFETY: a line of ours.
                 unsafe {
                     assert_eq!(line.read(), [0; 8]);
                     line.write([u64::MAX; 8]);
                 }
             }
+            assert!(!lines.has(NonNull::dangling()));
         }
     }
 }

@@ -77,7 +77,7 @@ where
         let section = self.domain.enter();
         let node = self.find(self.place(key), key, &section)?;
         // SAFETY: found in this section.
-        (!self.is_expired(node)).then(|| unsafe { Guard::new(node, section) })
+        (!self.is_expired(node)).then(|| unsafe { self.guard(node, section) })
     }
 }
 

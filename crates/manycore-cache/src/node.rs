@@ -5,21 +5,23 @@
 //!   and then retired once. Between the first and the grace period's end its key and value do not
 //!   change.
 //! - N2 A node ends with nothing, [`Plain`] or [`Extra`], as the [`Kind`] of its [`Home`] says; the
-//!   fields before it stand in the same places in all three (`repr(C)`).
+//!   fields before it stand in the same places in all three (`repr(C)`), and so does the version in
+//!   the last two.
+//! - N3 A node does not say whose it is: its slab does, which is noted with its home. So whoever
+//!   has a node must know its cache, or its kind.
 
 use manycore::section::Section;
 use manycore::slab::Slab;
 use std::cell::Cell;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 
 /// Never: as a moment of expiry.
 pub(crate) const NEVER: u64 = u64::MAX;
 
 #[repr(C)]
 pub(crate) struct Node<K, V, X = ()> {
-    /// Where the memory goes when the grace period is over.
-    home: NonNull<Home<K, V>>,
     pub(crate) key: K,
     pub(crate) value: V,
     extra: X,
@@ -38,7 +40,7 @@ pub(crate) enum Kind {
 
 /// What a plain node ends with.
 #[repr(C)]
-struct Plain {
+pub(crate) struct Plain {
     version: u64,
 }
 
@@ -64,8 +66,17 @@ pub(crate) struct Home<K, V> {
 }
 
 impl<K, V> Home<K, V> {
-    pub(crate) fn new(kind: Kind, in_bytes: bool) -> Self {
-        Self { lean: Slab::new(), plain: Slab::new(), full: Slab::new(), kind, in_bytes }
+    pub(crate) fn new(kind: Kind, in_bytes: bool) -> Arc<Self> {
+        Arc::new_cyclic(|own: &Weak<Self>| {
+            let note = own.as_ptr().cast(); // N3
+            Self {
+                lean: Slab::noted(note),
+                plain: Slab::noted(note),
+                full: Slab::noted(note),
+                kind,
+                in_bytes,
+            }
+        })
     }
 
     /// Bytes that a node takes.
@@ -75,6 +86,16 @@ impl<K, V> Home<K, V> {
             Kind::Plain => size_of::<Node<K, V, Plain>>(),
             Kind::Full => size_of::<Node<K, V, Extra>>(),
         }
+    }
+
+    /// Bytes that nodes have from the system, and of those the bytes that are nobody's.
+    pub(crate) fn memory(&self) -> (usize, usize) {
+        let stats = match self.kind {
+            Kind::Lean => self.lean.stats(),
+            Kind::Plain => self.plain.stats(),
+            Kind::Full => self.full.stats(),
+        };
+        (stats.bytes, stats.cached * self.bytes())
     }
 
     /// Takes the memory of a node back.
@@ -101,30 +122,29 @@ impl<K, V> Home<K, V> {
         value: V,
         extra: impl FnOnce(&K, &V) -> Extra,
     ) -> Fresh<K, V> {
-        let home = NonNull::from(self);
         let node = match self.kind {
             Kind::Lean => {
                 let node = self.lean.alloc_raw();
                 // SAFETY: N1 - fresh memory of this type from the slab.
-                unsafe { node.write(Node { home, key, value, extra: () }) };
+                unsafe { node.write(Node { key, value, extra: () }) };
                 node
             }
             Kind::Plain => {
                 let extra = Plain { version: next_version() };
                 let node = self.plain.alloc_raw();
                 // SAFETY: N1 - as above.
-                unsafe { node.write(Node { home, key, value, extra }) };
+                unsafe { node.write(Node { key, value, extra }) };
                 node.cast()
             }
             Kind::Full => {
                 let extra = extra(&key, &value);
                 let node = self.full.alloc_raw();
                 // SAFETY: N1 - as above.
-                unsafe { node.write(Node { home, key, value, extra }) };
+                unsafe { node.write(Node { key, value, extra }) };
                 node.cast()
             }
         };
-        Fresh { node }
+        Fresh { node, kind: self.kind }
     }
 }
 
@@ -140,20 +160,32 @@ impl<K, V> Node<K, V> {
     /// The version; zero in a lean cache.
     ///
     /// # Safety
-    /// The node is alive, and its cache (N1).
+    /// The node is alive, and of this kind (N1).
     #[inline]
-    pub(crate) unsafe fn version(this: NonNull<Self>) -> u64 {
-        // SAFETY: the caller's duty; what stands behind a value is its kind's (N2).
-        unsafe {
-            let kind = (*this.as_ptr()).home.as_ref().kind;
-            let plain = this.cast::<Node<K, V, Plain>>().as_ptr();
-            let full = this.cast::<Node<K, V, Extra>>().as_ptr();
-            match kind {
-                Kind::Lean => 0,
-                Kind::Plain => (*plain).extra.version,
-                Kind::Full => (*full).extra.version,
-            }
+    pub(crate) unsafe fn version(this: NonNull<Self>, kind: Kind) -> u64 {
+        if kind == Kind::Lean {
+            return 0;
         }
+        // SAFETY: the caller's duty; of both other kinds the version stands there (N2).
+        unsafe { (*this.cast::<Node<K, V, Plain>>().as_ptr()).extra.version }
+    }
+
+    /// The home of a node.
+    ///
+    /// # Safety
+    /// The node is alive, and of this kind; and so is its home (N1).
+    #[inline]
+    unsafe fn home<'h>(this: NonNull<Self>, kind: Kind) -> &'h Home<K, V> {
+        // SAFETY: N3 - the slabs of a home are noted with it; the caller knows the kind.
+        let home = unsafe {
+            match kind {
+                Kind::Lean => Slab::note_of(this),
+                Kind::Plain => Slab::note_of(this.cast::<Node<K, V, Plain>>()),
+                Kind::Full => Slab::note_of(this.cast::<Node<K, V, Extra>>()),
+            }
+        };
+        // SAFETY: as above; the caller says that it lives.
+        unsafe { &*home.cast::<Home<K, V>>() }
     }
 
     /// The part that only some caches have.
@@ -170,24 +202,32 @@ impl<K, V> Node<K, V> {
     /// Drops what is in the node, and gives its memory back.
     ///
     /// # Safety
-    /// Nobody has the node any more, and its home is alive (N1).
-    unsafe fn free(address: NonNull<()>) {
+    /// Nobody has the node any more, it is of this kind, and its home is alive (N1).
+    unsafe fn free(this: NonNull<Self>, kind: Kind) {
         /// Gives the memory back also if a destructor panics.
-        struct Back<K, V>(NonNull<Home<K, V>>, NonNull<Node<K, V>>);
+        struct Back<K, V>(NonNull<Node<K, V>>, Kind);
         impl<K, V> Drop for Back<K, V> {
             fn drop(&mut self) {
-                // SAFETY: N1 - the cache drops its home after the domain, which runs this.
-                let home = unsafe { self.0.as_ref() };
-                // SAFETY: N1 - made there, and nobody has it any more.
-                unsafe { home.take_back(self.1) };
+                // SAFETY: N1 - the cache drops its home after the domain, which runs this; made
+                // there, and nobody has it any more.
+                unsafe { Node::home(self.0, self.1).take_back(self.0) };
             }
         }
-        let node = address.cast::<Self>();
-        // SAFETY: the caller's duty.
-        let home = unsafe { (*node.as_ptr()).home };
-        let _back = Back(home, node);
+        let _back = Back(this, kind);
         // SAFETY: the caller's duty; `Extra` has no destructor.
-        unsafe { node.drop_in_place() };
+        unsafe { this.drop_in_place() };
+    }
+
+    /// What frees a node of this kind, for who knows its address alone.
+    fn freeing(kind: Kind) -> unsafe fn(NonNull<()>) {
+        match kind {
+            // SAFETY: the duties of `free`, which whoever calls this has.
+            Kind::Lean => |node| unsafe { Self::free(node.cast(), Kind::Lean) },
+            // SAFETY: as above.
+            Kind::Plain => |node| unsafe { Self::free(node.cast(), Kind::Plain) },
+            // SAFETY: as above.
+            Kind::Full => |node| unsafe { Self::free(node.cast(), Kind::Full) },
+        }
     }
 
     /// Frees the node once nobody can be reading it. `weight` is what it was counted with: it is
@@ -210,20 +250,21 @@ impl<K, V> Node<K, V> {
             bytes = bytes.max(usize::try_from(weight()).unwrap_or(0));
         }
         // SAFETY: N1 - unlinked, retired once, and freed by what knows how; it has no links.
-        unsafe { section.retire_raw(this.cast(), bytes, Self::free) };
+        unsafe { section.retire_raw(this.cast(), bytes, Self::freeing(home.kind)) };
     }
 }
 
 /// A node that is not linked.
 pub(crate) struct Fresh<K, V> {
     node: NonNull<Node<K, V>>,
+    kind: Kind,
 }
 
 impl<K, V> Fresh<K, V> {
     /// # Safety
-    /// The node was linked, nothing leads to it any more, and it was not retired.
-    pub(crate) unsafe fn adopt(node: NonNull<Node<K, V>>) -> Self {
-        Self { node }
+    /// The node is of this kind, was linked, nothing leads to it any more, and it was not retired.
+    pub(crate) unsafe fn adopt(node: NonNull<Node<K, V>>, kind: Kind) -> Self {
+        Self { node, kind }
     }
 
     #[inline]
@@ -234,7 +275,7 @@ impl<K, V> Fresh<K, V> {
 
     pub(crate) fn version(&self) -> u64 {
         // SAFETY: N1 - alive.
-        unsafe { Node::version(self.node) }
+        unsafe { Node::version(self.node, self.kind) }
     }
 
     #[inline]
@@ -250,13 +291,14 @@ impl<K, V> Fresh<K, V> {
 
     /// Key and value, out of the node.
     pub(crate) fn into_parts(self) -> (K, V) {
+        let kind = self.kind;
         let node = self.publish();
         // SAFETY: N1 - nobody else has the node; key and value are moved out once, and then only
         // the memory is given back.
         unsafe {
             let read = node.as_ptr();
             let parts = ((&raw const (*read).key).read(), (&raw const (*read).value).read());
-            (*read).home.as_ref().take_back(node);
+            Node::home(node, kind).take_back(node);
             parts
         }
     }
@@ -265,7 +307,7 @@ impl<K, V> Fresh<K, V> {
 impl<K, V> Drop for Fresh<K, V> {
     fn drop(&mut self) {
         // SAFETY: N1 - never linked, so it is ours alone.
-        unsafe { Node::<K, V>::free(self.node.cast()) };
+        unsafe { Node::free(self.node, self.kind) };
     }
 }
 

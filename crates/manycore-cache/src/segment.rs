@@ -16,7 +16,7 @@
 //! cache eviction" (SOSP 2023), with a queue for those on trial and a hand over the table for the
 //! rest.
 
-use crate::node::Node;
+use crate::node::{Fresh, Kind, Node};
 use crate::table::{AGED, Locked, MAIN, Slot, Table};
 use manycore::section::Section;
 use std::ptr::NonNull;
@@ -73,6 +73,8 @@ impl Hand {
 pub(crate) struct Segment<K, V> {
     /// Read by everybody, written when the table is replaced.
     table: AtomicPtr<Table<K, V>>,
+    /// Of the nodes in it.
+    kind: Kind,
     changing: Changing,
 }
 
@@ -88,9 +90,10 @@ struct Changing {
 }
 
 impl<K, V> Segment<K, V> {
-    pub(crate) fn new(table: Table<K, V>) -> Self {
+    pub(crate) fn new(table: Table<K, V>, kind: Kind) -> Self {
         Self {
             table: AtomicPtr::new(Box::into_raw(Box::new(table))),
+            kind,
             changing: Changing {
                 entries: AtomicUsize::new(0),
                 spare: AtomicI64::new(0),
@@ -316,7 +319,7 @@ impl<K, V> Drop for Segment<K, V> {
         for node in table.buckets().iter().flat_map(|bucket| bucket.slots()).filter_map(Slot::node)
         {
             // SAFETY: linked, so not retired, and nobody else sees it any more.
-            drop(unsafe { crate::node::Fresh::adopt(node) });
+            drop(unsafe { Fresh::adopt(node, self.kind) });
         }
     }
 }

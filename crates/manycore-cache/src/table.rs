@@ -3,7 +3,8 @@
 //! Laws:
 //! - T1 A bucket is a line: seven links, a byte of heat for each, a lock. A link is the node's
 //!   address below 14 bits of its key's hash and two of state. A link of tag 0 that is not null, in
-//!   the last place, leads to another bucket of the chain. Chains only grow, with their table.
+//!   the last place, leads to another bucket of the chain. Chains only grow, with their table,
+//!   and their buckets are the table's spare lines while it has any.
 //! - T2 Links change only under the lock of the chain's first bucket, by one store each: that store
 //!   is the moment of the update. Readers take no lock: a key is linked in one place, and moves
 //!   to another only behind a link that leads there before the old place is overwritten.
@@ -367,11 +368,15 @@ impl<'t, K, V> Locked<'t, K, V> {
     }
 
     /// Links a node in a free place, and makes one if there is none.
-    pub(crate) fn add(&self, place: Place, node: NonNull<Node<K, V>>, state: usize, heat: u8) {
-        self.add_link(Self::link_to(node, place.tag(), state), heat);
-    }
-
-    fn add_link(&self, link: Link<K, V>, heat: u8) {
+    /// The bucket is one of this table's.
+    pub(crate) fn add(
+        &self,
+        table: &Table<K, V>,
+        place: Place,
+        node: NonNull<Node<K, V>>,
+        (state, heat): (usize, u8),
+    ) {
+        let link = Self::link_to(node, place.tag(), state);
         let mut last = None;
         for slot in self.slots() {
             if slot.is_free() {
@@ -382,7 +387,7 @@ impl<'t, K, V> Locked<'t, K, V> {
             last = Some(slot);
         }
         let last = last.expect("a bucket has places");
-        let more = Table::<K, V>::new_bucket();
+        let more = table.new_bucket();
         // SAFETY: fresh, zeroed, ours until linked.
         let fresh = unsafe { more.as_ref() };
         // ORDER: Relaxed; published by the link to the bucket.
@@ -412,9 +417,10 @@ impl<K, V> Drop for Locked<'_, K, V> {
 pub(crate) struct Table<K, V> {
     buckets: NonNull<Bucket<K, V>>,
     len: usize,
-    /// Where the buckets are.
-    _lines: Arc<Lines>,
-    ghosts: Box<[AtomicU64]>,
+    /// Where the buckets and the ghosts are.
+    lines: Arc<Lines>,
+    ghosts: NonNull<AtomicU64>,
+    has_ghosts: bool,
     pub(crate) trial: Trial,
 }
 
@@ -425,7 +431,10 @@ unsafe impl<K: Send + Sync, V: Send + Sync> Sync for Table<K, V> {}
 
 impl<K, V> Table<K, V> {
     /// An end of a chain.
-    fn new_bucket() -> NonNull<Bucket<K, V>> {
+    fn new_bucket(&self) -> NonNull<Bucket<K, V>> {
+        if let Some(line) = self.lines.spare() {
+            return line.cast();
+        }
         let layout = Layout::new::<Bucket<K, V>>();
         // SAFETY: a bucket has a size.
         let memory = unsafe { alloc::alloc_zeroed(layout) };
@@ -439,17 +448,16 @@ impl<K, V> Table<K, V> {
         has_ghosts: bool,
     ) -> impl Iterator<Item = Self> {
         let total = tables.checked_mul(buckets).expect("manycore: capacity overflow");
-        let lines = Arc::new(Lines::zeroed(total));
-        (0..tables).map(move |at| {
-            let ghosts = if has_ghosts { buckets } else { 0 };
-            Self {
-                buckets: lines.line(at * buckets).cast(),
-                len: buckets,
-                _lines: Arc::clone(&lines),
-                ghosts: (0..ghosts).map(|_| AtomicU64::new(0)).collect(),
-                // A twentieth of the entries are on trial, five or six of which have a bucket.
-                trial: Trial::new(ghosts.div_ceil(2)),
-            }
+        let ghosts = if has_ghosts { buckets.div_ceil(LINE / size_of::<AtomicU64>()) } else { 0 };
+        let lines = Arc::new(Lines::zeroed(total + tables * ghosts, total));
+        (0..tables).map(move |at| Self {
+            buckets: lines.line(at * buckets).cast(),
+            len: buckets,
+            ghosts: lines.line(total + at * ghosts).cast(),
+            has_ghosts,
+            // A twentieth of the entries are on trial, five or six of which have a bucket.
+            trial: Trial::new(if has_ghosts { buckets.div_ceil(2) } else { 0 }),
+            lines: Arc::clone(&lines),
         })
     }
 
@@ -465,12 +473,23 @@ impl<K, V> Table<K, V> {
     }
 
     pub(crate) fn has_ghosts(&self) -> bool {
-        !self.ghosts.is_empty()
+        self.has_ghosts
+    }
+
+    fn ghosts(&self) -> &[AtomicU64] {
+        let len = if self.has_ghosts { self.len } else { 0 };
+        // SAFETY: lines of ours, zeroed.
+        unsafe { std::slice::from_raw_parts(self.ghosts.as_ptr(), len) }
+    }
+
+    /// The memory of this table, and of others that were made with it.
+    pub(crate) fn lines(&self) -> &Arc<Lines> {
+        &self.lines
     }
 
     /// What the table takes, without the ends of chains.
     pub(crate) fn bytes(&self) -> usize {
-        size_of_val(self.buckets()) + size_of_val(&*self.ghosts) + self.trial.bytes()
+        size_of_val(self.buckets()) + size_of_val(self.ghosts()) + self.trial.bytes()
     }
 
     #[inline(always)]
@@ -492,7 +511,7 @@ impl<K, V> Table<K, V> {
 
     /// Remembers that an entry was evicted from the bucket. Under its lock.
     pub(crate) fn remember(&self, index: usize, slot: Slot<'_, K, V>) {
-        if let Some(ghosts) = self.ghosts.get(index) {
+        if let Some(ghosts) = self.ghosts().get(index) {
             // ORDER: Relaxed; written under the bucket's lock.
             let before = ghosts.load(Ordering::Relaxed);
             ghosts.store(before << 16 | slot.tag() as u64, Ordering::Relaxed);
@@ -501,7 +520,7 @@ impl<K, V> Table<K, V> {
 
     /// Whether such a key was evicted not long ago. Under the bucket's lock.
     pub(crate) fn remembers(&self, place: Place) -> bool {
-        self.ghosts.get(self.index(place)).is_some_and(|ghosts| {
+        self.ghosts().get(self.index(place)).is_some_and(|ghosts| {
             // ORDER: Relaxed; written under the bucket's lock.
             let ghosts = ghosts.load(Ordering::Relaxed);
             (0..4).any(|at| (ghosts >> (16 * at)) & 0xffff == place.tag() as u64)
@@ -519,7 +538,7 @@ impl<K, V> Table<K, V> {
             // SAFETY: linked, and its bucket is locked.
             let place = place_of(unsafe { node.as_ref() });
             let target = self.bucket(place).lock().expect("nobody else has this table");
-            target.add(place, node, slot.state(), slot.heat_now());
+            target.add(self, place, node, (slot.state(), slot.heat_now()));
         }
     }
 }
@@ -529,10 +548,11 @@ impl<K, V> Drop for Table<K, V> {
         for bucket in self.buckets() {
             let mut more = Bucket::more(bucket.link(SLOTS - 1));
             while let Some(next) = more {
-                // SAFETY: made by `add_link`, owned by this chain alone.
-                unsafe {
-                    more = Bucket::more(next.as_ref().link(SLOTS - 1));
-                    alloc::dealloc(next.as_ptr().cast(), Layout::new::<Bucket<K, V>>());
+                // SAFETY: made by `new_bucket`, owned by this chain alone.
+                more = Bucket::more(unsafe { next.as_ref() }.link(SLOTS - 1));
+                if !self.lines.has(next.cast()) {
+                    // SAFETY: as above, by the allocator.
+                    unsafe { alloc::dealloc(next.as_ptr().cast(), Layout::new::<Bucket<K, V>>()) };
                 }
             }
         }

@@ -254,7 +254,8 @@ where
                 }
                 let table = segment.table(section);
                 let is_tried = !table.remembers(place) && table.trial.push(place);
-                locked.add(place, fresh.address(), if is_tried { 0 } else { MAIN }, 0);
+                let state = if is_tried { 0 } else { MAIN };
+                locked.add(table, place, fresh.address(), (state, 0));
                 segment.count_more();
             }
         }
@@ -292,6 +293,8 @@ where
         let buckets = segment.table(section).buckets().len();
         if segment.entries() > buckets * 7 {
             segment.grow(buckets * 2, section, |node| self.place(&node.key));
+            // Tables are large and rare: what others wait for, the table before this one may.
+            self.domain.collect();
         }
     }
 
@@ -443,7 +446,7 @@ where
         let place = self.place(&fresh.get().key);
         match self.put(place, fresh, &section, |_| true) {
             // SAFETY: published in this section.
-            Ok(node) => unsafe { Guard::new(node, section) },
+            Ok(node) => unsafe { self.guard(node, section) },
             Err(_) => unreachable!("everything is accepted"),
         }
     }
@@ -472,7 +475,7 @@ where
         let section = self.domain.enter();
         let (place, version) = (self.place(&fresh.get().key), fresh.version());
         // SAFETY: found in this section.
-        let shown = |node: Option<_>| accept(node.map(|node| unsafe { Entry::new(node) }));
+        let shown = |node: Option<_>| accept(node.map(|node| unsafe { self.entry(node) }));
         match self.put(place, fresh, &section, shown) {
             Ok(_) => Ok(version),
             Err(fresh) => Err(fresh.into_parts()),
@@ -537,12 +540,12 @@ where
                 return None;
             }
             // SAFETY: found in this section.
-            if !accept(unsafe { Entry::new(node) }) {
+            if !accept(unsafe { self.entry(node) }) {
                 return None;
             }
             if self.take_out(place, node, Cause::Removed, &section) {
                 // SAFETY: as above; it is retired, and the section keeps it.
-                return Some(unsafe { Guard::new(node, section) });
+                return Some(unsafe { self.guard(node, section) });
             }
         }
     }

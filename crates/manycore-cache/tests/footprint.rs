@@ -1,0 +1,44 @@
+//! Bytes of memory for each entry, computed and measured. Alone in its process: it looks at all
+//! that is resident.
+
+#![cfg(target_os = "linux")]
+
+use manycore_cache::Cache;
+
+const ENTRIES: usize = 200_000;
+
+/// Resident memory of this process, in bytes.
+fn resident() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
+}
+
+/// Bytes of each entry by part, and as measured, of a cache with room for so many from the start.
+#[track_caller]
+fn check(what: &str, room: usize, node: f64, most: f64) {
+    let before = resident();
+    let cache: Cache<[u8; 16], [u8; 32]> =
+        Cache::builder(2 * ENTRIES as u64).initial_entries(room).build().unwrap();
+    for number in 0..ENTRIES as u128 {
+        cache.insert(number.to_le_bytes(), [number as u8; 32]);
+    }
+    let measured = (resident() - before) as f64 / ENTRIES as f64;
+    let parts = cache.footprint();
+    let each = |bytes: u64| bytes as f64 / ENTRIES as f64;
+    let (entries, tables, chains) = (each(parts.entries), each(parts.tables), each(parts.chains));
+    let sum = each(parts.in_use());
+    println!("{what}: {entries:.1} + {tables:.1} + {chains:.1} = {sum:.1}, measured {measured:.1}");
+    assert_eq!(cache.len(), ENTRIES);
+    // In debug builds a chunk of 64 KiB has a kilobyte more of its own.
+    assert!((node..node * 1.03).contains(&entries), "{what}: {entries} bytes of entries");
+    assert!(sum <= most, "{what}: {sum} bytes of an entry");
+    // Of tables, pages that were not touched; and besides what is at hand, and what was replaced.
+    assert!((sum * 0.95..sum + 6.0).contains(&measured), "{what}: {measured} bytes resident");
+}
+
+#[test]
+fn an_entry_takes_what_the_documentation_says() {
+    check("a table for all from the start", ENTRIES, 56.0, 76.0);
+    check("a table that has grown", 1000, 56.0, 82.0);
+}
