@@ -87,7 +87,7 @@ fn get(handle: &mut Handle<'_>, named: Named<'_>, flags: &Flags<'_>, out: &mut V
                 counters.get_misses.inc();
                 let made = Draft { cas: Some(cas), ..made };
                 // Shown as it was made, even if somebody has changed it by now.
-                let made = made.make(cas, clock.second());
+                let made = made.make(cas);
                 hit(handle, &made, named, flags, (0, true), out);
                 return;
             }

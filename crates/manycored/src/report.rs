@@ -130,6 +130,7 @@ fn general(handle: &Handle<'_>, facts: &Facts, out: &mut Vec<u8>) {
     line(out, "limit_maxbytes", store.memory());
     line(out, "accepting_conns", 1);
     line(out, "threads", facts.settings.threads);
+    line(out, "hash_bytes", store.table_bytes());
     line(out, "bytes", store.bytes());
     line(out, "curr_items", store.len());
     line(out, "evictions", store.cache_stats().evictions);

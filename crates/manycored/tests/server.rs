@@ -311,6 +311,30 @@ fn memory_stays_within_the_limit_and_some() {
 }
 
 #[test]
+fn an_item_takes_a_line_and_its_part_of_the_table() {
+    const ITEMS: u64 = 250_000; // the table is as full as with a million
+    let server = Running::start("-t 1 -m 64");
+    let mut stream = server.connect();
+    ask(&mut stream, b"mn\r\n", b"MN\r\n");
+    let before = server.resident();
+    let mut batch = Vec::new();
+    for first in (0..ITEMS).step_by(1_000) {
+        batch.clear();
+        for item in first..first + 1_000 {
+            write!(batch, "set {item:016} 0 0 32 noreply\r\n{item:032}\r\n").unwrap();
+        }
+        batch.extend_from_slice(b"mn\r\n");
+        ask(&mut stream, &batch, b"MN\r\n");
+    }
+    let grown = (server.resident() - before) as f64 / ITEMS as f64;
+    let counted = server.stat("bytes") as f64 / ITEMS as f64;
+    println!("{grown:.1} bytes of an item are resident, {counted:.1} are counted");
+    assert_eq!((server.stat("curr_items"), server.stat("evictions")), (ITEMS, 0));
+    assert!((70.0..=85.0).contains(&grown), "{grown} bytes of an item are resident");
+    assert!((grown..1.2 * grown).contains(&counted), "{counted} bytes are counted for {grown}");
+}
+
+#[test]
 fn many_clients_get_their_own_values() {
     let server = Running::start("-t 2 -m 64 -R 7");
     thread::scope(|scope| {

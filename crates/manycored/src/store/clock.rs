@@ -26,6 +26,12 @@ pub(super) fn stamp(nanos: u64, worker: usize) -> u64 {
     (nanos / 16) << 8 | worker as u64
 }
 
+/// The second of a stamp, on the same clock.
+#[inline]
+pub(super) fn second_of(stamp: u64) -> u32 {
+    ((stamp >> 8) / (1_000_000_000 / 16)) as u32
+}
+
 impl Clock {
     pub(super) fn new() -> Self {
         Self { start: Instant::now(), now: AtomicU64::new(START) }
@@ -137,5 +143,7 @@ mod tests {
     #[test]
     fn stamps_keep_the_order_of_time_before_that_of_workers() {
         assert!(stamp(32, 0) > stamp(16, 255) && stamp(16, 1) > stamp(16, 0));
+        assert_eq!(second_of(stamp(7_000_000_000, 255)), 7);
+        assert_eq!(second_of(stamp(6_999_999_999, 255)), 6);
     }
 }

@@ -95,7 +95,7 @@ impl<'s> Handle<'s> {
     }
 
     fn make(&mut self, draft: &Draft<'_>) -> Item {
-        draft.make(self.next_stamp(), self.store.clock.second())
+        draft.make(self.next_stamp())
     }
 
     fn is_live(&self, item: &Item) -> bool {

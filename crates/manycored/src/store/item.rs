@@ -1,16 +1,26 @@
 //! Items: a key, its value, and what memcached knows of them. Small ones lie in one piece.
+//!
+//! Laws:
+//! - I1 An item is a line of 64 bytes: 16 that say what it is, and 48 for its parts, one behind the
+//!   other: version, flags, key, value. If they are less than 48, the last byte is their length;
+//!   if they are more, they have an allocation of their own. Which of these it is never changes.
+//! - I2 When an item was used is kept as the time since it was made, in 16 bits: exact in the first
+//!   two hours, and to a 4096th of that time later, a minute in six days. (memcached itself notes
+//!   a use once a minute.)
 
+use super::clock::second_of;
 use std::borrow::Borrow;
 use std::hash::{Hash, Hasher};
-use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
+use std::mem::ManuallyDrop;
+use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, Ordering};
 
 /// Bytes of a version, and of flags, that stand before the key.
 const CAS: usize = 8;
 const FLAGS: usize = 4;
 /// Bytes of key and value together that need no allocation of their own.
-const INLINE: usize = 52;
-/// Bytes that the table, the slab and the cache take for an entry besides the item.
-const ENTRY: usize = 40;
+const INLINE: usize = 48;
+/// Bytes that the table and the slab take for an entry besides the item, at most.
+const ENTRY: usize = 24;
 /// Bytes that an allocation takes besides what it was asked for.
 const ALLOCATION: usize = 16;
 
@@ -27,6 +37,11 @@ const HAS_CAS: u8 = 1 << 4;
 /// A client's flags stand before the key, behind the version.
 const HAS_FLAGS: u8 = 1 << 5;
 
+/// Its parts have an allocation of their own.
+const IS_OWN: u8 = 1 << 6;
+/// Its parts fill it.
+const IS_FULL: u8 = 1 << 7;
+
 /// An item. Its key, value and version never change; its time, its marks and the time of its last
 /// use do.
 pub struct Item {
@@ -34,21 +49,29 @@ pub struct Item {
     stamp: u64,
     /// In eighths of a second since the start of the store; 0 is never.
     deadline: AtomicU32,
-    /// In seconds since the start of the store.
-    used: AtomicU32,
+    /// How old it was when it was used last (I2).
+    used: AtomicU16,
+    marks: AtomicU8,
+    key_len: u8,
     body: Body,
 }
 
-/// What an item says of itself, and its parts one behind the other: in it, or on their own.
-enum Body {
-    Inline(Head, u8, [u8; INLINE]),
-    Own(Head, Box<[u8]>),
+/// An item's parts: in it, or on their own. Its marks say which (I1).
+union Body {
+    here: [u8; INLINE],
+    own: ManuallyDrop<Box<[u8]>>,
 }
 
-/// In both forms, so that it fills what alignment would leave empty.
-struct Head {
-    key_len: u8,
-    marks: AtomicU8,
+/// A number of seconds in 16 bits: a power of two in the upper ones, and 12 bits of it.
+fn rounded(seconds: u32) -> u16 {
+    let power = (u32::BITS - seconds.leading_zeros()).saturating_sub(13);
+    u16::try_from((power << 12) + (seconds >> power)).unwrap_or(u16::MAX)
+}
+
+/// The least of which this is made.
+fn unrounded(seconds: u16) -> u32 {
+    let (power, rest) = (u32::from(seconds) >> 12, u32::from(seconds) & 0xfff);
+    if power == 0 { rest } else { (rest | 0x1000) << (power - 1) }
 }
 
 /// What an item is made of.
@@ -105,9 +128,9 @@ impl<'a> Draft<'a> {
         cas + flags + self.key.len() + self.value[0].len() + self.value[1].len()
     }
 
-    /// The item, made at this moment and second.
+    /// The item, made at this moment.
     #[must_use]
-    pub fn make(&self, stamp: u64, second: u32) -> Item {
+    pub fn make(&self, stamp: u64) -> Item {
         let cas = self.cas.map(u64::to_le_bytes);
         let flags = self.flags.to_le_bytes();
         let parts = [
@@ -125,18 +148,27 @@ impl<'a> Draft<'a> {
             | mark(HAS_FLAGS, self.flags != 0)
             | mark(TOKEN_SENT, self.is_sent)
             | mark(FETCHED, self.is_fetched);
-        let head = Head { key_len: self.key.len() as u8, marks: AtomicU8::new(marks) };
-        let body = if length <= INLINE {
-            let (mut bytes, mut at) = ([0; INLINE], 0);
+        let (body, form) = if length <= INLINE {
+            let (mut here, mut at) = ([0; INLINE], 0);
             for part in parts {
-                bytes[at..at + part.len()].copy_from_slice(part);
+                here[at..at + part.len()].copy_from_slice(part);
                 at += part.len();
             }
-            Body::Inline(head, length as u8, bytes)
+            if length < INLINE {
+                here[INLINE - 1] = length as u8;
+            }
+            (Body { here }, mark(IS_FULL, length == INLINE))
         } else {
-            Body::Own(head, parts.concat().into_boxed_slice())
+            (Body { own: ManuallyDrop::new(parts.concat().into_boxed_slice()) }, IS_OWN)
         };
-        Item { stamp, deadline: AtomicU32::new(self.deadline), used: AtomicU32::new(second), body }
+        Item {
+            stamp,
+            deadline: AtomicU32::new(self.deadline),
+            used: AtomicU16::new(0),
+            marks: AtomicU8::new(marks | form),
+            key_len: self.key.len() as u8,
+            body,
+        }
     }
 }
 
@@ -146,28 +178,30 @@ fn weight_of(body: usize) -> usize {
 }
 
 impl Item {
-    fn body(&self) -> &[u8] {
-        match &self.body {
-            Body::Inline(_, length, bytes) => &bytes[..usize::from(*length)],
-            Body::Own(_, bytes) => bytes,
-        }
+    fn marks(&self) -> u8 {
+        // ORDER: Relaxed; a mark orders nothing, and the form never changes.
+        self.marks.load(Ordering::Relaxed)
     }
 
     #[inline(always)]
-    fn head(&self) -> &Head {
-        match &self.body {
-            Body::Inline(head, ..) | Body::Own(head, _) => head,
+    fn body(&self) -> &[u8] {
+        let marks = self.marks();
+        if marks & IS_OWN != 0 {
+            // SAFETY: I1 - made so by `Draft::make`.
+            return unsafe { &self.body.own };
         }
+        // SAFETY: I1 - as above.
+        let here = unsafe { &self.body.here };
+        let full = marks & IS_FULL != 0;
+        &here[..if full { INLINE } else { usize::from(here[INLINE - 1]) }]
     }
 
     fn has(&self, mark: u8) -> bool {
-        // ORDER: Relaxed; a mark orders nothing.
-        self.head().marks.load(Ordering::Relaxed) & mark != 0
+        self.marks() & mark != 0
     }
 
     fn key_from(&self) -> usize {
-        // ORDER: Relaxed; these two marks never change.
-        let marks = self.head().marks.load(Ordering::Relaxed);
+        let marks = self.marks();
         let part = |mark, length| if marks & mark == 0 { 0 } else { length };
         part(HAS_CAS, CAS) + part(HAS_FLAGS, FLAGS)
     }
@@ -176,13 +210,13 @@ impl Item {
     #[inline]
     pub fn key(&self) -> &[u8] {
         let from = self.key_from();
-        &self.body()[from..from + usize::from(self.head().key_len)]
+        &self.body()[from..from + usize::from(self.key_len)]
     }
 
     /// Its value.
     #[inline]
     pub fn value(&self) -> &[u8] {
-        &self.body()[self.key_from() + usize::from(self.head().key_len)..]
+        &self.body()[self.key_from() + usize::from(self.key_len)..]
     }
 
     /// The client's own number.
@@ -244,10 +278,10 @@ impl Item {
         self.has(FETCHED)
     }
 
-    /// Seconds since the store's start at which it was used last.
+    /// Seconds since the store's start at which it was used last, or a little before that (I2).
     pub fn used(&self) -> u32 {
         // ORDER: Relaxed; times order nothing.
-        self.used.load(Ordering::Relaxed)
+        second_of(self.stamp).saturating_add(unrounded(self.used.load(Ordering::Relaxed)))
     }
 
     /// Notes a use. Writes once a second at most.
@@ -255,18 +289,29 @@ impl Item {
     pub fn touch(&self, second: u32) {
         if !self.has(FETCHED) {
             // ORDER: Relaxed; a mark orders nothing.
-            self.head().marks.fetch_or(FETCHED, Ordering::Relaxed);
+            self.marks.fetch_or(FETCHED, Ordering::Relaxed);
         }
-        if self.used() != second {
-            // ORDER: Relaxed; times order nothing.
-            self.used.store(second, Ordering::Relaxed);
+        let used = rounded(second.saturating_sub(second_of(self.stamp)));
+        // ORDER: Relaxed; times order nothing.
+        if self.used.load(Ordering::Relaxed) != used {
+            self.used.store(used, Ordering::Relaxed);
         }
     }
 
     /// Makes the caller the one who is told to make the value; false if somebody is already.
     pub fn win(&self) -> bool {
         // ORDER: Relaxed; only that one caller finds the mark clear matters.
-        self.head().marks.fetch_or(TOKEN_SENT, Ordering::Relaxed) & TOKEN_SENT == 0
+        self.marks.fetch_or(TOKEN_SENT, Ordering::Relaxed) & TOKEN_SENT == 0
+    }
+}
+
+impl Drop for Item {
+    #[inline]
+    fn drop(&mut self) {
+        if *self.marks.get_mut() & IS_OWN != 0 {
+            // SAFETY: I1 - made so by `Draft::make`, and never used again.
+            unsafe { ManuallyDrop::drop(&mut self.body.own) };
+        }
     }
 }
 
@@ -296,29 +341,48 @@ impl Eq for Item {}
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::clock::stamp;
 
     #[test]
     fn parts_come_back_at_every_length() {
-        for length in [0, 1, 37, 38, 39, 40, 41, 42, 46, 47, 49, 50, 51, 1000] {
+        for length in [0, 1, 32, 33, 34, 35, 37, 38, 40, 41, 42, 44, 45, 46, 1000] {
             for (cas, flags) in [(None, 0), (None, 9), (Some(7), 0), (Some(7), u32::MAX)] {
                 let value = vec![b'v'; length];
                 let (front, back) = value.split_at(length / 2);
                 let draft = Draft { value: [front, back], cas, flags, ..Draft::new(b"key", &[]) };
-                let item = draft.make(5, 1);
+                let item = draft.make(5);
                 assert_eq!((item.key(), item.value()), (&b"key"[..], &value[..]));
                 assert_eq!((item.cas(), item.stamp(), item.flags()), (cas.unwrap_or(5), 5, flags));
                 assert_eq!(item.weight(), draft.weight());
             }
         }
-        assert_eq!(size_of::<Item>(), 72);
+        assert_eq!(size_of::<Item>(), 64);
     }
 
     #[test]
     fn only_one_wins() {
-        let item = Draft::new(b"a", b"").make(1, 0);
+        let item = Draft::new(b"a", b"").make(stamp(1_000_000_000, 3));
         assert_eq!((item.win(), item.win(), item.is_sent()), (true, false, true));
         assert!(!item.was_fetched());
+        assert_eq!(item.used(), 1);
         item.touch(3);
         assert!(item.was_fetched() && item.used() == 3 && item.is_sent());
+    }
+
+    #[test]
+    fn uses_are_exact_for_two_hours_and_to_a_4096th_later() {
+        let mut last = 0;
+        for age in (0..20_000).chain((0..27).map(|power| 3 << power)).chain([u32::MAX]) {
+            let known = unrounded(rounded(age));
+            let least = if age < 1 << 13 { age } else { age.min((1 << 27) - 1) / 4096 * 4095 };
+            assert!((least..=age).contains(&known), "{known} for {age}");
+            assert!(age < last || rounded(age) >= rounded(last), "{age}");
+            last = age;
+        }
+        let item = Draft::new(b"a", b"").make(stamp(5_000_000_000, 0));
+        for second in [5, 6, 5 + (1 << 13) - 1, 4] {
+            item.touch(second);
+            assert_eq!(item.used(), second.max(5));
+        }
     }
 }

@@ -129,7 +129,13 @@ impl Store {
         self.cache.is_empty()
     }
 
-    /// Bytes that items take.
+    /// Bytes that the tables take: they are a part of what items are counted with.
+    pub fn table_bytes(&self) -> u64 {
+        let footprint = self.cache.footprint();
+        footprint.tables + footprint.chains
+    }
+
+    /// Bytes that items take, with their part of the tables.
     pub fn bytes(&self) -> u64 {
         self.cache.weight()
     }
