@@ -5,7 +5,7 @@
 
 use manycore_cache::Cache;
 
-const ENTRIES: usize = 200_000;
+const ENTRIES: usize = 100_000;
 
 /// Resident memory of this process, in bytes.
 fn resident() -> u64 {
@@ -34,7 +34,7 @@ fn check(what: &str, room: usize, node: f64, most: f64) {
     assert!((node..node * 1.03).contains(&entries), "{what}: {entries} bytes of entries");
     assert!(sum <= most, "{what}: {sum} bytes of an entry");
     // Of tables, pages that were not touched; and besides what is at hand, and what was replaced.
-    assert!((sum * 0.95..sum + 6.0).contains(&measured), "{what}: {measured} bytes resident");
+    assert!((sum * 0.95..sum + 10.0).contains(&measured), "{what}: {measured} bytes resident");
 }
 
 #[test]

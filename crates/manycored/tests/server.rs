@@ -312,7 +312,9 @@ fn memory_stays_within_the_limit_and_some() {
 
 #[test]
 fn an_item_takes_a_line_and_its_part_of_the_table() {
-    const ITEMS: u64 = 250_000; // the table is as full as with a million
+    // The table is as full as with a million. What a server needs anyway, some 7 bytes of each
+    // here, is less than one of each then; and a debug build's slabs take one more.
+    const ITEMS: u64 = 125_000;
     let server = Running::start("-t 1 -m 64");
     let mut stream = server.connect();
     ask(&mut stream, b"mn\r\n", b"MN\r\n");
@@ -330,8 +332,11 @@ fn an_item_takes_a_line_and_its_part_of_the_table() {
     let counted = server.stat("bytes") as f64 / ITEMS as f64;
     println!("{grown:.1} bytes of an item are resident, {counted:.1} are counted");
     assert_eq!((server.stat("curr_items"), server.stat("evictions")), (ITEMS, 0));
-    assert!((70.0..=85.0).contains(&grown), "{grown} bytes of an item are resident");
-    assert!((grown..1.2 * grown).contains(&counted), "{counted} bytes are counted for {grown}");
+    assert!((70.0..=90.0).contains(&grown), "{grown} bytes of an item are resident");
+    assert!(
+        (0.95 * grown..1.25 * grown).contains(&counted),
+        "{counted} bytes are counted for {grown}"
+    );
 }
 
 #[test]
