@@ -212,7 +212,7 @@ pub(crate) fn identity(leaf: u32, subleaf: u32) -> [u32; 4] {
     let mut answer = [found.eax, found.ebx, found.ecx, found.edx];
     if active() {
         follow(with(|world| world.engine.serialize()));
-        let core = u32::from(with(|world| world.where_now().0));
+        let core = with(|world| world.where_now().0);
         match leaf {
             1 => answer[1] = answer[1] & 0x00ff_ffff | core << 24,
             0xb | 0x1f => answer[3] = core,
