@@ -5,7 +5,7 @@
 
 use crate::auth::Auth;
 use crate::config;
-use crate::report::Settings;
+use crate::report::{Language, Settings};
 use crate::store::{Limits, WORKERS_MAX};
 use clap::{ArgAction, CommandFactory, Parser};
 use std::ffi::OsString;
@@ -88,9 +88,12 @@ pub struct Args {
     /// Refuse "flush_all"
     #[arg(short = 'F', long = "disable-flush-all")]
     no_flush: bool,
-    /// The protocol: auto and ascii are the same here
-    #[arg(short = 'B', long = "protocol", value_name = "NAME", default_value = "auto")]
-    protocol: String,
+    /// The protocol: ascii, which includes meta, binary, or auto, what a client begins with
+    #[arg(short = 'B', long = "protocol", value_name = "NAME")]
+    protocol: Option<String>,
+    /// Ask who clients are by SASL, in the binary protocol alone; needs the users of -Y
+    #[arg(short = 'S', long = "enable-sasl")]
+    sasl: bool,
     /// No effect: items have no classes of sizes
     #[arg(short = 'n', long = "slab-min-size", value_name = "BYTES")]
     slab_min: Option<u64>,
@@ -119,8 +122,6 @@ pub struct Args {
 /// Options of memcached's that are refused.
 #[derive(Debug, clap::Args)]
 struct NotBuilt {
-    #[arg(short = 'S', long = "enable-sasl", hide = true)]
-    sasl: bool,
     #[arg(short = 'Z', long = "enable-ssl", hide = true)]
     tls: bool,
     #[arg(short = 'e', long = "memory-file", value_name = "FILE", hide = true)]
@@ -139,7 +140,6 @@ impl NotBuilt {
     /// The first of them that was given.
     fn first(&self) -> Option<&'static str> {
         let all = [
-            (self.sasl, "-S: authentication by SASL"),
             (self.tls, "-Z: TLS"),
             (self.memory_file.is_some(), "-e: memory in a file"),
             (self.large_pages, "-L: large pages"),
@@ -260,10 +260,7 @@ impl Args {
         if self.udp != 0 {
             return Err("-U: UDP is not built; use TCP, or -U 0".into());
         }
-        if !matches!(&self.protocol[..], "auto" | "auto-negotiate" | "ascii") {
-            let name = &self.protocol;
-            return Err(format!("-B {name}: only the text and meta protocols are built (ascii)"));
-        }
+        let language = self.language()?;
         let mut warnings = Vec::new();
         if self.slab_min.is_some() || self.slab_factor.is_some() {
             warnings.push("-n and -f have no effect: items have no classes of sizes".to_string());
@@ -290,6 +287,7 @@ impl Args {
             verbosity: self.verbose,
             backlog: self.backlog,
             listen: self.listen.join(","),
+            language,
         };
         Ok(Plan {
             settings,
@@ -301,6 +299,22 @@ impl Args {
             budget: if self.requests == 0 { usize::MAX } else { self.requests },
             warnings,
         })
+    }
+
+    /// What `-B` and `-S` say of the protocol.
+    fn language(&self) -> Result<Language, String> {
+        if self.sasl && self.auth.is_none() {
+            return Err("-S: there are no users; name their file with -Y".into());
+        }
+        match (self.protocol.as_deref(), self.sasl) {
+            (None | Some("binary"), true) | (Some("binary"), false) => Ok(Language::Binary),
+            (None | Some("auto" | "auto-negotiate"), false) => Ok(Language::Any),
+            (Some("ascii"), false) => Ok(Language::Text),
+            (Some("auto" | "auto-negotiate" | "ascii"), true) => {
+                Err("-S: SASL is of the binary protocol alone; use -B binary, or no -S".into())
+            }
+            (Some(name), _) => Err(format!("-B {name}: this is not auto, binary or ascii")),
+        }
     }
 
     /// The idle time-out in seconds, of what follows `-o`.
@@ -392,11 +406,32 @@ mod tests {
     }
 
     #[test]
+    fn protocol_is_that_of_the_client_unless_it_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("users");
+        fs::write(&path, "ann:secret\n").unwrap();
+        let language = |words: &str| {
+            let words = words.replace("USERS", path.to_str().unwrap());
+            plan(&words).map(|plan| plan.settings.language)
+        };
+        for (words, expected) in [
+            ("", Language::Any),
+            ("-B auto", Language::Any),
+            ("-B ascii", Language::Text),
+            ("-B binary", Language::Binary),
+            ("-B binary -Y USERS", Language::Binary),
+            ("-S -Y USERS", Language::Binary),
+            ("-Y USERS", Language::Any),
+        ] {
+            assert_eq!(language(words), Ok(expected), "{words}");
+        }
+        assert!(language("-S -B auto -Y USERS").is_err());
+    }
+
+    #[test]
     fn what_is_not_built_is_refused_with_a_sentence() {
         for words in [
             "-U 11211",
-            "-B binary",
-            "-S",
             "-Z",
             "-e file",
             "-L",
@@ -453,6 +488,9 @@ mod tests {
             "-l no.such.name.invalid",
             "--metrics nowhere",
             "-Y /no/such/file",
+            "-B nonsense",
+            "-S",
+            "-S -B ascii -Y /no/such/file",
             "--nonsense",
             "extra",
         ] {

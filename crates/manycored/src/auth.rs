@@ -2,8 +2,9 @@
 //! has them.
 //!
 //! A client says `set KEY FLAGS TIME LENGTH` first, with `user password` as the value; the key, the
-//! flags and the time mean nothing. Until that has been accepted nothing else is. Nothing is
-//! encrypted: this keeps out mistakes, and nobody who listens.
+//! flags and the time mean nothing. Until that has been accepted nothing else is. In the binary
+//! protocol the same users say who they are by SASL's way `PLAIN`. Nothing is encrypted: this keeps
+//! out mistakes, and nobody who listens.
 
 use crate::protocol::{Words, number};
 use memchr::memchr;
@@ -92,7 +93,8 @@ impl Auth {
         Ok(())
     }
 
-    fn knows(&self, user: &[u8], password: &[u8]) -> bool {
+    /// Whether there is such a user, with this password.
+    pub(crate) fn knows(&self, user: &[u8], password: &[u8]) -> bool {
         let users = self.users.lock().unwrap_or_else(PoisonError::into_inner);
         // All are compared, whoever it is.
         users.iter().fold(false, |known, (u, p)| known | (same(u, user) & same(p, password)))

@@ -2,7 +2,8 @@
 //!
 //! Its parts, which other programs may use: [`protocol`] reads requests out of bytes, [`store`]
 //! keeps items as memcached does, [`session`] answers one client without a socket, and [`server`]
-//! has the sockets. The command `manycored` is [`args`] and these.
+//! has the sockets. The command `manycored` is [`args`] and these. It speaks the text, meta and
+//! binary protocols; a client's first byte tells which.
 //!
 //! ```
 //! use manycored::report::Facts;
@@ -18,8 +19,10 @@
 //! assert_eq!(out, b"STORED\r\nVALUE a 0 2\r\nhi\r\nEND\r\n");
 //! ```
 
+mod ahead;
 pub mod args;
 pub mod auth;
+mod binary;
 mod config;
 mod meta;
 pub mod metrics;

@@ -12,6 +12,29 @@ use std::time::{SystemTime, UNIX_EPOCH};
 /// What `version` answers: the memcached whose replies these are, and this server's own version.
 pub const VERSION: &str = concat!("1.6.18-manycored-", env!("CARGO_PKG_VERSION"));
 
+/// What clients may speak.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Language {
+    /// What they begin with.
+    #[default]
+    Any,
+    /// The text and meta protocols.
+    Text,
+    /// The binary protocol.
+    Binary,
+}
+
+impl Language {
+    /// As memcached names it.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Any => "auto-negotiate",
+            Self::Text => "ascii",
+            Self::Binary => "binary",
+        }
+    }
+}
+
 /// What the server was started with, as far as its replies depend on it.
 #[derive(Debug, Clone)]
 pub struct Settings {
@@ -35,6 +58,8 @@ pub struct Settings {
     pub backlog: i32,
     /// Addresses, as they were given.
     pub listen: String,
+    /// What clients may speak.
+    pub language: Language,
 }
 
 impl Default for Settings {
@@ -50,6 +75,7 @@ impl Default for Settings {
             verbosity: 0,
             backlog: 1024,
             listen: String::new(),
+            language: Language::Any,
         }
     }
 }
@@ -150,15 +176,16 @@ fn settings(handle: &Handle<'_>, facts: &Facts, out: &mut Vec<u8>) {
     line(out, "num_threads", settings.threads);
     line(out, "cas_enabled", "yes");
     line(out, "tcp_backlog", settings.backlog);
-    line(out, "auth_enabled_sasl", "no");
-    line(out, "auth_enabled_ascii", flag(facts.auth.is_some()));
+    let asks = |without| flag(facts.auth.is_some() && settings.language != without);
+    line(out, "auth_enabled_sasl", asks(Language::Text));
+    line(out, "auth_enabled_ascii", asks(Language::Binary));
     line(out, "item_size_max", store.limits().item);
     line(out, "maxconns_fast", "yes");
     line(out, "idle_timeout", settings.idle_timeout);
     line(out, "flush_enabled", flag(settings.flush_enabled));
     line(out, "dump_enabled", "no");
     line(out, "shutdown_command", flag(settings.shutdown_enabled));
-    line(out, "binding_protocol", "ascii");
+    line(out, "binding_protocol", settings.language.name());
 }
 
 fn items(handle: &Handle<'_>, out: &mut Vec<u8>) {

@@ -7,22 +7,20 @@
 //! - Q3 Gets and plain sets that come together wait for one another, and are done together, in
 //!   their order; the keys of requests that are answered one by one are fetched together.
 
+use crate::ahead::{fetch_ahead, glance};
 use crate::auth::{Auth, Said};
+use crate::binary::Talk;
 use crate::meta;
 use crate::protocol::{
-    Admin, Arith, Gets, KeyRoom, Mode, Parser, Request, Step, Store as Put, TOO_LARGE, Words,
-    number,
+    Admin, Arith, Gets, KeyRoom, Mode, Parser, Request, Step, Store as Put, TOO_LARGE, binary,
 };
-use crate::report::{self, Facts};
+use crate::report::{self, Facts, Language};
 use crate::store::{Change, Draft, Handle, How, Item, MEMLIMIT_MIN, Outcome, Turn};
-use memchr::{memchr, memchr2};
 
 /// Bytes of replies from which on no request is answered before they are sent.
 pub const OUT_MAX: usize = 256 << 10;
 /// Keys that are looked up together.
 const TOGETHER: usize = 64;
-/// Keys whose lines are fetched together before they are looked up one by one.
-const AHEAD: usize = 16;
 
 const END: &[u8] = b"END\r\n";
 const NO_MEMORY: &[u8] = b"SERVER_ERROR out of memory storing object\r\n";
@@ -78,9 +76,21 @@ impl<'s> Context<'s> {
     }
 }
 
+/// What a client speaks.
+#[derive(Debug)]
+enum Spoken {
+    /// It has said nothing.
+    Nothing,
+    /// The text and meta protocols.
+    Text,
+    /// The binary protocol.
+    Binary(Talk),
+}
+
 /// One client's conversation.
 #[derive(Debug)]
 pub struct Session {
+    spoken: Spoken,
     parser: Parser,
     wish: Wish,
     /// Whether the client has said who it is, where that is asked for.
@@ -100,7 +110,8 @@ impl Session {
     /// A conversation that begins.
     #[must_use]
     pub fn new(item_max: usize) -> Self {
-        Self { parser: Parser::new(item_max), wish: Wish::Stay, is_known: false }
+        let (spoken, parser) = (Spoken::Nothing, Parser::new(item_max));
+        Self { spoken, parser, wish: Wish::Stay, is_known: false }
     }
 
     /// What it wants.
@@ -112,7 +123,10 @@ impl Session {
     /// Whether it may end here without cutting off a request.
     #[must_use]
     pub fn is_between(&self) -> bool {
-        self.parser.is_between()
+        match &self.spoken {
+            Spoken::Binary(talk) => talk.is_between(),
+            _ => self.parser.is_between(),
+        }
     }
 
     /// Answers what is in the input, at most so many requests.
@@ -124,6 +138,9 @@ impl Session {
         mut budget: usize,
     ) -> Progress {
         let (mut used, mut fetched) = (0, 0);
+        if let Some(progress) = self.feed_binary(context, input, out, budget) {
+            return progress;
+        }
         if let Some(auth) = context.facts.auth.as_ref().filter(|_| !self.is_known) {
             used = self.ask_who(auth, input, out);
             if !self.is_known {
@@ -149,7 +166,7 @@ impl Session {
                 Step::Request { used: more, request, quiet } => {
                     let at = used;
                     if at >= fetched && breaks_batches(&request) {
-                        fetched = fetch_ahead(context, input, at);
+                        fetched = fetch_ahead(context, input, at, glance);
                     }
                     used += more;
                     let pending = pending(input, request, quiet, before, at);
@@ -172,6 +189,34 @@ impl Session {
                     }
                 }
             }
+        }
+    }
+
+    /// As [`feed`](Self::feed) in the binary protocol; `None` if the client speaks the other. Its
+    /// first byte tells, unless there is only one.
+    #[inline]
+    fn feed_binary(
+        &mut self,
+        context: &mut Context<'_>,
+        input: &[u8],
+        out: &mut Vec<u8>,
+        budget: usize,
+    ) -> Option<Progress> {
+        if let (Spoken::Nothing, Some(first)) = (&self.spoken, input.first()) {
+            let is_binary = match context.facts.settings.language {
+                Language::Any => *first == binary::MAGIC,
+                Language::Text => false,
+                Language::Binary => true,
+            };
+            self.spoken = if is_binary { Spoken::Binary(Talk::new(context)) } else { Spoken::Text };
+        }
+        match &mut self.spoken {
+            Spoken::Binary(talk) => {
+                let progress = talk.feed(context, input, out, budget);
+                self.wish = talk.wish();
+                Some(progress)
+            }
+            _ => None,
         }
     }
 
@@ -367,43 +412,6 @@ fn breaks_batches(request: &Request<'_>) -> bool {
     }
 }
 
-/// The key of a common request that begins here, and where the next one begins, if it is there: a
-/// guess, which is only used to fetch lines.
-fn glance(input: &[u8], from: usize) -> Option<(&[u8], usize)> {
-    let rest = input.get(from..)?;
-    let (start, length_at) = match rest.first_chunk()? {
-        b"get " => (4, None),
-        b"set " => (4, Some(2)),
-        [b'm', b'g', b' ', _] => (3, None),
-        [b'm', b's', b' ', _] => (3, Some(0)),
-        _ => return None,
-    };
-    let rest = &rest[start..];
-    let end = memchr(b'\n', rest)?;
-    let key = memchr2(b' ', b'\r', &rest[..end]).unwrap_or(end);
-    let mut next = from + start + end + 1;
-    if let Some(words) = length_at {
-        let line = rest[key..end].strip_suffix(b"\r").unwrap_or(&rest[key..end]);
-        next = next.checked_add(number(Words::new(line).nth(words)?)? as usize)?.checked_add(2)?;
-    }
-    Some((&rest[..key], next))
-}
-
-/// Has the lines of the keys of requests that follow here fetched together; says where they end.
-fn fetch_ahead(context: &Context<'_>, input: &[u8], from: usize) -> usize {
-    let (mut keys, mut count, mut at) = ([&[][..]; AHEAD], 0, from);
-    while count < AHEAD {
-        let Some((key, next)) = glance(input, at) else { break };
-        keys[count] = key;
-        count += 1;
-        at = next;
-    }
-    if count > 1 {
-        context.handle.fetch(&keys[..count]);
-    }
-    at.max(from + 1)
-}
-
 /// The request as one that can wait for others like it.
 #[inline]
 fn pending(
@@ -543,29 +551,5 @@ fn touch(handle: &mut Handle<'_>, key: &[u8], exptime: i64, out: &mut Vec<u8>) {
     } else {
         counters.touch_misses.inc();
         out.extend_from_slice(b"NOT_FOUND\r\n");
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::glance;
-
-    #[test]
-    fn a_glance_finds_keys_and_the_next_request() {
-        let text = b"get a\r\nmg bc v\r\nset d 0 0 5\r\n12345\r\nms ef 2 T0\r\n12\r\nget g\n";
-        let (mut at, mut keys) = (0, Vec::new());
-        while let Some((key, next)) = glance(text, at) {
-            keys.push(String::from_utf8_lossy(key));
-            at = next;
-        }
-        assert_eq!((keys.join(" "), at), ("a bc d ef g".to_owned(), text.len()));
-        for text in
-            [&b"get a"[..], b"set a 0 0\r\n", b"set a 0 0 x\r\n", b"delete a\r\n", b"ms\r\n"]
-        {
-            assert_eq!(glance(text, 0), None);
-        }
-        let huge = format!("set a 0 0 {}\r\n", u64::MAX);
-        assert_eq!(glance(huge.as_bytes(), 0), None);
-        assert_eq!(glance(b"get a\r\n", 100), None);
     }
 }

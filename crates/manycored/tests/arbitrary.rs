@@ -3,7 +3,8 @@
 mod common;
 
 use common::Server;
-use manycored::protocol::{Parser, Step};
+use common::binary::{packet, written};
+use manycored::protocol::{Parser, Step, binary};
 use manycored::session::{Context, OUT_MAX, Session};
 use proptest::prelude::*;
 
@@ -60,6 +61,47 @@ fn stream() -> impl Strategy<Value = Vec<u8>> {
     prop::collection::vec(line(), 0..25).prop_map(|lines| lines.concat())
 }
 
+/// A binary request that means something, nearly does so, or means nothing.
+fn binary_request() -> impl Strategy<Value = Vec<u8>> {
+    let opcode = prop_oneof![4 => 0x00..0x25_u8, 1 => any::<u8>()];
+    let value = prop_oneof![Just(""), Just("7"), Just("some"), Just("\0ann\0secret")];
+    let right = (opcode, "[ab]", value, prop::bool::weighted(0.9), 0..3_u8);
+    let request = right.prop_map(|(opcode, key, value, is_right, number)| {
+        // Other reports have the time in them.
+        let key = if opcode == 0x10 { "sizes" } else { &key };
+        let (extras, key, value) = match opcode {
+            0x01..=0x03 | 0x11..=0x13 => (8, key, value),
+            0x05 | 0x06 | 0x15 | 0x16 => (20, key, ""),
+            0x07 | 0x0a | 0x0b | 0x17 | 0x20 => (0, "", ""),
+            0x08 | 0x18 => (4, "", ""),
+            0x0e | 0x0f | 0x19 | 0x1a | 0x21 | 0x22 => (0, key, value),
+            0x1b..=0x1e | 0x23 | 0x24 => (4, key, ""),
+            _ => (0, key, if is_right { "" } else { value }),
+        };
+        packet(
+            opcode,
+            &[&vec![0; extras][..], &vec![number; usize::from(!is_right)]].concat(),
+            key,
+            value,
+        )
+    });
+    let spoilt = (request.clone(), any::<prop::sample::Index>(), any::<u8>());
+    let spoilt = spoilt.prop_map(|(mut request, at, byte)| {
+        let at = at.index(request.len());
+        request[at] = if at == 1 && byte == 0x10 { 0 } else { byte };
+        request
+    });
+    prop_oneof![30 => request, 1 => spoilt, 1 => prop::collection::vec(any::<u8>(), 0..60)]
+}
+
+/// A stream of them, or of values above the limit and what follows.
+fn binary_stream() -> impl Strategy<Value = Vec<u8>> {
+    let large =
+        (0..3_000_usize).prop_map(|more| packet(0x01, &[0; 8], "a", vec![0x80; (1 << 20) + more]));
+    let one = prop_oneof![200 => binary_request(), 1 => large];
+    prop::collection::vec(one, 0..25).prop_map(|all| all.concat())
+}
+
 fn sizes() -> impl Strategy<Value = Vec<usize>> {
     prop::collection::vec(1..40_usize, 1..8)
 }
@@ -78,6 +120,20 @@ fn without_versions(replies: &[u8]) -> String {
     without
 }
 
+/// The stream in pieces of these sizes, again and again.
+fn cut<'s>(stream: &'s [u8], sizes: &[usize]) -> Vec<&'s [u8]> {
+    let (mut pieces, mut rest) = (Vec::new(), stream);
+    for size in sizes.iter().cycle() {
+        if rest.is_empty() {
+            break;
+        }
+        let (piece, more) = rest.split_at((*size).min(rest.len()));
+        pieces.push(piece);
+        rest = more;
+    }
+    pieces
+}
+
 fn config() -> ProptestConfig {
     ProptestConfig { cases: 150, failure_persistence: None, ..ProptestConfig::default() }
 }
@@ -88,16 +144,47 @@ proptest! {
     #[test]
     fn replies_do_not_depend_on_the_cuts(stream in stream(), sizes in sizes()) {
         let whole = Server::new().talk([&stream[..]]);
-        let (mut pieces, mut rest) = (Vec::new(), &stream[..]);
-        for size in sizes.iter().cycle() {
-            if rest.is_empty() { break; }
-            let (piece, more) = rest.split_at((*size).min(rest.len()));
-            pieces.push(piece);
-            rest = more;
-        }
-        let cut = Server::new().talk(pieces);
+        let cut = Server::new().talk(cut(&stream, &sizes));
         prop_assert_eq!(without_versions(&cut.0), without_versions(&whole.0));
         prop_assert_eq!(cut.1, whole.1);
+    }
+
+    #[test]
+    fn binary_replies_do_not_depend_on_the_cuts(
+        stream in binary_stream(),
+        sizes in prop::collection::vec(1..90_usize, 1..8),
+    ) {
+        let told = |(replies, wish): (Vec<u8>, _)| written(&replies, wish);
+        // Only the beginning in small pieces, so that large values do not take long.
+        let (front, back) = stream.split_at(stream.len().min(2_000));
+        let pieces = [&cut(front, &sizes)[..], &back.chunks(50_000).collect::<Vec<_>>()].concat();
+        prop_assert_eq!(
+            told(Server::new().talk(pieces)),
+            told(Server::new().talk([&stream[..]])),
+        );
+    }
+
+    #[test]
+    fn binary_parser_uses_what_it_names_and_no_more(
+        stream in binary_stream(),
+        bytes in prop::collection::vec(any::<u8>(), 0..200),
+        is_shut in any::<bool>(),
+    ) {
+        let door = if is_shut { binary::Door::Shut } else { binary::Door::None };
+        for stream in [&stream[..], &bytes, &[&[binary::MAGIC][..], &bytes].concat()] {
+            let (mut parser, mut rest) = (binary::Parser::new(1 << 20, door), stream);
+            loop {
+                let before = parser;
+                match parser.next(rest) {
+                    binary::Step::More(0) => { prop_assert_eq!(parser, before); break }
+                    binary::Step::More(used) => rest = &rest[used..],
+                    binary::Step::Request(used, ..) => {
+                        prop_assert!(used > 0);
+                        rest = &rest[used..];
+                    }
+                }
+            }
+        }
     }
 
     #[test]

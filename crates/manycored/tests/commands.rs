@@ -203,6 +203,21 @@ fn corners_found_by_generated_conversations_are_memcacheds() {
     expect(&server, "mg e h N30\nmg e h\n", "HD h0 W\nHD h1 Z\n");
     let not = "CLIENT_ERROR cannot increment or decrement non-numeric value\n";
     expect(&server, "set f 0 0 0\n\nma f C1\n", &format!("STORED\n{not}"));
+    // What is a number, and what room it leaves.
+    let sent = "set g 0 0 25\n4611686018427387903 50007\nincr g 1\nget g\n";
+    let room = "VALUE g 0 25\n4611686018427387904      \nEND\n";
+    expect(&server, sent, &format!("STORED\n4611686018427387904\n{room}"));
+    for (text, sum) in [
+        ("-14611686018427387904", "3835058055282163713\n"),
+        ("\x0b5\0x", "6\n"),
+        ("-0", "1\n"),
+        ("-1", not),
+        ("5-1", not),
+        ("-+5", not),
+    ] {
+        let sent = format!("set h 0 0 {}\n{text}\nincr h 1\n", text.len());
+        expect(&server, &sent, &format!("STORED\n{sum}"));
+    }
 }
 
 #[test]

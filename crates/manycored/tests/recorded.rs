@@ -2,7 +2,8 @@
 
 mod common;
 
-use common::{Server, masked, recorded};
+use common::binary::written;
+use common::{Server, binary, masked, recorded};
 use manycored::session::Wish;
 
 fn replies(pieces: &[&[u8]]) -> String {
@@ -32,6 +33,30 @@ fn recorded_conversations_in_pieces_get_the_same_bytes() {
         for at in (1..sent.len()).step_by(5) {
             let (front, back) = sent.split_at(at);
             assert_eq!(replies(&[front, back]), whole, "cut at {at}");
+        }
+    }
+}
+
+#[test]
+fn recorded_binary_conversations_get_the_same_bytes() {
+    let recorded = binary::recorded();
+    assert!(recorded.len() > 80, "{}", recorded.len());
+    for conversation in recorded {
+        let said = conversation.replayed(&Server::new());
+        assert_eq!(said, conversation.replies, "to {:?}", conversation.sent);
+    }
+}
+
+#[test]
+fn recorded_binary_conversations_in_pieces_get_the_same_bytes() {
+    let recorded = binary::recorded();
+    let fixed: Vec<_> = recorded.iter().filter(|conversation| conversation.is_fixed()).collect();
+    assert!(fixed.len() > 30, "{}", fixed.len());
+    for conversation in fixed {
+        let sent = conversation.bytes();
+        for size in [1, 7, 24, 31, sent.len()] {
+            let (out, wish) = Server::new().talk(sent.chunks(size));
+            assert_eq!(written(&out, wish), conversation.replies, "in pieces of {size}");
         }
     }
 }

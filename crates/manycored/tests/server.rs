@@ -3,7 +3,9 @@
 
 mod common;
 
-use common::{masked, recorded};
+use common::binary::written;
+use common::{binary, masked, recorded};
+use manycored::session::Wish;
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -126,6 +128,17 @@ fn recorded_conversations_get_the_same_bytes_over_tcp() {
 }
 
 #[test]
+fn recorded_binary_conversations_get_the_same_bytes_over_tcp() {
+    // One server: each conversation has keys of its own.
+    let server = Running::start("-t 2");
+    for conversation in binary::recorded().iter().filter(|recorded| recorded.is_fixed()) {
+        let out = server.talk(&conversation.bytes());
+        let end = if conversation.replies.ends_with("EOF") { Wish::Close } else { Wish::Stay };
+        assert_eq!(written(&out, end), conversation.replies);
+    }
+}
+
+#[test]
 fn unix_socket_serves_and_goes_with_the_server() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("socket");
@@ -175,7 +188,7 @@ fn exit_codes_are_memcacheds() {
         status.unwrap().code()
     };
     assert_eq!(code("--no-such-option"), Some(64));
-    assert_eq!(code("-B binary"), Some(64));
+    assert_eq!(code("-B nonsense"), Some(64));
     assert_eq!(code("-V"), Some(0));
     assert_eq!(code("-h"), Some(0));
     let server = Running::start("-t 1");

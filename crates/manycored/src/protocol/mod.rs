@@ -1,4 +1,5 @@
-//! The text and meta protocols, without sockets: bytes in, requests out.
+//! The text and meta protocols, without sockets: bytes in, requests out. ([`binary`] is the other
+//! one.)
 //!
 //! Owns: what a line means, and which words memcached answers to one that means nothing. Does not
 //! own: buffers, items, replies to what is well formed.
@@ -13,6 +14,7 @@
 //!
 //! Source: memcached's `doc/protocol.txt`; the words of errors as memcached 1.6 sends them.
 
+pub mod binary;
 mod classic;
 mod meta;
 mod words;

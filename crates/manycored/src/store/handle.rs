@@ -5,9 +5,11 @@ use super::{Counters, Draft, Item, Store};
 use crate::protocol::{Arith, Mode, number};
 use foldhash::quality::RandomState;
 use manycore_cache::{Entry, Guard, Spot};
+use std::borrow::Cow;
 
-/// The longest text that can be a number.
-const DIGITS_MAX: usize = 20;
+/// The longest value that can be a number, with what may stand behind that: memcached keeps longer
+/// ones in pieces, and does not look into these.
+const NUMBER_MAX: usize = 1 << 19;
 
 /// What became of a value that was to be put in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -296,7 +298,7 @@ impl<'s> Handle<'s> {
             let Some(old) = self.peek(key) else { return Change::Missing };
             let item = old.key();
             // Before the version is looked at, as memcached does it.
-            if !(1..=DIGITS_MAX).contains(&item.value().len()) {
+            if !(1..=NUMBER_MAX).contains(&item.value().len()) {
                 return Change::NoNumber;
             }
             if cas.is_some_and(|cas| cas != item.cas()) {
@@ -310,10 +312,10 @@ impl<'s> Handle<'s> {
             let mut digits = itoa::Buffer::new();
             let text = digits.format(sum).as_bytes();
             // As memcached does: what gets shorter is filled up.
-            let fill = &b"                    "[..item.value().len().saturating_sub(text.len())];
+            let fill = spaces(item.value().len().saturating_sub(text.len()));
             let draft = Draft {
                 key,
-                value: [text, fill],
+                value: [text, &fill],
                 flags: item.flags(),
                 deadline: deadline.unwrap_or(item.deadline()),
                 cas: new_cas,
@@ -411,8 +413,23 @@ impl<'s> Handle<'s> {
     }
 }
 
+/// So many spaces.
+fn spaces(count: usize) -> Cow<'static, [u8]> {
+    const FEW: &[u8] = &[b' '; 20];
+    FEW.get(..count).map_or_else(|| vec![b' '; count].into(), Cow::from)
+}
+
 /// What a text is as a number, in memcached's way: spaces before it do not count, nor does what
-/// stands behind one after it.
+/// stands behind a space or a zero byte after it, and less than nothing begins anew from the end,
+/// as long as what that gives is below 2^63.
 fn number_of(text: &[u8]) -> Option<u64> {
-    number(text.trim_ascii_start().split(u8::is_ascii_whitespace).next()?)
+    let is_space = |byte: &u8| matches!(byte, b' ' | b'\t'..=b'\r');
+    let mut words = text.split(|byte| is_space(byte) || *byte == 0);
+    let before = text.iter().take_while(|byte| is_space(byte)).count();
+    match words.nth(before)? {
+        [b'-', digits @ ..] if digits.first().is_some_and(u8::is_ascii_digit) => {
+            number(digits).map(u64::wrapping_neg).filter(|number| number >> 63 == 0)
+        }
+        word => number(word),
+    }
 }

@@ -1,6 +1,8 @@
 //! A conversation without a socket.
 #![allow(dead_code)]
 
+pub mod binary;
+
 use manycored::report::{Facts, Settings};
 use manycored::session::{Context, Session, Wish};
 use manycored::store::{Limits, Store};
@@ -58,10 +60,16 @@ pub fn expect(server: &Server, text: &str, reply: &str) {
 
 /// Conversations: what was sent, what came back.
 pub fn recorded() -> Vec<(Vec<u8>, Vec<u8>)> {
-    let lines = include_str!("../conversations.txt").lines().filter(|line| !line.starts_with('#'));
-    let (sent, replies): (Vec<_>, Vec<_>) = lines.partition(|line| line.starts_with("> "));
+    let all = pairs(include_str!("../conversations.txt"));
+    all.map(|(sent, replies)| (unescape(sent), unescape(replies))).collect()
+}
+
+/// The lines of a file of conversations.
+pub fn pairs(text: &str) -> impl Iterator<Item = (&str, &str)> {
+    let lines = text.lines().filter(|line| !line.starts_with('#'));
+    let (sent, replies): (Vec<_>, Vec<_>) = lines.partition(|line| line.starts_with('>'));
     assert_eq!(sent.len(), replies.len());
-    sent.iter().zip(replies).map(|(s, r)| (unescape(&s[2..]), unescape(&r[2..]))).collect()
+    sent.into_iter().zip(replies).map(|(s, r)| (s[1..].trim_start(), r[1..].trim_start()))
 }
 
 fn unescape(text: &str) -> Vec<u8> {

@@ -1,0 +1,254 @@
+"""The same conversations with two servers, byte-compared: memcached and ours. Called by converse.sh.
+
+    converse.py binary PORT PORT SEED COUNT     conversations are made from seeds, one after the other
+    converse.py record PORT SEED COUNT          what one server says, as tests/binary.txt has it
+
+Versions differ between servers. Which replies have the same version has to be the same.
+"""
+
+import random
+import socket
+import struct
+import sys
+
+HEADER = struct.Struct(">BBHBBHIIQ")
+END = 0x0A0A0A0A
+GETS, STORES, EXTENDS = [0x00, 0x09, 0x0C, 0x0D], [1, 2, 3, 0x11, 0x12, 0x13], [0x0E, 0x0F, 0x19, 0x1A]
+TOUCHES, CHANGES, DELETES = [0x1C, 0x1D, 0x1E, 0x23, 0x24], [5, 6, 0x15, 0x16], [4, 0x14]
+# Numbers, nearly numbers, and others. None has 64 bits: for a minus sign in these memcached 1.6.18
+# looks beyond the value, where anything may stand.
+VALUES = [b"", b"0", b"5", b"10", b"5 ", b" 5", b"5x", b"-1", b"abc", b"\0\xff\r\n", b"0007",
+          b"4611686018427387903", b"18446744073709551616", b"v" * 300, b"w" * 20_000]
+TIMES = [0, 0, 0, 100, 2_592_000, 2_592_001, 0x7FFFFFFF, 0xFFFFFFFE]
+LARGEST = 2**62
+
+
+def packet(op, key=b"", extras=b"", value=b"", version=0, opaque=0, wrong=()):
+    wrong = dict(wrong)
+    body = len(extras) + len(key) + len(value)
+    head = HEADER.pack(wrong.get("magic", 0x80), op, wrong.get("key", len(key)),
+                       wrong.get("extras", len(extras)), wrong.get("kind", 0), wrong.get("place", 0),
+                       wrong.get("body", body), opaque, version)
+    return head + extras + key + value
+
+
+class Maker:
+    """Requests. A version is 0, a wrong one, or "last": the last that a reply had."""
+
+    def __init__(self, seed, attempt=0):
+        self.random = random.Random(seed)
+        # Others' keys are not ours.
+        self.keys = [b"%d.%d.%s" % (seed, attempt, name) for name in (b"a", b"b")]
+
+    def version(self):
+        return self.random.choice([0, 0, 0, 0, "last", "last", 987654321987])
+
+    def request(self):
+        pick = self.random.choice
+        key, opaque = pick(self.keys), self.random.getrandbits(32)
+        if self.random.random() < 0.02:
+            key = pick([key.ljust(250, b"k"), key.ljust(251, b"k"), key + b" ", key + b"\0\n"])
+        kind, time = self.random.random(), pick(TIMES)
+        if kind < 0.22:
+            return (pick(GETS), key, b"", b"", 0, opaque)
+        if kind < 0.48:
+            extras = struct.pack(">II", pick([0, 1, 0xFFFFFFFF]), time)
+            value = pick(VALUES) if self.random.random() < 0.99 else b"x" * 1_048_577
+            return (pick(STORES), key, extras, value, self.version(), opaque)
+        if kind < 0.58:
+            return (pick(EXTENDS), key, b"", pick(VALUES), self.version(), opaque)
+        if kind < 0.76:
+            by, first = pick([0, 1, 5, 2**40]), pick([0, 7, LARGEST])
+            extras = struct.pack(">QQI", by, first, pick([time, 0xFFFFFFFF]))
+            return (pick(CHANGES), key, extras, b"", self.version(), opaque)
+        if kind < 0.83:
+            return (pick(DELETES), key, b"", b"", self.version(), opaque)
+        if kind < 0.93:
+            return (pick(TOUCHES), key, struct.pack(">I", time), b"", 0, opaque)
+        return self.other(opaque)
+
+    def other(self, opaque):
+        kind = self.random.randrange(16)
+        if kind < 3:
+            return (0x0A, b"", b"", b"", 0, opaque)
+        if kind < 6:
+            return (self.random.choice([8, 0x18]), b"", self.random.choice([b"", b"\0\0\0\0"]), b"", 0, opaque)
+        if kind < 8:
+            which = self.random.choice([b"nonsense", b"detail", b"detail on", b"sizes", b"detail dump"])
+            return (0x10, which, b"", b"", 0, opaque)
+        if kind < 10:
+            # Not with extras or a key, behind which memcached drops as much again.
+            op = self.random.choice([0x1F, 0x25, 0x48, 0x80, 0xFF])
+            return (op, b"", b"", self.random.choice([b"", b"xyz"]), 0, opaque)
+        if kind < 12:
+            op = self.random.choice([0x20, 0x21, 0x22])
+            if op == 0x20:
+                return (op, b"", b"", b"", 0, opaque)
+            return (op, b"PLAIN", b"", b"\0a\0b", 0, opaque)
+        if kind < 13:
+            return (self.random.choice([7, 0x17]), b"", b"", b"", 0, opaque)
+        return self.misshapen(opaque)
+
+    def misshapen(self, opaque):
+        """What ends a conversation. Not a value behind a touch or a report, which memcached takes for
+        the next request."""
+        pick = self.random.choice
+        op = pick(GETS + DELETES + CHANGES + [8, 0x18, 0x0A, 7, 0x17, 0x20, 1, 0x11, 2, 0x1C, 0x1E])
+        extras = pick([b"", b"1", b"123", b"12345", b"x" * 21])
+        key = pick([b"", self.keys[0]])
+        value = b"" if op in (0x1C, 0x1E) else pick([b"", b"v"])
+        wrong = pick([{}, {"key": len(key) + 9}, {"magic": 0x81}, {"body": 0}, {"extras": 255}])
+        return (op, key, extras, value, 0, opaque, wrong)
+
+    def conversation(self):
+        """Requests, and whether each waits for the reply to the one before. Nothing follows one that
+        may end it: what a server has not read when it closes may cost the client replies."""
+        requests = [self.request() for _ in range(self.random.randrange(1, 14))]
+        waits = self.random.random() < 0.7
+        if not waits:
+            # No numbers either: how memcached stores one depends on what it has not sent yet.
+            return [one for one in requests if one[0] not in CHANGES and not may_end(one)], waits
+        ends = [at for at, request in enumerate(requests) if may_end(request)]
+        return requests[: ends[0] + 1] if ends else requests, waits
+
+
+def may_end(request):
+    return request[0] in (7, 0x17) or len(request) > 6 or len(request[1]) > 250
+
+
+MARK = packet(0x0A, opaque=END)
+
+
+class Client:
+    def __init__(self, port):
+        self.socket = socket.create_connection(("127.0.0.1", port))
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.socket.settimeout(10)
+        self.rest, self.last = b"", 0
+
+    def ask(self, request):
+        """Sends it, and reads all replies to it."""
+        data = as_bytes(request, self.last)
+        try:
+            self.socket.sendall(data if may_end(request) else data + MARK)
+            if may_end(request):
+                self.socket.shutdown(socket.SHUT_WR)
+        except OSError:
+            pass  # it has closed already
+        return self.replies()
+
+    def replies(self):
+        """Replies up to the end mark, or to the end."""
+        found = []
+        while True:
+            while len(self.rest) >= HEADER.size:
+                head = HEADER.unpack_from(self.rest)
+                size = HEADER.size + head[6]
+                if len(self.rest) < size:
+                    break
+                reply, self.rest = self.rest[:size], self.rest[size:]
+                if head[7] == END:
+                    return found
+                self.last = head[8] or self.last
+                found.append(reply)
+            try:
+                more = self.socket.recv(1 << 20)
+            except ConnectionResetError:
+                more = b""
+            except socket.timeout:
+                return found + [b"HANGS"]
+            if not more:
+                return found + [b"EOF" + self.rest]
+            self.rest += more
+
+
+def as_bytes(request, last):
+    op, key, extras, value, version, opaque, *wrong = request
+    version = last if version == "last" else version
+    if not wrong:
+        return packet(op, key, extras, value, version, opaque)
+    # Enough for what a wrong header may claim; no more, because memcached keeps back a reply if it
+    # has read nonsense behind the request.
+    more = {"key": 9, "extras": 255}
+    fill = sum(more.get(name, 0) for name in wrong[0])
+    return packet(op, key, extras, value, version, opaque, wrong[0]) + b"y" * fill
+
+
+def talk(port, conversation):
+    """All replies; versions are numbered in the order in which they are seen."""
+    requests, waits = conversation
+    client, found, seen = Client(port), [], {0: 0}
+    if waits:
+        for request in requests:
+            found += client.ask(request)
+    else:
+        client.socket.sendall(b"".join(as_bytes(request, 5) for request in requests) + MARK)
+        found = client.replies()
+    client.socket.close()
+    for at, reply in enumerate(found):
+        if len(reply) >= HEADER.size:
+            version = HEADER.unpack_from(reply)[8]
+            found[at] = reply[:16] + b"#%d#" % seen.setdefault(version, len(seen)) + reply[24:]
+    return found
+
+
+def compare(one, other, seed, count):
+    kinds, again = {}, 0
+    for number in range(seed, seed + count):
+        # Now and then memcached holds an item itself for a moment, and stores a number otherwise.
+        for attempt in range(3):
+            conversation = Maker(number, attempt).conversation()
+            first, second = talk(one, conversation), talk(other, conversation)
+            again += attempt
+            if first == second:
+                break
+        for reply in first:
+            kinds[reply[6:8]] = kinds.get(reply[6:8], 0) + 1
+        if first != second:
+            print(f"seed {number}, waits: {conversation[1]}")
+            for request in conversation[0]:
+                print("  >", request[0], *[str(part)[:60] for part in request[1:]])
+            for a, b in zip(first + [None], second + [None]):
+                print("  <" if a == b else "  < DIFFERS", str(a)[:150], "" if a == b else str(b)[:150])
+            sys.exit(1)
+    counts = ", ".join(f"{kind.hex()} {count}" for kind, count in sorted(kinds.items()))
+    print(f"{count} conversations from seed {seed} on are the same, {again} at a later attempt; "
+          f"replies by status: {counts}")
+
+
+def record(port, seed, count):
+    dots = "." * 16
+    print("# Conversations and memcached 1.6.18's replies, each with a fresh server, packet by packet. Dots")
+    print("# stand for a version; in a request for the last that a reply had. Recorded from the program itself:")
+    print(f"# converse.py record PORT {seed} {count}")
+    for number in range(seed, seed + count):
+        requests, _ = Maker(number).conversation()
+        if any(len(request[3]) > 100 for request in requests):
+            continue
+        client, said = Client(port), b""
+        sent = []
+        for request in requests:
+            is_last, text = request[4] == "last" and client.last, as_bytes(request, 0).hex()
+            sent.append(text[:32] + dots + text[48:] if is_last else text)
+            said += b"".join(client.ask(request))
+        print(">", *sent)
+        print("<", *[text for text in hexes(said, dots)])
+
+
+def hexes(said, dots):
+    while len(said) >= HEADER.size:
+        head = HEADER.unpack_from(said)
+        size = HEADER.size + head[6]
+        text = said[:size].hex()
+        yield text[:32] + (dots if head[8] else text[32:48]) + text[48:]
+        said = said[size:]
+    if said:
+        yield said.decode()
+
+
+what, *numbers = sys.argv[1:]
+numbers = [int(number) for number in numbers]
+if what == "binary":
+    compare(*numbers)
+else:
+    record(*numbers)

@@ -1,0 +1,75 @@
+//! The keys of the requests that come next, so that their lines are fetched together.
+
+use crate::protocol::{Words, number};
+use crate::session::Context;
+use memchr::{memchr, memchr2};
+
+/// Keys whose lines are fetched together before they are looked up one by one.
+const AHEAD: usize = 16;
+
+/// The key of a common request that begins here, and where the next one begins, if it is there: a
+/// guess, which is only used to fetch lines.
+pub(crate) fn glance(input: &[u8], from: usize) -> Option<(&[u8], usize)> {
+    let rest = input.get(from..)?;
+    let (start, length_at) = match rest.first_chunk()? {
+        b"get " => (4, None),
+        b"set " => (4, Some(2)),
+        [b'm', b'g', b' ', _] => (3, None),
+        [b'm', b's', b' ', _] => (3, Some(0)),
+        _ => return None,
+    };
+    let rest = &rest[start..];
+    let end = memchr(b'\n', rest)?;
+    let key = memchr2(b' ', b'\r', &rest[..end]).unwrap_or(end);
+    let mut next = from + start + end + 1;
+    if let Some(words) = length_at {
+        let line = rest[key..end].strip_suffix(b"\r").unwrap_or(&rest[key..end]);
+        next = next.checked_add(number(Words::new(line).nth(words)?)? as usize)?.checked_add(2)?;
+    }
+    Some((&rest[..key], next))
+}
+
+/// Has the lines of the keys of requests that follow here fetched together; says where they end.
+/// `glance` finds them.
+pub(crate) fn fetch_ahead(
+    context: &Context<'_>,
+    input: &[u8],
+    from: usize,
+    glance: impl Fn(&[u8], usize) -> Option<(&[u8], usize)>,
+) -> usize {
+    let (mut keys, mut count, mut at) = ([&[][..]; AHEAD], 0, from);
+    while count < AHEAD {
+        let Some((key, next)) = glance(input, at) else { break };
+        keys[count] = key;
+        count += 1;
+        at = next;
+    }
+    if count > 1 {
+        context.handle.fetch(&keys[..count]);
+    }
+    at.max(from + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::glance;
+
+    #[test]
+    fn a_glance_finds_keys_and_the_next_request() {
+        let text = b"get a\r\nmg bc v\r\nset d 0 0 5\r\n12345\r\nms ef 2 T0\r\n12\r\nget g\n";
+        let (mut at, mut keys) = (0, Vec::new());
+        while let Some((key, next)) = glance(text, at) {
+            keys.push(String::from_utf8_lossy(key));
+            at = next;
+        }
+        assert_eq!((keys.join(" "), at), ("a bc d ef g".to_owned(), text.len()));
+        for text in
+            [&b"get a"[..], b"set a 0 0\r\n", b"set a 0 0 x\r\n", b"delete a\r\n", b"ms\r\n"]
+        {
+            assert_eq!(glance(text, 0), None);
+        }
+        let huge = format!("set a 0 0 {}\r\n", u64::MAX);
+        assert_eq!(glance(huge.as_bytes(), 0), None);
+        assert_eq!(glance(b"get a\r\n", 100), None);
+    }
+}

@@ -1,0 +1,314 @@
+//! Replies in the binary protocol.
+
+use crate::ahead::fetch_ahead;
+use crate::auth::Auth;
+use crate::protocol::binary::{
+    Delta, Door, HEADER, Head, Look, Parser, REPLY_MAGIC, Request, Status, Step, glance,
+};
+use crate::protocol::{Arith, Mode, Store as Put, Words};
+use crate::report;
+use crate::session::{Context, OUT_MAX, Progress, Wish};
+use crate::store::{Change, Draft, Handle, How, Item, Outcome};
+
+/// The one way to say who one is: a user and a password as they are.
+const PLAIN: &[u8] = b"PLAIN";
+
+/// One client's conversation.
+#[derive(Debug)]
+pub(crate) struct Talk {
+    parser: Parser,
+    wish: Wish,
+    /// Whether the client has begun to say who it is.
+    has_begun: bool,
+}
+
+impl Talk {
+    /// A conversation that begins.
+    pub(crate) fn new(context: &Context<'_>) -> Self {
+        let door = if context.facts.auth.is_some() { Door::Shut } else { Door::None };
+        let parser = Parser::new(context.handle.store().limits().item, door);
+        Self { parser, wish: Wish::Stay, has_begun: false }
+    }
+
+    /// What it wants.
+    pub(crate) fn wish(&self) -> Wish {
+        self.wish
+    }
+
+    /// Whether it may end here without cutting off a request.
+    pub(crate) fn is_between(&self) -> bool {
+        self.parser.is_between()
+    }
+
+    /// Answers what is in the input, at most so many requests.
+    pub(crate) fn feed(
+        &mut self,
+        context: &mut Context<'_>,
+        input: &[u8],
+        out: &mut Vec<u8>,
+        mut budget: usize,
+    ) -> Progress {
+        let (mut used, mut fetched) = (0, 0);
+        loop {
+            if out.len() >= OUT_MAX || budget == 0 || self.wish != Wish::Stay {
+                return Progress { used, is_paused: true };
+            }
+            match self.parser.next(&input[used..]) {
+                Step::More(0) => return Progress { used, is_paused: false },
+                Step::More(gone) => used += gone,
+                Step::Request(more, head, request) => {
+                    if used >= fetched {
+                        fetched = fetch_ahead(context, input, used, glance);
+                    }
+                    used += more;
+                    budget -= 1;
+                    self.answer(context, head, request, out);
+                }
+            }
+        }
+    }
+
+    fn answer(
+        &mut self,
+        context: &mut Context<'_>,
+        head: Head,
+        request: Request<'_>,
+        out: &mut Vec<u8>,
+    ) {
+        let facts = context.facts;
+        let handle = &mut context.handle;
+        match request {
+            Request::Look(key, want) => look(handle, head, key, want, out),
+            Request::Store(put) => store(handle, head, &put, out),
+            Request::Delete(key) => match handle.delete(key, head.wanted()) {
+                Outcome::Stored => done(out, head, 0, &[]),
+                Outcome::Exists => fail(out, head, Status::Exists),
+                _ => fail(out, head, Status::NotFound),
+            },
+            Request::Arith(key, delta) => change(handle, head, key, delta, out),
+            Request::Flush(_) if !facts.settings.flush_enabled => {
+                fail(out, head, Status::AuthFailed);
+            }
+            Request::Flush(delay) => {
+                handle.flush(i64::from(delay));
+                done(out, head, 0, &[]);
+            }
+            Request::Noop | Request::Verbosity => done(out, head, 0, &[]),
+            Request::Version => done(out, head, 0, report::VERSION.as_bytes()),
+            Request::Stats(which) => stats(context, head, which, out),
+            Request::Mechanisms => done(out, head, 0, PLAIN),
+            Request::Auth(mechanism, proof) => {
+                self.has_begun = mechanism.eq_ignore_ascii_case(PLAIN);
+                let begins = self.has_begun && proof.is_empty();
+                self.judge(facts.auth.as_ref(), head, (!begins).then_some(proof), out);
+            }
+            Request::AuthStep(proof) => self.judge(facts.auth.as_ref(), head, Some(proof), out),
+            Request::TooLarge(gone) => {
+                handle.counters.store_too_large.inc();
+                if let Some(key) = gone {
+                    handle.delete(key, None);
+                }
+                fail(out, head, Status::TooLarge);
+            }
+            Request::Error(status) => fail(out, head, status),
+            Request::Quit => {
+                done(out, head, 0, &[]);
+                self.wish = Wish::Close;
+            }
+            Request::Close(status) => {
+                if let Some(status) = status {
+                    fail(out, head, status);
+                }
+                self.wish = Wish::Close;
+            }
+        }
+    }
+
+    /// Lets the client in, or not; without a proof it is asked for one. Whoever says who he is
+    /// again is not known until that is right.
+    fn judge(&mut self, auth: Option<&Auth>, head: Head, proof: Option<&[u8]>, out: &mut Vec<u8>) {
+        self.parser.door = Door::Shut;
+        let Some(proof) = proof else {
+            return packet(out, head, Status::AuthGoesOn, 0, [&[]; 3]);
+        };
+        let has_begun = std::mem::take(&mut self.has_begun);
+        let is_known = auth
+            .zip(pair(proof))
+            .is_some_and(|(auth, (user, password))| has_begun && auth.knows(user, password));
+        if is_known {
+            self.parser.door = Door::Open;
+            done(out, head, 0, b"Authenticated");
+        } else {
+            fail(out, head, Status::AuthFailed);
+        }
+    }
+}
+
+impl Head {
+    /// The version that what is there has to have.
+    fn wanted(self) -> Option<u64> {
+        (self.cas != 0).then_some(self.cas)
+    }
+}
+
+/// The user and the password of a proof. Before them may stand in whose name he acts: his own.
+fn pair(proof: &[u8]) -> Option<(&[u8], &[u8])> {
+    let mut parts = proof.splitn(3, |byte| *byte == 0);
+    let (name, user, password) = (parts.next()?, parts.next()?, parts.next()?);
+    (name.is_empty() || name == user).then_some((user, password))
+}
+
+/// A reply; its parts are extras, key and value.
+fn packet(out: &mut Vec<u8>, head: Head, status: Status, cas: u64, parts: [&[u8]; 3]) {
+    let [extras, key, value] = parts;
+    let body = extras.len() + key.len() + value.len();
+    out.reserve(HEADER + body);
+    out.extend_from_slice(&[REPLY_MAGIC, head.opcode]);
+    // Extras have 4 bytes at most, a key 250, and a value less than a gigabyte or two.
+    out.extend_from_slice(&(key.len() as u16).to_be_bytes());
+    out.extend_from_slice(&[extras.len() as u8, 0]);
+    out.extend_from_slice(&(status as u16).to_be_bytes());
+    out.extend_from_slice(&(body as u32).to_be_bytes());
+    out.extend_from_slice(&head.opaque);
+    out.extend_from_slice(&cas.to_be_bytes());
+    parts.iter().for_each(|part| out.extend_from_slice(part));
+}
+
+/// It was done, which is said unless the command is quiet.
+fn done(out: &mut Vec<u8>, head: Head, cas: u64, value: &[u8]) {
+    if !head.quiet {
+        packet(out, head, Status::Done, cas, [&[], &[], value]);
+    }
+}
+
+/// It was not done, which is said also if the command is quiet.
+fn fail(out: &mut Vec<u8>, head: Head, status: Status) {
+    packet(out, head, status, 0, [&[], &[], status.words().as_bytes()]);
+}
+
+/// There is no room, for what the words say.
+fn no_room(out: &mut Vec<u8>, head: Head, words: &str) {
+    packet(out, head, Status::NoMemory, 0, [&[], &[], words.as_bytes()]);
+}
+
+fn look(handle: &mut Handle<'_>, head: Head, key: &[u8], want: Look, out: &mut Vec<u8>) {
+    let Some(exptime) = want.touch else {
+        return handle.each_of([key], |handle, turn| match handle.get(turn) {
+            Some(item) => hit(out, head, want, item),
+            None => miss(out, head, want, key),
+        });
+    };
+    let clock = handle.store().clock();
+    let counters = handle.counters;
+    counters.cmd_touch.inc();
+    if let Some(found) = handle.touch(key, clock.deadline(i64::from(exptime))) {
+        counters.touch_hits.inc();
+        found.key().touch(clock.second());
+        hit(out, head, want, found.key());
+    } else {
+        counters.touch_misses.inc();
+        miss(out, head, want, key);
+    }
+}
+
+fn hit(out: &mut Vec<u8>, head: Head, want: Look, item: &Item) {
+    let key = if want.key { item.key() } else { &[] };
+    let value = if want.value { item.value() } else { &[] };
+    let flags = item.flags().to_be_bytes();
+    packet(out, head, Status::Done, item.cas(), [&flags, key, value]);
+}
+
+fn miss(out: &mut Vec<u8>, head: Head, want: Look, key: &[u8]) {
+    if head.quiet {
+        return;
+    }
+    if want.key {
+        // In the place of words.
+        packet(out, head, Status::NotFound, 0, [&[], key, &[]]);
+    } else {
+        fail(out, head, Status::NotFound);
+    }
+}
+
+fn store(handle: &mut Handle<'_>, head: Head, put: &Put<'_>, out: &mut Vec<u8>) {
+    handle.counters.cmd_set.inc();
+    let deadline = handle.store().clock().deadline(put.exptime);
+    let draft = Draft { flags: put.flags, deadline, ..Draft::new(put.key, put.data) };
+    let extends = matches!(put.mode, Mode::Append | Mode::Prepend);
+    let cas = head.wanted();
+    // A version is a condition of its own, in place of that of the command.
+    let mode = if cas.is_some() && !extends { Mode::Set } else { put.mode };
+    let status = match handle.put(&draft, How { cas, ..How::plain(mode) }) {
+        (Outcome::Stored, cas) => return done(out, head, cas, &[]),
+        (Outcome::NoMemory, _) if !extends => {
+            return no_room(out, head, "Out of memory allocating item");
+        }
+        (Outcome::Exists, _) => Status::Exists,
+        (Outcome::NotFound, _) => Status::NotFound,
+        (Outcome::NotStored | Outcome::NoMemory, _) => match mode {
+            Mode::Add => Status::Exists,
+            Mode::Replace => Status::NotFound,
+            _ => Status::NotStored,
+        },
+    };
+    fail(out, head, status);
+}
+
+fn change(handle: &mut Handle<'_>, head: Head, key: &[u8], delta: Delta, out: &mut Vec<u8>) {
+    let counters = handle.counters;
+    let (hits, misses) = match delta.arith {
+        Arith::Incr => (&counters.incr_hits, &counters.incr_misses),
+        Arith::Decr => (&counters.decr_hits, &counters.decr_misses),
+    };
+    loop {
+        match handle.change(key, (delta.arith, delta.by), head.wanted(), None, None) {
+            Change::Done(number, cas, _) => {
+                hits.inc();
+                return done(out, head, cas, &number.to_be_bytes());
+            }
+            Change::NoNumber => return fail(out, head, Status::NoNumber),
+            Change::Exists => return fail(out, head, Status::Exists),
+            Change::NoMemory => return no_room(out, head, "Out of memory incrementing value"),
+            Change::Missing => {}
+        }
+        let Some(exptime) = delta.exptime else {
+            misses.inc();
+            return fail(out, head, Status::NotFound);
+        };
+        let mut digits = itoa::Buffer::new();
+        let text = digits.format(delta.initial).as_bytes();
+        let deadline = handle.store().clock().deadline(i64::from(exptime));
+        let draft = Draft { deadline, ..Draft::new(key, text) };
+        match handle.put(&draft, How::plain(Mode::Add)) {
+            (Outcome::Stored, cas) => return done(out, head, cas, &delta.initial.to_be_bytes()),
+            // Somebody else has made it meanwhile.
+            (Outcome::NotStored, _) => {}
+            _ => return no_room(out, head, "Out of memory allocating new item"),
+        }
+    }
+}
+
+/// The text protocol's report, a packet for each line, and an empty one at the end.
+fn stats(context: &Context<'_>, head: Head, which: &[u8], out: &mut Vec<u8>) {
+    let mut text = Vec::new();
+    match which {
+        // Only in the text protocol.
+        b"conns" => {}
+        // The text protocol's report as it is, which is empty.
+        b"detail dump" => {
+            packet(out, head, Status::Done, 0, [&[], b"detailed", b"END\r\n"]);
+            text.extend_from_slice(b"END\r\n");
+        }
+        _ => report::stats(&context.handle, context.facts, Words::new(which), &mut text),
+    }
+    if ![&b"END\r\n"[..], b"OK\r\n", b"RESET\r\n"].iter().any(|end| text.ends_with(end)) {
+        return fail(out, head, Status::NotFound);
+    }
+    for line in text.split(|byte| *byte == b'\n').filter_map(|line| line.strip_prefix(b"STAT ")) {
+        let line = line.strip_suffix(b"\r").unwrap_or(line);
+        let end = line.iter().position(|byte| *byte == b' ').unwrap_or(line.len());
+        let (name, value) = line.split_at(end);
+        packet(out, head, Status::Done, 0, [&[], name, value.strip_prefix(b" ").unwrap_or(value)]);
+    }
+    packet(out, head, Status::Done, 0, [&[]; 3]);
+}

@@ -1,0 +1,457 @@
+//! The binary protocol, without sockets: bytes in, requests out.
+//!
+//! A packet is a header of 24 bytes, then extras, key and value, whose lengths the header tells:
+//!
+//! ```text
+//! 0 magic   1 opcode   2 length of the key   4 length of the extras   5 type of data (nothing)
+//! 6 status (replies)   8 length of all three   12 opaque: comes back   16 version, or 0
+//! ```
+//!
+//! Owns: what a header means, and which lengths a command may have. Does not own: buffers, items,
+//! passwords, replies to what is well formed. Its laws are those of the text parser (P1 to P3), and
+//! - B1 At most a header, extras and a key of 64 KiB, and a value within the limit are waited for.
+//! - B2 Before a client is known where that is asked for, no value is waited for but a password.
+//!
+//! Source: memcached's `doc/protocol-binary.txt`; statuses and their words as memcached 1.6 sends
+//! them.
+
+use super::{Arith, KEY_MAX, Mode, Store, meta::ITEM_HEADER};
+
+/// The first byte of every request.
+pub const MAGIC: u8 = 0x80;
+/// The first byte of every reply.
+pub const REPLY_MAGIC: u8 = 0x81;
+/// Bytes before extras, key and value.
+pub const HEADER: usize = 24;
+/// The longest name of a way to say who one is.
+const MECHANISM_MAX: usize = 32;
+/// The longest proof of it.
+const PROOF_MAX: usize = 2048;
+
+/// What became of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u16)]
+pub enum Status {
+    /// It was done.
+    Done = 0,
+    /// Nothing is there.
+    NotFound = 1,
+    /// Something else is there.
+    Exists = 2,
+    /// The value is above the limit.
+    TooLarge = 3,
+    /// The lengths are not those of the command.
+    Invalid = 4,
+    /// There is nothing to add to.
+    NotStored = 5,
+    /// What is there is no number.
+    NoNumber = 6,
+    /// It is not known who asks, or not allowed.
+    AuthFailed = 0x20,
+    /// More is wanted to know who asks.
+    AuthGoesOn = 0x21,
+    /// There is no such command.
+    Unknown = 0x81,
+    /// There is no room.
+    NoMemory = 0x82,
+}
+
+impl Status {
+    /// What is said with it.
+    #[must_use]
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::Done | Self::AuthGoesOn => "",
+            Self::NotFound => "Not found",
+            Self::Exists => "Data exists for key.",
+            Self::TooLarge => "Too large.",
+            Self::Invalid => "Invalid arguments",
+            Self::NotStored => "Not stored.",
+            Self::NoNumber => "Non-numeric server-side value for incr or decr",
+            Self::AuthFailed => "Auth failure.",
+            Self::Unknown => "Unknown command",
+            Self::NoMemory => "Out of memory",
+        }
+    }
+}
+
+/// What a reply needs of its request, and what may be asked of any.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Head {
+    /// The command's number.
+    pub opcode: u8,
+    /// What comes back as it was sent.
+    pub opaque: [u8; 4],
+    /// The version that what is there has to have; 0 is any.
+    pub cas: u64,
+    /// Whether the usual is not answered.
+    pub quiet: bool,
+}
+
+/// What is wanted of a key that is looked up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Look {
+    /// A new time to live.
+    pub touch: Option<u32>,
+    /// Its name in the reply.
+    pub key: bool,
+    /// Its value in the reply.
+    pub value: bool,
+}
+
+/// What is added to a number, or taken from it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Delta {
+    /// Which of the two.
+    pub arith: Arith,
+    /// How much.
+    pub by: u64,
+    /// The number if there was none.
+    pub initial: u64,
+    /// How long that one lives; if this is not said, none is made.
+    pub exptime: Option<u32>,
+}
+
+/// What a client wants.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Request<'a> {
+    /// A key's value, or another time for it.
+    Look(&'a [u8], Look),
+    /// A value. The condition is in the head.
+    Store(Store<'a>),
+    /// Forget a key.
+    Delete(&'a [u8]),
+    /// Change a number.
+    Arith(&'a [u8], Delta),
+    /// Forget everything, now or in so many seconds.
+    Flush(u32),
+    /// Are you there?
+    Noop,
+    /// Who are you?
+    Version,
+    /// How much is logged.
+    Verbosity,
+    /// Counters; which ones.
+    Stats(&'a [u8]),
+    /// How can one say who one is?
+    Mechanisms,
+    /// Who the client is: in which way, and the proof.
+    Auth(&'a [u8], &'a [u8]),
+    /// The next part of a proof.
+    AuthStep(&'a [u8]),
+    /// Say this and close.
+    Quit,
+    /// Say that the value is too large, and forget what is under this key.
+    TooLarge(Option<&'a [u8]>),
+    /// Say this and go on.
+    Error(Status),
+    /// Say this, if anything, and close.
+    Close(Option<Status>),
+}
+
+/// A step of the parser.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Step<'a> {
+    /// Nothing whole is there. So many bytes can be dropped all the same.
+    More(usize),
+    /// A request, which took so many bytes.
+    Request(usize, Head, Request<'a>),
+}
+
+/// Who is let in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Door {
+    /// Everybody: nobody can say who he is.
+    None,
+    /// Only who says who he is: this client has not.
+    Shut,
+    /// This client has.
+    Open,
+}
+
+/// A stream's parser: what has to be remembered between two requests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Parser {
+    /// Bytes of a refused value that are still to come.
+    swallow: u64,
+    /// The largest value.
+    value_max: usize,
+    /// Whether the client is let in: for whoever answers to change.
+    pub door: Door,
+}
+
+/// The commands, without their quiet forms.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Command {
+    Get { key: bool },
+    Gat { key: bool },
+    Touch,
+    Put(Mode),
+    Extend(Mode),
+    Delete,
+    Arith(Arith),
+    Flush,
+    Noop,
+    Version,
+    Verbosity,
+    Stats,
+    Mechanisms,
+    Auth,
+    AuthStep,
+    Quit,
+}
+
+/// The command of an opcode, and whether it is its quiet form.
+fn command(opcode: u8) -> Option<(Command, bool)> {
+    let loud = |command| Some((command, false));
+    let quiet = |command| Some((command, true));
+    match opcode {
+        0x00 => loud(Command::Get { key: false }),
+        0x09 => quiet(Command::Get { key: false }),
+        0x0c => loud(Command::Get { key: true }),
+        0x0d => quiet(Command::Get { key: true }),
+        0x01 => loud(Command::Put(Mode::Set)),
+        0x11 => quiet(Command::Put(Mode::Set)),
+        0x02 => loud(Command::Put(Mode::Add)),
+        0x12 => quiet(Command::Put(Mode::Add)),
+        0x03 => loud(Command::Put(Mode::Replace)),
+        0x13 => quiet(Command::Put(Mode::Replace)),
+        0x04 => loud(Command::Delete),
+        0x14 => quiet(Command::Delete),
+        0x05 => loud(Command::Arith(Arith::Incr)),
+        0x15 => quiet(Command::Arith(Arith::Incr)),
+        0x06 => loud(Command::Arith(Arith::Decr)),
+        0x16 => quiet(Command::Arith(Arith::Decr)),
+        0x07 => loud(Command::Quit),
+        0x17 => quiet(Command::Quit),
+        0x08 => loud(Command::Flush),
+        0x18 => quiet(Command::Flush),
+        0x0a => loud(Command::Noop),
+        0x0b => loud(Command::Version),
+        0x0e => loud(Command::Extend(Mode::Append)),
+        0x19 => quiet(Command::Extend(Mode::Append)),
+        0x0f => loud(Command::Extend(Mode::Prepend)),
+        0x1a => quiet(Command::Extend(Mode::Prepend)),
+        0x10 => loud(Command::Stats),
+        0x1b => loud(Command::Verbosity),
+        0x1c => loud(Command::Touch),
+        0x1d => loud(Command::Gat { key: false }),
+        0x1e => quiet(Command::Gat { key: false }),
+        0x23 => loud(Command::Gat { key: true }),
+        0x24 => quiet(Command::Gat { key: true }),
+        0x20 => loud(Command::Mechanisms),
+        0x21 => loud(Command::Auth),
+        0x22 => loud(Command::AuthStep),
+        _ => None,
+    }
+}
+
+impl Command {
+    /// Whether a packet with parts of these lengths can be this command.
+    fn fits(self, extras: usize, key: usize, value: u64) -> bool {
+        match self {
+            Self::Get { .. } | Self::Delete => (extras, value) == (0, 0) && key > 0,
+            Self::Gat { .. } | Self::Touch => (extras, value) == (4, 0) && key > 0,
+            Self::Put(_) => extras == 8 && key > 0,
+            Self::Extend(_) | Self::Auth | Self::AuthStep => extras == 0 && key > 0,
+            Self::Arith(_) => (extras, value) == (20, 0) && key > 0,
+            Self::Flush => matches!((extras, key, value), (0 | 4, 0, 0)),
+            Self::Stats => (extras, value) == (0, 0),
+            Self::Verbosity => (extras, key, value) == (4, 0, 0),
+            Self::Noop | Self::Version | Self::Mechanisms | Self::Quit => {
+                (extras, key, value) == (0, 0, 0)
+            }
+        }
+    }
+
+    /// Whether somebody may say it who has not said who he is.
+    fn is_for_all(self) -> bool {
+        matches!(self, Self::Mechanisms | Self::Auth | Self::AuthStep | Self::Version)
+    }
+
+    /// The request of a command that has no value.
+    fn plain<'a>(self, extras: &[u8], key: &'a [u8]) -> Request<'a> {
+        let time = || extras.first_chunk().map_or(0, |time| u32::from_be_bytes(*time));
+        let look = |touch, key, value| Look { touch, key, value };
+        match self {
+            Self::Get { key: named } => Request::Look(key, look(None, named, true)),
+            Self::Gat { key: named } => Request::Look(key, look(Some(time()), named, true)),
+            Self::Touch => Request::Look(key, look(Some(time()), false, false)),
+            Self::Delete => Request::Delete(key),
+            Self::Arith(arith) => Request::Arith(key, delta(arith, extras)),
+            Self::Flush => Request::Flush(time()),
+            Self::Stats => Request::Stats(key),
+            Self::Verbosity => Request::Verbosity,
+            Self::Version => Request::Version,
+            Self::Mechanisms => Request::Mechanisms,
+            Self::Quit => Request::Quit,
+            // What is left has a value, but for this.
+            _ => Request::Noop,
+        }
+    }
+}
+
+/// The extras of a change: how much, the first number, and its time.
+fn delta(arith: Arith, extras: &[u8]) -> Delta {
+    let long = |at: usize| {
+        let bytes = extras.get(at..).and_then(<[u8]>::first_chunk);
+        bytes.map_or(0, |long| u64::from_be_bytes(*long))
+    };
+    let exptime = extras.last_chunk().map_or(u32::MAX, |time| u32::from_be_bytes(*time));
+    let exptime = (exptime != u32::MAX).then_some(exptime);
+    Delta { arith, by: long(0), initial: long(8), exptime }
+}
+
+/// A packet whose header, extras and key have come.
+struct Packet<'a> {
+    head: Head,
+    extras: &'a [u8],
+    key: &'a [u8],
+    /// The length of the value; less than nothing if the header contradicts itself.
+    value: Option<u64>,
+    /// The bytes so far.
+    used: usize,
+}
+
+impl<'a> Packet<'a> {
+    fn read(header: &[u8; HEADER], input: &'a [u8]) -> Option<Self> {
+        let [_, opcode, k0, k1, extras, _, _, _, b0, b1, b2, b3, o0, o1, o2, o3, cas @ ..] = header;
+        let extras = usize::from(*extras);
+        let key = usize::from(u16::from_be_bytes([*k0, *k1]));
+        let body = u32::from_be_bytes([*b0, *b1, *b2, *b3]);
+        let used = HEADER + extras + key;
+        let (extras, key) = input.get(HEADER..used)?.split_at(extras);
+        let value = u64::from(body).checked_sub((used - HEADER) as u64);
+        let opaque = [*o0, *o1, *o2, *o3];
+        let quiet = command(*opcode).is_some_and(|(_, quiet)| quiet);
+        let head = Head { opcode: *opcode, opaque, cas: u64::from_be_bytes(*cas), quiet };
+        Some(Self { head, extras, key, value, used })
+    }
+
+    fn step(&self, request: Request<'a>) -> Step<'a> {
+        Step::Request(self.used, self.head, request)
+    }
+
+    fn close(&self, status: Status) -> Step<'a> {
+        self.step(Request::Close(Some(status)))
+    }
+}
+
+impl Parser {
+    /// The parser of a new stream, for values of at most so many bytes.
+    #[must_use]
+    pub fn new(value_max: usize, door: Door) -> Self {
+        Self { swallow: 0, value_max: value_max.min(i32::MAX as usize - 2), door }
+    }
+
+    /// Whether the stream may end here without cutting off a request.
+    #[must_use]
+    pub fn is_between(&self) -> bool {
+        self.swallow == 0
+    }
+
+    /// The next request of the input, which begins where the last step's bytes ended.
+    pub fn next<'a>(&mut self, input: &'a [u8]) -> Step<'a> {
+        if self.swallow > 0 {
+            let gone = self.swallow.min(input.len() as u64);
+            self.swallow -= gone;
+            return Step::More(gone as usize);
+        }
+        let Some(header) = input.first_chunk() else { return Step::More(0) };
+        if header[0] != MAGIC {
+            let head = Head { opcode: header[1], opaque: [0; 4], cas: 0, quiet: false };
+            return Step::Request(HEADER, head, Request::Close(None));
+        }
+        let Some(packet) = Packet::read(header, input) else { return Step::More(0) };
+        let Some(length) = packet.value else { return packet.close(Status::Unknown) };
+        let command = command(packet.head.opcode).map(|(command, _)| command);
+        if self.door == Door::Shut && !command.is_some_and(Command::is_for_all) {
+            return packet.close(Status::AuthFailed);
+        }
+        if packet.key.len() > KEY_MAX {
+            return packet.close(Status::Invalid);
+        }
+        let Some(command) = command else {
+            return self.refuse(&packet, length, Request::Error(Status::Unknown));
+        };
+        if !command.fits(packet.extras.len(), packet.key.len(), length) {
+            return packet.close(Status::Invalid);
+        }
+        match command {
+            Command::Put(mode) | Command::Extend(mode) => self.store(&packet, mode, length, input),
+            Command::Mechanisms if self.door == Door::None => {
+                packet.step(Request::Error(Status::Unknown))
+            }
+            Command::Auth | Command::AuthStep => self.auth(&packet, command, length, input),
+            command => packet.step(command.plain(packet.extras, packet.key)),
+        }
+    }
+
+    fn store<'a>(
+        &mut self,
+        packet: &Packet<'a>,
+        mode: Mode,
+        length: u64,
+        input: &'a [u8],
+    ) -> Step<'a> {
+        let key = packet.key;
+        if (key.len() + ITEM_HEADER) as u64 + length > self.value_max as u64 {
+            let gone = (mode == Mode::Set).then_some(key);
+            return self.refuse(packet, length, Request::TooLarge(gone));
+        }
+        let used = packet.used + length as usize;
+        let Some(data) = input.get(packet.used..used) else { return Step::More(0) };
+        let word = |at: usize| {
+            let bytes = packet.extras.get(at..).and_then(<[u8]>::first_chunk);
+            bytes.map_or(0, |word| u32::from_be_bytes(*word))
+        };
+        let (flags, exptime) = (word(0), i64::from(word(4)));
+        let store = Store { key, flags, exptime, mode, data };
+        Step::Request(used, packet.head, Request::Store(store))
+    }
+
+    fn auth<'a>(
+        &mut self,
+        packet: &Packet<'a>,
+        command: Command,
+        length: u64,
+        input: &'a [u8],
+    ) -> Step<'a> {
+        let status = match () {
+            () if self.door == Door::None => Status::Unknown,
+            () if packet.key.len() > MECHANISM_MAX => Status::Invalid,
+            () if length > PROOF_MAX as u64 => {
+                self.door = Door::Shut;
+                Status::AuthFailed
+            }
+            () => {
+                let used = packet.used + length as usize;
+                let Some(proof) = input.get(packet.used..used) else { return Step::More(0) };
+                let request = match command {
+                    Command::Auth => Request::Auth(packet.key, proof),
+                    _ => Request::AuthStep(proof),
+                };
+                return Step::Request(used, packet.head, request);
+            }
+        };
+        self.refuse(packet, length, Request::Error(status))
+    }
+
+    /// Refuses a value whose packet has begun: what follows is not a request.
+    fn refuse<'a>(&mut self, packet: &Packet<'a>, length: u64, request: Request<'a>) -> Step<'a> {
+        self.swallow = length;
+        packet.step(request)
+    }
+}
+
+/// The key of a packet that begins here, and where the next one begins, if it is there: a guess,
+/// which is only used to fetch lines.
+pub(crate) fn glance(input: &[u8], from: usize) -> Option<(&[u8], usize)> {
+    let rest = input.get(from..)?;
+    let header = rest.first_chunk().filter(|header: &&[u8; HEADER]| header[0] == MAGIC)?;
+    let packet = Packet::read(header, rest)?;
+    if packet.key.is_empty() {
+        return None;
+    }
+    Some((packet.key, from.checked_add(packet.used)?.checked_add(packet.value? as usize)?))
+}
