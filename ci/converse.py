@@ -1,15 +1,17 @@
 """The same conversations with two servers, byte-compared: memcached and ours. Called by converse.sh.
 
-    converse.py binary PORT PORT SEED COUNT     conversations are made from seeds, one after the other
-    converse.py record PORT SEED COUNT          what one server says, as tests/binary.txt has it
+    converse.py binary|text PORT PORT SEED COUNT     conversations are made from seeds, one after the other
+    converse.py record PORT SEED COUNT               what one server says, as tests/binary.txt has it
 
 Versions differ between servers. Which replies have the same version has to be the same.
 """
 
 import random
+import re
 import socket
 import struct
 import sys
+from itertools import zip_longest
 
 HEADER = struct.Struct(">BBHBBHIIQ")
 END = 0x0A0A0A0A
@@ -41,7 +43,7 @@ class Maker:
         self.keys = [b"%d.%d.%s" % (seed, attempt, name) for name in (b"a", b"b")]
 
     def version(self):
-        return self.random.choice([0, 0, 0, 0, "last", "last", 987654321987])
+        return self.random.choice([0, 0, 0, 0, "last", "last", 9_000_000_000_000_000_000])
 
     def request(self):
         pick = self.random.choice
@@ -72,7 +74,8 @@ class Maker:
         if kind < 3:
             return (0x0A, b"", b"", b"", 0, opaque)
         if kind < 6:
-            return (self.random.choice([8, 0x18]), b"", self.random.choice([b"", b"\0\0\0\0"]), b"", 0, opaque)
+            delay = self.random.choice([b"", b"\0\0\0\0"])
+            return (self.random.choice([8, 0x18]), b"", delay, b"", 0, opaque)
         if kind < 8:
             which = self.random.choice([b"nonsense", b"detail", b"detail on", b"sizes", b"detail dump"])
             return (0x10, which, b"", b"", 0, opaque)
@@ -192,35 +195,171 @@ def talk(port, conversation):
     return found
 
 
-def compare(one, other, seed, count):
+class TextMaker:
+    """Lines of the text and meta protocols, some of them wrong. "LAST" is the last version of a reply."""
+
+    TEXTS = [b"", b"0", b"5", b"10", b"5 ", b"abc", b"x" * 40, b"-1", b"4611686018427387903", b"w" * 1_500]
+
+    def __init__(self, seed, attempt=0):
+        self.random = random.Random(seed)
+        # Others' keys are not ours. The second is one in base64, too.
+        self.keys = [b"%d.%d.%s" % (seed, attempt, name) for name in (b"a", b"b")]
+
+    def key(self):
+        if self.random.random() < 0.02:
+            return self.random.choice([b"", b"k" * 250, b"k" * 251, b"\x7f\xff"])
+        return self.random.choice(self.keys)
+
+    def number(self):
+        if self.random.random() < 0.05:
+            return self.random.choice([b"x", b"-1", b"1x", b""])
+        return self.random.choice([b"0", b"1", b"7", b"100"])
+
+    def time(self):
+        times = [b"0", b"0", b"100", b"-1", b"2592001", b"2000000000", b"x"]
+        return self.random.choice(times[: self.random.choice([3, 6, 6, 7])])
+
+    def quiet(self):
+        return b" noreply" if self.random.random() < 0.15 else b""
+
+    def version(self):
+        return self.random.choice([b"LAST", b"LAST", b"9000000000000000000"])
+
+    def request(self):
+        kind, pick = self.random.random(), self.random.choice
+        if kind < 0.5:
+            return self.meta()
+        if kind < 0.6:
+            # Right ones: memcached counts those before a wrong one as asked for.
+            keys = b" ".join(pick(self.keys) for _ in range(self.random.randrange(4)))
+            return pick([b"get ", b"gets ", b"gets "]) + keys + b"\r\n"
+        if kind < 0.65:
+            return pick([b"gat ", b"gats "]) + self.time() + b" " + self.key() + b"\r\n"
+        if kind < 0.82:
+            return self.store()
+        if kind < 0.9:
+            return pick([b"incr ", b"decr "]) + self.key() + b" " + self.number() + self.quiet() + b"\r\n"
+        if kind < 0.94:
+            return b"delete " + self.key() + pick([b"", b"", b"", b" 0", b" 5"]) + self.quiet() + b"\r\n"
+        if kind < 0.98:
+            return b"touch " + self.key() + b" " + self.time() + self.quiet() + b"\r\n"
+        rare = [b"flush_all", b"verbosity 1", b"", b"nonsense", b"GET a", b"get", b"stats sizes", b"incr"]
+        return pick(rare) + b"\r\n"
+
+    def store(self):
+        word = self.random.choice([b"set", b"set", b"add", b"replace", b"append", b"prepend", b"cas"])
+        data = self.random.choice(self.TEXTS)
+        length = b"%d" % len(data) if self.random.random() < 0.97 else self.random.choice([b"1", b"x"])
+        version = b" " + self.version() if word == b"cas" else b""
+        words = [word, self.key(), self.number(), self.time(), length + version]
+        return b" ".join(words) + self.quiet() + b"\r\n" + data + b"\r\n"
+
+    def flags(self, letters):
+        chosen = self.random.sample(letters, self.random.randrange(min(6, len(letters) + 1)))
+        tokens = {b"T": self.time, b"N": self.time, b"R": lambda: self.random.choice([b"30", b"200", b"x"]),
+                  b"C": self.version, b"F": self.number, b"J": self.number, b"D": self.number,
+                  b"O": lambda: self.random.choice([b"1", b"abc", b"o" * 31]),
+                  b"M": lambda: self.random.choice(self.modes)}
+        return b"".join(b" " + letter + tokens.get(letter, bytes)() for letter in chosen)
+
+    def meta(self):
+        kind, key = self.random.random(), self.key()
+        # Others are newer than 1.6.18, or tell of the moment.
+        if kind < 0.35:
+            letters = [b"v", b"f", b"h", b"k", b"O", b"q", b"s", b"c", b"T", b"N", b"R"]
+            return b"mg " + key + self.flags(letters) + b"\r\n"
+        if kind < 0.65:
+            self.modes = [b"S", b"E", b"A", b"P", b"R", b"set", b"x"]
+            data = self.random.choice(self.TEXTS)
+            flags = self.flags([b"c", b"C", b"F", b"I", b"k", b"O", b"q", b"T", b"M"])
+            return b"ms " + key + b" %d" % len(data) + flags + b"\r\n" + data + b"\r\n"
+        if kind < 0.8:
+            return b"md " + key + self.flags([b"k", b"O", b"q", b"C", b"I", b"T"]) + b"\r\n"
+        if kind < 0.97:
+            self.modes = [b"I", b"D", b"+", b"decr", b"x"]
+            # Without T: memcached gives the time to the old number, also if a longer one replaces it.
+            letters = [b"v", b"c", b"k", b"O", b"q", b"C", b"D", b"J", b"N", b"M"]
+            return b"ma " + key + self.flags(letters) + b"\r\n"
+        return self.random.choice([b"mn", b"mg", b"ms " + key, b"mx a", b"me none"]) + b"\r\n"
+
+    def conversation(self):
+        return [self.request() for _ in range(self.random.randrange(1, 14))]
+
+
+TEXT_MARK, TEXT_MARKED = b"mg - k Oend\r\n", b"EN k- Oend\r\n"
+# Of gets, and of meta commands.
+VERSION = re.compile(rb"^(VALUE \S+ \d+ \d+ )(\d+)(?=\r\n)|( c)(\d+)(?= |\r\n)", re.M)
+
+
+def talk_text(port, conversation):
+    """All replies, each up to the mark; versions are numbered in the order in which they are seen."""
+    client, found, seen, last = Client(port), [], {b"0": 0}, b"1"
+    for request in conversation:
+        client.socket.sendall(request.replace(b"LAST", last) + TEXT_MARK)
+        while not client.rest.endswith(TEXT_MARKED):
+            try:
+                more = client.socket.recv(1 << 20)
+            except OSError:
+                more = b""
+            if not more:
+                return found + [client.rest + b"EOF"]
+            client.rest += more
+        reply, client.rest = client.rest.removesuffix(TEXT_MARKED), b""
+
+        def named(match):
+            nonlocal last
+            version = match[2] or match[4]
+            last = version if version != b"0" else last
+            number = seen.setdefault(version, len(seen))
+            return (match[1] or match[3]) + b"#%d#" % number
+
+        found.append(VERSION.sub(named, reply))
+    client.socket.close()
+    return found
+
+
+def compare(maker, talk, one, other, seed, count):
     kinds, again = {}, 0
     for number in range(seed, seed + count):
         # Now and then memcached holds an item itself for a moment, and stores a number otherwise.
         for attempt in range(3):
-            conversation = Maker(number, attempt).conversation()
+            conversation = maker(number, attempt).conversation()
             first, second = talk(one, conversation), talk(other, conversation)
             again += attempt
             if first == second:
                 break
         for reply in first:
-            kinds[reply[6:8]] = kinds.get(reply[6:8], 0) + 1
+            kind = kind_of(reply)
+            kinds[kind] = kinds.get(kind, 0) + 1
         if first != second:
-            print(f"seed {number}, waits: {conversation[1]}")
-            for request in conversation[0]:
-                print("  >", request[0], *[str(part)[:60] for part in request[1:]])
-            for a, b in zip(first + [None], second + [None]):
-                print("  <" if a == b else "  < DIFFERS", str(a)[:150], "" if a == b else str(b)[:150])
+            tell(number, conversation, first, second)
             sys.exit(1)
-    counts = ", ".join(f"{kind.hex()} {count}" for kind, count in sorted(kinds.items()))
+    counts = ", ".join(f"{kind} {count}" for kind, count in sorted(kinds.items()))
     print(f"{count} conversations from seed {seed} on are the same, {again} at a later attempt; "
-          f"replies by status: {counts}")
+          f"replies: {counts}")
+
+
+def kind_of(reply):
+    """A status, or the first word."""
+    if reply[:1] == b"\x81":
+        return reply[6:8].hex()
+    word = (reply.split() or [b"nothing"])[0]
+    return "number" if word.isdigit() else word.decode(errors="replace")[:20]
+
+
+def tell(number, conversation, first, second):
+    print(f"seed {number}")
+    for request in conversation[0] if isinstance(conversation, tuple) else conversation:
+        print("  >", str(request)[:200])
+    for a, b in zip_longest(first, second):
+        print("  <" if a == b else "  < DIFFERS", str(a)[:200], "" if a == b else str(b)[:200])
 
 
 def record(port, seed, count):
     dots = "." * 16
     print("# Conversations and memcached 1.6.18's replies, each with a fresh server, packet by packet. Dots")
-    print("# stand for a version; in a request for the last that a reply had. Recorded from the program itself:")
-    print(f"# converse.py record PORT {seed} {count}")
+    print("# stand for a version; in a request for the last that a reply had. Recorded from the program")
+    print(f"# itself: converse.py record PORT {seed} {count}")
     for number in range(seed, seed + count):
         requests, _ = Maker(number).conversation()
         if any(len(request[3]) > 100 for request in requests):
@@ -249,6 +388,8 @@ def hexes(said, dots):
 what, *numbers = sys.argv[1:]
 numbers = [int(number) for number in numbers]
 if what == "binary":
-    compare(*numbers)
+    compare(Maker, talk, *numbers)
+elif what == "text":
+    compare(TextMaker, talk_text, *numbers)
 else:
     record(*numbers)

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Generated conversations in the binary protocol, byte-compared between memcached, which must be
+# Generated conversations in all protocols, byte-compared between memcached 1.6.18, which must be
 # installed, and manycored. Not called by .ci/run, which compares recorded conversations.
 #   ci/converse.sh [SEED [COUNT]]
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
@@ -32,4 +32,7 @@ start() {
 start memcached memcached -t 1
 theirs=$port
 start manycored "$TARGET/debug/manycored" -t 2
-python3 ci/converse.py binary "$theirs" "$port" "$seed" "$count" || die "the servers differ"
+for protocol in binary text; do
+    say "$protocol, from seed $seed on"
+    python3 ci/converse.py "$protocol" "$theirs" "$port" "$seed" "$count" || die "the servers differ"
+done

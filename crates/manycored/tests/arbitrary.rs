@@ -94,12 +94,13 @@ fn binary_request() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![30 => request, 1 => spoilt, 1 => prop::collection::vec(any::<u8>(), 0..60)]
 }
 
-/// A stream of them, or of values above the limit and what follows.
+/// A stream of them, or of values above the limit and what follows. It begins as what it is.
 fn binary_stream() -> impl Strategy<Value = Vec<u8>> {
     let large =
         (0..3_000_usize).prop_map(|more| packet(0x01, &[0; 8], "a", vec![0x80; (1 << 20) + more]));
     let one = prop_oneof![200 => binary_request(), 1 => large];
-    prop::collection::vec(one, 0..25).prop_map(|all| all.concat())
+    let first = packet(0x0a, &[], "", "");
+    prop::collection::vec(one, 0..25).prop_map(move |all| [&first[..], &all.concat()].concat())
 }
 
 fn sizes() -> impl Strategy<Value = Vec<usize>> {

@@ -203,6 +203,21 @@ fn corners_found_by_generated_conversations_are_memcacheds() {
     expect(&server, "mg e h N30\nmg e h\n", "HD h0 W\nHD h1 Z\n");
     let not = "CLIENT_ERROR cannot increment or decrement non-numeric value\n";
     expect(&server, "set f 0 0 0\n\nma f C1\n", &format!("STORED\n{not}"));
+    // A version is told only of what was stored; a key may be called so; of what is wrong with
+    // flags a long opaque is told last, and `md` and `ma` have one word for the rest.
+    expect(&server, "ms none 1 C5 c\n1\nms none 1 MR c\n1\n", "NF c0\nNS c0\n");
+    expect(&server, "set noreply 0 0 1\n1\ndelete noreply\n", "STORED\nDELETED\n");
+    let (long, either) = ("o".repeat(32), "CLIENT_ERROR invalid or duplicate flag\n");
+    for (flags, words) in [
+        ("k", "CLIENT_ERROR opaque token too long\n"),
+        ("Mx", "CLIENT_ERROR invalid mode for ma M token\n"),
+        ("Jx", either),
+        ("Fx", either),
+        ("k k", either),
+    ] {
+        expect(&server, &format!("ma a O{long} {flags}\nma a {flags} O{long}\n"), &words.repeat(2));
+    }
+    expect(&server, "mg x Mset Tx\n", token);
     // What is a number, and what room it leaves.
     let sent = "set g 0 0 25\n4611686018427387903 50007\nincr g 1\nget g\n";
     let room = "VALUE g 0 25\n4611686018427387904      \nEND\n";

@@ -172,7 +172,9 @@ fn plain<'a>(command: &[u8], words: Words<'a>, used: usize) -> Step<'a> {
     if count < least || count > most {
         return step(used, Request::Error(ERROR), false);
     }
-    let quiet = most <= 3 && words.is_quiet();
+    // A key can have that name.
+    let is_key = command == b"delete" && count == 1;
+    let quiet = most <= 3 && words.is_quiet() && !is_key;
     let request = match command {
         b"incr" => arith(Arith::Incr, words),
         b"decr" => arith(Arith::Decr, words),

@@ -131,7 +131,6 @@ impl<'a> Flags<'a> {
             match flags.set(letter, &word[1..]) {
                 Ok(true) => {}
                 Ok(false) => return Err(UNKNOWN),
-                Err(error @ (BAD_MODE_LENGTH | LONG_OPAQUE)) => return Err(error),
                 Err(BAD_FORMAT) => wrong = wrong.or(Some(BAD_FORMAT)),
                 Err(error) => wrong = Some(error),
             }
@@ -161,7 +160,6 @@ impl<'a> Flags<'a> {
             }
             b'M' if token.len() != 1 => return Err(BAD_MODE_LENGTH),
             b'M' => self.mode = Some(token[0]),
-            b'O' if token.len() >= OPAQUE_MAX => return Err(LONG_OPAQUE),
             b'O' | b'b' | b'k' | b's' | b't' | b'c' | b'f' | b'l' | b'h' | b'u' => {}
             _ => return Ok(false),
         }
@@ -174,6 +172,12 @@ impl<'a> Flags<'a> {
         self.vivify?;
         let last = self.words.filter(|word| matches!(word[0], b'N' | b'T')).last();
         if last.is_some_and(|word| word[0] == b'T') { self.ttl } else { self.vivify }
+    }
+
+    /// Whether the opaque token is short enough: looked at when nothing else is wrong.
+    fn is_opaque_short(&self) -> Result<(), &'static str> {
+        let is_long = |word: &[u8]| word[0] == b'O' && word.len() > OPAQUE_MAX;
+        if self.words.into_iter().any(is_long) { Err(LONG_OPAQUE) } else { Ok(()) }
     }
 
     /// What `ms` does.
@@ -220,16 +224,16 @@ fn can_be_decoded(sent: &[u8]) -> bool {
     STANDARD.decode_slice(sent, &mut [0; KEY_MAX]).is_ok_and(|length| length > 0)
 }
 
-/// A whole line.
-fn line<'a>(mut words: Words<'a>) -> Read<'a> {
+/// A whole line; what is said of wrong flags is `told` so.
+fn line<'a>(mut words: Words<'a>, told: fn(&'static str) -> &'static str) -> Read<'a> {
     let sent = named(words.next())?;
-    read(sent, words)
+    read(sent, words).map_err(told)
 }
 
 /// `md` and `ma` have one word for both.
 fn either(error: &'static str) -> &'static str {
     match error {
-        DUPLICATE | UNKNOWN | BAD_TOKEN | BAD_KEY | BAD_MODE_LENGTH => EITHER,
+        DUPLICATE | UNKNOWN | BAD_TOKEN | BAD_KEY | BAD_MODE_LENGTH | BAD_FORMAT => EITHER,
         error => error,
     }
 }
@@ -244,12 +248,15 @@ impl Parser {
     ) -> Step<'a> {
         let request = match command {
             b's' => return self.meta_store(words, used, input),
-            b'g' => line(words).map(|(named, flags)| Request::MetaGet(named, flags)),
-            b'd' => {
-                line(words).map(|(named, flags)| Request::MetaDelete(named, flags)).map_err(either)
-            }
-            b'a' => line(words).map_err(either).and_then(|(named, flags)| {
-                flags.arith_mode().map(|mode| Request::MetaArith(named, mode, flags))
+            b'g' => line(words, |error| error).and_then(|(named, flags)| {
+                flags.is_opaque_short().map(|()| Request::MetaGet(named, flags))
+            }),
+            b'd' => line(words, either).and_then(|(named, flags)| {
+                flags.is_opaque_short().map(|()| Request::MetaDelete(named, flags))
+            }),
+            b'a' => line(words, either).and_then(|(named, flags)| {
+                let mode = flags.arith_mode()?;
+                flags.is_opaque_short().map(|()| Request::MetaArith(named, mode, flags))
             }),
             b'e' => debug(&mut words).ok_or(BAD_FORMAT),
             b'n' => Ok(Request::MetaNoop),
@@ -269,7 +276,10 @@ impl Parser {
             return error(BAD_FORMAT);
         };
         let read = read(sent, words);
-        let read = read.and_then(|(named, flags)| Ok((named, flags, flags.store_mode()?)));
+        let read = read.and_then(|(named, flags)| {
+            let mode = flags.store_mode()?;
+            flags.is_opaque_short().map(|()| (named, flags, mode))
+        });
         let (named, flags, mode) = match read {
             Ok(read) => read,
             Err(words) => return self.refuse(used, length, Request::Error(words), false),

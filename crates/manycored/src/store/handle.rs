@@ -156,7 +156,7 @@ impl<'s> Handle<'s> {
         bytes <= memory && (self.store.limits.evicts || self.store.cache.weight() + bytes <= memory)
     }
 
-    /// Puts a value in. Returns its version, too.
+    /// Puts a value in. Returns its version, too; 0 if it is not in.
     pub fn put(&mut self, draft: &Draft<'_>, how: How) -> (Outcome, u64) {
         if !self.has_room(draft.weight()) {
             if how.mode == Mode::Set {
@@ -201,7 +201,8 @@ impl<'s> Handle<'s> {
             (Err(_), Some(seen)) if outcome == Outcome::Exists && how.invalidate => {
                 self.put_stale(draft, seen)
             }
-            _ => (outcome, cas),
+            (Ok(_), _) => (outcome, cas),
+            (Err(_), _) => (outcome, 0),
         }
     }
 
