@@ -1,8 +1,10 @@
-"""What pymemcache does to a server, with answers that memcached gives. Called by clients.sh."""
+"""What clients do to a server, with answers that memcached gives. Called by clients.sh."""
 
 import sys
 import time
 
+import bmemcached
+from bmemcached.exceptions import MemcachedException
 from pymemcache.client.base import Client, PooledClient
 from pymemcache.client.hash import HashClient
 from pymemcache.exceptions import MemcacheClientError, MemcacheServerError
@@ -54,3 +56,21 @@ hashed.set_many({"h1": "1", "h2": "2"})
 assert hashed.get_many(["h1", "h2"]) == {"h1": b"1", "h2": b"2"}
 client.flush_all()
 assert client.get("b") is None and hashed.get("h1") is None
+
+binary = bmemcached.Client((f"127.0.0.1:{server[1]}",))
+assert binary.set("a", "1") and binary.get("a") == "1" and binary.get("none") is None
+value, version = binary.gets("a")
+assert value == "1" and binary.cas("a", "2", version) and not binary.cas("a", "3", version)
+assert binary.add("b", 1) and not binary.add("b", 2) and binary.replace("b", 3)
+assert not binary.replace("none", 1) and binary.get("b") == 3
+assert (binary.incr("n", 5, 10), binary.incr("n", 5), binary.decr("n", 2)) == (10, 15, 13)
+numbers = {f"key{number}": number for number in range(200)}
+assert binary.set_multi(numbers) == []
+assert binary.get_multi([*numbers, "none"]) == numbers
+assert binary.delete_multi(list(numbers)[:100]) and len(binary.get_multi(list(numbers))) == 100
+assert binary.delete("a") and binary.get("a") is None
+assert binary.set("large", large) and binary.get("large") == large
+assert raises(MemcachedException, lambda: binary.set("larger", "v" * 2_000_000, compress_level=0))
+assert binary.get("b") == 3 and client.get("b") == b"3", "the connection goes on"
+assert next(iter(binary.stats().values()))["threads"] in ("2", b"2")
+assert binary.flush_all() and binary.get("b") is None
