@@ -263,7 +263,8 @@ class TextMaker:
         return b"".join(b" " + letter + tokens.get(letter, bytes)() for letter in chosen)
 
     def meta(self):
-        kind, key = self.random.random(), self.key()
+        # Not an empty one: a flag with a version would be the key.
+        kind, key = self.random.random(), self.key() or self.keys[0]
         # Others are newer than 1.6.18, or tell of the moment.
         if kind < 0.35:
             letters = [b"v", b"f", b"h", b"k", b"O", b"q", b"s", b"c", b"T", b"N", b"R"]
