@@ -218,6 +218,9 @@ fn corners_found_by_generated_conversations_are_memcacheds() {
         expect(&server, &format!("ma a O{long} {flags}\nma a {flags} O{long}\n"), &words.repeat(2));
     }
     expect(&server, "mg x Mset Tx\n", token);
+    // A longer number is not stale any more.
+    let sent = "set s 0 0 1\n5\nmd s I T0\nincr s 1\nmg s\nincr s 9\nmg s h\n";
+    expect(&server, sent, "STORED\nHD\n6\nHD X W\n15\nHD h0\n");
     // What is a number, and what room it leaves.
     let sent = "set g 0 0 25\n4611686018427387903 50007\nincr g 1\nget g\n";
     let room = "VALUE g 0 25\n4611686018427387904      \nEND\n";

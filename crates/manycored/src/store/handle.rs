@@ -313,6 +313,8 @@ impl<'s> Handle<'s> {
             let mut digits = itoa::Buffer::new();
             let text = digits.format(sum).as_bytes();
             // As memcached does: what gets shorter is filled up.
+            // A longer one is a new item to it, without marks.
+            let fits = text.len() <= item.value().len();
             let fill = spaces(item.value().len().saturating_sub(text.len()));
             let draft = Draft {
                 key,
@@ -321,9 +323,9 @@ impl<'s> Handle<'s> {
                 deadline: deadline.unwrap_or(item.deadline()),
                 cas: new_cas,
                 is_binary: item.is_binary(),
-                is_stale: item.is_stale(),
-                is_sent: item.is_sent(),
-                is_fetched: item.was_fetched(),
+                is_stale: fits && item.is_stale(),
+                is_sent: fits && item.is_sent(),
+                is_fetched: fits && item.was_fetched(),
             };
             if !self.has_room(0) {
                 return Change::NoMemory;
