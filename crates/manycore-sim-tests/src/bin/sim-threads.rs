@@ -139,7 +139,7 @@ fn identifies_its_core(cores: usize) {
                     (0..TIMES).map(|_| std::arch::x86_64::__cpuid(1).ebx >> 24).collect();
                 // SAFETY: as above.
                 let took = unsafe { std::arch::x86_64::_rdtsc() } - start;
-                assert!((60 * TIMES..100 * TIMES).contains(&took), "{took} cycles");
+                assert!((60 * TIMES..300 * TIMES).contains(&took), "{took} cycles");
                 assert!(cores.iter().all(|core| *core == cores[0]), "{cores:?}");
                 assert_eq!(kept, [0, 1, 2, 3, 4, 5]);
                 cores[0]
