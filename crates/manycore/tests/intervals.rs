@@ -72,7 +72,9 @@ fn registry_answers_like_a_list() {
 #[test]
 fn threads_find_their_own_intervals() {
     for registry in registries::<Arc<(u32, Range<u32>)>>() {
-        let counted = Arc::new((u32::MAX, 0..1));
+        let counted = Arc::new((u32::MAX, 0..400));
+        // There all the time, and in everybody's way.
+        let kept = registry.add(0..400, Arc::clone(&counted));
         let check = |name: u32, mut rng: Rng| {
             for _ in 0..200 {
                 let own = range(&mut rng);
@@ -95,8 +97,8 @@ fn threads_find_their_own_intervals() {
             for name in 0..3 {
                 s.spawn(move || check(name, Rng::part(7, u64::from(name))));
             }
-            let _kept = registry.add(0..400, Arc::clone(&counted));
         });
+        drop(kept);
         assert!(registry.is_empty(), "{registry:?}");
         drop(registry);
         assert_eq!(Arc::strong_count(&counted), 1);
