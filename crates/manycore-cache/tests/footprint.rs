@@ -7,10 +7,10 @@ use manycore_cache::Cache;
 
 const ENTRIES: usize = 100_000;
 
-/// Resident memory of this process, in bytes.
+/// Resident memory of this process, in bytes, but for pages of files.
 fn resident() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap();
     line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
 }
 
@@ -33,8 +33,9 @@ fn check(what: &str, room: usize, node: f64, most: f64) {
     // In debug builds a chunk of 64 KiB has a kilobyte more of its own.
     assert!((node..node * 1.03).contains(&entries), "{what}: {entries} bytes of entries");
     assert!(sum <= most, "{what}: {sum} bytes of an entry");
-    // Of tables, pages that were not touched; and besides what is at hand, and what was replaced.
-    assert!((sum * 0.95..sum + 10.0).contains(&measured), "{what}: {measured} bytes resident");
+    // Of tables, pages that were not touched; and besides what is at hand, and what was replaced,
+    // and a huge page where the system gives them to everybody.
+    assert!((sum * 0.95..sum + 30.0).contains(&measured), "{what}: {measured} bytes resident");
 }
 
 #[test]

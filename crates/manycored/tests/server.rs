@@ -85,10 +85,10 @@ impl Running {
         line.unwrap_or_else(|| panic!("{name} in {stats}")).parse().unwrap()
     }
 
-    /// Resident memory, in bytes.
+    /// Resident memory, in bytes, but for pages of files.
     fn resident(&self) -> u64 {
         let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap();
         line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
     }
 
@@ -326,7 +326,8 @@ fn memory_stays_within_the_limit_and_some() {
 #[test]
 fn an_item_takes_a_line_and_its_part_of_the_table() {
     // The table is as full as with a million. What a server needs anyway, some 7 bytes of each
-    // here, is less than one of each then; and a debug build's slabs take one more.
+    // here, is less than one of each then; and a debug build's slabs take one more. A system that
+    // gives huge pages to everybody may take two megabytes more.
     const ITEMS: u64 = 125_000;
     let server = Running::start("-t 1 -m 64");
     let mut stream = server.connect();
@@ -345,9 +346,9 @@ fn an_item_takes_a_line_and_its_part_of_the_table() {
     let counted = server.stat("bytes") as f64 / ITEMS as f64;
     println!("{grown:.1} bytes of an item are resident, {counted:.1} are counted");
     assert_eq!((server.stat("curr_items"), server.stat("evictions")), (ITEMS, 0));
-    assert!((70.0..=90.0).contains(&grown), "{grown} bytes of an item are resident");
+    assert!((70.0..=105.0).contains(&grown), "{grown} bytes of an item are resident");
     assert!(
-        (0.95 * grown..1.25 * grown).contains(&counted),
+        (0.8 * grown..1.25 * grown).contains(&counted),
         "{counted} bytes are counted for {grown}"
     );
 }
