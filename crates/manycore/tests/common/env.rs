@@ -27,14 +27,15 @@ pub fn deadline(name: &str, default: Duration) -> Instant {
     Instant::now() + number(name).map_or(default, Duration::from_secs)
 }
 
-/// How long a planted fault may stay unseen that shows only when two threads really meet.
+/// How long a test waits for what shows only when two threads really meet, such as a planted fault.
 pub const UNSEEN: Duration = Duration::from_secs(20);
 
-/// A planted fault did not show. Nothing guarantees that it does: on a busy machine two threads
-/// hardly ever run at the same time. So only the long form, `ci/stress.sh`, demands it.
-pub fn was_not_caught(fault: &str) {
-    assert!(number("MANYCORE_ROUNDS").is_none(), "{fault}: it was not caught");
-    println!("{fault}: it did not show in {UNSEEN:?}");
+/// What shows only when two threads really meet did not show; `what` says so. Nothing guarantees
+/// that it does: on a busy machine two threads hardly ever run at the same time. So only the long
+/// form, `ci/stress.sh`, demands it.
+pub fn was_not_seen(what: &str) {
+    assert!(number("MANYCORE_ROUNDS").is_none(), "{what}");
+    println!("{what} in {UNSEEN:?}");
 }
 
 /// Tests that time threads against each other take turns: together they would only wait for the
