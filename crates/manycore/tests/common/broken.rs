@@ -121,7 +121,9 @@ impl<S> Broken<S> {
 
 impl Broken<List> {
     pub fn list(bug: Bug) -> Self {
-        let between = if bug == Bug::NoCut { std::thread::yield_now } else { || {} };
+        // A reader that sleeps lets others run between two rings, also where they have one core.
+        let rest = || std::thread::sleep(std::time::Duration::from_micros(20));
+        let between = if bug == Bug::NoCut { rest } else { || {} };
         Self::new(bug, List::new(), |list, number| list.push(number as u8), between)
     }
 }
