@@ -1,7 +1,7 @@
 //! How fast the engine is: accesses a second for a few shapes of work; and how much memory it
 //! takes.
 //!
-//! `cargo run --release -p manycore-sim --example engine_speed`
+//! `cargo run --release -p manycore-sim --example engine_speed [SHAPE]`
 
 use std::{sync::LazyLock, time::Instant};
 
@@ -44,6 +44,9 @@ fn busy_nanos() -> u64 {
 }
 
 fn measure(name: &str, cores: u32, quantum: u32, accesses: u64, pattern: Pattern) {
+    if std::env::args().nth(1).is_some_and(|only| only != name) {
+        return;
+    }
     let mut machine = Machine::named("opteron-8x6").expect("a shipped machine").grown_to(240);
     machine.quantum = quantum;
     let mut engine = Engine::new(machine, cores, 1).expect("a sound machine");

@@ -20,27 +20,25 @@ pub(super) struct Request {
 
 /// State of one line.
 pub(super) struct Line {
-    /// Address divided by the line size.
-    pub(super) number: u64,
     /// The one core that may write, or `NOBODY`.
     pub(super) owner: u16,
     /// Who answers the next request: the last owner.
     pub(super) supplier: u16,
     /// Buffered stores on their way.
     pub(super) stores: u32,
-    /// Cores with a copy to read, when there is no owner.
-    pub(super) copies: CoreSet,
     /// The transfer under way ends then.
     pub(super) busy_until: u64,
     /// When the last buffered store that arrived can be seen.
     pub(super) visible_at: u64,
-    /// What only a line needs that has changed hands; most never do.
+    /// What only a line needs that several cores have used; most never do.
     traffic: Option<Box<Traffic>>,
 }
 
-/// Who held a line before, and who waits for it.
+/// Who has a copy, who held a line before, and who waits for it.
 #[derive(Default)]
 struct Traffic {
+    /// Cores with a copy to read, when there is no owner.
+    copies: CoreSet,
     past_owner: Option<u16>,
     past_copies: CoreSet,
     /// Until when these may go on using it.
@@ -51,23 +49,46 @@ struct Traffic {
 }
 
 impl Line {
-    fn new(number: u64) -> Line {
-        Line {
-            number,
-            owner: NOBODY,
-            supplier: NOBODY,
-            stores: 0,
-            copies: CoreSet::EMPTY,
-            busy_until: 0,
-            visible_at: 0,
-            traffic: None,
+    const NEW: Line = Line {
+        owner: NOBODY,
+        supplier: NOBODY,
+        stores: 0,
+        busy_until: 0,
+        visible_at: 0,
+        traffic: None,
+    };
+
+    /// Cores with a copy to read, when there is no owner.
+    pub(super) fn copies(&self) -> CoreSet {
+        self.traffic.as_ref().map_or(CoreSet::EMPTY, |traffic| traffic.copies)
+    }
+
+    /// The owner of before and one more core have copies to read; it answers the next request.
+    pub(super) fn share(&mut self, owner: u16, core: u16) {
+        self.add_copy(owner);
+        self.add_copy(core);
+        self.supplier = owner;
+        self.owner = NOBODY;
+    }
+
+    /// One more core has a copy to read.
+    pub(super) fn add_copy(&mut self, core: u16) {
+        self.traffic.get_or_insert_default().copies.add(core);
+    }
+
+    /// The core is the only one that has the line.
+    pub(super) fn own(&mut self, core: u16) {
+        self.owner = core;
+        self.supplier = core;
+        if let Some(traffic) = &mut self.traffic {
+            traffic.copies = CoreSet::EMPTY;
         }
     }
 
     /// Whether the state alone lets the core use its copy.
     #[inline]
     pub(super) fn holds(&self, core: u16, write: bool) -> bool {
-        self.owner == core || !write && self.copies.has(core)
+        self.owner == core || !write && self.copies().has(core)
     }
 
     /// Whether the core lost the line so recently that it may still use it.
@@ -82,13 +103,12 @@ impl Line {
     /// The holders of now may use the line until then, whoever gets it.
     pub(super) fn linger(&mut self, until: u64) {
         let owner = (self.owner != NOBODY).then_some(self.owner);
-        if owner.is_none() && self.copies.is_empty() && self.traffic.is_none() {
+        if owner.is_none() && self.traffic.is_none() {
             return; // it comes from memory
         }
-        let copies = self.copies;
         let traffic = self.traffic.get_or_insert_default();
         traffic.past_owner = owner;
-        traffic.past_copies = copies;
+        traffic.past_copies = traffic.copies;
         traffic.linger_until = until;
     }
 
@@ -123,74 +143,133 @@ impl Line {
     }
 }
 
-const FREE: u32 = u32::MAX;
+/// Lines that are found together: neighbours are mostly used together, and what they are found with
+/// costs more than they do.
+const GROUP: usize = 8;
 
-/// All lines ever touched.
-pub(super) struct Lines {
-    lines: Vec<Line>,
-    /// Open addressing: indices into `lines`.
-    slots: Vec<u32>,
+/// Neighbours.
+struct Group {
+    /// The first one's number, divided by how many they are.
+    number: u64,
+    /// Which of them were ever touched, one bit each.
+    touched: u8,
+    lines: [Line; GROUP],
 }
 
-fn slot_of(number: u64, mask: usize) -> usize {
-    (number.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 24) as usize & mask
+/// Where a group is: its index, and bits of its number's hash. Most others differ in these and are
+/// passed by unseen.
+#[derive(Clone, Copy)]
+struct Slot {
+    tag: u32,
+    group: u32,
+}
+
+const FREE: Slot = Slot { tag: 0, group: u32::MAX };
+
+/// All lines ever touched, each with an index that stays its own.
+pub(super) struct Lines {
+    groups: Vec<Group>,
+    /// Open addressing.
+    slots: Vec<Slot>,
+    touched: usize,
+}
+
+fn hash_of(group: u64) -> u64 {
+    let mixed = group.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    (mixed ^ mixed >> 32).wrapping_mul(0xD6E8_FEB8_6659_FD93)
 }
 
 impl Lines {
     pub(super) fn new() -> Lines {
-        Lines { lines: Vec::new(), slots: vec![FREE; 1 << 12] }
+        Lines { groups: Vec::new(), slots: vec![FREE; 1 << 10], touched: 0 }
     }
 
-    /// Index of the line, which is made if it was never touched.
+    /// Index of the line, which is touched by this.
     pub(super) fn index_of(&mut self, number: u64) -> u32 {
-        let mask = self.slots.len() - 1;
-        let mut slot = slot_of(number, mask);
+        let group = self.group_of(number / GROUP as u64);
+        let place = number as usize % GROUP;
+        let touched = &mut self.groups[group as usize].touched;
+        self.touched += usize::from(*touched >> place & 1 == 0);
+        *touched |= 1 << place;
+        group * GROUP as u32 + place as u32
+    }
+
+    /// Index of the group with that number, which is made if there is none.
+    #[inline]
+    fn group_of(&mut self, number: u64) -> u32 {
+        let hash = hash_of(number);
+        let (mask, tag) = (self.slots.len() - 1, hash as u32);
+        let mut at = (hash >> 32) as usize & mask;
         loop {
-            match self.slots[slot] {
-                FREE => return self.insert(number),
-                index if self.lines[index as usize].number == number => return index,
-                _ => slot = (slot + 1) & mask,
+            let slot = self.slots[at];
+            if slot.group == FREE.group {
+                return self.insert(number);
             }
+            if slot.tag == tag && self.groups[slot.group as usize].number == number {
+                return slot.group;
+            }
+            at = (at + 1) & mask;
         }
     }
 
     #[cold]
     fn insert(&mut self, number: u64) -> u32 {
-        if (self.lines.len() + 1) * 2 > self.slots.len() {
+        if (self.groups.len() + 1) * 2 > self.slots.len() {
             self.slots = vec![FREE; self.slots.len() * 2];
-            for index in 0..self.lines.len() {
-                self.place(index as u32);
+            for group in 0..self.groups.len() {
+                self.place(group as u32);
             }
         }
-        self.lines.push(Line::new(number));
-        let index = (self.lines.len() - 1) as u32;
-        self.place(index);
-        index
+        self.groups.push(Group { number, touched: 0, lines: [Line::NEW; GROUP] });
+        let group = (self.groups.len() - 1) as u32;
+        self.place(group);
+        group
     }
 
-    fn place(&mut self, index: u32) {
+    fn place(&mut self, group: u32) {
+        let hash = hash_of(self.groups[group as usize].number);
         let mask = self.slots.len() - 1;
-        let mut slot = slot_of(self.lines[index as usize].number, mask);
-        while self.slots[slot] != FREE {
-            slot = (slot + 1) & mask;
+        let mut at = (hash >> 32) as usize & mask;
+        while self.slots[at].group != FREE.group {
+            at = (at + 1) & mask;
         }
-        self.slots[slot] = index;
+        self.slots[at] = Slot { tag: hash as u32, group };
     }
 
+    /// The number of the line with that index: its address divided by the size of a line.
+    pub(super) fn number(&self, at: u32) -> u64 {
+        let group = &self.groups[at as usize / GROUP];
+        group.number * GROUP as u64 + (at as usize % GROUP) as u64
+    }
+
+    /// How many were ever touched.
     pub(super) fn len(&self) -> usize {
-        self.lines.len()
+        self.touched
+    }
+
+    /// Indices of all that were ever touched.
+    #[cfg(test)]
+    pub(super) fn indices(&self) -> impl Iterator<Item = u32> {
+        let all = (0_u32..).zip(
+            self.groups
+                .iter()
+                .flat_map(|group| (0..GROUP).map(|place| group.touched >> place & 1 == 1)),
+        );
+        all.filter_map(|(at, touched)| touched.then_some(at))
     }
 }
 
 impl std::ops::Index<u32> for Lines {
     type Output = Line;
+    #[inline]
     fn index(&self, at: u32) -> &Line {
-        &self.lines[at as usize]
+        &self.groups[at as usize / GROUP].lines[at as usize % GROUP]
     }
 }
 
 impl std::ops::IndexMut<u32> for Lines {
+    #[inline]
     fn index_mut(&mut self, at: u32) -> &mut Line {
-        &mut self.lines[at as usize]
+        &mut self.groups[at as usize / GROUP].lines[at as usize % GROUP]
     }
 }

@@ -301,19 +301,19 @@ impl Engine {
         }
         if holds && line.stores == 0 {
             let may_write = line.owner == core;
-            self.filter.put(core, line.number, may_write);
+            self.filter.put(core, self.lines.number(at), may_write);
         }
         true
     }
 
     /// Takes the line from the fast path of all who hold it.
     fn bar(&mut self, at: u32) {
-        let line = &self.lines[at];
+        let (line, number) = (&self.lines[at], self.lines.number(at));
         if line.owner != NOBODY {
-            self.filter.take(line.owner, line.number);
+            self.filter.take(line.owner, number);
         }
-        for core in line.copies.iter() {
-            self.filter.take(core, line.number);
+        for core in line.copies().iter() {
+            self.filter.take(core, number);
         }
     }
 
@@ -345,7 +345,7 @@ impl Engine {
     fn grant_read(&mut self, at: u32, request: &Request, now: u64) -> u64 {
         let core = request.core;
         let line = &self.lines[at];
-        let (owner, supplier, copies) = (line.owner, line.supplier, line.copies);
+        let (owner, supplier, copies) = (line.owner, line.supplier, line.copies());
         if owner == core {
             return 0;
         }
@@ -371,15 +371,11 @@ impl Engine {
         line.busy_until = now + busy;
         if owner != NOBODY {
             line.linger(linger);
-            line.copies.add(owner);
-            line.copies.add(core);
-            line.supplier = owner;
-            line.owner = NOBODY;
+            line.share(owner, core);
         } else if copies.is_empty() {
-            line.owner = core;
-            line.supplier = core;
+            line.own(core);
         } else {
-            line.copies.add(core);
+            line.add_copy(core);
         }
         latency
     }
@@ -387,7 +383,7 @@ impl Engine {
     fn grant_write(&mut self, at: u32, request: &Request, now: u64) -> u64 {
         let core = request.core;
         let line = &self.lines[at];
-        let (owner, copies) = (line.owner, line.copies);
+        let (owner, copies) = (line.owner, line.copies());
         let latency = if owner == core {
             0
         } else if owner != NOBODY {
@@ -404,16 +400,14 @@ impl Engine {
         let line = &mut self.lines[at];
         line.busy_until = now + latency;
         line.linger(now + latency.min(linger));
-        line.owner = core;
-        line.supplier = core;
-        line.copies = Default::default();
+        line.own(core);
         latency
     }
 
     fn memory_latency(&mut self, at: u32, core: u16, now: u64) -> u64 {
         self.totals.memory_fetches += 1;
         let socket = u32::from(self.socket_of[usize::from(core)]);
-        self.memory.fetch(&self.machine, self.lines[at].number, socket, now)
+        self.memory.fetch(&self.machine, self.lines.number(at), socket, now)
     }
 
     /// A line is free: serves one who waits.

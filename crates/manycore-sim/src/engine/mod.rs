@@ -75,9 +75,9 @@ pub enum Outcome {
 /// # Cost
 ///
 /// An access that the core's own cache answers, while no other thread is earlier, takes a few
-/// nanoseconds. A miss or a change of thread takes some tens. Memory: about 200 bytes for each line
-/// that the program touches, half as much again for one that changes hands, and 4 KiB for each
-/// core.
+/// nanoseconds. A miss or a change of thread takes some tens. Memory: about 140 bytes for each line
+/// that the program touches with its neighbours, 350 for one that it touches alone, 130 more for
+/// one that several cores use, and 4 KiB for each core.
 ///
 /// # Panics
 ///

@@ -117,7 +117,7 @@ impl Engine {
     pub fn dearest_lines(&self, most: usize) -> Vec<LineCost> {
         let mut by_line: Map<u32, LineCost> = Map::default();
         for (key, tally) in &self.sites {
-            let address = (self.lines[key.line].number << self.shift) as usize;
+            let address = (self.lines.number(key.line) << self.shift) as usize;
             let line = by_line.entry(key.line).or_insert_with(|| LineCost {
                 address,
                 misses: 0,

@@ -9,13 +9,13 @@ pub(super) fn verify(engine: &Engine) {
 
 /// One writer or many readers; nobody lost; the fast path allows nothing that the line forbids.
 fn verify_lines(engine: &Engine) {
-    for at in 0..engine.lines.len() as u32 {
-        let line = &engine.lines[at];
+    for at in engine.lines.indices() {
+        let (line, number) = (&engine.lines[at], engine.lines.number(at));
         let held = line.owner != NOBODY;
-        assert!(!held || line.copies.is_empty(), "a writer beside readers: {:#x}", line.number);
+        assert!(!held || line.copies().is_empty(), "a writer beside readers: {:#x}", number);
         for core in 0..engine.cores.len() as u16 {
             for write in [false, true] {
-                if engine.filter.allows(core, line.number, write) {
+                if engine.filter.allows(core, number, write) {
                     assert!(line.holds(core, write), "core {core} may use what it has not");
                     assert_eq!(line.stores, 0, "core {core} would read a store on its way");
                 }
@@ -32,7 +32,7 @@ fn verify_lines(engine: &Engine) {
             .iter()
             .map(|thread| thread.stores.iter().filter(|store| **store == at).count())
             .sum();
-        assert_eq!(buffered, line.stores as usize, "a store is lost: {:#x}", line.number);
+        assert_eq!(buffered, line.stores as usize, "a store is lost: {:#x}", number);
     }
 }
 
