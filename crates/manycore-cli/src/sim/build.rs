@@ -7,7 +7,10 @@ use std::{
 
 use serde_json::Value;
 
-use super::toolchain::{TARGET, Tools, folder};
+use super::{
+    standard::Standard,
+    toolchain::{TARGET, Tools, folder},
+};
 use crate::{args::SimArgs, failure::Failure};
 
 /// Kinds of targets, in the order in which a name is looked for.
@@ -72,9 +75,19 @@ impl Plan {
         self.build_with(cargo)
     }
 
+    /// The standard library that goes with the program.
+    pub(crate) fn standard(&self, tools: &Tools) -> Standard {
+        Standard::prepare(tools, &self.folder)
+    }
+
     /// Builds the program for virtual cores and returns its executable.
-    pub(crate) fn build(&self, tools: &Tools, library: &Path) -> Result<PathBuf, Failure> {
-        let mut cargo = tools.instrumenting_cargo(library);
+    pub(crate) fn build(
+        &self,
+        tools: &Tools,
+        library: &Path,
+        standard: &Standard,
+    ) -> Result<PathBuf, Failure> {
+        let mut cargo = tools.instrumenting_cargo(library, standard);
         cargo.args(["build", "--target", TARGET]).arg("--target-dir").arg(&self.folder);
         let Target { package, kind, name } = &self.target;
         eprintln!("manycore sim: building {kind} {name} of {package}");

@@ -1,16 +1,17 @@
 //! `manycore sim`: a program of cargo's, unchanged, on virtual many-core machines.
 //!
 //! Owns: the steps from a name on the command line to a report. `toolchain` says whether and how
-//! the compiler can instrument, `runtime` finds the library that receives the callbacks, `build`
-//! builds the program, `launch` runs it once per number of cores, `outcome` reads what a run left,
-//! and `show` makes a report of it. What a virtual core is, what a line costs and where an address
-//! is in the source is the crate `manycore-sim`'s matter.
+//! the compiler can instrument, `runtime` finds the library that receives the callbacks, `standard`
+//! instruments Rust's own library, `build` builds the program, `launch` runs it once per number of
+//! cores, `outcome` reads what a run left, and `show` makes a report of it. What a virtual core is,
+//! what a line costs and where an address is in the source is the crate `manycore-sim`'s matter.
 
 mod build;
 mod launch;
 mod outcome;
 mod runtime;
 mod show;
+mod standard;
 mod test;
 mod toolchain;
 
@@ -48,7 +49,8 @@ pub fn run(args: &SimArgs) -> Result<(), Failure> {
     let tools = toolchain::Tools::check()?;
     let plan = build::Plan::new(&tools, name, args)?;
     let library = runtime::find(&tools)?;
-    let program = plan.build(&tools, &library)?;
+    let standard = plan.standard(&tools);
+    let program = plan.build(&tools, &library, &standard)?;
     let launch = Launch { program: &program, arguments, seed: args.seed, quiet: args.audit };
     let cores = args.cores();
     let mut runs = Vec::new();
@@ -62,7 +64,8 @@ pub fn run(args: &SimArgs) -> Result<(), Failure> {
     }
     let bands = if args.band { launch.bands(&machine, &cores)? } else { Vec::new() };
     let title = args.program.join(" ");
-    let report = show::report(&title, &machine, &runs, &bands, args.top);
+    let mut report = show::report(&title, &machine, &runs, &bands, args.top);
+    report.notes.insert(0, standard.note());
     if let Some(path) = &args.json {
         save::whole(path, report.json().as_bytes())?;
     }
@@ -101,7 +104,7 @@ impl Own {
         let tools = toolchain::Tools::check()?;
         let plan = build::Plan::of_this_source(&tools, name, package)?;
         let library = runtime::find(&tools)?;
-        let program = plan.build(&tools, &library)?;
+        let program = plan.build(&tools, &library, &plan.standard(&tools))?;
         Ok(Self { tools, plan, program })
     }
 

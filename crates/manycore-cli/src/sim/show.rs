@@ -11,9 +11,7 @@ use manycore_sim::{
 use super::{Band, outcome::Line, outcome::Run};
 
 /// What the model does not know about the way the program is run.
-const NOTE: &str = "The standard library's precompiled parts are charged as system calls only; \
-    what is generic or inlined in it counts as the program's own. A membarrier costs its caller \
-    alone.";
+const NOTE: &str = "A membarrier costs its caller alone.";
 
 /// Places of one line that are shown.
 const SITES: usize = 12;

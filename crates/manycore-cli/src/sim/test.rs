@@ -4,9 +4,11 @@
 //! `manycore_sim::assert_conflict_free!` need it; others run as they do anywhere, but on virtual
 //! cores and always in the same order.
 
+use std::path::PathBuf;
+
 use manycore_sim::Machine;
 
-use super::{launch::simulated, runtime, toolchain};
+use super::{launch::simulated, runtime, standard::Standard, toolchain};
 use crate::{args::SimArgs, failure::Failure};
 
 /// Runs `cargo test` with `arguments`.
@@ -14,13 +16,10 @@ pub(crate) fn run(args: &SimArgs, machine: &Machine, arguments: &[String]) -> Re
     let tools = toolchain::Tools::check()?;
     let library = runtime::find(&tools)?;
     let cores = args.cores().into_iter().max().unwrap_or(1);
-    let mut cargo = tools.instrumenting_cargo(&library);
-    cargo.args(["test", "--target", toolchain::TARGET]);
-    if let Some(target) = std::env::var_os("CARGO_TARGET_DIR") {
-        cargo.arg("--target-dir").arg(toolchain::folder(target.as_ref()));
-    } else {
-        cargo.args(["--target-dir", "target/sim"]);
-    }
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or("target".into(), PathBuf::from);
+    let folder = toolchain::folder(&target);
+    let mut cargo = tools.instrumenting_cargo(&library, &Standard::prepare(&tools, &folder));
+    cargo.args(["test", "--target", toolchain::TARGET]).arg("--target-dir").arg(&folder);
     cargo.args(arguments);
     // cargo and the compiler are not instrumented, so they hand the variable on to the tests.
     simulated(&mut cargo, machine, cores, args.seed, "/dev/null".as_ref());

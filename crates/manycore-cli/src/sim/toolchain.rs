@@ -8,16 +8,20 @@ use std::{
     process::Command,
 };
 
+use super::standard::Standard;
 use crate::failure::Failure;
 
 /// The one target there is a runtime for.
 pub(crate) const TARGET: &str = "x86_64-unknown-linux-gnu";
 
+/// LLVM's passes that put the callbacks in, as in [`FLAGS`].
+pub(super) const PASSES: &str = "forceattrs,sancov-module,tsan-module,function(tsan)";
+
 /// What makes LLVM's ThreadSanitizer pass run, with calls at the beginning of each block.
 ///
 /// `forceattrs` marks every function, also at optimization level 0; `prune-blocks=0` keeps blocks
 /// that LLVM thinks follow from others, because each has its own cost.
-const FLAGS: &[&str] = &[
+pub(super) const FLAGS: &[&str] = &[
     "-Cpasses=forceattrs,sancov-module,tsan-module,tsan",
     "-Cllvm-args=-force-attribute=sanitize_thread",
     "-Cllvm-args=-sanitizer-coverage-level=3",
@@ -125,10 +129,20 @@ impl Tools {
         command
     }
 
+    /// What the compiler prints when it is asked for something about itself.
+    pub(super) fn print(&self, arguments: &[&str]) -> Result<String, String> {
+        let output = Command::new(&self.rustc).args(arguments).output();
+        let output = output.map_err(|error| format!("cannot run {}: {error}", self.rustc))?;
+        if !output.status.success() {
+            return Err(first(&String::from_utf8_lossy(&output.stderr)).to_owned());
+        }
+        Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+    }
+
     /// Cargo, set up to instrument everything and to link `library`.
-    pub(crate) fn instrumenting_cargo(&self, library: &Path) -> Command {
+    pub(crate) fn instrumenting_cargo(&self, library: &Path, standard: &Standard) -> Command {
         let mut command = self.cargo();
-        command.env("CARGO_ENCODED_RUSTFLAGS", flags(library).join("\x1f"));
+        command.env("CARGO_ENCODED_RUSTFLAGS", flags(library, standard).join("\x1f"));
         for profile in ["RELEASE", "BENCH", "TEST", "DEV"] {
             // Each pass of link-time optimization would instrument once more.
             command.env(format!("CARGO_PROFILE_{profile}_LTO"), "off");
@@ -140,9 +154,12 @@ impl Tools {
 }
 
 /// The flags, after the user's own.
-fn flags(library: &Path) -> Vec<String> {
+fn flags(library: &Path, standard: &Standard) -> Vec<String> {
     let own = std::env::var("RUSTFLAGS").unwrap_or_default();
     let mut flags: Vec<String> = own.split_whitespace().map(str::to_owned).collect();
+    if let Standard::Instrumented(sysroot) = standard {
+        flags.push(format!("--sysroot={}", sysroot.display()));
+    }
     flags.extend(FLAGS.iter().map(|flag| (*flag).to_owned()));
     let folder = library.parent().unwrap_or(Path::new(".")).display();
     flags.push(format!("-Lnative={folder}"));
@@ -153,7 +170,7 @@ fn flags(library: &Path) -> Vec<String> {
 }
 
 /// Which of the expected calls an object does not name.
-fn missing(object: &[u8]) -> Vec<&'static str> {
+pub(super) fn missing(object: &[u8]) -> Vec<&'static str> {
     let names = |name: &&&str| !object.windows(name.len()).any(|window| window == name.as_bytes());
     CALLS.iter().filter(names).copied().collect()
 }
@@ -194,7 +211,9 @@ mod tests {
 
     #[test]
     fn runtime_comes_with_its_folder() {
-        let flags = flags(Path::new("/lib/libmanycore_sim_rt.so"));
+        let standard = Standard::Instrumented("/std".into());
+        let flags = flags(Path::new("/lib/libmanycore_sim_rt.so"), &standard);
+        assert!(flags.contains(&"--sysroot=/std".to_owned()), "{flags:?}");
         assert!(flags.contains(&"-Lnative=/lib".to_owned()), "{flags:?}");
         assert!(flags.contains(&"-Clink-arg=-Wl,-rpath,/lib".to_owned()), "{flags:?}");
     }
