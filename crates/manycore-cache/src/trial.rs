@@ -15,6 +15,13 @@ use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 pub(crate) struct Trial {
     records: Box<[AtomicU32]>,
+    ends: Ends,
+}
+
+/// What updates write. Beside it, readers look for buckets.
+#[derive(Default)]
+#[repr(align(128))]
+struct Ends {
     /// Records taken so far.
     head: AtomicUsize,
     /// Records added so far.
@@ -25,11 +32,7 @@ impl Trial {
     /// A queue with room for so many records or more; without room if it is zero.
     pub(crate) fn new(room: usize) -> Self {
         let room = if room == 0 { 0 } else { room.next_power_of_two() };
-        Self {
-            records: (0..room).map(|_| AtomicU32::new(0)).collect(),
-            head: AtomicUsize::new(0),
-            tail: AtomicUsize::new(0),
-        }
+        Self { records: (0..room).map(|_| AtomicU32::new(0)).collect(), ends: Ends::default() }
     }
 
     pub(crate) fn bytes(&self) -> usize {
@@ -46,8 +49,8 @@ impl Trial {
     pub(crate) fn len(&self) -> usize {
         // ORDER: Relaxed; hints (Q1), as all of this file. The head is read first: so it is not
         // beyond the tail, but for what was taken meanwhile.
-        let head = self.head.load(Ordering::Relaxed);
-        self.tail.load(Ordering::Relaxed).saturating_sub(head)
+        let head = self.ends.head.load(Ordering::Relaxed);
+        self.ends.tail.load(Ordering::Relaxed).saturating_sub(head)
     }
 
     /// Adds a record; false if there is no room. Q2 is the caller's.
@@ -62,7 +65,7 @@ impl Trial {
             return false;
         }
         // ORDER: Relaxed; Q1.
-        let at = self.tail.fetch_add(1, Ordering::Relaxed);
+        let at = self.ends.tail.fetch_add(1, Ordering::Relaxed);
         self.record(at).store(record, Ordering::Relaxed);
         true
     }
@@ -71,11 +74,15 @@ impl Trial {
     #[inline]
     pub(crate) fn pop(&self) -> Option<u32> {
         // ORDER: Relaxed; Q1.
-        let mut head = self.head.load(Ordering::Relaxed);
-        while head < self.tail.load(Ordering::Relaxed) {
+        let mut head = self.ends.head.load(Ordering::Relaxed);
+        while head < self.ends.tail.load(Ordering::Relaxed) {
             // ORDER: Relaxed; Q1.
-            let next =
-                self.head.compare_exchange(head, head + 1, Ordering::Relaxed, Ordering::Relaxed);
+            let next = self.ends.head.compare_exchange(
+                head,
+                head + 1,
+                Ordering::Relaxed,
+                Ordering::Relaxed,
+            );
             match next {
                 // ORDER: Relaxed; Q1.
                 Ok(_) => return Some(self.record(head).load(Ordering::Relaxed)),

@@ -48,6 +48,12 @@ impl<V> fmt::Display for CasError<V> {
 
 impl<V: fmt::Debug> std::error::Error for CasError<V> {}
 
+/// How many times what is wanted a segment takes from the pool ahead, at most.
+const AHEAD: i64 = 32;
+/// And at most its part of the pool divided by so much. So it will want, on average, so many times
+/// what it has ahead before the pool is dry: then, all but certainly, nothing is left idle.
+const POOL_SHARE: i64 = 32;
+
 /// A node as it was found.
 pub(crate) type Found<K, V> = NonNull<Node<K, V>>;
 
@@ -134,7 +140,7 @@ where
         let mut held = Back { cache: self, capacity: 0 };
         held.capacity += segment.take_spare(wanted);
         if held.capacity < wanted {
-            held.capacity += take(&self.pool.0, wanted - held.capacity);
+            held.capacity += self.draw(segment, wanted - held.capacity);
         }
         while held.capacity < wanted {
             match self.evict(segment, section) {
@@ -156,6 +162,20 @@ where
             // ORDER: Relaxed; counts of capacity order nothing.
             self.pool.0.fetch_add(surplus, Ordering::Relaxed);
         }
+    }
+
+    /// Takes up to so much from the pool. As long as there is much, the segment gets more than is
+    /// wanted, to spare, for all segments write the pool's line.
+    fn draw(&self, segment: &Segment<K, V>, wanted: i64) -> i64 {
+        // ORDER: Relaxed; counts of capacity order nothing.
+        let there = self.pool.0.load(Ordering::Relaxed);
+        let share = there / (POOL_SHARE * self.segments.len() as i64);
+        let more = share.clamp(0, wanted.saturating_mul(AHEAD));
+        let taken = take(&self.pool.0, wanted.saturating_add(more));
+        if taken > wanted {
+            segment.add_spare(taken - wanted);
+        }
+        taken.min(wanted)
     }
 
     /// The segment has nothing more to give.
