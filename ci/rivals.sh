@@ -44,9 +44,11 @@ each() {
         on && /^  [a-z]/ { workload = $1; sub(":", "", workload) }
         on && /^    [a-z]/ { print workload, $1 }' >"$work/each"
     while read -r workload impl; do
-        [ "$impl" != unshared ] || continue
+        # What shares nothing, and what is a process of its own.
+        [ "$impl" != unshared ] && [ "$workload" != server ] || continue
         if bench "$cores" "$work/out" "$workload" --impl "$impl" --duration "${TIME:-100us}" \
-            --read-every never,100 --update 0,50 --set 10 --keys 10000 --ops 48000 </dev/null; then
+            --warm-up 100us --read-every never,100 --update 0,50 --set 10 --keys 10000 \
+            --ops 48000 </dev/null; then
             say "ok      $workload $impl"
             well=$((well + 1))
         else
