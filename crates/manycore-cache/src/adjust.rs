@@ -1,7 +1,7 @@
 //! What is changed of an entry, or of the cache, in place: times, and the capacity.
 
 use crate::guard::{Entry, Guard};
-use crate::node::{NEVER, Node};
+use crate::node::{Fresh, NEVER, Node};
 use crate::update::Found;
 use crate::{Cache, Cause, builder};
 use std::borrow::Borrow;
@@ -104,6 +104,104 @@ where
             self.hold(key, |node| !self.is_expired(node) && look(unsafe { self.entry(node) }))?;
         self.note_own_end(held.key(), held.value());
         Some(held)
+    }
+
+    /// As [`insert_if`](Self::insert_if), and `accept` says so once more under the bucket's lock:
+    /// so it is true of the entry in the moment in which that is replaced, also if it is about
+    /// something that changes in entries by itself (see [`hold_if`](Self::hold_if)).
+    ///
+    /// `accept` must be short, and must not use the cache.
+    ///
+    /// # Errors
+    /// Key and value, if they were not accepted.
+    ///
+    /// ```
+    /// use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+    /// let cache = manycore_cache::Cache::new(10);
+    /// cache.insert("a", AtomicU32::new(1));
+    /// let is_one = |entry: manycore_cache::Entry<_, AtomicU32>| entry.value().load(Relaxed) == 1;
+    /// let two = || AtomicU32::new(2);
+    /// assert!(cache.insert_held_if("a", two(), |old| old.is_some_and(is_one)).is_ok());
+    /// assert!(cache.insert_held_if("a", two(), |old| old.is_some_and(is_one)).is_err());
+    /// ```
+    pub fn insert_held_if(
+        &self,
+        key: K,
+        value: V,
+        accept: impl FnMut(Option<Entry<'_, K, V>>) -> bool,
+    ) -> Result<u64, (K, V)> {
+        self.put_if(key, value, true, accept)
+    }
+
+    /// As [`remove_if`](Self::remove_if), and `accept` says so once more under the bucket's lock,
+    /// as in [`insert_held_if`](Self::insert_held_if). It must be short, and must not use the
+    /// cache.
+    ///
+    /// ```
+    /// let cache = manycore_cache::Cache::new(10);
+    /// cache.insert("a", 1);
+    /// assert!(cache.remove_held_if("a", |entry| *entry.value() == 2).is_none());
+    /// assert!(cache.remove_held_if("a", |entry| *entry.value() == 1).is_some());
+    /// ```
+    pub fn remove_held_if<Q>(
+        &self,
+        key: &Q,
+        accept: impl FnMut(Entry<'_, K, V>) -> bool,
+    ) -> Option<Guard<'_, K, V>>
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ?Sized,
+    {
+        self.take_if(key, true, accept)
+    }
+
+    /// `is_held` has `accept` asked once more under the bucket's lock.
+    pub(crate) fn put_if(
+        &self,
+        key: K,
+        value: V,
+        is_held: bool,
+        mut accept: impl FnMut(Option<Entry<'_, K, V>>) -> bool,
+    ) -> Result<u64, (K, V)> {
+        let fresh = self.make(key, value, None);
+        let section = self.domain.enter();
+        let (place, version) = (self.place(&fresh.get().key), fresh.version());
+        // SAFETY: found in this section.
+        let shown = |node: Option<_>| accept(node.map(|node| unsafe { self.entry(node) }));
+        let linked = self.put(place, fresh, &section, is_held, shown);
+        linked.map(|_| version).map_err(Fresh::into_parts)
+    }
+
+    /// As `put_if`.
+    pub(crate) fn take_if<Q>(
+        &self,
+        key: &Q,
+        is_held: bool,
+        mut accept: impl FnMut(Entry<'_, K, V>) -> bool,
+    ) -> Option<Guard<'_, K, V>>
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ?Sized,
+    {
+        let section = self.domain.enter();
+        let place = self.place(key);
+        loop {
+            let node = self.find(place, key, &section)?;
+            if self.is_expired(node) {
+                self.take_out(place, node, Cause::Expired, &section);
+                return None;
+            }
+            // SAFETY: found in this section.
+            if !accept(unsafe { self.entry(node) }) {
+                return None;
+            }
+            // SAFETY: as above.
+            let again = || !is_held || accept(unsafe { self.entry(node) });
+            if self.take_out_if(place, node, Cause::Removed, &section, again) {
+                // SAFETY: as above; it is retired, and the section keeps it.
+                return Some(unsafe { self.guard(node, section) });
+            }
+        }
     }
 
     /// Calls `look` with the key's node, linked, under its bucket's lock.

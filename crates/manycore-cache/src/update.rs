@@ -74,7 +74,7 @@ where
         i64::from(unsafe { Node::extra(node).as_ref() }.weight)
     }
 
-    fn make(&self, key: K, value: V, time: Option<Duration>) -> Fresh<K, V> {
+    pub(crate) fn make(&self, key: K, value: V, time: Option<Duration>) -> Fresh<K, V> {
         self.note_own_end(&key, &value);
         self.home.make(key, value, |key, value| {
             let weight = self.weigher.as_ref().map_or(1, |weigh| weigh(key, value).max(1));
@@ -214,12 +214,13 @@ where
     }
 
     /// Puts the node in if `accept` says so of what is there; gives it back if not. Returns the
-    /// node, which the section keeps.
-    fn put(
+    /// node, which the section keeps. `is_held` has it asked once more under the bucket's lock.
+    pub(crate) fn put(
         &self,
         place: Place,
         fresh: Fresh<K, V>,
         section: &Section<'_>,
+        is_held: bool,
         mut accept: impl FnMut(Option<Found<K, V>>) -> bool,
     ) -> Result<Found<K, V>, Fresh<K, V>> {
         let segment = self.segment(place);
@@ -240,6 +241,9 @@ where
                 held.capacity += wanted;
             }
             let locked = self.lock(place, section);
+            if is_held && !accept(seen.filter(|node| !self.is_expired(*node))) {
+                continue;
+            }
             if !self.link(&locked, place, &fresh, seen, section) {
                 continue;
             }
@@ -336,16 +340,28 @@ where
     }
 
     /// Removes this node if it is linked still.
-    fn take_out(
+    pub(crate) fn take_out(
         &self,
         place: Place,
         node: Found<K, V>,
         cause: Cause,
         section: &Section<'_>,
     ) -> bool {
+        self.take_out_if(place, node, cause, section, || true)
+    }
+
+    /// The same if `accept`, asked under the bucket's lock, says so.
+    pub(crate) fn take_out_if(
+        &self,
+        place: Place,
+        node: Found<K, V>,
+        cause: Cause,
+        section: &Section<'_>,
+        accept: impl FnOnce() -> bool,
+    ) -> bool {
         let segment = self.segment(place);
         let locked = self.lock(place, section);
-        let Some(slot) = locked.slot_of(node) else { return false };
+        let Some(slot) = locked.slot_of(node).filter(|_| accept()) else { return false };
         locked.clear(slot);
         drop(locked);
         segment.count_less(1);
@@ -447,7 +463,7 @@ where
     fn insert_node(&self, fresh: Fresh<K, V>) -> u64 {
         let section = self.domain.enter();
         let (place, version) = (self.place(&fresh.get().key), fresh.version());
-        let _linked = self.put(place, fresh, &section, |_| true);
+        let _linked = self.put(place, fresh, &section, false, |_| true);
         version
     }
 
@@ -455,7 +471,7 @@ where
     pub(crate) fn insert_at(&self, place: Place, key: K, value: V, section: &Section<'_>) -> u64 {
         let fresh = self.make(key, value, None);
         let version = fresh.version();
-        let _linked = self.put(place, fresh, section, |_| true);
+        let _linked = self.put(place, fresh, section, false, |_| true);
         version
     }
 
@@ -464,7 +480,7 @@ where
         let fresh = self.make(key, value, None);
         let section = self.domain.enter();
         let place = self.place(&fresh.get().key);
-        match self.put(place, fresh, &section, |_| true) {
+        match self.put(place, fresh, &section, false, |_| true) {
             // SAFETY: published in this section.
             Ok(node) => unsafe { self.guard(node, section) },
             Err(_) => unreachable!("everything is accepted"),
@@ -474,7 +490,8 @@ where
     /// Puts the value in if `accept` says so of the key's entry, or of its not being there; returns
     /// the version.
     ///
-    /// `accept` runs without a lock, and again if the key's entry was changed meanwhile.
+    /// `accept` runs without a lock, and again if the key's entry was replaced meanwhile. What
+    /// changes in an entry by itself needs [`insert_held_if`](Self::insert_held_if).
     ///
     /// # Errors
     /// Key and value, if they were not accepted.
@@ -489,17 +506,9 @@ where
         &self,
         key: K,
         value: V,
-        mut accept: impl FnMut(Option<Entry<'_, K, V>>) -> bool,
+        accept: impl FnMut(Option<Entry<'_, K, V>>) -> bool,
     ) -> Result<u64, (K, V)> {
-        let fresh = self.make(key, value, None);
-        let section = self.domain.enter();
-        let (place, version) = (self.place(&fresh.get().key), fresh.version());
-        // SAFETY: found in this section.
-        let shown = |node: Option<_>| accept(node.map(|node| unsafe { self.entry(node) }));
-        match self.put(place, fresh, &section, shown) {
-            Ok(_) => Ok(version),
-            Err(fresh) => Err(fresh.into_parts()),
-        }
+        self.put_if(key, value, false, accept)
     }
 
     /// Replaces the key's value if its entry has this version still. Returns the new version.
@@ -545,29 +554,13 @@ where
     pub fn remove_if<Q>(
         &self,
         key: &Q,
-        mut accept: impl FnMut(Entry<'_, K, V>) -> bool,
+        accept: impl FnMut(Entry<'_, K, V>) -> bool,
     ) -> Option<Guard<'_, K, V>>
     where
         K: Borrow<Q>,
         Q: Hash + Eq + ?Sized,
     {
-        let section = self.domain.enter();
-        let place = self.place(key);
-        loop {
-            let node = self.find(place, key, &section)?;
-            if self.is_expired(node) {
-                self.take_out(place, node, Cause::Expired, &section);
-                return None;
-            }
-            // SAFETY: found in this section.
-            if !accept(unsafe { self.entry(node) }) {
-                return None;
-            }
-            if self.take_out(place, node, Cause::Removed, &section) {
-                // SAFETY: as above; it is retired, and the section keeps it.
-                return Some(unsafe { self.guard(node, section) });
-            }
-        }
+        self.take_if(key, false, accept)
     }
 
     /// Removes every entry that is there when its bucket's turn comes: all that were inserted

@@ -115,3 +115,22 @@ fn what_waits_to_be_freed_is_bounded_by_weight_in_bytes() {
     assert_eq!(alive.load(Relaxed), 0);
     assert!(most(true) <= 20, "ten in the cache, and few that wait");
 }
+
+/// What an entry says of itself changes between the first look and the lock: `accept` itself does
+/// it here, when it is asked for the first time.
+#[test]
+fn entry_that_changes_by_itself_is_looked_at_again_under_the_lock() {
+    let cache: Cache<u32, AtomicU64> = Cache::new(10);
+    cache.insert(1, AtomicU64::new(0));
+    let is_new = |value: &AtomicU64| value.fetch_add(1, Relaxed) == 0;
+    let held = cache.insert_held_if(1, AtomicU64::new(9), |old| is_new(old.unwrap().value()));
+    assert!(held.is_err(), "it had changed");
+    assert_eq!(cache.get(&1).unwrap().load(Relaxed), 3, "two looks, and one more without the lock");
+    cache.insert(1, AtomicU64::new(0));
+    assert!(cache.remove_held_if(&1, |entry| is_new(entry.value())).is_none());
+    cache.insert(1, AtomicU64::new(0));
+    assert!(cache.remove_if(&1, |entry| is_new(entry.value())).is_some());
+    assert!(cache.insert_held_if(1, AtomicU64::new(9), |old| old.is_none()).is_ok());
+    assert!(cache.remove_held_if(&1, |entry| entry.value().load(Relaxed) == 9).is_some());
+    assert_eq!((cache.len(), cache.weight()), (0, 0));
+}

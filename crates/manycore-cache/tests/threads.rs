@@ -17,6 +17,7 @@ use canary::{Aviary, Canary};
 use manycore_cache::{Cache, CasError, Eviction};
 use rng::Rng;
 use std::fmt::Debug;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -36,10 +37,12 @@ enum Done {
     /// Expected, and what came of it: the new version, or the one that was there instead.
     Swapped(u64, Result<u64, Option<u64>>),
     Removed(Option<u64>),
+    /// The clock went on, beyond the time to live of all entries.
+    Expired,
 }
 
 /// One key. A lossy one may be evicted at any moment, so it may always be found missing; but what
-/// is found is what was put there last.
+/// is found is what was put there last, and what was missing once has not come back.
 struct Key<const LOSSY: bool>;
 
 impl<const LOSSY: bool> Specification for Key<LOSSY> {
@@ -54,6 +57,7 @@ impl<const LOSSY: bool> Specification for Key<LOSSY> {
         let missing = LOSSY || state.is_none();
         match *done {
             Done::Got(None) | Done::Removed(None) | Done::Swapped(_, Err(None)) => (missing, None),
+            Done::Expired => (true, None),
             Done::Got(found) => (found == *state, *state),
             Done::Inserted(version) => (true, Some(version)),
             Done::Added(Some(version)) => (missing, Some(version)),
@@ -116,9 +120,21 @@ fn one_call(cache: &Cache<u32, u32>, key: u32, rng: &mut Rng, known: &mut u64) -
     }
 }
 
-/// Random calls by a few threads at a few keys, and at others that push them out or make the
-/// table grow.
-fn history(cache: &Cache<u32, u32>, seed: u64, fill: bool) -> Vec<Event> {
+/// What threads do beside calls at the keys of a history.
+#[derive(Debug, Clone, Copy)]
+enum Beside<'a> {
+    Nothing,
+    /// They insert at other keys, which push these out or make the table grow.
+    Fill,
+    /// They move this clock on, beyond the time to live.
+    Wait(&'a AtomicU64),
+}
+
+/// The time to live where there is one, in seconds.
+const LIFE: u64 = 10;
+
+/// Random calls by a few threads at a few keys.
+fn history(cache: &Cache<u32, u32>, seed: u64, beside: Beside<'_>) -> Vec<Event> {
     let moment = AtomicU64::new(0);
     let threads = 2 + (seed % 3) as usize;
     let work = |thread: usize| {
@@ -126,9 +142,20 @@ fn history(cache: &Cache<u32, u32>, seed: u64, fill: bool) -> Vec<Event> {
         let mut known = [0; KEYS as usize];
         let mut events = Vec::new();
         for _ in 0..6 {
-            if fill && rng.once_in(2) {
-                cache.insert(1_000 + rng.below(1_000) as u32, 0);
-                continue;
+            match beside {
+                Beside::Fill if rng.once_in(2) => {
+                    cache.insert(1_000 + rng.below(1_000) as u32, 0);
+                    continue;
+                }
+                Beside::Wait(clock) if rng.once_in(4) => {
+                    let call = moment.fetch_add(1, Ordering::SeqCst);
+                    clock.fetch_add(2 * LIFE, Ordering::SeqCst);
+                    let ret = moment.fetch_add(1, Ordering::SeqCst);
+                    let done = Done::Expired;
+                    events.extend((0..KEYS).map(|key| Event { thread, key, call, ret, done }));
+                    continue;
+                }
+                _ => {}
             }
             let key = rng.below(KEYS as usize) as u32;
             let call = moment.fetch_add(1, Ordering::SeqCst);
@@ -145,12 +172,12 @@ fn history(cache: &Cache<u32, u32>, seed: u64, fill: bool) -> Vec<Event> {
     })
 }
 
-fn histories<const LOSSY: bool>(fill: bool, mut make: impl FnMut() -> Cache<u32, u32>) {
+fn histories<const LOSSY: bool>(beside: Beside<'_>, mut make: impl FnMut() -> Cache<u32, u32>) {
     let _alone = env::alone();
     let (seed, until) = (env::seed(), env::deadline("MANYCORE_SOAK", SHARE));
     let mut number = 0;
     while number == 0 || Instant::now() < until {
-        let events = history(&make(), seed.wrapping_add(number), fill);
+        let events = history(&make(), seed.wrapping_add(number), beside);
         assert!(
             is_linearizable::<LOSSY>(&events),
             "history {number} of seed {seed:#x} has no order:\n{events:#?}"
@@ -162,14 +189,30 @@ fn histories<const LOSSY: bool>(fill: bool, mut make: impl FnMut() -> Cache<u32,
 
 #[test]
 fn histories_of_a_cache_with_room_are_those_of_a_map_also_while_it_grows() {
-    histories::<false>(false, || Cache::new(100));
-    histories::<false>(true, || Cache::builder(10_000).initial_entries(1).build().unwrap());
+    histories::<false>(Beside::Nothing, || Cache::new(100));
+    histories::<false>(Beside::Fill, || Cache::builder(10_000).initial_entries(1).build().unwrap());
 }
 
 #[test]
 fn histories_under_eviction_lose_entries_and_nothing_else() {
     for eviction in POLICIES {
-        histories::<true>(true, || Cache::builder(4).eviction(eviction).build().unwrap());
+        histories::<true>(Beside::Fill, || Cache::builder(4).eviction(eviction).build().unwrap());
+    }
+}
+
+/// An insertion that was begun before the clock went on may put something dead in the place of
+/// what came later: so a miss may always be here, too.
+#[test]
+fn histories_under_expiry_show_nothing_whose_time_is_over() {
+    for eviction in POLICIES {
+        let clock = Arc::new(AtomicU64::new(1));
+        histories::<true>(Beside::Wait(&clock), || {
+            let hands = Arc::clone(&clock);
+            let builder = Cache::builder(100).eviction(eviction);
+            let builder = builder.time_to_live(Duration::from_secs(LIFE));
+            let now = move || Duration::from_secs(hands.load(Ordering::SeqCst));
+            builder.clock(now).build().unwrap()
+        });
     }
 }
 
@@ -184,6 +227,10 @@ fn a_stale_read_in_a_history_is_caught() {
     assert!(!is_linearizable::<true>(&stale));
     let risen = [event(0, 0, 1, Done::Inserted(1)), event(1, 2, 3, Done::Got(None))];
     assert!(is_linearizable::<true>(&risen) && !is_linearizable::<false>(&risen));
+    let back = [risen[0], risen[1], event(0, 4, 5, Done::Got(Some(1)))];
+    assert!(!is_linearizable::<true>(&back), "what was evicted came back");
+    let late = [risen[0], event(1, 2, 3, Done::Expired), back[2]];
+    assert!(!is_linearizable::<true>(&late), "it was found after its time");
 }
 
 #[test]

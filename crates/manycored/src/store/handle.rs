@@ -186,7 +186,7 @@ impl<'s> Handle<'s> {
         let item = self.make(draft);
         let cas = item.cas();
         let mut outcome = Outcome::Stored;
-        let result = self.store.cache.insert_if(item, (), |entry| {
+        let result = self.store.cache.insert_held_if(item, (), |entry| {
             outcome = self.judge(entry.map(Entry::key).filter(|item| self.is_live(item)), how);
             outcome == Outcome::Stored
         });
@@ -234,26 +234,17 @@ impl<'s> Handle<'s> {
     }
 
     /// Puts the new item in the place of the old one, if that is there still (D4).
-    /// `keeps_time` says that the new one's deadline was copied.
+    /// `keeps_time` says that the new one's deadline was copied: the old one must have it still.
     fn exchange(&mut self, old: &Found<'_>, draft: &Draft<'_>, keeps_time: bool) -> Option<u64> {
         let item = self.make(draft);
-        let (cas, stamp) = (item.cas(), item.stamp());
+        let cas = item.cas();
         let same = |entry: Option<Entry<'_, Item, ()>>| {
-            entry.is_some_and(|entry| entry.key().stamp() == old.key().stamp())
+            entry.map(Entry::key).is_some_and(|there| {
+                there.stamp() == old.key().stamp()
+                    && (!keeps_time || there.deadline() == draft.deadline)
+            })
         };
-        let cache = &self.store.cache;
-        cache.insert_if(item, (), same).ok()?;
-        let now = old.key().deadline();
-        if keeps_time && now != draft.deadline {
-            // Only what was put in here: somebody else's item has a time of its own.
-            drop(cache.hold_if(draft.key, |entry| {
-                let is_ours = entry.key().stamp() == stamp;
-                if is_ours {
-                    entry.key().set_deadline(now);
-                }
-                is_ours
-            }));
-        }
+        self.store.cache.insert_held_if(item, (), same).ok()?;
         Some(cas)
     }
 
@@ -339,7 +330,7 @@ impl<'s> Handle<'s> {
     /// Forgets the key, if it has this version. `NotFound`, `Exists`, or `Stored` for done.
     pub fn delete(&mut self, key: &[u8], cas: Option<u64>) -> Outcome {
         let mut outcome = Outcome::NotFound;
-        let removed = self.store.cache.remove_if(key, |entry| {
+        let removed = self.store.cache.remove_held_if(key, |entry| {
             let item = entry.key();
             outcome = match cas {
                 _ if !self.is_live(item) => Outcome::NotFound,

@@ -5,9 +5,10 @@
 //!   clock, so an item made after a reply has a larger one than what that reply was about.
 //! - D2 An item is dead if its stamp is not above the last flush's. Dead ones are never shown; a
 //!   sweep removes them later.
-//! - D3 An item's deadline is in the item alone, and is changed under the lock of its bucket.
+//! - D3 An item's deadline is in the item alone, and is changed under the lock of its bucket. What
+//!   depends on it is looked at under that lock, too, before an item is replaced or removed.
 //! - D4 What changes a value puts a new item in the place of the one that it has seen, or begins
-//!   anew. If the old one was given another time meanwhile, the new one gets it.
+//!   anew; so it does if that one was given another time meanwhile, and the new one is to have it.
 
 mod clock;
 mod counters;
