@@ -4,119 +4,17 @@
 mod common;
 
 use common::binary::written;
+use common::running::{LONG, Running, ask, program, wait_for};
 use common::{binary, masked, recorded};
 use manycored::session::Wish;
 use std::fs;
 use std::io::{Read, Write};
-use std::net::{Shutdown, TcpStream};
+use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::thread;
-use std::time::{Duration, Instant};
-use tempfile::TempDir;
-
-/// How long anything may take that should take no time.
-const LONG: Duration = Duration::from_secs(20);
-
-/// A running server.
-struct Running {
-    child: Child,
-    port: u16,
-    _folder: TempDir,
-}
-
-fn program() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_manycored"));
-    command.stderr(Stdio::null()).stdin(Stdio::null());
-    command
-}
-
-/// Waits until this gives something.
-#[track_caller]
-fn wait_for<T>(what: &str, mut find: impl FnMut() -> Option<T>) -> T {
-    let start = Instant::now();
-    loop {
-        if let Some(found) = find() {
-            return found;
-        }
-        assert!(start.elapsed() < LONG, "waited in vain for {what}");
-        thread::sleep(Duration::from_millis(2));
-    }
-}
-
-impl Running {
-    /// Starts one on a port of the system's choice.
-    fn start(options: &str) -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let told = folder.path().join("port");
-        let child = program()
-            .args(["-p", "-1"])
-            .args(options.split_whitespace())
-            .env("MEMCACHED_PORT_FILENAME", &told)
-            .spawn()
-            .unwrap();
-        let text = wait_for("the port", || fs::read_to_string(&told).ok());
-        let port = text.trim().rsplit(' ').next().unwrap().parse().unwrap();
-        Self { child, port, _folder: folder }
-    }
-
-    fn connect(&self) -> TcpStream {
-        let stream = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
-        stream.set_read_timeout(Some(LONG)).unwrap();
-        stream.set_write_timeout(Some(LONG)).unwrap();
-        stream
-    }
-
-    /// All replies to this, up to the end.
-    fn talk(&self, sent: &[u8]) -> Vec<u8> {
-        let mut stream = self.connect();
-        stream.write_all(sent).unwrap();
-        stream.shutdown(Shutdown::Write).unwrap();
-        let mut reply = Vec::new();
-        // A server that closes with something unread resets; what came before counts.
-        let _ = stream.read_to_end(&mut reply);
-        reply
-    }
-
-    fn stat(&self, name: &str) -> u64 {
-        let stats = String::from_utf8(self.talk(b"stats\r\n")).unwrap();
-        let line = stats.lines().find_map(|line| line.strip_prefix(&format!("STAT {name} ")));
-        line.unwrap_or_else(|| panic!("{name} in {stats}")).parse().unwrap()
-    }
-
-    /// Resident memory, in bytes, but for pages of files.
-    fn resident(&self) -> u64 {
-        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
-        let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap();
-        line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
-    }
-
-    fn signal(&self, name: &str) {
-        let status = Command::new("kill").args([name, &self.child.id().to_string()]).status();
-        assert!(status.unwrap().success());
-    }
-
-    /// The exit code, soon.
-    fn end(&mut self) -> Option<i32> {
-        wait_for("the end", || self.child.try_wait().unwrap()).code()
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-#[track_caller]
-fn ask(stream: &mut (impl Read + Write), sent: &[u8], reply: &[u8]) {
-    stream.write_all(sent).unwrap();
-    let mut got = vec![0; reply.len()];
-    stream.read_exact(&mut got).unwrap();
-    assert_eq!(String::from_utf8_lossy(&got), String::from_utf8_lossy(reply));
-}
+use std::time::Duration;
 
 #[test]
 fn recorded_conversations_get_the_same_bytes_over_tcp() {

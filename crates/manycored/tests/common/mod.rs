@@ -2,6 +2,8 @@
 #![allow(dead_code)]
 
 pub mod binary;
+#[cfg(target_os = "linux")]
+pub mod running;
 
 use manycored::report::{Facts, Settings};
 use manycored::session::{Context, Session, Wish};

@@ -1,0 +1,13 @@
+#!/usr/bin/env bash
+# The cache and the cache server for long, optimised: a server under good and bad clients, whose
+# memory, replies and values are checked; and histories of commands, checked for linearizability.
+#   ci/soak.sh [SECONDS]   each test that long (default 600)
+# MANYCORE_SEED=0x12ab repeats the commands of an earlier run. `cargo test` has the short form.
+source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+case "${1:-600}" in
+*[!0-9]* | 0) die "'$1' is no number of seconds" ;;
+*) export MANYCORE_SOAK="${1:-600}" ;;
+esac
+quick_builds
+cargo test --release --locked -p manycored -p manycore-cache --test soak --test linearizability \
+    --test threads -- --nocapture --test-threads=1
