@@ -39,9 +39,10 @@ pub struct Args {
     #[arg(short = 'a', long = "unix-mask", value_name = "MASK", default_value = "700")]
     #[arg(value_parser = mask)]
     mask: u32,
-    /// UDP port: only 0, off
+    /// UDP port to take requests from, on the same addresses; 0 is none, -1 lets the system choose
     #[arg(short = 'U', long = "udp-port", value_name = "NUM", default_value_t = 0)]
-    udp: u16,
+    #[arg(allow_negative_numbers = true)]
+    udp: i32,
     /// Allow the command "shutdown"
     #[arg(short = 'A', long = "enable-shutdown")]
     shutdown: bool,
@@ -214,6 +215,8 @@ pub struct Plan {
     pub limits: Limits,
     /// Addresses to listen on.
     pub addresses: Vec<SocketAddr>,
+    /// Addresses to take datagrams from.
+    pub datagrams: Vec<SocketAddr>,
     /// The Unix socket to listen on.
     pub socket: Option<(PathBuf, u32)>,
     /// Who may talk to it.
@@ -257,9 +260,6 @@ impl Args {
         if let Some(what) = self.not_built.first() {
             return Err(format!("{what} is not built; manycored would not do what you ask for"));
         }
-        if self.udp != 0 {
-            return Err("-U: UDP is not built; use TCP, or -U 0".into());
-        }
         let language = self.language()?;
         let mut warnings = Vec::new();
         if self.slab_min.is_some() || self.slab_factor.is_some() {
@@ -275,13 +275,14 @@ impl Args {
         if self.item as u64 > memory / 2 {
             return Err("-I: an item may have at most half of the memory (-m)".into());
         }
-        let addresses = if self.socket.is_some() { Vec::new() } else { self.addresses()? };
+        let (addresses, datagrams) = self.all_addresses()?;
         let settings = Settings {
             flush_enabled: !self.no_flush,
             shutdown_enabled: self.shutdown,
             connections_max: self.connections,
             threads,
             port: addresses.first().map_or(0, SocketAddr::port),
+            udp_port: datagrams.first().map_or(0, SocketAddr::port),
             socket: self.socket.as_ref().map(|path| path.display().to_string()),
             idle_timeout,
             verbosity: self.verbose,
@@ -293,6 +294,7 @@ impl Args {
             settings,
             limits: Limits { memory, item: self.item, evicts: !self.no_evictions },
             addresses,
+            datagrams,
             socket: self.socket.clone().map(|path| (path, self.mask)),
             auth: self.auth.clone().map(Auth::read).transpose()?,
             metrics: self.metrics,
@@ -338,11 +340,29 @@ impl Args {
         Ok(idle_timeout)
     }
 
-    fn addresses(&self) -> Result<Vec<SocketAddr>, String> {
-        let port = match self.port {
+    /// Where to listen, and where to take datagrams from.
+    fn all_addresses(&self) -> Result<(Vec<SocketAddr>, Vec<SocketAddr>), String> {
+        if self.udp != 0 && (self.socket.is_some() || self.auth.is_some()) {
+            return Err("-U: datagrams say nothing of who sends them; not with -s or -Y".into());
+        }
+        let datagrams = match self.udp {
+            0 => Vec::new(),
+            port => self.addresses(port, "-U")?,
+        };
+        let addresses = match self.port {
+            _ if self.socket.is_some() => Vec::new(),
+            0 if !datagrams.is_empty() => Vec::new(),
             0 if self.listen.is_empty() => return Err("-p 0: there is nothing to listen on".into()),
+            port => self.addresses(port, "-p")?,
+        };
+        Ok((addresses, datagrams))
+    }
+
+    /// Those that `-l` names, with this port unless they have their own.
+    fn addresses(&self, port: i32, option: &str) -> Result<Vec<SocketAddr>, String> {
+        let port = match port {
             -1 => 0,
-            port => u16::try_from(port).map_err(|_| "-p: 1 to 65535, or -1")?,
+            port => u16::try_from(port).map_err(|_| format!("{option}: 1 to 65535, or -1"))?,
         };
         if self.listen.is_empty() {
             return Ok(vec![SocketAddr::from(([127, 0, 0, 1], port))]);
@@ -406,6 +426,14 @@ mod tests {
     }
 
     #[test]
+    fn datagrams_come_on_the_same_addresses() {
+        let plan = plan("-p 0 -U 99 -l 127.0.0.1,::1").unwrap();
+        assert!(plan.addresses.is_empty());
+        let expected = ["127.0.0.1:99", "[::1]:99"].map(|text| text.parse().unwrap());
+        assert_eq!((plan.datagrams, plan.settings.udp_port), (expected.to_vec(), 99));
+    }
+
+    #[test]
     fn protocol_is_that_of_the_client_unless_it_is_named() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("users");
@@ -431,7 +459,6 @@ mod tests {
     #[test]
     fn what_is_not_built_is_refused_with_a_sentence() {
         for words in [
-            "-U 11211",
             "-Z",
             "-e file",
             "-L",
@@ -481,6 +508,9 @@ mod tests {
             "-m 0",
             "-c 0",
             "-p 70000",
+            "-U 70000",
+            "-U 11211 -s /tmp/socket",
+            "-U 11211 -Y /no/such/file",
             "-p 0",
             "-a 8",
             "-o idle_timeout=x",

@@ -48,6 +48,8 @@ pub struct Settings {
     pub threads: usize,
     /// The TCP port; 0 if there is none.
     pub port: u16,
+    /// The UDP port; 0 if there is none.
+    pub udp_port: u16,
     /// The Unix socket.
     pub socket: Option<String>,
     /// Seconds after which a connection that says nothing is closed; 0 is never.
@@ -70,6 +72,7 @@ impl Default for Settings {
             connections_max: 1024,
             threads: 1,
             port: 0,
+            udp_port: 0,
             socket: None,
             idle_timeout: 0,
             verbosity: 0,
@@ -168,7 +171,7 @@ fn settings(handle: &Handle<'_>, facts: &Facts, out: &mut Vec<u8>) {
     line(out, "maxbytes", store.memory());
     line(out, "maxconns", settings.connections_max);
     line(out, "tcpport", settings.port);
-    line(out, "udpport", 0);
+    line(out, "udpport", settings.udp_port);
     line(out, "inter", &settings.listen);
     line(out, "verbosity", settings.verbosity);
     line(out, "evictions", if store.limits().evicts { "on" } else { "off" });

@@ -14,6 +14,7 @@ mod inherit;
 mod listen;
 mod process;
 mod scrape;
+mod udp;
 mod worker;
 
 use crate::args::{Args, Plan};
@@ -91,6 +92,8 @@ pub fn run(args: &Args, mut plan: Plan) -> Result<(), Failure> {
     plan.warnings.iter().for_each(|words| eprintln!("manycored: {words}"));
     process::raise_open_files(plan.settings.connections_max)?;
     let mut queues = listen::queues(&plan)?;
+    let (mut datagrams, udp_port) = udp::sockets(&plan)?;
+    plan.settings.udp_port = udp_port;
     let metrics = plan.metrics.map(scrape::listen).transpose()?;
     if let Some(port) = queues.port {
         plan.settings.port = port;
@@ -119,7 +122,8 @@ pub fn run(args: &Args, mut plan: Plan) -> Result<(), Failure> {
     process::die_of_panics();
     let served = thread::scope(|scope| {
         let started = wakes.iter().enumerate().try_for_each(|(number, wake)| {
-            let worker = Worker::new(number, &shared, queues.take(number), wake);
+            let datagrams = std::mem::take(&mut datagrams[number]);
+            let worker = Worker::new(number, &shared, queues.take(number), datagrams, wake);
             let worker = worker.map_err(Failure::system("a worker's epoll"))?;
             let named = thread::Builder::new().name(format!("worker{number}"));
             let spawned = named.spawn_scoped(scope, move || worker.run());

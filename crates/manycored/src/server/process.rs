@@ -86,7 +86,10 @@ impl Drop for Pidfile {
 /// Tells where the server listens: on request of the variable that memcached's tests use, too.
 pub(super) fn tell_ports(settings: &Settings) {
     if let Some(path) = std::env::var_os("MEMCACHED_PORT_FILENAME") {
-        let told = write_whole(Path::new(&path), &format!("TCP INET: {}\n", settings.port));
+        let ports = [("TCP", settings.port), ("UDP", settings.udp_port)];
+        let used = ports.into_iter().filter(|(name, port)| *name == "TCP" || *port != 0);
+        let text: String = used.map(|(name, port)| format!("{name} INET: {port}\n")).collect();
+        let told = write_whole(Path::new(&path), &text);
         told.unwrap_or_else(|error| eprintln!("manycored: {}: {error}", path.display()));
     }
     if settings.verbosity > 0 {

@@ -2,7 +2,7 @@
 
 use super::connection::{Connection, Desk, Fate};
 use super::listen::Queue;
-use super::{GRACE, Shared};
+use super::{GRACE, Shared, udp};
 use crate::session::Context;
 use rustix::buffer::spare_capacity;
 use rustix::event::Timespec;
@@ -20,6 +20,8 @@ const EVENTS: usize = 256;
 const ACCEPTS: usize = 64;
 /// Where the connections' numbers begin: before are the call to end, and the queues.
 const FIRST: u64 = 1 << 32;
+/// Where the numbers of the sockets with datagrams begin.
+const DATAGRAMS: u64 = 1 << 31;
 /// The number of the call to end.
 const WAKE: u64 = 0;
 
@@ -31,6 +33,9 @@ pub(super) struct Worker<'s> {
     desk: Desk<'s>,
     epoll: OwnedFd,
     queues: Vec<Queue>,
+    datagrams: Vec<OwnedFd>,
+    /// Room for a datagram; none if there are no sockets with them.
+    datagram: Vec<u8>,
     connections: Vec<Option<Connection>>,
     /// Places of `connections` that are empty.
     free: Vec<usize>,
@@ -47,6 +52,7 @@ impl<'s> Worker<'s> {
         number: usize,
         shared: &'s Shared,
         queues: Vec<Queue>,
+        datagrams: Vec<OwnedFd>,
         wake: &OwnedFd,
     ) -> Result<Self, Errno> {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
@@ -57,12 +63,19 @@ impl<'s> Worker<'s> {
             let data = EventData::new_u64(at as u64 + 1);
             epoll::add(&epoll, &*queue.socket, data, EventFlags::IN | alone)?;
         }
+        for (at, socket) in datagrams.iter().enumerate() {
+            let data = EventData::new_u64(DATAGRAMS + at as u64);
+            epoll::add(&epoll, socket, data, EventFlags::IN)?;
+        }
+        let room = if datagrams.is_empty() { 0 } else { udp::LONGEST };
         let context = Context::new(shared.store.handle(number), &shared.facts);
         Ok(Self {
             shared,
             desk: Desk::new(context, shared.budget),
             epoll,
             queues,
+            datagrams,
+            datagram: Vec::with_capacity(room),
             connections: Vec::new(),
             free: Vec::new(),
             again: Vec::new(),
@@ -87,7 +100,8 @@ impl<'s> Worker<'s> {
                 let number = event.data.u64();
                 match number {
                     WAKE => {} // seen below
-                    1..FIRST => self.accept(number as usize - 1),
+                    DATAGRAMS..FIRST => self.serve_datagrams((number - DATAGRAMS) as usize),
+                    1..DATAGRAMS => self.accept(number as usize - 1),
                     number => self.serve_unless_queued((number - FIRST) as usize),
                 }
             }
@@ -122,6 +136,8 @@ impl<'s> Worker<'s> {
         // What was connected before it was told that nobody listens any more.
         (0..self.queues.len()).for_each(|at| self.accept(at));
         self.queues.clear();
+        (0..self.datagrams.len()).for_each(|at| self.serve_datagrams(at));
+        self.datagrams.clear();
         for index in 0..self.connections.len() {
             self.serve_what_came(index);
             if self.connections[index].as_ref().is_some_and(Connection::is_done) {
@@ -205,6 +221,13 @@ impl<'s> Worker<'s> {
         }
     }
 
+    fn serve_datagrams(&mut self, at: usize) {
+        let Some(socket) = self.datagrams.get(at) else { return };
+        if udp::serve(socket, &mut self.desk, &mut self.datagram) {
+            end_server();
+        }
+    }
+
     /// Who can go on at once is served with others like it, once.
     fn serve_unless_queued(&mut self, index: usize) {
         let connection = self.connections.get(index).and_then(Option::as_ref);
@@ -225,10 +248,7 @@ impl<'s> Worker<'s> {
             Fate::Close => return self.close(index),
             Fate::Shutdown => {
                 self.close(index);
-                let this = nix::unistd::Pid::this();
-                // To ourselves, which is always allowed.
-                let _ = nix::sys::signal::kill(this, nix::sys::signal::Signal::SIGINT);
-                return;
+                return end_server();
             }
             Fate::Again => self.again.push(index),
             Fate::Read | Fate::Write => {}
@@ -269,4 +289,10 @@ impl<'s> Worker<'s> {
             }
         }
     }
+}
+
+/// Has the server come to its end, as a signal does.
+fn end_server() {
+    // To ourselves, which is always allowed.
+    let _ = nix::sys::signal::kill(nix::unistd::Pid::this(), nix::sys::signal::Signal::SIGINT);
 }

@@ -15,6 +15,7 @@ pub const LONG: Duration = Duration::from_secs(20);
 pub struct Running {
     pub child: Child,
     pub port: u16,
+    pub udp_port: u16,
     _folder: TempDir,
 }
 
@@ -49,8 +50,11 @@ impl Running {
             .spawn()
             .unwrap();
         let text = wait_for("the port", || fs::read_to_string(&told).ok());
-        let port = text.trim().rsplit(' ').next().unwrap().parse().unwrap();
-        Self { child, port, _folder: folder }
+        let port = |name: &str| {
+            let text = text.lines().find_map(|line| line.strip_prefix(name));
+            text.map_or(0, |port| port.parse().unwrap())
+        };
+        Self { child, port: port("TCP INET: "), udp_port: port("UDP INET: "), _folder: folder }
     }
 
     pub fn connect(&self) -> TcpStream {

@@ -1,0 +1,180 @@
+//! Requests and replies in datagrams (`-U`).
+//!
+//! Each begins with a header of eight bytes, in network order: a number that the client chose, the
+//! datagram's place among those of one message, how many these are, and two bytes that mean
+//! nothing. A request is one datagram; a reply is as many as it needs, in order, with the client's
+//! number. What comes in a datagram is a conversation of its own, which ends with it.
+//! Source: memcached's protocol.txt, "UDP protocol". (memcached 1.6.18 sends each line of a reply to
+//! several keys as a message of its own; that text, and this server, have one message.)
+//!
+//! Laws:
+//! - U1 A datagram is answered at once, and nothing of it is kept: no client holds memory.
+//! - U2 Its replies end with the one that reaches `session`'s bound; what was asked behind that
+//!   gets none. What the system does not take at once is lost, as datagrams are.
+
+use super::Failure;
+use super::connection::Desk;
+use crate::args::Plan;
+use crate::session::{Session, Wish};
+use rustix::buffer::spare_capacity;
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::io::Errno;
+use rustix::net::sockopt::{
+    set_ipv6_v6only, set_socket_recv_buffer_size, set_socket_reuseport, set_socket_send_buffer_size,
+};
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, SocketAddrAny, SocketFlags, SocketType, bind, getsockname,
+    recvfrom, sendto, socket_with,
+};
+use std::net::SocketAddr;
+
+/// Bytes of a header.
+const HEADER: usize = 8;
+/// Bytes of a datagram of a reply, its header included, as memcached has it: what fits into an
+/// Ethernet frame.
+const DATAGRAM: usize = 1400;
+/// The longest datagram there is.
+pub(super) const LONGEST: usize = 1 << 16;
+/// Datagrams that are answered before others have a turn.
+const TURN: usize = 64;
+/// Bytes of the system's buffers that are asked for.
+const BUFFER: usize = 4 << 20;
+
+const IN_PARTS: &[u8] = b"SERVER_ERROR multi-packet request not supported\r\n";
+
+/// Each worker's sockets, and the first one's port.
+pub(super) fn sockets(plan: &Plan) -> Result<(Vec<Vec<OwnedFd>>, u16), Failure> {
+    let mut workers: Vec<Vec<OwnedFd>> = (0..plan.settings.threads).map(|_| Vec::new()).collect();
+    let mut port = 0;
+    for address in &plan.datagrams {
+        let failed = || Failure::system(format!("cannot have {address} for datagrams"));
+        // Fails if somebody has it: workers share it with one another alone.
+        let alone = socket(*address, false).map_err(failed())?;
+        let own = getsockname(&alone).and_then(SocketAddr::try_from).map_err(failed())?;
+        drop(alone);
+        port = if port == 0 { own.port() } else { port };
+        for worker in &mut workers {
+            worker.push(socket(own, true).map_err(failed())?);
+        }
+    }
+    Ok((workers, port))
+}
+
+fn socket(address: SocketAddr, is_shared: bool) -> Result<OwnedFd, Errno> {
+    let family = if address.is_ipv6() { AddressFamily::INET6 } else { AddressFamily::INET };
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(family, SocketType::DGRAM, flags, None)?;
+    if address.is_ipv6() {
+        set_ipv6_v6only(&socket, true)?;
+    }
+    set_socket_reuseport(&socket, is_shared)?;
+    // As much as is allowed: with less, more is lost.
+    let _ = set_socket_send_buffer_size(&socket, BUFFER);
+    let _ = set_socket_recv_buffer_size(&socket, BUFFER);
+    bind(&socket, &address)?;
+    Ok(socket)
+}
+
+/// What a datagram's header says.
+struct Header {
+    /// The client's number.
+    id: [u8; 2],
+    /// Whether the datagram is a whole message.
+    is_whole: bool,
+}
+
+/// The header, and what follows. `None` if it is too short, and so nobody's.
+fn split(datagram: &[u8]) -> Option<(Header, &[u8])> {
+    let (header, rest) = datagram.split_first_chunk::<HEADER>()?;
+    let [a, b, _, _, total @ .., _, _] = *header;
+    Some((Header { id: [a, b], is_whole: total == [0, 1] }, rest))
+}
+
+/// A reply in datagrams; empty if there is none, or if it is more than can be counted.
+fn datagrams(id: [u8; 2], reply: &[u8]) -> impl Iterator<Item = Vec<u8>> + '_ {
+    let parts = reply.chunks(DATAGRAM - HEADER);
+    let total = u16::try_from(parts.len()).ok();
+    parts.enumerate().map_while(move |(at, part)| {
+        let (at, total) = (u16::try_from(at).ok()?, total?);
+        let header = [id, at.to_be_bytes(), total.to_be_bytes(), [0; 2]];
+        Some([header.as_flattened(), part].concat())
+    })
+}
+
+/// Answers what has come. True if somebody asked for the server's end.
+pub(super) fn serve(socket: impl AsFd, desk: &mut Desk<'_>, room: &mut Vec<u8>) -> bool {
+    let mut wish = Wish::Stay;
+    for _ in 0..TURN {
+        room.clear();
+        match recvfrom(&socket, spare_capacity(room), RecvFlags::empty()) {
+            Ok((_, _, Some(from))) => {
+                let (id, reply, wanted) = answer(room, desk);
+                if wanted == Wish::Shutdown {
+                    wish = wanted;
+                }
+                send(&socket, &from, id, &reply, desk);
+            }
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(Errno::AGAIN) => break,
+            // An earlier reply could not be delivered: nothing to do with the next request.
+            Err(_) => {}
+        }
+    }
+    wish == Wish::Shutdown
+}
+
+fn answer(datagram: &[u8], desk: &mut Desk<'_>) -> ([u8; 2], Vec<u8>, Wish) {
+    desk.context.handle.counters.bytes_read.add(datagram.len() as u64);
+    let Some((Header { id, is_whole }, input)) = split(datagram) else {
+        return ([0; 2], Vec::new(), Wish::Stay);
+    };
+    if !is_whole {
+        return (id, IN_PARTS.to_vec(), Wish::Stay);
+    }
+    let mut session = Session::new(desk.context.handle.store().limits().item);
+    let mut reply = Vec::new();
+    session.feed(&mut desk.context, input, &mut reply, usize::MAX);
+    (id, reply, session.wish())
+}
+
+fn send(socket: impl AsFd, to: &SocketAddrAny, id: [u8; 2], reply: &[u8], desk: &Desk<'_>) {
+    for datagram in datagrams(id, reply) {
+        match sendto(&socket, &datagram, SendFlags::NOSIGNAL, to) {
+            Ok(sent) => desk.context.handle.counters.bytes_written.add(sent as u64),
+            Err(Errno::INTR) => {}
+            Err(_) => return, // U2
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn headers_are_read_and_short_ones_are_nobodys() {
+        let (header, rest) = split(b"\x12\x34\0\0\0\x01\0\0get a\r\n").unwrap();
+        assert_eq!((header.id, header.is_whole, rest), ([0x12, 0x34], true, &b"get a\r\n"[..]));
+        for part in [b"\0\0\0\0\0\x02\0\0", b"\0\0\0\0\0\0\0\0", b"\0\0\0\0\x01\x01\0\0"] {
+            assert!(!split(part).unwrap().0.is_whole);
+        }
+        assert!(split(b"get a\r\n").is_none());
+    }
+
+    #[test]
+    fn replies_come_in_counted_parts() {
+        let reply: Vec<u8> = (0..3 * (DATAGRAM - HEADER) + 5).map(|at| at as u8).collect();
+        let all: Vec<_> = datagrams([7, 8], &reply).collect();
+        assert_eq!(all.len(), 4);
+        let mut joined = Vec::new();
+        for (at, datagram) in all.iter().enumerate() {
+            assert!(datagram.len() <= DATAGRAM);
+            assert_eq!(datagram[..HEADER], [7, 8, 0, at as u8, 0, 4, 0, 0]);
+            joined.extend_from_slice(&datagram[HEADER..]);
+        }
+        assert_eq!(joined, reply);
+        assert_eq!(datagrams([0, 0], b"").count(), 0);
+        let too_much = vec![0; (DATAGRAM - HEADER) * (1 << 16)];
+        assert_eq!(datagrams([0, 0], &too_much).count(), 0);
+    }
+}
