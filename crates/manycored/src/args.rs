@@ -7,6 +7,7 @@ use crate::auth::Auth;
 use crate::config;
 use crate::report::{Language, Settings};
 use crate::store::{Limits, WORKERS_MAX};
+use crate::tls::{Files, Tls, Verify};
 use clap::{ArgAction, CommandFactory, Parser};
 use std::ffi::OsString;
 use std::fmt::Display;
@@ -101,7 +102,12 @@ pub struct Args {
     /// No effect: items have no classes of sizes
     #[arg(short = 'f', long = "slab-growth-factor", value_name = "NUM")]
     slab_factor: Option<f64>,
-    /// Further options: idle_timeout=SECONDS, and names of memcached's that have no effect here
+    /// TLS on TCP; needs -o ssl_chain_cert=FILE,ssl_key=FILE, which a hang-up (HUP) reads again
+    #[arg(short = 'Z', long = "enable-ssl")]
+    tls: bool,
+    /// Further options: idle_timeout=SECONDS; with -Z, ssl_chain_cert=FILE, ssl_key=FILE,
+    /// ssl_ca_cert=FILE and ssl_verify_mode=NUM (0 asks clients for no certificate, 1 checks one
+    /// that is shown, 2 demands one); and names of memcached's that have no effect here
     #[arg(short = 'o', long = "extended", value_name = "OPTIONS", value_delimiter = ',')]
     extended: Vec<String>,
     /// Serve only clients that name a user and password of this file: lines 'user:password'
@@ -123,8 +129,6 @@ pub struct Args {
 /// Options of memcached's that are refused.
 #[derive(Debug, clap::Args)]
 struct NotBuilt {
-    #[arg(short = 'Z', long = "enable-ssl", hide = true)]
-    tls: bool,
     #[arg(short = 'e', long = "memory-file", value_name = "FILE", hide = true)]
     memory_file: Option<String>,
     #[arg(short = 'L', long = "enable-largepages", hide = true)]
@@ -141,7 +145,6 @@ impl NotBuilt {
     /// The first of them that was given.
     fn first(&self) -> Option<&'static str> {
         let all = [
-            (self.tls, "-Z: TLS"),
             (self.memory_file.is_some(), "-e: memory in a file"),
             (self.large_pages, "-L: large pages"),
             (self.no_cas, "-C: items without versions"),
@@ -206,6 +209,12 @@ fn size(text: &str) -> Result<usize, String> {
     size.ok_or_else(|| "a size from 1k to 1024m is wanted".into())
 }
 
+/// What follows `-o`.
+struct Extended {
+    idle_timeout: u64,
+    tls: Files,
+}
+
 /// What the server is to do.
 #[derive(Debug)]
 pub struct Plan {
@@ -221,6 +230,8 @@ pub struct Plan {
     pub socket: Option<(PathBuf, u32)>,
     /// Who may talk to it.
     pub auth: Option<Auth>,
+    /// What TLS begins with, if it is wanted.
+    pub tls: Option<Tls>,
     /// Where the counts are read by HTTP.
     pub metrics: Option<SocketAddr>,
     /// Requests of one connection at a time.
@@ -265,7 +276,7 @@ impl Args {
         if self.slab_min.is_some() || self.slab_factor.is_some() {
             warnings.push("-n and -f have no effect: items have no classes of sizes".to_string());
         }
-        let idle_timeout = self.extended(&mut warnings)?;
+        let Extended { idle_timeout, tls } = self.extended(&mut warnings)?;
         let cores = available_parallelism().map_or(1, usize::from);
         let threads = self.threads.unwrap_or(cores.min(WORKERS_MAX));
         if !(1..=WORKERS_MAX).contains(&threads) {
@@ -289,6 +300,7 @@ impl Args {
             backlog: self.backlog,
             listen: self.listen.join(","),
             language,
+            is_sealed: self.tls,
         };
         Ok(Plan {
             settings,
@@ -297,6 +309,7 @@ impl Args {
             datagrams,
             socket: self.socket.clone().map(|path| (path, self.mask)),
             auth: self.auth.clone().map(Auth::read).transpose()?,
+            tls: self.tls(tls)?,
             metrics: self.metrics,
             budget: if self.requests == 0 { usize::MAX } else { self.requests },
             warnings,
@@ -319,14 +332,40 @@ impl Args {
         }
     }
 
-    /// The idle time-out in seconds, of what follows `-o`.
-    fn extended(&self, warnings: &mut Vec<String>) -> Result<u64, String> {
-        let mut idle_timeout = 0;
+    /// What TLS begins with.
+    fn tls(&self, files: Files) -> Result<Option<Tls>, String> {
+        if !self.tls {
+            let is_moot = files.chain == PathBuf::new() && files.key == PathBuf::new();
+            let moot = "-o ssl_chain_cert and ssl_key are of TLS; ask for it with -Z";
+            return if is_moot { Ok(None) } else { Err(moot.into()) };
+        }
+        if files.verify != Verify::No && files.clients.is_none() {
+            return Err("-o ssl_verify_mode: ssl_ca_cert=FILE says who may sign".into());
+        }
+        Tls::read(files).map(Some)
+    }
+
+    /// What follows `-o`.
+    fn extended(&self, warnings: &mut Vec<String>) -> Result<Extended, String> {
+        let (mut idle_timeout, mut tls) = (0, Files::default());
         for option in &self.extended {
             let (name, value) = option.split_once('=').unwrap_or((option, ""));
             if name == "idle_timeout" {
                 let seconds = value.parse();
                 idle_timeout = seconds.map_err(|_| "-o idle_timeout: a number is wanted")?;
+            } else if name == "ssl_chain_cert" {
+                tls.chain = value.into();
+            } else if name == "ssl_key" {
+                tls.key = value.into();
+            } else if name == "ssl_ca_cert" {
+                tls.clients = Some(value.into());
+            } else if name == "ssl_verify_mode" {
+                tls.verify = match value {
+                    "0" => Verify::No,
+                    "1" => Verify::IfShown,
+                    "2" | "3" => Verify::Always,
+                    _ => return Err("-o ssl_verify_mode: 0, 1, 2 or 3 is wanted".into()),
+                };
             } else if name == "no_maxconns_fast" {
                 return Err("-o no_maxconns_fast: connections above the limit are refused".into());
             } else if NO_EFFECT.contains(&name.strip_prefix("no_").unwrap_or(name)) {
@@ -337,7 +376,7 @@ impl Args {
                 return Err(format!("-o {name}: there is no such option"));
             }
         }
-        Ok(idle_timeout)
+        Ok(Extended { idle_timeout, tls })
     }
 
     /// Where to listen, and where to take datagrams from.
@@ -459,14 +498,13 @@ mod tests {
     #[test]
     fn what_is_not_built_is_refused_with_a_sentence() {
         for words in [
-            "-Z",
             "-e file",
             "-L",
             "-C",
             "-r",
             "-D :",
             "-o ext_path=x",
-            "-o ssl_key=x",
+            "-o ssl_ciphers=x",
             "-o no_maxconns_fast",
         ] {
             let error = plan(words).unwrap_err();
@@ -507,9 +545,14 @@ mod tests {
             "-t 257",
             "-m 0",
             "-c 0",
+            "-Z",
+            "-Z -o ssl_chain_cert=/no/such/file,ssl_key=/no/such/file",
+            "-Z -o ssl_verify_mode=2",
+            "-o ssl_verify_mode=x",
+            "-o ssl_key=x",
             "-p 70000",
             "-U 70000",
-            "-U 11211 -s /tmp/socket",
+            "-U 11211 -s some.socket",
             "-U 11211 -Y /no/such/file",
             "-p 0",
             "-a 8",

@@ -32,3 +32,5 @@ pub mod report;
 pub mod server;
 pub mod session;
 pub mod store;
+#[cfg_attr(not(feature = "tls"), path = "no_tls.rs")]
+pub mod tls;

@@ -62,6 +62,8 @@ pub struct Settings {
     pub listen: String,
     /// What clients may speak.
     pub language: Language,
+    /// Whether TCP is sealed by TLS.
+    pub is_sealed: bool,
 }
 
 impl Default for Settings {
@@ -79,6 +81,7 @@ impl Default for Settings {
             backlog: 1024,
             listen: String::new(),
             language: Language::Any,
+            is_sealed: false,
         }
     }
 }
@@ -189,6 +192,9 @@ fn settings(handle: &Handle<'_>, facts: &Facts, out: &mut Vec<u8>) {
     line(out, "dump_enabled", "no");
     line(out, "shutdown_command", flag(settings.shutdown_enabled));
     line(out, "binding_protocol", settings.language.name());
+    if settings.is_sealed {
+        line(out, "ssl_enabled", "yes");
+    }
 }
 
 fn items(handle: &Handle<'_>, out: &mut Vec<u8>) {

@@ -1,10 +1,12 @@
 //! A connection: its socket, its session, and what waits on either side.
 
 use crate::session::{Context, Session, Wish};
+use crate::tls::Seal;
 use rustix::buffer::spare_capacity;
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendFlags, recv, send};
+use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, recv, send, sendmsg};
+use std::io::{self, IoSlice, Write};
 
 /// Bytes that are read at once.
 pub(super) const READ: usize = 64 << 10;
@@ -29,6 +31,7 @@ pub(super) enum Fate {
 /// A connection.
 pub(super) struct Connection {
     pub(super) socket: OwnedFd,
+    seal: Option<Seal>,
     session: Session,
     /// What came and was not used up.
     input: Vec<u8>,
@@ -49,18 +52,22 @@ pub(super) struct Desk<'s> {
     pub(super) budget: usize,
     input: Vec<u8>,
     output: Vec<u8>,
+    /// What came under a seal.
+    sealed: Vec<u8>,
 }
 
 impl<'s> Desk<'s> {
     pub(super) fn new(context: Context<'s>, budget: usize) -> Self {
-        Self { context, budget, input: Vec::with_capacity(READ), output: Vec::new() }
+        let input = Vec::with_capacity(READ);
+        Self { context, budget, input, output: Vec::new(), sealed: Vec::new() }
     }
 }
 
 impl Connection {
-    pub(super) fn new(socket: OwnedFd, item_max: usize, second: u32) -> Self {
+    pub(super) fn new(socket: OwnedFd, seal: Option<Seal>, item_max: usize, second: u32) -> Self {
         Self {
             socket,
+            seal,
             session: Session::new(item_max),
             input: Vec::new(),
             output: Vec::new(),
@@ -83,7 +90,7 @@ impl Connection {
     }
 
     fn step(&mut self, desk: &mut Desk<'_>) -> Result<Fate, Errno> {
-        if !self.output.is_empty() {
+        if !self.output.is_empty() || self.seal.as_ref().is_some_and(Seal::waits) {
             let waiting = std::mem::take(&mut self.output);
             let from = self.written;
             if !self.write(&waiting, from, desk)? {
@@ -112,10 +119,24 @@ impl Connection {
             self.input.reserve(READ);
             &mut self.input
         };
-        let read = recv(&self.socket, spare_capacity(into), RecvFlags::empty());
+        let read = if self.seal.is_some() {
+            desk.sealed.clear();
+            desk.sealed.reserve(READ);
+            recv(&self.socket, spare_capacity(&mut desk.sealed), RecvFlags::empty())
+        } else {
+            recv(&self.socket, spare_capacity(into), RecvFlags::empty())
+        };
         match read.map(|(read, _)| read) {
             Ok(0) => Err(Errno::CONNRESET), // the client has gone
             Ok(read) => {
+                if let Some(seal) = &mut self.seal {
+                    let opened = seal.open(&desk.sealed, into);
+                    if opened.is_err() {
+                        // The client is told why.
+                        let _ = seal.send(&mut Outlet(&self.socket));
+                        return Err(Errno::PROTO);
+                    }
+                }
                 self.used = desk.context.handle.store().clock().second();
                 desk.context.handle.counters.bytes_read.add(read as u64);
                 Ok(true)
@@ -156,8 +177,24 @@ impl Connection {
         })
     }
 
+    /// Says good-bye, where there is a way to.
+    pub(super) fn end(&mut self) {
+        if let Some(seal) = &mut self.seal {
+            seal.end(&mut Outlet(&self.socket));
+        }
+    }
+
     /// Writes what is there from `from` on; false if something is left, from `written` on.
     fn write(&mut self, bytes: &[u8], mut from: usize, desk: &Desk<'_>) -> Result<bool, Errno> {
+        if let Some(seal) = &mut self.seal {
+            let (end, is_sent) = write_sealed(seal, &self.socket, bytes, from)?;
+            if end > from {
+                self.used = desk.context.handle.store().clock().second();
+                desk.context.handle.counters.bytes_written.add((end - from) as u64);
+            }
+            self.written = end;
+            return Ok(is_sent);
+        }
         while from < bytes.len() {
             match send(&self.socket, &bytes[from..], SendFlags::NOSIGNAL) {
                 Ok(sent) => {
@@ -174,5 +211,46 @@ impl Connection {
             }
         }
         Ok(true)
+    }
+}
+
+/// Seals and sends what is there from `from` on, as far as it goes. Where that ends, and whether
+/// all of it was sent.
+fn write_sealed(
+    seal: &mut Seal,
+    socket: &OwnedFd,
+    bytes: &[u8],
+    mut from: usize,
+) -> Result<(usize, bool), Errno> {
+    let errno = |error: io::Error| Errno::from_io_error(&error).unwrap_or(Errno::PROTO);
+    loop {
+        if !seal.send(&mut Outlet(socket)).map_err(errno)? {
+            return Ok((from, false));
+        }
+        if from == bytes.len() {
+            return Ok((from, true));
+        }
+        match seal.seal(&bytes[from..]).map_err(errno)? {
+            0 => return Err(Errno::PROTO), // before the client was heard: there is nothing to say
+            sealed => from += sealed,
+        }
+    }
+}
+
+/// A socket to which records are written.
+struct Outlet<'a>(&'a OwnedFd);
+
+impl Write for Outlet<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        Ok(send(self.0, bytes, SendFlags::NOSIGNAL)?)
+    }
+
+    fn write_vectored(&mut self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
+        let nothing = &mut SendAncillaryBuffer::default();
+        Ok(sendmsg(self.0, parts, nothing, SendFlags::NOSIGNAL)?)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }

@@ -21,6 +21,7 @@ use crate::args::{Args, Plan};
 use crate::auth::Auth;
 use crate::report::Facts;
 use crate::store::Store;
+use crate::tls::Tls;
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
@@ -79,6 +80,7 @@ impl std::error::Error for Failure {}
 struct Shared {
     store: Store,
     facts: Facts,
+    tls: Option<Tls>,
     /// Requests of one connection at a time.
     budget: usize,
     draining: AtomicBool,
@@ -112,6 +114,7 @@ pub fn run(args: &Args, mut plan: Plan) -> Result<(), Failure> {
     let shared = Shared {
         store: Store::new(plan.limits, threads),
         facts: Facts { settings: plan.settings, auth: plan.auth, ..Facts::default() },
+        tls: plan.tls,
         budget: plan.budget,
         draining: AtomicBool::new(false),
     };
@@ -143,7 +146,7 @@ pub fn run(args: &Args, mut plan: Plan) -> Result<(), Failure> {
     served
 }
 
-/// The signals that end the server; the hang-up has the users read again.
+/// The signals that end the server; the hang-up has users and certificates read again.
 fn ending() -> SigSet {
     let signals = [Signal::SIGTERM, Signal::SIGINT, Signal::SIGUSR1, Signal::SIGHUP];
     signals.into_iter().collect()
@@ -176,8 +179,11 @@ fn keep_house(
             if signal.ssi_signo != Signal::SIGHUP as u32 {
                 return Ok(());
             }
-            let reloaded = shared.facts.auth.as_ref().map_or(Ok(()), Auth::reload);
-            reloaded.unwrap_or_else(|error| eprintln!("manycored: {error}"));
+            let users = shared.facts.auth.as_ref().map_or(Ok(()), Auth::reload);
+            let certificate = shared.tls.as_ref().map_or(Ok(()), Tls::reload);
+            for error in [users, certificate].into_iter().filter_map(Result::err) {
+                eprintln!("manycored: {error}");
+            }
         }
         if let Some(listener) = metrics {
             scrape::serve(listener, shared);

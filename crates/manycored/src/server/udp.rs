@@ -4,8 +4,8 @@
 //! datagram's place among those of one message, how many these are, and two bytes that mean
 //! nothing. A request is one datagram; a reply is as many as it needs, in order, with the client's
 //! number. What comes in a datagram is a conversation of its own, which ends with it.
-//! Source: memcached's protocol.txt, "UDP protocol". (memcached 1.6.18 sends each line of a reply to
-//! several keys as a message of its own; that text, and this server, have one message.)
+//! Source: memcached's protocol.txt, "UDP protocol". (memcached 1.6.18 sends the lines of a reply
+//! to several keys as messages of their own; that text, and this server, have one message.)
 //!
 //! Laws:
 //! - U1 A datagram is answered at once, and nothing of it is kept: no client holds memory.

@@ -4,6 +4,7 @@ use super::connection::{Connection, Desk, Fate};
 use super::listen::Queue;
 use super::{GRACE, Shared, udp};
 use crate::session::Context;
+use crate::tls::Tls;
 use rustix::buffer::spare_capacity;
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
@@ -182,7 +183,9 @@ impl<'s> Worker<'s> {
         if facts.connections.fetch_add(1, Ordering::Relaxed) >= facts.settings.connections_max {
             facts.connections.fetch_sub(1, Ordering::Relaxed);
             facts.rejected.fetch_add(1, Ordering::Relaxed);
-            let _ = send(&socket, TOO_MANY, SendFlags::NOSIGNAL);
+            if !(is_tcp && self.shared.tls.is_some()) {
+                let _ = send(&socket, TOO_MANY, SendFlags::NOSIGNAL);
+            }
             return;
         }
         facts.accepted.fetch_add(1, Ordering::Relaxed);
@@ -196,10 +199,12 @@ impl<'s> Worker<'s> {
             self.connections.len() - 1
         });
         let store = &self.shared.store;
-        let connection = Connection::new(socket, store.limits().item, store.clock().second());
+        let seal = self.shared.tls.as_ref().filter(|_| is_tcp).and_then(Tls::begin);
+        let is_lost = is_tcp && self.shared.tls.is_some() && seal.is_none();
+        let connection = Connection::new(socket, seal, store.limits().item, store.clock().second());
         let added = self.watch(index, connection.socket.as_fd(), EventFlags::IN, true);
         self.connections[index] = Some(connection);
-        if added.is_err() {
+        if added.is_err() || is_lost {
             self.close(index);
         } else if self.shared.facts.settings.verbosity > 1 {
             eprintln!("manycored: new connection");
@@ -265,7 +270,8 @@ impl<'s> Worker<'s> {
 
     fn close(&mut self, index: usize) {
         // Closing takes it out of the epoll.
-        if self.connections[index].take().is_some() {
+        if let Some(mut connection) = self.connections[index].take() {
+            connection.end();
             self.free.push(index);
             // ORDER: Relaxed; a count.
             self.shared.facts.connections.fetch_sub(1, Ordering::Relaxed);
