@@ -87,7 +87,11 @@ pub struct Args {
     #[arg(short = 'I', long = "max-item-size", value_name = "SIZE", default_value = "1m")]
     #[arg(value_parser = size)]
     item: usize,
-    /// Refuse "flush_all"
+    /// What ends a key's prefix: allows "flush_prefix PREFIX" and "mf PREFIX". (Counts by prefix,
+    /// memcached's use of it, are not kept.)
+    #[arg(short = 'D', long = "prefix-delimiter", value_name = "CHAR", value_parser = delimiter)]
+    delimiter: Option<u8>,
+    /// Refuse "flush_all" and "flush_prefix"
     #[arg(short = 'F', long = "disable-flush-all")]
     no_flush: bool,
     /// The protocol: ascii, which includes meta, binary, or auto, what a client begins with
@@ -137,8 +141,6 @@ struct NotBuilt {
     no_cas: bool,
     #[arg(short = 'r', long = "enable-coredumps", hide = true)]
     core_dumps: bool,
-    #[arg(short = 'D', value_name = "CHAR", hide = true)]
-    delimiter: Option<String>,
 }
 
 impl NotBuilt {
@@ -149,7 +151,6 @@ impl NotBuilt {
             (self.large_pages, "-L: large pages"),
             (self.no_cas, "-C: items without versions"),
             (self.core_dumps, "-r: the limit of core dumps"),
-            (self.delimiter.is_some(), "-D: counts by prefix"),
         ];
         all.iter().find(|(given, _)| *given).map(|(_, what)| *what)
     }
@@ -184,6 +185,11 @@ const NO_EFFECT: &[&str] = &[
     "watcher_logbuf_size",
     "worker_logbuf_size",
 ];
+
+fn delimiter(text: &str) -> Result<u8, String> {
+    let byte = text.bytes().next().filter(|byte| text.len() == 1 && byte.is_ascii_graphic());
+    byte.ok_or_else(|| "one character is wanted".into())
+}
 
 fn mask(text: &str) -> Result<u32, String> {
     let mask = u32::from_str_radix(text, 8).ok().filter(|mask| *mask <= 0o777);
@@ -304,7 +310,12 @@ impl Args {
         };
         Ok(Plan {
             settings,
-            limits: Limits { memory, item: self.item, evicts: !self.no_evictions },
+            limits: Limits {
+                memory,
+                item: self.item,
+                evicts: !self.no_evictions,
+                delimiter: self.delimiter,
+            },
             addresses,
             datagrams,
             socket: self.socket.clone().map(|path| (path, self.mask)),
@@ -502,7 +513,6 @@ mod tests {
             "-L",
             "-C",
             "-r",
-            "-D :",
             "-o ext_path=x",
             "-o ssl_ciphers=x",
             "-o no_maxconns_fast",
@@ -556,6 +566,7 @@ mod tests {
             "-U 11211 -Y /no/such/file",
             "-p 0",
             "-a 8",
+            "-D ::",
             "-o idle_timeout=x",
             "-I 40m",
             "-l no.such.name.invalid",

@@ -1,7 +1,7 @@
 //! Replies to the meta commands.
 
-use crate::protocol::{Arith, Flags, KEY_MAX, Mode, Named, Request};
-use crate::session::{digits, say};
+use crate::protocol::{Arith, ERROR, Flags, KEY_MAX, Mode, Named, Request};
+use crate::session::{TOO_MANY_PREFIXES, digits, say};
 use crate::store::{Change, Draft, Handle, How, Item, Outcome};
 use base64::{Engine, engine::general_purpose::STANDARD};
 
@@ -15,6 +15,7 @@ pub(crate) fn answer(handle: &mut Handle<'_>, request: Request<'_>, out: &mut Ve
         }
         Request::MetaDelete(named, flags) => delete(handle, named, &flags, out),
         Request::MetaArith(named, arith, flags) => change(handle, named, arith, &flags, out),
+        Request::MetaFlush(read) => flush(handle, read, out),
         Request::MetaDebug(named) => debug(handle, named, out),
         Request::MetaNoop => say(out, "MN"),
         _ => {}
@@ -218,6 +219,28 @@ fn delete(handle: &mut Handle<'_>, named: Named<'_>, flags: &Flags<'_>, out: &mu
         Outcome::Stored => line(out, "HD", named, flags),
         Outcome::NotFound => line(out, "NF", named, flags),
         _ => line(out, "EX", named, flags),
+    }
+}
+
+/// A prefix, where prefixes can be flushed; elsewhere there is no such command.
+fn flush(
+    handle: &mut Handle<'_>,
+    read: Result<(Named<'_>, Flags<'_>), &'static str>,
+    out: &mut Vec<u8>,
+) {
+    if handle.store().limits().delimiter.is_none() {
+        return say(out, ERROR);
+    }
+    match read {
+        Err(words) => say(out, words),
+        Ok((named, flags)) => {
+            let room = &mut [0; KEY_MAX];
+            if !handle.flush_prefix(named.key(room)) {
+                say(out, TOO_MANY_PREFIXES);
+            } else if !flags.quiet {
+                line(out, "HD", named, &flags);
+            }
+        }
     }
 }
 

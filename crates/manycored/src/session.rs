@@ -22,6 +22,10 @@ pub const OUT_MAX: usize = 256 << 10;
 /// Keys that are looked up together.
 const TOGETHER: usize = 64;
 
+/// What is said where no more flushes of prefixes can be remembered.
+pub(crate) const TOO_MANY_PREFIXES: &str =
+    "SERVER_ERROR too many prefixes flushed, try again later";
+
 const END: &[u8] = b"END\r\n";
 const NO_MEMORY: &[u8] = b"SERVER_ERROR out of memory storing object\r\n";
 const NO_NUMBER: &[u8] = b"CLIENT_ERROR cannot increment or decrement non-numeric value\r\n";
@@ -293,7 +297,7 @@ impl Session {
         out: &mut Vec<u8>,
     ) {
         let start = out.len();
-        let handle = &mut context.handle;
+        let (handle, facts) = (&mut context.handle, context.facts);
         match request {
             Request::Get(key, gets) => get_and_touch(handle, key, gets, out),
             // Beyond what a waiting get can name: alone.
@@ -326,6 +330,9 @@ impl Session {
                 }
                 self.wish = Wish::Close;
             }
+            Request::MetaFlush(_) if !facts.settings.flush_enabled => {
+                say(out, no_flush_of_prefixes(handle));
+            }
             request => meta::answer(handle, request, out),
         }
         if quiet {
@@ -342,6 +349,16 @@ impl Session {
             Admin::FlushAll(delay) => {
                 context.handle.flush(delay);
                 say(out, "OK");
+            }
+            Admin::FlushPrefix(prefix, quiet) => {
+                let can = context.handle.store().limits().delimiter.is_some();
+                if !can || !facts.settings.flush_enabled {
+                    say(out, no_flush_of_prefixes(&context.handle));
+                } else if !context.handle.flush_prefix(prefix) {
+                    say(out, TOO_MANY_PREFIXES);
+                } else if !quiet {
+                    say(out, "OK");
+                }
             }
             Admin::Version => {
                 out.extend_from_slice(b"VERSION ");
@@ -438,6 +455,12 @@ fn pending(
         _ => return None,
     };
     Some(Pending { from: place(key)?, length: key.len() as u8, kind, before, used })
+}
+
+/// Why a prefix is not flushed: it is not allowed, or there is no such command.
+fn no_flush_of_prefixes(handle: &Handle<'_>) -> &'static str {
+    let is_known = handle.store().limits().delimiter.is_some();
+    if is_known { "CLIENT_ERROR flush_prefix not allowed" } else { crate::protocol::ERROR }
 }
 
 /// A line.

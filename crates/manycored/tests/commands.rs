@@ -284,3 +284,61 @@ fn gets_and_sets_of_one_key_keep_their_order() {
     let sets = server.say("stats\n").lines().find(|l| l.contains("cmd_set")).map(str::to_owned);
     assert_eq!(sets.as_deref(), Some("STAT cmd_set 3"));
 }
+
+/// A server on which prefixes end with this.
+fn with_prefixes(delimiter: u8) -> Server {
+    let limits = Limits { delimiter: Some(delimiter), ..Limits::default() };
+    Server::with(limits, Settings::default())
+}
+
+#[test]
+fn flush_of_a_prefix_spares_all_others_and_what_comes_later() {
+    let server = with_prefixes(b':');
+    for key in ["a:1", "a:b:2", "ab:3", "a", "b:a:4", ":5"] {
+        expect(&server, &format!("set {key} 0 0 1\nx\n"), "STORED\n");
+    }
+    let left = |server: &Server| {
+        let reply = server.say("get a:1 a:b:2 ab:3 a b:a:4 :5\n");
+        let keys = reply.lines().filter_map(|line| line.strip_prefix("VALUE "));
+        keys.map(|line| line.split(' ').next().unwrap()).collect::<Vec<_>>().join(" ")
+    };
+    expect(&server, "flush_prefix a:b\n", "OK\n");
+    assert_eq!(left(&server), "a:1 ab:3 a b:a:4 :5");
+    expect(&server, "flush_prefix a\nset a:b:2 0 0 1\ny\n", "OK\nSTORED\n");
+    assert_eq!(left(&server), "a:b:2 ab:3 a b:a:4 :5");
+    expect(&server, "flush_prefix none noreply\nflush_prefix b noreply\nmn\n", "MN\n");
+    assert_eq!(left(&server), "a:b:2 ab:3 a :5");
+    // It is gone for every command.
+    let gone = "add a:1 0 0 1\nz\nincr b:a:4 1\ntouch b:a:4 1\nmg b:a:4\n";
+    expect(&server, gone, "STORED\nNOT_FOUND\nNOT_FOUND\nEN\n");
+    let before = server.store.len();
+    server.store.sweep(false);
+    assert_eq!((before, server.store.len()), (6, 5), "the add took one's place");
+    assert_eq!(left(&server), "a:1 a:b:2 ab:3 a :5");
+    expect(&server, "flush_prefix a\ndelete a:1\n", "OK\nNOT_FOUND\n");
+}
+
+#[test]
+fn flush_of_a_prefix_has_a_meta_form() {
+    let server = with_prefixes(b'/');
+    expect(&server, "ms a/1 1\nx\nms b/1 1\nx\n", "HD\nHD\n");
+    expect(&server, "mf a O77 k\nmg a/1\nmg b/1\n", "HD O77 ka\nEN\nHD\n");
+    expect(&server, "mf Yg== b q\nmn\nmg b/1\n", "MN\nEN\n");
+    expect(&server, "mf\nmf a !\n", "ERROR\nCLIENT_ERROR invalid or duplicate flag\n");
+    let long = "k".repeat(251);
+    expect(&server, &format!("mf {long}\n"), "CLIENT_ERROR bad command line format\n");
+    expect(&server, &format!("flush_prefix {long}\nflush_prefix\n"), "ERROR\nERROR\n");
+}
+
+#[test]
+fn prefixes_are_unknown_where_nobody_asked_for_them() {
+    let server = Server::new();
+    expect(&server, "flush_prefix a\nflush_prefix a noreply\n", "ERROR\nERROR\n");
+    expect(&server, "mf a\nmf a q\nmf a !\n", "ERROR\nERROR\nERROR\n");
+    let limits = Limits { delimiter: Some(b':'), ..Limits::default() };
+    let settings = Settings { flush_enabled: false, ..Settings::default() };
+    let server = Server::with(limits, settings);
+    let refused = "CLIENT_ERROR flush_prefix not allowed\n";
+    expect(&server, "set a:1 0 0 1\nx\nflush_prefix a\n", &format!("STORED\n{refused}"));
+    expect(&server, "mf a q\nmg a:1\n", &format!("{refused}HD\n"));
+}

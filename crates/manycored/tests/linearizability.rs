@@ -56,6 +56,8 @@ enum Done {
     Touched(Life, bool),
     /// All times to live are over.
     Expired,
+    /// `flush_prefix`, of this history's keys.
+    Flushed,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -116,6 +118,7 @@ impl<const EVICTS: bool> Specification for Key<EVICTS> {
         match (*done, *state) {
             (Done::Set(number, life), _) => (true, held(number, life)),
             (Done::Added(number, true), _) => (is_gone, held(number, Life::Ever)),
+            (Done::Flushed, _) => (true, None),
             (Done::Expired, state) => (true, state.filter(|held| !held.is_mortal)),
             (
                 Done::Got(None)
@@ -152,7 +155,7 @@ fn found(done: Done, there: Held) -> (bool, Option<Held>) {
         Done::Touched(Life::Over, _) => (true, None),
         Done::Touched(life, _) => (true, Some(Held { is_mortal: life == Life::Second, ..there })),
         Done::Added(..) => (true, Some(there)),
-        Done::Got(None) | Done::Set(..) | Done::Expired => (false, None),
+        Done::Got(None) | Done::Set(..) | Done::Expired | Done::Flushed => (false, None),
     }
 }
 
@@ -295,7 +298,8 @@ struct Bench {
 
 impl Bench {
     fn new(memory: u64) -> Self {
-        let store = Store::new(Limits { memory, ..Limits::default() }, THREADS);
+        let limits = Limits { memory, delimiter: Some(b':'), ..Limits::default() };
+        let store = Store::new(limits, THREADS);
         let (facts, moment) = (Facts::default(), AtomicU64::new(0));
         Self { store, facts, moment, evicts: memory < 1 << 20 }
     }
@@ -320,8 +324,18 @@ impl Bench {
                     client.store("set", &format!("other{}", rng.below(1_000)), 0, "0");
                     continue;
                 }
+                // A set that began before a flush may put something dead in the place of what came
+                // later: only where a miss may always be.
+                if self.evicts && rng.once_in(12) {
+                    let flushed = client.event(0, |client| {
+                        assert_eq!(client.say(&format!("flush_prefix h{number}\r\n")), "OK");
+                        Done::Flushed
+                    });
+                    events.extend((0..KEYS).map(|key| Event { key, ..flushed }));
+                    continue;
+                }
                 let key = rng.below(KEYS);
-                let name = format!("h{number}k{key}");
+                let name = format!("h{number}:k{key}");
                 events
                     .push(client.event(key, |client| client.call(&name, &mut rng, &mut seen[key])));
             }
@@ -343,7 +357,7 @@ impl Bench {
         for (at, events) in histories.iter_mut().enumerate() {
             for key in 0..KEYS {
                 events.push(client.event(key, |_| Done::Expired));
-                let name = format!("h{}k{key}", first + at);
+                let name = format!("h{}:k{key}", first + at);
                 events.push(client.event(key, |client| Done::Got(client.gets(&name))));
             }
         }
@@ -441,6 +455,7 @@ fn checker_rejects_what_no_eviction_explains() {
         (&[set, got, Done::Swapped(2, 9, Swap::Stored)], false, false),
         (&[set, Done::Deleted(true), got], false, false),
         (&[set, Done::Touched(Life::Over, true), got], false, false),
+        (&[set, Done::Flushed, got], false, false),
         (&[set, Done::Added(8, true)], false, true),
         (&[Done::Added(8, false)], false, false),
         (&[mortal, miss], true, true),

@@ -162,6 +162,13 @@ fn plain<'a>(command: &[u8], words: Words<'a>, used: usize) -> Step<'a> {
         b"incr" | b"decr" | b"touch" => (3, 2),
         b"delete" => (3, 1),
         b"flush_all" => (2, 0),
+        // A command of ours: who has not asked for it finds it unknown, whatever follows.
+        b"flush_prefix" if count == 1 || count == 2 && words.is_quiet() => {
+            let prefix = first(words);
+            let request = Request::Admin(Admin::FlushPrefix(prefix, count == 2));
+            let is_key = prefix.len() <= KEY_MAX;
+            return step(used, if is_key { request } else { Request::Error(ERROR) }, false);
+        }
         b"verbosity" | b"cache_memlimit" => (2, 1),
         b"version" | b"quit" | b"stats" | b"shutdown" => (usize::MAX, 0),
         _ if words.last().is_some_and(|word| word.starts_with(b"HTTP/")) => {
@@ -189,6 +196,10 @@ fn plain<'a>(command: &[u8], words: Words<'a>, used: usize) -> Step<'a> {
         _ => Ok(Request::Close("")),
     };
     step(used, request.unwrap_or_else(Request::Error), quiet)
+}
+
+fn first(mut words: Words<'_>) -> &[u8] {
+    words.next().unwrap_or_default()
 }
 
 fn arith(arith: Arith, mut words: Words<'_>) -> Plain<'_> {

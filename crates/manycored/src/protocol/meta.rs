@@ -258,6 +258,10 @@ impl Parser {
                 let mode = flags.arith_mode()?;
                 flags.is_opaque_short().map(|()| Request::MetaArith(named, mode, flags))
             }),
+            b'f' => Ok(Request::MetaFlush(
+                line(words, either)
+                    .and_then(|(named, flags)| flags.is_opaque_short().map(|()| (named, flags))),
+            )),
             b'e' => debug(&mut words).ok_or(BAD_FORMAT),
             b'n' => Ok(Request::MetaNoop),
             _ => Err(ERROR),

@@ -88,6 +88,8 @@ pub struct Store<'a> {
 pub enum Admin<'a> {
     /// Forget everything, now or in so many seconds.
     FlushAll(i64),
+    /// Forget the keys with this prefix; and whether nothing is said of it.
+    FlushPrefix(&'a [u8], bool),
     /// Who are you?
     Version,
     /// How much is logged.
@@ -127,6 +129,8 @@ pub enum Request<'a> {
     MetaDelete(Named<'a>, Flags<'a>),
     /// `ma`.
     MetaArith(Named<'a>, Arith, Flags<'a>),
+    /// `mf`: forget the keys with this prefix; or what is wrong.
+    MetaFlush(Result<(Named<'a>, Flags<'a>), &'static str>),
     /// `me`.
     MetaDebug(Named<'a>),
     /// `mn`.

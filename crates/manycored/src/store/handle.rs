@@ -241,6 +241,7 @@ impl<'s> Handle<'s> {
         let same = |entry: Option<Entry<'_, Item, ()>>| {
             entry.map(Entry::key).is_some_and(|there| {
                 there.stamp() == old.key().stamp()
+                    && self.is_live(there)
                     && (!keeps_time || there.deadline() == draft.deadline)
             })
         };
@@ -399,11 +400,28 @@ impl<'s> Handle<'s> {
         // ORDER: Relaxed; the last flush asked for counts.
         self.store.flush_at.store(at, std::sync::atomic::Ordering::Relaxed);
         if at == 0 {
-            // All that was made so far is below, and all that will be made is above (D1, D2).
-            let now = stamp(clock.force(), 0).max(self.last);
-            self.last = now - now % 256 + self.worker as u64;
-            self.store.kill_up_to(now | 0xff);
+            for _ in 0..2 {
+                let all = self.all_so_far();
+                self.store.kill_up_to(all); // D5
+            }
         }
+    }
+
+    /// Forgets all keys with this prefix: what ends with a delimiter, without it. False if too many
+    /// prefixes were flushed a moment ago.
+    pub fn flush_prefix(&mut self, prefix: &[u8]) -> bool {
+        self.counters.cmd_flush.inc();
+        (0..2).all(|_| {
+            let all = self.all_so_far();
+            self.store.kill_prefix(prefix, all) // D5
+        })
+    }
+
+    /// A stamp that is above all that were made so far, and below all that will be made (D1, D2).
+    fn all_so_far(&mut self) -> u64 {
+        let now = stamp(self.store.clock.force(), 0).max(self.last);
+        self.last = now - now % 256 + self.worker as u64;
+        now | 0xff
     }
 }
 

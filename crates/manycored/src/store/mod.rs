@@ -3,17 +3,22 @@
 //! Laws:
 //! - D1 A stamp is never used twice: a worker's own grow, and carry its number. Stamps follow the
 //!   clock, so an item made after a reply has a larger one than what that reply was about.
-//! - D2 An item is dead if its stamp is not above the last flush's. Dead ones are never shown; a
-//!   sweep removes them later.
+//! - D2 An item is dead if its stamp is not above that of the last flush, of everything or of one
+//!   of its key's prefixes. Dead ones are never shown; a sweep removes them later.
 //! - D3 An item's deadline is in the item alone, and is changed under the lock of its bucket. What
-//!   depends on it is looked at under that lock, too, before an item is replaced or removed.
+//!   depends on it, or on whether the item is dead, is looked at under that lock, too, before an
+//!   item is replaced or removed.
 //! - D4 What changes a value puts a new item in the place of the one that it has seen, or begins
 //!   anew; so it does if that one was given another time meanwhile, and the new one is to have it.
+//! - D5 A flush is told twice, the second time with a later stamp. So what was made of an item that
+//!   a flush kills dies, too: either its stamp is not above the second, or it was made after the
+//!   first was told, and then D3's look found the item dead.
 
 mod clock;
 mod counters;
 mod handle;
 mod item;
+mod prefixes;
 
 pub use clock::Clock;
 pub use counters::{Counters, Totals};
@@ -22,6 +27,7 @@ pub use item::{Draft, Item};
 
 use foldhash::quality::RandomState;
 use manycore_cache::Cache;
+use prefixes::Prefixes;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -40,11 +46,13 @@ pub struct Limits {
     pub item: usize,
     /// Whether items go when room is wanted; if not, new ones are refused.
     pub evicts: bool,
+    /// What ends a key's prefix, if prefixes can be flushed.
+    pub delimiter: Option<u8>,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { memory: 64 << 20, item: 1 << 20, evicts: true }
+        Self { memory: 64 << 20, item: 1 << 20, evicts: true, delimiter: None }
     }
 }
 
@@ -55,6 +63,9 @@ pub struct Store {
     limits: Limits,
     /// Items with stamps up to this are dead (D2).
     flushed: AtomicU64,
+    /// Only items with stamps up to this may be dead.
+    suspect: AtomicU64,
+    prefixes: Option<Prefixes>,
     /// When the next flush is due, in nanoseconds of the clock; 0 is never.
     flush_at: AtomicU64,
     /// Whether dead items may be in the table.
@@ -84,8 +95,10 @@ impl Store {
         Self {
             cache,
             clock,
+            prefixes: limits.delimiter.map(Prefixes::new),
             limits,
             flushed: AtomicU64::new(0),
+            suspect: AtomicU64::new(0),
             flush_at: AtomicU64::new(0),
             has_dead: AtomicBool::new(false),
             counters: (0..workers).map(|_| Counters::default()).collect(),
@@ -173,22 +186,56 @@ impl Store {
     fn kill_up_to(&self, stamp: u64) {
         // ORDER: Relaxed; a reply to the flush and a later request order it for clients.
         self.flushed.fetch_max(stamp, Ordering::Relaxed);
+        // ORDER: SeqCst; see `sweep`.
+        self.suspect.fetch_max(stamp, Ordering::SeqCst);
         self.has_dead.store(true, Ordering::Relaxed);
+    }
+
+    /// The same for keys with this prefix. False if that cannot be.
+    fn kill_prefix(&self, prefix: &[u8], stamp: u64) -> bool {
+        let now = self.clock.exact();
+        let done = self.prefixes.as_ref().is_some_and(|all| all.flush(prefix, stamp, now));
+        if done {
+            // ORDER: SeqCst; see `sweep`.
+            self.suspect.fetch_max(stamp, Ordering::SeqCst);
+            self.has_dead.store(true, Ordering::Relaxed);
+        }
+        done
     }
 
     /// Whether the item was flushed (D2).
     #[inline]
     fn is_dead(&self, item: &Item) -> bool {
         // ORDER: Relaxed; as in `kill_up_to`.
-        item.stamp() <= self.flushed.load(Ordering::Relaxed)
+        item.stamp() <= self.suspect.load(Ordering::Relaxed) && self.was_flushed(item)
+    }
+
+    #[cold]
+    fn was_flushed(&self, item: &Item) -> bool {
+        let stamp = item.stamp();
+        // ORDER: Relaxed; as in `kill_up_to`.
+        stamp <= self.flushed.load(Ordering::Relaxed)
+            || self.prefixes.as_ref().is_some_and(|all| all.is_dead(item.key(), stamp))
     }
 
     /// Removes what is dead, and if `all` says so what has expired; frees what can be freed.
     /// For whoever has time.
     pub fn sweep(&self, all: bool) {
+        let now = self.clock.exact();
+        let old = self.prefixes.as_ref().map_or(Vec::new(), |all| all.old(now));
+        let suspect = self.suspect.load(Ordering::SeqCst);
         // ORDER: Relaxed; a flush that is missed now is seen the next time.
-        if self.has_dead.swap(false, Ordering::Relaxed) {
+        if self.has_dead.swap(false, Ordering::Relaxed) || !old.is_empty() {
             self.cache.retain(|entry| !self.is_dead(entry.key()));
+        }
+        let is_over = |all: &Prefixes| !old.is_empty() && all.forget(&old);
+        if self.prefixes.as_ref().is_some_and(is_over) {
+            // Nothing but what was flushed with everything is dead now.
+            // ORDER: SeqCst; a flush writes what it is about first, and this word then. If the word
+            // read above has it, so has the rest; if not, this fails, or comes before.
+            let flushed = self.flushed.load(Ordering::SeqCst);
+            let (set, not) = (Ordering::SeqCst, Ordering::Relaxed);
+            let _ = self.suspect.compare_exchange(suspect, flushed, set, not);
         }
         if all {
             self.cache.purge();

@@ -1,0 +1,146 @@
+//! Which prefixes of keys were flushed, and when (`-D`).
+//!
+//! A key's prefixes are what stands before each of its delimiters: those of `a:b:c` are `a` and
+//! `a:b`. Laws:
+//! - X1 An item is dead if its stamp is not above that of the last flush of one of its prefixes.
+//! - X2 An item newer than the last flush of any prefix costs one comparison with a word that is
+//!   not written in between; the store makes it. An older one costs a look at a word for each of
+//!   its delimiters, and takes the lock only if that word says so.
+//! - X3 A flush is remembered until a sweep that begins [`KEEP`] later has removed what is dead. (A
+//!   worker takes less than that from an item's stamp to its place in the table.)
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{PoisonError, RwLock};
+use std::time::Duration;
+
+/// Prefixes that are remembered at once.
+pub(super) const MOST: usize = 1 << 16;
+/// How long a flush is remembered, at least.
+const KEEP: Duration = Duration::from_secs(60);
+/// Words that say which prefixes may have been flushed.
+const WORDS: usize = 512;
+
+/// The stamp of a prefix's last flush, and its moment.
+type Stamps = HashMap<Box<[u8]>, (u64, u64)>;
+
+/// The prefixes that were flushed.
+pub(super) struct Prefixes {
+    delimiter: u8,
+    /// For each remainder of a prefix's hash, the stamp of the last flush of such a one.
+    last: Box<[AtomicU64]>,
+    /// The stamp of each, and the moment.
+    stamps: RwLock<Stamps>,
+}
+
+/// One byte more of a prefix whose hash this is (FNV-1a).
+fn more(hash: u64, byte: u8) -> u64 {
+    (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+}
+
+/// The hash of nothing.
+const NOTHING: u64 = 0xcbf2_9ce4_8422_2325;
+
+fn word(hash: u64) -> usize {
+    (hash >> 32) as usize % WORDS
+}
+
+impl Prefixes {
+    pub(super) fn new(delimiter: u8) -> Self {
+        let last = (0..WORDS).map(|_| AtomicU64::new(0)).collect();
+        Self { delimiter, last, stamps: RwLock::default() }
+    }
+
+    /// Has all items with this prefix, and stamps up to this, be dead. False if too many prefixes
+    /// are remembered.
+    pub(super) fn flush(&self, prefix: &[u8], stamp: u64, now: u64) -> bool {
+        let mut stamps = self.stamps.write().unwrap_or_else(PoisonError::into_inner);
+        if stamps.len() >= MOST && !stamps.contains_key(prefix) {
+            return false;
+        }
+        let known = stamps.entry(prefix.into()).or_insert((stamp, now));
+        *known = (known.0.max(stamp), now);
+        let hash = prefix.iter().fold(NOTHING, |hash, byte| more(hash, *byte));
+        // ORDER: Relaxed; a reply to the flush and a later request order it for clients.
+        self.last[word(hash)].fetch_max(stamp, Ordering::Relaxed);
+        true
+    }
+
+    /// Whether an item with this key and stamp was flushed (X1).
+    pub(super) fn is_dead(&self, key: &[u8], stamp: u64) -> bool {
+        let mut hash = NOTHING;
+        for (at, byte) in key.iter().enumerate() {
+            // ORDER: Relaxed; as in `flush`.
+            if *byte == self.delimiter && stamp <= self.last[word(hash)].load(Ordering::Relaxed) {
+                let stamps = self.stamps.read().unwrap_or_else(PoisonError::into_inner);
+                if stamps.get(&key[..at]).is_some_and(|(flushed, _)| stamp <= *flushed) {
+                    return true;
+                }
+            }
+            hash = more(hash, *byte);
+        }
+        false
+    }
+
+    /// Those whose items a sweep that begins now will have removed for good (X3).
+    pub(super) fn old(&self, now: u64) -> Vec<(Box<[u8]>, u64)> {
+        let keep = KEEP.as_nanos() as u64;
+        let stamps = self.stamps.read().unwrap_or_else(PoisonError::into_inner);
+        let old = stamps.iter().filter(|(_, (_, since))| since + keep <= now);
+        old.map(|(prefix, (stamp, _))| (prefix.clone(), *stamp)).collect()
+    }
+
+    /// Forgets these flushes, unless there was a later one of the same prefix. True if none is
+    /// left.
+    pub(super) fn forget(&self, old: &[(Box<[u8]>, u64)]) -> bool {
+        let mut stamps = self.stamps.write().unwrap_or_else(PoisonError::into_inner);
+        for (prefix, stamp) in old {
+            if stamps.get(prefix).is_some_and(|(last, _)| last == stamp) {
+                stamps.remove(prefix);
+            }
+        }
+        if stamps.is_empty() {
+            // ORDER: Relaxed; who writes them has the lock.
+            self.last.iter().for_each(|word| word.store(0, Ordering::Relaxed));
+        }
+        stamps.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_prefix_of_a_key_counts_and_nothing_else_does() {
+        let prefixes = Prefixes::new(b':');
+        assert!(prefixes.flush(b"a:b", 5, 0));
+        let is_dead = |key: &str, stamp| prefixes.is_dead(key.as_bytes(), stamp);
+        assert!(is_dead("a:b:c", 5) && is_dead("a:b:", 1) && is_dead("a:b:c:d", 4));
+        assert!(!is_dead("a:b:c", 6) && !is_dead("a:bb:c", 5) && !is_dead("a:b", 5));
+        assert!(!is_dead("a:c:b", 5) && !is_dead("", 5) && !is_dead("a", 5));
+        assert!(prefixes.flush(b"", 9, 0));
+        assert!(is_dead(":x", 9) && !is_dead("x", 9) && is_dead("a:b:c", 5));
+    }
+
+    #[test]
+    fn a_flush_is_forgotten_after_its_time_and_not_a_later_one() {
+        let (prefixes, keep) = (Prefixes::new(b'/'), KEEP.as_nanos() as u64);
+        assert!(prefixes.flush(b"a", 5, 10) && prefixes.flush(b"b", 6, 10 + keep));
+        assert!(prefixes.old(keep).is_empty());
+        let old = prefixes.old(10 + keep);
+        assert_eq!(old, [(b"a".as_slice().into(), 5)]);
+        assert!(prefixes.flush(b"a", 7, 20 + keep));
+        assert!(!prefixes.forget(&old) && prefixes.is_dead(b"a/x", 7));
+        assert!(prefixes.forget(&prefixes.old(20 + 2 * keep)));
+        assert!(!prefixes.is_dead(b"a/x", 7));
+    }
+
+    #[test]
+    fn prefixes_are_bounded() {
+        let prefixes = Prefixes::new(b':');
+        let all = (0..MOST).all(|n| prefixes.flush(n.to_string().as_bytes(), 1, 0));
+        assert!(all && !prefixes.flush(b"one more", 1, 0) && prefixes.flush(b"0", 2, 0));
+        assert!(!prefixes.is_dead(b"one more:x", 1) && prefixes.is_dead(b"77:x", 1));
+    }
+}
