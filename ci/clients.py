@@ -1,5 +1,6 @@
 """What clients do to a server, with answers that memcached gives. Called by clients.sh."""
 
+import ssl
 import sys
 import time
 
@@ -74,3 +75,15 @@ assert raises(MemcachedException, lambda: binary.set("larger", "v" * 2_000_000, 
 assert binary.get("b") == 3 and client.get("b") == b"3", "the connection goes on"
 assert next(iter(binary.stats().values()))["threads"] in ("2", b"2")
 assert binary.flush_all() and binary.get("b") is None
+
+# The same over TLS, where a certificate could be made.
+if len(sys.argv) > 2:
+    context = ssl.create_default_context(cafile=sys.argv[3])
+    address = ("localhost", int(sys.argv[2]))
+    for version in (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3):
+        context.minimum_version = context.maximum_version = version
+        sealed = Client(address, tls_context=context, default_noreply=False, timeout=10)
+        assert sealed.set("a", "1") and sealed.get("a") == b"1"
+        assert sealed.set("large", large) and sealed.get("large") == large.encode()
+        many = {f"key{number}": str(number) * number for number in range(200)}
+        assert sealed.set_many(many) == [] and len(sealed.get_many(list(many))) == 200
