@@ -1,8 +1,8 @@
 //! Replies to the meta commands.
 
-use crate::protocol::{Arith, ERROR, Flags, KEY_MAX, Mode, Named, Request};
+use crate::protocol::{Arith, ERROR, Flags, KEY_MAX, Mode, Named, Request, Words};
 use crate::session::{TOO_MANY_PREFIXES, digits, say};
-use crate::store::{Change, Draft, Handle, How, Item, Outcome};
+use crate::store::{Change, Draft, Handle, How, Item, Outcome, Turn};
 use base64::{Engine, engine::general_purpose::STANDARD};
 
 /// Answers a meta command.
@@ -52,6 +52,58 @@ fn line(out: &mut Vec<u8>, code: &str, named: Named<'_>, flags: &Flags<'_>) {
     out.extend_from_slice(code.as_bytes());
     flags.words.for_each(|word| echo(out, word, named));
     out.extend_from_slice(b"\r\n");
+}
+
+/// An `mg` that changes nothing, and so can wait for others like it: where its flags stand.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Plain {
+    words: (u32, u32),
+    value: bool,
+    quiet: bool,
+}
+
+impl Plain {
+    /// The request as one of these, if it is one.
+    #[inline]
+    pub(crate) fn new(input: &[u8], named: Named<'_>, flags: &Flags<'_>) -> Option<Self> {
+        let changes = flags.ttl.is_some() || flags.vivify.is_some() || flags.recache.is_some();
+        if changes || named.is_binary {
+            return None;
+        }
+        let rest = flags.words.rest();
+        let from = match rest {
+            [] => 0,
+            rest => rest.as_ptr() as usize - input.as_ptr() as usize,
+        };
+        let words = (u32::try_from(from).ok()?, u32::try_from(rest.len()).ok()?);
+        Some(Self { words, value: flags.value, quiet: flags.quiet })
+    }
+
+    /// Answers it.
+    pub(crate) fn answer(
+        self,
+        handle: &Handle<'_>,
+        turn: Turn<'_>,
+        (key, input): (&[u8], &[u8]),
+        out: &mut Vec<u8>,
+    ) {
+        let (from, length) = self.words;
+        let words = Words::new(&input[from as usize..][..length as usize]);
+        let mut flags = Flags::none(words);
+        (flags.value, flags.quiet) = (self.value, self.quiet);
+        let (named, counters) = (Named::plain(key), handle.counters);
+        counters.cmd_meta.inc();
+        counters.cmd_get.inc();
+        if let Some(item) = handle.look(turn) {
+            counters.get_hits.inc();
+            hit(handle, item, named, &flags, (item.deadline(), false), out);
+        } else {
+            counters.get_misses.inc();
+            if !flags.quiet {
+                line(out, "EN", named, &flags);
+            }
+        }
+    }
 }
 
 fn get(handle: &mut Handle<'_>, named: Named<'_>, flags: &Flags<'_>, out: &mut Vec<u8>) {

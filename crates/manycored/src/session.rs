@@ -4,8 +4,9 @@
 //! - Q1 Replies come in the order of requests, each whole.
 //! - Q2 Nothing is answered beyond [`OUT_MAX`] waiting bytes and one item: what was not answered is
 //!   not used up, and comes again when the replies have been sent.
-//! - Q3 Gets and plain sets that come together wait for one another, and are done together, in
-//!   their order; the keys of requests that are answered one by one are fetched together.
+//! - Q3 Gets, plain sets, and `mg`s that change nothing, wait for one another if they come
+//!   together, and are done together, in their order; the keys of requests that are answered one
+//!   by one are fetched together.
 
 use crate::ahead::{fetch_ahead, glance};
 use crate::auth::{Auth, Said};
@@ -60,6 +61,8 @@ enum Kind {
     Get { with_cas: bool, ends: bool },
     /// The end of a get.
     End,
+    /// A plain `mg`.
+    Meta(meta::Plain),
     /// A plain set, and where its value stands in the input.
     Set { flags: u32, exptime: i64, data: (u32, u32), quiet: bool },
 }
@@ -169,11 +172,11 @@ impl Session {
                 }
                 Step::Request { used: more, request, quiet } => {
                     let at = used;
-                    if at >= fetched && breaks_batches(&request) {
-                        fetched = fetch_ahead(context, input, at, glance);
-                    }
                     used += more;
                     let pending = pending(input, request, quiet, before, at);
+                    if at >= fetched && pending.is_none() && breaks_batches(&request) {
+                        fetched = fetch_ahead(context, input, at, glance);
+                    }
                     if let Some(pending) = pending {
                         budget -= usize::from(pending.ends());
                         context.pending.push(pending);
@@ -415,6 +418,7 @@ impl Pending {
                     out.extend_from_slice(said);
                 }
             }
+            Kind::Meta(plain) => plain.answer(handle, turn, (self.key(input), input), out),
             Kind::End => {}
         }
     }
@@ -451,6 +455,9 @@ fn pending(
         Request::Store(Put { key, flags, exptime, mode: Mode::Set, data }) => {
             let data = (place(data)?, u32::try_from(data.len()).ok()?);
             (key, Kind::Set { flags, exptime, data, quiet })
+        }
+        Request::MetaGet(named, flags) => {
+            (named.sent, Kind::Meta(meta::Plain::new(input, named, &flags)?))
         }
         _ => return None,
     };

@@ -98,10 +98,9 @@ pub struct Flags<'a> {
 }
 
 impl<'a> Flags<'a> {
-    /// Flags of a line of this key, and whether that is in base64. In memcached's order: a wrong
-    /// flag is told first, and of wrong tokens the last, but `F` only if it is alone.
-    fn parse(sent: &[u8], words: Words<'a>) -> Result<(Self, bool), &'static str> {
-        let mut flags = Self {
+    /// As if there were none, whatever the words say.
+    pub(crate) fn none(words: Words<'a>) -> Self {
+        Self {
             words,
             value: false,
             quiet: false,
@@ -116,7 +115,13 @@ impl<'a> Flags<'a> {
             delta: 1,
             initial: 0,
             mode: None,
-        };
+        }
+    }
+
+    /// Flags of a line of this key, and whether that is in base64. In memcached's order: a wrong
+    /// flag is told first, and of wrong tokens the last, but `F` only if it is alone.
+    fn parse(sent: &[u8], words: Words<'a>) -> Result<(Self, bool), &'static str> {
+        let mut flags = Self::none(words);
         let (mut seen, mut wrong, mut is_binary) = (0_u128, None, false);
         for word in words {
             let letter = word[0];

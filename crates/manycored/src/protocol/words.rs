@@ -14,7 +14,7 @@ impl<'a> Words<'a> {
     }
 
     /// What was not read yet.
-    pub(super) fn rest(&self) -> &'a [u8] {
+    pub(crate) fn rest(&self) -> &'a [u8] {
         self.rest
     }
 

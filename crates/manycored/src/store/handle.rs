@@ -123,7 +123,7 @@ impl<'s> Handle<'s> {
     /// The item of the key whose turn it is, used.
     #[inline]
     pub fn get<'t>(&self, turn: Turn<'t>) -> Option<&'t Item> {
-        let item = turn.get().map(Entry::key).filter(|item| self.is_live(item));
+        let item = self.look(turn);
         self.counters.cmd_get.inc();
         if let Some(item) = item {
             item.touch(self.store.clock.second());
@@ -132,6 +132,12 @@ impl<'s> Handle<'s> {
             self.counters.get_misses.inc();
         }
         item
+    }
+
+    /// The item of the key whose turn it is, without a note of the use.
+    #[inline]
+    pub fn look<'t>(&self, turn: Turn<'t>) -> Option<&'t Item> {
+        turn.get().map(Entry::key).filter(|item| self.is_live(item))
     }
 
     /// As [`put`](Self::put) with a plain `set` of the key whose turn it is.
