@@ -61,8 +61,8 @@ impl Standard {
                 for unwinding and backtraces."
                 .to_owned(),
             Self::Precompiled(reason) => format!(
-                "The standard library's precompiled parts are charged as system calls only ({reason}); \
-                 what is generic or inlined in it counts as the program's own."
+                "The standard library's precompiled parts are charged as system calls only \
+                 ({reason}); what is generic or inlined in it counts as the program's own."
             ),
         }
     }
