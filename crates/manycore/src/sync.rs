@@ -349,6 +349,10 @@ pub(crate) enum Bug {
     OpenPromotion,
     /// Who fires a timer looks for its handle after it took the value (T2 of the timers).
     TimerLateLook,
+    /// Who looks at a lock goes to sleep, and the word still says that it looks (K2).
+    SilentSpinner,
+    /// A thread that was woken says nothing of the others that may sleep (K2).
+    ForgottenSleepers,
 }
 
 /// Whether `bug` is planted: the environment variable `MANYCORE_SEEDED_BUG` names it (below). In
@@ -392,6 +396,8 @@ pub(crate) fn seeded_bug(bug: Bug) -> bool {
         Ok("unchecked-mode") => Some(Bug::UncheckedMode),
         Ok("open-promotion") => Some(Bug::OpenPromotion),
         Ok("timer-late-look") => Some(Bug::TimerLateLook),
+        Ok("silent-spinner") => Some(Bug::SilentSpinner),
+        Ok("forgotten-sleepers") => Some(Bug::ForgottenSleepers),
         Ok(other) => panic!("MANYCORE_SEEDED_BUG: there is no bug {other:?}"),
     });
     *planted == Some(bug)

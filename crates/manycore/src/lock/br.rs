@@ -286,7 +286,9 @@ impl<T> BrLock<T> {
             match self.state.compare_exchange(CLOSED, asleep, Ordering::Relaxed, Ordering::Relaxed)
             {
                 Err(0) => return,
-                _ => futex::wait(&self.state, asleep),
+                _ => {
+                    futex::wait(&self.state, asleep);
+                }
             }
         }
     }

@@ -23,9 +23,9 @@ mod imp {
         }
     }
 
-    pub(in crate::lock) fn wait_bits(word: &AtomicUsize, expected: usize, bits: u32) {
+    pub(in crate::lock) fn wait_bits(word: &AtomicUsize, expected: usize, bits: u32) -> bool {
         // SAFETY: FUTEX_WAIT_BITSET reads four bytes inside `word`, which is borrowed for the call.
-        unsafe {
+        let answer = unsafe {
             libc::syscall(
                 libc::SYS_futex,
                 low_half(word),
@@ -34,8 +34,9 @@ mod imp {
                 std::ptr::null::<libc::timespec>(),
                 std::ptr::null::<u32>(),
                 bits,
-            );
-        }
+            )
+        };
+        answer == 0
     }
 
     fn wake(word: *const AtomicUsize, count: libc::c_int, bits: u32) {
@@ -78,18 +79,19 @@ mod imp {
         word as usize
     }
 
-    pub(in crate::lock) fn wait_bits(word: &AtomicUsize, expected: usize, bits: u32) {
+    pub(in crate::lock) fn wait_bits(word: &AtomicUsize, expected: usize, bits: u32) -> bool {
         let me = thread::current();
         {
             let mut sleepers = SLEEPERS.lock().unwrap();
             // ORDER: Relaxed; as the kernel's. Only the low half is compared, as there.
             if word.load(Ordering::Relaxed) as u32 != expected as u32 {
-                return;
+                return false;
             }
             sleepers.push((address(word), bits, me.clone()));
         }
         thread::park();
         SLEEPERS.lock().unwrap().retain(|(_, _, sleeper)| sleeper.id() != me.id());
+        true
     }
 
     pub(in crate::lock) fn wake_one(word: *const AtomicUsize) {
@@ -118,8 +120,9 @@ mod imp {
 mod imp {
     use super::AtomicUsize;
 
-    pub(in crate::lock) fn wait_bits(_word: &AtomicUsize, _expected: usize, _bits: u32) {
+    pub(in crate::lock) fn wait_bits(_word: &AtomicUsize, _expected: usize, _bits: u32) -> bool {
         crate::sync::sleep(std::time::Duration::from_micros(50));
+        true
     }
 
     pub(in crate::lock) fn wake_one(_word: *const AtomicUsize) {}
@@ -129,9 +132,10 @@ mod imp {
 
 pub(super) use imp::{wait_bits, wake_bits, wake_one};
 
-/// Sleeps if `word` is `expected` (by its low half), until a wake, or for no reason.
-pub(super) fn wait(word: &AtomicUsize, expected: usize) {
-    wait_bits(word, expected, !0);
+/// Sleeps if `word` is `expected` (by its low half), until a wake, or for no reason. Says whether
+/// there may have been a wake; if not, none was spent on this thread.
+pub(super) fn wait(word: &AtomicUsize, expected: usize) -> bool {
+    wait_bits(word, expected, !0)
 }
 
 /// Wakes everybody who sleeps on `word`.

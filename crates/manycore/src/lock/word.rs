@@ -2,19 +2,32 @@
 //!
 //! Owns: the bit layout of the word. Does not own: the data behind it.
 //!
-//! A word is 0 (free), `owner token | LOCKED [| WAITERS]`, or, with `HOT` set, something that is no
-//! lock at all: the object has moved on and lockers must look again. Tokens are
+//! A word is `owner token | LOCKED`, or free without these two, in either case with `WAITERS` and
+//! `SPIN` beside them if there is something to say; or, with `HOT` set, something that is no lock
+//! at all: the object has moved on and lockers must look again. Tokens are
 //! [`thread_token`](crate::percpu::thread_token)s, so that a thread that locks twice is told
 //! instead of waiting for itself.
 //!
 //! Laws:
-//! - K1 Mutual exclusion: the CAS from unlocked (Acquire) reads the swap of the last unlock
-//!   (Release).
+//! - K1 Mutual exclusion: the CAS from unlocked (Acquire) reads the unlock's instruction (Release),
+//!   or what others made of its word by read-modify-writes.
 //! - K2 No lost wake-up: whoever sleeps has set WAITERS in the word it compared, and whoever
-//!   unlocks a word with WAITERS wakes. A woken thread locks with WAITERS set, because others may
-//!   sleep still; or, if the word has become HOT meanwhile, wakes them all.
-//! - K3 The unlocking swap is the last access to the word's memory, so a lock may be freed by
-//!   whoever takes it next.
+//!   unlocks a word with WAITERS wakes one, unless SPIN says that somebody looks who is to do so.
+//!   - A thread that was woken *owes*: it sets WAITERS in the word, because others may sleep still,
+//!     be it when it locks, when it sets SPIN or before it sleeps; or, if the word has become HOT
+//!     meanwhile, it wakes them all.
+//!   - SPIN is taken away by who set it, when it locks or before it sleeps; WAITERS stays in the
+//!     word then.
+//!   - A free word's WAITERS without SPIN is old: who unlocked it has woken one, and that one owes.
+//!     Who locks takes it away.
+//! - K3 The unlocking instruction is the last access to the word's memory, so a lock may be freed
+//!   by whoever takes it next.
+//!
+//! Who waits looks at the word some times, and then goes on looking only if nobody else does (SPIN)
+//! and nobody sleeps; or if it has slept itself. So on a machine with many cores one or two look
+//! at the line, and newcomers do not overtake those who sleep, but for the thread that runs and
+//! locks again at once. A look takes the line from the owner: 48 that look cost it ten times what
+//! the critical section does.
 //!
 //! Unfair, like the locks of the standard library: a running thread may overtake a sleeping one.
 //!
@@ -26,16 +39,21 @@ use super::futex;
 use crate::config::SMALL;
 use crate::percpu::thread_token;
 use crate::profile::{Of, Wait};
-use crate::sync::{AtomicUsize, Ordering, hint};
+use crate::sync::{AtomicUsize, Bug, Ordering, hint, seeded_bug};
 
 pub(crate) const LOCKED: usize = 1;
 pub(crate) const WAITERS: usize = 2;
 pub(crate) const HOT: usize = 4;
+/// Somebody looks at the word again and again, and will not sleep without a word (K2).
+const SPIN: usize = 8;
 const TOKEN: usize = !0xf;
 
 /// Looks at the word before a locker sleeps, each after twice as many pause instructions as the one
 /// before: every look takes the line from the owner, which may lock again meanwhile.
 const LOOKS: u32 = if SMALL { 1 } else { 11 };
+
+/// How many of them everybody takes, before it says so in the word: most waits are over by then.
+const LOOKS_UNSAID: u32 = if SMALL { 0 } else { 5 };
 
 /// Why a lock was not taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,10 +72,34 @@ pub(crate) fn try_lock(word: &AtomicUsize, token: usize) -> Result<(), Refused> 
     // ORDER: Acquire; pairs with Release in `unlock` (K1).
     match word.compare_exchange(0, token | LOCKED, Ordering::Acquire, Ordering::Relaxed) {
         Ok(_) => Ok(()),
-        Err(seen) if seen & HOT != 0 => Err(Refused::Hot),
-        Err(seen) if seen & TOKEN == token => Err(Refused::HeldBySelf),
-        Err(_) => Err(Refused::Busy),
+        Err(seen) => try_lock_marked(word, token, seen),
     }
+}
+
+/// The same of a word that is not 0.
+#[cold]
+fn try_lock_marked(word: &AtomicUsize, token: usize, mut seen: usize) -> Result<(), Refused> {
+    while seen & (LOCKED | HOT) == 0 {
+        let locked = locked_from(seen, token);
+        // ORDER: Acquire; pairs with Release in `unlock` (K1).
+        match word.compare_exchange_weak(seen, locked, Ordering::Acquire, Ordering::Relaxed) {
+            Ok(_) => return Ok(()),
+            Err(now) => seen = now,
+        }
+    }
+    Err(if seen & HOT != 0 {
+        Refused::Hot
+    } else if seen & TOKEN == token {
+        Refused::HeldBySelf
+    } else {
+        Refused::Busy
+    })
+}
+
+/// What a free word becomes that this thread locks without having said anything in it (K2).
+#[inline(always)]
+fn locked_from(seen: usize, token: usize) -> usize {
+    token | LOCKED | if seen & SPIN != 0 { seen & (SPIN | WAITERS) } else { 0 }
 }
 
 /// Takes the lock, waiting if need be. `Ok(true)` says that it had to wait: for what `of` says.
@@ -92,28 +134,77 @@ pub(crate) fn hold(word: &AtomicUsize, of: Of) -> Option<Hold<'_>> {
     Some(Hold(word))
 }
 
+/// A thread on its way to the lock.
+struct Waiter {
+    token: usize,
+    /// Looks since it came, or since it last slept.
+    looks: u32,
+    /// `SPIN` while it is the one whom the word tells of.
+    spin: usize,
+    /// `WAITERS` if it was woken and has not said so yet (K2).
+    owes: usize,
+    /// Whether it has slept, or tried to.
+    slept: bool,
+}
+
+impl Waiter {
+    /// Tries to lock a word that was free.
+    fn take(&self, word: &AtomicUsize, seen: usize) -> bool {
+        let locked = (locked_from(seen, self.token) & !self.spin) | self.owes;
+        // ORDER: Acquire; pairs with Release in `unlock` (K1).
+        word.compare_exchange_weak(seen, locked, Ordering::Acquire, Ordering::Relaxed).is_ok()
+    }
+
+    /// Lets some time pass before the next look at a locked word.
+    fn wait(&mut self, word: &AtomicUsize, seen: usize) {
+        let is_behind = seen & WAITERS != 0 && self.spin == 0 && !self.slept;
+        if self.looks < LOOKS && !is_behind {
+            let is_alone = seen & SPIN == 0 && self.spin == 0;
+            if self.looks >= LOOKS_UNSAID && is_alone {
+                if swap(word, seen, seen | SPIN | self.owes) {
+                    (self.spin, self.owes) = (SPIN, 0);
+                }
+                return;
+            }
+            if self.looks < LOOKS_UNSAID || self.spin != 0 || self.slept {
+                (0..1 << self.looks).for_each(|_| hint::spin_loop());
+                self.looks += 1;
+                return;
+            }
+        }
+        let gone = if seeded_bug(Bug::SilentSpinner) { 0 } else { self.spin };
+        let expected = (seen | WAITERS) & !gone;
+        if expected != seen && !swap(word, seen, expected) {
+            return;
+        }
+        let woken = futex::wait(word, expected) && !seeded_bug(Bug::ForgottenSleepers);
+        self.owes = if woken { WAITERS } else { 0 };
+        // Who has slept need not hurry: while nobody else looks, the owner keeps the line.
+        (self.spin, self.looks, self.slept) = (0, LOOKS_UNSAID, true);
+    }
+}
+
+fn swap(word: &AtomicUsize, seen: usize, next: usize) -> bool {
+    // ORDER: Relaxed; only the flags of a locked word change.
+    word.compare_exchange_weak(seen, next, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+}
+
 #[cold]
 fn lock_slow(word: &AtomicUsize, token: usize, of: Of) -> Result<(), Refused> {
     let wait = Wait::begin();
     let (mut holder, mut handoffs) = (0, 0);
-    let mut looks = 0;
-    let mut slept = 0;
+    let mut waiter = Waiter { token, looks: 0, spin: 0, owes: 0, slept: false };
     loop {
         // ORDER: Relaxed; the CAS decides.
         let seen = word.load(Ordering::Relaxed);
         if seen & HOT != 0 {
-            if slept != 0 {
+            if waiter.owes != 0 {
                 futex::wake_all(word); // the wake that came here was for all of them (K2)
             }
             return Err(Refused::Hot);
         }
         if seen & LOCKED == 0 {
-            let locked = token | LOCKED | (seen & WAITERS) | slept;
-            // ORDER: Acquire; pairs with Release in `unlock` (K1).
-            if word
-                .compare_exchange_weak(seen, locked, Ordering::Acquire, Ordering::Relaxed)
-                .is_ok()
-            {
+            if waiter.take(word, seen) {
                 wait.end(of, handoffs);
                 return Ok(());
             }
@@ -126,37 +217,31 @@ fn lock_slow(word: &AtomicUsize, token: usize, of: Of) -> Result<(), Refused> {
         if seen & TOKEN == token {
             return Err(Refused::HeldBySelf);
         }
-        if looks < LOOKS {
-            for _ in 0..1 << looks {
-                hint::spin_loop();
-            }
-            looks += 1;
-            continue;
-        }
-        if seen & WAITERS == 0
-            && word
-                .compare_exchange_weak(seen, seen | WAITERS, Ordering::Relaxed, Ordering::Relaxed)
-                .is_err()
-        {
-            continue;
-        }
-        futex::wait(word, seen | WAITERS);
-        slept = WAITERS;
-        looks = 0;
+        waiter.wait(word, seen);
     }
 }
 
 /// Gives the lock up, leaving `next` in the word: 0, or a HOT word that sends lockers elsewhere.
 ///
 /// # Safety
-/// The caller holds the lock, and `word` is valid until the swap inside (K3).
+/// The caller holds the lock, and `word` is valid until the instruction inside that gives it up
+/// (K3).
 #[inline]
 pub(crate) unsafe fn unlock(word: *const AtomicUsize, next: usize) {
-    // ORDER: Release; pairs with the Acquire CAS of the next owner (K1).
-    // SAFETY: the caller's duty; afterwards the memory is not touched again.
-    let old = unsafe { (*word).swap(next, Ordering::Release) };
-    if old & WAITERS != 0 {
-        if next == 0 { futex::wake_one(word) } else { futex::wake_all(word) }
+    // ORDER (both): Release; pairs with the Acquire CAS of the next owner (K1).
+    if next != 0 {
+        // SAFETY: the caller's duty; afterwards the memory is not touched again.
+        if unsafe { (*word).swap(next, Ordering::Release) } & WAITERS != 0 {
+            futex::wake_all(word);
+        }
+        return;
+    }
+    // Others change the flags alone, so this leaves what they have set.
+    // SAFETY: as above.
+    let old = unsafe { (*word).fetch_sub(thread_token() | LOCKED, Ordering::Release) };
+    debug_assert_eq!(old & (TOKEN | LOCKED), thread_token() | LOCKED, "unlocked by another");
+    if old & (WAITERS | SPIN) == WAITERS {
+        futex::wake_one(word);
     }
 }
 

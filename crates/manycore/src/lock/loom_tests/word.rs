@@ -1,7 +1,7 @@
 //! Models of the object lock.
 
 use super::super::{HOT, LOCKED, Refused, is_held_by, try_lock, unlock};
-use crate::percpu::loom_tests::{large_model, model};
+use crate::percpu::loom_tests::{large_model, model, must_catch};
 use crate::percpu::thread_token;
 use crate::profile::Of;
 use crate::sync::{AtomicUsize, Ordering, UnsafeCell, thread};
@@ -152,4 +152,46 @@ fn loom_lock_held_by_self_is_refused() {
         other.join().unwrap();
         assert_eq!(shared.visits(), 1);
     });
+}
+
+/// One that takes the lock if it is free, beside one that waits: what the word says of the waiting
+/// one must not look like a lock that is held, and must not get lost.
+#[test]
+fn loom_try_lock_beside_a_waiter_takes_what_is_free() {
+    model(3, || {
+        let shared = Guarded::new();
+        lock(&shared.word, thread_token()).unwrap();
+        let other = {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || shared.visit())
+        };
+        // SAFETY: locked above; the Arc keeps the word.
+        unsafe { unlock(&shared.word, 0) };
+        let mut visits = 1;
+        match try_lock(&shared.word, thread_token()) {
+            Ok(()) => {
+                // SAFETY: K1 - locked.
+                shared.canary.with_mut(|canary| unsafe { *canary += 1 });
+                // SAFETY: locked above; the Arc keeps the word.
+                unsafe { unlock(&shared.word, 0) };
+                visits += 1;
+            }
+            Err(refused) => assert_eq!(refused, Refused::Busy),
+        }
+        other.join().unwrap();
+        assert_eq!(try_lock(&shared.word, thread_token()), Ok(()), "nobody holds it");
+        assert_eq!(shared.visits(), visits);
+    });
+}
+
+#[test]
+fn loom_spinner_that_sleeps_without_a_word_is_caught() {
+    let model = "lock::loom_tests::word::loom_three_lockers_are_all_woken";
+    must_catch("silent-spinner", model, &["deadlock"]);
+}
+
+#[test]
+fn loom_woken_locker_that_forgets_the_sleepers_is_caught() {
+    let model = "lock::loom_tests::word::loom_three_lockers_are_all_woken";
+    must_catch("forgotten-sleepers", model, &["deadlock"]);
 }
