@@ -155,3 +155,9 @@ pub(crate) const BIASED_FROM: u32 = 2000;
 
 /// Looks in a row that must want a change.
 pub(crate) const PATIENCE: u32 = if SMALL { 1 } else { 2 };
+
+/// Updates for each read, or reads for each update, from which it tries what many waits suggest.
+pub(crate) const TRY_FROM: u32 = 4;
+
+/// Percent by which a mode that is tried must be faster to stay.
+pub(crate) const TRY_GAIN: u32 = 15;

@@ -274,6 +274,46 @@ fn load_at_a_border_switches_once() {
     }
 }
 
+/// Takes its time under the lock, so that others find it locked.
+struct Slow;
+
+impl Op<u64> for Slow {
+    fn apply(self, sum: &mut u64) {
+        *sum += 1;
+        thread::yield_now();
+    }
+}
+
+#[test]
+fn lock_that_is_waited_for_at_an_uneven_ratio_is_tried_against_logs() {
+    let _alone = env::alone();
+    let sum = Adaptive::<u64, Commuting<Slow>>::new(0);
+    let until = std::time::Instant::now() + Duration::from_secs(60);
+    let tried = || sum.stats().history.iter().any(|switch| switch.why == Why::Trial);
+    let live = || {
+        let mut done = 0;
+        while !tried() {
+            assert!(std::time::Instant::now() < until, "{}", sum.stats());
+            for _ in 0..100 {
+                (0..9).for_each(|_| sum.update(Slow));
+                assert!(*sum.read() >= done + 9);
+                done += 9;
+            }
+        }
+        done
+    };
+    let done: u64 = thread::scope(|scope| {
+        let threads = [scope.spawn(live), scope.spawn(live)];
+        threads.into_iter().map(|thread| thread.join().expect("a worker panicked")).sum()
+    });
+    let stats = sum.stats();
+    println!("{stats}");
+    let trial = stats.history.iter().find(|switch| switch.why == Why::Trial).expect("one");
+    assert_eq!((trial.from, trial.to), (Mode::Direct, Mode::Logs));
+    assert!(trial.waits > 0 && !trial.time.is_zero());
+    assert_eq!(sum.into_inner(), done);
+}
+
 #[test]
 fn pinned_object_stays() {
     for mode in MODES {

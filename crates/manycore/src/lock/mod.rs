@@ -57,7 +57,9 @@ mod word;
 pub use br::{BrLock, BrReadGuard, BrWriteGuard};
 pub use mcs::{McsGuard, McsLock};
 pub use ticket::{TicketGuard, TicketLock};
-pub(crate) use word::{HOT, Hold, LOCKED, Refused, hold, is_held_by, lock, try_lock, unlock};
+pub(crate) use word::{
+    HOT, Hold, LOCKED, Refused, hold, is_held_by, is_waited_for, lock, try_lock, unlock,
+};
 
 use crate::config::SMALL;
 use crate::sync::hint;

@@ -245,6 +245,13 @@ pub(crate) unsafe fn unlock(word: *const AtomicUsize, next: usize) {
     }
 }
 
+/// Whether somebody waits who has said so: nobody who looks at the lock for the first few times.
+pub(crate) fn is_waited_for(word: &AtomicUsize) -> bool {
+    // ORDER: Relaxed; a hint.
+    let seen = word.load(Ordering::Relaxed);
+    seen & (HOT | LOCKED) == LOCKED && seen & (WAITERS | SPIN) != 0
+}
+
 /// Whether `token`'s thread holds the lock.
 pub(crate) fn is_held_by(word: &AtomicUsize, token: usize) -> bool {
     // ORDER: Relaxed; a thread sees its own CAS.

@@ -218,6 +218,11 @@ impl<'a, T: Send + 'static, L: Log<T>> ColdHold<'a, T, L> {
         }
     }
 
+    /// Whether others wait for the lock now.
+    pub(crate) fn is_waited_for(&self) -> bool {
+        lock::is_waited_for(&self.object.word)
+    }
+
     /// What was counted; counting begins anew.
     pub(crate) fn take_meter(&self) -> Meter {
         let heat = self.object.heat.load(Ordering::Relaxed);

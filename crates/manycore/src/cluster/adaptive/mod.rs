@@ -18,7 +18,7 @@
 //! don't fit a value of any type; for those there is [`DeferredSet`](crate::ldu::DeferredSet).
 //!
 //! Laws: H4 of the design (what it costs, compared to the best fixed choice), A1 to A5 in `lanes`,
-//! A6 in `policy`, A7 to A9 in `switch`.
+//! A6 in `policy`, A7 to A9 in `switch`, A10 in `trial`.
 //!
 //! Source: K42's adaptable objects (Appavoo and others, section 3.4), with OpLog's logs and BRAVO's
 //! readers as the forms to choose from; none of them changes by itself.
@@ -31,6 +31,7 @@ mod loom_tests;
 mod policy;
 mod stats;
 mod switch;
+mod trial;
 
 pub use guard::ReadGuard;
 pub use policy::{Mode, Policy, Switch, Why};
@@ -65,10 +66,11 @@ use std::ptr;
 ///   one locked instruction on the thread's own line, or none when updates are very rare; an update
 ///   looks at a line for each thread that has read, and then pays a `membarrier` (some
 ///   microseconds). The object looks at its counts each thousand operations, so it settles within
-///   milliseconds of load; see [`Policy`].
-/// - Memory: the value plus 24 bytes. Some 800 bytes more once the object has found that its load
-///   is one-sided, and 128 for each slot, at least 4 KiB, once it has been `Shared`; in `Logs` as
-///   [`Deferred`].
+///   milliseconds of load; see [`Policy`]. Where many wait and the ratio does not tell, it tries
+///   another mode for some thousand operations, and again twice as late after each try in vain.
+/// - Memory: the value plus 24 bytes. Some 900 bytes more once the object has found that its load
+///   is one-sided or that many wait, and 128 for each slot, at least 4 KiB, once it has been
+///   `Shared`; in `Logs` as [`Deferred`].
 /// - Panics: an update that panics poisons the object, as with [`Deferred`]; see
 ///   [`repair`](Self::repair). A panic in a reader does not.
 /// - Source: see the [module](self).

@@ -1,15 +1,17 @@
 //! Which mode an object should be in, and what it says about it.
 //!
-//! Owns: the policy and its state, with no atomics and no clock: the same counts give the same
-//! answers. Does not own: counting, switching.
+//! Owns: the policy and its state, with no atomics and no clock: the same counts and times give the
+//! same answers. Does not own: counting, switching; trials (A10) are in `trial`.
 //!
 //! Law A6: a switch takes so many *looks* in a row that all want the same mode. A mode's border on
 //! the way out is lower than on the way in. An object that comes back to the mode that it has just
 //! left needs twice as many looks for its next switch, up to 256 times as many; a long calm makes
 //! it forget.
 
+use super::trial::Trial;
 use crate::config;
 use std::collections::VecDeque;
+use std::time::{Duration, Instant};
 
 /// What an object is at the moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,6 +40,12 @@ pub enum Why {
     Poisoned,
     /// Somebody asked for it ([`Adaptive::pin`](super::Adaptive::pin)).
     Pinned,
+    /// Many waited, at a ratio that does not tell: is this mode faster?
+    Trial,
+    /// It was not, or not by enough.
+    Slower,
+    /// It was, but then the object was used twice as much, or half as much: another load.
+    Changed,
 }
 
 /// One change of mode, with what was counted when it was decided.
@@ -56,6 +64,9 @@ pub struct Switch {
     pub reads: u64,
     /// Operations of that window that had to wait for the lock, as far as they were counted.
     pub waits: u32,
+    /// How long that window was; zero if nobody asked for the time. For a trial and what follows
+    /// it, this tells the rates that decided.
+    pub time: Duration,
 }
 
 /// When an [`Adaptive`](super::Adaptive) object changes its mode.
@@ -83,6 +94,11 @@ pub struct Policy {
     pub biased_from: u32,
     /// Looks in a row that must want the same change, before it is made.
     pub patience: u32,
+    /// Updates for each read, or reads for each update, from which a lock that many wait for is
+    /// exchanged for the mode on that side, to see whether that is faster; `u32::MAX` for never.
+    pub try_from: u32,
+    /// How many percent more operations in the same time it must make to stay.
+    pub try_gain: u32,
 }
 
 impl Default for Policy {
@@ -94,6 +110,8 @@ impl Default for Policy {
             shared_below: config::SHARED_FROM / 2,
             biased_from: config::BIASED_FROM,
             patience: config::PATIENCE,
+            try_from: config::TRY_FROM,
+            try_gain: config::TRY_GAIN,
         }
     }
 }
@@ -104,6 +122,10 @@ pub(super) struct Window {
     pub(super) updates: u64,
     pub(super) reads: u64,
     pub(super) waits: u32,
+    /// Whether somebody waited for the lock when it was over: one who runs and locks again and
+    /// again lets few others have it, so waits that ended may be few.
+    pub(super) is_waited_for: bool,
+    pub(super) time: Duration,
 }
 
 impl Policy {
@@ -148,6 +170,9 @@ pub(super) struct Control {
     pub(super) window: Window,
     /// The lanes' reads at the last look.
     pub(super) lane_reads: usize,
+    trial: Trial,
+    /// When the window began.
+    since: Option<Instant>,
     wanted: Mode,
     streak: u32,
     looks: u32,
@@ -166,6 +191,8 @@ impl Control {
             biased: false,
             window: Window::default(),
             lane_reads: 0,
+            trial: Trial::new(),
+            since: None,
             wanted: Mode::Direct,
             streak: 0,
             looks: 0,
@@ -186,6 +213,12 @@ impl Control {
             Some(pinned) => (pinned, Why::Pinned),
             None => self.policy.wants(self.mode, window),
         };
+        if self.pinned.is_none() && (wanted == Mode::Direct || self.trial.is_open()) {
+            if let Ok(decided) = self.trial.look(&self.policy, self.mode, window) {
+                self.streak = 0;
+                return decided;
+            }
+        }
         if wanted == self.mode {
             self.streak = 0;
             return None;
@@ -193,6 +226,15 @@ impl Control {
         self.streak = if wanted == self.wanted { self.streak + 1 } else { 1 };
         self.wanted = wanted;
         (self.streak >= self.patience()).then_some((wanted, why))
+    }
+
+    /// The time since the last call or change of mode. Models have none.
+    pub(super) fn lap(&mut self) -> Duration {
+        if config::SMALL {
+            return Duration::ZERO;
+        }
+        let now = Instant::now();
+        self.since.replace(now).map_or(Duration::ZERO, |since| now - since)
     }
 
     /// Looks in a row that the next switch takes.
@@ -203,11 +245,14 @@ impl Control {
     /// Notes that the object has changed its mode.
     pub(super) fn switched(&mut self, to: Mode, why: Why, window: Window) {
         let from = std::mem::replace(&mut self.mode, to);
+        self.trial.switched(why, from != to);
+        self.since = None;
         if from == to {
             return;
         }
+        let is_trial = matches!(why, Why::Trial | Why::Slower | Why::Changed);
         let soon = FLAP.max(self.patience().saturating_mul(2));
-        if to == self.left && self.switches > 0 && self.looks <= soon {
+        if to == self.left && self.switches > 0 && self.looks <= soon && !is_trial {
             self.flaps = (self.flaps + 1).min(FLAPS_MAX);
         }
         self.left = from;
@@ -218,8 +263,8 @@ impl Control {
         if self.history.len() == REMEMBERED {
             self.history.pop_front();
         }
-        let Window { updates, reads, waits } = window;
-        self.history.push_back(Switch { from, to, why, updates, reads, waits });
+        let Window { updates, reads, waits, time, .. } = window;
+        self.history.push_back(Switch { from, to, why, updates, reads, waits, time });
     }
 
     pub(super) fn history(&self) -> (u64, Vec<Switch>) {
@@ -232,7 +277,7 @@ mod tests {
     use super::{Control, Mode, Policy, Why, Window};
 
     fn counted(updates: u64, reads: u64) -> Window {
-        Window { updates, reads, waits: 0 }
+        Window { updates, reads, ..Window::default() }
     }
 
     fn policy() -> Policy {
@@ -243,6 +288,7 @@ mod tests {
             shared_below: 10,
             biased_from: 100,
             patience: 2,
+            ..Policy::default()
         }
     }
 

@@ -72,9 +72,9 @@ impl fmt::Display for Stats {
     /// A line for what the object is, and one for each change that is remembered.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?}, after {} switches", self.mode, self.switches)?;
-        for Switch { from, to, why, updates, reads, waits } in &self.history {
+        for Switch { from, to, why, updates, reads, waits, time } in &self.history {
             write!(f, "\n{from:?} to {to:?} ({why:?}): ")?;
-            write!(f, "{updates} updates, {reads} reads, {waits} waits")?;
+            write!(f, "{updates} updates, {reads} reads, {waits} waits in {time:.1?}")?;
         }
         Ok(())
     }

@@ -153,16 +153,22 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
     /// The next mode of the cold object, by its meter.
     fn next_of_cold(&self, hold: &ColdHold<'_, T, L>) -> Option<Change> {
         let Meter { updates, reads, waits } = hold.take_meter();
-        let window = Window { updates: updates.into(), reads: reads.into(), waits };
+        let mut window = Window {
+            updates: updates.into(),
+            reads: reads.into(),
+            waits,
+            is_waited_for: hold.is_waited_for(),
+            ..Window::default()
+        };
         self.tell(window);
-        if self.annex().is_none() && Policy::default().wants(Mode::Direct, window).0 == Mode::Direct
-        {
+        if self.annex().is_none() && Policy::default().is_content(window) {
             return None; // an object that is right as it is needs no annex
         }
         let annex = self.annex_or_make();
         // SAFETY: the lock is held.
         unsafe {
             annex.control(|control| {
+                window.time = control.lap();
                 if control.mode == Mode::Logs {
                     control.switched(Mode::Direct, Why::Evicted, window);
                 }
@@ -218,7 +224,7 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
     ) -> ReadGuard<'a, T, L> {
         let annex = self.annex_or_make();
         let new = guard.window().unwrap_or(0);
-        self.tell(Window { updates: new, reads: 1, waits: 0 });
+        self.tell(Window { updates: new, reads: 1, ..Window::default() });
         // SAFETY: the core's lock is held.
         let next = unsafe {
             annex.control(|control| {
@@ -227,7 +233,8 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
                 if control.window.reads < config::LOGGED_READS_PER_LOOK {
                     return None;
                 }
-                let window = std::mem::take(&mut control.window);
+                let mut window = std::mem::take(&mut control.window);
+                window.time = control.lap();
                 control.look(window).map(|(to, why)| Change { to, why, window })
             })
         };
@@ -311,6 +318,7 @@ fn take_window<Op>(annex: &Annex<Op>, control: &mut Control) -> Window {
     let mut window = std::mem::take(&mut control.window);
     window.reads += reads.wrapping_sub(control.lane_reads) as u64;
     control.lane_reads = reads;
+    window.time = control.lap();
     control.biased = control.policy.wants_bias(control.biased, window);
     window
 }
