@@ -255,20 +255,24 @@ impl<K, V> Bucket<K, V> {
             {
                 Ok(_) => return Some(Locked { first: self, leave: FREE }),
                 Err(MOVED) => return None,
-                Err(_) => wait(&mut turns),
+                Err(_) => self.wait(&mut turns),
             }
         }
     }
-}
 
-/// Waits for a lock that is held for some tens of instructions, unless its holder was preempted.
-#[cold]
-fn wait(turns: &mut u32) {
-    *turns += 1;
-    match *turns {
-        ..=6 => (0..1 << *turns).for_each(|_| std::hint::spin_loop()),
-        7..=40 => thread::yield_now(),
-        _ => thread::sleep(Duration::from_micros(50)),
+    /// Waits until the lock was seen free, with loads alone: who holds it works on this line. It is
+    /// held for some tens of instructions, unless its holder was preempted.
+    #[cold]
+    fn wait(&self, turns: &mut u32) {
+        // ORDER: Relaxed; the next attempt decides.
+        while self.lock.load(Ordering::Relaxed) == HELD {
+            *turns += 1;
+            match *turns {
+                ..=6 => (0..1 << *turns).for_each(|_| std::hint::spin_loop()),
+                7..=40 => thread::yield_now(),
+                _ => thread::sleep(Duration::from_micros(50)),
+            }
+        }
     }
 }
 
