@@ -251,6 +251,27 @@ fn an_item_takes_a_line_and_its_part_of_the_table() {
     );
 }
 
+/// A worker that stopped because the requests were many, or the replies, and had used up all that
+/// the client sent, took what it had read last, from whomever, for more of the client's.
+#[test]
+fn worker_that_stops_at_the_end_of_what_was_sent_answers_once() {
+    let server = Running::start("-t 1 -m 64 -R 3");
+    let value = "v".repeat(300_000);
+    let mut one = server.connect();
+    ask(&mut one, format!("set large 0 0 300000\r\n{value}\r\n").as_bytes(), b"STORED\r\n");
+    // Answered alone, and so the last thing that is done with this input.
+    let reply = format!("VA 300000\r\n{value}\r\n");
+    let mut other = server.connect();
+    for _ in 0..3 {
+        ask(&mut one, b"mg large v T0\r\n", reply.as_bytes());
+        ask(&mut other, b"set other 0 0 1\r\nx\r\n", b"STORED\r\n");
+        ask(&mut one, b"mn\r\n", b"MN\r\n");
+        ask(&mut one, &b"mn\r\n".repeat(3), &b"MN\r\n".repeat(3));
+        ask(&mut other, b"get other\r\n", b"VALUE other 0 1\r\nx\r\nEND\r\n");
+        ask(&mut one, b"get none\r\n", b"END\r\n");
+    }
+}
+
 #[test]
 fn many_clients_get_their_own_values() {
     let server = Running::start("-t 2 -m 64 -R 7");

@@ -152,7 +152,8 @@ impl Connection {
         let mut output = std::mem::take(&mut desk.output);
         output.clear();
         let progress = self.session.feed(&mut desk.context, input, &mut output, desk.budget);
-        self.is_paused = progress.is_paused;
+        // With nothing left there is nothing to go on with, least of all what others have read.
+        self.is_paused = progress.is_paused && progress.used < input.len();
         if !is_own {
             self.input.extend_from_slice(&desk.input[progress.used..]);
         } else if progress.used == self.input.len() {
