@@ -170,7 +170,7 @@ where
         // ORDER: Relaxed; counts of capacity order nothing.
         let there = self.pool.0.load(Ordering::Relaxed);
         let share = there / (POOL_SHARE * self.segments.len() as i64);
-        let more = share.clamp(0, wanted.saturating_mul(AHEAD));
+        let more = if share < wanted { 0 } else { share.min(wanted.saturating_mul(AHEAD)) };
         let taken = take(&self.pool.0, wanted.saturating_add(more));
         if taken > wanted {
             segment.add_spare(taken - wanted);
