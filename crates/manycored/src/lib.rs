@@ -34,3 +34,4 @@ pub mod session;
 pub mod store;
 #[cfg_attr(not(feature = "tls"), path = "no_tls.rs")]
 pub mod tls;
+mod tls_files;

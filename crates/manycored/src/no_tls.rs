@@ -1,32 +1,8 @@
 //! In the place of `tls` where the feature of that name is off: there is nothing to seal with.
 
+pub use crate::tls_files::{Files, Verify};
+
 use std::io::{self, Write};
-use std::path::PathBuf;
-
-/// Whether clients must show a certificate of their own.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Verify {
-    /// They are not asked.
-    #[default]
-    No,
-    /// One that is shown must be right.
-    IfShown,
-    /// There is no way in without.
-    Always,
-}
-
-/// The files, in the form PEM.
-#[derive(Debug, Clone, Default)]
-pub struct Files {
-    /// The server's certificate.
-    pub chain: PathBuf,
-    /// Its key.
-    pub key: PathBuf,
-    /// Who may sign clients' certificates.
-    pub clients: Option<PathBuf>,
-    /// Whether these are asked for.
-    pub verify: Verify,
-}
 
 /// What connections would begin with.
 #[derive(Debug)]

@@ -8,6 +8,8 @@
 //! - T2 What waits to be sent is bounded (rustls: 64 KB of records), as is what was not opened: a
 //!   record that has not come whole.
 
+pub use crate::tls_files::{Files, Verify};
+
 use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -15,33 +17,8 @@ use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig, ServerConnection};
 use std::fmt;
 use std::io::{self, BufRead, ErrorKind, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
-
-/// Whether clients must show a certificate of their own.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Verify {
-    /// They are not asked.
-    #[default]
-    No,
-    /// One that is shown must be right.
-    IfShown,
-    /// There is no way in without.
-    Always,
-}
-
-/// The files, in the form PEM.
-#[derive(Debug, Clone, Default)]
-pub struct Files {
-    /// The server's certificate, and those between it and one that clients trust.
-    pub chain: PathBuf,
-    /// Its key.
-    pub key: PathBuf,
-    /// Who may sign clients' certificates.
-    pub clients: Option<PathBuf>,
-    /// Whether these are asked for.
-    pub verify: Verify,
-}
 
 /// What connections begin with.
 pub struct Tls {
