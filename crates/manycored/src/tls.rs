@@ -84,6 +84,9 @@ impl Tls {
     /// # Errors
     /// What is wrong with them, as a sentence.
     pub fn read(files: Files) -> Result<Self, String> {
+        if [&files.chain, &files.key].iter().any(|path| path.as_os_str().is_empty()) {
+            return Err("-Z needs -o ssl_chain_cert=FILE,ssl_key=FILE".into());
+        }
         let config = Mutex::new(Arc::new(read(&files)?));
         Ok(Self { files, config })
     }
