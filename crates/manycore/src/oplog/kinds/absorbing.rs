@@ -1,15 +1,16 @@
 use super::cancelling::Cancel;
-use super::ordered::{Ordered, merge};
+use super::ordered::Ordered;
 use crate::clock::Stamp;
 use crate::oplog::{Log, Op};
 use hashbrown::HashMap;
 
-/// Keeps every update with its stamp; at the merge a remove absorbs the insert that was not
-/// applied yet: the paper's *global absorption* (sections 5.2 and 7.3).
+/// Keeps every update with its stamp; at the merge an insert and a remove of one element absorb
+/// each other: the paper's *global absorption* (sections 5.2 and 7.3).
 ///
 /// For sets of elements that one thread adds and another removes. The contract of the updates is
-/// that of [`Cancel`]; the paper's flag "already in the structure" is not needed, because an
-/// insert that is still in the batch has by that very fact not been applied. Where the same thread
+/// that of [`Cancel`]; the paper's flag "already in the structure" is not needed, because inserts
+/// and removes of one key alternate: whichever is left over is what the object lacks. So the merge
+/// finds pairs by their key alone, and only what is left is put in order. Where the same thread
 /// adds and removes, [`Cancelling`](super::Cancelling) does less: no stamp, and nothing kept.
 #[derive(Debug)]
 pub struct Absorbing<O> {
@@ -51,24 +52,12 @@ impl<T, O: Op<T> + Cancel + Send + 'static> Log<T> for Absorbing<O> {
 
     fn merge(logs: &mut [Self], target: &mut T) -> usize {
         let mut batch = Batch::take(logs);
-        let Batch { own, survivors, .. } = &mut batch;
-        let mut inserted: HashMap<O::Key, usize> = HashMap::new();
-        merge(own, |stamp, op| {
-            // In first: the update's own code may panic, and then it goes back.
-            let place = survivors.len();
-            survivors.push(Some((stamp, op)));
-            let Some(Some((_, op))) = survivors.last() else { return };
-            let key = op.key();
-            if op.inserts() {
-                inserted.insert(key, place);
-            } else if let Some(before) = inserted.remove(&key) {
-                // Both out, and only then dropped, which may panic.
-                drop((survivors[before].take(), survivors.pop()));
-            }
-        });
+        batch.absorb();
+        batch.survivors.retain(|survivor| survivor.entry.is_some());
+        batch.survivors.sort_by_key(|survivor| survivor.entry.as_ref().map(|(stamp, _)| *stamp));
         let mut applied = 0;
         for place in 0..batch.survivors.len() {
-            if let Some((_, op)) = batch.survivors[place].take() {
+            if let Some((_, op)) = batch.survivors[place].entry.take() {
                 op.apply(target);
                 applied += 1;
             }
@@ -82,8 +71,21 @@ impl<T, O: Op<T> + Cancel + Send + 'static> Log<T> for Absorbing<O> {
 struct Batch<'a, O> {
     logs: &'a mut [Absorbing<O>],
     own: Vec<Ordered<O>>,
-    /// What was not absorbed, ascending by stamp, and below whatever is in `own` still.
-    survivors: Vec<Option<(Stamp, O)>>,
+    /// What was taken out of `own` and not absorbed.
+    survivors: Vec<Survivor<O>>,
+}
+
+/// An update that was not absorbed yet.
+struct Survivor<O> {
+    entry: Option<(Stamp, O)>,
+    /// Another with the same key, of the same kind.
+    other: Option<usize>,
+}
+
+impl<O: Cancel> Survivor<O> {
+    fn inserts(&self) -> Option<bool> {
+        self.entry.as_ref().map(|(_, op)| op.inserts())
+    }
 }
 
 impl<'a, O> Batch<'a, O> {
@@ -93,13 +95,49 @@ impl<'a, O> Batch<'a, O> {
     }
 }
 
+impl<O: Cancel> Batch<'_, O> {
+    /// Takes everything out of the logs and drops opposite updates of one key in pairs. Each log
+    /// from its end: what is left in it if user code panics is still in order.
+    fn absorb(&mut self) {
+        let Self { own, survivors, .. } = self;
+        let mut places: HashMap<O::Key, usize> = HashMap::new();
+        // Most pairs are neighbours: the last key is not in the table yet.
+        let mut last: Option<(O::Key, usize)> = None;
+        for entry in own.iter_mut().flat_map(|log| std::iter::from_fn(|| log.pop())) {
+            // In first: the update's own code may panic, and then it goes back.
+            let place = survivors.len();
+            survivors.push(Survivor { entry: Some(entry), other: None });
+            let Some((_, op)) = &survivors[place].entry else { return };
+            let key = op.key();
+            let found = match last.take() {
+                Some((same, found)) if same == key => Some(found),
+                another => {
+                    places.extend(another);
+                    places.remove(&key)
+                }
+            };
+            match found {
+                Some(found) if survivors[found].inserts() != survivors[place].inserts() => {
+                    last = survivors[found].other.map(|other| (key, other));
+                    // Both out, and only then dropped, which may panic.
+                    drop((survivors[found].entry.take(), survivors.pop()));
+                }
+                _ => {
+                    survivors[place].other = found;
+                    last = Some((key, place));
+                }
+            }
+        }
+    }
+}
+
 impl<O> Drop for Batch<'_, O> {
     fn drop(&mut self) {
         for (log, own) in self.logs.iter_mut().zip(self.own.drain(..)) {
             log.log = own;
         }
         if let Some(first) = self.logs.first_mut() {
-            first.log.put_before(self.survivors.drain(..).flatten());
+            first.log.put_back(self.survivors.drain(..).filter_map(|s| s.entry));
         }
     }
 }
@@ -161,6 +199,42 @@ mod tests {
                 assert_eq!(Log::merge(&mut logs, &mut list), 10);
                 assert_eq!(list, [0, 1, 2, 3, 4, 6, 7, 8, 9, 10], "{logs_used} logs");
             }
+        }
+    }
+
+    /// Keys come and go on random threads, some of them present before the batch.
+    #[test]
+    fn what_is_left_is_what_the_object_lacks() {
+        // Others than those that panic.
+        const KEYS: std::ops::Range<u32> = 100..112;
+        let mut seed = 7_u64;
+        let mut random = |below: u64| {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963);
+            (seed >> 33) % below
+        };
+        for round in 0..300 {
+            let mut logs: Vec<Absorbing<Change>> = Vec::new();
+            logs.resize_with(1 + round % 12, Absorbing::default);
+            let mut list: Vec<u32> = KEYS.filter(|key| key % 3 == 0).collect();
+            let before = list.clone();
+            let mut model = list.clone();
+            for stamp in 1..=random(80) {
+                let key = KEYS.start + random(12) as u32;
+                let present = model.contains(&key);
+                if present {
+                    model.retain(|other| *other != key)
+                } else {
+                    model.push(key)
+                }
+                let log = random(logs.len() as u64) as usize;
+                logs[log].log.add(Change(key, !present), Stamp::from_ticks(stamp));
+            }
+            let applied = Log::merge(&mut logs, &mut list);
+            list.sort_unstable();
+            model.sort_unstable();
+            assert_eq!(list, model, "round {round}");
+            let changed = KEYS.filter(|key| before.contains(key) != model.contains(key));
+            assert_eq!(applied, changed.count(), "round {round}: others are absorbed");
         }
     }
 }

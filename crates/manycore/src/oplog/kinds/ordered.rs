@@ -75,9 +75,16 @@ impl<O> Ordered<O> {
         self.entries.push((stamp, op));
     }
 
-    /// Puts entries, ascending by stamp, before what is there.
-    pub(super) fn put_before(&mut self, entries: impl Iterator<Item = (Stamp, O)>) {
-        self.entries.splice(0..0, entries);
+    /// Takes the latest entry out.
+    #[inline(always)]
+    pub(super) fn pop(&mut self) -> Option<(Stamp, O)> {
+        self.entries.pop()
+    }
+
+    /// Puts entries of any age back.
+    pub(super) fn put_back(&mut self, entries: impl Iterator<Item = (Stamp, O)>) {
+        self.entries.extend(entries);
+        self.entries.sort_by_key(|(stamp, _)| *stamp);
     }
 
     /// Moves the entries with a stamp up to `cut` into `into`, which is empty.
