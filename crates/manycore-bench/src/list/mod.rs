@@ -15,6 +15,7 @@ pub(crate) mod harris;
 mod locks;
 mod marks;
 mod ours;
+mod paper;
 mod queues;
 mod replicated;
 mod sets;
@@ -193,6 +194,16 @@ pub static ENTRIES: &[Entry<Shape>] = &[
         Kind::Rival,
         "the lock-free list of Harris and Michael on crossbeam-epoch; a read is no snapshot",
     ),
+    entry::<paper::PaperList<false>>(
+        "paper-basic",
+        Kind::ByHand,
+        "as OpLog's authors describe it: a chain, and logs of 512 merged by a heap",
+    ),
+    entry::<paper::PaperList<true>>(
+        "paper-global",
+        Kind::ByHand,
+        "the same, with absorption at the merge by a flag in the element",
+    ),
     entry::<DeferredList<ours::Basic>>(
         "oplog-basic",
         Kind::Ours,
@@ -202,16 +213,6 @@ pub static ENTRIES: &[Entry<Shape>] = &[
         "oplog-global",
         Kind::Ours,
         "deferred, stamped, absorption at the merge: the paper's global absorption",
-    ),
-    entry::<DeferredList<ours::Short<ours::Basic>>>(
-        "oplog-basic-short",
-        Kind::Ours,
-        "oplog-basic with logs of 128 updates, so that merging is soon all there is",
-    ),
-    entry::<DeferredList<ours::Short<ours::Global>>>(
-        "oplog-global-short",
-        Kind::Ours,
-        "oplog-global with logs of 128 updates",
     ),
     entry::<DeferredList<ours::Local>>(
         "oplog-local",

@@ -39,8 +39,6 @@ pub(super) trait Setup: Sync + Send + 'static {
     const LOGS: Logs;
     /// How an update is published.
     const PUBLISH: Publish;
-    /// The most updates that a log holds; the default if none.
-    const BOUND: Option<usize> = None;
 }
 
 macro_rules! setup {
@@ -81,19 +79,6 @@ setup!(
     Auto, Cancelling, Auto, Auto
 );
 
-/// Updates in a short log.
-const SHORT: usize = 128;
-
-/// Another setup, with short logs.
-pub(super) struct Short<S>(PhantomData<S>);
-
-impl<S: Setup> Setup for Short<S> {
-    type Log = S::Log;
-    const LOGS: Logs = S::LOGS;
-    const PUBLISH: Publish = S::PUBLISH;
-    const BOUND: Option<usize> = Some(SHORT);
-}
-
 /// A list behind deferred updates.
 pub(super) struct DeferredList<S: Setup>(Deferred<ElementList, S::Log>);
 
@@ -101,10 +86,7 @@ impl<S: Setup> ListImpl for DeferredList<S> {
     type Handle<'a> = &'a DeferredList<S>;
 
     fn new(threads: usize) -> Self {
-        let mut builder = Deferred::builder().logs(S::LOGS).publish(S::PUBLISH);
-        if let Some(bound) = S::BOUND {
-            builder = builder.max_entries(bound);
-        }
+        let builder = Deferred::builder().logs(S::LOGS).publish(S::PUBLISH);
         Self(builder.build(sequential(threads)).expect("the bounds are the defaults"))
     }
 
