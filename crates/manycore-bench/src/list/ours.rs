@@ -3,8 +3,6 @@
 //! All the glue that a program would write is here: [`Op`] says how an update is applied,
 //! [`Cancel`] which updates undo each other.
 
-use std::marker::PhantomData;
-
 use manycore::oplog::{Absorbing, Cancel, Cancelling, Deferred, Log, Logs, Op, Ordered, Publish};
 
 use super::{Element, ElementList, ListHandle, ListImpl, ListOp, locks::sequential};
