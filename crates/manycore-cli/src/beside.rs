@@ -46,8 +46,7 @@ pub fn text() -> String {
 fn table() -> Result<String, Failure> {
     let machine = Machine::named("opteron-8x6").expect("a model that is shipped");
     let machine = for_benchmarks(machine);
-    let own = Own::tour()?;
-    let plain = own.for_here()?;
+    let (own, plain) = Own::tour()?;
     eprintln!("manycore tour: running it here, then on {CORES} virtual cores");
     let output = Command::new(&plain)
         .arg(MICROS.to_string())

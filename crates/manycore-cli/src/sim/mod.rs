@@ -17,7 +17,9 @@ mod toolchain;
 
 use std::{
     io::{Write, stdout},
+    panic::resume_unwind,
     path::{Path, PathBuf},
+    thread,
 };
 
 use manycore_sim::Machine;
@@ -29,6 +31,7 @@ use crate::{
 };
 use launch::Launch;
 use outcome::Run;
+use standard::Standard;
 
 /// Runs the program, or the tests, as the command line says.
 ///
@@ -78,8 +81,6 @@ pub fn run(args: &SimArgs) -> Result<(), Failure> {
 
 /// A program of this project's own, built for virtual cores.
 pub(crate) struct Own {
-    tools: toolchain::Tools,
-    plan: build::Plan,
     program: PathBuf,
 }
 
@@ -89,31 +90,33 @@ impl Own {
     /// # Errors
     /// One line that says why it cannot be simulated here.
     pub(crate) fn command() -> Result<Self, Failure> {
-        Self::build("manycore", env!("CARGO_PKG_NAME"))
+        let tools = toolchain::Tools::check()?;
+        let plan = build::Plan::of_this_source(&tools, "manycore", env!("CARGO_PKG_NAME"))?;
+        Self::build(&tools, &plan, &plan.standard(&tools))
     }
 
-    /// Builds the small program of the tour.
+    /// Builds the small program of the tour, and as any other for this machine.
     ///
     /// # Errors
     /// As above.
-    pub(crate) fn tour() -> Result<Self, Failure> {
-        Self::build("sim-tour", "manycore-sim-tests")
-    }
-
-    fn build(name: &str, package: &str) -> Result<Self, Failure> {
+    pub(crate) fn tour() -> Result<(Self, PathBuf), Failure> {
         let tools = toolchain::Tools::check()?;
-        let plan = build::Plan::of_this_source(&tools, name, package)?;
-        let library = runtime::find(&tools)?;
-        let program = plan.build(&tools, &library, &plan.standard(&tools))?;
-        Ok(Self { tools, plan, program })
+        let plan = build::Plan::of_this_source(&tools, "sim-tour", "manycore-sim-tests")?;
+        let (standard, plain) = thread::scope(|scope| {
+            let standard = scope.spawn(|| plan.standard(&tools));
+            let plain = plan.build_plainly(&tools);
+            (standard.join().unwrap_or_else(|panic| resume_unwind(panic)), plain)
+        });
+        Ok((Self::build(&tools, &plan, &standard)?, plain?))
     }
 
-    /// The same program as any other, for this machine.
-    ///
-    /// # Errors
-    /// If it does not build.
-    pub(crate) fn for_here(&self) -> Result<PathBuf, Failure> {
-        self.plan.build_plainly(&self.tools)
+    fn build(
+        tools: &toolchain::Tools,
+        plan: &build::Plan,
+        standard: &Standard,
+    ) -> Result<Self, Failure> {
+        let library = runtime::find(tools)?;
+        Ok(Self { program: plan.build(tools, &library, standard)? })
     }
 
     /// The executable for virtual cores.
