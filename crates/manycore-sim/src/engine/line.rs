@@ -151,20 +151,21 @@ const GROUP: usize = 8;
 struct Group {
     /// The first one's number, divided by how many they are.
     number: u64,
-    /// Which of them were ever touched, one bit each.
-    touched: u8,
     lines: [Line; GROUP],
 }
 
-/// Where a group is: its index, and bits of its number's hash. Most others differ in these and are
-/// passed by unseen.
+/// Where a group is. With many lines each look at another place is a miss of the cache, so this
+/// has all that is needed to find a line.
 #[derive(Clone, Copy)]
 struct Slot {
-    tag: u32,
+    /// The group's number.
+    number: u64,
     group: u32,
+    /// Which of the lines were ever touched, one bit each.
+    touched: u8,
 }
 
-const FREE: Slot = Slot { tag: 0, group: u32::MAX };
+const FREE: Slot = Slot { number: 0, group: u32::MAX, touched: 0 };
 
 /// All lines ever touched, each with an index that stays its own.
 pub(super) struct Lines {
@@ -186,54 +187,48 @@ impl Lines {
 
     /// Index of the line, which is touched by this.
     pub(super) fn index_of(&mut self, number: u64) -> u32 {
-        let group = self.group_of(number / GROUP as u64);
+        let slot = self.slot_of(number / GROUP as u64);
         let place = number as usize % GROUP;
-        let touched = &mut self.groups[group as usize].touched;
-        self.touched += usize::from(*touched >> place & 1 == 0);
-        *touched |= 1 << place;
-        group * GROUP as u32 + place as u32
+        let slot = &mut self.slots[slot];
+        self.touched += usize::from(slot.touched >> place & 1 == 0);
+        slot.touched |= 1 << place;
+        slot.group * GROUP as u32 + place as u32
     }
 
-    /// Index of the group with that number, which is made if there is none.
+    /// The slot of the group with that number, which is made if there is none.
     #[inline]
-    fn group_of(&mut self, number: u64) -> u32 {
-        let hash = hash_of(number);
-        let (mask, tag) = (self.slots.len() - 1, hash as u32);
-        let mut at = (hash >> 32) as usize & mask;
-        loop {
-            let slot = self.slots[at];
-            if slot.group == FREE.group {
-                return self.insert(number);
-            }
-            if slot.tag == tag && self.groups[slot.group as usize].number == number {
-                return slot.group;
-            }
+    fn slot_of(&mut self, number: u64) -> usize {
+        let at = self.search(number);
+        if self.slots[at].group == FREE.group { self.insert(number) } else { at }
+    }
+
+    /// The slot with that number, or the free one where it belongs.
+    #[inline]
+    fn search(&self, number: u64) -> usize {
+        let mask = self.slots.len() - 1;
+        let mut at = (hash_of(number) >> 32) as usize & mask;
+        while self.slots[at].group != FREE.group && self.slots[at].number != number {
             at = (at + 1) & mask;
         }
+        at
     }
 
     #[cold]
-    fn insert(&mut self, number: u64) -> u32 {
+    fn insert(&mut self, number: u64) -> usize {
         if (self.groups.len() + 1) * 2 > self.slots.len() {
-            self.slots = vec![FREE; self.slots.len() * 2];
-            for group in 0..self.groups.len() {
-                self.place(group as u32);
+            let larger = vec![FREE; self.slots.len() * 2];
+            for slot in std::mem::replace(&mut self.slots, larger) {
+                if slot.group != FREE.group {
+                    let at = self.search(slot.number);
+                    self.slots[at] = slot;
+                }
             }
         }
-        self.groups.push(Group { number, touched: 0, lines: [Line::NEW; GROUP] });
-        let group = (self.groups.len() - 1) as u32;
-        self.place(group);
-        group
-    }
-
-    fn place(&mut self, group: u32) {
-        let hash = hash_of(self.groups[group as usize].number);
-        let mask = self.slots.len() - 1;
-        let mut at = (hash >> 32) as usize & mask;
-        while self.slots[at].group != FREE.group {
-            at = (at + 1) & mask;
-        }
-        self.slots[at] = Slot { tag: hash as u32, group };
+        let group = self.groups.len() as u32;
+        self.groups.push(Group { number, lines: [Line::NEW; GROUP] });
+        let at = self.search(number);
+        self.slots[at] = Slot { number, group, touched: 0 };
+        at
     }
 
     /// The number of the line with that index: its address divided by the size of a line.
@@ -250,12 +245,11 @@ impl Lines {
     /// Indices of all that were ever touched.
     #[cfg(test)]
     pub(super) fn indices(&self) -> impl Iterator<Item = u32> {
-        let all = (0_u32..).zip(
-            self.groups
-                .iter()
-                .flat_map(|group| (0..GROUP).map(|place| group.touched >> place & 1 == 1)),
-        );
-        all.filter_map(|(at, touched)| touched.then_some(at))
+        let touched = |slot: &Slot| {
+            let (first, touched) = (slot.group.wrapping_mul(GROUP as u32), slot.touched);
+            (0..GROUP as u32).filter(move |place| touched >> place & 1 == 1).map(move |p| first + p)
+        };
+        self.slots.iter().flat_map(touched)
     }
 }
 

@@ -235,10 +235,10 @@ impl Engine {
         let write = op.writes(self.machine.llsc);
         if op.kind == Access::Rmw && !write && self.lines[at].owner == self.core {
             self.me().op.as_mut().expect("an access is under way").loaded = true;
-            self.can_use(at, true);
+            self.can_use(at, op.line, true);
             return Answer::Hit(self.hit[Access::Rmw as usize]); // both halves at once
         }
-        if self.can_use(at, write) {
+        if self.can_use(at, op.line, write) {
             return Answer::Hit(self.step_cost(op));
         }
         let buffers = self.machine.store_buffer > 0 && op.kind != Access::Rmw;
@@ -286,7 +286,7 @@ impl Engine {
     }
 
     /// Whether the running thread's core may use the line without asking. Lets the fast path know.
-    fn can_use(&mut self, at: u32, write: bool) -> bool {
+    fn can_use(&mut self, at: u32, number: u64, write: bool) -> bool {
         let (core, now) = (self.core, self.clock);
         let line = &self.lines[at];
         let holds = line.holds(core, write);
@@ -301,7 +301,7 @@ impl Engine {
         }
         if holds && line.stores == 0 {
             let may_write = line.owner == core;
-            self.filter.put(core, self.lines.number(at), may_write);
+            self.filter.put(core, number, may_write);
         }
         true
     }
