@@ -53,11 +53,13 @@ mod batch;
 mod builder;
 mod flight;
 mod guard;
+mod latch;
 mod lines;
 mod load;
 mod node;
 mod segment;
 mod stats;
+mod sync;
 mod table;
 mod trial;
 mod update;
@@ -229,9 +231,8 @@ impl<K, V, S> Cache<K, V, S> {
 
     /// Warms an entry. Writes nothing if it is hot.
     #[inline(always)]
-    fn touch(&self, heat: &AtomicU8) {
+    fn touch(&self, heat: &AtomicU8, degree: u8) {
         // ORDER: Relaxed; a hint (T3).
-        let degree = heat.load(Ordering::Relaxed);
         if degree < self.heat_max {
             heat.store(degree + 1, Ordering::Relaxed);
         }
@@ -327,7 +328,7 @@ where
             return self.read_watched(place, hit, section);
         }
         let hit = hit?;
-        self.touch(hit.heat);
+        self.touch(hit.heat, hit.degree);
         Some(hit.node)
     }
 
@@ -349,7 +350,7 @@ where
         });
         self.counts.read(hit.is_some());
         let hit = hit?;
-        self.touch(hit.heat);
+        self.touch(hit.heat, hit.degree);
         self.note_use(hit.node, now);
         Some(hit.node)
     }

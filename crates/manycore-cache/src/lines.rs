@@ -157,7 +157,7 @@ mod system {
     pub(super) fn want_huge_pages(_: NonNull<u8>, _: usize) {}
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(manycore_loom)))]
 mod tests {
     use super::*;
 

@@ -7,7 +7,8 @@
 //! Laws:
 //! - G1 Capacity is in one place: in the common pool, spare in a segment, reserved by a thread that
 //!   is about to link, or used by linked entries. Who links has reserved before, but for E1.
-//! - G2 Nobody holds two buckets' locks, except who replaces a table, who holds all of that table.
+//! - G2 Nobody holds two buckets' locks, except who replaces a table, who holds all of that table,
+//!   and its queue's turn (W3 of `latch`).
 //! - G3 The hands are hints: two evictors at one hand may look at a bucket twice.
 //! - G4 An eviction looks at so many buckets at most, and then takes any entry.
 //!
@@ -162,7 +163,7 @@ impl<K, V> Segment<K, V> {
         loop {
             let table = self.table(section);
             let index = table.index_of(record);
-            let Some(locked) = table.buckets()[index].lock() else { continue };
+            let Some(locked) = table.lock(&table.buckets()[index]) else { continue };
             let on_trial = |slot: &Slot<'_, K, V>| slot.state() & MAIN == 0;
             let mut slots = locked.slots().filter(|slot| slot.node().is_some());
             let slot = slots.find(on_trial)?;
@@ -194,7 +195,7 @@ impl<K, V> Segment<K, V> {
                 if verdict == Verdict::Stay {
                     continue;
                 }
-                let Some(locked) = bucket.lock() else { return self.sweep(section) };
+                let Some(locked) = table.lock(bucket) else { return self.sweep(section) };
                 if slot.node() != Some(node) {
                     continue; // it has gone by itself
                 }
@@ -243,11 +244,8 @@ impl<K, V> Segment<K, V> {
             return;
         }
         let next = Box::new(Table::new(buckets, old.has_ghosts()));
-        let locks: Vec<_> = old
-            .buckets()
-            .iter()
-            .map(|bucket| bucket.lock().expect("only who grows replaces the table"))
-            .collect();
+        let turn = old.turn();
+        let locks = old.lock_all(&turn).expect("only who grows replaces the table");
         next.take_over(&locks, place_of);
         next.trial.take_over(&old.trial);
         // ORDER: Release; pairs with Acquire in `table`.

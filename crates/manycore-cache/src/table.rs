@@ -12,6 +12,7 @@
 //! - T4 A table is replaced with all its locks held, and its locks are never free again. So what a
 //!   reader finds in it later is what held when it was replaced, which is after the reader began.
 
+use crate::latch::{Hold, Latch, Queue, Turn};
 use crate::lines::{LINE, Lines};
 use crate::node::Node;
 use crate::trial::Trial;
@@ -19,8 +20,6 @@ use std::alloc::{self, Layout};
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicU64, Ordering};
-use std::thread;
-use std::time::Duration;
 
 /// Links in a bucket.
 pub(crate) const SLOTS: usize = 7;
@@ -34,10 +33,6 @@ const ADDRESS: usize = (1 << STATE_SHIFT) - 1;
 pub(crate) const MAIN: usize = 1;
 /// A state bit of the others, which are on trial: the main hand has passed it once.
 pub(crate) const AGED: usize = 2;
-
-const FREE: u8 = 0;
-const HELD: u8 = 1;
-const MOVED: u8 = 2;
 
 /// What the hash says: which segment, which bucket, which tag.
 #[derive(Clone, Copy)]
@@ -96,15 +91,18 @@ fn address_in<K, V>(link: Link<K, V>) -> Link<K, V> {
 pub(crate) struct Bucket<K, V> {
     links: [AtomicPtr<Node<K, V>>; SLOTS],
     heat: [AtomicU8; SLOTS],
-    lock: AtomicU8,
+    latch: Latch,
 }
 
+#[cfg(not(manycore_loom))] // whose atomics are larger
 const _: () = assert!(size_of::<Bucket<u8, u8>>() == LINE);
 
 /// Where a reader found a node.
 pub(crate) struct Hit<'t, K, V> {
     pub(crate) node: NonNull<Node<K, V>>,
     pub(crate) heat: &'t AtomicU8,
+    /// The heat, read with the link: later, an update may have taken the line.
+    pub(crate) degree: u8,
 }
 
 /// A link under its bucket's lock.
@@ -148,11 +146,14 @@ impl<K, V> Bucket<K, V> {
                 if tag_in(link) != tag {
                     continue 'bucket; // changed since: perhaps the key has moved on (T2)
                 }
+                let heat = &bucket.heat[at];
+                // ORDER: Relaxed; a hint (T3).
+                let degree = heat.load(Ordering::Relaxed);
                 // SAFETY: a link with a tag leads to a node, which the caller's section keeps (N1).
                 let node = unsafe { NonNull::new_unchecked(address_in(link)) };
                 // SAFETY: as above.
                 if is_key(unsafe { &(*node.as_ptr()).key }) {
-                    return Some(Hit { node, heat: &bucket.heat[at] });
+                    return Some(Hit { node, heat, degree });
                 }
             }
             // Read after the others: a key that moved on from here is found there (T2).
@@ -244,36 +245,6 @@ impl<K, V> Bucket<K, V> {
             Some(slot)
         })
     }
-
-    /// Takes the lock of the chain; `None` if the table has been replaced (T4).
-    #[inline]
-    pub(crate) fn lock(&self) -> Option<Locked<'_, K, V>> {
-        let mut turns = 0_u32;
-        loop {
-            // ORDER: Acquire; pairs with Release in `Locked::drop` and `Locked::give_up`.
-            match self.lock.compare_exchange_weak(FREE, HELD, Ordering::Acquire, Ordering::Acquire)
-            {
-                Ok(_) => return Some(Locked { first: self, leave: FREE }),
-                Err(MOVED) => return None,
-                Err(_) => self.wait(&mut turns),
-            }
-        }
-    }
-
-    /// Waits until the lock was seen free, with loads alone: who holds it works on this line. It is
-    /// held for some tens of instructions, unless its holder was preempted.
-    #[cold]
-    fn wait(&self, turns: &mut u32) {
-        // ORDER: Relaxed; the next attempt decides.
-        while self.lock.load(Ordering::Relaxed) == HELD {
-            *turns += 1;
-            match *turns {
-                ..=6 => (0..1 << *turns).for_each(|_| std::hint::spin_loop()),
-                7..=40 => thread::yield_now(),
-                _ => thread::sleep(Duration::from_micros(50)),
-            }
-        }
-    }
 }
 
 /// Tells the processor that a line will be wanted.
@@ -323,7 +294,7 @@ impl<K, V> Slot<'_, K, V> {
 /// A chain's lock is held; dropping this releases it.
 pub(crate) struct Locked<'t, K, V> {
     first: &'t Bucket<K, V>,
-    leave: u8,
+    hold: Hold<'t>,
 }
 
 impl<'t, K, V> Locked<'t, K, V> {
@@ -402,17 +373,9 @@ impl<'t, K, V> Locked<'t, K, V> {
         self.set(last, more.as_ptr().cast());
     }
 
-    /// Releases the lock for ever: the table has been replaced (T4).
-    pub(crate) fn give_up(mut self) {
-        self.leave = MOVED;
-    }
-}
-
-impl<K, V> Drop for Locked<'_, K, V> {
-    #[inline(always)]
-    fn drop(&mut self) {
-        // ORDER: Release; pairs with Acquire in `Bucket::lock`.
-        self.first.lock.store(self.leave, Ordering::Release);
+    /// Gives the lock up for ever: the table has been replaced (T4).
+    pub(crate) fn give_up(self) {
+        self.hold.give_up();
     }
 }
 
@@ -426,6 +389,8 @@ pub(crate) struct Table<K, V> {
     ghosts: NonNull<AtomicU64>,
     has_ghosts: bool,
     pub(crate) trial: Trial,
+    /// Those who wait for a chain's lock.
+    queue: Queue,
 }
 
 // SAFETY: what a table leads to is shared by all threads under T2; nodes pass from one to another.
@@ -462,6 +427,7 @@ impl<K, V> Table<K, V> {
             // A twentieth of the entries are on trial, five or six of which have a bucket.
             trial: Trial::new(if has_ghosts { buckets.div_ceil(2) } else { 0 }),
             lines: Arc::clone(&lines),
+            queue: Queue::new(),
         })
     }
 
@@ -513,6 +479,24 @@ impl<K, V> Table<K, V> {
         unsafe { &*self.buckets.as_ptr().add(self.index(place)) }
     }
 
+    /// Takes the lock of a chain of this table; `None` if the table has been replaced (T4).
+    #[inline]
+    pub(crate) fn lock<'t>(&'t self, first: &'t Bucket<K, V>) -> Option<Locked<'t, K, V>> {
+        Some(Locked { first, hold: first.latch.lock(&self.queue)? })
+    }
+
+    /// Has all who would wait for a lock wait, but for the caller.
+    pub(crate) fn turn(&self) -> Turn<'_> {
+        self.queue.turn()
+    }
+
+    /// The locks of all chains, if the table has not been replaced.
+    pub(crate) fn lock_all<'t>(&'t self, turn: &Turn<'_>) -> Option<Vec<Locked<'t, K, V>>> {
+        let lock =
+            |first: &'t Bucket<K, V>| Some(Locked { first, hold: first.latch.lock_in_turn(turn)? });
+        self.buckets().iter().map(lock).collect()
+    }
+
     /// Remembers that an entry was evicted from the bucket. Under its lock.
     pub(crate) fn remember(&self, index: usize, slot: Slot<'_, K, V>) {
         if let Some(ghosts) = self.ghosts().get(index) {
@@ -541,7 +525,7 @@ impl<K, V> Table<K, V> {
             let Some(node) = slot.node() else { continue };
             // SAFETY: linked, and its bucket is locked.
             let place = place_of(unsafe { node.as_ref() });
-            let target = self.bucket(place).lock().expect("nobody else has this table");
+            let target = self.lock(self.bucket(place)).expect("nobody else has this table");
             target.add(self, place, node, (slot.state(), slot.heat_now()));
         }
     }
@@ -563,7 +547,7 @@ impl<K, V> Drop for Table<K, V> {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(manycore_loom)))]
 mod tests {
     use super::*;
 
@@ -578,7 +562,7 @@ mod tests {
         let bucket = &table.buckets()[0];
         for tag in [1, 2, 0x155, 0x2000, 0x3fff] {
             // What is behind the links must not look like one.
-            bucket.lock.store((tag >> 6) as u8, Ordering::Relaxed);
+            bucket.latch.disguise((tag >> 6) as u8);
             bucket.heat[SLOTS - 1].store((tag << 2) as u8, Ordering::Relaxed);
             for chosen in 0..1_u32 << SLOTS {
                 let mut expected = 0;

@@ -100,7 +100,7 @@ impl Trial {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(manycore_loom)))]
 mod tests {
     use super::*;
 

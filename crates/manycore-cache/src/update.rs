@@ -207,7 +207,8 @@ where
     /// The key's chain, locked, in the present table.
     pub(crate) fn lock<'s>(&'s self, place: Place, section: &'s Section<'_>) -> Locked<'s, K, V> {
         loop {
-            if let Some(locked) = self.segment(place).table(section).bucket(place).lock() {
+            let table = self.segment(place).table(section);
+            if let Some(locked) = table.lock(table.bucket(place)) {
                 return locked;
             }
         }
@@ -270,7 +271,10 @@ where
             Some(seen) => {
                 let Some(slot) = locked.slot_of(seen) else { return false };
                 locked.replace(slot, fresh.address());
-                slot.set_heat((slot.heat_now() + 1).min(self.eviction.heat_max()));
+                let heat = slot.heat_now();
+                if heat < self.heat_max {
+                    slot.set_heat(heat + 1);
+                }
             }
             None => {
                 if locked.has(place, |own| *own == fresh.get().key) {
@@ -399,8 +403,9 @@ where
         cause: Cause,
         test: impl Fn(Found<K, V>) -> bool,
     ) -> bool {
-        let bucket = segment.table(section).buckets().get(index);
-        let Some(locked) = bucket.and_then(|bucket| bucket.lock()) else { return false };
+        let table = segment.table(section);
+        let bucket = table.buckets().get(index);
+        let Some(locked) = bucket.and_then(|bucket| table.lock(bucket)) else { return false };
         let mut gone = Vec::new();
         for slot in locked.slots() {
             if let Some(node) = slot.node().filter(|node| test(*node)) {

@@ -1,0 +1,360 @@
+//! The lock of a chain: a byte in its first bucket's line, and a queue of those who wait.
+//!
+//! The line is what readers look at and what the holder works on, so whoever looks at the byte
+//! again and again takes it from all of them. So only one does: the first in the table's queue.
+//! The others stand behind, each with a word of its own.
+//!
+//! Laws:
+//! - W1 Who sees the byte free may take it, and passes by the queue so. Who sees it held gets in
+//!   line, and keeps its *turn*, the head of the line, until it has given the lock up.
+//! - W2 Who has the turn marks a held byte as wanted. The holder leaves a wanted byte reserved,
+//!   and only who has the turn takes a reserved one: nobody passes by for ever. A mark that the
+//!   holder's store overwrites is made again.
+//! - W3 Nobody waits for a turn who holds a lock of the same table; who replaces a table has the
+//!   turn first, and keeps it. So who has the turn waits for nobody who waits for the turn.
+//! - W4 A byte whose table was replaced says so for ever.
+//!
+//! Source: the queue is that of Mellor-Crummey and Scott (1991), which the ParSec paper (EuroSys
+//! 2016, section 5.2) gives memcached's buckets.
+
+use crate::Line;
+use crate::sync::{AtomicU8, Ordering, hint, sleep, thread};
+use manycore::lock::{McsGuard, McsLock};
+use std::time::Duration;
+
+const FREE: u8 = 0;
+const HELD: u8 = 1;
+/// Held, and who has the turn wants it.
+const WANTED: u8 = 2;
+/// Free for who has the turn.
+const RESERVED: u8 = 3;
+const MOVED: u8 = 4;
+
+/// Looks of who has the turn, each after up to `PAUSES` pauses; then it gives its core away.
+const LOOKS: u32 = 20;
+/// Looks, with the first ones, before it sleeps: the holder has lost its core.
+const LOOKS_AWAKE: u32 = 60;
+/// Pause instructions between two looks, at most: some microseconds.
+const PAUSES: u32 = if cfg!(manycore_loom) { 1 } else { 64 };
+const NAP: Duration = Duration::from_micros(50);
+
+/// A lock; zero is a free one.
+#[repr(transparent)]
+pub(crate) struct Latch(AtomicU8);
+
+/// Those who wait for a lock of one table.
+pub(crate) struct Queue(Line<McsLock<()>>);
+
+/// The head of the line.
+pub(crate) struct Turn<'t>(McsGuard<'t, ()>);
+
+/// The lock is held; dropping this gives it up, and the turn after it.
+pub(crate) struct Hold<'t> {
+    latch: &'t Latch,
+    is_last: bool,
+    _turn: Option<McsGuard<'t, ()>>,
+}
+
+impl Queue {
+    pub(crate) fn new() -> Self {
+        Self(Line(McsLock::new(())))
+    }
+
+    pub(crate) fn turn(&self) -> Turn<'_> {
+        Turn(self.0.0.lock())
+    }
+}
+
+impl Latch {
+    /// Takes the lock; `None` if the table has been replaced (W4).
+    #[inline]
+    pub(crate) fn lock<'t>(&'t self, queue: &'t Queue) -> Option<Hold<'t>> {
+        // An exchange that fails would take the line from the holder, too.
+        // ORDER: Relaxed; the exchange decides.
+        let seen = self.0.load(Ordering::Relaxed);
+        match if seen == FREE { self.take(FREE) } else { Err(seen) } {
+            Ok(hold) => Some(hold),
+            Err(MOVED) => None,
+            Err(_) => self.lock_in_line(queue),
+        }
+    }
+
+    #[cold]
+    fn lock_in_line<'t>(&'t self, queue: &'t Queue) -> Option<Hold<'t>> {
+        let turn = queue.turn();
+        let mut hold = self.lock_in_turn(&turn)?;
+        hold._turn = Some(turn.0);
+        Some(hold)
+    }
+
+    /// Takes a byte that is `free` for the caller, or says what it is.
+    #[inline]
+    fn take(&self, free: u8) -> Result<Hold<'_>, u8> {
+        // ORDER: Acquire; pairs with Release in `Hold::drop`.
+        self.0.compare_exchange(free, HELD, Ordering::Acquire, Ordering::Relaxed).map(|_| Hold {
+            latch: self,
+            is_last: false,
+            _turn: None,
+        })
+    }
+
+    /// Takes the lock with the table's turn in hand; `None` if the table has been replaced (W4).
+    pub(crate) fn lock_in_turn(&self, _turn: &Turn<'_>) -> Option<Hold<'_>> {
+        let mut looks = 0;
+        loop {
+            // ORDER: Relaxed; the exchange decides, or the next look.
+            match self.0.load(Ordering::Relaxed) {
+                MOVED => return None,
+                free @ (FREE | RESERVED) => {
+                    if let Ok(hold) = self.take(free) {
+                        return Some(hold);
+                    }
+                }
+                HELD => {
+                    // ORDER: Relaxed; who takes the lock next orders. If it fails, the holder was
+                    // faster.
+                    let (new, order) = (WANTED, Ordering::Relaxed);
+                    let _ = self.0.compare_exchange(HELD, new, order, order);
+                }
+                _ => {}
+            }
+            wait(&mut looks);
+        }
+    }
+}
+
+#[cfg(all(test, not(manycore_loom)))]
+impl Latch {
+    /// Any byte.
+    pub(crate) fn disguise(&self, byte: u8) {
+        self.0.store(byte, Ordering::Relaxed);
+    }
+}
+
+/// Lets some time pass. Locks are held for some tens of instructions, unless the holder lost its
+/// core.
+#[cold]
+fn wait(looks: &mut u32) {
+    *looks += 1;
+    match *looks {
+        ..LOOKS => (0..PAUSES.min(1 << *looks)).for_each(|_| hint::spin_loop()),
+        LOOKS..LOOKS_AWAKE => thread::yield_now(),
+        _ => sleep(NAP),
+    }
+}
+
+impl Hold<'_> {
+    /// Gives the lock up for ever: the table has been replaced (W4).
+    pub(crate) fn give_up(mut self) {
+        self.is_last = true;
+    }
+}
+
+impl Drop for Hold<'_> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        // ORDER: Relaxed; the mark orders nothing, and one that comes later is made again (W2).
+        let is_wanted = self.latch.0.load(Ordering::Relaxed) == WANTED;
+        let next = match (self.is_last, is_wanted) {
+            (true, _) => MOVED,
+            (false, true) => RESERVED,
+            (false, false) => FREE,
+        };
+        // ORDER: Release; pairs with Acquire in `take`.
+        if cfg!(manycore_loom) {
+            // loom does not order a store and another thread's exchange: it would let that one
+            // read its own mark for ever.
+            self.latch.0.swap(next, Ordering::Release);
+        } else {
+            self.latch.0.store(next, Ordering::Release);
+        }
+    }
+}
+
+#[cfg(all(test, not(manycore_loom)))]
+mod tests {
+    use super::*;
+    use std::cell::UnsafeCell;
+    use std::sync::atomic::{AtomicBool, AtomicUsize};
+
+    /// A lock, what it guards, and how many hold it.
+    struct Shared {
+        latch: Latch,
+        queue: Queue,
+        value: UnsafeCell<u64>,
+        holders: AtomicUsize,
+    }
+
+    // SAFETY: the value is touched by who holds the latch alone.
+    unsafe impl Sync for Shared {}
+
+    impl Shared {
+        fn new() -> Self {
+            Self {
+                latch: Latch(AtomicU8::new(FREE)),
+                queue: Queue::new(),
+                value: UnsafeCell::new(0),
+                holders: AtomicUsize::new(0),
+            }
+        }
+
+        /// False if the lock has been given up for ever.
+        fn add(&self) -> bool {
+            let Some(_hold) = self.latch.lock(&self.queue) else { return false };
+            assert_eq!(self.holders.fetch_add(1, Ordering::Relaxed), 0, "two hold it");
+            // SAFETY: held, as was just seen.
+            unsafe { *self.value.get() += 1 };
+            self.holders.fetch_sub(1, Ordering::Relaxed);
+            true
+        }
+    }
+
+    #[test]
+    fn many_threads_hold_it_one_at_a_time() {
+        let shared = Shared::new();
+        std::thread::scope(|scope| {
+            let add = || (0..20_000).for_each(|_| assert!(shared.add()));
+            (0..8).for_each(|_| drop(scope.spawn(add)));
+        });
+        assert_eq!(shared.value.into_inner(), 160_000);
+        assert_eq!(shared.latch.0.into_inner(), FREE);
+    }
+
+    #[test]
+    fn who_waits_finds_it_reserved_when_it_is_given_up() {
+        for _ in 0..20 {
+            let shared = Shared::new();
+            let hold = shared.latch.lock(&shared.queue);
+            std::thread::scope(|scope| {
+                let waiting = scope.spawn(|| shared.add());
+                while shared.latch.0.load(Ordering::Relaxed) != WANTED {
+                    std::thread::yield_now();
+                }
+                drop(hold);
+                // Free for others only when who waited has been there.
+                if shared.latch.0.load(Ordering::Acquire) == FREE {
+                    // SAFETY: who added has given the lock up.
+                    assert_eq!(unsafe { *shared.value.get() }, 1, "others may pass by");
+                }
+                assert!(waiting.join().unwrap());
+            });
+            assert_eq!(shared.latch.0.into_inner(), FREE);
+        }
+    }
+
+    #[test]
+    fn all_who_wait_are_refused_when_it_has_moved() {
+        let shared = Shared::new();
+        let turn = shared.queue.turn();
+        let hold = shared.latch.lock_in_turn(&turn).unwrap();
+        let begun = AtomicUsize::new(0);
+        std::thread::scope(|scope| {
+            let add = || {
+                begun.fetch_add(1, Ordering::Relaxed);
+                shared.add()
+            };
+            let waiting: Vec<_> = (0..3).map(|_| scope.spawn(add)).collect();
+            while begun.load(Ordering::Relaxed) < 3 {
+                std::thread::yield_now();
+            }
+            hold.give_up();
+            drop(turn);
+            assert!(waiting.into_iter().all(|waiting| !waiting.join().unwrap()));
+        });
+        assert!(!shared.add());
+    }
+
+    #[test]
+    fn who_replaces_a_table_is_not_passed_by_for_ever() {
+        let shared = Shared::new();
+        let is_over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            for _ in 0..3 {
+                scope.spawn(|| {
+                    while !is_over.load(Ordering::Relaxed) && shared.add() {
+                        hint::spin_loop();
+                    }
+                });
+            }
+            for _ in 0..100 {
+                let turn = shared.queue.turn();
+                assert!(shared.latch.lock_in_turn(&turn).is_some());
+            }
+            is_over.store(true, Ordering::Relaxed);
+        });
+    }
+}
+
+#[cfg(all(test, manycore_loom))]
+mod loom_tests {
+    use super::*;
+    use loom::cell::UnsafeCell;
+    use std::sync::Arc;
+
+    struct Shared(Latch, Queue, UnsafeCell<usize>);
+
+    // SAFETY: the cell is touched by who holds the latch alone; loom checks it.
+    unsafe impl Sync for Shared {}
+    // SAFETY: as above.
+    unsafe impl Send for Shared {}
+
+    impl Shared {
+        fn add(&self) -> bool {
+            let Some(_hold) = self.0.lock(&self.1) else { return false };
+            // SAFETY: held; loom sees if another holds it too, or does not see what it wrote.
+            self.2.with_mut(|value| unsafe { *value += 1 });
+            true
+        }
+    }
+
+    fn model(preemptions: usize, scenario: impl Fn(&Arc<Shared>) + Send + Sync + 'static) {
+        let mut model = loom::model::Builder::new();
+        model.preemption_bound = model.preemption_bound.or(Some(preemptions));
+        model.max_branches = 5_000;
+        let scenario = Arc::new(scenario);
+        model.check(move || {
+            let scenario = Arc::clone(&scenario);
+            // Not the first thread: loom takes globals away before its locals.
+            let body = move || {
+                let latch = Latch(AtomicU8::new(FREE));
+                scenario(&Arc::new(Shared(latch, Queue::new(), UnsafeCell::new(0))));
+            };
+            thread::spawn(body).join().unwrap();
+        });
+    }
+
+    fn adder(shared: &Arc<Shared>) -> thread::JoinHandle<bool> {
+        let shared = Arc::clone(shared);
+        thread::spawn(move || shared.add())
+    }
+
+    fn value(shared: &Shared) -> usize {
+        // SAFETY: all threads have ended.
+        shared.2.with(|value| unsafe { *value })
+    }
+
+    #[test]
+    fn loom_latch_excludes_and_loses_nobody() {
+        model(2, |shared| {
+            let others = [adder(shared), adder(shared)];
+            assert!(shared.add());
+            assert!(others.into_iter().all(|other| other.join().unwrap()));
+            assert_eq!(value(shared), 3);
+        });
+    }
+
+    #[test]
+    fn loom_latch_refuses_all_who_wait_when_it_has_moved() {
+        model(2, |shared| {
+            let others = [adder(shared), adder(shared)];
+            let turn = shared.1.turn();
+            let hold = shared.0.lock_in_turn(&turn).expect("nobody else gives it up");
+            hold.give_up();
+            drop(turn);
+            let added = others.map(|other| other.join().unwrap());
+            let added = added.into_iter().filter(|added| *added).count();
+            assert!(!shared.add());
+            assert_eq!(value(shared), added);
+        });
+    }
+}
