@@ -6,7 +6,7 @@
 
 use super::check::Check;
 use super::heap::Heap;
-use super::system;
+use super::system::{self, Reserve};
 use crate::config::SMALL;
 use std::ptr::{self, NonNull};
 
@@ -117,9 +117,17 @@ pub(super) struct Own {
 }
 
 impl Chunk {
-    /// Makes a chunk of `heap`.
-    pub(super) fn make(heap: *const Heap, shape: Shape, note: Note) -> *mut Self {
-        let base = system::take(shape.chunk).as_ptr();
+    /// Makes a chunk of `heap`, in a huge page if there is a reserve.
+    pub(super) fn make(
+        heap: *const Heap,
+        shape: Shape,
+        note: Note,
+        reserve: Option<&mut Reserve>,
+    ) -> *mut Self {
+        let base = match reserve {
+            Some(reserve) => reserve.take(shape.chunk).as_ptr(),
+            None => system::take(shape.chunk).as_ptr(),
+        };
         let header = shape.header(base.addr());
         let before = header / shape.block;
         let behind = (header + size_of::<Self>()).next_multiple_of(shape.align);

@@ -4,6 +4,7 @@
 
 use super::check::Check;
 use super::chunk::{Block, Chunk, Note, Shape};
+use super::system::Reserve;
 use crate::config::SMALL;
 use crate::sync::{self, AtomicPtr, AtomicUsize, Ordering, UnsafeCell};
 use std::ptr;
@@ -18,6 +19,8 @@ const PARCELS: usize = if SMALL { 2 } else { 4 };
 const PARCELS_MAX: usize = if SMALL { 2 } else { 64 };
 /// Blocks that a heap gathers for all of them.
 const PACKED_MAX: usize = if SMALL { 4 } else { 512 };
+/// Bytes from which on a heap takes chunks from a reserve, of which at most 2 MiB lie idle.
+const LARGE_BYTES: usize = 8 << 20;
 /// Blocks that go home in one atomic instruction.
 pub(super) const PARCEL_BLOCKS: usize = if SMALL { 2 } else { 32 };
 
@@ -57,6 +60,8 @@ struct Local {
     given_back: usize,
     /// All chunks.
     all: *mut Chunk,
+    /// Where a large heap's next chunks are.
+    reserve: Reserve,
     /// Blocks that came home and are not at hand yet.
     incoming: *mut Block,
     /// Blocks of other slots: none until there is one, and a power of two then.
@@ -88,6 +93,7 @@ impl From<usize> for Heap {
                 empties_max: EMPTIES_MIN,
                 given_back: 0,
                 all: ptr::null_mut(),
+                reserve: Reserve::EMPTY,
                 incoming: ptr::null_mut(),
                 parcels: Vec::new(),
                 packed: 0,
@@ -341,7 +347,9 @@ impl Heap {
             local.given_back -= 1;
             local.empties_max = EMPTIES_MAX.min(local.empties_max + 1);
         }
-        let chunk = Chunk::make(self, shape, note);
+        // ORDER: Relaxed; see `add`.
+        let is_large = self.chunks.load(Ordering::Relaxed) * shape.chunk >= LARGE_BYTES;
+        let chunk = Chunk::make(self, shape, note, is_large.then_some(&mut local.reserve));
         // SAFETY: B1 - the caller owns the slot, and with it every chunk here.
         unsafe {
             (*chunk).own.all_next = local.all;
@@ -407,6 +415,7 @@ impl Heap {
                     local.empties_len -= 1;
                     self.give_back(local, chunk, shape);
                 }
+                local.reserve.give_back();
                 local.empties_max = EMPTIES_MIN;
                 local.given_back = 0;
                 // ORDER: Relaxed; see `add`.
@@ -430,6 +439,7 @@ impl Heap {
         self.local.with_mut(|local| {
             // SAFETY: the caller's duty: nobody has a block, and nobody is in a heap.
             unsafe {
+                (*local).reserve.give_back();
                 let mut chunk = (*local).all;
                 while !chunk.is_null() {
                     let next = (*chunk).own.all_next;

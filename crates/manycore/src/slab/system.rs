@@ -1,6 +1,48 @@
 //! Memory from the system and back: whole chunks, aligned to their size.
+//!
+//! Who has many chunks takes further ones from a [`Reserve`], a huge page at a time: objects of a
+//! large slab are looked at in no order, and with pages of two megabytes the processor's list of
+//! pages reaches 512 times further. Chunks go back one by one, wherever they came from.
 
-use std::ptr::NonNull;
+use std::ptr::{self, NonNull};
+
+/// Bytes of a huge page.
+const HUGE: usize = 2 << 20;
+
+/// Chunks that lie in one huge page and that nobody has yet. Give it back before it is dropped.
+pub(super) struct Reserve {
+    next: *mut u8,
+    bytes: usize,
+}
+
+impl Reserve {
+    pub(super) const EMPTY: Self = Self { next: ptr::null_mut(), bytes: 0 };
+
+    /// As `take`, always with the same `bytes`; in huge pages, if the system has some and chunks
+    /// fit into them.
+    pub(super) fn take(&mut self, bytes: usize) -> NonNull<u8> {
+        if bytes >= HUGE {
+            return take(bytes);
+        }
+        if self.bytes == 0 {
+            let Some(page) = imp::take_huge() else { return take(bytes) };
+            *self = Self { next: page.as_ptr(), bytes: HUGE };
+        }
+        let chunk = self.next;
+        self.next = chunk.wrapping_add(bytes);
+        self.bytes -= bytes;
+        NonNull::new(chunk).expect("a mapping does not begin at zero")
+    }
+
+    /// Gives back what nobody has taken.
+    pub(super) fn give_back(&mut self) {
+        let rest = std::mem::replace(self, Self::EMPTY);
+        if let Some(next) = NonNull::new(rest.next).filter(|_| rest.bytes > 0) {
+            // SAFETY: the end of a huge page that `take` has not given out.
+            unsafe { imp::give_back(next, rest.bytes) };
+        }
+    }
+}
 
 /// Takes `bytes` (a power of two, pages at least) of zeroed or unspecified memory, aligned to
 /// `bytes`. Pages that nobody has touched cost nothing; who touches one first gets it on its node.
@@ -23,6 +65,7 @@ fn layout(bytes: usize) -> std::alloc::Layout {
 
 #[cfg(all(unix, not(any(manycore_loom, manycore_shuttle, miri))))]
 mod imp {
+    use super::HUGE;
     use std::ptr::{self, NonNull};
 
     fn map(bytes: usize) -> Option<*mut u8> {
@@ -74,6 +117,20 @@ mod imp {
         // SAFETY: the caller's duty.
         unsafe { unmap(chunk.as_ptr(), bytes) };
     }
+
+    /// A place for a huge page. If the system has none, it is small ones.
+    pub(super) fn take_huge() -> Option<NonNull<u8>> {
+        if cfg!(not(target_os = "linux")) {
+            return None; // nobody else would take the advice
+        }
+        let page = take(HUGE)?;
+        #[cfg(target_os = "linux")]
+        // SAFETY: memory that is ours; the advice changes no content.
+        unsafe {
+            libc::madvise(page.as_ptr().cast(), HUGE, libc::MADV_HUGEPAGE);
+        }
+        Some(page)
+    }
 }
 
 #[cfg(not(all(unix, not(any(manycore_loom, manycore_shuttle, miri)))))]
@@ -84,6 +141,11 @@ mod imp {
     pub(super) fn take(bytes: usize) -> Option<NonNull<u8>> {
         // SAFETY: the layout is not empty.
         NonNull::new(unsafe { std::alloc::alloc(layout(bytes)) })
+    }
+
+    /// There are none.
+    pub(super) fn take_huge() -> Option<NonNull<u8>> {
+        None
     }
 
     pub(super) unsafe fn give_back(chunk: NonNull<u8>, bytes: usize) {

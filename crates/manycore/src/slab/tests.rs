@@ -3,6 +3,7 @@
 
 use super::chunk::{ALIGN_MAX, BLOCKS_MIN, CHUNK_BYTES, Shape};
 use super::heap::{EMPTIES_MIN, PARCEL_BLOCKS};
+use super::system::{self, Reserve};
 use super::{Slab, SlabBox};
 use crate::sync::thread;
 
@@ -59,6 +60,46 @@ fn last_freed_is_first_allocated() {
         slab.free_raw(second);
     }
     assert_eq!([slab.alloc_raw(), slab.alloc_raw()], [second, first]);
+}
+
+#[test]
+fn reserve_gives_each_chunk_once_and_the_rest_back() {
+    let mut reserve = Reserve::EMPTY;
+    let mut chunks: Vec<_> = (0..100).map(|_| reserve.take(CHUNK_BYTES)).collect();
+    for (number, chunk) in chunks.iter().enumerate() {
+        assert_eq!(chunk.addr().get() % CHUNK_BYTES, 0);
+        // SAFETY: memory of ours, as much as was asked for.
+        unsafe {
+            chunk.cast::<usize>().write(number);
+            chunk.byte_add(CHUNK_BYTES - 8).cast::<usize>().write(number);
+        }
+    }
+    reserve.give_back();
+    reserve.give_back();
+    chunks.push(reserve.take(CHUNK_BYTES));
+    for (number, chunk) in chunks.iter().take(100).enumerate() {
+        // SAFETY: as above.
+        let ends = unsafe {
+            [chunk.cast::<usize>().read(), chunk.byte_add(CHUNK_BYTES - 8).cast().read()]
+        };
+        assert_eq!(ends, [number; 2]);
+    }
+    for chunk in chunks {
+        // SAFETY: taken with this size, and not used any more.
+        unsafe { system::give_back(chunk, CHUNK_BYTES) };
+    }
+    reserve.give_back();
+}
+
+#[test]
+fn large_slab_holds_what_is_put_in_and_gives_it_back() {
+    let slab = Slab::new();
+    let count = 24 << 14; // 24 MiB
+    let boxes: Vec<_> = (0..count).map(|number| slab.alloc([number; 8])).collect();
+    assert!(boxes.iter().enumerate().all(|(number, object)| **object == [number; 8]));
+    drop(boxes);
+    slab.trim();
+    assert_eq!(slab.stats(), super::Stats::default());
 }
 
 #[test]
