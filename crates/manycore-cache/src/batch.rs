@@ -1,7 +1,7 @@
 //! Many keys together: the lines of all are fetched before the first is looked at.
 
 use crate::guard::Entry;
-use crate::table::{Place, prefetch};
+use crate::table::{Bucket, Hit, Place, prefetch};
 use crate::{BATCH, Cache};
 use manycore::section::Section;
 use std::borrow::Borrow;
@@ -48,6 +48,28 @@ impl<Q: ?Sized, K, V, S> fmt::Debug for Spot<'_, Q, K, V, S> {
     }
 }
 
+/// A key of `get_many`.
+struct Sought<'a, Q: ?Sized, K, V> {
+    key: &'a Q,
+    place: Place,
+    bucket: &'a Bucket<K, V>,
+    /// What has the key's tag in the bucket.
+    likely: Option<Hit<'a, K, V>>,
+}
+
+impl<'a, Q: Eq + ?Sized, K: Borrow<Q>, V> Sought<'a, Q, K, V> {
+    /// The key's node. The section is open in which the bucket was found.
+    #[inline(always)]
+    fn hit(self) -> Option<Hit<'a, K, V>> {
+        let is_key = |own: &K| own.borrow() == self.key;
+        match self.likely {
+            // SAFETY: the section keeps the node (N1).
+            Some(hit) if is_key(unsafe { &(*hit.node.as_ptr()).key }) => Some(hit),
+            _ => self.bucket.find(self.place, is_key),
+        }
+    }
+}
+
 impl<K, V, S> Cache<K, V, S>
 where
     K: Hash + Eq + Send + Sync,
@@ -58,7 +80,8 @@ where
     /// lines are fetched together, sixteen keys at a time; so in a cache beyond the processor's a
     /// key takes a fraction of what [`get`](Self::get) takes.
     ///
-    /// Consistency: each look-up by itself; not one moment for all.
+    /// Consistency: each look-up by itself, at some moment of the call; not one moment for all, and
+    /// perhaps before what `f` does with the cache.
     ///
     /// ```
     /// let cache = manycore_cache::Cache::new(100);
@@ -77,7 +100,31 @@ where
         K: Borrow<Q>,
         Q: Hash + Eq + ?Sized + 'q,
     {
-        self.visit_many(keys, |number, spot| f(number, spot.get()));
+        let section = self.domain.enter();
+        let mut keys = keys.into_iter();
+        let mut done = 0;
+        loop {
+            let mut batch: [Option<Sought<'_, Q, K, V>>; BATCH] = [const { None }; BATCH];
+            for (slot, key) in batch.iter_mut().zip(keys.by_ref()) {
+                let place = self.place(key);
+                let bucket = self.segment(place).table(&section).bucket(place);
+                prefetch(bucket);
+                *slot = Some(Sought { key, place, bucket, likely: None });
+            }
+            for sought in batch.iter_mut().flatten() {
+                sought.likely = sought.bucket.probe(sought.place);
+            }
+            let is_last = batch[BATCH - 1].is_none();
+            for sought in batch.into_iter().map_while(|sought| sought) {
+                let node = self.use_hit(sought.place, sought.hit(), &section);
+                // SAFETY: found in this section, which is open until all are done.
+                f(done, node.map(|node| unsafe { self.entry(node) }));
+                done += 1;
+            }
+            if is_last {
+                return;
+            }
+        }
     }
 
     /// As [`get_many`](Self::get_many), for look-ups and insertions one among the other: `f` is
@@ -117,7 +164,7 @@ where
                 *slot = Some((key, place));
             }
             for (_, place) in batch.iter().flatten() {
-                self.segment(*place).table(&section).bucket(*place).prefetch_node(*place);
+                self.segment(*place).table(&section).bucket(*place).probe(*place);
             }
             for (key, place) in batch.iter().flatten() {
                 f(done, Spot { cache: self, section: &section, place: *place, key });

@@ -324,6 +324,17 @@ where
     {
         let table = self.segment(place).table(section);
         let hit = table.bucket(place).find(place, |own| own.borrow() == key);
+        self.use_hit(place, hit, section)
+    }
+
+    /// The end of `read`: what was found is used, unless its time is over.
+    #[inline(always)]
+    fn use_hit(
+        &self,
+        place: Place,
+        hit: Option<Hit<'_, K, V>>,
+        section: &Section<'_>,
+    ) -> Option<NonNull<Node<K, V>>> {
         if self.is_watched {
             return self.read_watched(place, hit, section);
         }
@@ -332,7 +343,7 @@ where
         Some(hit.node)
     }
 
-    /// The end of `read` where reads are counted, or entries expire.
+    /// The same where reads are counted, or entries expire.
     #[cold]
     fn read_watched(
         &self,
@@ -405,7 +416,7 @@ where
             count += 1;
         }
         for place in &places[..count] {
-            self.segment(*place).table(&section).bucket(*place).prefetch_node(*place);
+            self.segment(*place).table(&section).bucket(*place).probe(*place);
         }
     }
 

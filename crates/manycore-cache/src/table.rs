@@ -214,19 +214,31 @@ impl<K, V> Bucket<K, V> {
         (0..SLOTS).fold(0, |hits, at| hits | bit(at))
     }
 
-    /// Fetches the node that is likely meant.
-    pub(crate) fn prefetch_node(&self, place: Place) {
+    /// Fetches the nodes that are likely meant, and says which is the first: it is of the first
+    /// bucket of the chain, and its key may be another. The caller has a section open.
+    #[inline(always)]
+    pub(crate) fn probe(&self, place: Place) -> Option<Hit<'_, K, V>> {
         let mut hits = self.hits(place.tag());
+        let mut first = None;
         while hits != 0 {
-            let node = address_in(self.link((hits.trailing_zeros() / 2) as usize)).cast::<u8>();
+            let at = (hits.trailing_zeros() / 2) as usize;
+            hits &= hits - 1;
+            let link = self.link(at);
+            let node = address_in(link);
             // Key and value are looked at next; of large ones the beginning.
             let last = size_of::<Node<K, V>>() - 1;
             for from in (0..last).step_by(LINE).take(NODE_LINES) {
-                prefetch(node.wrapping_add(from));
+                prefetch(node.cast::<u8>().wrapping_add(from));
             }
-            prefetch(node.wrapping_add(last.min(NODE_LINES * LINE)));
-            hits &= hits - 1;
+            prefetch(node.cast::<u8>().wrapping_add(last.min(NODE_LINES * LINE)));
+            if first.is_none() && tag_in(link) == place.tag() {
+                let heat = &self.heat[at];
+                // ORDER: Relaxed; a hint (T3).
+                let degree = heat.load(Ordering::Relaxed);
+                first = NonNull::new(node).map(|node| Hit { node, heat, degree });
+            }
         }
+        first
     }
 
     /// Every link of the chain to a node; who holds no lock sees each as it is at some moment.
