@@ -170,11 +170,12 @@ impl Session {
                         return Progress { used, is_paused: false };
                     }
                 }
-                Step::Request { used: more, request, quiet } => {
+                // By reference: a request is large, and most go no further than this.
+                Step::Request { used: more, ref request, quiet } => {
                     let at = used;
                     used += more;
                     let pending = pending(input, request, quiet, before, at);
-                    if at >= fetched && pending.is_none() && breaks_batches(&request) {
+                    if at >= fetched && pending.is_none() && breaks_batches(request) {
                         fetched = fetch_ahead(context, input, at, glance);
                     }
                     if let Some(pending) = pending {
@@ -192,7 +193,7 @@ impl Session {
                     if pending.is_none() {
                         self.parser = after;
                         budget -= 1;
-                        self.answer(context, request, quiet, out);
+                        self.answer(context, *request, quiet, out);
                     }
                 }
             }
@@ -412,8 +413,7 @@ impl Pending {
             }
             Kind::Set { flags, exptime, data: (from, length), quiet } => {
                 let data = &input[from as usize..][..length as usize];
-                let draft = Draft { flags, ..Draft::new(self.key(input), data) };
-                let said = set(handle, turn, draft, exptime);
+                let said = set(handle, turn, (self.key(input), data), flags, exptime);
                 if !quiet {
                     out.extend_from_slice(said);
                 }
@@ -437,14 +437,14 @@ fn breaks_batches(request: &Request<'_>) -> bool {
 #[inline]
 fn pending(
     input: &[u8],
-    request: Request<'_>,
+    request: &Request<'_>,
     quiet: bool,
     before: Parser,
     used: usize,
 ) -> Option<Pending> {
     let place = |part: &[u8]| u32::try_from(part.as_ptr() as usize - input.as_ptr() as usize).ok();
     let used = u32::try_from(used).ok()?;
-    let (key, kind) = match request {
+    let (key, kind) = match *request {
         Request::GetOne(key) => (key, Kind::Get { with_cas: false, ends: true }),
         Request::Get(key, Gets { cas, touch: None }) => {
             (key, Kind::Get { with_cas: cas, ends: false })
@@ -456,8 +456,8 @@ fn pending(
             let data = (place(data)?, u32::try_from(data.len()).ok()?);
             (key, Kind::Set { flags, exptime, data, quiet })
         }
-        Request::MetaGet(named, flags) => {
-            (named.sent, Kind::Meta(meta::Plain::new(input, named, &flags)?))
+        Request::MetaGet(named, ref flags) => {
+            (named.sent, Kind::Meta(meta::Plain::new(input, named, flags)?))
         }
         _ => return None,
     };
@@ -532,13 +532,20 @@ fn store(handle: &mut Handle<'_>, put: &Put<'_>, out: &mut Vec<u8>) {
 
 /// A plain `set`, and what is said to it. (Not a part of the loop over gets, which stays small.)
 #[inline(never)]
-fn set(handle: &mut Handle<'_>, turn: Turn<'_>, draft: Draft<'_>, exptime: i64) -> &'static [u8] {
+fn set(
+    handle: &mut Handle<'_>,
+    turn: Turn<'_>,
+    (key, data): (&[u8], &[u8]),
+    flags: u32,
+    exptime: i64,
+) -> &'static [u8] {
     handle.counters.cmd_set.inc();
     let deadline = handle.store().clock().deadline(exptime);
-    words_for(handle.set(turn, &Draft { deadline, ..draft }))
+    words_for(handle.set(turn, &Draft { flags, deadline, ..Draft::new(key, data) }))
 }
 
 /// What is said to who puts a value in.
+#[inline]
 fn words_for(outcome: Outcome) -> &'static [u8] {
     match outcome {
         Outcome::Stored => b"STORED\r\n",

@@ -125,20 +125,15 @@ pub(super) fn plain_set(input: &[u8], value_max: usize) -> Option<(Store<'_>, us
 /// A space and a number of one to nine digits, taken from the beginning.
 #[inline]
 fn short_number(rest: &mut &[u8]) -> Option<u32> {
-    let digits = rest.strip_prefix(b" ")?;
-    let (mut number, mut count) = (0, 0);
-    while let Some(digit) = digits.get(count).map(|byte| byte.wrapping_sub(b'0')) {
-        if digit > 9 {
-            break;
-        }
-        if count == 9 {
-            return None;
-        }
-        number = number * 10 + u32::from(digit);
-        count += 1;
+    let [b' ', first @ b'0'..=b'9', digits @ ..] = *rest else { return None };
+    let (mut number, mut digits) = (u32::from(first - b'0'), digits);
+    for _ in 1..9 {
+        let [digit @ b'0'..=b'9', more @ ..] = digits else { break };
+        number = number * 10 + u32::from(digit - b'0');
+        digits = more;
     }
-    *rest = &digits[count..];
-    (count > 0).then_some(number)
+    *rest = digits;
+    Some(number)
 }
 
 /// The line of a value: all but the data.

@@ -128,38 +128,50 @@ impl<'a> Draft<'a> {
         cas + flags + self.key.len() + self.value[0].len() + self.value[1].len()
     }
 
+    /// Gives each part that is there, in their order.
+    #[inline]
+    fn each_part(&self, mut give: impl FnMut(&[u8])) {
+        if let Some(cas) = self.cas {
+            give(&cas.to_le_bytes());
+        }
+        if self.flags != 0 {
+            give(&self.flags.to_le_bytes());
+        }
+        give(self.key);
+        give(self.value[0]);
+        if !self.value[1].is_empty() {
+            give(self.value[1]);
+        }
+    }
+
     /// The item, made at this moment.
+    #[inline]
     #[must_use]
     pub fn make(&self, stamp: u64) -> Item {
-        let cas = self.cas.map(u64::to_le_bytes);
-        let flags = self.flags.to_le_bytes();
-        let parts = [
-            cas.as_ref().map_or(&[][..], |cas| cas),
-            if self.flags == 0 { &[][..] } else { &flags },
-            self.key,
-            self.value[0],
-            self.value[1],
-        ];
         let length = self.body_len();
         let mark = |mark, yes| if yes { mark } else { 0 };
         let marks = mark(STALE, self.is_stale)
             | mark(BINARY, self.is_binary)
-            | mark(HAS_CAS, cas.is_some())
+            | mark(HAS_CAS, self.cas.is_some())
             | mark(HAS_FLAGS, self.flags != 0)
             | mark(TOKEN_SENT, self.is_sent)
             | mark(FETCHED, self.is_fetched);
         let (body, form) = if length <= INLINE {
-            let (mut here, mut at) = ([0; INLINE], 0);
-            for part in parts {
-                here[at..at + part.len()].copy_from_slice(part);
-                at += part.len();
-            }
+            let mut here = [0; INLINE];
+            let mut room = &mut here[..];
+            self.each_part(|part| {
+                let (place, rest) = std::mem::take(&mut room).split_at_mut(part.len());
+                place.copy_from_slice(part);
+                room = rest;
+            });
             if length < INLINE {
                 here[INLINE - 1] = length as u8;
             }
             (Body { here }, mark(IS_FULL, length == INLINE))
         } else {
-            (Body { own: ManuallyDrop::new(parts.concat().into_boxed_slice()) }, IS_OWN)
+            let mut own = Vec::with_capacity(length);
+            self.each_part(|part| own.extend_from_slice(part));
+            (Body { own: ManuallyDrop::new(own.into_boxed_slice()) }, IS_OWN)
         };
         Item {
             stamp,
@@ -242,8 +254,10 @@ impl Item {
     }
 
     /// Bytes that it is counted with.
+    #[inline]
     pub fn weight(&self) -> usize {
-        weight_of(self.body().len())
+        // Those that have no allocation weigh the same.
+        weight_of(if self.has(IS_OWN) { self.body().len() } else { 0 })
     }
 
     /// When it ends: eighths of a second since the store's start; 0 is never.
