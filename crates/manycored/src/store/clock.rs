@@ -60,6 +60,11 @@ impl Clock {
         now
     }
 
+    /// A stamp that is above all that were made so far, and below all that will be made (law D1).
+    pub(super) fn all_so_far(&self) -> u64 {
+        stamp(self.force(), 0) | 0xff
+    }
+
     /// Nanoseconds since a second before the store was made, as of the last tick.
     #[inline]
     pub fn now(&self) -> u64 {

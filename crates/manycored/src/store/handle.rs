@@ -425,9 +425,9 @@ impl<'s> Handle<'s> {
 
     /// A stamp that is above all that were made so far, and below all that will be made (D1, D2).
     fn all_so_far(&mut self) -> u64 {
-        let now = stamp(self.store.clock.force(), 0).max(self.last);
-        self.last = now - now % 256 + self.worker as u64;
-        now | 0xff
+        let all = self.store.clock.all_so_far().max(self.last | 0xff);
+        self.last = all - 0xff + self.worker as u64;
+        all
     }
 }
 

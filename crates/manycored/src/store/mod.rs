@@ -178,7 +178,11 @@ impl Store {
             let taken =
                 self.flush_at.compare_exchange(due, 0, Ordering::Relaxed, Ordering::Relaxed);
             if taken.is_ok() {
-                self.kill_up_to(clock::stamp(due, WORKERS_MAX - 1));
+                // Up to now, and not to when it was due: who made something anew of what he read
+                // has a later stamp.
+                for _ in 0..2 {
+                    self.kill_up_to(self.clock.all_so_far()); // D5
+                }
             }
         }
     }
@@ -240,5 +244,30 @@ impl Store {
         if all {
             self.cache.purge();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::{Arith, Mode};
+
+    #[test]
+    fn a_number_changed_when_a_flush_is_due_goes_with_it() {
+        let store = Store::new(Limits::default(), 1);
+        let mut handle = store.handle(0);
+        let draft = Draft::new(b"a", b"1");
+        assert_eq!(handle.put(&draft, How::plain(Mode::Set)).0, Outcome::Stored);
+        store.flush_at.store(store.clock.exact(), Ordering::Relaxed);
+        // Somebody else has moved the clock on, and will flush in a moment.
+        store.clock.force();
+        let changed = handle.change(b"a", (Arith::Incr, 1), None, None, None);
+        assert!(matches!(changed, Change::Done(2, ..)));
+        store.tick();
+        assert!(handle.peek(b"a").is_none());
+        // What comes later stays.
+        assert_eq!(handle.put(&draft, How::plain(Mode::Set)).0, Outcome::Stored);
+        store.tick();
+        assert!(handle.peek(b"a").is_some());
     }
 }
