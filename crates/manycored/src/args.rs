@@ -106,12 +106,14 @@ pub struct Args {
     /// No effect: items have no classes of sizes
     #[arg(short = 'f', long = "slab-growth-factor", value_name = "NUM")]
     slab_factor: Option<f64>,
-    /// TLS on TCP; needs -o ssl_chain_cert=FILE,ssl_key=FILE, which a hang-up (HUP) reads again
+    /// TLS on TCP; needs -o ssl_chain_cert=FILE,ssl_key=FILE, which a hang-up (HUP) or the command
+    /// 'refresh_certs' reads again
     #[arg(short = 'Z', long = "enable-ssl")]
     tls: bool,
     /// Further options: idle_timeout=SECONDS; with -Z, ssl_chain_cert=FILE, ssl_key=FILE,
-    /// ssl_ca_cert=FILE and ssl_verify_mode=NUM (0 asks clients for no certificate, 1 checks one
-    /// that is shown, 2 demands one); and names of memcached's that have no effect here
+    /// ssl_ca_cert=FILE, ssl_verify_mode=NUM (0 asks clients for no certificate, 1 checks one that is
+    /// shown, 2 demands one) and ssl_min_version=NUM (2 is TLS 1.2, 3 is 1.3); and names of
+    /// memcached's that have no effect here
     #[arg(short = 'o', long = "extended", value_name = "OPTIONS", value_delimiter = ',')]
     extended: Vec<String>,
     /// Serve only clients that name a user and password of this file: lines 'user:password'
@@ -364,24 +366,13 @@ impl Args {
             if name == "idle_timeout" {
                 let seconds = value.parse();
                 idle_timeout = seconds.map_err(|_| "-o idle_timeout: a number is wanted")?;
-            } else if name == "ssl_chain_cert" {
-                tls.chain = value.into();
-            } else if name == "ssl_key" {
-                tls.key = value.into();
-            } else if name == "ssl_ca_cert" {
-                tls.clients = Some(value.into());
-            } else if name == "ssl_verify_mode" {
-                tls.verify = match value {
-                    "0" => Verify::No,
-                    "1" => Verify::IfShown,
-                    "2" | "3" => Verify::Always,
-                    _ => return Err("-o ssl_verify_mode: 0, 1, 2 or 3 is wanted".into()),
-                };
+            } else if let Some(name) = name.strip_prefix("ssl_") {
+                tls.take(name, value, warnings)?;
             } else if name == "no_maxconns_fast" {
                 return Err("-o no_maxconns_fast: connections above the limit are refused".into());
             } else if NO_EFFECT.contains(&name.strip_prefix("no_").unwrap_or(name)) {
                 warnings.push(format!("-o {name} has no effect"));
-            } else if name.starts_with("ext_") || name.starts_with("ssl_") {
+            } else if name.starts_with("ext_") {
                 return Err(format!("-o {name}: this is not built"));
             } else {
                 return Err(format!("-o {name}: there is no such option"));
@@ -515,6 +506,7 @@ mod tests {
             "-r",
             "-o ext_path=x",
             "-o ssl_ciphers=x",
+            "-o ssl_keyformat=DER",
             "-o no_maxconns_fast",
         ] {
             let error = plan(words).unwrap_err();
@@ -559,6 +551,7 @@ mod tests {
             "-Z -o ssl_chain_cert=/no/such/file,ssl_key=/no/such/file",
             "-Z -o ssl_verify_mode=2",
             "-o ssl_verify_mode=x",
+            "-o ssl_min_version=4",
             "-o ssl_key=x",
             "-p 70000",
             "-U 70000",

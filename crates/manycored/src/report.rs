@@ -4,6 +4,7 @@ use crate::auth::Auth;
 use crate::protocol::{ERROR, Words};
 use crate::session::say;
 use crate::store::Handle;
+use crate::tls::Tls;
 use std::fmt::Display;
 use std::io::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -93,6 +94,8 @@ pub struct Facts {
     pub settings: Settings,
     /// Who may talk to it; everybody, if nothing is said.
     pub auth: Option<Auth>,
+    /// What TLS begins with, if TCP is sealed.
+    pub tls: Option<Tls>,
     /// Connections open now.
     pub connections: AtomicU64,
     /// Connections accepted so far.

@@ -17,6 +17,7 @@ use crate::protocol::{
 };
 use crate::report::{self, Facts, Language};
 use crate::store::{Change, Draft, Handle, How, Item, MEMLIMIT_MIN, Outcome, Turn};
+use crate::tls::Tls;
 
 /// Bytes of replies from which on no request is answered before they are sent.
 pub const OUT_MAX: usize = 256 << 10;
@@ -377,6 +378,12 @@ impl Session {
                 context.handle.store().set_memory(megabytes << 20);
                 say(out, "OK");
             }
+            Admin::RefreshCerts => match facts.tls.as_ref().map(Tls::reload) {
+                // As memcached that was built without TLS.
+                None => say(out, crate::protocol::ERROR),
+                Some(Ok(())) => say(out, "OK"),
+                Some(Err(error)) => say(out, &format!("SERVER_ERROR {error}")),
+            },
             Admin::Stats(words) => report::stats(&context.handle, facts, words, out),
             Admin::Shutdown if facts.settings.shutdown_enabled => self.wish = Wish::Shutdown,
             Admin::Shutdown => say(out, "ERROR: shutdown not enabled"),

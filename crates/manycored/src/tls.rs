@@ -14,6 +14,7 @@ use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
+use rustls::version::{TLS12, TLS13};
 use rustls::{RootCertStore, ServerConfig, ServerConnection};
 use std::fmt;
 use std::io::{self, BufRead, ErrorKind, Write};
@@ -51,8 +52,9 @@ fn read(files: &Files) -> Result<ServerConfig, String> {
     let chain = certificates("ssl_chain_cert", &files.chain)?;
     let key = PrivateKeyDer::from_pem_file(&files.key).map_err(wrong("ssl_key", &files.key))?;
     let provider = Arc::new(ring::default_provider());
+    let versions: &[_] = if files.newest_only { &[&TLS13] } else { &[&TLS13, &TLS12] };
     let builder = ServerConfig::builder_with_provider(provider.clone())
-        .with_safe_default_protocol_versions()
+        .with_protocol_versions(versions)
         .map_err(|error| error.to_string())?;
     let builder = match &files.clients {
         Some(path) if files.verify != Verify::No => {

@@ -7,7 +7,11 @@ use common::running::{LONG, Running, ask, program, wait_for};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use rustls::crypto::ring;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
-use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+use rustls::version::TLS12;
+use rustls::{
+    ALL_VERSIONS, ClientConfig, ClientConnection, RootCertStore, StreamOwned,
+    SupportedProtocolVersion,
+};
 use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -67,10 +71,21 @@ impl Authority {
 
     /// A client that trusts this authority and looks for this name.
     fn connect(&self, server: &Running, name: &'static str, own: Option<Pair>) -> Sealed {
+        self.connect_by(server, name, own, ALL_VERSIONS)
+    }
+
+    /// One that speaks these versions.
+    fn connect_by(
+        &self,
+        server: &Running,
+        name: &'static str,
+        own: Option<Pair>,
+        versions: &[&'static SupportedProtocolVersion],
+    ) -> Sealed {
         let mut roots = RootCertStore::empty();
         roots.add(self.issuer.der().clone()).unwrap();
         let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
-            .with_safe_default_protocol_versions()
+            .with_protocol_versions(versions)
             .unwrap()
             .with_root_certificates(roots);
         let config = match own {
@@ -165,6 +180,35 @@ fn a_hang_up_brings_the_new_certificate_and_a_bad_one_changes_nothing() {
     for _ in 0..20 {
         assert!(has_name("new.example"));
         thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn a_client_may_have_the_certificates_read_again() {
+    let authority = Authority::new();
+    let server = Running::start(&format!("-t 2 {}", authority.options()));
+    let mut client = authority.connect(&server, "localhost", None);
+    authority.renew("new.example");
+    ask(&mut client, b"refresh_certs\r\n", b"OK\r\n");
+    assert!(is_served(&mut authority.connect(&server, "new.example", None)));
+    fs::write(authority.file("key.pem"), "nothing").unwrap();
+    ask(&mut client, b"refresh_certs noreply\r\nmn\r\n", b"MN\r\n");
+    client.write_all(b"refresh_certs\r\n").unwrap();
+    let mut reply = [0; 13];
+    client.read_exact(&mut reply).unwrap();
+    assert_eq!(&reply, b"SERVER_ERROR ");
+    assert!(is_served(&mut authority.connect(&server, "new.example", None)));
+}
+
+#[test]
+fn a_version_that_is_too_old_for_the_server_is_refused() {
+    let authority = Authority::new();
+    for (option, is_enough) in [("0", true), ("2", true), ("3", false)] {
+        let options = format!("-t 1 {},ssl_min_version={option}", authority.options());
+        let server = Running::start(&options);
+        let mut stream = authority.connect_by(&server, "localhost", None, &[&TLS12]);
+        assert_eq!(is_served(&mut stream), is_enough, "{option}");
+        assert!(is_served(&mut authority.connect(&server, "localhost", None)));
     }
 }
 

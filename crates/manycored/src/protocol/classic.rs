@@ -165,6 +165,7 @@ fn plain<'a>(command: &[u8], words: Words<'a>, used: usize) -> Step<'a> {
             return step(used, if is_key { request } else { Request::Error(ERROR) }, false);
         }
         b"verbosity" | b"cache_memlimit" => (2, 1),
+        b"refresh_certs" => (1, 0),
         b"version" | b"quit" | b"stats" | b"shutdown" => (usize::MAX, 0),
         _ if words.last().is_some_and(|word| word.starts_with(b"HTTP/")) => {
             return step(used, Request::Close(""), false);
@@ -188,6 +189,7 @@ fn plain<'a>(command: &[u8], words: Words<'a>, used: usize) -> Step<'a> {
         b"version" => Ok(Request::Admin(Admin::Version)),
         b"stats" => Ok(Request::Admin(Admin::Stats(words))),
         b"shutdown" => Ok(Request::Admin(Admin::Shutdown)),
+        b"refresh_certs" => Ok(Request::Admin(Admin::RefreshCerts)),
         _ => Ok(Request::Close("")),
     };
     step(used, request.unwrap_or_else(Request::Error), quiet)

@@ -98,6 +98,8 @@ pub enum Admin<'a> {
     Stats(Words<'a>),
     /// Another limit of memory, in megabytes.
     Memlimit(u64),
+    /// Read the certificates again.
+    RefreshCerts,
     /// End the server; gracefully, or not.
     Shutdown,
 }

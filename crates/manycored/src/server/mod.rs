@@ -80,7 +80,6 @@ impl std::error::Error for Failure {}
 struct Shared {
     store: Store,
     facts: Facts,
-    tls: Option<Tls>,
     /// Requests of one connection at a time.
     budget: usize,
     draining: AtomicBool,
@@ -113,8 +112,12 @@ pub fn run(args: &Args, mut plan: Plan) -> Result<(), Failure> {
     let threads = plan.settings.threads;
     let shared = Shared {
         store: Store::new(plan.limits, threads),
-        facts: Facts { settings: plan.settings, auth: plan.auth, ..Facts::default() },
-        tls: plan.tls,
+        facts: Facts {
+            settings: plan.settings,
+            auth: plan.auth,
+            tls: plan.tls,
+            ..Facts::default()
+        },
         budget: plan.budget,
         draining: AtomicBool::new(false),
     };
@@ -180,7 +183,7 @@ fn keep_house(
                 return Ok(());
             }
             let users = shared.facts.auth.as_ref().map_or(Ok(()), Auth::reload);
-            let certificate = shared.tls.as_ref().map_or(Ok(()), Tls::reload);
+            let certificate = shared.facts.tls.as_ref().map_or(Ok(()), Tls::reload);
             for error in [users, certificate].into_iter().filter_map(Result::err) {
                 eprintln!("manycored: {error}");
             }

@@ -183,7 +183,7 @@ impl<'s> Worker<'s> {
         if facts.connections.fetch_add(1, Ordering::Relaxed) >= facts.settings.connections_max {
             facts.connections.fetch_sub(1, Ordering::Relaxed);
             facts.rejected.fetch_add(1, Ordering::Relaxed);
-            if !(is_tcp && self.shared.tls.is_some()) {
+            if !(is_tcp && self.shared.facts.tls.is_some()) {
                 let _ = send(&socket, TOO_MANY, SendFlags::NOSIGNAL);
             }
             return;
@@ -199,8 +199,8 @@ impl<'s> Worker<'s> {
             self.connections.len() - 1
         });
         let store = &self.shared.store;
-        let seal = self.shared.tls.as_ref().filter(|_| is_tcp).and_then(Tls::begin);
-        let is_lost = is_tcp && self.shared.tls.is_some() && seal.is_none();
+        let seal = self.shared.facts.tls.as_ref().filter(|_| is_tcp).and_then(Tls::begin);
+        let is_lost = is_tcp && self.shared.facts.tls.is_some() && seal.is_none();
         let connection = Connection::new(socket, seal, store.limits().item, store.clock().second());
         let added = self.watch(index, connection.socket.as_fd(), EventFlags::IN, true);
         self.connections[index] = Some(connection);
