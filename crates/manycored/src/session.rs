@@ -152,7 +152,7 @@ impl Session {
         if let Some(auth) = context.facts.auth.as_ref().filter(|_| !self.is_known) {
             used = self.ask_who(auth, input, out);
             if !self.is_known {
-                return Progress { used, is_paused: false };
+                return Progress { used, is_paused: out.len() >= OUT_MAX };
             }
         }
         loop {

@@ -252,6 +252,10 @@ fn where_users_are_asked_for_nothing_is_done_before_they_are_known() {
         "CLIENT_ERROR unauthenticated\nCLIENT_ERROR authentication failure\nSTORED\nEND\nSTORED\n",
     );
     expect(&server, "get a\nmn\n", "CLIENT_ERROR unauthenticated\nCLIENT_ERROR unauthenticated\n");
+    // More than is answered at a time.
+    let replies = "CLIENT_ERROR unauthenticated\n".repeat(20_000) + "STORED\nEND\n";
+    let many = "x\n".repeat(20_000) + "set a 0 0 10\nann secret\nget b\n";
+    assert!(server.say(&many) == replies, "some got no answer");
     let (reply, wish) = server.talk([&[b'a'; 3000][..]]);
     assert_eq!((&reply[..], wish), (&b""[..], Wish::Close));
     // Other users, without a new start; a file that is wrong changes nothing.
