@@ -111,8 +111,8 @@ pub struct Args {
     #[arg(short = 'Z', long = "enable-ssl")]
     tls: bool,
     /// Further options: idle_timeout=SECONDS; with -Z, ssl_chain_cert=FILE, ssl_key=FILE,
-    /// ssl_ca_cert=FILE, ssl_verify_mode=NUM (0 asks clients for no certificate, 1 checks one that is
-    /// shown, 2 demands one) and ssl_min_version=NUM (2 is TLS 1.2, 3 is 1.3); and names of
+    /// ssl_ca_cert=FILE, ssl_verify_mode=NUM (0 asks clients for no certificate, 1 checks one that
+    /// is shown, 2 demands one) and ssl_min_version=NUM (2 is TLS 1.2, 3 is 1.3); and names of
     /// memcached's that have no effect here
     #[arg(short = 'o', long = "extended", value_name = "OPTIONS", value_delimiter = ',')]
     extended: Vec<String>,
