@@ -1,0 +1,28 @@
+//! A corpus as one file, a line for each input, and as a folder, which fuzzers want.
+//!
+//!     corpus unpack FILE FOLDER
+//!     corpus pack FILE FOLDER
+
+use std::{env, fs, io};
+
+fn main() -> io::Result<()> {
+    let words: Vec<String> = env::args().skip(1).collect();
+    let [what, file, folder] = &words[..] else {
+        panic!("corpus pack|unpack FILE FOLDER");
+    };
+    if what == "unpack" {
+        fs::create_dir_all(folder)?;
+        for (number, input) in manycored_fuzz::inputs(&fs::read_to_string(file)?).iter().enumerate()
+        {
+            fs::write(format!("{folder}/{number:05}"), input)?;
+        }
+        return Ok(());
+    }
+    let mut lines = Vec::new();
+    for entry in fs::read_dir(folder)? {
+        lines.push(manycored_fuzz::line(&fs::read(entry?.path())?) + "\n");
+    }
+    lines.sort();
+    let head = "# Inputs that reach what others do not, escaped; ci/fuzz.sh keeps them.\n";
+    fs::write(file, head.to_owned() + &lines.concat())
+}
