@@ -54,7 +54,7 @@ struct Item<K, V> {
 ///   gathering what changed, a logarithmic insertion or removal for each change that did not cancel
 ///   itself, and logarithmic time besides what it finds.
 /// - Memory: the value, the range and 16 bytes (with marks 32) for each interval, and in the tree
-///   another range, a key and 40 bytes.
+///   another range and 16 bytes, with as much again, at worst four times as much, of empty places.
 /// - Panics: in the key's `Ord`, `Clone` or `Drop`, in whoever reads, because they run under the
 ///   lock there (they must not use the registry); it is of no use then. So it is if `Ord`
 ///   contradicts itself. In a value's `Drop`, in the caller's hands. In a question's closure, in

@@ -1,209 +1,336 @@
-//! Intervals by their beginnings, with the largest end below each: plain, sequential code.
+//! Intervals by their beginnings, with the largest end below each branch: plain, sequential code.
 //!
-//! Owns: [`Tree`]. A treap: a search tree by (start, id) and a heap by priorities that are a hash
-//! of the id, so that its depth is logarithmic whatever the order of the insertions. Nodes are
-//! places in one vector. Source: R. Seidel, C. Aragon, *Randomized search trees*, 1996; the largest
-//! ends after Cormen and others, *Introduction to Algorithms*, section 14.3.
+//! Owns: [`Tree`]. A B+ tree by (start, id). Its nodes are arrays, and what is looked at in search
+//! of a place, is apart from what each change writes: the trees of a registry that many cores read
+//! go from core to core line by line, so that few lines matter more than few comparisons.
+//!
+//! Laws:
+//! - T1 The children of a branch have, in order, the keys below the first bound, from there to the
+//!   next, and so on. A bound need not be the key of an interval that is still there.
+//! - T2 A child's reach is the largest end of its intervals. No child is empty.
+//! - T3 Two neighbours have more than half of what one could have, so that the depth is logarithmic
+//!   whatever the order of insertions and removals.
+//!
+//! Source: R. Bayer, E. McCreight, *Organization and maintenance of large ordered indices*, 1972;
+//! the largest ends after Cormen and others, *Introduction to Algorithms*, section 14.3.
 
 use std::cmp::Ordering;
 use std::ops::Range;
 
-const NONE: u32 = u32::MAX;
+/// Intervals in a leaf, at most: with numbers as keys, some eight lines.
+const LEAF: usize = 16;
 
-struct Node<K, P> {
+/// Children of a branch, at most.
+const BRANCH: usize = 32;
+
+struct Interval<K, P> {
     range: Range<K>,
-    /// The largest end in the subtree.
-    reach: K,
     id: usize,
-    priority: u64,
-    left: u32,
-    right: u32,
     payload: P,
+}
+
+type Leaf<K, P> = Vec<Interval<K, P>>;
+
+/// What is below a branch, all of one kind.
+enum Below<K, P> {
+    Leaves(Vec<Leaf<K, P>>),
+    Branches(Vec<Branch<K, P>>),
+}
+
+struct Branch<K, P> {
+    /// T1; one less than there are children.
+    bounds: Vec<(K, usize)>,
+    /// T2.
+    reaches: Vec<K>,
+    below: Below<K, P>,
 }
 
 /// See the module header. `P` is what belongs to an interval.
 pub(super) struct Tree<K, P> {
-    nodes: Vec<Option<Node<K, P>>>,
-    free: Vec<u32>,
-    root: u32,
+    root: Branch<K, P>,
     len: usize,
+}
+
+/// What a branch that was full has given up: the bound before it, and the rest.
+type Split<K, N> = ((K, usize), N);
+
+impl<K: Ord + Clone, P> Interval<K, P> {
+    fn compare(&self, start: &K, id: usize) -> Ordering {
+        self.range.start.cmp(start).then(self.id.cmp(&id))
+    }
+}
+
+/// The largest of some ends.
+fn largest<'a, K: Ord + Clone + 'a>(mut ends: impl Iterator<Item = &'a K>) -> K {
+    let first = ends.next().expect("T2: no child is empty");
+    ends.fold(first, |most, end| if end > most { end } else { most }).clone()
+}
+
+/// Moves the second half of a full vector into a new one.
+fn halve<N>(full: &mut Vec<N>) -> Vec<N> {
+    full.split_off(full.len() / 2)
+}
+
+impl<K: Ord + Clone, P> Below<K, P> {
+    fn len(&self) -> usize {
+        match self {
+            Self::Leaves(leaves) => leaves.len(),
+            Self::Branches(branches) => branches.len(),
+        }
+    }
+
+    fn len_of(&self, at: usize) -> usize {
+        match self {
+            Self::Leaves(leaves) => leaves[at].len(),
+            Self::Branches(branches) => branches[at].below.len(),
+        }
+    }
+
+    /// The most that one child holds.
+    fn room(&self) -> usize {
+        match self {
+            Self::Leaves(_) => LEAF,
+            Self::Branches(_) => BRANCH,
+        }
+    }
+
+    fn reach_of(&self, at: usize) -> K {
+        match self {
+            Self::Leaves(leaves) => largest(leaves[at].iter().map(|own| &own.range.end)),
+            Self::Branches(branches) => largest(branches[at].reaches.iter()),
+        }
+    }
+
+    fn drop_child(&mut self, at: usize) {
+        match self {
+            Self::Leaves(leaves) => drop(leaves.remove(at)),
+            Self::Branches(branches) => drop(branches.remove(at)),
+        }
+    }
+
+    /// Moves all of the child behind `at` to its end; `bound` stood between them.
+    fn join(&mut self, at: usize, bound: (K, usize)) {
+        match self {
+            Self::Leaves(leaves) => {
+                let mut right = leaves.remove(at + 1);
+                leaves[at].append(&mut right);
+            }
+            Self::Branches(branches) => {
+                let right = branches.remove(at + 1);
+                branches[at].append(bound, right);
+            }
+        }
+    }
+}
+
+impl<K, P> Branch<K, P> {
+    const fn new() -> Self {
+        Self { bounds: Vec::new(), reaches: Vec::new(), below: Below::Leaves(Vec::new()) }
+    }
+}
+
+impl<K: Ord + Clone, P> Branch<K, P> {
+    /// The child that has, or would have, this key.
+    fn child_of(&self, start: &K, id: usize) -> usize {
+        self.bounds.partition_point(|bound| (&bound.0, bound.1) <= (start, id))
+    }
+
+    /// Adds an interval; gives up the second half of itself if it is full then.
+    fn insert(&mut self, new: Interval<K, P>) -> Option<Split<K, Self>> {
+        let at = self.child_of(&new.range.start, new.id);
+        match self.reaches.get_mut(at) {
+            Some(reach) if *reach >= new.range.end => {}
+            Some(reach) => *reach = new.range.end.clone(),
+            None => self.reaches.push(new.range.end.clone()), // the tree was empty
+        }
+        let bound = match &mut self.below {
+            Below::Leaves(leaves) => insert_into_leaf(leaves, at, new),
+            Below::Branches(branches) => branches[at].insert(new).map(|(bound, right)| {
+                branches.insert(at + 1, right);
+                bound
+            }),
+        }?;
+        self.bounds.insert(at, bound);
+        self.reaches[at] = self.below.reach_of(at);
+        self.reaches.insert(at + 1, self.below.reach_of(at + 1));
+        (self.below.len() == BRANCH).then(|| self.split())
+    }
+
+    fn split(&mut self) -> Split<K, Self> {
+        let reaches = halve(&mut self.reaches);
+        let below = match &mut self.below {
+            Below::Leaves(leaves) => Below::Leaves(halve(leaves)),
+            Below::Branches(branches) => Below::Branches(halve(branches)),
+        };
+        let bounds = self.bounds.split_off(self.reaches.len());
+        let bound = self.bounds.pop().expect("a bound stands between the halves");
+        (bound, Self { bounds, reaches, below })
+    }
+
+    /// The opposite of [`split`](Self::split).
+    fn append(&mut self, bound: (K, usize), mut right: Self) {
+        self.bounds.push(bound);
+        self.bounds.append(&mut right.bounds);
+        self.reaches.append(&mut right.reaches);
+        match (&mut self.below, &mut right.below) {
+            (Below::Leaves(own), Below::Leaves(rest)) => own.append(rest),
+            (Below::Branches(own), Below::Branches(rest)) => own.append(rest),
+            _ => unreachable!("all leaves are equally deep"),
+        }
+    }
+
+    /// Takes an interval out, if it is there.
+    fn remove(&mut self, start: &K, id: usize) -> Option<Interval<K, P>> {
+        let at = self.child_of(start, id);
+        let removed = match &mut self.below {
+            Below::Leaves(leaves) => {
+                let leaf = leaves.get_mut(at)?;
+                let place = leaf.binary_search_by(|own| own.compare(start, id)).ok()?;
+                leaf.remove(place)
+            }
+            Below::Branches(branches) => branches[at].remove(start, id)?,
+        };
+        if self.below.len_of(at) == 0 {
+            self.drop_child(at);
+        } else {
+            if removed.range.end >= self.reaches[at] {
+                let reach = self.below.reach_of(at);
+                if reach != self.reaches[at] {
+                    self.reaches[at] = reach;
+                }
+            }
+            self.join_neighbours(at);
+        }
+        Some(removed)
+    }
+
+    fn drop_child(&mut self, at: usize) {
+        self.below.drop_child(at);
+        self.reaches.remove(at);
+        if !self.bounds.is_empty() {
+            self.bounds.remove(at.saturating_sub(1));
+        }
+    }
+
+    /// Sees to T3 for a child that got smaller.
+    fn join_neighbours(&mut self, at: usize) {
+        let half = self.below.room() / 2;
+        for left in [Some(at), at.checked_sub(1)].into_iter().flatten() {
+            let fits = left + 1 < self.below.len()
+                && self.below.len_of(left) + self.below.len_of(left + 1) <= half;
+            if fits {
+                let bound = self.bounds.remove(left);
+                self.below.join(left, bound);
+                let reach = self.reaches.remove(left + 1);
+                if reach > self.reaches[left] {
+                    self.reaches[left] = reach;
+                }
+            }
+        }
+    }
+
+    fn for_overlapping(&self, range: &Range<K>, f: &mut impl FnMut(&Range<K>, &P)) {
+        for (at, reach) in self.reaches.iter().enumerate() {
+            if at > 0 && self.bounds[at - 1].0 >= range.end {
+                return;
+            }
+            if *reach <= range.start {
+                continue;
+            }
+            match &self.below {
+                Below::Branches(branches) => branches[at].for_overlapping(range, f),
+                Below::Leaves(leaves) => {
+                    let first = |own: &&Interval<K, P>| own.range.start < range.end;
+                    leaves[at]
+                        .iter()
+                        .take_while(first)
+                        .filter(|own| own.range.end > range.start)
+                        .for_each(|own| f(&own.range, &own.payload));
+                }
+            }
+        }
+    }
+}
+
+/// Adds an interval to a leaf; the bound before the one that was split off, if that was needed.
+fn insert_into_leaf<K: Ord + Clone, P>(
+    leaves: &mut Vec<Leaf<K, P>>,
+    at: usize,
+    new: Interval<K, P>,
+) -> Option<(K, usize)> {
+    let Some(leaf) = leaves.get_mut(at) else {
+        leaves.push(vec![new]);
+        return None;
+    };
+    let place = leaf.partition_point(|own| own.compare(&new.range.start, new.id).is_lt());
+    leaf.insert(place, new);
+    if leaf.len() < LEAF {
+        return None;
+    }
+    let right = halve(leaf);
+    let bound = (right[0].range.start.clone(), right[0].id);
+    leaves.insert(at + 1, right);
+    Some(bound)
 }
 
 impl<K: Ord + Clone, P> Tree<K, P> {
     pub(super) const fn new() -> Self {
-        Self { nodes: Vec::new(), free: Vec::new(), root: NONE, len: 0 }
+        Self { root: Branch::new(), len: 0 }
     }
 
     pub(super) fn len(&self) -> usize {
         self.len
     }
 
-    fn node(&self, at: u32) -> &Node<K, P> {
-        self.nodes[at as usize].as_ref().expect("a place in the tree has a node")
-    }
-
-    fn node_mut(&mut self, at: u32) -> &mut Node<K, P> {
-        self.nodes[at as usize].as_mut().expect("a place in the tree has a node")
-    }
-
     /// Adds an interval. No other has its id.
     pub(super) fn insert(&mut self, range: Range<K>, id: usize, payload: P) {
-        let reach = range.end.clone();
-        let priority = scatter(id);
-        let node = Node { range, reach, id, priority, left: NONE, right: NONE, payload };
-        let at = match self.free.pop() {
-            Some(at) => at,
-            None => {
-                self.nodes.push(None);
-                u32::try_from(self.nodes.len() - 1).expect("fewer than four billion intervals")
-            }
-        };
-        self.nodes[at as usize] = Some(node);
-        self.root = self.insert_below(self.root, at);
         self.len += 1;
-    }
-
-    fn insert_below(&mut self, root: u32, new: u32) -> u32 {
-        if root == NONE {
-            return new;
+        if let Some((bound, right)) = self.root.insert(Interval { range, id, payload }) {
+            let left = std::mem::replace(&mut self.root, Branch::new());
+            self.root.reaches = vec![largest(left.reaches.iter()), largest(right.reaches.iter())];
+            self.root.bounds = vec![bound];
+            self.root.below = Below::Branches(vec![left, right]);
         }
-        if self.node(new).priority > self.node(root).priority {
-            let (left, right) = self.split(root, new);
-            let node = self.node_mut(new);
-            (node.left, node.right) = (left, right);
-            self.update(new);
-            return new;
-        }
-        if self.is_before(new, root) {
-            let left = self.insert_below(self.node(root).left, new);
-            self.node_mut(root).left = left;
-        } else {
-            let right = self.insert_below(self.node(root).right, new);
-            self.node_mut(root).right = right;
-        }
-        self.update(root);
-        root
-    }
-
-    fn is_before(&self, one: u32, other: u32) -> bool {
-        let (one, other) = (self.node(one), self.node(other));
-        one.range.start.cmp(&other.range.start).then(one.id.cmp(&other.id)) == Ordering::Less
-    }
-
-    /// Splits a subtree into what is before the node `at`, and what is after it.
-    fn split(&mut self, root: u32, at: u32) -> (u32, u32) {
-        if root == NONE {
-            return (NONE, NONE);
-        }
-        if self.is_before(root, at) {
-            let (left, right) = self.split(self.node(root).right, at);
-            self.node_mut(root).right = left;
-            self.update(root);
-            (root, right)
-        } else {
-            let (left, right) = self.split(self.node(root).left, at);
-            self.node_mut(root).left = right;
-            self.update(root);
-            (left, root)
-        }
-    }
-
-    /// Joins two subtrees, all of the first before all of the second.
-    fn join(&mut self, left: u32, right: u32) -> u32 {
-        if left == NONE || right == NONE {
-            return if left == NONE { right } else { left };
-        }
-        if self.node(left).priority > self.node(right).priority {
-            let joined = self.join(self.node(left).right, right);
-            self.node_mut(left).right = joined;
-            self.update(left);
-            left
-        } else {
-            let joined = self.join(left, self.node(right).left);
-            self.node_mut(right).left = joined;
-            self.update(right);
-            right
-        }
-    }
-
-    fn update(&mut self, at: u32) {
-        let node = self.node(at);
-        let below = [node.left, node.right].into_iter().filter(|child| *child != NONE);
-        let reach = below.map(|child| &self.node(child).reach).chain([&node.range.end]).max();
-        let reach = reach.expect("one of them is the node's own").clone();
-        self.node_mut(at).reach = reach;
     }
 
     /// Takes an interval out, if it is there.
     pub(super) fn remove(&mut self, start: &K, id: usize) -> Option<P> {
-        let mut found = NONE;
-        self.root = self.remove_below(self.root, start, id, &mut found);
-        let node = self.nodes.get_mut(found as usize)?.take()?;
-        self.free.push(found);
+        let removed = self.root.remove(start, id)?;
         self.len -= 1;
-        Some(node.payload)
-    }
-
-    fn remove_below(&mut self, root: u32, start: &K, id: usize, found: &mut u32) -> u32 {
-        if root == NONE {
-            return NONE;
+        while let Below::Branches(branches) = &mut self.root.below {
+            if branches.len() > 1 {
+                break;
+            }
+            self.root = branches.pop().unwrap_or_else(Branch::new);
         }
-        let node = self.node(root);
-        match start.cmp(&node.range.start).then(id.cmp(&node.id)) {
-            Ordering::Equal => {
-                *found = root;
-                return self.join(node.left, node.right);
-            }
-            Ordering::Less => {
-                let left = self.remove_below(node.left, start, id, found);
-                self.node_mut(root).left = left;
-            }
-            Ordering::Greater => {
-                let right = self.remove_below(node.right, start, id, found);
-                self.node_mut(root).right = right;
-            }
-        }
-        self.update(root);
-        root
+        Some(removed.payload)
     }
 
     /// Calls `f` with every interval that has something in common with `range`, by their
     /// beginnings.
     pub(super) fn for_overlapping(&self, range: &Range<K>, f: &mut impl FnMut(&Range<K>, &P)) {
         if range.start < range.end {
-            self.overlapping_below(self.root, range, f);
-        }
-    }
-
-    fn overlapping_below(&self, root: u32, range: &Range<K>, f: &mut impl FnMut(&Range<K>, &P)) {
-        if root == NONE || self.node(root).reach <= range.start {
-            return;
-        }
-        let node = self.node(root);
-        self.overlapping_below(node.left, range, f);
-        if node.range.start < range.end {
-            if node.range.end > range.start {
-                f(&node.range, &node.payload);
-            }
-            self.overlapping_below(node.right, range, f);
+            self.root.for_overlapping(range, f);
         }
     }
 }
 
 impl<K, P> Tree<K, P> {
-    /// Everything that belongs to an interval; the tree is of no use afterwards.
-    pub(super) fn take_payloads(&mut self) -> impl Iterator<Item = P> {
-        self.root = NONE;
-        std::mem::take(&mut self.nodes).into_iter().flatten().map(|node| node.payload)
+    /// Everything that belongs to an interval; the tree is empty afterwards.
+    pub(super) fn take_payloads(&mut self) -> Vec<P> {
+        fn take<K, P>(branch: Branch<K, P>, payloads: &mut Vec<P>) {
+            match branch.below {
+                Below::Leaves(leaves) => {
+                    payloads.extend(leaves.into_iter().flatten().map(|own| own.payload));
+                }
+                Below::Branches(below) => below.into_iter().for_each(|own| take(own, payloads)),
+            }
+        }
+        let mut payloads = Vec::with_capacity(self.len);
+        self.len = 0;
+        take(std::mem::replace(&mut self.root, Branch::new()), &mut payloads);
+        payloads
     }
-}
-
-/// Spreads ids, which are addresses, over all priorities (the finaliser of SplitMix64).
-fn scatter(id: usize) -> u64 {
-    let mut z = (id as u64).wrapping_add(0x9e37_79b9_7f4a_7c15);
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
 }
 
 #[cfg(all(test, not(manycore_loom), not(manycore_shuttle)))]
@@ -211,12 +338,36 @@ mod tests {
     use super::*;
     use std::collections::BTreeMap;
 
-    fn depth<P>(tree: &Tree<u32, P>, at: u32) -> usize {
-        if at == NONE {
-            return 0;
+    /// Checks T1 to T3 below a branch; its depth.
+    fn check<P>(branch: &Branch<u32, P>, keys: Range<Option<(u32, usize)>>) -> usize {
+        let own = &branch.below;
+        assert_eq!((own.len(), own.len()), (branch.reaches.len(), branch.bounds.len() + 1));
+        let mut depth = 0;
+        for at in 0..own.len() {
+            let from = if at == 0 { keys.start } else { Some(branch.bounds[at - 1]) };
+            let to = branch.bounds.get(at).copied().or(keys.end);
+            assert_eq!(branch.reaches[at], own.reach_of(at), "T2");
+            assert!((1..own.room()).contains(&own.len_of(at)), "T2, or too full");
+            let behind = if at + 1 < own.len() { own.len_of(at + 1) } else { own.room() };
+            assert!(own.len_of(at) + behind > own.room() / 2, "T3");
+            depth = 1 + match own {
+                Below::Branches(branches) => check(&branches[at], from..to),
+                Below::Leaves(leaves) => {
+                    let keys = leaves[at].iter().map(|own| Some((own.range.start, own.id)));
+                    assert!(
+                        keys.clone().all(|key| key >= from && (to.is_none() || key < to)),
+                        "T1"
+                    );
+                    assert!(keys.is_sorted());
+                    0
+                }
+            };
         }
-        let node = tree.node(at);
-        1 + depth(tree, node.left).max(depth(tree, node.right))
+        depth
+    }
+
+    fn depth<P>(tree: &Tree<u32, P>) -> usize {
+        if tree.len() == 0 { 0 } else { check(&tree.root, None..None) }
     }
 
     /// Random insertions, removals and questions, beside a list of all intervals.
@@ -232,7 +383,8 @@ mod tests {
         for id in 0..20_000_usize {
             let start = next(1000);
             let range = start..start + 1 + next(50);
-            if next(3) > 0 {
+            // Grows to some thousands, and shrinks to nothing.
+            if next(3) > if id < 12_000 { 0 } else { 1 + u32::from(id > 14_000) } {
                 tree.insert(range.clone(), id, id);
                 list.insert(id, range.clone());
             } else if let Some((old, range)) = list.iter().nth(next(8) as usize) {
@@ -242,6 +394,7 @@ mod tests {
                 list.remove(&old);
             }
             if next(20) == 0 {
+                depth(&tree);
                 let mut seen = Vec::new();
                 tree.for_overlapping(&range, &mut |_, id| seen.push(*id));
                 seen.sort_unstable();
@@ -253,15 +406,17 @@ mod tests {
             }
         }
         assert_eq!(tree.len(), list.len());
-        assert_eq!(tree.take_payloads().count(), list.len());
+        assert_eq!(tree.take_payloads().len(), list.len());
     }
 
     #[test]
     fn ordered_insertions_make_no_deep_tree() {
         let mut tree = Tree::new();
         (0..10_000).for_each(|at| tree.insert(at..at + 1, at as usize * 64, ()));
-        let deep = depth(&tree, tree.root);
-        assert!(deep < 60, "depth {deep} for 10,000 intervals");
+        let deep = depth(&tree);
+        assert!(deep < 5, "depth {deep} for 10,000 intervals");
+        (0..9_990).for_each(|at| assert!(tree.remove(&at, at as usize * 64).is_some()));
+        assert_eq!(depth(&tree), 1, "for 10 intervals");
         tree.for_overlapping(&(5..5), &mut |_, ()| panic!("an empty range overlaps nothing"));
     }
 }
