@@ -309,6 +309,8 @@ pub(crate) enum Bug {
     LinkBeforeTag,
     /// A map's entry loses its tag before its link (H2).
     TagBeforeUnlink,
+    /// Who waits takes the round that was under way when it came for its own (`lock::rounds`, V2).
+    OldRound,
     /// A drain reads where its queue goes on after it has let a member go (`ldu`, U3).
     NextAfterClear,
     /// A member is freed while it is queued (`ldu`, U3).
@@ -377,6 +379,7 @@ pub(crate) fn seeded_bug(bug: Bug) -> bool {
         Ok("unchecked-generation") => Some(Bug::UncheckedGeneration),
         Ok("link-before-tag") => Some(Bug::LinkBeforeTag),
         Ok("tag-before-unlink") => Some(Bug::TagBeforeUnlink),
+        Ok("old-round") => Some(Bug::OldRound),
         Ok("next-after-clear") => Some(Bug::NextAfterClear),
         Ok("free-queued") => Some(Bug::FreeQueued),
         Ok("unlisted-rep") => Some(Bug::UnlistedRep),

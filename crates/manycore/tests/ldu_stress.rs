@@ -42,6 +42,8 @@ struct Members(HashMap<u64, *const Element<Body>>);
 
 // SAFETY: members are shared between threads (`Linked`).
 unsafe impl Send for Members {}
+// SAFETY: as above.
+unsafe impl Sync for Members {}
 
 impl Structure<Element<Body>> for Members {
     fn insert(&mut self, member: &Element<Body>) {
@@ -135,13 +137,10 @@ fn work<'s>(set: &'s Set, mail: &Mailbox<'s>, oracle: &Oracle, mut rng: Rng) {
         let one = std::mem::replace(&mut own[key], Own::Nothing);
         own[key] = step(set, one, mail, oracle, &mut rng);
         if rng.once_in(50) {
-            let seen = set.read();
-            seen.check();
-            let mine =
-                own.iter().filter_map(|own| if let Own::In(one) = own { Some(one) } else { None });
-            mine.for_each(|one| {
-                assert!(seen.0.contains_key(&one.number), "an own member is missing")
-            });
+            match rng.below(2) {
+                0 => look(&set.read(), &own),
+                _ => look(&set.read_shared(), &own),
+            }
         }
     }
     for one in own {
@@ -150,6 +149,12 @@ fn work<'s>(set: &'s Set, mail: &Mailbox<'s>, oracle: &Oracle, mut rng: Rng) {
             oracle.inserted.fetch_sub(1, SeqCst);
         }
     }
+}
+
+fn look(seen: &Members, own: &[Own<'_>]) {
+    seen.check();
+    let mine = own.iter().filter_map(|own| if let Own::In(one) = own { Some(one) } else { None });
+    mine.for_each(|one| assert!(seen.0.contains_key(&one.number), "an own member is missing"));
 }
 
 fn stress(queue: Queue, max_queued: usize) {

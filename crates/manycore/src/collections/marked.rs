@@ -184,10 +184,13 @@ impl<T: Send + Sync + 'static, S: Structure<Node<T>>> Marked<T, S> {
         });
     }
 
-    /// Calls `f` with the structure, up to date. A panic of `f` goes on when the set is given up
-    /// (N3).
-    pub(super) fn read<R>(&self, f: impl FnOnce(&S) -> R) -> R {
-        guarded(|| self.set.read(), |structure| f(structure), || ())
+    /// Calls `f` with the structure, up to date, side by side with other readers. A panic of `f`
+    /// goes on when the set is given up (N3).
+    pub(super) fn read<R>(&self, f: impl FnOnce(&S) -> R) -> R
+    where
+        S: Sync,
+    {
+        guarded(|| self.set.read_shared(), |structure| f(structure), || ())
     }
 
     /// As [`read`](Self::read), for a structure that a reader may change, though not its members.

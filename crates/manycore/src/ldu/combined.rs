@@ -272,7 +272,7 @@ impl<T: Structure<E>, E: Linked, O: Op<T> + Send + 'static> Combined<T, E, O> {
     pub fn append(&self, op: O) {
         let clock = Clock::system();
         // ORDER: Acquire; as in `Core::change` (C1).
-        let epoch = self.parts.set.core.hub.epoch.load(Ordering::Acquire);
+        let epoch = self.parts.set.core.front.epoch.load(Ordering::Acquire);
         let stamp = clock.stamp();
         self.parts.log.append(Noted { epoch, stamp, op });
         clock.settle(stamp);

@@ -19,30 +19,39 @@ use super::queue::{Queues, Stack};
 use super::set::Structure;
 use super::word::{Change, Word};
 use crate::clock::Clock;
-use crate::lock::{self, Refused};
-use crate::percpu::{self, barrier};
+use crate::lock::{Entered, Refused, Rounds};
+use crate::percpu::barrier;
 use crate::profile::Of;
-use crate::sync::{self, AtomicBool, AtomicU64, AtomicUsize, Ordering, UnsafeCell};
+use crate::sync::{self, AtomicBool, AtomicU64, Ordering, UnsafeCell};
+use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 
 /// How far over its bound a queue grows while a reader holds the set.
 const GROWTH: u64 = crate::config::DEFAULT_GROWTH as u64;
 
-/// What reads write and changes look at.
+/// What changes look at. Reads write the epoch, if something has changed, and nothing else here.
 #[repr(align(128))]
-pub(super) struct Hub {
+pub(super) struct Front {
     pub(super) epoch: AtomicU64,
-    pub(super) lock: AtomicUsize,
-    /// Guarded by the lock.
-    pub(super) poisoned: AtomicBool,
-}
-
-pub(super) struct Core<T, E: Linked> {
-    pub(super) hub: Hub,
-    pub(super) queues: Queues,
     max_queued: u64,
     /// Ticks; `u64::MAX` if there is no time bound.
     max_delay: u64,
+    pub(super) queues: Queues,
+}
+
+/// What reads write.
+#[repr(align(128))]
+pub(super) struct Hub {
+    pub(super) rounds: Rounds,
+    /// Guarded by the lock, as the next one.
+    pub(super) poisoned: AtomicBool,
+    /// Whether members wait for the next read outside of queues.
+    pub(super) is_clean: AtomicBool,
+}
+
+pub(super) struct Core<T, E: Linked> {
+    pub(super) front: Front,
+    pub(super) hub: Hub,
     /// Before `inner`, so that it is dropped before the members that were given up.
     pub(super) value: UnsafeCell<T>,
     pub(super) inner: UnsafeCell<Inner<E>>,
@@ -57,14 +66,12 @@ unsafe impl<T: Send, E: Linked> Sync for Core<T, E> {}
 impl<T: Structure<E>, E: Linked> Core<T, E> {
     pub(super) fn new(value: T, queues: Queues, max_queued: u64, max_delay: u64) -> Self {
         Self {
+            front: Front { epoch: AtomicU64::new(0), max_queued, max_delay, queues },
             hub: Hub {
-                epoch: AtomicU64::new(0),
-                lock: AtomicUsize::new(0),
+                rounds: Rounds::new(),
                 poisoned: AtomicBool::new(false),
+                is_clean: AtomicBool::new(true),
             },
-            queues,
-            max_queued,
-            max_delay,
             value: UnsafeCell::new(value),
             inner: UnsafeCell::new(Inner::new()),
         }
@@ -80,7 +87,7 @@ impl<T: Structure<E>, E: Linked> Core<T, E> {
     pub(super) unsafe fn change(&self, member: NonNull<E>, change: Change) -> Result<Word, Word> {
         // ORDER: Acquire; pairs with the Release in `raise`. What makes it new enough are the
         // fences of the changes that came before this one (see the header).
-        let epoch = self.hub.epoch.load(Ordering::Acquire);
+        let epoch = self.front.epoch.load(Ordering::Acquire);
         // SAFETY: the caller's duty.
         let (links, marks) = unsafe {
             let links = links_of(member);
@@ -125,15 +132,15 @@ impl<T: Structure<E>, E: Linked> Core<T, E> {
     unsafe fn push(&self, links: NonNull<super::links::Links>) {
         // SAFETY: the caller's duty.
         let (pushed, overdue) =
-            unsafe { self.queues.push(links, |stack, first| self.is_overdue(stack, first)) };
-        if pushed.len >= self.max_queued || overdue {
-            self.relieve(pushed.len >= self.max_queued.saturating_mul(GROWTH));
+            unsafe { self.front.queues.push(links, |stack, first| self.is_overdue(stack, first)) };
+        if pushed.len >= self.front.max_queued || overdue {
+            self.relieve(pushed.len >= self.front.max_queued.saturating_mul(GROWTH));
         }
     }
 
     #[inline(always)]
     fn is_overdue(&self, stack: &Stack, first: bool) -> bool {
-        if self.max_delay == u64::MAX {
+        if self.front.max_delay == u64::MAX {
             return false;
         }
         let now = Clock::system().ticks_now();
@@ -142,7 +149,7 @@ impl<T: Structure<E>, E: Linked> Core<T, E> {
             stack.since.store(now, Ordering::Relaxed);
             return false;
         }
-        now.saturating_sub(stack.since.load(Ordering::Relaxed)) > self.max_delay
+        now.saturating_sub(stack.since.load(Ordering::Relaxed)) > self.front.max_delay
     }
 
     /// A queue is at its bound: this change becomes the reader. A panic of the structure's stays
@@ -162,17 +169,28 @@ impl<T: Structure<E>, E: Linked> Core<T, E> {
         sync::contain(|| drop(garbage));
     }
 
-    /// Takes the set's lock, with a full fence.
+    /// Takes the set's lock, and has the structure alone.
     #[track_caller]
     pub(super) fn lock(&self, wait: bool) -> Result<(), Refused> {
-        let token = percpu::thread_token();
-        if wait {
-            lock::lock(&self.hub.lock, token, Of::new("DeferredSet", self))?;
-        } else {
-            lock::try_lock(&self.hub.lock, token)?;
-        }
-        barrier::full_after_rmw();
-        Ok(())
+        if wait { self.hub.rounds.lock(self.of()) } else { self.hub.rounds.try_lock() }
+    }
+
+    #[track_caller]
+    fn of(&self) -> Of {
+        Of::new("DeferredSet", self)
+    }
+
+    /// Comes in to share the structure, up to date; `First` if the caller has to see to that.
+    #[track_caller]
+    pub(super) fn enter(&self) -> Result<Entered, Refused> {
+        self.hub.rounds.enter(self.of(), || self.is_current())
+    }
+
+    /// Whether the structure knows of every change that has returned; if a change has not, or if
+    /// the caller neither has the lock nor shares the structure, a guess.
+    pub(super) fn is_current(&self) -> bool {
+        // ORDER: Relaxed; guarded by the lock.
+        self.hub.is_clean.load(Ordering::Relaxed) && self.front.queues.is_empty()
     }
 
     pub(super) fn is_poisoned(&self) -> bool {
@@ -195,13 +213,21 @@ impl<T, E: Linked> Held<'_, T, E> {
     }
 }
 
+impl<T, E: Linked> Held<'_, T, E> {
+    /// Gives the lock up and goes on sharing the structure. What is to be freed comes back.
+    pub(super) fn share(mut self) -> Vec<super::drain::Given<E>> {
+        let garbage = self.garbage();
+        ManuallyDrop::new(self).core.hub.rounds.share();
+        garbage
+    }
+}
+
 impl<T, E: Linked> Drop for Held<'_, T, E> {
     fn drop(&mut self) {
         if self.poison {
             // ORDER: Relaxed; guarded by the lock.
             self.core.hub.poisoned.store(true, Ordering::Relaxed);
         }
-        // SAFETY: whoever makes a `Held` holds the lock.
-        unsafe { lock::unlock(&raw const self.core.hub.lock, 0) };
+        self.core.hub.rounds.unlock();
     }
 }

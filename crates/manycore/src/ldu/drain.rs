@@ -109,14 +109,18 @@ impl<T: Structure<E>, E: Linked> Core<T, E> {
         self.inner.with_mut(|inner| {
             // SAFETY: the lock is held, and guards `inner`.
             let inner = unsafe { &mut *inner };
+            let round = self.hub.rounds.begin();
             // A change that has returned has its member in a queue or here (R1), and its fence
-            // before the lock's: so a look suffices, and no cut is needed.
-            if !always && inner.is_clean() && self.queues.is_empty() {
+            // before the round's: so a look suffices, and no cut is needed.
+            if !always && inner.is_clean() && self.front.queues.is_empty() {
+                self.hub.rounds.end(round);
                 return None;
             }
             inner.drains += 1;
+            // ORDER: Relaxed; guarded by the lock. (It stays so if the structure panics.)
+            self.hub.is_clean.store(false, Ordering::Relaxed);
             let cut = self.raise();
-            self.queues.take_all(&mut inner.chains);
+            self.front.queues.take_all(&mut inner.chains);
             inner.old.append(&mut inner.carry);
             while let Some(links) = inner.old.pop() {
                 // SAFETY: R1 - queued, so its memory is held.
@@ -139,6 +143,9 @@ impl<T: Structure<E>, E: Linked> Core<T, E> {
                 // SAFETY: R1 - queued, so its memory is held.
                 unsafe { self.visit(inner, links, cut, keep) };
             }
+            // ORDER: Relaxed; guarded by the lock.
+            self.hub.is_clean.store(inner.is_clean(), Ordering::Relaxed);
+            self.hub.rounds.end(round);
             Some(cut)
         })
     }
@@ -149,10 +156,10 @@ impl<T: Structure<E>, E: Linked> Core<T, E> {
             return u64::MAX;
         }
         // ORDER: Relaxed; written under the lock alone.
-        let cut = self.hub.epoch.load(Ordering::Relaxed);
+        let cut = self.front.epoch.load(Ordering::Relaxed);
         // ORDER: a full fence after the store and before the looks; pairs with the fences in
         // `change` and `push`. Release, because a change that finds it goes on from here.
-        self.hub.epoch.swap(cut + 1, Ordering::SeqCst);
+        self.front.epoch.swap(cut + 1, Ordering::SeqCst);
         barrier::full_after_rmw();
         cut
     }
@@ -207,7 +214,7 @@ impl<T: Structure<E>, E: Linked> Core<T, E> {
         self.inner.with_mut(|inner| {
             // SAFETY: `&mut self`.
             let inner = unsafe { &mut *inner };
-            self.queues.take_all(&mut inner.chains);
+            self.front.queues.take_all(&mut inner.chains);
             inner.old.append(&mut inner.carry);
             let mut last = Vec::new();
             while let Some(links) = inner.chains.pop() {

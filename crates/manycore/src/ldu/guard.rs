@@ -1,9 +1,10 @@
-//! What a reader holds.
+//! What a reader holds, or shares.
 
-use super::core::Held;
+use super::core::{Core, Held};
+use super::drain::Given;
 use super::links::Linked;
 use super::set::Structure;
-use crate::sync::{MutPtr, deref_ref, panicking};
+use crate::sync::{ConstPtr, MutPtr, deref_ref, panicking};
 use std::fmt;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
@@ -72,5 +73,54 @@ impl<T: Structure<E>, E: Linked> Drop for ReadGuard<'_, T, E> {
             drop(held);
             drop(garbage); // runs destructors of members: after the lock
         }
+    }
+}
+
+/// An up-to-date structure, shared by those who read side by side:
+/// [`DeferredSet::read_shared`](super::DeferredSet::read_shared). Dropping it is the reader's end.
+///
+/// Changes go on meanwhile; this guard does not see them. Whoever would bring the structure up to
+/// date again waits for it.
+pub struct SharedGuard<'a, T: Structure<E>, E: Linked> {
+    core: &'a Core<T, E>,
+    /// Taken before the reader goes.
+    value: Option<ConstPtr<T>>,
+    /// Given up members, for after that: their destructors are the user's.
+    garbage: Vec<Given<E>>,
+    /// The thread is known as one that shares the set, so the guard stays on it.
+    not_send: PhantomData<*mut ()>,
+}
+
+// SAFETY: a shared guard gives shared access to `T` alone.
+unsafe impl<T: Structure<E> + Sync, E: Linked> Sync for SharedGuard<'_, T, E> {}
+
+impl<'a, T: Structure<E>, E: Linked> SharedGuard<'a, T, E> {
+    /// For who has come in.
+    pub(super) fn new(core: &'a Core<T, E>, garbage: Vec<Given<E>>) -> Self {
+        Self { core, value: Some(core.value.get()), garbage, not_send: PhantomData }
+    }
+}
+
+impl<T: Structure<E>, E: Linked> Deref for SharedGuard<'_, T, E> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        // SAFETY: nobody changes the structure while somebody shares it (V1 of `lock::rounds`).
+        unsafe { self.value.as_ref().expect(LIVE).deref() }
+    }
+}
+
+impl<T: Structure<E> + fmt::Debug, E: Linked> fmt::Debug for SharedGuard<'_, T, E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (**self).fmt(f)
+    }
+}
+
+impl<T: Structure<E>, E: Linked> Drop for SharedGuard<'_, T, E> {
+    fn drop(&mut self) {
+        self.value = None;
+        self.core.hub.rounds.leave();
+        self.garbage.clear();
     }
 }

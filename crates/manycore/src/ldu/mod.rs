@@ -76,7 +76,7 @@ mod word;
 pub use crate::lock::error::TryReadError;
 pub use builder::{BuildError, Builder, Queue};
 pub use combined::{Both, Combined};
-pub use guard::ReadGuard;
+pub use guard::{ReadGuard, SharedGuard};
 pub use handle::{Attached, Detached};
 pub use links::{Element, Linked, Links};
 pub use set::{DeferredSet, Stats, Structure};

@@ -2,13 +2,13 @@
 
 use super::builder::Builder;
 use super::core::{Core, Held};
-use super::guard::ReadGuard;
+use super::guard::{ReadGuard, SharedGuard};
 use super::handle::{Attached, give_up};
 use super::links::{Element, Linked, links_of};
 use super::word::Change;
+use crate::lock::Entered;
 use crate::lock::error::TryReadError;
 use crate::sync::{Ordering, panicking};
-use crate::{lock, percpu::thread_token};
 use std::fmt;
 use std::mem::ManuallyDrop;
 use std::panic::resume_unwind;
@@ -45,13 +45,15 @@ pub trait Structure<E>: Send {
 ///
 /// - Consistency: linearizable.
 /// - Progress: a change never waits for a read or for another member's change, but for a queue far
-///   over its bound ([`Builder::max_queued`]). Reads wait for each other.
+///   over its bound ([`Builder::max_queued`]). Reads wait for each other; those that
+///   [share](Self::read_shared) the structure wait for the one that brings it up to date.
 /// - Cost of a change: one atomic instruction on the member's own word, and one load of a line that
 ///   only reads write. The first change of a member after a read pushes it, one or two atomic
 ///   instructions more. Cost of a read: the lock, an atomic instruction, a look at each queue that
 ///   got a member, and for each member that changed a cache miss and, if it did not cancel itself,
-///   the structure's own work. A read that finds nothing changed costs the lock and a look.
-/// - Memory: the structure, 128 bytes and the queues ([`Queue`](super::Queue)); 16 bytes for each
+///   the structure's own work. A read that finds nothing changed costs the lock and a look, or, if
+///   it shares the structure, an atomic instruction at each end and a look.
+/// - Memory: the structure, 256 bytes and the queues ([`Queue`](super::Queue)); 16 bytes for each
 ///   member; members that were dropped while queued, until the next read, within the bounds.
 /// - Errors, panics: see [`read`](Self::read), and U7 of the [module](super).
 /// - Source: LDU, section 2.4.
@@ -182,6 +184,39 @@ impl<T: Structure<E>, E: Linked> DeferredSet<T, E> {
         if guard.is_poisoned() { Err(TryReadError::Poisoned) } else { Ok(guard) }
     }
 
+    /// As [`read`](Self::read), side by side with others who share the structure, so it can't be
+    /// changed through the guard. A reader that had to wait for another one to bring the structure
+    /// up to date uses what that one did, if it began after this call.
+    ///
+    /// # Panics
+    /// As [`read`](Self::read); also if this thread shares or holds the set already.
+    #[track_caller]
+    pub fn read_shared(&self) -> SharedGuard<'_, T, E>
+    where
+        T: Sync,
+    {
+        let garbage = match self.core.enter() {
+            Ok(Entered::Shared) => Vec::new(),
+            Ok(Entered::First) => {
+                let held = Held { core: &*self.core, poison: false };
+                // SAFETY: the structure is this caller's alone.
+                unsafe { self.core.drain(true) };
+                held.share()
+            }
+            Err(_) => panic!(
+                "manycore: this thread reads the set already; drop the guard before reading \
+                 again, and do not read a set from within its own structure"
+            ),
+        };
+        let guard = SharedGuard::new(&self.core, garbage);
+        assert!(
+            !self.is_poisoned(),
+            "manycore: the set is poisoned, because its structure panicked; repair it and call \
+             clear_poison()"
+        );
+        guard
+    }
+
     /// Holds the set, up to date. With `keep`, busy members stay queued.
     #[track_caller]
     fn hold(&self, wait: bool, keep: bool) -> Option<ReadGuard<'_, T, E>> {
@@ -259,7 +294,7 @@ impl<T: Structure<E>, E: Linked> DeferredSet<T, E> {
             // SAFETY: the lock is held, and guards `inner`.
             let inner = unsafe { &*inner };
             Stats {
-                queued: self.core.queues.pushed(),
+                queued: self.core.front.queues.pushed(),
                 applied: inner.applied,
                 drains: inner.drains,
                 freed: inner.freed,
@@ -424,7 +459,7 @@ impl<T: Structure<E> + Default, E: Linked> Default for DeferredSet<T, E> {
 impl<T: Structure<E>, E: Linked> fmt::Debug for DeferredSet<T, E> {
     /// Prints the state, not the structure: that would take a read.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let held = lock::is_held_by(&self.core.hub.lock, thread_token());
+        let held = self.core.hub.rounds.is_locked_by_me();
         f.debug_struct("DeferredSet")
             .field("poisoned", &self.is_poisoned())
             .field("held_by_this_thread", &held)

@@ -33,6 +33,8 @@
 //! - K5 Sleep: whoever goes to sleep has said so in memory before it looks for the last time, and
 //!   whoever gives up a lock looks whether somebody said so after it gave up (or in the same
 //!   instruction). So no wake-up is lost.
+//! - V1 to V4 are of the lock in rounds inside: its holder does what those who wait have come for,
+//!   see its file.
 //! - K6 Big reader: a lane's count is written by one thread at a time: the thread whose token the
 //!   lane carries, until its last guard is gone. A reader that saw the lock open is counted in what
 //!   the writer sees, or has seen the writer (law B1 of [`crate::percpu::barrier`]).
@@ -49,6 +51,7 @@ mod futex;
 #[cfg(all(test, manycore_loom))]
 mod loom_tests;
 mod mcs;
+mod rounds;
 #[cfg(all(test, not(manycore_loom), not(manycore_shuttle)))]
 mod tests;
 mod ticket;
@@ -56,6 +59,7 @@ mod word;
 
 pub use br::{BrLock, BrReadGuard, BrWriteGuard};
 pub use mcs::{McsGuard, McsLock};
+pub(crate) use rounds::{Entered, Rounds};
 pub use ticket::{TicketGuard, TicketLock};
 pub(crate) use word::{
     HOT, Hold, LOCKED, Refused, hold, is_held_by, is_waited_for, lock, try_lock, unlock,

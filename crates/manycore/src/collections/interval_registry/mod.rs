@@ -97,6 +97,8 @@ struct Marks<K, V> {
 // SAFETY: items are reached by shared reference from any thread (`Sync`), and freed on any
 // (`Send`).
 unsafe impl<K: Send + Sync, V: Send + Sync> Send for Marks<K, V> {}
+// SAFETY: as above; a shared tree gives shared access to its items.
+unsafe impl<K: Send + Sync, V: Send + Sync> Sync for Marks<K, V> {}
 
 impl<K: Ord + Clone + Send + Sync + 'static, V: Send + Sync + 'static> Structure<Node<Item<K, V>>>
     for Marks<K, V>

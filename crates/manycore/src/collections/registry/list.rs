@@ -13,6 +13,8 @@ pub(super) struct List<T>(Vec<NonNull<Node<T>>>);
 // SAFETY: nodes are reached by shared reference from any thread (`T: Sync`) and freed on any
 // (`T: Send`).
 unsafe impl<T: Send + Sync> Send for List<T> {}
+// SAFETY: as above; a shared list gives shared access to its values.
+unsafe impl<T: Send + Sync> Sync for List<T> {}
 
 impl<T: Send + Sync + 'static> Structure<Node<T>> for List<T> {
     fn insert(&mut self, node: &Node<T>) {

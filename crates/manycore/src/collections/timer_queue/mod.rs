@@ -246,7 +246,7 @@ impl<T: Send + 'static> TimerQueue<T> {
     /// The earliest deadline of the timers that are set.
     #[must_use]
     pub fn next_deadline(&self) -> Option<u64> {
-        self.timers.read(|timers| timers.0.next(|timer| timer.item().is_pending()))
+        self.timers.change(|timers| timers.0.next(|timer| timer.item().is_pending()))
     }
 }
 

@@ -10,6 +10,7 @@ mod combined;
 mod lives;
 mod reads;
 mod seeded;
+mod shared;
 
 use super::{DeferredSet, Linked, Links, Queue, Structure};
 use crate::sync::{UnsafeCell, thread};

@@ -3,4 +3,5 @@
 
 mod big_reader;
 mod fair;
+mod rounds;
 mod word;

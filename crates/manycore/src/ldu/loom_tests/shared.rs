@@ -1,0 +1,75 @@
+//! Readers side by side: what they see (U6), and that the structure stays as it is meanwhile.
+
+use super::{Member, Numbers, Set, contents, set, spawn};
+use crate::ldu::Queue;
+use crate::percpu::loom_tests::{large_model, model};
+use std::sync::Arc;
+
+fn shared_contents(set: &Set) -> Vec<u32> {
+    let shared = set.read_shared();
+    let Numbers(numbers) = &*shared;
+    let seen = numbers.clone();
+    assert_eq!(seen, shared.0, "the structure changed under a reader");
+    seen
+}
+
+/// Each changes the set and then reads it: both see their own change, whoever did the round, and
+/// one of them both.
+#[test]
+fn loom_ldu_shared_readers_see_their_own_changes() {
+    model(2, || {
+        let set = set(Queue::PerCore);
+        let own = |set: &Set, number| {
+            std::mem::forget(set.insert(Member::boxed(number)));
+            let seen = shared_contents(set);
+            assert!(seen.contains(&number), "an own change is missing in {seen:?}");
+            seen.len()
+        };
+        let other = spawn(&set, move |set| own(set, 1));
+        let seen = own(&set, 2);
+        assert!(other.join().unwrap() + seen > 2, "both changes were late");
+        assert_eq!(contents(&set), [1, 2], "a change was lost");
+    });
+}
+
+/// A reader that finds nothing to do, beside one who has the structure alone.
+#[test]
+fn loom_ldu_shared_reader_and_exclusive_reader_with_changes() {
+    large_model(3, || {
+        let set = set(Queue::Global);
+        let other = spawn(&set, |set| {
+            let member = set.insert(Member::boxed(1));
+            assert_eq!(contents(set), [1]);
+            std::mem::forget(member.remove());
+        });
+        let seen = (shared_contents(&set).len(), shared_contents(&set).len());
+        assert!(seen.0 <= 1 && seen.1 <= 1);
+        other.join().unwrap();
+        assert_eq!(shared_contents(&set), [0_u32; 0], "a change was lost");
+    });
+}
+
+/// One thread's changes in their order, and two who read side by side.
+#[test]
+fn loom_ldu_shared_readers_see_states_that_were() {
+    large_model(2, || {
+        let set = set(Queue::PerCore);
+        let changes = spawn(&set, |set| {
+            let x = set.insert(Member::boxed(1));
+            std::mem::forget((set.insert(Member::boxed(2)), x.remove()));
+        });
+        let read = |set: &Arc<Set>| {
+            let mut seen = shared_contents(set);
+            seen.sort_unstable();
+            assert!(matches!(seen[..], [] | [1] | [1, 2] | [2]), "{seen:?} was never the set");
+        };
+        let other = {
+            let set = Arc::clone(&set);
+            crate::sync::thread::spawn(move || read(&set))
+        };
+        read(&set);
+        other.join().unwrap();
+        changes.join().unwrap();
+        assert_eq!(contents(&set), [2], "a change was lost");
+    });
+}

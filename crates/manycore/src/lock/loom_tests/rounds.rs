@@ -1,0 +1,156 @@
+//! Models of the lock in rounds. The object is a cell: loom sees who changes it beside somebody who
+//! shares it, and who shares it without having seen the last change.
+
+use super::super::{Entered, Refused, Rounds};
+use crate::percpu::barrier;
+use crate::percpu::loom_tests::{RACE, large_model, model, must_catch};
+use crate::profile::Of;
+use crate::sync::{AtomicUsize, Ordering, UnsafeCell, thread};
+use std::sync::Arc;
+
+/// How many changes there were, and how many of them the object knows of.
+struct Shared {
+    rounds: Rounds,
+    changes: AtomicUsize,
+    known: UnsafeCell<usize>,
+}
+
+impl Shared {
+    fn new() -> Arc<Self> {
+        let changes = AtomicUsize::new(0);
+        Arc::new(Self { rounds: Rounds::new(), changes, known: UnsafeCell::new(0) })
+    }
+
+    fn of(&self) -> Of {
+        Of::new("a model's", self)
+    }
+
+    fn change(&self) {
+        self.changes.fetch_add(1, Ordering::AcqRel);
+        barrier::full_after_rmw();
+    }
+
+    /// For who has the object alone.
+    fn round(&self) {
+        let round = self.rounds.begin();
+        let changes = self.changes.load(Ordering::Acquire);
+        // SAFETY: V1.
+        self.known.with_mut(|known| unsafe { *known = changes });
+        self.rounds.end(round);
+    }
+
+    /// What the object knows, up to date.
+    fn read(&self) -> usize {
+        let is_current = || self.changes.load(Ordering::Acquire) == 0;
+        match self.rounds.enter(self.of(), is_current).unwrap() {
+            Entered::Shared => {}
+            Entered::First => {
+                self.round();
+                self.rounds.share();
+            }
+        }
+        assert_eq!(self.rounds.enter(self.of(), is_current), Err(Refused::HeldBySelf), "V4");
+        // SAFETY: V1 - nobody changes it while it is shared.
+        let known = self.known.with(|known| unsafe { *known });
+        self.rounds.leave();
+        known
+    }
+
+    fn change_and_read(&self) {
+        self.change();
+        assert!(self.read() > 0, "a change that had returned is missing");
+    }
+
+    fn visit_alone(&self) {
+        self.rounds.lock(self.of()).unwrap();
+        self.round();
+        self.rounds.unlock();
+    }
+}
+
+fn start(shared: &Arc<Shared>, f: impl FnOnce(&Shared) + 'static) -> thread::JoinHandle<()> {
+    let shared = Arc::clone(shared);
+    thread::spawn(move || f(&shared))
+}
+
+#[test]
+fn loom_rounds_readers_see_what_returned_before() {
+    model(3, || {
+        let shared = Shared::new();
+        let other = start(&shared, Shared::change_and_read);
+        shared.change_and_read();
+        other.join().unwrap();
+        assert_eq!(shared.read(), 2);
+    });
+}
+
+/// One goes first, and the others share, or wait for the next round; all are woken.
+#[test]
+fn loom_rounds_three_readers_are_all_served() {
+    large_model(2, || {
+        let shared = Shared::new();
+        let others = [(); 2].map(|()| start(&shared, Shared::change_and_read));
+        shared.change_and_read();
+        others.into_iter().for_each(|other| other.join().unwrap());
+    });
+}
+
+#[test]
+fn loom_rounds_who_has_the_object_alone_excludes_those_who_share_it() {
+    large_model(2, || {
+        let shared = Shared::new();
+        let others = [start(&shared, Shared::change_and_read), start(&shared, Shared::visit_alone)];
+        shared.visit_alone();
+        others.into_iter().for_each(|other| other.join().unwrap());
+        assert_eq!(shared.read(), 1);
+    });
+}
+
+#[test]
+fn loom_rounds_nothing_new_is_shared_without_the_lock() {
+    model(3, || {
+        let shared = Shared::new();
+        let other = start(&shared, |shared| {
+            shared.read();
+        });
+        assert_eq!(shared.read(), 0);
+        shared.visit_alone();
+        other.join().unwrap();
+    });
+}
+
+#[test]
+fn loom_rounds_try_lock_has_the_object_alone_or_is_refused() {
+    model(3, || {
+        let shared = Shared::new();
+        let other = start(&shared, Shared::change_and_read);
+        if shared.rounds.try_lock().is_ok() {
+            shared.round();
+            shared.rounds.unlock();
+        }
+        other.join().unwrap();
+        assert!(shared.rounds.try_lock().is_ok(), "nobody is left");
+        assert_eq!(shared.rounds.try_lock(), Err(Refused::HeldBySelf));
+        shared.rounds.unlock();
+    });
+}
+
+fn catches(bug: &str, model: &str, signs: &[&str]) {
+    must_catch(bug, &format!("lock::loom_tests::rounds::loom_rounds_{model}"), signs);
+}
+
+#[test]
+fn loom_rounds_round_that_had_begun_is_caught() {
+    let signs = ["a change that had returned is missing"];
+    catches("old-round", "readers_see_what_returned_before", &signs);
+}
+
+#[test]
+fn loom_rounds_holder_that_does_not_wait_for_those_inside_is_caught() {
+    catches("hasty-closing", "who_has_the_object_alone_excludes_those_who_share_it", &RACE);
+}
+
+#[test]
+fn loom_rounds_sleeper_that_does_not_look_again_is_caught() {
+    catches("forgotten-sleepers", "three_readers_are_all_served", &["deadlock"]);
+}

@@ -1,0 +1,308 @@
+//! A lock whose holder may have done what others wait for, and who then go on side by side.
+//!
+//! For objects that a reader has to bring up to date first. Whoever gets the lock does that; all
+//! who had come before it began share what it has done, without the lock.
+//!
+//! Owns: the object's lock, the number of those who share the object, and the rounds. Does not own:
+//! what brings an object up to date.
+//!
+//! Laws:
+//! - V1 `HELD` is set by who has the lock, and taken away by the same before it gives the lock up.
+//!   Nobody comes in while it is set, so that the holder has the object alone when it has seen that
+//!   nobody is in ([`exclude`](Rounds::exclude)).
+//! - V2 A round is counted, with a full fence, before its holder looks at what there is to do, and
+//!   is done when all of that is. So who finds a later round done than was counted when it came
+//!   misses nothing that had returned before it came.
+//! - V3 Whoever goes to sleep has set `SLEEPERS`, and then has seen that the lock is held (or, if
+//!   it is the holder, that somebody is in). Whoever gives the lock up (or leaves as the last one
+//!   under `HELD`) looks for `SLEEPERS` after that, and wakes all. So no wake-up is lost.
+//! - V4 A thread that shares an object is told so when it asks for the same again, instead of
+//!   waiting for itself.
+//!
+//! Source: D. Hendler and others, *Flat combining and the synchronization-parallelism tradeoff*,
+//! SPAA 2010, for one who does what others wait for.
+
+use super::word::{self, LOCKED, Refused};
+use super::{futex, spin_until};
+use crate::config::SMALL;
+use crate::percpu::{barrier, thread_token};
+use crate::profile::{Of, Wait};
+use crate::sync::{self, AtomicUsize, Bug, Ordering, hint, seeded_bug};
+use std::cell::RefCell;
+
+/// The lock's holder wants the object alone, or has it.
+const HELD: usize = 1;
+/// Somebody sleeps (V3).
+const SLEEPERS: usize = 2;
+/// One who shares.
+const ONE: usize = 4;
+
+/// Looks before a waiter sleeps, each after twice as many pause instructions as the one before.
+const LOOKS: u32 = if SMALL { 0 } else { 9 };
+
+sync::thread_local! {
+    /// What the thread shares (V4).
+    static SHARED: RefCell<Vec<usize>> = const { RefCell::new(Vec::new()) };
+}
+
+/// See the module header.
+pub(crate) struct Rounds {
+    lock: AtomicUsize,
+    state: AtomicUsize,
+    begun: AtomicUsize,
+    done: AtomicUsize,
+}
+
+/// How somebody came in who wants to share the object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Entered {
+    /// It is up to date.
+    Shared,
+    /// The caller has the lock and the object alone, brings it up to date in a round, and then
+    /// calls [`Rounds::share`].
+    First,
+}
+
+impl Rounds {
+    pub(crate) fn new() -> Self {
+        let zero = || AtomicUsize::new(0);
+        Self { lock: zero(), state: zero(), begun: zero(), done: zero() }
+    }
+
+    /// Takes the lock, and waits until nobody shares the object.
+    #[track_caller]
+    pub(crate) fn lock(&self, of: Of) -> Result<(), Refused> {
+        word::lock(&self.lock, thread_token(), of)?;
+        self.exclude()
+    }
+
+    /// Takes the lock if it is free and nobody shares the object.
+    pub(crate) fn try_lock(&self) -> Result<(), Refused> {
+        word::try_lock(&self.lock, thread_token())?;
+        // ORDER: Acquire; as in `exclude`.
+        let seen = self.state.load(Ordering::Acquire);
+        if seen < ONE && self.change(seen, seen | HELD) {
+            return Ok(());
+        }
+        let refused = if self.is_shared_by_me() { Refused::HeldBySelf } else { Refused::Busy };
+        self.give_up_lock();
+        Err(refused)
+    }
+
+    /// Has the object alone from here on (V1). For the holder of the lock, which is given up if the
+    /// caller itself shares the object.
+    fn exclude(&self) -> Result<(), Refused> {
+        // ORDER: Acquire (also of the loads below); pairs with Release in `leave`: what the last
+        // one did with the object, before the holder changes it.
+        let seen = self.state.fetch_or(HELD, Ordering::AcqRel);
+        if seen < ONE || seeded_bug(Bug::HastyClosing) {
+            return Ok(());
+        }
+        if self.is_shared_by_me() {
+            self.unlock();
+            return Err(Refused::HeldBySelf);
+        }
+        let is_alone = || self.state.load(Ordering::Acquire) < ONE;
+        while !spin_until(1, is_alone) {
+            let seen = self.state.load(Ordering::Acquire);
+            if seen >= ONE && (seen & SLEEPERS != 0 || self.change(seen, seen | SLEEPERS)) {
+                futex::wait(&self.state, seen | SLEEPERS);
+            }
+        }
+        Ok(())
+    }
+
+    /// Counts a round (V2). For who has the object alone.
+    pub(crate) fn begin(&self) -> usize {
+        // ORDER: SeqCst, a full fence; pairs with the fences of what the holder looks for.
+        let round = self.begun.fetch_add(1, Ordering::SeqCst).wrapping_add(1);
+        barrier::full_after_rmw();
+        round
+    }
+
+    /// All is done that there was to do when the round was counted. For who counted it.
+    pub(crate) fn end(&self, round: usize) {
+        // ORDER: Release; pairs with Acquire in `is_served`: the object before the number.
+        self.done.store(round, Ordering::Release);
+    }
+
+    fn is_served(&self, came: usize) -> bool {
+        // ORDER: Acquire; pairs with Release in `end`.
+        let done = self.done.load(Ordering::Acquire);
+        let later = if seeded_bug(Bug::OldRound) { 0 } else { 1 };
+        done.wrapping_sub(came) as isize >= later
+    }
+
+    /// Gives up the object and the lock.
+    pub(crate) fn unlock(&self) {
+        // ORDER: Release; pairs with Acquire in `join` and `exclude`.
+        self.state.fetch_and(!HELD, Ordering::Release);
+        self.give_up_lock();
+    }
+
+    /// Shares the object with others from here on, and gives the lock up. For who has it alone.
+    pub(crate) fn share(&self) {
+        note_shared(self.address());
+        // ORDER: Release; as in `unlock`. HELD is set and nobody is in: this clears it, and counts
+        // the caller in.
+        self.state.fetch_add(ONE - HELD, Ordering::Release);
+        self.give_up_lock();
+    }
+
+    fn give_up_lock(&self) {
+        // SAFETY: the caller has the lock, and `self` keeps the word.
+        unsafe { word::unlock(&raw const self.lock, 0) };
+        // V3: the look comes after that.
+        barrier::full_after_rmw();
+        self.wake();
+    }
+
+    fn wake(&self) {
+        // ORDER: Relaxed; V3's fences are its callers'.
+        if self.state.load(Ordering::Relaxed) & SLEEPERS != 0 {
+            self.state.fetch_and(!SLEEPERS, Ordering::Relaxed);
+            futex::wake_all(&raw const self.state);
+        }
+    }
+
+    fn change(&self, seen: usize, next: usize) -> bool {
+        // ORDER: AcqRel; Acquire as in `exclude` and `join`; V3's fence follows the RMW.
+        self.state.compare_exchange(seen, next, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+
+    /// Comes in unless somebody wants the object alone.
+    fn join(&self) -> bool {
+        // ORDER: Relaxed; the exchange decides.
+        let mut seen = self.state.load(Ordering::Relaxed);
+        while seen & HELD == 0 {
+            // ORDER: Acquire; pairs with Release in `unlock` and `share`: the object as it was
+            // left. AcqRel with a fence, because the caller may look then at what there is to do.
+            match self.state.compare_exchange(seen, seen + ONE, Ordering::AcqRel, Ordering::Relaxed)
+            {
+                Ok(_) => {
+                    barrier::full_after_rmw();
+                    note_shared(self.address());
+                    return true;
+                }
+                Err(now) => seen = now,
+            }
+        }
+        false
+    }
+
+    /// Comes in to share the object, up to date. `is_current` says whether there is nothing to do
+    /// for it; it is asked when nobody can change the object, and before, in vain.
+    #[track_caller]
+    pub(crate) fn enter(&self, of: Of, is_current: impl Fn() -> bool) -> Result<Entered, Refused> {
+        if self.is_shared_by_me() {
+            return Err(Refused::HeldBySelf);
+        }
+        // ORDER: Relaxed; what returned before has passed a full fence, after which no older number
+        // is seen than that of the last round that missed it (V2).
+        let came = self.begun.load(Ordering::Relaxed);
+        if is_current() && self.join() {
+            if is_current() {
+                return Ok(Entered::Shared);
+            }
+            self.leave();
+        }
+        match word::try_lock(&self.lock, thread_token()) {
+            Ok(()) => self.come_first(came),
+            Err(Refused::Busy) => {
+                let wait = Wait::begin();
+                let entered = self.enter_slow(came);
+                wait.end(of, 1);
+                entered
+            }
+            Err(refused) => Err(refused),
+        }
+    }
+
+    fn come_first(&self, came: usize) -> Result<Entered, Refused> {
+        if self.is_served(came) {
+            // Nobody has the object alone but by the lock, so it can be joined now.
+            let joined = self.join();
+            debug_assert!(joined, "HELD without the lock");
+            self.give_up_lock();
+            return Ok(Entered::Shared);
+        }
+        self.exclude().map(|()| Entered::First)
+    }
+
+    #[cold]
+    fn enter_slow(&self, came: usize) -> Result<Entered, Refused> {
+        let mut looks = 0;
+        loop {
+            if self.is_served(came) && self.join() {
+                return Ok(Entered::Shared);
+            }
+            // ORDER: Relaxed; a look, to leave the line alone while the lock is held.
+            if self.lock.load(Ordering::Relaxed) & LOCKED == 0 {
+                match word::try_lock(&self.lock, thread_token()) {
+                    Ok(()) => return self.come_first(came),
+                    Err(Refused::Busy) => {}
+                    Err(refused) => return Err(refused),
+                }
+            }
+            if looks < LOOKS {
+                (0..1 << looks).for_each(|_| hint::spin_loop());
+                looks += 1;
+            } else {
+                self.sleep();
+            }
+        }
+    }
+
+    /// Sleeps while the lock is held (V3).
+    fn sleep(&self) {
+        // ORDER: Relaxed; `change` decides. If another one's SLEEPERS is there, the fence makes the
+        // holder see that, too, who gives up the lock that is seen held below.
+        let seen = self.state.load(Ordering::Relaxed);
+        if seen & SLEEPERS == 0 && !self.change(seen, seen | SLEEPERS) {
+            return;
+        }
+        barrier::fence_full();
+        // ORDER: Relaxed; after the fence (V3).
+        let held = self.lock.load(Ordering::Relaxed) & LOCKED != 0;
+        if held || seeded_bug(Bug::ForgottenSleepers) {
+            futex::wait(&self.state, seen | SLEEPERS);
+        }
+    }
+
+    /// Goes out again. For who came in, on the same thread.
+    pub(crate) fn leave(&self) {
+        forget_shared(self.address());
+        // ORDER: AcqRel; Release pairs with Acquire in `exclude`; with a fence for V3.
+        let seen = self.state.fetch_sub(ONE, Ordering::AcqRel);
+        if seen & HELD != 0 && seen < 2 * ONE {
+            self.wake();
+        }
+    }
+
+    /// Whether the calling thread has the lock.
+    pub(crate) fn is_locked_by_me(&self) -> bool {
+        word::is_held_by(&self.lock, thread_token())
+    }
+
+    fn is_shared_by_me(&self) -> bool {
+        let me = self.address();
+        SHARED.try_with(|own| own.borrow().contains(&me)).unwrap_or(false)
+    }
+
+    fn address(&self) -> usize {
+        std::ptr::from_ref(self) as usize
+    }
+}
+
+fn note_shared(object: usize) {
+    let _ = SHARED.try_with(|own| own.borrow_mut().push(object));
+}
+
+fn forget_shared(object: usize) {
+    let _ = SHARED.try_with(|own| {
+        let mut own = own.borrow_mut();
+        if let Some(at) = own.iter().rposition(|shared| *shared == object) {
+            own.swap_remove(at);
+        }
+    });
+}
