@@ -217,8 +217,9 @@ pub(super) const FIGURES: &[Figure] = &[
             and ends. Here the same loop runs on the list as the paper describes it: a chain in \
             which a removal searches, logs that are merged by their stamps, absorption by a flag \
             in the element. Threads cycle through 16 elements. The paper leaves open how logs \
-            are merged and how long they grow: here by a heap, and to 512 updates. This library's own forms stand beside them: they sort where logs \
-            are many, and absorb before they sort.",
+            are merged and how long they grow: here by a heap, and to 512 updates. This \
+            library's own forms stand beside them: they sort where logs are many, absorb before \
+            they sort, and have logs of 4096.",
         calibration: false,
         machine: "opteron-8x6",
         workload: "list",
@@ -251,18 +252,16 @@ pub(super) const FIGURES: &[Figure] = &[
             },
         ],
         why: &[
-            "How long a log may grow decides much, and the paper does not say it. With 128 \
-             updates the ends are met (48 cores: 2654 and 2697, published 1979 and 2516), but \
-             the peaks are low (3225 at 8 and 2705 at 6, published 4463 at 6 and 5186 at 8). \
-             With this library's default of 4096 the middle is met (8 cores: 4992 and 5032), \
-             and 48 cores are too good: 6076 and 6104 after 4 ms, 7286 and 6305 after 16. In a \
-             run of 0.4 ms, as this figure had before, no such log fills: 17,684 and 40,778, \
-             for nothing is merged at all.",
-            "Caches have no limit in the model, and 48 logs of 4096 updates are more than a \
-             chip's cache held. With 10 and with 30 cycles for each hit instead of 2, 48 cores \
-             fall from 7286 and 6305 to 5730 and 4673, and to 4396 and 3065: so that is a part \
-             of it. The rest is not explained by an experiment; our merge sorts, the paper's \
-             looks for the least of all logs.",
+            "How logs are merged decides where the curves go, and the paper does not say it. A \
+             small program with this loop had, with the heap, 3928 and 2954 operations on 6 and 48 \
+             cores, and 4170 and 3527 with absorption. With a look at the oldest update of every \
+             log for each that is taken it had 3500 and 1819, and 4091 and 1762: then the fall from \
+             6 to 48 cores is the published one (4463 to 1979, 5186 to 2516), and what absorption \
+             saves is lost among the looks. With one sort it had 2678 and 2953, and 3072 and 2880. \
+             Logs of 256 or 1024 change less than that.",
+            "Caches have no limit in the model, and 48 logs of 512 updates are more than a core's \
+             own cache held; nor does the text say what an element is. With absorption, 8 and 12 \
+             cores are the same but for a hundredth (4469 and 4499), so where the peak is says little.",
             "The lock-free list: a fetch from a core of the same chip costs 124 cycles in the \
              model, what the paper gives for a write. With 300 (--set same_socket=300) it has \
              1001, 1174 and 1204 operations with 2, 3 and 6 cores: flat from three on, as \
