@@ -255,13 +255,14 @@ pub(super) const FIGURES: &[Figure] = &[
             "How logs are merged decides where the curves go, and the paper does not say it. A \
              small program with this loop had, with the heap, 3928 and 2954 operations on 6 and 48 \
              cores, and 4170 and 3527 with absorption. With a look at the oldest update of every \
-             log for each that is taken it had 3500 and 1819, and 4091 and 1762: then the fall from \
-             6 to 48 cores is the published one (4463 to 1979, 5186 to 2516), and what absorption \
-             saves is lost among the looks. With one sort it had 2678 and 2953, and 3072 and 2880. \
-             Logs of 256 or 1024 change less than that.",
+             log for each that is taken it had 3500 and 1819, and 4091 and 1762: then the fall \
+             from 6 to 48 cores is the published one (4463 to 1979, 5186 to 2516), and what \
+             absorption saves is lost among the looks. With one sort it had 2678 and 2953, and \
+             3072 and 2880. With the heap and logs of 256: 3786 and 2845, 3959 and 3290.",
             "Caches have no limit in the model, and 48 logs of 512 updates are more than a core's \
              own cache held; nor does the text say what an element is. With absorption, 8 and 12 \
-             cores are the same but for a hundredth (4469 and 4499), so where the peak is says little.",
+             cores are the same but for a hundredth (4469 and 4499), so where the peak is says \
+             little.",
             "The lock-free list: a fetch from a core of the same chip costs 124 cycles in the \
              model, what the paper gives for a write. With 300 (--set same_socket=300) it has \
              1001, 1174 and 1204 operations with 2, 3 and 6 cores: flat from three on, as \
