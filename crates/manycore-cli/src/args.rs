@@ -5,7 +5,7 @@ use std::{path::PathBuf, str::FromStr, time::Duration};
 use clap::{Args, Parser, Subcommand, ValueEnum, builder::PossibleValuesParser, error::ErrorKind};
 use manycore_bench::{
     figures,
-    kv::KvOptions,
+    kv::{FileTrace, KvOptions},
     limits,
     machine::VERSION,
     output,
@@ -234,6 +234,11 @@ pub struct BenchArgs {
     /// How many different keys there are (kv, server)
     #[arg(long, value_name = "COUNT", default_value_t = 1_000_000, value_parser = keys)]
     pub keys: usize,
+    /// A file with the requests, instead of generated ones (kv): text, 'get KEY' or
+    /// 'set KEY [SIZE]' a line; what begins with # is a comment. The hits are those of an empty
+    /// cache that goes through it once
+    #[arg(long, value_name = "FILE", value_parser = trace)]
+    pub trace: Option<&'static FileTrace>,
     /// Operations of a repeat, shared out among the threads (smr); requests made beforehand (kv,
     /// server)
     #[arg(long, value_name = "COUNT", default_value_t = 10_000_000, value_parser = operations)]
@@ -318,7 +323,7 @@ impl BenchArgs {
                 stall: self.stall,
                 at_most: self.duration,
             },
-            kv: KvOptions { set: self.set.clone(), keys: self.keys },
+            kv: KvOptions { set: self.set.clone(), keys: self.keys, trace: self.trace },
             #[cfg(target_os = "linux")]
             server: self.server.options(),
         }
@@ -413,6 +418,10 @@ fn keys(text: &str) -> Result<usize, String> {
         Ok(count) if (100..=100_000_000).contains(&count) => Ok(count),
         _ => Err("a whole number from 100 to 100000000 is needed".to_owned()),
     }
+}
+
+fn trace(path: &str) -> Result<&'static FileTrace, String> {
+    FileTrace::read(path.as_ref()).map_err(|error| error.to_string())
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {

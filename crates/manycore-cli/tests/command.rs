@@ -332,3 +332,28 @@ fn help_names_every_workload_and_implementation() {
         assert!(out.contains(words), "{words} not in {out}");
     }
 }
+
+#[test]
+fn trace_is_run_through_and_a_bad_line_is_told() {
+    let folder = folder("trace");
+    let (good, bad) = (folder.join("good"), folder.join("bad"));
+    // Each of 500 keys ten times in a row: nine of ten gets hit, however little there is room for.
+    let requests: String = (0..5_000).map(|n| format!("get key{}\n", n / 10)).collect();
+    std::fs::write(&good, requests).unwrap();
+    std::fs::write(&bad, "get a\nget b\nfetch c\n").unwrap();
+    let [good, bad] = [&good, &bad].map(|path| path.to_str().unwrap());
+    let common = ["kv", "--impl", "cache,quick_cache", "--format", "json", "--trace"];
+    let output = run_short(&[&common[..], &[good]].concat());
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let mut hits = 0;
+    for line in text(&output.stdout).lines().skip(1) {
+        let row: Value = serde_json::from_str(line).unwrap();
+        if row["metric"] == "hits" && row["params"]["order"] == "trace" && row["threads"] == 1 {
+            assert_eq!(row["median"], 90.0, "{line}");
+            hits += 1;
+        }
+    }
+    assert!(hits >= 4, "two caches, two capacities: {hits}");
+    assert_refused(&run_short(&[&common[..], &[bad]].concat()), 2, &["line 3", "'fetch'"]);
+    assert_refused(&run_short(&[&common[..], &["no-such-file"]].concat()), 2, &["--trace"]);
+}

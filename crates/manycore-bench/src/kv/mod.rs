@@ -7,7 +7,11 @@
 //! followed by a set, and the cache is warmed up by a million requests. One operation in sixteen
 //! is timed. All get the same fast hash function, and room from the start. Under a scan, a loop
 //! and a mix of both only the hit ratio says something.
+//!
+//! With the requests of a file (`--trace`; see `file` for its form) an empty cache goes through
+//! them once, which gives the hit ratio, and then over and over, which gives the rest.
 
+mod file;
 mod memory;
 mod ours;
 mod rivals;
@@ -22,6 +26,7 @@ use std::{
     thread,
 };
 
+pub use file::{FileTrace, TraceError};
 pub use trace::Keys;
 use trace::{SET, Trace, Wanted};
 
@@ -104,11 +109,13 @@ pub struct KvOptions {
     pub set: Vec<u8>,
     /// How many different keys there are.
     pub keys: usize,
+    /// The requests, instead of generated ones; the two above do not count then.
+    pub trace: Option<&'static FileTrace>,
 }
 
 impl Default for KvOptions {
     fn default() -> Self {
-        Self { set: vec![0, 10, 20], keys: 1_000_000 }
+        Self { set: vec![0, 10, 20], keys: 1_000_000, trace: None }
     }
 }
 
@@ -117,7 +124,18 @@ impl Default for KvOptions {
 pub struct Shape {
     threads: usize,
     wanted: Wanted,
+    /// What is there instead.
+    file: Option<&'static FileTrace>,
     is_sufficient: bool,
+}
+
+impl Shape {
+    /// Entries that the cache may hold.
+    fn capacity(&self) -> usize {
+        // Caches in shards and sets need more than the keys, to hold them all.
+        let keys = self.wanted.keys;
+        if self.is_sufficient { keys + keys.div_ceil(4) } else { keys.div_ceil(10) }
+    }
 }
 
 struct Shared<C> {
@@ -141,13 +159,13 @@ struct Seen {
 
 impl<C: KvImpl> Shared<C> {
     fn new(shape: Shape) -> Self {
-        let trace = Trace::shared(shape.wanted);
+        let trace = match shape.file {
+            Some(file) => Arc::clone(&file.trace),
+            None => Trace::shared(shape.wanted),
+        };
         let before = memory::resident();
-        // Caches in shards and sets need more than the keys, to hold them all.
-        let keys = shape.wanted.keys;
-        let capacity = if shape.is_sufficient { keys / 4 * 5 } else { keys / 10 };
         Self {
-            cache: C::new(capacity, keys),
+            cache: C::new(shape.capacity(), shape.wanted.keys),
             shape,
             trace,
             times: Mutex::new(Latencies::new()),
@@ -198,6 +216,11 @@ impl<C: KvImpl> Shared<C> {
         }
     }
 
+    fn count(&self, seen: &Seen) {
+        self.gets.fetch_add(seen.gets, Relaxed);
+        self.hits.fetch_add(seen.hits, Relaxed);
+    }
+
     fn warm_up<H: KvHandle>(&self, handle: &mut H, index: usize) {
         let part = |whole: usize| {
             let length = whole / self.shape.threads;
@@ -207,6 +230,13 @@ impl<C: KvImpl> Shared<C> {
                 length * (index + 1)
             }
         };
+        if self.shape.file.is_some() {
+            // An empty cache, and each request once: this is the hit ratio.
+            let (requests, mut seen) = (&self.trace.requests, Seen::default());
+            requests[part(requests.len())].iter().for_each(|r| self.request(handle, *r, &mut seen));
+            self.count(&seen);
+            return;
+        }
         if self.shape.is_sufficient {
             part(self.shape.wanted.keys)
                 .for_each(|n| handle.set(key_of(n as u32), value_of(n as u64)));
@@ -258,8 +288,9 @@ impl<C: KvImpl> Subject for Shared<C> {
             batch.len() as u64
         });
         black_box(seen.digest);
-        self.gets.fetch_add(seen.gets, Relaxed);
-        self.hits.fetch_add(seen.hits, Relaxed);
+        if self.shape.file.is_none() {
+            self.count(&seen);
+        }
         self.times.lock().unwrap_or_else(PoisonError::into_inner).merge(&times);
         tally
     }
@@ -272,8 +303,7 @@ impl<C: KvImpl> Subject for Shared<C> {
             "hits" => Some(hits()),
             "memory" => {
                 let [before, after] = [0, 1].map(|at| self.resident[at].load(Relaxed));
-                let keys = self.shape.wanted.keys;
-                let entries = if self.shape.is_sufficient { keys } else { keys / 10 };
+                let entries = self.shape.capacity().min(self.shape.wanted.keys);
                 Some(after.saturating_sub(before) as f64 / entries as f64)
             }
             "p50" => Some(times().quantile_ns(0.5)),
@@ -354,30 +384,34 @@ const METRICS: [Metric; 6] = [
 pub fn groups(options: &Options) -> Result<Vec<Group>, UnknownImpl> {
     let chosen = choose("kv", ENTRIES, &options.impls)?;
     let mut groups = Vec::new();
+    let file = options.kv.trace;
     let mut group = |threads, set, order: Keys, is_sufficient| {
-        let keys = options.kv.keys;
+        let keys = file.map_or(options.kv.keys, |file| file.keys);
         let wanted = Wanted { set, requests: options.smr.ops, order, keys };
-        let shape = |threads| Shape { threads, wanted, is_sufficient };
+        let shape = |threads| Shape { threads, wanted, file, is_sufficient };
         let mut chosen = chosen.clone();
         chosen.retain(|entry| is_sufficient || !UNBOUNDED.contains(&entry.name));
         let (cases, left_out) = cases(&chosen, threads, shape);
         let capacity = if is_sufficient { "sufficient" } else { "a tenth" };
-        let words = [("order", order.word()), ("capacity", capacity)];
+        let order = if file.is_some() { "trace" } else { order.word() };
+        let words = [("order", order), ("capacity", capacity)];
         let mut params = options.params([("set", set.into()), ("keys", keys.into())]);
         params.extend(words.map(|(name, word)| (name.to_owned(), word.into())));
         groups.push(Group {
             bench: "kv",
-            title: format!(
-                "{}, {}, {set} % sets, capacity {capacity}",
-                threads_word(threads),
-                order.word()
-            ),
+            title: format!("{}, {order}, {set} % sets, capacity {capacity}", threads_word(threads)),
             params,
             metrics: METRICS.to_vec(),
             cases,
             left_out,
         });
     };
+    if let Some(file) = file {
+        for is_sufficient in [true, false] {
+            options.threads.iter().for_each(|&t| group(t, file.set, Keys::Zipf, is_sufficient));
+        }
+        return Ok(groups);
+    }
     for is_sufficient in [true, false] {
         for &set in &options.kv.set {
             options.threads.iter().for_each(|&t| group(t, set, Keys::Zipf, is_sufficient));

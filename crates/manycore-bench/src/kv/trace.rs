@@ -83,6 +83,7 @@ impl Zipf {
 }
 
 /// Requests: a key's number, and whether it is set.
+#[derive(Debug)]
 pub(crate) struct Trace {
     pub(crate) requests: Vec<u32>,
 }
