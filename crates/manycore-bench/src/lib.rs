@@ -36,6 +36,7 @@ pub mod map;
 pub mod notify;
 pub mod output;
 pub mod page;
+mod pages;
 pub mod registry;
 pub mod rmap;
 pub mod row;

@@ -8,7 +8,8 @@ use std::{fmt, str::FromStr, time::Duration};
 use serde_json::Value;
 
 use crate::{
-    arc, coherence, counter, dispatch, ids, kv, list, lock, lru, map, notify, registry, rmap,
+    arc, coherence, counter, dispatch, ids, kv, list, lock, lru, map, notify, pages, registry,
+    rmap,
     row::{Kind, Params},
     runner::{Case, Group, Metric, Runner, Subject},
     slabs, smr, stat, swap, sweep, timers,
@@ -234,6 +235,12 @@ pub static WORKLOADS: &[Workload] = &[
         groups: rmap::groups,
     },
     Workload {
+        name: "rmap-hand",
+        about: "fork here, exit on the next thread (LDU, 2.1: what logs cannot cancel)",
+        impls: || abouts(rmap::hand::ENTRIES),
+        groups: rmap::hand::groups,
+    },
+    Workload {
         name: "aim",
         about: "users' jobs: a process, its file, memory, pipe and arithmetic (LDU, 2.6.2: AIM7)",
         impls: || abouts(rmap::loads::AIM),
@@ -286,6 +293,18 @@ pub static WORKLOADS: &[Workload] = &[
         about: "look up keys that are there, now and then remove one (K42, figure 8)",
         impls: || abouts(map::regions::ENTRIES),
         groups: map::regions::groups,
+    },
+    Workload {
+        name: "pages",
+        about: "pin pages of a slow store, sometimes change one (K42, 4.3: the file cache)",
+        impls: || abouts(pages::PIN),
+        groups: pages::groups,
+    },
+    Workload {
+        name: "grep",
+        about: "read one cached file page by page on every thread (K42, figure 12)",
+        impls: || abouts(pages::GREP),
+        groups: pages::grep,
     },
     Workload {
         name: "dispatch",

@@ -2,8 +2,8 @@
 //! shared files and go away again; now and then a file is truncated: who maps these pages?
 //!
 //! Owns: the traits of reverse maps and of loads, and the table of implementations, which all
-//! loads share. `rmap-fork` is here; `aim`, `mail` and `spawn`, which work between updates as
-//! programs do, are in [`loads`].
+//! loads share. `rmap-fork` is here, `rmap-hand` in [`hand`]; `aim`, `mail` and `spawn`, which work
+//! between updates as programs do, are in [`loads`].
 //!
 //! A thread forks and exits all the time: it adds eight mappings and removes them, one at a
 //! time. Files are chosen as programs choose libraries: a few are mapped by nearly everybody (the
@@ -12,6 +12,7 @@
 //! what `--update-pct` says.
 
 mod conform;
+pub mod hand;
 pub mod loads;
 mod ours;
 mod rivals;
@@ -28,8 +29,8 @@ use crate::{
 
 /// One file's reverse map.
 pub trait ReverseMap: Sync + Sized + 'static {
-    /// What removes a mapping again.
-    type Mapping<'a>;
+    /// What removes a mapping again, on any thread.
+    type Mapping<'a>: Send;
 
     /// The map of a file that nobody maps.
     fn new() -> Self;
@@ -57,6 +58,15 @@ trait Load: 'static {
 
     /// One operation.
     fn run<R: ReverseMap>(&mut self, worker: &mut Worker<'_, R>);
+
+    /// Threads that do that over and over.
+    fn subject<R: ReverseMap>(shape: Shape) -> Box<dyn Subject>
+    where
+        Self: Sized,
+    {
+        let files = (0..FILES).map(|_| R::new()).collect();
+        Box::new(RmapSubject::<R, Self> { files, shape, load: PhantomData })
+    }
 }
 
 /// Processes that do nothing: made, and gone again.
@@ -109,10 +119,7 @@ const fn entry<R: ReverseMap, L: Load>(
         kind,
         about,
         threads_max: usize::MAX,
-        build: |shape| {
-            let files = (0..FILES).map(|_| R::new()).collect();
-            Box::new(RmapSubject::<R, L> { files, shape, load: PhantomData })
-        },
+        build: L::subject::<R>,
         conform: conform::conform::<R, L>,
     }
 }
