@@ -14,6 +14,7 @@
 mod file;
 mod memory;
 mod ours;
+mod paper;
 mod rivals;
 pub(crate) mod trace;
 
@@ -348,6 +349,15 @@ pub static ENTRIES: &[Entry<Shape>] = &[
             "manycore-cache, gets by get_many; times are a batch's, divided by its length",
         )
     },
+    entry::<paper::Stock>(
+        "stock",
+        "as memcached was: a mutex for each chain, a list of recency behind another",
+    ),
+    entry::<paper::Modified>("modified", "the same with MCS locks, and CLOCK in place of the list"),
+    entry::<paper::Unreplaced>(
+        "sections-only",
+        "collections::HashMap: sections, nothing evicted; cache-clock without its policy",
+    ),
     entry::<rivals::LruMutex>("lru-mutex", "lru's LruCache behind std's Mutex"),
     entry::<rivals::Scc>("scc", "scc HashCache: a list of recency in each bucket"),
     entry::<rivals::Quick>("quick_cache", "quick_cache: Clock-PRO in shards with locks"),
@@ -365,7 +375,7 @@ pub static ENTRIES: &[Entry<Shape>] = &[
 ];
 
 /// Those that hold whatever is put in: shown only where the capacity is sufficient.
-const UNBOUNDED: [&str; 3] = ["dashmap", "papaya", "floor"];
+const UNBOUNDED: [&str; 4] = ["sections-only", "dashmap", "papaya", "floor"];
 
 const METRICS: [Metric; 6] = [
     Metric { name: "throughput", unit: "Mops/s", of: |tallies| total_rate(tallies) / 1e6 },
