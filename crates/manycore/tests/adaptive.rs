@@ -223,17 +223,35 @@ fn load(sum: &Sum, rounds: u64, updates: u64, reads: u64) {
     }
 }
 
+/// The same by two threads, half of it each.
+fn load_by_two(sum: &Sum, rounds: u64, updates: u64, reads: u64) {
+    thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| load(sum, rounds / 2, updates, reads));
+        }
+    });
+}
+
+#[test]
+fn updates_of_one_thread_alone_leave_a_lock() {
+    let sum = Sum::new(0);
+    load(&sum, 100, 1_000, 0);
+    assert_eq!((sum.mode(), sum.stats().switches), (Mode::Direct, 0), "{}", sum.stats());
+    load_by_two(&sum, 100, 1_000, 0);
+    assert_eq!(sum.mode(), Mode::Logs, "{}", sum.stats());
+}
+
 #[test]
 fn load_decides_the_mode_both_ways() {
     let sum = Sum::new(0);
     assert_eq!(sum.mode(), Mode::Direct);
-    load(&sum, 100, 1_000, 1);
+    load_by_two(&sum, 100, 1_000, 1);
     assert_eq!(sum.mode(), Mode::Logs);
     load(&sum, 10_000, 1, 1);
     assert_eq!(sum.mode(), Mode::Direct);
     load(&sum, 100, 1, 1_000);
     assert_eq!(sum.mode(), Mode::Shared);
-    load(&sum, 100, 1_000, 1);
+    load_by_two(&sum, 100, 1_000, 1);
     assert_eq!(sum.mode(), Mode::Logs);
     load(&sum, 100, 1, 1_000);
     assert_eq!(sum.mode(), Mode::Shared);
@@ -312,6 +330,38 @@ fn lock_that_is_waited_for_at_an_uneven_ratio_is_tried_against_logs() {
     assert_eq!((trial.from, trial.to), (Mode::Direct, Mode::Logs));
     assert!(trial.waits > 0 && !trial.time.is_zero());
     assert_eq!(sum.into_inner(), done);
+}
+
+/// Three threads at one ratio for long: the object settles, and tries its neighbours ever more
+/// seldom. Prints when it changed its mode last.
+#[test]
+fn long_load_of_one_ratio_does_not_flap() {
+    let _alone = env::alone();
+    for (updates, reads) in [(4, 1), (1, 1), (1, 4), (200, 1), (1, 200)] {
+        let sum = Sum::new(0);
+        let begin = std::time::Instant::now();
+        let until = env::deadline("MANYCORE_SOAK", Duration::from_millis(300));
+        let (mut switches, mut last) = (0, Duration::ZERO);
+        thread::scope(|scope| {
+            for _ in 0..3 {
+                scope.spawn(|| {
+                    while std::time::Instant::now() < until {
+                        load(&sum, 10, updates, reads);
+                    }
+                });
+            }
+            while std::time::Instant::now() < until {
+                thread::sleep(Duration::from_millis(2));
+                let now = sum.stats().switches;
+                if now != switches {
+                    (switches, last) = (now, begin.elapsed());
+                }
+            }
+        });
+        let stats = sum.stats();
+        println!("{updates}:{reads}: {switches} switches, the last after {last:.1?}; {stats}");
+        assert!(stats.switches <= 40, "{updates}:{reads}: {stats}");
+    }
 }
 
 #[test]

@@ -20,9 +20,9 @@ const PROGRAM_CURVES: &[Curve] = &[
 /// What holds of all three programs.
 const KNEE: &str = "How long the parts between updates take was computed from the place where the \
     thesis says that stock stops growing; that place, and about 120 divided by it of stock's \
-    distance on 120 cores, are put in. With no reverse map at all the same program would be no \
-    more than 1.10 (lmbench), 1.10 (Exim) and 1.07 (AIM7) times as fast as with the lock-free list, \
-    so that the thesis' distances from the list cannot be met here; ours has 97 % of the most that \
+    distance on 120 cores, are put in. With no reverse map at all the same programs would be no \
+    more than 1.10 (lmbench), 1.10 (Exim) and 1.07 (AIM7) times as fast as with the lock-free \
+    list, so the thesis' distances from the list cannot be met here; ours has 96 or 97 % of what \
     is possible.";
 
 /// One of the thesis' three programs.

@@ -8,7 +8,7 @@ use super::{Adaptive, Mode, Policy};
 use crate::oplog::{Commuting, Op};
 use crate::percpu::loom_tests::{RACE, model, must_catch};
 use crate::sync::{AtomicUsize, Ordering, thread};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 /// Adds to a number; the box makes a lost or doubled update a leak or a double free.
 struct Add(Box<u32>);
@@ -116,17 +116,25 @@ fn loom_update_under_ones_own_guard_races_another() {
     });
 }
 
+/// It changes its mode if the two look by turns, or one waits for the other (A11).
 #[test]
 fn loom_object_that_decides_for_itself_loses_nothing() {
-    model(1, || {
+    let has_switched = Arc::new(Mutex::new(false));
+    let some_run = Arc::clone(&has_switched);
+    model(1, move || {
         let sum = Arc::new(Sum::new(0));
         add(&sum, 1);
-        let other = spawn(&sum, |sum| add(sum, 1)); // the second one: time to look
+        let other = spawn(&sum, |sum| {
+            add(sum, 1); // the second one: time to look
+            add(sum, 1);
+        });
+        add(&sum, 1);
         add(&sum, 1);
         other.join().unwrap();
-        assert_eq!(*sum.read(), 3, "{LOST}");
-        assert!(sum.stats().switches > 0, "it has changed its mode");
+        assert_eq!(*sum.read(), 5, "{LOST}");
+        *some_run.lock().unwrap() |= sum.stats().switches > 0;
     });
+    assert!(*has_switched.lock().unwrap(), "it has never changed its mode");
 }
 
 fn catches(bug: &str, models: &[&str], signs: &[&str]) {

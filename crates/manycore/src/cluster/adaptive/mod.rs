@@ -9,7 +9,7 @@
 //! | [`Mode`] | An update | A read | Best at |
 //! |---|---|---|---|
 //! | `Direct` | takes the lock | takes the lock | about as many reads as updates, or few of both |
-//! | `Logs` | goes to the thread's own log | gathers the logs | many updates for each read |
+//! | `Logs` | goes to the thread's own log | gathers the logs | many updates for each read, by several threads |
 //! | `Shared` | keeps readers out | writes the thread's own line | many reads for each update |
 //!
 //! *Cancelling* is the log's business: with [`Cancelling`](crate::oplog::Cancelling) or
@@ -18,7 +18,7 @@
 //! don't fit a value of any type; for those there is [`DeferredSet`](crate::ldu::DeferredSet).
 //!
 //! Laws: H4 of the design (what it costs, compared to the best fixed choice), A1 to A5 in `lanes`,
-//! A6 in `policy`, A7 to A9 in `switch`, A10 in `trial`.
+//! A6 and A11 in `policy`, A7 to A9 in `switch`, A10 in `trial`.
 //!
 //! Source: K42's adaptable objects (Appavoo and others, section 3.4), with OpLog's logs and BRAVO's
 //! readers as the forms to choose from; none of them changes by itself.

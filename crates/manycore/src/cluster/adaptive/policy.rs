@@ -3,6 +3,10 @@
 //! Owns: the policy and its state, with no atomics and no clock: the same counts and times give the
 //! same answers. Does not own: counting, switching; trials (A10) are in `trial`.
 //!
+//! Law A11: an object takes logs only if several threads use it: a lock that one thread alone takes
+//! costs it less than a log. Several do if somebody has waited, or if one of the last [`ALONE`]
+//! looks was another thread's.
+//!
 //! Law A6: a switch takes so many *looks* in a row that all want the same mode. A mode's border on
 //! the way out is lower than on the way in. An object that comes back to the mode that it has just
 //! left needs twice as many looks for its next switch, up to 256 times as many; a long calm makes
@@ -81,7 +85,7 @@ pub struct Switch {
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Policy {
-    /// Updates for each read from which an object takes logs.
+    /// Updates for each read from which an object takes logs, if several threads use it.
     pub logs_from: u32,
     /// Updates for each read below which it gives them up.
     pub logs_below: u32,
@@ -125,6 +129,8 @@ pub(super) struct Window {
     /// Whether somebody waited for the lock when it was over: one who runs and locks again and
     /// again lets few others have it, so waits that ended may be few.
     pub(super) is_waited_for: bool,
+    /// The thread that looks.
+    pub(super) by: usize,
     pub(super) time: Duration,
 }
 
@@ -155,6 +161,8 @@ const CALM: u32 = 1024;
 /// Looks within which a way back counts as a flap, or twice what the switch takes if that is more.
 const FLAP: u32 = 64;
 const FLAPS_MAX: u32 = 8;
+/// Looks by one thread in a row after which it is taken to be alone.
+const ALONE: u32 = 8;
 /// Switches that are remembered one by one.
 const REMEMBERED: usize = 16;
 
@@ -178,6 +186,9 @@ pub(super) struct Control {
     looks: u32,
     left: Mode,
     flaps: u32,
+    /// Who looked last, and so many looks ago at most it was another one (A11).
+    last_by: usize,
+    others: u32,
     switches: u64,
     history: VecDeque<Switch>,
 }
@@ -198,6 +209,8 @@ impl Control {
             looks: 0,
             left: Mode::Direct,
             flaps: 0,
+            last_by: 0,
+            others: 0,
             switches: 0,
             history: VecDeque::new(),
         }
@@ -209,9 +222,15 @@ impl Control {
         if self.looks > CALM {
             self.flaps = 0;
         }
+        let is_alone = self.is_alone(window);
         let (wanted, why) = match self.pinned {
             Some(pinned) => (pinned, Why::Pinned),
-            None => self.policy.wants(self.mode, window),
+            None => match self.policy.wants(self.mode, window) {
+                (Mode::Logs, _) if is_alone && self.mode != Mode::Logs => {
+                    (Mode::Direct, Why::Mixed)
+                }
+                other => other,
+            },
         };
         if self.pinned.is_none() && (wanted == Mode::Direct || self.trial.is_open()) {
             if let Ok(decided) = self.trial.look(&self.policy, self.mode, window) {
@@ -226,6 +245,16 @@ impl Control {
         self.streak = if wanted == self.wanted { self.streak + 1 } else { 1 };
         self.wanted = wanted;
         (self.streak >= self.patience()).then_some((wanted, why))
+    }
+
+    /// Whether one thread alone seems to use the object (A11).
+    fn is_alone(&mut self, window: Window) -> bool {
+        let before = std::mem::replace(&mut self.last_by, window.by);
+        self.others = match before != window.by && before != 0 {
+            true => ALONE,
+            false => self.others.saturating_sub(1),
+        };
+        self.others == 0 && window.waits == 0 && !window.is_waited_for
     }
 
     /// The time since the last call or change of mode. Models have none.
@@ -274,10 +303,11 @@ impl Control {
 
 #[cfg(test)]
 mod tests {
-    use super::{Control, Mode, Policy, Why, Window};
+    use super::{ALONE, Control, Mode, Policy, Why, Window};
 
+    /// Of an object that somebody has waited for.
     fn counted(updates: u64, reads: u64) -> Window {
-        Window { updates, reads, ..Window::default() }
+        Window { updates, reads, waits: 1, ..Window::default() }
     }
 
     fn policy() -> Policy {
@@ -330,6 +360,25 @@ mod tests {
         let (switches, history) = control.history();
         assert!(switches < 60, "{switches} switches in 10,000 looks");
         assert_eq!(history.len(), 16);
+    }
+
+    #[test]
+    fn one_thread_alone_never_gets_logs_and_two_do() {
+        let by = |by| Window { updates: 1000, by, ..Window::default() };
+        let mut control = Control::new(policy());
+        assert!((0..1000).all(|_| control.look(by(1)).is_none()));
+        assert_eq!(control.look(by(2)), None);
+        assert_eq!(control.look(by(2)), Some((Mode::Logs, Why::Updates)));
+
+        // The other one has gone before the switch was due.
+        let mut control = Control::new(Policy { patience: ALONE + 1, ..policy() });
+        let looks = [1, 2].into_iter().chain([2; 100]);
+        assert!(looks.into_iter().all(|thread| control.look(by(thread)).is_none()));
+        assert_eq!((0..20).find_map(|turn| control.look(by(turn % 2 + 1))).unwrap().0, Mode::Logs);
+
+        // It stays as it is when all but one have gone: nobody waits for a log.
+        control.switched(Mode::Logs, Why::Updates, by(1));
+        assert!((0..100).all(|_| control.look(by(1)).is_none()));
     }
 
     #[test]

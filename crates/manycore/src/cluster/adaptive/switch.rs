@@ -15,6 +15,7 @@ use super::policy::{Control, Mode, Policy, Why, Window};
 use super::{Adaptive, ReadGuard};
 use crate::config;
 use crate::oplog::{self, ColdHold, Kind, Log, Meter};
+use crate::percpu::thread_token;
 use crate::profile;
 use crate::sync::{Bug, seeded_bug};
 
@@ -158,6 +159,7 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
             reads: reads.into(),
             waits,
             is_waited_for: hold.is_waited_for(),
+            by: thread_token(),
             ..Window::default()
         };
         self.tell(window);
@@ -234,7 +236,7 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
                     return None;
                 }
                 let mut window = std::mem::take(&mut control.window);
-                window.time = control.lap();
+                (window.by, window.time) = (thread_token(), control.lap());
                 control.look(window).map(|(to, why)| Change { to, why, window })
             })
         };
@@ -318,7 +320,7 @@ fn take_window<Op>(annex: &Annex<Op>, control: &mut Control) -> Window {
     let mut window = std::mem::take(&mut control.window);
     window.reads += reads.wrapping_sub(control.lane_reads) as u64;
     control.lane_reads = reads;
-    window.time = control.lap();
+    (window.by, window.time) = (thread_token(), control.lap());
     control.biased = control.policy.wants_bias(control.biased, window);
     window
 }

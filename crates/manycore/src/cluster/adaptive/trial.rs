@@ -236,7 +236,7 @@ mod tests {
                 let time = Duration::from_nanos((updates + reads) * 1_000_000_000 / rate);
                 let waits = if is_lock { self.waits } else { 0 };
                 let is_waited_for = is_lock && self.waited_for;
-                let window = Window { updates, reads, waits, is_waited_for, time };
+                let window = Window { updates, reads, waits, is_waited_for, by: 1, time };
                 self.spent += time;
                 self.made += updates + reads;
                 if let Some((to, why)) = self.control.look(window) {
