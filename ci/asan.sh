@@ -26,4 +26,6 @@ grep -q 'heap-use-after-free' "$work/report" ||
 tests=(section gates node_lock ldu_stress intervals swap timer_queue)
 RUSTFLAGS="-Zsanitizer=address" CARGO_TARGET_DIR="$TARGET/asan" \
     cargo +nightly test --target "$HOST" --locked -p manycore "${tests[@]/#/--test=}"
+RUSTFLAGS="-Zsanitizer=address" CARGO_TARGET_DIR="$TARGET/asan" \
+    cargo +nightly test --target "$HOST" --locked -p manycore-cache --lib --test=threads --test=loads
 say "nothing used after it was freed, nothing leaked"
