@@ -91,6 +91,7 @@ struct Shared {
 /// What kept it from starting.
 pub fn run(args: &Args, mut plan: Plan) -> Result<(), Failure> {
     plan.warnings.iter().for_each(|words| eprintln!("manycored: {words}"));
+    process::return_large_memory();
     process::raise_open_files(plan.settings.connections_max)?;
     let mut queues = listen::queues(&plan)?;
     let (mut datagrams, udp_port) = udp::sockets(&plan)?;

@@ -49,6 +49,18 @@ pub(super) fn drop_privileges(user: Option<&str>) -> Result<(), Failure> {
     changed.map_err(Failure::system(format!("cannot become the user {name}")))
 }
 
+/// Has large values and buffers go back to the system as soon as they are freed. Otherwise glibc
+/// keeps them, once it has seen one freed, and the gaps between them add up. At most so many: each is
+/// a mapping of its own, of which the system allows 65,530. Another allocator is left as it is.
+pub(super) fn return_large_memory() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: it sets two numbers of the allocator, which guards them itself.
+    unsafe {
+        nix::libc::mallopt(nix::libc::M_MMAP_THRESHOLD, 128 << 10);
+        nix::libc::mallopt(nix::libc::M_MMAP_MAX, 16 << 10);
+    }
+}
+
 /// Keeps all memory from being swapped out.
 pub(super) fn lock_memory() -> Result<(), Failure> {
     let all = MlockAllFlags::MCL_CURRENT | MlockAllFlags::MCL_FUTURE;
