@@ -6,7 +6,7 @@
 //! implementations.
 //!
 //! Of `pages` there are two tables: all pages fit, or half of them do. A load and a write-back take
-//! [`LATENCY`] ticks, a number of ours: less than any disk, so that the tables show the cache. The
+//! 2,000 ticks, a number of ours: less than any disk, so that the tables show the cache. The
 //! pages are chosen by squares of even numbers, so that a tenth of them gets a third of the pins.
 //!
 //! `grep` has a file of 8 MiB, which is in the cache before it counts; the paper's had 111 MB. A

@@ -7,9 +7,9 @@
 //!
 //! Laws:
 //!
-//! 1. At most [`WAITING`] processes wait for a thread; whoever hands it one more ends the oldest of
+//! 1. At most four processes wait for a thread; whoever hands it one more ends the oldest of
 //!    them itself, so that a thread that sleeps stops nobody.
-//! 2. A maker's ids come again after [`Load::PROCESSES`] of its processes, when their mappings are
+//! 2. A maker's ids come again after 65,536 of its processes, when their mappings are
 //!    long gone.
 
 use std::{
