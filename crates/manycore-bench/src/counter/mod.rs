@@ -105,6 +105,7 @@ pub static ENTRIES: &[Entry<Shape>] = &[
         ..entry::<rivals::Unshared>("unshared", Kind::Baseline, "a plain integer on one thread")
     },
     entry::<rivals::StdMutex>("mutex", Kind::Rival, "an integer behind std's Mutex"),
+    entry::<rivals::Mcs>("mcs", Kind::ByHand, "an integer behind manycore's McsLock, a queue lock"),
     entry::<rivals::Atomic>("atomic", Kind::Rival, "AtomicU64::fetch_add on one shared word"),
     entry::<rivals::Unpadded>(
         "unpadded",

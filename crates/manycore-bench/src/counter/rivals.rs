@@ -6,6 +6,7 @@ use std::sync::{
 };
 
 use crossbeam_utils::CachePadded;
+use manycore::lock::McsLock;
 
 use super::{CounterHandle, CounterImpl};
 
@@ -60,6 +61,32 @@ impl CounterHandle for &Mutex<u64> {
 
     fn read(&mut self) -> u64 {
         *self.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// An integer behind a queue lock.
+pub(super) struct Mcs(CachePadded<McsLock<u64>>);
+
+impl CounterImpl for Mcs {
+    type Handle<'a> = &'a McsLock<u64>;
+
+    fn new(_: usize) -> Self {
+        Self(CachePadded::new(McsLock::new(0)))
+    }
+
+    fn handle(&self, _: usize) -> &McsLock<u64> {
+        &self.0
+    }
+}
+
+impl CounterHandle for &McsLock<u64> {
+    #[inline]
+    fn add(&mut self, n: u64) {
+        *self.lock() += n;
+    }
+
+    fn read(&mut self) -> u64 {
+        *self.lock()
     }
 }
 

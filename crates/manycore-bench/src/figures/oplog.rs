@@ -51,7 +51,7 @@ pub(super) const FIGURES: &[Figure] = &[
         machine: "opteron-8x6",
         workload: "notify",
         arguments: &[],
-        duration: "300us",
+        duration: "2ms",
         quick_duration: "60us",
         axis: Axis::Cores { beside: 1, full: &[1, 2, 3, 4, 6, 8, 12, 24, 47], quick: &[1, 6, 47] },
         metric: "delivered",
@@ -65,10 +65,9 @@ pub(super) const FIGURES: &[Figure] = &[
             Claim::Order { curves: &["event-queue-hot", "mutex"], from: 4.0 },
         ],
         why: &["Our senders do nothing between two events, the paper's make system calls. So a \
-             lock is at its best with one sender here (5.6 million a second, 4.5 with three, \
-             1.8 with 47), and our queue, which one thread drains at some 1000 cycles an event, \
-             at 2.4 with four. That the queue stays below the lock is not explained by an \
-             experiment."],
+             lock is at its best with one sender here (10.8 million a second, 2.3 with three, 2.1 \
+             with 47), and our queue, which one thread drains, with three (12.3; 9.1 with six, \
+             6.6 with 47)."],
     },
     Figure {
         id: "oplog-3",
