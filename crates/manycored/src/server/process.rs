@@ -50,8 +50,8 @@ pub(super) fn drop_privileges(user: Option<&str>) -> Result<(), Failure> {
 }
 
 /// Has large values and buffers go back to the system as soon as they are freed. Otherwise glibc
-/// keeps them, once it has seen one freed, and the gaps between them add up. At most so many: each is
-/// a mapping of its own, of which the system allows 65,530. Another allocator is left as it is.
+/// keeps them, once it has seen one freed, and the gaps between them add up. At most so many: each
+/// is a mapping of its own, of which the system allows 65,530. Another allocator stays as it is.
 pub(super) fn return_large_memory() {
     #[cfg(target_env = "gnu")]
     // SAFETY: it sets two numbers of the allocator, which guards them itself.
