@@ -235,8 +235,8 @@ pub struct BenchArgs {
     #[arg(long, value_name = "COUNT", default_value_t = 1_000_000, value_parser = keys)]
     pub keys: usize,
     /// A file with the requests, instead of generated ones (kv): text, 'get KEY' or
-    /// 'set KEY [SIZE]' a line; what begins with # is a comment. The hits are those of an empty
-    /// cache that goes through it once
+    /// 'set KEY' a line, a size behind it if you like; # begins a comment. The hits are those of an
+    /// empty cache that goes through it once
     #[arg(long, value_name = "FILE", value_parser = trace)]
     pub trace: Option<&'static FileTrace>,
     /// Operations of a repeat, shared out among the threads (smr); requests made beforehand (kv,
