@@ -15,7 +15,10 @@ esac
 case $seconds in *[!0-9]* | 0) die "'$seconds' is no number of seconds" ;; esac
 need_sanitizer libFuzzer
 command -v c++ >/dev/null 2>&1 || skip "no C++ compiler"
-cargo +nightly fetch -q --locked --manifest-path fuzz/Cargo.toml || skip "libfuzzer-sys is not there"
+said=$(cargo +nightly fetch -q --locked --manifest-path fuzz/Cargo.toml 2>&1) || case $said in
+*--locked*) die "fuzz/Cargo.lock is not what the manifests say: $said" ;;
+*) skip "libfuzzer-sys is not there: $said" ;;
+esac
 
 coverage="-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4
     -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table
