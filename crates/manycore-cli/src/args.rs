@@ -146,7 +146,7 @@ pub struct TourArgs {
     #[arg(long, value_name = "PATH", default_value = "manycore-tour.html")]
     pub html: PathBuf,
     /// How long all measurements together should take
-    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = duration)]
+    #[arg(long, value_name = "TIME", default_value = "15s", value_parser = duration)]
     pub budget: Duration,
     /// Leave out the part on virtual cores, for which a small program is built
     #[arg(long)]
@@ -156,7 +156,7 @@ pub struct TourArgs {
 impl Default for TourArgs {
     /// What a bare `manycore` does: it builds nothing.
     fn default() -> Self {
-        let budget = Duration::from_secs(30);
+        let budget = Duration::from_secs(15);
         Self { html: "manycore-tour.html".into(), budget, no_virtual: true }
     }
 }

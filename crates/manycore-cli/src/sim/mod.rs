@@ -92,7 +92,8 @@ impl Own {
     pub(crate) fn command() -> Result<Self, Failure> {
         let tools = toolchain::Tools::check()?;
         let plan = build::Plan::of_this_source(&tools, "manycore", env!("CARGO_PKG_NAME"))?;
-        Self::build(&tools, &plan, &plan.standard(&tools))
+        let library = runtime::find(&tools)?;
+        Self::build(&tools, &plan, &library, &plan.standard(&tools))
     }
 
     /// Builds the small program of the tour, and as any other for this machine.
@@ -102,21 +103,21 @@ impl Own {
     pub(crate) fn tour() -> Result<(Self, PathBuf), Failure> {
         let tools = toolchain::Tools::check()?;
         let plan = build::Plan::of_this_source(&tools, "sim-tour", "manycore-sim-tests")?;
-        let (standard, plain) = thread::scope(|scope| {
+        let (standard, library, plain) = thread::scope(|scope| {
             let standard = scope.spawn(|| plan.standard(&tools));
-            let plain = plan.build_plainly(&tools);
-            (standard.join().unwrap_or_else(|panic| resume_unwind(panic)), plain)
+            let (library, plain) = (runtime::find(&tools), plan.build_plainly(&tools));
+            (standard.join().unwrap_or_else(|panic| resume_unwind(panic)), library, plain)
         });
-        Ok((Self::build(&tools, &plan, &standard)?, plain?))
+        Ok((Self::build(&tools, &plan, &library?, &standard)?, plain?))
     }
 
     fn build(
         tools: &toolchain::Tools,
         plan: &build::Plan,
+        library: &Path,
         standard: &Standard,
     ) -> Result<Self, Failure> {
-        let library = runtime::find(tools)?;
-        Ok(Self { program: plan.build(tools, &library, standard)? })
+        Ok(Self { program: plan.build(tools, library, standard)? })
     }
 
     /// The executable for virtual cores.
