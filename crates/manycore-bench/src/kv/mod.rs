@@ -363,6 +363,10 @@ pub static ENTRIES: &[Entry<Shape>] = &[
     entry::<rivals::Quick>("quick_cache", "quick_cache: Clock-PRO in shards with locks"),
     entry::<rivals::Moka>("moka", "moka: W-TinyLFU, with logs of reads and of writes"),
     entry::<rivals::MiniMoka>("mini-moka", "mini-moka: the same with less around it"),
+    #[cfg(feature = "foyer")]
+    entry::<rivals::Foyer<false>>("foyer", "foyer's memory cache as it comes: LRU in shards"),
+    #[cfg(feature = "foyer")]
+    entry::<rivals::Foyer<true>>("foyer-s3fifo", "the same with S3-FIFO, whose reads share a lock"),
     entry::<rivals::Dash>("dashmap", "a map in shards with locks, where nothing is evicted"),
     entry::<rivals::Papaya>("papaya", "a map with lock-free reads, where nothing is evicted"),
     Entry {

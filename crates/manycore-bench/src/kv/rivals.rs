@@ -154,6 +154,40 @@ shared_cache!(
     cache.pin().insert(key, value)
 );
 
+/// foyer's, with S3-FIFO or, as it comes, with LRU.
+#[cfg(feature = "foyer")]
+pub(super) struct Foyer<const S3: bool>(foyer_memory::Cache<Key, Value, RandomState>);
+
+#[cfg(feature = "foyer")]
+impl<const S3: bool> KvImpl for Foyer<S3> {
+    type Handle<'a> = &'a foyer_memory::Cache<Key, Value, RandomState>;
+
+    fn new(capacity: usize, _keys: usize) -> Self {
+        let mut builder = foyer_memory::CacheBuilder::new(capacity);
+        if S3 {
+            builder = builder.with_eviction_config(foyer_memory::S3FifoConfig::default());
+        }
+        Self(builder.with_hash_builder(RandomState::default()).build())
+    }
+
+    fn handle(&self) -> Self::Handle<'_> {
+        &self.0
+    }
+}
+
+#[cfg(feature = "foyer")]
+impl KvHandle for &foyer_memory::Cache<Key, Value, RandomState> {
+    #[inline]
+    fn get(&mut self, key: &Key) -> Option<u64> {
+        foyer_memory::Cache::get(self, key).map(|entry| word_of(entry.value()))
+    }
+
+    #[inline]
+    fn set(&mut self, key: Key, value: Value) {
+        self.insert(key, value);
+    }
+}
+
 /// A table of one line for each entry, of one thread: no look-up can do with less.
 pub(super) struct Floor(Mutex<Lines>);
 
