@@ -276,7 +276,7 @@ impl<K, V, S> Builder<K, V, S> {
         };
         let has_ghosts = self.eviction == Eviction::ScanResistant;
         let tables = Table::some(segments, buckets, has_ghosts);
-        let domain = Domain::builder().mode(Mode::Epoch).batch_nodes(512).build();
+        let domain = Domain::builder().mode(Mode::Epoch).batch_nodes(1024).build();
         let start = Instant::now();
         Ok(Cache {
             segments: tables.map(|table| Segment::new(table, kind)).collect(),

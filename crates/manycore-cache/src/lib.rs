@@ -23,7 +23,7 @@
 //! - *The bound*: an insertion makes room before it links. The entries never exceed the
 //!   capacity, but for one entry of each thread that is in an insertion at that moment and found
 //!   all the capacity reserved by others. What has left the cache waits to be freed until
-//!   nobody can be looking at it: some 1,000 entries for each thread that updates; more while a
+//!   nobody can be looking at it: some 2,000 entries for each thread that updates; more while a
 //!   [`Guard`] is held or a thread sleeps in one.
 //! - *Expired values* are never returned. They are dropped by whoever passes: a read that finds
 //!   one, an update that sweeps one bucket more of its segment at each call, [`Cache::purge`],
@@ -53,6 +53,7 @@ mod batch;
 mod builder;
 mod flight;
 mod guard;
+mod insert;
 mod latch;
 mod lines;
 mod load;
@@ -82,7 +83,7 @@ use std::fmt;
 use std::hash::{BuildHasher, Hash, RandomState};
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::Duration;
 use table::{Hit, Place, prefetch};
 
@@ -231,10 +232,9 @@ impl<K, V, S> Cache<K, V, S> {
 
     /// Warms an entry. Writes nothing if it is hot.
     #[inline(always)]
-    fn touch(&self, heat: &AtomicU8, degree: u8) {
-        // ORDER: Relaxed; a hint (T3).
-        if degree < self.heat_max {
-            heat.store(degree + 1, Ordering::Relaxed);
+    fn touch(&self, hit: &Hit<'_, K, V>) {
+        if hit.degree < self.heat_max {
+            hit.slot.set_heat(hit.degree + 1);
         }
     }
 
@@ -339,7 +339,7 @@ where
             return self.read_watched(place, hit, section);
         }
         let hit = hit?;
-        self.touch(hit.heat, hit.degree);
+        self.touch(&hit);
         Some(hit.node)
     }
 
@@ -361,7 +361,7 @@ where
         });
         self.counts.read(hit.is_some());
         let hit = hit?;
-        self.touch(hit.heat, hit.degree);
+        self.touch(&hit);
         self.note_use(hit.node, now);
         Some(hit.node)
     }

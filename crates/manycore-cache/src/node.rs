@@ -98,15 +98,15 @@ impl<K, V> Home<K, V> {
         (stats.bytes, stats.cached * self.bytes())
     }
 
-    /// Takes the memory of a node back.
+    /// Takes the memory of a node of this kind back.
     ///
     /// # Safety
     /// It was made here, nothing is in it any more, and nobody has it.
-    #[inline]
-    unsafe fn take_back(&self, node: NonNull<Node<K, V>>) {
+    #[inline(always)]
+    unsafe fn take_back(&self, node: NonNull<Node<K, V>>, kind: Kind) {
         // SAFETY: N2 - made by the slab of this home's kind; the rest is the caller's duty.
         unsafe {
-            match self.kind {
+            match kind {
                 Kind::Lean => self.lean.free_raw(node),
                 Kind::Plain => self.plain.free_raw(node.cast()),
                 Kind::Full => self.full.free_raw(node.cast()),
@@ -203,14 +203,20 @@ impl<K, V> Node<K, V> {
     ///
     /// # Safety
     /// Nobody has the node any more, it is of this kind, and its home is alive (N1).
+    #[inline(always)]
     unsafe fn free(this: NonNull<Self>, kind: Kind) {
+        if !std::mem::needs_drop::<(K, V)>() {
+            // SAFETY: the caller's duty; nothing is to be dropped.
+            unsafe { Node::home(this, kind).take_back(this, kind) };
+            return;
+        }
         /// Gives the memory back also if a destructor panics.
         struct Back<K, V>(NonNull<Node<K, V>>, Kind);
         impl<K, V> Drop for Back<K, V> {
             fn drop(&mut self) {
                 // SAFETY: N1 - the cache drops its home after the domain, which runs this; made
                 // there, and nobody has it any more.
-                unsafe { Node::home(self.0, self.1).take_back(self.0) };
+                unsafe { Node::home(self.0, self.1).take_back(self.0, self.1) };
             }
         }
         let _back = Back(this, kind);
@@ -298,7 +304,7 @@ impl<K, V> Fresh<K, V> {
         unsafe {
             let read = node.as_ptr();
             let parts = ((&raw const (*read).key).read(), (&raw const (*read).value).read());
-            Node::home(node, kind).take_back(node);
+            Node::home(node, kind).take_back(node, kind);
             parts
         }
     }

@@ -100,7 +100,7 @@ const _: () = assert!(size_of::<Bucket<u8, u8>>() == LINE);
 /// Where a reader found a node.
 pub(crate) struct Hit<'t, K, V> {
     pub(crate) node: NonNull<Node<K, V>>,
-    pub(crate) heat: &'t AtomicU8,
+    pub(crate) slot: Slot<'t, K, V>,
     /// The heat, read with the link: later, an update may have taken the line.
     pub(crate) degree: u8,
 }
@@ -146,14 +146,13 @@ impl<K, V> Bucket<K, V> {
                 if tag_in(link) != tag {
                     continue 'bucket; // changed since: perhaps the key has moved on (T2)
                 }
-                let heat = &bucket.heat[at];
-                // ORDER: Relaxed; a hint (T3).
-                let degree = heat.load(Ordering::Relaxed);
+                let slot = Slot { bucket, at };
+                let degree = slot.heat_now();
                 // SAFETY: a link with a tag leads to a node, which the caller's section keeps (N1).
                 let node = unsafe { NonNull::new_unchecked(address_in(link)) };
                 // SAFETY: as above.
                 if is_key(unsafe { &(*node.as_ptr()).key }) {
-                    return Some(Hit { node, heat, degree });
+                    return Some(Hit { node, slot, degree });
                 }
             }
             // Read after the others: a key that moved on from here is found there (T2).
@@ -232,10 +231,9 @@ impl<K, V> Bucket<K, V> {
             }
             prefetch(node.cast::<u8>().wrapping_add(last.min(NODE_LINES * LINE)));
             if first.is_none() && tag_in(link) == place.tag() {
-                let heat = &self.heat[at];
-                // ORDER: Relaxed; a hint (T3).
-                let degree = heat.load(Ordering::Relaxed);
-                first = NonNull::new(node).map(|node| Hit { node, heat, degree });
+                let slot = Slot { bucket: self, at };
+                let degree = slot.heat_now();
+                first = NonNull::new(node).map(|node| Hit { node, slot, degree });
             }
         }
         first
@@ -272,6 +270,23 @@ pub(crate) fn prefetch<T>(address: *const T) {
     let _ = address;
 }
 
+/// The same of a line that will be written. Also a hint.
+#[inline(always)]
+fn prefetch_for_write<T>(address: *const T) {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    // SAFETY: it changes nothing and faults nowhere; processors that do not know it do nothing
+    // (Intel SDM volume 2, PREFETCHW; AMD APM volume 3).
+    unsafe {
+        std::arch::asm!(
+            "prefetchw [{}]",
+            in(reg) address,
+            options(nostack, preserves_flags, readonly)
+        );
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    let _ = address;
+}
+
 impl<K, V> Slot<'_, K, V> {
     /// The node, if the link leads to one.
     #[inline(always)]
@@ -292,11 +307,13 @@ impl<K, V> Slot<'_, K, V> {
         tag_in(self.bucket.link(self.at))
     }
 
+    #[inline(always)]
     pub(crate) fn heat_now(self) -> u8 {
         // ORDER: Relaxed; a hint (T3).
         self.bucket.heat[self.at].load(Ordering::Relaxed)
     }
 
+    #[inline(always)]
     pub(crate) fn set_heat(self, heat: u8) {
         // ORDER: Relaxed; a hint (T3).
         self.bucket.heat[self.at].store(heat, Ordering::Relaxed);
@@ -339,6 +356,23 @@ impl<'t, K, V> Locked<'t, K, V> {
     /// Puts a node in the place of another of the same key.
     pub(crate) fn replace(&self, slot: Slot<'t, K, V>, node: NonNull<Node<K, V>>) {
         self.set(slot, Self::link_to(node, slot.tag(), slot.state()));
+    }
+
+    /// Puts a node in the place of `old`, of the same key, if that is linked there still. The place
+    /// is one of this chain's.
+    #[inline(always)]
+    pub(crate) fn replace_at(
+        &self,
+        slot: Slot<'t, K, V>,
+        old: NonNull<Node<K, V>>,
+        node: NonNull<Node<K, V>>,
+    ) -> bool {
+        let link = slot.bucket.link(slot.at);
+        let is_there = tag_in(link) != 0 && address_in(link) == old.as_ptr();
+        if is_there {
+            self.set(slot, Self::link_to(node, tag_in(link), slot.state()));
+        }
+        is_there
     }
 
     /// Changes an entry's state.
@@ -489,6 +523,12 @@ impl<K, V> Table<K, V> {
     pub(crate) fn bucket(&self, place: Place) -> &Bucket<K, V> {
         // SAFETY: `bucket_of` is below the length.
         unsafe { &*self.buckets.as_ptr().add(self.index(place)) }
+    }
+
+    /// Tells the processor that a key's bucket will be written.
+    #[inline(always)]
+    pub(crate) fn fetch(&self, place: Place) {
+        prefetch_for_write(self.bucket(place));
     }
 
     /// Takes the lock of a chain of this table; `None` if the table has been replaced (T4).

@@ -63,7 +63,8 @@ where
     V: Send + Sync,
     S: BuildHasher,
 {
-    fn weight_of(&self, node: Found<K, V>) -> i64 {
+    #[inline(always)]
+    pub(crate) fn weight_of(&self, node: Found<K, V>) -> i64 {
         let Some(weigh) = &self.weigher else { return 1 };
         if self.ends.is_some() {
             // SAFETY: the caller's section keeps the node, or it is the caller's alone (N1).
@@ -93,6 +94,7 @@ where
     }
 
     /// Tells the listener.
+    #[inline(always)]
     fn tell(&self, node: Found<K, V>, cause: Cause) {
         match cause {
             Cause::Evicted => self.counts.evictions.inc(),
@@ -108,7 +110,8 @@ where
 
     /// The end of an entry that the caller has unlinked: first what must happen, then what may
     /// panic.
-    fn part_with(&self, node: Found<K, V>, cause: Cause, section: &Section<'_>) {
+    #[inline]
+    pub(crate) fn part_with(&self, node: Found<K, V>, cause: Cause, section: &Section<'_>) {
         // SAFETY: N1 - unlinked by the caller under its bucket's lock.
         unsafe { Node::retire(node, &self.home, section, || self.weight_of(node)) };
         self.tell(node, cause);
@@ -194,7 +197,7 @@ where
 
     /// Pays back what somebody took beyond the capacity.
     #[inline]
-    fn settle(&self, segment: &Segment<K, V>, section: &Section<'_>) {
+    pub(crate) fn settle(&self, segment: &Segment<K, V>, section: &Section<'_>) {
         // ORDER: Relaxed; counts of capacity order nothing.
         while self.pool.0.load(Ordering::Relaxed) < 0 {
             match self.evict(segment, section) {
@@ -291,7 +294,7 @@ where
     }
 
     /// What follows an entry's being linked, with no lock held.
-    fn after_put(&self, place: Place, old: Option<Found<K, V>>, section: &Section<'_>) {
+    pub(crate) fn after_put(&self, place: Place, old: Option<Found<K, V>>, section: &Section<'_>) {
         let segment = self.segment(place);
         self.counts.insertions.inc();
         let cause = |old| if self.is_expired(old) { Cause::Expired } else { Cause::Replaced };
@@ -442,53 +445,6 @@ where
                     0
                 };
             }
-        }
-    }
-
-    /// Puts a value in, in place of the old one if there is one. Returns its version.
-    ///
-    /// Makes room first, if need be, by evicting. An entry that weighs more than the whole capacity
-    /// is not kept: the listener hears of it, and of the old value.
-    pub fn insert(&self, key: K, value: V) -> u64 {
-        self.insert_node(self.make(key, value, None))
-    }
-
-    /// As [`insert`](Self::insert), and the entry lives so long, unless the cache's own times are
-    /// shorter.
-    ///
-    /// # Panics
-    /// If the cache has no times: its builder was given none of `time_to_live`, `time_to_idle` and
-    /// `expire_after`.
-    pub fn insert_for(&self, key: K, value: V, time: Duration) -> u64 {
-        let is_kept = self.is_timed && self.ends.is_none();
-        assert!(is_kept, "manycore: a cache without times; see `Builder::expire_after`");
-        self.insert_node(self.make(key, value, Some(time)))
-    }
-
-    fn insert_node(&self, fresh: Fresh<K, V>) -> u64 {
-        let section = self.domain.enter();
-        let (place, version) = (self.place(&fresh.get().key), fresh.version());
-        let _linked = self.put(place, fresh, &section, false, |_| true);
-        version
-    }
-
-    /// As [`insert`](Self::insert), of a key that is known to belong here.
-    pub(crate) fn insert_at(&self, place: Place, key: K, value: V, section: &Section<'_>) -> u64 {
-        let fresh = self.make(key, value, None);
-        let version = fresh.version();
-        let _linked = self.put(place, fresh, section, false, |_| true);
-        version
-    }
-
-    /// As [`insert`](Self::insert); the guard shows the new entry.
-    pub(crate) fn insert_guarded(&self, key: K, value: V) -> Guard<'_, K, V> {
-        let fresh = self.make(key, value, None);
-        let section = self.domain.enter();
-        let place = self.place(&fresh.get().key);
-        match self.put(place, fresh, &section, false, |_| true) {
-            // SAFETY: published in this section.
-            Ok(node) => unsafe { self.guard(node, section) },
-            Err(_) => unreachable!("everything is accepted"),
         }
     }
 

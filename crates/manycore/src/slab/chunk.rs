@@ -67,6 +67,8 @@ const fn max(a: usize, b: usize) -> usize {
 #[repr(C)]
 pub(super) struct Block {
     pub(super) next: *mut Block,
+    /// In the first block of a parcel that was sent home: the parcel below it.
+    pub(super) below: *mut Block,
 }
 
 /// A pointer of whoever made the slab, who alone follows it.
@@ -202,7 +204,7 @@ impl Chunk {
             let block = unsafe { base.add(Self::offset(chunk, index, shape)) }.cast::<Block>();
             // SAFETY: the block is fresh, aligned, and nobody else's.
             unsafe {
-                block.write(Block { next: list });
+                block.write(Block { next: list, below: ptr::null_mut() });
                 Check::poison(block, shape);
             }
             list = block;

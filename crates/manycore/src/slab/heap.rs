@@ -37,7 +37,7 @@ pub(super) struct Heap {
     remote: Remote,
 }
 
-/// Blocks that other slots freed.
+/// Parcels that other slots sent, by their first blocks.
 #[repr(align(128))]
 struct Remote {
     list: AtomicPtr<Block>,
@@ -62,7 +62,7 @@ struct Local {
     all: *mut Chunk,
     /// Where a large heap's next chunks are.
     reserve: Reserve,
-    /// Blocks that came home and are not at hand yet.
+    /// Parcels that came home and are not at hand yet, by their first blocks.
     incoming: *mut Block,
     /// Blocks of other slots: none until there is one, and a power of two then.
     parcels: Vec<Parcel>,
@@ -74,7 +74,6 @@ struct Local {
 struct Parcel {
     heap: *const Heap,
     first: *mut Block,
-    last: *mut Block,
     len: usize,
 }
 
@@ -133,6 +132,8 @@ impl Heap {
             if !block.is_null() {
                 // SAFETY: B2 - what is on the list is nobody else's.
                 local.free = unsafe { (*block).next };
+                // The next block may lie in the cache of another core, which freed it.
+                sync::prefetch_for_write(local.free);
             }
             block
         });
@@ -160,21 +161,22 @@ impl Heap {
             self.local.with_mut(|local| {
                 // SAFETY: B1 - the caller owns the slot.
                 let local = unsafe { &mut *local };
-                local.send_all();
                 // SAFETY: B1 - as above.
                 unsafe { self.refill(local, shape, note) };
             });
         }
     }
 
-    /// Gets blocks to hand when none are: what came home, a chunk's free ones, or fresh ones.
+    /// Gets blocks to hand when none are: what came home, a chunk's free ones, or fresh ones. If
+    /// nothing came, perhaps others wait for theirs as well.
     unsafe fn refill(&self, local: &mut Local, shape: Shape, note: Note) {
         // SAFETY: B1 - the caller owns the slot, and with it every chunk here.
         let (list, len) = unsafe {
-            let (list, len) = self.arrivals(local, shape.ready / 2);
-            if len > 0 {
-                (list, len)
+            let parcel = self.arrival(local);
+            if !parcel.is_null() {
+                (parcel, PARCEL_BLOCKS) // at most
             } else {
+                local.send_all();
                 let chunk = self.chunk_with_blocks(local, shape, note);
                 let taken = Chunk::take(chunk, shape);
                 if !Chunk::has_more(chunk) {
@@ -189,8 +191,9 @@ impl Heap {
         local.limit = live.wrapping_sub(shape.ready.saturating_sub(len).max(shape.ready / 2));
     }
 
-    /// Up to `most` blocks that came home, and how many they are.
-    unsafe fn arrivals(&self, local: &mut Local, most: usize) -> (*mut Block, usize) {
+    /// A parcel that came home, if there is one. Looks at its first block alone: the others lie in
+    /// the cache of the core that freed them.
+    unsafe fn arrival(&self, local: &mut Local) -> *mut Block {
         // ORDER: Relaxed; only whether it is worth a swap. (Always in a model: loom does not try
         // the orders of a load here and a load and CAS there, but those of a swap and the two.)
         let has_some = || !self.remote.list.load(Ordering::Relaxed).is_null();
@@ -199,19 +202,13 @@ impl Heap {
             // users did with the blocks.
             local.incoming = self.remote.list.swap(ptr::null_mut(), Ordering::Acquire);
         }
-        let list = local.incoming;
-        let (mut last, mut len) = (ptr::null_mut::<Block>(), 0);
-        while !local.incoming.is_null() && len < most {
-            last = local.incoming;
+        let first = local.incoming;
+        if !first.is_null() {
             // SAFETY: B3 - what came home is this slot's.
-            local.incoming = unsafe { (*last).next };
-            len += 1;
+            local.incoming = unsafe { (*first).below };
+            sync::prefetch(local.incoming);
         }
-        if !last.is_null() {
-            // SAFETY: as above.
-            unsafe { (*last).next = ptr::null_mut() };
-        }
-        (list, len)
+        first
     }
 
     /// Takes a block back.
@@ -261,8 +258,10 @@ impl Heap {
                     local.free = (*block).next;
                     self.put(local, block, shape);
                 }
-                let (list, _) = self.arrivals(local, half);
-                self.put_all(local, list, shape);
+                for _ in 0..half.div_ceil(PARCEL_BLOCKS) {
+                    let parcel = self.arrival(local);
+                    self.put_all(local, parcel, shape);
+                }
                 // ORDER: Relaxed; see `add`.
                 local.limit = self.live.load(Ordering::Relaxed).wrapping_sub(half);
             }
@@ -372,7 +371,7 @@ impl Heap {
             // `live` fell, and yet no more blocks are at hand.
             local.limit = local.limit.wrapping_sub(1);
             if local.parcel_for(home).heap != home {
-                local.begin_parcel(home, block);
+                local.begin_parcel(home);
             }
             let parcel = local.parcel_for(home);
             // SAFETY: B2 - the caller gives the block up.
@@ -404,10 +403,13 @@ impl Heap {
                 local.send_all();
                 let at_hand = std::mem::replace(&mut local.free, ptr::null_mut());
                 self.put_all(local, at_hand, shape);
-                // Once what was incoming, and once what has come since.
-                for _ in 0..2 {
-                    let (list, _) = self.arrivals(local, usize::MAX);
-                    self.put_all(local, list, shape);
+                // This ends: what comes home meanwhile was out before.
+                loop {
+                    let parcel = self.arrival(local);
+                    if parcel.is_null() {
+                        break;
+                    }
+                    self.put_all(local, parcel, shape);
                 }
                 while !local.empties.is_null() {
                     let chunk = local.empties;
@@ -469,10 +471,10 @@ impl Local {
         self.packed = 0;
     }
 
-    /// Sends home what is in the place of the parcel for `home`, which begins with its `last`
-    /// block. If that was little, there are more owners than places: makes more.
+    /// Sends home what is in the place of the parcel for `home`, which begins. If that was little,
+    /// there are more owners than places: makes more.
     #[cold]
-    fn begin_parcel(&mut self, home: *const Heap, last: *mut Block) {
+    fn begin_parcel(&mut self, home: *const Heap) {
         let other = self.parcel_for(home);
         let is_thin = (1..PARCEL_BLOCKS / 2).contains(&other.len);
         self.packed -= other.send();
@@ -480,8 +482,7 @@ impl Local {
             self.send_all();
             self.parcels.resize_with(2 * self.parcels.len(), || Parcel::EMPTY);
         }
-        let parcel = self.parcel_for(home);
-        (parcel.heap, parcel.last) = (home, last);
+        self.parcel_for(home).heap = home;
     }
 
     /// Puts a chunk on the list of those with free or fresh blocks.
@@ -533,8 +534,7 @@ impl Local {
 }
 
 impl Parcel {
-    const EMPTY: Self =
-        Self { heap: ptr::null(), first: ptr::null_mut(), last: ptr::null_mut(), len: 0 };
+    const EMPTY: Self = Self { heap: ptr::null(), first: ptr::null_mut(), len: 0 };
 
     /// Puts the blocks on their owner's list, all in one. Returns how many.
     fn send(&mut self) -> usize {
@@ -546,7 +546,7 @@ impl Parcel {
         let order = if sync::seeded_bug(sync::Bug::RelaxedReturn) {
             Ordering::Relaxed
         } else {
-            // ORDER: Release; pairs with Acquire in `arrivals`: the links, and what the last users
+            // ORDER: Release; pairs with Acquire in `arrival`: the links, and what the last users
             // did with the blocks.
             Ordering::Release
         };
@@ -555,7 +555,7 @@ impl Parcel {
         loop {
             // SAFETY: B2 - the parcel's blocks are on no other list. (B3: the list is only ever
             // taken whole, so an equal top is the same list.)
-            unsafe { (*self.last).next = top };
+            unsafe { (*self.first).below = top };
             match list.compare_exchange_weak(top, self.first, order, Ordering::Relaxed) {
                 Ok(_) => break,
                 Err(now) => top = now,

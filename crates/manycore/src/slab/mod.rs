@@ -27,7 +27,8 @@
 //! - B2 A block is in one place: with a user, at hand in its heap, on its chunk's list, in a parcel
 //!   of another slot, on its heap's list of blocks that came home, or never used yet.
 //! - B3 Blocks of another slot are gathered, and sent home in parcels by one CAS. The list that
-//!   they are sent to is only ever taken whole, by its owner: so there is no ABA.
+//!   they are sent to is only ever taken whole, by its owner: so there is no ABA. A parcel's blocks
+//!   are a list of their own, of which the owner touches the first alone before it needs them.
 //! - B4 A chunk whose blocks are all on its own list or fresh goes back to the system, but for 16
 //!   that a slot keeps, and up to 256 if it turns out to fetch again what it gave back. Blocks at
 //!   hand (64 KiB, at most 1,024 and at least 4), in a parcel or on their way home hold their
@@ -71,7 +72,7 @@ use std::ptr::{self, NonNull};
 /// from the system (a system call, then a page fault for each page used).
 /// *Progress*: no lock; a free never waits, and an allocation waits for the system alone.
 /// *Memory*: chunks of 64 KiB (for large objects, of a power of two above twelve), of which 256
-/// bytes are ours; an object takes its size, rounded up to its alignment and to 8 bytes. A slot
+/// bytes are ours; an object takes its size, 16 bytes at least, rounded up to its alignment. A slot
 /// keeps about 64 KiB of free objects at hand (1,024 at most), and 16 empty chunks, or up to 256 if
 /// it had to fetch again what it gave back; others go back to the system. A slot that frees other
 /// slots' objects holds up to 512 of them until it has 32 for one owner, or runs out of objects at

@@ -1,0 +1,115 @@
+//! Insertions, whatever is there.
+
+use crate::Cache;
+use crate::guard::Guard;
+use crate::node::Fresh;
+use crate::table::Place;
+use crate::update::Cause;
+use manycore::section::Section;
+use std::hash::{BuildHasher, Hash};
+use std::time::Duration;
+
+impl<K, V, S> Cache<K, V, S>
+where
+    K: Hash + Eq + Send + Sync,
+    V: Send + Sync,
+    S: BuildHasher,
+{
+    /// Puts a value in, in place of the old one if there is one. Returns its version.
+    ///
+    /// Makes room first, if need be, by evicting. An entry that weighs more than the whole capacity
+    /// is not kept: the listener hears of it, and of the old value.
+    pub fn insert(&self, key: K, value: V) -> u64 {
+        self.insert_node(key, value, None)
+    }
+
+    /// As [`insert`](Self::insert), and the entry lives so long, unless the cache's own times are
+    /// shorter.
+    ///
+    /// # Panics
+    /// If the cache has no times: its builder was given none of `time_to_live`, `time_to_idle` and
+    /// `expire_after`.
+    pub fn insert_for(&self, key: K, value: V, time: Duration) -> u64 {
+        let is_kept = self.is_timed && self.ends.is_none();
+        assert!(is_kept, "manycore: a cache without times; see `Builder::expire_after`");
+        self.insert_node(key, value, Some(time))
+    }
+
+    #[inline]
+    fn insert_node(&self, key: K, value: V, time: Option<Duration>) -> u64 {
+        let section = self.domain.enter();
+        let place = self.place(&key);
+        self.segment(place).table(&section).fetch(place); // while the node is made
+        let fresh = self.make(key, value, time);
+        let version = fresh.version();
+        self.put_any(place, fresh, &section);
+        version
+    }
+
+    /// Links the node, whatever is there.
+    #[inline(always)]
+    fn put_any(&self, place: Place, fresh: Fresh<K, V>, section: &Section<'_>) {
+        if let Err(fresh) = self.put_over(place, fresh, section) {
+            let _linked = self.put(place, fresh, section, false, |_| true);
+        }
+    }
+
+    /// The short way: the key is there, and its entry weighs as much. Gives the node back if it is
+    /// not so.
+    #[inline]
+    fn put_over(
+        &self,
+        place: Place,
+        fresh: Fresh<K, V>,
+        section: &Section<'_>,
+    ) -> Result<(), Fresh<K, V>> {
+        let weight = self.weight_of(fresh.address());
+        if weight > self.capacity() as i64 {
+            return Err(fresh);
+        }
+        let segment = self.segment(place);
+        let table = segment.table(section);
+        let bucket = table.bucket(place);
+        let Some(hit) = bucket.find(place, |own| *own == fresh.get().key) else {
+            return Err(fresh);
+        };
+        if self.weight_of(hit.node) != weight {
+            return Err(fresh);
+        }
+        let Some(locked) = table.lock(bucket) else { return Err(fresh) };
+        if !locked.replace_at(hit.slot, hit.node, fresh.address()) {
+            return Err(fresh);
+        }
+        self.touch(&hit);
+        drop(locked);
+        fresh.publish();
+        if self.is_timed {
+            self.after_put(place, Some(hit.node), section);
+        } else {
+            self.counts.insertions.inc();
+            self.part_with(hit.node, Cause::Replaced, section);
+            self.settle(segment, section);
+        }
+        Ok(())
+    }
+
+    /// As [`insert`](Self::insert), of a key that is known to belong here.
+    pub(crate) fn insert_at(&self, place: Place, key: K, value: V, section: &Section<'_>) -> u64 {
+        let fresh = self.make(key, value, None);
+        let version = fresh.version();
+        self.put_any(place, fresh, section);
+        version
+    }
+
+    /// As [`insert`](Self::insert); the guard shows the new entry.
+    pub(crate) fn insert_guarded(&self, key: K, value: V) -> Guard<'_, K, V> {
+        let fresh = self.make(key, value, None);
+        let section = self.domain.enter();
+        let place = self.place(&fresh.get().key);
+        match self.put(place, fresh, &section, false, |_| true) {
+            // SAFETY: published in this section.
+            Ok(node) => unsafe { self.guard(node, section) },
+            Err(_) => unreachable!("everything is accepted"),
+        }
+    }
+}
