@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The library's threaded tests under ThreadSanitizer, which watches every memory access for races.
+# The library's and the cache's threaded tests under ThreadSanitizer, which watches every memory access for races.
 #   ci/tsan.sh           all of them
 #   ci/tsan.sh --short   the soaks alone, not optimised: what .ci/run calls
 #
@@ -39,15 +39,17 @@ grep -q 'data race' "$work/report" || die "the sanitizer's own test failed: $(ca
 export MANYCORE_SOAK="${MANYCORE_SOAK:-5}"
 optimised=1
 tests=(stress torture section node_lock deferred counter event_queue registry lru order slab)
+tests+=(threads loads) # the cache's
 case "${1:-}" in
 "") ;;
 --short)
     optimised=0
-    tests=(stress torture)
+    tests=(stress torture threads)
     ;;
 *) die "unknown argument '$1'" ;;
 esac
 RUSTFLAGS="-Zsanitizer=thread" CARGO_TARGET_DIR="$TARGET/tsan" CARGO_PROFILE_DEV_OPT_LEVEL=$optimised \
     TSAN_OPTIONS="suppressions=$ROOT/ci/tsan.supp halt_on_error=1 ${TSAN_OPTIONS:-}" \
-    cargo +nightly test -Zbuild-std --target "$HOST" -p manycore "${tests[@]/#/--test=}"
+    cargo +nightly test -Zbuild-std --target "$HOST" \
+    -p manycore -p manycore-cache "${tests[@]/#/--test=}"
 say "no race found"
