@@ -189,6 +189,100 @@ fn sets_with_marks_are_linearizable() {
     }
 }
 
+/// One set of a domain that the sets of all histories share.
+struct OneOfMany {
+    domain: Arc<Domain>,
+    id: ldu::SetId,
+    members: Vec<NonNull<ldu::SetElement<u8>>>,
+}
+
+type Domain = ldu::SetDomain<Counts, ldu::SetElement<u8>>;
+
+// SAFETY: members may be used by any thread (`Linked`).
+unsafe impl Send for OneOfMany {}
+// SAFETY: as above.
+unsafe impl Sync for OneOfMany {}
+
+impl ldu::Structure<ldu::SetElement<u8>> for Counts {
+    fn insert(&mut self, key: &ldu::SetElement<u8>) {
+        Op::apply(Toggle { key: **key, insert: true }, &mut self.0);
+    }
+
+    fn remove(&mut self, key: &ldu::SetElement<u8>) {
+        Op::apply(Toggle { key: **key, insert: false }, &mut self.0);
+    }
+}
+
+impl OneOfMany {
+    fn new(domain: &Arc<Domain>) -> Self {
+        let id = ldu::SetId::new();
+        let member = |key| NonNull::from(Box::leak(Box::new(ldu::SetElement::new(id, key))));
+        Self { domain: Arc::clone(domain), id, members: (0..110).map(member).collect() }
+    }
+}
+
+impl Drop for OneOfMany {
+    fn drop(&mut self) {
+        let there = self.domain.set(self.id).read().0.clone();
+        for (key, member) in self.members.drain(..).enumerate() {
+            // SAFETY: as in `update`, and nobody uses the member afterwards.
+            unsafe {
+                if there.contains_key(&(key as u8)) {
+                    self.domain.retire_raw(member);
+                } else {
+                    self.domain.free_raw(member);
+                }
+            }
+        }
+    }
+}
+
+impl Shared<Set, Toggle> for OneOfMany {
+    fn update(&self, Toggle { key, insert }: Toggle) {
+        let member = self.members[usize::from(key)];
+        // SAFETY: the domain frees the members, which are in no other, and the script toggles each
+        // in turns that follow each other.
+        unsafe {
+            if insert { self.domain.insert_raw(member) } else { self.domain.remove_raw(member) }
+        }
+    }
+
+    fn read(&self) -> Set {
+        self.domain.set(self.id).read().0.clone()
+    }
+
+    fn disturb(&self, how: Disturb) -> Option<Set> {
+        match how {
+            Disturb::TryRead => {
+                let seen = self.domain.try_read().ok()?;
+                return Some(seen.get_or_empty(self.id).0.clone());
+            }
+            Disturb::Promote => return Some(self.domain.set(self.id).read_shared().0.clone()),
+            _ => self.domain.synchronize(),
+        }
+        None
+    }
+}
+
+#[test]
+fn sets_of_one_domain_are_linearizable() {
+    let _alone = env::alone();
+    let mut domains = Vec::new();
+    for queue in [ldu::Queue::PerCore, ldu::Queue::Global] {
+        let plain = ldu::DeferredSet::builder().queue(queue);
+        for builder in [plain.clone().max_queued(1), plain.clone().max_queued(3), plain] {
+            domains.push(Arc::new(builder.build(ldu::Forest::default()).expect("valid bounds")));
+        }
+    }
+    let until = env::deadline("MANYCORE_SOAK", SHARE);
+    let make = |rng: &mut Rng| OneOfMany::new(rng.pick(&domains));
+    match run::check::<Set, Toggles, OneOfMany>(env::seed(), until, make) {
+        Ok(histories) => println!("sets of a domain: {histories} histories"),
+        Err(violation) => panic!("sets of a domain: {}", violation.report),
+    }
+    domains.iter().for_each(|domain| assert!(domain.read().is_empty(), "a set is left over"));
+}
+
 /// A log that dawdles wherever the library calls it: between an update's stamp and its
 /// publication, and between the logs that a read collects.
 #[derive(Debug, Default)]

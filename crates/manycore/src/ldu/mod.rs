@@ -5,7 +5,8 @@
 //! reverse maps, interval trees. Not for queues, stacks, or anything that shows in which order its
 //! members came.
 //!
-//! A structure that has other updates besides, whose order shows, is a [`Combined`].
+//! A structure that has other updates besides, whose order shows, is a [`Combined`]. Many small
+//! sets that live shortly are a [`SetDomain`].
 //!
 //! Owns: [`DeferredSet`], the marks ([`Links`]), the queues, and the handles. Source: LDU (the
 //! thesis), section 2.4, and its preliminary paper.
@@ -64,6 +65,7 @@ mod builder;
 mod combined;
 mod core;
 mod drain;
+mod forest;
 mod guard;
 mod handle;
 mod links;
@@ -76,6 +78,7 @@ mod word;
 pub use crate::lock::error::TryReadError;
 pub use builder::{BuildError, Builder, Queue};
 pub use combined::{Both, Combined};
+pub use forest::{Forest, Set, SetDomain, SetElement, SetGuard, SetId, SetMember};
 pub use guard::{ReadGuard, SharedGuard};
 pub use handle::{Attached, Detached};
 pub use links::{Element, Linked, Links};

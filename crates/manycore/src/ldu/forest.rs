@@ -1,0 +1,471 @@
+//! Many small sets in one domain: one lock, and one set of queues for all of them.
+//!
+//! Owns: [`Forest`], the numbers of its sets ([`SetId`]), what a member needs to be in one
+//! ([`SetMember`]), and the handles. Everything else is the [`DeferredSet`]'s around it: changes,
+//! queues, reads, members' memory, poison.
+//!
+//! Laws (U numbers are the parent module's):
+//! - **F1** A set is a number, given out once in a process. So a member that waits in a queue is
+//!   never taken for one of a later set, and a set needs no end.
+//! - **F2** The forest has a set from the first insertion that a read applies until the last of its
+//!   members is taken out by one. A set that came and went between two reads is never in it.
+//! - **F3** A member says the same set from its insertion until no queue has it, or until
+//!   [`recycle_raw`](DeferredSet::recycle_raw) has said that its data are free (U4).
+//! - **F4** A set's count of members is right also after a panic of its structure's: the call
+//!   counts as made (U7), before the structure is called. So no set is left over without members.
+//!
+//! Source: LDU, section 2.5.1 and 2.5.3: the anonymous reverse map has queues for each core, but
+//! not for each root, because roots come and go too fast, and one lock for the drain.
+
+use super::guard::{ReadGuard, SharedGuard};
+use super::handle::Attached;
+use super::links::{Linked, Links};
+use super::set::{DeferredSet, Structure};
+use crate::config::SMALL;
+use crate::sync::{self, AtomicU64, Ordering};
+use std::cell::Cell;
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::fmt;
+use std::hash::{BuildHasherDefault, Hasher};
+use std::ops::{Deref, DerefMut};
+
+/// Numbers that a thread takes at once.
+const BLOCK: u64 = if SMALL { 2 } else { 1024 };
+
+/// Places of the table below which it does not shrink.
+const PLACES_KEPT: usize = 64;
+
+/// The number of a set: no other set of this process has had it, in whichever domain.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SetId(u64);
+
+sync::global! {
+    /// The first number of the next block.
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+}
+
+sync::thread_local! {
+    /// The rest of this thread's block: the next number, and the end.
+    static OWN: Cell<(u64, u64)> = const { Cell::new((0, 0)) };
+}
+
+impl SetId {
+    /// A number for a new set. A thread-local load and a store; each 1024th call of a thread writes
+    /// a line that all threads do.
+    #[inline]
+    #[must_use]
+    #[allow(clippy::new_without_default, reason = "no two are equal, so none is the default")]
+    pub fn new() -> Self {
+        OWN.with(|own| {
+            let (mut next, mut end) = own.get();
+            if next == end {
+                // ORDER: Relaxed; only that no two get the same.
+                next = NEXT.fetch_add(BLOCK, Ordering::Relaxed);
+                end = next + BLOCK;
+            }
+            own.set((next + 1, end));
+            Self(next)
+        })
+    }
+}
+
+impl From<SetId> for u64 {
+    fn from(id: SetId) -> Self {
+        id.0
+    }
+}
+
+/// Spreads numbers that follow each other; nobody chooses them.
+#[derive(Default)]
+struct Spread(u64);
+
+impl Hasher for Spread {
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|byte| self.write_u64(u64::from(*byte)));
+    }
+
+    fn write_u64(&mut self, number: u64) {
+        self.0 = (self.0 ^ number).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+
+    fn finish(&self) -> u64 {
+        self.0.rotate_left(26) // the product's upper bits are the good ones, the table takes both
+    }
+}
+
+/// A member that says which set of a [`Forest`] it is in.
+///
+/// For types that have [`Links`] of their own. Everybody else takes [`SetElement`].
+///
+/// # Safety
+/// [`set`](Self::set) gives the same answer from the member's insertion until no queue has it, or
+/// until [`recycle_raw`](DeferredSet::recycle_raw) has given its data back (F3).
+pub unsafe trait SetMember: Linked {
+    /// The set that the member is in, or goes to.
+    fn set(&self) -> SetId;
+}
+
+/// A value with links and the number of its set. Gives access to the value.
+#[derive(Debug)]
+pub struct SetElement<V> {
+    links: Links,
+    set: SetId,
+    value: V,
+}
+
+impl<V> SetElement<V> {
+    /// A value for that set, not in it yet: [`Set::insert`] does that.
+    #[must_use]
+    pub fn new(set: SetId, value: V) -> Self {
+        Self { links: Links::new(), set, value }
+    }
+
+    /// Says that the value goes to another set. It is in none now: one that is can't be had
+    /// mutably.
+    pub fn move_to(&mut self, set: SetId) {
+        self.set = set;
+    }
+
+    /// The value alone.
+    #[must_use]
+    pub fn into_value(self) -> V {
+        self.value
+    }
+}
+
+// SAFETY: the offset is the field's, which is private and used by nobody.
+unsafe impl<V: Send + Sync + 'static> Linked for SetElement<V> {
+    const LINKS: usize = std::mem::offset_of!(Self, links);
+}
+
+// SAFETY: F3 - `move_to` needs the element mutably, and who inserts it gives it away until
+// `into_box` has settled it.
+unsafe impl<V: Send + Sync + 'static> SetMember for SetElement<V> {
+    #[inline]
+    fn set(&self) -> SetId {
+        self.set
+    }
+}
+
+impl<V> Deref for SetElement<V> {
+    type Target = V;
+
+    fn deref(&self) -> &V {
+        &self.value
+    }
+}
+
+impl<V> DerefMut for SetElement<V> {
+    fn deref_mut(&mut self) -> &mut V {
+        &mut self.value
+    }
+}
+
+/// Many small sets that share one lock and one set of queues: the structure of a [`SetDomain`].
+///
+/// For sets that are many and do not live long: the mappings of each process in a family that
+/// forks, the children of a request, the members of a room. A set is nothing but a number, so to
+/// make one and to be done with it costs neither memory nor a line that others write. A set
+/// that came and went before anybody read is never in the forest.
+///
+/// `T` is a set's structure, made at its first member that a read applies, and dropped, under the
+/// domain's lock, with its last one.
+///
+/// # A queue for each set, or for all?
+///
+/// | | a [`DeferredSet`] for each set | a [`SetDomain`] for all |
+/// |---|---|---|
+/// | a set costs | its memory (256 bytes and the queues), making it and dropping it | nothing until a read finds members in it, then a place in a table |
+/// | a change costs | as written there | the same |
+/// | a set that came and went without a read | is emptied when it is dropped | waits in the queues until somebody reads, or they are full |
+/// | a read of one set | applies what changed in that set | applies what changed in all, then looks the set up |
+/// | two who read different sets | do not meet | wait for each other |
+/// | a panic of a structure's | poisons its set | poisons the domain |
+/// | pays for | few sets, or sets that live long or are read often | many sets that live shortly, read rarely |
+///
+/// In both, [`Queue`](super::Queue) says whether each thread has a queue or all have one: with a
+/// set in each of a million objects that is a choice of memory, with a domain hardly ever.
+///
+/// # Ends
+///
+/// A [`Set`] is a name, and may be copied and forgotten while the set has members: they stay in it
+/// until their own handles go. So members may outlive the set that their maker knew, and others may
+/// join them by the number ([`DeferredSet::set`]).
+///
+/// - Consistency: linearizable, all sets of a domain together: a [`read`](DeferredSet::read) of the
+///   domain is a moment of all of them.
+/// - Progress, cost of a change: those of a [`DeferredSet`].
+/// - Cost of a read: that of the [`DeferredSet`], and a look in a table for each call of a
+///   structure.
+/// - Memory: a domain's, once; for each set that a read found members in, its structure and 20 to
+///   40 bytes of table, given back when few sets are left.
+/// - Errors, panics: see [`DeferredSet::read`]. A structure may change members of its domain, and
+///   name new sets, from within its calls; reading the domain there panics.
+/// - Source: LDU, sections 2.5.1 and 2.5.3.
+///
+/// ```
+/// use manycore::ldu::{SetDomain, SetElement, Structure};
+/// use std::collections::BTreeSet;
+///
+/// #[derive(Default)]
+/// struct Pids(BTreeSet<u32>);
+/// impl Structure<SetElement<u32>> for Pids {
+///     fn insert(&mut self, pid: &SetElement<u32>) {
+///         self.0.insert(**pid);
+///     }
+///     fn remove(&mut self, pid: &SetElement<u32>) {
+///         self.0.remove(&**pid);
+///     }
+/// }
+///
+/// let mapped = SetDomain::<Pids, _>::default();
+/// let parent = mapped.new_set(); // pages that the parent made
+/// let own = parent.add(1);
+/// std::thread::scope(|s| {
+///     s.spawn(|| {
+///         let child = mapped.new_set();
+///         let links = (parent.add(2), child.add(2)); // may map its parent's pages, and its own
+///         drop(links); // exit: no tree has heard of it
+///     });
+/// });
+/// assert_eq!(parent.read().0, [1].into());
+/// assert_eq!(mapped.read().made(), 1);
+/// drop(own);
+/// assert!(parent.read().0.is_empty());
+/// ```
+pub struct Forest<T> {
+    sets: HashMap<SetId, Tree<T>, BuildHasherDefault<Spread>>,
+    /// What a set without members looks like.
+    empty: T,
+    make: Box<dyn Fn() -> T + Send + Sync>,
+    made: u64,
+}
+
+/// One set.
+struct Tree<T> {
+    /// More than none (F2).
+    members: usize,
+    /// Missing only if making it panicked.
+    structure: Option<T>,
+}
+
+/// Many small sets behind one lock and one set of queues: see [`Forest`].
+pub type SetDomain<T, E> = DeferredSet<Forest<T>, E>;
+
+impl<T> Forest<T> {
+    /// A forest without sets, whose structures `make` makes, empty: one at once, which stands for
+    /// every set without members, and one for each set. Later calls are made under the domain's
+    /// lock; a panic there is as one of the structure's `insert`.
+    pub fn new(make: impl Fn() -> T + Send + Sync + 'static) -> Self {
+        Self { sets: HashMap::default(), empty: make(), make: Box::new(make), made: 0 }
+    }
+
+    /// A set's structure, if the set has members.
+    #[must_use]
+    pub fn get(&self, set: SetId) -> Option<&T> {
+        self.sets.get(&set)?.structure.as_ref()
+    }
+
+    /// The same, to change what is not the domain's to tell: anything but the members.
+    #[must_use]
+    pub fn get_mut(&mut self, set: SetId) -> Option<&mut T> {
+        self.sets.get_mut(&set)?.structure.as_mut()
+    }
+
+    /// A set's structure, or an empty one.
+    #[must_use]
+    pub fn get_or_empty(&self, set: SetId) -> &T {
+        self.get(set).unwrap_or(&self.empty)
+    }
+
+    /// The sets that have members, in any order.
+    pub fn iter(&self) -> impl Iterator<Item = (SetId, &T)> {
+        self.sets.iter().filter_map(|(id, tree)| Some((*id, tree.structure.as_ref()?)))
+    }
+
+    /// Sets that have members.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.sets.len()
+    }
+
+    /// Whether no set has members.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.sets.is_empty()
+    }
+
+    /// Sets that a read has found members in so far. All others have come and gone unseen.
+    #[must_use]
+    pub fn made(&self) -> u64 {
+        self.made
+    }
+
+    fn shrink(&mut self) {
+        let len = self.sets.len();
+        if self.sets.capacity() > PLACES_KEPT.max(8 * len) {
+            self.sets.shrink_to(PLACES_KEPT.max(2 * len));
+        }
+    }
+}
+
+impl<T: Structure<E>, E: SetMember> Structure<E> for Forest<T> {
+    fn insert(&mut self, member: &E) {
+        let tree = self.sets.entry(member.set()).or_insert_with(|| {
+            self.made += 1;
+            Tree { members: 0, structure: None }
+        });
+        tree.members += 1; // F4
+        tree.structure.get_or_insert_with(&self.make).insert(member);
+    }
+
+    fn remove(&mut self, member: &E) {
+        let Entry::Occupied(mut entry) = self.sets.entry(member.set()) else {
+            panic!(
+                "manycore: {} leaves a set that the forest does not have; a reader must not \
+                 exchange the forest, nor a member say another set",
+                member.name()
+            );
+        };
+        let tree = entry.get_mut();
+        tree.members -= 1; // F4
+        if tree.members > 0 {
+            return tree.structure.iter_mut().for_each(|structure| structure.remove(member));
+        }
+        let last = entry.remove();
+        self.shrink();
+        last.structure.into_iter().for_each(|mut structure| structure.remove(member));
+    }
+}
+
+impl<T: Default + 'static> Default for Forest<T> {
+    fn default() -> Self {
+        Self::new(T::default)
+    }
+}
+
+impl<T: fmt::Debug> fmt::Debug for Forest<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_map().entries(self.iter().map(|(id, structure)| (id.0, structure))).finish()
+    }
+}
+
+/// One set of a [`SetDomain`], by name: a number and the domain. See [`Forest`].
+pub struct Set<'d, T: Structure<E>, E: SetMember> {
+    domain: &'d SetDomain<T, E>,
+    id: SetId,
+}
+
+impl<T: Structure<E>, E: SetMember> DeferredSet<Forest<T>, E> {
+    /// Names a new set, without members. Cost: that of [`SetId::new`].
+    #[inline]
+    #[must_use]
+    pub fn new_set(&self) -> Set<'_, T, E> {
+        self.set(SetId::new())
+    }
+
+    /// The set of that number: of one that a member says, or of one that was named before.
+    #[inline]
+    #[must_use]
+    pub fn set(&self, id: SetId) -> Set<'_, T, E> {
+        Set { domain: self, id }
+    }
+}
+
+impl<'d, T: Structure<E>, E: SetMember> Set<'d, T, E> {
+    /// The set's number, which may be kept where no reference can.
+    #[inline]
+    #[must_use]
+    pub fn id(&self) -> SetId {
+        self.id
+    }
+
+    /// Inserts a member. The next read sees it.
+    ///
+    /// # Panics
+    /// If the member says another set.
+    #[inline]
+    #[track_caller]
+    pub fn insert(&self, member: Box<E>) -> Attached<'d, Forest<T>, E> {
+        assert!(
+            member.set() == self.id,
+            "manycore: the member says another set than it is inserted into; say this one's id() \
+             first"
+        );
+        self.domain.insert(member)
+    }
+
+    /// Brings the domain up to date and holds it, with this set's structure in hand; one without
+    /// members if the set has none.
+    ///
+    /// # Panics
+    /// As [`DeferredSet::read`].
+    #[track_caller]
+    pub fn read(&self) -> SetGuard<ReadGuard<'d, Forest<T>, E>> {
+        SetGuard { guard: self.domain.read(), id: self.id }
+    }
+
+    /// As [`read`](Self::read), side by side with others who read the domain so.
+    ///
+    /// # Panics
+    /// As [`DeferredSet::read_shared`].
+    #[track_caller]
+    pub fn read_shared(&self) -> SetGuard<SharedGuard<'d, Forest<T>, E>>
+    where
+        T: Sync,
+    {
+        SetGuard { guard: self.domain.read_shared(), id: self.id }
+    }
+}
+
+impl<'d, T: Structure<SetElement<V>>, V: Send + Sync + 'static> Set<'d, T, SetElement<V>> {
+    /// Inserts a value, in a box with links.
+    #[inline]
+    pub fn add(&self, value: V) -> Attached<'d, Forest<T>, SetElement<V>> {
+        self.domain.insert(Box::new(SetElement::new(self.id, value)))
+    }
+}
+
+impl<T: Structure<E>, E: SetMember> Clone for Set<'_, T, E> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T: Structure<E>, E: SetMember> Copy for Set<'_, T, E> {}
+
+impl<T: Structure<E>, E: SetMember> fmt::Debug for Set<'_, T, E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Set").field("id", &self.id.0).finish_non_exhaustive()
+    }
+}
+
+/// One set's structure, up to date, in the hands of a reader of its domain: `G` is the domain's
+/// guard. Each access looks the set up; keep the reference for several.
+pub struct SetGuard<G> {
+    guard: G,
+    id: SetId,
+}
+
+impl<G> SetGuard<G> {
+    /// The whole domain, at the same moment.
+    #[must_use]
+    pub fn into_domain(self) -> G {
+        self.guard
+    }
+}
+
+impl<T, G: Deref<Target = Forest<T>>> Deref for SetGuard<G> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        self.guard.get_or_empty(self.id)
+    }
+}
+
+impl<T: fmt::Debug, G: Deref<Target = Forest<T>>> fmt::Debug for SetGuard<G> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (**self).fmt(f)
+    }
+}
