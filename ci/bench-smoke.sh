@@ -31,7 +31,7 @@ check_page() {
 }
 
 for bench in list counter notify coherence registry slab smr arc map ids regions dispatch swap \
-    stat lock lru kv rmap-fork rmap-hand aim mail spawn pages grep timers adaptive-sweep; do
+    stat lock lru kv rmap-fork rmap-hand fork-chain aim mail spawn pages grep timers adaptive-sweep; do
     "$MANYCORE" bench "$bench" --duration 30ms --repeat 1 --threads 2 --read-every never,10 \
         --update 0,50 --set 10 --keys 100000 --ops 200000 --format json >"$work/$bench.json"
     check_rows "$bench" "$work/$bench.json"

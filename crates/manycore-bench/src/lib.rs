@@ -20,6 +20,7 @@
 //! line in [`workload::WORKLOADS`].
 
 pub mod arc;
+pub mod chain;
 pub mod coherence;
 pub mod counter;
 pub mod dispatch;

@@ -8,8 +8,8 @@ use std::{fmt, str::FromStr, time::Duration};
 use serde_json::Value;
 
 use crate::{
-    arc, coherence, counter, dispatch, ids, kv, list, lock, lru, map, notify, pages, registry,
-    rmap,
+    arc, chain, coherence, counter, dispatch, ids, kv, list, lock, lru, map, notify, pages,
+    registry, rmap,
     row::{Kind, Params},
     runner::{Case, Group, Metric, Runner, Subject},
     slabs, smr, stat, swap, sweep, timers,
@@ -239,6 +239,12 @@ pub static WORKLOADS: &[Workload] = &[
         about: "fork here, exit on the next thread (LDU, 2.1: what logs cannot cancel)",
         impls: || abouts(rmap::hand::ENTRIES),
         groups: rmap::hand::groups,
+    },
+    Workload {
+        name: "fork-chain",
+        about: "fork lines of processes, each linked into its ancestors' sets (LDU, 2.5.1)",
+        impls: || abouts(chain::ENTRIES),
+        groups: chain::groups,
     },
     Workload {
         name: "aim",

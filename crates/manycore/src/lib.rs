@@ -37,7 +37,7 @@
 //!
 //! For a set whose members come and go, often on different threads: [`ldu::DeferredSet`]. A member
 //! carries marks, in which its coming and its going cancel. If it has other updates besides, whose
-//! order shows: [`ldu::Combined`].
+//! order shows: [`ldu::Combined`]. Many small such sets that live shortly: [`ldu::SetDomain`].
 //!
 //! For structures that are read without a lock while nodes are removed and freed: [`section`],
 //! with [`section::Domain`] and typed pointers, and a lock for each node.

@@ -14,7 +14,8 @@ use std::time::Duration;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Queue {
     /// In a queue of the thread's own: nobody else writes it but the read that empties it. Some
-    /// 4 KiB for a set that is in use. The default.
+    /// 4 KiB for a set that is in use; where sets are many and live shortly, a
+    /// [`SetDomain`](super::SetDomain) has them once for all. The default.
     #[default]
     PerCore,
     /// In one queue for all. A quarter of a KiB, and no look at each thread's queue; but threads

@@ -1,0 +1,307 @@
+//! The library's chains: queues for each set, and for all.
+
+use std::{
+    collections::{HashMap, hash_map::Entry},
+    ptr::NonNull,
+};
+
+use crossbeam_utils::CachePadded;
+use manycore::{
+    ldu::{
+        Attached, DeferredSet, Element, Forest, Linked, Links, Queue, Set, SetDomain, SetElement,
+        SetId, SetMember, Structure,
+    },
+    oplog::{Cancel, Cancelling, Deferred, Logs, Op},
+};
+
+use super::{Chains, rivals::Tree};
+
+const fn queue(global: bool) -> Queue {
+    if global { Queue::Global } else { Queue::PerCore }
+}
+
+/// The rivals' tree, told of members that give their process.
+#[derive(Default)]
+pub(super) struct Told(Tree);
+
+macro_rules! told {
+    ($member:ty, $process:expr) => {
+        impl Structure<$member> for Told {
+            #[inline]
+            fn insert(&mut self, member: &$member) {
+                self.0.insert($process(member));
+            }
+
+            #[inline]
+            fn remove(&mut self, member: &$member) {
+                self.0.remove(&$process(member));
+            }
+        }
+    };
+}
+told!(Element<u32>, |member: &Element<u32>| **member);
+told!(SetElement<u32>, |member: &SetElement<u32>| **member);
+told!(Link, |link: &Link| link.process);
+
+/// A set with marks and queues of its own.
+type OneSet = DeferredSet<Told, Element<u32>>;
+
+/// Queues for each set; one for all threads if `GLOBAL`.
+pub(super) struct EachMarked<const GLOBAL: bool>(CachePadded<OneSet>);
+
+fn one_set(global: bool) -> OneSet {
+    let builder = DeferredSet::builder().queue(queue(global));
+    builder.build(Told::default()).expect("the bounds are the defaults")
+}
+
+impl<const GLOBAL: bool> Chains for EachMarked<GLOBAL> {
+    type Set<'a> = OneSet;
+    type Link<'a> = NonNull<Element<u32>>;
+    type Own<'a> = ();
+
+    fn new() -> Self {
+        Self(CachePadded::new(one_set(GLOBAL)))
+    }
+
+    fn own(&self) {}
+
+    fn set(&self) -> OneSet {
+        one_set(GLOBAL)
+    }
+
+    /// By hand, because a handle would borrow the set, which moves with its process.
+    #[inline]
+    fn link(&self, (): &mut (), set: Option<&OneSet>, process: u32) -> NonNull<Element<u32>> {
+        let link = NonNull::from(Box::leak(Box::new(Element::new(process))));
+        // SAFETY: the link is new, and the set's until `unlink`.
+        unsafe { set.unwrap_or(&self.0).insert_raw(link) };
+        link
+    }
+
+    #[inline]
+    fn unlink(&self, (): &mut (), set: Option<&OneSet>, link: NonNull<Element<u32>>) {
+        // SAFETY: linked into this set by `link`, and not used afterwards.
+        unsafe { set.unwrap_or(&self.0).retire_raw(link) };
+    }
+
+    fn for_each(&self, set: Option<&OneSet>, f: impl FnMut(u32)) {
+        set.unwrap_or(&self.0).read_shared().0.iter().copied().for_each(f);
+    }
+}
+
+/// One lock and one set of queues for all sets.
+pub(super) struct Domain<const GLOBAL: bool> {
+    domain: SetDomain<Told, SetElement<u32>>,
+    root: SetId,
+}
+
+type InDomain<'a> = Set<'a, Told, SetElement<u32>>;
+
+impl<const GLOBAL: bool> Domain<GLOBAL> {
+    #[inline]
+    fn at<'a>(&'a self, set: Option<&InDomain<'a>>) -> InDomain<'a> {
+        set.copied().unwrap_or_else(|| self.domain.set(self.root))
+    }
+}
+
+impl<const GLOBAL: bool> Chains for Domain<GLOBAL> {
+    type Set<'a> = InDomain<'a>;
+    type Link<'a> = Attached<'a, Forest<Told>, SetElement<u32>>;
+    type Own<'a> = ();
+
+    fn new() -> Self {
+        let builder = DeferredSet::builder().queue(queue(GLOBAL));
+        let domain = builder.build(Forest::default()).expect("the bounds are the defaults");
+        Self { domain, root: SetId::new() }
+    }
+
+    fn own(&self) {}
+
+    fn set(&self) -> InDomain<'_> {
+        self.domain.new_set()
+    }
+
+    #[inline]
+    fn link<'a>(&'a self, (): &mut (), set: Option<&InDomain<'a>>, process: u32) -> Self::Link<'a> {
+        self.at(set).add(process)
+    }
+
+    #[inline]
+    fn unlink<'a>(&'a self, (): &mut (), _: Option<&InDomain<'a>>, link: Self::Link<'a>) {
+        drop(link);
+    }
+
+    fn for_each<'a>(&'a self, set: Option<&InDomain<'a>>, f: impl FnMut(u32)) {
+        self.at(set).read_shared().0.iter().copied().for_each(f);
+    }
+}
+
+/// A link of the program's own, which it uses again.
+pub(super) struct Link {
+    links: Links,
+    set: SetId,
+    process: u32,
+}
+
+// SAFETY: the offset is the field's, and nobody else uses it.
+unsafe impl Linked for Link {
+    const LINKS: usize = std::mem::offset_of!(Link, links);
+}
+
+// SAFETY: the number changes in `Reused::link` alone, where the link is idle or new.
+unsafe impl SetMember for Link {
+    #[inline]
+    fn set(&self) -> SetId {
+        self.set
+    }
+}
+
+/// A domain whose links each thread keeps when they are idle, be they queued or not.
+pub(super) struct Reused {
+    domain: SetDomain<Told, Link>,
+    root: SetId,
+}
+
+/// Idle links of one thread.
+pub(super) struct Spare<'a> {
+    domain: &'a SetDomain<Told, Link>,
+    links: Vec<NonNull<Link>>,
+}
+
+impl Drop for Spare<'_> {
+    fn drop(&mut self) {
+        for link in self.links.drain(..) {
+            // SAFETY: idle and this thread's own, from a box, and not used afterwards.
+            unsafe { self.domain.free_raw(link) };
+        }
+    }
+}
+
+impl Chains for Reused {
+    type Set<'a> = SetId;
+    type Link<'a> = NonNull<Link>;
+    type Own<'a> = Spare<'a>;
+
+    fn new() -> Self {
+        Self { domain: SetDomain::default(), root: SetId::new() }
+    }
+
+    fn own(&self) -> Spare<'_> {
+        Spare { domain: &self.domain, links: Vec::new() }
+    }
+
+    fn set(&self) -> SetId {
+        SetId::new()
+    }
+
+    #[inline]
+    fn link(&self, own: &mut Spare<'_>, set: Option<&SetId>, process: u32) -> NonNull<Link> {
+        let set = set.copied().unwrap_or(self.root);
+        let link = match own.links.pop() {
+            // SAFETY: idle, so that its data, though not its marks, are this thread's.
+            Some(link) => unsafe {
+                (&raw mut (*link.as_ptr()).set).write(set);
+                (&raw mut (*link.as_ptr()).process).write(process);
+                link
+            },
+            None => NonNull::from(Box::leak(Box::new(Link { links: Links::new(), set, process }))),
+        };
+        // SAFETY: in no other domain; this thread's, or new.
+        unsafe { self.domain.insert_raw(link) };
+        link
+    }
+
+    #[inline]
+    fn unlink(&self, own: &mut Spare<'_>, _: Option<&SetId>, link: NonNull<Link>) {
+        // SAFETY: linked by `link`; kept only if it is idle.
+        if unsafe { self.domain.recycle_raw(link) } {
+            own.links.push(link);
+        }
+    }
+
+    fn for_each(&self, set: Option<&SetId>, f: impl FnMut(u32)) {
+        let set = self.domain.set(set.copied().unwrap_or(self.root));
+        set.read_shared().0.iter().copied().for_each(f);
+    }
+}
+
+/// All trees, by their set.
+type Trees = HashMap<SetId, Tree>;
+
+/// A process that comes to a set, or goes.
+pub(super) struct Change {
+    set: SetId,
+    process: u32,
+    comes: bool,
+}
+
+impl Op<Trees> for Change {
+    fn apply(self, trees: &mut Trees) {
+        match (trees.entry(self.set), self.comes) {
+            (entry, true) => {
+                entry.or_default().insert(self.process);
+            }
+            (Entry::Occupied(mut tree), false) => {
+                tree.get_mut().remove(&self.process);
+                if tree.get().is_empty() {
+                    tree.remove();
+                }
+            }
+            (Entry::Vacant(_), false) => {}
+        }
+    }
+}
+
+impl Cancel for Change {
+    type Key = (SetId, u32);
+
+    fn key(&self) -> (SetId, u32) {
+        (self.set, self.process)
+    }
+
+    fn inserts(&self) -> bool {
+        self.comes
+    }
+}
+
+/// Logs of each thread in front of all trees.
+pub(super) struct Logged {
+    trees: Deferred<Trees, Cancelling<Change>>,
+    root: SetId,
+}
+
+impl Chains for Logged {
+    type Set<'a> = SetId;
+    type Link<'a> = u32;
+    type Own<'a> = ();
+
+    fn new() -> Self {
+        let trees = Deferred::builder().logs(Logs::Always).build(Trees::default());
+        Self { trees: trees.expect("the bounds are the defaults"), root: SetId::new() }
+    }
+
+    fn own(&self) {}
+
+    fn set(&self) -> SetId {
+        SetId::new()
+    }
+
+    #[inline]
+    fn link(&self, (): &mut (), set: Option<&SetId>, process: u32) -> u32 {
+        let set = set.copied().unwrap_or(self.root);
+        self.trees.append(Change { set, process, comes: true });
+        process
+    }
+
+    #[inline]
+    fn unlink(&self, (): &mut (), set: Option<&SetId>, process: u32) {
+        let set = set.copied().unwrap_or(self.root);
+        self.trees.append(Change { set, process, comes: false });
+    }
+
+    fn for_each(&self, set: Option<&SetId>, f: impl FnMut(u32)) {
+        let trees = self.trees.read();
+        let tree = trees.get(set.unwrap_or(&self.root));
+        tree.into_iter().flatten().copied().for_each(f);
+    }
+}
