@@ -330,7 +330,9 @@ fn set_whose_structure_cannot_be_made_keeps_its_count() {
 }
 
 /// Brings two members to a new set when it gets one itself, and reads when it loses one.
-struct Inside(Arc<Mutex<Option<&'static SetDomain<Inside, SetElement<u8>>>>>);
+struct Inside(Arc<Mutex<Option<&'static Around>>>);
+
+type Around = SetDomain<Inside, SetElement<u8>>;
 
 impl Structure<SetElement<u8>> for Inside {
     fn insert(&mut self, member: &SetElement<u8>) {
@@ -354,7 +356,7 @@ fn structures_may_change_their_domain_and_not_read_it() {
     let own = Arc::clone(&there);
     let forest = Forest::new(move || Inside(Arc::clone(&own)));
     // Leaked, so that its structures may know it.
-    let domain: &'static SetDomain<Inside, _> = Box::leak(Box::new(DeferredSet::new(forest)));
+    let domain: &'static Around = Box::leak(Box::new(DeferredSet::new(forest)));
     *there.lock().unwrap() = Some(domain);
     let one = domain.new_set().add(1);
     assert_eq!(domain.read().len(), 1, "what it brought is the next read's");
@@ -422,6 +424,74 @@ fn recycled_link_serves_set_after_set_without_being_queued_again() {
         assert!(!domain.recycle_raw(link), "a read saw it, so the domain frees it");
     }
     assert!(domain.read().is_empty());
+}
+
+#[test]
+fn free_list_serves_set_after_set_without_memory_or_queue() {
+    for queue in QUEUES {
+        let domain = domain(queue);
+        let root = domain.new_set();
+        let mut free = FreeList::new(&domain);
+        let member = free.add(root.id(), 0);
+        assert_eq!(free.remove(member), Some(0));
+        let allocations = ALLOCATIONS.get();
+        for number in 1..1000 {
+            let member = free.add(domain.new_set().id(), number);
+            assert_eq!((**member, free.remove(member)), (number, Some(number)));
+        }
+        assert_eq!(ALLOCATIONS.get(), allocations);
+        assert_eq!((domain.stats().queued, domain.stats().applied), (1, 0), "{queue:?}");
+        let seen = free.add(root.id(), 7);
+        assert_eq!(contents(root), [7]);
+        assert_eq!(free.remove(seen), None, "a read saw it, so the domain frees it");
+        assert_eq!(contents(root), []);
+        // More than a list keeps; the rest and what it keeps go back.
+        let members: Vec<_> = (0..200).map(|number| free.add(root.id(), number)).collect();
+        members.into_iter().for_each(|member| assert!(free.remove(member).is_some()));
+        drop(free);
+        (0..10).for_each(|_| domain.synchronize());
+        let stats = domain.stats();
+        assert_eq!((stats.freed, stats.waiting), (201, 0), "{queue:?}");
+    }
+}
+
+#[test]
+fn free_list_takes_values_out_at_once_and_drops_each_once() {
+    struct Deaf;
+    impl Structure<SetElement<Arc<()>>> for Deaf {
+        fn insert(&mut self, _: &SetElement<Arc<()>>) {}
+        fn remove(&mut self, _: &SetElement<Arc<()>>) {}
+    }
+    let counted = Arc::new(());
+    let domain = DeferredSet::new(Forest::new(|| Deaf));
+    let mut free = FreeList::new(&domain);
+    for round in 0..10 {
+        let id = domain.new_set().id();
+        let members: Vec<_> = (0..5).map(|_| free.add(id, Arc::clone(&counted))).collect();
+        assert_eq!(Arc::strong_count(&counted), 6);
+        if round % 3 == 2 {
+            domain.synchronize();
+        }
+        let back = members.into_iter().filter_map(|member| free.remove(member)).count();
+        assert_eq!(back, if round % 3 == 2 { 0 } else { 5 });
+        domain.synchronize();
+        assert_eq!(Arc::strong_count(&counted), 1);
+    }
+    let last = free.add(domain.new_set().id(), Arc::clone(&counted));
+    drop(free);
+    drop(last);
+    drop(domain);
+    assert_eq!(Arc::strong_count(&counted), 1);
+}
+
+#[test]
+fn member_of_another_domain_is_refused_by_a_free_list() {
+    let (one, two) = (domain::<u8>(Queue::PerCore), domain(Queue::PerCore));
+    let mut free = FreeList::new(&one);
+    let member = two.new_set().add(1);
+    let panic = catch_unwind(AssertUnwindSafe(|| free.remove(member))).unwrap_err();
+    assert!(panic.downcast_ref::<&str>().unwrap().contains("another domain"));
+    assert!(two.read().is_empty(), "the handle removed it");
 }
 
 #[test]

@@ -150,7 +150,7 @@ fn families(queue: Queue, max_queued: usize) {
             let (domain, alive) = (&domain, &alive);
             let mut rng = Rng::part(seed, thread as u64);
             scope.spawn(move || {
-                let mut number = 0;
+                let (mut number, mut free) = (0, FreeList::new(domain));
                 while Instant::now() < until {
                     let mut line = Vec::new();
                     let mut sets = vec![root];
@@ -158,7 +158,7 @@ fn families(queue: Queue, max_queued: usize) {
                         number += 1;
                         sets.push(domain.new_set());
                         let links: Vec<_> =
-                            sets.iter().map(|set| set.add((thread, number))).collect();
+                            sets.iter().map(|set| free.add(set.id(), (thread, number))).collect();
                         alive.fetch_add(1, SeqCst);
                         line.push((number, links));
                     }
@@ -176,6 +176,11 @@ fn families(queue: Queue, max_queued: usize) {
                         assert_eq!(seen, own, "set {place}, MANYCORE_SEED={seed:#x}");
                     }
                     alive.fetch_sub(line.len() as i64, SeqCst);
+                    let links = line.into_iter().flat_map(|(_, links)| links);
+                    for link in links.filter(|_| rng.below(3) != 0) {
+                        let number = **link;
+                        assert!(free.remove(link).is_none_or(|removed| removed == number));
+                    }
                 }
             });
         }

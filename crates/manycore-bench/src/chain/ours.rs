@@ -8,8 +8,8 @@ use std::{
 use crossbeam_utils::CachePadded;
 use manycore::{
     ldu::{
-        Attached, DeferredSet, Element, Forest, Linked, Links, Queue, Set, SetDomain, SetElement,
-        SetId, SetMember, Structure,
+        Attached, DeferredSet, Element, Forest, FreeList, Queue, Set, SetDomain, SetElement, SetId,
+        Structure,
     },
     oplog::{Cancel, Cancelling, Deferred, Logs, Op},
 };
@@ -41,7 +41,6 @@ macro_rules! told {
 }
 told!(Element<u32>, |member: &Element<u32>| **member);
 told!(SetElement<u32>, |member: &SetElement<u32>| **member);
-told!(Link, |link: &Link| link.process);
 
 /// A set with marks and queues of its own.
 type OneSet = DeferredSet<Told, Element<u32>>;
@@ -136,58 +135,20 @@ impl<const GLOBAL: bool> Chains for Domain<GLOBAL> {
     }
 }
 
-/// A link of the program's own, which it uses again.
-pub(super) struct Link {
-    links: Links,
-    set: SetId,
-    process: u32,
-}
-
-// SAFETY: the offset is the field's, and nobody else uses it.
-unsafe impl Linked for Link {
-    const LINKS: usize = std::mem::offset_of!(Link, links);
-}
-
-// SAFETY: the number changes in `Reused::link` alone, where the link is idle or new.
-unsafe impl SetMember for Link {
-    #[inline]
-    fn set(&self) -> SetId {
-        self.set
-    }
-}
-
-/// A domain whose links each thread keeps when they are idle, be they queued or not.
-pub(super) struct Reused {
-    domain: SetDomain<Told, Link>,
-    root: SetId,
-}
-
-/// Idle links of one thread.
-pub(super) struct Spare<'a> {
-    domain: &'a SetDomain<Told, Link>,
-    links: Vec<NonNull<Link>>,
-}
-
-impl Drop for Spare<'_> {
-    fn drop(&mut self) {
-        for link in self.links.drain(..) {
-            // SAFETY: idle and this thread's own, from a box, and not used afterwards.
-            unsafe { self.domain.free_raw(link) };
-        }
-    }
-}
+/// A domain whose links each thread uses again.
+pub(super) struct Reused(Domain<false>);
 
 impl Chains for Reused {
     type Set<'a> = SetId;
-    type Link<'a> = NonNull<Link>;
-    type Own<'a> = Spare<'a>;
+    type Link<'a> = Attached<'a, Forest<Told>, SetElement<u32>>;
+    type Own<'a> = FreeList<'a, Told, u32>;
 
     fn new() -> Self {
-        Self { domain: SetDomain::default(), root: SetId::new() }
+        Self(Domain::new())
     }
 
-    fn own(&self) -> Spare<'_> {
-        Spare { domain: &self.domain, links: Vec::new() }
+    fn own(&self) -> Self::Own<'_> {
+        FreeList::new(&self.0.domain)
     }
 
     fn set(&self) -> SetId {
@@ -195,33 +156,22 @@ impl Chains for Reused {
     }
 
     #[inline]
-    fn link(&self, own: &mut Spare<'_>, set: Option<&SetId>, process: u32) -> NonNull<Link> {
-        let set = set.copied().unwrap_or(self.root);
-        let link = match own.links.pop() {
-            // SAFETY: idle, so that its data, though not its marks, are this thread's.
-            Some(link) => unsafe {
-                (&raw mut (*link.as_ptr()).set).write(set);
-                (&raw mut (*link.as_ptr()).process).write(process);
-                link
-            },
-            None => NonNull::from(Box::leak(Box::new(Link { links: Links::new(), set, process }))),
-        };
-        // SAFETY: in no other domain; this thread's, or new.
-        unsafe { self.domain.insert_raw(link) };
-        link
+    fn link<'a>(
+        &'a self,
+        own: &mut Self::Own<'a>,
+        set: Option<&SetId>,
+        process: u32,
+    ) -> Self::Link<'a> {
+        own.add(set.copied().unwrap_or(self.0.root), process)
     }
 
     #[inline]
-    fn unlink(&self, own: &mut Spare<'_>, _: Option<&SetId>, link: NonNull<Link>) {
-        // SAFETY: linked by `link`; kept only if it is idle.
-        if unsafe { self.domain.recycle_raw(link) } {
-            own.links.push(link);
-        }
+    fn unlink<'a>(&'a self, own: &mut Self::Own<'a>, _: Option<&SetId>, link: Self::Link<'a>) {
+        own.remove(link);
     }
 
     fn for_each(&self, set: Option<&SetId>, f: impl FnMut(u32)) {
-        let set = self.domain.set(set.copied().unwrap_or(self.root));
-        set.read_shared().0.iter().copied().for_each(f);
+        self.0.for_each(set.map(|set| self.0.domain.set(*set)).as_ref(), f);
     }
 }
 

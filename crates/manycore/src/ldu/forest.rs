@@ -29,6 +29,7 @@ use std::collections::hash_map::Entry;
 use std::fmt;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::ops::{Deref, DerefMut};
+use std::ptr::NonNull;
 
 /// Numbers that a thread takes at once.
 const BLOCK: u64 = if SMALL { 2 } else { 1024 };
@@ -111,14 +112,17 @@ pub unsafe trait SetMember: Linked {
 pub struct SetElement<V> {
     links: Links,
     set: SetId,
-    value: V,
+    /// Missing only in a [`FreeList`](super::FreeList).
+    value: Option<V>,
 }
+
+const HERE: &str = "only members of a free list have no value";
 
 impl<V> SetElement<V> {
     /// A value for that set, not in it yet: [`Set::insert`] does that.
     #[must_use]
     pub fn new(set: SetId, value: V) -> Self {
-        Self { links: Links::new(), set, value }
+        Self { links: Links::new(), set, value: Some(value) }
     }
 
     /// Says that the value goes to another set. It is in none now: one that is can't be had
@@ -130,7 +134,30 @@ impl<V> SetElement<V> {
     /// The value alone.
     #[must_use]
     pub fn into_value(self) -> V {
-        self.value
+        self.value.expect(HERE)
+    }
+
+    /// Takes the value out of an idle member, whose marks a drain may look at meanwhile.
+    ///
+    /// # Safety
+    /// The member is live, and its set and value are the caller's: nobody else looks at them.
+    #[inline]
+    pub(super) unsafe fn take(member: NonNull<Self>) -> Option<V> {
+        // SAFETY: the caller's duty; the reference is to the value alone.
+        unsafe { &mut (*member.as_ptr()).value }.take()
+    }
+
+    /// Gives it to another set, with another value.
+    ///
+    /// # Safety
+    /// As [`take`](Self::take), which was called before: an old value is not dropped.
+    #[inline]
+    pub(super) unsafe fn refill(member: NonNull<Self>, set: SetId, value: V) {
+        // SAFETY: the caller's duty; both are places within the member, beside its marks.
+        unsafe {
+            (&raw mut (*member.as_ptr()).set).write(set);
+            (&raw mut (*member.as_ptr()).value).write(Some(value));
+        }
     }
 }
 
@@ -140,7 +167,7 @@ unsafe impl<V: Send + Sync + 'static> Linked for SetElement<V> {
 }
 
 // SAFETY: F3 - `move_to` needs the element mutably, and who inserts it gives it away until
-// `into_box` has settled it.
+// `into_box` has settled it, or a free list has it, where it is idle.
 unsafe impl<V: Send + Sync + 'static> SetMember for SetElement<V> {
     #[inline]
     fn set(&self) -> SetId {
@@ -152,13 +179,13 @@ impl<V> Deref for SetElement<V> {
     type Target = V;
 
     fn deref(&self) -> &V {
-        &self.value
+        self.value.as_ref().expect(HERE)
     }
 }
 
 impl<V> DerefMut for SetElement<V> {
     fn deref_mut(&mut self) -> &mut V {
-        &mut self.value
+        self.value.as_mut().expect(HERE)
     }
 }
 
@@ -192,6 +219,12 @@ impl<V> DerefMut for SetElement<V> {
 /// A [`Set`] is a name, and may be copied and forgotten while the set has members: they stay in it
 /// until their own handles go. So members may outlive the set that their maker knew, and others may
 /// join them by the number ([`DeferredSet::set`]).
+///
+/// # Members' memory
+///
+/// Each insertion makes a box, and the next read frees it. A thread that inserts and removes all
+/// the time has a [`FreeList`](super::FreeList), which uses members again while queues have them
+/// still; types with links of their own do that by [`recycle_raw`](DeferredSet::recycle_raw).
 ///
 /// - Consistency: linearizable, all sets of a domain together: a [`read`](DeferredSet::read) of the
 ///   domain is a moment of all of them.

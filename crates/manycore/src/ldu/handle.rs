@@ -74,8 +74,30 @@ impl<'s, T: Structure<E>, E: Linked> Attached<'s, T, E> {
     pub(super) fn new(set: &'s DeferredSet<T, E>, member: Box<E>) -> Self {
         let member = NonNull::from(Box::leak(member));
         // SAFETY: the box was nobody else's, and its memory is the set's from here on.
+        unsafe { Self::from_raw(set, member) }
+    }
+
+    /// Inserts a member whose memory is the set's already.
+    ///
+    /// # Safety
+    /// As [`DeferredSet::insert_raw`]; the member came from a box, and has no other handle.
+    #[inline]
+    pub(super) unsafe fn from_raw(set: &'s DeferredSet<T, E>, member: NonNull<E>) -> Self {
+        // SAFETY: the caller's duty.
         unsafe { set.insert_raw(member) };
         Self { set, member }
+    }
+
+    /// The member, which stays in the set.
+    #[inline]
+    pub(super) fn into_raw(self) -> NonNull<E> {
+        ManuallyDrop::new(self).member
+    }
+
+    /// Its set.
+    #[inline]
+    pub(super) fn domain(&self) -> &'s DeferredSet<T, E> {
+        self.set
     }
 
     /// Takes the member out. The next read sees it no more.
