@@ -207,12 +207,18 @@ impl<V> DerefMut for SetElement<V> {
 /// | a change costs | as written there | the same |
 /// | a set that came and went without a read | is emptied when it is dropped | waits in the queues until somebody reads, or they are full |
 /// | a read of one set | applies what changed in that set | applies what changed in all, then looks the set up |
-/// | two who read different sets | do not meet | wait for each other |
+/// | two who read different sets | do not meet | wait for each other, or share one round ([`Set::read_shared`]) |
 /// | a panic of a structure's | poisons its set | poisons the domain |
 /// | pays for | few sets, or sets that live long or are read often | many sets that live shortly, read rarely |
 ///
-/// In both, [`Queue`](super::Queue) says whether each thread has a queue or all have one: with a
-/// set in each of a million objects that is a choice of memory, with a domain hardly ever.
+/// In both, [`Queue`](super::Queue) says whether each thread has a queue or all have one. For a
+/// million sets of their own that decides the memory; a domain has its queues once.
+///
+/// Measured by `manycore bench fork-chain`, on two cores: a domain with a
+/// [`FreeList`](super::FreeList) is nine times as fast as a lock at the root if nobody reads, five
+/// times with a read after each 1,000 changes and 1.3 times after each 100; after each 10, it has
+/// 0.4 of the lock's speed. Sets of their own with one queue each have 1.8, 1.8, 1.7 and 1.1 times;
+/// a domain without a free list 2.0, 1.6, 1.3 and 0.4.
 ///
 /// # Ends
 ///

@@ -20,9 +20,9 @@ const KEPT: usize = if SMALL { 1 } else { 64 };
 /// For a thread whose sets and members come and go all the time. What it takes out through the
 /// list it puts in again, also into another set, and also while a queue still has it: then the
 /// whole life of a member is two atomic instructions on a line of the thread's own, with neither
-/// memory nor a queue. On two cores, sets of two to six members come and go five times as fast so
-/// (`manycore bench fork-chain`). Queues for each set cannot do that: a member that waits in one
-/// can't serve another set.
+/// memory nor a queue. On two cores, sets of one to five members come and go four times as fast so
+/// if nobody reads (`manycore bench fork-chain`). Queues for each set cannot do that: a member
+/// that waits in one can't serve another set.
 ///
 /// One for each thread; it may be moved to another. It may take members that other threads
 /// inserted.
