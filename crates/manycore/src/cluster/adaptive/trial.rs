@@ -6,9 +6,11 @@
 //! Law A10: where an object stays a lock by its ratio, but many wait and the ratio is not even, the
 //! mode on that side is tried: it stays if it makes so many percent more operations in the same
 //! time, and else the lock comes back. After each trial in vain the next comes twice as late, so
-//! that trials cost some percent at first and less and less later. A mode that was kept by a trial
-//! goes when the ratio leaves the range, or when its rate is half or twice what it was: then
-//! another load is there, perhaps one without waits.
+//! that trials cost some percent at first and less and less later. When for long nobody waited, or
+//! the rate was half or twice what it was at the last trial, there may be another load, and half of
+//! the failures are forgotten: for the longer the more there were, because threads that come and
+//! go, or lose their cores, look like that too. A mode that was kept by a trial goes when the ratio
+//! leaves the range, or when its rate is half or twice what it was.
 //!
 //! Rates are the best of some windows each, because a window in which a thread lost its core tells
 //! nothing.
@@ -21,11 +23,14 @@ const BEFORE: u32 = 4;
 const LOOKS: u32 = 6;
 /// Looks after a trial in vain before the next, doubled for each one more.
 const REST: u32 = 256;
-const FAILED_MAX: u32 = 8;
+const FAILED_MAX: u32 = 12;
 /// Looks in a row at another rate that end what a trial has found.
 const OFF: u32 = 8;
-/// Looks in a row without a reason for a trial after which failed ones are forgotten.
+/// Looks in a row without a reason for a trial, or at another rate, after which half of the failed
+/// ones are forgotten; doubled for each of those...
 const CALM: u32 = 1024;
+/// ...but not more often than this.
+const CALM_DOUBLED_MAX: u32 = 6;
 /// Operations of a window that had to wait, from which a trial may be worth it.
 const WAITS: u32 = 8;
 
@@ -47,7 +52,14 @@ pub(super) struct Trial {
     looks: u32,
     rest: u32,
     failed: u32,
+    /// The lock's rate before the last trial in vain.
+    failed_rate: u64,
     calm: u32,
+}
+
+/// Whether a rate is half or twice another, or beyond.
+fn is_another(now: u64, rate: u64) -> bool {
+    now < rate / 2 || now / 2 > rate
 }
 
 impl Window {
@@ -86,7 +98,7 @@ impl Policy {
 
 impl Trial {
     pub(super) fn new() -> Self {
-        Self { state: State::Ratio, best: 0, looks: 0, rest: 0, failed: 0, calm: 0 }
+        Self { state: State::Ratio, best: 0, looks: 0, rest: 0, failed: 0, failed_rate: 0, calm: 0 }
     }
 
     /// Whether a trial is on, or has decided on the mode.
@@ -116,8 +128,7 @@ impl Trial {
             State::Tries(before) => Ok(self.look_tries(policy, mode, window, before)),
             State::Kept(rate) => {
                 let now = window.rate();
-                let is_off = now < rate / 2 || now / 2 > rate;
-                self.looks = if is_off { self.looks + 1 } else { 0 };
+                self.looks = if is_another(now, rate) { self.looks + 1 } else { 0 };
                 Ok((self.looks >= OFF).then_some((Mode::Direct, Why::Changed)))
             }
         }
@@ -126,15 +137,16 @@ impl Trial {
     fn look_direct(&mut self, policy: &Policy, window: Window) -> Option<(Mode, Why)> {
         self.rest = self.rest.saturating_sub(1);
         let reason = policy.tries(window).filter(|_| window.rate() != 0);
+        let is_same = reason.is_some() && !is_another(window.rate(), self.failed_rate);
+        self.calm = if is_same { 0 } else { self.calm + 1 };
+        if self.calm >= CALM << self.failed.min(CALM_DOUBLED_MAX) {
+            (self.calm, self.failed) = (0, self.failed / 2);
+            self.rest = self.rest.min(REST << self.failed);
+        }
         let Some(side) = reason else {
             (self.best, self.looks) = (0, 0);
-            self.calm += 1;
-            if self.calm >= CALM {
-                (self.calm, self.failed) = (0, 0);
-            }
             return None;
         };
-        self.calm = 0;
         self.measure(window);
         (self.looks >= BEFORE && self.rest == 0).then_some((side, Why::Trial))
     }
@@ -184,6 +196,7 @@ impl Trial {
             return;
         }
         if why == Why::Trial || matches!(was, State::Tries(_)) {
+            self.failed_rate = if let State::Tries(before) = was { before } else { self.best };
             self.rest = REST << self.failed;
             self.failed = (self.failed + 1).min(FAILED_MAX);
         }
@@ -351,5 +364,22 @@ mod tests {
         }
         let (switches, _) = world.control.history();
         assert!(switches <= 20, "{switches} switches in 100,000 looks");
+        // The same with long pauses, as where threads take turns on the cores.
+        for phase in 0..200 {
+            world.waits = if phase % 2 == 0 { 15 } else { 0 };
+            world.run(2_000);
+        }
+        let (switches, _) = world.control.history();
+        assert!(switches <= 30, "{switches} switches in 500,000 looks");
+    }
+
+    #[test]
+    fn another_load_is_tried_soon_though_many_trials_were_in_vain() {
+        let mut world = World::new(9, 1, [10 * M, M, M]);
+        world.run(300_000);
+        assert_eq!(world.control.mode, Mode::Direct);
+        world.rates = [M, 3 * M, M];
+        world.run(100_000);
+        assert_eq!(world.control.mode, Mode::Logs);
     }
 }
