@@ -161,3 +161,9 @@ pub(crate) const TRY_FROM: u32 = 4;
 
 /// Percent by which a mode that is tried must be faster to stay.
 pub(crate) const TRY_GAIN: u32 = 15;
+
+/// Hits of a shard of a `DHash` in one after which it looks whether the table should spread.
+pub(crate) const HITS_PER_LOOK: u32 = if SMALL { 2 } else { 1024 };
+
+/// How many of them must have waited, if nobody says otherwise.
+pub(crate) const SPREAD_WAITS: u32 = if SMALL { 1 } else { 16 };

@@ -335,6 +335,12 @@ pub(crate) enum Bug {
     /// An element is removed after the locks under which it was looked at were given up (M3 of
     /// `dhash`).
     TornGather,
+    /// A whole element is looked at without the part that was used before the table spread (M7 of
+    /// `dhash`).
+    ForgottenCentre,
+    /// A whole element is looked for where the table's form says, not where its holders are (M7 of
+    /// `dhash`).
+    FormAlone,
     /// A page is loaded without a look whether somebody else does (G1 of `page_cache`).
     SecondLoad,
     /// A stock of credits is emptied by a load and a store (B1 of the budget).
@@ -391,6 +397,8 @@ pub(crate) fn seeded_bug(bug: Bug) -> bool {
         Ok("token-before-count") => Some(Bug::TokenBeforeCount),
         Ok("cached-unlocked") => Some(Bug::CachedUnlocked),
         Ok("torn-gather") => Some(Bug::TornGather),
+        Ok("forgotten-centre") => Some(Bug::ForgottenCentre),
+        Ok("form-alone") => Some(Bug::FormAlone),
         Ok("second-load") => Some(Bug::SecondLoad),
         Ok("torn-stock") => Some(Bug::TornStock),
         Ok("late-count") => Some(Bug::LateCount),

@@ -1,6 +1,6 @@
 //! The distributed hash table: against the sequential one by every placement, for linearizability,
-//! for the conservation of local parts while elements come and go and tables change their size, and
-//! with user code that panics or uses the table.
+//! for the conservation of local parts while elements come and go and tables change their size,
+//! spread and are folded, and with user code that panics or uses the table.
 //!
 //! `MANYCORE_SOAK=60` runs each test for 60 seconds, `MANYCORE_SEED=0x12ab` generates the same
 //! programs again.
@@ -11,7 +11,7 @@ use common::calls::{self, Model, Subject};
 use common::env;
 use common::rng::Rng;
 use manycore::cluster::Placement;
-use manycore::collections::DHash;
+use manycore::collections::{Contention, DHash, DHashBuilder, Spread, SpreadWhy};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
@@ -28,6 +28,19 @@ const SHARE: Duration = Duration::from_millis(500);
 const PLACEMENTS: [Placement; 4] =
     [Placement::Shared, Placement::PerNode, Placement::PerLlc, Placement::PerCore];
 
+/// In one, spread, and what it is by default: in one until it is told to spread, or has to.
+const FORMS: [Spread; 3] =
+    [Spread::Never, Spread::Always, Spread::Contended(Contention { waits: 1, patience: 1 })];
+
+fn built<K, Shared, Local>(placement: Placement, spread: Spread) -> DHash<K, Shared, Local>
+where
+    K: Eq + Hash + Clone + Send + Sync + 'static,
+    Shared: Clone + Send + Sync + 'static,
+    Local: Default + Send + 'static,
+{
+    DHashBuilder::new().placement(placement).spread(spread).build()
+}
+
 #[allow(missing_docs, reason = "public only as the answer of a public trait must be")]
 #[derive(Debug, Clone, Copy)]
 pub enum Call {
@@ -43,11 +56,13 @@ pub enum Call {
     Remove(u32),
     /// If nothing was added.
     RemoveIdle(u32),
+    Spread,
+    Fold,
 }
 
 fn call(keys: u32) -> impl Strategy<Value = Call> {
     let key = 0..keys;
-    (0..11_usize, key, 0..100_u32).prop_map(|(which, key, value)| of(which, key, value))
+    (0..13_usize, key, 0..100_u32).prop_map(|(which, key, value)| of(which, key, value))
 }
 
 fn of(which: usize, key: u32, value: u32) -> Call {
@@ -60,6 +75,8 @@ fn of(which: usize, key: u32, value: u32) -> Call {
         7 => Call::Sum(key),
         8 => Call::Take(key),
         9 => Call::Remove(key),
+        10 => Call::Spread,
+        11 => Call::Fold,
         _ => Call::RemoveIdle(key),
     }
 }
@@ -74,7 +91,7 @@ impl Model for Values {
     type Answer = Answer;
 
     fn call(rng: &mut Rng) -> Call {
-        of(rng.below(11), rng.below(2) as u32, rng.below(100) as u32)
+        of(rng.below(13), rng.below(2) as u32, rng.below(100) as u32)
     }
 
     fn answer(&mut self, call: &Call) -> Answer {
@@ -108,11 +125,16 @@ impl Model for Values {
                 Some((_, 0)) => self.remove(&key),
                 _ => None,
             },
+            Call::Spread | Call::Fold => None,
         }
     }
 }
 
 type Table = DHash<u32, u32, u32>;
+
+fn add<N: std::ops::AddAssign + Copy>(sum: &mut N, part: &mut N) {
+    *sum += *part;
+}
 
 fn whole((shared, parts): (u32, Vec<u32>)) -> (u32, u32) {
     (shared, parts.iter().sum())
@@ -142,6 +164,14 @@ impl Subject<Values> for Table {
                 let idle = |_: &u32, parts: &mut [&mut u32]| parts.iter().all(|part| **part == 0);
                 self.remove_if(&key, idle).map(whole)
             }
+            Call::Spread => {
+                self.spread();
+                None
+            }
+            Call::Fold => {
+                self.fold(add);
+                None
+            }
         }
     }
 }
@@ -151,8 +181,9 @@ proptest! {
     #[test]
     fn table_answers_as_the_sequential_one_does(
         calls in prop::collection::vec(call(200), 0..300),
+        form in 0..FORMS.len(),
     ) {
-        let table = Table::new();
+        let table: Table = built(Placement::PerCore, FORMS[form]);
         let mut model = Values::new();
         for call in &calls {
             prop_assert_eq!(Subject::answer(&table, call), Model::answer(&mut model, call));
@@ -171,12 +202,14 @@ proptest! {
 #[test]
 fn histories_are_linearizable_by_every_placement() {
     let _alone = env::alone();
-    for placement in PLACEMENTS {
+    let spread = PLACEMENTS.map(|placement| (placement, Spread::Always));
+    let others = [FORMS[0], FORMS[2]].map(|form| (Placement::PerCore, form));
+    for (placement, form) in spread.into_iter().chain(others) {
         let until = env::deadline("MANYCORE_SOAK", SHARE);
-        let make = |_: &mut Rng| Table::with_placement(placement);
+        let make = |_: &mut Rng| -> Table { built(placement, form) };
         match calls::check::<Values, _>(env::seed(), until, make) {
-            Ok(histories) => println!("{placement:?}: {histories} histories"),
-            Err(report) => panic!("{placement:?}: {report}"),
+            Ok(histories) => println!("{placement:?}, {form:?}: {histories} histories"),
+            Err(report) => panic!("{placement:?}, {form:?}: {report}"),
         }
     }
 }
@@ -213,9 +246,11 @@ fn no_part_is_lost_while_elements_come_and_go_and_tables_change_their_size() {
     const KEYS: u64 = 2_000;
     let _alone = env::alone();
     let seed = env::seed();
-    for placement in [Placement::PerCore, Placement::PerLlc] {
+    let spread = [Placement::PerCore, Placement::PerLlc].map(|place| (place, Spread::Always));
+    let changing = (Placement::PerCore, Spread::default());
+    for (placement, form) in spread.into_iter().chain([changing]) {
         let until = env::deadline("MANYCORE_SOAK", SHARE);
-        let table = DHash::<u64, u64, u64>::with_placement(placement);
+        let table: DHash<u64, u64, u64> = built(placement, form);
         let over = AtomicBool::new(false);
         let (added, home) = thread::scope(|scope| {
             let adders: Vec<_> = (0..3)
@@ -241,6 +276,10 @@ fn no_part_is_lost_while_elements_come_and_go_and_tables_change_their_size() {
             let mut home = 0_u64;
             while Instant::now() < until {
                 (0..KEYS).for_each(|key| assert_eq!(table.insert(key, key + 1), None));
+                // Under load, and with whatever the load does to it.
+                assert!(table.spread());
+                thread::yield_now();
+                assert_eq!(table.fold(add), form != Spread::Always);
                 for key in 0..KEYS / 10 {
                     let take = |sum, part: &mut u64| sum + std::mem::take(part);
                     home += table.gather(&key, 0, take).expect("it is there");
@@ -263,7 +302,7 @@ fn no_part_is_lost_while_elements_come_and_go_and_tables_change_their_size() {
 
 #[test]
 fn tables_grow_and_shrink_each_by_its_own_need() {
-    let table = DHash::<u32, u32, u32>::new();
+    let table: Table = built(Placement::PerCore, Spread::Always);
     (0..20_000).for_each(|key| ignore(table.insert(key, key)));
     let master = table.capacity();
     assert!(master >= 20_000);
@@ -283,7 +322,7 @@ fn tables_grow_and_shrink_each_by_its_own_need() {
 
 #[test]
 fn removal_and_change_reach_every_place_before_they_return() {
-    let table = DHash::<u32, u32, u32>::new();
+    let table: Table = built(Placement::PerCore, Spread::Always);
     let barrier = Barrier::new(5);
     thread::scope(|scope| {
         for _ in 0..4 {
@@ -326,7 +365,7 @@ fn removal_and_change_reach_every_place_before_they_return() {
 
 #[test]
 fn more_threads_than_holders_have_bits() {
-    let table = DHash::<&str, u32, u32>::new();
+    let table: DHash<&str, u32, u32> = built(Placement::PerCore, Spread::Always);
     table.insert("key", 1);
     let barrier = Barrier::new(80);
     thread::scope(|scope| {
@@ -354,8 +393,8 @@ fn is_refused<T>(call: impl FnOnce() -> T) -> bool {
 /// From within a hit, a gathering, and what decides on a removal.
 #[test]
 fn closures_that_use_the_table_are_told_and_leave_it_working() {
-    for placement in PLACEMENTS {
-        let table = Table::with_placement(placement);
+    for (at, form) in (0..PLACEMENTS.len() * FORMS.len()).map(|at| (at, FORMS[at % 3])) {
+        let table: Table = built(PLACEMENTS[at / 3], form);
         table.insert(1, 1);
         table.insert(2, 2);
         let uses = || {
@@ -370,6 +409,7 @@ fn closures_that_use_the_table_are_told_and_leave_it_working() {
             assert!(is_refused(|| table.len()));
             assert!(is_refused(|| table.capacity()));
             assert!(is_refused(|| table.clear()));
+            assert!(is_refused(|| table.fold(add)) || form == Spread::Always);
         };
         assert_eq!(table.with_local(&1, |_, _| uses()), Some(())); // a miss
         assert_eq!(table.with_local(&1, |_, _| uses()), Some(())); // a hit
@@ -386,7 +426,11 @@ fn closures_that_use_the_table_are_told_and_leave_it_working() {
 
 #[test]
 fn closures_that_panic_leave_the_element() {
-    let table = Table::new();
+    FORMS.into_iter().for_each(panicking_closures_leave_the_element);
+}
+
+fn panicking_closures_leave_the_element(form: Spread) {
+    let table: Table = built(Placement::PerCore, form);
     table.insert(1, 1);
     let panics = || -> u32 { panic!("on purpose") };
     let tries: [&dyn Fn(); 4] = [
@@ -442,8 +486,8 @@ impl Default for Touchy {
 #[test]
 fn user_code_that_panics_anywhere_leaves_one_table() {
     let _alone = env::alone();
-    for calls in 0..60 {
-        let table = DHash::<Touchy, Touchy, Touchy>::new();
+    for (calls, form) in (0..180).map(|call| (call / 3, FORMS[call % 3])) {
+        let table: DHash<Touchy, Touchy, Touchy> = built(Placement::PerCore, form);
         IN.store(usize::MAX, Relaxed);
         (0..4).for_each(|key| ignore(table.insert(Touchy(key), Touchy(0))));
         let see = |key| table.with_local(&Touchy(key), |shared, part| (shared.0, part.0));
@@ -478,9 +522,10 @@ fn user_code_that_panics_anywhere_leaves_one_table() {
     }
 }
 
-static TABLES: [LazyLock<DHash<Looks, Looks, Looks>>; 2] = [
-    LazyLock::new(|| DHash::with_placement(Placement::Shared)),
-    LazyLock::new(|| DHash::with_placement(Placement::PerCore)),
+static TABLES: [LazyLock<DHash<Looks, Looks, Looks>>; 3] = [
+    LazyLock::new(|| built(Placement::Shared, Spread::Always)),
+    LazyLock::new(|| built(Placement::PerCore, Spread::Always)),
+    LazyLock::new(|| built(Placement::PerCore, Spread::default())),
 ];
 
 /// A key or part whose `Drop` uses every table, which it may under no lock of theirs.
@@ -508,6 +553,9 @@ fn nothing_is_dropped_under_a_lock() {
             });
             (0..5).for_each(|key| drop(table.get(&Looks(key))));
             assert_eq!(table.update_shared(&Looks(0), |shared| shared.0 = 9), Some(()));
+            table.spread();
+            (0..5).for_each(|key| drop(table.get(&Looks(key))));
+            table.fold(|sum, part| sum.0 += part.0);
             let (shared, parts) = table.remove(&Looks(round)).unwrap();
             assert!(shared == Looks(if round == 0 { 9 } else { round }) && !parts.is_empty());
         }
@@ -519,7 +567,7 @@ fn nothing_is_dropped_under_a_lock() {
 #[test]
 fn every_copy_is_dropped_once() {
     let value = Arc::new(());
-    let table = DHash::<u32, Arc<()>, Option<Arc<()>>>::new();
+    let table: DHash<u32, Arc<()>, Option<Arc<()>>> = built(Placement::PerCore, Spread::Always);
     for key in 0..5 {
         table.insert(key, Arc::clone(&value));
     }
@@ -534,4 +582,96 @@ fn every_copy_is_dropped_once() {
     assert_eq!(Arc::strong_count(&value), 1 + 4 + 2 * table.replicas());
     drop(table);
     assert_eq!(Arc::strong_count(&value), 1);
+}
+
+#[test]
+fn table_that_is_waited_for_spreads_and_one_thread_alone_never_does() {
+    let _alone = env::alone();
+    let table = Table::new();
+    (0..100).for_each(|key| ignore(table.insert(key, key)));
+    for round in 0..50_000 {
+        table.with_local(&(round % 100), |_, part| *part += 1);
+    }
+    let stats = table.stats();
+    assert!(!stats.is_spread && stats.why == SpreadWhy::Built && table.replicas() == 0, "{stats}");
+
+    let over = AtomicBool::new(false);
+    let added = thread::scope(|scope| {
+        let adders: Vec<_> = (0..3)
+            .map(|_| {
+                scope.spawn(|| {
+                    let mut added = 0;
+                    while !over.load(Relaxed) {
+                        // Long enough that others come meanwhile, also on one core.
+                        table.with_local(&1, |_, part| {
+                            *part += 1;
+                            if added % 16 == 0 {
+                                thread::yield_now();
+                            }
+                        });
+                        added += 1;
+                    }
+                    added
+                })
+            })
+            .collect();
+        let until = Instant::now() + Duration::from_secs(20);
+        while !table.stats().is_spread && Instant::now() < until {
+            thread::sleep(Duration::from_millis(1));
+        }
+        over.store(true, Relaxed);
+        adders.into_iter().map(|adder| adder.join().unwrap()).sum::<u32>()
+    });
+    let stats = table.stats();
+    assert!(stats.is_spread && stats.why == SpreadWhy::Contended && stats.spreads == 1, "{stats}");
+    assert!(stats.waits >= Contention::default().waits && stats.hits == 1024, "{stats}");
+    assert_eq!(table.gather(&1, 0, |sum, part| sum + *part), Some(added + 500));
+    // One thread alone leaves it as it is.
+    assert!((0..5_000).all(|_| table.get(&1).is_some()) && table.stats() == stats);
+    assert!(table.fold(add) && table.replicas() == 0);
+    let stats = table.stats();
+    assert_eq!((stats.is_spread, stats.why, stats.folds), (false, SpreadWhy::Asked, 1));
+    assert_eq!(table.with_local(&1, |_, part| *part), Some(added + 500));
+}
+
+/// An element of a table in one takes half of what it does when one place has a part of it.
+#[test]
+fn spread_table_of_one_thread_is_twice_as_large() {
+    let table = Table::new();
+    (0..10_000).for_each(|key| ignore(table.insert(key, key)));
+    (0..10_000).for_each(|key| assert_eq!(table.get(&key), Some(key)));
+    let in_one = table.capacity();
+    assert!(table.spread());
+    (0..10_000).for_each(|key| assert_eq!(table.get(&key), Some(key)));
+    assert!(table.capacity() * 10 <= in_one * 22, "{} of {in_one}", table.capacity());
+}
+
+#[test]
+fn fold_whose_merge_panics_loses_no_part() {
+    let table = Table::new();
+    table.insert(1, 1);
+    table.with_local(&1, |_, part| *part += 1);
+    table.spread();
+    let barrier = Barrier::new(3);
+    thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                table.with_local(&1, |_, part| *part += 10);
+                barrier.wait();
+            });
+        }
+    });
+    let mut merges = 0;
+    let attempt = AssertUnwindSafe(|| {
+        table.fold(|sum, part| {
+            merges += 1;
+            assert!(merges < 2, "on purpose");
+            *sum += *part;
+        })
+    });
+    assert!(catch_unwind(attempt).is_err());
+    assert_eq!(table.replicas(), 2);
+    assert_eq!(table.gather(&1, 0, |sum, part| sum + *part), Some(31));
+    assert!(table.fold(add));
+    assert_eq!((table.replicas(), table.remove(&1).map(whole)), (0, Some((1, 31))));
 }

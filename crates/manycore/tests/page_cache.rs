@@ -9,7 +9,7 @@ mod common;
 use common::calls::{self, Model, Subject};
 use common::env;
 use common::rng::Rng;
-use manycore::collections::{PageCache, PageStore, PinError};
+use manycore::collections::{Contention, DHashBuilder, PageCache, PageStore, PinError, Spread};
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
@@ -128,6 +128,15 @@ impl PageStore for Store {
     }
 }
 
+/// The three steps of the table of descriptors: in one, in a table for each thread, and from the
+/// first to the second (and back) while it is in use.
+const FORMS: [Spread; 3] =
+    [Spread::Never, Spread::Always, Spread::Contended(Contention { waits: 1, patience: 1 })];
+
+fn built<T: PageStore>(store: T, pages: usize, form: Spread) -> PageCache<T> {
+    PageCache::with_builder(store, pages, DHashBuilder::new().spread(form))
+}
+
 /// Works, but for the first calls, which go as given.
 fn first(moods: &'static [Mood]) -> Moods {
     let calls = AtomicUsize::new(0);
@@ -136,7 +145,11 @@ fn first(moods: &'static [Mood]) -> Moods {
 
 #[test]
 fn misses_at_once_make_one_load() {
-    let cache = PageCache::new(Store::plain(), 4);
+    FORMS.into_iter().for_each(one_load);
+}
+
+fn one_load(form: Spread) {
+    let cache = built(Store::plain(), 4, form);
     for round in 0..50 {
         let barrier = Barrier::new(4);
         thread::scope(|scope| {
@@ -193,7 +206,11 @@ fn failed_load_fails_its_caller_and_the_next_one_loads() {
 
 #[test]
 fn pinned_pages_stay_and_a_full_cache_says_so() {
-    let cache = PageCache::new(Store::plain(), 2);
+    FORMS.into_iter().for_each(pinned_pages_stay);
+}
+
+fn pinned_pages_stay(form: Spread) {
+    let cache = built(Store::plain(), 2, form);
     let (one, two) = (cache.pin(&1).unwrap(), cache.pin(&2).unwrap());
     assert_eq!(cache.pin(&3).err(), Some(PinError::Full));
     assert_eq!((cache.reclaim(9), cache.len()), (Ok(0), 2));
@@ -288,9 +305,13 @@ fn store_that_waits_for_itself_is_told() {
 /// panics. In the end the store has every count; nobody ever saw a page that was not there.
 #[test]
 fn no_marked_change_is_lost_and_no_pinned_page_goes() {
+    let _alone = env::alone();
+    FORMS.into_iter().for_each(pages_under_load);
+}
+
+fn pages_under_load(form: Spread) {
     const KEYS: u32 = 24;
     const PAGES: usize = 8;
-    let _alone = env::alone();
     let seed = env::seed();
     let until = env::deadline("MANYCORE_SOAK", SHARE);
     let calls = Arc::new(AtomicU32::new(0));
@@ -302,7 +323,7 @@ fn no_marked_change_is_lost_and_no_pinned_page_goes() {
             _ => Mood::Works,
         })
     };
-    let cache = PageCache::new(Store::new(mood(101), mood(53)), PAGES);
+    let cache = built(Store::new(mood(101), mood(53)), PAGES, form);
     let counted: Vec<AtomicU64> = (0..KEYS).map(|_| AtomicU64::new(0)).collect();
     thread::scope(|scope| {
         for thread in 0..3 {
@@ -313,6 +334,8 @@ fn no_marked_change_is_lost_and_no_pinned_page_goes() {
                 while Instant::now() < until {
                     let key = rng.below(KEYS as usize) as u32;
                     let step = || match rng.below(40) {
+                        2 => assert_eq!(cache.spread(), form != Spread::Never),
+                        3 => assert_eq!(cache.fold(), form != Spread::Always),
                         0 => drop(cache.flush()),
                         1 => drop(cache.reclaim(3)),
                         _ => {
@@ -352,6 +375,8 @@ pub enum Call {
     Write(u32, u64),
     Reclaim,
     Flush,
+    Spread,
+    Fold,
 }
 
 /// The pages' numbers: cached or not, they are one register each.
@@ -363,10 +388,12 @@ impl Model for Numbers {
 
     fn call(rng: &mut Rng) -> Call {
         let (key, value) = (rng.below(2) as u32, rng.below(100) as u64);
-        match rng.below(8) {
+        match rng.below(10) {
             0..=2 => Call::Read(key),
             3..=5 => Call::Write(key, value),
             6 => Call::Reclaim,
+            7 => Call::Spread,
+            8 => Call::Fold,
             _ => Call::Flush,
         }
     }
@@ -375,7 +402,7 @@ impl Model for Numbers {
         match *call {
             Call::Read(key) => self.get(&key).copied().unwrap_or(0),
             Call::Write(key, value) => self.insert(key, value).unwrap_or(0),
-            Call::Reclaim | Call::Flush => 0,
+            Call::Reclaim | Call::Flush | Call::Spread | Call::Fold => 0,
         }
     }
 }
@@ -406,6 +433,14 @@ impl Subject<Numbers> for PageCache<Store> {
                 self.flush().unwrap();
                 0
             }
+            Call::Spread => {
+                self.spread();
+                0
+            }
+            Call::Fold => {
+                self.fold();
+                0
+            }
         }
     }
 }
@@ -413,12 +448,12 @@ impl Subject<Numbers> for PageCache<Store> {
 #[test]
 fn histories_are_linearizable() {
     let _alone = env::alone();
-    for pages in [1, 2] {
+    for (pages, form) in FORMS.map(|form| [(1, form), (2, form)]).concat() {
         let until = env::deadline("MANYCORE_SOAK", SHARE);
-        let make = |_: &mut Rng| PageCache::new(Store::plain(), pages);
+        let make = |_: &mut Rng| built(Store::plain(), pages, form);
         match calls::check::<Numbers, _>(env::seed(), until, make) {
-            Ok(histories) => println!("{pages} pages: {histories} histories"),
-            Err(report) => panic!("{pages} pages: {report}"),
+            Ok(histories) => println!("{pages} pages, {form:?}: {histories} histories"),
+            Err(report) => panic!("{pages} pages, {form:?}: {report}"),
         }
     }
 }

@@ -49,9 +49,15 @@ impl<T> Held<T> {
     /// As [`hold`](Self::hold), for that line of the user's.
     #[inline]
     pub(super) fn hold_for(&self, place: &'static Location<'static>) -> HeldGuard<'_, T> {
+        self.hold_told(place).0
+    }
+
+    /// As [`hold_for`](Self::hold_for); says whether it had to wait.
+    #[inline]
+    pub(super) fn hold_told(&self, place: &'static Location<'static>) -> (HeldGuard<'_, T>, bool) {
         let of = Of::at("collection", self, place);
-        let hold = lock::hold(&self.word, of).unwrap_or_else(|| held_by_self());
-        HeldGuard { value: self.value.get_mut(), _hold: hold }
+        let (hold, waited) = lock::hold_told(&self.word, of).unwrap_or_else(|| held_by_self());
+        (HeldGuard { value: self.value.get_mut(), _hold: hold }, waited)
     }
 
     /// Whether the calling thread holds the lock.

@@ -16,4 +16,9 @@ impl Holders {
     pub(super) fn may_include(self, place: usize) -> bool {
         self.0 & Self::bit(place) != 0
     }
+
+    /// Whether no place has one.
+    pub(super) fn is_none(self) -> bool {
+        self.0 == 0
+    }
 }

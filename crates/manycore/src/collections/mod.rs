@@ -46,7 +46,7 @@ mod timer_queue;
 pub use active_set::{Active, ActiveSet};
 pub use budget::{BudgetTree, Charge, Exceeded};
 pub use counter::{Counter, CounterArray};
-pub use dhash::DHash;
+pub use dhash::{Contention, DHash, DHashBuilder, DHashStats, Spread, SpreadWhy};
 pub use event_queue::{EventQueue, EventQueueBuilder, RecvError, SendError};
 pub use hash_map::{HashMap, HashMapBuilder, HashMapIter, HashMapKeys, HashMapValues, HashMapView};
 pub use interval_registry::{Interval, IntervalRegistry, IntervalRegistryBuilder};

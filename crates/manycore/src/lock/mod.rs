@@ -62,7 +62,7 @@ pub use mcs::{McsGuard, McsLock};
 pub(crate) use rounds::{Entered, Rounds};
 pub use ticket::{TicketGuard, TicketLock};
 pub(crate) use word::{
-    HOT, Hold, LOCKED, Refused, hold, is_held_by, is_waited_for, lock, try_lock, unlock,
+    HOT, Hold, LOCKED, Refused, hold, hold_told, is_held_by, is_waited_for, lock, try_lock, unlock,
 };
 
 use crate::config::SMALL;

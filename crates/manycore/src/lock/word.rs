@@ -126,12 +126,18 @@ impl Drop for Hold<'_> {
 /// Takes a lock whose word is never HOT. `None` if the calling thread holds it already.
 #[inline]
 pub(crate) fn hold(word: &AtomicUsize, of: Of) -> Option<Hold<'_>> {
-    let refused = lock(word, thread_token(), of);
-    debug_assert!(refused != Err(Refused::Hot), "such a word needs more than a guard");
-    if refused == Err(Refused::HeldBySelf) {
+    hold_told(word, of).map(|(hold, _)| hold)
+}
+
+/// The same; says whether it had to wait.
+#[inline]
+pub(crate) fn hold_told(word: &AtomicUsize, of: Of) -> Option<(Hold<'_>, bool)> {
+    let locked = lock(word, thread_token(), of);
+    debug_assert!(locked != Err(Refused::Hot), "such a word needs more than a guard");
+    if locked == Err(Refused::HeldBySelf) {
         return None; // without a guard made and dropped, which would give the lock up
     }
-    Some(Hold(word))
+    Some((Hold(word), locked == Ok(true)))
 }
 
 /// A thread on its way to the lock.

@@ -3,14 +3,23 @@
 use super::super::held::HeldGuard;
 use super::super::holders::Holders;
 use super::table::{Hashed, Table};
+use crate::sync::{Bug, seeded_bug};
 use std::mem;
 
 /// An element in the master table.
-pub(super) struct Element<K, Shared> {
+pub(super) struct Element<K, Shared, Local> {
     pub(super) hash: u64,
     pub(super) key: K,
     pub(super) shared: Shared,
     pub(super) holders: Holders,
+    /// The part that all use while the table is in one, once somebody has.
+    pub(super) central: Option<Local>,
+}
+
+impl<K, Shared, Local> Element<K, Shared, Local> {
+    pub(super) fn new(hash: u64, key: K, shared: Shared) -> Self {
+        Self { hash, key, shared, holders: Holders::default(), central: None }
+    }
 }
 
 /// An element in a local table.
@@ -21,13 +30,15 @@ pub(super) struct Near<K, Shared, Local> {
     pub(super) local: Local,
 }
 
-impl<K, Shared> Hashed for Element<K, Shared> {
+impl<K, Shared, Local> Hashed for Element<K, Shared, Local> {
+    #[inline]
     fn hash(&self) -> u64 {
         self.hash
     }
 }
 
 impl<K, Shared, Local> Hashed for Near<K, Shared, Local> {
+    #[inline]
     fn hash(&self) -> u64 {
         self.hash
     }
@@ -45,24 +56,28 @@ impl<K, Shared: Clone, Local> Whole<'_, K, Shared, Local> {
         self.tables.iter_mut().filter_map(|(table, index)| Some(table.at((*index)?)))
     }
 
-    pub(super) fn locals(&mut self) -> impl Iterator<Item = &mut Local> {
-        self.nears().map(|near| &mut near.local)
+    /// All local parts, the central one first.
+    pub(super) fn locals<'l>(
+        &'l mut self,
+        central: &'l mut Option<Local>,
+    ) -> impl Iterator<Item = &'l mut Local>
+    where
+        K: 'l,
+        Shared: 'l,
+    {
+        let central = if seeded_bug(Bug::ForgottenCentre) { None } else { central.as_mut() };
+        central.into_iter().chain(self.nears().map(|near| &mut near.local))
     }
 
     /// Gives all copies another shared part; the old ones go to `out`, the master's last. All or,
     /// if `Clone` panics, none.
-    pub(super) fn share(
-        &mut self,
-        element: &mut Element<K, Shared>,
-        shared: Shared,
-        out: &mut Vec<Shared>,
-    ) {
+    pub(super) fn share(&mut self, master: &mut Shared, shared: Shared, out: &mut Vec<Shared>) {
         let copies: Vec<_> = self.nears().map(|_| shared.clone()).collect();
         out.reserve(copies.len() + 1);
         let nears = self.nears().map(|near| &mut near.shared);
         let replaced = nears.zip(copies).map(|(old, copy)| mem::replace(old, copy));
         out.extend(replaced);
-        out.push(mem::replace(&mut element.shared, shared));
+        out.push(mem::replace(master, shared));
     }
 
     pub(super) fn take(&mut self) -> Vec<Near<K, Shared, Local>> {

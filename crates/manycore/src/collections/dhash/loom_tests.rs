@@ -1,7 +1,7 @@
-//! Models of laws M1 to M3: local elements made beside removals, and whole elements looked at
-//! beside changes of their parts.
+//! Models of laws M1 to M3 and M7: local elements made beside removals, and whole elements looked at
+//! beside changes of their parts; and all of that while the table spreads and is folded.
 
-use super::DHash;
+use super::{DHash, DHashBuilder, Spread};
 use crate::cluster::Placement;
 use crate::percpu::loom_tests::{model, must_catch};
 use crate::sync::thread;
@@ -22,7 +22,12 @@ impl Hasher for Constant {
 type Hash = DHash<u8, u8, u8, BuildHasherDefault<Constant>>;
 
 fn table(placement: Placement) -> Arc<Hash> {
-    let table = Hash::with_hasher(placement, BuildHasherDefault::default());
+    built(placement, Spread::Always)
+}
+
+fn built(placement: Placement, spread: Spread) -> Arc<Hash> {
+    let builder = DHashBuilder::new().placement(placement).spread(spread);
+    let table: Hash = builder.hasher(BuildHasherDefault::default()).build();
     table.insert(1, 1);
     Arc::new(table)
 }
@@ -103,4 +108,86 @@ fn loom_dhash_shared_part_changes_everywhere_at_once() {
         assert_eq!(shared.get(&1), Some(2));
         other.join().unwrap();
     });
+}
+
+/// By hits, some of which wait, or by a call: what was added before, beside and after it is there.
+#[test]
+fn loom_dhash_spreading_loses_no_part() {
+    model(2, || {
+        let shared = built(Placement::PerCore, Spread::default());
+        let other = {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || {
+                let add = || shared.with_local(&1, |_, part| *part += 1).is_some();
+                usize::from(add()) + usize::from(add())
+            })
+        };
+        shared.with_local(&1, |_, part| *part += 10);
+        assert!(shared.spread());
+        let seen = shared.gather(&1, 0, |sum, part| sum + *part).unwrap();
+        assert!((10..=12).contains(&seen), "a part was lost: {seen}");
+        let (one, parts) = shared.remove(&1).unwrap();
+        let added = other.join().unwrap();
+        assert_eq!((one, shared.replicas()), (1, 0), "a copy outlived the element");
+        assert_eq!(usize::from(parts.iter().sum::<u8>()), 10 + added, "a part was lost");
+    });
+}
+
+#[test]
+fn loom_dhash_part_of_before_the_spread_forgotten_is_caught() {
+    let test = "collections::dhash::loom_tests::loom_dhash_spreading_loses_no_part";
+    must_catch("forgotten-centre", test, &["a part was lost"]);
+}
+
+/// Hits that wait for each other spread the table by themselves, in some order of events.
+#[test]
+fn loom_dhash_hits_that_wait_may_spread_and_answer_all_the_same() {
+    let spread = Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    let seen = Arc::clone(&spread);
+    model(2, move || {
+        let shared = built(Placement::PerCore, Spread::default());
+        let other = {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || {
+                (0..2).for_each(|_| assert!(shared.with_local(&1, |_, part| *part += 1).is_some()));
+            })
+        };
+        (0..2).for_each(|_| assert!(shared.with_local(&1, |_, part| *part += 1).is_some()));
+        other.join().unwrap();
+        assert_eq!(shared.gather(&1, 0, |sum, part| sum + *part), Some(4));
+        seen.fetch_add(usize::from(shared.stats().is_spread), std::sync::atomic::Ordering::SeqCst);
+    });
+    assert_ne!(spread.load(std::sync::atomic::Ordering::SeqCst), 0, "it never spread");
+}
+
+/// A reference that was taken in a place's part counts while that is folded.
+#[test]
+fn loom_dhash_referenced_element_is_not_removed_beside_a_fold() {
+    model(2, || {
+        let shared = built(Placement::PerCore, Spread::default());
+        assert!(shared.spread());
+        let other = {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || {
+                shared.with_local(&1, |_, taken| *taken += 1);
+                let unused = |_: &u8, taken: &mut [&mut u8]| {
+                    taken.iter().fold(0_u8, |sum, taken| sum.wrapping_add(**taken)) == 0
+                };
+                assert!(shared.remove_if(&1, unused).is_none(), "removed under a reference");
+                let back = |_: &u8, taken: &mut u8| *taken = taken.wrapping_sub(1);
+                assert!(shared.with_local(&1, back).is_some());
+            })
+        };
+        assert!(shared.fold(|sum, part| *sum = sum.wrapping_add(*part)));
+        other.join().unwrap();
+        let sum = |sum: u8, part: &mut u8| sum.wrapping_add(*part);
+        assert_eq!(shared.gather(&1, 0, sum), Some(0), "a part was lost");
+    });
+}
+
+#[test]
+fn loom_dhash_look_where_the_form_says_is_caught() {
+    let test = "loom_dhash_referenced_element_is_not_removed_beside_a_fold";
+    let test = format!("collections::dhash::loom_tests::{test}");
+    must_catch("form-alone", &test, &["removed under a reference"]);
 }

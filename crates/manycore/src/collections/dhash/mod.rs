@@ -3,44 +3,63 @@
 //! Owns: [`DHash`]. The master table is in the root of a [`Clustered`] object, a local table in
 //! each representative.
 //!
+//! A table begins *in one*: it is its master table, whose elements have one more part, the central
+//! one, which all use. When it *spreads*, hits go to local tables, which begin empty; the central
+//! parts stay where they are.
+//!
 //! Laws (M1 to M4 are those of `replicated_map`, for elements in place of values):
 //! - M1 A local table holds nothing but elements that the master table holds: a copy of the shared
-//!   part, and the local part of that place. The master's element says which places may have one.
+//!   part, and the local part of that place. The master's element says which places may have one,
+//!   and has the central part.
 //! - M2 Master, mark and local element are made under the lock of the master's shard, and a local
 //!   table changes under its own lock inside of that (H5 of [`cluster`](crate::cluster)). A hit
 //!   takes the local lock alone.
 //! - M3 What concerns a whole element (a change of its shared part, a gathering, a removal) holds
-//!   the locks of all local tables that have it at the same time, taken in the order of the places.
-//!   So it happens at one moment, and no local part changes between the look at the parts and what
-//!   is done about it.
+//!   the lock of the master's shard, and those of all local tables that have it, at the same time,
+//!   taken in the order of the places. So it happens at one moment, and no part changes between the
+//!   look at the parts and what is done about it.
 //! - M4 Keys and parts that leave are dropped when no lock is held.
 //! - M5 Each table, and each shard of the master, grows and shrinks by itself, under its own lock.
 //!   Hashes are kept, so that takes no code of the user's.
-//! - M6 Who is inside of an element's closure holds a local lock, its own place's among them, and
-//!   is refused whatever needs another: it could wait for itself by way of another thread.
+//! - M6 Who is inside of the table, in a closure or in code of a key or part, holds a lock, and is
+//!   refused the table: it could wait for itself by way of another thread (`inside`).
+//! - M7 Whether the table is in one or spread says only which part a hit uses, the central one or
+//!   its place's. What concerns a whole element asks its holders, and takes all parts there are. So
+//!   a thread that has missed a change of the form does nothing wrong, nobody waits for one, and
+//!   spreading moves nothing.
+//! - M8 is in `spread`: when a table spreads by itself.
 //!
 //! Source: K42's DHash, section 4.3 and figure 11 of the paper. There a hit counts itself into its
 //! table, so that the table is not resized under it, and then locks the element. Here the lock of
 //! the local table is both, which is one atomic instruction and one wait less; with a table for
 //! each thread nobody else wants that lock but for whole elements. K42's tables do not shrink.
 
+mod builder;
 mod element;
+mod inside;
 #[cfg(all(test, manycore_loom))]
 mod loom_tests;
+mod spread;
 mod table;
+mod whole;
+
+pub use builder::DHashBuilder;
+pub use spread::{Contention, DHashStats, Spread, SpreadWhy};
 
 use super::Line;
-use super::held::{Held, HeldGuard, held_by_self};
-use super::holders::Holders;
+use super::held::{Held, HeldGuard};
 use crate::cluster::{Clustered, Placement, Rep};
 use crate::config::SMALL;
-use crate::percpu;
 use crate::sync::{Bug, seeded_bug};
-use element::{Element, Near, Whole};
+use element::{Element, Near};
+use inside::Inside;
+use spread::{Form, Window};
 use std::borrow::Borrow;
 use std::fmt;
 use std::hash::{BuildHasher, Hash, RandomState};
+use std::num::NonZero;
 use std::panic::Location;
+use std::ptr;
 use table::Table;
 
 /// Locks of the master table: misses of different elements seldom wait for each other.
@@ -53,12 +72,48 @@ fn shard_of(hash: u64) -> usize {
     (hash >> 48) as usize & (SHARDS - 1)
 }
 
-type Shard<K, Shared> = Line<Held<Table<Element<K, Shared>>>>;
+/// A part of the master table.
+struct Shard<K, Shared, Local> {
+    table: Table<Element<K, Shared, Local>>,
+    window: Window,
+}
 
-struct Root<K, Shared, S> {
-    shards: Box<[Shard<K, Shared>]>,
+struct Root<K, Shared, Local, S> {
+    shards: Box<[Line<Held<Shard<K, Shared, Local>>>]>,
+    form: Form,
     hasher: S,
 }
+
+/// What a look for an element begins with, and where that has found it.
+#[derive(Debug)]
+pub(super) struct Spot {
+    hash: u64,
+    index: usize,
+    /// Whether it was the central part that was used.
+    is_central: bool,
+}
+
+impl Spot {
+    pub(super) fn new(hash: u64) -> Self {
+        Self { hash, index: 0, is_central: false }
+    }
+
+    /// Where in the place's table it was, if there.
+    #[inline(always)]
+    pub(super) fn near(&self) -> Option<NonZero<usize>> {
+        if self.is_central { None } else { NonZero::new(self.index + 1) }
+    }
+}
+
+/// Says that the thread is inside of this table, until the end of the block, or refuses (M6). What
+/// the block drops of the user's has to outlive it.
+macro_rules! enter {
+    ($table:expr) => {
+        let inside = Inside::new(ptr::from_ref($table).cast());
+        let _inside = inside.enter();
+    };
+}
+use enter;
 
 struct Place<K, Shared, Local, S> {
     place: usize,
@@ -73,7 +128,7 @@ where
     Local: Send + 'static,
     S: Send + Sync + 'static,
 {
-    type Root = Root<K, Shared, S>;
+    type Root = Root<K, Shared, Local, S>;
 
     fn create(_root: &Self::Root, place: usize) -> Self {
         Self { place, table: Held::new(Table::new()), _hasher: std::marker::PhantomData }
@@ -83,12 +138,23 @@ where
 /// A hash table for elements that all threads use, and of which each thread keeps its own part:
 /// hits, dirty bits, borrowed references, statistics by key.
 ///
-/// The *shared part* of an element is what all agree on. A place on the machine (a thread, unless
-/// a [`Placement`] says otherwise) that uses the element has a copy of it, and beside that a *local
-/// part*, which begins as `Local::default()`. [`with_local`](Self::with_local) gives the caller
-/// both, under a lock that nobody else wants. [`gather`](Self::gather) folds the local parts,
-/// [`update_shared`](Self::update_shared) changes all copies, [`remove`](Self::remove) brings all
-/// parts home.
+/// The *shared part* of an element is what all agree on. Of *local parts* there are one or more,
+/// each of which begins as `Local::default()`. [`with_local`](Self::with_local) gives the caller
+/// the shared part and a local one. [`gather`](Self::gather) folds the local parts,
+/// [`update_shared`](Self::update_shared) changes the shared one everywhere,
+/// [`remove`](Self::remove) brings all parts home.
+///
+/// A table begins *in one*: each element has one local part, which all threads use, under one of 16
+/// locks. If threads wait for each other (see [`Spread`]), it *spreads*: from then on each place on
+/// the machine (a thread, unless a [`Placement`] says otherwise) that uses an element has a copy of
+/// the shared part and a local part of its own, under a lock that nobody else wants. What was in
+/// the part that all have used stays there and is gathered with the others. So a thread may find
+/// another part than it has used before: what a part says is part of a sum, and no secret of the
+/// thread's. ([`Spread::Always`] gives each place its own from the start.)
+///
+/// It stays spread: that costs a lonely thread little, and parts that are copies go with their
+/// elements. [`fold`](Self::fold) brings the parts together again, for who knows how to add them
+/// up and that the contention is over.
 ///
 /// What for: descriptors that are changed at every use, by everybody, and looked at as a whole now
 /// and then. When not: where elements have no part of their own for each thread, take
@@ -102,16 +168,17 @@ where
 ///   [`clear`](Self::clear)) see one part of the table after the other.
 /// - Progress: blocking. A hit waits for calls of the same place, and for what concerns a whole
 ///   element that the place has.
-/// - Cost: a hit is a look-up under a lock without contention, a few ns, and writes no shared line,
-///   unless the closure does. A miss locks a sixteenth of the master table and copies the shared
-///   part. What concerns a whole element locks the tables of all places that have used it: some
-///   cache misses each.
-/// - Memory: each element once, and once more in each place that has used it. Every table grows
-///   when it must, and shrinks when seven eighths of it are empty.
+/// - Cost: a hit is a look-up under a lock, a few ns. In one, that is one of 16 locks, and a count
+///   beside it; spread, it is the place's, and a hit writes no shared line, unless the closure
+///   does. A miss of a spread table locks a sixteenth of the master table and copies the shared
+///   part. What concerns a whole element takes one lock in one; spread, those of all places that
+///   have used it: some cache misses each.
+/// - Memory: in one, each element once. Spread, each element once more in each place that has used
+///   it: one thread alone makes it twice as much. Every table grows when it must, and shrinks when
+///   seven eighths of it are empty.
 /// - Panics: if a closure, or a key's `Hash` or `Eq`, or `Clone` or `Default` of a part, uses the
-///   same table. (With a placement other than [`PerCore`](Placement::PerCore) such a use may go
-///   unnoticed if the thread has moved to another place meanwhile. It is wrong all the same.) A
-///   panic of user code leaves the table in order, and the parts that it changes as it left them.
+///   same table while that is at work. A panic of user code leaves the table in order, and the
+///   parts that it changes as it left them.
 /// - Source: K42's DHash, section 4.3 of the paper.
 ///
 /// ```
@@ -149,16 +216,16 @@ where
     Shared: Clone + Send + Sync + 'static,
     Local: Default + Send + 'static,
 {
-    /// An empty table with a local one for each thread.
+    /// An empty table, in one, with a local table for each thread if it spreads.
     #[must_use]
     pub fn new() -> Self {
-        Self::with_hasher(Placement::default(), RandomState::new())
+        DHashBuilder::new().build()
     }
 
-    /// An empty table with local ones of this placement.
+    /// An empty table, in one, with local ones of this placement if it spreads.
     #[must_use]
     pub fn with_placement(placement: Placement) -> Self {
-        Self::with_hasher(placement, RandomState::new())
+        DHashBuilder::new().placement(placement).build()
     }
 }
 
@@ -169,41 +236,26 @@ where
     Local: Default + Send + 'static,
     S: BuildHasher + Send + Sync + 'static,
 {
-    /// An empty table that hashes by `hasher`.
+    /// An empty table that hashes by `hasher`. [`DHashBuilder`] has more to choose.
     #[must_use]
     pub fn with_hasher(placement: Placement, hasher: S) -> Self {
-        let shards = (0..SHARDS).map(|_| Line(Held::new(Table::new()))).collect();
-        Self { object: Clustered::new(placement, Root { shards, hasher }) }
+        DHashBuilder::new().placement(placement).hasher(hasher).build()
     }
 
     #[inline]
-    fn hash<Q: Hash + ?Sized>(&self, key: &Q) -> u64 {
+    pub(super) fn hash<Q: Hash + ?Sized>(&self, key: &Q) -> u64 {
         self.object.root().hasher.hash_one(key)
     }
 
-    /// The shard of the master table that has such elements (M2).
-    ///
-    /// # Panics
-    /// If the calling thread is inside an element.
+    /// The shard of the master table that has such elements (M2). For who has entered.
+    #[inline]
     #[track_caller]
-    fn master(&self, shard: usize) -> HeldGuard<'_, Table<Element<K, Shared>>> {
-        let shards = &self.object.root().shards;
-        // A thread keeps its slot for as long as it has one, but it may change its node.
-        let is_fixed =
-            self.object.placement() == Placement::PerCore && percpu::own_slot().is_some();
-        let is_inside = if is_fixed {
-            self.object.at(self.object.place()).is_some_and(|place| place.table.is_mine())
-        } else {
-            self.object.reps().any(|(_, place)| place.table.is_mine())
-        };
-        if is_inside || shards.iter().any(|shard| shard.0.is_mine()) {
-            held_by_self();
-        }
-        shards[shard].0.hold()
+    fn shard(&self, shard: usize) -> HeldGuard<'_, Shard<K, Shared, Local>> {
+        self.object.root().shards[shard].0.hold()
     }
 
-    /// Runs `f` on the element's shared part and on the local part of the calling thread's place.
-    /// `None` if there is no such element.
+    /// Runs `f` on the element's shared part and on a local part: that of the calling thread's
+    /// place if the table is spread, else the one that all use. `None` if there is no such element.
     ///
     /// # Panics
     /// If `f` does, or if it uses the table (see the type).
@@ -214,15 +266,80 @@ where
         K: Borrow<Q>,
         Q: Eq + Hash + ?Sized,
     {
-        let hash = self.hash(key);
+        self.with_local_at(&mut Spot::new(self.hash(key)), key, f)
+    }
+
+    /// The same, with a hint where the element is, which it corrects.
+    #[inline(always)]
+    #[track_caller]
+    pub(super) fn with_local_at<Q, T>(
+        &self,
+        spot: &mut Spot,
+        key: &Q,
+        f: impl FnOnce(&Shared, &mut Local) -> T,
+    ) -> Option<T>
+    where
+        K: Borrow<Q>,
+        Q: Eq + Hash + ?Sized,
+    {
+        let mut spare = None; // M4: it outlives the locks
+        enter!(self);
+        spot.is_central = !self.object.root().form.is_spread();
+        if spot.is_central {
+            return self.with_central(spot, key, f);
+        }
         let place = self.object.local();
         {
             let mut table = place.table.hold();
-            if let Some(near) = table.find_mut(hash, |near| near.key.borrow() == key) {
+            if let Some(near) = table.find_at(spot, |near| near.key.borrow() == key) {
                 return Some(f(&near.shared, &mut near.local));
             }
         }
-        self.bring(place, hash, key, f)
+        self.bring(place, spot, key, f, &mut spare)
+    }
+
+    /// Runs `f` on a local part of an element that the calling thread's place, or another, had
+    /// there in its table.
+    #[inline]
+    #[track_caller]
+    pub(super) fn with_near<T>(
+        &self,
+        key: &K,
+        near: NonZero<usize>,
+        f: impl FnOnce(&mut Local) -> T,
+    ) -> Option<T> {
+        {
+            enter!(self);
+            let mut table = self.object.local().table.hold();
+            let found = table.get(near.get() - 1).filter(|found| found.key == *key);
+            if let Some(found) = found {
+                return Some(f(&mut found.local));
+            }
+        }
+        self.with_local(key, |_, local| f(local))
+    }
+
+    /// Runs `f` on the shared part and the central one.
+    #[inline(always)]
+    #[track_caller]
+    fn with_central<Q, T>(
+        &self,
+        spot: &mut Spot,
+        key: &Q,
+        f: impl FnOnce(&Shared, &mut Local) -> T,
+    ) -> Option<T>
+    where
+        K: Borrow<Q>,
+        Q: Eq + ?Sized,
+    {
+        let root = self.object.root();
+        let (mut shard, waited) = root.shards[shard_of(spot.hash)].0.hold_told(Location::caller());
+        let Shard { table, window } = &mut *shard;
+        if window.count(waited) {
+            root.form.look(window);
+        }
+        let element = table.find_at(spot, |element| element.key.borrow() == key)?;
+        Some(f(&element.shared, element.central.get_or_insert_default()))
     }
 
     /// Makes the local element of one that the master has (M2), and runs `f` on it.
@@ -231,19 +348,20 @@ where
     fn bring<Q, T>(
         &self,
         place: &Place<K, Shared, Local, S>,
-        hash: u64,
+        spot: &mut Spot,
         key: &Q,
         f: impl FnOnce(&Shared, &mut Local) -> T,
+        spare: &mut Option<Near<K, Shared, Local>>,
     ) -> Option<T>
     where
         K: Borrow<Q>,
         Q: Eq + Hash + ?Sized,
     {
-        let new; // dropped last, if another thread of the place was first
+        let hash = spot.hash;
         let mut table;
         {
-            let mut master = self.master(shard_of(hash));
-            let element = master.find_mut(hash, |element| element.key.borrow() == key)?;
+            let mut master = self.shard(shard_of(hash));
+            let element = master.table.find_mut(hash, |element| element.key.borrow() == key)?;
             let (own, shared) = (element.key.clone(), element.shared.clone());
             let near = Near { hash, key: own, shared, local: Local::default() };
             element.holders.add(place.place);
@@ -251,19 +369,14 @@ where
                 drop(master);
             }
             table = place.table.hold();
-            new = match table.find_mut(hash, |near| near.key.borrow() == key) {
-                Some(_) => Some(near),
-                None => {
-                    table.insert(near);
-                    None
-                }
-            };
+            if table.index_of(hash, |near| near.key.borrow() == key).is_none() {
+                table.insert(near);
+            } else {
+                *spare = Some(near); // another thread of the place was first
+            }
         }
-        let near = table.find_mut(hash, |near| near.key.borrow() == key)?;
-        let seen = f(&near.shared, &mut near.local);
-        drop(table);
-        drop(new);
-        Some(seen)
+        let near = table.find_at(spot, |near| near.key.borrow() == key)?;
+        Some(f(&near.shared, &mut near.local))
     }
 
     /// Whether there is such an element.
@@ -287,25 +400,6 @@ where
         self.with_local(key, |shared, _| shared.clone())
     }
 
-    /// Locks the local tables of `holders`, and the caller's own (M3, M6), and finds the element
-    /// in each. For the holder of the shard's lock.
-    #[track_caller]
-    fn hold_all<Q>(&self, holders: Holders, hash: u64, key: &Q) -> Whole<'_, K, Shared, Local>
-    where
-        K: Borrow<Q>,
-        Q: Eq + ?Sized,
-    {
-        let (own, place) = (self.object.place(), Location::caller());
-        // By place, as everybody does.
-        let concerned = self.object.reps().filter(|&(at, _)| holders.may_include(at) || at == own);
-        let held = concerned.map(|(_, at)| {
-            let table = at.table.hold_for(place);
-            let index = table.index_of(hash, |near| near.key.borrow() == key);
-            (table, index)
-        });
-        Whole { tables: held.collect() }
-    }
-
     /// Adds an element, or gives the one that is there another shared part and returns the old one.
     /// Local parts stay.
     ///
@@ -315,15 +409,16 @@ where
     pub fn insert(&self, key: K, shared: Shared) -> Option<Shared> {
         let hash = self.hash(&key);
         let mut out = Vec::new(); // M4: as `key`, it outlives the locks
-        let mut master = self.master(shard_of(hash));
-        let Some(element) = master.find_mut(hash, |element| element.key == key) else {
-            master.insert(Element { hash, key, shared, holders: Holders::default() });
-            return None;
-        };
-        let mut whole = self.hold_all(element.holders, hash, &key);
-        whole.share(element, shared, &mut out);
-        drop(whole);
-        drop(master);
+        {
+            enter!(self);
+            let mut shard = self.shard(shard_of(hash));
+            let Some(element) = shard.table.find_mut(hash, |element| element.key == key) else {
+                shard.table.insert(Element::new(hash, key, shared));
+                return None;
+            };
+            let mut whole = self.hold_all(element.holders, hash, &key);
+            whole.share(&mut element.shared, shared, &mut out);
+        }
         out.pop()
     }
 
@@ -337,147 +432,13 @@ where
     #[track_caller]
     pub fn try_insert(&self, key: K, shared: Shared) -> Result<(), Shared> {
         let hash = self.hash(&key);
-        let mut master = self.master(shard_of(hash));
-        if master.find_mut(hash, |element| element.key == key).is_some() {
-            drop(master);
+        enter!(self);
+        let mut shard = self.shard(shard_of(hash));
+        if shard.table.index_of(hash, |element| element.key == key).is_some() {
             return Err(shared);
         }
-        master.insert(Element { hash, key, shared, holders: Holders::default() });
+        shard.table.insert(Element::new(hash, key, shared));
         Ok(())
-    }
-
-    /// Changes the element's shared part, everywhere at the same moment.
-    ///
-    /// # Panics
-    /// If `change` does (then nothing is changed), or uses the table.
-    #[track_caller]
-    pub fn update_shared<Q, T>(&self, key: &Q, change: impl FnOnce(&mut Shared) -> T) -> Option<T>
-    where
-        K: Borrow<Q>,
-        Q: Eq + Hash + ?Sized,
-    {
-        self.scatter(key, change, |_| ())
-    }
-
-    /// Changes the element's shared part, and each of its local parts, at the same moment. Places
-    /// that have not used the element have no local part yet.
-    ///
-    /// # Panics
-    /// If `change` does (then nothing is changed) or `each` does, or one uses the table.
-    ///
-    /// ```
-    /// use manycore::collections::DHash;
-    ///
-    /// let limits = DHash::<&str, u32, u32>::new();
-    /// limits.insert("requests", 100);
-    /// limits.with_local("requests", |_, used| *used += 1);
-    /// // A new period: another limit, and nothing used.
-    /// limits.scatter("requests", |limit| *limit = 50, |used| *used = 0);
-    /// assert_eq!(limits.with_local("requests", |limit, used| (*limit, *used)), Some((50, 0)));
-    /// ```
-    #[track_caller]
-    pub fn scatter<Q, T>(
-        &self,
-        key: &Q,
-        change: impl FnOnce(&mut Shared) -> T,
-        each: impl FnMut(&mut Local),
-    ) -> Option<T>
-    where
-        K: Borrow<Q>,
-        Q: Eq + Hash + ?Sized,
-    {
-        let hash = self.hash(key);
-        let mut out = Vec::new(); // M4: outlives the locks
-        let mut master = self.master(shard_of(hash));
-        let element = master.find_mut(hash, |element| element.key.borrow() == key)?;
-        let mut whole = self.hold_all(element.holders, hash, key);
-        let mut shared = element.shared.clone();
-        let answer = change(&mut shared);
-        whole.share(element, shared, &mut out);
-        whole.locals().for_each(each);
-        Some(answer)
-    }
-
-    /// Folds the element's local parts, and may change them: all at one moment. Places that have
-    /// not used the element have none.
-    ///
-    /// # Panics
-    /// If `fold` does, or if it uses the table.
-    #[track_caller]
-    pub fn gather<Q, T>(&self, key: &Q, start: T, fold: impl FnMut(T, &mut Local) -> T) -> Option<T>
-    where
-        K: Borrow<Q>,
-        Q: Eq + Hash + ?Sized,
-    {
-        let hash = self.hash(key);
-        let mut master = self.master(shard_of(hash));
-        let element = master.find_mut(hash, |element| element.key.borrow() == key)?;
-        let mut whole = self.hold_all(element.holders, hash, key);
-        Some(whole.locals().fold(start, fold))
-    }
-
-    /// Removes the element, here and in every place, and returns all of its parts.
-    ///
-    /// # Panics
-    /// From within an element of the table.
-    #[track_caller]
-    pub fn remove<Q>(&self, key: &Q) -> Option<(Shared, Vec<Local>)>
-    where
-        K: Borrow<Q>,
-        Q: Eq + Hash + ?Sized,
-    {
-        self.remove_if(key, |_, _| true)
-    }
-
-    /// Removes the element if `decide` says so, who sees all of its parts; nothing comes between
-    /// the look and the removal.
-    ///
-    /// # Panics
-    /// If `decide` does, or if it uses the table.
-    ///
-    /// ```
-    /// use manycore::collections::DHash;
-    ///
-    /// // How many references a thread has taken, less those that it gave back.
-    /// let objects = DHash::<u32, &str, i32>::new();
-    /// objects.insert(1, "one");
-    /// objects.with_local(&1, |_, taken| *taken += 1);
-    /// let unused = |_: &&str, taken: &mut [&mut i32]| {
-    ///     taken.iter().map(|taken| **taken).sum::<i32>() == 0
-    /// };
-    /// assert_eq!(objects.remove_if(&1, unused), None);
-    /// std::thread::scope(|s| s.spawn(|| objects.with_local(&1, |_, taken| *taken -= 1)).join());
-    /// assert!(objects.remove_if(&1, unused).is_some());
-    /// ```
-    #[track_caller]
-    pub fn remove_if<Q>(
-        &self,
-        key: &Q,
-        decide: impl FnOnce(&Shared, &mut [&mut Local]) -> bool,
-    ) -> Option<(Shared, Vec<Local>)>
-    where
-        K: Borrow<Q>,
-        Q: Eq + Hash + ?Sized,
-    {
-        let hash = self.hash(key);
-        let mut master = self.master(shard_of(hash));
-        let index = master.index_of(hash, |element| element.key.borrow() == key)?;
-        let element = master.at(index);
-        let mut whole = self.hold_all(element.holders, hash, key);
-        if !decide(&element.shared, &mut whole.locals().collect::<Vec<_>>()) {
-            return None;
-        }
-        if seeded_bug(Bug::TornGather) {
-            let holders = element.holders;
-            drop(whole);
-            whole = self.hold_all(holders, hash, key);
-        }
-        // From here on, nothing of the user's runs until the locks are given up.
-        let nears = whole.take();
-        let element = master.remove_at(index);
-        drop(whole);
-        drop(master);
-        Some((element.shared, nears.into_iter().map(|near| near.local).collect()))
     }
 
     /// Removes everything, a part of the table after the other.
@@ -486,22 +447,24 @@ where
     /// From within an element of the table.
     #[track_caller]
     pub fn clear(&self) {
-        for shard in 0..SHARDS {
-            let mut master = self.master(shard);
+        for number in 0..SHARDS {
+            let (mut nears, mut elements) = (Vec::new(), Vec::new()); // M4
+            enter!(self);
+            let mut shard = self.shard(number);
             let mut tables: Vec<_> =
                 self.object.reps().map(|(_, place)| place.table.hold()).collect();
-            let nears: Vec<_> =
-                tables.iter_mut().map(|t| t.take(|near| shard_of(near.hash) == shard)).collect();
-            let elements = master.take(|_| true);
-            drop((tables, master));
-            drop((nears, elements)); // M4
+            for table in &mut tables {
+                nears.push(table.take(|near| shard_of(near.hash) == number));
+            }
+            elements.append(&mut shard.table.take(|_| true));
         }
     }
 
     /// How many elements there are, counted in one part of the table after the other.
     #[track_caller]
     pub fn len(&self) -> usize {
-        (0..SHARDS).map(|shard| self.master(shard).len()).sum()
+        enter!(self);
+        (0..SHARDS).map(|shard| self.shard(shard).table.len()).sum()
     }
 
     /// Whether there is none.
@@ -513,33 +476,67 @@ where
     /// Clones of all keys and shared parts, of one part of the table after the other.
     #[track_caller]
     pub fn snapshot(&self) -> Vec<(K, Shared)> {
-        let clone = |element: &Element<K, Shared>| (element.key.clone(), element.shared.clone());
-        let of_shard = |shard| self.master(shard).iter().map(clone).collect::<Vec<_>>();
-        (0..SHARDS).flat_map(of_shard).collect()
+        let mut clones = Vec::new();
+        enter!(self);
+        for shard in 0..SHARDS {
+            let shard = self.shard(shard);
+            clones.extend(shard.table.iter().map(|own| (own.key.clone(), own.shared.clone())));
+        }
+        clones
     }
 
     /// Clones of all keys, of one part of the table after the other.
     #[track_caller]
     pub fn keys(&self) -> Vec<K> {
-        let key = |element: &Element<K, Shared>| element.key.clone();
-        let of_shard = |shard| self.master(shard).iter().map(key).collect::<Vec<_>>();
-        (0..SHARDS).flat_map(of_shard).collect()
+        let mut keys = Vec::new();
+        enter!(self);
+        for shard in 0..SHARDS {
+            keys.extend(self.shard(shard).table.iter().map(|element| element.key.clone()));
+        }
+        keys
     }
 
-    /// How many local parts there are now, all together.
+    /// How many local parts there are in places now, all together. The central parts, which are
+    /// used while the table is in one, are not among them.
+    #[track_caller]
     pub fn replicas(&self) -> usize {
+        enter!(self);
         self.sizes(Table::len)
     }
 
     /// How many elements fit into all tables, master and local ones, as large as they are now.
+    #[track_caller]
     pub fn capacity(&self) -> usize {
-        let masters: usize = (0..SHARDS).map(|shard| self.master(shard).capacity()).sum();
+        enter!(self);
+        let masters: usize = (0..SHARDS).map(|shard| self.shard(shard).table.capacity()).sum();
         masters + self.sizes(Table::capacity)
     }
 
     fn sizes(&self, size: impl Fn(&Table<Near<K, Shared, Local>>) -> usize) -> usize {
-        drop(self.master(0)); // refuses who is inside of an element
         self.object.gather(0, |sum, place| sum + size(&place.table.hold()))
+    }
+
+    /// Whether it is spread, and why.
+    ///
+    /// ```
+    /// use manycore::collections::{DHash, SpreadWhy};
+    ///
+    /// let table = DHash::<u32, &str, u32>::new();
+    /// assert!(!table.stats().is_spread, "nobody waits");
+    /// assert!(table.spread());
+    /// assert_eq!(table.stats().why, SpreadWhy::Asked);
+    /// println!("{}", table.stats());
+    /// ```
+    pub fn stats(&self) -> DHashStats {
+        self.object.root().form.stats()
+    }
+
+    /// Spreads the table: from now on each place uses parts of its own. Says whether it is spread;
+    /// it isn't if it was built to stay in one.
+    ///
+    /// Costs nothing by itself: each place's first use of an element makes its part.
+    pub fn spread(&self) -> bool {
+        self.object.root().form.ask(true)
     }
 }
 

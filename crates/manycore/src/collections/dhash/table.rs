@@ -4,6 +4,7 @@
 //! with what they belong to, so growing and shrinking hash nothing. No value moves in or out while
 //! a comparison runs, so one that panics leaves the table as it was.
 
+use super::Spot;
 use crate::config::SMALL;
 use hashbrown::HashTable;
 
@@ -30,6 +31,23 @@ impl<E: Hashed> Table<E> {
     #[inline]
     pub(super) fn find_mut(&mut self, hash: u64, eq: impl FnMut(&E) -> bool) -> Option<&mut E> {
         self.0.find_mut(hash, eq)
+    }
+
+    /// The same, which notes where it was found.
+    #[inline(always)]
+    pub(super) fn find_at(
+        &mut self,
+        spot: &mut Spot,
+        eq: impl FnMut(&E) -> bool,
+    ) -> Option<&mut E> {
+        spot.index = self.0.find_bucket_index(spot.hash, eq)?;
+        self.0.get_bucket_mut(spot.index)
+    }
+
+    /// The entry that is there, if one is.
+    #[inline(always)]
+    pub(super) fn get(&mut self, index: usize) -> Option<&mut E> {
+        self.0.get_bucket_mut(index)
     }
 
     /// Puts in what is not there.

@@ -1,5 +1,6 @@
 //! Models of laws G1 to G3: pins beside a reclaimer, changes beside it, and two misses at once.
 
+use super::super::{DHashBuilder, Spread};
 use super::{PageCache, PageStore};
 use crate::cluster::Placement;
 use crate::percpu::loom_tests::{large_model, model, must_catch};
@@ -52,12 +53,16 @@ impl PageStore for Arc<Counts> {
 
 type Cache = PageCache<Arc<Counts>, BuildHasherDefault<Constant>>;
 
-/// One place, so that every thread has a part from the start.
+/// Spread, with one place, so that every thread has a part from the start.
 fn cache() -> Arc<Cache> {
+    built(DHashBuilder::new().placement(Placement::Shared).spread(Spread::Always))
+}
+
+fn built(table: DHashBuilder) -> Arc<Cache> {
     let zero = || AtomicUsize::new(0);
     let counts = Arc::new(Counts { loads: zero(), drops: zero(), written: zero() });
     // Room for two: with one, a miss beside a reclaimer may be told that the cache is full.
-    Arc::new(Cache::with_hasher(counts, 2, Placement::Shared, BuildHasherDefault::default()))
+    Arc::new(Cache::with_builder(counts, 2, table.hasher(BuildHasherDefault::default())))
 }
 
 fn drops(cache: &Cache) -> usize {
@@ -66,8 +71,18 @@ fn drops(cache: &Cache) -> usize {
 
 #[test]
 fn loom_page_cache_pinned_page_is_not_reclaimed() {
-    model(2, || {
-        let shared = cache();
+    pinned_page_stays(cache);
+}
+
+/// Pins of the part that all use, which are given back on the page.
+#[test]
+fn loom_page_cache_in_one_pinned_page_is_not_reclaimed() {
+    pinned_page_stays(|| built(DHashBuilder::new().spread(Spread::Never)));
+}
+
+fn pinned_page_stays(make: fn() -> Arc<Cache>) {
+    model(2, move || {
+        let shared = make();
         drop(shared.pin(&1).unwrap());
         let other = {
             let shared = Arc::clone(&shared);
@@ -89,6 +104,37 @@ fn loom_page_cache_reclaim_after_a_torn_look_is_caught() {
     let test = "loom_page_cache_pinned_page_is_not_reclaimed";
     let test = format!("collections::page_cache::loom_tests::{test}");
     must_catch("torn-gather", &test, &["dropped under a pin"]);
+}
+
+#[test]
+fn loom_page_cache_in_one_reclaim_after_a_torn_look_is_caught() {
+    let test = "loom_page_cache_in_one_pinned_page_is_not_reclaimed";
+    let test = format!("collections::page_cache::loom_tests::{test}");
+    must_catch("torn-gather", &test, &["dropped under a pin"]);
+}
+
+/// A pin is taken in one form and given back in another, beside a reclaimer.
+#[test]
+fn loom_page_cache_pin_lasts_while_the_table_spreads_and_folds() {
+    large_model(2, || {
+        let shared = built(DHashBuilder::new());
+        drop(shared.pin(&1).unwrap());
+        let other = {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || {
+                if let Some(page) = shared.pin_if_there(&1) {
+                    assert_eq!(drops(&shared), 0, "a page was dropped under a pin");
+                    drop(page);
+                }
+            })
+        };
+        assert!(shared.spread());
+        assert!(shared.fold());
+        let reclaimed = shared.reclaim(1).unwrap();
+        assert_eq!(drops(&shared), reclaimed);
+        other.join().unwrap();
+        assert_eq!(shared.reclaim(1), Ok(1 - reclaimed), "a pin was not given back");
+    });
 }
 
 #[test]

@@ -8,8 +8,9 @@
 //! Laws:
 //! - G1 A key has at most one load under way. Who finds one waits for it, and then looks again: if
 //!   it has failed or panicked, one of those who waited loads.
-//! - G2 The sum of an element's pins, over all places, is the number of its pinned pages and of
-//!   write-backs under way. A page leaves the table only in a step that sees the sum at zero, with
+//! - G2 The sum of an element's pins, over all parts, less those given back on the page itself, is
+//!   the number of its pinned pages and of write-backs under way. (A pin that was counted in the
+//!   part that all use is given back by one addition, which is the last that is done to the page.) A page leaves the table only in a step that sees the sum at zero, with
 //!   all parts locked (M3 of `dhash`), and until then the table has a reference to it. So a pinned
 //!   page is alive, and no pin writes a line that others write.
 //! - G3 A page leaves the table only if, in the same step, no part says that it is dirty or being
@@ -31,13 +32,15 @@ mod store;
 
 pub use store::{PageStore, PinError};
 
-use super::DHash;
+use super::dhash::Spot;
 use super::held::Held;
+use super::{DHash, DHashBuilder, DHashStats};
 use crate::cluster::Placement;
-use crate::sync::{AtomicUsize, Bug, Ordering, seeded_bug};
+use crate::sync::{AtomicUsize, Bug, Ordering, prefetch, seeded_bug};
 use std::collections::VecDeque;
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
+use std::num::NonZero;
 use std::ops::Deref;
 use std::ptr;
 use std::sync::Arc;
@@ -45,10 +48,17 @@ use std::sync::Arc;
 /// Held by the loader until the load is over, one way or the other (G1).
 type Flight = Arc<Held<()>>;
 
+/// A page that is there.
+struct Frame<P> {
+    page: P,
+    /// Pins of the central part that were given back (G2). It wraps around.
+    back: AtomicUsize,
+}
+
 /// An element's shared part.
 enum State<P> {
     Loading(Flight),
-    Ready(Arc<P>),
+    Ready(Arc<Frame<P>>),
 }
 
 impl<P> Clone for State<P> {
@@ -63,13 +73,21 @@ impl<P> Clone for State<P> {
 /// An element's local part.
 #[derive(Debug, Default)]
 struct Uses {
-    /// Taken here less given back here (G2).
-    pins: isize,
+    /// Taken here less given back here (G2). It wraps around.
+    pins: usize,
     dirty: bool,
     /// Since the last look for a victim.
     used: bool,
     /// The thread whose write-back is under way; zero if there is none.
     writing: usize,
+}
+
+impl Uses {
+    #[inline]
+    fn pin(&mut self) {
+        self.pins = self.pins.wrapping_add(1);
+        self.used = true;
+    }
 }
 
 /// Pages of a slow [store](PageStore), at most so many, each loaded once for all threads.
@@ -87,12 +105,15 @@ struct Uses {
 ///   [`flush`](Self::flush) returns, the store has every change that was marked before.
 /// - Progress: blocking. A pin waits for a load of the same page. One that must make room may wait
 ///   for a write-back.
-/// - Cost: a pin of a page that the thread has used before, its mark and its release are a look-up
-///   each in the thread's own table (some 25 ns), and write no shared line. A load locks parts of
-///   the table twice, beside what the store costs. Reclaiming a page locks the tables of all places
-///   that have used it.
+/// - Cost: a pin of a page that is there is a look-up under one of 16 locks, and its release one
+///   atomic addition, as long as threads do not wait for each other. Once they do, the table of
+///   descriptors spreads, as that of a [`DHash`] does: then a pin, a mark and a release are a
+///   look-up each in the thread's own table, and write no shared line. [`stats`](Self::stats) says
+///   which it is; [`with_builder`](Self::with_builder) decides it beforehand. A load locks parts of
+///   the table some times, beside what the store costs. Reclaiming a page of a spread table locks
+///   the tables of all places that have used it.
 /// - Memory: at most `pages_max` pages, those that are being loaded among them; an entry for each
-///   page, and one for each place that has used it.
+///   page, and in a spread table one more for each place that has used it.
 /// - Errors: the store's, and [`PinError::Full`] if all pages are pinned.
 /// - Panics: if the store does; the page is as before, and nobody waits for ever. If a load pins
 ///   the page that it loads, or a write-back flushes the cache. (Loads that pin each other's pages
@@ -153,11 +174,19 @@ where
 }
 
 impl<T: PageStore> PageCache<T> {
-    /// An empty cache of so many pages at most, with a table for each thread.
+    /// An empty cache of so many pages at most, with a table for each thread once they wait for
+    /// each other.
     #[must_use]
     pub fn new(store: T, pages_max: usize) -> Self {
-        Self::with_hasher(store, pages_max, Placement::default(), RandomState::new())
+        Self::with_builder(store, pages_max, DHashBuilder::new())
     }
+}
+
+/// A pin that was counted and has no owner yet: what nobody takes stays counted.
+struct Counted<P> {
+    frame: *const Frame<P>,
+    /// As in [`Pinned`].
+    near: Option<NonZero<usize>>,
 }
 
 /// A load that is under way; dropping it gives up.
@@ -180,8 +209,15 @@ impl<T: PageStore, S: BuildHasher + Send + Sync + 'static> PageCache<T, S> {
     /// An empty cache whose tables are placed so and hash so.
     #[must_use]
     pub fn with_hasher(store: T, pages_max: usize, placement: Placement, hasher: S) -> Self {
+        let builder = DHashBuilder::new().placement(placement).hasher(hasher);
+        Self::with_builder(store, pages_max, builder)
+    }
+
+    /// An empty cache with a table of descriptors made so.
+    #[must_use]
+    pub fn with_builder(store: T, pages_max: usize, table: DHashBuilder<S>) -> Self {
         Self {
-            pages: DHash::with_hasher(placement, hasher),
+            pages: table.build(),
             queue: Held::new(VecDeque::new()),
             resident: AtomicUsize::new(0),
             pages_max,
@@ -192,6 +228,27 @@ impl<T: PageStore, S: BuildHasher + Send + Sync + 'static> PageCache<T, S> {
     /// The store.
     pub fn store(&self) -> &T {
         &self.store
+    }
+
+    /// Whether the table of descriptors is spread over the threads, and why.
+    pub fn stats(&self) -> DHashStats {
+        self.pages.stats()
+    }
+
+    /// Spreads the table of descriptors, as [`DHash::spread`] does.
+    pub fn spread(&self) -> bool {
+        self.pages.spread()
+    }
+
+    /// Brings the descriptors together again, as [`DHash::fold`] does: for when few threads are
+    /// left. Pins go on.
+    pub fn fold(&self) -> bool {
+        self.pages.fold(|into, from| {
+            into.pins = into.pins.wrapping_add(std::mem::take(&mut from.pins));
+            into.dirty |= std::mem::take(&mut from.dirty);
+            into.used |= std::mem::take(&mut from.used);
+            into.writing |= std::mem::take(&mut from.writing); // at most one is not zero (G4)
+        })
     }
 
     /// How many pages there are, those that are being loaded among them.
@@ -213,45 +270,76 @@ impl<T: PageStore, S: BuildHasher + Send + Sync + 'static> PageCache<T, S> {
     ///
     /// # Panics
     /// If the store does, or from within the load of this page.
-    #[inline]
+    #[inline(always)]
     pub fn pin(&self, key: &T::Key) -> Result<Pinned<'_, T, S>, PinError<T::Error>> {
+        let own = key.clone(); // before the pin counts: it may panic
+        let counted = match self.look(key, &mut None) {
+            Some(counted) => counted,
+            None => self.pin_slow(key)?,
+        };
+        Ok(self.pinned(counted, own))
+    }
+
+    /// The same of a page that was not there.
+    #[cold]
+    #[inline(never)]
+    fn pin_slow(&self, key: &T::Key) -> Result<Counted<T::Page>, PinError<T::Error>> {
         loop {
-            match self.look(key) {
-                Some(Ok(page)) => return Ok(page),
-                Some(Err(flight)) => drop(flight.hold()),
+            let mut flight = None;
+            if let Some(counted) = self.look(key, &mut flight) {
+                return Ok(counted);
+            }
+            match flight {
+                Some(flight) => drop(flight.hold()),
                 None => {
-                    if let Some(page) = self.load(key)? {
-                        return Ok(page);
+                    if let Some(counted) = self.load(key)? {
+                        return Ok(counted);
                     }
                 }
             }
         }
     }
 
-    /// The page, if it is there; loads nothing, and waits for no load.
-    #[inline]
-    pub fn pin_if_there(&self, key: &T::Key) -> Option<Pinned<'_, T, S>> {
-        self.look(key)?.ok()
+    #[inline(always)]
+    fn pinned(&self, Counted { frame, near }: Counted<T::Page>, key: T::Key) -> Pinned<'_, T, S> {
+        Pinned { frame, key, near, cache: self }
     }
 
-    /// Pins the page, if it is there; else the load to wait for, if there is one.
-    #[inline]
-    fn look(&self, key: &T::Key) -> Option<Result<Pinned<'_, T, S>, Flight>> {
-        let own = key.clone(); // before the pin counts: it may panic
-        let found = self.pages.with_local(key, |state, uses| match state {
-            State::Ready(page) => {
-                uses.pins += 1;
-                uses.used = true;
-                Ok(Arc::as_ptr(page))
+    /// The page, if it is there; loads nothing, and waits for no load.
+    #[inline(always)]
+    pub fn pin_if_there(&self, key: &T::Key) -> Option<Pinned<'_, T, S>> {
+        let own = key.clone();
+        self.look(key, &mut None).map(|counted| self.pinned(counted, own))
+    }
+
+    /// Pins the page, if it is there. If somebody loads it, `flight` is what to wait for.
+    #[inline(always)]
+    fn look(&self, key: &T::Key, flight: &mut Option<Flight>) -> Option<Counted<T::Page>> {
+        let mut spot = Spot::new(self.pages.hash(key));
+        let frame = self.pages.with_local_at(&mut spot, key, |state, uses| match state {
+            State::Ready(frame) => {
+                uses.pin();
+                prefetch(Arc::as_ptr(frame)); // beside the unlocking instruction
+                Arc::as_ptr(frame)
             }
-            State::Loading(flight) => Err(Arc::clone(flight)),
+            State::Loading(loading) => {
+                *flight = Some(Arc::clone(loading));
+                ptr::null()
+            }
         })?;
-        Some(found.map(|page| Pinned { page, key: own, cache: self }))
+        (!frame.is_null()).then_some(Counted { frame, near: spot.near() })
+    }
+
+    /// Gives back a pin that a local part has counted, there or wherever this thread is now.
+    #[inline(never)]
+    fn unpin(&self, key: &T::Key, near: NonZero<usize>) {
+        let there = self.pages.with_near(key, near, |uses| uses.pins = uses.pins.wrapping_sub(1));
+        debug_assert!(there.is_some(), "a pinned page is there");
     }
 
     /// Loads the page, unless somebody else does: then there is nothing to return.
     #[cold]
-    fn load(&self, key: &T::Key) -> Result<Option<Pinned<'_, T, S>>, PinError<T::Error>> {
+    fn load(&self, key: &T::Key) -> Result<Option<Counted<T::Page>>, PinError<T::Error>> {
         let flight = Flight::new(Held::new(()));
         let _flies = flight.hold();
         let loading = State::Loading(Arc::clone(&flight));
@@ -262,19 +350,18 @@ impl<T: PageStore, S: BuildHasher + Send + Sync + 'static> PageCache<T, S> {
         }
         let mut load = Load { cache: self, key, has_room: false };
         // The loader's own pin, from the start: nobody reclaims what has just come.
-        self.pages.with_local(key, |_, uses| {
-            uses.pins += 1;
-            uses.used = true;
-        });
+        let mut spot = Spot::new(self.pages.hash(key));
+        self.pages.with_local_at(&mut spot, key, |_, uses| uses.pin());
         self.take_room()?;
         load.has_room = true;
-        let page = Arc::new(self.store.load(key).map_err(PinError::Store)?);
-        let pinned = Pinned { page: Arc::as_ptr(&page), key: key.clone(), cache: self };
-        let own = key.clone();
-        self.pages.update_shared(key, |state| *state = State::Ready(page));
+        let page = self.store.load(key).map_err(PinError::Store)?;
+        let frame = Arc::new(Frame { page, back: AtomicUsize::new(0) });
+        let (counted, own) =
+            (Counted { frame: Arc::as_ptr(&frame), near: spot.near() }, key.clone());
+        self.pages.update_shared(key, |state| *state = State::Ready(frame));
         std::mem::forget(load);
         self.queue.with(|queue| queue.push_back(own));
-        Ok(Some(pinned))
+        Ok(Some(counted))
     }
 
     fn give_back_room(&self) {
@@ -297,8 +384,10 @@ impl<T: PageStore, S: Send + Sync + 'static> fmt::Debug for PageCache<T, S> {
 /// One that is forgotten keeps its page in the cache for ever, and nothing worse.
 #[must_use = "the page may go at once"]
 pub struct Pinned<'a, T: PageStore, S: BuildHasher + Send + Sync + 'static = RandomState> {
-    page: *const T::Page,
+    frame: *const Frame<T::Page>,
     key: T::Key,
+    /// Where in a local table it was counted; none if it was by the central part.
+    near: Option<NonZero<usize>>,
     cache: &'a PageCache<T, S>,
 }
 
@@ -315,7 +404,9 @@ impl<T: PageStore, S: BuildHasher + Send + Sync + 'static> Pinned<'_, T, S> {
     /// Writes the calling thread's own part alone.
     #[inline]
     pub fn mark_dirty(&self) {
-        let there = self.cache.pages.with_local(&self.key, |_, uses| uses.dirty = true);
+        let mut spot = Spot::new(self.cache.pages.hash(&self.key));
+        let mark = |_: &State<T::Page>, uses: &mut Uses| uses.dirty = true;
+        let there = self.cache.pages.with_local_at(&mut spot, &self.key, mark);
         debug_assert!(there.is_some(), "a pinned page is there");
     }
 
@@ -332,22 +423,27 @@ impl<T: PageStore, S: BuildHasher + Send + Sync + 'static> Deref for Pinned<'_, 
     fn deref(&self) -> &T::Page {
         // SAFETY: G2 - this pin is counted until it is dropped, so the table has a reference to
         // the page; the pointer is from that `Arc`.
-        unsafe { &*self.page }
+        unsafe { &(*self.frame).page }
     }
 }
 
 impl<T: PageStore, S: BuildHasher + Send + Sync + 'static> Drop for Pinned<'_, T, S> {
-    #[inline]
+    #[inline(always)]
     fn drop(&mut self) {
-        let there = self.cache.pages.with_local(&self.key, |_, uses| uses.pins -= 1);
-        debug_assert!(there.is_some(), "a pinned page is there");
+        match self.near {
+            // ORDER: Release; pairs with Acquire in `drop_page`: what was done with the page comes
+            // before its end.
+            // SAFETY: G2 - this pin keeps the frame until this addition, the last access to it.
+            None => _ = unsafe { (*self.frame).back.fetch_add(1, Ordering::Release) },
+            Some(near) => self.cache.unpin(&self.key, near),
+        }
     }
 }
 
 impl<T: PageStore, S: BuildHasher + Send + Sync + 'static> PartialEq for Pinned<'_, T, S> {
     /// Whether both are the same page of the same cache.
     fn eq(&self, other: &Self) -> bool {
-        ptr::eq(self.page, other.page)
+        ptr::eq(self.frame, other.frame)
     }
 }
 

@@ -1,7 +1,7 @@
 //! Making room, and telling the store. Laws G3 to G5.
 
 use super::super::held::held_by_self;
-use super::{PageCache, PageStore, PinError, State, Uses};
+use super::{Frame, PageCache, PageStore, PinError, State, Uses};
 use crate::percpu::thread_token;
 use crate::sync::{Backoff, Ordering};
 use std::hash::BuildHasher;
@@ -14,7 +14,7 @@ enum Found<P> {
     /// This thread's write-back is under way.
     Writing(usize),
     /// Dirty. The write-back has begun: the caller has to do it.
-    Dirty(Arc<P>),
+    Dirty(Arc<Frame<P>>),
     Clean,
 }
 
@@ -31,7 +31,7 @@ impl<T: PageStore, S: BuildHasher + Send + Sync + 'static> Drop for WriteBack<'_
         let dirty = self.failed;
         self.cache.pages.gather(self.key, (), |(), uses| {
             if std::mem::take(&mut uses.writing) != 0 {
-                uses.pins -= 1;
+                uses.pins = uses.pins.wrapping_sub(1);
                 uses.dirty |= dirty;
             }
         });
@@ -53,14 +53,14 @@ impl<T: PageStore, S: BuildHasher + Send + Sync + 'static> Drop for Victim<'_, T
 }
 
 /// Begins a write-back, if it is time for one: clears the dirty bits and pins (G3, G4).
-fn begin<P>(page: &Arc<P>, uses: &mut [&mut Uses]) -> Found<P> {
+fn begin<P>(page: &Arc<Frame<P>>, uses: &mut [&mut Uses]) -> Found<P> {
     if let Some(uses) = uses.iter().find(|uses| uses.writing != 0) {
         return Found::Writing(uses.writing);
     }
     let mut dirty = uses.iter_mut().filter(|uses| uses.dirty);
     let Some(first) = dirty.next() else { return Found::Clean };
     first.writing = thread_token();
-    first.pins += 1;
+    first.pins = first.pins.wrapping_add(1);
     first.dirty = false;
     dirty.for_each(|uses| uses.dirty = false);
     Found::Dirty(Arc::clone(page))
@@ -117,9 +117,12 @@ impl<T: PageStore, S: BuildHasher + Send + Sync + 'static> PageCache<T, S> {
             let mut found = Found::InUse;
             let removed = self.pages.remove_if(key, |state, uses| {
                 let State::Ready(page) = state else { return false };
-                let pins: isize = uses.iter().map(|uses| uses.pins).sum();
+                // ORDER: Acquire; pairs with Release in `Pinned::drop`. All pins that it counts
+                // were taken under locks that are held now, so the sum is zero only if none is left.
+                let back = page.back.load(Ordering::Acquire);
+                let taken = uses.iter().fold(0_usize, |sum, uses| sum.wrapping_add(uses.pins));
                 let used = uses.iter_mut().fold(false, |any, u| any | std::mem::take(&mut u.used));
-                if pins == 0 && !used {
+                if taken == back && !used {
                     found = begin(page, uses);
                 }
                 matches!(found, Found::Clean)
@@ -133,10 +136,10 @@ impl<T: PageStore, S: BuildHasher + Send + Sync + 'static> PageCache<T, S> {
     }
 
     /// Writes a page whose write-back has begun.
-    fn write(&self, key: &T::Key, page: Arc<T::Page>) -> Result<(), T::Error> {
+    fn write(&self, key: &T::Key, page: Arc<Frame<T::Page>>) -> Result<(), T::Error> {
         let mut write_back = WriteBack { cache: self, key, failed: true };
         let page = page; // dropped before the pin is given back: G5 counts memory
-        self.store.write_back(key, &page)?;
+        self.store.write_back(key, &page.page)?;
         write_back.failed = false;
         Ok(())
     }

@@ -1,0 +1,73 @@
+//! Which tables a thread is inside of: law M6.
+//!
+//! Owns: a list that hangs on the thread, of what stands on its stack. A lock could tell only of
+//! itself, and a table has many.
+
+use super::super::held::held_by_self;
+use crate::sync;
+use std::cell::Cell;
+use std::ptr;
+
+sync::thread_local! {
+    static INNERMOST: Cell<*const Inside> = const { Cell::new(ptr::null()) };
+}
+
+/// A use of a table by this thread.
+pub(super) struct Inside {
+    table: *const (),
+    outer: Cell<*const Inside>,
+}
+
+/// Takes the use from the list when it is dropped. It borrows the use, which therefore stays where
+/// it is.
+pub(super) struct Entered<'a>(&'a Inside);
+
+impl Inside {
+    #[inline(always)]
+    pub(super) const fn new(table: *const ()) -> Self {
+        Self { table, outer: Cell::new(ptr::null()) }
+    }
+
+    /// Puts the use on the list.
+    ///
+    /// # Panics
+    /// If the thread is inside of the table.
+    #[inline(always)]
+    #[track_caller]
+    pub(super) fn enter(&self) -> Entered<'_> {
+        // Late in a thread's life, loom takes it away.
+        let outer = INNERMOST.try_with(Cell::get).unwrap_or(ptr::null());
+        if !outer.is_null() && is_among(outer, self.table) {
+            held_by_self();
+        }
+        self.outer.set(outer);
+        set(self);
+        Entered(self)
+    }
+}
+
+#[inline(always)]
+fn set(innermost: *const Inside) {
+    let _ = INNERMOST.try_with(|list| list.set(innermost));
+}
+
+impl Drop for Entered<'_> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        set(self.0.outer.get());
+    }
+}
+
+#[cold]
+fn is_among(mut use_: *const Inside, table: *const ()) -> bool {
+    // SAFETY: each stands on this thread's stack, borrowed by an `Entered` that takes it from the
+    // list when it is dropped: in the order of a stack, because these are locals of this module's
+    // functions.
+    while let Some(found) = unsafe { use_.as_ref() } {
+        if ptr::eq(found.table, table) {
+            return true;
+        }
+        use_ = found.outer.get();
+    }
+    false
+}

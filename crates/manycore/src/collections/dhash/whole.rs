@@ -1,0 +1,255 @@
+//! What concerns a whole element: laws M3 and M7.
+
+use super::super::holders::Holders;
+use super::element::Whole;
+use super::inside::Inside;
+use super::{DHash, enter, shard_of};
+use crate::sync::{Bug, seeded_bug};
+use std::borrow::Borrow;
+use std::hash::{BuildHasher, Hash};
+use std::panic::Location;
+use std::ptr;
+
+impl<K, Shared, Local, S> DHash<K, Shared, Local, S>
+where
+    K: Eq + Hash + Clone + Send + Sync + 'static,
+    Shared: Clone + Send + Sync + 'static,
+    Local: Default + Send + 'static,
+    S: BuildHasher + Send + Sync + 'static,
+{
+    /// Locks the local tables of `holders` (M3), and finds the element in each. For the holder of
+    /// the shard's lock.
+    #[track_caller]
+    pub(super) fn hold_all<Q>(
+        &self,
+        holders: Holders,
+        hash: u64,
+        key: &Q,
+    ) -> Whole<'_, K, Shared, Local>
+    where
+        K: Borrow<Q>,
+        Q: Eq + ?Sized,
+    {
+        let is_in_one = || !self.object.root().form.is_spread();
+        if holders.is_none() || seeded_bug(Bug::FormAlone) && is_in_one() {
+            return Whole { tables: Vec::new() };
+        }
+        let place = Location::caller();
+        // By place, as everybody does.
+        let concerned = self.object.reps().filter(|&(at, _)| holders.may_include(at));
+        let held = concerned.map(|(_, at)| {
+            let table = at.table.hold_for(place);
+            let index = table.index_of(hash, |near| near.key.borrow() == key);
+            (table, index)
+        });
+        Whole { tables: held.collect() }
+    }
+
+    /// Changes the element's shared part, everywhere at the same moment.
+    ///
+    /// # Panics
+    /// If `change` does (then nothing is changed), or uses the table.
+    #[track_caller]
+    pub fn update_shared<Q, T>(&self, key: &Q, change: impl FnOnce(&mut Shared) -> T) -> Option<T>
+    where
+        K: Borrow<Q>,
+        Q: Eq + Hash + ?Sized,
+    {
+        self.scatter(key, change, |_| ())
+    }
+
+    /// Changes the element's shared part, and each of its local parts, at the same moment. Places
+    /// that have not used the element have no local part yet.
+    ///
+    /// # Panics
+    /// If `change` does (then nothing is changed) or `each` does, or one uses the table.
+    ///
+    /// ```
+    /// use manycore::collections::DHash;
+    ///
+    /// let limits = DHash::<&str, u32, u32>::new();
+    /// limits.insert("requests", 100);
+    /// limits.with_local("requests", |_, used| *used += 1);
+    /// // A new period: another limit, and nothing used.
+    /// limits.scatter("requests", |limit| *limit = 50, |used| *used = 0);
+    /// assert_eq!(limits.with_local("requests", |limit, used| (*limit, *used)), Some((50, 0)));
+    /// ```
+    #[track_caller]
+    pub fn scatter<Q, T>(
+        &self,
+        key: &Q,
+        change: impl FnOnce(&mut Shared) -> T,
+        each: impl FnMut(&mut Local),
+    ) -> Option<T>
+    where
+        K: Borrow<Q>,
+        Q: Eq + Hash + ?Sized,
+    {
+        let hash = self.hash(key);
+        let mut out = Vec::new(); // M4: outlives the locks
+        enter!(self);
+        let mut shard = self.shard(shard_of(hash));
+        let element = shard.table.find_mut(hash, |element| element.key.borrow() == key)?;
+        let mut whole = self.hold_all(element.holders, hash, key);
+        let mut shared = element.shared.clone();
+        let answer = change(&mut shared);
+        whole.share(&mut element.shared, shared, &mut out);
+        whole.locals(&mut element.central).for_each(each);
+        Some(answer)
+    }
+
+    /// Folds the element's local parts, and may change them: all at one moment. Places that have
+    /// not used the element have none.
+    ///
+    /// # Panics
+    /// If `fold` does, or if it uses the table.
+    #[track_caller]
+    pub fn gather<Q, T>(&self, key: &Q, start: T, fold: impl FnMut(T, &mut Local) -> T) -> Option<T>
+    where
+        K: Borrow<Q>,
+        Q: Eq + Hash + ?Sized,
+    {
+        let hash = self.hash(key);
+        enter!(self);
+        let mut shard = self.shard(shard_of(hash));
+        let element = shard.table.find_mut(hash, |element| element.key.borrow() == key)?;
+        let mut whole = self.hold_all(element.holders, hash, key);
+        Some(whole.locals(&mut element.central).fold(start, fold))
+    }
+
+    /// Removes the element, here and in every place, and returns all of its parts.
+    ///
+    /// # Panics
+    /// From within an element of the table.
+    #[track_caller]
+    pub fn remove<Q>(&self, key: &Q) -> Option<(Shared, Vec<Local>)>
+    where
+        K: Borrow<Q>,
+        Q: Eq + Hash + ?Sized,
+    {
+        self.remove_if(key, |_, _| true)
+    }
+
+    /// Removes the element if `decide` says so, who sees all of its parts; nothing comes between
+    /// the look and the removal.
+    ///
+    /// # Panics
+    /// If `decide` does, or if it uses the table.
+    ///
+    /// ```
+    /// use manycore::collections::DHash;
+    ///
+    /// // How many references a thread has taken, less those that it gave back.
+    /// let objects = DHash::<u32, &str, i32>::new();
+    /// objects.insert(1, "one");
+    /// objects.with_local(&1, |_, taken| *taken += 1);
+    /// let unused = |_: &&str, taken: &mut [&mut i32]| {
+    ///     taken.iter().map(|taken| **taken).sum::<i32>() == 0
+    /// };
+    /// assert_eq!(objects.remove_if(&1, unused), None);
+    /// std::thread::scope(|s| s.spawn(|| objects.with_local(&1, |_, taken| *taken -= 1)).join());
+    /// assert!(objects.remove_if(&1, unused).is_some());
+    /// ```
+    #[track_caller]
+    pub fn remove_if<Q>(
+        &self,
+        key: &Q,
+        decide: impl FnOnce(&Shared, &mut [&mut Local]) -> bool,
+    ) -> Option<(Shared, Vec<Local>)>
+    where
+        K: Borrow<Q>,
+        Q: Eq + Hash + ?Sized,
+    {
+        let hash = self.hash(key);
+        let (element, nears) = {
+            enter!(self);
+            let mut shard = self.shard(shard_of(hash));
+            let index = shard.table.index_of(hash, |element| element.key.borrow() == key)?;
+            let element = shard.table.at(index);
+            let mut whole = self.hold_all(element.holders, hash, key);
+            let mut locals: Vec<_> = whole.locals(&mut element.central).collect();
+            let is_going = decide(&element.shared, &mut locals);
+            drop(locals);
+            if !is_going {
+                return None;
+            }
+            if seeded_bug(Bug::TornGather) {
+                let holders = element.holders;
+                drop((whole, shard));
+                shard = self.shard(shard_of(hash));
+                whole = self.hold_all(holders, hash, key);
+            }
+            // From here on, nothing of the user's runs until the locks are given up.
+            let nears = whole.take();
+            (shard.table.remove_at(index), nears)
+        };
+        let locals = element.central.into_iter().chain(nears.into_iter().map(|near| near.local));
+        Some((element.shared, locals.collect()))
+    }
+
+    /// Brings a spread table together: from now on all use one part of each element again, to which
+    /// `merge` moves what the other parts have. Says whether the table is in one; it isn't if it
+    /// was built to be spread.
+    ///
+    /// `merge` adds what is in the second part to the first; the second is dropped then. For each
+    /// element that happens at one moment. A part that a call makes beside this one may stay, and
+    /// counts as any. If threads wait for each other again, the table spreads again, after twice as
+    /// many waits each time.
+    ///
+    /// # Panics
+    /// If `merge` does, or if it uses the table. The part that it was given stays, as do those that
+    /// were not given to it yet.
+    ///
+    /// ```
+    /// use manycore::collections::DHash;
+    ///
+    /// let hits = DHash::<&str, (), u64>::new();
+    /// hits.insert("page", ());
+    /// hits.spread();
+    /// std::thread::scope(|s| {
+    ///     for _ in 0..3 {
+    ///         s.spawn(|| hits.with_local("page", |(), hits| *hits += 1));
+    ///     }
+    /// });
+    /// assert!(hits.fold(|sum, hits| *sum += *hits));
+    /// assert_eq!(hits.replicas(), 0);
+    /// assert_eq!(hits.with_local("page", |(), hits| *hits), Some(3));
+    /// ```
+    #[track_caller]
+    pub fn fold(&self, mut merge: impl FnMut(&mut Local, &mut Local)) -> bool {
+        if !self.object.root().form.ask(false) {
+            return false;
+        }
+        self.keys().iter().for_each(|key| self.fold_one(key, &mut merge));
+        true
+    }
+
+    #[track_caller]
+    fn fold_one(&self, key: &K, merge: &mut impl FnMut(&mut Local, &mut Local)) {
+        let hash = self.hash(key);
+        let mut out = Vec::new(); // M4: outlives the locks
+        enter!(self);
+        let mut shard = self.shard(shard_of(hash));
+        let Some(element) = shard.table.find_mut(hash, |element| element.key == *key) else {
+            return;
+        };
+        let mut whole = self.hold_all(element.holders, hash, key);
+        out.reserve(whole.tables.len());
+        for (table, index) in &mut whole.tables {
+            let Some(at) = *index else { continue };
+            if let Some(central) = &mut element.central {
+                merge(central, &mut table.at(at).local);
+            }
+            let near = table.remove_at(at);
+            *index = None;
+            match element.central {
+                Some(_) => out.push((near.key, near.shared, Some(near.local))),
+                None => {
+                    element.central = Some(near.local);
+                    out.push((near.key, near.shared, None));
+                }
+            }
+        }
+        element.holders = Holders::default();
+    }
+}
