@@ -3,7 +3,7 @@
 use foldhash::fast::RandomState;
 use manycore::{
     cluster::Placement,
-    collections::{DHash, HashMap, ReplicatedMap},
+    collections::{DHash, DHashBuilder, HashMap, ReplicatedMap, Spread},
 };
 
 use super::{KEYS, MapHandle, MapImpl};
@@ -79,7 +79,8 @@ impl MapImpl for Distributed {
     type Handle<'a> = &'a Self;
 
     fn new() -> Self {
-        Self(DHash::with_hasher(Placement::PerCore, RandomState::default()))
+        let table = DHashBuilder::new().spread(Spread::Always).hasher(RandomState::default());
+        Self(table.build())
     }
 
     fn handle(&self) -> &Self {

@@ -1,12 +1,9 @@
 //! The library's cache of pages.
 
-use std::convert::Infallible;
+use std::{convert::Infallible, marker::PhantomData};
 
 use foldhash::fast::RandomState;
-use manycore::{
-    cluster::Placement,
-    collections::{PageCache, PageStore, PinError},
-};
+use manycore::collections::{DHashBuilder, PageCache, PageStore, PinError, Spread};
 
 use super::{Disk, Page, Pages};
 
@@ -25,16 +22,32 @@ impl PageStore for Disk {
     }
 }
 
-/// With the tables at these places.
-pub(super) struct Placed<const PER_CORE: bool>(PageCache<Disk, RandomState>);
+/// When the table of descriptors spreads.
+pub(super) trait Form: Send + Sync + 'static {
+    fn spread() -> Spread;
+}
 
-pub(super) type PerCore = Placed<true>;
-pub(super) type Shared = Placed<false>;
+macro_rules! form {
+    ($type:ident, $spread:expr) => {
+        pub(super) struct $type;
 
-impl<const PER_CORE: bool> Pages for Placed<PER_CORE> {
+        impl Form for $type {
+            fn spread() -> Spread {
+                $spread
+            }
+        }
+    };
+}
+form!(Contended, Spread::default());
+form!(Always, Spread::Always);
+form!(Never, Spread::Never);
+
+pub(super) struct Cached<F>(PageCache<Disk, RandomState>, PhantomData<F>);
+
+impl<F: Form> Pages for Cached<F> {
     fn new(disk: Disk, room: usize) -> Self {
-        let placement = if PER_CORE { Placement::PerCore } else { Placement::Shared };
-        Self(PageCache::with_hasher(disk, room, placement, RandomState::default()))
+        let table = DHashBuilder::new().spread(F::spread()).hasher(RandomState::default());
+        Self(PageCache::with_builder(disk, room, table), PhantomData)
     }
 
     #[inline]

@@ -78,8 +78,10 @@ struct Shard<K, Shared, Local> {
     window: Window,
 }
 
+type Shards<K, Shared, Local> = Box<[Line<Held<Shard<K, Shared, Local>>>]>;
+
 struct Root<K, Shared, Local, S> {
-    shards: Box<[Line<Held<Shard<K, Shared, Local>>>]>,
+    shards: Shards<K, Shared, Local>,
     form: Form,
     hasher: S,
 }

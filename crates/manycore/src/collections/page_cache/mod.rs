@@ -10,9 +10,10 @@
 //!   it has failed or panicked, one of those who waited loads.
 //! - G2 The sum of an element's pins, over all parts, less those given back on the page itself, is
 //!   the number of its pinned pages and of write-backs under way. (A pin that was counted in the
-//!   part that all use is given back by one addition, which is the last that is done to the page.) A page leaves the table only in a step that sees the sum at zero, with
-//!   all parts locked (M3 of `dhash`), and until then the table has a reference to it. So a pinned
-//!   page is alive, and no pin writes a line that others write.
+//!   part that all use is given back by one addition, the last access to the page.) A page leaves
+//!   the table only in a step that sees the sum at zero, with all parts locked (M3 of `dhash`), and
+//!   until then the table has a reference to it. So a pinned page is alive, and in a spread table
+//!   no pin writes a line that others write.
 //! - G3 A page leaves the table only if, in the same step, no part says that it is dirty or being
 //!   written. A dirty bit is cleared in the step that begins a write-back, and set again if that
 //!   fails. A page is marked only while it is pinned. So no change that was marked is lost.

@@ -117,8 +117,8 @@ impl<T: PageStore, S: BuildHasher + Send + Sync + 'static> PageCache<T, S> {
             let mut found = Found::InUse;
             let removed = self.pages.remove_if(key, |state, uses| {
                 let State::Ready(page) = state else { return false };
-                // ORDER: Acquire; pairs with Release in `Pinned::drop`. All pins that it counts
-                // were taken under locks that are held now, so the sum is zero only if none is left.
+                // ORDER: Acquire; pairs with Release in `Pinned::drop`. What is taken was counted
+                // under locks that are held now, so both are equal only if no pin is left.
                 let back = page.back.load(Ordering::Acquire);
                 let taken = uses.iter().fold(0_usize, |sum, uses| sum.wrapping_add(uses.pins));
                 let used = uses.iter_mut().fold(false, |any, u| any | std::mem::take(&mut u.used));
