@@ -26,21 +26,35 @@ impl Drop for Thing {
 }
 
 fn pool(max: usize, shelf: usize) -> (ObjectPool<Thing>, Arc<AtomicUsize>) {
+    placed(Placement::PerCore, max, shelf)
+}
+
+fn placed(place: Placement, max: usize, shelf: usize) -> (ObjectPool<Thing>, Arc<AtomicUsize>) {
     let alive = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&alive);
     let make = move || {
         counted.fetch_add(1, SeqCst);
         Thing { held: AtomicBool::new(false), uses: 0, alive: Arc::clone(&counted) }
     };
-    (ObjectPool::with_shelves(max, Placement::PerCore, shelf, make), alive)
+    (ObjectPool::with_shelves(max, place, shelf, make), alive)
 }
+
+/// The steps in which the paper distributes its page manager: one list, one for some, one for each.
+const STEPS: [(Placement, usize, usize); 6] = [
+    (Placement::PerCore, 5, 0), // all in the back room
+    (Placement::Shared, 8, 4),
+    (Placement::PerLlc, 8, 1),
+    (Placement::PerCore, 1, 16),
+    (Placement::PerCore, 8, 1),
+    (Placement::PerCore, 40, 4),
+];
 
 #[test]
 fn things_are_lent_to_one_at_a_time_and_none_is_lost() {
     let _alone = env::alone();
-    let until = env::deadline("MANYCORE_SOAK", Duration::from_millis(600));
-    for (max, shelf) in [(1, 16), (5, 0), (8, 1), (40, 4)] {
-        let (pool, alive) = pool(max, shelf);
+    for (place, max, shelf) in STEPS {
+        let until = env::deadline("MANYCORE_SOAK", Duration::from_millis(200));
+        let (pool, alive) = placed(place, max, shelf);
         let uses = AtomicUsize::new(0);
         thread::scope(|scope| {
             for thread in 0..4 {
