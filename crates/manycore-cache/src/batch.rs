@@ -1,7 +1,8 @@
 //! Many keys together: the lines of all are fetched before the first is looked at.
 
 use crate::guard::Entry;
-use crate::table::{Bucket, Hit, Place, prefetch};
+use crate::lines::prefetch;
+use crate::table::{Bucket, Hit, Place};
 use crate::{BATCH, Cache};
 use manycore::section::Section;
 use std::borrow::Borrow;

@@ -77,7 +77,7 @@ where
             return Err(fresh);
         }
         let Some(locked) = table.lock(bucket) else { return Err(fresh) };
-        if !locked.replace_at(hit.slot, hit.node, fresh.address()) {
+        if !locked.replace(hit.slot, hit.node, fresh.address()) {
             return Err(fresh);
         }
         self.touch(&hit);

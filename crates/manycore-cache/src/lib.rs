@@ -74,6 +74,7 @@ pub use update::{CasError, Cause};
 
 use builder::{Expiry, Listener, Time, Weigher};
 use flight::Flights;
+use lines::prefetch;
 use manycore::section::{Domain, Section};
 use node::{Home, Kind, NEVER, Node};
 use segment::Segment;
@@ -85,7 +86,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::Duration;
-use table::{Hit, Place, prefetch};
+use table::{Hit, Place};
 
 /// Keys whose lines are fetched together.
 const BATCH: usize = 16;

@@ -188,7 +188,7 @@ impl<K, V> Segment<K, V> {
         for step in 0..=PATIENCE + buckets.len() {
             let bucket = &buckets[index];
             let next = if index + 1 == buckets.len() { 0 } else { index + 1 };
-            crate::table::prefetch(&buckets[next]);
+            crate::lines::prefetch(&buckets[next]);
             for (at, slot) in bucket.slots().enumerate().skip(from) {
                 let Some(node) = slot.node() else { continue };
                 let verdict = judge(slot, step < PATIENCE);

@@ -13,7 +13,7 @@
 //!   reader finds in it later is what held when it was replaced, which is after the reader began.
 
 use crate::latch::{Hold, Latch, Queue, Turn};
-use crate::lines::{LINE, Lines};
+use crate::lines::{LINE, Lines, prefetch, prefetch_for_write};
 use crate::node::Node;
 use crate::trial::Trial;
 use std::alloc::{self, Layout};
@@ -257,36 +257,6 @@ impl<K, V> Bucket<K, V> {
     }
 }
 
-/// Tells the processor that a line will be wanted.
-#[inline(always)]
-pub(crate) fn prefetch<T>(address: *const T) {
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: a hint: it reads nothing and faults nowhere.
-    unsafe {
-        use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        _mm_prefetch::<_MM_HINT_T0>(address.cast());
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = address;
-}
-
-/// The same of a line that will be written. Also a hint.
-#[inline(always)]
-fn prefetch_for_write<T>(address: *const T) {
-    #[cfg(all(target_arch = "x86_64", not(miri)))]
-    // SAFETY: it changes nothing and faults nowhere; processors that do not know it do nothing
-    // (Intel SDM volume 2, PREFETCHW; AMD APM volume 3).
-    unsafe {
-        std::arch::asm!(
-            "prefetchw [{}]",
-            in(reg) address,
-            options(nostack, preserves_flags, readonly)
-        );
-    }
-    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
-    let _ = address;
-}
-
 impl<K, V> Slot<'_, K, V> {
     /// The node, if the link leads to one.
     #[inline(always)]
@@ -353,15 +323,10 @@ impl<'t, K, V> Locked<'t, K, V> {
         self.first.find(place, is_key).is_some()
     }
 
-    /// Puts a node in the place of another of the same key.
-    pub(crate) fn replace(&self, slot: Slot<'t, K, V>, node: NonNull<Node<K, V>>) {
-        self.set(slot, Self::link_to(node, slot.tag(), slot.state()));
-    }
-
     /// Puts a node in the place of `old`, of the same key, if that is linked there still. The place
     /// is one of this chain's.
     #[inline(always)]
-    pub(crate) fn replace_at(
+    pub(crate) fn replace(
         &self,
         slot: Slot<'t, K, V>,
         old: NonNull<Node<K, V>>,

@@ -1,9 +1,10 @@
 //! Updates: room first, then one bucket's lock, then what has to be told and freed.
 
 use crate::guard::{Entry, Guard};
+use crate::lines::prefetch;
 use crate::node::{Extra, Fresh, NEVER, Node};
 use crate::segment::{Segment, take};
-use crate::table::{Locked, MAIN, Place, Slot, prefetch};
+use crate::table::{Locked, MAIN, Place, Slot};
 use crate::{Cache, builder};
 use manycore::section::Section;
 use std::borrow::Borrow;
@@ -273,7 +274,8 @@ where
         match seen {
             Some(seen) => {
                 let Some(slot) = locked.slot_of(seen) else { return false };
-                locked.replace(slot, fresh.address());
+                let is_replaced = locked.replace(slot, seen, fresh.address());
+                debug_assert!(is_replaced, "the lock is held");
                 let heat = slot.heat_now();
                 if heat < self.heat_max {
                     slot.set_heat(heat + 1);

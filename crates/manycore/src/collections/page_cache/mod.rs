@@ -110,7 +110,7 @@ impl Uses {
 ///   atomic addition, as long as threads do not wait for each other: some 20 ns together. Once they
 ///   do, the table of descriptors spreads, as that of a [`DHash`] does: then a pin, a mark and a
 ///   release are a look-up each in the thread's own table, and write no shared line; on one thread,
-///   a pin and its release take up to a third longer. [`stats`](Self::stats) says which it is;
+///   a pin and its release take up to half as long again. [`stats`](Self::stats) says which it is;
 ///   [`with_builder`](Self::with_builder) decides it beforehand. A load locks parts of the table
 ///   some times, beside what the store costs. Reclaiming a page of a spread table locks the tables
 ///   of all places that have used it.
