@@ -30,7 +30,7 @@ const OFF: u32 = 8;
 /// ones are forgotten; doubled for each of those...
 const CALM: u32 = 1024;
 /// ...but not more often than this.
-const CALM_DOUBLED_MAX: u32 = 6;
+const CALM_DOUBLED_MAX: u32 = 10;
 /// Operations of a window that had to wait, from which a trial may be worth it.
 const WAITS: u32 = 8;
 
@@ -376,10 +376,10 @@ mod tests {
     #[test]
     fn another_load_is_tried_soon_though_many_trials_were_in_vain() {
         let mut world = World::new(9, 1, [10 * M, M, M]);
-        world.run(300_000);
+        world.run(50_000);
         assert_eq!(world.control.mode, Mode::Direct);
         world.rates = [M, 3 * M, M];
-        world.run(100_000);
+        world.run(300_000);
         assert_eq!(world.control.mode, Mode::Logs);
     }
 }
