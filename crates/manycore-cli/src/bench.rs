@@ -53,5 +53,20 @@ fn run_to<W: Write>(
         let rows = runner.run(group, |case| progress.step(group, case)).map_err(Failure::run)?;
         progress.aside(|| writer.group(&group.title, &rows)).map_err(|error| failed(&error))?;
     }
+    tell_context(&args.workload, &options.threads, &progress);
     Ok(writer.into_inner())
+}
+
+/// Beside loads that are made of processes: what real ones take on this machine.
+fn tell_context(workload: &str, threads: &[usize], progress: &Progress) {
+    #[cfg(target_os = "linux")]
+    if ["rmap-fork", "fork-chain", "spawn"].contains(&workload) {
+        match manycore_bench::rmap::host::context(threads) {
+            Ok(Some(line)) => progress.note(&line),
+            Ok(None) => {}
+            Err(error) => progress.note(&format!("no context, real processes: {error}")),
+        }
+    }
+    #[cfg(not(target_os = "linux"))]
+    let _ = (workload, threads, progress);
 }

@@ -3,7 +3,7 @@
 //!
 //! Owns: the traits of reverse maps and of loads, and the table of implementations, which all
 //! loads share. `rmap-fork` is here, `rmap-hand` in [`hand`]; `aim`, `mail` and `spawn`, which work
-//! between updates as programs do, are in [`loads`].
+//! between updates as programs do, are in [`loads`]. What the kernel itself does is in `host`.
 //!
 //! A thread forks and exits all the time: it adds eight mappings and removes them, one at a
 //! time. Files are chosen as programs choose libraries: a few are mapped by nearly everybody (the
@@ -13,6 +13,8 @@
 
 mod conform;
 pub mod hand;
+#[cfg(target_os = "linux")]
+pub mod host;
 pub mod loads;
 mod ours;
 mod rivals;
