@@ -19,6 +19,7 @@ use manycored::report::{Facts, Language, Settings};
 use manycored::session::{Context, OUT_MAX, Session, Wish};
 use manycored::store::{Limits, Store};
 use replies::{masked, masked_packets};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The largest item: small, so that inputs reach beyond it.
 const ITEM: usize = 1024;
@@ -48,11 +49,15 @@ impl Setup {
         let settings =
             Settings { flush_enabled, shutdown_enabled, language, ..Settings::default() };
         let auth = self.has(5).then(|| {
-            let path = std::env::temp_dir().join(format!("manycored-fuzz-{}", std::process::id()));
-            if !path.exists() {
-                std::fs::write(&path, "a:b\n").expect("a file of users");
-            }
-            Auth::read(path).expect("a user")
+            // A file of its own: inputs are tried by several threads.
+            static NEXT: AtomicU64 = AtomicU64::new(0);
+            let number = NEXT.fetch_add(1, Ordering::Relaxed);
+            let name = format!("manycored-fuzz-{}-{number}", std::process::id());
+            let path = std::env::temp_dir().join(name);
+            std::fs::write(&path, "a:b\n").expect("a file of users");
+            let auth = Auth::read(path.clone()).expect("a user");
+            std::fs::remove_file(path).expect("nobody else removes it");
+            auth
         });
         Facts { settings, auth, ..Facts::default() }
     }

@@ -38,6 +38,12 @@ fn run_to<W: Write>(
     let options = args.options();
     let workload = workload::find(&args.workload)
         .ok_or_else(|| Failure::usage(format_args!("no workload '{}'", args.workload)))?;
+    if workload.name == "server" && manycore_sim::is_simulated() {
+        return Err(Failure::usage(
+            "'server' measures processes of their own, which are not on the virtual cores; run it \
+             without `manycore sim`, or simulate 'kv', the cache that is in the server",
+        ));
+    }
     let groups = (workload.groups)(&options).map_err(Failure::usage)?;
     let runner = options.runner();
     let mut writer =

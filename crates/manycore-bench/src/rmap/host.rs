@@ -34,8 +34,8 @@ pub fn context(threads: &[usize]) -> Result<Option<String>, Error> {
     }
     let threads: Vec<_> = threads.iter().map(ToString::to_string).collect();
     Ok(Some(format!(
-        "context, no rival: the kernel of this machine, by real processes on {} threads: fork(2), exit \
-         and wait, {} a ms; mmap and munmap of a page of one file, {} a ms",
+        "context, no rival: the kernel of this machine, by real processes on {} threads: fork(2), \
+         exit and wait, {} a ms; mmap and munmap of a page of one file, {} a ms",
         threads.join(", "),
         forks.join(", "),
         maps.join(", "),
@@ -61,8 +61,8 @@ fn rate(threads: usize, once: impl Fn() -> Result<(), Error> + Sync) -> Result<f
 }
 
 fn fork_and_wait() -> Result<(), Error> {
-    // The system call itself: no handler of a library runs in the child, which might wait there for a
-    // thread that it does not have.
+    // The system call itself: no handler of a library runs in the child, which might wait there for
+    // a thread that it does not have.
     // SAFETY: a copy of this process, with a stack of its own (no flags); it ends at once, by a call
     // that runs no code of this program.
     let child = unsafe {
