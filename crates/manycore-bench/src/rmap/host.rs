@@ -63,8 +63,8 @@ fn rate(threads: usize, once: impl Fn() -> Result<(), Error> + Sync) -> Result<f
 fn fork_and_wait() -> Result<(), Error> {
     // The system call itself: no handler of a library runs in the child, which might wait there for
     // a thread that it does not have.
-    // SAFETY: a copy of this process, with its own stack (no flags); it ends at once, by a call that
-    // runs no code of this program.
+    // SAFETY: a copy of this process, with its own stack (no flags); it ends at once, by a call
+    // that runs no code of this program.
     let child = unsafe {
         let (flags, none) = (c_long::from(libc::SIGCHLD), 0 as c_long);
         let child = libc::syscall(libc::SYS_clone, flags, none, none, none, none);
