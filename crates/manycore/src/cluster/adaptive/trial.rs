@@ -6,11 +6,11 @@
 //! Law A10: where an object stays a lock by its ratio, but many wait and the ratio is not even, the
 //! mode on that side is tried: it stays if it makes so many percent more operations in the same
 //! time, and else the lock comes back. After each trial in vain the next comes twice as late, so
-//! that trials cost some percent at first and less and less later. When for long nobody waited, or
-//! the rate was half or twice what it was at the last trial, there may be another load, and half of
-//! the failures are forgotten: for the longer the more there were, because threads that come and
-//! go, or lose their cores, look like that too. A mode that was kept by a trial goes when the ratio
-//! leaves the range, or when its rate is half or twice what it was.
+//! that trials cost some percent at first and less and less later. Failures are forgotten one by
+//! one: when for long nobody waited, for threads that come and go, or lose their cores, look like
+//! that as well; and sooner when those who wait make half or twice what they made at the last
+//! trial, which is another load. A mode that was kept by a trial goes when the ratio leaves the
+//! range, or when its rate is half or twice what it was.
 //!
 //! Rates are the best of some windows each, because a window in which a thread lost its core tells
 //! nothing.
@@ -23,14 +23,16 @@ const BEFORE: u32 = 4;
 const LOOKS: u32 = 6;
 /// Looks after a trial in vain before the next, doubled for each one more.
 const REST: u32 = 256;
-const FAILED_MAX: u32 = 12;
+const FAILED_MAX: u32 = 14;
 /// Looks in a row at another rate that end what a trial has found.
 const OFF: u32 = 8;
-/// Looks in a row without a reason for a trial, or at another rate, after which half of the failed
-/// ones are forgotten; doubled for each of those...
+/// Looks in a row without a reason for a trial, or with one at another rate, after which a failed
+/// one is forgotten; doubled for each failed one...
 const CALM: u32 = 1024;
-/// ...but not more often than this.
-const CALM_DOUBLED_MAX: u32 = 10;
+/// ...but so often at most without a reason...
+const PAUSES_DOUBLED_MAX: u32 = 12;
+/// ...and so often at another rate.
+const OTHERS_DOUBLED_MAX: u32 = 6;
 /// Operations of a window that had to wait, from which a trial may be worth it.
 const WAITS: u32 = 8;
 
@@ -54,7 +56,10 @@ pub(super) struct Trial {
     failed: u32,
     /// The lock's rate before the last trial in vain.
     failed_rate: u64,
-    calm: u32,
+    /// Looks in a row without a reason...
+    pauses: u32,
+    /// ...and with one at another rate.
+    others: u32,
 }
 
 /// Whether a rate is half or twice another, or beyond.
@@ -98,7 +103,16 @@ impl Policy {
 
 impl Trial {
     pub(super) fn new() -> Self {
-        Self { state: State::Ratio, best: 0, looks: 0, rest: 0, failed: 0, failed_rate: 0, calm: 0 }
+        Self {
+            state: State::Ratio,
+            best: 0,
+            looks: 0,
+            rest: 0,
+            failed: 0,
+            failed_rate: 0,
+            pauses: 0,
+            others: 0,
+        }
     }
 
     /// Whether a trial is on, or has decided on the mode.
@@ -137,10 +151,14 @@ impl Trial {
     fn look_direct(&mut self, policy: &Policy, window: Window) -> Option<(Mode, Why)> {
         self.rest = self.rest.saturating_sub(1);
         let reason = policy.tries(window).filter(|_| window.rate() != 0);
-        let is_same = reason.is_some() && !is_another(window.rate(), self.failed_rate);
-        self.calm = if is_same { 0 } else { self.calm + 1 };
-        if self.calm >= CALM << self.failed.min(CALM_DOUBLED_MAX) {
-            (self.calm, self.failed) = (0, self.failed / 2);
+        let is_other = reason.is_some() && is_another(window.rate(), self.failed_rate);
+        self.pauses = if reason.is_none() { self.pauses + 1 } else { 0 };
+        self.others = if is_other { self.others + 1 } else { 0 };
+        if self.pauses >= CALM << self.failed.min(PAUSES_DOUBLED_MAX)
+            || self.others >= CALM << self.failed.min(OTHERS_DOUBLED_MAX)
+        {
+            (self.pauses, self.others) = (0, 0);
+            self.failed = self.failed.saturating_sub(1);
             self.rest = self.rest.min(REST << self.failed);
         }
         let Some(side) = reason else {
