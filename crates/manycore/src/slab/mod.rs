@@ -75,8 +75,8 @@ use std::ptr::{self, NonNull};
 /// bytes are ours; an object takes its size, 16 bytes at least, rounded up to its alignment. A slot
 /// keeps about 64 KiB of free objects at hand (1,024 at most), and 16 empty chunks, or up to 256 if
 /// it had to fetch again what it gave back; others go back to the system. A slot that frees other
-/// slots' objects holds up to 512 of them until it has 32 for one owner, or runs out of objects at
-/// hand. A slot that has 8 MiB takes further chunks in huge pages, where Linux has some
+/// slots' objects holds up to 512 of them until it has 32 for one owner, or has none at hand and
+/// none came home. A slot that has 8 MiB takes further chunks in huge pages, where Linux has some
 /// (`madvise`), of which at most 2 MiB lie idle. [`Slab::trim`] gives all that back. The first
 /// allocation makes a table of 12 KiB.
 /// *Threads that end* leave their chunks to the thread that gets their slot next. What others free
