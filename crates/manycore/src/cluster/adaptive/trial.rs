@@ -10,7 +10,8 @@
 //! one: when for long nobody waited, for threads that come and go, or lose their cores, look like
 //! that as well; and sooner when those who wait make half or twice what they made at the last
 //! trial, which is another load. A mode that was kept by a trial goes when the ratio leaves the
-//! range, or when its rate is half or twice what it was.
+//! range, or when its rate is half or twice what it was; that counts as a failure too, which is
+//! forgotten if the mode has been kept for long.
 //!
 //! Rates are the best of some windows each, because a window in which a thread lost its core tells
 //! nothing.
@@ -54,12 +55,14 @@ pub(super) struct Trial {
     looks: u32,
     rest: u32,
     failed: u32,
-    /// The lock's rate before the last trial in vain.
-    failed_rate: u64,
+    /// The lock's rate before the last trial.
+    tried_rate: u64,
     /// Looks in a row without a reason...
     pauses: u32,
     /// ...and with one at another rate.
     others: u32,
+    /// Looks in which a mode was kept.
+    kept: u32,
 }
 
 /// Whether a rate is half or twice another, or beyond.
@@ -109,9 +112,10 @@ impl Trial {
             looks: 0,
             rest: 0,
             failed: 0,
-            failed_rate: 0,
+            tried_rate: 0,
             pauses: 0,
             others: 0,
+            kept: 0,
         }
     }
 
@@ -141,6 +145,11 @@ impl Trial {
             }
             State::Tries(before) => Ok(self.look_tries(policy, mode, window, before)),
             State::Kept(rate) => {
+                self.kept += 1;
+                if self.kept >= CALM << self.failed.min(OTHERS_DOUBLED_MAX) {
+                    self.kept = 0;
+                    self.failed = self.failed.saturating_sub(1);
+                }
                 let now = window.rate();
                 self.looks = if is_another(now, rate) { self.looks + 1 } else { 0 };
                 Ok((self.looks >= OFF).then_some((Mode::Direct, Why::Changed)))
@@ -151,7 +160,7 @@ impl Trial {
     fn look_direct(&mut self, policy: &Policy, window: Window) -> Option<(Mode, Why)> {
         self.rest = self.rest.saturating_sub(1);
         let reason = policy.tries(window).filter(|_| window.rate() != 0);
-        let is_other = reason.is_some() && is_another(window.rate(), self.failed_rate);
+        let is_other = reason.is_some() && is_another(window.rate(), self.tried_rate);
         self.pauses = if reason.is_none() { self.pauses + 1 } else { 0 };
         self.others = if is_other { self.others + 1 } else { 0 };
         if self.pauses >= CALM << self.failed.min(PAUSES_DOUBLED_MAX)
@@ -189,7 +198,7 @@ impl Trial {
         if self.best >= enough {
             let rate = self.best;
             self.enter(State::Kept(rate));
-            self.failed = 0;
+            self.kept = 0;
             return None;
         }
         debug_assert_ne!(mode, Mode::Direct);
@@ -208,13 +217,14 @@ impl Trial {
     /// The object changes its mode, or was to and could not.
     pub(super) fn switched(&mut self, why: Why, changed: bool) {
         let was = std::mem::replace(&mut self.state, State::Ratio);
-        if why == Why::Trial && changed {
-            let before = self.best;
-            self.enter(State::Tries(before));
-            return;
+        if why == Why::Trial {
+            self.tried_rate = self.best;
+            if changed {
+                self.enter(State::Tries(self.tried_rate));
+                return;
+            }
         }
-        if why == Why::Trial || matches!(was, State::Tries(_)) {
-            self.failed_rate = if let State::Tries(before) = was { before } else { self.best };
+        if matches!(why, Why::Trial | Why::Changed) || matches!(was, State::Tries(_)) {
             self.rest = REST << self.failed;
             self.failed = (self.failed + 1).min(FAILED_MAX);
         }
@@ -389,6 +399,20 @@ mod tests {
         }
         let (switches, _) = world.control.history();
         assert!(switches <= 30, "{switches} switches in 500,000 looks");
+    }
+
+    /// As where threads lose their cores: what is kept seems to be slower again soon after.
+    #[test]
+    fn mode_that_is_kept_and_lost_again_and_again_does_not_flap() {
+        let mut world = World::new(1, 9, [M, M, 3 * M]);
+        for _ in 0..2_000 {
+            world.rates[2] = 3 * M;
+            world.run(40);
+            world.rates[2] = M;
+            world.run(40);
+        }
+        let (switches, _) = world.control.history();
+        assert!(switches <= 30, "{switches} switches in 160,000 looks");
     }
 
     #[test]
