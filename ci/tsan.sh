@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# The library's and the cache's threaded tests under ThreadSanitizer, which watches every memory access for races.
+# The library's and the cache's threaded tests under ThreadSanitizer, which watches every memory
+# access for races.
 #   ci/tsan.sh           all of them
 #   ci/tsan.sh --short   the soaks alone, not optimised: what .ci/run calls
 #

@@ -22,6 +22,7 @@
 pub mod arc;
 pub mod chain;
 pub mod coherence;
+mod conform;
 pub mod counter;
 pub mod dispatch;
 pub mod figures;

@@ -6,14 +6,16 @@ use std::{
         Mutex, PoisonError,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
-    thread,
 };
 
 use super::{Chains, DEPTH, Worker};
-use crate::workload::{ReadEvery, Shape};
+use crate::{
+    conform::on_threads,
+    workload::{ReadEvery, Shape},
+};
 
 /// Threads of each test.
-const THREADS: u32 = 3;
+const THREADS: usize = 3;
 
 /// Lines of processes that each thread makes.
 const LINES: usize = 60;
@@ -28,7 +30,8 @@ pub(super) fn conform<C: Chains>() -> Result<(), String> {
 /// after each fork and after each exit.
 fn knows_who_is_where<C: Chains>() -> Result<(), String> {
     let chains = &C::new();
-    on_threads(|thread| {
+    on_threads(THREADS, |thread| {
+        let thread = thread as u32;
         let mut own = chains.own();
         for line in 0..LINES as u32 {
             let first = thread << 16 | line << 3;
@@ -83,10 +86,10 @@ where
 /// Each link that is taken out was there, none is left, and there are as many as forks ask for.
 fn load_takes_out_what_it_put_in<C: Chains>() -> Result<(), String> {
     let checked = Checked::<C>::new();
-    let shape = Shape { threads: THREADS as usize, read_every: ReadEvery::Updates(3), spin: 0 };
+    let shape = Shape { threads: THREADS, read_every: ReadEvery::Updates(3), spin: 0 };
     let forks = AtomicU64::new(0);
-    on_threads(|thread| {
-        let mut worker = Worker::new(&checked, shape, thread as usize);
+    on_threads(THREADS, |thread| {
+        let mut worker = Worker::new(&checked, shape, thread);
         (0..LINES).for_each(|_| {
             forks.fetch_add(worker.run(), Relaxed);
         });
@@ -113,15 +116,6 @@ fn nobody_is_at_the_root<C: Chains>(chains: &C) -> Result<(), String> {
     let mut left = 0;
     chains.for_each(None, |_| left += 1);
     if left == 0 { Ok(()) } else { Err(format!("{left} processes were left at the end")) }
-}
-
-fn on_threads(work: impl Fn(u32) -> Result<(), String> + Sync) -> Result<(), String> {
-    let work = &work;
-    thread::scope(|scope| {
-        let threads: Vec<_> =
-            (0..THREADS).map(|thread| scope.spawn(move || work(thread))).collect();
-        threads.into_iter().try_for_each(|one| one.join().map_err(|_| "a thread panicked")?)
-    })
 }
 
 /// What checked chains have been told.

@@ -4,14 +4,16 @@ use std::{
     collections::HashSet,
     ops::Range,
     sync::{Mutex, PoisonError},
-    thread,
 };
 
 use super::{
     Load, ReverseMap,
     worker::{Choices, FILES, MAPPINGS, PAGES, Worker},
 };
-use crate::workload::{ReadEvery, Shape};
+use crate::{
+    conform::on_threads,
+    workload::{ReadEvery, Shape},
+};
 
 /// Threads of each test.
 const THREADS: usize = 3;
@@ -28,7 +30,7 @@ pub(super) fn conform<R: ReverseMap, L: Load>() -> Result<(), String> {
 /// Three threads map one file; a question finds exactly the thread's own mappings among its own.
 fn knows_who_maps<R: ReverseMap>() -> Result<(), String> {
     let file = &R::new();
-    on_threads(|thread| {
+    on_threads(THREADS, |thread| {
         let mut choices = Choices::new(thread);
         let first = (thread * MAPPINGS) as u32;
         for _ in 0..300 {
@@ -52,7 +54,7 @@ fn knows_who_maps<R: ReverseMap>() -> Result<(), String> {
 fn removes_what_it_added<R: ReverseMap, L: Load>() -> Result<(), String> {
     let files: Vec<Checked<R>> = (0..FILES).map(|_| Checked::new()).collect();
     let shape = Shape { threads: THREADS, read_every: ReadEvery::Updates(3), spin: 0 };
-    on_threads(|thread| {
+    on_threads(THREADS, |thread| {
         let mut worker = Worker::new(&files, shape, thread, L::PROCESSES);
         let mut load = L::new();
         (0..OPERATIONS).for_each(|_| load.run(&mut worker));
@@ -79,15 +81,6 @@ fn nobody_maps<R: ReverseMap>(file: &R) -> Result<(), String> {
     let mut left = 0;
     file.for_overlapping(0..PAGES, |_| left += 1);
     if left == 0 { Ok(()) } else { Err(format!("{left} mappings were left at the end")) }
-}
-
-fn on_threads(work: impl Fn(usize) -> Result<(), String> + Sync) -> Result<(), String> {
-    let work = &work;
-    thread::scope(|scope| {
-        let threads: Vec<_> =
-            (0..THREADS).map(|thread| scope.spawn(move || work(thread))).collect();
-        threads.into_iter().try_for_each(|one| one.join().map_err(|_| "a thread panicked")?)
-    })
 }
 
 /// What a checked map has been told.
