@@ -36,7 +36,7 @@ impl ElementList {
     pub fn add(&mut self, element: Element) {
         let index = element as usize;
         if index >= self.links.len() {
-            self.links.resize(index + 1, UNLINKED);
+            self.grow(index + 1);
         }
         if self.links[index].linked {
             return;
@@ -46,6 +46,11 @@ impl ElementList {
             old_head.previous = element;
         }
         self.head = element;
+    }
+
+    #[cold]
+    fn grow(&mut self, limit: usize) {
+        self.links.resize(limit, UNLINKED);
     }
 
     /// Removes an element, if it is in the list.

@@ -8,7 +8,7 @@ use super::deferred::{CONTENDED, POISONED, UPDATES};
 use super::guard::ReadGuard;
 use super::log::Log;
 use super::reader::logs_pay_from;
-use crate::lock::{self, HOT, LOCKED, Refused};
+use crate::lock::{self, HOT, Refused};
 use crate::percpu::{self, Slot};
 use crate::profile::{self, Of};
 use crate::sync::{Backoff, Ordering, panicking};
@@ -249,6 +249,16 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         }
     }
 
+    /// The same of the word's own lock, under which the object was promoted or poisoned.
+    ///
+    /// # Safety
+    /// As [`release`](Self::release).
+    #[cold]
+    unsafe fn release_changed(&self, poison: bool) {
+        // SAFETY: the caller's duty.
+        unsafe { self.release(ptr::null(), poison) };
+    }
+
     /// Moves the value, and what poison it has, from the object to a core that was published
     /// without it (W2).
     ///
@@ -278,20 +288,13 @@ pub(crate) struct ColdHold<'a, T: Send + 'static, L: Log<T>> {
 impl<T: Send + 'static, L: Log<T>> Drop for ColdHold<'_, T, L> {
     #[inline(always)]
     fn drop(&mut self) {
-        let locked = percpu::thread_token() | LOCKED;
-        // ORDER: Release; pairs with the Acquire of the next owner. Fails if somebody waits, or if
-        // the object became hot meanwhile.
-        if !self.poison
-            && self
-                .object
-                .word
-                .compare_exchange(locked, 0, Ordering::Release, Ordering::Relaxed)
-                .is_ok()
-        {
-            return;
+        // ORDER: Relaxed; only this thread can have changed the word to HOT.
+        if self.poison || self.object.word.load(Ordering::Relaxed) & HOT != 0 {
+            // SAFETY: whoever makes a `ColdHold` holds the word's lock.
+            return unsafe { self.object.release_changed(self.poison) };
         }
-        // SAFETY: whoever makes a `ColdHold` holds the word's lock.
-        unsafe { self.object.release(ptr::null(), self.poison) };
+        // SAFETY: as above; the word is not HOT.
+        unsafe { lock::unlock(&self.object.word, 0) };
     }
 }
 

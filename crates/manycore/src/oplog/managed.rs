@@ -58,6 +58,12 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         self.value.get()
     }
 
+    /// The value, by the core whose guard was kept, to be looked at until its lock is given up.
+    pub(crate) fn value_kept(&self, core: *const ()) -> ConstPtr<MaybeUninit<T>> {
+        // SAFETY: the calling thread holds the core's lock, so the core is alive.
+        unsafe { (*core.cast::<core::Core<T, L>>()).value.get() }
+    }
+
     /// Logs an update, unless the object is cold: then the update comes back.
     #[inline(always)]
     pub(crate) fn append_if_logged(&self, op: L::Op) -> Result<(), L::Op> {
@@ -185,12 +191,6 @@ impl<'a, T: Send + 'static, L: Log<T>> ColdHold<'a, T, L> {
         object.apply_held(op, self);
     }
 
-    /// The value, to be looked at while the lock is held.
-    #[inline(always)]
-    pub(crate) fn value(&self) -> ConstPtr<MaybeUninit<T>> {
-        self.object.value.get()
-    }
-
     /// The value, to be changed by user code: a panic meanwhile poisons.
     pub(crate) fn with_value<R>(&mut self, f: impl FnOnce(&mut T) -> R) -> R {
         let value: MutPtr<MaybeUninit<T>> = self.object.value.get_mut();
@@ -263,16 +263,13 @@ impl<'a, T: Send + 'static, L: Log<T>> ReadGuard<'a, T, L> {
         self.panicking = true;
     }
 
-    /// Gives the guard's duty to the caller, with the value to look at: the lock is given up by
-    /// [`release_logged`]. Not for a guard of a cold object.
+    /// Gives the guard's duty to the caller: the lock is given up by [`release_logged`]. Not for a
+    /// guard of a cold object.
     ///
     /// [`release_logged`]: Deferred::release_logged
-    pub(crate) fn keep(mut self) -> (ConstPtr<MaybeUninit<T>>, *const ()) {
+    pub(crate) fn keep(mut self) -> *const () {
         self.value = None;
-        let this = ManuallyDrop::new(self);
-        // SAFETY: the guard held the core's lock, and still does in the caller's name.
-        let core = unsafe { &*this.core };
-        (core.value.get(), this.core.cast())
+        ManuallyDrop::new(self).core.cast()
     }
 
     /// Takes the logs away, if the object is not poisoned.

@@ -24,8 +24,9 @@ pub struct ReadGuard<'a, T: Send + Sync + 'static, L: Log<T>> {
 // SAFETY: a shared guard gives shared access to `T` alone.
 unsafe impl<T: Send + Sync + 'static, L: Log<T>> Sync for ReadGuard<'_, T, L> {}
 
-/// What keeps others from changing the value.
-enum Hold<'a> {
+/// What keeps others from changing the value. Two words, so that a way that is not the common one
+/// hands it over in registers, and the guard of the common one needs no memory.
+pub(super) enum Hold<'a> {
     /// The thread is counted in its lane (A1).
     Lane(&'a Lane),
     /// The thread has the lock of the core that the value is in; with null, the object's own.
@@ -33,30 +34,34 @@ enum Hold<'a> {
 }
 
 impl<'a, T: Send + Sync + 'static, L: Log<T>> ReadGuard<'a, T, L> {
+    /// The guard of a hold that this thread has.
     #[inline(always)]
-    fn new(object: &'a Adaptive<T, L>, value: ConstPtr<MaybeUninit<T>>, hold: Hold<'a>) -> Self {
+    pub(super) fn new(object: &'a Adaptive<T, L>, hold: Hold<'a>) -> Self {
+        let value = match hold {
+            Hold::Lock(core) if !core.is_null() => object.object.value_kept(core),
+            Hold::Lane(_) | Hold::Lock(_) => object.object.value_unlocked(),
+        };
         Self { object, value: ManuallyDrop::new(value), hold, not_send: PhantomData }
     }
 
-    #[inline(always)]
-    pub(super) fn lane(
-        object: &'a Adaptive<T, L>,
-        lane: &'a Lane,
-        value: ConstPtr<MaybeUninit<T>>,
-    ) -> Self {
-        Self::new(object, value, Hold::Lane(lane))
-    }
-
-    #[inline(always)]
     pub(super) fn locked(object: &'a Adaptive<T, L>, hold: ColdHold<'a, T, L>) -> Self {
-        let value = hold.value();
         hold.keep();
-        Self::new(object, value, Hold::Lock(ptr::null()))
+        Self::new(object, Hold::Lock(ptr::null()))
     }
 
     pub(super) fn logged(object: &'a Adaptive<T, L>, guard: oplog::ReadGuard<'a, T, L>) -> Self {
-        let (value, core) = guard.keep();
-        Self::new(object, value, Hold::Lock(core))
+        Self::new(object, Hold::Lock(guard.keep()))
+    }
+
+    /// What the guard holds, without the guard.
+    pub(super) fn into_hold(self) -> Hold<'a> {
+        let mut this = ManuallyDrop::new(self);
+        // SAFETY: not used again.
+        unsafe { ManuallyDrop::drop(&mut this.value) };
+        match this.hold {
+            Hold::Lane(lane) => Hold::Lane(lane),
+            Hold::Lock(core) => Hold::Lock(core),
+        }
     }
 
     pub(super) fn is_poisoned(&self) -> bool {

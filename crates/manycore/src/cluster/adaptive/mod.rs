@@ -38,7 +38,8 @@ pub use policy::{Mode, Policy, Switch, Why};
 pub use stats::Stats;
 
 use self::annex::Annex;
-use self::lanes::SHARED;
+use self::guard::Hold;
+use self::lanes::{Lane, SHARED};
 use self::policy::Window;
 use self::switch::Change;
 use crate::config;
@@ -234,28 +235,47 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
     #[inline]
     #[track_caller]
     pub fn read(&self) -> ReadGuard<'_, T, L> {
-        if let Some(guard) = self.read_by_lane() {
-            return guard;
-        }
-        match self.object.try_lock_cold() {
-            Ok(mut hold) if self.is_plain() && !hold.is_poisoned() => {
-                if hold.count(Kind::Read, config::OPS_PER_LOOK) {
-                    self.look_at_reads(&mut hold);
+        let hold = match self.enter_lane() {
+            Some(lane) => Hold::Lane(lane),
+            None => match self.object.try_lock_cold() {
+                Ok(mut hold) if self.is_plain() && !hold.is_poisoned() => {
+                    if hold.count(Kind::Read, config::OPS_PER_LOOK) {
+                        self.look_at_reads(&mut hold);
+                    }
+                    hold.keep();
+                    Hold::Lock(ptr::null())
                 }
-                ReadGuard::locked(self, hold)
-            }
-            Ok(hold) => checked(self.read_locked(hold, false)),
-            Err(_) => match self.read_slow(true) {
-                Ok(guard) => checked(guard),
-                Err(_) => held_already(),
+                Ok(hold) => self.read_closed(hold),
+                Err(_) => self.read_waiting(),
             },
-        }
+        };
+        ReadGuard::new(self, hold)
     }
 
     #[inline(always)]
+    fn enter_lane(&self) -> Option<&Lane> {
+        self.annex()?.gate.enter()
+    }
+
     fn read_by_lane(&self) -> Option<ReadGuard<'_, T, L>> {
-        let lane = self.annex()?.gate.enter()?;
-        Some(ReadGuard::lane(self, lane, self.object.value_unlocked()))
+        Some(ReadGuard::new(self, Hold::Lane(self.enter_lane()?)))
+    }
+
+    /// A read of the cold object that is not plain, or poisoned.
+    #[cold]
+    #[track_caller]
+    fn read_closed<'a>(&'a self, hold: ColdHold<'a, T, L>) -> Hold<'a> {
+        checked(self.read_locked(hold, false)).into_hold()
+    }
+
+    /// A read of an object that is held, or that has logs.
+    #[inline(never)]
+    #[track_caller]
+    fn read_waiting(&self) -> Hold<'_> {
+        match self.read_slow(true) {
+            Ok(guard) => checked(guard).into_hold(),
+            Err(_) => held_already(),
+        }
     }
 
     /// As [`read`](Self::read), unless that would wait for somebody who holds the object.

@@ -27,6 +27,7 @@ impl<T, O: Op<T> + Cancel + Send + 'static> Log<T> for Absorbing<O> {
     type Op = O;
     const ORDERED: bool = true;
 
+    #[inline(always)]
     fn apply(op: O, target: &mut T) {
         op.apply(target);
     }

@@ -96,6 +96,7 @@ impl<T, O: Op<T> + Cancel + Send + 'static> Log<T> for Cancelling<O> {
     type Op = O;
     const ORDERED: bool = false;
 
+    #[inline(always)]
     fn apply(op: O, target: &mut T) {
         op.apply(target);
     }

@@ -61,6 +61,7 @@ impl<T, O: Op<T> + Combine + Send + 'static> Log<T> for Combining<O> {
     type Op = O;
     const ORDERED: bool = false;
 
+    #[inline(always)]
     fn apply(op: O, target: &mut T) {
         op.apply(target);
     }

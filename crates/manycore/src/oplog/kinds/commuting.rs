@@ -40,6 +40,7 @@ impl<T, O: Op<T> + Send + 'static> Log<T> for Commuting<O> {
     type Op = O;
     const ORDERED: bool = false;
 
+    #[inline(always)]
     fn apply(op: O, target: &mut T) {
         op.apply(target);
     }

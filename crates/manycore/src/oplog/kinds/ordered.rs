@@ -40,6 +40,7 @@ impl<T, O: Op<T> + Send + 'static> Log<T> for Ordered<O> {
     type Op = O;
     const ORDERED: bool = true;
 
+    #[inline(always)]
     fn apply(op: O, target: &mut T) {
         op.apply(target);
     }
