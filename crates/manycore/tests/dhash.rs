@@ -397,6 +397,8 @@ fn closures_that_use_the_table_are_told_and_leave_it_working() {
         let table: Table = built(PLACEMENTS[at / 3], form);
         table.insert(1, 1);
         table.insert(2, 2);
+        let other: Table = built(PLACEMENTS[at / 3], form);
+        other.insert(1, 1);
         let uses = || {
             assert!(is_refused(|| table.with_local(&1, |_, _| ())));
             assert!(is_refused(|| table.get(&2)));
@@ -410,6 +412,8 @@ fn closures_that_use_the_table_are_told_and_leave_it_working() {
             assert!(is_refused(|| table.capacity()));
             assert!(is_refused(|| table.clear()));
             assert!(is_refused(|| table.fold(add)) || form == Spread::Always);
+            let by_another = other.with_local(&1, |_, _| is_refused(|| table.get(&2)));
+            assert_eq!(by_another, Some(true));
         };
         assert_eq!(table.with_local(&1, |_, _| uses()), Some(())); // a miss
         assert_eq!(table.with_local(&1, |_, _| uses()), Some(())); // a hit

@@ -192,14 +192,22 @@ impl<R: Rep> Clustered<R> {
     /// [`scatter`](Self::scatter) runs needs a new one.
     #[inline(always)]
     pub fn local(&self) -> &R {
-        // The common placement by itself, so that a call is a few instructions in its caller.
-        if self.placement == Placement::PerCore {
-            let home = percpu::known_slot().and_then(|slot| self.homes.get_near(slot));
-            if let Some(rep) = home.and_then(Home::get) {
-                return rep;
-            }
+        match self.near() {
+            Some(rep) => rep,
+            None => self.local_elsewhere(),
         }
-        self.local_elsewhere()
+    }
+
+    /// The representative of the calling thread's own slot, if places are slots and there is one
+    /// that is found at once. The common placement by itself, so that a call is a few instructions
+    /// in its caller.
+    #[inline(always)]
+    pub(crate) fn near(&self) -> Option<&R> {
+        if self.placement != Placement::PerCore {
+            return None;
+        }
+        let home = percpu::known_slot().and_then(|slot| self.homes.get_near(slot));
+        home.and_then(Home::get)
     }
 
     #[cold]

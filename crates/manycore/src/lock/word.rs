@@ -40,6 +40,7 @@ use crate::config::SMALL;
 use crate::percpu::thread_token;
 use crate::profile::{Of, Wait};
 use crate::sync::{AtomicUsize, Bug, Ordering, hint, seeded_bug};
+use std::panic::Location;
 
 pub(crate) const LOCKED: usize = 1;
 pub(crate) const WAITERS: usize = 2;
@@ -107,7 +108,10 @@ fn locked_from(seen: usize, token: usize) -> usize {
 pub(crate) fn lock(word: &AtomicUsize, token: usize, of: Of) -> Result<bool, Refused> {
     match try_lock(word, token) {
         Ok(()) => Ok(false),
-        Err(Refused::Busy) => lock_slow(word, token, of).map(|()| true),
+        Err(Refused::Busy) => {
+            let Of { kind, address, place } = of;
+            lock_slow(word, token, kind, address, place).map(|()| true)
+        }
         Err(refused) => Err(refused),
     }
 }
@@ -195,8 +199,16 @@ fn swap(word: &AtomicUsize, seen: usize, next: usize) -> bool {
     word.compare_exchange_weak(seen, next, Ordering::Relaxed, Ordering::Relaxed).is_ok()
 }
 
+/// Waits. What for comes in parts: they fit into registers, so a lock that is free costs no store.
 #[cold]
-fn lock_slow(word: &AtomicUsize, token: usize, of: Of) -> Result<(), Refused> {
+fn lock_slow(
+    word: &AtomicUsize,
+    token: usize,
+    kind: &'static str,
+    address: usize,
+    place: &'static Location<'static>,
+) -> Result<(), Refused> {
+    let of = Of { kind, address, place };
     let wait = Wait::begin();
     let (mut holder, mut handoffs) = (0, 0);
     let mut waiter = Waiter { token, looks: 0, spin: 0, owes: 0, slept: false };

@@ -69,9 +69,9 @@ const KEPT: usize = if SMALL { 4 } else { 4096 };
 /// What is waited for: an object, and the line that wants it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Of {
-    kind: &'static str,
-    address: usize,
-    place: &'static Location<'static>,
+    pub(crate) kind: &'static str,
+    pub(crate) address: usize,
+    pub(crate) place: &'static Location<'static>,
 }
 
 impl Of {

@@ -35,14 +35,29 @@ impl Inside {
     #[inline(always)]
     #[track_caller]
     pub(super) fn enter(&self) -> Entered<'_> {
-        // Late in a thread's life, loom takes it away.
-        let outer = INNERMOST.try_with(Cell::get).unwrap_or(ptr::null());
-        if !outer.is_null() && is_among(outer, self.table) {
-            held_by_self();
-        }
-        self.outer.set(outer);
+        refuse(self.table);
+        self.outer.set(innermost());
         set(self);
         Entered(self)
+    }
+}
+
+#[inline(always)]
+fn innermost() -> *const Inside {
+    // Late in a thread's life, loom takes it away.
+    INNERMOST.try_with(Cell::get).unwrap_or(ptr::null())
+}
+
+/// Refuses a thread that is inside of the table.
+///
+/// # Panics
+/// If it is.
+#[inline(always)]
+#[track_caller]
+pub(super) fn refuse(table: *const ()) {
+    let innermost = innermost();
+    if !innermost.is_null() && is_among(innermost, table) {
+        held_by_self();
     }
 }
 

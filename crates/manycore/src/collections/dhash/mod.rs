@@ -22,17 +22,17 @@
 //! - M5 Each table, and each shard of the master, grows and shrinks by itself, under its own lock.
 //!   Hashes are kept, so that takes no code of the user's.
 //! - M6 Who is inside of the table, in a closure or in code of a key or part, holds a lock, and is
-//!   refused the table: it could wait for itself by way of another thread (`inside`).
+//!   refused the table: it could wait for itself by way of another thread (`inside`). Of a hit in
+//!   the table of the thread's own slot that lock tells, and no note.
 //! - M7 Whether the table is in one or spread says only which part a hit uses, the central one or
-//!   its place's. What concerns a whole element asks its holders, and takes all parts there are. So
-//!   a thread that has missed a change of the form does nothing wrong, nobody waits for one, and
-//!   spreading moves nothing.
+//!   its place's. What concerns a whole element takes all parts there are. So a thread that has
+//!   missed a change of the form does no wrong, nobody waits for one, and spreading moves nothing.
 //! - M8 is in `spread`: when a table spreads by itself.
 //!
 //! Source: K42's DHash, section 4.3 and figure 11 of the paper. There a hit counts itself into its
 //! table, so that the table is not resized under it, and then locks the element. Here the lock of
-//! the local table is both, which is one atomic instruction and one wait less; with a table for
-//! each thread nobody else wants that lock but for whole elements. K42's tables do not shrink.
+//! the local table is both, which is one atomic instruction less; with a table for each thread only
+//! whole elements want that lock besides. K42's tables do not shrink.
 
 mod builder;
 mod element;
@@ -47,7 +47,7 @@ pub use builder::DHashBuilder;
 pub use spread::{Contention, DHashStats, Spread, SpreadWhy};
 
 use super::Line;
-use super::held::{Held, HeldGuard};
+use super::held::{Held, HeldGuard, held_by_self};
 use crate::cluster::{Clustered, Placement, Rep};
 use crate::config::SMALL;
 use crate::sync::{Bug, seeded_bug};
@@ -107,12 +107,13 @@ impl Spot {
     }
 }
 
-/// Says that the thread is inside of this table, until the end of the block, or refuses (M6). What
+/// Notes that the thread is inside of this table, until the end of the block, or refuses (M6). What
 /// the block drops of the user's has to outlive it.
 macro_rules! enter {
     ($table:expr) => {
         let inside = Inside::new(ptr::from_ref($table).cast());
         let _inside = inside.enter();
+        $table.refuse_in_hit();
     };
 }
 use enter;
@@ -249,7 +250,16 @@ where
         self.object.root().hasher.hash_one(key)
     }
 
-    /// The shard of the master table that has such elements (M2). For who has entered.
+    /// Refuses the table to a thread that is in a hit in its own slot's (M6).
+    #[inline(always)]
+    #[track_caller]
+    fn refuse_in_hit(&self) {
+        if self.object.near().is_some_and(|place| place.table.is_mine()) {
+            held_by_self();
+        }
+    }
+
+    /// A shard of the master table (M2). For who has entered.
     #[inline]
     #[track_caller]
     fn shard(&self, shard: usize) -> HeldGuard<'_, Shard<K, Shared, Local>> {
@@ -284,12 +294,35 @@ where
         K: Borrow<Q>,
         Q: Eq + Hash + ?Sized,
     {
-        let mut spare = None; // M4: it outlives the locks
-        enter!(self);
         spot.is_central = !self.object.root().form.is_spread();
         if spot.is_central {
             return self.with_central(spot, key, f);
         }
+        if let Some(place) = self.object.near() {
+            inside::refuse(ptr::from_ref(self).cast());
+            let mut table = place.table.hold();
+            if let Some(near) = table.find_at(spot, |near| near.key.borrow() == key) {
+                return Some(f(&near.shared, &mut near.local));
+            }
+        }
+        self.with_local_miss(spot, key, f)
+    }
+
+    /// The same, where the thread's own slot has no such element in its table.
+    #[cold]
+    #[track_caller]
+    fn with_local_miss<Q, T>(
+        &self,
+        spot: &mut Spot,
+        key: &Q,
+        f: impl FnOnce(&Shared, &mut Local) -> T,
+    ) -> Option<T>
+    where
+        K: Borrow<Q>,
+        Q: Eq + Hash + ?Sized,
+    {
+        let mut spare = None; // M4: it outlives the locks
+        enter!(self);
         let place = self.object.local();
         {
             let mut table = place.table.hold();
@@ -310,9 +343,9 @@ where
         near: NonZero<usize>,
         f: impl FnOnce(&mut Local) -> T,
     ) -> Option<T> {
-        {
-            enter!(self);
-            let mut table = self.object.local().table.hold();
+        if let Some(place) = self.object.near() {
+            inside::refuse(ptr::from_ref(self).cast());
+            let mut table = place.table.hold();
             let found = table.get(near.get() - 1).filter(|found| found.key == *key);
             if let Some(found) = found {
                 return Some(f(&mut found.local));
@@ -334,6 +367,7 @@ where
         K: Borrow<Q>,
         Q: Eq + ?Sized,
     {
+        enter!(self);
         let root = self.object.root();
         let (mut shard, waited) = root.shards[shard_of(spot.hash)].0.hold_told(Location::caller());
         let Shard { table, window } = &mut *shard;

@@ -40,8 +40,9 @@ impl<E: Hashed> Table<E> {
         spot: &mut Spot,
         eq: impl FnMut(&E) -> bool,
     ) -> Option<&mut E> {
-        spot.index = self.0.find_bucket_index(spot.hash, eq)?;
-        self.0.get_bucket_mut(spot.index)
+        let found = self.0.find_entry(spot.hash, eq).ok()?;
+        spot.index = found.bucket_index();
+        Some(found.into_mut())
     }
 
     /// The entry that is there, if one is.
