@@ -80,6 +80,14 @@ impl Lane {
         false
     }
 
+    /// The same, if the calling thread is the owner.
+    #[inline(always)]
+    fn enter_mine(&self, gate: &AtomicUsize, state: usize) -> Option<&Self> {
+        // ORDER: Relaxed; the token is this thread's own store, or none of its (A4).
+        let is_mine = self.token.load(Ordering::Relaxed) == percpu::thread_token();
+        (is_mine && self.enter(gate, state)).then_some(self)
+    }
+
     /// Counts the owner out. Says whether it has read so often that somebody might look.
     #[inline(always)]
     pub(super) fn leave(&self) -> bool {
@@ -126,10 +134,16 @@ impl Gate {
         if state & (OPEN | LATE) != OPEN {
             return None;
         }
-        let lane = self.lanes.get(percpu::own_slot()?.index())?;
-        // ORDER: Relaxed; the token is this thread's own store, or none of its (A4).
-        let is_mine = lane.token.load(Ordering::Relaxed) == percpu::thread_token();
-        (is_mine && lane.enter(&self.state, state)).then_some(lane)
+        match percpu::known_slot().and_then(|slot| self.lanes.get_near(slot)) {
+            Some(lane) => lane.enter_mine(&self.state, state),
+            None => self.enter_far(state),
+        }
+    }
+
+    /// As above, where the lane is not found at once.
+    #[cold]
+    fn enter_far(&self, state: usize) -> Option<&Lane> {
+        self.lanes.get(percpu::own_slot()?.index())?.enter_mine(&self.state, state)
     }
 
     /// Gives the calling thread a lane, if the gate is open and there is one for it (A4). Says

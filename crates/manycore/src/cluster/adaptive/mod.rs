@@ -167,7 +167,7 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
     ///
     /// # Panics
     /// If the object has no logs and applying the update panics.
-    #[inline]
+    #[inline(always)]
     #[track_caller]
     pub fn update(&self, op: L::Op) {
         let Err(op) = self.object.append_if_logged(op) else { return };
@@ -232,16 +232,15 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
     /// - If an update that waited panics while this read applies it; the object is poisoned then.
     /// - If this thread holds the object already. (It need not: a thread that reads in `Shared` may
     ///   be let in again.)
-    #[inline]
+    #[inline(always)]
     #[track_caller]
     pub fn read(&self) -> ReadGuard<'_, T, L> {
         let hold = match self.enter_lane() {
             Some(lane) => Hold::Lane(lane),
             None => match self.object.try_lock_cold() {
-                Ok(mut hold) if self.is_plain() && !hold.is_poisoned() => {
-                    if hold.count(Kind::Read, config::OPS_PER_LOOK) {
-                        self.look_at_reads(&mut hold);
-                    }
+                Ok(hold) if self.is_plain() && !hold.is_poisoned() => {
+                    let is_due = hold.count(Kind::Read, config::OPS_PER_LOOK);
+                    let hold = if is_due { self.looked_at_reads(hold) } else { hold };
                     hold.keep();
                     Hold::Lock(ptr::null())
                 }

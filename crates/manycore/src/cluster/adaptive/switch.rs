@@ -187,10 +187,16 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
         }
     }
 
+    /// The same, with the hold in registers.
+    #[cold]
+    pub(super) fn looked_at_reads<'a>(&self, mut hold: ColdHold<'a, T, L>) -> ColdHold<'a, T, L> {
+        self.look_at_reads(&mut hold);
+        hold
+    }
+
     /// It is time to look, says a read, which goes on holding the lock. (If the object should get
     /// logs, updates will say so.)
-    #[cold]
-    pub(super) fn look_at_reads(&self, hold: &mut ColdHold<'_, T, L>) {
+    fn look_at_reads(&self, hold: &mut ColdHold<'_, T, L>) {
         match self.next_of_cold(hold) {
             Some(change) if change.to != Mode::Logs => {
                 self.switch_held(hold, change);
