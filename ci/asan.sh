@@ -24,6 +24,7 @@ grep -q 'heap-use-after-free' "$work/report" ||
     die "the sanitizer's own test failed: $(cat "$work/report")"
 
 tests=(section gates node_lock ldu_stress ldu_forest_random intervals swap timer_queue)
+tests+=(private_pages private_pages_shared)
 RUSTFLAGS="-Zsanitizer=address" CARGO_TARGET_DIR="$TARGET/asan" \
     cargo +nightly test --target "$HOST" --locked -p manycore "${tests[@]/#/--test=}"
 RUSTFLAGS="-Zsanitizer=address" CARGO_TARGET_DIR="$TARGET/asan" \

@@ -40,6 +40,7 @@ grep -q 'data race' "$work/report" || die "the sanitizer's own test failed: $(ca
 export MANYCORE_SOAK="${MANYCORE_SOAK:-5}"
 optimised=1
 tests=(stress torture section node_lock deferred counter event_queue registry lru order slab)
+tests+=(private_pages_shared)
 tests+=(threads loads) # the cache's
 case "${1:-}" in
 "") ;;

@@ -130,6 +130,20 @@ pub(crate) const MAP_LOAD: usize = if SMALL { 1 } else { 3 };
 /// sixteenth as many updates as there are buckets, long before the next can begin.
 pub(crate) const MAP_CHUNK: usize = if SMALL { 1 } else { 16 };
 
+/// Slots of the first array of a layer of a `PrivatePages`; half of them are used.
+pub(crate) const LAYER_SLOTS: usize = if SMALL { 2 } else { 16 };
+
+/// How many times larger a layer may be than the one above it, if both are shared, for them to be
+/// joined: chains have a logarithm of layers to this base.
+pub(crate) const LAYER_RATIO: usize = 4;
+
+/// What a thread replaces in a `PrivatePages`, pages or lists of layers, before it looks what can
+/// be freed. Few, because each may be the last that holds many pages.
+pub(crate) const PRIVATE_BATCH: usize = if SMALL { 2 } else { 8 };
+
+/// What it replaces before it frees all that can be freed.
+pub(crate) const PRIVATE_BOUND: usize = 4 * PRIVATE_BATCH;
+
 /// Updates of a plain `Adaptive` object, or reads, after which it looks whether it should be
 /// something else: some ten microseconds. Below 8,192 (the meter's width).
 pub(crate) const OPS_PER_LOOK: u32 = if SMALL { 2 } else { 1024 };

@@ -21,6 +21,7 @@
 //! - [`ReplicatedMap`](collections::ReplicatedMap): the same, with a copy near each reader.
 //! - [`DHash`](collections::DHash): elements with a part that all share and one for each thread.
 //! - [`PageCache`](collections::PageCache): pages of a slow store, pinned while they are used.
+//! - [`PrivatePages`](collections::PrivatePages): private, writable views of them, forked at once.
 //! - [`BudgetTree`](collections::BudgetTree): limits that hold, charged without a shared write.
 //! - [`ObjectPool`](collections::ObjectPool): things to borrow, from a shelf near each thread.
 //! - [`ScalableArc`](collections::ScalableArc): a value of which all threads take and drop

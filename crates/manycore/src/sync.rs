@@ -361,6 +361,14 @@ pub(crate) enum Bug {
     SilentSpinner,
     /// A thread that was woken says nothing of the others that may sleep (K2).
     ForgottenSleepers,
+    /// A private page is written without a look whether a fork has frozen its layer (F2 of
+    /// `private_pages`).
+    StaleLayer,
+    /// A layer is frozen with no fence after it (F3 of `private_pages`).
+    UnfencedFreeze,
+    /// A private page is written in place without a look whether somebody reads it (F4 of
+    /// `private_pages`).
+    WrittenUnderReader,
 }
 
 /// Whether `bug` is planted: the environment variable `MANYCORE_SEEDED_BUG` names it (below). In
@@ -409,6 +417,9 @@ pub(crate) fn seeded_bug(bug: Bug) -> bool {
         Ok("timer-late-look") => Some(Bug::TimerLateLook),
         Ok("silent-spinner") => Some(Bug::SilentSpinner),
         Ok("forgotten-sleepers") => Some(Bug::ForgottenSleepers),
+        Ok("stale-layer") => Some(Bug::StaleLayer),
+        Ok("unfenced-freeze") => Some(Bug::UnfencedFreeze),
+        Ok("written-under-reader") => Some(Bug::WrittenUnderReader),
         Ok(other) => panic!("MANYCORE_SEEDED_BUG: there is no bug {other:?}"),
     });
     *planted == Some(bug)

@@ -18,11 +18,12 @@
 //! | the same, with a copy near each reader: routes, configuration | [`ReplicatedMap`] |
 //! | the same, with a part of each value for each thread: descriptors, dirty bits | [`DHash`] |
 //! | pages of a slow store, used by many at once and changed in place | [`PageCache`] |
+//! | private copies of such pages: snapshots, undo, scratch copies, forked at once | [`PrivatePages`] |
 //! | things that are dear to make, used and given back by all | [`ObjectPool`] |
 //! | a limit on what many threads take and give back, in levels | [`BudgetTree`] |
 //! | a value that all threads take references to, and give back, all the time | [`ScalableArc`] |
 //!
-//! All but the last seven are for state that is updated often and read rarely.
+//! All but the last eight are for state that is updated often and read rarely.
 
 mod active_set;
 mod budget;
@@ -38,6 +39,7 @@ mod lru;
 mod marked;
 mod object_pool;
 mod page_cache;
+mod private_pages;
 mod registry;
 mod replicated_map;
 mod scalable_arc;
@@ -53,6 +55,7 @@ pub use interval_registry::{Interval, IntervalRegistry, IntervalRegistryBuilder}
 pub use lru::{Lru, LruBuilder};
 pub use object_pool::{ObjectPool, Pooled};
 pub use page_cache::{PageCache, PageStore, PinError, Pinned};
+pub use private_pages::{PrivatePage, PrivatePages};
 pub use registry::{Entry, OwnedEntry, Registry, RegistryBuilder};
 pub use replicated_map::ReplicatedMap;
 pub use scalable_arc::{ScalableArc, ScalableWeak};

@@ -12,6 +12,7 @@ pub mod history;
 pub mod kinds;
 pub mod place;
 pub mod plan;
+pub mod private;
 pub mod process;
 pub mod race;
 pub mod rng;

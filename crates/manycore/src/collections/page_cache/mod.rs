@@ -232,6 +232,12 @@ impl<T: PageStore, S: BuildHasher + Send + Sync + 'static> PageCache<T, S> {
         &self.store
     }
 
+    /// What the cache's hasher makes of the key.
+    #[inline]
+    pub(super) fn hash(&self, key: &T::Key) -> u64 {
+        self.pages.hash(key)
+    }
+
     /// Whether the table of descriptors is spread over the threads, and why.
     pub fn stats(&self) -> DHashStats {
         self.pages.stats()

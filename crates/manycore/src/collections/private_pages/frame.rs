@@ -1,0 +1,270 @@
+//! A private copy of a page: who may write it, who reads it. Laws F2 to F4.
+
+use super::super::held::held_by_self;
+use super::layer::Layer;
+use crate::lock::{self, Hold, LOCKED};
+use crate::percpu::barrier;
+use crate::profile::Of;
+use crate::section::{Atomic, Owned, Section, Shared};
+use crate::sync::{AtomicUsize, Bug, ConstPtr, Ordering, UnsafeCell, seeded_bug};
+use std::mem::ManuallyDrop;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+/// How many copies there are, and may be, in all views that come from one.
+pub(super) struct Tally {
+    live: AtomicUsize,
+    most: usize,
+}
+
+impl Tally {
+    pub(super) fn new(most: usize) -> Arc<Self> {
+        Arc::new(Self { live: AtomicUsize::new(0), most })
+    }
+
+    pub(super) fn live(&self) -> usize {
+        // ORDER: Relaxed; a statistic to whoever asks.
+        self.live.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn most(&self) -> usize {
+        self.most
+    }
+}
+
+/// One of the copies that there may be.
+pub(super) struct Room(Arc<Tally>);
+
+/// There may be no more copies.
+#[derive(Debug)]
+pub(super) struct Full;
+
+impl Room {
+    pub(super) fn take(tally: &Arc<Tally>) -> Result<Self, Full> {
+        // ORDER: Relaxed (both); a count, whose bound is decided by one exchange.
+        let taken = tally.live.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |live| {
+            (live < tally.most).then(|| live + 1)
+        });
+        if taken.is_ok() { Ok(Self(Arc::clone(tally))) } else { Err(Full) }
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        // ORDER: Relaxed, as in `take`.
+        self.0.live.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// A copy of a page.
+pub(super) struct Copied<P> {
+    page: UnsafeCell<P>,
+    _room: Room,
+}
+
+// SAFETY: changed only by who has its frame's lock while nobody reads it (F3, F4), else shared.
+unsafe impl<P: Send + Sync> Sync for Copied<P> {}
+// SAFETY: owned data.
+unsafe impl<P: Send> Send for Copied<P> {}
+
+impl<P: Clone> Copied<P> {
+    pub(super) fn new(room: Room, page: &P) -> Self {
+        Self { page: UnsafeCell::new(page.clone()), _room: room }
+    }
+
+    /// A copy of the copy, which nobody may be writing.
+    pub(super) fn copy(&self, tally: &Arc<Tally>) -> Result<Self, Full> {
+        let room = Room::take(tally)?;
+        // SAFETY: F3, F4 - the caller knows that nobody writes it.
+        Ok(self.page.with(|page| Self::new(room, unsafe { &*page })))
+    }
+}
+
+/// A key's place in one or more layers, and the page there.
+pub(super) struct Frame<K, P> {
+    pub(super) hash: u64,
+    pub(super) key: K,
+    /// Locked by who writes the page.
+    word: AtomicUsize,
+    /// Who reads the page where it may be written (F4).
+    readers: AtomicUsize,
+    page: Atomic<Copied<P>>,
+}
+
+/// What has become of a write.
+pub(super) enum Written<R, F> {
+    Done(R),
+    /// The layer was frozen before.
+    Frozen(F),
+    /// The page is being read, and there may be no more copies.
+    Full(F),
+}
+
+/// A version of a page that was replaced; given up when nobody holds the frame's lock any more.
+struct Replaced<'s, P: Send> {
+    page: Shared<'s, Copied<P>>,
+    section: &'s Section<'s>,
+}
+
+impl<P: Send> Drop for Replaced<'_, P> {
+    fn drop(&mut self) {
+        if !self.page.is_null() {
+            // SAFETY: swapped out of its frame, its only link, by the holder of the lock.
+            unsafe { self.section.retire(self.page) };
+        }
+    }
+}
+
+impl<K, P> Frame<K, P> {
+    pub(super) fn new(hash: u64, key: K, copied: Copied<P>) -> Self {
+        let (word, readers) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        Self { hash, key, word, readers, page: Atomic::new(copied) }
+    }
+
+    #[inline]
+    fn current<'s>(&'s self, section: &'s Section<'_>) -> &'s Copied<P> {
+        self.page.load(section).as_ref().expect("a frame has a page")
+    }
+
+    #[inline]
+    fn is_locked(&self) -> bool {
+        // ORDER: Acquire; pairs with the Release that unlocks: the page as it was left.
+        self.word.load(Ordering::Acquire) & LOCKED != 0
+    }
+
+    fn hold(&self) -> Option<Hold<'_>> {
+        lock::hold(&self.word, Of::new("PrivatePages", self))
+    }
+
+    /// The page of a frame in a layer that was found frozen: for good, once no write is under way
+    /// (F3).
+    ///
+    /// # Panics
+    /// If the calling thread is writing it.
+    #[inline]
+    pub(super) fn settled<'s>(&'s self, section: &'s Section<'_>) -> &'s Copied<P> {
+        // The lock before the page: a write under way may replace it.
+        if self.is_locked() {
+            drop(self.hold().unwrap_or_else(|| held_by_self()));
+        }
+        self.current(section)
+    }
+
+    /// The page of a frame in a layer that may be written; it stays as it is until the reader is
+    /// no longer counted (F4).
+    ///
+    /// # Panics
+    /// If the calling thread is writing it.
+    fn count_reader<'s>(&'s self, section: &'s Section<'_>) -> &'s Copied<P> {
+        self.readers.fetch_add(1, Ordering::SeqCst);
+        // ORDER: a full fence between the count and the look at the lock; pairs with the one in
+        // `write` between the lock and the look at the count (F4).
+        barrier::full_after_rmw();
+        // The page before the lock: a page that comes after a write began is one that it writes.
+        let current = self.current(section);
+        if !self.is_locked() {
+            return current;
+        }
+        let Some(_hold) = self.hold() else {
+            self.discount_reader();
+            held_by_self();
+        };
+        self.current(section)
+    }
+
+    fn discount_reader(&self) {
+        // ORDER: Release; pairs with Acquire in `write`: what was read before what is written.
+        self.readers.fetch_sub(1, Ordering::Release);
+    }
+
+    /// Changes the page, unless `layer`, its own, was frozen before: in place if nobody reads it,
+    /// or else a copy of it that takes its place.
+    ///
+    /// # Panics
+    /// If the calling thread is writing it, or if `f` or the page's `Clone` does.
+    pub(super) fn write<R, F: FnOnce(&mut P) -> R>(
+        &self,
+        layer: &Layer<K, P>,
+        tally: &Arc<Tally>,
+        section: &Section<'_>,
+        f: F,
+    ) -> Written<R, F>
+    where
+        P: Clone + Send,
+    {
+        // Before the lock, so that it is dropped after it.
+        let mut replaced = Replaced { page: Shared::null(), section };
+        let _hold = self.hold().unwrap_or_else(|| held_by_self());
+        // ORDER: a full fence between the lock, taken just now, and the looks at the layer and at
+        // the readers; pairs with `Layer::freeze` (F3) and `count_reader` (F4).
+        barrier::full_after_rmw();
+        if layer.is_frozen() && !seeded_bug(Bug::StaleLayer) {
+            return Written::Frozen(f);
+        }
+        // ORDER: Acquire; pairs with Release in `discount_reader`.
+        let is_read = self.readers.load(Ordering::Acquire) != 0;
+        if is_read && !seeded_bug(Bug::WrittenUnderReader) {
+            let Ok(copy) = self.current(section).copy(tally) else { return Written::Full(f) };
+            replaced.page = self.page.swap(Owned::new(copy), section);
+        }
+        // SAFETY: F3, F4 - this thread has the lock; nobody reads without looking at it, because
+        // the layer is not frozen; and nobody is counted, or nobody can have seen this copy yet.
+        Written::Done(self.current(section).page.with_mut(|page| f(unsafe { &mut *page })))
+    }
+}
+
+impl<K, P> Drop for Frame<K, P> {
+    fn drop(&mut self) {
+        // SAFETY: the frame is ours alone, and its page has no other link.
+        drop(unsafe { std::mem::take(&mut self.page).into_owned() });
+    }
+}
+
+/// A page that somebody reads, in the section in which it was found.
+pub(super) struct Reading<'a, K, P> {
+    page: ManuallyDrop<ConstPtr<P>>,
+    /// The frame in which it is counted, if it is.
+    counted: Option<NonNull<Frame<K, P>>>,
+    /// Closed last.
+    _section: Section<'a>,
+}
+
+impl<'a, K, P> Reading<'a, K, P> {
+    /// Reads a page that may be written, or (`frozen`) one of a layer that was found frozen.
+    ///
+    /// # Panics
+    /// If the calling thread is writing it.
+    ///
+    /// # Safety
+    /// The frame was found in `section`.
+    pub(super) unsafe fn new(
+        frame: NonNull<Frame<K, P>>,
+        frozen: bool,
+        section: Section<'a>,
+    ) -> Self {
+        // SAFETY: the caller's duty: the section keeps what was found in it (F6).
+        let found = unsafe { frame.as_ref() };
+        let copied = if frozen { found.settled(&section) } else { found.count_reader(&section) };
+        let page = ManuallyDrop::new(copied.page.get());
+        Self { page, counted: (!frozen).then_some(frame), _section: section }
+    }
+
+    #[inline]
+    pub(super) fn page(&self) -> &P {
+        // SAFETY: F3, F4 - it is not changed while it is counted or frozen, and the section keeps
+        // it.
+        unsafe { self.page.deref() }
+    }
+}
+
+impl<K, P> Drop for Reading<'_, K, P> {
+    #[inline]
+    fn drop(&mut self) {
+        // SAFETY: dropped here alone.
+        unsafe { ManuallyDrop::drop(&mut self.page) };
+        if let Some(frame) = self.counted {
+            // SAFETY: the section, which is open still, keeps the frame.
+            unsafe { frame.as_ref() }.discount_reader();
+        }
+    }
+}

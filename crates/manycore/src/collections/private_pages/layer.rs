@@ -1,0 +1,280 @@
+//! A layer: the pages that a view has written between two forks. Laws F1, F3 and F5.
+//!
+//! Owns: [`Layer`], a table to which frames are only added. Readers take no lock. A full array is
+//! followed by one of twice the size and stays until the layer goes: together they are less than
+//! half of the last one more.
+
+use super::super::held::Held;
+use super::frame::Frame;
+use crate::config::LAYER_SLOTS;
+use crate::percpu::barrier;
+use crate::section::{Owned, Section};
+use crate::sync::{AtomicPtr, AtomicUsize, Bug, Ordering, seeded_bug};
+use std::marker::PhantomData;
+use std::ptr::{self, NonNull};
+use std::sync::Arc;
+
+/// Frames by key, with linear probing. Each slot that is not null owns a reference, in the newest
+/// array.
+struct Array<K, P> {
+    slots: Box<[AtomicPtr<Frame<K, P>>]>,
+}
+
+impl<K, P> Array<K, P> {
+    /// Of a power of two.
+    fn new(slots: usize) -> Self {
+        Self { slots: (0..slots).map(|_| AtomicPtr::new(ptr::null_mut())).collect() }
+    }
+
+    /// The slot of the frame of which `is_it` says so, or else the one where it would be put.
+    #[inline]
+    fn seek(&self, hash: u64, is_it: impl Fn(&Frame<K, P>) -> bool) -> (usize, *mut Frame<K, P>) {
+        // Spread by a multiplication (Fibonacci hashing): the hasher may be a weak one.
+        let spread = hash.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+        let mut at = spread as usize & (self.slots.len() - 1);
+        loop {
+            // ORDER: Acquire; pairs with Release in `Layer::put`: the frame before its slot.
+            let frame = self.slots[at].load(Ordering::Acquire);
+            // SAFETY: null, or a frame that the caller's section or lock keeps (F6).
+            match unsafe { frame.as_ref() } {
+                Some(other) if other.hash != hash || !is_it(other) => {}
+                _ => return (at, frame),
+            }
+            at = (at + 1) & (self.slots.len() - 1); // half of the slots are free
+        }
+    }
+}
+
+/// A frame whose place another has taken.
+type Old<K, P> = Option<Arc<Frame<K, P>>>;
+
+/// The pages that one view wrote between two forks, and those of layers that were joined with it.
+pub(super) struct Layer<K, P> {
+    /// The newest; null before the first frame.
+    array: AtomicPtr<Array<K, P>>,
+    frames: AtomicUsize,
+    /// Not zero once it is.
+    frozen: AtomicUsize,
+    /// The views whose chain it is in (F5).
+    views: AtomicUsize,
+    /// All arrays, the newest last. Held by who adds a frame.
+    arrays: Held<Vec<NonNull<Array<K, P>>>>,
+    _owns: PhantomData<Arc<Frame<K, P>>>,
+}
+
+// SAFETY: threads share frames, whose parts are `Send` and `Sync` then, and the last one drops
+// them; arrays are changed by atomics, the list of them under its lock.
+unsafe impl<K: Send + Sync, P: Send + Sync> Sync for Layer<K, P> {}
+// SAFETY: as above.
+unsafe impl<K: Send + Sync, P: Send + Sync> Send for Layer<K, P> {}
+
+impl<K, P> Layer<K, P> {
+    /// An empty layer, of one view.
+    pub(super) fn new(frozen: bool) -> Self {
+        Self {
+            array: AtomicPtr::new(ptr::null_mut()),
+            frames: AtomicUsize::new(0),
+            frozen: AtomicUsize::new(usize::from(frozen)),
+            views: AtomicUsize::new(1),
+            arrays: Held::new(Vec::new()),
+            _owns: PhantomData,
+        }
+    }
+
+    /// How many frames there are: every one that was added before, and perhaps some that are just
+    /// being added.
+    pub(super) fn len(&self) -> usize {
+        // ORDER: Acquire; pairs with Release in `put`.
+        self.frames.load(Ordering::Acquire)
+    }
+
+    /// No write begins in the layer any more (F3).
+    pub(super) fn freeze(&self) {
+        // ORDER: a full fence after the store; pairs with the one in `Frame::write` between the
+        // lock and the look here. Either the writer sees this store, or who finds the layer frozen,
+        // after the fence, sees the lock.
+        if seeded_bug(Bug::UnfencedFreeze) {
+            self.frozen.store(1, Ordering::Release);
+        } else {
+            barrier::swap_full(&self.frozen, 1);
+        }
+    }
+
+    #[inline]
+    pub(super) fn is_frozen(&self) -> bool {
+        // ORDER: Relaxed; the fences decide (F3).
+        self.frozen.load(Ordering::Relaxed) != 0
+    }
+
+    pub(super) fn add_view(&self) {
+        // ORDER: Relaxed; by a view that has the layer, which is counted.
+        self.views.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn drop_view(&self) {
+        // ORDER: Release; pairs with Acquire in `is_sole`.
+        self.views.fetch_sub(1, Ordering::Release);
+    }
+
+    /// Whether one view alone has the layer. If that asks, while nobody forks it: for good.
+    pub(super) fn is_sole(&self) -> bool {
+        // ORDER: Acquire; pairs with Release in `drop_view`: what other views read here came
+        // before.
+        self.views.load(Ordering::Acquire) == 1
+    }
+
+    #[inline]
+    fn newest(&self) -> Option<&Array<K, P>> {
+        // ORDER: Acquire; pairs with Release in `room`.
+        // SAFETY: null, or one of the layer's arrays, which it keeps.
+        unsafe { self.array.load(Ordering::Acquire).as_ref() }
+    }
+
+    /// The key's frame.
+    #[inline]
+    pub(super) fn get<'s>(
+        &'s self,
+        hash: u64,
+        key: &K,
+        _section: &'s Section<'_>,
+    ) -> Option<&'s Frame<K, P>>
+    where
+        K: Eq,
+    {
+        let (_, frame) = self.newest()?.seek(hash, |frame| frame.key == *key);
+        // SAFETY: null, or a frame that the layer keeps, or that goes after the section (F6).
+        unsafe { frame.as_ref() }
+    }
+
+    /// Every frame that is there all the while, once.
+    pub(super) fn for_each(&self, mut f: impl FnMut(&Arc<Frame<K, P>>)) {
+        let slots = self.newest().map_or(&[][..], |array| &array.slots);
+        for slot in slots {
+            // ORDER: Acquire; as in `seek`.
+            let frame = slot.load(Ordering::Acquire);
+            if !frame.is_null() {
+                // SAFETY: from an `Arc`, whose reference the section keeps (F6); not given up here.
+                let frame = std::mem::ManuallyDrop::new(unsafe { Arc::from_raw(frame) });
+                f(&frame);
+            }
+        }
+    }
+
+    /// An array in which so many more frames leave half of the slots free. `arrays` is the list.
+    fn room<'a>(&'a self, arrays: &mut Vec<NonNull<Array<K, P>>>, more: usize) -> &'a Array<K, P> {
+        let last = self.newest();
+        let slots = 2 * (self.len() + more);
+        if let Some(array) = last.filter(|array| slots <= array.slots.len()) {
+            return array;
+        }
+        let next = Array::new(slots.next_power_of_two().max(LAYER_SLOTS));
+        self.for_each(|frame| {
+            let (at, _) = next.seek(frame.hash, |_| false);
+            // ORDER: Relaxed; the array is not published yet. The reference goes along.
+            next.slots[at].store(Arc::as_ptr(frame).cast_mut(), Ordering::Relaxed);
+        });
+        arrays.reserve(1);
+        let next = NonNull::from(Box::leak(Box::new(next)));
+        arrays.push(next);
+        // ORDER: Release; pairs with Acquire in `newest`.
+        self.array.store(next.as_ptr(), Ordering::Release);
+        // SAFETY: the layer keeps its arrays.
+        unsafe { next.as_ref() }
+    }
+
+    /// Adds the frame to the newest array, which has room, or puts it in place of another if
+    /// `replace` says so. Returns what is there now, and what is there no more. For the holder of
+    /// the lock.
+    fn put(
+        &self,
+        array: &Array<K, P>,
+        frame: &Arc<Frame<K, P>>,
+        replace: bool,
+    ) -> (*const Frame<K, P>, Old<K, P>)
+    where
+        K: Eq,
+    {
+        let (at, found) = array.seek(frame.hash, |other| other.key == frame.key);
+        if !found.is_null() && (!replace || ptr::eq(found, Arc::as_ptr(frame))) {
+            return (found, None);
+        }
+        let raw = Arc::into_raw(Arc::clone(frame)).cast_mut();
+        // ORDER: Release; pairs with Acquire in `seek`.
+        array.slots[at].store(raw, Ordering::Release);
+        if found.is_null() {
+            // ORDER: Release; pairs with Acquire in `len`. Under the lock.
+            self.frames.store(self.len() + 1, Ordering::Release);
+            return (raw, None);
+        }
+        // SAFETY: the slot's reference, which the slot has no more.
+        (raw, Some(unsafe { Arc::from_raw(found) }))
+    }
+
+    /// Adds the frame, unless the key has one. Returns the key's.
+    pub(super) fn insert<'s>(
+        &'s self,
+        frame: &Arc<Frame<K, P>>,
+        _section: &'s Section<'_>,
+    ) -> &'s Frame<K, P>
+    where
+        K: Eq,
+    {
+        let mut arrays = self.arrays.hold();
+        let array = self.room(&mut arrays, 1);
+        let (there, _) = self.put(array, frame, false);
+        // SAFETY: in the layer, which keeps it, or it goes after the section (F6).
+        unsafe { &*there }
+    }
+
+    /// Takes in the frames of another layer. What they replace, if they do, goes to `out`.
+    fn take(&self, other: &Self, replace: bool, mut out: impl FnMut(Arc<Frame<K, P>>))
+    where
+        K: Eq,
+    {
+        let mut arrays = self.arrays.hold();
+        self.room(&mut arrays, other.len());
+        other.for_each(|frame| {
+            let array = self.room(&mut arrays, 1);
+            if let (_, Some(old)) = self.put(array, frame, replace) {
+                out(old);
+            }
+        });
+    }
+
+    /// Takes in the frames of a layer below.
+    pub(super) fn take_from_below(&self, older: &Self)
+    where
+        K: Eq,
+    {
+        self.take(older, false, drop);
+    }
+
+    /// Takes in the frames of a layer above, whose pages are the ones to see.
+    pub(super) fn take_from_above(&self, younger: &Self, section: &Section<'_>)
+    where
+        K: Eq + Send + Sync,
+        P: Send + Sync,
+    {
+        self.take(younger, true, |old| {
+            let old = Owned::new(old).into_shared(section);
+            // SAFETY: unlinked just now, and linked nowhere by this pointer; readers who found the
+            // frame here have sections of the same domain, which is not bounded.
+            unsafe { section.retire_quietly(old, size_of::<P>()) };
+        });
+    }
+}
+
+impl<K, P> Drop for Layer<K, P> {
+    fn drop(&mut self) {
+        self.for_each(|frame| {
+            // SAFETY: the slot's reference; nobody looks at the layer any more.
+            drop(unsafe { Arc::from_raw(Arc::as_ptr(frame)) });
+        });
+        self.arrays.with(|arrays| {
+            for array in arrays.drain(..) {
+                // SAFETY: leaked by `room`, and used no more.
+                drop(unsafe { Box::from_raw(array.as_ptr()) });
+            }
+        });
+    }
+}

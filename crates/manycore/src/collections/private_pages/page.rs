@@ -1,0 +1,60 @@
+//! A page as somebody reads it.
+
+use super::super::{PageStore, Pinned};
+use super::frame::Reading;
+use std::fmt;
+use std::hash::{BuildHasher, RandomState};
+use std::ops::Deref;
+
+/// A page of a [`PrivatePages`](super::PrivatePages), which stays as it is until this is dropped.
+///
+/// (But for a page of the cache that others change in place.) It stays with its thread, and keeps
+/// replaced copies of its family of views from being freed: drop it soon. One that is forgotten
+/// does so for ever, and each write of the page copies it then.
+#[must_use = "the page may be replaced at once"]
+pub struct PrivatePage<'a, T: PageStore, S: BuildHasher + Send + Sync + 'static = RandomState> {
+    whose: Whose<'a, T, S>,
+}
+
+enum Whose<'a, T: PageStore, S: BuildHasher + Send + Sync + 'static> {
+    Own(Reading<'a, T::Key, T::Page>),
+    Cached(Pinned<'a, T, S>),
+}
+
+impl<'a, T: PageStore, S: BuildHasher + Send + Sync + 'static> PrivatePage<'a, T, S> {
+    pub(super) fn own(reading: Reading<'a, T::Key, T::Page>) -> Self {
+        Self { whose: Whose::Own(reading) }
+    }
+
+    pub(super) fn cached(pinned: Pinned<'a, T, S>) -> Self {
+        Self { whose: Whose::Cached(pinned) }
+    }
+
+    /// Whether it is a copy of the view's; otherwise it is the cache's page.
+    #[must_use]
+    pub fn is_private(&self) -> bool {
+        matches!(self.whose, Whose::Own(_))
+    }
+}
+
+impl<T: PageStore, S: BuildHasher + Send + Sync + 'static> Deref for PrivatePage<'_, T, S> {
+    type Target = T::Page;
+
+    #[inline]
+    fn deref(&self) -> &T::Page {
+        match &self.whose {
+            Whose::Own(reading) => reading.page(),
+            Whose::Cached(pinned) => pinned,
+        }
+    }
+}
+
+impl<T, S> fmt::Debug for PrivatePage<'_, T, S>
+where
+    T: PageStore<Page: fmt::Debug>,
+    S: BuildHasher + Send + Sync + 'static,
+{
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (**self).fmt(f)
+    }
+}
