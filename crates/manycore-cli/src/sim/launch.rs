@@ -54,6 +54,9 @@ impl Launch<'_> {
         command.args(self.arguments).stdout(out).stderr(Stdio::inherit());
         named_alone(&mut command, self.program);
         simulated(&mut command, machine, cores, self.seed, &result);
+        let map = folder.path().join("map");
+        write_map(&map, machine, cores).map_err(cannot)?;
+        command.env("MANYCORE_TOPOLOGY", map);
         let output = command.output().map_err(cannot)?;
         let status = output.status;
         let text = std::fs::read_to_string(&result).unwrap_or_default();
@@ -101,6 +104,29 @@ pub(crate) fn simulated(
     fixed_addresses(command);
 }
 
+/// Writes which virtual cores share a socket, in the form of Linux's `/sys/devices/system`: the
+/// library would find the host's map there.
+fn write_map(root: &Path, machine: &Machine, cores: u32) -> std::io::Result<()> {
+    let list = |first: u32, last: u32| format!("{first}-{last}\n");
+    let write = |path: String, text: String| {
+        let path = root.join(path);
+        path.parent().map_or(Ok(()), std::fs::create_dir_all)?;
+        std::fs::write(path, text)
+    };
+    write("cpu/online".to_owned(), list(0, cores.saturating_sub(1)))?;
+    for core in 0..cores {
+        let socket = core / machine.cores_per_socket;
+        let path = format!("cpu/cpu{core}/topology/physical_package_id");
+        write(path, format!("{socket}\n"))?;
+        let first = socket * machine.cores_per_socket;
+        let last = (first + machine.cores_per_socket).min(cores) - 1;
+        if core == first {
+            write(format!("node/node{socket}/cpulist"), list(first, last))?;
+        }
+    }
+    Ok(())
+}
+
 /// Tells the program its name without the folder: a copy of a longer path would move what is
 /// allocated behind it.
 fn named_alone(command: &mut Command, program: &Path) {
@@ -129,6 +155,22 @@ fn fixed_addresses(command: &mut Command) {
 
 #[cfg(not(target_os = "linux"))]
 fn fixed_addresses(_: &mut Command) {}
+
+#[cfg(test)]
+#[test]
+fn the_map_has_the_sockets_of_the_cores_in_use() {
+    let machine = Machine::named("opteron-8x6").expect("a shipped model");
+    let folder = tempfile::tempdir().unwrap();
+    write_map(folder.path(), &machine, 8).unwrap();
+    let map = manycore::percpu::topology::Topology::from_root(folder.path());
+    let cpus = |groups: &[manycore::percpu::topology::Group]| {
+        groups.iter().map(|group| group.cpus.clone()).collect::<Vec<_>>()
+    };
+    let sockets = [vec![0, 1, 2, 3, 4, 5], vec![6, 7]];
+    assert_eq!(cpus(map.llc_groups()), sockets);
+    assert_eq!(cpus(map.nodes()), sockets);
+    assert_eq!(map.cores().len(), 8);
+}
 
 fn deadlock(run: &Run, cores: u32) -> Failure {
     let mut symbols = manycore_sim::symbols::Symbols::new();

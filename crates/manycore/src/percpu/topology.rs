@@ -18,6 +18,9 @@ use super::pin;
 /// Where Linux keeps the map.
 const SYSFS: &str = "/sys/devices/system";
 
+/// The environment variable that names another tree.
+const VARIABLE: &str = "MANYCORE_TOPOLOGY";
+
 /// CPU numbers from here on are taken for garbage: no kernel is built for so many.
 const CPUS_MAX: usize = 1 << 16;
 
@@ -91,9 +94,14 @@ pub struct Topology {
 }
 
 impl Topology {
-    /// Reads the map of this machine.
+    /// Reads the map of this machine; if the environment variable `MANYCORE_TOPOLOGY` names a
+    /// folder, from the tree there, as [`from_root`](Self::from_root) does. (`manycore sim` sets
+    /// it, so that programs find the map of the virtual machine.)
     pub fn detect() -> Self {
-        Self::from_root(SYSFS)
+        match std::env::var_os(VARIABLE).filter(|root| !root.is_empty()) {
+            Some(root) => Self::from_root(root),
+            None => Self::from_root(SYSFS),
+        }
     }
 
     /// Reads the map from a tree in the form of Linux's `/sys/devices/system`, perhaps a copy from
