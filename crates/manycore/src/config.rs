@@ -89,6 +89,36 @@ pub(crate) const READS_WITHOUT_HOPE: u64 = if SMALL { 1 } else { 64 };
 /// See above.
 pub(crate) const VAIN_MAX: u32 = if SMALL { 1 } else { 10 };
 
+/// Dirty slots from which a read has branches.
+pub(crate) const TREE_SLOTS_MIN: usize =
+    if cfg!(any(manycore_loom, manycore_shuttle)) { usize::MAX } else { 16 };
+
+/// Branches that a machine must have for that, and the most that it may have: the reader goes from
+/// one to the next.
+pub(crate) const TREE_BRANCHES_MIN: usize = 2;
+
+/// See above.
+pub(crate) const TREE_BRANCHES_MAX: usize = match () {
+    () if cfg!(manycore_loom) => 1,
+    () if SMALL => 2,
+    () => 16,
+};
+
+/// CPUs of one branch: their logs are collected one after the other.
+pub(crate) const TREE_CPUS_MAX: usize = 16;
+
+/// Entries of a log that a helper absorbs, while others wait; a longer one is handed over as it is.
+pub(crate) const TREE_ABSORB_MAX: usize = 64;
+
+/// Looks that a helper takes for the answers of its branch's members.
+pub(crate) const LOOKS_AT_MEMBERS: u32 = if SMALL { 1 } else { 200 };
+
+/// Looks that a reader takes at its branches before it goes on without helpers.
+pub(crate) const LOOKS_AT_BRANCHES: u32 = if SMALL { 1 } else { 400 };
+
+/// Collections with branches before one can be in vain: the first ones find out who comes.
+pub(crate) const TREE_TRIES: u32 = 4;
+
 /// Reads that a member of a `ldu` set stays queued for although it did not change: looking at it
 /// costs less than queueing it again.
 pub(crate) const READS_KEPT: u64 = if SMALL { 0 } else { 4 };

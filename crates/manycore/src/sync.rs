@@ -369,6 +369,8 @@ pub(crate) enum Bug {
     /// A private page is written in place without a look whether somebody reads it (F4 of
     /// `private_pages`).
     WrittenUnderReader,
+    /// A reader leaves a branch as it is that nobody has claimed (B2 of `oplog`'s tree).
+    UnshutBranch,
 }
 
 /// Whether `bug` is planted: the environment variable `MANYCORE_SEEDED_BUG` names it (below). In
@@ -420,6 +422,7 @@ pub(crate) fn seeded_bug(bug: Bug) -> bool {
         Ok("stale-layer") => Some(Bug::StaleLayer),
         Ok("unfenced-freeze") => Some(Bug::UnfencedFreeze),
         Ok("written-under-reader") => Some(Bug::WrittenUnderReader),
+        Ok("unshut-branch") => Some(Bug::UnshutBranch),
         Ok(other) => panic!("MANYCORE_SEEDED_BUG: there is no bug {other:?}"),
     });
     *planted == Some(bug)

@@ -535,6 +535,9 @@ fn builder_refuses_what_cannot_work() {
     );
     let growth = |growth| Sum::builder().when_full(WhenFull::Grow { growth }).build(0);
     assert_eq!(growth(0).unwrap_err(), BuildError::Zero("growth"));
+    let tree = Sum::builder().merge(MergeStrategy::Tree);
+    assert_eq!(tree.clone().slots(Slots::Cpu).build(0).unwrap_err(), BuildError::TreeOfCpus);
+    assert!(tree.build(0).is_ok());
     assert!(growth(1).is_ok());
 }
 

@@ -38,6 +38,8 @@ fn builders<S: State, U: Update<S>, L: Log<S, Op = U>>() -> Vec<Builder<S, L>> {
             let small = plain.clone().max_entries(2);
             all.push(plain.clone());
             all.push(plain.clone().slots(Slots::Cpu));
+            all.push(plain.clone().merge(MergeStrategy::Tree));
+            all.push(small.clone().merge(MergeStrategy::Tree).clock(Arc::clone(&counter)));
             all.push(plain.clone().clock(Arc::clone(&counter)));
             all.push(plain.clone().table(Arc::clone(&place)));
             all.push(small.clone().when_full(WhenFull::Drain { growth: 1 }));

@@ -78,6 +78,26 @@ pub enum Slots {
     Cpu,
 }
 
+/// How a read gets at the logs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum MergeStrategy {
+    /// `Tree` where many slots have updates, without stamps, and the machine has several last-level
+    /// caches, as long as the updaters are busy enough to help; else `Flat`. The default.
+    #[default]
+    Auto,
+    /// The reader fetches each log itself, one after the other. For objects whose updaters must not
+    /// spend time for a reader, beyond waiting for it.
+    Flat,
+    /// In a tree, as section 8 of the OpLog paper proposes: of the updaters that the read keeps
+    /// waiting, the first of each last-level cache collects the logs of the threads there,
+    /// absorbing one into the other ([`Log::absorb`]); the reader fetches what these have, and the
+    /// logs of those who were not there. For tests, and where `Auto` does not see that it pays.
+    /// Costs up to 6 KiB an object, once it has been read so, and the first such read of a process
+    /// reads the map of the machine ([`Topology`](crate::percpu::topology::Topology)). Not together
+    /// with [`Slots::Cpu`].
+    Tree,
+}
+
 /// A configuration that can't work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
@@ -93,6 +113,8 @@ pub enum BuildError {
         /// The size of one update.
         entry: usize,
     },
+    /// [`MergeStrategy::Tree`] together with [`Slots::Cpu`].
+    TreeOfCpus,
     /// More than 65,535 different configurations in one process.
     TooManyConfigurations,
 }
@@ -106,6 +128,9 @@ impl fmt::Display for BuildError {
             }
             Self::BytesBelowOneEntry { max_bytes, entry } => {
                 write!(f, "max_bytes {max_bytes} does not hold one update of {entry} bytes")
+            }
+            Self::TreeOfCpus => {
+                write!(f, "MergeStrategy::Tree needs Slots::Thread: logs of CPUs are nobody's")
             }
             Self::TooManyConfigurations => {
                 write!(f, "more than {} different configurations in one process", u16::MAX)
@@ -126,6 +151,7 @@ pub(crate) struct Config {
     pub(crate) logs: Logs,
     pub(crate) publish: Publish,
     pub(crate) slots: Slots,
+    pub(crate) merge: MergeStrategy,
     pub(crate) clock: Option<Arc<Clock>>,
     pub(crate) table: Option<Arc<LogTable>>,
     /// Reads in a row with too few updates before each that demote an object.
@@ -145,6 +171,7 @@ impl Default for Config {
             logs: Logs::default(),
             publish: Publish::default(),
             slots: Slots::default(),
+            merge: MergeStrategy::default(),
             clock: None,
             table: None,
             idle_reads: config::IDLE_READS,
@@ -165,6 +192,7 @@ impl Config {
             && self.logs == other.logs
             && self.publish == other.publish
             && self.slots == other.slots
+            && self.merge == other.merge
             && self.idle_reads == other.idle_reads
             && self.ratio_for_bias == other.ratio_for_bias
             && same(&self.clock, &other.clock)
@@ -190,6 +218,9 @@ impl Config {
         }
         if self.max_bytes < entry {
             return Err(BuildError::BytesBelowOneEntry { max_bytes: self.max_bytes, entry });
+        }
+        if self.merge == MergeStrategy::Tree && self.slots == Slots::Cpu {
+            return Err(BuildError::TreeOfCpus);
         }
         Ok(())
     }
@@ -352,6 +383,13 @@ impl<T: Send + 'static, L: Log<T>> Builder<T, L> {
     #[must_use]
     pub fn slots(mut self, slots: Slots) -> Self {
         self.config.slots = slots;
+        self
+    }
+
+    /// How a read gets at the logs (default: [`MergeStrategy::Auto`]).
+    #[must_use]
+    pub fn merge(mut self, strategy: MergeStrategy) -> Self {
+        self.config.merge = strategy;
         self
     }
 

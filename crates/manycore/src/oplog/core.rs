@@ -29,17 +29,18 @@
 //! - C8 A reader waits for the updaters that were inside when it closed the gate, and for no other:
 //!   whoever finds a gate closed stays away, announced as `WAITING`, until the collection is over.
 //!   (Coming back at once, it might be inside each time the reader looks.)
+//! - C9 While it stays away it may help: in the reader's place, as the laws of `tree` say.
 
 use super::builder::{Config, Slots};
 use super::gate::{Numbers, is_frozen};
 use super::log::Log;
+use super::slot_log::{Local, Padded, SlotLog, SlotTable};
 use super::stats::Counts;
 use super::table::{self, LogTable};
+use super::tree::Tree;
 use crate::clock::{Clock, Hardware, Stamp};
-use crate::config;
 use crate::lock;
 use crate::percpu::dirty::DirtyTable;
-use crate::percpu::segmented::Segmented;
 use crate::percpu::{self, barrier};
 use crate::sync::{
     AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Bug, Ordering, UnsafeCell, seeded_bug,
@@ -58,9 +59,6 @@ pub(super) const WAITING: usize = 32;
 pub(super) const LONG_WAY: usize = 64;
 const ADDRESS: usize = !0x7f;
 
-/// Slots whose logs a core finds without going through a segment.
-const NEAR: usize = 1 << config::SEGMENT_BITS;
-
 /// Growth that waives a log's bounds.
 pub(super) const ANY_GROWTH: usize = usize::MAX;
 
@@ -71,103 +69,8 @@ pub(super) const EVICTED: u64 = 2;
 /// Beside `OPEN`: logs are the CPUs', not the threads'. Not zero, so that updates of the common
 /// kind pay nothing for it.
 pub(super) const SHARED: u64 = 4;
-
-/// Keeps what several cores write apart from what they read.
-#[repr(align(128))]
-pub(super) struct Padded<T>(pub(super) T);
-
-/// One slot's log of one object.
-#[repr(align(128))]
-pub(super) struct SlotLog<L> {
-    /// Closed by a reader that collects a log with stamps (C4).
-    pub(super) gate: AtomicU64,
-    /// The token of the thread that has the log in hand, if logs are the CPUs'; else unused.
-    pub(super) turn: AtomicUsize,
-    /// Updates pushed; written by the updater alone.
-    pub(super) appended: AtomicU64,
-    pub(super) local: UnsafeCell<Local<L>>,
-}
-
-/// The part of a slot's log that C1 guards.
-pub(super) struct Local<L> {
-    pub(super) log: L,
-    pub(super) dirty: bool,
-    /// The last stamp given out, so that stamps of a slot only grow (D2).
-    last: Stamp,
-    /// When the log became dirty, in raw ticks; kept up only if there is a time bound.
-    since: u64,
-}
-
-impl<L: Default> SlotLog<L> {
-    fn new() -> Self {
-        Self {
-            gate: AtomicU64::new(OPEN),
-            turn: AtomicUsize::new(0),
-            appended: AtomicU64::new(0),
-            local: UnsafeCell::new(Local {
-                log: L::default(),
-                dirty: false,
-                last: Stamp::ZERO,
-                since: 0,
-            }),
-        }
-    }
-}
-
-impl<L> SlotLog<L> {
-    /// Counts an update. The caller has the log in hand.
-    #[inline(always)]
-    fn count(&self) {
-        // ORDER: Relaxed (both); a single-writer statistic.
-        let appended = self.appended.load(Ordering::Relaxed);
-        self.appended.store(appended + 1, Ordering::Relaxed);
-    }
-}
-
-impl<L> Local<L> {
-    /// The stamp of the slot's next update (D2).
-    #[inline(always)]
-    fn next_stamp(&mut self, clock: impl FnOnce() -> Stamp) -> Stamp {
-        let stale = seeded_bug(Bug::UnfencedStamp) && self.last != Stamp::ZERO;
-        let now = if stale { self.last } else { clock() };
-        self.last = now.max(self.last.next());
-        self.last
-    }
-}
-
-/// A slot's log, made at the slot's first update.
-pub(super) struct SlotPtr<L>(pub(super) AtomicPtr<SlotLog<L>>);
-
-impl<L> From<usize> for SlotPtr<L> {
-    fn from(_: usize) -> Self {
-        Self(AtomicPtr::new(ptr::null_mut()))
-    }
-}
-
-/// Every slot's log. The first ones, which are nearly all there ever are, are one load away.
-pub(super) struct SlotTable<L> {
-    near: [SlotPtr<L>; NEAR],
-    far: Segmented<SlotPtr<L>>,
-}
-
-impl<L> SlotTable<L> {
-    fn new() -> Self {
-        Self { near: std::array::from_fn(SlotPtr::from), far: Segmented::new() }
-    }
-
-    #[inline(always)]
-    pub(super) fn get(&self, index: usize) -> Option<&SlotPtr<L>> {
-        self.near.get(index).or_else(|| self.far.get(index))
-    }
-
-    fn get_or_init(&self, index: usize) -> &SlotPtr<L> {
-        self.near.get(index).unwrap_or_else(|| self.far.get_or_init(index))
-    }
-
-    pub(super) fn iter(&self) -> impl Iterator<Item = (usize, &SlotPtr<L>)> {
-        self.near.iter().enumerate().chain(self.far.iter())
-    }
-}
+/// Beside `FROZEN`: whoever waits may bring its log (`tree`).
+pub(super) const TREE: u64 = 8;
 
 /// What the holder of the core's lock owns, beside the value.
 pub(super) struct Inner<L> {
@@ -175,10 +78,15 @@ pub(super) struct Inner<L> {
     pub(super) carry: Vec<L>,
     /// Emptied logs, for their buffers.
     pub(super) spares: Vec<L>,
-    /// Each slot's `appended` at the last collection; for the reader's policy.
-    pub(super) counted: Vec<u64>,
     /// Slots of the current collection.
     pub(super) slots: Vec<usize>,
+    /// Those of them that no helper has collected (`tree`).
+    pub(super) rest: Vec<usize>,
+    /// Collections from which on a tree is tried again, and how often it was tried in vain.
+    pub(super) tree_from: u64,
+    pub(super) tree_vain: u32,
+    /// Collections with a tree since it was last given up.
+    pub(super) tree_tries: u32,
     pub(super) numbers: Numbers,
     /// Updates since the last read, for the policies.
     pub(super) window: u64,
@@ -210,6 +118,8 @@ pub(super) struct Core<T, L> {
     hardware: Option<Hardware>,
     clock: *const Clock,
     pub(super) slots: SlotTable<L>,
+    /// The branches, once a collection wanted some.
+    pub(super) tree: AtomicPtr<Tree<L>>,
     // Written by updates that make a slot dirty.
     pub(super) dirty: Padded<DirtyTable>,
     // Written by readers.
@@ -293,13 +203,17 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
             hardware: unsafe { (*clock).hardware() },
             clock,
             slots: SlotTable::new(),
+            tree: AtomicPtr::new(ptr::null_mut()),
             dirty: Padded(DirtyTable::new()),
             lock: Padded(AtomicUsize::new(token | lock::LOCKED)),
             inner: UnsafeCell::new(Inner {
                 carry: Vec::new(),
                 spares: Vec::new(),
-                counted: Vec::new(),
                 slots: Vec::new(),
+                rest: Vec::new(),
+                tree_from: 0,
+                tree_vain: 0,
+                tree_tries: 0,
                 numbers: Numbers::default(),
                 window: 0,
                 for_switch: 0,
@@ -575,6 +489,12 @@ pub(super) fn refusal(gate: u64) -> Refusal {
 impl<T, L> Drop for Core<T, L> {
     fn drop(&mut self) {
         self.life.with_mut(|_| ());
+        // ORDER: Relaxed; `&mut self` proves that everybody is done.
+        let tree = self.tree.load(Ordering::Relaxed);
+        if !tree.is_null() {
+            // SAFETY: made by `Box::into_raw` in `tree`, and nobody else is left.
+            drop(unsafe { Box::from_raw(tree) });
+        }
         for (_, slot) in self.slots.iter() {
             // ORDER: Relaxed; `&mut self` proves that everybody is done.
             let raw = slot.0.load(Ordering::Relaxed);

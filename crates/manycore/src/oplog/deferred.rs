@@ -59,12 +59,15 @@ pub(super) const POISONED: u32 = 1 << 31;
 ///   and one when not, and a clock read if the log is ordered. Cost of a read: the object's lock,
 ///   when biased one `membarrier` if a thread that has written is not at it any more (2 us, and
 ///   1 us for each other thread that runs), a cache miss or three per slot that was written since
-///   the last read, and the updates themselves. Each thread that goes on updating waits for the
-///   read once, some hundred nanoseconds. A read that finds no log written costs the lock and a
-///   look.
+///   the last read (on many cores, three for each group of cores: [`MergeStrategy`]), and the
+///   updates themselves. Each thread that goes on updating waits for the read once, some hundred
+///   nanoseconds to some microseconds, and may collect others' logs meanwhile. A read that finds
+///   no log written costs the lock and a look.
 /// - Memory: the value plus 16 bytes while cold; while hot, a core of about 1.6 KiB and one
 ///   log per slot that updates it. While an object is poisoned its updates are kept without bound.
-/// - Source: OpLog, sections 4 to 6.
+/// - Source: OpLog, sections 4 to 6, and section 8 for [`MergeStrategy`].
+///
+/// [`MergeStrategy`]: super::MergeStrategy
 ///
 /// ```
 /// use manycore::oplog::{Deferred, Op, Ordered};
@@ -307,6 +310,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         loop {
             match refusal {
                 Refusal::Closed => {
+                    self.assert_not_absorbing();
                     let wait = Wait::begin();
                     self.with_core(|core, slot| core.wait_for_collection(slot, &mut backoff));
                     wait.end(Of::new("Deferred", self), 1);

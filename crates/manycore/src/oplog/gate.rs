@@ -14,14 +14,15 @@
 //! - G1 Every collection of the process has a number of its own, and closes gates with it. No
 //!   answer of old is taken for one of today.
 //! - G2 Whoever answers has read the number from a gate (or from `collecting`), has none of the
-//!   core's logs in hand under that record, and stays away until the collection is over. A gate
+//!   core's logs in hand under that record, and stays away until the collection is over. (It may
+//!   help with it, and collect those of others who have answered: `tree`.) A gate
 //!   that was seen closed is not seen as it was before (coherence), so staying away takes no fence.
 //! - G3 An answer is stored with Release after all that its thread did under the record, and read
 //!   with Acquire: the reader has the log as its updater left it, and every entry is in it.
 //! - G4 A slot that is not dirty needs no answer: its next entry sets the dirty bit first, with a
 //!   full fence before it looks at the gate (C3).
 
-use super::core::{Core, FROZEN};
+use super::core::{Core, FROZEN, TREE};
 use super::log::Log;
 use crate::config;
 use crate::percpu::{self, Slot};
@@ -31,7 +32,7 @@ use crate::sync::{self, AtomicU64, Backoff, Bug, Ordering, hint, seeded_bug};
 const BLOCK: u64 = 1 << 16;
 
 /// Above the bits that a gate has besides.
-const NUMBER_SHIFT: u32 = 3;
+pub(super) const NUMBER_SHIFT: u32 = 4;
 
 sync::global! {
     /// The first number that no core has taken. Zero is nobody's.
@@ -87,6 +88,9 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
             if seen != answered {
                 slot.answer(seen);
                 answered = seen;
+                if seen & TREE != 0 {
+                    self.help(seen, slot.index());
+                }
             }
             // (No `<`: under a model checker there are none.)
             if looks != config::LOOKS_AT_GATE {

@@ -208,6 +208,17 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         })
     }
 
+    /// An update from within [`Log::absorb`] of the same object would wait for itself.
+    #[track_caller]
+    pub(super) fn assert_not_absorbing(&self) {
+        // ORDER: Relaxed; if the thread announces the core, the object has it still.
+        let core = address_of(self.word.load(Ordering::Relaxed));
+        assert!(
+            !percpu::announces(|own| own == core | WAITING),
+            "manycore: an object was updated from within Log::absorb of the same object"
+        );
+    }
+
     pub(super) fn is_held_by_this_thread(&self) -> bool {
         let token = percpu::thread_token();
         lock::is_held_by(&self.word, token)

@@ -127,10 +127,24 @@ pub trait Log<T>: Default + Send + 'static {
         std::mem::swap(self, into);
     }
 
+    /// Takes over what `other` keeps, so that this log alone says what both said: what `merge` does
+    /// with it must be what it does with the two. Leaves `other` empty, or as it is: then `merge`
+    /// gets both. The default does nothing, which is right for every log.
+    ///
+    /// Worth while where what is taken over becomes less: sums, what cancels. Updaters that a read
+    /// keeps waiting call it on the logs of threads near them, so that the reader has fewer logs to
+    /// fetch ([`MergeStrategy`](super::MergeStrategy)); others wait meanwhile, so it is not called
+    /// for an `other` of more than 64 entries.
+    ///
+    /// Take an update out of `other` after all that may panic, where that can be: a panic reaches
+    /// the reader, and what is in either log by then is applied when the poison has been cleared.
+    fn absorb(&mut self, _other: &mut Self) {}
+
     /// Applies what was collected and leaves every log empty. There is one log for each slot that
-    /// had updates, in the order of slots; if an earlier merge panicked, its logs, with what was
-    /// left in them, come before, so that a slot may have several, the older ones first. Returns
-    /// the number of updates applied (what absorption saved is not counted).
+    /// had updates, or one for several slots if one absorbed the others, in any order of slots; if
+    /// an earlier merge panicked, its logs, with what was left in them, come before, so that a slot
+    /// may have several, the older ones first. Returns the number of updates applied (what
+    /// absorption saved is not counted).
     ///
     /// Take an update out of its log *before* applying it: if applying panics, what is still in
     /// the logs stays queued for the next read.

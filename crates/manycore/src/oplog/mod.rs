@@ -15,14 +15,15 @@
 //!   waits: for the updater's own answer if it is busy, else for a `membarrier` ([`Publish`]).
 //! - **D2** A read sees every update that returned before the read began, and a consistent cut of
 //!   the rest. Logs with stamps are collected up to a cut in time; logs without stamps all stand
-//!   still at one moment.
+//!   still at one moment. Where the merge is a tree ([`MergeStrategy`]), all do.
 //! - **D3** An update that took its stamp early and reached its log late is concurrent with every
 //!   update it could be out of order with. Batches are applied in the order of reads.
 //! - **D4** What a read takes from a log leaves the log: nothing counts twice.
 //! - **D5** Absorption needs identities: see [`Cancel`]. A queue never absorbs.
 //! - **D6** Logs are bounded in entries, bytes and time; what happens at the bound is the builder's
 //!   choice ([`WhenFull`]). Nothing is ever dropped silently.
-//! - **D7** A panic while updates are applied reaches the reader that applied them. The object is
+//! - **D7** A panic while updates are applied reaches the reader that applied them, and so does one
+//!   while another thread absorbs updates on its behalf ([`Log::absorb`]). The object is
 //!   poisoned until [`Deferred::clear_poison`]; updates not yet applied stay queued, and updates go
 //!   on being logged. The update that panicked is gone, as with any panic.
 //! - **D8** A cold object costs its value plus 16 bytes and applies updates at once. Contention
@@ -46,7 +47,8 @@
 //!   itself; it panics instead.
 //! - User code in [`Log::push`] (an update's destructor, too, if it is cancelled there) runs with
 //!   the slot's log in hand. It may update other objects, as long as objects do not update each
-//!   other from there in a circle; it may neither read nor update this one.
+//!   other from there in a circle; it may neither read nor update this one. The same goes for
+//!   [`Log::absorb`], which the updater runs as well: an update of this object there panics.
 
 mod builder;
 mod core;
@@ -65,11 +67,13 @@ mod reader;
 mod shared;
 #[cfg(all(test, manycore_shuttle))]
 mod shuttle_tests;
+mod slot_log;
 mod stats;
 pub(crate) mod table;
+mod tree;
 
 pub use crate::lock::error::TryReadError;
-pub use builder::{BuildError, Builder, Logs, Publish, Slots, WhenFull};
+pub use builder::{BuildError, Builder, Logs, MergeStrategy, Publish, Slots, WhenFull};
 pub use deferred::Deferred;
 pub use guard::ReadGuard;
 pub(crate) use hold::ColdHold;

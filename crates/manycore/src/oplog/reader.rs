@@ -3,15 +3,18 @@
 //! Everything here runs with the core's lock held. The laws (C1 to C6) are in the header of `core`.
 
 use super::builder::Publish;
-use super::core::{Core, EVICTED, Inner, OPEN, SlotLog, updates};
+use super::core::{Core, EVICTED, Inner, OPEN, updates};
 use super::log::Log;
 use super::shared::Turn;
+use super::slot_log::{Local, SlotLog};
 use super::table::Resident;
 use crate::clock::Stamp;
 use crate::config;
 use crate::lock;
+use crate::percpu::dirty::DirtyWord;
 use crate::percpu::{self, barrier};
 use crate::sync::{self, AtomicBool, AtomicU64, Backoff, Bug, Ordering, seeded_bug};
+use std::panic::resume_unwind;
 use std::ptr;
 
 impl<T: Send + 'static, L: Log<T>> Core<T, L> {
@@ -32,13 +35,19 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
             let cut =
                 if L::ORDERED && !seeded_bug(Bug::NoCut) { self.clock().cut() } else { Stamp::MAX };
             inner.window = 0;
-            if self.is_clean() {
+            let dirty = self.count_dirty();
+            if dirty == 0 {
                 // What waited for poison to be cleared.
                 // SAFETY: the lock is held.
                 unsafe { self.apply(inner) };
                 return;
             }
-            if L::ORDERED || seeded_bug(Bug::NoCut) {
+            if self.wants_tree(dirty, inner) {
+                if let Some(panic) = self.collect_tree(inner) {
+                    let _poison = Poison(&self.poisoned);
+                    resume_unwind(panic); // D7
+                }
+            } else if L::ORDERED || seeded_bug(Bug::NoCut) {
                 self.collect_each(inner, cut);
             } else {
                 self.collect_frozen(inner);
@@ -48,17 +57,18 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
         });
     }
 
-    /// Whether no slot has updates for a read that begins now. A read that finds this spares the
-    /// updaters the gate and itself the barrier.
+    /// How many slots may have updates for a read that begins now. A read that finds none spares
+    /// the updaters the gate and itself the barrier.
     ///
     /// C2: a slot with entries has its bit set, by an RMW and a full fence before its first entry.
     /// So a word found zero means that whoever sets it later has not returned yet, and will then
     /// see whatever the calling thread stored before: the two sides of D1. Words are looked at one
     /// after the other, but nothing is collected, and nothing is a consistent cut.
-    fn is_clean(&self) -> bool {
+    fn count_dirty(&self) -> usize {
         barrier::fence_full();
         // ORDER: Acquire; pairs with `mark_dirty`. What decides is the fence on either side.
-        self.dirty.0.iter().all(|(_, word)| word.0.load(Ordering::Acquire) == 0)
+        let bits = |(_, word): (usize, &DirtyWord)| word.0.load(Ordering::Acquire).count_ones();
+        self.dirty.0.iter().map(bits).sum::<u32>() as usize
     }
 
     pub(super) fn is_biased(&self) -> bool {
@@ -79,7 +89,7 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
         let _open = Reopen { gate: &self.gate, to: self.open };
         barrier::fence_full();
         self.list_dirty(&mut inner.slots);
-        let answered = self.settle(inner, closed);
+        let answered = self.settle(&inner.slots, &mut inner.unanswered, closed);
         let _turns = self.wait_for_updaters(&inner.slots, answered);
         for place in 0..inner.slots.len() {
             let index = inner.slots[place];
@@ -101,7 +111,7 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
             }
         }
         barrier::fence_full();
-        let answered = self.settle(inner, closed);
+        let answered = self.settle(&inner.slots, &mut inner.unanswered, closed);
         for place in 0..inner.slots.len() {
             let index = inner.slots[place];
             let Some(slot) = self.slot_log(index) else { continue };
@@ -116,14 +126,14 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
     /// After closing the gates, a fence and `list_dirty`: sees to it that what the slots' updaters
     /// did under the bias is in memory. Returns whether all have answered, so that none is inside.
     /// Where logs are the CPUs', turns decide it and not announcements (V3).
-    fn settle(&self, inner: &mut Inner<L>, closed: u64) -> bool {
-        inner.unanswered = false;
+    pub(super) fn settle(&self, slots: &[usize], unanswered: &mut bool, closed: u64) -> bool {
+        *unanswered = false;
         if self.is_shared() || !self.is_biased() {
             return false;
         }
-        let answered = self.is_answered(&inner.slots, closed);
+        let answered = self.is_answered(slots, closed);
         if !answered {
-            inner.unanswered = true;
+            *unanswered = true;
             barrier::heavy();
         }
         answered
@@ -131,7 +141,7 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
 
     /// Waits until no updater has one of these slots' logs in hand. None takes one while the gate
     /// is closed and, where logs are the CPUs', the turns are kept.
-    fn wait_for_updaters(&self, slots: &[usize], answered: bool) -> Vec<Turn<'_>> {
+    pub(super) fn wait_for_updaters(&self, slots: &[usize], answered: bool) -> Vec<Turn<'_>> {
         if self.is_shared() {
             return self.take_turns(slots);
         }
@@ -146,7 +156,7 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
     }
 
     /// Lists the dirty slots.
-    fn list_dirty(&self, slots: &mut Vec<usize>) {
+    pub(super) fn list_dirty(&self, slots: &mut Vec<usize>) {
         slots.clear();
         for (number, word) in self.dirty.0.iter() {
             // ORDER: Acquire; pairs with `mark_dirty`. The caller has passed a full fence: C3.
@@ -161,7 +171,8 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
     pub(super) fn slot_log(&self, index: usize) -> Option<&SlotLog<L>> {
         // ORDER: Acquire; pairs with Release in `find_or_make_slot`.
         let slot = self.slots.get(index)?.0.load(Ordering::Acquire);
-        // SAFETY: slot logs are freed under the core's lock alone, which the caller holds.
+        // SAFETY: slot logs are freed under the core's lock alone, which the caller holds, or the
+        // reader whom it helps (C9).
         unsafe { slot.as_ref() }
     }
 
@@ -173,7 +184,13 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
     ///
     /// # Safety
     /// C1 holds for the caller as reader.
-    unsafe fn collect_slot(&self, index: usize, cut: Stamp, busy: bool, inner: &mut Inner<L>) {
+    pub(super) unsafe fn collect_slot(
+        &self,
+        index: usize,
+        cut: Stamp,
+        busy: bool,
+        inner: &mut Inner<L>,
+    ) {
         let Some(slot) = self.slot_log(index) else { return };
         slot.local.with_mut(|local| {
             // SAFETY: the caller's duty.
@@ -184,18 +201,29 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
                 let kept = if into.is_empty() { &mut inner.spares } else { &mut inner.carry };
                 kept.push(into);
             }
-            // ORDER: Relaxed; a statistic, stable under C1.
-            let appended = slot.appended.load(Ordering::Relaxed);
-            let new = inner.count(index, appended);
-            inner.window += new;
-            // What is above the cut waits for the next read; C2 wants its bit set.
-            if local.log.is_empty() && !(busy && new != 0 && !self.is_timed()) {
-                local.dirty = false;
-                let word = self.dirty.0.get_or_init(index / 64);
-                // ORDER: Relaxed; passed on with the log (C1).
-                word.0.fetch_and(!(1 << (index % 64)), Ordering::Relaxed);
-            }
+            inner.window += self.note_collected(slot, local, index, busy);
         });
+    }
+
+    /// Decides whether a slot whose log was collected stays dirty. Returns how many updates came
+    /// since the collection before.
+    pub(super) fn note_collected(
+        &self,
+        slot: &SlotLog<L>,
+        local: &mut Local<L>,
+        index: usize,
+        busy: bool,
+    ) -> u64 {
+        // ORDER: Relaxed; a statistic, stable under C1.
+        let new = local.new_since(slot.appended.load(Ordering::Relaxed));
+        // What is above the cut waits for the next read; C2 wants its bit set.
+        if local.log.is_empty() && !(busy && new != 0 && !self.is_timed()) {
+            local.dirty = false;
+            let word = self.dirty.0.get_or_init(index / 64);
+            // ORDER: Relaxed; passed on with the log (C1).
+            word.0.fetch_and(!(1 << (index % 64)), Ordering::Relaxed);
+        }
+        new
     }
 
     /// Applies the carry, unless the object is poisoned.
@@ -435,10 +463,7 @@ impl<T: Send + 'static, L: Log<T>> Resident for Core<T, L> {
             core.count(|counts| counts.evictions += 1);
         }
         // SAFETY: the lock is held.
-        let spares = core.inner.with_mut(|inner| unsafe {
-            (*inner).counted = Vec::new();
-            std::mem::take(&mut (*inner).spares)
-        });
+        let spares = core.inner.with_mut(|inner| unsafe { std::mem::take(&mut (*inner).spares) });
         drop(spares); // the user's logs: their destructors are user code
         // SAFETY: locked by `try_claim`; `claimed` keeps the core alive until the last store.
         unsafe { lock::unlock(&raw const (*this).lock.0, 0) };
@@ -457,15 +482,6 @@ pub(super) fn logs_pay_from(slots: usize) -> u32 {
 }
 
 impl<L> Inner<L> {
-    /// How many of a slot's updates, `appended` by now, came since the last collection.
-    fn count(&mut self, index: usize, appended: u64) -> u64 {
-        if self.counted.len() <= index {
-            self.counted.resize(index + 1, 0);
-        }
-        let before = std::mem::replace(&mut self.counted[index], appended);
-        appended - before
-    }
-
     /// Whether the last read speaks for plain stores: where busy updaters answer, already from a
     /// few updates a read on.
     fn speaks_for_bias(&self, ratio: u64, merges: u64) -> bool {

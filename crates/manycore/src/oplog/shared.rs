@@ -11,8 +11,9 @@
 //! - V3 The announcement goes on to keep the core alive. It is always biased where it can be: only
 //!   demotion and eviction look at it.
 
-use super::core::{Core, Refusal, SHARED, SlotLog, refusal};
+use super::core::{Core, Refusal, SHARED, refusal};
 use super::log::Log;
+use super::slot_log::SlotLog;
 use crate::clock::Stamp;
 use crate::percpu;
 use crate::sync::{AtomicUsize, Backoff, Ordering};

@@ -9,8 +9,8 @@
 //! `MANYCORE_SEED` chooses other programs, `MANYCORE_SOAK=60` runs each test for 60 seconds.
 
 use super::{
-    Absorbing, Cancelling, Combining, Commuting, Deferred, Log, Logs, Ordered, Publish, Slots,
-    WhenFull,
+    Absorbing, Cancelling, Combining, Commuting, Deferred, Log, Logs, MergeStrategy, Ordered,
+    Publish, Slots, WhenFull,
 };
 use crate as manycore;
 use crate::sync::{AtomicBool, Ordering, thread};
@@ -78,10 +78,16 @@ impl Machine for Stage {
 }
 
 fn object<S: State, L: Log<S>>(rng: &mut Rng) -> Deferred<S, L> {
+    let (slots, merge) = *rng.pick(&[
+        (Slots::Thread, MergeStrategy::Flat),
+        (Slots::Thread, MergeStrategy::Tree),
+        (Slots::Cpu, MergeStrategy::Auto),
+    ]);
     let builder = Deferred::builder()
+        .merge(merge)
         .logs(*rng.pick(&[Logs::Always, Logs::Auto]))
         .publish(*rng.pick(&[Publish::Locked, Publish::Biased, Publish::Auto]))
-        .slots(*rng.pick(&[Slots::Thread, Slots::Thread, Slots::Cpu]))
+        .slots(slots)
         .max_entries(1 + rng.below(3))
         .when_full(*rng.pick(&[
             WhenFull::Drain { growth: 1 },

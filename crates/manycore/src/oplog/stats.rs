@@ -1,8 +1,9 @@
 //! Counting what happens to an object's updates.
 
-use super::core::{Core, EVICTED, FROZEN, SlotLog, updates};
+use super::core::{Core, EVICTED, FROZEN, updates};
 use super::log::Log;
 use super::reader::{Collecting, Reopen};
+use super::slot_log::SlotLog;
 use crate::percpu;
 use crate::sync::Ordering;
 

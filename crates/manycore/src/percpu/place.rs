@@ -1,12 +1,14 @@
 //! Where on the machine the calling thread is: its group of CPUs, by last-level cache or by memory
 //! node.
 //!
-//! Owns: the table from CPU to group, read once. A hint: the thread may move at any moment.
+//! Owns: the table from CPU to group, read once, and *branches*: groups that are neither very large
+//! nor very many, for what goes from one to the next. A hint: the thread may move at any moment.
 //! Law: groups are numbered densely from zero, and everybody is in group zero where the machine
 //! does not tell.
 
 use super::cid;
-use super::topology::Topology;
+use super::topology::{Cpu, Topology};
+use crate::config;
 
 /// Of which kind of group the number is asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,10 +22,15 @@ pub(crate) enum Kind {
 struct Groups {
     llc: u32,
     node: u32,
+    branch: u32,
 }
 
 /// A table by CPU number.
-struct Map(Vec<Groups>);
+struct Map {
+    groups: Vec<Groups>,
+    /// How many branches there are.
+    branches: usize,
+}
 
 impl Map {
     fn of(topology: &Topology) -> Self {
@@ -31,19 +38,49 @@ impl Map {
         let len = cpus.last().map_or(0, |cpu| cpu.id + 1);
         let mut groups = vec![Groups::default(); len];
         for cpu in cpus {
-            groups[cpu.id] = Groups { llc: cpu.llc as u32, node: cpu.node as u32 };
+            groups[cpu.id] = Groups { llc: cpu.llc as u32, node: cpu.node as u32, branch: 0 };
         }
-        Self(groups)
+        let branches = branches_of(topology);
+        let count = branches.iter().map(|(_, branch)| branch + 1).max().unwrap_or(1);
+        for (cpu, branch) in branches {
+            groups[cpu].branch = branch as u32;
+        }
+        Self { groups, branches: count }
     }
 
     #[inline(always)]
     fn group(&self, cpu: usize, kind: Kind) -> usize {
-        let Some(groups) = self.0.get(cpu) else { return 0 };
+        let Some(groups) = self.groups.get(cpu) else { return 0 };
         match kind {
             Kind::Llc => groups.llc as usize,
             Kind::Node => groups.node as usize,
         }
     }
+}
+
+/// Each CPU's branch: the CPUs of a last-level cache, or of a memory node where each core has a
+/// cache of its own; several where those are many; neighbours in one where there are too many.
+fn branches_of(topology: &Topology) -> Vec<(usize, usize)> {
+    let by_llc = topology.llc_groups().len() < topology.cores().len();
+    let key = |cpu: &Cpu| if by_llc { cpu.llc } else { cpu.node };
+    let mut cpus: Vec<&Cpu> = topology.cpus().iter().collect();
+    // Hardware threads of a core stay together.
+    cpus.sort_by_key(|cpu| (key(cpu), cpu.core, cpu.id));
+    let mut found = Vec::with_capacity(cpus.len());
+    let mut count = 0;
+    for group in cpus.chunk_by(|a, b| key(a) == key(b)) {
+        let parts = group.len().div_ceil(config::TREE_CPUS_MAX);
+        for (place, cpu) in group.iter().enumerate() {
+            found.push((cpu.id, count + place * parts / group.len()));
+        }
+        count += parts;
+    }
+    if count > config::TREE_BRANCHES_MAX {
+        for (_, branch) in &mut found {
+            *branch = *branch * config::TREE_BRANCHES_MAX / count;
+        }
+    }
+    found
 }
 
 crate::sync::global! {
@@ -61,6 +98,27 @@ pub(crate) fn group(kind: Kind) -> usize {
     }
 }
 
+/// How many branches the machine has. The first call reads the map of the machine.
+pub(crate) fn branches() -> usize {
+    if cfg!(any(manycore_loom, manycore_shuttle, miri)) {
+        return config::TREE_BRANCHES_MAX;
+    }
+    MAP.branches
+}
+
+/// The calling thread's branch, below [`branches`]; where the machine does not tell, one by its
+/// slot.
+#[inline]
+pub(crate) fn branch(slot: usize) -> usize {
+    if cfg!(any(manycore_loom, manycore_shuttle, miri)) {
+        return slot % branches();
+    }
+    match cid::cpu().or_else(|| super::pin::current_cpu().ok()) {
+        Some(cpu) => MAP.groups.get(cpu).map_or(0, |groups| groups.branch as usize),
+        None => slot % MAP.branches,
+    }
+}
+
 #[cold]
 fn group_slow(kind: Kind) -> usize {
     if cfg!(any(manycore_loom, manycore_shuttle, miri)) {
@@ -72,6 +130,49 @@ fn group_slow(kind: Kind) -> usize {
 #[cfg(all(test, not(any(manycore_loom, manycore_shuttle, miri))))]
 mod tests {
     use super::*;
+
+    /// The branches of a machine of so many sockets with so many cores each.
+    fn branches_of_machine(sockets: usize, cores: usize) -> Vec<usize> {
+        let name = format!("manycore-branches-{}-{sockets}-{cores}", std::process::id());
+        let root = std::env::temp_dir().join(name);
+        let file = |path: String, text: String| {
+            let path = root.join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        };
+        file("cpu/online".to_owned(), format!("0-{}", sockets * cores - 1));
+        for socket in 0..sockets {
+            let (first, last) = (socket * cores, (socket + 1) * cores - 1);
+            let node = socket / 2 * 2;
+            let of_node = format!("{}-{}", node * cores, (node + 2).min(sockets) * cores - 1);
+            file(format!("node/node{node}/cpulist"), of_node);
+            for cpu in first..=last {
+                file(format!("cpu/cpu{cpu}/topology/physical_package_id"), socket.to_string());
+            }
+        }
+        let mut branches = branches_of(&Topology::from_root(&root));
+        std::fs::remove_dir_all(&root).unwrap();
+        branches.sort_unstable();
+        branches.into_iter().map(|(_, branch)| branch).collect()
+    }
+
+    fn is_socket_by_socket(branches: &[usize], cores: usize) -> bool {
+        branches.iter().enumerate().all(|(cpu, branch)| *branch == cpu / cores)
+    }
+
+    #[test]
+    fn a_branch_is_a_socket_unless_that_is_too_large_or_they_are_too_many() {
+        assert!(is_socket_by_socket(&branches_of_machine(8, 6), 6));
+        assert!(is_socket_by_socket(&branches_of_machine(8, 15), 15));
+        assert!(is_socket_by_socket(&branches_of_machine(1, 2), 2));
+        assert!(is_socket_by_socket(&branches_of_machine(2, 64), 16), "a quarter of a socket each");
+        assert!(is_socket_by_socket(&branches_of_machine(32, 4), 8), "two sockets each");
+    }
+
+    #[test]
+    fn branches_are_of_a_node_where_each_core_has_a_cache_of_its_own() {
+        assert_eq!(branches_of_machine(4, 1), [0, 0, 1, 1], "two sockets to a node");
+    }
 
     #[test]
     fn every_cpu_of_this_machine_is_in_its_groups() {

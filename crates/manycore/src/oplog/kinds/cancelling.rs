@@ -84,6 +84,18 @@ impl<O: Cancel> Cancelling<O> {
         }
     }
 
+    /// Takes all that `other` has, less what cancels.
+    fn cancel_with(&mut self, other: &mut Self) {
+        while let Some(op) = other.ops.last() {
+            let opposite = self.opposite_of(op); // may panic: `op` is in its log still
+            let Some(op) = other.ops.pop() else { break };
+            match opposite {
+                Some(place) => drop((self.ops.remove(place, O::key), op)),
+                None => self.ops.push(op, O::key),
+            }
+        }
+    }
+
     /// Where the update is that `op` cancels.
     #[inline(always)]
     fn opposite_of(&mut self, op: &O) -> Option<usize> {
@@ -111,18 +123,13 @@ impl<T, O: Op<T> + Cancel + Send + 'static> Log<T> for Cancelling<O> {
         self.ops.len()
     }
 
+    fn absorb(&mut self, other: &mut Self) {
+        self.cancel_with(other);
+    }
+
     fn merge(logs: &mut [Self], target: &mut T) -> usize {
         let Some((first, others)) = logs.split_first_mut() else { return 0 };
-        for other in others {
-            while let Some(op) = other.ops.last() {
-                let opposite = first.opposite_of(op); // may panic: `op` is in its log still
-                let Some(op) = other.ops.pop() else { break };
-                match opposite {
-                    Some(place) => drop((first.ops.remove(place, O::key), op)),
-                    None => first.ops.push(op, O::key),
-                }
-            }
-        }
+        others.iter_mut().for_each(|other| first.cancel_with(other));
         // What is left of one key is all inserts or all removes, so order can't show.
         let mut applied = 0;
         while let Some(op) = first.ops.pop() {

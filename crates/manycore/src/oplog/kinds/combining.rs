@@ -79,6 +79,17 @@ impl<T, O: Op<T> + Combine + Send + 'static> Log<T> for Combining<O> {
         self.ops.len()
     }
 
+    fn absorb(&mut self, other: &mut Self) {
+        while let Some(op) = other.ops.last() {
+            let place = self.ops.find(&op.key(), O::key); // may panic: `op` is in its log still
+            let Some(op) = other.ops.pop() else { break };
+            match place {
+                Some(place) => self.ops.get_mut(place).combine(op),
+                None => self.ops.push(op, O::key),
+            }
+        }
+    }
+
     fn merge(logs: &mut [Self], target: &mut T) -> usize {
         let mut applied = 0;
         for log in logs {

@@ -1,6 +1,6 @@
-//! Models of deferred updates: laws D1, D2, D6, D8, C1 to C6 and W1 to W3 in every interleaving up
-//! to a bound. What loom can and can't show, and how a model is itself tested, is in the header of
-//! [`crate::percpu::loom_tests`].
+//! Models of deferred updates: laws D1, D2, D6, D8, C1 to C6, W1 to W3 and B1 to B4 in every
+//! interleaving up to a bound. What loom can and can't show, and how a model is itself tested, is
+//! in the header of [`crate::percpu::loom_tests`].
 //!
 //! The canaries are the library's own cells: logs, values and what the lock guards are loom's
 //! `UnsafeCell`s here, so two threads at one of them at a time, or one after the other without a
@@ -12,6 +12,7 @@ mod ordered;
 mod seeded;
 mod shared;
 mod table;
+mod tree;
 mod unordered;
 
 use super::{Builder, Commuting, Deferred, Log, LogTable, Logs, Op, Ordered, Publish};

@@ -52,3 +52,12 @@ fn loom_plain_publication_is_caught() {
     ];
     catches("plain-publish", &models, &RACE);
 }
+
+#[test]
+fn loom_branch_that_is_left_open_is_caught() {
+    let models = [
+        "tree::loom_tree_ordered_reader_sees_cause_before_effect",
+        "tree::loom_tree_biased_helpers_race_reads_and_nothing_is_lost",
+    ];
+    catches("unshut-branch", &models, &RACE);
+}

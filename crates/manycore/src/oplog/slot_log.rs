@@ -1,0 +1,120 @@
+//! One slot's log of one object, and the table of them.
+//!
+//! Owns: where they lie. Who may touch what of them, and when, is in the header of `core`.
+
+use super::core::OPEN;
+use crate::clock::Stamp;
+use crate::config;
+use crate::percpu::segmented::Segmented;
+use crate::sync::{AtomicPtr, AtomicU64, AtomicUsize, Bug, Ordering, UnsafeCell, seeded_bug};
+use std::ptr;
+
+/// Slots whose logs a core finds without going through a segment.
+const NEAR: usize = 1 << config::SEGMENT_BITS;
+
+/// Keeps what several cores write apart from what they read.
+#[repr(align(128))]
+pub(super) struct Padded<T>(pub(super) T);
+
+/// One slot's log of one object. In this order, because what an update or a collection touches is
+/// then in the first 64 bytes, if the log has no more than 32.
+#[repr(C, align(128))]
+pub(super) struct SlotLog<L> {
+    /// Closed by a reader that collects a log with stamps (C4).
+    pub(super) gate: AtomicU64,
+    /// Updates pushed; written by the updater alone.
+    pub(super) appended: AtomicU64,
+    pub(super) local: UnsafeCell<Local<L>>,
+    /// The token of the thread that has the log in hand, if logs are the CPUs'; else unused.
+    pub(super) turn: AtomicUsize,
+}
+
+/// The part of a slot's log that C1 guards.
+#[repr(C)]
+pub(super) struct Local<L> {
+    /// `appended` at the last collection; for the reader's policy.
+    counted: u64,
+    pub(super) log: L,
+    pub(super) dirty: bool,
+    /// The last stamp given out, so that stamps of a slot only grow (D2).
+    last: Stamp,
+    /// When the log became dirty, in raw ticks; kept up only if there is a time bound.
+    pub(super) since: u64,
+}
+
+impl<L: Default> SlotLog<L> {
+    pub(super) fn new() -> Self {
+        Self {
+            gate: AtomicU64::new(OPEN),
+            turn: AtomicUsize::new(0),
+            appended: AtomicU64::new(0),
+            local: UnsafeCell::new(Local {
+                log: L::default(),
+                dirty: false,
+                last: Stamp::ZERO,
+                since: 0,
+                counted: 0,
+            }),
+        }
+    }
+}
+
+impl<L> SlotLog<L> {
+    /// Counts an update. The caller has the log in hand.
+    #[inline(always)]
+    pub(super) fn count(&self) {
+        // ORDER: Relaxed (both); a single-writer statistic.
+        let appended = self.appended.load(Ordering::Relaxed);
+        self.appended.store(appended + 1, Ordering::Relaxed);
+    }
+}
+
+impl<L> Local<L> {
+    /// How many of the slot's updates, `appended` by now, came since the last collection.
+    pub(super) fn new_since(&mut self, appended: u64) -> u64 {
+        appended - std::mem::replace(&mut self.counted, appended)
+    }
+
+    /// The stamp of the slot's next update (D2).
+    #[inline(always)]
+    pub(super) fn next_stamp(&mut self, clock: impl FnOnce() -> Stamp) -> Stamp {
+        let stale = seeded_bug(Bug::UnfencedStamp) && self.last != Stamp::ZERO;
+        let now = if stale { self.last } else { clock() };
+        self.last = now.max(self.last.next());
+        self.last
+    }
+}
+
+/// A slot's log, made at the slot's first update.
+pub(super) struct SlotPtr<L>(pub(super) AtomicPtr<SlotLog<L>>);
+
+impl<L> From<usize> for SlotPtr<L> {
+    fn from(_: usize) -> Self {
+        Self(AtomicPtr::new(ptr::null_mut()))
+    }
+}
+
+/// Every slot's log. The first ones, which are nearly all there ever are, are one load away.
+pub(super) struct SlotTable<L> {
+    pub(super) near: [SlotPtr<L>; NEAR],
+    far: Segmented<SlotPtr<L>>,
+}
+
+impl<L> SlotTable<L> {
+    pub(super) fn new() -> Self {
+        Self { near: std::array::from_fn(SlotPtr::from), far: Segmented::new() }
+    }
+
+    #[inline(always)]
+    pub(super) fn get(&self, index: usize) -> Option<&SlotPtr<L>> {
+        self.near.get(index).or_else(|| self.far.get(index))
+    }
+
+    pub(super) fn get_or_init(&self, index: usize) -> &SlotPtr<L> {
+        self.near.get(index).unwrap_or_else(|| self.far.get_or_init(index))
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (usize, &SlotPtr<L>)> {
+        self.near.iter().enumerate().chain(self.far.iter())
+    }
+}
