@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Programs on virtual cores: every way of std to start and stop threads, twice with the same result;
-# a bad and a good curve; a deadlock; the tour; and the tests that need the simulator.
+# a bad and a good curve; a read of many logs, collected one by one and in a tree; a deadlock; the
+# tour; and the tests that need the simulator.
 #   ci/sim.sh
 # Skipped, loudly, where the compiler or the machine cannot: see `manycore sim --help`.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
@@ -44,6 +45,17 @@ cycles() { awk '$1 == 48 && NF == 8 { gsub(",", "", $4); print $4 }' "$work/$1";
 say "48 cores, cycles an addition: shared word $(cycles shared), Counter $(cycles ours)"
 awk -v shared="$(cycles shared)" -v ours="$(cycles ours)" 'BEGIN { exit !(shared > 20 * ours) }' ||
     die "a shared word should cost far more than a Counter"
+
+for how in flat tree auto; do
+    sim --cores 48 --top 0 -- sim-merge "$how" >"$work/$how" || die "$(cat "$work/said")"
+done
+# The fourth word: how long a read takes.
+takes() { awk '$1 == "a" && $2 == "read" { print $4 }' "$work/$1"; }
+say "48 cores, ns a read: flat $(takes flat), in a tree $(takes tree), by itself $(takes auto)"
+for how in tree auto; do
+    awk -v flat="$(takes flat)" -v tree="$(takes "$how")" 'BEGIN { exit !(flat > 2 * tree) }' ||
+        die "a read whose logs are collected in a tree should take less than half as long"
+done
 
 if sim --cores 2 -- sim-deadlock; then die "a deadlock was not noticed"; fi
 grep -q 'came to a deadlock.*sim-deadlock.rs' "$work/said" || die "$(cat "$work/said")"

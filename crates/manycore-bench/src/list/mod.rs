@@ -229,6 +229,16 @@ pub static ENTRIES: &[Entry<Shape>] = &[
         Kind::Ours,
         "the same, plain stores; each read waits for the updaters or calls membarrier",
     ),
+    entry::<DeferredList<ours::LocalFlat>>(
+        "oplog-local-flat",
+        Kind::Ours,
+        "oplog-local; a read fetches each thread's log by itself",
+    ),
+    entry::<DeferredList<ours::LocalTree>>(
+        "oplog-local-tree",
+        Kind::Ours,
+        "oplog-local; the threads that wait for a read collect near them (OpLog, section 8)",
+    ),
     entry::<DeferredList<ours::Auto>>(
         "oplog-auto",
         Kind::Ours,

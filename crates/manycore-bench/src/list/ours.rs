@@ -3,7 +3,9 @@
 //! All the glue that a program would write is here: [`Op`] says how an update is applied,
 //! [`Cancel`] which updates undo each other.
 
-use manycore::oplog::{Absorbing, Cancel, Cancelling, Deferred, Log, Logs, Op, Ordered, Publish};
+use manycore::oplog::{
+    Absorbing, Cancel, Cancelling, Deferred, Log, Logs, MergeStrategy, Op, Ordered, Publish,
+};
 
 use super::{Element, ElementList, ListHandle, ListImpl, ListOp, locks::sequential};
 
@@ -37,10 +39,15 @@ pub(super) trait Setup: Sync + Send + 'static {
     const LOGS: Logs;
     /// How an update is published.
     const PUBLISH: Publish;
+    /// How a read gets at the logs.
+    const MERGE: MergeStrategy;
 }
 
 macro_rules! setup {
     ($(#[$doc:meta])* $name:ident, $log:ident, $logs:ident, $publish:ident) => {
+        setup!($(#[$doc])* $name, $log, $logs, $publish, Auto);
+    };
+    ($(#[$doc:meta])* $name:ident, $log:ident, $logs:ident, $publish:ident, $merge:ident) => {
         $(#[$doc])*
         pub(super) struct $name;
 
@@ -48,6 +55,7 @@ macro_rules! setup {
             type Log = $log<ListOp>;
             const LOGS: Logs = Logs::$logs;
             const PUBLISH: Publish = Publish::$publish;
+            const MERGE: MergeStrategy = MergeStrategy::$merge;
         }
     };
 }
@@ -73,6 +81,14 @@ setup!(
     LocalBiased, Cancelling, Always, Biased
 );
 setup!(
+    /// The same as `Local`, where a read fetches each log by itself.
+    LocalFlat, Cancelling, Always, Auto, Flat
+);
+setup!(
+    /// The same, where those who wait for a read collect for it.
+    LocalTree, Cancelling, Always, Auto, Tree
+);
+setup!(
     /// The defaults: a plain locked list until logs pay.
     Auto, Cancelling, Auto, Auto
 );
@@ -84,7 +100,7 @@ impl<S: Setup> ListImpl for DeferredList<S> {
     type Handle<'a> = &'a DeferredList<S>;
 
     fn new(threads: usize) -> Self {
-        let builder = Deferred::builder().logs(S::LOGS).publish(S::PUBLISH);
+        let builder = Deferred::builder().logs(S::LOGS).publish(S::PUBLISH).merge(S::MERGE);
         Self(builder.build(sequential(threads)).expect("the bounds are the defaults"))
     }
 
