@@ -27,12 +27,12 @@ macro_rules! adaptive {
                 Self(CachePadded::new(object))
             }
 
-            #[inline]
+            #[inline(always)]
             fn update(&self, op: ListOp) {
                 self.0.update(op);
             }
 
-            #[inline]
+            #[inline(always)]
             fn read(&self) -> u64 {
                 walk(&self.0.read())
             }
@@ -59,12 +59,12 @@ impl SweepImpl for Auto {
         Self(CachePadded::new(Deferred::new(list)))
     }
 
-    #[inline]
+    #[inline(always)]
     fn update(&self, op: ListOp) {
         self.0.append(op);
     }
 
-    #[inline]
+    #[inline(always)]
     fn read(&self) -> u64 {
         walk(&self.0.read())
     }
@@ -78,12 +78,12 @@ impl SweepImpl for Br {
         Self(CachePadded::new(BrLock::new(list)))
     }
 
-    #[inline]
+    #[inline(always)]
     fn update(&self, op: ListOp) {
         self.0.write().apply(op);
     }
 
-    #[inline]
+    #[inline(always)]
     fn read(&self) -> u64 {
         walk(&self.0.read())
     }

@@ -21,12 +21,12 @@ impl SweepImpl for Unshared {
         Self(RefCell::new(list))
     }
 
-    #[inline]
+    #[inline(always)]
     fn update(&self, op: ListOp) {
         self.0.borrow_mut().apply(op);
     }
 
-    #[inline]
+    #[inline(always)]
     fn read(&self) -> u64 {
         walk(&self.0.borrow())
     }
@@ -42,13 +42,13 @@ macro_rules! behind_a_lock {
                 Self(CachePadded::new(<$lock>::new(list)))
             }
 
-            #[inline]
+            #[inline(always)]
             fn update(&self, op: ListOp) {
                 let $inner = &*self.0;
                 $update.apply(op);
             }
 
-            #[inline]
+            #[inline(always)]
             fn read(&self) -> u64 {
                 let $inner = &*self.0;
                 walk(&$read)
@@ -80,12 +80,12 @@ impl SweepImpl for FlatCombining {
         Self(CachePadded::new(lamlock::Lock::new(list)))
     }
 
-    #[inline]
+    #[inline(always)]
     fn update(&self, op: ListOp) {
         self.0.run(|list| list.apply(op)).expect("no update of the list panics");
     }
 
-    #[inline]
+    #[inline(always)]
     fn read(&self) -> u64 {
         self.0.run(|list| walk(list)).expect("no walk panics")
     }
