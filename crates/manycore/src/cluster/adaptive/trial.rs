@@ -367,10 +367,10 @@ mod tests {
         assert_eq!((world.control.mode, world.whys()), (Mode::Shared, vec![Why::Trial]));
     }
 
-    /// At 20 updates a read the lock's border is not reached, and that of the logs not left.
+    /// At 200 updates a read the lock's border is not reached, and that of the logs not left.
     #[test]
     fn trial_between_the_borders_is_judged_too() {
-        let mut world = World::new(20, 1, [10 * M, M, M]);
+        let mut world = World::new(200, 1, [10 * M, M, M]);
         world.run(1_000);
         assert_eq!(world.whys()[..2], [Why::Trial, Why::Slower]);
         assert_eq!(world.control.mode, Mode::Direct);
@@ -378,7 +378,7 @@ mod tests {
 
     #[test]
     fn mode_that_the_ratio_asks_for_needs_no_trial() {
-        let mut world = World::new(30, 1, [10 * M, M, M]);
+        let mut world = World::new(300, 1, [10 * M, M, M]);
         world.run(1_000);
         assert_eq!((world.control.mode, world.whys()), (Mode::Logs, vec![Why::Updates]));
     }
