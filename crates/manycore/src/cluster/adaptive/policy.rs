@@ -75,8 +75,8 @@ pub struct Switch {
 
 /// When an [`Adaptive`](super::Adaptive) object changes its mode.
 ///
-/// The defaults are what `manycore bench adaptive-sweep` found on two cores of a Xeon and of an EPYC,
-/// and on 6 to 48 virtual ones.
+/// The defaults are what `manycore bench adaptive-sweep` found on two cores of a Xeon and of an
+/// EPYC, and on 6 to 48 virtual ones.
 ///
 /// ```
 /// use manycore::cluster::adaptive::Policy;
