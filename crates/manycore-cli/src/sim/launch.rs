@@ -53,10 +53,8 @@ impl Launch<'_> {
         let mut command = Command::new(self.program);
         command.args(self.arguments).stdout(out).stderr(Stdio::inherit());
         named_alone(&mut command, self.program);
-        simulated(&mut command, machine, cores, self.seed, &result);
-        let map = folder.path().join("map");
-        write_map(&map, machine, cores).map_err(cannot)?;
-        command.env("MANYCORE_TOPOLOGY", map);
+        write_map(folder.path(), machine, cores).map_err(cannot)?;
+        simulated(&mut command, machine, cores, self.seed, (&result, folder.path()));
         let output = command.output().map_err(cannot)?;
         let status = output.status;
         let text = std::fs::read_to_string(&result).unwrap_or_default();
@@ -82,16 +80,18 @@ impl Launch<'_> {
     }
 }
 
-/// Sets a command up so that it, or the first instrumented program that it starts, is simulated.
+/// Sets a command up so that it, or the first instrumented program that it starts, is simulated:
+/// with a file for its result, and the folder that has its map.
 pub(crate) fn simulated(
     command: &mut Command,
     machine: &Machine,
     cores: u32,
     seed: u64,
-    result: &Path,
+    (result, map): (&Path, &Path),
 ) {
     let text = format!("{cores:03}|{seed:020}|{}|{}", result.display(), machine.encode());
     command.env(VARIABLE, text);
+    command.env("MANYCORE_TOPOLOGY", map);
     // The library's clock would ask the host whether to trust its counter; virtual ones agree.
     command.env("MANYCORE_CLOCK", "tsc");
     // These move what libc allocates, and with it what shares a cache line.
@@ -106,7 +106,7 @@ pub(crate) fn simulated(
 
 /// Writes which virtual cores share a socket, in the form of Linux's `/sys/devices/system`: the
 /// library would find the host's map there.
-fn write_map(root: &Path, machine: &Machine, cores: u32) -> std::io::Result<()> {
+pub(crate) fn write_map(root: &Path, machine: &Machine, cores: u32) -> std::io::Result<()> {
     let list = |first: u32, last: u32| format!("{first}-{last}\n");
     let write = |path: String, text: String| {
         let path = root.join(path);

@@ -8,7 +8,12 @@ use std::path::PathBuf;
 
 use manycore_sim::Machine;
 
-use super::{launch::simulated, runtime, standard::Standard, toolchain};
+use super::{
+    launch::{simulated, write_map},
+    runtime,
+    standard::Standard,
+    toolchain,
+};
 use crate::{args::SimArgs, failure::Failure};
 
 /// Runs `cargo test` with `arguments`.
@@ -22,9 +27,11 @@ pub(crate) fn run(args: &SimArgs, machine: &Machine, arguments: &[String]) -> Re
     cargo.args(["test", "--target", toolchain::TARGET]).arg("--target-dir").arg(&folder);
     cargo.args(arguments);
     // cargo and the compiler are not instrumented, so they hand the variable on to the tests.
-    simulated(&mut cargo, machine, cores, args.seed, "/dev/null".as_ref());
-    let status =
-        cargo.status().map_err(|error| Failure::run(format_args!("cannot run cargo: {error}")))?;
+    let cannot = |error: std::io::Error| Failure::run(format_args!("cannot run cargo: {error}"));
+    let map = tempfile::tempdir().map_err(cannot)?;
+    write_map(map.path(), machine, cores).map_err(cannot)?;
+    simulated(&mut cargo, machine, cores, args.seed, ("/dev/null".as_ref(), map.path()));
+    let status = cargo.status().map_err(cannot)?;
     if status.success() {
         return Ok(());
     }

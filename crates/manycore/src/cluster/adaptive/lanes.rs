@@ -141,7 +141,7 @@ impl Gate {
     }
 
     /// As above, where the lane is not found at once.
-    #[cold]
+    #[inline(never)]
     fn enter_far(&self, state: usize) -> Option<&Lane> {
         self.lanes.get(percpu::own_slot()?.index())?.enter_mine(&self.state, state)
     }

@@ -28,6 +28,19 @@ impl Inside {
         Self { table, outer: Cell::new(ptr::null()) }
     }
 
+    /// Refuses a thread that is inside of the table.
+    ///
+    /// # Panics
+    /// If it is.
+    #[inline(always)]
+    #[track_caller]
+    pub(super) fn refuse(&self) {
+        let innermost = innermost();
+        if !innermost.is_null() && is_among(innermost, self.table) {
+            held_by_self();
+        }
+    }
+
     /// Puts the use on the list.
     ///
     /// # Panics
@@ -35,7 +48,7 @@ impl Inside {
     #[inline(always)]
     #[track_caller]
     pub(super) fn enter(&self) -> Entered<'_> {
-        refuse(self.table);
+        self.refuse();
         self.outer.set(innermost());
         set(self);
         Entered(self)
@@ -46,19 +59,6 @@ impl Inside {
 fn innermost() -> *const Inside {
     // Late in a thread's life, loom takes it away.
     INNERMOST.try_with(Cell::get).unwrap_or(ptr::null())
-}
-
-/// Refuses a thread that is inside of the table.
-///
-/// # Panics
-/// If it is.
-#[inline(always)]
-#[track_caller]
-pub(super) fn refuse(table: *const ()) {
-    let innermost = innermost();
-    if !innermost.is_null() && is_among(innermost, table) {
-        held_by_self();
-    }
 }
 
 #[inline(always)]

@@ -118,6 +118,24 @@ macro_rules! enter {
 }
 use enter;
 
+/// The same for a hit: `$place` is the calling thread's place. That of its own slot needs no note.
+macro_rules! enter_place {
+    ($table:expr, $place:ident) => {
+        let inside = Inside::new(ptr::from_ref($table).cast());
+        let _inside;
+        let $place = match $table.object.near() {
+            Some(near) => {
+                inside.refuse();
+                near
+            }
+            None => {
+                _inside = inside.enter();
+                $table.object.local()
+            }
+        };
+    };
+}
+
 struct Place<K, Shared, Local, S> {
     place: usize,
     table: Held<Table<Near<K, Shared, Local>>>,
@@ -298,39 +316,14 @@ where
         if spot.is_central {
             return self.with_central(spot, key, f);
         }
-        if let Some(place) = self.object.near() {
-            inside::refuse(ptr::from_ref(self).cast());
-            let mut table = place.table.hold();
-            if let Some(near) = table.find_at(spot, |near| near.key.borrow() == key) {
-                return Some(f(&near.shared, &mut near.local));
-            }
-        }
-        self.with_local_miss(spot, key, f)
-    }
-
-    /// The same, where the thread's own slot has no such element in its table.
-    #[cold]
-    #[track_caller]
-    fn with_local_miss<Q, T>(
-        &self,
-        spot: &mut Spot,
-        key: &Q,
-        f: impl FnOnce(&Shared, &mut Local) -> T,
-    ) -> Option<T>
-    where
-        K: Borrow<Q>,
-        Q: Eq + Hash + ?Sized,
-    {
-        let mut spare = None; // M4: it outlives the locks
-        enter!(self);
-        let place = self.object.local();
         {
+            enter_place!(self, place);
             let mut table = place.table.hold();
             if let Some(near) = table.find_at(spot, |near| near.key.borrow() == key) {
                 return Some(f(&near.shared, &mut near.local));
             }
         }
-        self.bring(place, spot, key, f, &mut spare)
+        self.bring(spot, key, f)
     }
 
     /// Runs `f` on a local part of an element that the calling thread's place, or another, had
@@ -343,8 +336,8 @@ where
         near: NonZero<usize>,
         f: impl FnOnce(&mut Local) -> T,
     ) -> Option<T> {
-        if let Some(place) = self.object.near() {
-            inside::refuse(ptr::from_ref(self).cast());
+        {
+            enter_place!(self, place);
             let mut table = place.table.hold();
             let found = table.get(near.get() - 1).filter(|found| found.key == *key);
             if let Some(found) = found {
@@ -383,17 +376,17 @@ where
     #[track_caller]
     fn bring<Q, T>(
         &self,
-        place: &Place<K, Shared, Local, S>,
         spot: &mut Spot,
         key: &Q,
         f: impl FnOnce(&Shared, &mut Local) -> T,
-        spare: &mut Option<Near<K, Shared, Local>>,
     ) -> Option<T>
     where
         K: Borrow<Q>,
         Q: Eq + Hash + ?Sized,
     {
-        let hash = spot.hash;
+        let _spare; // M4: it outlives the locks
+        enter!(self);
+        let (place, hash) = (self.object.local(), spot.hash);
         let mut table;
         {
             let mut master = self.shard(shard_of(hash));
@@ -408,7 +401,7 @@ where
             if table.index_of(hash, |near| near.key.borrow() == key).is_none() {
                 table.insert(near);
             } else {
-                *spare = Some(near); // another thread of the place was first
+                _spare = near; // another thread of the place was first
             }
         }
         let near = table.find_at(spot, |near| near.key.borrow() == key)?;

@@ -9,6 +9,7 @@
 mod bounds;
 mod life;
 mod ordered;
+mod races;
 mod seeded;
 mod shared;
 mod table;

@@ -1,5 +1,6 @@
 //! Logs with stamps: collected up to a cut, applied in the order of stamps (C4, D2).
 
+use super::races::reader_sees_cause_before_effect;
 use super::{List, builder, push, spawn};
 use crate::clock::Clock;
 use crate::oplog::Publish;
@@ -58,42 +59,14 @@ fn loom_ordered_biased_appends_race_reads_and_keep_their_order() {
     appends_race_two_reads(Publish::Biased);
 }
 
-/// Y is appended only by who knows that X was: no reader sees Y without X, and X comes first.
-fn cause_comes_before_effect(publish: Publish) {
-    model(2, move || {
-        let shared = Arc::new((list(publish), AtomicBool::new(false)));
-        let (list, happened) = &*shared;
-        list.append(push(0));
-        let cause = spawn(&shared, |(list, happened)| {
-            list.append(push(1));
-            happened.store(true, Ordering::Release);
-        });
-        let reader = spawn(&shared, |(list, _)| {
-            let seen = list.read().clone();
-            assert!(
-                matches!(seen[..], [0] | [0, 1] | [0, 1, 2]),
-                "effect without its cause, or before it: {seen:?}"
-            );
-        });
-        let knew = happened.load(Ordering::Acquire);
-        if knew {
-            list.append(push(2));
-        }
-        cause.join().unwrap();
-        reader.join().unwrap();
-        let all = list.read().clone();
-        assert_eq!(all, if knew { vec![0, 1, 2] } else { vec![0, 1] }, "effect before its cause");
-    });
-}
-
 #[test]
 fn loom_ordered_locked_cause_comes_before_effect() {
-    cause_comes_before_effect(Publish::Locked);
+    reader_sees_cause_before_effect(|| list(Publish::Locked));
 }
 
 #[test]
 fn loom_ordered_biased_cause_comes_before_effect() {
-    cause_comes_before_effect(Publish::Biased);
+    reader_sees_cause_before_effect(|| list(Publish::Biased));
 }
 
 /// The store-buffering litmus on two objects (D1), which share a clock as objects do by default.

@@ -1,87 +1,31 @@
 //! Logs without stamps: every slot stands still at one moment (C3).
 
-use super::{Bag, contents, hot, push, spawn};
+use super::races::{appends_race_a_read, appends_race_two_reads, reader_sees_cause_before_effect};
+use super::{Bag, Commuting, Push, contents, hot, push, spawn};
 use crate::oplog::Publish;
 use crate::percpu::loom_tests::{large_model, model};
 use crate::sync::{AtomicBool, Ordering};
 use std::sync::Arc;
 
-/// Two updaters and a reader: in the end nothing is lost and nothing is there twice (D4).
-fn appends_race_a_read(publish: Publish) {
-    large_model(2, move || {
-        let bag: Arc<Bag> = hot(publish);
-        bag.append(push(0));
-        let other = spawn(&bag, |bag| bag.append(push(1)));
-        let reader = spawn(&bag, |bag| {
-            let seen = contents(bag);
-            assert!(matches!(seen[..], [0] | [0, 1] | [0, 2] | [0, 1, 2]), "{seen:?}");
-        });
-        bag.append(push(2));
-        other.join().unwrap();
-        reader.join().unwrap();
-        assert_eq!(contents(&bag), [0, 1, 2]);
-    });
-}
-
-/// One updater, two reads: what the first saw stays, and the log goes on after it was emptied.
-fn appends_race_two_reads(publish: Publish) {
-    model(2, move || {
-        let bag: Arc<Bag> = hot(publish);
-        let other = spawn(&bag, |bag| (1..=3).for_each(|number| bag.append(push(number))));
-        let first = contents(&bag);
-        let second = contents(&bag);
-        assert!((1..=3).collect::<Vec<_>>().starts_with(&second), "{second:?}");
-        assert!(second.starts_with(&first), "{first:?} was taken back: {second:?}");
-        other.join().unwrap();
-        assert_eq!(contents(&bag), [1, 2, 3]);
-    });
-}
-
 #[test]
 fn loom_unordered_locked_appends_race_reads_and_nothing_is_lost() {
-    appends_race_a_read(Publish::Locked);
-    appends_race_two_reads(Publish::Locked);
+    appends_race_a_read(|| hot(Publish::Locked));
+    appends_race_two_reads(2, || hot(Publish::Locked));
 }
 
 #[test]
 fn loom_unordered_biased_appends_race_reads_and_nothing_is_lost() {
-    appends_race_two_reads(Publish::Biased);
-}
-
-/// Y is appended only by who knows that X was: no reader may see Y without X (D2). Y's slot is
-/// dirty before, so that a reader that looks at slots one by one would find it first.
-fn reader_never_sees_effect_without_cause(publish: Publish) {
-    model(2, move || {
-        let shared = Arc::new((hot(publish), AtomicBool::new(false)));
-        let (bag, happened): &(Arc<Bag>, AtomicBool) = &shared;
-        bag.append(push(0));
-        let cause = spawn(&shared, |(bag, happened)| {
-            bag.append(push(1));
-            happened.store(true, Ordering::Release);
-        });
-        let reader = spawn(&shared, |(bag, _)| {
-            let seen = contents(bag);
-            assert!(seen.contains(&0), "what returned before the read began is missing");
-            assert!(!seen.contains(&2) || seen.contains(&1), "effect without its cause: {seen:?}");
-        });
-        let knew = happened.load(Ordering::Acquire);
-        if knew {
-            bag.append(push(2));
-        }
-        cause.join().unwrap();
-        reader.join().unwrap();
-        assert_eq!(contents(bag), if knew { vec![0, 1, 2] } else { vec![0, 1] });
-    });
+    appends_race_two_reads(2, || hot(Publish::Biased));
 }
 
 #[test]
 fn loom_unordered_locked_reader_never_sees_effect_without_cause() {
-    reader_never_sees_effect_without_cause(Publish::Locked);
+    reader_sees_cause_before_effect(|| hot::<Commuting<Push>>(Publish::Locked));
 }
 
 #[test]
 fn loom_unordered_biased_reader_never_sees_effect_without_cause() {
-    reader_never_sees_effect_without_cause(Publish::Biased);
+    reader_sees_cause_before_effect(|| hot::<Commuting<Push>>(Publish::Biased));
 }
 
 /// The store-buffering litmus on two objects (D1): each thread appends to one and reads the other.
