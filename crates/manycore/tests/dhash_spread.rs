@@ -4,7 +4,7 @@
 mod common;
 
 use common::env;
-use manycore::collections::{Contention, DHash, SpreadWhy};
+use manycore::collections::{Contention, DHash, DHashBuilder, Spread, SpreadWhy};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -107,4 +107,32 @@ fn fold_whose_merge_panics_loses_no_part() {
     assert_eq!(table.gather(&1, 0, |sum, part| sum + *part), Some(31));
     assert!(table.fold(add));
     assert_eq!((table.replicas(), table.remove(&1)), (0, Some((1, vec![31]))));
+}
+
+/// Slots are found in two ways, the first 32 at once. All threads are there at a time, so that some
+/// have later ones.
+#[test]
+fn hits_by_forty_threads_are_complete_and_refuse_the_table() {
+    const THREADS: usize = 40;
+    let table: DHash<u32, u32, u64> = DHashBuilder::new().spread(Spread::Always).build();
+    table.insert(1, 1);
+    let together = Barrier::new(THREADS);
+    let hit = || {
+        table.with_local(&1, |_, hits| {
+            *hits += 1;
+            let nested = catch_unwind(AssertUnwindSafe(|| table.get(&1)));
+            assert!(nested.is_err(), "a table was used from within a hit");
+        })
+    };
+    thread::scope(|scope| {
+        for _ in 0..THREADS {
+            scope.spawn(|| {
+                assert_eq!(hit(), Some(()));
+                together.wait();
+                assert_eq!(hit(), Some(()));
+            });
+        }
+    });
+    assert_eq!(table.gather(&1, 0, |sum, hits| sum + *hits), Some(2 * THREADS as u64));
+    assert!(table.replicas() > 32, "some slots are later ones: {}", table.replicas());
 }

@@ -1,0 +1,72 @@
+//! Races that go the same way whatever the kind of log, and however it is collected.
+
+use super::{Bag, Deferred, Log, Push, contents, push, spawn};
+use crate::percpu::loom_tests::{large_model, model};
+use crate::sync::{AtomicBool, Ordering};
+use std::sync::Arc;
+
+/// Two updaters and a reader: in the end nothing is lost and nothing is there twice (D4).
+pub(super) fn appends_race_a_read(make: impl Fn() -> Arc<Bag> + Sync + Send + 'static) {
+    large_model(2, move || {
+        let bag = make();
+        bag.append(push(0));
+        let other = spawn(&bag, |bag| bag.append(push(1)));
+        let reader = spawn(&bag, |bag| {
+            let seen = contents(bag);
+            assert!(matches!(seen[..], [0] | [0, 1] | [0, 2] | [0, 1, 2]), "{seen:?}");
+        });
+        bag.append(push(2));
+        other.join().unwrap();
+        reader.join().unwrap();
+        assert_eq!(contents(&bag), [0, 1, 2]);
+    });
+}
+
+/// One updater, two reads: what the first saw stays, and the log goes on after it was emptied.
+pub(super) fn appends_race_two_reads(
+    preemptions: usize,
+    make: impl Fn() -> Arc<Bag> + Sync + Send + 'static,
+) {
+    model(preemptions, move || {
+        let bag = make();
+        let other = spawn(&bag, |bag| (1..=3).for_each(|number| bag.append(push(number))));
+        let first = contents(&bag);
+        let second = contents(&bag);
+        assert!((1..=3).collect::<Vec<_>>().starts_with(&second), "{second:?}");
+        assert!(second.starts_with(&first), "{first:?} was taken back: {second:?}");
+        other.join().unwrap();
+        assert_eq!(contents(&bag), [1, 2, 3]);
+    });
+}
+
+/// Y is appended only by who knows that X was: no reader sees Y without X, and where there is an
+/// order X comes first (D2). Y's slot is dirty before, so that a reader that looks at slots one by
+/// one would find it first.
+pub(super) fn reader_sees_cause_before_effect<L: Log<Vec<u32>, Op = Push>>(
+    make: impl Fn() -> Arc<Deferred<Vec<u32>, L>> + Sync + Send + 'static,
+) {
+    model(2, move || {
+        let shared = Arc::new((make(), AtomicBool::new(false)));
+        let (list, happened) = &*shared;
+        list.append(push(0));
+        let cause = spawn(&shared, |(list, happened)| {
+            list.append(push(1));
+            happened.store(true, Ordering::Release);
+        });
+        let reader = spawn(&shared, |(list, _)| {
+            let seen = list.read().clone();
+            assert!(seen.contains(&0), "what returned before the read began is missing");
+            assert!(!seen.contains(&2) || seen.contains(&1), "effect without its cause: {seen:?}");
+            assert!(!L::ORDERED || seen.is_sorted(), "effect before its cause: {seen:?}");
+        });
+        let knew = happened.load(Ordering::Acquire);
+        if knew {
+            list.append(push(2));
+        }
+        cause.join().unwrap();
+        reader.join().unwrap();
+        let all = if L::ORDERED { list.read().clone() } else { contents(list) };
+        let expected = if knew { vec![0, 1, 2] } else { vec![0, 1] };
+        assert_eq!(all, expected, "lost or doubled, or effect before its cause");
+    });
+}
