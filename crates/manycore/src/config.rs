@@ -63,6 +63,13 @@ pub(crate) const CHANGES_FOR_ROWS: u32 = if SMALL { 1 << 30 } else { 16 };
 /// Reads in a row with too few updates before each that demote an object.
 pub(crate) const IDLE_READS: u32 = if SMALL { 2 } else { 8 };
 
+/// Looks between which an object that was not updated loses its logs, one in each sweep.
+pub(crate) const IDLE_SWEEPS: u32 = 2;
+
+/// How often a demotion that was asked for applies what comes while it applies: updates that append
+/// updates to their own object could go on for ever.
+pub(crate) const ROUNDS_OF_DEMOTION: u32 = if SMALL { 2 } else { 16 };
+
 /// Looks that an updater takes at a closed gate before it waits more patiently: some microseconds.
 pub(crate) const LOOKS_AT_GATE: u32 = if SMALL { 0 } else { 200 };
 
@@ -99,7 +106,6 @@ pub(crate) const TREE_BRANCHES_MIN: usize = 2;
 
 /// See above.
 pub(crate) const TREE_BRANCHES_MAX: usize = match () {
-    () if cfg!(manycore_loom) => 1,
     () if SMALL => 2,
     () => 16,
 };
@@ -130,10 +136,42 @@ pub const DEFAULT_BATCH_NODES: usize = if SMALL { 2 } else { 2048 };
 /// Bytes that a thread retires before it seals them, if the builder says nothing.
 pub const DEFAULT_BATCH_BYTES: usize = 1 << 18;
 
-/// log2 of the ids in one leaf of a namespace's trie.
+/// Bytes that may wait to be freed in a domain, if the builder says nothing: up to 21 threads have
+/// batches of the full size.
+pub const DEFAULT_BUDGET_BYTES: usize = 1 << 25;
+
+/// Bytes that a batch may always have, whatever the budget: below, rounds would cost more than the
+/// memory is worth.
+pub const MIN_BATCH_BYTES: usize = 1 << 12;
+
+/// What a retired node with drop glue counts as beside its own size, if its weight is not given.
+pub const ASSUMED_HEAP_BYTES: usize = 256;
+
+/// Nodes from so many bytes are freed as soon as they may be, not in their turn.
+pub const LARGE_NODE_BYTES: usize = 1 << 14;
+
+/// A batch with a large node, or one of unknown weight, is closed when the last one is so old. A
+/// round each time costs its thread some 2 % (2 us), and a core that writes 10 GB/s can have filled
+/// a megabyte.
+pub const PRESSING_MICROS: u64 = 100;
+
+/// How often the time is doubled while nothing could be freed: up to a tenth of a second.
+pub(crate) const PRESSING_DOUBLED: u32 = 10;
+
+/// Sections that close with such a node between two looks at the time, at most.
+pub(crate) const CLOSES_PER_LOOK: u32 = 8;
+
+/// A thread's garbage that has not changed for so long is taken over by others.
+pub(crate) const IDLE_MILLIS: u64 = 10;
+
+/// Bytes that a leaf of a namespace's trie may have, unless one node has more; and a magazine of
+/// free nodes. The memory of a namespace with few nodes.
+pub(crate) const ID_LEAF_BYTES: usize = 1 << 16;
+
+/// log2 of the most ids in one leaf of a namespace's trie.
 pub(crate) const ID_LEAF_BITS: u32 = if SMALL { 1 } else { 10 };
 
-/// log2 of the fan-out of its inner nodes: two levels of them reach every id.
+/// log2 of the fan-out of its inner nodes: two levels of them reach 2^22 leaves.
 pub(crate) const ID_FAN_BITS: u32 = if SMALL { 2 } else { 11 };
 
 /// log2 of the ids that a slot takes from a namespace's frontier at once. At most a leaf.

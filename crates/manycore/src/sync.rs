@@ -53,6 +53,9 @@ pub(crate) use shuttle::thread_local;
 #[cfg(not(any(manycore_loom, manycore_shuttle)))]
 pub(crate) use std::thread_local;
 
+mod bugs;
+
+pub(crate) use self::bugs::{Bug, seeded_bug};
 #[cfg(not(manycore_loom))]
 pub(crate) use self::cell::{ConstPtr, MutPtr, UnsafeCell};
 
@@ -253,10 +256,15 @@ pub(crate) fn sleep(time: std::time::Duration) {
 /// Runs user code on behalf of another thread: its panic ends here. (loom's is let through, because
 /// loom reports what it finds by panicking.)
 pub(crate) fn contain(f: impl FnOnce()) {
-    if cfg!(manycore_loom) {
-        f();
-    } else {
-        let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(f));
+    if let Err(panic) = caught(f) {
+        discard(panic);
+    }
+}
+
+/// Drops what a panic said. That may panic, too: then what that one said is leaked.
+fn discard(panic: Panic) {
+    if let Err(again) = caught(|| drop(panic)) {
+        std::mem::forget(again);
     }
 }
 
@@ -271,166 +279,32 @@ pub(crate) fn caught<R>(f: impl FnOnce() -> R) -> Result<R, Panic> {
     std::panic::catch_unwind(std::panic::AssertUnwindSafe(f))
 }
 
-/// Bugs to plant, each the opposite of a law: a test that passes with its bug in place tests
-/// nothing. Loom models, shuttle histories and histories of real threads run once without a bug and
-/// once with each that they claim to catch, in a process of its own, because a planted bug may do
-/// anything, crash included.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Bug {
-    /// Readers collect whatever they find, log after log: no cut in time, no gate for all (D2).
-    NoCut,
-    /// An update's stamp may be as old as its slot's last update, as if the clock were read before
-    /// the loads that come before the update (C1 of the clock).
-    UnfencedStamp,
-    /// Announcements are plain stores whose reader pays no barrier for them (D1, S6).
-    PlainPublish,
-    /// A reader takes any answer for one to its own collection (G1 of the gates).
-    UnaskedAnswer,
-    /// A batch of retired nodes is stamped with no fence after the unlinks (S2): the paper's
-    /// Figure 2.
-    UnfencedRetire,
-    /// A round is stamped after it has looked at the others (S3): the paper's public code.
-    LateRound,
-    /// Blocks of a slab go home without the order that lets their owner reuse them (B3).
-    RelaxedReturn,
-    /// A removed id's slot is free at once, while sections may still look at the node (N4).
-    EagerReuse,
-    /// A slot's next id has the generation of its last one (N5).
-    SameGeneration,
-    /// An extent's first id is published before the others (`namespace`'s extents).
-    HeadFirst,
-    /// Rows of a reference count are summed while their owners may be half-way (A4).
-    UnfrozenRows,
-    /// A reference count is zero when the word says so, whatever the rows hold (A2).
-    CentralAlone,
-    /// A handle is taken whatever the object's generation has become (A8).
-    UncheckedGeneration,
-    /// A map's entry is linked before its slot has a tag (H2).
-    LinkBeforeTag,
-    /// A map's entry loses its tag before its link (H2).
-    TagBeforeUnlink,
-    /// Who waits takes the round that was under way when it came for its own (`lock::rounds`, V2).
-    OldRound,
-    /// A drain reads where its queue goes on after it has let a member go (`ldu`, U3).
-    NextAfterClear,
-    /// A member is freed while it is queued (`ldu`, U3).
-    FreeQueued,
-    /// A clustered object's representative is made without the list lock (R1, R2).
-    UnlistedRep,
-    /// An implementation is exchanged while admitted calls are inside (W2).
-    UnsealedTransfer,
-    /// Who is inside of a call waits at a closed object as everybody else does (H2).
-    UnadmittedInsider,
-    /// A call that is let into a closed object does not look at the updates that wait (W5).
-    SkippedLog,
-    /// The object opens without a last look at the updates that wait (W4).
-    HastyOpening,
-    /// The sieve of a bounded domain frees what an open section may hold, whatever its birth (E4).
-    EagerSieve,
-    /// A reader asks whose a lane is before it asks whether anybody is counted there (R4 of the
-    /// big-reader lock).
-    TokenBeforeCount,
-    /// A found value is cached after the root's lock was given up (H5).
-    CachedUnlocked,
-    /// An element is removed after the locks under which it was looked at were given up (M3 of
-    /// `dhash`).
-    TornGather,
-    /// A whole element is looked at without the part that was used before the table spread (M7 of
-    /// `dhash`).
-    ForgottenCentre,
-    /// A whole element is looked for where the table's form says, not where its holders are (M7 of
-    /// `dhash`).
-    FormAlone,
-    /// A page is loaded without a look whether somebody else does (G1 of `page_cache`).
-    SecondLoad,
-    /// A stock of credits is emptied by a load and a store (B1 of the budget).
-    TornStock,
-    /// A pool's new thing is counted after the lock was given up (P1 of the pool).
-    LateCount,
-    /// A timer's value is taken without a look whether it is there (T1 of the timers).
-    TimerTakenTwice,
-    /// A shared object's gate is closed, and those inside are not waited for (A2).
-    HastyClosing,
-    /// An update acts on the mode that it saw before it took the lock (A7).
-    UncheckedMode,
-    /// A shared object gets logs while its gate is open (A8).
-    OpenPromotion,
-    /// Who fires a timer looks for its handle after it took the value (T2 of the timers).
-    TimerLateLook,
-    /// Who looks at a lock goes to sleep, and the word still says that it looks (K2).
-    SilentSpinner,
-    /// A thread that was woken says nothing of the others that may sleep (K2).
-    ForgottenSleepers,
-    /// A private page is written without a look whether a fork has frozen its layer (F2 of
-    /// `private_pages`).
-    StaleLayer,
-    /// A layer is frozen with no fence after it (F3 of `private_pages`).
-    UnfencedFreeze,
-    /// A private page is written in place without a look whether somebody reads it (F4 of
-    /// `private_pages`).
-    WrittenUnderReader,
-    /// A reader leaves a branch as it is that nobody has claimed (B2 of `oplog`'s tree).
-    UnshutBranch,
+/// Takes all `results` of user code, and lets the first panic among them go on. If the thread is
+/// unwinding already, where that would end the process, it ends here.
+pub(crate) fn resume_first(results: impl IntoIterator<Item = Result<(), Panic>>) {
+    let mut first = None;
+    for panic in results.into_iter().filter_map(Result::err) {
+        match first {
+            None => first = Some(panic),
+            Some(_) => discard(panic),
+        }
+    }
+    match first {
+        Some(panic) if panicking() => discard(panic),
+        Some(panic) => std::panic::resume_unwind(panic),
+        None => {}
+    }
 }
 
-/// Whether `bug` is planted: the environment variable `MANYCORE_SEEDED_BUG` names it (below). In
-/// ordinary builds there is no such variable.
-#[cfg(any(manycore_loom, manycore_shuttle, manycore_seeded_bugs))]
-pub(crate) fn seeded_bug(bug: Bug) -> bool {
-    static PLANTED: std::sync::OnceLock<Option<Bug>> = std::sync::OnceLock::new();
-    let planted = PLANTED.get_or_init(|| match std::env::var("MANYCORE_SEEDED_BUG").as_deref() {
-        Err(_) => None,
-        Ok("no-cut") => Some(Bug::NoCut),
-        Ok("unfenced-stamp") => Some(Bug::UnfencedStamp),
-        Ok("plain-publish") => Some(Bug::PlainPublish),
-        Ok("unasked-answer") => Some(Bug::UnaskedAnswer),
-        Ok("unfenced-retire") => Some(Bug::UnfencedRetire),
-        Ok("late-round") => Some(Bug::LateRound),
-        Ok("relaxed-return") => Some(Bug::RelaxedReturn),
-        Ok("eager-reuse") => Some(Bug::EagerReuse),
-        Ok("same-generation") => Some(Bug::SameGeneration),
-        Ok("head-first") => Some(Bug::HeadFirst),
-        Ok("unfrozen-rows") => Some(Bug::UnfrozenRows),
-        Ok("central-alone") => Some(Bug::CentralAlone),
-        Ok("unchecked-generation") => Some(Bug::UncheckedGeneration),
-        Ok("link-before-tag") => Some(Bug::LinkBeforeTag),
-        Ok("tag-before-unlink") => Some(Bug::TagBeforeUnlink),
-        Ok("old-round") => Some(Bug::OldRound),
-        Ok("next-after-clear") => Some(Bug::NextAfterClear),
-        Ok("free-queued") => Some(Bug::FreeQueued),
-        Ok("unlisted-rep") => Some(Bug::UnlistedRep),
-        Ok("unsealed-transfer") => Some(Bug::UnsealedTransfer),
-        Ok("unadmitted-insider") => Some(Bug::UnadmittedInsider),
-        Ok("skipped-log") => Some(Bug::SkippedLog),
-        Ok("hasty-opening") => Some(Bug::HastyOpening),
-        Ok("eager-sieve") => Some(Bug::EagerSieve),
-        Ok("token-before-count") => Some(Bug::TokenBeforeCount),
-        Ok("cached-unlocked") => Some(Bug::CachedUnlocked),
-        Ok("torn-gather") => Some(Bug::TornGather),
-        Ok("forgotten-centre") => Some(Bug::ForgottenCentre),
-        Ok("form-alone") => Some(Bug::FormAlone),
-        Ok("second-load") => Some(Bug::SecondLoad),
-        Ok("torn-stock") => Some(Bug::TornStock),
-        Ok("late-count") => Some(Bug::LateCount),
-        Ok("timer-taken-twice") => Some(Bug::TimerTakenTwice),
-        Ok("hasty-closing") => Some(Bug::HastyClosing),
-        Ok("unchecked-mode") => Some(Bug::UncheckedMode),
-        Ok("open-promotion") => Some(Bug::OpenPromotion),
-        Ok("timer-late-look") => Some(Bug::TimerLateLook),
-        Ok("silent-spinner") => Some(Bug::SilentSpinner),
-        Ok("forgotten-sleepers") => Some(Bug::ForgottenSleepers),
-        Ok("stale-layer") => Some(Bug::StaleLayer),
-        Ok("unfenced-freeze") => Some(Bug::UnfencedFreeze),
-        Ok("written-under-reader") => Some(Bug::WrittenUnderReader),
-        Ok("unshut-branch") => Some(Bug::UnshutBranch),
-        Ok(other) => panic!("MANYCORE_SEEDED_BUG: there is no bug {other:?}"),
-    });
-    *planted == Some(bug)
+/// Runs `f`, user code, on each of `things`, whether or not it panicked on one before. The first
+/// panic goes on afterwards, as [`resume_first`] says.
+pub(crate) fn run_each<X>(things: impl IntoIterator<Item = X>, mut f: impl FnMut(X)) {
+    resume_first(things.into_iter().map(|thing| caught(|| f(thing))));
 }
-#[cfg(not(any(manycore_loom, manycore_shuttle, manycore_seeded_bugs)))]
-#[inline(always)]
-pub(crate) const fn seeded_bug(_bug: Bug) -> bool {
-    false
+
+/// Drops each of `things`, as [`run_each`] says. (A vector's own end aborts at the second panic.)
+pub(crate) fn drop_each<X>(things: impl IntoIterator<Item = X>) {
+    run_each(things, drop);
 }
 
 /// Shared access by a pointer for exclusive access: makes no `&mut` on the way, which would end

@@ -3,9 +3,9 @@
 //! Owns: the instructions. Laws, with the reason in the Arm ARM (D12, "The Generic Timer"):
 //! - T1 [`Instruction::stamp`] reads after every earlier load has its value: `dsb ishld` completes
 //!   the loads before any later instruction executes, and `isb` keeps the counter, which may be
-//!   read speculatively, from being read before that.
-//! - T2 [`Instruction::cut`] also reads before every later load: the second `isb` lets nothing
-//!   behind it start before the counter is read.
+//!   read speculatively, from being read before that. The second `isb` lets nothing behind it start
+//!   before the counter is read: an Arm load that ran early keeps what it found.
+//! - T2 [`Instruction::cut`] also reads before every later load, by the same second `isb`.
 //! - T3 Neither waits for earlier *stores*. See C3 in [`crate::clock`].
 //! - T4 The blocks do not claim `nomem`, so the compiler moves no memory access across them.
 
@@ -28,7 +28,7 @@ impl Instruction {
     }
 
     pub(crate) fn name(self) -> &'static str {
-        "dsb ishld; isb; mrs cntvct_el0"
+        "dsb ishld; isb; mrs cntvct_el0; isb"
     }
 
     /// T1: after everything before it.
@@ -42,6 +42,7 @@ impl Instruction {
                 "dsb ishld",
                 "isb",
                 "mrs {ticks}, cntvct_el0",
+                "isb",
                 ticks = out(reg) ticks,
                 options(nostack, preserves_flags)
             );
@@ -52,10 +53,7 @@ impl Instruction {
     /// T1 and T2: after everything before it, before every load after it.
     #[inline(always)]
     pub(crate) fn cut(self) -> u64 {
-        let ticks = self.stamp();
-        // SAFETY: `isb` touches no register and no memory.
-        unsafe { asm!("isb", options(nostack, preserves_flags)) };
-        ticks
+        self.stamp()
     }
 
     /// In no order with anything around it.

@@ -6,6 +6,10 @@
 //!   does the same for the `rdtsc` behind it (on AMD since the kernel makes `lfence` serialising,
 //!   Linux 4.15). A plain `rdtsc` may run before an earlier load: the stamp would then be older
 //!   than an update that this thread has already seen.
+//!   Later loads may run before either instruction, but retire after it: a processor that lets
+//!   loads run out of order repeats one whose line another core takes away before it retires, so
+//!   that none keeps a value that was replaced before the stamp. (The manuals promise that of loads
+//!   among each other; processors do it by the line, whatever stands before the load.)
 //! - T2 [`Instruction::cut`] also reads before every later load: neither instruction keeps later
 //!   ones from starting, so an `lfence` follows.
 //! - T3 Neither waits for earlier *stores*, which may still sit in the store buffer. See C3 in

@@ -14,7 +14,7 @@
 //! Source: K42, sections 3.3 and 4.4; Gamsa and others, *Tornado* (OSDI 1999), for making
 //! representatives at the first miss.
 
-use crate::lock::{self, Hold};
+use crate::lock::{self, Hold, Refused};
 use crate::percpu::place::{self, Kind};
 use crate::percpu::segmented::Segmented;
 use crate::percpu::{self, Slot};
@@ -188,8 +188,9 @@ impl<R: Rep> Clustered<R> {
     /// none yet.
     ///
     /// # Panics
-    /// If its constructor panics, or calls this object, or if a closure that
-    /// [`scatter`](Self::scatter) runs needs a new one.
+    /// If its constructor panics, or calls this object, or closes a circle of constructors that
+    /// call each other's objects, or if a closure that [`scatter`](Self::scatter) runs needs a new
+    /// one.
     #[inline(always)]
     pub fn local(&self) -> &R {
         match self.near() {
@@ -244,9 +245,18 @@ impl<R: Rep> Clustered<R> {
     }
 
     fn lock(&self) -> Hold<'_> {
-        lock::hold(&self.list, Of::new("Clustered", self)).expect(
+        let refused = match lock::hold(&self.list, Of::new("Clustered", self)) {
+            Ok(hold) => return hold,
+            Err(refused) => refused,
+        };
+        assert!(
+            refused != Refused::Circle,
+            "manycore: constructors of representatives call each other's clustered objects in a \
+             circle"
+        );
+        panic!(
             "manycore: a clustered object is called from its representative's constructor, or \
-             needs a new representative in the midst of its own scatter",
+             needs a new representative in the midst of its own scatter"
         )
     }
 

@@ -2,7 +2,7 @@
 //!
 //! Owns: [`Garbage`]. Nothing of the user's runs under its lock.
 
-use crate::sync::{AtomicBool, Mutex, Ordering};
+use crate::sync::{AtomicBool, Mutex, Ordering, contain, drop_each};
 use std::sync::PoisonError;
 
 /// Things that have left, to be dropped outside of locks.
@@ -28,10 +28,37 @@ impl<X> Garbage<X> {
         }
     }
 
-    /// Drops what is there. Runs user code: no lock may be held.
+    /// Takes one thing out, if something is there.
+    #[inline(always)]
+    pub(super) fn take(&self) -> Option<X> {
+        // ORDER: Relaxed; as in `sweep`.
+        if !self.any.load(Ordering::Relaxed) {
+            return None;
+        }
+        let mut things = self.lock();
+        let thing = things.pop();
+        self.note(!things.is_empty());
+        thing
+    }
+
+    /// Drops what is there, on behalf of a change that has nothing to do with it: a panic ends
+    /// here. Runs user code: no lock may be held.
     #[inline(always)]
     pub(super) fn sweep(&self) {
         // ORDER: Relaxed; a hint. Whatever is missed now is found by the next call.
+        if self.any.load(Ordering::Relaxed) {
+            self.sweep_quietly();
+        }
+    }
+
+    #[cold]
+    fn sweep_quietly(&self) {
+        contain(|| self.sweep_all());
+    }
+
+    /// The same on behalf of a reader, whom the first panic reaches.
+    pub(super) fn sweep_for_reader(&self) {
+        // ORDER: Relaxed; as above.
         if self.any.load(Ordering::Relaxed) {
             self.sweep_all();
         }
@@ -44,6 +71,18 @@ impl<X> Garbage<X> {
             self.note(false);
             std::mem::take(&mut *things)
         };
-        drop(things);
+        drop_each(things);
+    }
+}
+
+impl<X> Drop for Garbage<X> {
+    fn drop(&mut self) {
+        drop_each(std::mem::take(&mut *self.lock()));
+    }
+}
+
+impl<X> Default for Garbage<X> {
+    fn default() -> Self {
+        Self::new()
     }
 }

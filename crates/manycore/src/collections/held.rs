@@ -1,6 +1,6 @@
 //! A value behind a lock that tells a thread that it holds it already.
 
-use crate::lock::{self, Hold};
+use crate::lock::{self, Hold, Refused};
 use crate::percpu::thread_token;
 use crate::profile::Of;
 use crate::sync::{AtomicUsize, MutPtr, UnsafeCell};
@@ -26,12 +26,12 @@ impl<T> Held<T> {
     /// Runs `f` on the value under the lock.
     ///
     /// # Panics
-    /// If the calling thread holds the lock.
+    /// If the calling thread holds the lock, or the wait for it would never end.
     #[inline]
     #[track_caller]
     pub(super) fn with<R>(&self, f: impl FnOnce(&mut T) -> R) -> R {
         let of = Of::new("collection", self);
-        let _hold = lock::hold(&self.word, of).unwrap_or_else(|| held_by_self());
+        let _hold = lock::hold(&self.word, of).unwrap_or_else(|refused| cannot_hold(refused));
         // SAFETY: K1 - this thread holds the lock until `_hold` is dropped.
         self.value.with_mut(|value| f(unsafe { &mut *value }))
     }
@@ -39,7 +39,7 @@ impl<T> Held<T> {
     /// Takes the lock, for as long as the guard is there.
     ///
     /// # Panics
-    /// If the calling thread holds the lock.
+    /// If the calling thread holds the lock, or the wait for it would never end.
     #[inline]
     #[track_caller]
     pub(super) fn hold(&self) -> HeldGuard<'_, T> {
@@ -56,7 +56,8 @@ impl<T> Held<T> {
     #[inline]
     pub(super) fn hold_told(&self, place: &'static Location<'static>) -> (HeldGuard<'_, T>, bool) {
         let of = Of::at("collection", self, place);
-        let (hold, waited) = lock::hold_told(&self.word, of).unwrap_or_else(|| held_by_self());
+        let (hold, waited) =
+            lock::hold_told(&self.word, of).unwrap_or_else(|refused| cannot_hold(refused));
         (HeldGuard { value: self.value.get_mut(), _hold: hold }, waited)
     }
 
@@ -93,6 +94,19 @@ impl<T> DerefMut for HeldGuard<'_, T> {
         // SAFETY: as above, and the guard is borrowed for writing.
         unsafe { self.value.deref() }
     }
+}
+
+/// Says why a lock cannot be had.
+#[cold]
+#[track_caller]
+pub(super) fn cannot_hold(refused: Refused) -> ! {
+    if refused == Refused::Circle {
+        panic!(
+            "manycore: threads wait for each other in a circle: each uses, from within code that \
+             runs under the lock of a collection, a collection whose lock another of them holds"
+        )
+    }
+    held_by_self()
 }
 
 /// Says that a collection's own user code uses it.

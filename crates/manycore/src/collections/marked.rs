@@ -16,7 +16,7 @@ use super::guarded;
 use crate::config::SMALL;
 use crate::ldu::{DeferredSet, Linked, Links, Queue, Stats, Structure};
 use crate::percpu::{self, segmented::Segmented};
-use crate::sync::{AtomicBool, AtomicUsize, Ordering, UnsafeCell};
+use crate::sync::{AtomicBool, AtomicUsize, Ordering, UnsafeCell, caught, resume_first};
 use std::mem::{ManuallyDrop, MaybeUninit, offset_of};
 use std::ptr::NonNull;
 
@@ -71,11 +71,11 @@ impl<T> Node<T> {
         unsafe { (*node.as_ptr()).value.assume_init_ref() }
     }
 
-    /// The value of a node that a structure is told of.
-    pub(super) fn told(&self) -> &T {
-        // SAFETY: N1 - a node that is in the set, or on its way out of the structure, has a value;
-        // nobody else gets at a node than a structure that is told of it.
-        unsafe { self.value.assume_init_ref() }
+    /// Where the value is: what `enter` has returned for this node.
+    pub(super) fn handle(node: NonNull<Self>) -> NonNull<T> {
+        // SAFETY: the field is within the node, so its address is not zero. No reference is made:
+        // the pointer leads back to the node (`node_of`).
+        unsafe { NonNull::new_unchecked((&raw mut (*node.as_ptr()).value).cast()) }
     }
 
     /// Frees a node that a leaked handle has left in a structure.
@@ -91,9 +91,49 @@ impl<T> Node<T> {
     }
 }
 
+/// What keeps the nodes of a [`Marked`]: a [`Structure`] that may free what leaked handles have
+/// left in it. So it gets the pointers that the nodes' boxes were made into, and no references.
+pub(super) trait Nodes<T>: Send {
+    /// A node comes.
+    ///
+    /// # Safety
+    /// The node has a value, and is alive until [`remove`](Self::remove) has returned for it, or
+    /// the set is gone (N1).
+    unsafe fn insert(&mut self, node: NonNull<Node<T>>);
+
+    /// A node goes.
+    ///
+    /// # Safety
+    /// As [`insert`](Self::insert), which was called for it before.
+    unsafe fn remove(&mut self, node: NonNull<Node<T>>);
+}
+
+/// Nodes as a set's structure.
+struct Told<S>(S);
+
+impl<T: Send + Sync + 'static, S: Nodes<T>> Structure<Node<T>> for Told<S> {
+    fn insert(&mut self, _: &Node<T>) {
+        unreachable!("a set calls insert_at");
+    }
+
+    fn remove(&mut self, _: &Node<T>) {
+        unreachable!("a set calls remove_at");
+    }
+
+    unsafe fn insert_at(&mut self, node: NonNull<Node<T>>) {
+        // SAFETY: N1 - a node that a structure is told of has a value. The rest is the caller's.
+        unsafe { self.0.insert(node) };
+    }
+
+    unsafe fn remove_at(&mut self, node: NonNull<Node<T>>) {
+        // SAFETY: as above.
+        unsafe { self.0.remove(node) };
+    }
+}
+
 /// A set of values with marks around the structure `S`.
-pub(super) struct Marked<T: Send + Sync + 'static, S: Structure<Node<T>>> {
-    set: ManuallyDrop<DeferredSet<S, Node<T>>>,
+pub(super) struct Marked<T: Send + Sync + 'static, S: Nodes<T>> {
+    set: ManuallyDrop<DeferredSet<Told<S>, Node<T>>>,
     heaps: Segmented<Heap<T>>,
 }
 
@@ -107,11 +147,11 @@ unsafe fn node_of<T>(value: NonNull<T>) -> NonNull<Node<T>> {
     unsafe { value.byte_sub(offset_of!(Node<T>, value)).cast() }
 }
 
-impl<T: Send + Sync + 'static, S: Structure<Node<T>>> Marked<T, S> {
+impl<T: Send + Sync + 'static, S: Nodes<T>> Marked<T, S> {
     /// The bound has been checked.
     pub(super) fn new(queue: Queue, max_queued: usize, structure: S) -> Self {
         let builder = DeferredSet::builder().queue(queue).max_queued(max_queued);
-        let set = builder.build(structure).expect("the bound has been checked");
+        let set = builder.build(Told(structure)).expect("the bound has been checked");
         Self { set: ManuallyDrop::new(set), heaps: Segmented::new() }
     }
 
@@ -127,12 +167,12 @@ impl<T: Send + Sync + 'static, S: Structure<Node<T>>> Marked<T, S> {
         });
         // SAFETY: N2 - the node is this call's, new or free; it is in no other set.
         unsafe {
-            let place = (&raw mut (*node.as_ptr()).value).cast::<T>();
+            let place = Node::handle(node);
             place.write(value);
             // ORDER: Relaxed (all of `full`); shown by the insertion, or by the giving up.
             (*node.as_ptr()).full.store(true, Ordering::Relaxed);
             self.set.insert_raw(node);
-            NonNull::new_unchecked(place)
+            place
         }
     }
 
@@ -190,12 +230,12 @@ impl<T: Send + Sync + 'static, S: Structure<Node<T>>> Marked<T, S> {
     where
         S: Sync,
     {
-        guarded(|| self.set.read_shared(), |structure| f(structure), || ())
+        guarded(|| self.set.read_shared(), |told| f(&told.0), || ())
     }
 
     /// As [`read`](Self::read), for a structure that a reader may change, though not its members.
     pub(super) fn change<R>(&self, f: impl FnOnce(&mut S) -> R) -> R {
-        guarded(|| self.set.read(), |structure| f(structure), || ())
+        guarded(|| self.set.read(), |told| f(&mut told.0), || ())
     }
 
     pub(super) fn stats(&self) -> Stats {
@@ -203,15 +243,16 @@ impl<T: Send + Sync + 'static, S: Structure<Node<T>>> Marked<T, S> {
     }
 }
 
-impl<T: Send + Sync + 'static, S: Structure<Node<T>>> Drop for Marked<T, S> {
+impl<T: Send + Sync + 'static, S: Nodes<T>> Drop for Marked<T, S> {
     fn drop(&mut self) {
         // SAFETY: not used afterwards. After this, no queue has a node.
-        unsafe { ManuallyDrop::drop(&mut self.set) };
+        let dropped = caught(|| unsafe { ManuallyDrop::drop(&mut self.set) });
         for (_, heap) in self.heaps.iter() {
             heap.0.with_mut(|heap| {
                 // SAFETY: `&mut self`. A free node is a box without a value.
                 unsafe { (*heap).drain(..).for_each(|node| drop(Box::from_raw(node.as_ptr()))) };
             });
         }
+        resume_first([dropped]);
     }
 }

@@ -24,6 +24,22 @@
 //! | a value that all threads take references to, and give back, all the time | [`ScalableArc`] |
 //!
 //! All but the last eight are for state that is updated often and read rarely.
+//!
+//! # Code of the user's that calls the object from inside
+//!
+//! | object | called from | outcome |
+//! |---|---|---|
+//! | [`EventQueue`] | a waker's clone, wake or drop; an event's drop | works |
+//! | [`ObjectPool`] | the constructor; a thing's drop | works |
+//! | [`ScalableArc`] | the value's drop | works; a weak handle of the value is dead |
+//! | [`Counter`], [`BudgetTree`] | the drop of a thread-local | works |
+//! | [`IdSpace`](crate::namespace::IdSpace) | a node's constructor or drop | works |
+//! | [`Slab`](crate::slab::Slab) | an object's drop | works |
+//! | [`Clustered`](crate::cluster::Clustered) | a constructor | a look works; a call or scatter panics |
+//! | [`Swappable`](crate::cluster::Swappable) | a call | works; a swap is an error |
+//! | | a transfer or blind update | a call panics; a swap is an error |
+//!
+//! A panic of that code reaches the caller, or is contained where the type says so.
 
 mod active_set;
 mod budget;
@@ -44,12 +60,13 @@ mod registry;
 mod replicated_map;
 mod scalable_arc;
 mod timer_queue;
+mod unwind;
 
 pub use active_set::{Active, ActiveSet};
 pub use budget::{BudgetTree, Charge, Exceeded};
 pub use counter::{Counter, CounterArray};
 pub use dhash::{Contention, DHash, DHashBuilder, DHashStats, Spread, SpreadWhy};
-pub use event_queue::{EventQueue, EventQueueBuilder, RecvError, SendError};
+pub use event_queue::{EventQueue, EventQueueBuilder, Receive, RecvError, SendError};
 pub use hash_map::{HashMap, HashMapBuilder, HashMapIter, HashMapKeys, HashMapValues, HashMapView};
 pub use interval_registry::{Interval, IntervalRegistry, IntervalRegistryBuilder};
 pub use lru::{Lru, LruBuilder};
@@ -75,10 +92,9 @@ fn guarded<G, R>(
     f: impl FnOnce(&mut G) -> R,
     after: impl FnOnce(),
 ) -> R {
-    let result = {
-        let mut guard = guard();
-        catch_unwind(AssertUnwindSafe(|| f(&mut guard)))
-    };
+    let mut guard = guard();
+    let result = catch_unwind(AssertUnwindSafe(|| f(&mut guard)));
+    drop(guard); // may run user code, and panic: the result is dropped then
     after();
     result.unwrap_or_else(|panic| resume_unwind(panic))
 }

@@ -97,7 +97,9 @@ impl<T: Structure<E>, E: Linked> Builder<T, E> {
 
     /// Members in one queue (default 4,096) from which on a change that brings another one drains
     /// the set. If a reader holds the set just then, the queue grows, up to four times as long;
-    /// past that the change waits for the reader.
+    /// past that the change waits for the reader,
+    /// unless its thread holds or shares a set itself: that reader may be waiting for this thread,
+    /// so the queue grows on.
     #[must_use]
     pub fn max_queued(mut self, members: usize) -> Self {
         self.max_queued = members;

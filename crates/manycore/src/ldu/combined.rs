@@ -34,6 +34,7 @@ use crate::sync::{self, AtomicUsize, Bug, Ordering, seeded_bug};
 use std::fmt;
 use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
+use std::panic::resume_unwind;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -308,6 +309,25 @@ impl<T: Structure<E>, E: Linked, O: Op<T> + Send + 'static> Combined<T, E, O> {
         Some(ReadGuard::new(held))
     }
 
+    /// The same for the object's owner, who waits for no lock: a forgotten guard may have it.
+    fn bring_up_to_date(&mut self) {
+        let Parts { set, log, .. } = &mut *self.parts;
+        let core = &*set.core;
+        let applied = sync::caught(|| {
+            // SAFETY: `&mut self` is more than the lock.
+            if let Some(cut) = unsafe { core.drain_to(true, true) } {
+                let gathered = log.get_mut().take();
+                // SAFETY: as above.
+                core.value.with_mut(|both| unsafe { (*both).apply(gathered, cut) });
+            }
+        });
+        if let Err(panic) = applied {
+            // ORDER: Relaxed; ours alone.
+            core.hub.poisoned.store(true, Ordering::Relaxed);
+            resume_unwind(panic);
+        }
+    }
+
     /// Brings the structure up to date and holds it.
     ///
     /// # Panics
@@ -365,7 +385,7 @@ impl<T: Structure<E>, E: Linked, O: Op<T> + Send + 'static> Combined<T, E, O> {
     /// # Panics
     /// If the structure, or an ordered update, panics.
     pub fn get_mut(&mut self) -> &mut T {
-        drop(self.read_poisoned());
+        self.bring_up_to_date();
         &mut self.parts.set.get_mut().value
     }
 
@@ -374,8 +394,8 @@ impl<T: Structure<E>, E: Linked, O: Op<T> + Send + 'static> Combined<T, E, O> {
     /// # Panics
     /// As [`get_mut`](Self::get_mut).
     #[must_use]
-    pub fn into_inner(self) -> T {
-        drop(self.read_poisoned());
+    pub fn into_inner(mut self) -> T {
+        self.bring_up_to_date();
         let mut this = ManuallyDrop::new(self);
         // SAFETY: `this` is not used or dropped after this.
         let Parts { set, .. } = unsafe { ManuallyDrop::take(&mut this.parts) };
@@ -409,14 +429,10 @@ where
 impl<T: Structure<E>, E: Linked, O: Op<T> + Send + 'static> Drop for Combined<T, E, O> {
     /// Applies what waits, then drops the structure.
     fn drop(&mut self) {
-        let applied = sync::caught(|| drop(self.hold(true)));
+        let applied = sync::caught(|| self.bring_up_to_date());
         // SAFETY: dropped here alone, and not used afterwards.
         let dropped = sync::caught(|| unsafe { ManuallyDrop::drop(&mut self.parts) });
-        if let Err(panic) = applied.and(dropped) {
-            if !sync::panicking() {
-                std::panic::resume_unwind(panic);
-            }
-        }
+        sync::resume_first([applied, dropped]);
     }
 }
 

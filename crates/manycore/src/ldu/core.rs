@@ -19,15 +19,16 @@ use super::queue::{Queues, Stack};
 use super::set::Structure;
 use super::word::{Change, Word};
 use crate::clock::Clock;
-use crate::lock::{Entered, Refused, Rounds};
+use crate::config::{DEFAULT_GROWTH, SMALL};
+use crate::lock::{Entered, Refused, Rounds, held};
 use crate::percpu::barrier;
 use crate::profile::Of;
-use crate::sync::{self, AtomicBool, AtomicU64, Ordering, UnsafeCell};
+use crate::sync::{self, AtomicBool, AtomicU64, Bug, Ordering, UnsafeCell, seeded_bug};
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 
 /// How far over its bound a queue grows while a reader holds the set.
-const GROWTH: u64 = crate::config::DEFAULT_GROWTH as u64;
+pub(super) const GROWTH: u64 = if SMALL { 2 } else { DEFAULT_GROWTH as u64 };
 
 /// What changes look at. Reads write the epoch, if something has changed, and nothing else here.
 #[repr(align(128))]
@@ -152,10 +153,20 @@ impl<T: Structure<E>, E: Linked> Core<T, E> {
         now.saturating_sub(stack.since.load(Ordering::Relaxed)) > self.front.max_delay
     }
 
+    /// The structure, and what is to be freed after it. No queue has a member any more.
+    pub(super) fn dismantle(self) -> (T, Vec<super::drain::Given<E>>) {
+        let Self { value, inner, .. } = self;
+        (value.into_inner(), inner.into_inner().garbage)
+    }
+
     /// A queue is at its bound: this change becomes the reader. A panic of the structure's stays
     /// here; the poison tells the next reader.
+    ///
+    /// A thread that holds an object, or holds or shares a set, this one or another, does not wait:
+    /// the reader that it would wait for may wait for it. Its queue grows instead.
     #[cold]
     fn relieve(&self, wait: bool) {
+        let wait = wait && (!held::is_inside() || seeded_bug(Bug::WaitingHolder));
         if self.lock(wait).is_err() {
             return; // busy, or this thread's own: the queue grows
         }
@@ -166,7 +177,7 @@ impl<T: Structure<E>, E: Linked> Core<T, E> {
         });
         let garbage = held.garbage();
         drop(held);
-        sync::contain(|| drop(garbage));
+        sync::contain(|| sync::drop_each(garbage));
     }
 
     /// Takes the set's lock, and has the structure alone.

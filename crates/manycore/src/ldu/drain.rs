@@ -9,6 +9,9 @@
 //! - R3 A member whose changes since the last read came to nothing stays queued, in `carry`, as
 //!   long as it goes on changing: its next changes need no push, and its queue's line stays where
 //!   it is. The first read that finds it unchanged for some reads lets it go.
+//! - R4 While the set is poisoned, its structure is told nothing. Members that came and went leave
+//!   the queues all the same, and are freed: so what waits is bounded by what is in the set, or was
+//!   when the structure panicked.
 
 use super::core::Core;
 use super::links::{Linked, Links, member_of};
@@ -81,8 +84,9 @@ impl<E: Linked> Inner<E> {
 }
 
 impl<T: Structure<E>, E: Linked> Core<T, E> {
-    /// Tells the structure what the laws say a read must see, unless the set is poisoned. With
-    /// `keep`, busy members stay queued (R3).
+    /// Tells the structure what the laws say a read must see. With `keep`, busy members stay queued
+    /// (R3). Of a poisoned set, what the structure need not hear of is let go, and the rest stays
+    /// queued (R4).
     ///
     /// # Safety
     /// The caller holds the lock, taken by [`lock`](Core::lock).
@@ -103,12 +107,14 @@ impl<T: Structure<E>, E: Linked> Core<T, E> {
     /// # Panics
     /// As [`drain`](Self::drain).
     pub(super) unsafe fn drain_to(&self, keep: bool, always: bool) -> Option<u64> {
-        if self.is_poisoned() {
-            return None;
-        }
         self.inner.with_mut(|inner| {
             // SAFETY: the lock is held, and guards `inner`.
             let inner = unsafe { &mut *inner };
+            if self.is_poisoned() {
+                // SAFETY: the caller's duty.
+                unsafe { self.visit_all(inner, keep, false) };
+                return None;
+            }
             let round = self.hub.rounds.begin();
             // A change that has returned has its member in a queue or here (R1), and its fence
             // before the round's: so a look suffices, and no cut is needed.
@@ -117,37 +123,47 @@ impl<T: Structure<E>, E: Linked> Core<T, E> {
                 return None;
             }
             inner.drains += 1;
-            // ORDER: Relaxed; guarded by the lock. (It stays so if the structure panics.)
-            self.hub.is_clean.store(false, Ordering::Relaxed);
-            let cut = self.raise();
-            self.front.queues.take_all(&mut inner.chains);
-            inner.old.append(&mut inner.carry);
-            while let Some(links) = inner.old.pop() {
-                // SAFETY: R1 - queued, so its memory is held.
-                unsafe { self.visit(inner, links, cut, keep) };
-            }
-            while let Some(links) = inner.chains.pop() {
-                let next = || {
-                    // SAFETY: as below; planted bugs apart, read before the member is let go (U3).
-                    let next = unsafe { &(*links.as_ptr()).next };
-                    // ORDER: Relaxed; shown by the Acquire of `take`.
-                    NonNull::new(next.load(Ordering::Relaxed))
-                };
-                if seeded_bug(Bug::NextAfterClear) {
-                    // SAFETY: as below.
-                    unsafe { self.visit(inner, links, cut, keep) };
-                    inner.chains.extend(next());
-                    continue;
-                }
-                inner.chains.extend(next());
-                // SAFETY: R1 - queued, so its memory is held.
-                unsafe { self.visit(inner, links, cut, keep) };
-            }
-            // ORDER: Relaxed; guarded by the lock.
-            self.hub.is_clean.store(inner.is_clean(), Ordering::Relaxed);
+            // SAFETY: the caller's duty.
+            let cut = unsafe { self.visit_all(inner, keep, true) };
             self.hub.rounds.end(round);
             Some(cut)
         })
+    }
+
+    /// Makes a cut and looks at each queued member; tells the structure only with `tell`. The cut.
+    ///
+    /// # Safety
+    /// As [`drain`](Self::drain).
+    unsafe fn visit_all(&self, inner: &mut Inner<E>, keep: bool, tell: bool) -> u64 {
+        // ORDER: Relaxed; guarded by the lock. (It stays so if the structure panics.)
+        self.hub.is_clean.store(false, Ordering::Relaxed);
+        let cut = self.raise();
+        self.front.queues.take_all(&mut inner.chains);
+        inner.old.append(&mut inner.carry);
+        while let Some(links) = inner.old.pop() {
+            // SAFETY: R1 - queued, so its memory is held.
+            unsafe { self.visit(inner, links, cut, keep, tell) };
+        }
+        while let Some(links) = inner.chains.pop() {
+            let next = || {
+                // SAFETY: as below; planted bugs apart, read before the member is let go (U3).
+                let next = unsafe { &(*links.as_ptr()).next };
+                // ORDER: Relaxed; shown by the Acquire of `take`.
+                NonNull::new(next.load(Ordering::Relaxed))
+            };
+            if seeded_bug(Bug::NextAfterClear) {
+                // SAFETY: as below.
+                unsafe { self.visit(inner, links, cut, keep, tell) };
+                inner.chains.extend(next());
+                continue;
+            }
+            inner.chains.extend(next());
+            // SAFETY: R1 - queued, so its memory is held.
+            unsafe { self.visit(inner, links, cut, keep, tell) };
+        }
+        // ORDER: Relaxed; guarded by the lock.
+        self.hub.is_clean.store(inner.is_clean(), Ordering::Relaxed);
+        cut
     }
 
     /// Begins a read: whoever begins a change from here on notes more than the cut (U6).
@@ -168,7 +184,14 @@ impl<T: Structure<E>, E: Linked> Core<T, E> {
     ///
     /// # Safety
     /// The lock is held, and the member is queued and in none of the lists.
-    unsafe fn visit(&self, inner: &mut Inner<E>, links: NonNull<Links>, cut: u64, keep: bool) {
+    unsafe fn visit(
+        &self,
+        inner: &mut Inner<E>,
+        links: NonNull<Links>,
+        cut: u64,
+        keep: bool,
+        tell: bool,
+    ) {
         // SAFETY: U3 - held while it is queued.
         let marks = unsafe { &*links.as_ptr() };
         marks.in_use();
@@ -176,6 +199,10 @@ impl<T: Structure<E>, E: Linked> Core<T, E> {
         loop {
             let there = word.at(cut);
             let next = if there != word.is_applied() {
+                if !tell {
+                    inner.carry.push(links); // R4
+                    return;
+                }
                 word.telling(there)
             } else if !word.is_settled() {
                 inner.carry.push(links); // changed after the cut
@@ -198,13 +225,14 @@ impl<T: Structure<E>, E: Linked> Core<T, E> {
         }
         let there = word.at(cut);
         let mut telling = Telling { inner, links, poisoned: &self.hub.poisoned, panics: true };
-        // SAFETY: the member is held while it is queued, and only its owner could change its data,
-        // who does not until it is let go (U4).
-        let member = unsafe { &*member_of::<E>(links).as_ptr() };
         self.value.with_mut(|value| {
-            // SAFETY: the lock is held, and guards the structure.
-            let value = unsafe { &mut *value };
-            if there { value.insert(member) } else { value.remove(member) }
+            // SAFETY: the lock is held, and guards the structure. The member is held while it is
+            // queued, and only its owner could change its data, who does not until it is let go
+            // (U4).
+            unsafe {
+                let (value, member) = (&mut *value, member_of::<E>(links));
+                if there { value.insert_at(member) } else { value.remove_at(member) }
+            }
         });
         telling.panics = false;
     }

@@ -203,7 +203,7 @@ impl<V> DerefMut for SetElement<V> {
 ///
 /// | | a [`DeferredSet`] for each set | a [`SetDomain`] for all |
 /// |---|---|---|
-/// | a set costs | its memory (256 bytes and the queues), making it and dropping it | nothing until a read finds members in it, then a place in a table |
+/// | a set costs | its memory (1,250 bytes and the queues), making it and dropping it | nothing until a read finds members in it, then a place in a table |
 /// | a change costs | as written there | the same |
 /// | a set that came and went without a read | is emptied when it is dropped | waits in the queues until somebody reads, or they are full |
 /// | a read of one set | applies what changed in that set | applies what changed in all, then looks the set up |

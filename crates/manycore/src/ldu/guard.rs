@@ -4,7 +4,7 @@ use super::core::{Core, Held};
 use super::drain::Given;
 use super::links::Linked;
 use super::set::Structure;
-use crate::sync::{ConstPtr, MutPtr, deref_ref, panicking};
+use crate::sync::{ConstPtr, MutPtr, deref_ref, drop_each, panicking};
 use std::fmt;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
@@ -71,7 +71,7 @@ impl<T: Structure<E>, E: Linked> Drop for ReadGuard<'_, T, E> {
             held.poison = !self.panicking && panicking();
             let garbage = held.garbage();
             drop(held);
-            drop(garbage); // runs destructors of members: after the lock
+            drop_each(garbage); // runs destructors of members: after the lock
         }
     }
 }
@@ -121,6 +121,6 @@ impl<T: Structure<E>, E: Linked> Drop for SharedGuard<'_, T, E> {
     fn drop(&mut self) {
         self.value = None;
         self.core.hub.rounds.leave();
-        self.garbage.clear();
+        drop_each(self.garbage.drain(..));
     }
 }

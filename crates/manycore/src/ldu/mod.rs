@@ -59,7 +59,15 @@
 //!   change or a read of that set at that moment.
 //! - The structure may change members of any set from within its `insert` and `remove`: the change
 //!   is queued, and the next read applies it. A read of the same set there would wait for itself;
-//!   it panics instead.
+//!   it panics instead, before it takes anything. The same holds for a thread that has a guard of
+//!   the set, exclusive or shared, whichever other readers wait; and neither of its changes waits
+//!   for a reader, of this set or another ([`Builder::max_queued`]). Two threads that each hold a
+//!   set and *read* the other's wait for each other, as with any two locks.
+//! - A panic in a member's destructor reaches the reader or the owner who frees it, after all
+//!   others have been dropped; in a thread that is unwinding, or in a change that drains, it ends
+//!   there.
+//! - A poisoned set's members that came and went are freed all the same: what a set keeps is
+//!   bounded by what is in it.
 
 mod builder;
 mod combined;

@@ -8,10 +8,9 @@ use super::links::{Element, Linked, links_of};
 use super::word::Change;
 use crate::lock::Entered;
 use crate::lock::error::TryReadError;
-use crate::sync::{Ordering, panicking};
+use crate::sync::{self, Ordering};
 use std::fmt;
 use std::mem::ManuallyDrop;
-use std::panic::resume_unwind;
 use std::ptr::NonNull;
 
 /// What a [`DeferredSet`] keeps up to date: any single-threaded structure.
@@ -30,6 +29,27 @@ pub trait Structure<E>: Send {
 
     /// The member is not in the set any more.
     fn remove(&mut self, member: &E);
+
+    /// As [`insert`](Self::insert), which it calls; for a structure that frees members, and so
+    /// needs the pointer that the set has, not one made of a reference.
+    ///
+    /// # Safety
+    /// The member is alive, and nothing changes it during the call but its marks.
+    #[doc(hidden)]
+    unsafe fn insert_at(&mut self, member: NonNull<E>) {
+        // SAFETY: the caller's duty.
+        self.insert(unsafe { member.as_ref() });
+    }
+
+    /// As [`remove`](Self::remove), which it calls.
+    ///
+    /// # Safety
+    /// As [`insert_at`](Self::insert_at).
+    #[doc(hidden)]
+    unsafe fn remove_at(&mut self, member: NonNull<E>) {
+        // SAFETY: the caller's duty.
+        self.remove(unsafe { member.as_ref() });
+    }
 }
 
 /// A set whose insertions and removals are put off until somebody reads, and cancel each other.
@@ -53,7 +73,8 @@ pub trait Structure<E>: Send {
 ///   got a member, and for each member that changed a cache miss and, if it did not cancel itself,
 ///   the structure's own work. A read that finds nothing changed costs the lock and a look, or, if
 ///   it shares the structure, an atomic instruction at each end and a look.
-/// - Memory: the structure, 256 bytes and the queues ([`Queue`](super::Queue)); 16 bytes for each
+/// - Memory: the structure, some 1,250 bytes and the queues ([`Queue`](super::Queue)); 16 bytes
+///   for each
 ///   member; members that were dropped while queued, until the next read, within the bounds.
 /// - Errors, panics: see [`read`](Self::read), and U7 of the [module](super).
 /// - Source: LDU, section 2.4.
@@ -143,7 +164,7 @@ impl<T: Structure<E>, E: Linked> DeferredSet<T, E> {
     /// - If the set is poisoned: the structure panicked. Repair it through
     ///   [`read_poisoned`](Self::read_poisoned) and call [`clear_poison`](Self::clear_poison).
     /// - If the structure panics in this read; the set is poisoned then.
-    /// - If this thread holds the set already, where it would wait for ever.
+    /// - If this thread holds or shares the set already, where it would wait for ever.
     #[track_caller]
     pub fn read(&self) -> ReadGuard<'_, T, E> {
         let guard = self.read_poisoned();
@@ -257,11 +278,9 @@ impl<T: Structure<E>, E: Linked> DeferredSet<T, E> {
         let mut this = ManuallyDrop::new(self);
         let finished = this.core.finish();
         // SAFETY: `this` is not used or dropped after this.
-        let Core { value, .. } = unsafe { ManuallyDrop::take(&mut this.core) };
-        if let Err(panic) = finished {
-            resume_unwind(panic);
-        }
-        value.into_inner()
+        let (value, garbage) = unsafe { ManuallyDrop::take(&mut this.core) }.dismantle();
+        sync::resume_first([finished, sync::caught(|| sync::drop_each(garbage))]);
+        value
     }
 
     /// Whether the structure, or a reader that held the set, panicked.
@@ -440,13 +459,10 @@ impl<T: Structure<E>, E: Linked> Drop for DeferredSet<T, E> {
     /// first and the panic goes on (unless the thread is unwinding already).
     fn drop(&mut self) {
         let finished = self.core.finish();
-        // SAFETY: dropped here alone, and not used afterwards.
-        unsafe { ManuallyDrop::drop(&mut self.core) };
-        if let Err(panic) = finished {
-            if !panicking() {
-                resume_unwind(panic);
-            }
-        }
+        // SAFETY: taken here alone, and not used afterwards.
+        let (value, garbage) = unsafe { ManuallyDrop::take(&mut self.core) }.dismantle();
+        let dropped = sync::caught(|| drop(value));
+        sync::resume_first([finished, dropped, sync::caught(|| sync::drop_each(garbage))]);
     }
 }
 

@@ -48,6 +48,8 @@ mod br;
 pub(crate) mod error;
 mod exclusive;
 mod futex;
+pub(crate) mod held;
+pub(crate) mod holding;
 #[cfg(all(test, manycore_loom))]
 mod loom_tests;
 mod mcs;
@@ -57,12 +59,15 @@ mod tests;
 mod ticket;
 mod word;
 
+#[cfg(all(test, not(manycore_loom), not(manycore_shuttle)))]
+pub(crate) use crate::profile::Of;
 pub use br::{BrLock, BrReadGuard, BrWriteGuard};
 pub use mcs::{McsGuard, McsLock};
 pub(crate) use rounds::{Entered, Rounds};
 pub use ticket::{TicketGuard, TicketLock};
 pub(crate) use word::{
-    HOT, Hold, LOCKED, Refused, hold, hold_told, is_held_by, is_waited_for, lock, try_lock, unlock,
+    HOT, Hold, LOCKED, Refused, hold, hold_told, is_held_by, is_waited_for, lock, lock_nested,
+    redirect, try_lock, unlock, unlock_unless_hot,
 };
 
 use crate::config::SMALL;

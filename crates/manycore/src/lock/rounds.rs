@@ -16,19 +16,19 @@
 //! - V3 Whoever goes to sleep has set `SLEEPERS`, and then has seen that the lock is held (or, if
 //!   it is the holder, that somebody is in). Whoever gives the lock up (or leaves as the last one
 //!   under `HELD`) looks for `SLEEPERS` after that, and wakes all. So no wake-up is lost.
-//! - V4 A thread that shares an object is told so when it asks for the same again, instead of
-//!   waiting for itself.
+//! - V4 A thread that has an object, alone or shared, is told so when it asks for the same again,
+//!   before it takes or changes anything. So it never waits for itself, nor holds the word that
+//!   another thread needs to get on (`holding` keeps the list).
 //!
 //! Source: D. Hendler and others, *Flat combining and the synchronization-parallelism tradeoff*,
 //! SPAA 2010, for one who does what others wait for.
 
 use super::word::{self, LOCKED, Refused};
-use super::{futex, spin_until};
+use super::{futex, holding, spin_until};
 use crate::config::SMALL;
 use crate::percpu::{barrier, thread_token};
 use crate::profile::{Of, Wait};
-use crate::sync::{self, AtomicUsize, Bug, Ordering, hint, seeded_bug};
-use std::cell::RefCell;
+use crate::sync::{AtomicUsize, Bug, Ordering, hint, seeded_bug};
 
 /// The lock's holder wants the object alone, or has it.
 const HELD: usize = 1;
@@ -39,11 +39,6 @@ const ONE: usize = 4;
 
 /// Looks before a waiter sleeps, each after twice as many pause instructions as the one before.
 const LOOKS: u32 = if SMALL { 0 } else { 9 };
-
-sync::thread_local! {
-    /// What the thread shares (V4).
-    static SHARED: RefCell<Vec<usize>> = const { RefCell::new(Vec::new()) };
-}
 
 /// See the module header.
 pub(crate) struct Rounds {
@@ -69,47 +64,52 @@ impl Rounds {
         Self { lock: zero(), state: zero(), begun: zero(), done: zero() }
     }
 
-    /// Takes the lock, and waits until nobody shares the object.
+    /// Takes the lock, and waits until no thread shares the object.
     #[track_caller]
     pub(crate) fn lock(&self, of: Of) -> Result<(), Refused> {
+        if self.is_mine() && !seeded_bug(Bug::WordBeforeLook) {
+            return Err(Refused::HeldBySelf);
+        }
         word::lock(&self.lock, thread_token(), of)?;
-        self.exclude()
+        if seeded_bug(Bug::WordBeforeLook) && self.is_mine() {
+            self.give_up_lock();
+            return Err(Refused::HeldBySelf);
+        }
+        self.exclude();
+        Ok(())
     }
 
-    /// Takes the lock if it is free and nobody shares the object.
+    /// Takes the lock if it is free and no thread shares the object.
     pub(crate) fn try_lock(&self) -> Result<(), Refused> {
+        if self.is_mine() {
+            return Err(Refused::HeldBySelf);
+        }
         word::try_lock(&self.lock, thread_token())?;
         // ORDER: Acquire; as in `exclude`.
         let seen = self.state.load(Ordering::Acquire);
         if seen < ONE && self.change(seen, seen | HELD) {
+            holding::note(self.address());
             return Ok(());
         }
-        let refused = if self.is_shared_by_me() { Refused::HeldBySelf } else { Refused::Busy };
         self.give_up_lock();
-        Err(refused)
+        Err(Refused::Busy)
     }
 
-    /// Has the object alone from here on (V1). For the holder of the lock, which is given up if the
-    /// caller itself shares the object.
-    fn exclude(&self) -> Result<(), Refused> {
+    /// Has the object alone from here on (V1). For the holder of the lock, which does not share it.
+    fn exclude(&self) {
         // ORDER: Acquire (also of the loads below); pairs with Release in `leave`: what the last
         // one did with the object, before the holder changes it.
         let seen = self.state.fetch_or(HELD, Ordering::AcqRel);
-        if seen < ONE || seeded_bug(Bug::HastyClosing) {
-            return Ok(());
-        }
-        if self.is_shared_by_me() {
-            self.unlock();
-            return Err(Refused::HeldBySelf);
-        }
-        let is_alone = || self.state.load(Ordering::Acquire) < ONE;
-        while !spin_until(1, is_alone) {
-            let seen = self.state.load(Ordering::Acquire);
-            if seen >= ONE && (seen & SLEEPERS != 0 || self.change(seen, seen | SLEEPERS)) {
-                futex::wait(&self.state, seen | SLEEPERS);
+        if seen >= ONE && !seeded_bug(Bug::HastyClosing) {
+            let is_alone = || self.state.load(Ordering::Acquire) < ONE;
+            while !spin_until(1, is_alone) {
+                let seen = self.state.load(Ordering::Acquire);
+                if seen >= ONE && (seen & SLEEPERS != 0 || self.change(seen, seen | SLEEPERS)) {
+                    futex::wait(&self.state, seen | SLEEPERS);
+                }
             }
         }
-        Ok(())
+        holding::note(self.address());
     }
 
     /// Counts a round (V2). For who has the object alone.
@@ -135,6 +135,7 @@ impl Rounds {
 
     /// Gives up the object and the lock.
     pub(crate) fn unlock(&self) {
+        holding::forget(self.address());
         // ORDER: Release; pairs with Acquire in `join` and `exclude`.
         self.state.fetch_and(!HELD, Ordering::Release);
         self.give_up_lock();
@@ -142,7 +143,6 @@ impl Rounds {
 
     /// Shares the object with others from here on, and gives the lock up. For who has it alone.
     pub(crate) fn share(&self) {
-        note_shared(self.address());
         // ORDER: Release; as in `unlock`. HELD is set and nobody is in: this clears it, and counts
         // the caller in.
         self.state.fetch_add(ONE - HELD, Ordering::Release);
@@ -181,7 +181,7 @@ impl Rounds {
             {
                 Ok(_) => {
                     barrier::full_after_rmw();
-                    note_shared(self.address());
+                    holding::note(self.address());
                     return true;
                 }
                 Err(now) => seen = now,
@@ -194,7 +194,7 @@ impl Rounds {
     /// for it; it is asked when nobody can change the object, and before, in vain.
     #[track_caller]
     pub(crate) fn enter(&self, of: Of, is_current: impl Fn() -> bool) -> Result<Entered, Refused> {
-        if self.is_shared_by_me() {
+        if self.is_mine() {
             return Err(Refused::HeldBySelf);
         }
         // ORDER: Relaxed; what returned before has passed a full fence, after which no older number
@@ -207,7 +207,7 @@ impl Rounds {
             self.leave();
         }
         match word::try_lock(&self.lock, thread_token()) {
-            Ok(()) => self.come_first(came),
+            Ok(()) => Ok(self.come_first(came)),
             Err(Refused::Busy) => {
                 let wait = Wait::begin();
                 let entered = self.enter_slow(came);
@@ -218,15 +218,16 @@ impl Rounds {
         }
     }
 
-    fn come_first(&self, came: usize) -> Result<Entered, Refused> {
+    fn come_first(&self, came: usize) -> Entered {
         if self.is_served(came) {
             // Nobody has the object alone but by the lock, so it can be joined now.
             let joined = self.join();
             debug_assert!(joined, "HELD without the lock");
             self.give_up_lock();
-            return Ok(Entered::Shared);
+            return Entered::Shared;
         }
-        self.exclude().map(|()| Entered::First)
+        self.exclude();
+        Entered::First
     }
 
     #[cold]
@@ -239,7 +240,7 @@ impl Rounds {
             // ORDER: Relaxed; a look, to leave the line alone while the lock is held.
             if self.lock.load(Ordering::Relaxed) & LOCKED == 0 {
                 match word::try_lock(&self.lock, thread_token()) {
-                    Ok(()) => return self.come_first(came),
+                    Ok(()) => return Ok(self.come_first(came)),
                     Err(Refused::Busy) => {}
                     Err(refused) => return Err(refused),
                 }
@@ -271,7 +272,7 @@ impl Rounds {
 
     /// Goes out again. For who came in, on the same thread.
     pub(crate) fn leave(&self) {
-        forget_shared(self.address());
+        holding::forget(self.address());
         // ORDER: AcqRel; Release pairs with Acquire in `exclude`; with a fence for V3.
         let seen = self.state.fetch_sub(ONE, Ordering::AcqRel);
         if seen & HELD != 0 && seen < 2 * ONE {
@@ -284,25 +285,13 @@ impl Rounds {
         word::is_held_by(&self.lock, thread_token())
     }
 
-    fn is_shared_by_me(&self) -> bool {
-        let me = self.address();
-        SHARED.try_with(|own| own.borrow().contains(&me)).unwrap_or(false)
+    /// Whether the calling thread has the object, alone or shared (V4).
+    fn is_mine(&self) -> bool {
+        // ORDER: Relaxed; a thread sees what it did itself.
+        self.state.load(Ordering::Relaxed) & !SLEEPERS != 0 && holding::has(self.address())
     }
 
     fn address(&self) -> usize {
         std::ptr::from_ref(self) as usize
     }
-}
-
-fn note_shared(object: usize) {
-    let _ = SHARED.try_with(|own| own.borrow_mut().push(object));
-}
-
-fn forget_shared(object: usize) {
-    let _ = SHARED.try_with(|own| {
-        let mut own = own.borrow_mut();
-        if let Some(at) = own.iter().rposition(|shared| *shared == object) {
-            own.swap_remove(at);
-        }
-    });
 }

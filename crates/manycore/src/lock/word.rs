@@ -35,7 +35,7 @@
 //! unlocks to a HOT word, and everybody who waits for it is refused. `unlock` may run when others
 //! can free the memory already (K3).
 
-use super::futex;
+use super::{futex, held};
 use crate::config::SMALL;
 use crate::percpu::thread_token;
 use crate::profile::{Of, Wait};
@@ -71,6 +71,9 @@ pub(crate) enum Refused {
     HeldBySelf,
     /// The word is no lock any more.
     Hot,
+    /// The wait would never end: the holder waits for a lock of the calling thread's (only from
+    /// [`lock_nested`] and [`hold`]).
+    Circle,
 }
 
 /// Takes the lock if it is free.
@@ -116,7 +119,42 @@ pub(crate) fn lock(word: &AtomicUsize, token: usize, of: Of) -> Result<bool, Ref
         Ok(()) => Ok(false),
         Err(Refused::Busy) => {
             let Of { kind, address, place } = of;
-            lock_slow(word, token, kind, address, place).map(|()| true)
+            lock_slow::<false>(word, token, kind, address, place).map(|()| true)
+        }
+        Err(refused) => Err(refused),
+    }
+}
+
+/// As [`lock`], for object locks (`held`): a thread that holds others is told of a circle.
+#[inline]
+pub(crate) fn lock_nested(word: &AtomicUsize, token: usize, of: Of) -> Result<bool, Refused> {
+    match try_lock(word, token) {
+        Ok(()) => Ok(false),
+        Err(Refused::Busy) => lock_nested_slow(word, token, of).map(|()| true),
+        Err(refused) => Err(refused),
+    }
+}
+
+#[cold]
+fn lock_nested_slow(word: &AtomicUsize, token: usize, of: Of) -> Result<(), Refused> {
+    let waiting = held::wait_for(word, token).map_err(|()| Refused::Circle)?;
+    let Of { kind, address, place } = of;
+    match waiting {
+        Some(_entered) => lock_slow::<false>(word, token, kind, address, place),
+        // It may hold locks of collections, which are not counted.
+        None => lock_slow::<true>(word, token, kind, address, place),
+    }
+}
+
+/// As [`lock`], for locks that user code runs under, and whose holders are not counted: a thread
+/// that is about to sleep is told of a circle.
+#[inline]
+fn lock_watched(word: &AtomicUsize, token: usize, of: Of) -> Result<bool, Refused> {
+    match try_lock(word, token) {
+        Ok(()) => Ok(false),
+        Err(Refused::Busy) => {
+            let Of { kind, address, place } = of;
+            lock_slow::<true>(word, token, kind, address, place).map(|()| true)
         }
         Err(refused) => Err(refused),
     }
@@ -133,21 +171,22 @@ impl Drop for Hold<'_> {
     }
 }
 
-/// Takes a lock whose word is never HOT. `None` if the calling thread holds it already.
+/// Takes a lock whose word is never HOT.
+///
+/// # Errors
+/// `HeldBySelf`, or `Circle` if the wait would never end.
 #[inline]
-pub(crate) fn hold(word: &AtomicUsize, of: Of) -> Option<Hold<'_>> {
+pub(crate) fn hold(word: &AtomicUsize, of: Of) -> Result<Hold<'_>, Refused> {
     hold_told(word, of).map(|(hold, _)| hold)
 }
 
 /// The same; says whether it had to wait.
 #[inline]
-pub(crate) fn hold_told(word: &AtomicUsize, of: Of) -> Option<(Hold<'_>, bool)> {
-    let locked = lock(word, thread_token(), of);
+pub(crate) fn hold_told(word: &AtomicUsize, of: Of) -> Result<(Hold<'_>, bool), Refused> {
+    let locked = lock_watched(word, thread_token(), of);
     debug_assert!(locked != Err(Refused::Hot), "such a word needs more than a guard");
-    if locked == Err(Refused::HeldBySelf) {
-        return None; // without a guard made and dropped, which would give the lock up
-    }
-    Some((Hold(word), locked == Ok(true)))
+    // Without a guard made and dropped on the way, which would give the lock up.
+    locked.map(|waited| (Hold(word), waited))
 }
 
 /// A thread on its way to the lock.
@@ -161,6 +200,8 @@ struct Waiter {
     owes: usize,
     /// Whether it has slept, or tried to.
     slept: bool,
+    /// Its entry in the graph of the threads that wait, from its first sleep on, if it is watched.
+    watched: Option<held::Waiting>,
 }
 
 impl Waiter {
@@ -171,8 +212,34 @@ impl Waiter {
         word.compare_exchange_weak(seen, locked, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
+    /// Before the first sleep of a watched thread: a look whether it would end. (Not in models: a
+    /// mutex of the process in each lock is too much for them. That of `held` has one of its own.)
+    fn watch(&mut self, word: &AtomicUsize) -> Result<(), Refused> {
+        if self.watched.is_none() && !SMALL {
+            let waiting = held::wait_for_any(word, self.token);
+            self.watched = Some(waiting.map_err(|()| self.give_up(word))?);
+        }
+        Ok(())
+    }
+
+    /// What it has said in the word is taken back (K2). It has not slept, so it owes nothing.
+    fn give_up(&self, word: &AtomicUsize) -> Refused {
+        debug_assert_eq!(self.owes, 0);
+        // ORDER: Relaxed; a flag alone changes.
+        if self.spin != 0
+            && word.fetch_and(!SPIN, Ordering::Relaxed) & (LOCKED | WAITERS) == WAITERS
+        {
+            futex::wake_one(word); // the unlocker left that to this thread
+        }
+        Refused::Circle
+    }
+
     /// Lets some time pass before the next look at a locked word.
-    fn wait(&mut self, word: &AtomicUsize, seen: usize) {
+    fn wait<const WATCHED: bool>(
+        &mut self,
+        word: &AtomicUsize,
+        seen: usize,
+    ) -> Result<(), Refused> {
         let is_behind = seen & WAITERS != 0 && self.spin == 0 && !self.slept;
         if self.looks < LOOKS && !is_behind {
             let is_alone = seen & SPIN == 0 && self.spin == 0;
@@ -180,23 +247,27 @@ impl Waiter {
                 if swap(word, seen, seen | SPIN | self.owes) {
                     (self.spin, self.owes) = (SPIN, 0);
                 }
-                return;
+                return Ok(());
             }
             if self.looks < LOOKS_UNSAID || self.spin != 0 || self.slept {
                 (0..1 << (FIRST + self.looks)).for_each(|_| hint::spin_loop());
                 self.looks += 1;
-                return;
+                return Ok(());
             }
+        }
+        if WATCHED {
+            self.watch(word)?;
         }
         let gone = if seeded_bug(Bug::SilentSpinner) { 0 } else { self.spin };
         let expected = (seen | WAITERS) & !gone;
         if expected != seen && !swap(word, seen, expected) {
-            return;
+            return Ok(());
         }
         let woken = futex::wait(word, expected) && !seeded_bug(Bug::ForgottenSleepers);
         self.owes = if woken { WAITERS } else { 0 };
         // Who has slept need not hurry: while nobody else looks, the owner keeps the line.
         (self.spin, self.looks, self.slept) = (0, LOOKS_UNSAID, true);
+        Ok(())
     }
 }
 
@@ -207,7 +278,7 @@ fn swap(word: &AtomicUsize, seen: usize, next: usize) -> bool {
 
 /// Waits. What for comes in parts: they fit into registers, so a lock that is free costs no store.
 #[cold]
-fn lock_slow(
+fn lock_slow<const WATCHED: bool>(
     word: &AtomicUsize,
     token: usize,
     kind: &'static str,
@@ -217,7 +288,7 @@ fn lock_slow(
     let of = Of { kind, address, place };
     let wait = Wait::begin();
     let (mut holder, mut handoffs) = (0, 0);
-    let mut waiter = Waiter { token, looks: 0, spin: 0, owes: 0, slept: false };
+    let mut waiter = Waiter { token, looks: 0, spin: 0, owes: 0, slept: false, watched: None };
     loop {
         // ORDER: Relaxed; the CAS decides.
         let seen = word.load(Ordering::Relaxed);
@@ -241,7 +312,7 @@ fn lock_slow(
         if seen & TOKEN == token {
             return Err(Refused::HeldBySelf);
         }
-        waiter.wait(word, seen);
+        waiter.wait::<WATCHED>(word, seen)?;
     }
 }
 
@@ -267,6 +338,81 @@ pub(crate) unsafe fn unlock(word: *const AtomicUsize, next: usize) {
     if old & (WAITERS | SPIN) == WAITERS {
         futex::wake_one(word);
     }
+}
+
+/// Releases the lock of a word that becomes HOT only while it is locked. Returns false if it has
+/// become HOT: then what it leads to is the caller's, with a lock in the caller's name.
+///
+/// # Safety
+/// The calling thread, whose token it is, holds the lock or held it when the word became HOT.
+#[inline(always)]
+pub(crate) unsafe fn unlock_unless_hot(word: &AtomicUsize, token: usize) -> bool {
+    if seeded_bug(Bug::BlindUnlock) {
+        if word.load(Ordering::Acquire) & HOT != 0 {
+            return false;
+        }
+        // SAFETY: the caller's duty, but for the bug.
+        unsafe { unlock(word, 0) };
+        return true;
+    }
+    // ORDER: Release; pairs with the Acquire CAS of the next owner (K1).
+    let locked = token | LOCKED;
+    match word.compare_exchange(locked, 0, Ordering::Release, Ordering::Relaxed) {
+        Ok(_) => true,
+        Err(_) => unlock_marked(word, locked),
+    }
+}
+
+/// The same of a word with something beside the lock.
+#[cold]
+fn unlock_marked(word: &AtomicUsize, locked: usize) -> bool {
+    // ORDER: Acquire; pairs with Release in `redirect`: what the HOT word leads to.
+    let mut seen = word.load(Ordering::Acquire);
+    loop {
+        if seen & HOT != 0 {
+            return false;
+        }
+        debug_assert_eq!(seen & (TOKEN | LOCKED), locked, "unlocked by another");
+        // ORDER: Release as above; Acquire as above.
+        let next = seen - locked;
+        match word.compare_exchange_weak(seen, next, Ordering::Release, Ordering::Acquire) {
+            Ok(_) => break,
+            Err(now) => seen = now,
+        }
+    }
+    if seen & (WAITERS | SPIN) == WAITERS {
+        futex::wake_one(word);
+    }
+    true
+}
+
+/// Makes a locked word HOT, whichever thread holds it. `prepare` is told the holder's token before
+/// each attempt, and sees to it that what `next` leads to is locked in its name. Returns whether
+/// the word was changed: not if it is free or HOT.
+pub(crate) fn redirect(word: &AtomicUsize, next: usize, mut prepare: impl FnMut(usize)) -> bool {
+    // ORDER: Relaxed; the CAS decides.
+    let mut seen = word.load(Ordering::Relaxed);
+    while seen & (LOCKED | HOT) == LOCKED {
+        prepare(seen & TOKEN);
+        // ORDER: Release; pairs with Acquire in `unlock_marked` and wherever a HOT word is read.
+        match word.compare_exchange_weak(seen, next, Ordering::Release, Ordering::Relaxed) {
+            Ok(_) => {
+                if seen & WAITERS != 0 {
+                    futex::wake_all(word);
+                }
+                return true;
+            }
+            Err(now) => seen = now,
+        }
+    }
+    false
+}
+
+/// The token of the thread that holds the lock.
+pub(super) fn holder(word: &AtomicUsize) -> Option<usize> {
+    // ORDER: Relaxed; what it proves is argued where it is used (`held`, Q3).
+    let seen = word.load(Ordering::Relaxed);
+    (seen & (HOT | LOCKED) == LOCKED).then_some(seen & TOKEN)
 }
 
 /// Whether somebody waits who has said so: nobody who looks at the lock for the first few times.

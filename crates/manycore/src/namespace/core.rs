@@ -4,10 +4,9 @@ use super::id::{LAST_GENERATION, dead, generation_in, index_in};
 use super::local::{Fresh, Local};
 use super::pool::Pool;
 use super::trie::{INDEX_BITS, Leaf, Slot, Trie};
-use crate::config::ID_CHUNK_BITS;
 use crate::percpu::{self, segmented::Segmented};
-use crate::sync::{AtomicU64, Bug, LoadToChange, Ordering, UnsafeCell, seeded_bug};
-use std::ptr::NonNull;
+use crate::sync::{AtomicPtr, AtomicU64, Bug, LoadToChange, Ordering, UnsafeCell, seeded_bug};
+use std::ptr::{self, NonNull};
 
 /// In `late`, while the namespace is there.
 const OPEN: u64 = 1 << 62;
@@ -30,6 +29,9 @@ pub(super) struct Core<T> {
     worn: AtomicU64,
     /// The trie of a namespace that has been dropped.
     legacy: UnsafeCell<Option<Trie<T>>>,
+    /// The pointer that the core's box was made into, for the leaves, whose last block frees it:
+    /// one made of a reference must not.
+    own: AtomicPtr<Self>,
 }
 
 /// A block that nobody else has, not in use: its first slot, index, and the generation it had.
@@ -40,8 +42,18 @@ pub(super) struct Block<T> {
 }
 
 impl<T> Core<T> {
-    pub(super) fn new() -> Self {
+    /// A core that is freed when all accounts are settled (N7).
+    pub(super) fn leak() -> NonNull<Self> {
+        let core = NonNull::from(Box::leak(Box::new(Self::new())));
+        // SAFETY: just made.
+        // ORDER: Relaxed; shown by whatever shows the core.
+        unsafe { (*core.as_ptr()).own.store(core.as_ptr(), Ordering::Relaxed) };
+        core
+    }
+
+    fn new() -> Self {
         Self {
+            own: AtomicPtr::new(ptr::null_mut()),
             locals: Segmented::new(),
             pool: Pool::new(size_of::<Slot<T>>()),
             frontier: Line(AtomicU64::new(0)),
@@ -91,7 +103,7 @@ impl<T> Core<T> {
 
     /// Takes a chunk from the frontier: one instruction on a line that all share.
     fn take_chunk(&self, local: &Local, class: usize, trie: &Trie<T>) -> Option<()> {
-        let log = class.max(ID_CHUNK_BITS as usize);
+        let log = class.max(Leaf::<T>::CHUNK_BITS as usize);
         let ids = 1_u64 << log;
         let next = |start: u64| Some(start + ids).filter(|end| *end <= 1 << INDEX_BITS);
         // ORDER: Relaxed; only the numbers count. Not beyond the end, so that what does not fit one
@@ -107,11 +119,13 @@ impl<T> Core<T> {
 
     /// Makes the leaves of a chunk, linked to one another; the first slot.
     fn make_slots(&self, index: u32, ids: u64, trie: &Trie<T>) -> *mut Slot<T> {
-        let leaf = trie.make(index, self);
+        // ORDER: Relaxed; written before the core was shown.
+        let own = self.own.load(Ordering::Relaxed);
+        let leaf = trie.make(index, own);
         let mut last = leaf;
-        let offset = index as usize % super::trie::LEAF;
-        for more in ((super::trie::LEAF - offset) as u64..ids).step_by(super::trie::LEAF) {
-            let next = trie.make(index + more as u32, self);
+        let (len, offset) = (Leaf::<T>::LEN, index as usize % Leaf::<T>::LEN);
+        for more in ((len - offset) as u64..ids).step_by(len) {
+            let next = trie.make(index + more as u32, own);
             // SAFETY: N2 - a leaf, of a trie that the caller borrows.
             // ORDER: Relaxed; read by who has an id of this chunk, which is published afterwards.
             unsafe { (*last).next.store(next, Ordering::Relaxed) };
@@ -143,7 +157,7 @@ impl<T> Core<T> {
             Some(local) => local.push(class, slot.cast(), &self.pool),
             None => {
                 let held = self.pool.take_empty();
-                self.pool.with(&held, |blocks| blocks.push(class, slot.cast()));
+                self.pool.push_to(&held, class, slot.cast());
                 self.pool.give_full(class, held);
             }
         }

@@ -8,9 +8,9 @@ use super::id::{EXTENT, Extent, HELD, Id, dead, generation_in, index_in};
 use super::local::Local;
 use super::pool::CLASSES;
 use super::space::{Back, Full, IdSpace, publish, retract};
-use super::trie::{LEAF, Leaf, Slot};
+use super::trie::{Leaf, Slot};
 use super::{MAX_EXTENT, id};
-use crate::section::Section;
+use crate::section::{Section, Weight};
 use crate::sync::{Bug, LoadToChange, Ordering, seeded_bug};
 use std::mem;
 use std::ptr::NonNull;
@@ -29,7 +29,7 @@ impl<T> Slots<T> {
     unsafe fn new(first: *mut Slot<T>, index: u32, len: usize) -> Self {
         // SAFETY: the caller's duty.
         let leaf = unsafe { Leaf::of(first, index) };
-        Self { leaf, offset: index as usize % LEAF, left: len }
+        Self { leaf, offset: index as usize % Leaf::<T>::LEN, left: len }
     }
 }
 
@@ -38,13 +38,13 @@ impl<T> Iterator for Slots<T> {
 
     fn next(&mut self) -> Option<*mut Slot<T>> {
         self.left = self.left.checked_sub(1)?;
-        if self.offset == LEAF {
+        if self.offset == Leaf::<T>::LEN {
             // SAFETY: N2 - a leaf. ORDER: Relaxed; see `Core::make_slots`, which linked the leaves
             // of this block before anybody had it.
             self.leaf = unsafe { (*self.leaf).next.load(Ordering::Relaxed) };
             self.offset = 0;
         }
-        // SAFETY: N2 - a leaf of the block, and the offset is below LEAF.
+        // SAFETY: N2 - a leaf of the block, and the offset is below LEN.
         let slot = unsafe { Leaf::slot(self.leaf, self.offset) };
         self.offset += 1;
         Some(slot)
@@ -183,11 +183,10 @@ impl<T: Send + Sync + 'static> IdSpace<'_, T> {
         let local = self.local(section);
         local.count((removed as u64).wrapping_neg());
         local.debit();
+        let weight = Weight::holding::<T>(removed * size_of::<Slot<T>>());
         // SAFETY: N4 - unlinked just now by us alone, since only who retracts the first id
         // retracts the others; the rest as in `remove`.
-        unsafe {
-            section.retire_raw(slot.cast(), removed * size_of::<Slot<T>>(), come_back::<T>);
-        }
+        unsafe { section.retire_raw(slot.cast(), weight, come_back::<T>) };
         true
     }
 }

@@ -111,7 +111,7 @@ impl List {
     #[inline(always)]
     fn push(&self, class: usize, block: *mut (), pool: &Pool) {
         if let Some(loaded) = self.loaded.take() {
-            let kept = pool.with(&loaded, |blocks| blocks.push(class, block));
+            let kept = pool.push_to(&loaded, class, block);
             self.loaded.set(Some(loaded));
             if kept {
                 return;
@@ -123,7 +123,7 @@ impl List {
     #[cold]
     fn push_spare(&self, class: usize, block: *mut (), pool: &Pool) {
         let mut next = self.spare.take().unwrap_or_else(|| pool.take_empty());
-        if !pool.with(&next, |blocks| blocks.push(class, block)) {
+        if !pool.push_to(&next, class, block) {
             let kept = self.full.take();
             let has_room = class == 0 && kept.len() < pool.kept;
             self.full.set(kept);
@@ -133,7 +133,7 @@ impl List {
                 pool.give_full(class, next);
             }
             next = pop_held(&self.empty).unwrap_or_else(|| pool.take_empty());
-            pool.with(&next, |blocks| blocks.push(class, block));
+            pool.push_to(&next, class, block);
         }
         self.spare.set(self.loaded.replace(Some(next)));
     }

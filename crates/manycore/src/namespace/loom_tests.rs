@@ -182,7 +182,7 @@ fn loom_id_magazine_is_with_one_holder() {
         let give = |pool: &Pool, mark: usize| {
             let held = pool.take_empty();
             let block = std::ptr::without_provenance_mut(mark);
-            assert!(pool.with(&held, |blocks| blocks.push(0, block)));
+            assert!(pool.with(&held, |blocks| blocks.push(1, block)));
             pool.give_full(0, held);
         };
         let take = |pool: &Pool| {

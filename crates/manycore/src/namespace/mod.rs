@@ -11,8 +11,8 @@
 //!
 //! Laws:
 //! - N1 A lookup stores nothing. It is one load for the root, one for each level of inner nodes (at
-//!   most two), one for the slot's word, and one comparison, which checks place, generation and
-//!   namespace at once.
+//!   most two up to 2^22 leaves, and three beyond), one for the slot's word, and one comparison,
+//!   which checks place, generation and namespace at once.
 //! - N2 A node of the trie, once linked, stays until the namespace's core goes; so do its slots. An
 //!   inner node's children are one level lower, leaves are at level zero.
 //! - N3 A slot's value is written by who has the slot to himself, before the word becomes an id

@@ -3,7 +3,7 @@
 //! Owns: magazines (arrays of free blocks of one class) and the stacks on which full and empty ones
 //! lie. A magazine that is on no stack belongs to who took it off.
 
-use crate::config::{self, ID_MAGAZINE};
+use crate::config::{self, ID_LEAF_BYTES, ID_MAGAZINE};
 use crate::percpu::segmented::{CAPACITY, Segmented};
 use crate::sync::{AtomicU32, AtomicU64, LoadToChange, Ordering, UnsafeCell};
 
@@ -22,16 +22,11 @@ pub(super) struct Blocks {
     at: [*mut (); ID_MAGAZINE],
 }
 
-/// How many blocks a magazine of this class takes: fewer of the large ones.
-fn capacity(class: usize) -> usize {
-    (ID_MAGAZINE >> class.min(usize::BITS as usize - 1)).max(1)
-}
-
 impl Blocks {
-    /// Adds a block if there is room.
+    /// Adds a block if there are fewer than `capacity`.
     #[inline(always)]
-    pub(super) fn push(&mut self, class: usize, block: *mut ()) -> bool {
-        let has_room = self.len < capacity(class);
+    pub(super) fn push(&mut self, capacity: usize, block: *mut ()) -> bool {
+        let has_room = self.len < capacity;
         if has_room {
             self.at[self.len] = block;
             self.len += 1;
@@ -83,6 +78,9 @@ pub(super) struct Pool {
     magazines: Segmented<Magazine>,
     /// Full magazines of single ids that a slot keeps for itself.
     pub(super) kept: usize,
+    /// Blocks of single ids that a magazine takes: fewer of large nodes, so that what a slot keeps
+    /// is a matter of bytes. (A process that has 2^28 magazines of them at a time has 16 TiB.)
+    ones: usize,
 }
 
 // SAFETY: a magazine's blocks are touched by its holder alone (`Held`), and pass from one to the
@@ -94,9 +92,11 @@ unsafe impl Sync for Pool {}
 impl Pool {
     /// For nodes of so many bytes.
     pub(super) fn new(node: usize) -> Self {
-        let kept = (config::ID_KEPT_BYTES / node.max(1) / ID_MAGAZINE).min(config::ID_KEPT);
+        let ones = (ID_LEAF_BYTES / node.max(1)).clamp(1, ID_MAGAZINE);
+        let kept = (config::ID_KEPT_BYTES / node.max(1) / ones).min(config::ID_KEPT);
         Self {
             kept,
+            ones,
             full: Apart(std::array::from_fn(|_| Stack::default())),
             empty: Apart(Stack::default()),
             made: Apart(AtomicU32::new(0)),
@@ -110,6 +110,19 @@ impl Pool {
         let magazine = self.magazines.get(held.0 as usize).expect("it was made");
         // SAFETY: its holder's alone, and `f` runs no user code.
         magazine.blocks.with_mut(|blocks| f(unsafe { &mut *blocks }))
+    }
+
+    /// How many blocks a magazine of this class takes: fewer of the large ones.
+    #[inline(always)]
+    fn capacity(&self, class: usize) -> usize {
+        (self.ones >> class.min(usize::BITS as usize - 1)).max(1)
+    }
+
+    /// Adds a block to a magazine if there is room.
+    #[inline(always)]
+    pub(super) fn push_to(&self, held: &Held, class: usize, block: *mut ()) -> bool {
+        let capacity = self.capacity(class);
+        self.with(held, |blocks| blocks.push(capacity, block))
     }
 
     /// An empty magazine.

@@ -3,8 +3,8 @@
 use super::core::{Block, Core};
 use super::id::{HELD, Id, dead, generation_in, index_in, tag_of};
 use super::local::Local;
-use super::trie::{LEAF, Leaf, Slot, Trie};
-use crate::section::{self, Domain, Section};
+use super::trie::{Leaf, Slot, Trie};
+use crate::section::{self, Domain, Section, Weight};
 use crate::sync::{self, AtomicU64, Ordering};
 use std::fmt;
 use std::mem;
@@ -43,11 +43,18 @@ use std::ptr::NonNull;
 /// bounded by the height of the trie; inserts and removals lock-free. Cost: a lookup is three to
 /// five loads and no store, so that it scales with the cores; an insert or a removal works on
 /// lines of the thread's own and on the node's, and touches what threads share once in some dozens
-/// of operations. Memory: eight bytes a node beside the node, made 1024 nodes at a time
-/// and given back when the space is dropped; some 12 kB for a space; ids that wait for sections to
-/// be over (see [`Domain`]); up to 4,096 free places, or half a megabyte of them, that each thread
-/// keeps for its next inserts. While a section stalls, no id is used again, in a bounded domain as
-/// in any other, and each insert takes a new one.
+/// of operations. Memory: a place is the node and eight bytes, and is made in a block of as many as
+/// 64 KiB hold, at most 1,024 and at least one. A space has 20 kB for every 32 threads of the
+/// process, 16 kB from the second block on, blocks, and places that threads keep: as many blocks
+/// as the most nodes that
+/// it ever had at one time need, live ones and those that waited for sections to be over (see
+/// [`Domain`]), and one more for each thread that inserts; and for each thread up to 4,096 free
+/// places of no more than half a megabyte in all, which it keeps for its next inserts. So two live
+/// ids of a new space cost 80 kB at most, or 30 kB and two places if these are larger. What a
+/// node owns is freed with it; its place is used for other nodes of the space, and given back when
+/// the space is dropped, because a lookup by an id that was removed long ago reads it. While a
+/// section stalls, no id is used again, in a bounded domain as in any other, and each insert takes
+/// a new one.
 ///
 /// A connection table:
 /// ```
@@ -144,7 +151,7 @@ impl<'d, T> IdSpace<'d, T> {
     pub fn new_in(domain: &'d Domain) -> Self {
         // ORDER: Relaxed; only the number counts.
         let number = SPACES.fetch_add(1, Ordering::Relaxed);
-        let core = NonNull::from(Box::leak(Box::new(Core::new())));
+        let core = Core::leak();
         Self { trie: Trie::new(), core, domain, tag: tag_of(number) }
     }
 
@@ -175,7 +182,7 @@ impl<'d, T> IdSpace<'d, T> {
             return None;
         }
         // SAFETY: N2 - a leaf; the offset is a remainder.
-        NonNull::new(unsafe { Leaf::slot(leaf, id.index() as usize % LEAF) })
+        NonNull::new(unsafe { Leaf::slot(leaf, id.index() as usize % Leaf::<T>::LEN) })
     }
 
     /// The node of `id`, or `None` if it has been removed.
@@ -249,7 +256,7 @@ impl<'d, T> IdSpace<'d, T> {
     ) -> impl Iterator<Item = (Id, &'s T)> + use<'s, T> {
         self.expect_section(section);
         self.trie.leaves(self.core().end()).flat_map(|leaf| {
-            (0..LEAF).filter_map(move |offset| {
+            (0..Leaf::<T>::LEN).filter_map(move |offset| {
                 // SAFETY: N2 - a slot of this space; its word alone, as in `get`.
                 let slot = unsafe { Leaf::slot(leaf, offset) };
                 // SAFETY: as above.
@@ -352,9 +359,10 @@ impl<T: Send + Sync + 'static> IdSpace<'_, T> {
             // SAFETY: there is no reason, and a model shows it.
             unsafe { come_back::<T>(slot.cast()) };
         } else {
+            let weight = Weight::holding::<T>(size_of::<Slot<T>>());
             // SAFETY: N4 - unlinked just now by us alone; looked up only in sections of this domain
             // (`expect_section`); `T` may be dropped by any thread at any time.
-            unsafe { section.retire_raw(slot.cast(), size_of::<Slot<T>>(), come_back::<T>) };
+            unsafe { section.retire_raw(slot.cast(), weight, come_back::<T>) };
         }
         // SAFETY: N3 and N4 - the word was the id, and this section keeps the value.
         Some(unsafe { (*slot.as_ptr()).value.assume_init_ref() })
@@ -456,7 +464,7 @@ impl<T> Drop for IdSpace<'_, T> {
 impl<T> IdSpace<'_, T> {
     fn drop_nodes(&mut self) {
         for leaf in self.trie.leaves(self.core().end()) {
-            for offset in 0..LEAF {
+            for offset in 0..Leaf::<T>::LEN {
                 // SAFETY: N2 - a slot of this space.
                 let slot = unsafe { Leaf::slot(leaf, offset) };
                 // SAFETY: as above.

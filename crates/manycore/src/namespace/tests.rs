@@ -341,7 +341,7 @@ fn magazines_go_round_without_loss() {
                 for round in 0..20_000 {
                     let held = pool.take_empty();
                     let mark = std::ptr::without_provenance_mut(worker * 100_000 + round + 1);
-                    assert!(pool.with(&held, |blocks| blocks.push(0, mark)));
+                    assert!(pool.with(&held, |blocks| blocks.push(1, mark)));
                     pool.give_full(0, held);
                     if let Some(full) = pool.take_full(0) {
                         taken += pool.with(&full, |b| b.pop().unwrap().addr() as i64);

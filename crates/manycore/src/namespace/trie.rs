@@ -1,14 +1,12 @@
 //! The radix trie: from an index to its slot. Laws N1 and N2 of the parent module.
 
 use super::core::Core;
-use crate::config::{ID_CHUNK_BITS, ID_FAN_BITS, ID_LEAF_BITS, SMALL};
+use crate::config::{ID_CHUNK_BITS, ID_FAN_BITS, ID_LEAF_BITS, ID_LEAF_BYTES, SMALL};
 use crate::sync::{AtomicPtr, AtomicU32, AtomicU64, LoadToChange, Ordering};
 use std::alloc::{self, Layout};
 use std::mem::MaybeUninit;
 use std::ptr;
 
-/// Slots of a leaf.
-pub(super) const LEAF: usize = 1 << ID_LEAF_BITS;
 const FAN: usize = 1 << ID_FAN_BITS;
 /// The height of the trie stands in the low bits of its root: levels of inner nodes.
 const HEIGHT: usize = 7;
@@ -17,7 +15,7 @@ pub(super) const INDEX_BITS: u32 = {
     let reach = ID_LEAF_BITS + HEIGHT as u32 * ID_FAN_BITS;
     if reach < 32 { reach } else { 32 }
 };
-/// Chunks of a leaf.
+/// The most chunks that a leaf has.
 const CHUNKS: usize = 1 << (ID_LEAF_BITS - ID_CHUNK_BITS);
 
 /// A place for a node. `value` is touched through raw pointers only.
@@ -28,7 +26,8 @@ pub(super) struct Slot<T> {
     pub(super) value: MaybeUninit<T>,
 }
 
-/// An array of slots, and what belongs to all of them.
+/// The head of an array of slots, and what belongs to all of them: [`LEN`](Leaf::LEN) slots follow
+/// it, in one allocation.
 #[repr(C, align(128))]
 pub(super) struct Leaf<T> {
     pub(super) core: *const Core<T>,
@@ -36,7 +35,7 @@ pub(super) struct Leaf<T> {
     pub(super) next: AtomicPtr<Leaf<T>>,
     /// For each chunk, one more than the class of the blocks that begin in it; or zero.
     classes: [AtomicU32; CHUNKS],
-    pub(super) slots: [Slot<T>; LEAF],
+    slots: [Slot<T>; 0],
 }
 
 #[repr(C, align(128))]
@@ -54,8 +53,29 @@ fn alloc_zeroed(layout: Layout) -> *mut u8 {
 }
 
 impl<T> Leaf<T> {
+    /// log2 of its slots: as many as fit `ID_LEAF_BYTES`, so that few large nodes do not cost the
+    /// memory of many; at least one. (Models have leaves of one size.)
+    pub(super) const BITS: u32 = {
+        let fits = ID_LEAF_BYTES / size_of::<Slot<T>>();
+        let log = if fits == 0 { 0 } else { fits.ilog2() };
+        if SMALL || log > ID_LEAF_BITS { ID_LEAF_BITS } else { log }
+    };
+
+    /// Its slots.
+    pub(super) const LEN: usize = 1 << Self::BITS;
+
+    /// log2 of the ids of a chunk.
+    pub(super) const CHUNK_BITS: u32 =
+        if ID_CHUNK_BITS < Self::BITS { ID_CHUNK_BITS } else { Self::BITS };
+
+    fn layout() -> Layout {
+        let slots = Layout::array::<Slot<T>>(Self::LEN).expect("a leaf is smaller than memory");
+        let (both, _) = Layout::new::<Self>().extend(slots).expect("as above");
+        both.pad_to_align()
+    }
+
     fn alloc(core: *const Core<T>) -> *mut Self {
-        let leaf = alloc_zeroed(Layout::new::<Self>()).cast::<Self>();
+        let leaf = alloc_zeroed(Self::layout()).cast::<Self>();
         // SAFETY: fresh memory of this layout, nobody else's. All zeros are valid atomics of std;
         // a checker's are made one by one.
         unsafe {
@@ -65,8 +85,8 @@ impl<T> Leaf<T> {
                 for class in 0..CHUNKS {
                     (&raw mut (*leaf).classes[class]).write(AtomicU32::new(0));
                 }
-                for slot in 0..LEAF {
-                    (&raw mut (*leaf).slots[slot].word).write(AtomicU64::new(0));
+                for offset in 0..Self::LEN {
+                    (&raw mut (*Self::slot(leaf, offset)).word).write(AtomicU64::new(0));
                 }
             }
         }
@@ -77,18 +97,20 @@ impl<T> Leaf<T> {
     /// `leaf` came from `alloc`, and nobody else has it.
     unsafe fn free(leaf: *mut Self) {
         // SAFETY: the caller's duty. Values are not dropped here (see `Slot`), atomics need not be.
-        unsafe { alloc::dealloc(leaf.cast(), Layout::new::<Self>()) }
+        unsafe { alloc::dealloc(leaf.cast(), Self::layout()) }
     }
 
     /// The slot at `offset`.
     ///
     /// # Safety
-    /// `leaf` is a leaf, and `offset` below `LEAF`.
+    /// `leaf` is a leaf, and `offset` below `LEN`.
     #[inline(always)]
     pub(super) unsafe fn slot(leaf: *mut Self, offset: usize) -> *mut Slot<T> {
-        debug_assert!(offset < LEAF);
-        // SAFETY: within the leaf, says the caller.
-        unsafe { (&raw mut (*leaf).slots).cast::<Slot<T>>().add(offset) }
+        debug_assert!(offset < Self::LEN);
+        // Not by way of the field: its type ends where the first slot begins.
+        let slots = std::mem::offset_of!(Self, slots);
+        // SAFETY: within the leaf's allocation (`layout`), says the caller.
+        unsafe { leaf.cast::<u8>().add(slots).cast::<Slot<T>>().add(offset) }
     }
 
     /// The leaf of a slot with this index.
@@ -96,7 +118,7 @@ impl<T> Leaf<T> {
     /// # Safety
     /// `slot` came from [`slot`](Self::slot), and its index is `index`.
     pub(super) unsafe fn of(slot: *mut Slot<T>, index: u32) -> *mut Self {
-        let offset = index as usize % LEAF;
+        let offset = index as usize % Self::LEN;
         // SAFETY: back to the first slot, and from there to the leaf around it: one allocation,
         // from which the pointer was derived.
         unsafe {
@@ -111,12 +133,12 @@ impl<T> Leaf<T> {
     /// If there is none.
     pub(super) fn class_of(&self, index: u32) -> usize {
         // ORDER: Relaxed; see `Trie::set_class`.
-        let entry = self.class_at(index as usize % LEAF).load(Ordering::Relaxed);
+        let entry = self.class_at(index as usize % Self::LEN).load(Ordering::Relaxed);
         entry.checked_sub(1).expect("the block's taker has set its class") as usize
     }
 
     fn class_at(&self, offset: usize) -> &AtomicU32 {
-        &self.classes[offset >> ID_CHUNK_BITS]
+        &self.classes[offset >> Self::CHUNK_BITS]
     }
 }
 
@@ -150,8 +172,8 @@ fn split(root: *mut ()) -> (*mut (), usize) {
 
 /// Whether a trie of this height has `index`.
 #[inline(always)]
-fn reaches(height: usize, index: u32) -> bool {
-    u64::from(index) >> (ID_LEAF_BITS + height as u32 * ID_FAN_BITS) == 0
+fn reaches<T>(height: usize, index: u32) -> bool {
+    u64::from(index) >> (Leaf::<T>::BITS + height as u32 * ID_FAN_BITS) == 0
 }
 
 /// The link at `level` (1 is above the leaves) on the way to `index`.
@@ -159,8 +181,8 @@ fn reaches(height: usize, index: u32) -> bool {
 /// # Safety
 /// `node` is an inner node of the trie, which is not dropped as long as the result is used.
 #[inline(always)]
-unsafe fn link<'a>(node: *mut (), level: usize, index: u32) -> &'a AtomicPtr<()> {
-    let child = index as usize >> (ID_LEAF_BITS as usize + (level - 1) * ID_FAN_BITS as usize);
+unsafe fn link<'a, T>(node: *mut (), level: usize, index: u32) -> &'a AtomicPtr<()> {
+    let child = index as usize >> (Leaf::<T>::BITS as usize + (level - 1) * ID_FAN_BITS as usize);
     // SAFETY: the caller's duty; the remainder is below FAN.
     unsafe { &(*node.cast::<Inner>()).children[child % FAN] }
 }
@@ -176,13 +198,13 @@ impl<T> Trie<T> {
         // ORDER: Acquire here and below; pairs with Release in `grow` and `make_child`: a node's
         // contents before the link to it.
         let (mut node, height) = split(self.root.load(Ordering::Acquire));
-        if !reaches(height, index) {
+        if !reaches::<T>(height, index) {
             return ptr::null_mut();
         }
         let mut level = height;
         while level != 0 {
             // SAFETY: N2 - `node` is at `level`, above the leaves, and lives as long as the trie.
-            node = unsafe { link(node, level, index) }.load(Ordering::Acquire);
+            node = unsafe { link::<T>(node, level, index) }.load(Ordering::Acquire);
             if node.is_null() {
                 break;
             }
@@ -197,7 +219,7 @@ impl<T> Trie<T> {
         let (mut node, height) = self.grow(index, core);
         for level in (1..=height).rev() {
             // SAFETY: N2 - as in `find`.
-            node = make_child::<T>(unsafe { link(node, level, index) }, level, core);
+            node = make_child::<T>(unsafe { link::<T>(node, level, index) }, level, core);
         }
         node.cast()
     }
@@ -212,7 +234,7 @@ impl<T> Trie<T> {
                 root = make_child::<T>(&self.root, 1, core); // a leaf: height zero
                 continue;
             }
-            if reaches(height, index) {
+            if reaches::<T>(height, index) {
                 return (node, height);
             }
             let higher = Inner::alloc();
@@ -237,7 +259,7 @@ impl<T> Trie<T> {
     pub(super) fn set_class(&self, index: u32, class: usize) {
         let leaf = self.find(index);
         // SAFETY: N2 - the chunk's taker has made the leaf.
-        let entry = unsafe { (*leaf).class_at(index as usize % LEAF) };
+        let entry = unsafe { (*leaf).class_at(index as usize % Leaf::<T>::LEN) };
         // ORDER: Relaxed; read by who has an id of the extent, which is published afterwards.
         entry.store(class as u32 + 1, Ordering::Relaxed);
     }
@@ -245,19 +267,20 @@ impl<T> Trie<T> {
     /// Whether a block of this class begins at `index`.
     pub(super) fn begins(&self, index: u32, class: usize) -> bool {
         let leaf = self.find(index);
-        let size = 1_u64 << class.min(ID_CHUNK_BITS as usize);
+        let size = 1_u64 << class.min(Leaf::<T>::CHUNK_BITS as usize);
         // SAFETY: N2 - a leaf, if not null.
         u64::from(index) % size == 0
             && !leaf.is_null()
             && unsafe {
                 // ORDER: Relaxed; see `set_class`. Another class means that the extent is forged.
-                (*leaf).class_at(index as usize % LEAF).load(Ordering::Relaxed) == class as u32 + 1
+                (*leaf).class_at(index as usize % Leaf::<T>::LEN).load(Ordering::Relaxed)
+                    == class as u32 + 1
             }
     }
 
     /// Every leaf that has an index below `end`.
     pub(super) fn leaves(&self, end: u64) -> impl Iterator<Item = *mut Leaf<T>> {
-        let starts = (0..end.min(1 << INDEX_BITS)).step_by(LEAF);
+        let starts = (0..end.min(1 << INDEX_BITS)).step_by(Leaf::<T>::LEN);
         starts.map(|start| self.find(start as u32)).filter(|leaf| !leaf.is_null())
     }
 

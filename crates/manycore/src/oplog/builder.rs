@@ -1,16 +1,18 @@
 //! How a [`Deferred`] object is configured, and the check of what was asked for.
 
+use super::configurations::ConfigId;
 use super::table::LogTable;
 use super::{Deferred, Log};
 use crate::clock::Clock;
-use crate::{config, sync};
+use crate::config;
 use std::fmt;
+use std::hash::Hash;
 use std::marker::PhantomData;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// What an update does when its slot's log is full. Nothing is ever dropped.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum WhenFull {
     /// Become the reader if the object is free, and apply what is pending. If it is busy, let the
     /// log grow up to the given multiple of its bounds, and past that wait for the object. The
@@ -38,7 +40,7 @@ impl Default for WhenFull {
 }
 
 /// When an object has logs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Logs {
     /// When its lock is contended and updates are many for each read; not for ever (law D8).
     #[default]
@@ -50,7 +52,7 @@ pub enum Logs {
 }
 
 /// How an update orders its log entry before its own later loads (law D1).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Publish {
     /// As the ratio of updates to reads asks.
     #[default]
@@ -64,7 +66,7 @@ pub enum Publish {
 }
 
 /// Whose log an update goes to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Slots {
     /// The thread's own. The default, and the fastest: nobody else writes that log.
     #[default]
@@ -79,7 +81,7 @@ pub enum Slots {
 }
 
 /// How a read gets at the logs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum MergeStrategy {
     /// `Tree` where many slots have updates, without stamps, and the machine has several last-level
     /// caches, as long as the updaters are busy enough to help; else `Flat`. The default.
@@ -115,7 +117,8 @@ pub enum BuildError {
     },
     /// [`MergeStrategy::Tree`] together with [`Slots::Cpu`].
     TreeOfCpus,
-    /// More than 65,535 different configurations in one process.
+    /// Objects with 65,535 different configurations exist at this time. Two configurations differ
+    /// if a setting, the table or the clock does; one that no object uses any more does not count.
     TooManyConfigurations,
 }
 
@@ -133,7 +136,12 @@ impl fmt::Display for BuildError {
                 write!(f, "MergeStrategy::Tree needs Slots::Thread: logs of CPUs are nobody's")
             }
             Self::TooManyConfigurations => {
-                write!(f, "more than {} different configurations in one process", u16::MAX)
+                write!(
+                    f,
+                    "objects with {} different configurations exist, and there can be no more at \
+                     a time; give objects that may be alike the same settings, table and clock",
+                    u16::MAX
+                )
             }
         }
     }
@@ -181,22 +189,16 @@ impl Default for Config {
 }
 
 impl Config {
-    fn is_same(&self, other: &Self) -> bool {
-        fn same<T>(a: &Option<Arc<T>>, b: &Option<Arc<T>>) -> bool {
-            a.as_ref().map(Arc::as_ptr) == b.as_ref().map(Arc::as_ptr)
-        }
-        self.max_entries == other.max_entries
-            && self.max_bytes == other.max_bytes
-            && self.max_delay == other.max_delay
-            && self.when_full == other.when_full
-            && self.logs == other.logs
-            && self.publish == other.publish
-            && self.slots == other.slots
-            && self.merge == other.merge
-            && self.idle_reads == other.idle_reads
-            && self.ratio_for_bias == other.ratio_for_bias
-            && same(&self.clock, &other.clock)
-            && same(&self.table, &other.table)
+    /// What makes two configurations the same. Clock and table are compared by address, which is
+    /// theirs alone as long as the configuration holds them.
+    pub(super) fn settings(&self) -> impl Hash + Eq + use<> {
+        (
+            (self.max_entries, self.max_bytes, self.max_delay, self.when_full),
+            (self.logs, self.publish, self.slots, self.merge),
+            (self.idle_reads, self.ratio_for_bias),
+            self.clock.as_ref().map(|clock| Arc::as_ptr(clock).addr()),
+            self.table.as_ref().map(|table| Arc::as_ptr(table).addr()),
+        )
     }
 
     fn validate(&self, entry: usize) -> Result<(), BuildError> {
@@ -226,72 +228,11 @@ impl Config {
     }
 }
 
-/// The number of a configuration, and the part of it that a cold object needs: law D8 leaves four
-/// bytes for it.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct ConfigId(u32);
-
-const NEVER: u32 = 1 << 16;
-const ALWAYS: u32 = 1 << 17;
-/// The object's owner decides when it has logs (`managed`).
-const MANAGED: u32 = 1 << 18;
-
-sync::global! {
-    /// Every configuration in use but the default; number n is at place n - 1.
-    static CONFIGS: Mutex<Vec<Arc<Config>>> = Mutex::new(Vec::new());
-}
-
-impl ConfigId {
-    fn of(config: Config) -> Result<Self, BuildError> {
-        let logs = match config.logs {
-            Logs::Auto => 0,
-            Logs::Always => ALWAYS,
-            Logs::Never => NEVER,
-        };
-        if config.is_same(&Config::default()) {
-            return Ok(Self::default());
-        }
-        let mut known = CONFIGS.lock().unwrap_or_else(PoisonError::into_inner);
-        let found = known.iter().position(|other| other.is_same(&config));
-        let place = found.unwrap_or(known.len());
-        let number = u16::try_from(place + 1).map_err(|_| BuildError::TooManyConfigurations)?;
-        if found.is_none() {
-            known.push(Arc::new(config));
-        }
-        Ok(Self(u32::from(number) | logs))
-    }
-
-    pub(crate) fn never_logs(self) -> bool {
-        self.0 & NEVER != 0
-    }
-
-    pub(crate) fn always_logs(self) -> bool {
-        self.0 & ALWAYS != 0
-    }
-
-    pub(crate) fn managed() -> Self {
-        Self(MANAGED)
-    }
-
-    #[inline(always)]
-    pub(crate) fn is_managed(self) -> bool {
-        self.0 & MANAGED != 0
-    }
-
-    pub(crate) fn config(self) -> Arc<Config> {
-        match (self.0 & 0xffff) as usize {
-            0 => Arc::new(Config::default()),
-            number => {
-                Arc::clone(&CONFIGS.lock().unwrap_or_else(PoisonError::into_inner)[number - 1])
-            }
-        }
-    }
-}
-
 /// Collects how an object is to behave, checks it, and makes the object.
 ///
 /// Bounds hold per slot (thread) and object. Build many objects from one builder; they share one
-/// configuration.
+/// configuration. The configuration, with its table and its clock, lives as long as an object uses
+/// it; objects of one process may have up to 65,535 different configurations at a time.
 ///
 /// ```
 /// use manycore::oplog::{BuildError, Commuting, Deferred, Op, WhenFull};
@@ -424,7 +365,8 @@ impl<T: Send + 'static, L: Log<T>> Builder<T, L> {
     /// Makes an object with this value.
     ///
     /// # Errors
-    /// If a bound is zero, absurdly large, or contradicts another one.
+    /// If a bound is zero, absurdly large, or contradicts another one; or if objects with 65,535
+    /// other configurations exist ([`BuildError::TooManyConfigurations`]).
     pub fn build(&self, value: T) -> Result<Deferred<T, L>, BuildError> {
         self.config.validate(size_of::<L::Op>())?;
         Ok(Deferred::with_config(value, ConfigId::of(self.config.clone())?))

@@ -33,17 +33,18 @@
 
 use super::builder::{Config, Slots};
 use super::gate::{Numbers, is_frozen};
+use super::late::Late;
 use super::log::Log;
 use super::slot_log::{Local, Padded, SlotLog, SlotTable};
 use super::stats::Counts;
 use super::table::{self, LogTable};
 use super::tree::Tree;
 use crate::clock::{Clock, Hardware, Stamp};
-use crate::lock;
+use crate::lock::{self, held};
 use crate::percpu::dirty::DirtyTable;
 use crate::percpu::{self, barrier};
 use crate::sync::{
-    AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Bug, Ordering, UnsafeCell, seeded_bug,
+    self, AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Bug, Ordering, UnsafeCell, seeded_bug,
 };
 use std::mem::MaybeUninit;
 use std::ptr;
@@ -76,11 +77,15 @@ pub(super) const TREE: u64 = 8;
 pub(super) struct Inner<L> {
     /// Collected, not yet applied (C5).
     pub(super) carry: Vec<L>,
+    /// A log in `carry` may be empty, because user code panicked.
+    pub(super) untidy: bool,
     /// Emptied logs, for their buffers.
     pub(super) spares: Vec<L>,
     /// Slots of the current collection.
     pub(super) slots: Vec<usize>,
-    /// Those of them that no helper has collected (`tree`).
+    /// Late updates that the current collection takes (`late`, L4).
+    pub(super) late: usize,
+    /// Those slots that no helper has collected (`tree`).
     pub(super) rest: Vec<usize>,
     /// Collections from which on a tree is tried again, and how often it was tried in vain.
     pub(super) tree_from: u64,
@@ -102,7 +107,7 @@ pub(super) struct Inner<L> {
 
 /// See the module header.
 #[repr(C, align(128))]
-pub(super) struct Core<T, L> {
+pub(super) struct Core<T, L: Log<T>> {
     // Read by every update; written by collections without stamps, and at eviction.
     pub(super) gate: AtomicU64,
     pub(super) biased: AtomicBool,
@@ -136,17 +141,21 @@ pub(super) struct Core<T, L> {
     pub(super) closed: AtomicBool,
     /// Set under the table's mutex by an evictor, cleared as the last thing it does here.
     pub(super) claimed: AtomicBool,
+    /// Set by the object's end within its own eviction: the evictor frees value and core (W4).
+    pub(super) orphaned: AtomicBool,
     pub(super) poisoned: AtomicBool,
+    /// Updates of threads that must not wait for a log. Here, because each read writes its mutex.
+    pub(super) late: Late<L::Op>,
     pub(super) config: Arc<Config>,
     /// A canary of law W3 for loom; nothing elsewhere.
     life: UnsafeCell<()>,
 }
 
 // SAFETY: the value and the logs are reached under the core's lock or under C1 alone, by one thread
-// at a time; both may move between threads (`T: Send`, `L: Send`).
-unsafe impl<T: Send, L: Send> Send for Core<T, L> {}
+// at a time; both may move between threads (`T: Send`, and `L: Send` as every log is).
+unsafe impl<T: Send, L: Log<T>> Send for Core<T, L> {}
 // SAFETY: as above.
-unsafe impl<T: Send, L: Send> Sync for Core<T, L> {}
+unsafe impl<T: Send, L: Log<T>> Sync for Core<T, L> {}
 
 /// Why an update did not go to the log. The update comes back with it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -178,8 +187,9 @@ pub(super) fn address_of(word: usize) -> usize {
 }
 
 impl<T: Send + 'static, L: Log<T>> Core<T, L> {
-    /// A core without a value, locked by `token`.
-    pub(super) fn new_locked(config: Arc<Config>, token: usize, biased: bool) -> Box<Self> {
+    /// A core without a value, locked by `token`. From a box; never one again while another thread
+    /// may have a reference to it.
+    pub(super) fn new_locked(config: Arc<Config>, token: usize, biased: bool) -> *mut Self {
         let clock: *const Clock = match &config.clock {
             Some(clock) => Arc::as_ptr(clock),
             None => Clock::system(),
@@ -191,7 +201,7 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
         };
         let by_cpu = config.slots == Slots::Cpu && percpu::cid::is_available();
         let open = if by_cpu { SHARED } else { OPEN };
-        Box::new(Self {
+        Box::into_raw(Box::new(Self {
             gate: AtomicU64::new(open),
             open,
             biased: AtomicBool::new(biased),
@@ -205,11 +215,14 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
             slots: SlotTable::new(),
             tree: AtomicPtr::new(ptr::null_mut()),
             dirty: Padded(DirtyTable::new()),
+            late: Late::new(),
             lock: Padded(AtomicUsize::new(token | lock::LOCKED)),
             inner: UnsafeCell::new(Inner {
                 carry: Vec::new(),
+                untidy: false,
                 spares: Vec::new(),
                 slots: Vec::new(),
+                late: 0,
                 rest: Vec::new(),
                 tree_from: 0,
                 tree_vain: 0,
@@ -228,10 +241,11 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
             collecting: AtomicU64::new(0),
             closed: AtomicBool::new(false),
             claimed: AtomicBool::new(false),
+            orphaned: AtomicBool::new(false),
             poisoned: AtomicBool::new(false),
             config,
             life: UnsafeCell::new(()),
-        })
+        }))
     }
 
     /// Says to loom that the core is in use here, so that it must not be freed meanwhile (W3).
@@ -299,6 +313,7 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
             Some(hardware) => local.next_stamp(|| hardware.stamp()),
             None => return Err(op),
         };
+        held::assert_no_leaf();
         local.log.push(op, stamp);
         slot.count();
         Ok(())
@@ -367,6 +382,7 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
             return Err((op, refused));
         }
         let stamp = self.stamp(local);
+        held::assert_no_leaf();
         local.log.push(op, stamp);
         slot.count();
         Ok(stamp)
@@ -377,10 +393,32 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
         if !L::ORDERED {
             return Stamp::ZERO;
         }
-        local.next_stamp(|| match self.hardware {
+        local.next_stamp(|| self.clock_stamp())
+    }
+
+    #[inline(always)]
+    fn clock_stamp(&self) -> Stamp {
+        match self.hardware {
             Some(hardware) => hardware.stamp(),
             None => self.clock().stamp(),
-        })
+        }
+    }
+
+    /// Queues an update of a thread that must not wait (`late`). It comes back if the core is about
+    /// to be freed. Returns the clock whose skew the caller waits out after it has withdrawn its
+    /// announcement.
+    ///
+    /// # Safety
+    /// As [`clock_of_builder`](Self::clock_of_builder).
+    pub(super) unsafe fn push_late<'a>(
+        &self,
+        op: L::Op,
+    ) -> Result<Option<(&'a Clock, Stamp)>, L::Op> {
+        let stamp = || if L::ORDERED { self.clock_stamp() } else { Stamp::ZERO };
+        let stamp = self.late.push(op, stamp)?;
+        let skewed = L::ORDERED && !self.stamps_in_hardware();
+        // SAFETY: the caller's duty.
+        Ok(skewed.then(|| (unsafe { self.clock_of_builder() }, stamp)))
     }
 
     /// Whether there is a bound in time.
@@ -433,10 +471,14 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
     }
 
     /// The clock whose skew an update has to wait out before it returns (D2). Outlives the
-    /// announcement: configurations, and the clocks in them, are never freed.
+    /// announcement: the object keeps its configuration, and the clock in it.
+    ///
+    /// # Safety
+    /// The result is used only while the object is borrowed whose core this is.
     #[cold]
-    pub(super) fn clock_of_builder<'a>(&self) -> &'a Clock {
-        // SAFETY: as above; the system's clock is static.
+    pub(super) unsafe fn clock_of_builder<'a>(&self) -> &'a Clock {
+        // SAFETY: the system's clock is static; another one is in the configuration that the
+        // object's `ConfigId` keeps (O1), and the caller borrows the object.
         unsafe { &*self.clock }
     }
 
@@ -486,22 +528,34 @@ pub(super) fn refusal(gate: u64) -> Refusal {
     if gate == EVICTED { Refusal::Evicted } else { Refusal::Closed }
 }
 
-impl<T, L> Drop for Core<T, L> {
+impl<T, L: Log<T>> Drop for Core<T, L> {
+    /// Drops logs and late updates. A panic of theirs ends here, one by one: all memory is freed.
     fn drop(&mut self) {
         self.life.with_mut(|_| ());
         // ORDER: Relaxed; `&mut self` proves that everybody is done.
         let tree = self.tree.load(Ordering::Relaxed);
         if !tree.is_null() {
             // SAFETY: made by `Box::into_raw` in `tree`, and nobody else is left.
-            drop(unsafe { Box::from_raw(tree) });
+            let tree = unsafe { Box::from_raw(tree) };
+            tree.into_logs(|log| sync::contain(|| drop(log)));
         }
         for (_, slot) in self.slots.iter() {
             // ORDER: Relaxed; `&mut self` proves that everybody is done.
             let raw = slot.0.load(Ordering::Relaxed);
             if !raw.is_null() {
                 // SAFETY: made by `Box::into_raw` in `find_or_make_slot`, and nobody else is left.
-                drop(unsafe { Box::from_raw(raw) });
+                let slot = unsafe { Box::from_raw(raw) };
+                sync::contain(|| drop(slot));
             }
+        }
+        self.inner.with_mut(|inner| {
+            // SAFETY: `&mut self` is exclusive.
+            let inner = unsafe { &mut *inner };
+            let logs = inner.carry.drain(..).chain(inner.spares.drain(..));
+            logs.for_each(|log| sync::contain(|| drop(log)));
+        });
+        while let Some(op) = self.late.pop() {
+            sync::contain(|| drop(op));
         }
     }
 }

@@ -6,27 +6,32 @@
 //! The word is a lock word of [`crate::lock`], or with `HOT` the address of a core and its flags.
 //! - W1 Without `HOT`, the value is inline and guarded by the word. With `HOT`, it is in the core
 //!   and guarded by the core's lock; but see W2.
-//! - W2 A promotion publishes the core locked, with the value inline still. Whoever holds the lock
-//!   moves it when it gives the lock up. So a promotion may happen under a guard that points to the
-//!   value (an update by the thread that reads).
+//! - W2 A promotion publishes the core locked in the name of the word's holder, with the value
+//!   inline still. The holder moves it when it releases the lock. So a promotion may happen under
+//!   a guard that points to the value, and by any thread: by the one that reads and updates, or by
+//!   one that must not wait for the holder. Only a locked word becomes HOT.
 //! - W3 A core is freed after: the word has left it, its updaters are out, its lock's waiters are
 //!   out, it has left the table, and an evictor that had claimed it is done.
+//! - W4 Where the last owner of an object is one of its own updates or logs, another object's
+//!   eviction of it may run its end, on one stack. Then the evictor, which has the core's lock and
+//!   perhaps the value borrowed, frees both when it is done. The object's other owners-only calls
+//!   panic there.
 
-use super::builder::{Builder, ConfigId, WhenFull};
-use super::core::{ANY_GROWTH, BIASED, CLOSING, Core, LONG_WAY, Refusal, address_of};
+use super::builder::Builder;
+use super::configurations::ConfigId;
+use super::core::{BIASED, CLOSING, Core, LONG_WAY, Refusal, address_of};
 use super::guard::ReadGuard;
-use super::hold::ColdHold;
+use super::hold::{ColdHold, Locked};
 use super::lifecycle::Admission;
 use super::log::Log;
 use super::reader::logs_pay_from;
 use super::stats::Stats;
 use crate::config;
 use crate::lock::error::TryReadError;
-use crate::lock::{self, HOT, Refused};
+use crate::lock::{self, HOT, Refused, held};
 use crate::percpu::{self, Slot};
-use crate::profile::{Of, Wait};
-use crate::sync::{self, AtomicU32, AtomicUsize, Backoff, Ordering, UnsafeCell, panicking};
-use std::any::Any;
+use crate::profile::Of;
+use crate::sync::{AtomicU32, AtomicUsize, Ordering, Panic, UnsafeCell, panicking};
 use std::fmt;
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
@@ -54,7 +59,8 @@ pub(super) const POISONED: u32 = 1 << 31;
 ///
 /// - Consistency: linearizable.
 /// - Progress: an update of a hot object waits only for a reader that is collecting this slot's
-///   log, or by [`WhenFull`]; of a cold one, for the lock. Reads wait for each other.
+///   log, or by [`WhenFull`](super::WhenFull); of a cold one, for the lock. Reads wait for each
+///   other.
 /// - Cost of an update while hot: no shared line written, no lock, no read-modify-write when biased
 ///   and one when not, and a clock read if the log is ordered. Cost of a read: the object's lock,
 ///   when biased one `membarrier` if a thread that has written is not at it any more (2 us, and
@@ -63,11 +69,13 @@ pub(super) const POISONED: u32 = 1 << 31;
 ///   updates themselves. Each thread that goes on updating waits for the read once, some hundred
 ///   nanoseconds to some microseconds, and may collect others' logs meanwhile. A read that finds
 ///   no log written costs the lock and a look.
-/// - Memory: the value plus 16 bytes while cold; while hot, a core of about 1.6 KiB and one
-///   log per slot that updates it. While an object is poisoned its updates are kept without bound.
+/// - Memory: the value plus 16 bytes while cold; while hot, a core of about 1.3 KB and one
+///   log per slot that updates it; after an eviction, the core until the object is next used. While
+///   an object is poisoned its updates are kept without bound.
 /// - Source: OpLog, sections 4 to 6, and section 8 for [`MergeStrategy`].
 ///
 /// [`MergeStrategy`]: super::MergeStrategy
+/// [`WhenFull`]: super::WhenFull
 ///
 /// ```
 /// use manycore::oplog::{Deferred, Op, Ordered};
@@ -199,7 +207,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     }
 
     #[inline(always)]
-    fn append_hot(
+    pub(super) fn append_hot(
         &self,
         slot: Slot,
         word: usize,
@@ -218,7 +226,8 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         if !L::ORDERED || core.stamps_in_hardware() {
             return Ok(());
         }
-        let clock = core.clock_of_builder();
+        // SAFETY: this call borrows the object.
+        let clock = unsafe { core.clock_of_builder() };
         drop(inside);
         clock.settle(stamp);
         Ok(())
@@ -226,6 +235,9 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
 
     #[inline(always)]
     fn append_cold(&self, op: L::Op) -> Result<(), (L::Op, Refusal)> {
+        if percpu::is_announcing() {
+            return Err((op, Refusal::Stale)); // with a log in hand: to be logged, not applied
+        }
         match lock::try_lock(&self.word, percpu::thread_token()) {
             Ok(()) => self.apply_locked(op, false),
             Err(_) => Err((op, Refusal::Stale)),
@@ -234,21 +246,21 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
 
     /// Applies an update to the cold object that this thread has locked, and unlocks it.
     #[inline(always)]
-    fn apply_locked(&self, op: L::Op, contended: bool) -> Result<(), (L::Op, Refusal)> {
-        let mut hold = ColdHold { object: self, poison: false };
+    pub(super) fn apply_locked(&self, op: L::Op, contended: bool) -> Result<(), (L::Op, Refusal)> {
+        let mut hold = ColdHold::of(self);
         // ORDER: Relaxed (all of `heat`); guarded by the word's lock.
         let heat = self.heat.load(Ordering::Relaxed);
         if heat & POISONED != 0 || self.config.always_logs() {
             return self.promote_instead(op, hold);
         }
         self.apply_held(op, &mut hold);
-        // Again: the update may have promoted the object.
+        // Again: the object may have been promoted.
         let heat = self.heat.load(Ordering::Relaxed);
         let mut heat = if heat & UPDATES == UPDATES { heat } else { heat + 1 };
         let pays = || heat & UPDATES >= logs_pay_from(percpu::slot_count());
         if contended && pays() && !self.config.never_logs() {
             heat += CONTENDED_ONE;
-            // ORDER: Relaxed; only this thread can have changed the word to HOT.
+            // ORDER: Relaxed; a hint: `publish_core` decides.
             let promoted = self.word.load(Ordering::Relaxed) & HOT != 0;
             if !promoted && heat & CONTENDED >= config::CONTENDED_FOR_LOGS * CONTENDED_ONE {
                 heat &= !CONTENDED;
@@ -264,6 +276,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     #[inline(always)]
     pub(super) fn apply_held(&self, op: L::Op, hold: &mut ColdHold<'_, T, L>) {
         hold.poison = true;
+        held::assert_no_leaf();
         self.value.with_mut(|value| {
             // SAFETY: W1 - the word is locked by this thread and not HOT.
             L::apply(op, unsafe { (*value).assume_init_mut() });
@@ -273,119 +286,27 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
 
     /// The update must be logged, not applied: the object is poisoned, or always has logs.
     #[cold]
-    fn promote_instead(&self, op: L::Op, hold: ColdHold<'_, T, L>) -> Result<(), (L::Op, Refusal)> {
+    fn promote_instead(
+        &self,
+        op: L::Op,
+        mut hold: ColdHold<'_, T, L>,
+    ) -> Result<(), (L::Op, Refusal)> {
         if self.heat.load(Ordering::Relaxed) & POISONED != 0 {
             self.promote_held(hold, Admission::Bypass);
             return Err((op, Refusal::Stale));
         }
-        if self.promote_held(hold, Admission::Insist) {
-            return Err((op, Refusal::Stale));
-        }
-        // The table is full of objects in use this moment: this once, apply.
-        match lock::lock(&self.word, percpu::thread_token(), Of::new("Deferred", self)) {
-            Ok(_) => {
-                self.apply_held(op, &mut ColdHold { object: self, poison: false });
-                Ok(())
-            }
-            Err(_) => Err((op, Refusal::Stale)),
-        }
-    }
-
-    #[cold]
-    #[track_caller]
-    fn append_slow(&self, op: L::Op, refusal: Refusal) {
-        let done = self.append_while_logged(op, refusal);
-        debug_assert!(done.is_ok(), "only a managed object gives updates back");
-    }
-
-    /// Goes on until the update is done. A managed object that has become cold gives it back.
-    #[track_caller]
-    pub(super) fn append_while_logged(
-        &self,
-        mut op: L::Op,
-        mut refusal: Refusal,
-    ) -> Result<(), L::Op> {
-        let mut backoff = Backoff::new();
-        let mut growth = 1;
-        loop {
-            match refusal {
-                Refusal::Closed => {
-                    self.assert_not_absorbing();
-                    let wait = Wait::begin();
-                    self.with_core(|core, slot| core.wait_for_collection(slot, &mut backoff));
-                    wait.end(Of::new("Deferred", self), 1);
-                }
-                Refusal::Stale => {}
-                Refusal::Full | Refusal::Overdue => {
-                    growth = self.make_room(refusal, growth, &mut backoff);
-                }
-                // What panics is another update, applied on the way: its poison tells of it.
-                Refusal::Evicted => sync::contain(|| drop(self.hold(true))),
-                Refusal::Cold => return Err(op),
-            }
-            (op, refusal) = match self.try_append(op, growth) {
-                Ok(()) => return Ok(()),
-                Err(refused) => refused,
-            };
-        }
-    }
-
-    #[track_caller]
-    fn try_append(&self, op: L::Op, growth: usize) -> Result<(), (L::Op, Refusal)> {
-        // ORDER: Acquire; as in `append`.
-        let word = self.word.load(Ordering::Acquire);
-        if word & HOT != 0 {
-            if word & CLOSING != 0 {
-                return Err((op, Refusal::Closed));
-            }
-            return percpu::with_slot(|slot| self.append_hot(slot, word, op, growth));
-        }
-        if self.config.is_managed() {
-            return Err((op, Refusal::Cold));
-        }
-        match lock::lock(&self.word, percpu::thread_token(), Of::new("Deferred", self)) {
-            Ok(contended) => self.apply_locked(op, contended),
-            Err(Refused::HeldBySelf) => {
-                // This thread reads the object, or applies an update of it, right now (W2).
-                let hold = std::mem::ManuallyDrop::new(ColdHold { object: self, poison: false });
-                self.publish_core(&hold, Admission::Bypass);
+        match self.publish_core(&hold, Admission::Insist) {
+            Some(eviction) => {
+                drop(hold);
+                drop(eviction); // runs the victim's updates, now that no lock of ours is held
                 Err((op, Refusal::Stale))
             }
-            Err(Refused::Hot | Refused::Busy) => Err((op, Refusal::Stale)),
-        }
-    }
-
-    /// A log is at its bound: does what the policy says, and returns the growth to try next (D6).
-    fn make_room(&self, refusal: Refusal, growth: usize, backoff: &mut Backoff) -> usize {
-        let policy = self.config.config().when_full;
-        let allowed = match policy {
-            WhenFull::Drain { growth } | WhenFull::Grow { growth } => growth,
-            WhenFull::Wait => 1,
-        };
-        match (policy, refusal) {
-            (WhenFull::Wait, Refusal::Overdue) => return 2,
-            (WhenFull::Wait, _) => {
-                if self.is_held_by_this_thread() {
-                    return ANY_GROWTH; // waiting for a reader would be waiting for oneself
-                }
-                backoff.pause();
-                return 1;
+            None => {
+                // The table is full of objects in use this moment: this once, apply.
+                self.apply_held(op, &mut hold);
+                Ok(())
             }
-            (WhenFull::Grow { .. }, Refusal::Full) if growth < allowed => return allowed,
-            _ => {}
         }
-        // If applying panics, that is another update's panic: the poison tells of it, and this
-        // update is logged whatever the bounds say.
-        let mut next = ANY_GROWTH;
-        sync::contain(|| {
-            next = match self.hold(growth >= allowed) {
-                Ok(_) => 1,
-                Err(Refused::HeldBySelf) => ANY_GROWTH,
-                // Busy: somebody is reading; grow meanwhile.
-                Err(_) => allowed.max(2),
-            };
-        });
-        next
     }
 
     /// Brings the object up to date and holds it, for looking at it and for changing it.
@@ -395,7 +316,8 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     ///   [`get_mut`](Self::get_mut) or [`read_poisoned`](Self::read_poisoned) and call
     ///   [`clear_poison`](Self::clear_poison).
     /// - If an update panics while this read applies it; the object is poisoned then.
-    /// - If this thread holds the object already, where it would wait for ever.
+    /// - If the read would wait for ever: this thread holds the object already, or another object
+    ///   for which the object's holder waits, or is in [`Log::push`] (see [the module](super)).
     #[track_caller]
     pub fn read(&self) -> ReadGuard<'_, T, L> {
         let guard = self.read_poisoned();
@@ -416,6 +338,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     pub fn read_poisoned(&self) -> ReadGuard<'_, T, L> {
         match self.hold(true) {
             Ok(guard) => guard,
+            Err(Refused::Circle) => would_wait_for_itself(),
             Err(_) => panic!(
                 "manycore: this thread holds the object already; drop the guard before reading \
                  again, and do not read an object from within its own updates"
@@ -448,24 +371,62 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
 
     /// The value, up to date. No other thread can be at it, so this is cheap.
     ///
+    /// A poisoned object's value is as the panic left it, for repair: the updates that are queued
+    /// stay queued, and the first read after [`clear_poison`](Self::clear_poison) applies them.
+    ///
     /// # Panics
-    /// If an update panics while it is applied. (A poisoned object's queued updates are not.)
+    /// If an update panics while it is applied; the object is poisoned then, and the updates after
+    /// it stay queued. And from within an update or a log of this object, where it is their owner.
+    #[track_caller]
     pub fn get_mut(&mut self) -> &mut T {
+        self.assert_not_in_own_eviction();
         rethrow(self.settle_down());
-        // SAFETY: W1 - the object is cold now, and `&mut self` is exclusive.
-        self.value.with_mut(|value| unsafe { (*value).assume_init_mut() })
+        let value = self.settled_value();
+        // SAFETY: W1 - `&mut self` is exclusive. The pointer is to what `self` owns, for as long.
+        unsafe { (*ptr::from_mut(value.deref())).assume_init_mut() }
     }
 
     /// The value, up to date.
     ///
     /// # Panics
-    /// As [`get_mut`](Self::get_mut).
+    /// If the object is poisoned, or an update panics while it is applied: then the value and the
+    /// updates that are queued are dropped. [`try_into_inner`](Self::try_into_inner) keeps them.
     #[must_use]
-    pub fn into_inner(mut self) -> T {
+    #[track_caller]
+    pub fn into_inner(self) -> T {
+        match self.try_into_inner() {
+            Ok(value) => value,
+            Err(object) => {
+                drop(object);
+                panic!(
+                    "manycore: the object is poisoned, because an update panicked; repair it and \
+                     call clear_poison(), or use try_into_inner()"
+                )
+            }
+        }
+    }
+
+    /// The value, up to date, unless the object is poisoned.
+    ///
+    /// # Errors
+    /// The object, if it is poisoned, with the updates that are queued: repair it through
+    /// [`get_mut`](Self::get_mut) and call [`clear_poison`](Self::clear_poison).
+    ///
+    /// # Panics
+    /// If an update panics while it is applied: the value and the updates after it are dropped.
+    /// (Call [`synchronize`](Self::synchronize) before, where that would be a loss.) And as
+    /// [`get_mut`](Self::get_mut).
+    #[track_caller]
+    pub fn try_into_inner(mut self) -> Result<T, Self> {
+        self.assert_not_in_own_eviction();
         rethrow(self.settle_down());
-        let this = std::mem::ManuallyDrop::new(self);
-        // SAFETY: W1 - cold, so the value is inline; `this` is never dropped.
-        this.value.with(|value| unsafe { ptr::read(value).assume_init() })
+        if self.is_poisoned() {
+            return Err(self);
+        }
+        let mut this = std::mem::ManuallyDrop::new(self);
+        drop(std::mem::take(&mut this.config));
+        // SAFETY: settled, and `this` is never dropped.
+        Ok(unsafe { this.take_value() })
     }
 
     /// Whether an update, or a reader holding the object, panicked.
@@ -481,22 +442,31 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     /// Says that the value is fit for use again. The next read applies what is queued.
     ///
     /// Takes the object's lock, unless this thread holds the object already.
+    ///
+    /// # Panics
+    /// If taking the lock would wait for ever, as [`read`](Self::read).
+    #[track_caller]
     pub fn clear_poison(&self) {
         // Under the lock: a read that has merged without applying must find the poison that made it
         // skip that, or it would return without the updates that are queued.
-        let core = self.lock_as_it_is();
+        let locked = self.lock_as_it_is();
+        if matches!(locked, Err(Refused::Circle)) {
+            would_wait_for_itself();
+        }
         // ORDER: Relaxed (both); guarded by the lock.
         self.heat.fetch_and(!POISONED, Ordering::Relaxed);
         self.with_core(|core, _| core.poisoned.store(false, Ordering::Relaxed));
-        if let Ok(core) = core {
-            // SAFETY: the lock was taken above, and no reference to the value was made.
-            unsafe { self.release(core, false) };
-        }
     }
 
-    /// Whether updates go to logs now.
+    /// Whether updates go to logs now: not any more once the object has been evicted.
     #[must_use]
     pub fn is_logged(&self) -> bool {
+        self.is_hot() && self.with_core(|core, _| !core.is_evicted()).unwrap_or(false)
+    }
+
+    /// Whether the object has a core; a hint, without the look whether that was evicted.
+    #[inline]
+    pub(crate) fn is_hot(&self) -> bool {
         // ORDER: Relaxed; a hint.
         self.word.load(Ordering::Relaxed) & HOT != 0
     }
@@ -506,43 +476,60 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     /// use this moment.
     #[track_caller]
     pub fn promote(&self) -> bool {
-        match lock::lock(&self.word, percpu::thread_token(), Of::new("Deferred", self)) {
-            Ok(_) => self.promote_held(ColdHold { object: self, poison: false }, Admission::Insist),
+        let token = percpu::thread_token();
+        let locked = if held::is_inside() {
+            lock::try_lock(&self.word, token)
+        } else {
+            lock::lock(&self.word, token, Of::new("Deferred", self)).map(drop)
+        };
+        match locked {
+            Ok(()) => self.promote_held(ColdHold::of(self), Admission::Insist),
+            Err(Refused::Busy) => {
+                self.publish_for_holder(); // without a place: this thread must not wait (T1)
+                true
+            }
             Err(refused) => refused == Refused::Hot,
         }
     }
 
     /// Applies what is pending and takes the logs away. Contention may bring them back.
     ///
+    /// The object keeps its logs if its updates go on appending updates to it.
+    ///
     /// # Panics
     /// As [`read`](Self::read).
     #[track_caller]
     pub fn demote(&self) {
         let mut guard = self.read();
-        self.demote_guard(&mut guard);
+        for _ in 0..config::ROUNDS_OF_DEMOTION {
+            self.demote_guard(&mut guard);
+            if guard.core.is_null() || guard.is_poisoned() {
+                return;
+            }
+        }
     }
 
     /// Counts of what happened to this object's updates.
     ///
-    /// Takes the object's lock, so not for hot paths. From within an update of this object it says
-    /// what it can without looking into logs: see [`Stats`].
+    /// Takes the object's lock, so not for hot paths. From within an update of this object, or a
+    /// log's own code, it says what it can without looking into logs and without waiting: see
+    /// [`Stats`].
     #[must_use]
     pub fn stats(&self) -> Stats {
         if self.is_held_by_this_thread() {
             // SAFETY: this thread holds the core's lock.
             return self.with_core(|core, _| unsafe { core.stats() }).unwrap_or_default();
         }
+        let waits = !percpu::is_announcing();
         loop {
-            // ORDER: Relaxed; `lock_core` looks again.
-            if self.word.load(Ordering::Relaxed) & HOT == 0 {
-                return Stats::default();
-            }
-            if let Ok(core) = self.lock_core(true) {
-                // SAFETY: the lock is held, so the core is alive.
-                let stats = unsafe { (*core).stats() };
-                // SAFETY: taken just above.
-                unsafe { self.release(core, false) };
-                return stats;
+            match self.lock_core(waits) {
+                Ok(core) => {
+                    let _locked = Locked { object: self, core };
+                    // SAFETY: the lock is held, so the core is alive.
+                    return unsafe { (*core).stats() };
+                }
+                Err(Refused::Hot) if self.is_hot() => {}
+                Err(_) => return Stats::default(),
             }
         }
     }
@@ -556,19 +543,32 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     }
 }
 
-fn rethrow(result: Result<(), Box<dyn Any + Send>>) {
+fn rethrow(result: Result<(), Panic>) {
     if let Err(panic) = result {
         resume_unwind(panic);
     }
 }
 
+fn would_wait_for_itself() -> ! {
+    panic!(
+        "manycore: this thread would wait for itself: it holds an object for which the holder of \
+         the object to be read waits"
+    )
+}
+
 impl<T: Send + 'static, L: Log<T>> Drop for Deferred<T, L> {
     /// Applies what is pending, then drops the value. If an update panics, the value is dropped
     /// first and the panic goes on (unless the thread is unwinding already).
+    ///
+    /// A poisoned object's queued updates are dropped with it: the panic that poisoned it has said
+    /// so. [`try_into_inner`](Self::try_into_inner) tells whether there is something to save.
     fn drop(&mut self) {
+        if self.is_in_own_eviction() {
+            return self.leave_to_evictor();
+        }
         let settled = self.settle_down();
-        // SAFETY: W1 - cold, so the value is inline; it is not used again.
-        self.value.with_mut(|value| unsafe { (*value).assume_init_drop() });
+        // SAFETY: settled, and not used again.
+        drop(unsafe { self.take_value() });
         if !panicking() {
             rethrow(settled);
         }

@@ -3,12 +3,12 @@
 //! Owns: the way to either lock, and giving it up. Laws W1 to W3 are in the header of `deferred`.
 
 use super::Deferred;
-use super::core::{BIASED, CLOSING, Core, WAITING, address_of};
-use super::deferred::{CONTENDED, POISONED, UPDATES};
+use super::core::{BIASED, Core, WAITING, address_of};
+use super::deferred::{CONTENDED, LOGGED, POISONED, UPDATES};
 use super::guard::ReadGuard;
 use super::log::Log;
 use super::reader::logs_pay_from;
-use crate::lock::{self, HOT, Refused};
+use crate::lock::{self, HOT, Refused, held};
 use crate::percpu::{self, Slot};
 use crate::profile::{self, Of};
 use crate::sync::{Backoff, Ordering, panicking};
@@ -17,8 +17,19 @@ use std::ptr;
 
 impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     /// Holds the object, up to date (poison apart), also changing its state if a policy asks.
+    ///
+    /// # Panics
+    /// If it is to wait and the thread has a log in hand (`held`): its holder might wait for that.
     #[track_caller]
     pub(super) fn hold(&self, wait: bool) -> Result<ReadGuard<'_, T, L>, Refused> {
+        if percpu::is_announcing() {
+            assert!(
+                !wait,
+                "manycore: an object was read from within Log::push or Log::absorb, where updates \
+                 are allowed and reads are not"
+            );
+            return Err(Refused::Busy);
+        }
         let mut backoff = Backoff::new();
         loop {
             // ORDER: Relaxed; taking either lock orders what follows.
@@ -28,17 +39,13 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
                     return Err(Refused::Hot); // not for this module to hold
                 }
                 match self.lock_word(wait) {
-                    Ok(_) => {
+                    Ok(()) => {
                         self.note_cold_read();
                         return Ok(self.guard(ptr::null()));
                     }
                     Err(Refused::Hot) => continue,
                     Err(refused) => return Err(refused),
                 }
-            }
-            if word & CLOSING != 0 {
-                backoff.pause();
-                continue;
             }
             match self.lock_core(wait) {
                 Ok(core) => {
@@ -56,32 +63,43 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     }
 
     /// Takes the object's lock without bringing the object up to date; null says that it is cold.
-    /// Fails if this thread holds it.
+    /// Fails if this thread holds it, or would wait for ever.
+    ///
+    /// # Panics
+    /// As [`hold`](Self::hold).
     #[track_caller]
-    pub(super) fn lock_as_it_is(&self) -> Result<*const Core<T, L>, Refused> {
+    pub(super) fn lock_as_it_is(&self) -> Result<Locked<'_, T, L>, Refused> {
+        assert!(
+            !percpu::is_announcing(),
+            "manycore: an object is locked from within Log::push or Log::absorb, where updates are \
+             allowed and this is not"
+        );
         let mut backoff = Backoff::new();
         loop {
             // ORDER: Relaxed; taking either lock orders what follows.
             let locked = if self.word.load(Ordering::Relaxed) & HOT == 0 {
-                self.lock_word(true).map(|_| ptr::null())
+                self.lock_word(true).map(|()| ptr::null())
             } else {
                 self.lock_core(true)
             };
             match locked {
+                Ok(core) => return Ok(Locked { object: self, core }),
                 Err(Refused::Hot) => backoff.pause(),
-                other => return other,
+                Err(refused) => return Err(refused),
             }
         }
     }
 
     #[track_caller]
-    fn lock_word(&self, wait: bool) -> Result<bool, Refused> {
+    fn lock_word(&self, wait: bool) -> Result<(), Refused> {
         let token = percpu::thread_token();
         if wait {
-            lock::lock(&self.word, token, Of::new("Deferred", self))
+            lock::lock_nested(&self.word, token, Of::new("Deferred", self))?;
         } else {
-            lock::try_lock(&self.word, token).map(|()| false)
+            lock::try_lock(&self.word, token)?;
         }
+        held::enter();
+        Ok(())
     }
 
     fn note_cold_read(&self) {
@@ -113,7 +131,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
 
     /// Merges under the core's lock, which this thread has just taken.
     fn merge_held(&self, core: *const Core<T, L>) -> ReadGuard<'_, T, L> {
-        let release = Release { object: self, core };
+        let release = Locked { object: self, core };
         // SAFETY: the lock is held, so the core is alive.
         let held = unsafe { &*core };
         if !held.is_evicted() {
@@ -156,10 +174,6 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         }
         let of = Of::new("Deferred", self);
         let address = address_of(word);
-        assert!(
-            !percpu::announces(|own| address_of(own) == address),
-            "manycore: an object was read from within Log::push of the same object"
-        );
         percpu::with_slot(|slot| {
             let _inside = slot.announce(address | WAITING, false);
             // ORDER: Acquire; with the announcement before it, W3.
@@ -167,23 +181,23 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
             if now & HOT == 0 || address_of(now) != address {
                 return Err(Refused::Hot);
             }
-            let core = address as *const Core<T, L>;
             // SAFETY: W3 - the object has this core, and it will be kept while it is announced.
-            let held = unsafe { &*core };
-            held.in_use();
+            let core = unsafe { &*(address as *const Core<T, L>) };
+            core.in_use();
             let token = percpu::thread_token();
             if wait {
-                lock::lock(&held.lock.0, token, of)?;
+                lock::lock_nested(&core.lock.0, token, of)?;
             } else {
-                lock::try_lock(&held.lock.0, token)?;
+                lock::try_lock(&core.lock.0, token)?;
             }
             // ORDER: Relaxed; guarded by the lock.
-            if held.closed.load(Ordering::Relaxed) {
+            if core.closed.load(Ordering::Relaxed) {
                 // SAFETY: taken just above.
-                unsafe { lock::unlock(&held.lock.0, 0) };
+                unsafe { lock::unlock(&core.lock.0, 0) };
                 return Err(Refused::Hot);
             }
-            Ok(core)
+            held::enter();
+            Ok(ptr::from_ref(core))
         })
     }
 
@@ -208,15 +222,24 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         })
     }
 
-    /// An update from within [`Log::absorb`] of the same object would wait for itself.
-    #[track_caller]
-    pub(super) fn assert_not_absorbing(&self) {
-        // ORDER: Relaxed; if the thread announces the core, the object has it still.
-        let core = address_of(self.word.load(Ordering::Relaxed));
-        assert!(
-            !percpu::announces(|own| own == core | WAITING),
-            "manycore: an object was updated from within Log::absorb of the same object"
-        );
+    /// Queues an update for the next read without waiting (`late`). It comes back if the object is
+    /// cold, or about to be.
+    pub(super) fn append_late(&self, op: L::Op) -> Result<(), L::Op> {
+        let mut waiting = Some(op);
+        let pushed = self.with_core(|core, _| {
+            // SAFETY: this call borrows the object.
+            waiting.take().map(|op| unsafe { core.push_late(op) })
+        });
+        match pushed.flatten() {
+            Some(Ok(skewed)) => {
+                if let Some((clock, stamp)) = skewed {
+                    clock.settle(stamp);
+                }
+                Ok(())
+            }
+            Some(Err(op)) => Err(op),
+            None => waiting.map_or(Ok(()), Err),
+        }
     }
 
     pub(super) fn is_held_by_this_thread(&self) -> bool {
@@ -231,6 +254,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     /// # Safety
     /// This thread holds that lock, and no reference to the value is left.
     pub(super) unsafe fn release(&self, core: *const Core<T, L>, poison: bool) {
+        held::leave();
         if !core.is_null() {
             // SAFETY: the lock is held, so the core is alive until it is given up.
             unsafe {
@@ -245,29 +269,30 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
             // ORDER: Relaxed; see `is_poisoned`.
             self.heat.fetch_or(POISONED, Ordering::Relaxed);
         }
-        // ORDER: Relaxed; only this thread can have changed the word to HOT.
-        let word = self.word.load(Ordering::Relaxed);
-        if word & HOT == 0 {
-            // SAFETY: the word is locked by this thread.
-            unsafe { lock::unlock(&self.word, 0) };
-            return;
+        // SAFETY: the word is locked by this thread, or was until it became HOT.
+        if !unsafe { lock::unlock_unless_hot(&self.word, percpu::thread_token()) } {
+            // SAFETY: W2 - the core's lock is this thread's, and the value is inline.
+            unsafe { self.finish_promotion() };
         }
+    }
+
+    /// The word became HOT while this thread held its lock: moves the value into the core, and
+    /// gives the core's lock up (W2).
+    ///
+    /// # Safety
+    /// It did, and no reference to the value is left.
+    #[cold]
+    unsafe fn finish_promotion(&self) {
+        // ORDER: Acquire; pairs with Release in `lock::redirect`: the core's contents.
+        let word = self.word.load(Ordering::Acquire);
+        // ORDER: Relaxed; a hint, which the holder may have overwritten since.
+        self.heat.fetch_or(LOGGED, Ordering::Relaxed);
         let core = address_of(word) as *const Core<T, L>;
-        // SAFETY: W2 - this thread published the core and holds its lock; the value is inline.
+        // SAFETY: W2 - the core is locked in this thread's name; the value is inline.
         unsafe {
             self.move_in(&*core);
             lock::unlock(&raw const (*core).lock.0, 0);
         }
-    }
-
-    /// The same of the word's own lock, under which the object was promoted or poisoned.
-    ///
-    /// # Safety
-    /// As [`release`](Self::release).
-    #[cold]
-    unsafe fn release_changed(&self, poison: bool) {
-        // SAFETY: the caller's duty.
-        unsafe { self.release(ptr::null(), poison) };
     }
 
     /// Moves the value, and what poison it has, from the object to a core that was published
@@ -296,28 +321,53 @@ pub(crate) struct ColdHold<'a, T: Send + 'static, L: Log<T>> {
     pub(super) poison: bool,
 }
 
-impl<T: Send + 'static, L: Log<T>> Drop for ColdHold<'_, T, L> {
+impl<'a, T: Send + 'static, L: Log<T>> ColdHold<'a, T, L> {
+    /// Of the word's lock, which this thread has just taken.
     #[inline(always)]
-    fn drop(&mut self) {
-        // ORDER: Relaxed; only this thread can have changed the word to HOT.
-        if self.poison || self.object.word.load(Ordering::Relaxed) & HOT != 0 {
-            // SAFETY: whoever makes a `ColdHold` holds the word's lock.
-            return unsafe { self.object.release_changed(self.poison) };
-        }
-        // SAFETY: as above; the word is not HOT.
-        unsafe { lock::unlock(&self.object.word, 0) };
+    pub(super) fn of(object: &'a Deferred<T, L>) -> Self {
+        held::enter();
+        Self { object, poison: false }
     }
 }
 
-/// Gives a core's lock up if merging panics; the core has poisoned itself.
-struct Release<'a, T: Send + 'static, L: Log<T>> {
-    object: &'a Deferred<T, L>,
-    core: *const Core<T, L>,
+impl<T: Send + 'static, L: Log<T>> Drop for ColdHold<'_, T, L> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        if self.poison {
+            // SAFETY: whoever makes a `ColdHold` holds the word's lock.
+            return unsafe { self.object.release_poisoned() };
+        }
+        held::leave();
+        // SAFETY: as above.
+        if !unsafe { lock::unlock_unless_hot(&self.object.word, percpu::thread_token()) } {
+            // SAFETY: W2 - the core's lock is this thread's, and the value is inline.
+            unsafe { self.object.finish_promotion() };
+        }
+    }
 }
 
-impl<T: Send + 'static, L: Log<T>> Drop for Release<'_, T, L> {
+impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
+    /// [`release`](Self::release) of the word's own lock, after a panic.
+    ///
+    /// # Safety
+    /// As there.
+    #[cold]
+    unsafe fn release_poisoned(&self) {
+        // SAFETY: the caller's duty.
+        unsafe { self.release(ptr::null(), true) };
+    }
+}
+
+/// A lock that this thread holds, wherever it is; given up on the way out, also by a panic.
+pub(super) struct Locked<'a, T: Send + 'static, L: Log<T>> {
+    pub(super) object: &'a Deferred<T, L>,
+    /// Null if it is the word's.
+    pub(super) core: *const Core<T, L>,
+}
+
+impl<T: Send + 'static, L: Log<T>> Drop for Locked<'_, T, L> {
     fn drop(&mut self) {
-        // SAFETY: whoever makes a `Release` holds the core's lock.
+        // SAFETY: whoever makes a `Locked` holds the lock.
         unsafe { self.object.release(self.core, false) };
     }
 }

@@ -12,9 +12,8 @@ use super::log::Log;
 use super::table::Eviction;
 use crate::lock::{self, HOT, LOCKED};
 use crate::percpu::{self, barrier};
-use crate::sync::{AtomicUsize, Ordering};
-use std::any::Any;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use crate::sync::{self, AtomicUsize, Bug, MutPtr, Ordering, Panic, seeded_bug};
+use std::mem::MaybeUninit;
 use std::ptr;
 use std::sync::Arc;
 
@@ -29,60 +28,101 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         admitted
     }
 
-    /// Publishes a core for the object that is cold and locked by this thread (W2).
-    pub(super) fn publish_core(
-        &self,
-        _hold: &ColdHold<'_, T, L>,
-        admission: Admission,
-    ) -> Option<Option<Eviction>> {
-        // ORDER: Relaxed; the word is locked by this thread. A second core would hide the first.
-        assert!(self.word.load(Ordering::Relaxed) & HOT == 0, "manycore: promoted twice");
-        let token = percpu::thread_token();
+    /// A core for this object, locked by `token`, and what leads to it.
+    fn new_core(&self, token: usize) -> (*mut Core<T, L>, usize) {
         let config: Arc<Config> = self.config.config();
         // `Auto` begins biased too: an object that is never read would never learn that it should
         // be.
         let wanted = config.publish != Publish::Locked || config.slots == Slots::Cpu;
         let biased = wanted && barrier::is_asymmetric();
         let core = Core::<T, L>::new_locked(config, token, biased);
+        // SAFETY: made just above.
+        let flags = unsafe { (*core).flags() } | if biased { BIASED } else { 0 };
+        (core, core as usize | flags)
+    }
+
+    /// Publishes a core for the object that is cold and locked by this thread, unless another
+    /// thread has done so first (W2). `None` says that the table has no place for it.
+    pub(super) fn publish_core(
+        &self,
+        _hold: &ColdHold<'_, T, L>,
+        admission: Admission,
+    ) -> Option<Option<Eviction>> {
+        let (core, word) = self.new_core(percpu::thread_token());
         let eviction = match admission {
             Admission::Bypass => None,
-            _ => match core.table().enter(&raw const *core, admission == Admission::Insist) {
-                Ok(eviction) => {
-                    // SAFETY: this thread has the core to itself, and its lock.
-                    unsafe { core.count(|counts| counts.placed = true) };
-                    Some(eviction)
+            _ => {
+                // SAFETY: not published yet, so this thread has the core to itself.
+                let table = unsafe { (*core).table() };
+                match table.enter(core.cast_const(), admission == Admission::Insist, 1) {
+                    Ok(eviction) => {
+                        // SAFETY: this thread has the core's lock.
+                        unsafe { (*core).count(|counts| counts.placed = true) };
+                        Some(eviction)
+                    }
+                    Err(_) => {
+                        // SAFETY: no other thread has seen it.
+                        drop(unsafe { Box::from_raw(core) });
+                        return None;
+                    }
                 }
-                Err(_) => return None,
-            },
+            }
         };
-        let flags = core.flags() | if biased { BIASED } else { 0 };
-        let word = Box::into_raw(core) as usize | flags;
-        // ORDER: Relaxed; a hint.
-        self.heat.fetch_or(LOGGED, Ordering::Relaxed);
-        // SAFETY: the word is locked by this thread. The core's lock takes over.
-        unsafe { lock::unlock(&self.word, word) };
+        if self.publish(core, word) {
+            return Some(eviction);
+        }
+        // Another thread was first: the object has logs without a place (T1).
+        // SAFETY: published nowhere but in the table, which it leaves here.
+        unsafe {
+            (*core).leave_table();
+            drop(Box::from_raw(core));
+        }
         Some(eviction)
     }
 
-    /// Makes the object that `guard` holds cold, if it is hot and not poisoned.
+    /// Gives an object logs whose word another thread has locked, or this one: for an update that
+    /// must not wait (W2). Does nothing if it is free by now, or has logs.
+    pub(super) fn publish_for_holder(&self) {
+        let (core, word) = self.new_core(0);
+        if !self.publish(core, word) {
+            // SAFETY: no other thread has seen it.
+            drop(unsafe { Box::from_raw(core) });
+        }
+    }
+
+    fn publish(&self, core: *mut Core<T, L>, word: usize) -> bool {
+        // SAFETY: not published yet; a core is in the table at most, whose users only try the lock.
+        let lock = unsafe { &(*core).lock.0 };
+        // ORDER: Relaxed; published with the core.
+        let in_name_of = |token| lock.store(token | LOCKED, Ordering::Relaxed);
+        let published = lock::redirect(&self.word, word, in_name_of);
+        if published {
+            // ORDER: Relaxed; a hint.
+            self.heat.fetch_or(LOGGED, Ordering::Relaxed);
+        }
+        published
+    }
+
+    /// Makes the object that `guard` holds cold, if it is hot and not poisoned, and if no update
+    /// comes in between that may not wait: then it stays as it is, with that update queued.
     pub(super) fn demote_guard(&self, guard: &mut ReadGuard<'_, T, L>) {
         let core = guard.core;
         if core.is_null() {
             return;
         }
         guard.value = None;
+        let revive = Revive { core };
         // SAFETY: the guard holds the core's lock, so it is alive.
-        let held = unsafe { &*core };
-        // SAFETY: the lock is held.
-        if unsafe { self.close(held) } {
+        if unsafe { self.close(&*core) } {
+            std::mem::forget(revive);
             // SAFETY: closed, drained, and held by this thread; nothing else refers to the value.
             unsafe { self.abandon(core) };
             guard.core = ptr::null();
             guard.value = Some(self.value.get_mut());
         } else {
-            // SAFETY: the lock is held.
-            unsafe { held.revive() };
-            guard.value = Some(held.value.get_mut());
+            drop(revive);
+            // SAFETY: as above.
+            guard.value = Some(unsafe { (*core).value.get_mut() });
         }
     }
 
@@ -99,7 +139,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         // SAFETY: the lock is held, and CLOSING keeps new updaters out.
         let drained = unsafe {
             core.drain_all();
-            !core.has_carry()
+            !core.has_carry() && (core.late.seal() || seeded_bug(Bug::UnsealedLate))
         };
         if drained {
             std::mem::forget(reopen);
@@ -131,38 +171,111 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         // Between the word's change and the look at the records; pairs with `announce`.
         barrier::fence_full();
         held.wait_until_unannounced();
-        // SAFETY: W3 - nobody can reach it any more; it came from `Box::into_raw`.
+        // SAFETY: W3 - no thread can reach it any more; it came from `Box::into_raw`.
         drop(unsafe { Box::from_raw(core.cast_mut()) });
     }
 
-    /// Makes the object cold and up to date, with no other thread at it. An update's panic comes
-    /// back after everything is in its place.
-    pub(super) fn settle_down(&mut self) -> Result<(), Box<dyn Any + Send>> {
+    /// Whether the caller's caller, however far up the stack, evicts this very object (W4).
+    pub(crate) fn is_in_own_eviction(&mut self) -> bool {
+        // ORDER: Relaxed (both); `&mut self`, and a thread sees its own claim.
+        let word = self.word.load(Ordering::Relaxed);
+        if word & HOT == 0 {
+            return false;
+        }
+        // SAFETY: W3 - the object has this core.
+        let core = unsafe { &*(address_of(word) as *const Core<T, L>) };
+        // An evictor takes the lock and lets it go; it runs user code between the two.
+        lock::is_held_by(&core.lock.0, percpu::thread_token())
+            && core.claimed.load(Ordering::Relaxed)
+    }
+
+    #[track_caller]
+    pub(super) fn assert_not_in_own_eviction(&mut self) {
+        assert!(
+            !self.is_in_own_eviction(),
+            "manycore: an object was taken apart from within its own updates or logs"
+        );
+    }
+
+    /// Leaves the value and the core to the evictor up the stack (W4).
+    pub(super) fn leave_to_evictor(&mut self) {
+        // ORDER: Relaxed (all); for this thread.
+        let word = self.word.swap(0, Ordering::Relaxed);
+        // SAFETY: W3 - the evictor frees it, when this has returned.
+        let core = unsafe { &*(address_of(word) as *const Core<T, L>) };
+        debug_assert!(core.has_value.load(Ordering::Relaxed), "W2: its lock has been free");
+        core.orphaned.store(true, Ordering::Relaxed);
+    }
+
+    /// Brings the object up to date, with no other thread at it, and makes it cold; unless it is
+    /// poisoned and updates are queued: then these stay, and the value stays in the core. An
+    /// update's panic comes back after everything is in its place.
+    pub(super) fn settle_down(&mut self) -> Result<(), Panic> {
         // ORDER: Relaxed (all); `&mut self` orders everything.
         let word = self.word.load(Ordering::Relaxed);
-        self.word.store(0, Ordering::Relaxed);
-        self.heat.fetch_and(!LOGGED, Ordering::Relaxed);
         if word & HOT == 0 {
-            return Ok(()); // at most locked by a guard that was leaked
+            self.word.store(0, Ordering::Relaxed); // at most locked by a guard that was leaked
+            return Ok(());
         }
-        // SAFETY: W3 - `&mut self`: an evictor apart (`leave_table` waits for it), nobody else can
-        // reach the core. Its lock is held at most by a guard that was leaked.
-        let core = unsafe { Box::from_raw(address_of(word) as *mut Core<T, L>) };
-        core.leave_table();
+        let raw = address_of(word) as *mut Core<T, L>;
+        // SAFETY: W3 - the object has this core. `&mut self`: an evictor apart, no other thread can
+        // reach it.
+        let core = unsafe { &*raw };
+        core.leave_table(); // waits for that evictor
+        core.lock.0.store(0, Ordering::Relaxed); // held at most by a guard that was leaked
         if !core.has_value.load(Ordering::Relaxed) {
             // Promoted under a guard that was leaked, so nobody finished that (W2).
             // SAFETY: W2 - the value is inline still, and `&mut self` is exclusive.
-            unsafe { self.move_in(&core) };
+            unsafe { self.move_in(core) };
         }
         // SAFETY: as above, which is more than the lock asks for.
-        let drained = catch_unwind(AssertUnwindSafe(|| unsafe { core.drain_all() }));
+        let drained = sync::caught(|| unsafe { core.drain_all() });
+        // SAFETY: as above.
+        if unsafe { core.has_carry() } || !core.late.is_empty() || core.has_dirty() {
+            // SAFETY: as above. It has left the table.
+            unsafe {
+                core.revive();
+                core.count(|counts| counts.placed = false);
+            }
+            return drained;
+        }
+        self.word.store(0, Ordering::Relaxed);
         let poisoned = core.poisoned.load(Ordering::Relaxed);
         self.heat.store(if poisoned { POISONED } else { 0 }, Ordering::Relaxed);
         // SAFETY: W1 - the value is in the core, which is freed without dropping it.
         unsafe {
             core.value.with(|from| self.value.with_mut(|to| ptr::copy_nonoverlapping(from, to, 1)));
         }
+        // SAFETY: no reference to it is left; it came from `Box::into_raw`.
+        drop(unsafe { Box::from_raw(raw) });
         drained
+    }
+
+    /// The value, after [`settle_down`](Self::settle_down): inline, or in the core that stayed.
+    pub(super) fn settled_value(&mut self) -> MutPtr<MaybeUninit<T>> {
+        // ORDER: Relaxed; `&mut self`.
+        let word = self.word.load(Ordering::Relaxed);
+        if word & HOT == 0 {
+            return self.value.get_mut();
+        }
+        // SAFETY: W3 - the object has this core.
+        unsafe { (*(address_of(word) as *const Core<T, L>)).value.get_mut() }
+    }
+
+    /// Moves the value out for good, and frees the core if there is one, with what is queued.
+    ///
+    /// # Safety
+    /// `settle_down` ran, and the object is not used again.
+    pub(super) unsafe fn take_value(&mut self) -> T {
+        // SAFETY: W1 - the value is there, and is not used there again.
+        let value = self.settled_value().with(|value| unsafe { ptr::read(value).assume_init() });
+        // ORDER: Relaxed; `&mut self`.
+        let word = self.word.swap(0, Ordering::Relaxed);
+        if word & HOT != 0 {
+            // SAFETY: it has left the table (`settle_down`); no other thread can reach it.
+            drop(unsafe { Box::from_raw(address_of(word) as *mut Core<T, L>) });
+        }
+        value
     }
 }
 
@@ -175,6 +288,18 @@ pub(super) enum Admission {
     Insist,
     /// Do not ask: the update has nowhere else to go. The next read asks (T1).
     Bypass,
+}
+
+/// Lets an evicted core have logs again if it can't be given up, also when user code panics.
+struct Revive<T: Send + 'static, L: Log<T>> {
+    core: *const Core<T, L>,
+}
+
+impl<T: Send + 'static, L: Log<T>> Drop for Revive<T, L> {
+    fn drop(&mut self) {
+        // SAFETY: whoever makes a `Revive` holds the core's lock.
+        unsafe { (*self.core).revive() };
+    }
 }
 
 /// Takes CLOSING back if the core stays.

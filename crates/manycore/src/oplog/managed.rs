@@ -11,13 +11,14 @@
 //! While the object is cold, its `heat` is the owner's *meter*: updates, reads and waits since the
 //! owner last looked, beside the flags. It is guarded by the word's lock.
 
-use super::builder::ConfigId;
+use super::configurations::ConfigId;
 use super::core::{CLOSING, LONG_WAY, Refusal};
 use super::deferred::{LOGGED, POISONED};
 use super::guard::ReadGuard;
 use super::hold::ColdHold;
 use super::lifecycle::Admission;
 use super::log::Log;
+use super::table::Eviction;
 use super::{Deferred, core};
 use crate::lock::{self, HOT, Refused};
 use crate::percpu;
@@ -124,7 +125,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     #[inline(always)]
     pub(crate) fn try_lock_cold(&self) -> Result<ColdHold<'_, T, L>, Refused> {
         lock::try_lock(&self.word, percpu::thread_token())?;
-        Ok(ColdHold { object: self, poison: false })
+        Ok(ColdHold::of(self))
     }
 
     /// Takes the cold object's lock, waiting for it if `wait` says so. Says whether it had to.
@@ -134,8 +135,8 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
             return self.try_lock_cold().map(|hold| (hold, false));
         }
         let of = Of::new("Adaptive", self);
-        let waited = lock::lock(&self.word, percpu::thread_token(), of)?;
-        Ok((ColdHold { object: self, poison: false }, waited))
+        let waited = lock::lock_nested(&self.word, percpu::thread_token(), of)?;
+        Ok((ColdHold::of(self), waited))
     }
 
     /// Holds the object, up to date, while it has logs; `Refused::Hot` says that it has none.
@@ -147,11 +148,8 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     /// Runs `f` under the object's lock, whatever state it is in, without looking at the value.
     #[track_caller]
     pub(crate) fn while_locked<R>(&self, f: impl FnOnce() -> R) -> Result<R, Refused> {
-        let core = self.lock_as_it_is()?;
-        let result = f();
-        // SAFETY: taken above.
-        unsafe { self.release(core, false) };
-        Ok(result)
+        let _locked = self.lock_as_it_is()?;
+        Ok(f())
     }
 }
 
@@ -234,17 +232,12 @@ impl<'a, T: Send + 'static, L: Log<T>> ColdHold<'a, T, L> {
         }
     }
 
-    /// Gives the object logs, if the table lets it, and gives the lock up. `then` runs before that,
-    /// and is told whether there are logs now. The owner has seen to it that nobody else looks at
-    /// the value.
-    pub(crate) fn promote(self, insist: bool, then: impl FnOnce(bool)) -> bool {
+    /// Gives the object logs, if the table lets it; runs no user code. The owner has seen to it
+    /// that no other thread looks at the value. The eviction that comes back is due after this is
+    /// dropped.
+    pub(crate) fn publish(&self, insist: bool) -> Option<Option<Eviction>> {
         let admission = if insist { Admission::Insist } else { Admission::Ask };
-        let eviction = self.object.publish_core(&self, admission);
-        let admitted = eviction.is_some();
-        then(admitted);
-        drop(self);
-        drop(eviction); // runs the victim's updates, now that no lock of ours is held
-        admitted
+        self.object.publish_core(self, admission)
     }
 }
 
@@ -272,10 +265,15 @@ impl<'a, T: Send + 'static, L: Log<T>> ReadGuard<'a, T, L> {
         ManuallyDrop::new(self).core.cast()
     }
 
-    /// Takes the logs away, if the object is not poisoned.
-    pub(crate) fn demote(&mut self) {
+    /// Takes the logs away, if the object is not poisoned and its updates do not append to it in
+    /// each of so many rounds.
+    pub(crate) fn demote(&mut self, rounds: u32) {
         let object = self.object;
-        object.demote_guard(self);
+        for _ in 0..rounds {
+            if !self.core.is_null() && !self.is_poisoned() {
+                object.demote_guard(self);
+            }
+        }
     }
 
     /// The lock of the object that this guard holds, if it is cold.

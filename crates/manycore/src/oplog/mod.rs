@@ -25,10 +25,43 @@
 //! - **D7** A panic while updates are applied reaches the reader that applied them, and so does one
 //!   while another thread absorbs updates on its behalf ([`Log::absorb`]). The object is
 //!   poisoned until [`Deferred::clear_poison`]; updates not yet applied stay queued, and updates go
-//!   on being logged. The update that panicked is gone, as with any panic.
+//!   on being logged. The update that panicked is gone, as with any panic. A panic in any other
+//!   function of a log reaches the thread that called it, or poisons the object if that thread came
+//!   for another object (an eviction); what is in the logs stays there. One in the destructor of an
+//!   emptied log that is freed ends there.
 //! - **D8** A cold object costs its value plus 16 bytes and applies updates at once. Contention
-//!   promotes it to logs; reads that find too little, or a busier object in its place of the
-//!   [`LogTable`], take them away.
+//!   promotes it to logs. Reads that find too little take them away; so does a busier object in its
+//!   place of the [`LogTable`], or idleness while others are promoted, and then about 1.3 KB
+//!   stay until the object is next used.
+//! - **D10** No thread waits for itself, as the next sections say.
+//! - **D11** Poison keeps everything: [`Deferred::get_mut`], [`Deferred::try_into_inner`] and an
+//!   eviction leave a poisoned object's queue as it is. Only its drop drops it.
+//!
+//! # Who may wait for whom
+//!
+//! This is the rule of everything that runs user code under a lock here and in
+//! [`cluster::adaptive`](crate::cluster::adaptive); `lock::held` counts and checks it. A thread is
+//! *inside* while it holds an object (a guard, or a function of the user's that runs under the
+//! object's lock: `apply`, `merge`, `collect`, `len`, a destructor), or has a log in hand (`push`,
+//! `absorb`).
+//!
+//! | the thread is inside and | on its own object | on another object |
+//! |---|---|---|
+//! | updates | queued for the next read | applied if it is cold and free, else logged or queued |
+//! | reads, changes, repairs | panics | waits; panics where the wait would never end |
+//! | `try_read` | `Busy` | does not wait |
+//! | demotes | panics | as a read |
+//! | promotes | does nothing | as an update; no other object is evicted |
+//!
+//! With a log in hand, an update of another object is never applied, only logged, and each read,
+//! demotion or repair panics: the log's reader waits for this very thread. A demotion or eviction
+//! in which updates append to their own object gives up, or goes on with what came.
+//!
+//! So updates never wait for another thread's user code where that could wait for them, and objects
+//! may update each other in any circle. Reads can't: of threads that read each other's objects in a
+//! circle, the last one panics and says so. What is not seen are the user's own locks, and readers
+//! of an adaptive object in `Mode::Shared` that wait for one another through a
+//! [`change`](crate::cluster::Adaptive::change) or a read that must close the gate.
 //!
 //! # Consistency
 //!
@@ -42,22 +75,19 @@
 //! - After `fork`, the child's copy of an object holds what the parent had logged, provided that no
 //!   other thread was inside `append` or a read of that object at that moment. (A lock held by a
 //!   thread that does not exist in the child is never given back, as with every lock.)
-//! - `append` from within `apply`, or while the same thread holds a read guard of the object, is
-//!   detected: the update is logged and the *next* read applies it. A read there would wait for
-//!   itself; it panics instead.
-//! - User code in [`Log::push`] (an update's destructor, too, if it is cancelled there) runs with
-//!   the slot's log in hand. It may update other objects, as long as objects do not update each
-//!   other from there in a circle; it may neither read nor update this one. The same goes for
-//!   [`Log::absorb`], which the updater runs as well: an update of this object there panics.
+//! - Recursion: see above.
 
+mod append;
 mod builder;
+mod configurations;
 mod core;
 mod deferred;
-
+mod evict;
 mod gate;
 mod guard;
 mod hold;
 mod kinds;
+mod late;
 mod lifecycle;
 mod log;
 #[cfg(all(test, manycore_loom))]

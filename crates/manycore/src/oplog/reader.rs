@@ -7,13 +7,12 @@ use super::core::{Core, EVICTED, Inner, OPEN, updates};
 use super::log::Log;
 use super::shared::Turn;
 use super::slot_log::{Local, SlotLog};
-use super::table::Resident;
 use crate::clock::Stamp;
 use crate::config;
-use crate::lock;
+use crate::lock::held;
 use crate::percpu::dirty::DirtyWord;
 use crate::percpu::{self, barrier};
-use crate::sync::{self, AtomicBool, AtomicU64, Backoff, Bug, Ordering, seeded_bug};
+use crate::sync::{AtomicBool, AtomicU64, Backoff, Bug, Ordering, seeded_bug};
 use std::panic::resume_unwind;
 use std::ptr;
 
@@ -31,12 +30,18 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
         self.inner.with_mut(|inner| {
             // SAFETY: the caller holds the lock, which guards `inner`.
             let inner = unsafe { &mut *inner };
-            // The cut first: D2. (Harmless where it is not used.)
+            if L::ORDERED {
+                // What this thread stored before the read is visible before the cut; else an
+                // updater that has not seen it could have a stamp above the cut (D1). The full
+                // fence that this needs is the announcement's in `lock_core`.
+                barrier::stores_are_visible();
+            }
+            // The cut before the logs are looked at: D2. (Harmless where it is not used.)
             let cut =
                 if L::ORDERED && !seeded_bug(Bug::NoCut) { self.clock().cut() } else { Stamp::MAX };
             inner.window = 0;
             let dirty = self.count_dirty();
-            if dirty == 0 {
+            if dirty == 0 && (self.late.is_empty() || seeded_bug(Bug::ForgottenLate)) {
                 // What waited for poison to be cleared.
                 // SAFETY: the lock is held.
                 unsafe { self.apply(inner) };
@@ -52,9 +57,31 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
             } else {
                 self.collect_frozen(inner);
             }
+            self.collect_late(inner);
             // SAFETY: the lock is held.
             unsafe { self.apply(inner) };
         });
+    }
+
+    /// Moves the late updates that were counted to a log in the carry.
+    fn collect_late(&self, inner: &mut Inner<L>) {
+        if inner.late == 0 {
+            return;
+        }
+        let log = inner.spares.pop().unwrap_or_default();
+        inner.carry.push(log);
+        inner.untidy = true;
+        while inner.late != 0 {
+            let (Some(log), Some((stamp, op))) = (inner.carry.last_mut(), self.late.pop()) else {
+                inner.late = 0;
+                return;
+            };
+            inner.late -= 1;
+            inner.window += 1;
+            // SAFETY: the caller has `inner`, so it holds the lock.
+            unsafe { self.count(|counts| counts.appended_before += 1) };
+            log.push(op, stamp);
+        }
     }
 
     /// How many slots may have updates for a read that begins now. A read that finds none spares
@@ -69,6 +96,11 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
         // ORDER: Acquire; pairs with `mark_dirty`. What decides is the fence on either side.
         let bits = |(_, word): (usize, &DirtyWord)| word.0.load(Ordering::Acquire).count_ones();
         self.dirty.0.iter().map(bits).sum::<u32>() as usize
+    }
+
+    /// Whether a slot may have updates, for whoever is alone with the core.
+    pub(super) fn has_dirty(&self) -> bool {
+        self.count_dirty() != 0
     }
 
     pub(super) fn is_biased(&self) -> bool {
@@ -91,6 +123,7 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
         self.list_dirty(&mut inner.slots);
         let answered = self.settle(&inner.slots, &mut inner.unanswered, closed);
         let _turns = self.wait_for_updaters(&inner.slots, answered);
+        inner.late = self.late.count(Stamp::MAX); // every slot stands still (L4)
         for place in 0..inner.slots.len() {
             let index = inner.slots[place];
             // SAFETY: C1 - gate closed, barrier passed, no updater inside.
@@ -100,6 +133,9 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
 
     /// Logs with stamps: one after the other, up to the cut (C4).
     fn collect_each(&self, inner: &mut Inner<L>, cut: Stamp) {
+        inner.late = self.late.count(cut); // L3
+        // First, because it was first if a stamp of another log is the same.
+        self.collect_late(inner);
         let closed = inner.numbers.next_closed();
         let _collecting = Collecting::begin(&self.collecting, closed);
         self.list_dirty(&mut inner.slots);
@@ -112,6 +148,7 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
         }
         barrier::fence_full();
         let answered = self.settle(&inner.slots, &mut inner.unanswered, closed);
+        let cut = if seeded_bug(Bug::LateCut) { self.clock().cut() } else { cut };
         for place in 0..inner.slots.len() {
             let index = inner.slots[place];
             let Some(slot) = self.slot_log(index) else { continue };
@@ -195,11 +232,18 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
         slot.local.with_mut(|local| {
             // SAFETY: the caller's duty.
             let local = unsafe { &mut *local };
+            held::assert_no_leaf();
             if !local.log.is_empty() {
-                let mut into = inner.spares.pop().unwrap_or_default();
-                local.log.collect(cut, &mut into);
-                let kept = if into.is_empty() { &mut inner.spares } else { &mut inner.carry };
-                kept.push(into);
+                // In the carry first: there stays what was moved before a panic.
+                let was_untidy = std::mem::replace(&mut inner.untidy, true);
+                let into = inner.spares.pop().unwrap_or_default();
+                inner.carry.push(into);
+                let Some(into) = inner.carry.last_mut() else { return };
+                local.log.collect(cut, into);
+                if into.is_empty() {
+                    inner.spares.extend(inner.carry.pop());
+                }
+                inner.untidy = was_untidy;
             }
             inner.window += self.note_collected(slot, local, index, busy);
         });
@@ -230,26 +274,34 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
     ///
     /// # Safety
     /// The caller holds the core's lock.
-    unsafe fn apply(&self, inner: &mut Inner<L>) {
+    pub(super) unsafe fn apply(&self, inner: &mut Inner<L>) {
         // SAFETY: the lock is held.
         unsafe { self.count(|counts| counts.merges += 1) };
         // ORDER: Relaxed; written under the core's lock, which the caller holds.
         if inner.carry.is_empty() || self.poisoned.load(Ordering::Relaxed) {
             return;
         }
+        held::assert_no_leaf();
+        if inner.untidy {
+            inner.carry.retain(|log| !log.is_empty());
+            inner.untidy = false;
+        }
         self.value.with_mut(|value| {
             let poison = Poison(&self.poisoned);
             // SAFETY: the value is there while the core is in use, and the caller holds the lock.
             let value = unsafe { (*value).assume_init_mut() };
+            inner.untidy = true;
             let applied = L::merge(&mut inner.carry, value) as u64;
             // SAFETY: the lock is held.
-            unsafe { self.count(|counts| counts.applied += applied) };
+            unsafe { self.count(|counts| counts.applied = counts.applied.wrapping_add(applied)) };
             std::mem::forget(poison);
         });
-        debug_assert!(inner.carry.iter().all(|log| log.is_empty()), "merge left entries behind");
         // The last is taken first: each slot gets its own buffers back, as long as the same ones
-        // are dirty.
-        inner.spares.extend(inner.carry.drain(..).rev());
+        // are dirty. What a merge leaves behind stays queued.
+        while inner.carry.last().is_some_and(|log| log.is_empty()) {
+            inner.spares.extend(inner.carry.pop());
+        }
+        inner.untidy = !inner.carry.is_empty();
     }
 
     /// After a read: whether to switch publication, and to which.
@@ -326,19 +378,6 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
         self.gate.load(Ordering::Relaxed) == EVICTED
     }
 
-    /// Lets an evicted core have logs again, because it can't be given up.
-    ///
-    /// # Safety
-    /// The caller holds the core's lock.
-    pub(super) unsafe fn revive(&self) {
-        if self.is_evicted() {
-            // SAFETY: the lock is held.
-            unsafe { self.count(|counts| counts.placed = false) };
-            // ORDER: Release; pairs with the updater's Acquire.
-            self.gate.store(self.open, Ordering::Release);
-        }
-    }
-
     /// Whether the core has logs outside of the table and finds no place there (T1). A poisoned one
     /// need not: its updates have nowhere else to go.
     ///
@@ -365,6 +404,17 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
     pub(super) unsafe fn drain_all(&self) {
         // SAFETY: the caller holds the lock.
         let _merging = unsafe { self.begin_merging() };
+        // SAFETY: the caller's duty.
+        unsafe { self.collect_all() };
+        // SAFETY: the lock is held.
+        self.inner.with_mut(|inner| unsafe { self.apply(&mut *inner) });
+    }
+
+    /// The same without applying it. A panic leaves what was not collected where it is.
+    ///
+    /// # Safety
+    /// As [`drain_all`](Self::drain_all).
+    pub(super) unsafe fn collect_all(&self) {
         self.barrier();
         let core = self.address();
         percpu::records().wait_until_none(|word| updates(word, core));
@@ -372,13 +422,13 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
             // SAFETY: the caller holds the lock.
             let inner = unsafe { &mut *inner };
             self.list_dirty(&mut inner.slots);
+            inner.late = self.late.count(Stamp::MAX);
+            self.collect_late(inner);
             for place in 0..inner.slots.len() {
                 let index = inner.slots[place];
                 // SAFETY: C1 - no updater is inside and none will be.
                 unsafe { self.collect_slot(index, Stamp::MAX, false, inner) };
             }
-            // SAFETY: the lock is held.
-            unsafe { self.apply(inner) };
         });
     }
 
@@ -406,70 +456,6 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
     pub(super) unsafe fn has_carry(&self) -> bool {
         // SAFETY: the caller holds the lock.
         self.inner.with_mut(|inner| unsafe { !(*inner).carry.is_empty() })
-    }
-
-    /// Frees the logs of an evicted core, keeping count of what was appended to them.
-    ///
-    /// # Safety
-    /// The caller holds the core's lock, and no updater is inside.
-    unsafe fn free_slots(&self) {
-        // ORDER: Acquire; pairs with Release in `find_or_make_slot`.
-        let taken =
-            self.slots.iter().map(|(_, slot)| slot.0.swap(ptr::null_mut(), Ordering::Acquire));
-        // SAFETY: made by `Box::into_raw` in `find_or_make_slot`; no updater is inside (the caller
-        // waited), and readers hold the lock that the caller holds.
-        let freed = taken.filter(|raw| !raw.is_null()).map(|raw| unsafe { Box::from_raw(raw) });
-        let freed: Vec<Box<SlotLog<L>>> = freed.collect();
-        // ORDER: Relaxed; a statistic.
-        let appended: u64 = freed.iter().map(|slot| slot.appended.load(Ordering::Relaxed)).sum();
-        // SAFETY: the lock is held.
-        unsafe { self.count(|counts| counts.appended_before += appended) };
-    }
-}
-
-impl<T: Send + 'static, L: Log<T>> Resident for Core<T, L> {
-    fn try_claim(&self) -> bool {
-        let core = self.address();
-        if percpu::announces(|word| super::core::address_of(word) == core) {
-            return false; // this thread is inside: the eviction would wait for it
-        }
-        let free = lock::try_lock(&self.lock.0, percpu::thread_token()).is_ok();
-        if free {
-            // ORDER: Relaxed; the table's mutex, held here and by `leave_table`, orders it.
-            self.claimed.store(true, Ordering::Relaxed);
-        }
-        free
-    }
-
-    fn activity(&self) -> u64 {
-        let logs = self.slots.iter().map(|(_, slot)| slot.0.load(Ordering::Acquire));
-        // SAFETY: T2 - the core is in the table, so nobody has begun to free its slot logs.
-        let counts = logs.filter_map(|raw| unsafe { raw.as_ref() });
-        counts.map(|slot| slot.appended.load(Ordering::Relaxed)).sum()
-    }
-
-    unsafe fn finish_eviction(this: *const Self) {
-        // SAFETY: `try_claim` took the core's lock, so the core lives until `unlock` below.
-        let core = unsafe { &*this };
-        // ORDER: Release; `drain_all` passes the barrier before it looks at the updaters.
-        core.gate.store(EVICTED, Ordering::Release);
-        // An update of the *victim* that panics must not reach the newcomer's thread: the victim is
-        // poisoned, its updates stay queued, and its next reader learns of it (D7).
-        // SAFETY: the lock is held and the gate closed for good.
-        sync::contain(|| unsafe { core.drain_all() });
-        // SAFETY: the lock is held, and the drain has waited for the updaters.
-        unsafe {
-            core.free_slots();
-            core.count(|counts| counts.evictions += 1);
-        }
-        // SAFETY: the lock is held.
-        let spares = core.inner.with_mut(|inner| unsafe { std::mem::take(&mut (*inner).spares) });
-        drop(spares); // the user's logs: their destructors are user code
-        // SAFETY: locked by `try_claim`; `claimed` keeps the core alive until the last store.
-        unsafe { lock::unlock(&raw const (*this).lock.0, 0) };
-        core.in_use();
-        // ORDER: Release; pairs with Acquire in `leave_table`.
-        core.claimed.store(false, Ordering::Release);
     }
 }
 

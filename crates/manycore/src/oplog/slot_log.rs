@@ -5,7 +5,7 @@
 use super::core::OPEN;
 use crate::clock::Stamp;
 use crate::config;
-use crate::percpu::segmented::Segmented;
+use crate::percpu::segmented::Lazy;
 use crate::sync::{AtomicPtr, AtomicU64, AtomicUsize, Bug, Ordering, UnsafeCell, seeded_bug};
 use std::ptr;
 
@@ -79,8 +79,11 @@ impl<L> Local<L> {
     #[inline(always)]
     pub(super) fn next_stamp(&mut self, clock: impl FnOnce() -> Stamp) -> Stamp {
         let stale = seeded_bug(Bug::UnfencedStamp) && self.last != Stamp::ZERO;
-        let now = if stale { self.last } else { clock() };
-        self.last = now.max(self.last.next());
+        let mut now = if stale { self.last } else { clock() };
+        if seeded_bug(Bug::LateStamp) {
+            now = Stamp::from_ticks(now.ticks() + 2);
+        }
+        self.last = if seeded_bug(Bug::UnsteadyStamp) { now } else { now.max(self.last.next()) };
         self.last
     }
 }
@@ -97,12 +100,12 @@ impl<L> From<usize> for SlotPtr<L> {
 /// Every slot's log. The first ones, which are nearly all there ever are, are one load away.
 pub(super) struct SlotTable<L> {
     pub(super) near: [SlotPtr<L>; NEAR],
-    far: Segmented<SlotPtr<L>>,
+    far: Lazy<SlotPtr<L>>,
 }
 
 impl<L> SlotTable<L> {
     pub(super) fn new() -> Self {
-        Self { near: std::array::from_fn(SlotPtr::from), far: Segmented::new() }
+        Self { near: std::array::from_fn(SlotPtr::from), far: Lazy::new() }
     }
 
     #[inline(always)]

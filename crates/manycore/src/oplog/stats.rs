@@ -116,16 +116,17 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
                 stats.logs += 1;
             }
         }
-        let core = self.address();
-        // From within a merge logs are in hand; from within a push, one is, and waiting for its
-        // updater would be waiting for oneself.
-        if counts.merging || percpu::announces(|word| updates(word, core)) {
+        // From within a merge logs are in hand; from within a push, one is, and its object's reader
+        // may wait for this thread.
+        if counts.merging || percpu::is_announcing() {
+            stats.appended += self.late.len() as u64;
             stats.pending = stats.appended.saturating_sub(stats.applied);
             return stats;
         }
         // SAFETY: the caller holds the lock.
         unsafe { self.look_into_logs(&mut stats) };
-        stats.absorbed = stats.appended.saturating_sub(stats.applied + stats.pending);
+        let known = stats.applied.saturating_add(stats.pending);
+        stats.absorbed = stats.appended.saturating_sub(known);
         stats.bytes =
             stats.logs * size_of::<SlotLog<L>>() + stats.pending as usize * size_of::<L::Op>();
         stats
@@ -161,5 +162,8 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
             stats.pending += slot.local.with(|local| unsafe { (*local).log.len() }) as u64;
             stats.logs += 1;
         }
+        let late = self.late.len() as u64;
+        stats.appended += late;
+        stats.pending += late;
     }
 }

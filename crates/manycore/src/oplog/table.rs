@@ -16,12 +16,19 @@
 //!   promotion of a process, for which all its threads may be waiting, does not write all 4,096. No
 //!   model checker sees the making (std's `OnceLock`): nothing in it waits for another thread, and
 //!   a place is reached only through it.
+//! - T6 A thread evicts only if it holds no object but the newcomer and has no log in hand: an
+//!   eviction runs user code, which would wait for what other threads hold, while they might wait
+//!   for what this one holds. Inside, an eviction is denied.
+//! - T7 Each promotion also looks at one place, one after the other. An object that has not been
+//!   updated between `IDLE_SWEEPS` looks is evicted: so an idle object loses its logs although it
+//!   is not read, as long as others are promoted.
 //!
 //! Source: OpLog section 6. There the table is per core and per type; ours is shared and asked only
 //! at promotion and demotion, so no update touches it.
 
-use crate::config::DEFAULT_TABLE_OBJECTS;
-use crate::sync::{AtomicU64, Mutex, Ordering};
+use crate::config::{DEFAULT_TABLE_OBJECTS, IDLE_SWEEPS};
+use crate::lock::held;
+use crate::sync::{AtomicU64, AtomicUsize, Mutex, Ordering};
 use std::fmt;
 use std::sync::OnceLock;
 
@@ -53,13 +60,21 @@ pub(crate) trait Resident {
 struct Entry {
     core: *const (),
     vtable: &'static VTable,
+    /// Its activity at the last look, and how many sweeps have found the same.
     seen: u64,
+    idle: u32,
 }
 
 struct VTable {
     try_claim: unsafe fn(*const ()) -> bool,
     activity: unsafe fn(*const ()) -> u64,
     finish_eviction: unsafe fn(*const ()),
+}
+
+impl Entry {
+    fn new<R: Resident + 'static>(core: *const R) -> Self {
+        Self { core: core.cast(), vtable: Methods::<R>::VTABLE, seen: 0, idle: 0 }
+    }
 }
 
 // SAFETY: cores are `Sync` for the three calls of the vtable (they require `T: Send`, `L: Send` and
@@ -83,13 +98,13 @@ impl<R: Resident + 'static> Methods<R> {
 #[derive(Debug)]
 pub(crate) struct Denied;
 
-/// An eviction that is due: dropping it runs it.
+/// Evictions that are due: dropping it runs them.
 #[must_use]
-pub(crate) struct Eviction(Option<Entry>);
+pub(crate) struct Eviction([Option<Entry>; 2]);
 
 impl Drop for Eviction {
     fn drop(&mut self) {
-        if let Some(old) = self.0.take() {
+        for old in self.0.iter_mut().filter_map(Option::take) {
             // SAFETY: `enter` claimed it, so the core's lock keeps its owner from freeing it.
             unsafe { (old.vtable.finish_eviction)(old.core) };
         }
@@ -101,19 +116,27 @@ impl Drop for Eviction {
 /// Every object uses one table of 4,096 places for the whole process, unless its
 /// [`Builder`](super::Builder) names another. An object that wants logs takes the place its address
 /// hashes to; the object that held it is synchronized and goes on without logs. So the memory of
-/// logs is bounded by places x slots x the bounds of one log, however many objects there are. What
-/// an evicted object keeps until its next use is one core, about 1.6 KiB. Beside the table, until
-/// its next read, has logs an object that was updated by the thread that held it, or while it was
-/// poisoned.
+/// logs is bounded by places x slots x the bounds of one log, however many objects there are. Each
+/// promotion also looks at one place, and takes the logs away from an object that was not updated
+/// since the look before the last.
+///
+/// An evicted object can't be reached from here, because it may be moved. It keeps the value and a
+/// core without logs, about 1.3 KB, until it is next read or updated, or dropped; for
+/// [`Deferred::is_logged`](super::Deferred::is_logged) it has no logs. Beside the table, until its
+/// next read, has logs an object that was updated by a thread that must not wait
+/// ([the module](super) says which), or while it was poisoned.
 ///
 /// To synchronize an object is to apply its updates, in the thread that needs the place: an
 /// `append` to one object, or [`Counter::add`](crate::collections::Counter::add), may run another
-/// object's updates. So do not append or count under a lock that updates of other objects take, or
-/// give those objects a table of their own. A panic of theirs ends there; it poisons the object
-/// that was evicted.
+/// object's updates; not while that thread holds an object or is in a log's code, where evictions
+/// are denied. So do not append or count under a lock of your own that updates of other objects
+/// take, or give those objects a table of their own. A panic of theirs ends there; it poisons the
+/// object that was evicted.
 pub struct LogTable {
     chunks: Box<[OnceLock<Box<[Place]>>]>,
     places: usize,
+    /// Places that sweeps have looked at (T7).
+    swept: AtomicUsize,
     evictions: AtomicU64,
     denied: AtomicU64,
 }
@@ -146,6 +169,7 @@ impl LogTable {
         Self {
             chunks: (0..places.div_ceil(CHUNK)).map(|_| OnceLock::new()).collect(),
             places,
+            swept: AtomicUsize::new(0),
             evictions: AtomicU64::new(0),
             denied: AtomicU64::new(0),
         }
@@ -184,13 +208,20 @@ impl LogTable {
         &chunk[at % CHUNK]
     }
 
-    /// Gives the object a place, evicting whoever has it if that is allowed (T4). The eviction runs
-    /// when the answer is dropped: do that after giving up one's own lock.
+    /// Gives the object a place, evicting whoever has it if that is allowed (T4, T6). The eviction
+    /// runs when the answer is dropped: do that after giving up one's own lock.
+    ///
+    /// `own` is the number of object locks that the calling thread holds for this call.
     pub(crate) fn enter<R: Resident + 'static>(
         &self,
         core: *const R,
         insist: bool,
+        own: usize,
     ) -> Result<Eviction, Denied> {
+        #[cfg(not(any(manycore_loom, manycore_shuttle)))]
+        hold_at_fork();
+        let may_evict = !held::may_be_waited_for(own);
+        let _leaf = held::leaf();
         let mut place = lock(self.place(core.cast()));
         let victim = place.take();
         if let Some(mut old) = victim {
@@ -199,7 +230,7 @@ impl LogTable {
                 let activity = (old.vtable.activity)(old.core);
                 let used = activity != old.seen && !insist;
                 old.seen = activity;
-                (used, !used && (old.vtable.try_claim)(old.core))
+                (used, !used && may_evict && (old.vtable.try_claim)(old.core))
             };
             if used || !claimed {
                 *place = Some(old);
@@ -208,19 +239,35 @@ impl LogTable {
                 return Err(Denied);
             }
         }
-        *place = Some(Entry { core: core.cast(), vtable: Methods::<R>::VTABLE, seen: 0 });
-        if victim.is_some() {
-            // ORDER: Relaxed; a statistic.
-            self.evictions.fetch_add(1, Ordering::Relaxed);
-        }
-        Ok(Eviction(victim))
+        *place = Some(Entry::new(core));
+        drop(place);
+        let idle = if may_evict { self.sweep(core.cast()) } else { None };
+        let evicted = [victim, idle];
+        // ORDER: Relaxed; a statistic.
+        self.evictions.fetch_add(evicted.iter().flatten().count() as u64, Ordering::Relaxed);
+        Ok(Eviction(evicted))
+    }
+
+    /// Looks at the next place, and takes the object out that has been idle in some sweeps (T7).
+    fn sweep(&self, newcomer: *const ()) -> Option<Entry> {
+        // ORDER: Relaxed; any place will do.
+        let at = self.swept.fetch_add(1, Ordering::Relaxed) % self.places;
+        let mut place = lock(&self.chunks[at / CHUNK].get()?[at % CHUNK]);
+        let entry = place.as_mut().filter(|entry| !std::ptr::eq(entry.core, newcomer))?;
+        // SAFETY: T2 - the entry is in its place, whose mutex is held.
+        let activity = unsafe { (entry.vtable.activity)(entry.core) };
+        entry.idle = if activity == entry.seen { entry.idle + 1 } else { 0 };
+        entry.seen = activity;
+        // SAFETY: as above.
+        let claimed = entry.idle >= IDLE_SWEEPS && unsafe { (entry.vtable.try_claim)(entry.core) };
+        if claimed { place.take() } else { None }
     }
 
     /// Gives the object its place if nobody has it.
     pub(crate) fn enter_if_free<R: Resident + 'static>(&self, core: *const R) -> bool {
         let mut place = lock(self.place(core.cast()));
         if place.is_none() {
-            *place = Some(Entry { core: core.cast(), vtable: Methods::<R>::VTABLE, seen: 0 });
+            *place = Some(Entry::new(core));
             return true;
         }
         false
@@ -248,4 +295,22 @@ crate::sync::global! {
 /// The process's table.
 pub(crate) fn shared() -> &'static LogTable {
     &SHARED
+}
+
+/// Keeps the places of the process's table for a fork, so that none is locked in the child by a
+/// thread that is not there. (Not those of tables that users make.)
+#[cfg(not(any(manycore_loom, manycore_shuttle)))]
+fn hold_at_fork() {
+    use crate::sync::AtomicBool;
+
+    static IS_HELD: AtomicBool = AtomicBool::new(false);
+    // ORDER: Relaxed; it may be said twice.
+    if IS_HELD.load(Ordering::Relaxed) {
+        return;
+    }
+    IS_HELD.store(true, Ordering::Relaxed);
+    crate::percpu::fork::at_fork(|| {
+        let made = SHARED.chunks.iter().filter_map(OnceLock::get).flatten();
+        Box::new(made.map(lock).collect::<Vec<_>>())
+    });
 }

@@ -39,6 +39,7 @@ use super::reader::{Collecting, Reopen};
 use super::slot_log::{Padded, SlotLog};
 use crate::clock::Stamp;
 use crate::config;
+use crate::lock::held;
 use crate::percpu::{self, barrier, place};
 use crate::sync::{
     self, AtomicU64, AtomicUsize, Backoff, Bug, Ordering, Panic, UnsafeCell, hint, seeded_bug,
@@ -150,7 +151,7 @@ struct Branch<L> {
 #[repr(C)]
 struct Load<L> {
     /// What was absorbed, and what it was absorbed into.
-    first: L,
+    first: Option<L>,
     /// Updates that came since the collection before.
     updates: u64,
     slots: SlotSet,
@@ -161,10 +162,10 @@ struct Load<L> {
     panic: Option<Panic>,
 }
 
-impl<L: Default> Branch<L> {
+impl<L> Branch<L> {
     fn new() -> Self {
         let load = Load {
-            first: L::default(),
+            first: None,
             updates: 0,
             slots: SlotSet::default(),
             more: Vec::new(),
@@ -287,24 +288,28 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
         // ORDER: Relaxed; written under the lock.
         let mut tree = self.tree.load(Ordering::Relaxed);
         if tree.is_null() {
-            let branches = (0..place::branches()).map(|_| Branch::new()).collect();
-            let reader = AtomicUsize::new(usize::MAX);
-            tree = Box::into_raw(Box::new(Tree { branches, reader }));
-            // ORDER: Release; pairs with Acquire in `help`, which finds it through the gate anyway.
-            self.tree.store(tree, Ordering::Release);
+            tree = self.make_tree(place::branches());
         }
         // SAFETY: made above at some time, and freed with the core.
         unsafe { &*tree }
     }
 
-    /// Makes these slots members, as if they had come to a collection before. The caller holds the
-    /// object alone.
+    fn make_tree(&self, branches: usize) -> *mut Tree<L> {
+        let branches = (0..branches).map(|_| Branch::new()).collect();
+        let reader = AtomicUsize::new(usize::MAX);
+        let tree = Box::into_raw(Box::new(Tree { branches, reader }));
+        // ORDER: Release; pairs with Acquire in `help`, which finds it through the gate anyway.
+        self.tree.store(tree, Ordering::Release);
+        tree
+    }
+
+    /// Makes so many branches with these members, as if they had come to a collection before. The
+    /// caller holds the object alone.
     #[cfg(all(test, manycore_loom))]
-    pub(super) fn presume_members(&self, slots: &[usize]) {
-        let tree = self.tree();
-        for index in slots {
-            let branch = &tree.branches[place::branch(*index)];
-            branch.members.add(*index);
+    pub(super) fn presume_members(&self, members: &[&[usize]]) {
+        self.make_tree(members.len());
+        for (branch, slots) in self.tree().branches.iter().zip(members) {
+            slots.iter().for_each(|index| branch.members.add(*index));
         }
     }
 
@@ -327,7 +332,7 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
         let _open = Reopen { gate: &self.gate, to: self.open };
         barrier::fence_full();
         self.list_dirty(&mut inner.slots);
-        let harvest = tree.harvest::<T>(number_of(closed), own, inner);
+        let harvest = tree.harvest(number_of(closed), own, inner);
         // SAFETY: the caller holds the lock.
         inner.judge_tree(harvest.slots.len(), unsafe { self.counts() }.merges);
         let mut rest = mem::take(&mut inner.rest);
@@ -335,6 +340,7 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
         rest.extend(inner.slots.iter().copied().filter(|index| !harvest.slots.has(*index)));
         let answered = self.settle(&rest, &mut inner.unanswered, closed);
         let _turns = self.wait_for_updaters(&rest, answered);
+        inner.late = self.late.count(Stamp::MAX);
         for index in &rest {
             // SAFETY: C1 - gate closed, barrier passed, no updater inside, no helper (B2).
             unsafe { self.collect_slot(*index, Stamp::MAX, answered, inner) };
@@ -388,11 +394,16 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
             // SAFETY: the caller's duty.
             let local = unsafe { &mut *local };
             if local.dirty {
-                if let Err(panic) = sync::caught(|| load.take::<T>(&mut local.log)) {
-                    load.panic.get_or_insert(panic);
-                    return;
+                // The helper's own update goes on, whatever another's log does (B5).
+                let taken = sync::caught(|| {
+                    load.take::<T>(&mut local.log);
+                    self.note_collected(slot, local, index, true)
+                });
+                match taken {
+                    Ok(new) => load.updates += new,
+                    Err(panic) if load.panic.is_none() => return load.panic = Some(panic),
+                    Err(panic) => return sync::contain(|| drop(panic)),
                 }
-                load.updates += self.note_collected(slot, local, index, true);
             }
             load.slots.add(index);
         });
@@ -418,14 +429,20 @@ impl<L> Load<L> {
     where
         L: Log<T>,
     {
+        held::assert_no_leaf();
         if log.is_empty() {
             return;
         }
-        if self.first.is_empty() {
-            return log.collect(Stamp::MAX, &mut self.first);
+        let spare = match self.first.take() {
+            None => self.spares.pop().unwrap_or_default(),
+            Some(first) => first,
+        };
+        let first = self.first.insert(spare);
+        if first.is_empty() {
+            return log.collect(Stamp::MAX, first);
         }
         if log.len() <= config::TREE_ABSORB_MAX {
-            self.first.absorb(log);
+            first.absorb(log);
             if log.is_empty() {
                 return;
             }
@@ -437,24 +454,21 @@ impl<L> Load<L> {
         }
     }
 
-    /// Gives the reader everything, and takes as many buffers back.
-    fn hand_over<T>(&mut self, inner: &mut Inner<L>, harvest: &mut Harvest)
-    where
-        L: Log<T>,
-    {
-        if !self.first.is_empty() {
-            let spare = inner.spares.pop().unwrap_or_default();
-            inner.carry.push(mem::replace(&mut self.first, spare));
-        }
-        if !self.more.is_empty() {
-            let kept = inner.spares.len().saturating_sub(self.more.len());
+    /// Gives the reader everything, and takes as many buffers back. No user code.
+    fn hand_over(&mut self, inner: &mut Inner<L>, harvest: &mut Harvest) {
+        let logs = usize::from(self.first.is_some()) + self.more.len();
+        if logs != 0 {
+            let kept = inner.spares.len().saturating_sub(logs);
             self.spares.extend(inner.spares.drain(kept..));
+            inner.carry.extend(self.first.take());
             inner.carry.append(&mut self.more);
         }
+        inner.untidy |= self.panic.is_some();
         inner.window += mem::take(&mut self.updates);
         harvest.slots = harvest.slots.or(mem::take(&mut self.slots));
-        if self.panic.is_some() {
-            harvest.panic = self.panic.take();
+        match self.panic.take() {
+            Some(panic) if harvest.panic.is_some() => sync::contain(|| drop(panic)),
+            panic => harvest.panic = harvest.panic.take().or(panic),
         }
     }
 }
@@ -477,11 +491,18 @@ impl<L> Inner<L> {
 }
 
 impl<L> Tree<L> {
-    /// Goes from branch to branch and takes what is there (B2).
-    fn harvest<T>(&self, number: u64, own: usize, inner: &mut Inner<L>) -> Harvest
-    where
-        L: Log<T>,
-    {
+    /// Every log in the branches, for whoever is alone with the core.
+    pub(super) fn into_logs(self, mut take: impl FnMut(L)) {
+        for branch in self.branches {
+            let load = branch.load.0.into_inner();
+            load.first.into_iter().chain(load.more).chain(load.spares).for_each(&mut take);
+            sync::contain(|| drop(load.panic));
+        }
+    }
+
+    /// Goes from branch to branch and takes what is there (B2). No user code, so no panic leaves a
+    /// branch open.
+    fn harvest(&self, number: u64, own: usize, inner: &mut Inner<L>) -> Harvest {
         let mut harvest = Harvest::default();
         let mut looks = 0;
         for branch in &self.branches {
@@ -496,6 +517,9 @@ impl<L> Tree<L> {
                 });
             }
             self.choose_members(branch, came);
+            if seeded_bug(Bug::ForgottenBranch) {
+                break;
+            }
         }
         harvest
     }

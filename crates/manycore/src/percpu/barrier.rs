@@ -7,6 +7,16 @@
 //! between its call and its return; a thread that is not running has executed one on its way out.
 //! So whichever side of that fence A's store falls on, B1 holds. Where the call is missing,
 //! [`is_asymmetric`] is false and callers use `swap_full` with `fence_full` in its place.
+//!
+//! The call may be denied later (a seccomp filter that is applied after the start), when threads
+//! rely on it already: `light` leaves nothing that a fence of the caller's could pair with. Then
+//! `heavy` runs on each CPU of the process's set in turn. When it runs on a CPU, the thread that
+//! ran there has been switched out, which is a full fence, as above; so B1 holds, at the price of
+//! some microseconds to milliseconds for each CPU. (All threads must be in the same cpuset, as they
+//! are unless a program moves single threads between control groups.) If that is denied too, there
+//! is no way to go on: the process is ended with a message. New domains use fences from the first
+//! denial on (`is_denied`).
+//!
 //! Source: DESIGN of asymmetric fences after OpLog's per-core locks (section 4.1) and liburcu.
 
 use crate::sync::{AtomicUsize, Ordering, fence};
@@ -15,6 +25,11 @@ use crate::sync::{AtomicUsize, Ordering, fence};
 #[inline]
 pub fn is_asymmetric() -> bool {
     imp::is_asymmetric()
+}
+
+/// Whether the kernel has refused a barrier since, so that `heavy` is slow.
+pub(crate) fn is_denied() -> bool {
+    imp::is_denied()
 }
 
 /// The frequent half: keeps the compiler from moving a load above an earlier store.
@@ -58,14 +73,17 @@ pub(crate) fn swap_full(word: &AtomicUsize, value: usize) {
 /// with `heavy`.
 #[inline(always)]
 pub(crate) fn full_after_rmw() {
-    // A locked read-modify-write is a full fence on x86. Elsewhere (and for loom) it is not.
-    if cfg!(any(manycore_loom, not(any(target_arch = "x86_64", target_arch = "x86")))) {
+    // A locked read-modify-write is a full fence on x86. Elsewhere it is not, nor in the language's
+    // memory model, which loom and Miri follow.
+    if cfg!(any(manycore_loom, miri, not(any(target_arch = "x86_64", target_arch = "x86")))) {
         fence(Ordering::SeqCst);
     }
 }
 
 #[cfg(all(target_os = "linux", not(any(manycore_loom, manycore_shuttle, miri))))]
 mod imp {
+    use crate::percpu::pin;
+    use crate::sync::{AtomicBool, Ordering, fence};
     use std::sync::OnceLock;
 
     const QUERY: libc::c_int = 0;
@@ -95,9 +113,33 @@ mod imp {
         crate::sync::compiler_fence();
     }
 
+    static DENIED: AtomicBool = AtomicBool::new(false);
+
+    pub(super) fn is_denied() -> bool {
+        // ORDER: Relaxed; a hint, either barrier is right.
+        DENIED.load(Ordering::Relaxed)
+    }
+
     pub(super) fn heavy() {
-        let failed = membarrier(PRIVATE_EXPEDITED);
-        assert!(failed == 0, "manycore: membarrier worked at start-up and fails now");
+        if membarrier(PRIVATE_EXPEDITED) != 0 {
+            heavy_without();
+        }
+    }
+
+    #[cold]
+    fn heavy_without() {
+        // ORDER: Relaxed; as above.
+        DENIED.store(true, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        if let Err(error) = pin::visit_all() {
+            // Not a panic: an object's lock is held, and readers rely on this barrier.
+            eprintln!(
+                "manycore: membarrier was permitted at the start and is denied now, and so is \
+                 sched_setaffinity ({error}), which could replace it; permit one of the two"
+            );
+            std::process::abort();
+        }
+        fence(Ordering::SeqCst);
     }
 }
 
@@ -128,6 +170,10 @@ mod imp {
         true
     }
 
+    pub(super) fn is_denied() -> bool {
+        false
+    }
+
     pub(super) fn light() {
         // ORDER: AcqRel; pairs with `heavy`, see above.
         NUMBER.with(|number| MET[*number].fetch_add(1, Ordering::AcqRel));
@@ -150,6 +196,10 @@ mod imp {
     /// shuttle's memory is sequentially consistent: the guarantee that the kernel gives.
     pub(super) fn is_asymmetric() -> bool {
         cfg!(manycore_shuttle)
+    }
+
+    pub(super) fn is_denied() -> bool {
+        false
     }
 
     pub(super) fn light() {

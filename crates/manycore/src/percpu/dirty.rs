@@ -1,7 +1,7 @@
 //! Which slots have something to read: a bit for each (law C2 of `oplog::core`, Q3 of
 //! `ldu::queue`).
 
-use super::segmented::Segmented;
+use super::segmented::Lazy;
 use crate::sync::AtomicU64;
 
 /// 64 slots' dirty bits.
@@ -17,12 +17,12 @@ impl From<usize> for DirtyWord {
 /// Every slot's dirty bit. The first 64, which are nearly all there ever are, need no segment.
 pub(crate) struct DirtyTable {
     near: DirtyWord,
-    far: Segmented<DirtyWord>,
+    far: Lazy<DirtyWord>,
 }
 
 impl DirtyTable {
     pub(crate) fn new() -> Self {
-        Self { near: DirtyWord::from(0), far: Segmented::new() }
+        Self { near: DirtyWord::from(0), far: Lazy::new() }
     }
 
     /// The word of slots `64 * number` and on.

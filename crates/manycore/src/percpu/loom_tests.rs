@@ -69,6 +69,8 @@ fn must_catch_in(form: Option<&str>, bug: &str, test: &str, signs: &[&str]) {
     let said = String::from_utf8_lossy(&run.stderr) + String::from_utf8_lossy(&run.stdout);
     assert!(said.contains("running 1 test"), "{test} is no test:\n{said}");
     assert!(!run.status.success(), "{test} passes with the bug {bug} in place");
+    let reason = said.lines().skip_while(|line| !line.contains("panicked at")).nth(1);
+    println!("{bug} in {test}: {}", reason.unwrap_or_default());
     assert!(
         signs.iter().any(|sign| said.contains(sign)),
         "{test} fails with the bug {bug}, but for another reason:\n{said}"

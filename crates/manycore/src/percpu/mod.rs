@@ -20,6 +20,8 @@ pub mod barrier;
 pub(crate) mod calls;
 pub mod cid;
 pub(crate) mod dirty;
+#[cfg(not(any(manycore_loom, manycore_shuttle)))]
+pub(crate) mod fork;
 #[cfg(all(test, manycore_loom))]
 pub(crate) mod loom_tests;
 pub mod pin;
@@ -31,7 +33,7 @@ pub(crate) mod token;
 pub mod topology;
 
 pub(crate) use slots::{
-    Slot, announces, give_back, home_slot, idle_slot, known_slot, own_slot, records, with_own_slot,
-    with_slot,
+    Slot, give_back, home_slot, idle_slot, is_announcing, known_slot, own_slot, records,
+    with_own_slot, with_slot,
 };
 pub use slots::{current_slot, slot_count, thread_token};

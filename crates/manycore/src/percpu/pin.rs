@@ -79,6 +79,24 @@ impl Pinned {
     }
 }
 
+/// Runs on every CPU that this process may use, one after the other, and returns. Whatever thread
+/// of the process was running when this was called has been switched out at least once since.
+#[cfg(all(target_os = "linux", not(any(manycore_loom, manycore_shuttle, miri))))]
+pub(crate) fn visit_all() -> io::Result<()> {
+    let Mask(words) = imp::get()?;
+    let all = Mask(vec![Word::MAX; words.len()]);
+    let _back = Pinned { cpu: 0, before: Mask(words), _not_send: PhantomData };
+    imp::set(&all)?; // the kernel takes those of the process's set
+    for cpu in imp::get()?.cpus() {
+        match pin_to(cpu) {
+            // Offline by now, so every thread has left it.
+            Err(error) if error.kind() == io::ErrorKind::InvalidInput => {}
+            done => done?,
+        }
+    }
+    Ok(())
+}
+
 impl Drop for Pinned {
     fn drop(&mut self) {
         // Fails only if the process lost all the CPUs it had before; staying pinned is then right.

@@ -111,7 +111,7 @@ pub(crate) fn branches() -> usize {
 #[inline]
 pub(crate) fn branch(slot: usize) -> usize {
     if cfg!(any(manycore_loom, manycore_shuttle, miri)) {
-        return slot % branches();
+        return cid::current().unwrap_or(slot) % branches(); // a model moves its threads
     }
     match cid::cpu().or_else(|| super::pin::current_cpu().ok()) {
         Some(cpu) => MAP.groups.get(cpu).map_or(0, |groups| groups.branch as usize),

@@ -135,6 +135,67 @@ impl<T> Drop for Segmented<T> {
     }
 }
 
+/// A table that costs one word until something is put into it: for what nearly never is needed.
+pub(crate) struct Lazy<T: From<usize>>(AtomicPtr<Segmented<T>>);
+
+impl<T: From<usize>> Lazy<T> {
+    pub(crate) fn new() -> Self {
+        Self(AtomicPtr::new(ptr::null_mut()))
+    }
+
+    fn table(&self) -> Option<&Segmented<T>> {
+        // ORDER: Acquire; pairs with the CAS in `get_or_init`: the table before its address.
+        // SAFETY: from a box, freed with self alone.
+        unsafe { self.0.load(Ordering::Acquire).as_ref() }
+    }
+
+    /// The element, if its segment exists.
+    pub(crate) fn get(&self, index: usize) -> Option<&T> {
+        self.table()?.get(index)
+    }
+
+    /// The element, made if need be.
+    #[cold]
+    pub(crate) fn get_or_init(&self, index: usize) -> &T {
+        if let Some(table) = self.table() {
+            return table.get_or_init(index);
+        }
+        let made = Box::into_raw(Box::new(Segmented::new()));
+        // ORDER: Release publishes the table; Acquire on failure reads the winner's.
+        let raced =
+            self.0.compare_exchange(ptr::null_mut(), made, Ordering::AcqRel, Ordering::Acquire);
+        let table = match raced {
+            Ok(_) => made,
+            Err(other) => {
+                // SAFETY: made above and shared with no other thread.
+                drop(unsafe { Box::from_raw(made) });
+                other
+            }
+        };
+        // SAFETY: as in `table`.
+        unsafe { &*table }.get_or_init(index)
+    }
+
+    /// Every element that exists, with its index.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (usize, &T)> {
+        self.table().into_iter().flat_map(Segmented::iter)
+    }
+}
+
+impl<T: From<usize>> Drop for Lazy<T> {
+    fn drop(&mut self) {
+        if model_failed() {
+            return;
+        }
+        // ORDER: Relaxed; `&mut self` proves that every publisher is done.
+        let table = self.0.load(Ordering::Relaxed);
+        if !table.is_null() {
+            // SAFETY: from a box, and `&mut self` is exclusive.
+            drop(unsafe { Box::from_raw(table) });
+        }
+    }
+}
+
 #[cfg(all(test, not(manycore_loom), not(manycore_shuttle)))]
 mod tests {
     use super::*;

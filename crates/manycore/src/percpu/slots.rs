@@ -411,22 +411,16 @@ pub(crate) fn known_slot() -> Option<usize> {
     FAST.with(|fast| fast.slot.get()).map(Slot::index)
 }
 
-/// Whether a record of the calling thread's announces a word for which `inside` holds: then waiting
-/// for it would never end.
-pub(crate) fn announces(inside: impl Fn(usize) -> bool) -> bool {
-    let (own, mut spare) = FAST.with(|fast| (fast.slot.get(), fast.spares.get()));
-    if own.is_some_and(|slot| inside(slot.record.announced())) {
-        return true;
-    }
-    // SAFETY: each stands on this thread's stack, in a call of `with_slot_slow` that has not
-    // returned: on the way out it takes itself from the list.
-    while let Some(Spare { record, outer }) = unsafe { spare.as_ref() } {
-        if inside(record.announced()) {
-            return true;
+/// Whether a record of the calling thread's announces anything: then others may wait for it.
+#[inline(always)]
+pub(crate) fn is_announcing() -> bool {
+    FAST.with(|fast| {
+        // A thread with a record of its own takes a spare only while that is busy.
+        match fast.slot.get() {
+            Some(slot) => slot.record.is_busy(),
+            None => !fast.spares.get().is_null(),
         }
-        spare = *outer;
-    }
-    false
+    })
 }
 
 /// A number that no other live thread has. A multiple of 16 and never zero.

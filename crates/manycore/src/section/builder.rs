@@ -2,9 +2,14 @@
 
 use super::domain::Domain;
 use super::gate::Gate;
+use super::report::Backlog;
 use crate::clock::Clock;
-use crate::config::{DEFAULT_BATCH_BYTES, DEFAULT_BATCH_NODES, MAX_BOUND};
+use crate::config::{DEFAULT_BATCH_BYTES, DEFAULT_BATCH_NODES, DEFAULT_BUDGET_BYTES, MAX_BOUND};
 use std::fmt;
+use std::time::Duration;
+
+/// What is told that a domain is over its budget.
+pub(super) type Report = dyn Fn(&Backlog) + Send + Sync;
 
 /// How a domain finds out that nobody can be reading a node any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -77,6 +82,9 @@ pub struct Builder {
     pub(super) batch_nodes: usize,
     pub(super) batch_bytes: usize,
     pub(super) bound: usize,
+    pub(super) budget: usize,
+    pub(super) wait: Duration,
+    pub(super) report: Option<Box<Report>>,
     pub(super) gate: Option<Box<dyn Gate>>,
     pub(super) asymmetric: bool,
 }
@@ -89,6 +97,9 @@ impl Builder {
             batch_nodes: DEFAULT_BATCH_NODES,
             batch_bytes: DEFAULT_BATCH_BYTES,
             bound: MAX_BOUND,
+            budget: DEFAULT_BUDGET_BYTES,
+            wait: Duration::ZERO,
+            report: None,
             gate: None,
             asymmetric: true,
         }
@@ -132,6 +143,40 @@ impl Builder {
         self
     }
 
+    /// Bytes that may wait to be freed in the whole domain, by their [`Weight`](super::Weight);
+    /// [`DEFAULT_BUDGET_BYTES`](crate::config::DEFAULT_BUDGET_BYTES) if nothing is said.
+    ///
+    /// With `T` threads that retire, a batch is closed at `budget / (6 * T)` bytes, so that all
+    /// together stay within the budget, or twice as much while threads come, and six of the
+    /// heaviest nodes for each thread (the formula is in the documentation of [`Domain`]). Only a
+    /// section that stays open can make garbage exceed that. Then every thread that retires
+    /// reclaims what it can at the end of its section, and what else happens is said by
+    /// [`on_over_budget`](Self::on_over_budget) and [`backpressure`](Self::backpressure).
+    pub fn budget(mut self, bytes: usize) -> Self {
+        self.budget = bytes;
+        self
+    }
+
+    /// Called when the domain's garbage exceeds its budget although threads reclaim: by a thread
+    /// that has retired, after its section was closed, with no lock held; once until a round finds
+    /// the garbage within the budget again.
+    pub fn on_over_budget(mut self, report: impl Fn(&Backlog) + Send + Sync + 'static) -> Self {
+        self.report = Some(Box::new(report));
+        self
+    }
+
+    /// How long a thread that retires waits at the end of its outermost section, at most, for the
+    /// garbage to come within the budget; it does not wait if nothing is said.
+    ///
+    /// This bounds memory even under a stalled section, at the price of progress: writers run no
+    /// faster than one section in so much time until the stalled section is closed. Choose it
+    /// shorter than what callers can bear: a section that is stalled because it waits for a writer
+    /// delays both by this much, but never for ever.
+    pub fn backpressure(mut self, at_most: Duration) -> Self {
+        self.wait = at_most;
+        self
+    }
+
     /// Asked before each node is freed, after its grace period (law S8).
     pub fn gate(mut self, gate: impl Gate + 'static) -> Self {
         self.gate = Some(Box::new(gate));
@@ -154,6 +199,7 @@ impl Builder {
             ("batch in nodes", self.batch_nodes, 1 << 24),
             ("batch in bytes", self.batch_bytes, MAX_BOUND),
             ("bound", self.bound, MAX_BOUND),
+            ("budget", self.budget, MAX_BOUND),
         ];
         for (what, value, most) in settings {
             if !(1..=most).contains(&value) {
@@ -171,6 +217,8 @@ impl fmt::Debug for Builder {
             .field("batch_nodes", &self.batch_nodes)
             .field("batch_bytes", &self.batch_bytes)
             .field("bound", &self.bound)
+            .field("budget", &self.budget)
+            .field("backpressure", &self.wait)
             .field("gate", &self.gate.is_some())
             .field("asymmetric", &self.asymmetric)
             .finish_non_exhaustive()

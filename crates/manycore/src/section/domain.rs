@@ -27,14 +27,53 @@ use std::time::Duration;
 /// leaves behind, under the domain's), to make or drop a domain, and [`backlog`](Self::backlog),
 /// which waits for who leads a round: each of these waits for others that run some microseconds.
 /// [`synchronize`](Self::synchronize) waits for sections.
-/// Memory: per thread one batch being filled and one being freed, hence some 4,000 nodes or
-/// half a megabyte (with more than four threads that retire, one more); more if a section stalls,
-/// see [`Mode`](super::Mode).
+/// Memory: with `T` threads that retire and a heaviest node of `w` bytes, the garbage of a domain
+/// weighs at most
 ///
-/// Threads may come and go; what they leave is freed by others. `fork`: the child has the forking
-/// thread's sections and limbo; sections that other threads had open stay open there for ever, so
-/// that what the child retires is safe and never freed. As after any fork, a lock that a missing
-/// thread held at that moment stays held. Who goes on to `exec` need not care.
+/// ```text
+/// 2 * max(budget, 6 * T * MIN_BATCH_BYTES) + 6 * T * (w + 24)
+/// ```
+///
+/// bytes while no section stalls, and 32 bytes for each node on top. A thread has one batch that is
+/// open, up to three that wait for rounds and two that are being freed. A batch is closed at
+/// [`batch_nodes`](super::Builder::batch_nodes) nodes, or at the smaller of
+/// [`batch_bytes`](super::Builder::batch_bytes) and `budget / (6 * T)` bytes and at most one node
+/// later. A thread with more than six such batches waits for its turn to lead a round, so the
+/// threads together keep to the budget as long as their number stays the same. A new thread closes
+/// its first batch at `MIN_BATCH_BYTES` and waits for a round, which sees what all threads have:
+/// beyond the budget all batches are that small, and below it, what is added before the next round
+/// like this is once more the budget at most. Hence the factor of two. (The budget is 32 MiB and
+/// `batch_bytes` 256 KiB, if nothing is said. `T` counts threads that have closed a batch and have
+/// neither ended nor been idle since.)
+///
+/// A node weighs what [`Weight`](super::Weight) says. A node of unknown weight, one with drop glue,
+/// may own more than it counts as: its batch is closed after 100 us too, so that a thread's six
+/// batches hold what it could produce in 600 us. Large nodes and those of unknown weight are freed
+/// as soon as their grace period is over: at the end of the section that retired them, or of a
+/// later section of that thread, whether that retires or not.
+///
+/// A section that stalls holds back all that was retired since it was opened, in
+/// [`Mode::Bounded`](super::Mode::Bounded) only what was linked then. What writers do about it
+/// beyond the budget is the builder's to say ([`budget`](super::Builder::budget)). The garbage of
+/// a thread that is
+/// idle outside of sections for some 10 ms is taken over by threads that retire, and at any time by
+/// [`collect`](Self::collect).
+///
+/// Threads may come and go; what they leave is freed by others.
+///
+/// `fork`: the child has the forking thread's sections and limbo. The library's own locks (of the
+/// lists of domains, threads and configurations, of the rounds of each domain, of the default table
+/// of logs) are held by the forking thread over the fork, so a child can go on to use domains
+/// although other threads were using them. Sections that other threads had open stay open in the
+/// child for ever, because the forking thread may have references that they protect: what the child
+/// retires there is safe and never freed, [`synchronize`](Self::synchronize) never returns, and
+/// what those threads had retired is freed only if they were outside. What can stay locked in the
+/// child, and must not be in use at the fork if the child goes on to use it: an object's own lock,
+/// a [`Swappable`](crate::cluster::Swappable) being exchanged, a bucket of a map, a
+/// [`NodeLock`](super::NodeLock), a [`LogTable`](crate::oplog::LogTable) made by the program, the
+/// book of [`profile`](crate::profile), and a global that another thread was just using for the
+/// first time: the clock ([`Clock::system`](crate::clock::Clock::system)), the topology, the first
+/// slot, the [`global`](super::global) domain. A child that goes on to `exec` need not care.
 ///
 /// ```
 /// use manycore::section::{Atomic, Domain, Owned};
@@ -98,6 +137,33 @@ pub(super) fn for_each(mut f: impl FnMut(&Core)) {
     }
 }
 
+/// Keeps every lock of the sections' for a fork: the list's, each domain's, the names', and in a
+/// debug build those of `stray`. Parent and child let them go, and no leader is half-way through a
+/// round in the child.
+#[cfg(not(any(manycore_loom, manycore_shuttle)))]
+fn hold_for_fork() -> Box<dyn std::any::Any> {
+    use super::round::HeldLocks;
+
+    struct Held {
+        _cores: Vec<HeldLocks<'static>>,
+        _names: Box<dyn std::any::Any>,
+        #[cfg(debug_assertions)]
+        _retired: Box<dyn std::any::Any>,
+        _list: sync::MutexGuard<'static, Vec<Listed>>,
+    }
+    let list = DOMAINS.lock().unwrap_or_else(PoisonError::into_inner);
+    // SAFETY: in the list, hence not dropped, and its drop waits for the list's lock, which is held
+    // longer than the core's locks are (fields are dropped in order).
+    let cores = list.iter().map(|listed| unsafe { &*listed.0.as_ptr() }.hold()).collect();
+    Box::new(Held {
+        _cores: cores,
+        _names: super::report::hold_names(),
+        #[cfg(debug_assertions)]
+        _retired: super::stray::hold(),
+        _list: list,
+    })
+}
+
 impl Domain {
     /// A domain with the default settings.
     pub fn new() -> Self {
@@ -110,6 +176,8 @@ impl Domain {
     }
 
     pub(super) fn from_builder(builder: Builder) -> Self {
+        #[cfg(not(any(manycore_loom, manycore_shuttle)))]
+        crate::percpu::fork::at_fork(hold_for_fork);
         let core = NonNull::from(Box::leak(Box::new(Core::new(builder))));
         DOMAINS.lock().unwrap_or_else(PoisonError::into_inner).push(Listed(core));
         Self { core }
@@ -172,11 +240,12 @@ impl Domain {
         }
     }
 
-    /// Frees what can be freed now: of the nodes that the calling thread retired, and of those left
-    /// by threads that have ended. For a thread that falls idle.
+    /// Frees what can be freed now, of all threads: what the calling thread retired, what threads
+    /// left that have ended, and what waits for threads that have no section of this domain open.
+    /// Call it before a thread goes idle, or from one that looks after the domain.
     ///
-    /// Waits for nobody. Runs the nodes' destructors. A node retired just now may need a second
-    /// call. Inside a section of this domain it can do little.
+    /// Does not wait for sections. Runs the nodes' destructors. A node retired just now may need a
+    /// second call. Inside a section of this domain it can do little.
     pub fn collect(&self) {
         self.enter().collect();
     }
@@ -194,8 +263,7 @@ impl Domain {
     /// assert!(backlog.stalled.is_empty());
     /// ```
     pub fn backlog(&self, stalled_for: Duration) -> Backlog {
-        let stalled = self.core().round(|sightings| sightings.at_least(stalled_for));
-        Backlog { nodes: self.core().waiting(), stalled }
+        self.core().backlog(stalled_for)
     }
 }
 
@@ -221,7 +289,7 @@ impl fmt::Debug for Domain {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Domain")
             .field("mode", &self.core().mode)
-            .field("waiting", &self.core().waiting())
+            .field("waiting", &self.core().waiting().0)
             .finish_non_exhaustive()
     }
 }

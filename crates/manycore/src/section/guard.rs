@@ -2,9 +2,10 @@
 
 use super::domain::Domain;
 use super::limbo::Node;
-use super::local::{COUNT, FULL, Local, SPARE};
+use super::local::{COUNT, FULL, Local, PRESSES, SPARE};
 use super::pointer::Shared;
 use super::round::Core;
+use super::weight::Weight;
 use super::{domain, report};
 use crate::percpu::{self, Slot};
 use crate::sync::{self, AtomicPtr, LoadToChange, Ordering};
@@ -195,26 +196,44 @@ impl<'d> Section<'d> {
     ///   and its value may be dropped by any thread at any time until the domain is dropped.
     /// - In [`Mode::Bounded`](super::Mode::Bounded): before it was unlinked, every link out of it
     ///   was given a tag (see [`Atomic::set_tag`](super::Atomic::set_tag)) or set to null, and was
-    ///   not changed back, so that who still stands on the node does not walk on from there. Nodes
-    ///   without links, like a value behind one pointer, need nothing.
+    ///   not changed back, so that a reader that still has the node does not follow its links.
+    ///   Nodes without links, like a value behind one pointer, need nothing. Textbook lock-free
+    ///   structures do not tag them all: use [`Mode::Epoch`](super::Mode::Epoch) for those. In a
+    ///   debug build, a load of an untagged link of a retired node panics.
     #[inline]
     pub unsafe fn retire<T: Send>(&self, node: Shared<'_, T>) {
-        let (node, bytes) = node.into_limbo();
-        self.core.retire(self.local, node, bytes);
+        let weight = const { Weight::of::<T>().plus(Shared::<T>::HEADER) };
+        self.core.retire(self.local, node.into_limbo(weight, self), weight.presses());
+    }
+
+    /// As [`retire`](Self::retire), of a node whose weight the caller knows better than its type
+    /// tells: with everything that it owns on the heap, and without the node's header.
+    ///
+    /// # Safety
+    /// As for [`retire`](Self::retire). A wrong weight is safe.
+    #[inline]
+    pub unsafe fn retire_weighed<T: Send>(&self, node: Shared<'_, T>, weight: impl Into<Weight>) {
+        let weight = weight.into().plus(Shared::<T>::HEADER);
+        self.core.retire(self.local, node.into_limbo(weight, self), weight.presses());
     }
 
     /// As [`retire`](Self::retire), but no user code runs before the section is closed: nothing is
-    /// freed and no gate is asked. The node counts as `bytes`.
+    /// freed and no gate is asked.
     ///
     /// # Safety
     /// As for [`retire`](Self::retire).
-    pub(crate) unsafe fn retire_quietly<T: Send>(&self, node: Shared<'_, T>, bytes: usize) {
-        let (node, _) = node.into_limbo();
-        self.core.retire_quietly(self.local, node, bytes);
+    pub(crate) unsafe fn retire_quietly<T: Send>(
+        &self,
+        node: Shared<'_, T>,
+        weight: impl Into<Weight>,
+    ) {
+        let weight = weight.into().plus(Shared::<T>::HEADER);
+        self.core.retire_quietly(self.local, node.into_limbo(weight, self), weight.presses());
     }
 
     /// Calls `free(address)` once every section that is open now has been closed: for memory that
-    /// is no [`Owned`](super::Owned). `bytes` counts towards the batch.
+    /// is no [`Owned`](super::Owned). Its `weight` is what `free` gives back: a number of bytes, if
+    /// that is exact (see [`Weight`]).
     ///
     /// In a bounded domain such memory has no known birth: every stalled section holds it back.
     ///
@@ -225,10 +244,12 @@ impl<'d> Section<'d> {
     pub unsafe fn retire_raw(
         &self,
         address: NonNull<()>,
-        bytes: usize,
+        weight: impl Into<Weight>,
         free: unsafe fn(NonNull<()>),
     ) {
-        self.core.retire(self.local, Node { address, free, birth: 0 }, bytes);
+        let weight = weight.into();
+        let node = Node { address, free, birth: 0, bytes: weight.bytes() };
+        self.core.retire(self.local, node, weight.presses());
     }
 
     /// Runs `f` once every section that is open now has been closed: in some thread that retires,
@@ -247,8 +268,9 @@ impl<'d> Section<'d> {
             f();
         }
         let boxed = NonNull::from(Box::leak(Box::new(f))).cast();
-        let node = Node { address: boxed, free: run::<F>, birth: 0 };
-        self.core.retire(self.local, node, size_of::<F>());
+        let weight = const { Weight::of::<F>() };
+        let node = Node { address: boxed, free: run::<F>, birth: 0, bytes: weight.bytes() };
+        self.core.retire(self.local, node, weight.presses());
     }
 
     /// Loads a pointer that this section may then follow, from memory of the caller's own making:
@@ -309,8 +331,8 @@ impl<'d> Section<'d> {
         self.local.leave();
         // Whatever user code does meanwhile: it may panic, or leave a section open.
         let _reopen = Reopen { core: self.core, local: self.local };
-        if extra & FULL != 0 {
-            self.core.seal_after(self.local);
+        if extra & (FULL | PRESSES) != 0 {
+            self.core.seal_after(self.local, extra & (FULL | PRESSES));
         }
     }
 
@@ -349,8 +371,8 @@ fn close_slow(core: &Core, local: &Local, extra: u32) {
     // domain's section there.
     local.extra.set(extra & SPARE);
     let _spare = (extra & SPARE != 0).then(|| GiveBack { core, local });
-    if extra & FULL != 0 {
-        core.seal_after(local);
+    if extra & (FULL | PRESSES) != 0 {
+        core.seal_after(local, extra & (FULL | PRESSES));
     }
 }
 

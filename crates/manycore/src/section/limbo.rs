@@ -1,9 +1,11 @@
 //! Limbo: the nodes that one thread retired and that are not freed yet.
 //!
 //! Owns: the way of a node from retired to freed: *open* batch, *sealed* batches in the order of
-//! their stamps, *held* remains of sieved batches (E4), *ripe* nodes, *gated* ones (S8). Nothing in
-//! here runs user code; ripe nodes are handed out to be freed.
+//! their stamps, *held* remains of sieved batches (E4), *ripe* nodes, *gated* ones (S8). A batch
+//! *presses* if a node in it is large or of unknown weight (S11). Nothing in here runs user code;
+//! ripe nodes are handed out to be freed.
 
+use crate::config::LARGE_NODE_BYTES;
 use std::collections::VecDeque;
 use std::ptr::NonNull;
 use std::time::Instant;
@@ -14,6 +16,8 @@ pub(super) struct Node {
     pub(super) free: unsafe fn(NonNull<()>),
     /// The era in which it was born; zero if nobody knows.
     pub(super) birth: u64,
+    /// Its weight.
+    pub(super) bytes: usize,
 }
 
 // SAFETY: whoever retires a node says that it may be freed by any thread (`Section::retire`).
@@ -33,20 +37,36 @@ pub(super) struct Batch {
     pub(super) stamp: u64,
     sealed: Instant,
     nodes: Vec<Node>,
-    /// What they occupied together when they were sealed.
+    /// What they weighed together when they were sealed.
     bytes: usize,
+    presses: bool,
+}
+
+/// What the nodes weigh. Sums of weights wrap, because a caller may say anything.
+fn total<'a>(nodes: impl IntoIterator<Item = &'a Node>) -> usize {
+    nodes.into_iter().fold(0, |sum, node| sum.wrapping_add(node.bytes))
 }
 
 /// One thread's nodes in one domain.
 pub(super) struct Limbo {
     open: Vec<Node>,
     open_bytes: usize,
+    open_presses: bool,
     sealed: VecDeque<Batch>,
     held: VecDeque<Batch>,
     ripe: VecDeque<Batch>,
     gated: VecDeque<(Node, Instant)>,
     /// Nodes in all of these.
     waiting: usize,
+    /// What they weigh, and what those in `ripe` do.
+    bytes: usize,
+    ripe_bytes: usize,
+    /// Batches behind the open one that press.
+    pressing: usize,
+    /// Bytes from which the open batch is full.
+    limit: usize,
+    /// Whether its owner is among the domain's writers (S11).
+    is_counted: bool,
     /// A buffer to fill next.
     spare: Vec<Node>,
     /// Of the batch that was sealed last; zero if there was none.
@@ -59,15 +79,21 @@ const HURRY: [(usize, usize); 2] = [(8, 16), (2, 4)];
 const FETCHED: usize = 4;
 
 impl Limbo {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(limit: usize) -> Self {
         Self {
             open: Vec::new(),
             open_bytes: 0,
+            open_presses: false,
             sealed: VecDeque::new(),
             held: VecDeque::new(),
             ripe: VecDeque::new(),
             gated: VecDeque::new(),
             waiting: 0,
+            bytes: 0,
+            ripe_bytes: 0,
+            pressing: 0,
+            limit,
+            is_counted: false,
             spare: Vec::new(),
             last_stamp: 0,
         }
@@ -77,20 +103,52 @@ impl Limbo {
         self.waiting
     }
 
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
     /// Nodes and bytes in the open batch.
     pub(super) fn open(&self) -> (usize, usize) {
         (self.open.len(), self.open_bytes)
     }
 
+    /// Bytes from which the open batch is full.
     #[inline(always)]
-    pub(super) fn push(&mut self, node: Node, bytes: usize) {
+    pub(super) fn limit(&self) -> usize {
+        self.limit
+    }
+
+    pub(super) fn set_limit(&mut self, bytes: usize) {
+        self.limit = bytes;
+    }
+
+    /// Counts its owner among the writers, or no longer; says whether it was counted before.
+    pub(super) fn set_counted(&mut self, is_counted: bool) -> bool {
+        std::mem::replace(&mut self.is_counted, is_counted)
+    }
+
+    /// Whether a node waits that is large or of unknown weight.
+    pub(super) fn presses(&self) -> bool {
+        self.open_presses || self.pressing != 0
+    }
+
+    #[inline(always)]
+    pub(super) fn push(&mut self, node: Node, presses: bool) {
+        self.open_bytes = self.open_bytes.wrapping_add(node.bytes);
+        self.bytes = self.bytes.wrapping_add(node.bytes);
+        if presses {
+            self.open_presses = true;
+        }
         self.open.push(node);
-        self.open_bytes += bytes;
         self.waiting += 1;
     }
 
     pub(super) fn ripe_batches(&self) -> usize {
         self.ripe.len()
+    }
+
+    pub(super) fn ripe_bytes(&self) -> usize {
+        self.ripe_bytes
     }
 
     /// How many ripe nodes a retire should free.
@@ -108,8 +166,12 @@ impl Limbo {
     pub(super) fn pop_ripe(&mut self) -> Option<Node> {
         let nodes = &mut self.ripe.front_mut()?.nodes;
         let node = nodes.pop();
-        match node {
-            Some(_) => self.waiting -= 1,
+        match &node {
+            Some(node) => {
+                self.waiting -= 1;
+                self.bytes = self.bytes.wrapping_sub(node.bytes);
+                self.ripe_bytes = self.ripe_bytes.wrapping_sub(node.bytes);
+            }
             None => return self.next_batch(),
         }
         // It was out of sight for a thousand retires, and its memory is written when it is freed.
@@ -123,11 +185,15 @@ impl Limbo {
     fn next_batch(&mut self) -> Option<Node> {
         loop {
             let node = self.ripe.front_mut()?.nodes.pop();
-            if node.is_some() {
+            if let Some(node) = node {
                 self.waiting -= 1;
-                return node;
+                self.bytes = self.bytes.wrapping_sub(node.bytes);
+                self.ripe_bytes = self.ripe_bytes.wrapping_sub(node.bytes);
+                return Some(node);
             }
-            let emptied = self.ripe.pop_front().expect("there was a front").nodes;
+            let front = self.ripe.pop_front().expect("there was a front");
+            self.pressing -= usize::from(front.presses);
+            let emptied = front.nodes;
             if emptied.capacity() > self.spare.capacity() {
                 self.spare = emptied;
             }
@@ -147,7 +213,9 @@ impl Limbo {
         fresh.reserve(room);
         let nodes = std::mem::replace(&mut self.open, fresh);
         let bytes = std::mem::take(&mut self.open_bytes);
-        self.sealed.push_back(Batch { stamp, sealed, nodes, bytes });
+        let presses = std::mem::take(&mut self.open_presses);
+        self.pressing += usize::from(presses);
+        self.sealed.push_back(Batch { stamp, sealed, nodes, bytes, presses });
         last
     }
 
@@ -155,13 +223,22 @@ impl Limbo {
     /// stops at the first no; of those held back, which are in no order, it asks for `most`.
     pub(super) fn ripen(&mut self, most: usize, is_ripe: impl Fn(u64) -> bool) {
         while self.sealed.front().is_some_and(|batch| is_ripe(batch.stamp)) {
-            self.ripe.extend(self.sealed.pop_front());
+            let batch = self.sealed.pop_front().expect("there was a front");
+            self.put_ripe(batch);
         }
         for _ in 0..self.held.len().min(most) {
             let batch = self.held.pop_front().expect("it was counted");
-            let to = if is_ripe(batch.stamp) { &mut self.ripe } else { &mut self.held };
-            to.push_back(batch);
+            if is_ripe(batch.stamp) {
+                self.put_ripe(batch);
+            } else {
+                self.held.push_back(batch);
+            }
         }
+    }
+
+    fn put_ripe(&mut self, batch: Batch) {
+        self.ripe_bytes = self.ripe_bytes.wrapping_add(batch.bytes);
+        self.ripe.push_back(batch);
     }
 
     /// How many batches are held back.
@@ -181,7 +258,9 @@ impl Limbo {
     /// Takes out every node whose grace period is over, for a gate to be asked about it.
     pub(super) fn take_ripe(&mut self) -> VecDeque<(Node, Instant)> {
         let mut nodes = std::mem::take(&mut self.gated);
-        for Batch { sealed, nodes: ripe, .. } in self.ripe.drain(..) {
+        self.ripe_bytes = 0;
+        for Batch { sealed, nodes: ripe, presses, .. } in self.ripe.drain(..) {
+            self.pressing -= usize::from(presses);
             nodes.extend(ripe.into_iter().map(|node| (node, sealed)));
         }
         nodes
@@ -191,7 +270,10 @@ impl Limbo {
     pub(super) fn put_back(&mut self, free: Vec<Node>, rest: VecDeque<(Node, Instant)>) {
         if !free.is_empty() {
             let sealed = Instant::now();
-            self.ripe.push_back(Batch { stamp: 0, sealed, nodes: free, bytes: 0 });
+            let presses = free.iter().any(|node| node.bytes >= LARGE_NODE_BYTES);
+            self.pressing += usize::from(presses);
+            let bytes = total(&free);
+            self.put_ripe(Batch { stamp: 0, sealed, nodes: free, bytes, presses });
         }
         self.gated.extend(rest);
     }
@@ -204,10 +286,10 @@ impl Limbo {
     /// Splits the oldest sealed batch: what was born after `youngest` is ripe, the rest is held in
     /// a buffer of its own size (E4).
     pub(super) fn sieve(&mut self, youngest: u64) {
-        let Some(Batch { stamp, sealed, mut nodes, bytes }) = self.sealed.pop_front() else {
+        let Some(Batch { stamp, sealed, mut nodes, bytes, presses }) = self.sealed.pop_front()
+        else {
             return;
         };
-        let all = nodes.len();
         let mut held = Vec::new();
         let mut next = 0;
         while let Some(node) = nodes.get(next) {
@@ -218,18 +300,26 @@ impl Limbo {
             }
         }
         held.shrink_to_fit();
-        let each = bytes / all.max(1);
+        let held_bytes = total(&held);
+        let bytes = bytes.wrapping_sub(held_bytes);
+        self.pressing -= usize::from(presses);
         if !nodes.is_empty() {
-            self.ripe.push_back(Batch { stamp, sealed, bytes: each * nodes.len(), nodes });
+            self.pressing += usize::from(presses);
+            self.put_ripe(Batch { stamp, sealed, nodes, bytes, presses });
         }
         if !held.is_empty() {
-            self.held.push_back(Batch { stamp, sealed, bytes: each * held.len(), nodes: held });
+            self.pressing += usize::from(presses);
+            self.held.push_back(Batch { stamp, sealed, nodes: held, bytes: held_bytes, presses });
         }
     }
 
     /// Everything that is sealed or further, to be taken over by another thread (S9).
     pub(super) fn take_all(&mut self) -> Legacy {
         self.waiting = self.open.len();
+        self.bytes = self.open_bytes;
+        (self.ripe_bytes, self.pressing) = (0, 0);
+        // Some of its nodes have been freed.
+        self.ripe.iter_mut().take(1).for_each(|batch| batch.bytes = total(&batch.nodes));
         let mut batches: Vec<Batch> = self.sealed.drain(..).collect();
         batches.extend(self.held.drain(..));
         batches.extend(self.ripe.drain(..));
@@ -239,6 +329,8 @@ impl Limbo {
     /// Takes over what another thread left.
     pub(super) fn inherit(&mut self, mut legacy: Legacy) {
         self.waiting += legacy.len();
+        self.bytes = self.bytes.wrapping_add(legacy.bytes());
+        self.pressing += legacy.batches.iter().filter(|batch| batch.presses).count();
         self.sealed.extend(legacy.batches.drain(..));
         self.sealed.make_contiguous().sort_by_key(|batch| batch.stamp);
         self.gated.extend(legacy.gated.drain(..));
@@ -257,9 +349,15 @@ impl Legacy {
         self.gated.len() + self.batches.iter().map(|batch| batch.nodes.len()).sum::<usize>()
     }
 
-    /// What its batches occupied when they were sealed.
+    /// What its nodes weigh.
     pub(super) fn bytes(&self) -> usize {
-        self.batches.iter().map(|batch| batch.bytes).sum()
+        let gated = total(self.gated.iter().map(|(node, _)| node));
+        self.batches.iter().fold(gated, |sum, batch| sum.wrapping_add(batch.bytes))
+    }
+
+    /// Whether it should be taken over soon.
+    pub(super) fn presses(&self) -> bool {
+        self.batches.iter().any(|batch| batch.presses)
     }
 
     pub(super) fn append(&mut self, mut other: Self) {

@@ -1,8 +1,10 @@
 //! What one thread has in one domain: the words that the others look at, and its limbo.
 
-use super::limbo::Limbo;
-use crate::sync::{AtomicU64, AtomicUsize, Ordering, UnsafeCell};
+use super::limbo::{Legacy, Limbo};
+use crate::config::{CLOSES_PER_LOOK, PRESSING_DOUBLED, PRESSING_MICROS};
+use crate::sync::{AtomicU64, AtomicUsize, Backoff, Bug, Ordering, UnsafeCell, seeded_bug};
 use std::cell::Cell;
+use std::time::{Duration, Instant};
 
 /// Bits of `extra` beside the count: a batch is full and wants to be sealed when the outermost
 /// section closes...
@@ -10,8 +12,18 @@ pub(super) const FULL: u32 = 1 << 30;
 /// ...or the slot is to be given back then: it was taken for this section alone, or its thread has
 /// ended in it. Holds the slot until that is done.
 pub(super) const SPARE: u32 = 1 << 31;
+/// ...or a node waits that presses (S11), and the section's end should look whether it is due.
+pub(super) const PRESSES: u32 = 1 << 29;
 /// The count.
-pub(super) const COUNT: u32 = FULL - 1;
+pub(super) const COUNT: u32 = PRESSES - 1;
+
+/// States of `claim`: who may touch the limbo. Its owner may while it has a section open, or has
+/// changed the word to `OWNED`. A leader announces its wish with `WANTED` before its barrier, and
+/// takes over only if it finds the owner outside after it, and the word unchanged.
+const UNCLAIMED: usize = 0;
+const WANTED: usize = 1;
+const TAKING: usize = 2;
+const OWNED: usize = 3;
 
 /// One slot's part of one domain. The slot's owner alone writes it, and the next owner goes on from
 /// there (law P2 of `percpu`).
@@ -31,8 +43,61 @@ pub(super) struct Local {
     pub(super) freeing: Cell<bool>,
     /// Nodes that wait here, for reports.
     pub(super) waiting: AtomicUsize,
-    /// Touched by the owner alone.
+    /// What they weigh: for the leader, who compares it with the domain's budget.
+    pub(super) bytes: AtomicUsize,
+    /// Which thread may touch the limbo while no section is open.
+    claim: AtomicUsize,
+    /// When a pressing batch is due.
+    pub(super) pace: Pace,
+    /// Touched by whom `claim` allows.
     limbo: UnsafeCell<Limbo>,
+}
+
+/// When a thread looks after pressing nodes: `PRESSING_MICROS` after it did so last, and later
+/// while that is in vain. Touched by the owner alone.
+#[derive(Default)]
+pub(super) struct Pace {
+    /// Sections that close before the next look at the time, and how many were to.
+    closes: Cell<u32>,
+    of: Cell<u32>,
+    looked: Cell<Option<Instant>>,
+    sealed: Cell<Option<Instant>>,
+    doubled: Cell<u32>,
+}
+
+impl Pace {
+    /// Whether a pressing batch is due, at the end of a section.
+    pub(super) fn is_due(&self) -> bool {
+        if cfg!(any(manycore_loom, manycore_shuttle)) {
+            return true; // models have no time
+        }
+        let closes = self.closes.get();
+        if closes != 0 {
+            self.closes.set(closes - 1);
+            return false;
+        }
+        self.look(Instant::now())
+    }
+
+    #[cold]
+    fn look(&self, now: Instant) -> bool {
+        let first = Duration::from_micros(PRESSING_MICROS);
+        let since = |last: Option<Instant>| last.map_or(first, |last| now.duration_since(last));
+        // So many closes that a sixteenth of the time passes before the next look.
+        let each = since(self.looked.replace(Some(now))) / (self.of.get() + 1);
+        let next = (first / 16).as_nanos() / each.as_nanos().max(1);
+        let next = u32::try_from(next).unwrap_or(u32::MAX).min(CLOSES_PER_LOOK - 1);
+        self.closes.set(next);
+        self.of.set(next);
+        since(self.sealed.get()) >= first * (1 << self.doubled.get())
+    }
+
+    /// A batch was sealed, and it was in vain if nothing pressing could be freed.
+    pub(super) fn sealed(&self, now: Instant, in_vain: bool) {
+        self.sealed.set(Some(now));
+        let doubled = if in_vain { self.doubled.get() + 1 } else { 0 };
+        self.doubled.set(doubled.min(PRESSING_DOUBLED));
+    }
 }
 
 /// A word that the slot's owner writes and others read. loom remembers an object's last access
@@ -84,9 +149,10 @@ impl OwnWord {
     }
 }
 
-// SAFETY: `extra`, `freeing`, the copies and `limbo` are touched only by the slot's owner (P2 of
+// SAFETY: `extra`, `freeing`, `pace` and the copies are touched only by the slot's owner (P2 of
 // `percpu`: one owner at a time, handed over by Release and Acquire), or by whoever owns the
-// domain; nodes are Send, which `Section::retire` demands.
+// domain; `limbo` by whom `claim` allows, one at a time; nodes are Send, which `Section::retire`
+// demands.
 unsafe impl Sync for Local {}
 // SAFETY: as above.
 unsafe impl Send for Local {}
@@ -100,24 +166,122 @@ impl From<usize> for Local {
             extra: Cell::new(0),
             freeing: Cell::new(false),
             waiting: AtomicUsize::new(0),
-            limbo: UnsafeCell::new(Limbo::new()),
+            bytes: AtomicUsize::new(0),
+            claim: AtomicUsize::new(UNCLAIMED),
+            pace: Pace::default(),
+            limbo: UnsafeCell::new(Limbo::new(usize::MAX)),
         }
     }
 }
 
 impl Local {
     /// The owner's limbo, for as long as `f` runs: no user code may run in there.
-    #[inline(always)]
     pub(super) fn with_limbo<R>(&self, f: impl FnOnce(&mut Limbo) -> R) -> R {
+        if self.is_inside() {
+            return self.with_limbo_inside(f);
+        }
+        let _owned = self.own_limbo();
+        self.touch_limbo(f)
+    }
+
+    /// The same for an owner who has a section open.
+    #[inline(always)]
+    pub(super) fn with_limbo_inside<R>(&self, f: impl FnOnce(&mut Limbo) -> R) -> R {
+        debug_assert!(self.is_inside(), "law: who is outside claims the limbo");
+        // ORDER: Acquire; pairs with Release in `take_over`. A leader that has announced itself
+        // either sees the section or is seen here: the store of `lower` and a light barrier lie
+        // before this load, the announcement and a heavy one before the leader's look (B1).
+        if self.claim.load(Ordering::Acquire) != UNCLAIMED {
+            self.refuse();
+        }
+        self.touch_limbo(f)
+    }
+
+    #[inline(always)]
+    fn touch_limbo<R>(&self, f: impl FnOnce(&mut Limbo) -> R) -> R {
         self.limbo.with_mut(|limbo| {
-            // SAFETY: only the slot's owner has a way here (it holds a section, or is giving the
-            // slot back), and no user code runs inside, so there is no second reference.
+            // SAFETY: `claim` allows it to the caller alone, who called with a section open and
+            // the word unclaimed, or with the word changed by itself; and no user code runs
+            // inside, so there is no second reference.
             let limbo = unsafe { &mut *limbo };
             let result = f(limbo);
-            // ORDER: Relaxed; a report.
+            // ORDER: Relaxed; reports.
             self.waiting.store(limbo.waiting(), Ordering::Relaxed);
+            if cfg!(not(manycore_loom)) {
+                self.bytes.store(limbo.bytes(), Ordering::Relaxed);
+            }
             result
         })
+    }
+
+    /// Turns down a leader that wants to take over the limbo of an owner who is inside; waits for
+    /// one that has begun to, some instructions.
+    #[cold]
+    fn refuse(&self) {
+        let mut backoff = Backoff::new();
+        // ORDER: Acquire; as in `with_limbo_inside`. Relaxed on success: nothing was touched.
+        while let Err(found) =
+            self.claim.compare_exchange(WANTED, UNCLAIMED, Ordering::Relaxed, Ordering::Acquire)
+        {
+            if found == UNCLAIMED {
+                return;
+            }
+            backoff.pause();
+        }
+    }
+
+    /// Claims the limbo for an owner who is outside.
+    fn own_limbo(&self) -> impl Drop + '_ {
+        struct Owned<'a>(&'a Local);
+        impl Drop for Owned<'_> {
+            fn drop(&mut self) {
+                // ORDER: Release; pairs with Acquire in `want` and `take_over`.
+                self.0.claim.store(UNCLAIMED, Ordering::Release);
+            }
+        }
+        let mut backoff = Backoff::new();
+        let mut expected = UNCLAIMED;
+        // ORDER: Acquire; pairs with Release in `take_over`.
+        while let Err(found) =
+            self.claim.compare_exchange(expected, OWNED, Ordering::Acquire, Ordering::Relaxed)
+        {
+            expected = if found == WANTED { WANTED } else { UNCLAIMED };
+            if found == TAKING {
+                backoff.pause();
+            }
+        }
+        Owned(self)
+    }
+
+    /// For a leader, before its barrier: announces that it would take over the limbo.
+    pub(super) fn want(&self) {
+        // ORDER: Acquire; pairs with Release in `own_limbo`. Failure: the owner is at it.
+        let _ =
+            self.claim.compare_exchange(UNCLAIMED, WANTED, Ordering::Acquire, Ordering::Relaxed);
+    }
+
+    /// For a leader, after its barrier and with what it saw of the owner then: takes over the limbo
+    /// if it announced that, and the owner has neither been inside nor claimed it since.
+    pub(super) fn take_over(
+        &self,
+        is_inside: bool,
+        take: impl FnOnce(&mut Limbo) -> Legacy,
+    ) -> Option<Legacy> {
+        // ORDER: Relaxed; only leaders write WANTED, one after the other.
+        if self.claim.load(Ordering::Relaxed) != WANTED {
+            return None;
+        }
+        let to = if is_inside && !seeded_bug(Bug::TakenInside) { UNCLAIMED } else { TAKING };
+        // ORDER: Acquire; as in `want`, and the owner's leaving was read with Acquire. Failure: the
+        // owner has come.
+        let claimed = self.claim.compare_exchange(WANTED, to, Ordering::Acquire, Ordering::Relaxed);
+        if claimed.is_err() || to == UNCLAIMED {
+            return None;
+        }
+        let legacy = self.touch_limbo(take);
+        // ORDER: Release; pairs with Acquire in `with_limbo_inside` and `own_limbo`.
+        self.claim.store(UNCLAIMED, Ordering::Release);
+        Some(legacy)
     }
 
     /// Whether the owner has a section open.
@@ -141,7 +305,7 @@ impl Local {
     #[cold]
     pub(super) fn nest(&self) {
         let extra = self.extra.get();
-        assert!(extra & COUNT != COUNT, "manycore: sections nested a billion deep");
+        assert!(extra & COUNT != COUNT, "manycore: sections nested half a billion deep");
         self.extra.set(extra + 1);
     }
 

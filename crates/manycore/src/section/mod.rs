@@ -8,22 +8,36 @@
 //! retired, sealed with a stamp. *Round*: one thread, the leader, counts the era up, pays the
 //! barrier for everybody, and looks at everybody.
 //!
-//! Laws (S1 to S10 are those of the design; E1 to E4 say why they hold here):
+//! Laws (S1 to S12 are those of the design; E1 to E4 say why they hold here):
 //! - S1 Enter and leave write the thread's own line and nothing else. In [`Mode::Clock`] they read
 //!   no line that anybody else writes; otherwise they read the era, which changes once a round.
 //! - S2 The unlink is visible *before* the batch is stamped: a full fence lies between them.
 //! - S3 What a round publishes about the others is stamped before the others are looked at.
 //! - S4 Enter stamp and "inside" are one word (`lower`; zero is outside).
 //! - S5 Retire never waits: it appends, frees a few ripe nodes, and at most once a batch leads a
-//!   round or leaves it to who leads. Only [`Domain::synchronize`] waits. Rounds do not grow with
-//!   the threads: who saw four since its last batch leads none.
+//!   round or leaves it to the leader. At the end of a section, a thread with more than its share
+//!   of the budget, or with its first batch, waits for its turn to lead. For sections wait only
+//!   [`Domain::synchronize`] and [`Builder::backpressure`]. Rounds do not grow with the threads: a
+//!   thread that saw four rounds since its last batch leads none.
 //! - S6 Readers pay a compiler fence, the leader a membarrier; where there is none, readers pay a
 //!   locked instruction and the leader a fence ([`crate::percpu::barrier`], law B1).
 //! - S7 Taking the lock of a node that was freed fails; releasing and freeing is one step.
 //! - S8 After the grace period a [`Gate`] may hold a node back.
-//! - S9 What a thread leaves behind, the next leader takes over. After `fork`, sections that were
-//!   open in other threads stay open in the child: nothing retired there is freed.
+//! - S9 What a thread leaves behind, the next leader takes over. So it does with the limbo of a
+//!   thread that is idle: it announces that on the thread's line before the barrier that it pays
+//!   anyway, and takes the limbo only if the thread is outside after it and has not refused. A
+//!   thread looks at that word when it retires, after it has entered, so one of the two sees the
+//!   other (B1); outside it claims the limbo by a compare-exchange. After `fork`, sections that
+//!   were open in other threads stay open in the child: nothing retired there is freed.
 //! - S10 The stress test poisons what it frees and has an oracle.
+//! - S11 Garbage counts bytes ([`Weight`]). A batch is closed by its thread's share of the domain's
+//!   budget, which follows from the number of writers: a thread becomes one with its first batch,
+//!   closed at [`MIN_BATCH_BYTES`](crate::config::MIN_BATCH_BYTES), until it ends or is idle. A
+//!   batch with a node that is large or of unknown weight *presses*: it is also closed 100 us after
+//!   the last one, its thread looks after it at the end of each section, and it is freed at once
+//!   when it is ripe. Closing a batch early shortens no grace period.
+//! - S12 In a debug build, a load of an untagged link of a retired node panics in a bounded domain
+//!   (`stray`).
 //!
 //! Why a batch stamped `s` may be freed once every open section has `lower >= s + 2`:
 //! - E1 Let reader R hold a node of the batch. If the leader of a round that began after the seal
@@ -65,8 +79,12 @@ mod local;
 mod loom_tests;
 mod node_lock;
 mod pointer;
+mod reclaim;
 mod report;
 mod round;
+#[cfg(all(debug_assertions, not(any(manycore_loom, manycore_shuttle))))]
+mod stray;
+mod weight;
 
 pub use builder::{BuildError, Builder, Mode};
 pub use domain::{Domain, Moment};
@@ -75,6 +93,7 @@ pub use guard::Section;
 pub use node_lock::{NodeGuard, NodeLock, TryLockError};
 pub use pointer::{Atomic, CompareExchangeError, Owned, Pointer, Shared};
 pub use report::{Backlog, Stalled};
+pub use weight::Weight;
 
 /// The domain for everybody who needs none of their own.
 ///

@@ -84,7 +84,7 @@ impl NodeLock {
         _section: &'s Section<'_>,
     ) -> Result<NodeGuard<'s>, TryLockError> {
         match lock::try_lock(&self.word, thread_token()) {
-            Err(Refused::Busy | Refused::HeldBySelf) => Err(TryLockError::Busy),
+            Err(Refused::Busy | Refused::HeldBySelf | Refused::Circle) => Err(TryLockError::Busy),
             other => self.guarded(other).ok_or(TryLockError::Freed),
         }
     }
@@ -93,7 +93,7 @@ impl NodeLock {
         match taken {
             Ok(()) => Some(NodeGuard { lock: self, _thread: PhantomData }),
             Err(Refused::Hot) => None,
-            Err(Refused::Busy | Refused::HeldBySelf) => {
+            Err(Refused::Busy | Refused::HeldBySelf | Refused::Circle) => {
                 panic!("manycore: this thread holds the lock of the node already")
             }
         }

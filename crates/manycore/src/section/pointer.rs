@@ -7,6 +7,7 @@
 use self::sealed::Sealed;
 use super::guard::Section;
 use super::limbo;
+use super::weight::Weight;
 use crate::sync::{AtomicPtr, AtomicU64, Ordering};
 use std::fmt;
 use std::marker::PhantomData;
@@ -37,6 +38,8 @@ impl<T> Node<T> {
     /// # Safety
     /// `address` is a node made by `alloc` that nobody else has any more.
     unsafe fn free(address: NonNull<()>) {
+        #[cfg(all(debug_assertions, not(any(manycore_loom, manycore_shuttle))))]
+        super::stray::remove(address.addr().get(), size_of::<Self>());
         // SAFETY: the caller's duty.
         drop(unsafe { Box::from_raw(address.cast::<Self>().as_ptr()) });
     }
@@ -212,9 +215,12 @@ impl<'s, T> Shared<'s, T> {
         address.wrapping_sub(self.node().addr()) < size_of::<Node<T>>()
     }
 
-    /// The node on its way to being freed, and its size.
+    /// What a node takes beside its value.
+    pub(super) const HEADER: usize = size_of::<Node<T>>() - size_of::<T>();
+
+    /// The node on its way to being freed.
     #[inline(always)]
-    pub(super) fn into_limbo(self) -> (limbo::Node, usize) {
+    pub(super) fn into_limbo(self, weight: Weight, section: &Section<'_>) -> limbo::Node {
         let node = NonNull::new(self.node());
         let node = node.expect("manycore: a null pointer was retired; test with `is_null` first");
         // SAFETY: not null, and not freed, since the caller retires it only now.
@@ -227,8 +233,12 @@ impl<'s, T> Shared<'s, T> {
         } else {
             header.load(Ordering::Relaxed)
         };
-        let retired = limbo::Node { address: node.cast(), free: Node::<T>::free, birth };
-        (retired, size_of::<Node<T>>())
+        #[cfg(all(debug_assertions, not(any(manycore_loom, manycore_shuttle))))]
+        if section.core().bounded {
+            super::stray::add(node.addr().get(), size_of::<Node<T>>());
+        }
+        let _ = section;
+        limbo::Node { address: node.cast(), free: Node::<T>::free, birth, bytes: weight.bytes() }
     }
 }
 
@@ -331,13 +341,43 @@ impl<T> Atomic<T> {
     /// Where the link leads.
     #[inline(always)]
     pub fn load<'s>(&self, section: &'s Section<'_>) -> Shared<'s, T> {
-        Shared::found(section.protect(&self.raw), section)
+        let found = Shared::found(section.protect(&self.raw), section);
+        #[cfg(debug_assertions)]
+        self.expect_no_stray(found, section);
+        found
+    }
+
+    /// In a debug build: says so if the link was left untagged in a node of a bounded domain that
+    /// is
+    /// retired (E4).
+    #[cfg(debug_assertions)]
+    fn expect_no_stray(&self, found: Shared<'_, T>, section: &Section<'_>) {
+        #[cfg(not(any(manycore_loom, manycore_shuttle)))]
+        if section.core().bounded
+            && found.tag() == 0
+            && !found.is_null()
+            && super::stray::contains((&raw const self.raw).addr())
+        {
+            // It was perhaps loaded before the node was unlinked. ORDER: Relaxed; the list's lock
+            // orders the tag before the node's entry.
+            let now = self.raw.load(Ordering::Relaxed);
+            assert!(
+                now.is_null() || now.addr() & TAG != 0,
+                "manycore: an untagged link of a retired node was followed, in a domain of \
+                 `Mode::Bounded`: the node behind it may be freed. Tag every link of a node before \
+                 unlinking it (`Atomic::set_tag`), or use a domain of `Mode::Epoch`"
+            );
+        }
+        let _ = (found, section);
     }
 
     /// As `load`, for who may write the link next.
     #[inline(always)]
     pub(crate) fn load_to_change<'s>(&self, section: &'s Section<'_>) -> Shared<'s, T> {
-        Shared::found(section.protect_to_change(&self.raw), section)
+        let found = Shared::found(section.protect_to_change(&self.raw), section);
+        #[cfg(debug_assertions)]
+        self.expect_no_stray(found, section);
+        found
     }
 
     /// Swings the link. What it led to is not freed.
@@ -411,7 +451,10 @@ impl<T> Atomic<T> {
     /// The node of a link that nobody else can see any more, to be dropped or used.
     ///
     /// # Safety
-    /// No other link and no other thread leads to the node, and it was not retired.
+    /// No other link leads to the node, and it was not retired. The caller has it alone: no thread,
+    /// the calling one included, uses a reference to the value or a [`Shared`] of the node after
+    /// this call, though its section may still be open. (Their lifetimes are their section's; the
+    /// compiler does not notice that the node is dropped before.)
     pub unsafe fn into_owned(self) -> Option<Owned<T>> {
         // ORDER: Relaxed; `self` is ours alone.
         let raw = self.raw.load(Ordering::Relaxed).map_addr(|bits| bits & !TAG);

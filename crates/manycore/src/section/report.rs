@@ -1,5 +1,6 @@
 //! What a domain can tell about itself: its backlog, and who holds it up.
 
+use crate::config::IDLE_MILLIS;
 use crate::sync::{self, thread};
 use std::fmt;
 use std::sync::{Mutex, PoisonError};
@@ -11,13 +12,15 @@ use std::time::{Duration, Instant};
 pub struct Backlog {
     /// Nodes retired and not freed yet, of all threads. Exact when nobody retires.
     pub nodes: usize,
+    /// What they weigh together (see [`Weight`](super::Weight)).
+    pub bytes: usize,
     /// Threads whose open sections hold something back, the longest first.
     pub stalled: Vec<Stalled>,
 }
 
 impl fmt::Display for Backlog {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} nodes wait to be freed", self.nodes)?;
+        write!(f, "{} nodes of {} bytes wait to be freed", self.nodes, self.bytes)?;
         self.stalled.iter().try_for_each(|stalled| write!(f, "; {stalled}"))
     }
 }
@@ -57,26 +60,53 @@ struct Sighting {
     round: u64,
 }
 
-/// The open sections that the last round met.
+/// What leaders remember: the open sections that the last round met, and what waited where at the
+/// last look for idle threads.
 #[derive(Default)]
-pub(super) struct Sightings(Vec<Sighting>);
+pub(super) struct Sightings {
+    open: Vec<Sighting>,
+    waited: Vec<(usize, usize)>,
+    waited_at: Option<Instant>,
+}
 
 impl Sightings {
     pub(super) fn see(&mut self, slot: usize, lower: u64, round: u64) {
-        match self.0.iter_mut().find(|old| old.slot == slot && old.lower == lower) {
+        match self.open.iter_mut().find(|old| old.slot == slot && old.lower == lower) {
             Some(old) => old.round = round,
-            None => self.0.push(Sighting { slot, lower, since: Instant::now(), round }),
+            None => self.open.push(Sighting { slot, lower, since: Instant::now(), round }),
         }
     }
 
     pub(super) fn forget_before(&mut self, round: u64) {
-        self.0.retain(|sighting| sighting.round >= round);
+        self.open.retain(|sighting| sighting.round >= round);
+    }
+
+    /// Whether it is time to look for idle threads. (In models, which have no time, it never is.)
+    pub(super) fn looks_for_idle(&mut self) -> bool {
+        if cfg!(any(manycore_loom, manycore_shuttle)) {
+            return false;
+        }
+        let now = Instant::now();
+        let pause = Duration::from_millis(IDLE_MILLIS);
+        if self.waited_at.is_some_and(|last| now.duration_since(last) < pause) {
+            return false;
+        }
+        self.waited_at = Some(now);
+        true
+    }
+
+    /// Whether so much waited in this slot at the last look, too.
+    pub(super) fn is_idle(&mut self, slot: usize, waits: (usize, usize)) -> bool {
+        if self.waited.len() <= slot {
+            self.waited.resize(slot + 1, (0, 0));
+        }
+        std::mem::replace(&mut self.waited[slot], waits) == waits
     }
 
     /// Those met for at least `time`, the longest first.
     pub(super) fn at_least(&self, time: Duration) -> Vec<Stalled> {
         let mut stalled: Vec<Stalled> = self
-            .0
+            .open
             .iter()
             .map(|seen| Stalled::new(seen.slot, seen.since.elapsed()))
             .filter(|stalled| stalled.at_least >= time)
@@ -104,6 +134,12 @@ struct Name {
 /// The threads that have opened a section, by slot. A plain lock: the model checkers have no part
 /// in it, and it is taken once a thread.
 static NAMES: Mutex<Vec<Option<Name>>> = Mutex::new(Vec::new());
+
+/// Keeps the names' lock for a fork.
+#[cfg(not(any(manycore_loom, manycore_shuttle)))]
+pub(super) fn hold_names() -> Box<dyn std::any::Any> {
+    Box::new(NAMES.lock().unwrap_or_else(PoisonError::into_inner))
+}
 
 /// Whether the thread that has `slot` is the calling one, where threads have numbers.
 pub(super) fn is_own(slot: usize) -> bool {

@@ -1,33 +1,53 @@
 //! What the threads of a domain share, and the rounds that find out what is ripe.
 
-use super::builder::{Builder, Mode};
-use super::gate::{Gate, Retired};
-use super::limbo::{Legacy, Limbo, Node};
-use super::local::{FULL, Local};
+use super::builder::{Builder, Mode, Report};
+use super::gate::Gate;
+use super::limbo::{Legacy, Limbo};
+use super::local::Local;
 use super::report::Sightings;
 use crate::clock::{self, Clock};
+use crate::config::MIN_BATCH_BYTES;
 use crate::percpu::{self, barrier, segmented::Segmented};
-use crate::sync::{AtomicU64, Bug, LoadToChange, Mutex, Ordering, global, hint, seeded_bug};
-use std::collections::VecDeque;
+use crate::sync::{
+    AtomicBool, AtomicU64, AtomicUsize, Bug, LoadToChange, Mutex, Ordering, global, hint,
+    seeded_bug,
+};
 use std::sync::{PoisonError, TryLockError, TryLockResult};
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+/// Batches that a thread may have: one that is open, up to three that wait for rounds, and two that
+/// are being freed.
+pub(super) const BATCHES: usize = 6;
 
 /// Alone on its cache lines.
 #[repr(align(128))]
-struct Line<T>(T);
+pub(super) struct Line<T>(pub(super) T);
 
 global! {
     /// The number of the next domain.
     static NEXT_NUMBER: AtomicU64 = AtomicU64::new(1);
 }
 
+/// A leader's and the heirs' locks, held over a fork.
+#[cfg(not(any(manycore_loom, manycore_shuttle)))]
+pub(super) struct HeldLocks<'a> {
+    _leader: crate::sync::MutexGuard<'a, Sightings>,
+    _legacy: crate::sync::MutexGuard<'a, Legacy>,
+}
+
 /// What rounds found out.
-struct Found {
+pub(super) struct Found {
     /// What is stamped `margin` below this is ripe. Rises.
     safe: AtomicU64,
     /// The limit of the last round that is over: it looked at everybody after a barrier that came
     /// after every seal with a lower stamp.
-    looked: AtomicU64,
+    pub(super) looked: AtomicU64,
+    /// What waits in the domain, in bytes, as the last round saw it.
+    total: AtomicUsize,
+    /// Threads that have closed a batch, and have neither ended nor been idle since (S11).
+    writers: AtomicUsize,
+    /// Whether it was reported that the domain is over its budget.
+    pub(super) reported: AtomicBool,
 }
 
 /// A domain's shared part.
@@ -44,18 +64,35 @@ pub(super) struct Core {
     /// What of that is for the way of messages between cores.
     transfer: u64,
     clock: Option<Clock>,
-    batch_nodes: usize,
-    batch_bytes: usize,
+    pub(super) batch_nodes: usize,
+    pub(super) batch_bytes: usize,
     /// Waiting nodes from which a thread is made to reclaim (S5).
-    bound: usize,
-    gate: Option<Box<dyn Gate>>,
+    pub(super) bound: usize,
+    /// Bytes that may wait in the domain (S11), and what is done beyond.
+    budget: usize,
+    pub(super) wait: Duration,
+    pub(super) report: Option<Box<Report>>,
+    pub(super) gate: Option<Box<dyn Gate>>,
     locals: Segmented<Local>,
     era: Line<AtomicU64>,
-    found: Line<Found>,
+    pub(super) found: Line<Found>,
     /// Held by the leader. No user code runs under it.
     leader: Line<Mutex<Sightings>>,
     /// What threads left behind (S9).
-    legacy: Line<Mutex<Legacy>>,
+    pub(super) legacy: Line<Mutex<Legacy>>,
+}
+
+/// Whose garbage a leader takes over (S9).
+#[derive(Clone, Copy)]
+pub(super) struct TakeOver {
+    /// Of all threads that are outside, or only of those that have not changed theirs for a while.
+    pub(super) all: bool,
+    /// But not of this slot: the leader's own, if it has one.
+    pub(super) own: usize,
+}
+
+impl TakeOver {
+    const IDLE: Self = Self { all: false, own: usize::MAX };
 }
 
 /// What a leader saw.
@@ -78,17 +115,29 @@ impl Core {
             number: NEXT_NUMBER.fetch_add(1, Ordering::Relaxed),
             mode,
             bounded: mode == Mode::Bounded,
-            light: has_eras && builder.asymmetric && barrier::is_asymmetric(),
+            light: has_eras
+                && builder.asymmetric
+                && barrier::is_asymmetric()
+                && !barrier::is_denied(),
             margin: if has_eras { 2 } else { apart.saturating_add(1) },
             transfer,
             clock,
             batch_nodes: builder.batch_nodes,
             batch_bytes: builder.batch_bytes,
             bound: builder.bound,
+            budget: builder.budget,
+            wait: builder.wait,
+            report: builder.report,
             gate: builder.gate,
             locals: Segmented::new(),
             era: Line(AtomicU64::new(1)),
-            found: Line(Found { safe: AtomicU64::new(0), looked: AtomicU64::new(0) }),
+            found: Line(Found {
+                safe: AtomicU64::new(0),
+                looked: AtomicU64::new(0),
+                total: AtomicUsize::new(0),
+                writers: AtomicUsize::new(0),
+                reported: AtomicBool::new(false),
+            }),
             leader: Line(Mutex::new(Sightings::default())),
             legacy: Line(Mutex::new(Legacy::default())),
         }
@@ -160,7 +209,11 @@ impl Core {
         if self.light {
             // ORDER: Release and a light barrier; pairs with `heavy` in `start` (E4).
             local.raised.store(era, Ordering::Release);
-            barrier::light();
+            if !seeded_bug(Bug::UnfencedRaise) {
+                barrier::light();
+            }
+        } else if seeded_bug(Bug::UnfencedRaise) {
+            local.raised.store(era, Ordering::Release);
         } else {
             // ORDER: SeqCst and a full fence; pairs with the fence in `start` (E4).
             local.raised.swap(era, Ordering::SeqCst);
@@ -184,7 +237,7 @@ impl Core {
 
     /// Waits until a stamp that was just taken is so old that a round may find it ripe: some
     /// microseconds, where the clock is the machine's.
-    fn let_pass(&self, stamp: u64) {
+    pub(super) fn let_pass(&self, stamp: u64) {
         if self.transfer == 0 {
             return;
         }
@@ -202,7 +255,8 @@ impl Core {
     }
 
     /// Leads a round; `sightings` are the leader's.
-    fn lead(&self, sightings: &mut Sightings) -> Round {
+    fn lead(&self, sightings: &mut Sightings, whose: TakeOver) -> Round {
+        self.want(sightings, whose);
         let round = if seeded_bug(Bug::LateRound) {
             let least = self.look(u64::MAX, sightings);
             let limit = self.start();
@@ -238,9 +292,11 @@ impl Core {
         next
     }
 
-    /// The least stamp of an open section, or `limit`; remembers sections older than `limit`.
+    /// The least stamp of an open section, or `limit`; remembers sections older than `limit`. Adds
+    /// up what waits, and takes over what is wanted of threads that are outside.
     fn look(&self, limit: u64, sightings: &mut Sightings) -> u64 {
         let mut least = limit;
+        let mut total = 0_usize;
         for (slot, local) in self.locals() {
             // ORDER: Acquire; pairs with Release in `open_light` and `leave`: what the reader did
             // with its nodes comes before their being freed.
@@ -249,33 +305,141 @@ impl Core {
                 least = least.min(lower);
                 sightings.see(slot, lower, limit);
             }
+            self.take_over(local, lower != 0);
+            if cfg!(not(manycore_loom)) {
+                // ORDER: Relaxed; an estimate.
+                total = total.saturating_add(local.bytes.load(Ordering::Relaxed));
+            }
+        }
+        if cfg!(not(manycore_loom)) {
+            self.weigh(total);
         }
         least
     }
 
-    /// Leads a round if nobody else does, and says whether everything that the calling thread had
-    /// sealed before is ripe now (E3).
-    fn try_round(&self) -> Option<bool> {
+    /// Publishes what waits, in limbos and of threads that ended.
+    fn weigh(&self, total: usize) {
+        let left = unpoisoned(self.legacy.0.try_lock()).map_or(0, |legacy| legacy.bytes());
+        let total = total.saturating_add(left);
+        let found = &self.found.0;
+        // ORDER: Relaxed; estimates.
+        found.total.store(total, Ordering::Relaxed);
+        if total <= self.budget && found.reported.load(Ordering::Relaxed) {
+            found.reported.store(false, Ordering::Relaxed);
+        }
+    }
+
+    /// Bytes from which the first batch of a thread is full, and every batch beyond the budget.
+    pub(super) fn least_share(&self) -> usize {
+        MIN_BATCH_BYTES.min(self.batch_bytes)
+    }
+
+    /// Bytes from which a batch is full, so that all threads stay within the budget (S11).
+    pub(super) fn share(&self) -> usize {
+        if cfg!(manycore_loom) {
+            return self.batch_bytes.min(self.budget);
+        }
+        // ORDER: Relaxed; an estimate.
+        let writers = self.found.0.writers.load(Ordering::Relaxed).max(1);
+        let share = if self.is_over_budget() { 0 } else { self.budget / (BATCHES * writers) };
+        share.clamp(self.least_share(), self.batch_bytes)
+    }
+
+    /// Counts the owner of a limbo in which something waits among the writers; says whether it is
+    /// new there.
+    pub(super) fn count(&self, limbo: &mut Limbo) -> bool {
+        if cfg!(manycore_loom) || limbo.waiting() == 0 || limbo.set_counted(true) {
+            return false;
+        }
+        // ORDER: Relaxed; an estimate.
+        self.found.0.writers.fetch_add(1, Ordering::Relaxed);
+        true
+    }
+
+    /// The owner of the limbo has ended or is idle: as if it were new.
+    pub(super) fn discount(&self, limbo: &mut Limbo) {
+        limbo.set_limit(self.least_share());
+        if limbo.set_counted(false) {
+            // ORDER: Relaxed; an estimate.
+            self.found.0.writers.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether more waited at the last round than the budget allows.
+    pub(super) fn is_over_budget(&self) -> bool {
+        // ORDER: Relaxed; an estimate.
+        !cfg!(manycore_loom) && self.found.0.total.load(Ordering::Relaxed) > self.budget
+    }
+
+    /// Before the barrier: announces what is to be taken over.
+    fn want(&self, sightings: &mut Sightings, whose: TakeOver) {
+        if !whose.all && !sightings.looks_for_idle() {
+            return;
+        }
+        for (slot, local) in self.locals() {
+            // ORDER: Relaxed; a guess, and the owner can refuse.
+            let waiting = local.waiting.load(Ordering::Relaxed);
+            if waiting != 0 && slot != whose.own {
+                let bytes = local.bytes.load(Ordering::Relaxed);
+                if whose.all || sightings.is_idle(slot, (waiting, bytes)) {
+                    local.want();
+                }
+            }
+        }
+    }
+
+    /// After the barrier: takes over what was announced, of an owner who is outside (S9).
+    fn take_over(&self, local: &Local, is_inside: bool) {
+        let taken = local.take_over(is_inside, |limbo| {
+            // A fence after the owner's last unlink, which came before its leaving (S2).
+            limbo.seal(self.stamp(), Instant::now());
+            self.discount(limbo);
+            limbo.take_all()
+        });
+        if let Some(taken) = taken {
+            self.legacy.0.lock().unwrap_or_else(PoisonError::into_inner).append(taken);
+        }
+    }
+
+    /// Leads a round if no other thread does, and says whether everything that the calling thread
+    /// had sealed before is ripe now (E3).
+    pub(super) fn try_round(&self, whose: TakeOver) -> Option<bool> {
         let mut sightings = unpoisoned(self.leader.0.try_lock())?;
-        let round = self.lead(&mut sightings);
+        let round = self.lead(&mut sightings, whose);
         Some(self.mode != Mode::Clock && round.least == round.limit)
+    }
+
+    /// Waits for the leader, and for a thread that leaves garbage to others, and keeps them out.
+    #[cfg(not(any(manycore_loom, manycore_shuttle)))]
+    pub(super) fn hold(&self) -> HeldLocks<'_> {
+        let _leader = self.leader.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let _legacy = self.legacy.0.lock().unwrap_or_else(PoisonError::into_inner);
+        HeldLocks { _leader, _legacy }
+    }
+
+    /// As [`try_round`](Self::try_round), after the round that another thread may be leading: that
+    /// takes microseconds, unless it was switched out.
+    pub(super) fn wait_for_round(&self, whose: TakeOver) -> bool {
+        let mut sightings = self.leader.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let round = self.lead(&mut sightings, whose);
+        self.mode != Mode::Clock && round.least == round.limit
     }
 
     /// Leads a round, after who leads now; then `f` with what was seen.
     pub(super) fn round<R>(&self, f: impl FnOnce(&Sightings) -> R) -> R {
         let mut sightings = self.leader.0.lock().unwrap_or_else(PoisonError::into_inner);
-        self.lead(&mut sightings);
+        self.lead(&mut sightings, TakeOver::IDLE);
         f(&sightings)
     }
 
-    /// Leads a round if nobody else does, and says whether what was stamped so is ripe now.
+    /// Leads a round if no other thread does, and says whether what was stamped so is ripe now.
     pub(super) fn round_is_over(&self, stamp: u64) -> bool {
         self.let_pass(stamp);
-        self.try_round() == Some(true) || self.is_ripe(stamp)
+        self.try_round(TakeOver::IDLE) == Some(true) || self.is_ripe(stamp)
     }
 
     /// The latest birth among nodes of a batch so stamped that an open section can hold (E4).
-    fn youngest_held(&self, stamp: u64) -> u64 {
+    pub(super) fn youngest_held(&self, stamp: u64) -> u64 {
         if seeded_bug(Bug::EagerSieve) {
             return 0;
         }
@@ -287,199 +451,6 @@ impl Core {
             may_hold.then(|| lower.max(local.raised.load(Ordering::Acquire)))
         };
         self.locals().filter_map(held).max().unwrap_or(0)
-    }
-
-    /// Puts a node into the owner's limbo and frees a few that are ripe (S5).
-    #[inline(always)]
-    pub(super) fn retire(&self, local: &Local, node: Node, bytes: usize) {
-        let (share, full) = local.with_limbo(|limbo| {
-            limbo.push(node, bytes);
-            (limbo.share(), self.is_full(limbo))
-        });
-        if share != 0 {
-            self.free_ripe(local, share);
-        }
-        if full {
-            self.batch_full(local);
-        }
-    }
-
-    #[inline(always)]
-    fn is_full(&self, limbo: &Limbo) -> bool {
-        let (nodes, bytes) = limbo.open();
-        nodes >= self.batch_nodes || bytes >= self.batch_bytes || limbo.waiting() >= self.bound
-    }
-
-    /// Puts a node into the owner's limbo, and leaves all else to the end of the section.
-    pub(super) fn retire_quietly(&self, local: &Local, node: Node, bytes: usize) {
-        let full = local.with_limbo(|limbo| {
-            limbo.push(node, bytes);
-            self.is_full(limbo)
-        });
-        local.extra.set(local.extra.get() | if full { FULL } else { 0 });
-    }
-
-    /// Frees up to `most` ripe nodes: runs user code.
-    #[inline]
-    pub(super) fn free_ripe(&self, local: &Local, most: usize) {
-        if local.freeing.replace(true) {
-            return;
-        }
-        let _done = Freeing(local);
-        for _ in 0..most {
-            match local.with_limbo(Limbo::pop_ripe) {
-                Some(node) => node.free(),
-                None => break,
-            }
-        }
-    }
-
-    /// Asks for the batch to be sealed when the outermost section closes, when the thread's own
-    /// section can no longer hold anything back; or seals it, if that takes too long.
-    #[cold]
-    fn batch_full(&self, local: &Local) {
-        local.extra.set(local.extra.get() | FULL);
-        let (nodes, bytes) = local.with_limbo(|limbo| limbo.open());
-        if nodes >= 2 * self.batch_nodes || bytes >= 2 * self.batch_bytes {
-            self.seal(local);
-        }
-    }
-
-    /// Seals the batch for which a section that has just been closed was asked. At the bound it
-    /// frees all that is ripe, and much of it where ripe batches have piled up, after a stall or
-    /// because threads end sooner than they retire much (S9): runs user code then.
-    #[cold]
-    pub(super) fn seal_after(&self, local: &Local) {
-        const PILE: usize = 4;
-        let is_bound = local.with_limbo(|limbo| limbo.waiting()) >= self.bound;
-        self.seal(local);
-        if is_bound {
-            self.free_ripe(local, usize::MAX);
-        } else if local.with_limbo(|limbo| limbo.ripe_batches()) >= PILE {
-            self.free_ripe(local, self.batch_nodes);
-        }
-    }
-
-    /// A thread is new to the domain: if ended ones have left a batch together, it takes that over
-    /// when its first section closes.
-    pub(super) fn welcome(&self, local: &Local) {
-        if unpoisoned(self.legacy.0.try_lock()).is_some_and(|legacy| self.is_batch(&legacy)) {
-            local.extra.set(local.extra.get() | FULL);
-        }
-    }
-
-    /// Seals the owner's open batch and finds out what is ripe.
-    #[cold]
-    fn seal(&self, local: &Local) {
-        const HELD: usize = 64;
-        self.seal_and_sort(local, HELD, |last, stamp| self.is_left_to_others(local, last, stamp));
-    }
-
-    /// Whether so many rounds were led since the owner's last seal that it need not lead one: what
-    /// it sealed then is ripe by them. So the rounds of a batch's time, and with them the moves of
-    /// the era's line to every reader and the barriers, do not grow with the threads.
-    fn is_left_to_others(&self, local: &Local, last: u64, stamp: u64) -> bool {
-        const ENOUGH: u64 = 4;
-        self.mode != Mode::Clock
-            && last != 0
-            && stamp.saturating_sub(last) >= ENOUGH
-            && local.with_limbo(|limbo| limbo.waiting()) < self.bound
-    }
-
-    /// The same, with a look at up to `most` batches that were held back, and a round unless
-    /// `skip` says no to it, which is told the stamps of the last seal and of this one.
-    fn seal_and_sort(&self, local: &Local, most: usize, skip: impl FnOnce(u64, u64) -> bool) {
-        local.extra.set(local.extra.get() & !FULL);
-        let stamp = self.stamp();
-        let last = local.with_limbo(|limbo| limbo.seal(stamp, Instant::now()));
-        self.inherit(local);
-        if most == usize::MAX {
-            self.let_pass(stamp); // `collect`
-        }
-        let all = !skip(last, stamp) && self.try_round() == Some(true);
-        local.with_limbo(|limbo| limbo.ripen(most, |stamp| all || self.is_ripe(stamp)));
-        if self.bounded {
-            self.sieve(local);
-        }
-        if let Some(gate) = &self.gate {
-            Asking::all(local, gate.as_ref());
-        }
-    }
-
-    /// Sieves batches that a stalled section holds up, and some of those that were sieved before:
-    /// whom they were held back for may have gone.
-    fn sieve(&self, local: &Local) {
-        const PATIENCE: usize = 1;
-        const AGAIN: usize = 4;
-        for _ in 0..local.with_limbo(|limbo| limbo.held()).min(AGAIN) {
-            if let Some(stamp) = local.with_limbo(Limbo::next_held) {
-                let youngest = self.youngest_held(stamp);
-                local.with_limbo(|limbo| limbo.sieve(youngest));
-            }
-        }
-        while let Some(stamp) = local.with_limbo(|limbo| limbo.overdue(PATIENCE)) {
-            // ORDER: Acquire; pairs with Release in `lead`.
-            if self.found.0.looked.load(Ordering::Acquire) <= stamp {
-                return; // no barrier since the seal
-            }
-            let youngest = self.youngest_held(stamp);
-            local.with_limbo(|limbo| limbo.sieve(youngest));
-        }
-    }
-
-    /// Takes over what threads that ended have left behind, if there is anything.
-    fn inherit(&self, local: &Local) {
-        let Some(mut legacy) = unpoisoned(self.legacy.0.try_lock()) else {
-            return;
-        };
-        let legacy = std::mem::take(&mut *legacy);
-        if legacy.len() != 0 {
-            local.with_limbo(|limbo| limbo.inherit(legacy));
-        }
-    }
-
-    fn is_batch(&self, legacy: &Legacy) -> bool {
-        legacy.len() >= self.batch_nodes || legacy.bytes() >= self.batch_bytes
-    }
-
-    /// Leaves everything of the slot's to others: its thread ends. False if it is in a section.
-    pub(super) fn bequeath(&self, local: &Local) -> bool {
-        if local.is_inside() {
-            return false;
-        }
-        if local.with_limbo(|limbo| limbo.waiting()) != 0 {
-            let stamp = self.stamp();
-            let legacy = local.with_limbo(|limbo| {
-                limbo.seal(stamp, Instant::now());
-                limbo.take_all()
-            });
-            let mut left = self.legacy.0.lock().unwrap_or_else(PoisonError::into_inner);
-            left.append(legacy);
-            // The slot's next owner takes it over when its first section closes.
-            let is_batch = self.is_batch(&left);
-            local.extra.set(local.extra.get() | if is_batch { FULL } else { 0 });
-        }
-        true
-    }
-
-    /// Frees all that can be freed now: the caller's own, and what ended threads left.
-    pub(super) fn collect(&self, local: &Local) {
-        self.seal_and_sort(local, usize::MAX, |_, _| false);
-        self.free_ripe(local, usize::MAX);
-    }
-
-    /// Seals, and frees what others' rounds have found ripe.
-    #[cfg(all(test, manycore_loom))]
-    pub(super) fn collect_found(&self, local: &Local) {
-        self.seal_and_sort(local, usize::MAX, |_, _| true);
-        self.free_ripe(local, usize::MAX);
-    }
-
-    /// Nodes that wait to be freed.
-    pub(super) fn waiting(&self) -> usize {
-        let left = self.legacy.0.lock().unwrap_or_else(PoisonError::into_inner).len();
-        // ORDER: Relaxed; a report.
-        left + self.locals().map(|(_, l)| l.waiting.load(Ordering::Relaxed)).sum::<usize>()
     }
 }
 
@@ -506,53 +477,11 @@ fn transfer(clock: Option<&Clock>) -> u64 {
 }
 
 /// The lock, if nobody has it. No panic leaves anything half-done under these locks.
-fn unpoisoned<T>(locked: TryLockResult<T>) -> Option<T> {
+pub(super) fn unpoisoned<T>(locked: TryLockResult<T>) -> Option<T> {
     match locked {
         Ok(guard) => Some(guard),
         Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
         Err(TryLockError::WouldBlock) => None,
-    }
-}
-
-/// While it lives, the owner frees nodes.
-struct Freeing<'a>(&'a Local);
-
-impl Drop for Freeing<'_> {
-    fn drop(&mut self) {
-        self.0.freeing.set(false);
-    }
-}
-
-/// A gate is being asked about ripe nodes; what it was not asked about goes back if it panics.
-struct Asking<'a> {
-    local: &'a Local,
-    ask: VecDeque<(Node, Instant)>,
-    no: VecDeque<(Node, Instant)>,
-    yes: Vec<Node>,
-}
-
-impl<'a> Asking<'a> {
-    fn all(local: &'a Local, gate: &dyn Gate) {
-        let ask = local.with_limbo(Limbo::take_ripe);
-        let mut asking = Self { local, ask, no: VecDeque::new(), yes: Vec::new() };
-        while let Some((node, sealed)) = asking.ask.front() {
-            let address = node.address.as_ptr() as usize;
-            let may_free = gate.may_free(&Retired { address, sealed: *sealed });
-            let (node, sealed) = asking.ask.pop_front().expect("it was at the front");
-            if may_free {
-                asking.yes.push(node);
-            } else {
-                asking.no.push_back((node, sealed));
-            }
-        }
-    }
-}
-
-impl Drop for Asking<'_> {
-    fn drop(&mut self) {
-        let mut rest = std::mem::take(&mut self.no);
-        rest.append(&mut self.ask);
-        self.local.with_limbo(|limbo| limbo.put_back(std::mem::take(&mut self.yes), rest));
     }
 }
 

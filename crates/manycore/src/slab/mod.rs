@@ -88,7 +88,7 @@ use std::ptr::{self, NonNull};
 /// *Errors*: out of memory ends the process, as for `Box`. *Panics*: never, but in debug builds
 /// there are checks that memory is freed once and not written after.
 /// *Limits*: `T` has at most 64 KiB and an alignment of at most 4,096, checked when it is compiled.
-/// Types without size work, and take 8 bytes.
+/// Types without size work, and take 16 bytes.
 ///
 /// ```
 /// let slab = manycore::slab::Slab::new();

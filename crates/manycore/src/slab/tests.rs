@@ -49,6 +49,30 @@ fn every_size_and_alignment_fits() {
     assert_eq!(align_of::<Page>(), ALIGN_MAX);
 }
 
+/// The documentation of `Slab` says what an object takes; one without size has an address of its
+/// own all the same.
+#[test]
+fn object_takes_what_is_documented() {
+    #[repr(align(64))]
+    struct Aligned;
+    let blocks = [
+        Shape::of::<()>().block,
+        Shape::of::<u8>().block,
+        Shape::of::<[u64; 2]>().block,
+        Shape::of::<[u8; 17]>().block,
+        Shape::of::<Aligned>().block,
+    ];
+    assert_eq!(blocks, [16, 16, 16, 24, 64]);
+    let slab = Slab::new();
+    let objects: Vec<_> = (0..100).map(|_| SlabBox::into_raw(slab.alloc(()))).collect();
+    let apart = |two: &[std::ptr::NonNull<()>]| two[0].addr().get().abs_diff(two[1].addr().get());
+    assert!(objects.windows(2).all(|two| apart(two) >= 16));
+    assert_eq!(slab.stats().live, 100);
+    // SAFETY: as `into_raw` left them.
+    objects.into_iter().for_each(|object| drop(unsafe { SlabBox::from_raw(&slab, object) }));
+    assert_eq!(slab.stats().live, 0);
+}
+
 #[test]
 fn last_freed_is_first_allocated() {
     let slab = Slab::new();

@@ -5,14 +5,16 @@
 
 use super::lanes::Gate;
 use super::policy::{Control, Policy};
+use crate::lock::held;
 use crate::oplog::{ColdHold, Log};
-use crate::sync::{Mutex, UnsafeCell};
+use crate::sync::{self, Bug, Mutex, UnsafeCell, seeded_bug};
 use std::collections::VecDeque;
 use std::sync::PoisonError;
 
 pub(super) struct Annex<Op> {
     pub(super) gate: Gate,
-    /// Updates that waited because their thread was reading, or because the object is poisoned.
+    /// Updates that wait because their thread was reading, or inside of something else, or because
+    /// the object is poisoned.
     late: Mutex<VecDeque<Op>>,
     /// Guarded by the object's lock, be it the word's or the core's.
     control: UnsafeCell<Control>,
@@ -42,24 +44,46 @@ impl<Op> Annex<Op> {
         self.control.with_mut(|control| f(unsafe { &mut *control }))
     }
 
-    fn late(&self) -> impl std::ops::DerefMut<Target = VecDeque<Op>> + '_ {
-        // Nothing that can panic runs under it.
-        self.late.lock().unwrap_or_else(PoisonError::into_inner)
+    fn late<R>(&self, f: impl FnOnce(&mut VecDeque<Op>) -> R) -> R {
+        let _leaf = held::leaf();
+        f(&mut self.late.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Puts an update off until somebody has the object to itself (A5).
+    /// Puts an update off until a thread has the object to itself (A5). The caller holds the
+    /// object's lock.
     pub(super) fn put_off(&self, op: Op) {
-        let mut late = self.late();
-        late.push_back(op);
-        self.gate.set_late();
+        let put_off = self.put_off_unless(op, || false);
+        debug_assert!(put_off.is_ok(), "nothing refused it");
+    }
+
+    /// The same for a thread that does not, unless the object has logs: then the update comes back
+    /// (A12).
+    pub(super) fn put_off_unless(&self, op: Op, has_logs: impl FnOnce() -> bool) -> Result<(), Op> {
+        self.late(|late| {
+            if has_logs() {
+                return Err(op);
+            }
+            late.push_back(op);
+            self.gate.set_late();
+            Ok(())
+        })
+    }
+
+    /// Runs `f` if nothing waits, so that nothing is put off before it has ended (A12). `f` runs no
+    /// user code.
+    pub(super) fn while_none_waits<R>(&self, f: impl FnOnce() -> R) -> Option<R> {
+        if seeded_bug(Bug::LateLogs) {
+            return self.late(|late| late.is_empty()).then(f);
+        }
+        self.late(|late| late.is_empty().then(f))
     }
 
     pub(super) fn late_count(&self) -> usize {
-        self.late().len()
+        self.late(|late| late.len())
     }
 
     pub(super) fn next_late(&self) -> Option<Op> {
-        self.late().pop_front()
+        self.late(VecDeque::pop_front)
     }
 
     /// Applies what was put off before this call. The caller has the object to itself.
@@ -72,9 +96,22 @@ impl<Op> Annex<Op> {
             let Some(op) = self.next_late() else { break };
             hold.apply(op);
         }
-        let late = self.late();
-        if late.is_empty() {
-            self.gate.clear_late();
+        self.late(|late| {
+            if late.is_empty() {
+                self.gate.clear_late();
+            }
+        });
+    }
+}
+
+impl<Op> Drop for Annex<Op> {
+    /// Drops what waits. A panic of a destructor ends here, one by one.
+    fn drop(&mut self) {
+        if sync::model_failed() {
+            return;
+        }
+        while let Some(op) = self.next_late() {
+            sync::contain(|| drop(op));
         }
     }
 }

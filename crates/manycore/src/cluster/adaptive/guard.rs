@@ -1,6 +1,7 @@
 //! What a reader holds.
 
 use super::{Adaptive, lanes::Lane};
+use crate::lock::held;
 use crate::oplog::{self, ColdHold, Log};
 use crate::sync::ConstPtr;
 use std::fmt;
@@ -96,6 +97,7 @@ impl<T: Send + Sync + 'static, L: Log<T>> Drop for ReadGuard<'_, T, L> {
         unsafe { ManuallyDrop::drop(&mut self.value) };
         match self.hold {
             Hold::Lane(lane) => {
+                held::leave();
                 if lane.leave() {
                     self.object.look_after_reads();
                 }

@@ -137,6 +137,82 @@ fn loom_object_that_decides_for_itself_loses_nothing() {
     assert!(*has_switched.lock().unwrap(), "it has never changed its mode");
 }
 
+type Act = Box<dyn FnOnce(&mut Vec<u32>) + Send>;
+type List = Adaptive<Vec<u32>, Commuting<Act>>;
+
+fn push(number: u32) -> Act {
+    let number = Box::new(number);
+    Box::new(move |list| list.push(*number))
+}
+
+/// Pushes a number and updates `to` with the next one.
+fn push_and_update(number: u32, to: &Arc<List>) -> Act {
+    let to = Arc::clone(to);
+    Box::new(move |list| {
+        list.push(number);
+        to.update(push(number + 1));
+    })
+}
+
+fn two_in(mode: Mode) -> Arc<[Arc<List>; 2]> {
+    let lists = [(); 2].map(|()| Arc::new(List::new(Vec::new())));
+    // (The models' table has one place, so only one of them can have logs.)
+    assert!(lists[0].pin(mode) && lists[1].pin(Mode::Direct));
+    Arc::new(lists)
+}
+
+/// Two objects whose updates update each other (D10).
+fn cross(mode: Mode) {
+    model(1, move || {
+        let lists = two_in(mode);
+        let others = Arc::clone(&lists);
+        let other = thread::spawn(move || others[1].update(push_and_update(0, &others[0])));
+        lists[0].update(push_and_update(0, &lists[1]));
+        other.join().unwrap();
+        for _ in 0..2 {
+            lists.iter().for_each(|list| drop(list.read()));
+        }
+        let found = lists.each_ref().map(|list| list.read().len());
+        assert_eq!(found, [2, 2], "{LOST}");
+    });
+}
+
+#[test]
+fn loom_updates_of_each_other_in_direct() {
+    cross(Mode::Direct);
+}
+
+#[test]
+fn loom_updates_of_each_other_with_logs() {
+    cross(Mode::Logs);
+}
+
+#[test]
+fn loom_updates_of_each_other_in_shared() {
+    cross(Mode::Shared);
+}
+
+/// An update by a thread that holds another object, while this one gets logs (A12).
+#[test]
+fn loom_update_from_inside_races_the_way_into_logs() {
+    model(2, || {
+        let lists = two_in(Mode::Direct);
+        let others = Arc::clone(&lists);
+        let other = thread::spawn(move || {
+            let _guard = others[1].read();
+            others[0].update(push(1));
+        });
+        lists[0].pin(Mode::Logs);
+        other.join().unwrap();
+        assert_eq!(*lists[0].read(), [1], "{LOST}");
+    });
+}
+
+#[test]
+fn loom_logs_beside_updates_that_wait_are_caught() {
+    catches("late-logs", &["loom_update_from_inside_races_the_way_into_logs"], &[LOST]);
+}
+
 fn catches(bug: &str, models: &[&str], signs: &[&str]) {
     for model in models {
         must_catch(bug, &format!("cluster::adaptive::loom_tests::{model}"), signs);

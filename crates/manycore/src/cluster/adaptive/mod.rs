@@ -24,6 +24,7 @@
 //! readers as the forms to choose from; none of them changes by itself.
 
 mod annex;
+mod end;
 mod guard;
 mod lanes;
 #[cfg(all(test, manycore_loom))]
@@ -43,11 +44,11 @@ use self::lanes::{Lane, SHARED};
 use self::policy::Window;
 use self::switch::Change;
 use crate::config;
-use crate::lock::Refused;
+use crate::lock::{Refused, held};
 use crate::oplog::{self, ColdHold, Deferred, Kind, Log, TryReadError};
-use crate::sync::{self, AtomicPtr, Backoff, Bug, Ordering, panicking, seeded_bug};
+use crate::percpu;
+use crate::sync::{AtomicPtr, Backoff, Bug, Ordering, seeded_bug};
 use std::fmt;
-use std::mem::ManuallyDrop;
 use std::ptr;
 
 /// A value with updates and reads that is a locked object, one with logs, or one that is read by
@@ -171,6 +172,9 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
     #[track_caller]
     pub fn update(&self, op: L::Op) {
         let Err(op) = self.object.append_if_logged(op) else { return };
+        if percpu::is_announcing() {
+            return self.update_inside(op);
+        }
         let before = seeded_bug(Bug::UncheckedMode) && self.is_plain();
         match self.object.try_lock_cold() {
             Ok(hold) if before || self.is_plain() => self.update_direct(hold, op),
@@ -196,14 +200,14 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
             match refused {
                 // A5: this thread holds the object, and would wait for itself.
                 Refused::HeldBySelf => return self.annex_or_make().put_off(op),
-                Refused::Busy if self.reads_by_lane() => {
-                    return self.annex_or_make().put_off(op);
+                Refused::Busy if held::is_inside() || self.reads_by_lane() => {
+                    return self.update_inside(op);
                 }
                 Refused::Hot => match self.object.append_managed(op) {
                     Ok(()) => return,
                     Err(back) => op = back,
                 },
-                Refused::Busy => {}
+                Refused::Busy | Refused::Circle => {}
             }
             match self.object.lock_cold(true) {
                 Ok((hold, waited)) => {
@@ -218,6 +222,25 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
                 }
                 Err(other) => refused = other,
             }
+        }
+    }
+
+    /// An update by a thread that must not wait for the object's holder (`lock::held`): put off, or
+    /// logged if there are logs (A12).
+    #[cold]
+    fn update_inside(&self, mut op: L::Op) {
+        let annex = self.annex_or_make();
+        let mut backoff = Backoff::new();
+        loop {
+            op = match annex.put_off_unless(op, || self.object.is_hot()) {
+                Ok(()) => return,
+                Err(op) => op,
+            };
+            op = match self.object.append_managed(op) {
+                Ok(()) => return,
+                Err(op) => op,
+            };
+            backoff.pause();
         }
     }
 
@@ -253,7 +276,9 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
 
     #[inline(always)]
     fn enter_lane(&self) -> Option<&Lane> {
-        self.annex()?.gate.enter()
+        let lane = self.annex()?.gate.enter()?;
+        held::enter();
+        Some(lane)
     }
 
     fn read_by_lane(&self) -> Option<ReadGuard<'_, T, L>> {
@@ -273,7 +298,7 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
     fn read_waiting(&self) -> Hold<'_> {
         match self.read_slow(true) {
             Ok(guard) => checked(guard).into_hold(),
-            Err(_) => held_already(),
+            Err(refused) => not_held(refused),
         }
     }
 
@@ -327,6 +352,14 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
     /// Takes the object's lock, wherever it is, and brings an object with logs up to date.
     #[track_caller]
     fn hold(&self, wait: bool) -> Result<Held<'_, T, L>, Refused> {
+        if percpu::is_announcing() {
+            assert!(
+                !wait,
+                "manycore: an object was read from within Log::push or Log::absorb, where updates \
+                 are allowed and reads are not"
+            );
+            return Err(Refused::Busy);
+        }
         if self.reads_by_lane() {
             return Err(Refused::HeldBySelf);
         }
@@ -372,7 +405,7 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
                 }
                 f(&mut guard)
             }
-            Err(_) => held_already(),
+            Err(refused) => not_held(refused),
         }
     }
 
@@ -387,7 +420,7 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
         let result = match self.hold(true) {
             Ok(Held::Cold(mut hold, _)) => self.change_cold(&mut hold, f),
             Ok(Held::Logged(mut guard)) => f(&mut guard),
-            Err(_) => held_already(),
+            Err(refused) => not_held(refused),
         };
         self.object.clear_poison();
         result
@@ -422,7 +455,7 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
                 if mode == Mode::Logs || guard.is_poisoned() {
                     return !guard.is_poisoned();
                 }
-                guard.demote();
+                guard.demote(config::ROUNDS_OF_DEMOTION);
                 guard.into_cold().is_ok_and(|hold| self.switch(hold, change, true))
             }
         }
@@ -441,9 +474,9 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
     fn while_locked<R>(&self, f: impl FnOnce(&Annex<L::Op>) -> R) -> Option<R> {
         let annex = self.annex()?;
         if annex.gate.is_read_by_me() {
-            held_already();
+            not_held(Refused::HeldBySelf);
         }
-        Some(self.object.while_locked(|| f(annex)).unwrap_or_else(|_| held_already()))
+        Some(self.object.while_locked(|| f(annex)).unwrap_or_else(|refused| not_held(refused)))
     }
 
     /// What the object is at the moment. It may be something else by the time you look.
@@ -473,50 +506,6 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
         })
         .unwrap_or_else(|| Stats::of_plain(logs))
     }
-
-    /// Applies what was put off. With `&mut`, there are no readers and no holders.
-    fn settle(&mut self) {
-        let _: &mut T = self.object.get_mut();
-        let Some(annex) = self.annex() else { return };
-        while annex.late_count() > 0 {
-            let Ok((mut hold, _)) = self.object.lock_cold(true) else { return };
-            if hold.is_poisoned() {
-                return;
-            }
-            annex.apply_late(&mut hold);
-        }
-    }
-
-    /// The value, up to date. No other thread can be at it, so this is cheap.
-    ///
-    /// # Panics
-    /// If an update panics while it is applied. (A poisoned object's waiting updates are not.)
-    pub fn get_mut(&mut self) -> &mut T {
-        self.settle();
-        self.object.get_mut()
-    }
-
-    /// The value, up to date.
-    ///
-    /// # Panics
-    /// As [`get_mut`](Self::get_mut).
-    #[must_use]
-    pub fn into_inner(mut self) -> T {
-        self.settle();
-        let mut this = ManuallyDrop::new(self);
-        this.free_annex();
-        // SAFETY: `this` is not used again and not dropped; the annex is gone.
-        unsafe { ptr::read(&raw const this.object) }.into_inner()
-    }
-
-    fn free_annex(&mut self) {
-        // ORDER: Relaxed; `&mut self` orders everything.
-        let annex = self.annex.swap(ptr::null_mut(), Ordering::Relaxed);
-        if !annex.is_null() {
-            // SAFETY: from a box, and `&mut self` - nobody else has it.
-            drop(unsafe { Box::from_raw(annex) });
-        }
-    }
 }
 
 fn checked<T: Send + Sync + 'static, L: Log<T>>(guard: ReadGuard<'_, T, L>) -> ReadGuard<'_, T, L> {
@@ -531,26 +520,17 @@ fn poisoned() -> ! {
     panic!("manycore: the object is poisoned, because an update panicked; see repair()")
 }
 
-fn held_already() -> ! {
+fn not_held(refused: Refused) -> ! {
+    if refused == Refused::Circle {
+        panic!(
+            "manycore: this thread would wait for itself: it holds an object for which this \
+             object's holder waits"
+        )
+    }
     panic!(
         "manycore: this thread holds the object already; drop the guard before, and do not read an \
          object from within its own updates"
     )
-}
-
-impl<T: Send + Sync + 'static, L: Log<T>> Drop for Adaptive<T, L> {
-    /// Applies what waits, then drops the value. If an update panics, the value is dropped first
-    /// and the panic goes on (unless the thread is unwinding already).
-    fn drop(&mut self) {
-        if sync::model_failed() {
-            return;
-        }
-        let settled = sync::caught(|| self.settle());
-        self.free_annex();
-        if let (Err(panic), false) = (settled, panicking()) {
-            std::panic::resume_unwind(panic);
-        }
-    }
 }
 
 impl<T: Send + Sync + Default + 'static, L: Log<T>> Default for Adaptive<T, L> {

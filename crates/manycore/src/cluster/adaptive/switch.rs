@@ -6,6 +6,9 @@
 //! - A8 An object changes its mode under its lock, with its gate closed and nobody counted in a
 //!   lane, and with its logs empty: so each mode begins with the value, and nothing besides. It
 //!   gets no logs while updates wait that were put off: what is logged is newer.
+//! - A12 A thread that must not wait for the object's holder (`lock::held`) puts its update off, if
+//!   the object has no logs. Whether it has is decided under the mutex of the updates that wait,
+//!   and so is its getting logs: so what was put off is applied before what is in a log.
 //! - A9 Updates that were put off are applied before any that come later, by the next thread that
 //!   has the object to itself.
 
@@ -14,10 +17,11 @@ use super::lanes::{LATE, OPEN};
 use super::policy::{Control, Mode, Policy, Why, Window};
 use super::{Adaptive, ReadGuard};
 use crate::config;
+use crate::lock::held;
 use crate::oplog::{self, ColdHold, Kind, Log, Meter};
 use crate::percpu::thread_token;
 use crate::profile;
-use crate::sync::{Bug, seeded_bug};
+use crate::sync::{self, Bug, seeded_bug};
 
 /// A gate that the lock's holder has closed; opened again by `open`, and not by a panic.
 struct Closed<'a, Op> {
@@ -71,13 +75,19 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
             annex.put_off(op);
             return;
         }
-        if annex.gate.is_read_by_me() {
-            drop(hold);
+        // Closing the gate waits for readers, and these may wait for what this thread holds.
+        let is_inside = held::count() > 1 && annex.gate.state() & OPEN != 0;
+        if is_inside || annex.gate.is_read_by_me() {
             annex.put_off(op);
             return;
         }
         let closed = Closed::new(annex);
-        annex.apply_late(&mut hold);
+        if let Err(panic) = sync::caught(|| annex.apply_late(&mut hold)) {
+            // Another update's: the object is poisoned now, as its next reader finds out.
+            sync::contain(|| drop(panic));
+            annex.put_off(op);
+            return;
+        }
         hold.apply(op);
         if !closed.was_open {
             closed.keep();
@@ -98,7 +108,7 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
             None => closed.open(),
             Some(change) => {
                 closed.keep();
-                self.switch(hold, change, false);
+                sync::contain(|| _ = self.switch(hold, change, false));
             }
         }
     }
@@ -183,7 +193,8 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
     #[cold]
     pub(super) fn look_cold(&self, hold: ColdHold<'_, T, L>) {
         if let Some(change) = self.next_of_cold(&hold) {
-            self.switch(hold, change, false);
+            // What panics is another update, applied on the way: its poison tells of it.
+            sync::contain(|| _ = self.switch(hold, change, false));
         }
     }
 
@@ -247,7 +258,7 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
             })
         };
         let Some(change) = next else { return ReadGuard::logged(self, guard) };
-        guard.demote();
+        guard.demote(1);
         match guard.into_cold() {
             Ok(mut hold) => {
                 self.switch_held(&mut hold, change);
@@ -276,11 +287,13 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
         let note = |to| unsafe {
             annex.control(|control| control.switched(to, change.why, change.window));
         };
-        if annex.gate.state() & LATE != 0 {
-            note(Mode::Direct); // A8
-            return false;
-        }
-        hold.promote(insist, |admitted| note(if admitted { Mode::Logs } else { Mode::Direct }))
+        // A12: nothing is put off between the look and the logs.
+        let eviction = annex.while_none_waits(|| hold.publish(insist));
+        let admitted = matches!(eviction, Some(Some(_)));
+        note(if admitted { Mode::Logs } else { Mode::Direct }); // A8
+        drop(hold);
+        drop(eviction); // runs the victim's updates, now that no lock of ours is held
+        admitted
     }
 
     /// As above, for the modes in which the value stays where it is; the lock is kept.

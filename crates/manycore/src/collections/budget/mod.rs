@@ -109,7 +109,8 @@ impl Drop for Level {
 ///   addition there for a release, and no shared line written. One charge in a batch takes the
 ///   lock, and looks at a line for each thread when credits are short; near a limit that is most of
 ///   them.
-/// - Memory: some hundred bytes for each level, and 128 for each thread that charges it.
+/// - Memory: some 650 bytes for each level, 256 more for every 32 threads of the process once it is
+///   charged, and 128 for each thread that charges it.
 /// - Panics: [`release`](Self::release) may, if more comes back than was charged; see there.
 ///   Nothing else does.
 /// - Source: K42's page managers, section 3.2.

@@ -21,7 +21,7 @@
 use crate::config;
 use crate::lock;
 use crate::oplog::table::{self, Resident};
-use crate::percpu::segmented::Segmented;
+use crate::percpu::segmented::Lazy;
 use crate::percpu::{self, Slot, barrier};
 use crate::sync::{
     self, AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Backoff, Ordering,
@@ -66,7 +66,7 @@ impl From<usize> for RowPtr {
 pub(super) struct Cells {
     gate: AtomicU32,
     near: [RowPtr; NEAR],
-    far: Segmented<RowPtr>,
+    far: Lazy<RowPtr>,
     /// Counters in the group.
     len: usize,
     /// What evicted rows held.
@@ -83,7 +83,7 @@ impl Cells {
         Box::new(Self {
             gate: AtomicU32::new(OPEN),
             near: std::array::from_fn(RowPtr::from),
-            far: Segmented::new(),
+            far: Lazy::new(),
             len,
             base: (0..len).map(|_| AtomicU64::new(0)).collect(),
             lock: AtomicUsize::new(0),
@@ -195,6 +195,7 @@ impl Resident for Cells {
     fn try_claim(&self) -> bool {
         let free = lock::try_lock(&self.lock, percpu::thread_token()).is_ok();
         if free {
+            lock::held::enter();
             // ORDER: Relaxed; the table's mutex orders it.
             self.claimed.store(true, Ordering::Relaxed);
         }
@@ -220,6 +221,7 @@ impl Resident for Cells {
         cells.gate.store(EVICTED, Ordering::Release);
         // SAFETY: locked by `try_claim`.
         unsafe { lock::unlock(&raw const (*this).lock, 0) };
+        lock::held::leave();
         // ORDER: Release; pairs with Acquire in `Group::give_up`.
         cells.claimed.store(false, Ordering::Release);
     }
@@ -388,7 +390,7 @@ impl Group<'_> {
             return true;
         }
         let cells = Box::into_raw(Cells::new(self.values.len()));
-        let Ok(eviction) = table::shared().enter(cells.cast_const(), insist) else {
+        let Ok(eviction) = table::shared().enter(cells.cast_const(), insist, 0) else {
             // SAFETY: made just above and shared with nobody.
             drop(unsafe { Box::from_raw(cells) });
             return false;

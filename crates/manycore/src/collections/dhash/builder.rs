@@ -2,8 +2,7 @@
 
 use super::super::Line;
 use super::super::held::Held;
-use super::spread::{Form, Spread, Window};
-use super::table::Table;
+use super::spread::{Form, Spread};
 use super::{DHash, Root, SHARDS, Shard};
 use crate::cluster::{Clustered, Placement};
 use std::hash::{BuildHasher, Hash, RandomState};
@@ -73,8 +72,7 @@ impl<S> DHashBuilder<S> {
         let Self { placement, spread, hasher } = self;
         let is_pointless = placement == Placement::Shared && spread != Spread::Always;
         let form = Form::new(if is_pointless { Spread::Never } else { spread });
-        let shard = || Shard { table: Table::new(), window: Window::default() };
-        let shards = (0..SHARDS).map(|_| Line(Held::new(shard()))).collect();
+        let shards = (0..SHARDS).map(|number| Line(Held::new(Shard::new(number)))).collect();
         DHash { object: Clustered::new(placement, Root { shards, form, hasher }) }
     }
 }

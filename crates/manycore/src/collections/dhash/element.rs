@@ -2,13 +2,13 @@
 
 use super::super::held::HeldGuard;
 use super::super::holders::Holders;
-use super::table::{Hashed, Table};
+use super::table::{Table, Tag, Tagged};
 use crate::sync::{Bug, seeded_bug};
 use std::mem;
 
 /// An element in the master table.
 pub(super) struct Element<K, Shared, Local> {
-    pub(super) hash: u64,
+    pub(super) tag: Tag,
     pub(super) key: K,
     pub(super) shared: Shared,
     pub(super) holders: Holders,
@@ -17,30 +17,30 @@ pub(super) struct Element<K, Shared, Local> {
 }
 
 impl<K, Shared, Local> Element<K, Shared, Local> {
-    pub(super) fn new(hash: u64, key: K, shared: Shared) -> Self {
-        Self { hash, key, shared, holders: Holders::default(), central: None }
+    pub(super) fn new(tag: Tag, key: K, shared: Shared) -> Self {
+        Self { tag, key, shared, holders: Holders::default(), central: None }
     }
 }
 
 /// An element in a local table.
 pub(super) struct Near<K, Shared, Local> {
-    pub(super) hash: u64,
+    pub(super) tag: Tag,
     pub(super) key: K,
     pub(super) shared: Shared,
     pub(super) local: Local,
 }
 
-impl<K, Shared, Local> Hashed for Element<K, Shared, Local> {
+impl<K, Shared, Local> Tagged for Element<K, Shared, Local> {
     #[inline]
-    fn hash(&self) -> u64 {
-        self.hash
+    fn tag(&self) -> Tag {
+        self.tag
     }
 }
 
-impl<K, Shared, Local> Hashed for Near<K, Shared, Local> {
+impl<K, Shared, Local> Tagged for Near<K, Shared, Local> {
     #[inline]
-    fn hash(&self) -> u64 {
-        self.hash
+    fn tag(&self) -> Tag {
+        self.tag
     }
 }
 
@@ -69,15 +69,18 @@ impl<K, Shared: Clone, Local> Whole<'_, K, Shared, Local> {
         central.into_iter().chain(self.nears().map(|near| &mut near.local))
     }
 
-    /// Gives all copies another shared part; the old ones go to `out`, the master's last. All or,
-    /// if `Clone` panics, none.
-    pub(super) fn share(&mut self, master: &mut Shared, shared: Shared, out: &mut Vec<Shared>) {
-        let copies: Vec<_> = self.nears().map(|_| shared.clone()).collect();
-        out.reserve(copies.len() + 1);
-        let nears = self.nears().map(|near| &mut near.shared);
-        let replaced = nears.zip(copies).map(|(old, copy)| mem::replace(old, copy));
-        out.extend(replaced);
-        out.push(mem::replace(master, shared));
+    /// Gives all copies another shared part. The master's old one comes in place of `shared`, the
+    /// others go to `out`. All or, if `Clone` panics, none; nothing of the user's is dropped here.
+    pub(super) fn share(
+        &mut self,
+        master: &mut Shared,
+        shared: &mut Shared,
+        out: &mut Vec<Shared>,
+    ) {
+        out.reserve(self.tables.len());
+        self.nears().for_each(|_| out.push(shared.clone()));
+        self.nears().zip(out).for_each(|(near, copy)| mem::swap(&mut near.shared, copy));
+        mem::swap(master, shared);
     }
 
     pub(super) fn take(&mut self) -> Vec<Near<K, Shared, Local>> {

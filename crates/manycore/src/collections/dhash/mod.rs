@@ -28,6 +28,10 @@
 //!   its place's. What concerns a whole element takes all parts there are. So a thread that has
 //!   missed a change of the form does no wrong, nobody waits for one, and spreading moves nothing.
 //! - M8 is in `spread`: when a table spreads by itself.
+//! - M9 A key is compared, and hashed, to find an element once. From then on the element is its
+//!   [`Tag`]: its parts are matched, shared, folded and removed by that, so a key whose `Hash`,
+//!   `Eq`, `Borrow` or `Clone` contradicts itself finds a wrong element or none, and never takes a
+//!   part of one for a part of another.
 //!
 //! Source: K42's DHash, section 4.3 and figure 11 of the paper. There a hit counts itself into its
 //! table, so that the table is not resized under it, and then locks the element. Here the lock of
@@ -41,6 +45,7 @@ mod inside;
 mod loom_tests;
 mod spread;
 mod table;
+mod tagged;
 mod whole;
 
 pub use builder::DHashBuilder;
@@ -60,7 +65,7 @@ use std::hash::{BuildHasher, Hash, RandomState};
 use std::num::NonZero;
 use std::panic::Location;
 use std::ptr;
-use table::Table;
+pub(super) use table::{Table, Tag, Tagged};
 
 /// Locks of the master table: misses of different elements seldom wait for each other.
 const SHARDS: usize = if SMALL { 1 } else { 16 };
@@ -76,6 +81,22 @@ fn shard_of(hash: u64) -> usize {
 struct Shard<K, Shared, Local> {
     table: Table<Element<K, Shared, Local>>,
     window: Window,
+    /// The id of its next element; other shards have other ones.
+    next_id: u64,
+}
+
+impl<K, Shared, Local> Shard<K, Shared, Local> {
+    fn new(number: usize) -> Self {
+        Self { table: Table::new(), window: Window::default(), next_id: number as u64 }
+    }
+
+    /// Adds an element, whose hash belongs to this shard.
+    fn add(&mut self, hash: u64, key: K, shared: Shared) -> Tag {
+        let tag = Tag { hash, id: self.next_id };
+        self.table.insert(Element::new(tag, key, shared));
+        self.next_id += SHARDS as u64;
+        tag
+    }
 }
 
 type Shards<K, Shared, Local> = Box<[Line<Held<Shard<K, Shared, Local>>>]>;
@@ -89,7 +110,8 @@ struct Root<K, Shared, Local, S> {
 /// What a look for an element begins with, and where that has found it.
 #[derive(Debug)]
 pub(super) struct Spot {
-    hash: u64,
+    /// Until it is found, the hash alone.
+    tag: Tag,
     index: usize,
     /// Whether it was the central part that was used.
     is_central: bool,
@@ -97,7 +119,18 @@ pub(super) struct Spot {
 
 impl Spot {
     pub(super) fn new(hash: u64) -> Self {
-        Self { hash, index: 0, is_central: false }
+        Self::of(Tag { hash, id: u64::MAX })
+    }
+
+    /// For a look for this element.
+    pub(super) fn of(tag: Tag) -> Self {
+        Self { tag, index: 0, is_central: false }
+    }
+
+    /// Which element it was, if there.
+    #[inline(always)]
+    pub(super) fn tag(&self) -> Tag {
+        self.tag
     }
 
     /// Where in the place's table it was, if there.
@@ -135,6 +168,7 @@ macro_rules! enter_place {
         };
     };
 }
+use enter_place;
 
 struct Place<K, Shared, Local, S> {
     place: usize,
@@ -198,7 +232,8 @@ where
 ///   it: one thread alone makes it twice as much. Every table grows when it must, and shrinks when
 ///   seven eighths of it are empty.
 /// - Panics: if a closure, or a key's `Hash` or `Eq`, or `Clone` or `Default` of a part, uses the
-///   same table while that is at work. A panic of user code leaves the table in order, and the
+///   same table while that is at work, or closes a circle of threads whose closures use each
+///   other's tables. A panic of user code leaves the table in order, and the
 ///   parts that it changes as it left them.
 /// - Source: K42's DHash, section 4.3 of the paper.
 ///
@@ -296,115 +331,86 @@ where
         K: Borrow<Q>,
         Q: Eq + Hash + ?Sized,
     {
-        self.with_local_at(&mut Spot::new(self.hash(key)), key, f)
+        self.with_local_at(&mut Spot::new(self.hash(key)), |_, own| own.borrow() == key, f)
     }
 
-    /// The same, with a hint where the element is, which it corrects.
+    /// The same with the element of which `which` says so, among those with the hash of `spot`,
+    /// which it corrects.
     #[inline(always)]
     #[track_caller]
-    pub(super) fn with_local_at<Q, T>(
+    pub(super) fn with_local_at<T>(
         &self,
         spot: &mut Spot,
-        key: &Q,
+        which: impl Fn(Tag, &K) -> bool,
         f: impl FnOnce(&Shared, &mut Local) -> T,
-    ) -> Option<T>
-    where
-        K: Borrow<Q>,
-        Q: Eq + Hash + ?Sized,
-    {
+    ) -> Option<T> {
         spot.is_central = !self.object.root().form.is_spread();
         if spot.is_central {
-            return self.with_central(spot, key, f);
+            return self.with_central(spot, which, f);
         }
         {
             enter_place!(self, place);
             let mut table = place.table.hold();
-            if let Some(near) = table.find_at(spot, |near| near.key.borrow() == key) {
+            if let Some(near) = table.find_at(spot, |near| which(near.tag, &near.key)) {
                 return Some(f(&near.shared, &mut near.local));
             }
         }
-        self.bring(spot, key, f)
-    }
-
-    /// Runs `f` on a local part of an element that the calling thread's place, or another, had
-    /// there in its table.
-    #[inline]
-    #[track_caller]
-    pub(super) fn with_near<T>(
-        &self,
-        key: &K,
-        near: NonZero<usize>,
-        f: impl FnOnce(&mut Local) -> T,
-    ) -> Option<T> {
-        {
-            enter_place!(self, place);
-            let mut table = place.table.hold();
-            let found = table.get(near.get() - 1).filter(|found| found.key == *key);
-            if let Some(found) = found {
-                return Some(f(&mut found.local));
-            }
-        }
-        self.with_local(key, |_, local| f(local))
+        self.bring(spot, which, f)
     }
 
     /// Runs `f` on the shared part and the central one.
     #[inline(always)]
     #[track_caller]
-    fn with_central<Q, T>(
+    fn with_central<T>(
         &self,
         spot: &mut Spot,
-        key: &Q,
+        which: impl Fn(Tag, &K) -> bool,
         f: impl FnOnce(&Shared, &mut Local) -> T,
-    ) -> Option<T>
-    where
-        K: Borrow<Q>,
-        Q: Eq + ?Sized,
-    {
+    ) -> Option<T> {
         enter!(self);
-        let root = self.object.root();
-        let (mut shard, waited) = root.shards[shard_of(spot.hash)].0.hold_told(Location::caller());
-        let Shard { table, window } = &mut *shard;
+        let shard = &self.object.root().shards[shard_of(spot.tag.hash)];
+        let (mut shard, waited) = shard.0.hold_told(Location::caller());
+        let Shard { table, window, .. } = &mut *shard;
         if window.count(waited) {
-            root.form.look(window);
+            self.object.root().form.look(window);
         }
-        let element = table.find_at(spot, |element| element.key.borrow() == key)?;
+        let element = table.find_at(spot, |element| which(element.tag, &element.key))?;
         Some(f(&element.shared, element.central.get_or_insert_default()))
     }
 
     /// Makes the local element of one that the master has (M2), and runs `f` on it.
     #[cold]
     #[track_caller]
-    fn bring<Q, T>(
+    fn bring<T>(
         &self,
         spot: &mut Spot,
-        key: &Q,
+        which: impl Fn(Tag, &K) -> bool,
         f: impl FnOnce(&Shared, &mut Local) -> T,
-    ) -> Option<T>
-    where
-        K: Borrow<Q>,
-        Q: Eq + Hash + ?Sized,
-    {
+    ) -> Option<T> {
         let _spare; // M4: it outlives the locks
         enter!(self);
-        let (place, hash) = (self.object.local(), spot.hash);
+        let place = self.object.local();
         let mut table;
         {
-            let mut master = self.shard(shard_of(hash));
-            let element = master.table.find_mut(hash, |element| element.key.borrow() == key)?;
-            let (own, shared) = (element.key.clone(), element.shared.clone());
-            let near = Near { hash, key: own, shared, local: Local::default() };
+            let mut master = self.shard(shard_of(spot.tag.hash));
+            let found = |element: &Element<_, _, _>| which(element.tag, &element.key);
+            let element = master.table.find_mut(spot.tag.hash, found)?;
+            spot.tag = element.tag; // M9
+            let (key, shared) = (element.key.clone(), element.shared.clone());
+            let near = Near { tag: element.tag, key, shared, local: Local::default() };
             element.holders.add(place.place);
             if seeded_bug(Bug::CachedUnlocked) {
                 drop(master);
             }
             table = place.table.hold();
-            if table.index_of(hash, |near| near.key.borrow() == key).is_none() {
+            if table.index_of_tag(spot.tag).is_none() {
                 table.insert(near);
             } else {
                 _spare = near; // another thread of the place was first
             }
         }
-        let near = table.find_at(spot, |near| near.key.borrow() == key)?;
+        let tag = spot.tag;
+        let near = table.find_at(spot, |near| near.tag == tag)?;
         Some(f(&near.shared, &mut near.local))
     }
 
@@ -435,20 +441,19 @@ where
     /// # Panics
     /// From within an element of the table.
     #[track_caller]
-    pub fn insert(&self, key: K, shared: Shared) -> Option<Shared> {
+    pub fn insert(&self, key: K, mut shared: Shared) -> Option<Shared> {
         let hash = self.hash(&key);
-        let mut out = Vec::new(); // M4: as `key`, it outlives the locks
+        let mut out = Vec::new(); // M4: as `key` and `shared`, it outlives the locks
         {
             enter!(self);
             let mut shard = self.shard(shard_of(hash));
             let Some(element) = shard.table.find_mut(hash, |element| element.key == key) else {
-                shard.table.insert(Element::new(hash, key, shared));
+                shard.add(hash, key, shared);
                 return None;
             };
-            let mut whole = self.hold_all(element.holders, hash, &key);
-            whole.share(&mut element.shared, shared, &mut out);
+            self.hold_all(element).share(&mut element.shared, &mut shared, &mut out);
         }
-        out.pop()
+        Some(shared)
     }
 
     /// Adds an element.
@@ -461,13 +466,10 @@ where
     #[track_caller]
     pub fn try_insert(&self, key: K, shared: Shared) -> Result<(), Shared> {
         let hash = self.hash(&key);
-        enter!(self);
-        let mut shard = self.shard(shard_of(hash));
-        if shard.table.index_of(hash, |element| element.key == key).is_some() {
-            return Err(shared);
+        match self.add(hash, key, shared, false) {
+            Ok(_) => Ok(()),
+            Err((_, _key, shared)) => Err(shared),
         }
-        shard.table.insert(Element::new(hash, key, shared));
-        Ok(())
     }
 
     /// Removes everything, a part of the table after the other.
@@ -483,7 +485,7 @@ where
             let mut tables: Vec<_> =
                 self.object.reps().map(|(_, place)| place.table.hold()).collect();
             for table in &mut tables {
-                nears.push(table.take(|near| shard_of(near.hash) == number));
+                nears.push(table.take(|near| shard_of(near.tag.hash) == number));
             }
             elements.append(&mut shard.table.take(|_| true));
         }

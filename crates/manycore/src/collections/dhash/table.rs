@@ -16,48 +16,76 @@ const KEPT: usize = if SMALL { 4 } else { 32 };
 /// bounded number of moves.
 const SPARSE: usize = 8;
 
-/// Knows its hash.
-pub(super) trait Hashed {
-    fn hash(&self) -> u64;
+/// Which element of a table: never that of another one, nor of a later one with the same key.
+///
+/// The hash is the one that the element was inserted with, whatever the key's `Hash` says now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::collections) struct Tag {
+    pub(in crate::collections) hash: u64,
+    pub(in crate::collections) id: u64,
 }
 
-pub(super) struct Table<E>(HashTable<E>);
+/// Knows which element it is, or is a part of.
+pub(in crate::collections) trait Tagged {
+    fn tag(&self) -> Tag;
+}
 
-impl<E: Hashed> Table<E> {
-    pub(super) const fn new() -> Self {
+fn hash_of<E: Tagged>(entry: &E) -> u64 {
+    entry.tag().hash
+}
+
+pub(in crate::collections) struct Table<E>(HashTable<E>);
+
+impl<E: Tagged> Table<E> {
+    pub(in crate::collections) const fn new() -> Self {
         Self(HashTable::new())
     }
 
     #[inline]
-    pub(super) fn find_mut(&mut self, hash: u64, eq: impl FnMut(&E) -> bool) -> Option<&mut E> {
+    pub(in crate::collections) fn find_mut(
+        &mut self,
+        hash: u64,
+        eq: impl FnMut(&E) -> bool,
+    ) -> Option<&mut E> {
         self.0.find_mut(hash, eq)
     }
 
     /// The same, which notes where it was found.
     #[inline(always)]
-    pub(super) fn find_at(
+    pub(in crate::collections) fn find_at(
         &mut self,
         spot: &mut Spot,
         eq: impl FnMut(&E) -> bool,
     ) -> Option<&mut E> {
-        let found = self.0.find_entry(spot.hash, eq).ok()?;
+        let found = self.0.find_entry(spot.tag.hash, eq).ok()?;
         spot.index = found.bucket_index();
+        spot.tag = found.get().tag();
         Some(found.into_mut())
     }
 
     /// The entry that is there, if one is.
     #[inline(always)]
-    pub(super) fn get(&mut self, index: usize) -> Option<&mut E> {
+    pub(in crate::collections) fn get(&mut self, index: usize) -> Option<&mut E> {
         self.0.get_bucket_mut(index)
     }
 
     /// Puts in what is not there.
-    pub(super) fn insert(&mut self, entry: E) -> &mut E {
-        self.0.insert_unique(entry.hash(), entry, E::hash).into_mut()
+    pub(in crate::collections) fn insert(&mut self, entry: E) -> &mut E {
+        self.0.insert_unique(hash_of(&entry), entry, hash_of).into_mut()
+    }
+
+    /// Where the entry of this element is, until the table changes.
+    #[inline]
+    pub(in crate::collections) fn index_of_tag(&self, tag: Tag) -> Option<usize> {
+        self.index_of(tag.hash, |entry| entry.tag() == tag)
     }
 
     /// Where an entry is, until the table changes.
-    pub(super) fn index_of(&self, hash: u64, eq: impl FnMut(&E) -> bool) -> Option<usize> {
+    pub(in crate::collections) fn index_of(
+        &self,
+        hash: u64,
+        eq: impl FnMut(&E) -> bool,
+    ) -> Option<usize> {
         self.0.find_bucket_index(hash, eq)
     }
 
@@ -65,7 +93,7 @@ impl<E: Hashed> Table<E> {
     ///
     /// # Panics
     /// If there is none.
-    pub(super) fn at(&mut self, index: usize) -> &mut E {
+    pub(in crate::collections) fn at(&mut self, index: usize) -> &mut E {
         self.0.get_bucket_mut(index).expect("the table has not changed since")
     }
 
@@ -73,7 +101,7 @@ impl<E: Hashed> Table<E> {
     ///
     /// # Panics
     /// If there is none.
-    pub(super) fn remove_at(&mut self, index: usize) -> E {
+    pub(in crate::collections) fn remove_at(&mut self, index: usize) -> E {
         let entry = self.0.get_bucket_entry(index).ok();
         let entry = entry.expect("the table has not changed since");
         let (entry, _) = entry.remove();
@@ -81,8 +109,13 @@ impl<E: Hashed> Table<E> {
         entry
     }
 
+    /// Takes some entry out.
+    pub(in crate::collections) fn pop(&mut self) -> Option<E> {
+        self.0.extract_if(|_| true).next()
+    }
+
     /// Takes out what `which` says.
-    pub(super) fn take(&mut self, which: impl Fn(&E) -> bool) -> Vec<E> {
+    pub(in crate::collections) fn take(&mut self, which: impl Fn(&E) -> bool) -> Vec<E> {
         let taken = self.0.extract_if(|entry| which(entry)).collect();
         self.fit();
         taken
@@ -91,20 +124,20 @@ impl<E: Hashed> Table<E> {
     fn fit(&mut self) {
         let (entries, places) = (self.0.len(), self.0.capacity());
         if places > KEPT && entries.saturating_mul(SPARSE) < places {
-            self.0.shrink_to((entries * 2).max(KEPT / 2), E::hash);
+            self.0.shrink_to((entries * 2).max(KEPT / 2), hash_of);
         }
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = &E> {
+    pub(in crate::collections) fn iter(&self) -> impl Iterator<Item = &E> {
         self.0.iter()
     }
 
-    pub(super) fn len(&self) -> usize {
+    pub(in crate::collections) fn len(&self) -> usize {
         self.0.len()
     }
 
     /// Entries that fit before it grows.
-    pub(super) fn capacity(&self) -> usize {
+    pub(in crate::collections) fn capacity(&self) -> usize {
         self.0.capacity()
     }
 }
@@ -113,14 +146,14 @@ impl<E: Hashed> Table<E> {
 mod tests {
     use super::*;
 
-    impl Hashed for u64 {
-        fn hash(&self) -> u64 {
-            self.wrapping_mul(0x9e37_79b9_7f4a_7c15)
+    impl Tagged for u64 {
+        fn tag(&self) -> Tag {
+            Tag { hash: self.wrapping_mul(0x9e37_79b9_7f4a_7c15), id: *self }
         }
     }
 
     fn remove(table: &mut Table<u64>, n: u64) {
-        let index = table.index_of(n.hash(), |found| *found == n).unwrap();
+        let index = table.index_of_tag(n.tag()).unwrap();
         assert_eq!(table.remove_at(index), n);
     }
 
@@ -147,6 +180,6 @@ mod tests {
         }
         assert_eq!(table.take(|_| true).len(), 100);
         assert!(table.capacity() <= KEPT && table.len() == 0);
-        assert_eq!(table.index_of(1.hash(), |_| true), None);
+        assert_eq!(table.index_of(hash_of(&1), |_| true), None);
     }
 }

@@ -1,9 +1,9 @@
 //! What concerns a whole element: laws M3 and M7.
 
 use super::super::holders::Holders;
-use super::element::Whole;
+use super::element::{Element, Whole};
 use super::inside::Inside;
-use super::{DHash, enter, shard_of};
+use super::{DHash, Tag, enter, shard_of};
 use crate::sync::{Bug, seeded_bug};
 use std::borrow::Borrow;
 use std::hash::{BuildHasher, Hash};
@@ -17,19 +17,14 @@ where
     Local: Default + Send + 'static,
     S: BuildHasher + Send + Sync + 'static,
 {
-    /// Locks the local tables of `holders` (M3), and finds the element in each. For the holder of
+    /// Locks the local tables that have the element (M3), and finds it in each. For the holder of
     /// the shard's lock.
     #[track_caller]
-    pub(super) fn hold_all<Q>(
+    pub(super) fn hold_all(
         &self,
-        holders: Holders,
-        hash: u64,
-        key: &Q,
-    ) -> Whole<'_, K, Shared, Local>
-    where
-        K: Borrow<Q>,
-        Q: Eq + ?Sized,
-    {
+        element: &Element<K, Shared, Local>,
+    ) -> Whole<'_, K, Shared, Local> {
+        let (tag, holders) = (element.tag, element.holders);
         let is_in_one = || !self.object.root().form.is_spread();
         if holders.is_none() || seeded_bug(Bug::FormAlone) && is_in_one() {
             return Whole { tables: Vec::new() };
@@ -39,7 +34,7 @@ where
         let concerned = self.object.reps().filter(|&(at, _)| holders.may_include(at));
         let held = concerned.map(|(_, at)| {
             let table = at.table.hold_for(place);
-            let index = table.index_of(hash, |near| near.key.borrow() == key);
+            let index = table.index_of_tag(tag);
             (table, index)
         });
         Whole { tables: held.collect() }
@@ -85,15 +80,25 @@ where
         K: Borrow<Q>,
         Q: Eq + Hash + ?Sized,
     {
-        let hash = self.hash(key);
-        let mut out = Vec::new(); // M4: outlives the locks
+        self.scatter_where(self.hash(key), |_, own| own.borrow() == key, change, each)
+    }
+
+    #[track_caller]
+    pub(super) fn scatter_where<T>(
+        &self,
+        hash: u64,
+        which: impl Fn(Tag, &K) -> bool,
+        change: impl FnOnce(&mut Shared) -> T,
+        each: impl FnMut(&mut Local),
+    ) -> Option<T> {
+        let (mut shared, mut out, answer); // M4: they outlive the locks
         enter!(self);
         let mut shard = self.shard(shard_of(hash));
-        let element = shard.table.find_mut(hash, |element| element.key.borrow() == key)?;
-        let mut whole = self.hold_all(element.holders, hash, key);
-        let mut shared = element.shared.clone();
-        let answer = change(&mut shared);
-        whole.share(&mut element.shared, shared, &mut out);
+        let element = shard.table.find_mut(hash, |found| which(found.tag, &found.key))?;
+        let mut whole = self.hold_all(element);
+        (shared, out) = (element.shared.clone(), Vec::new());
+        answer = change(&mut shared);
+        whole.share(&mut element.shared, &mut shared, &mut out);
         whole.locals(&mut element.central).for_each(each);
         Some(answer)
     }
@@ -109,11 +114,21 @@ where
         K: Borrow<Q>,
         Q: Eq + Hash + ?Sized,
     {
-        let hash = self.hash(key);
+        self.gather_where(self.hash(key), |_, own| own.borrow() == key, start, fold)
+    }
+
+    #[track_caller]
+    pub(super) fn gather_where<T>(
+        &self,
+        hash: u64,
+        which: impl Fn(Tag, &K) -> bool,
+        start: T,
+        fold: impl FnMut(T, &mut Local) -> T,
+    ) -> Option<T> {
         enter!(self);
         let mut shard = self.shard(shard_of(hash));
-        let element = shard.table.find_mut(hash, |element| element.key.borrow() == key)?;
-        let mut whole = self.hold_all(element.holders, hash, key);
+        let element = shard.table.find_mut(hash, |found| which(found.tag, &found.key))?;
+        let mut whole = self.hold_all(element);
         Some(whole.locals(&mut element.central).fold(start, fold))
     }
 
@@ -160,13 +175,22 @@ where
         K: Borrow<Q>,
         Q: Eq + Hash + ?Sized,
     {
-        let hash = self.hash(key);
+        self.remove_where(self.hash(key), |_, own| own.borrow() == key, decide)
+    }
+
+    #[track_caller]
+    pub(super) fn remove_where(
+        &self,
+        hash: u64,
+        which: impl Fn(Tag, &K) -> bool,
+        decide: impl FnOnce(&Shared, &mut [&mut Local]) -> bool,
+    ) -> Option<(Shared, Vec<Local>)> {
         let (element, nears) = {
             enter!(self);
             let mut shard = self.shard(shard_of(hash));
-            let index = shard.table.index_of(hash, |element| element.key.borrow() == key)?;
+            let index = shard.table.index_of(hash, |found| which(found.tag, &found.key))?;
             let element = shard.table.at(index);
-            let mut whole = self.hold_all(element.holders, hash, key);
+            let mut whole = self.hold_all(element);
             let mut locals: Vec<_> = whole.locals(&mut element.central).collect();
             let is_going = decide(&element.shared, &mut locals);
             drop(locals);
@@ -174,10 +198,9 @@ where
                 return None;
             }
             if seeded_bug(Bug::TornGather) {
-                let holders = element.holders;
                 drop((whole, shard));
                 shard = self.shard(shard_of(hash));
-                whole = self.hold_all(holders, hash, key);
+                whole = self.hold_all(shard.table.at(index));
             }
             // From here on, nothing of the user's runs until the locks are given up.
             let nears = whole.take();
@@ -220,20 +243,19 @@ where
         if !self.object.root().form.ask(false) {
             return false;
         }
-        self.keys().iter().for_each(|key| self.fold_one(key, &mut merge));
+        self.tags().into_iter().for_each(|tag| self.fold_one(tag, &mut merge));
         true
     }
 
     #[track_caller]
-    fn fold_one(&self, key: &K, merge: &mut impl FnMut(&mut Local, &mut Local)) {
-        let hash = self.hash(key);
+    fn fold_one(&self, tag: Tag, merge: &mut impl FnMut(&mut Local, &mut Local)) {
         let mut out = Vec::new(); // M4: outlives the locks
         enter!(self);
-        let mut shard = self.shard(shard_of(hash));
-        let Some(element) = shard.table.find_mut(hash, |element| element.key == *key) else {
+        let mut shard = self.shard(shard_of(tag.hash));
+        let Some(element) = shard.table.find_mut(tag.hash, |element| element.tag == tag) else {
             return;
         };
-        let mut whole = self.hold_all(element.holders, hash, key);
+        let mut whole = self.hold_all(element);
         out.reserve(whole.tables.len());
         for (table, index) in &mut whole.tables {
             let Some(at) = *index else { continue };

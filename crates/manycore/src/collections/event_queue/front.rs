@@ -31,12 +31,15 @@ pub(super) struct Front<E> {
     pub(super) pending: Pending<E>,
     pub(super) tuning: Tuning,
     pub(super) pace: Pace,
+    /// Of the last merge, to be followed when the receivers' lock has been released.
+    pub(super) advice: Advice,
 }
 
 impl<E> Default for Front<E> {
     fn default() -> Self {
         let (events, pending) = (VecDeque::new(), Pending::default());
-        Self { events, pending, tuning: Tuning::default(), pace: Pace::default() }
+        let (tuning, pace) = (Tuning::default(), Pace::default());
+        Self { events, pending, tuning, pace, advice: Advice::default() }
     }
 }
 
@@ -108,8 +111,9 @@ pub(super) struct Batch {
 }
 
 /// What the receiver should do about it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum Advice {
+    #[default]
     Keep,
     Promote,
     Demote,

@@ -6,8 +6,12 @@ use super::{EventQueue, RecvError};
 use crate::oplog::{Logs, Publish};
 use crate::percpu::loom_tests::{RACE, large_model, model, must_catch};
 use crate::sync::{AtomicBool, Ordering, thread};
+use loom::sync::Notify;
+use std::future::Future;
+use std::pin::pin;
 use std::process::Command;
 use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
 
 type Queue = EventQueue<Box<u32>>;
 
@@ -161,4 +165,86 @@ fn second_sender_follows_the_first(publish: Publish) {
 fn loom_event_queue_keeps_the_order_when_a_second_sender_comes() {
     second_sender_follows_the_first(Publish::Locked);
     second_sender_follows_the_first(Publish::Biased);
+}
+
+/// Wakes a task that is a thread. Not by `unpark`: in loom, that lets a thread go on that waits for
+/// a mutex, and is forgotten then.
+struct Task(Notify);
+
+impl Wake for Task {
+    fn wake(self: Arc<Self>) {
+        self.0.notify();
+    }
+}
+
+/// Polls to the end. A lost wake-up is a deadlock.
+fn block_on(mut poll: impl FnMut(&mut Context<'_>) -> Poll<Option<Box<u32>>>) -> Option<Box<u32>> {
+    let task = Arc::new(Task(Notify::new()));
+    let waker = Waker::from(Arc::clone(&task));
+    loop {
+        if let Poll::Ready(received) = poll(&mut Context::from_waker(&waker)) {
+            return received;
+        }
+        task.0.wait();
+    }
+}
+
+/// The waker of a task that is not waited for.
+fn other_waker() -> Waker {
+    Waker::from(Arc::new(Task(Notify::new())))
+}
+
+/// Two callers of `poll_recv`, where the queue keeps one waker (Q6). One polls once and is gone, so
+/// that what wakes the other is the end or that one's coming.
+#[test]
+fn loom_event_queue_wakes_the_poller_that_makes_room() {
+    large_model(2, || {
+        let queue = hot(Publish::Locked);
+        let passes = spawn(&queue, |queue| {
+            let _ = queue.poll_recv(&mut Context::from_waker(&other_waker()));
+        });
+        let closes = spawn(&queue, |queue| {
+            let _ = queue.close();
+        });
+        assert!(block_on(|context| queue.poll_recv(context)).is_none());
+        passes.join().unwrap();
+        closes.join().unwrap();
+    });
+}
+
+const POLLERS: &str =
+    "collections::event_queue::loom_tests::loom_event_queue_wakes_the_poller_that_makes_room";
+
+#[test]
+fn loom_event_queue_poller_displaced_in_silence_is_caught() {
+    must_catch("silent-displacement", POLLERS, &["deadlock"]);
+}
+
+/// A future that is dropped while another receiver waits and events are being sent (Q6). It may
+/// have received one, so there are two.
+#[test]
+fn loom_event_queue_dropped_future_leaves_no_other_asleep() {
+    large_model(2, || {
+        let queue = hot(Publish::Locked);
+        let leaves = spawn(&queue, |queue| {
+            let mut future = pin!(queue.recv_async());
+            let _ = future.as_mut().poll(&mut Context::from_waker(&other_waker()));
+        });
+        let sends = spawn(&queue, |queue| {
+            send(queue, 1);
+            send(queue, 2);
+        });
+        let mut future = pin!(queue.recv_async());
+        assert!(block_on(|context| future.as_mut().poll(context)).is_some());
+        leaves.join().unwrap();
+        sends.join().unwrap();
+    });
+}
+
+const DROPPED: &str =
+    "collections::event_queue::loom_tests::loom_event_queue_dropped_future_leaves_no_other_asleep";
+
+#[test]
+fn loom_event_queue_future_whose_drop_silences_others_is_caught() {
+    must_catch("deaf-disarm", DROPPED, &["deadlock"]);
 }

@@ -42,6 +42,11 @@
 //!   out one by one), and those whose merge was left to the receiver. Whoever merges sets `FULL`;
 //!   whoever receives clears it at half the bound. Events in logs come on top: at most one log's
 //!   bound per sending thread.
+//! - **Q6** The list of waiters has one entry for each thread or future that waits, and at most 32
+//!   wakers of `poll_recv`, whose callers can't be told apart. A waker leaves the list in one of
+//!   three ways: it is woken, its future is dropped or ready, or the same waiter has put a later
+//!   one in its place. So no wake-up is lost. Wakers are woken and dropped without any lock, so
+//!   they may use the queue; a panic in one keeps no other from being woken.
 //!
 //! Lock order: receivers' lock, object, waiters.
 
@@ -50,26 +55,27 @@ mod front;
 #[cfg(all(test, manycore_loom))]
 mod loom_tests;
 mod merge;
+mod receive;
 mod run;
 #[cfg(all(test, manycore_shuttle))]
 mod shuttle_tests;
 mod signals;
 
 pub use errors::{RecvError, SendError};
+pub use receive::Receive;
 
 use super::Line;
 use crate::config;
 use crate::oplog::{BuildError, Deferred, Logs, Publish, Stats, WhenFull};
-use crate::sync::{Mutex, thread};
+use crate::sync::Mutex;
 use front::{Advice, Batch, Front};
 use run::{Inbox, Outgoing, Run};
-use signals::{Signals, Waiter};
+use signals::Signals;
 use std::collections::VecDeque;
 use std::fmt;
 use std::marker::PhantomData;
 use std::sync::{Arc, PoisonError};
-use std::task::{Context, Poll};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// A queue of events from many threads, received in the order in which they were sent.
 ///
@@ -92,11 +98,17 @@ use std::time::{Duration, Instant};
 ///   cache miss or three for each thread that has sent since, and some ns per event (a match for
 ///   each doubling of the senders). A receive of an event that was merged already costs an
 ///   uncontended lock.
-/// - Memory: up to [`max_events`](EventQueueBuilder::max_events) merged events and one log for each
-///   sending thread, with up to three more buffers of its size where more than two send. A log's
-///   entry is the event and 8 bytes. Buffers stay as large as they grew.
+/// - Memory: 1.4 KiB for an empty queue without logs, and with logs what [`Deferred`] says; up to
+///   [`max_events`](EventQueueBuilder::max_events) merged events and one log for each sending
+///   thread, with up to three more buffers of its size where more than two send. A log's entry is
+///   the event and 8 bytes. Buffers stay as large as they grew.
 /// - Panics: none of its own. The only user code inside are wakers: if one panics, the others are
-///   woken all the same, and then the `send` or `close` that woke them panics, with its event sent.
+///   woken all the same, and then the `send` or `close` that woke them panics, with its event sent
+///   (unless its thread is unwinding already). Wakers run without a lock of the queue's, so they
+///   may
+///   send, receive, poll, close the queue, or drop their last handle of it. The same goes for an
+///   event's destructor: the queue drops events only when it is dropped itself.
+/// - Waiting tasks: one waker for each [`Receive`], at most 32 of [`poll_recv`](Self::poll_recv).
 /// - Source: OpLog, section 3.
 ///
 /// ```
@@ -229,13 +241,14 @@ impl<E: Send + 'static> EventQueue<E> {
     /// # Errors
     /// [`RecvError::Empty`], or [`RecvError::Closed`] if moreover no event can come any more.
     pub fn try_recv(&self) -> Result<E, RecvError> {
-        let mut front = self.front();
-        let event = match front.pop() {
-            Some(event) => event,
-            None => self.refill(&mut front)?,
-        };
-        self.signals.note_taken(front.len());
-        Ok(event)
+        self.with_front(|front| {
+            let event = match front.pop() {
+                Some(event) => event,
+                None => self.refill(front)?,
+            };
+            self.signals.note_taken(front.len());
+            Ok(event)
+        })
     }
 
     /// Merges, because the front is empty, and takes the first event.
@@ -278,78 +291,7 @@ impl<E: Send + 'static> EventQueue<E> {
         if advice == Advice::ForgetSenders && !self.inbox.is_logged() {
             self.signals.forget_senders();
         }
-        drop(inbox);
-        match advice {
-            Advice::Promote => drop(self.inbox.promote()),
-            Advice::Demote => self.inbox.demote(),
-            Advice::Keep | Advice::ForgetSenders => {}
-        }
-    }
-
-    /// Receives the next event, waiting for one. `None` if the queue is closed and empty.
-    pub fn recv(&self) -> Option<E> {
-        self.recv_until(None).ok()
-    }
-
-    /// Receives the next event, waiting for one at most so long.
-    ///
-    /// # Errors
-    /// [`RecvError::Empty`] if none came in time, [`RecvError::Closed`] if none can come any more.
-    pub fn recv_timeout(&self, timeout: Duration) -> Result<E, RecvError> {
-        // A time beyond what the clock can say is no limit.
-        self.recv_until(Instant::now().checked_add(timeout))
-    }
-
-    fn recv_until(&self, deadline: Option<Instant>) -> Result<E, RecvError> {
-        let first = self.try_recv();
-        if !matches!(first, Err(RecvError::Empty)) {
-            return first;
-        }
-        loop {
-            self.signals.arm(Waiter::Thread(thread::current()));
-            let received = self.try_recv(); // a whole merge, after arming: Q4
-            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-            if !matches!(received, Err(RecvError::Empty)) || left == Some(Duration::ZERO) {
-                self.signals.disarm(&Waiter::Thread(thread::current()));
-                return received;
-            }
-            match left {
-                None => thread::park(),
-                Some(left) => park_timeout(left),
-            }
-        }
-    }
-
-    /// Receives the next event, or arranges for `context`'s task to be woken when there is one: the
-    /// hook for async code. `Ready(None)` if the queue is closed and empty.
-    ///
-    /// ```
-    /// use manycore::collections::EventQueue;
-    /// use std::future::poll_fn;
-    ///
-    /// async fn next(queue: &EventQueue<u32>) -> Option<u32> {
-    ///     poll_fn(|context| queue.poll_recv(context)).await
-    /// }
-    /// # let queue = EventQueue::new();
-    /// # queue.send(7).unwrap();
-    /// # let mut context = std::task::Context::from_waker(std::task::Waker::noop());
-    /// # let mut future = std::pin::pin!(next(&queue));
-    /// # use std::{future::Future, task::Poll};
-    /// # assert_eq!(future.as_mut().poll(&mut context), Poll::Ready(Some(7)));
-    /// ```
-    pub fn poll_recv(&self, context: &mut Context<'_>) -> Poll<Option<E>> {
-        let first = self.try_recv();
-        if !matches!(first, Err(RecvError::Empty)) {
-            return Poll::Ready(first.ok());
-        }
-        self.signals.arm(Waiter::Task(context.waker().clone()));
-        match self.try_recv() {
-            Err(RecvError::Empty) => Poll::Pending,
-            received => {
-                self.signals.disarm(&Waiter::Task(context.waker().clone()));
-                Poll::Ready(received.ok())
-            }
-        }
+        front.advice = advice;
     }
 
     /// Receives all events that are there. One merge, one lock.
@@ -365,17 +307,18 @@ impl<E: Send + 'static> EventQueue<E> {
     /// [`drain_at_most`](Self::drain_at_most).
     pub fn drain_into(&self, events: &mut Vec<E>) -> usize {
         let before = events.len();
-        let mut front = self.front();
-        front.move_to(usize::MAX, events);
-        if events.is_empty() {
-            self.take_merged(&mut front, events);
-        } else {
-            let mut ready = Vec::new();
-            self.take_merged(&mut front, &mut ready);
-            events.append(&mut ready);
-        }
-        front.move_to(usize::MAX, events);
-        self.signals.note_taken(0);
+        self.with_front(|front| {
+            front.move_to(usize::MAX, events);
+            if events.is_empty() {
+                self.take_merged(front, events);
+            } else {
+                let mut ready = Vec::new();
+                self.take_merged(front, &mut ready);
+                events.append(&mut ready);
+            }
+            front.move_to(usize::MAX, events);
+            self.signals.note_taken(0);
+        });
         events.len() - before
     }
 
@@ -395,12 +338,13 @@ impl<E: Send + 'static> EventQueue<E> {
     /// ```
     pub fn drain_at_most(&self, most: usize, events: &mut Vec<E>) -> usize {
         let before = events.len();
-        let mut front = self.front();
-        if front.len() == 0 && most > 0 {
-            self.fill(&mut front);
-        }
-        front.move_to(most, events);
-        self.signals.note_taken(front.len());
+        self.with_front(|front| {
+            if front.len() == 0 && most > 0 {
+                self.fill(front);
+            }
+            front.move_to(most, events);
+            self.signals.note_taken(front.len());
+        });
         events.len() - before
     }
 
@@ -423,21 +367,26 @@ impl<E: Send + 'static> EventQueue<E> {
         self.inbox.stats()
     }
 
+    /// Runs `f` under the receivers' lock, and does without it what a merge found advisable: a
+    /// promotion may apply updates of another object, and these may use this queue.
+    #[inline(always)]
+    fn with_front<R>(&self, f: impl FnOnce(&mut Front<E>) -> R) -> R {
+        let mut front = self.front();
+        let result = f(&mut front);
+        let advice = std::mem::take(&mut front.advice);
+        drop(front);
+        match advice {
+            Advice::Promote => drop(self.inbox.promote()),
+            Advice::Demote => self.inbox.demote(),
+            Advice::Keep | Advice::ForgetSenders => {}
+        }
+        result
+    }
+
     fn front(&self) -> impl std::ops::DerefMut<Target = Front<E>> + '_ {
         // Nothing of the user's runs under it; after a panic for want of memory it is still whole.
         self.front.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-#[cfg(not(manycore_loom))]
-fn park_timeout(time: Duration) {
-    thread::park_timeout(time);
-}
-
-/// loom has no time.
-#[cfg(manycore_loom)]
-fn park_timeout(_: Duration) {
-    thread::yield_now();
 }
 
 impl<E: Send + 'static> Default for EventQueue<E> {

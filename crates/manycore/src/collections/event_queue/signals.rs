@@ -5,8 +5,10 @@
 
 use crate::clock::Clock;
 use crate::collections::Line;
+use crate::config::SMALL;
 use crate::percpu;
 use crate::sync::{self, AtomicU32, AtomicU64, AtomicUsize, Mutex, Ordering, Panic, thread};
+use crate::sync::{Bug, seeded_bug};
 use std::sync::PoisonError;
 use std::task::Waker;
 
@@ -41,46 +43,85 @@ struct Lengths {
     taken: AtomicUsize,
 }
 
-/// Whoever waits.
+/// Wakers of [`poll_recv`](super::EventQueue::poll_recv) that a queue keeps (Q6).
+pub(super) const POLLED_MAX: usize = if SMALL { 1 } else { 32 };
+
+/// Threads and tasks that wait.
 #[derive(Debug, Default)]
 struct Waiters {
     receivers: Vec<Waiter>,
     senders: Vec<thread::Thread>,
+    /// Tickets given out to [`Waiter::Task`].
+    tickets: u64,
 }
 
 /// A receiver that waits.
 #[derive(Debug)]
 pub(super) enum Waiter {
     Thread(thread::Thread),
-    Task(Waker),
+    /// A future of its own, known by its ticket.
+    Task(u64, Waker),
+    /// Whoever calls `poll_recv`, known by the waker alone.
+    Polled(Waker),
+}
+
+/// How a waiter is found again.
+#[derive(Debug)]
+pub(super) enum Key<'a> {
+    Thread(thread::ThreadId),
+    Task(u64),
+    Polled(&'a Waker),
 }
 
 impl Waiter {
-    fn is(&self, other: &Self) -> bool {
-        match (self, other) {
-            (Self::Thread(one), Self::Thread(other)) => one.id() == other.id(),
-            (Self::Task(one), Self::Task(other)) => one.will_wake(other),
+    fn key(&self) -> Key<'_> {
+        match self {
+            Self::Thread(thread) => Key::Thread(thread.id()),
+            Self::Task(ticket, _) => Key::Task(*ticket),
+            Self::Polled(waker) => Key::Polled(waker),
+        }
+    }
+
+    fn is(&self, key: &Key<'_>) -> bool {
+        match (self.key(), key) {
+            (Key::Thread(one), Key::Thread(other)) => one == *other,
+            (Key::Task(one), Key::Task(other)) => one == *other,
+            (Key::Polled(one), Key::Polled(other)) => one.will_wake(other),
             _ => false,
         }
+    }
+
+    fn is_polled(&self) -> bool {
+        matches!(self, Self::Polled(_))
     }
 
     fn wake(self) {
         match self {
             Self::Thread(thread) => thread.unpark(),
-            Self::Task(waker) => waker.wake(),
+            Self::Task(_, waker) | Self::Polled(waker) => waker.wake(),
         }
     }
 }
 
-/// Wakes everybody, whatever a waker does: it is user code. The first panic comes back.
+/// Wakes all of them, whatever a waker does: it is user code. The first panic comes back.
 fn wake_each(receivers: Vec<Waiter>) -> Result<(), Panic> {
-    let woken = receivers.into_iter().map(|waiter| sync::caught(|| waiter.wake()));
-    woken.fold(Ok(()), Result::and)
+    let mut woken = Ok(());
+    for receiver in receivers {
+        match (sync::caught(|| receiver.wake()), &woken) {
+            (Ok(()), _) => {}
+            (Err(panic), Ok(())) => woken = Err(panic),
+            // What a panic carries is user code, too.
+            (Err(panic), Err(_)) => sync::contain(|| drop(panic)),
+        }
+    }
+    woken
 }
 
+/// Goes on with a waker's panic, unless this thread is unwinding already: the process would end.
 fn rethrow(woken: Result<(), Panic>) {
-    if let Err(panic) = woken {
-        std::panic::resume_unwind(panic);
+    match woken {
+        Err(panic) if !sync::panicking() => std::panic::resume_unwind(panic),
+        woken => sync::contain(|| drop(woken)),
     }
 }
 
@@ -255,23 +296,52 @@ impl Signals {
 
     // ---- waiting for events ----
 
+    /// A number for a future that waits.
+    pub(super) fn ticket(&self) -> u64 {
+        let mut waiters = self.waiters();
+        waiters.tickets += 1;
+        waiters.tickets
+    }
+
     /// Announces that a receiver is about to wait. It must look for events once more after this.
     pub(super) fn arm(&self, waiter: Waiter) {
-        let mut waiters = self.waiters();
-        match waiters.receivers.iter_mut().find(|other| other.is(&waiter)) {
-            Some(other) => *other = waiter,
-            None => waiters.receivers.push(waiter),
+        let mut replaced = None;
+        let mut displaced = Vec::new();
+        {
+            let mut waiters = self.waiters();
+            let receivers = &mut waiters.receivers;
+            match receivers.iter_mut().find(|other| other.is(&waiter.key())) {
+                Some(other) => replaced = Some(std::mem::replace(other, waiter)),
+                None => {
+                    if waiter.is_polled() {
+                        displaced = make_room(receivers);
+                    }
+                    receivers.push(waiter);
+                }
+            }
+            self.set(SLEEPING);
         }
-        self.set(SLEEPING);
+        // Without the lock, because wakers are user code; and contained, because the caller, a
+        // task of its own, has nothing to do with them (Q6).
+        sync::contain(|| drop(replaced));
+        if !seeded_bug(Bug::SilentDisplacement) {
+            let woken = wake_each(displaced);
+            sync::contain(|| drop(woken));
+        }
     }
 
     /// Takes a receiver off the list of those who wait.
-    pub(super) fn disarm(&self, waiter: &Waiter) {
-        let mut waiters = self.waiters();
-        waiters.receivers.retain(|other| !other.is(waiter));
-        if waiters.receivers.is_empty() {
-            self.clear(SLEEPING);
-        }
+    pub(super) fn disarm(&self, key: &Key<'_>) {
+        let removed = {
+            let mut waiters = self.waiters();
+            let at = waiters.receivers.iter().position(|other| other.is(key));
+            let removed = at.map(|at| waiters.receivers.swap_remove(at));
+            if waiters.receivers.is_empty() || seeded_bug(Bug::DeafDisarm) {
+                self.clear(SLEEPING);
+            }
+            removed
+        };
+        sync::contain(|| drop(removed));
     }
 
     /// After an event has been sent: wakes whoever waits for one (Q4).
@@ -311,4 +381,14 @@ impl Signals {
     fn waiters(&self) -> impl std::ops::DerefMut<Target = Waiters> + '_ {
         self.waiters.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Takes the wakers of `poll_recv` out if there are as many as a queue keeps: they are to be woken.
+fn make_room(receivers: &mut Vec<Waiter>) -> Vec<Waiter> {
+    if receivers.iter().filter(|other| other.is_polled()).count() < POLLED_MAX {
+        return Vec::new();
+    }
+    let (displaced, kept) = std::mem::take(receivers).into_iter().partition(Waiter::is_polled);
+    *receivers = kept;
+    displaced
 }

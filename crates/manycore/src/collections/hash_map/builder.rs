@@ -41,6 +41,7 @@ pub struct HashMapBuilder<K, V, S = RandomState> {
     capacity: usize,
     hasher: S,
     domain: Option<Arc<Domain>>,
+    weigher: Option<fn(&K, &V) -> usize>,
     /// Invariant: `domain` asks for types that outlive everything, and none may be shortened before
     /// `build`, because what waits in that domain may outlive the map.
     _map: PhantomData<Invariant<K, V>>,
@@ -49,7 +50,7 @@ pub struct HashMapBuilder<K, V, S = RandomState> {
 impl<K, V> HashMapBuilder<K, V> {
     pub(super) fn new() -> Self {
         let hasher = RandomState::new();
-        Self { capacity: 0, hasher, domain: None, _map: PhantomData }
+        Self { capacity: 0, hasher, domain: None, weigher: None, _map: PhantomData }
     }
 }
 
@@ -62,8 +63,27 @@ impl<K, V, S> HashMapBuilder<K, V, S> {
 
     /// What hashes the keys.
     pub fn hasher<T>(self, hasher: T) -> HashMapBuilder<K, V, T> {
-        let Self { capacity, domain, .. } = self;
-        HashMapBuilder { capacity, hasher, domain, _map: PhantomData }
+        let Self { capacity, domain, weigher, .. } = self;
+        HashMapBuilder { capacity, hasher, domain, weigher, _map: PhantomData }
+    }
+
+    /// Tells the bytes that an entry owns on the heap, so that the domain's budget counts removed
+    /// and replaced entries as what they are: see [`Weight`](crate::section::Weight). Without it,
+    /// entries with drop glue are of unknown weight, and are freed soon.
+    ///
+    /// Called once for each entry that leaves, without a lock. If it panics, the update has been
+    /// done, and the entry counts as one of unknown weight.
+    ///
+    /// ```
+    /// use manycore::collections::HashMap;
+    ///
+    /// let pages: HashMap<u32, Vec<u8>> =
+    ///     HashMap::builder().weigher(|_, page: &Vec<u8>| page.capacity()).build();
+    /// pages.enter().insert(1, vec![0; 1 << 20]);
+    /// ```
+    pub fn weigher(mut self, heap_bytes: fn(&K, &V) -> usize) -> Self {
+        self.weigher = Some(heap_bytes);
+        self
     }
 
     /// Whose sections the map uses, in place of a domain of its own: maps with a common domain cost
@@ -92,6 +112,7 @@ impl<K, V, S> HashMapBuilder<K, V, S> {
             hasher: self.hasher,
             count: Counter::new(0),
             growing: Mutex::new(()),
+            weigher: self.weigher,
             domain: self.domain.unwrap_or_default(),
         }
     }

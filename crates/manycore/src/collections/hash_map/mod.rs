@@ -17,6 +17,9 @@
 //!   table. Who moves the last bucket unlinks the table before. Only then may growth begin again.
 //! - H5 A table is unlinked when all its links are tagged (E4 of [`crate::section`]). Entries have
 //!   no links, and chains are part of their table.
+//! - H7 What was found once is taken by its address from then on: `update`, `compute` and `retain`
+//!   replace or remove that entry, or begin again because another thread has. So a key whose `Eq`
+//!   or `Clone` contradicts itself makes no call repeat itself.
 //! - H6 Nodes are retired, and other user code runs, with no lock held and the map in order. What
 //!   `Eq` may not do under the lock, `comparing` finds out.
 
@@ -61,7 +64,10 @@ pub use view::HashMapView;
 ///   time (64 bytes a bucket). The table never shrinks.
 /// - Memory: an entry is its key and value and 16 bytes, allocated by itself; the table adds 21 to
 ///   43 bytes for each. Removed entries wait for open views, in a bounded domain (the default) only
-///   those that a view may still see: see [`section::Mode`](crate::section::Mode). A map's domain
+///   those that a view may still see: see [`section::Mode`](crate::section::Mode). Their bytes are
+///   bounded as [`Domain`] says; what entries own on the heap is known if the map has a
+///   [`weigher`](HashMapBuilder::weigher), and else they are freed some 100 us after their views
+///   were closed. A map's domain
 ///   takes 8 KiB for every 32 threads, from the first view on, and each end of a thread and each
 ///   drop of a domain looks at all domains, under one lock. So many small maps should share a
 ///   domain: see [`HashMapBuilder::domain`].
@@ -106,6 +112,8 @@ pub struct HashMap<K, V, S = RandomState> {
     count: Counter,
     /// Held while a new table is made.
     growing: Mutex<()>,
+    /// What an entry owns on the heap, in bytes.
+    weigher: Option<fn(&K, &V) -> usize>,
     /// Last: it frees retired entries when it is dropped.
     domain: Arc<Domain>,
 }

@@ -180,7 +180,7 @@ impl<K, V> Bucket<K, V> {
                 fence(Ordering::Acquire);
                 None
             }
-            Err(Refused::Busy | Refused::HeldBySelf) => {
+            Err(Refused::Busy | Refused::HeldBySelf | Refused::Circle) => {
                 panic!("manycore: a key's `Eq` updates the map that calls it")
             }
         }

@@ -5,7 +5,7 @@ use super::iter::{HashMapIter, HashMapKeys, HashMapValues};
 use super::table::{Entry, Locked, Place, Seen, Table};
 use super::{HashMap, RandomState};
 use crate::config::MAP_LOAD;
-use crate::section::{Owned, Section, Shared};
+use crate::section::{Owned, Section, Shared, Weight};
 use std::borrow::Borrow;
 use std::fmt;
 use std::hash::{BuildHasher, Hash};
@@ -23,6 +23,25 @@ pub struct HashMapView<'m, K, V, S = RandomState> {
 struct Put<'s, K, V> {
     linked: Shared<'s, Entry<K, V>>,
     old: Option<&'s Entry<K, V>>,
+}
+
+/// An entry that was unlinked: dropping this retires it, also if its weigher panics.
+struct Leaving<'s, K: Send + Sync, V: Send + Sync> {
+    section: &'s Section<'s>,
+    entry: Shared<'s, Entry<K, V>>,
+    weight: Option<Weight>,
+}
+
+impl<K: Send + Sync, V: Send + Sync> Drop for Leaving<'_, K, V> {
+    #[inline]
+    fn drop(&mut self) {
+        match self.weight {
+            // SAFETY: unlinked under the bucket's lock by the maker, so once; without links (H5).
+            None => unsafe { self.section.retire(self.entry) },
+            // SAFETY: as above.
+            Some(weight) => unsafe { self.section.retire_weighed(self.entry, weight) },
+        }
+    }
 }
 
 impl<'m, K, V, S> HashMapView<'m, K, V, S> {
@@ -230,26 +249,34 @@ where
 
     /// The last step of an update: nothing of the map's is held any more (H6).
     fn retire<'s>(&'s self, old: Shared<'s, Entry<K, V>>) -> Option<&'s Entry<K, V>> {
-        // SAFETY: unlinked under the bucket's lock by the caller, so once; without links (H5).
-        unsafe { self.section.retire(old) };
-        old.as_ref()
+        let entry = old.as_ref();
+        let mut leaving = Leaving { section: &self.section, entry: old, weight: None };
+        if let (Some(heap_bytes), Some(entry)) = (self.map.weigher, entry) {
+            let heap = heap_bytes(&entry.key, &entry.value);
+            leaving.weight = Some(Weight::exact(size_of::<Entry<K, V>>()).plus(heap));
+        }
+        drop(leaving);
+        entry
     }
 
-    /// Puts the entry in if `accept` says so of what is there; gives it back if not.
+    /// Puts the entry in. In place of one with its key only if it may `replace` it.
+    ///
+    /// # Errors
+    /// The one that is there.
     fn put<'s>(
         &'s self,
         entry: Owned<Entry<K, V>>,
-        accept: impl Fn(Option<Shared<'s, Entry<K, V>>>) -> bool,
-    ) -> Result<Put<'s, K, V>, Owned<Entry<K, V>>> {
+        replace: bool,
+    ) -> Result<Put<'s, K, V>, &'s Entry<K, V>> {
         let (hash, section) = (entry.hash, &self.section);
         let mut may_grow = true;
         loop {
             let (root, locked) = self.lock(hash);
             let place = self.search(&locked, hash, |key| *key == entry.key);
             let found = if let Place::Taken(_, found) = &place { Some(*found) } else { None };
-            if !accept(found) {
-                drop(locked);
-                return Err(entry);
+            if let (Some(there), false) = (found.and_then(Shared::as_ref), replace) {
+                drop(locked); // before `entry`
+                return Err(there);
             }
             if matches!(place, Place::Full(_)) && std::mem::take(&mut may_grow) {
                 drop(locked);
@@ -276,7 +303,7 @@ where
 
     /// Puts the value in, in place of the old one, which is returned. The key is replaced too.
     pub fn insert(&self, key: K, value: V) -> Option<&V> {
-        let put = self.put(self.entry(key, value), |_| true);
+        let put = self.put(self.entry(key, value), true);
         put.ok().and_then(|put| put.old).map(|old| &old.value)
     }
 
@@ -294,41 +321,37 @@ where
         if let Some(entry) = self.find(hash, |own| *own == key).and_then(Shared::as_ref) {
             return &entry.value;
         }
-        let mut entry = Owned::new(Entry { hash, key, value: make() });
-        loop {
-            match self.put(entry, |found| found.is_none()) {
-                Ok(put) => return &put.linked.as_ref().expect("a node").value,
-                Err(mine) => entry = mine,
-            }
-            if let Some(theirs) = self.find(hash, |own| *own == entry.key) {
-                return &theirs.as_ref().expect("a node").value;
-            }
+        match self.put(Owned::new(Entry { hash, key, value: make() }), false) {
+            Ok(put) => &put.linked.as_ref().expect("a node").value,
+            Err(theirs) => &theirs.value,
         }
     }
 
-    /// Removes the key, if it leads to `which` or to any entry; the entry.
-    fn take<Q>(
-        &self,
-        key: &Q,
-        hash: u64,
-        which: Option<Shared<'_, Entry<K, V>>>,
-    ) -> Option<&Entry<K, V>>
-    where
-        K: Borrow<Q>,
-        Q: Eq + ?Sized,
-    {
-        let (_, locked) = self.lock(hash);
-        let place = self.search(&locked, hash, |own| own.borrow() == key);
+    /// Takes this entry out of the map, if it is still in it, or puts another one in its place
+    /// (H7); the other one.
+    fn replace<'s>(
+        &'s self,
+        entry: &'s Entry<K, V>,
+        next: Option<Owned<Entry<K, V>>>,
+    ) -> Option<Shared<'s, Entry<K, V>>> {
+        let section = &self.section;
+        let (_, locked) = self.lock(entry.hash);
+        let place = locked.search(entry.hash, |key| std::ptr::eq(key, &entry.key), section);
         let Place::Taken(slot, found) = place else {
+            drop(locked); // before `next`
             return None;
         };
-        if which.is_some_and(|which| which != found) {
-            return None;
+        let linked = next.map(|next| next.into_shared(section));
+        match linked {
+            Some(linked) => slot.replace(linked, section),
+            None => slot.empty(section),
         }
-        slot.empty(&self.section);
         drop(locked);
-        self.map.count.dec();
-        self.retire(found)
+        if linked.is_none() {
+            self.map.count.dec();
+        }
+        self.retire(found);
+        Some(linked.unwrap_or_else(Shared::null))
     }
 
     /// Removes the key. Returns its value.
@@ -346,7 +369,16 @@ where
         K: Borrow<Q>,
         Q: Hash + Eq + ?Sized,
     {
-        self.take(key, self.hash(key), None).map(|entry| (&entry.key, &entry.value))
+        let hash = self.hash(key);
+        let (_, locked) = self.lock(hash);
+        let place = self.search(&locked, hash, |own| own.borrow() == key);
+        let Place::Taken(slot, found) = place else {
+            return None;
+        };
+        slot.empty(&self.section);
+        drop(locked);
+        self.map.count.dec();
+        self.retire(found).map(|entry| (&entry.key, &entry.value))
     }
 
     /// Replaces the key's value by what `f` makes of it, if the key is there; the new value.
@@ -359,11 +391,10 @@ where
     {
         let hash = self.hash(key);
         loop {
-            let found = self.find(hash, |own| own.borrow() == key)?;
-            let old = found.as_ref()?;
+            let old = self.find(hash, |own| own.borrow() == key)?.as_ref()?;
             let new = Entry { hash, key: old.key.clone(), value: f(&old.value) };
-            if let Ok(put) = self.put(Owned::new(new), |now| now == Some(found)) {
-                return put.linked.as_ref().map(|entry| &entry.value);
+            if let Some(linked) = self.replace(old, Some(Owned::new(new))) {
+                return linked.as_ref().map(|entry| &entry.value);
             }
         }
     }
@@ -387,22 +418,21 @@ where
         K: Clone,
     {
         let hash = self.hash(&key);
+        let find = || self.find(hash, |own| *own == key).and_then(Shared::as_ref);
+        let mut found = find();
         loop {
-            let found = self.find(hash, |own| *own == key);
-            let old = found.and_then(Shared::as_ref);
-            match (f(old.map(|entry| &entry.value)), found) {
+            let next = f(found.map(|old| &old.value));
+            let next = next.map(|value| Owned::new(Entry { hash, key: key.clone(), value }));
+            match (found, next) {
                 (None, None) => return None,
-                (None, Some(_)) => {
-                    if self.take(&key, hash, found).is_some() {
-                        return None;
-                    }
-                }
-                (Some(value), _) => {
-                    let new = Entry { hash, key: key.clone(), value };
-                    if let Ok(put) = self.put(Owned::new(new), |now| now == found) {
-                        return put.linked.as_ref().map(|entry| &entry.value);
-                    }
-                }
+                (None, Some(next)) => match self.put(next, false) {
+                    Ok(put) => return put.linked.as_ref().map(|entry| &entry.value),
+                    Err(theirs) => found = Some(theirs),
+                },
+                (Some(old), next) => match self.replace(old, next) {
+                    Some(linked) => return linked.as_ref().map(|entry| &entry.value),
+                    None => found = find(),
+                },
             }
         }
     }
@@ -412,19 +442,8 @@ where
         let mut entries = self.iter();
         while let Some(entry) = entries.next_entry() {
             if !keep(&entry.key, &entry.value) {
-                self.remove_this(entry);
+                self.replace(entry, None);
             }
-        }
-    }
-
-    fn remove_this(&self, entry: &Entry<K, V>) {
-        let (_, locked) = self.lock(entry.hash);
-        let place = locked.search(entry.hash, |key| std::ptr::eq(key, &entry.key), &self.section);
-        if let Place::Taken(slot, found) = place {
-            slot.empty(&self.section);
-            drop(locked);
-            self.map.count.dec();
-            self.retire(found);
         }
     }
 

@@ -9,15 +9,27 @@
 //!   atomic decision; a merge puts it into the garbage.
 
 use super::Item;
-use super::tree::Tree;
+use super::tree::{Panics, Ranged, Tree};
 use crate::collections::{garbage::Garbage, guarded};
 use crate::oplog::{BuildError, Cancel, Cancelling, Deferred, Logs, Op};
+use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
 enum Change<K, V> {
     Enter(Arc<Item<K, V>>),
-    Leave { id: usize, start: K },
+    /// Without the start, if the key's `Clone` panicked.
+    Leave {
+        id: usize,
+        start: Option<K>,
+    },
+}
+
+impl<K, V> Ranged<K> for Arc<Item<K, V>> {
+    fn range(&self) -> &Range<K> {
+        &self.range
+    }
 }
 
 struct Intervals<K, V> {
@@ -30,11 +42,11 @@ impl<K: Ord + Clone, V> Op<Intervals<K, V>> for Change<K, V> {
         match self {
             Self::Enter(item) => {
                 let id = Arc::as_ptr(&item) as usize;
-                intervals.tree.insert(item.range.clone(), id, item);
+                intervals.tree.insert(id, item);
             }
             Self::Leave { id, start } => {
-                let item = intervals.tree.remove(&start, id);
-                let item = item.expect("manycore: an interval was not where its key's Ord says");
+                let item = intervals.tree.remove(start.as_ref(), id);
+                let item = item.expect("I3: the tree has what was added"); // T4
                 // I4. (While the object is cold, the handle is there still.)
                 if let Some(item) = Arc::into_inner(item) {
                     intervals.garbage.lock().push(item);
@@ -70,9 +82,9 @@ pub(super) struct Logged<K: Ord + Clone + Send + Sync + 'static, V: Send + Sync 
 }
 
 impl<K: Ord + Clone + Send + Sync + 'static, V: Send + Sync + 'static> Logged<K, V> {
-    pub(super) fn new(logs: Logs, max_entries: usize) -> Result<Self, BuildError> {
+    pub(super) fn new(logs: Logs, max_entries: usize, panics: Panics) -> Result<Self, BuildError> {
         let garbage = Arc::new(Garbage::new());
-        let intervals = Intervals { tree: Tree::new(), garbage: Arc::clone(&garbage) };
+        let intervals = Intervals { tree: Tree::new(panics), garbage: Arc::clone(&garbage) };
         let object = Object::builder().logs(logs).max_entries(max_entries).build(intervals)?;
         Ok(Self { object, garbage })
     }
@@ -91,13 +103,25 @@ impl<K: Ord + Clone + Send + Sync + 'static, V: Send + Sync + 'static> Logged<K,
         // SAFETY: the caller's duty: the reference that `enter` kept for the handle.
         let item = unsafe { Arc::from_raw(item.as_ptr()) };
         let id = Arc::as_ptr(&item) as usize;
-        self.object.append(Change::Leave { id, start: item.range.start.clone() });
+        let start = catch_unwind(AssertUnwindSafe(|| item.range.start.clone()));
+        let (start, panic) = match start {
+            Ok(start) => (Some(start), None),
+            Err(panic) => (None, Some(panic)),
+        };
+        self.object.append(Change::Leave { id, start });
         drop(item);
         self.garbage.sweep();
+        if let Some(panic) = panic {
+            resume_unwind(panic); // the interval has gone all the same
+        }
     }
 
     pub(super) fn read<R>(&self, f: impl FnOnce(&Tree<K, Arc<Item<K, V>>>) -> R) -> R {
         // I2
-        guarded(|| self.object.read(), |intervals| f(&intervals.tree), || self.garbage.sweep())
+        guarded(
+            || self.object.read(),
+            |intervals| f(&intervals.tree),
+            || self.garbage.sweep_for_reader(),
+        )
     }
 }

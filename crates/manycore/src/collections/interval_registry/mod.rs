@@ -8,25 +8,28 @@
 //!
 //! - **I1** An interval's item stays where it is, unchanged, from `add` until its handle is gone
 //!   and the tree does not have it any more. Its address is its identity.
-//! - **I2** `Ord`, `Clone` and `Drop` of the key run under the lock of whoever reads. Values are
-//!   dropped outside of it, and a panic of a walk's closure goes on after it.
-//! - **I5** A tree with marks owns the items that leaked handles have left in it, but only while it
-//!   is whole. A change of it that panics counts as made (U7 of `ldu`), so from then on the tree
-//!   may have items that others free; it leaves all of them alone.
+//! - **I2** `Ord`, `Clone` and `Drop` of the key run under the lock of the thread that reads.
+//!   Values are dropped outside of it, and a panic of a walk's closure goes on after it, as does
+//!   the first one that merges have caught.
+//! - **I5** A tree with marks owns the items that leaked handles have left in it. A change of it
+//!   never panics (T4 of `tree`), so it has what it was told of, and nothing else.
 
 mod logged;
 mod tree;
 
-use crate::collections::marked::{Marked, Node};
+use crate::collections::marked::{Marked, Node, Nodes};
 use crate::config;
-use crate::ldu::{Queue, Structure};
+use crate::ldu::Queue;
 use crate::oplog::{BuildError, Logs};
+use crate::sync::run_each;
 use logged::Logged;
 use std::fmt;
 use std::marker::PhantomData;
 use std::ops::{Deref, Range};
+use std::panic::resume_unwind;
 use std::ptr::NonNull;
-use tree::Tree;
+use std::sync::Arc;
+use tree::{Panics, Ranged, Tree};
 
 /// A range and what belongs to it.
 struct Item<K, V> {
@@ -55,10 +58,11 @@ struct Item<K, V> {
 ///   itself, and logarithmic time besides what it finds.
 /// - Memory: the value, the range and 16 bytes (with marks 32) for each interval, and in the tree
 ///   another range and 16 bytes, with as much again, at worst four times as much, of empty places.
-/// - Panics: in the key's `Ord`, `Clone` or `Drop`, in whoever reads, because they run under the
-///   lock there (they must not use the registry); it is of no use then. So it is if `Ord`
-///   contradicts itself. In a value's `Drop`, in the caller's hands. In a question's closure, in
-///   the caller's; the registry stays in order.
+/// - Panics: one in the key's `Ord`, `Clone` or `Drop` reaches a reader: they run under the lock
+///   there, and must not use the registry. (That of a handle's own `Clone` reaches the thread that
+///   drops the handle.) No interval is lost by it, and none by an `Ord` that contradicts itself:
+///   questions then find what such an order finds, and removals may take linear time. One in a
+///   value's `Drop` or in a question's closure reaches the caller; the registry stays in order.
 /// - A forgotten handle stays for as long as the registry lives.
 ///
 /// ```
@@ -79,6 +83,7 @@ struct Item<K, V> {
 /// ```
 pub struct IntervalRegistry<K: Ord + Clone + Send + Sync + 'static, V: Send + Sync + 'static> {
     form: Form<K, V>,
+    panics: Panics,
 }
 
 #[allow(clippy::large_enum_variant, reason = "the form with logs is the usual one")]
@@ -87,11 +92,25 @@ enum Form<K: Ord + Clone + Send + Sync + 'static, V: Send + Sync + 'static> {
     Marked(Box<Marked<Item<K, V>, Marks<K, V>>>),
 }
 
+/// An item that the tree has been told of.
+struct Told<K, V>(NonNull<Node<Item<K, V>>>);
+
+impl<K, V> Told<K, V> {
+    fn item(&self) -> &Item<K, V> {
+        // SAFETY: I5 - the tree has the nodes that it has been told of, and no others.
+        unsafe { Node::value(self.0) }
+    }
+}
+
+impl<K, V> Ranged<K> for Told<K, V> {
+    fn range(&self) -> &Range<K> {
+        &self.item().range
+    }
+}
+
 /// The tree of the form with marks.
 struct Marks<K, V> {
-    tree: Tree<K, NonNull<Node<Item<K, V>>>>,
-    /// I5: no change of it has panicked.
-    whole: bool,
+    tree: Tree<K, Told<K, V>>,
 }
 
 // SAFETY: items are reached by shared reference from any thread (`Sync`), and freed on any
@@ -100,35 +119,26 @@ unsafe impl<K: Send + Sync, V: Send + Sync> Send for Marks<K, V> {}
 // SAFETY: as above; a shared tree gives shared access to its items.
 unsafe impl<K: Send + Sync, V: Send + Sync> Sync for Marks<K, V> {}
 
-impl<K: Ord + Clone + Send + Sync + 'static, V: Send + Sync + 'static> Structure<Node<Item<K, V>>>
+impl<K: Ord + Clone + Send + Sync + 'static, V: Send + Sync + 'static> Nodes<Item<K, V>>
     for Marks<K, V>
 {
-    fn insert(&mut self, member: &Node<Item<K, V>>) {
-        let node = NonNull::from(member);
-        self.whole = false;
-        self.tree.insert(member.told().range.clone(), node.as_ptr() as usize, node);
-        self.whole = true;
+    unsafe fn insert(&mut self, node: NonNull<Node<Item<K, V>>>) {
+        self.tree.insert(node.as_ptr() as usize, Told(node));
     }
 
-    fn remove(&mut self, member: &Node<Item<K, V>>) {
-        let id = std::ptr::from_ref(member) as usize;
-        self.whole = false;
-        let removed = self.tree.remove(&member.told().range.start, id);
-        assert!(removed.is_some(), "manycore: an interval was not where its key's Ord says");
-        self.whole = true;
+    unsafe fn remove(&mut self, node: NonNull<Node<Item<K, V>>>) {
+        // SAFETY: the caller's duty: the node has a value.
+        let item = unsafe { Node::value(node) };
+        let removed = self.tree.remove(Some(&item.range.start), node.as_ptr() as usize);
+        debug_assert!(removed.is_some(), "I5: the tree has what it was told of");
     }
 }
 
 impl<K, V> Drop for Marks<K, V> {
-    /// Drops what leaked handles have left, if that is known (I5).
+    /// Drops what leaked handles have left.
     fn drop(&mut self) {
-        if !self.whole {
-            return;
-        }
-        for node in self.tree.take_payloads() {
-            // SAFETY: I5 - the tree has it, nobody else frees it, and it goes with its set.
-            unsafe { Node::free_left(node) };
-        }
+        // SAFETY: I5 - the tree has them, nothing else frees them, and it goes with its set.
+        run_each(self.tree.take_payloads(), |told| unsafe { Node::free_left(told.0) });
     }
 }
 
@@ -176,14 +186,11 @@ impl<K: Ord + Clone + Send + Sync + 'static, V: Send + Sync + 'static> IntervalR
                 tree.for_overlapping(&range, &mut |range, item| f(range, &item.value));
             }),
             Form::Marked(marked) => marked.read(|marks| {
-                // SAFETY: the tree has the nodes that it has been told of.
-                let mut of = |range: &_, node: &NonNull<Node<Item<K, V>>>| {
-                    // SAFETY: as above.
-                    f(range, unsafe { &Node::value(*node).value });
-                };
+                let mut of = |range: &_, told: &Told<K, V>| f(range, &told.item().value);
                 marks.tree.for_overlapping(&range, &mut of);
             }),
         }
+        self.hand_on();
     }
 
     /// Clones of the values of all ranges that have something in common with `range`, by their
@@ -204,9 +211,18 @@ impl<K: Ord + Clone + Send + Sync + 'static, V: Send + Sync + 'static> IntervalR
     /// How many ranges there are. Gathers what changed, so not for hot paths.
     #[must_use]
     pub fn len(&self) -> usize {
-        match &self.form {
+        let len = match &self.form {
             Form::Logged(logged) => logged.read(Tree::len),
             Form::Marked(marked) => marked.read(|marks| marks.tree.len()),
+        };
+        self.hand_on();
+        len
+    }
+
+    /// A panic of a merge goes on in a reader (I2).
+    fn hand_on(&self) {
+        if let Some(panic) = self.panics.take() {
+            resume_unwind(panic);
         }
     }
 
@@ -349,15 +365,16 @@ impl<K: Ord + Clone + Send + Sync + 'static, V: Send + Sync + 'static>
     /// # Errors
     /// If the bound is zero or absurdly large.
     pub fn build(&self) -> Result<IntervalRegistry<K, V>, BuildError> {
-        let logged = Logged::new(self.logs, self.max_entries)?;
+        let panics = Panics::default();
+        let logged = Logged::new(self.logs, self.max_entries, Arc::clone(&panics))?;
         let form = match self.marks {
             None => Form::Logged(logged),
             Some(queue) => {
-                let marks = Marks { tree: Tree::new(), whole: true };
+                let marks = Marks { tree: Tree::new(Arc::clone(&panics)) };
                 Form::Marked(Box::new(Marked::new(queue, self.max_entries, marks)))
             }
         };
-        Ok(IntervalRegistry { form })
+        Ok(IntervalRegistry { form, panics })
     }
 }
 

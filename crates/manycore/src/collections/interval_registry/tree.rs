@@ -7,15 +7,25 @@
 //! Laws:
 //! - T1 The children of a branch have, in order, the keys below the first bound, from there to the
 //!   next, and so on. A bound need not be the key of an interval that is still there.
-//! - T2 A child's reach is the largest end of its intervals. No child is empty.
+//! - T2 A child's reach is the largest end of its intervals, or more. No child is empty.
 //! - T3 Two neighbours have more than half of what one could have, so that the depth is logarithmic
 //!   whatever the order of insertions and removals.
+//!
+//! - T4 The key's `Ord`, `Clone` and `Drop` may panic, or give no order, and no interval is lost:
+//!   what calls them comes before what changes a node, one that was not put where its start says is
+//!   in a list of its own, and one that is not where its start says is found by its id. A panic is
+//!   kept for a reader. (T1 to T3 are laws for keys that have an order; queries of other ones find
+//!   what they find.)
 //!
 //! Source: R. Bayer, E. McCreight, *Organization and maintenance of large ordered indices*, 1972;
 //! the largest ends after Cormen and others, *Introduction to Algorithms*, section 14.3.
 
+use crate::collections::garbage::Garbage;
+use std::any::Any;
 use std::cmp::Ordering;
 use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 
 /// Intervals in a leaf, at most: with numbers as keys, some eight lines.
 const LEAF: usize = 16;
@@ -45,14 +55,28 @@ struct Branch<K, P> {
     below: Below<K, P>,
 }
 
+/// What belongs to an interval, and knows it.
+pub(super) trait Ranged<K> {
+    fn range(&self) -> &Range<K>;
+}
+
+/// What user code has panicked with, for a reader (T4).
+pub(super) type Panics = Arc<Garbage<Box<dyn Any + Send>>>;
+
 /// See the module header. `P` is what belongs to an interval.
 pub(super) struct Tree<K, P> {
     root: Branch<K, P>,
+    /// By id; those that were not put into the tree because user code panicked (T4).
+    strays: Vec<(usize, P)>,
     len: usize,
+    panics: Panics,
 }
 
-/// What a branch that was full has given up: the bound before it, and the rest.
-type Split<K, N> = ((K, usize), N);
+/// What a removal takes out: keys are dropped when the tree is in order.
+struct Removed<K, P> {
+    interval: Option<Interval<K, P>>,
+    keys: Vec<K>,
+}
 
 impl<K: Ord + Clone, P> Interval<K, P> {
     fn compare(&self, start: &K, id: usize) -> Ordering {
@@ -71,7 +95,13 @@ fn halve<N>(full: &mut Vec<N>) -> Vec<N> {
     full.split_off(full.len() / 2)
 }
 
-impl<K: Ord + Clone, P> Below<K, P> {
+impl<K, P> Removed<K, P> {
+    const fn nothing() -> Self {
+        Self { interval: None, keys: Vec::new() }
+    }
+}
+
+impl<K, P> Below<K, P> {
     fn len(&self) -> usize {
         match self {
             Self::Leaves(leaves) => leaves.len(),
@@ -94,13 +124,7 @@ impl<K: Ord + Clone, P> Below<K, P> {
         }
     }
 
-    fn reach_of(&self, at: usize) -> K {
-        match self {
-            Self::Leaves(leaves) => largest(leaves[at].iter().map(|own| &own.range.end)),
-            Self::Branches(branches) => largest(branches[at].reaches.iter()),
-        }
-    }
-
+    /// Drops a child that is empty.
     fn drop_child(&mut self, at: usize) {
         match self {
             Self::Leaves(leaves) => drop(leaves.remove(at)),
@@ -108,17 +132,34 @@ impl<K: Ord + Clone, P> Below<K, P> {
         }
     }
 
-    /// Moves all of the child behind `at` to its end; `bound` stood between them.
-    fn join(&mut self, at: usize, bound: (K, usize)) {
+    /// Moves all of the child behind `at` to its end; `bound` stood between them, and comes back if
+    /// it is of no more use.
+    fn join(&mut self, at: usize, bound: (K, usize)) -> Option<K> {
         match self {
             Self::Leaves(leaves) => {
                 let mut right = leaves.remove(at + 1);
                 leaves[at].append(&mut right);
+                Some(bound.0)
             }
             Self::Branches(branches) => {
                 let right = branches.remove(at + 1);
                 branches[at].append(bound, right);
+                None
             }
+        }
+    }
+}
+
+impl<K: Ord + Clone, P> Below<K, P> {
+    fn reach_of(&self, at: usize) -> K {
+        self.reach_in(at, 0..self.len_of(at))
+    }
+
+    /// The largest end in a part of a child.
+    fn reach_in(&self, at: usize, part: Range<usize>) -> K {
+        match self {
+            Self::Leaves(leaves) => largest(leaves[at][part].iter().map(|own| &own.range.end)),
+            Self::Branches(branches) => largest(branches[at].reaches[part].iter()),
         }
     }
 }
@@ -127,36 +168,9 @@ impl<K, P> Branch<K, P> {
     const fn new() -> Self {
         Self { bounds: Vec::new(), reaches: Vec::new(), below: Below::Leaves(Vec::new()) }
     }
-}
 
-impl<K: Ord + Clone, P> Branch<K, P> {
-    /// The child that has, or would have, this key.
-    fn child_of(&self, start: &K, id: usize) -> usize {
-        self.bounds.partition_point(|bound| (&bound.0, bound.1) <= (start, id))
-    }
-
-    /// Adds an interval; gives up the second half of itself if it is full then.
-    fn insert(&mut self, new: Interval<K, P>) -> Option<Split<K, Self>> {
-        let at = self.child_of(&new.range.start, new.id);
-        match self.reaches.get_mut(at) {
-            Some(reach) if *reach >= new.range.end => {}
-            Some(reach) => *reach = new.range.end.clone(),
-            None => self.reaches.push(new.range.end.clone()), // the tree was empty
-        }
-        let bound = match &mut self.below {
-            Below::Leaves(leaves) => insert_into_leaf(leaves, at, new),
-            Below::Branches(branches) => branches[at].insert(new).map(|(bound, right)| {
-                branches.insert(at + 1, right);
-                bound
-            }),
-        }?;
-        self.bounds.insert(at, bound);
-        self.reaches[at] = self.below.reach_of(at);
-        self.reaches.insert(at + 1, self.below.reach_of(at + 1));
-        (self.below.len() == BRANCH).then(|| self.split())
-    }
-
-    fn split(&mut self) -> Split<K, Self> {
+    /// Gives up the second half of itself, and the bound before that.
+    fn split(&mut self) -> ((K, usize), Self) {
         let reaches = halve(&mut self.reaches);
         let below = match &mut self.below {
             Below::Leaves(leaves) => Below::Leaves(halve(leaves)),
@@ -179,52 +193,121 @@ impl<K: Ord + Clone, P> Branch<K, P> {
         }
     }
 
-    /// Takes an interval out, if it is there.
-    fn remove(&mut self, start: &K, id: usize) -> Option<Interval<K, P>> {
-        let at = self.child_of(start, id);
-        let removed = match &mut self.below {
-            Below::Leaves(leaves) => {
-                let leaf = leaves.get_mut(at)?;
-                let place = leaf.binary_search_by(|own| own.compare(start, id)).ok()?;
-                leaf.remove(place)
-            }
-            Below::Branches(branches) => branches[at].remove(start, id)?,
-        };
-        if self.below.len_of(at) == 0 {
-            self.drop_child(at);
-        } else {
-            if removed.range.end >= self.reaches[at] {
-                let reach = self.below.reach_of(at);
-                if reach != self.reaches[at] {
-                    self.reaches[at] = reach;
-                }
-            }
-            self.join_neighbours(at);
+    fn drop_child(&mut self, at: usize, keys: &mut Vec<K>) {
+        self.below.drop_child(at);
+        keys.push(self.reaches.remove(at));
+        if !self.bounds.is_empty() {
+            keys.push(self.bounds.remove(at.saturating_sub(1)).0);
         }
-        Some(removed)
     }
 
-    fn drop_child(&mut self, at: usize) {
-        self.below.drop_child(at);
-        self.reaches.remove(at);
-        if !self.bounds.is_empty() {
-            self.bounds.remove(at.saturating_sub(1));
+    /// Takes the interval with this id out, wherever it is (T4).
+    fn remove_anywhere(&mut self, id: usize, removed: &mut Removed<K, P>) {
+        for at in 0..self.below.len() {
+            match &mut self.below {
+                Below::Leaves(leaves) => {
+                    let place = leaves[at].iter().position(|own| own.id == id);
+                    removed.interval = place.map(|place| leaves[at].remove(place));
+                }
+                Below::Branches(branches) => branches[at].remove_anywhere(id, removed),
+            }
+            if removed.interval.is_some() {
+                if self.below.len_of(at) == 0 {
+                    self.drop_child(at, &mut removed.keys);
+                }
+                return;
+            }
         }
+    }
+}
+
+impl<K: Ord + Clone, P> Branch<K, P> {
+    /// The child that has, or would have, this key.
+    fn child_of(&self, start: &K, id: usize) -> usize {
+        self.bounds.partition_point(|bound| (&bound.0, bound.1) <= (start, id))
+    }
+
+    /// Adds an interval, whose payload it takes when it does. It may be full then.
+    fn insert(&mut self, range: Range<K>, id: usize, payload: &mut Option<P>) {
+        let at = self.child_of(&range.start, id);
+        match self.reaches.get_mut(at) {
+            Some(reach) if *reach >= range.end => {}
+            Some(reach) => *reach = range.end.clone(),
+            None => self.reaches.push(range.end.clone()), // the tree was empty
+        }
+        match &mut self.below {
+            Below::Leaves(leaves) => insert_into_leaf(leaves, at, range, id, payload),
+            Below::Branches(branches) => branches[at].insert(range, id, payload),
+        }
+        if self.below.len_of(at) >= self.below.room() {
+            self.split_child(at);
+        }
+    }
+
+    /// Makes two of a child.
+    fn split_child(&mut self, at: usize) {
+        let len = self.below.len_of(at);
+        // What calls user code is first (T4). If it panics, the child is too full for a while.
+        let half = len / 2;
+        let left = self.below.reach_in(at, 0..half);
+        let right = self.below.reach_in(at, half..len);
+        let bound = match &mut self.below {
+            Below::Leaves(leaves) => {
+                let bound = (leaves[at][half].range.start.clone(), leaves[at][half].id);
+                let second = halve(&mut leaves[at]);
+                leaves.insert(at + 1, second);
+                bound
+            }
+            Below::Branches(branches) => {
+                let (bound, second) = branches[at].split();
+                branches.insert(at + 1, second);
+                bound
+            }
+        };
+        self.bounds.insert(at, bound);
+        self.reaches.insert(at + 1, right);
+        self.reaches[at] = left;
+    }
+
+    /// Takes an interval out, if it is where its start says.
+    fn remove(&mut self, start: &K, id: usize, removed: &mut Removed<K, P>) {
+        let at = self.child_of(start, id);
+        match &mut self.below {
+            Below::Leaves(leaves) => {
+                let Some(leaf) = leaves.get_mut(at) else { return };
+                let place = leaf.binary_search_by(|own| own.compare(start, id)).ok();
+                removed.interval = place.map(|place| leaf.remove(place));
+            }
+            Below::Branches(branches) => branches[at].remove(start, id, removed),
+        }
+        let Some(interval) = &removed.interval else { return };
+        if self.below.len_of(at) == 0 {
+            self.drop_child(at, &mut removed.keys);
+            return;
+        }
+        if interval.range.end >= self.reaches[at] {
+            let reach = self.below.reach_of(at);
+            if reach != self.reaches[at] {
+                self.reaches[at] = reach;
+            }
+        }
+        self.join_neighbours(at, &mut removed.keys);
     }
 
     /// Sees to T3 for a child that got smaller.
-    fn join_neighbours(&mut self, at: usize) {
+    fn join_neighbours(&mut self, at: usize, keys: &mut Vec<K>) {
         let half = self.below.room() / 2;
         for left in [Some(at), at.checked_sub(1)].into_iter().flatten() {
             let fits = left + 1 < self.below.len()
                 && self.below.len_of(left) + self.below.len_of(left + 1) <= half;
             if fits {
+                let is_larger = self.reaches[left + 1] > self.reaches[left]; // first (T4)
                 let bound = self.bounds.remove(left);
-                self.below.join(left, bound);
-                let reach = self.reaches.remove(left + 1);
-                if reach > self.reaches[left] {
-                    self.reaches[left] = reach;
+                keys.extend(self.below.join(left, bound));
+                if is_larger {
+                    self.reaches.swap(left, left + 1);
                 }
+                keys.push(self.reaches.remove(left + 1));
             }
         }
     }
@@ -252,58 +335,96 @@ impl<K: Ord + Clone, P> Branch<K, P> {
     }
 }
 
-/// Adds an interval to a leaf; the bound before the one that was split off, if that was needed.
+/// Adds an interval to a leaf, or the first leaf.
 fn insert_into_leaf<K: Ord + Clone, P>(
     leaves: &mut Vec<Leaf<K, P>>,
     at: usize,
-    new: Interval<K, P>,
-) -> Option<(K, usize)> {
-    let Some(leaf) = leaves.get_mut(at) else {
-        leaves.push(vec![new]);
-        return None;
-    };
-    let place = leaf.partition_point(|own| own.compare(&new.range.start, new.id).is_lt());
-    leaf.insert(place, new);
-    if leaf.len() < LEAF {
-        return None;
+    range: Range<K>,
+    id: usize,
+    payload: &mut Option<P>,
+) {
+    let place = leaves
+        .get(at)
+        .map_or(0, |leaf| leaf.partition_point(|own| own.compare(&range.start, id).is_lt()));
+    if leaves.is_empty() {
+        leaves.push(Leaf::new());
     }
-    let right = halve(leaf);
-    let bound = (right[0].range.start.clone(), right[0].id);
-    leaves.insert(at + 1, right);
-    Some(bound)
+    leaves[at].extend(payload.take().map(|payload| Interval { range, id, payload }));
+    leaves[at][place..].rotate_right(1);
 }
 
-impl<K: Ord + Clone, P> Tree<K, P> {
-    pub(super) const fn new() -> Self {
-        Self { root: Branch::new(), len: 0 }
+impl<K: Ord + Clone, P: Ranged<K>> Tree<K, P> {
+    pub(super) const fn new(panics: Panics) -> Self {
+        Self { root: Branch::new(), strays: Vec::new(), len: 0, panics }
     }
 
-    pub(super) fn len(&self) -> usize {
-        self.len
-    }
-
-    /// Adds an interval. No other has its id.
-    pub(super) fn insert(&mut self, range: Range<K>, id: usize, payload: P) {
-        self.len += 1;
-        if let Some((bound, right)) = self.root.insert(Interval { range, id, payload }) {
-            let left = std::mem::replace(&mut self.root, Branch::new());
-            self.root.reaches = vec![largest(left.reaches.iter()), largest(right.reaches.iter())];
-            self.root.bounds = vec![bound];
-            self.root.below = Below::Branches(vec![left, right]);
+    /// Does what calls user code; keeps its panic for a reader (T4).
+    fn guarded(&mut self, f: impl FnOnce(&mut Branch<K, P>)) {
+        let root = &mut self.root;
+        let Err(panic) = catch_unwind(AssertUnwindSafe(|| f(root))) else { return };
+        let mut panics = self.panics.lock();
+        if panics.is_empty() {
+            panics.push(panic);
+            self.panics.note(true);
         }
     }
 
-    /// Takes an interval out, if it is there.
-    pub(super) fn remove(&mut self, start: &K, id: usize) -> Option<P> {
-        let removed = self.root.remove(start, id)?;
+    /// Adds an interval. No other has its id.
+    pub(super) fn insert(&mut self, id: usize, payload: P) {
+        self.len += 1;
+        let mut payload = Some(payload);
+        self.guarded(|root| {
+            let range = payload.as_ref().expect("not taken yet").range().clone();
+            root.insert(range, id, &mut payload);
+        });
+        self.strays.extend(payload.map(|payload| (id, payload)));
+        if self.root.below.len() >= BRANCH {
+            self.guarded(|root| {
+                let reach = largest(root.reaches.iter());
+                let old = std::mem::replace(root, Branch::new());
+                root.reaches.push(reach);
+                root.below = Below::Branches(vec![old]);
+                root.split_child(0);
+            });
+        }
+    }
+
+    /// Takes an interval out, if it is there; by its start, if that is known, in logarithmic time.
+    pub(super) fn remove(&mut self, start: Option<&K>, id: usize) -> Option<P> {
+        let mut removed = Removed::nothing();
+        if let Some(start) = start {
+            self.guarded(|root| root.remove(start, id, &mut removed));
+        }
+        let payload = match removed.interval.take() {
+            Some(Interval { range, payload, .. }) => {
+                removed.keys.extend([range.start, range.end]);
+                payload
+            }
+            None => self.remove_stray(id, &mut removed)?,
+        };
         self.len -= 1;
         while let Below::Branches(branches) = &mut self.root.below {
             if branches.len() > 1 {
                 break;
             }
-            self.root = branches.pop().unwrap_or_else(Branch::new);
+            let only = branches.pop().unwrap_or_else(Branch::new);
+            removed.keys.append(&mut self.root.reaches);
+            self.root = only;
         }
-        Some(removed.payload)
+        self.guarded(|_| drop(removed));
+        Some(payload)
+    }
+
+    /// Takes an interval out that was not where its start says.
+    #[cold]
+    fn remove_stray(&mut self, id: usize, removed: &mut Removed<K, P>) -> Option<P> {
+        if let Some(at) = self.strays.iter().position(|(own, _)| *own == id) {
+            return Some(self.strays.swap_remove(at).1);
+        }
+        self.root.remove_anywhere(id, removed);
+        let Interval { range, payload, .. } = removed.interval.take()?;
+        removed.keys.extend([range.start, range.end]);
+        Some(payload)
     }
 
     /// Calls `f` with every interval that has something in common with `range`, by their
@@ -311,11 +432,21 @@ impl<K: Ord + Clone, P> Tree<K, P> {
     pub(super) fn for_overlapping(&self, range: &Range<K>, f: &mut impl FnMut(&Range<K>, &P)) {
         if range.start < range.end {
             self.root.for_overlapping(range, f);
+            for (_, stray) in &self.strays {
+                let own = stray.range();
+                if own.start < range.end && own.end > range.start {
+                    f(own, stray);
+                }
+            }
         }
     }
 }
 
 impl<K, P> Tree<K, P> {
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
     /// Everything that belongs to an interval; the tree is empty afterwards.
     pub(super) fn take_payloads(&mut self) -> Vec<P> {
         fn take<K, P>(branch: Branch<K, P>, payloads: &mut Vec<P>) {
@@ -328,6 +459,7 @@ impl<K, P> Tree<K, P> {
         }
         let mut payloads = Vec::with_capacity(self.len);
         self.len = 0;
+        payloads.extend(self.strays.drain(..).map(|(_, payload)| payload));
         take(std::mem::replace(&mut self.root, Branch::new()), &mut payloads);
         payloads
     }
@@ -336,7 +468,18 @@ impl<K, P> Tree<K, P> {
 #[cfg(all(test, not(manycore_loom), not(manycore_shuttle)))]
 mod tests {
     use super::*;
+    use crate::config::SMALL;
     use std::collections::BTreeMap;
+
+    impl<T> Ranged<u32> for (Range<u32>, T) {
+        fn range(&self) -> &Range<u32> {
+            &self.0
+        }
+    }
+
+    fn tree<T>() -> Tree<u32, (Range<u32>, T)> {
+        Tree::new(Arc::new(Garbage::new()))
+    }
 
     /// Checks T1 to T3 below a branch; its depth.
     fn check<P>(branch: &Branch<u32, P>, keys: Range<Option<(u32, usize)>>) -> usize {
@@ -373,30 +516,31 @@ mod tests {
     /// Random insertions, removals and questions, beside a list of all intervals.
     #[test]
     fn tree_answers_like_a_list() {
-        let mut tree = Tree::new();
+        let mut tree = tree();
         let mut list = BTreeMap::new();
         let mut random = 0x9E37_79B9_u32;
         let mut next = |below: u32| {
             random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
             (random >> 8) % below
         };
-        for id in 0..20_000_usize {
+        let (grown, steps) = if SMALL { (240, 400_usize) } else { (12_000, 20_000) };
+        for id in 0..steps {
             let start = next(1000);
             let range = start..start + 1 + next(50);
             // Grows to some thousands, and shrinks to nothing.
-            if next(3) > if id < 12_000 { 0 } else { 1 + u32::from(id > 14_000) } {
-                tree.insert(range.clone(), id, id);
+            if next(3) > if id < grown { 0 } else { 1 + u32::from(id > grown + steps / 10) } {
+                tree.insert(id, (range.clone(), id));
                 list.insert(id, range.clone());
             } else if let Some((old, range)) = list.iter().nth(next(8) as usize) {
                 let (old, range) = (*old, range.clone());
-                assert_eq!(tree.remove(&range.start, old), Some(old));
-                assert_eq!(tree.remove(&range.start, old), None);
+                let mut remove = || tree.remove(Some(&range.start), old).map(|(_, id)| id);
+                assert_eq!((remove(), remove()), (Some(old), None));
                 list.remove(&old);
             }
             if next(20) == 0 {
                 depth(&tree);
                 let mut seen = Vec::new();
-                tree.for_overlapping(&range, &mut |_, id| seen.push(*id));
+                tree.for_overlapping(&range, &mut |_, (_, id)| seen.push(*id));
                 seen.sort_unstable();
                 let all = list.iter();
                 let touch = |own: &Range<u32>| own.start < range.end && range.start < own.end;
@@ -409,14 +553,35 @@ mod tests {
         assert_eq!(tree.take_payloads().len(), list.len());
     }
 
+    /// T4: by its id, wherever that is, and with the rest in order.
+    #[test]
+    fn interval_with_a_wrong_start_is_found() {
+        let mut tree = tree();
+        (0..2000).for_each(|at| tree.insert(at as usize, (at..at + 2, ())));
+        for at in (0..2000).filter(|at| at % 3 > 0) {
+            let start = [None, Some(at + 1), Some(0)][at as usize % 3];
+            assert!(
+                tree.remove(start.as_ref(), at as usize)
+                    .is_some_and(|(range, ())| range.start == at)
+            );
+            assert!(tree.remove(start.as_ref(), at as usize).is_none());
+        }
+        let mut seen = Vec::new();
+        tree.for_overlapping(&(0..3000), &mut |range, _| seen.push(range.start));
+        assert!(seen.into_iter().eq((0..2000).step_by(3)));
+        (0..2000).step_by(3).for_each(|at| assert!(tree.remove(Some(&at), at as usize).is_some()));
+        assert_eq!((tree.len(), tree.root.below.len()), (0, 0));
+    }
+
     #[test]
     fn ordered_insertions_make_no_deep_tree() {
-        let mut tree = Tree::new();
-        (0..10_000).for_each(|at| tree.insert(at..at + 1, at as usize * 64, ()));
+        let mut tree = tree();
+        let all = if SMALL { 500 } else { 10_000 };
+        (0..all).for_each(|at| tree.insert(at as usize * 64, (at..at + 1, ())));
         let deep = depth(&tree);
-        assert!(deep < 5, "depth {deep} for 10,000 intervals");
-        (0..9_990).for_each(|at| assert!(tree.remove(&at, at as usize * 64).is_some()));
+        assert!(deep < 5, "depth {deep} for {all} intervals");
+        (0..all - 10).for_each(|at| assert!(tree.remove(Some(&at), at as usize * 64).is_some()));
         assert_eq!(depth(&tree), 1, "for 10 intervals");
-        tree.for_overlapping(&(5..5), &mut |_, ()| panic!("an empty range overlaps nothing"));
+        tree.for_overlapping(&(5..5), &mut |_, _| panic!("an empty range overlaps nothing"));
     }
 }

@@ -135,6 +135,7 @@ impl<K: Eq> List<K> {
 #[cfg(all(test, not(manycore_loom), not(manycore_shuttle)))]
 mod tests {
     use super::*;
+    use crate::config::SMALL;
 
     /// Two keys share each hash, so that equality decides.
     fn hash(key: u32) -> u64 {
@@ -146,7 +147,7 @@ mod tests {
         let mut list = List::default();
         let mut model: Vec<u32> = Vec::new(); // oldest first
         let mut random = 1_u64;
-        for _ in 0..20_000 {
+        for _ in 0..if SMALL { 200 } else { 20_000 } {
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             let key = (random >> 40) as u32 % 60;
             match random >> 60 {

@@ -61,7 +61,9 @@ impl<T: Send + 'static> Rep for Shelf<T> {
 /// - Cost: while the thread's shelf has something, a lock that nobody else wants and a `Vec`'s
 ///   `pop` for taking, as much for giving back, and no shared line written. Otherwise the pool's
 ///   lock, a look at the other shelves, or the making of a thing.
-/// - Memory: the things, and 128 bytes for each thread. What was made stays until the pool is
+/// - Memory: the things, 280 bytes, 256 for every 32 threads of the process once it is used, and
+///   128
+///   for each thread that uses it. What was made stays until the pool is
 ///   dropped, or [`shrink`](Self::shrink) is called.
 /// - Panics: if making a thing does; the pool stays as it was.
 /// - Source: K42's page manager, section 4.2.

@@ -6,8 +6,8 @@
 //! pins, dirty bit and used bit are its local parts.
 //!
 //! Laws:
-//! - G1 A key has at most one load under way. Who finds one waits for it, and then looks again: if
-//!   it has failed or panicked, one of those who waited loads.
+//! - G1 A key has at most one load under way. A thread that finds one waits for it, and then looks
+//!   for that element again: if the load has failed or panicked, one of those that waited loads.
 //! - G2 The sum of an element's pins, over all parts, less those given back on the page itself, is
 //!   the number of its pinned pages and of write-backs under way. (A pin that was counted in the
 //!   part that all use is given back by one addition, the last access to the page.) A page leaves
@@ -21,6 +21,9 @@
 //! - G5 Room is taken before a load begins: there are never more pages than the bound.
 //! - G6 Store and pages are used with no lock held, but for the flight that a loader's own waiters
 //!   wait for.
+//! - G7 A key is hashed and compared to find an element once, by a pin. Everything later (the end
+//!   of a load, a release, a mark, a write-back, reclaiming) takes the element by its tag (M9 of
+//!   `dhash`), so what a key's `Hash`, `Eq` or `Clone` answers then does not touch G2 to G5.
 //!
 //! Source: K42's file cache manager, section 4.3 of the paper: a table with distributed page
 //! descriptors put in place of the one table and lock, dirty bits set where the fault happens and
@@ -33,7 +36,7 @@ mod store;
 
 pub use store::{PageStore, PinError};
 
-use super::dhash::Spot;
+use super::dhash::{Spot, Tag};
 use super::held::Held;
 use super::{DHash, DHashBuilder, DHashStats};
 use crate::cluster::Placement;
@@ -50,19 +53,24 @@ use std::sync::Arc;
 type Flight = Arc<Held<()>>;
 
 /// A page that is there.
-struct Frame<P> {
+struct Frame<K, P> {
     page: P,
+    key: K,
+    /// With which the element is in the table (G7).
+    hash: u64,
     /// Pins of the central part that were given back (G2). It wraps around.
     back: AtomicUsize,
 }
 
 /// An element's shared part.
-enum State<P> {
+enum State<K, P> {
     Loading(Flight),
-    Ready(Arc<Frame<P>>),
+    Ready(Arc<Frame<K, P>>),
 }
 
-impl<P> Clone for State<P> {
+type StateOf<T> = State<<T as PageStore>::Key, <T as PageStore>::Page>;
+
+impl<K, P> Clone for State<K, P> {
     fn clone(&self) -> Self {
         match self {
             Self::Loading(flight) => Self::Loading(Arc::clone(flight)),
@@ -117,9 +125,12 @@ impl Uses {
 /// - Memory: at most `pages_max` pages, those that are being loaded among them; an entry for each
 ///   page, and in a spread table one more for each place that has used it.
 /// - Errors: the store's, and [`PinError::Full`] if all pages are pinned.
-/// - Panics: if the store does; the page is as before, and nobody waits for ever. If a load pins
-///   the page that it loads, or a write-back flushes the cache. (Loads that pin each other's pages
-///   wait for each other, as locks do.)
+/// - Panics: if the store does, or a key's `Hash`, `Eq`, `Clone` or `Drop`; the page is as before,
+///   and no thread waits for ever. If a load pins the page that it loads, or a write-back flushes
+///   the cache. If loads pin each other's pages in a circle: the one that closes it.
+/// - Keys whose `Hash`, `Eq` or `Clone` contradict themselves (a NaN with an `Eq`) may get a page
+///   of their own at each pin, or another key's page. Pins, bounds and write-backs of these pages
+///   hold all the same: after the look-up, no step asks the key again.
 /// - Eviction: second chance, in the order of loads: a page that was pinned since the last look
 ///   stays for another round.
 /// - A dropped cache writes nothing back: [`flush`](Self::flush) first.
@@ -166,9 +177,9 @@ pub struct PageCache<T: PageStore, S = RandomState>
 where
     S: Send + Sync + 'static,
 {
-    pages: DHash<T::Key, State<T::Page>, Uses, S>,
-    /// The keys of all pages that are there, but for those that somebody tries to reclaim.
-    queue: Held<VecDeque<T::Key>>,
+    pages: DHash<T::Key, StateOf<T>, Uses, S>,
+    /// The pages that are there, but for those that a thread tries to reclaim.
+    queue: Held<VecDeque<Tag>>,
     /// Pages that are there or are being loaded (G5).
     resident: AtomicUsize,
     pages_max: usize,
@@ -184,23 +195,26 @@ impl<T: PageStore> PageCache<T> {
     }
 }
 
-/// A pin that was counted and has no owner yet: what nobody takes stays counted.
-struct Counted<P> {
-    frame: *const Frame<P>,
+/// A pin that was counted and has no owner yet: what no caller takes stays counted.
+struct Counted<F> {
+    frame: *const F,
     /// As in [`Pinned`].
+    id: u64,
     near: Option<NonZero<usize>>,
 }
+
+type CountedOf<T> = Counted<Frame<<T as PageStore>::Key, <T as PageStore>::Page>>;
 
 /// A load that is under way; dropping it gives up.
 struct Load<'a, T: PageStore, S: BuildHasher + Send + Sync + 'static> {
     cache: &'a PageCache<T, S>,
-    key: &'a T::Key,
+    tag: Tag,
     has_room: bool,
 }
 
 impl<T: PageStore, S: BuildHasher + Send + Sync + 'static> Drop for Load<'_, T, S> {
     fn drop(&mut self) {
-        self.cache.pages.remove(self.key);
+        self.cache.pages.remove_tagged_if(self.tag, |_, _| true);
         if self.has_room {
             self.cache.give_back_room();
         }
@@ -280,51 +294,63 @@ impl<T: PageStore, S: BuildHasher + Send + Sync + 'static> PageCache<T, S> {
     /// If the store does, or from within the load of this page.
     #[inline(always)]
     pub fn pin(&self, key: &T::Key) -> Result<Pinned<'_, T, S>, PinError<T::Error>> {
-        let own = key.clone(); // before the pin counts: it may panic
-        let counted = match self.look(key, &mut None) {
+        let mut spot = Spot::new(self.pages.hash(key));
+        let counted = match self.look(&mut spot, |_, own| own == key, &mut None) {
             Some(counted) => counted,
-            None => self.pin_slow(key)?,
+            None => self.pin_slow(spot.tag().hash, key)?,
         };
-        Ok(self.pinned(counted, own))
+        Ok(self.pinned(counted))
     }
 
     /// The same of a page that was not there.
     #[cold]
     #[inline(never)]
-    fn pin_slow(&self, key: &T::Key) -> Result<Counted<T::Page>, PinError<T::Error>> {
+    fn pin_slow(&self, hash: u64, key: &T::Key) -> Result<CountedOf<T>, PinError<T::Error>> {
         loop {
+            let flight = Flight::new(Held::new(()));
+            let _flies = flight.hold();
+            let loading = State::Loading(Arc::clone(&flight));
+            // One step: a key that answers otherwise a moment later would have no end of looks.
+            let added = self.pages.add(hash, key.clone(), loading, seeded_bug(Bug::SecondLoad));
+            let tag = match added {
+                Ok(tag) => return self.load(tag, key),
+                Err((tag, ..)) => tag,
+            };
+            let look = |flight: &mut _| self.look(&mut Spot::of(tag), |own, _| own == tag, flight);
             let mut flight = None;
-            if let Some(counted) = self.look(key, &mut flight) {
-                return Ok(counted);
+            let mut found = look(&mut flight);
+            if let Some(flight) = flight {
+                drop(flight.hold());
+                found = look(&mut None);
             }
-            match flight {
-                Some(flight) => drop(flight.hold()),
-                None => {
-                    if let Some(counted) = self.load(key)? {
-                        return Ok(counted);
-                    }
-                }
+            if let Some(counted) = found {
+                return Ok(counted);
             }
         }
     }
 
     #[inline(always)]
-    fn pinned(&self, Counted { frame, near }: Counted<T::Page>, key: T::Key) -> Pinned<'_, T, S> {
-        Pinned { frame, key, near, cache: self }
+    fn pinned(&self, Counted { frame, id, near }: CountedOf<T>) -> Pinned<'_, T, S> {
+        Pinned { frame, id, near, cache: self }
     }
 
     /// The page, if it is there; loads nothing, and waits for no load.
     #[inline(always)]
     pub fn pin_if_there(&self, key: &T::Key) -> Option<Pinned<'_, T, S>> {
-        let own = key.clone();
-        self.look(key, &mut None).map(|counted| self.pinned(counted, own))
+        let mut spot = Spot::new(self.pages.hash(key));
+        let counted = self.look(&mut spot, |_, own| own == key, &mut None)?;
+        Some(self.pinned(counted))
     }
 
-    /// Pins the page, if it is there. If somebody loads it, `flight` is what to wait for.
+    /// Pins the page, if it is there. If a thread loads it, `flight` is what to wait for.
     #[inline(always)]
-    fn look(&self, key: &T::Key, flight: &mut Option<Flight>) -> Option<Counted<T::Page>> {
-        let mut spot = Spot::new(self.pages.hash(key));
-        let frame = self.pages.with_local_at(&mut spot, key, |state, uses| match state {
+    fn look(
+        &self,
+        spot: &mut Spot,
+        which: impl Fn(Tag, &T::Key) -> bool,
+        flight: &mut Option<Flight>,
+    ) -> Option<CountedOf<T>> {
+        let frame = self.pages.with_local_at(spot, which, |state, uses| match state {
             State::Ready(frame) => {
                 uses.pin();
                 prefetch(Arc::as_ptr(frame)); // beside the unlocking instruction
@@ -335,41 +361,29 @@ impl<T: PageStore, S: BuildHasher + Send + Sync + 'static> PageCache<T, S> {
                 ptr::null()
             }
         })?;
-        (!frame.is_null()).then_some(Counted { frame, near: spot.near() })
+        (!frame.is_null()).then_some(Counted { frame, id: spot.tag().id, near: spot.near() })
     }
 
-    /// Gives back a pin that a local part has counted, there or wherever this thread is now.
-    #[inline(never)]
-    fn unpin(&self, key: &T::Key, near: NonZero<usize>) {
-        let there = self.pages.with_near(key, near, |uses| uses.pins = uses.pins.wrapping_sub(1));
-        debug_assert!(there.is_some(), "a pinned page is there");
-    }
-
-    /// Loads the page, unless somebody else does: then there is nothing to return.
+    /// Loads the page of an element that the caller has added.
     #[cold]
-    fn load(&self, key: &T::Key) -> Result<Option<Counted<T::Page>>, PinError<T::Error>> {
-        let flight = Flight::new(Held::new(()));
-        let _flies = flight.hold();
-        let loading = State::Loading(Arc::clone(&flight));
-        if seeded_bug(Bug::SecondLoad) {
-            self.pages.insert(key.clone(), loading);
-        } else if self.pages.try_insert(key.clone(), loading).is_err() {
-            return Ok(None);
-        }
-        let mut load = Load { cache: self, key, has_room: false };
-        // The loader's own pin, from the start: nobody reclaims what has just come.
-        let mut spot = Spot::new(self.pages.hash(key));
-        self.pages.with_local_at(&mut spot, key, |_, uses| uses.pin());
+    fn load(&self, tag: Tag, key: &T::Key) -> Result<CountedOf<T>, PinError<T::Error>> {
+        let mut load = Load { cache: self, tag, has_room: false };
+        // The loader's own pin, from the start: what has just come is not reclaimed.
+        let mut spot = Spot::of(tag);
+        let there = self.pages.with_tagged(&mut spot, |_, uses| uses.pin());
+        there.expect("the element stays until its load is over");
         self.take_room()?;
         load.has_room = true;
+        let own = key.clone();
         let page = self.store.load(key).map_err(PinError::Store)?;
-        let frame = Arc::new(Frame { page, back: AtomicUsize::new(0) });
-        let (counted, own) =
-            (Counted { frame: Arc::as_ptr(&frame), near: spot.near() }, key.clone());
-        self.pages.update_shared(key, |state| *state = State::Ready(frame));
+        let frame = Frame { page, key: own, hash: tag.hash, back: AtomicUsize::new(0) };
+        let frame = Arc::new(frame);
+        let counted = Counted { frame: Arc::as_ptr(&frame), id: tag.id, near: spot.near() };
+        let there = self.pages.update_tagged(tag, |state| *state = State::Ready(frame));
+        there.expect("the element stays until its load is over");
         std::mem::forget(load);
-        self.queue.with(|queue| queue.push_back(own));
-        Ok(Some(counted))
+        self.queue.with(|queue| queue.push_back(tag));
+        Ok(counted)
     }
 
     fn give_back_room(&self) {
@@ -392,8 +406,9 @@ impl<T: PageStore, S: Send + Sync + 'static> fmt::Debug for PageCache<T, S> {
 /// One that is forgotten keeps its page in the cache for ever, and nothing worse.
 #[must_use = "the page may go at once"]
 pub struct Pinned<'a, T: PageStore, S: BuildHasher + Send + Sync + 'static = RandomState> {
-    frame: *const Frame<T::Page>,
-    key: T::Key,
+    frame: *const Frame<T::Key, T::Page>,
+    /// Of the element's tag (G7).
+    id: u64,
     /// Where in a local table it was counted; none if it was by the central part.
     near: Option<NonZero<usize>>,
     cache: &'a PageCache<T, S>,
@@ -412,15 +427,33 @@ impl<T: PageStore, S: BuildHasher + Send + Sync + 'static> Pinned<'_, T, S> {
     /// Writes the calling thread's own part alone.
     #[inline]
     pub fn mark_dirty(&self) {
-        let mut spot = Spot::new(self.cache.pages.hash(&self.key));
-        let mark = |_: &State<T::Page>, uses: &mut Uses| uses.dirty = true;
-        let there = self.cache.pages.with_local_at(&mut spot, &self.key, mark);
+        let mark = |uses: &mut Uses| uses.dirty = true;
+        let pages = &self.cache.pages;
+        let there = match self.near {
+            Some(near) => pages.with_near(self.id, near, || self.frame().hash, mark),
+            None => pages.with_centre(Tag { hash: self.frame().hash, id: self.id }, mark),
+        };
         debug_assert!(there.is_some(), "a pinned page is there");
     }
 
     /// Which page it is.
     pub fn key(&self) -> &T::Key {
-        &self.key
+        &self.frame().key
+    }
+
+    #[inline(always)]
+    fn frame(&self) -> &Frame<T::Key, T::Page> {
+        // SAFETY: G2 - this pin is counted until it is dropped, so the table has a reference to
+        // the frame; the pointer is from that `Arc`.
+        unsafe { &*self.frame }
+    }
+
+    /// Gives back a pin that a local part has counted, there or wherever this thread is now.
+    #[inline(never)]
+    fn release(&self, near: NonZero<usize>) {
+        let back = |uses: &mut Uses| uses.pins = uses.pins.wrapping_sub(1);
+        let there = self.cache.pages.with_near(self.id, near, || self.frame().hash, back);
+        debug_assert!(there.is_some(), "a pinned page is there");
     }
 }
 
@@ -429,9 +462,7 @@ impl<T: PageStore, S: BuildHasher + Send + Sync + 'static> Deref for Pinned<'_, 
 
     #[inline]
     fn deref(&self) -> &T::Page {
-        // SAFETY: G2 - this pin is counted until it is dropped, so the table has a reference to
-        // the page; the pointer is from that `Arc`.
-        unsafe { &(*self.frame).page }
+        &self.frame().page
     }
 }
 
@@ -443,7 +474,7 @@ impl<T: PageStore, S: BuildHasher + Send + Sync + 'static> Drop for Pinned<'_, T
             // before its end.
             // SAFETY: G2 - this pin keeps the frame until this addition, the last access to it.
             None => _ = unsafe { (*self.frame).back.fetch_add(1, Ordering::Release) },
-            Some(near) => self.cache.unpin(&self.key, near),
+            Some(near) => self.release(near),
         }
     }
 }

@@ -1,20 +1,20 @@
 //! Making room, and telling the store. Laws G3 to G5.
 
 use super::super::held::held_by_self;
-use super::{Frame, PageCache, PageStore, PinError, State, Uses};
+use super::{Frame, PageCache, PageStore, PinError, State, Tag, Uses};
 use crate::percpu::thread_token;
 use crate::sync::{Backoff, Ordering};
 use std::hash::BuildHasher;
 use std::sync::Arc;
 
 /// What a step that saw the whole page has found.
-enum Found<P> {
+enum Found<F> {
     /// Pinned, loading, being written, or used since the last look.
     InUse,
     /// This thread's write-back is under way.
     Writing(usize),
     /// Dirty. The write-back has begun: the caller has to do it.
-    Dirty(Arc<Frame<P>>),
+    Dirty(Arc<F>),
     Clean,
 }
 
@@ -22,14 +22,14 @@ enum Found<P> {
 /// write-back has failed.
 struct WriteBack<'a, T: PageStore, S: BuildHasher + Send + Sync + 'static> {
     cache: &'a PageCache<T, S>,
-    key: &'a T::Key,
+    tag: Tag,
     failed: bool,
 }
 
 impl<T: PageStore, S: BuildHasher + Send + Sync + 'static> Drop for WriteBack<'_, T, S> {
     fn drop(&mut self) {
         let dirty = self.failed;
-        self.cache.pages.gather(self.key, (), |(), uses| {
+        self.cache.pages.gather_tagged(self.tag, (), |(), uses| {
             if std::mem::take(&mut uses.writing) != 0 {
                 uses.pins = uses.pins.wrapping_sub(1);
                 uses.dirty |= dirty;
@@ -38,22 +38,26 @@ impl<T: PageStore, S: BuildHasher + Send + Sync + 'static> Drop for WriteBack<'_
     }
 }
 
-/// A key that a reclaimer has taken out of the queue; dropping it puts it back.
+/// A page that a reclaimer has taken out of the queue. Dropping it puts it back, or gives the room
+/// back if the page has gone.
 struct Victim<'a, T: PageStore, S: BuildHasher + Send + Sync + 'static> {
     cache: &'a PageCache<T, S>,
-    key: Option<T::Key>,
+    tag: Tag,
+    gone: bool,
 }
 
 impl<T: PageStore, S: BuildHasher + Send + Sync + 'static> Drop for Victim<'_, T, S> {
     fn drop(&mut self) {
-        if let Some(key) = self.key.take() {
-            self.cache.queue.with(|queue| queue.push_back(key));
+        if self.gone {
+            self.cache.give_back_room();
+        } else {
+            self.cache.queue.with(|queue| queue.push_back(self.tag));
         }
     }
 }
 
 /// Begins a write-back, if it is time for one: clears the dirty bits and pins (G3, G4).
-fn begin<P>(page: &Arc<Frame<P>>, uses: &mut [&mut Uses]) -> Found<P> {
+fn begin<F>(page: &Arc<F>, uses: &mut [&mut Uses]) -> Found<F> {
     if let Some(uses) = uses.iter().find(|uses| uses.writing != 0) {
         return Found::Writing(uses.writing);
     }
@@ -99,23 +103,20 @@ impl<T: PageStore, S: BuildHasher + Send + Sync + 'static> PageCache<T, S> {
         let mut looks = 2 * self.queue.with(|queue| queue.len());
         while reclaimed < pages && looks > 0 {
             looks -= 1;
-            let Some(key) = self.queue.with(|queue| queue.pop_front()) else { break };
-            let mut victim = Victim { cache: self, key: Some(key) };
-            let Some(key) = &victim.key else { break };
-            if self.drop_page(key)? {
-                reclaimed += 1;
-                drop(victim.key.take());
-                self.give_back_room();
-            }
+            let Some(tag) = self.queue.with(|queue| queue.pop_front()) else { break };
+            let mut victim = Victim { cache: self, tag, gone: false };
+            self.drop_page(&mut victim)?;
+            reclaimed += usize::from(victim.gone);
         }
         Ok(reclaimed)
     }
 
-    /// Drops the page if nobody uses it (G2, G3). Says whether it did.
-    fn drop_page(&self, key: &T::Key) -> Result<bool, T::Error> {
+    /// Drops the page if it is not in use (G2, G3); the victim tells whether it has gone.
+    fn drop_page(&self, victim: &mut Victim<'_, T, S>) -> Result<(), T::Error> {
         loop {
             let mut found = Found::InUse;
-            let removed = self.pages.remove_if(key, |state, uses| {
+            let gone = &mut victim.gone;
+            let removed = self.pages.remove_tagged_if(victim.tag, |state, uses| {
                 let State::Ready(page) = state else { return false };
                 // ORDER: Acquire; pairs with Release in `Pinned::drop`. What is taken was counted
                 // under locks that are held now, so both are equal only if no pin is left.
@@ -125,21 +126,22 @@ impl<T: PageStore, S: BuildHasher + Send + Sync + 'static> PageCache<T, S> {
                 if taken == back && !used {
                     found = begin(page, uses);
                 }
-                matches!(found, Found::Clean)
+                *gone = matches!(found, Found::Clean); // it goes, even if its `Drop` panics
+                *gone
             });
+            drop(removed);
             match found {
-                Found::Clean => return Ok(removed.is_some()),
-                Found::Dirty(page) => self.write(key, page)?, // and look again
-                Found::InUse | Found::Writing(_) => return Ok(false),
+                Found::Dirty(page) => self.write(victim.tag, page)?, // and look again
+                Found::Clean | Found::InUse | Found::Writing(_) => return Ok(()),
             }
         }
     }
 
     /// Writes a page whose write-back has begun.
-    fn write(&self, key: &T::Key, page: Arc<Frame<T::Page>>) -> Result<(), T::Error> {
-        let mut write_back = WriteBack { cache: self, key, failed: true };
+    fn write(&self, tag: Tag, page: Arc<Frame<T::Key, T::Page>>) -> Result<(), T::Error> {
+        let mut write_back = WriteBack { cache: self, tag, failed: true };
         let page = page; // dropped before the pin is given back: G5 counts memory
-        self.store.write_back(key, &page.page)?;
+        self.store.write_back(&page.key, &page.page)?;
         write_back.failed = false;
         Ok(())
     }
@@ -157,11 +159,11 @@ impl<T: PageStore, S: BuildHasher + Send + Sync + 'static> PageCache<T, S> {
     /// If the store does; the page stays dirty. From within a write-back.
     pub fn flush(&self) -> Result<usize, T::Error> {
         let mut written = 0;
-        for key in self.pages.keys() {
+        for tag in self.pages.tags() {
             let mut backoff = Backoff::new();
             loop {
                 let mut found = Found::Clean;
-                self.pages.remove_if(&key, |state, uses| {
+                self.pages.remove_tagged_if(tag, |state, uses| {
                     if let State::Ready(page) = state {
                         found = begin(page, uses);
                     }
@@ -169,7 +171,7 @@ impl<T: PageStore, S: BuildHasher + Send + Sync + 'static> PageCache<T, S> {
                 });
                 match found {
                     Found::Dirty(page) => {
-                        self.write(&key, page)?;
+                        self.write(tag, page)?;
                         written += 1;
                         break;
                     }

@@ -1,8 +1,8 @@
 //! A private copy of a page: who may write it, who reads it. Laws F2 to F4.
 
-use super::super::held::held_by_self;
+use super::super::held::cannot_hold;
 use super::layer::Layer;
-use crate::lock::{self, Hold, LOCKED};
+use crate::lock::{self, Hold, LOCKED, Refused};
 use crate::percpu::barrier;
 use crate::profile::Of;
 use crate::section::{Atomic, Owned, Section, Shared};
@@ -132,7 +132,7 @@ impl<K, P> Frame<K, P> {
         self.word.load(Ordering::Acquire) & LOCKED != 0
     }
 
-    fn hold(&self) -> Option<Hold<'_>> {
+    fn hold(&self) -> Result<Hold<'_>, Refused> {
         lock::hold(&self.word, Of::new("PrivatePages", self))
     }
 
@@ -145,7 +145,7 @@ impl<K, P> Frame<K, P> {
     pub(super) fn settled<'s>(&'s self, section: &'s Section<'_>) -> &'s Copied<P> {
         // The lock before the page: a write under way may replace it.
         if self.is_locked() {
-            drop(self.hold().unwrap_or_else(|| held_by_self()));
+            drop(self.hold().unwrap_or_else(|refused| cannot_hold(refused)));
         }
         self.current(section)
     }
@@ -165,10 +165,10 @@ impl<K, P> Frame<K, P> {
         if !self.is_locked() {
             return current;
         }
-        let Some(_hold) = self.hold() else {
+        let _hold = self.hold().unwrap_or_else(|refused| {
             self.discount_reader();
-            held_by_self();
-        };
+            cannot_hold(refused)
+        });
         self.current(section)
     }
 
@@ -194,7 +194,7 @@ impl<K, P> Frame<K, P> {
     {
         // Before the lock, so that it is dropped after it.
         let mut replaced = Replaced { page: Shared::null(), section };
-        let _hold = self.hold().unwrap_or_else(|| held_by_self());
+        let _hold = self.hold().unwrap_or_else(|refused| cannot_hold(refused));
         // ORDER: a full fence between the lock, taken just now, and the looks at the layer and at
         // the readers; pairs with `Layer::freeze` (F3) and `count_reader` (F4).
         barrier::full_after_rmw();

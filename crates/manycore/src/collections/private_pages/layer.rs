@@ -8,7 +8,7 @@ use super::super::held::Held;
 use super::frame::Frame;
 use crate::config::LAYER_SLOTS;
 use crate::percpu::barrier;
-use crate::section::{Owned, Section};
+use crate::section::{Owned, Section, Weight};
 use crate::sync::{AtomicPtr, AtomicUsize, Bug, Ordering, seeded_bug};
 use std::marker::PhantomData;
 use std::ptr::{self, NonNull};
@@ -259,7 +259,7 @@ impl<K, P> Layer<K, P> {
             let old = Owned::new(old).into_shared(section);
             // SAFETY: unlinked just now, and linked nowhere by this pointer; readers who found the
             // frame here have sections of the same domain, which is not bounded.
-            unsafe { section.retire_quietly(old, size_of::<P>()) };
+            unsafe { section.retire_quietly(old, Weight::of::<P>()) };
         });
     }
 }

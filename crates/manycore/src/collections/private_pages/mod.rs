@@ -54,7 +54,7 @@ use self::frame::{Copied, Frame, Full, Reading, Room, Tally, Written};
 use super::held::Held;
 use super::{PageCache, PageStore, PinError};
 use crate::config::{PRIVATE_BATCH, PRIVATE_BOUND};
-use crate::section::{Atomic, Domain, Mode, Owned, Section};
+use crate::section::{Atomic, Domain, Mode, Owned, Section, Weight};
 use crate::sync::Backoff;
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
@@ -119,7 +119,7 @@ struct Family<T: PageStore, S: BuildHasher + Send + Sync + 'static> {
 /// - Panics: if the store, the page's `Clone`, the key's `Hash`, `Eq` or `Clone` or a closure does;
 ///   nothing is lost and nobody waits for ever. What a closure did to a page before it panicked
 ///   stays. If a closure reads or writes the page that it is writing, in this view or one forked
-///   meanwhile. (Closures that wait for each other's pages wait as locks do.)
+///   meanwhile. If closures use each other's pages in a circle: the one that closes it.
 /// - Source: K42's file cache manager, section 4.3; Mach's shadow objects.
 ///
 /// ```
@@ -332,8 +332,10 @@ impl<T: PageStore, S: BuildHasher + Send + Sync + 'static> PrivatePages<T, S> {
 
     fn replace(&self, chain: Owned<Chain<T::Key, T::Page>>, section: &Section<'_>) {
         let old = self.chain.swap(chain, section);
+        // Its layers live on in the chain that has replaced it, or go soon: batches are small here.
+        let weight = Weight::exact(size_of::<Chain<T::Key, T::Page>>());
         // SAFETY: unlinked by the swap; all sections are of the family's domain (F6).
-        unsafe { section.retire_quietly(old, size_of::<Chain<T::Key, T::Page>>()) };
+        unsafe { section.retire_quietly(old, weight) };
     }
 }
 

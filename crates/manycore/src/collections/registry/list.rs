@@ -2,9 +2,8 @@
 //!
 //! Owns: [`List`]. The nodes and their memory are [`Marked`](crate::collections::marked::Marked)'s.
 
-use crate::collections::marked::Node;
-use crate::ldu::Structure;
-use crate::sync::Ordering;
+use crate::collections::marked::{Node, Nodes};
+use crate::sync::{Ordering, run_each};
 use std::ptr::NonNull;
 
 /// The nodes that are registered.
@@ -16,19 +15,21 @@ unsafe impl<T: Send + Sync> Send for List<T> {}
 // SAFETY: as above; a shared list gives shared access to its values.
 unsafe impl<T: Send + Sync> Sync for List<T> {}
 
-impl<T: Send + Sync + 'static> Structure<Node<T>> for List<T> {
-    fn insert(&mut self, node: &Node<T>) {
-        // ORDER: Relaxed (all of `place`); guarded by the set's lock.
-        node.place.store(self.0.len(), Ordering::Relaxed);
-        self.0.push(NonNull::from(node));
+impl<T: Send + Sync + 'static> Nodes<T> for List<T> {
+    unsafe fn insert(&mut self, node: NonNull<Node<T>>) {
+        // SAFETY: the caller's duty: a node of the list's is alive.
+        unsafe { Self::put(node, self.0.len()) };
+        self.0.push(node);
     }
 
-    fn remove(&mut self, node: &Node<T>) {
-        let place = node.place.load(Ordering::Relaxed);
+    unsafe fn remove(&mut self, node: NonNull<Node<T>>) {
+        // ORDER: Relaxed; as in `put`.
+        // SAFETY: the caller's duty.
+        let place = unsafe { (*node.as_ptr()).place.load(Ordering::Relaxed) };
         self.0.swap_remove(place);
         if let Some(moved) = self.0.get(place) {
             // SAFETY: a node lives as long as it is in the list (U3 of `ldu`).
-            unsafe { moved.as_ref() }.place.store(place, Ordering::Relaxed);
+            unsafe { Self::put(*moved, place) };
         }
     }
 }
@@ -36,14 +37,22 @@ impl<T: Send + Sync + 'static> Structure<Node<T>> for List<T> {
 impl<T> Drop for List<T> {
     /// Drops what leaked entries have left.
     fn drop(&mut self) {
-        for node in self.0.drain(..) {
-            // SAFETY: the list had it, and goes with its set.
-            unsafe { Node::free_left(node) };
-        }
+        // SAFETY: the list had them, and goes with its set.
+        run_each(self.0.drain(..), |node| unsafe { Node::free_left(node) });
     }
 }
 
 impl<T> List<T> {
+    /// Notes where a node is.
+    ///
+    /// # Safety
+    /// The node is alive.
+    unsafe fn put(node: NonNull<Node<T>>, place: usize) {
+        // ORDER: Relaxed; guarded by the set's lock.
+        // SAFETY: the caller's duty.
+        unsafe { (*node.as_ptr()).place.store(place, Ordering::Relaxed) };
+    }
+
     pub(super) const fn new() -> Self {
         Self(Vec::new())
     }

@@ -67,8 +67,9 @@ use std::sync::{Arc, OnceLock};
 /// - When values are dropped: by the thread that drops the entry, if the entry had not been merged
 ///   yet or the registry is cold; else after the next merge, by whichever thread uses the registry
 ///   next. No lock is held then, so a value's `Drop` may use the registry.
-/// - Panics: a panic in a value's `Drop` reaches the thread that drops it; one in a walk's closure
-///   reaches the walker. The registry stays in order.
+/// - Panics: a panic in a value's `Drop` reaches the entry's owner or the walk that drops it; a
+///   registration or another entry's end that drops it contains it. One in a walk's closure reaches
+///   the walker. The registry stays in order.
 /// - Source: OpLog, sections 1 and 7.4.
 ///
 /// ```
@@ -157,7 +158,8 @@ impl<T: Send + Sync + 'static> Logged<T> {
     }
 
     fn with_members<R>(&self, f: impl FnOnce(&ReadGuard<'_, Members<T>, Churn<T>>) -> R) -> R {
-        guarded(|| self.members.read(), |members| f(members), || self.garbage.sweep()) // R5
+        // R5
+        guarded(|| self.members.read(), |members| f(members), || self.garbage.sweep_for_reader())
     }
 }
 

@@ -14,8 +14,10 @@
 //! - M3 An update takes the key out of the caches before it changes the master, so no reader finds
 //!   the new value while another finds the old one; and user code that panics leaves less cached,
 //!   never something wrong.
-//! - M4 Keys and values that leave the master or a cache are dropped when no lock is held. (Not so
-//!   the one that is on its way in when its own `Hash` or `Eq` panics.)
+//! - M4 Keys and values that leave the master or a cache are dropped when no lock is held.
+//! - M5 An entry has a tag: its hash and an id. A key is compared to find it once, in the cache or
+//!   in the master; its copies are matched by the tag. So a key whose `Hash`, `Eq`, `Borrow` or
+//!   `Clone` contradicts itself finds a wrong entry or none, and leaves no copy in a cache.
 //!
 //! Source: K42's region list, section 4.1 of the paper. There the caller that misses looks at the
 //! master and caches what it found, with the locks given up in between; here it keeps the master's
@@ -24,26 +26,54 @@
 #[cfg(all(test, manycore_loom))]
 mod loom_tests;
 
-use super::held::{Held, held_by_self};
+use super::dhash::{Table, Tag, Tagged};
+use super::held::{Held, HeldGuard, held_by_self};
 use super::holders::Holders;
 use crate::cluster::{Clustered, Placement, Rep};
 use crate::percpu;
 use crate::sync::{Bug, seeded_bug};
 use std::borrow::Borrow;
-use std::collections::HashMap;
 use std::fmt;
 use std::hash::{BuildHasher, Hash, RandomState};
+use std::marker::PhantomData;
 use std::panic::Location;
 
-struct Entry<V> {
+/// What the master holds.
+struct Entry<K, V> {
+    tag: Tag,
+    key: K,
     value: V,
     holders: Holders,
 }
 
-type Master<K, V, S> = HashMap<K, Entry<V>, S>;
+/// A copy of an entry, in a cache.
+struct Copied<K, V> {
+    tag: Tag,
+    key: K,
+    value: V,
+}
+
+impl<K, V> Tagged for Entry<K, V> {
+    #[inline]
+    fn tag(&self) -> Tag {
+        self.tag
+    }
+}
+
+impl<K, V> Tagged for Copied<K, V> {
+    #[inline]
+    fn tag(&self) -> Tag {
+        self.tag
+    }
+}
+
+struct Master<K, V> {
+    table: Table<Entry<K, V>>,
+    next_id: u64,
+}
 
 struct Root<K, V, S> {
-    master: Held<Master<K, V, S>>,
+    master: Held<Master<K, V>>,
     hasher: S,
     /// Entries that a cache holds at most.
     cached_max: usize,
@@ -51,7 +81,8 @@ struct Root<K, V, S> {
 
 struct Cache<K, V, S> {
     place: usize,
-    entries: Held<HashMap<K, V, S>>,
+    entries: Held<Table<Copied<K, V>>>,
+    _hasher: PhantomData<fn() -> S>,
 }
 
 impl<K, V, S> Rep for Cache<K, V, S>
@@ -62,13 +93,10 @@ where
 {
     type Root = Root<K, V, S>;
 
-    fn create(root: &Self::Root, place: usize) -> Self {
-        Self { place, entries: Held::new(HashMap::with_hasher(root.hasher.clone())) }
+    fn create(_root: &Self::Root, place: usize) -> Self {
+        Self { place, entries: Held::new(Table::new()), _hasher: PhantomData }
     }
 }
-
-/// What has left the master or a cache, to be dropped when no lock is held (M4).
-type Out<K, V> = Vec<(Option<K>, Option<V>)>;
 
 /// A map for values that all threads look up all the time and somebody changes now and then: each
 /// place on the machine has a cache of what was asked for there.
@@ -85,16 +113,16 @@ type Out<K, V> = Vec<(Option<K>, Option<V>)>;
 ///   no cache has the old value.
 /// - Progress: blocking. A look-up waits for an update of the same cache, which takes as long as
 ///   one removal from a hash map; one that misses waits for updates and other misses.
-/// - Cost: a hit is a look-up in a `std` map under a lock without contention, and a few ns; no
+/// - Cost: a hit is a look-up in a hash table under a lock without contention, and a few ns; no
 ///   shared line is written, unless cloning the value does (an `Arc` is better read by
 ///   [`read`](Self::read)). A miss takes the master's lock and copies. An update takes the lock of
 ///   each cache that has the key, one after the other: a cache miss or two each.
 /// - Memory: each entry once, and once more in each cache that was asked for it, up to a bound that
 ///   [`cached_max`](Self::with_cached_max) sets.
-/// - Panics: if `read`'s closure, a key's `Hash` or `Eq`, or `Clone`, updates the same map, or
+/// - Panics: if `read`'s closure, a key's `Eq`, or `Clone`, updates the same map, or
 ///   looks up what is not in the thread's cache, or looks up anything after it was found in the
-///   cache itself. A panic of user code leaves the map in order. Closures of two threads that each
-///   use the other's map can wait for each other for ever, as with any two locks.
+///   cache itself. A panic of user code leaves the map in order. If threads, from within such
+///   code, use each other's maps in a circle: the one that closes it.
 /// - Source: the region list of K42's process object, section 4.1.
 ///
 /// ```
@@ -153,7 +181,7 @@ where
     /// makes room for the next.
     #[must_use]
     pub fn with_cached_max(placement: Placement, hasher: S, cached_max: usize) -> Self {
-        let master = Held::new(HashMap::with_hasher(hasher.clone()));
+        let master = Held::new(Master { table: Table::new(), next_id: 0 });
         Self { object: Clustered::new(placement, Root { master, hasher, cached_max }) }
     }
 
@@ -190,16 +218,22 @@ where
         K: Borrow<Q>,
         Q: Eq + Hash + ?Sized,
     {
+        let hash = self.hash(key);
         let cache = self.object.local();
         let mut look = Some(look);
         let hit = cache.entries.with(|entries| {
-            let value = entries.get(key)?;
-            look.take().map(|look| look(value))
+            let copy = entries.find_mut(hash, |copy| copy.key.borrow() == key)?;
+            look.take().map(|look| look(&copy.value))
         });
         match look {
             None => hit,
-            Some(look) => self.read_master(cache, key, look),
+            Some(look) => self.read_master(cache, hash, key, look),
         }
+    }
+
+    #[inline]
+    fn hash<Q: Hash + ?Sized>(&self, key: &Q) -> u64 {
+        self.object.root().hasher.hash_one(key)
     }
 
     /// Looks in the master, and caches what is there (M2).
@@ -208,6 +242,7 @@ where
     fn read_master<Q, T>(
         &self,
         cache: &Cache<K, V, S>,
+        hash: u64,
         key: &Q,
         look: impl FnOnce(&V) -> T,
     ) -> Option<T>
@@ -215,34 +250,27 @@ where
         K: Borrow<Q>,
         Q: Eq + Hash + ?Sized,
     {
-        let mut out = Out::new();
-        let mut late = None;
-        let seen = self.with_master(|master| {
-            let (own, entry) = master.get_key_value(key)?;
-            let seen = look(&entry.value);
-            let (own, copy) = (own.clone(), entry.value.clone());
-            master.get_mut(key)?.holders.add(cache.place);
-            if seeded_bug(Bug::CachedUnlocked) {
-                late = Some((own, copy));
-            } else {
-                self.cache(cache, own, copy, &mut out);
-            }
-            Some(seen)
-        })?;
-        if let Some((key, value)) = late {
-            self.cache(cache, key, value, &mut out);
+        let mut out = Vec::new();
+        let mut master = self.master();
+        let entry = master.table.find_mut(hash, |entry| entry.key.borrow() == key)?;
+        let seen = look(&entry.value);
+        let copy = Copied { tag: entry.tag, key: entry.key.clone(), value: entry.value.clone() };
+        entry.holders.add(cache.place);
+        if seeded_bug(Bug::CachedUnlocked) {
+            drop(master);
         }
+        self.cache(cache, copy, &mut out);
         Some(seen)
     }
 
-    /// Runs `f` on the master under its lock (M2).
+    /// The master, locked (M2).
     ///
     /// # Panics
     /// If the calling thread holds that, or looks into a cache.
     #[track_caller]
-    fn with_master<T>(&self, f: impl FnOnce(&mut Master<K, V, S>) -> T) -> T {
+    fn master(&self) -> HeldGuard<'_, Master<K, V>> {
         self.assert_outside();
-        self.object.root().master.with(f)
+        self.object.root().master.hold()
     }
 
     /// # Panics
@@ -265,41 +293,32 @@ where
 
     /// Puts a copy into a cache, where another may have to make room for it.
     #[track_caller]
-    fn cache(&self, cache: &Cache<K, V, S>, key: K, value: V, out: &mut Out<K, V>) {
+    fn cache(&self, cache: &Cache<K, V, S>, copy: Copied<K, V>, out: &mut Vec<Copied<K, V>>) {
         let max = self.object.root().cached_max;
-        cache.entries.with(|entries| {
-            if let Some((key, value)) = entries.remove_entry(&key) {
-                out.push((Some(key), Some(value))); // another thread of the place was first
-            } else if entries.len() >= max {
-                if let Some(victim) = entries.keys().next().cloned() {
-                    let evicted = entries.remove_entry(&victim);
-                    out.extend(evicted.map(|(key, value)| (Some(key), Some(value))));
-                    out.push((Some(victim), None));
-                }
-            }
-            if max > 0 {
-                entries.insert(key, value);
-            } else {
-                out.push((Some(key), Some(value)));
-            }
-        });
+        let mut entries = cache.entries.hold();
+        if let Some(at) = entries.index_of_tag(copy.tag) {
+            out.push(entries.remove_at(at)); // another thread of the place was first
+        } else if entries.len() >= max {
+            out.extend(entries.pop());
+        }
+        if max > 0 {
+            entries.insert(copy);
+        } else {
+            out.push(copy);
+        }
     }
 
-    /// Takes the key out of every cache that may have it. For the holder of the master's lock.
-    fn purge<Q>(
+    /// Takes the entry out of every cache that may have it. For the holder of the master's lock.
+    fn purge(
         &self,
-        holders: Holders,
-        key: &Q,
-        out: &mut Out<K, V>,
+        entry: &Entry<K, V>,
+        out: &mut Vec<Copied<K, V>>,
         place: &'static Location<'static>,
-    ) where
-        K: Borrow<Q>,
-        Q: Eq + Hash + ?Sized,
-    {
-        let holding = self.object.reps().filter(|(place, _)| holders.may_include(*place));
+    ) {
+        let holding = self.object.reps().filter(|(place, _)| entry.holders.may_include(*place));
         for (_, cache) in holding {
-            let copy = cache.entries.hold_for(place).remove_entry(key);
-            out.extend(copy.map(|(key, value)| (Some(key), Some(value))));
+            let mut entries = cache.entries.hold_for(place);
+            out.extend(entries.index_of_tag(entry.tag).map(|at| entries.remove_at(at)));
         }
     }
 
@@ -308,27 +327,30 @@ where
     /// # Panics
     /// From within a look into the map.
     #[track_caller]
-    pub fn insert(&self, key: K, value: V) -> Option<V> {
+    pub fn insert(&self, key: K, mut value: V) -> Option<V> {
+        let hash = self.hash(&key);
+        let (own, copied) = (key.clone(), value.clone());
+        let mut out = Vec::new(); // as `key` and `value`, it outlives the lock (M4)
         let cache = self.object.local();
-        let (mut out, place) = (Out::new(), Location::caller());
-        let old = self.with_master(|master| {
-            let holders = master.get(&key).map_or(Holders::default(), |entry| entry.holders);
-            self.purge(holders, &key, &mut out, place); // M3
-            let (own, copy) = (key.clone(), value.clone());
-            let mut holders = Holders::default();
-            holders.add(cache.place);
-            let entry = Entry { value, holders };
-            let old = match master.get_mut(&key) {
-                Some(present) => {
-                    out.push((Some(key), None));
-                    Some(std::mem::replace(present, entry))
-                }
-                None => master.insert(key, entry),
-            };
-            self.cache(cache, own, copy, &mut out);
-            old
-        });
-        old.map(|entry| entry.value)
+        let mut holders = Holders::default();
+        holders.add(cache.place);
+        let mut master = self.master();
+        let Master { table, next_id } = &mut *master;
+        let found = table.find_mut(hash, |entry| entry.key == key);
+        let (tag, old) = if let Some(entry) = found {
+            self.purge(entry, &mut out, Location::caller()); // M3
+            std::mem::swap(&mut entry.value, &mut value);
+            entry.holders = holders;
+            (entry.tag, Some(value))
+        } else {
+            let tag = Tag { hash, id: *next_id };
+            *next_id += 1;
+            table.insert(Entry { tag, key, value, holders });
+            (tag, None)
+        };
+        self.cache(cache, Copied { tag, key: own, value: copied }, &mut out);
+        drop(master);
+        old
     }
 
     /// Removes the key, here and in every cache, and returns the value it had.
@@ -341,12 +363,13 @@ where
         K: Borrow<Q>,
         Q: Eq + Hash + ?Sized,
     {
-        let (mut out, place) = (Out::new(), Location::caller());
-        let (_key, removed) = self.with_master(|master| {
-            let holders = master.get(key)?.holders;
-            self.purge(holders, key, &mut out, place); // M3
-            master.remove_entry(key)
-        })?;
+        let hash = self.hash(key);
+        let mut out = Vec::new();
+        let mut master = self.master();
+        let at = master.table.index_of(hash, |entry| entry.key.borrow() == key)?;
+        self.purge(master.table.at(at), &mut out, Location::caller()); // M3
+        let removed = master.table.remove_at(at);
+        drop(master); // M4
         Some(removed.value)
     }
 
@@ -356,19 +379,19 @@ where
     /// From within a look into the map.
     #[track_caller]
     pub fn clear(&self) {
-        let dropped = self.with_master(|master| {
-            let caches = self.object.reps();
-            let copies: Vec<_> =
-                caches.map(|(_, cache)| cache.entries.with(|entries| taken(entries))).collect();
-            (copies, taken(master))
-        });
-        drop(dropped); // M4
+        let mut master = self.master();
+        let caches = self.object.reps();
+        let copies: Vec<_> =
+            caches.map(|(_, cache)| cache.entries.with(|entries| entries.take(|_| true))).collect();
+        let entries = master.table.take(|_| true);
+        drop(master); // M4
+        drop((copies, entries));
     }
 
     /// How many entries there are.
     #[track_caller]
     pub fn len(&self) -> usize {
-        self.with_master(|master| master.len())
+        self.master().table.len()
     }
 
     /// Whether there is none.
@@ -380,8 +403,10 @@ where
     /// Clones of all entries, as they were at one moment. Blocks updates and misses meanwhile.
     #[track_caller]
     pub fn snapshot(&self) -> Vec<(K, V)> {
-        let clone = |(key, entry): (&K, &Entry<V>)| (key.clone(), entry.value.clone());
-        self.with_master(|master| master.iter().map(clone).collect())
+        let mut clones = Vec::new();
+        let master = self.master();
+        clones.extend(master.table.iter().map(|own| (own.key.clone(), own.value.clone())));
+        clones
     }
 
     /// How many copies the caches hold now, all together.
@@ -392,15 +417,9 @@ where
 
     /// All entries; the caches are dropped.
     pub fn into_entries(self) -> impl Iterator<Item = (K, V)> {
-        let master = self.object.into_root().master.into_inner();
-        master.into_iter().map(|(key, entry)| (key, entry.value))
+        let mut master = self.object.into_root().master.into_inner();
+        master.table.take(|_| true).into_iter().map(|entry| (entry.key, entry.value))
     }
-}
-
-/// What is in a map, which is empty then.
-fn taken<K, V, S: Clone>(map: &mut HashMap<K, V, S>) -> HashMap<K, V, S> {
-    let empty = HashMap::with_hasher(map.hasher().clone());
-    std::mem::replace(map, empty)
 }
 
 impl<K, V> Default for ReplicatedMap<K, V>
@@ -445,12 +464,18 @@ mod tests {
     #[test]
     fn copy_that_is_there_already_makes_no_room() {
         let map = ReplicatedMap::with_cached_max(Placement::Shared, RandomState::new(), 2);
-        map.insert(1, 1);
+        map.insert(1, 1_u64);
         map.insert(2, 2);
-        let mut out = Out::new();
-        map.cache(map.object.local(), 1, 1, &mut out); // as by a thread that came second
-        assert_eq!((map.cached(), out), (2, vec![(Some(1), Some(1))]));
-        map.cache(map.object.local(), 3, 3, &mut Out::new());
+        let cache = |id: u64, hash| {
+            let mut out = Vec::new();
+            let copy = Copied { tag: Tag { hash, id }, key: 0, value: id };
+            map.cache(map.object.local(), copy, &mut out);
+            assert_eq!((map.cached(), out.len()), (2, 1));
+            out[0].tag.id
+        };
+        let hash = map.hash(&1);
+        assert_eq!(cache(0, hash), 0, "as by a thread that came second");
+        assert!(cache(9, hash) < 2, "one of the two makes room");
         assert_eq!(map.cached(), 2);
     }
 }

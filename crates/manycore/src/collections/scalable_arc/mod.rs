@@ -63,7 +63,7 @@ const _: () = assert!(align_of::<Inner<u8>>() > TAG_MASK, "a tag fits into the l
 ///   `membarrier`). The drop of the last owner: a `membarrier`, some microseconds, and a cache
 ///   miss for each thread that has counted.
 /// - Memory: a handle is one word. The object has 16 bytes besides its value, and is aligned to 16.
-///   When it first becomes hot or weakly held it gets some 400 bytes, kept until it dies; while hot
+///   When it first becomes hot or weakly held it gets 640 bytes, kept until it dies; while hot
 ///   128 bytes for each thread, 4 KiB at least. At most 4096 objects are hot at the same time; one
 ///   more stays cold until another [cools down](Self::demote) or dies.
 /// - Panics: if the value's destructor panics, the drop of the last handle panics, and the memory

@@ -39,3 +39,9 @@ fn loom_ldu_read_without_a_cut_is_caught() {
     ];
     catches("no-cut", &models, &["effect without its cause", "was never the set"]);
 }
+
+#[test]
+fn loom_ldu_change_that_waits_while_its_thread_holds_a_set_is_caught() {
+    let models = ["shared::loom_ldu_sharers_that_change_each_others_sets_do_not_wait"];
+    catches("waiting-holder", &models, &["deadlock"]);
+}

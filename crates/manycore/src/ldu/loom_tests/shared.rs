@@ -1,7 +1,8 @@
 //! Readers side by side: what they see (U6), and that the structure stays as it is meanwhile.
 
 use super::{Member, Numbers, Set, contents, set, spawn};
-use crate::ldu::Queue;
+use crate::ldu::core::GROWTH;
+use crate::ldu::{DeferredSet, Queue};
 use crate::percpu::loom_tests::{large_model, model};
 use std::sync::Arc;
 
@@ -71,5 +72,49 @@ fn loom_ldu_shared_readers_see_states_that_were() {
         other.join().unwrap();
         changes.join().unwrap();
         assert_eq!(contents(&set), [2], "a change was lost");
+    });
+}
+
+/// A set whose queue is at its bound with each change.
+fn tight_set() -> Arc<Set> {
+    let builder = DeferredSet::builder().queue(Queue::Global).max_queued(1);
+    Arc::new(builder.build(Numbers::default()).unwrap())
+}
+
+/// So many changes that the last would wait for a reader.
+fn change_beyond_the_bound(set: &Set) {
+    (1..=GROWTH as u32).for_each(|number| {
+        std::mem::forget(set.insert(Member::boxed(number)));
+    });
+}
+
+/// Its own reader apart, another one waits for the structure.
+#[test]
+fn loom_ldu_sharer_that_changes_its_set_waits_for_no_reader() {
+    large_model(2, || {
+        let set = tight_set();
+        let other = spawn(&set, |set| contents(set).len());
+        let shared = set.read_shared();
+        change_beyond_the_bound(&set);
+        assert!(shared.0.is_empty(), "the structure changed under a reader");
+        drop(shared);
+        other.join().unwrap();
+        assert_eq!(contents(&set).len(), GROWTH as usize, "a change was lost");
+    });
+}
+
+/// Each shares a set and changes the other's. One preemption suffices: between the two shares.
+#[test]
+fn loom_ldu_sharers_that_change_each_others_sets_do_not_wait() {
+    model(1, || {
+        let sets = Arc::new([tight_set(), tight_set()]);
+        let other = spawn(&sets, |sets| {
+            let _shared = sets[0].read_shared();
+            change_beyond_the_bound(&sets[1]);
+        });
+        let shared = sets[1].read_shared();
+        change_beyond_the_bound(&sets[0]);
+        drop(shared);
+        other.join().unwrap();
     });
 }

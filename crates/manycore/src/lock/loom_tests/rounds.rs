@@ -135,6 +135,25 @@ fn loom_rounds_try_lock_has_the_object_alone_or_is_refused() {
     });
 }
 
+/// The other's lock keeps the word while it waits for the sharer to leave.
+#[test]
+fn loom_rounds_sharer_that_asks_again_is_refused_while_another_waits() {
+    model(3, || {
+        let shared = Shared::new();
+        let other = start(&shared, Shared::visit_alone);
+        if shared.rounds.enter(shared.of(), || true).unwrap() == Entered::First {
+            shared.round();
+            shared.rounds.share();
+        }
+        assert_eq!(shared.rounds.lock(shared.of()), Err(Refused::HeldBySelf), "V4");
+        assert_eq!(shared.rounds.try_lock(), Err(Refused::HeldBySelf), "V4");
+        shared.rounds.leave();
+        other.join().unwrap();
+        assert!(shared.rounds.try_lock().is_ok(), "no thread is left");
+        shared.rounds.unlock();
+    });
+}
+
 fn catches(bug: &str, model: &str, signs: &[&str]) {
     must_catch(bug, &format!("lock::loom_tests::rounds::loom_rounds_{model}"), signs);
 }
@@ -153,4 +172,10 @@ fn loom_rounds_holder_that_does_not_wait_for_those_inside_is_caught() {
 #[test]
 fn loom_rounds_sleeper_that_does_not_look_again_is_caught() {
     catches("forgotten-sleepers", "three_readers_are_all_served", &["deadlock"]);
+}
+
+#[test]
+fn loom_rounds_word_taken_before_the_look_is_caught() {
+    let model = "sharer_that_asks_again_is_refused_while_another_waits";
+    catches("word-before-look", model, &["deadlock"]);
 }

@@ -79,7 +79,7 @@ impl<O: Cancel> Cancelling<O> {
     #[inline(always)]
     fn add(&mut self, op: O) {
         match self.opposite_of(&op) {
-            Some(place) => drop(self.ops.remove(place, O::key)),
+            Some(place) => drop(self.ops.remove(place)),
             None => self.ops.push(op, O::key),
         }
     }
@@ -90,7 +90,7 @@ impl<O: Cancel> Cancelling<O> {
             let opposite = self.opposite_of(op); // may panic: `op` is in its log still
             let Some(op) = other.ops.pop() else { break };
             match opposite {
-                Some(place) => drop((self.ops.remove(place, O::key), op)),
+                Some(place) => drop((self.ops.remove(place), op)),
                 None => self.ops.push(op, O::key),
             }
         }

@@ -16,10 +16,13 @@ pub(crate) struct Keyed<O> {
     index: Option<Box<Index>>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Index {
     hasher: DefaultHashBuilder,
     places: HashTable<usize>,
+    /// By place: the hash that the key had when it was indexed. A key that has another one later
+    /// misleads a look-up, and leaves no place of an operation that has gone.
+    hashes: Vec<u64>,
 }
 
 impl<O> Default for Keyed<O> {
@@ -80,47 +83,43 @@ impl<O> Keyed<O> {
     /// Indexes the last operation; all of them if those before are not.
     #[cold]
     fn index_last<K: Hash + Eq>(&mut self, key_of: impl Fn(&O) -> K) {
-        let index = self.index.get_or_insert_with(|| {
-            Box::new(Index { hasher: DefaultHashBuilder::default(), places: HashTable::new() })
-        });
-        let Index { hasher, places } = &mut **index;
-        let ops = &self.ops;
-        let hash_at = |place: usize| hasher.hash_one(key_of(&ops[place]));
-        let from = if places.len() + 1 == ops.len() { places.len() } else { 0 };
+        let index = self.index.get_or_insert_with(Box::default);
+        let Index { hasher, places, hashes } = &mut **index;
+        let from = if places.len() + 1 == self.ops.len() { places.len() } else { 0 };
         if from == 0 {
             places.clear();
         }
-        for place in from..ops.len() {
-            places.insert_unique(hash_at(place), place, |other| hash_at(*other));
+        hashes.truncate(from);
+        for (place, op) in self.ops.iter().enumerate().skip(from) {
+            hashes.push(hasher.hash_one(key_of(op)));
+            places.insert_unique(hashes[place], place, |other| hashes[*other]);
         }
     }
 
-    /// Takes an operation out; the last one moves to its place.
+    /// Takes an operation out; the last one moves to its place. Calls no user code.
     #[inline(always)]
-    pub(crate) fn remove<K: Hash + Eq>(&mut self, place: usize, key_of: impl Fn(&O) -> K) -> O {
+    pub(crate) fn remove(&mut self, place: usize) -> O {
         if self.is_indexed() {
-            self.unindex(place, key_of);
+            self.unindex(place);
         }
         self.ops.swap_remove(place)
     }
 
     #[cold]
-    fn unindex<K: Hash + Eq>(&mut self, place: usize, key_of: impl Fn(&O) -> K) {
+    fn unindex(&mut self, place: usize) {
         let Some(index) = &mut self.index else { return };
+        let Index { places, hashes, .. } = &mut **index;
         let last = self.ops.len() - 1;
-        if last == SCAN_LIMIT || index.places.len() != self.ops.len() {
-            index.places.clear(); // few enough for scans from now on, or stale
+        if last == SCAN_LIMIT || places.len() != self.ops.len() {
+            places.clear(); // few enough for scans from now on, or stale
             return;
         }
-        let hash = index.hasher.hash_one(key_of(&self.ops[place]));
-        if let Ok(found) = index.places.find_entry(hash, |other| *other == place) {
+        let moved = hashes[last];
+        if let Ok(found) = places.find_entry(hashes.swap_remove(place), |other| *other == place) {
             found.remove();
         }
-        if place != last {
-            let hash = index.hasher.hash_one(key_of(&self.ops[last]));
-            if let Some(moved) = index.places.find_mut(hash, |other| *other == last) {
-                *moved = place;
-            }
+        if let Some(moved) = places.find_mut(moved, |other| *other == last) {
+            *moved = place;
         }
     }
 
@@ -151,7 +150,7 @@ mod tests {
         keyed.pop();
         for op in (0..39).rev() {
             let place = keyed.find(&op, |op| *op);
-            assert_eq!(place.map(|place| keyed.remove(place, |op| *op)), Some(op));
+            assert_eq!(place.map(|place| keyed.remove(place)), Some(op));
         }
         assert_eq!(keyed.len(), 0);
     }
@@ -170,7 +169,7 @@ mod tests {
             assert_eq!(found.is_some(), model.iter().any(|op| op % 64 == key));
             match found {
                 Some(place) if !grow || seed & 1 == 0 => {
-                    let op = keyed.remove(place, key_of);
+                    let op = keyed.remove(place);
                     assert_eq!(op % 64, key);
                     let at = model.iter().position(|other| *other == op).unwrap();
                     model.swap_remove(at);

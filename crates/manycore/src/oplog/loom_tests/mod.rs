@@ -1,4 +1,4 @@
-//! Models of deferred updates: laws D1, D2, D6, D8, C1 to C6, W1 to W3 and B1 to B4 in every
+//! Models of deferred updates: laws D1, D2, D6, D8, D10, C1 to C6, W1 to W3 and B1 to B4 in every
 //! interleaving up to a bound. What loom can and can't show, and how a model is itself tested, is
 //! in the header of [`crate::percpu::loom_tests`].
 //!
@@ -7,6 +7,8 @@
 //! happens-before between them, fail the model whatever its assertions say.
 
 mod bounds;
+mod hardware;
+mod inside;
 mod life;
 mod ordered;
 mod races;

@@ -1,4 +1,5 @@
-//! Logs with stamps: collected up to a cut, applied in the order of stamps (C4, D2).
+//! Logs with stamps: collected up to a cut, applied in the order of stamps (C4, D2). The clock is a
+//! counter here; `hardware` has the same races by the way of hardware stamps.
 
 use super::races::reader_sees_cause_before_effect;
 use super::{List, builder, push, spawn};
@@ -17,9 +18,9 @@ fn list(publish: Publish) -> Arc<List> {
 
 /// Two updaters and a reader: nothing is lost or doubled, and what the reader saw is the beginning
 /// of what is there later (batches are applied in the order of reads, D3).
-fn appends_race_a_read(publish: Publish) {
+pub(super) fn appends_race_a_read(make: impl Fn() -> Arc<List> + Sync + Send + 'static) {
     large_model(2, move || {
-        let list = list(publish);
+        let list = make();
         list.append(push(0));
         let other = spawn(&list, |list| list.append(push(1)));
         let reader = spawn(&list, |list| list.read().clone());
@@ -33,9 +34,9 @@ fn appends_race_a_read(publish: Publish) {
 }
 
 /// One updater, two reads: its updates stay in order across cuts.
-fn appends_race_two_reads(publish: Publish) {
+pub(super) fn appends_race_two_reads(make: impl Fn() -> Arc<List> + Sync + Send + 'static) {
     model(2, move || {
-        let list = list(publish);
+        let list = make();
         let other = spawn(&list, |list| (1..=3).for_each(|number| list.append(push(number))));
         let first = list.read().clone();
         let second = list.read().clone();
@@ -49,14 +50,14 @@ fn appends_race_two_reads(publish: Publish) {
 
 #[test]
 fn loom_ordered_locked_appends_race_reads_and_keep_their_order() {
-    appends_race_a_read(Publish::Locked);
-    appends_race_two_reads(Publish::Locked);
+    appends_race_a_read(|| list(Publish::Locked));
+    appends_race_two_reads(|| list(Publish::Locked));
 }
 
 #[test]
 fn loom_ordered_biased_appends_race_reads_and_keep_their_order() {
-    appends_race_a_read(Publish::Biased);
-    appends_race_two_reads(Publish::Biased);
+    appends_race_a_read(|| list(Publish::Biased));
+    appends_race_two_reads(|| list(Publish::Biased));
 }
 
 #[test]
@@ -70,9 +71,11 @@ fn loom_ordered_biased_cause_comes_before_effect() {
 }
 
 /// The store-buffering litmus on two objects (D1), which share a clock as objects do by default.
-fn one_of_two_readers_sees_the_other(publish: Publish) {
+pub(super) fn one_of_two_readers_sees_the_other(
+    make: impl Fn() -> Arc<List> + Sync + Send + 'static,
+) {
     model(2, move || {
-        let lists = Arc::new((list(publish), list(publish)));
+        let lists = Arc::new((make(), make()));
         let other = spawn(&lists, |(x, y)| {
             x.append(push(1));
             y.read().len()
@@ -86,19 +89,22 @@ fn one_of_two_readers_sees_the_other(publish: Publish) {
 
 #[test]
 fn loom_ordered_locked_one_of_two_readers_sees_the_other() {
-    one_of_two_readers_sees_the_other(Publish::Locked);
+    one_of_two_readers_sees_the_other(|| list(Publish::Locked));
 }
 
 #[test]
 fn loom_ordered_biased_one_of_two_readers_sees_the_other() {
-    one_of_two_readers_sees_the_other(Publish::Biased);
+    one_of_two_readers_sees_the_other(|| list(Publish::Biased));
 }
 
 /// The same with a word of the program's own for the second object: an update is published before
 /// the loads that follow it (D1), a slot's first one and the others.
-fn append_or_store_is_seen(publish: Publish, updates: u32) {
+pub(super) fn append_or_store_is_seen(
+    updates: u32,
+    make: impl Fn() -> Arc<List> + Sync + Send + 'static,
+) {
     large_model(3, move || {
-        let shared = Arc::new((list(publish), AtomicBool::new(false)));
+        let shared = Arc::new((make(), AtomicBool::new(false)));
         let other = spawn(&shared, move |(list, flag)| {
             (1..=updates).for_each(|number| list.append(push(number)));
             flag.load(Ordering::Acquire)
@@ -112,12 +118,12 @@ fn append_or_store_is_seen(publish: Publish, updates: u32) {
 
 #[test]
 fn loom_ordered_locked_append_or_later_store_is_seen() {
-    (1..=2).for_each(|updates| append_or_store_is_seen(Publish::Locked, updates));
+    (1..=2).for_each(|updates| append_or_store_is_seen(updates, || list(Publish::Locked)));
 }
 
 #[test]
 fn loom_ordered_biased_append_or_later_store_is_seen() {
-    (1..=2).for_each(|updates| append_or_store_is_seen(Publish::Biased, updates));
+    (1..=2).for_each(|updates| append_or_store_is_seen(updates, || list(Publish::Biased)));
 }
 
 /// A thread ends with entries in its log; whoever takes the slot goes on with the same log, and a

@@ -1,6 +1,7 @@
 //! Races that go the same way whatever the kind of log, and however it is collected.
 
 use super::{Bag, Deferred, Log, Push, contents, push, spawn};
+use crate::clock;
 use crate::percpu::loom_tests::{large_model, model};
 use crate::sync::{AtomicBool, Ordering};
 use std::sync::Arc;
@@ -45,15 +46,26 @@ pub(super) fn appends_race_two_reads(
 pub(super) fn reader_sees_cause_before_effect<L: Log<Vec<u32>, Op = Push>>(
     make: impl Fn() -> Arc<Deferred<Vec<u32>, L>> + Sync + Send + 'static,
 ) {
+    reader_ahead_sees_cause_before_effect(0, 0, make);
+}
+
+/// The same with hardware counters that the thread of X and the reader have ahead of Y's.
+pub(super) fn reader_ahead_sees_cause_before_effect<L: Log<Vec<u32>, Op = Push>>(
+    cause_ahead: u64,
+    reader_ahead: u64,
+    make: impl Fn() -> Arc<Deferred<Vec<u32>, L>> + Sync + Send + 'static,
+) {
     model(2, move || {
         let shared = Arc::new((make(), AtomicBool::new(false)));
         let (list, happened) = &*shared;
         list.append(push(0));
-        let cause = spawn(&shared, |(list, happened)| {
+        let cause = spawn(&shared, move |(list, happened)| {
+            clock::run_ahead(cause_ahead);
             list.append(push(1));
             happened.store(true, Ordering::Release);
         });
-        let reader = spawn(&shared, |(list, _)| {
+        let reader = spawn(&shared, move |(list, _)| {
+            clock::run_ahead(reader_ahead);
             let seen = list.read().clone();
             assert!(seen.contains(&0), "what returned before the read began is missing");
             assert!(!seen.contains(&2) || seen.contains(&1), "effect without its cause: {seen:?}");
@@ -65,6 +77,7 @@ pub(super) fn reader_sees_cause_before_effect<L: Log<Vec<u32>, Op = Push>>(
         }
         cause.join().unwrap();
         reader.join().unwrap();
+        clock::run_ahead(cause_ahead);
         let all = if L::ORDERED { list.read().clone() } else { contents(list) };
         let expected = if knew { vec![0, 1, 2] } else { vec![0, 1] };
         assert_eq!(all, expected, "lost or doubled, or effect before its cause");

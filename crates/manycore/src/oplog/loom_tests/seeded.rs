@@ -60,4 +60,108 @@ fn loom_branch_that_is_left_open_is_caught() {
         "tree::loom_tree_biased_helpers_race_reads_and_nothing_is_lost",
     ];
     catches("unshut-branch", &models, &RACE);
+    catches(
+        "unshut-branch",
+        &["tree::loom_tree_of_two_branches_locked_helpers_race_a_read"],
+        &RACE,
+    );
+}
+
+#[test]
+fn loom_second_branch_that_the_reader_passes_by_is_caught() {
+    let models = [
+        "tree::loom_tree_of_two_branches_locked_helpers_race_a_read",
+        "tree::loom_tree_of_two_branches_biased_helpers_race_a_read",
+    ];
+    let lost = RACE.into_iter().chain(["lost or doubled"]).collect::<Vec<_>>();
+    catches("forgotten-branch", &models, &lost);
+}
+
+/// What the litmus of D1 says.
+const LATE: &str = "both were late";
+/// What a list misses that an update was to be in.
+const MISSING: &str = "what returned before the read began is missing";
+
+const STAMPED: [&str; 2] = [
+    "hardware::loom_stamped_locked_cause_comes_before_effect",
+    "hardware::loom_stamped_biased_cause_comes_before_effect",
+];
+
+#[test]
+fn loom_hardware_stamp_as_old_as_the_last_update_is_caught() {
+    catches("unfenced-stamp", &STAMPED, &[EFFECT, ORDER]);
+}
+
+#[test]
+fn loom_hardware_stamp_of_after_the_update_is_caught() {
+    catches("late-stamp", &STAMPED, &[EFFECT, ORDER, MISSING]);
+}
+
+#[test]
+fn loom_hardware_plain_publication_is_caught() {
+    let models = [
+        "hardware::loom_stamped_locked_appends_race_reads_and_keep_their_order",
+        "hardware::loom_stamped_biased_append_or_later_store_is_seen",
+    ];
+    let late = RACE.into_iter().chain([LATE]).collect::<Vec<_>>();
+    catches("plain-publish", &models, &late);
+}
+
+#[test]
+fn loom_cut_after_the_look_at_the_logs_is_caught() {
+    catches("late-cut", &STAMPED, &[EFFECT]);
+    catches("no-cut", &STAMPED, &[EFFECT]);
+    let counted = ["ordered::loom_ordered_locked_cause_comes_before_effect"];
+    catches("late-cut", &counted, &[EFFECT]);
+}
+
+#[test]
+fn loom_loads_that_run_before_the_stamp_are_caught() {
+    let models = [
+        "hardware::loom_stamped_locked_append_or_later_store_is_seen",
+        "hardware::loom_stamped_biased_append_or_later_store_is_seen",
+    ];
+    catches("early-loads", &models, &[LATE]);
+}
+
+#[test]
+fn loom_stamps_that_fall_are_caught() {
+    let models = [
+        "hardware::loom_stamped_thread_that_is_moved_to_a_slower_clock_keeps_its_order",
+        "hardware::loom_skewed_shared_log_has_rising_stamps",
+    ];
+    catches("unsteady-stamp", &models, &["a stamp is not above the one before"]);
+}
+
+#[test]
+fn loom_skew_that_is_not_waited_out_is_caught() {
+    let ahead = ["hardware::loom_skewed_cause_ahead_comes_before_effect"];
+    catches("unsettled", &ahead, &[ORDER, EFFECT]);
+    let reader = ["hardware::loom_skewed_reader_ahead_sees_cause_before_effect"];
+    catches("unsettled", &reader, &[EFFECT]);
+}
+
+#[test]
+fn loom_core_freed_with_late_updates_is_caught() {
+    let models = [
+        "inside::loom_update_of_ones_own_object_in_a_demotion_races_another",
+        "inside::loom_late_update_races_demotion",
+    ];
+    catches("unsealed-late", &models, &["an update is missing"]);
+}
+
+#[test]
+fn loom_read_that_forgets_late_updates_is_caught() {
+    let models = ["inside::loom_late_update_races_reads"];
+    catches("forgotten-late", &models, &["an update is missing"]);
+}
+
+#[test]
+fn loom_release_that_looks_for_a_promotion_too_early_is_caught() {
+    let signs = ["unlocked by another", "an update is missing", "deadlock"];
+    catches(
+        "blind-unlock",
+        &["inside::loom_cold_objects_whose_updates_append_to_each_other"],
+        &signs,
+    );
 }

@@ -1,20 +1,32 @@
-//! The merge in a tree: helpers collect in the reader's place (B1 to B4).
+//! The merge in a tree: helpers collect in the reader's place (B1 to B4), in one branch and in two.
 //!
-//! All slots are members from the start: it takes a collection to become one, which would make the
-//! models too large.
+//! All slots are members from the start, unless said: it takes a collection to become one, which
+//! would make the models too large.
 
 use super::races::{appends_race_a_read, appends_race_two_reads, reader_sees_cause_before_effect};
-use super::{Commuting, Deferred, Log, Ordered, Push, builder};
+use super::{Bag, Commuting, Deferred, Log, Ordered, Push, builder, contents, push, spawn};
 use crate::clock::Clock;
 use crate::oplog::{MergeStrategy, Publish};
+use crate::percpu::loom_tests::model;
 use std::sync::Arc;
 
-fn tree<L: Log<Vec<u32>>>(publish: Publish) -> Arc<Deferred<Vec<u32>, L>> {
+/// Slots of one branch each.
+type Members = &'static [&'static [usize]];
+
+const ONE: Members = &[&[0, 1, 2]];
+/// A slot is in the branch of its number's last bit, as its thread is.
+const TWO: Members = &[&[0, 2], &[1]];
+
+fn branches<L: Log<Vec<u32>>>(publish: Publish, members: Members) -> Arc<Deferred<Vec<u32>, L>> {
     let builder = builder(publish).merge(MergeStrategy::Tree);
-    let object = builder.clock(Arc::new(Clock::counter())).build(Vec::new()).unwrap();
+    let object = builder.clock(Arc::new(Clock::synchronized())).build(Vec::new()).unwrap();
     assert!(object.promote());
-    object.with_core(|core, _| core.presume_members(&[0, 1, 2]));
+    object.with_core(|core, _| core.presume_members(members));
     Arc::new(object)
+}
+
+fn tree<L: Log<Vec<u32>>>(publish: Publish) -> Arc<Deferred<Vec<u32>, L>> {
+    branches(publish, ONE)
 }
 
 /// Each updater may collect for the other, and no log is in two hands.
@@ -37,4 +49,40 @@ fn loom_tree_reader_sees_cause_before_effect() {
 #[test]
 fn loom_tree_ordered_reader_sees_cause_before_effect() {
     reader_sees_cause_before_effect(|| tree::<Ordered<Push>>(Publish::Locked));
+}
+
+/// Two updaters with a branch each, and a reader that is in neither: both may bring it their logs.
+fn two_helpers_race_a_read(preemptions: usize, publish: Publish) {
+    model(preemptions, move || {
+        let bag: Arc<Bag> = branches(publish, &[&[0], &[1]]);
+        bag.append(push(1)); // slot 0
+        let second = spawn(&bag, |bag| (11..=12).for_each(|number| bag.append(push(number))));
+        let reader = spawn(&bag, contents);
+        bag.append(push(2));
+        second.join().unwrap();
+        let seen = reader.join().unwrap();
+        assert!(seen.contains(&1), "what returned before the read began is missing: {seen:?}");
+        assert!(!seen.contains(&12) || seen.contains(&11), "{seen:?}");
+        assert_eq!(contents(&bag), [1, 2, 11, 12], "lost or doubled");
+    });
+}
+
+#[test]
+fn loom_tree_of_two_branches_locked_helpers_race_a_read() {
+    two_helpers_race_a_read(2, Publish::Locked);
+}
+
+#[test]
+fn loom_tree_of_two_branches_biased_helpers_race_a_read() {
+    two_helpers_race_a_read(1, Publish::Biased);
+}
+
+#[test]
+fn loom_tree_of_two_branches_ordered_reader_sees_cause_before_effect() {
+    reader_sees_cause_before_effect(|| branches::<Ordered<Push>>(Publish::Locked, TWO));
+}
+
+#[test]
+fn loom_tree_of_two_branches_reader_sees_cause_before_effect() {
+    reader_sees_cause_before_effect(|| branches::<Commuting<Push>>(Publish::Biased, TWO));
 }

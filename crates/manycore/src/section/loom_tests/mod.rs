@@ -6,6 +6,7 @@
 //! is freed under a reader, or with no happens-before between the two, fails the model whatever its
 //! assertions say; and a node that is freed twice or never miscounts.
 
+mod chain;
 mod locks;
 mod readers;
 mod seeded;

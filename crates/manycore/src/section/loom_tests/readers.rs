@@ -73,6 +73,43 @@ fn loom_section_clock_shared_quiescence_keeps_the_node() {
     shared_quiescence_keeps_the_node("clock");
 }
 
+#[test]
+fn loom_section_bounded_shared_quiescence_keeps_the_node() {
+    shared_quiescence_keeps_the_node("bounded");
+}
+
+#[test]
+fn loom_section_fenced_shared_quiescence_keeps_the_node() {
+    shared_quiescence_keeps_the_node("bounded, fenced");
+}
+
+/// Batches pile up behind a reader, and their thread leads no round: it sieves none before another
+/// thread's round has looked (E4).
+fn sieve_waits_for_a_round(kind_of: &str) {
+    let builder = kind(kind_of);
+    model(2, move || {
+        let cage = Cage::of(builder());
+        cage.replace(1); // the first node's birth is not known
+        let reader = spawn(&cage, Cage::look);
+        for number in 2..5 {
+            let section = cage.domain.enter();
+            cage.replace_in(number, &section);
+            section.collect_found();
+        }
+        reader.join().unwrap();
+    });
+}
+
+#[test]
+fn loom_section_bounded_sieve_waits_for_a_round() {
+    sieve_waits_for_a_round("bounded");
+}
+
+#[test]
+fn loom_section_fenced_sieve_waits_for_a_round() {
+    sieve_waits_for_a_round("bounded, fenced");
+}
+
 /// A reader stalls on the first node, walks on to a younger one and stays on both, while batches
 /// are sieved under it (E4).
 #[test]
@@ -149,5 +186,37 @@ fn loom_section_domain_drop_frees_everything_once() {
         }
         drop(cage);
         assert_eq!(freed.load(Ordering::Relaxed), 3, "two were retired and one was linked");
+    });
+}
+
+/// A batch that was closed early, because a node in it may own much, waits for its reader.
+#[test]
+fn loom_section_pressing_batch_waits_for_its_reader() {
+    model(2, || {
+        let cage = Cage::of(Domain::builder().mode(Mode::Epoch).batch_nodes(64));
+        let reader = spawn(&cage, Cage::look);
+        cage.replace(1); // far from a full batch
+        cage.look();
+        assert!(reader.join().unwrap() < 2);
+        cage.look();
+        cage.look();
+        assert_eq!(cage.freed(), 1, "a pressing node waits for a full batch");
+    });
+}
+
+/// What a thread has retired is taken over by another one while the thread is outside, never while
+/// it is inside and may touch it (S9); the models' cells tell.
+#[test]
+fn loom_section_limbo_is_taken_over_from_outside_only() {
+    model(2, || {
+        let cage = Cage::of(Domain::builder().mode(Mode::Epoch).batch_nodes(64));
+        let owner = spawn(&cage, |cage| {
+            let section = cage.domain.enter();
+            let light = Owned::new(7_u8).into_shared(&section);
+            // SAFETY: never linked.
+            unsafe { section.retire(light) };
+        });
+        cage.domain.collect();
+        owner.join().unwrap();
     });
 }

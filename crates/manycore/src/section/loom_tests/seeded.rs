@@ -8,16 +8,21 @@ const GONE: &str = "index out of bounds";
 /// What a canary says that was freed.
 const DEAD: &str = "a dead canary sang";
 
+fn path(model: &str) -> String {
+    let file = if model.contains("walker") { "chain" } else { "readers" };
+    format!("section::loom_tests::{file}::{model}")
+}
+
 fn catches(bug: &str, models: &[&str]) {
     let signs: Vec<&str> = RACE.into_iter().chain([GONE, DEAD]).collect();
     for model in models {
-        must_catch(bug, &format!("section::loom_tests::readers::{model}"), &signs);
+        must_catch(bug, &path(model), &signs);
     }
 }
 
 fn catches_in_full(bug: &str, model: &str) {
     let signs: Vec<&str> = RACE.into_iter().chain([GONE, DEAD]).collect();
-    must_catch_in_full(bug, &format!("section::loom_tests::readers::{model}"), &signs);
+    must_catch_in_full(bug, &path(model), &signs);
 }
 
 #[test]
@@ -38,4 +43,46 @@ fn loom_section_round_stamped_after_its_look_is_caught() {
 #[test]
 fn loom_section_sieve_that_does_not_look_at_births_is_caught() {
     catches("eager-sieve", &["loom_section_bounded_sieve_frees_nothing_that_the_reader_covers"]);
+}
+
+/// The leader's own batches count on its look (E3), whatever the margin of the others' (E2).
+#[test]
+fn loom_section_round_that_looks_before_its_barrier_is_caught() {
+    let models =
+        ["loom_section_epoch_reader_keeps_its_node", "loom_section_bounded_reader_keeps_its_node"];
+    catches("late-round", &models);
+}
+
+#[test]
+fn loom_section_raised_era_without_a_barrier_is_caught() {
+    let models = [
+        "loom_section_bounded_walker_keeps_what_it_stands_on",
+        "loom_section_fenced_walker_keeps_what_it_stands_on",
+    ];
+    catches("unfenced-raise", &models);
+}
+
+#[test]
+fn loom_section_sieve_before_a_round_is_caught() {
+    let models = ["loom_section_bounded_sieve_waits_for_a_round"];
+    catches("unlooked-sieve", &models);
+}
+
+#[test]
+fn loom_section_sieve_of_a_chain_that_does_not_look_at_births_is_caught() {
+    let models = [
+        "loom_section_bounded_walker_keeps_what_it_stands_on",
+        "loom_section_fenced_walker_keeps_what_it_stands_on",
+    ];
+    catches("eager-sieve", &models);
+}
+
+#[test]
+fn loom_section_early_closed_batch_without_a_grace_period_is_caught() {
+    catches("pressed-ripe", &["loom_section_pressing_batch_waits_for_its_reader"]);
+}
+
+#[test]
+fn loom_section_limbo_taken_over_from_a_thread_inside_is_caught() {
+    catches("taken-inside", &["loom_section_limbo_is_taken_over_from_outside_only"]);
 }

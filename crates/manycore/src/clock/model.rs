@@ -1,0 +1,67 @@
+//! The hardware counter of a loom model: one time for all threads, and no message in it.
+//!
+//! Owns: that time, one for each execution, and how far ahead of it each thread's counter is.
+//!
+//! It keeps law C2: a reading is above every reading that happens before it, because all of them
+//! are read-modify-writes of one word. And it keeps C1 and C3 and nothing beyond: a thread's loads
+//! after a reading see what was visible before an earlier reading (Acquire), but a reading makes
+//! nothing visible (no Release): what its thread stored before is visible only if a fence or the
+//! like came between. `Clock::counter` and `FakeClock` synchronize their readers, which hides where
+//! an algorithm lacks an edge of its own.
+
+use crate::sync::{AtomicU64, Bug, Ordering, global, seeded_bug, thread_local};
+use std::cell::Cell;
+
+global! {
+    static TIME: AtomicU64 = AtomicU64::new(1);
+}
+
+thread_local! {
+    static AHEAD: Cell<u64> = Cell::new(0);
+}
+
+/// How the counter is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Instruction(());
+
+impl Instruction {
+    pub(crate) fn new() -> Self {
+        let _ = TIME.load(Ordering::Relaxed); // made here: its making is a message, too
+        Self(())
+    }
+
+    pub(crate) fn detect() -> Option<Self> {
+        Some(Self::new())
+    }
+
+    pub(crate) fn stamp(self) -> u64 {
+        let early = seeded_bug(Bug::EarlyLoads);
+        // ORDER: Acquire; pairs with full fences before earlier readings (see the header).
+        let order = if early { Ordering::Relaxed } else { Ordering::Acquire };
+        TIME.fetch_add(1, order) + AHEAD.with(Cell::get)
+    }
+
+    /// A cut stays before later loads: loom runs each thread's steps in order.
+    pub(crate) fn cut(self) -> u64 {
+        self.stamp()
+    }
+
+    pub(crate) fn ticks(self) -> u64 {
+        // ORDER: Relaxed; a coarse reading, in no order.
+        TIME.load(Ordering::Relaxed)
+    }
+}
+
+pub(crate) fn readable() -> bool {
+    true
+}
+
+pub(crate) fn nominal_hz() -> Option<u64> {
+    Some(1_000_000_000)
+}
+
+/// Moves the calling thread to a core whose counter is `ticks` ahead of the time.
+#[cfg(test)]
+pub(crate) fn run_ahead(ticks: u64) {
+    AHEAD.with(|ahead| ahead.set(ticks));
+}

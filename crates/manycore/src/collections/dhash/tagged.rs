@@ -1,0 +1,126 @@
+//! Calls for collections that go on with an element they have found: law M9.
+
+use super::element::Near;
+use super::inside::Inside;
+use super::{DHash, SHARDS, Spot, Tag, enter, enter_place, shard_of};
+use std::hash::{BuildHasher, Hash};
+use std::num::NonZero;
+use std::ptr;
+
+impl<K, Shared, Local, S> DHash<K, Shared, Local, S>
+where
+    K: Eq + Hash + Clone + Send + Sync + 'static,
+    Shared: Clone + Send + Sync + 'static,
+    Local: Default + Send + 'static,
+    S: BuildHasher + Send + Sync + 'static,
+{
+    /// Adds an element, unless there is one with this key (or `anyway`): one step, one hash.
+    ///
+    /// # Errors
+    /// If there is one: which one, and what was to be added.
+    #[track_caller]
+    pub(in super::super) fn add(
+        &self,
+        hash: u64,
+        key: K,
+        shared: Shared,
+        anyway: bool,
+    ) -> Result<Tag, (Tag, K, Shared)> {
+        enter!(self);
+        let mut shard = self.shard(shard_of(hash));
+        let found = shard.table.find_mut(hash, |element| element.key == key);
+        match found.filter(|_| !anyway).map(|element| element.tag) {
+            None => Ok(shard.add(hash, key, shared)),
+            Some(tag) => Err((tag, key, shared)),
+        }
+    }
+
+    /// Runs `f` on the shared part and a local part of this element, if it is there.
+    #[track_caller]
+    pub(in super::super) fn with_tagged<T>(
+        &self,
+        spot: &mut Spot,
+        f: impl FnOnce(&Shared, &mut Local) -> T,
+    ) -> Option<T> {
+        let tag = spot.tag;
+        self.with_local_at(spot, |own, _| own == tag, f)
+    }
+
+    /// Runs `f` on a local part of the element with this id: the one that the calling thread's
+    /// place, or another, had there in its table, if this place has it, else the central one.
+    /// `hash` gives the element's hash. Runs no code of the user's.
+    #[inline]
+    #[track_caller]
+    pub(in super::super) fn with_near<T>(
+        &self,
+        id: u64,
+        near: NonZero<usize>,
+        hash: impl Fn() -> u64,
+        f: impl FnOnce(&mut Local) -> T,
+    ) -> Option<T> {
+        {
+            enter_place!(self, place);
+            let mut table = place.table.hold();
+            let found = table.get(near.get() - 1);
+            if let Some(found) = found.filter(|found: &&mut Near<_, _, _>| found.tag.id == id) {
+                return Some(f(&mut found.local));
+            }
+            if let Some(at) = table.index_of_tag(Tag { hash: hash(), id }) {
+                return Some(f(&mut table.at(at).local));
+            }
+        }
+        self.with_centre(Tag { hash: hash(), id }, f)
+    }
+
+    /// Runs `f` on the part of this element that is all places' (M7). Runs no code of the user's.
+    #[track_caller]
+    pub(in super::super) fn with_centre<T>(
+        &self,
+        tag: Tag,
+        f: impl FnOnce(&mut Local) -> T,
+    ) -> Option<T> {
+        self.with_central(&mut Spot::of(tag), |own, _| own == tag, |_, local| f(local))
+    }
+
+    /// Which elements there are, in one part of the table after the other.
+    #[track_caller]
+    pub(in super::super) fn tags(&self) -> Vec<Tag> {
+        let mut tags = Vec::new();
+        enter!(self);
+        for shard in 0..SHARDS {
+            tags.extend(self.shard(shard).table.iter().map(|element| element.tag));
+        }
+        tags
+    }
+
+    /// As [`update_shared`](Self::update_shared), of this element.
+    #[track_caller]
+    pub(in super::super) fn update_tagged<T>(
+        &self,
+        tag: Tag,
+        change: impl FnOnce(&mut Shared) -> T,
+    ) -> Option<T> {
+        self.scatter_where(tag.hash, |own, _| own == tag, change, |_| ())
+    }
+
+    /// As [`gather`](Self::gather), of this element.
+    #[track_caller]
+    pub(in super::super) fn gather_tagged<T>(
+        &self,
+        tag: Tag,
+        start: T,
+        fold: impl FnMut(T, &mut Local) -> T,
+    ) -> Option<T> {
+        self.gather_where(tag.hash, |own, _| own == tag, start, fold)
+    }
+
+    /// As [`remove_if`](Self::remove_if), of this element.
+    #[track_caller]
+    pub(in super::super) fn remove_tagged_if(
+        &self,
+        tag: Tag,
+        decide: impl FnOnce(&Shared, &mut [&mut Local]) -> bool,
+    ) -> Option<(Shared, Vec<Local>)> {
+        self.remove_where(tag.hash, |own, _| own == tag, decide)
+    }
+}

@@ -1,0 +1,173 @@
+//! Receivers that wait: threads, futures, and callers of `poll_recv`.
+//!
+//! Owns: the order of announcing, looking and waiting that law Q4 of the parent module asks for.
+
+use super::signals::{Key, Waiter};
+use super::{EventQueue, RecvError};
+use crate::sync::thread;
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+impl<E: Send + 'static> EventQueue<E> {
+    /// Receives the next event, waiting for one. `None` if the queue is closed and empty.
+    pub fn recv(&self) -> Option<E> {
+        self.recv_until(None).ok()
+    }
+
+    /// Receives the next event, waiting for one at most so long.
+    ///
+    /// # Errors
+    /// [`RecvError::Empty`] if none came in time, [`RecvError::Closed`] if none can come any more.
+    pub fn recv_timeout(&self, timeout: Duration) -> Result<E, RecvError> {
+        // A time beyond what the clock can say is no limit.
+        self.recv_until(Instant::now().checked_add(timeout))
+    }
+
+    fn recv_until(&self, deadline: Option<Instant>) -> Result<E, RecvError> {
+        let first = self.try_recv();
+        if !matches!(first, Err(RecvError::Empty)) {
+            return first;
+        }
+        loop {
+            self.signals.arm(Waiter::Thread(thread::current()));
+            let received = self.try_recv(); // a whole merge, after arming: Q4
+            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            if !matches!(received, Err(RecvError::Empty)) || left == Some(Duration::ZERO) {
+                self.signals.disarm(&Key::Thread(thread::current().id()));
+                return received;
+            }
+            match left {
+                None => thread::park(),
+                Some(left) => park_timeout(left),
+            }
+        }
+    }
+
+    /// Receives the next event in async code: a future that is `None` if the queue is closed and
+    /// empty.
+    ///
+    /// Any number of tasks may wait at a time. Each keeps one waker in the queue, the one that it
+    /// was polled with last, until it has received or is dropped. Dropping it loses no event.
+    ///
+    /// ```
+    /// use manycore::collections::EventQueue;
+    ///
+    /// async fn sum(queue: &EventQueue<u32>) -> u32 {
+    ///     let mut sum = 0;
+    ///     while let Some(event) = queue.recv_async().await {
+    ///         sum += event;
+    ///     }
+    ///     sum
+    /// }
+    /// # let queue = EventQueue::new();
+    /// # queue.send(7).unwrap();
+    /// # queue.close();
+    /// # let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    /// # let mut future = std::pin::pin!(sum(&queue));
+    /// # use std::{future::Future, task::Poll};
+    /// # assert_eq!(future.as_mut().poll(&mut context), Poll::Ready(7));
+    /// ```
+    pub fn recv_async(&self) -> Receive<'_, E> {
+        Receive { queue: self, ticket: None }
+    }
+
+    /// Receives the next event, or arranges for `context`'s task to be woken when there is one: for
+    /// a `Stream` or a future of one's own. `Ready(None)` if the queue is closed and empty.
+    ///
+    /// The queue can't tell whether a caller still waits, nor which of its wakers is the last one.
+    /// So it keeps up to 32 different wakers of this method. One more wakes them all, and takes
+    /// their place: a task that still waits polls again. No wake-up is lost; beyond 32 tasks that
+    /// wait at a time there are needless ones. [`recv_async`](Self::recv_async) has no such bound.
+    ///
+    /// ```
+    /// use manycore::collections::EventQueue;
+    /// use std::future::poll_fn;
+    ///
+    /// async fn next(queue: &EventQueue<u32>) -> Option<u32> {
+    ///     poll_fn(|context| queue.poll_recv(context)).await
+    /// }
+    /// # let queue = EventQueue::new();
+    /// # queue.send(7).unwrap();
+    /// # let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    /// # let mut future = std::pin::pin!(next(&queue));
+    /// # use std::{future::Future, task::Poll};
+    /// # assert_eq!(future.as_mut().poll(&mut context), Poll::Ready(Some(7)));
+    /// ```
+    pub fn poll_recv(&self, context: &mut Context<'_>) -> Poll<Option<E>> {
+        let first = self.try_recv();
+        if !matches!(first, Err(RecvError::Empty)) {
+            return Poll::Ready(first.ok());
+        }
+        self.signals.arm(Waiter::Polled(context.waker().clone()));
+        match self.try_recv() {
+            Err(RecvError::Empty) => Poll::Pending,
+            received => {
+                self.signals.disarm(&Key::Polled(context.waker()));
+                Poll::Ready(received.ok())
+            }
+        }
+    }
+}
+
+/// The future of [`EventQueue::recv_async`].
+#[must_use = "futures do nothing unless they are awaited"]
+pub struct Receive<'a, E: Send + 'static> {
+    queue: &'a EventQueue<E>,
+    /// Once it has waited.
+    ticket: Option<u64>,
+}
+
+impl<E: Send + 'static> Receive<'_, E> {
+    /// Takes the waker out of the queue.
+    fn forget(&mut self) {
+        if let Some(ticket) = self.ticket.take() {
+            self.queue.signals.disarm(&Key::Task(ticket));
+        }
+    }
+}
+
+impl<E: Send + 'static> Future for Receive<'_, E> {
+    type Output = Option<E>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<E>> {
+        let this = &mut *self;
+        let signals = &this.queue.signals;
+        let mut received = this.queue.try_recv();
+        if matches!(received, Err(RecvError::Empty)) {
+            let ticket = *this.ticket.get_or_insert_with(|| signals.ticket());
+            signals.arm(Waiter::Task(ticket, context.waker().clone()));
+            received = this.queue.try_recv(); // a whole merge, after arming: Q4
+            if matches!(received, Err(RecvError::Empty)) {
+                return Poll::Pending;
+            }
+        }
+        this.forget();
+        Poll::Ready(received.ok())
+    }
+}
+
+impl<E: Send + 'static> Drop for Receive<'_, E> {
+    fn drop(&mut self) {
+        self.forget();
+    }
+}
+
+impl<E: Send + 'static> fmt::Debug for Receive<'_, E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Receive").field("waits", &self.ticket.is_some()).finish_non_exhaustive()
+    }
+}
+
+#[cfg(not(manycore_loom))]
+fn park_timeout(time: Duration) {
+    thread::park_timeout(time);
+}
+
+/// loom has no time.
+#[cfg(manycore_loom)]
+fn park_timeout(_: Duration) {
+    thread::yield_now();
+}

@@ -1,0 +1,75 @@
+//! Which collections may be used across `catch_unwind` as they are.
+//!
+//! Owns: the implementations of [`UnwindSafe`] and [`RefUnwindSafe`]. A collection is in order
+//! whatever user code has panicked in it (`tests/liars`), so what counts is what users have put
+//! into it, as with the collections of `std`. The types that lend a part to be changed in place,
+//! without poison, have neither through a reference, as `RefCell` has not: a closure that panics
+//! leaves the part as it was just then. These are `DHash`, `PrivatePages` and `ObjectPool`.
+
+use super::{
+    Counter, CounterArray, DHash, Entry, EventQueue, HashMap, HashMapIter, HashMapKeys,
+    HashMapValues, HashMapView, Interval, IntervalRegistry, Lru, ObjectPool, OwnedEntry, PageCache,
+    PageStore, Pinned, Registry, ReplicatedMap, ScalableArc, ScalableWeak, Timer, TimerQueue,
+};
+use crate::namespace::IdSpace;
+use std::hash::{BuildHasher, Hash};
+use std::panic::{RefUnwindSafe, UnwindSafe};
+
+/// Types that have what is in them to themselves.
+macro_rules! owners {
+    ($([$($generics:tt)*] $type:ty: $($part:ty),*;)*) => {$(
+        impl<$($generics)*> UnwindSafe for $type where $($part: UnwindSafe),* {}
+        impl<$($generics)*> RefUnwindSafe for $type where $($part: RefUnwindSafe),* {}
+    )*};
+}
+
+/// Types that lead to what others see, too.
+macro_rules! handles {
+    ($([$($generics:tt)*] $type:ty: $($part:ty),*;)*) => {$(
+        impl<$($generics)*> UnwindSafe for $type where $($part: RefUnwindSafe),* {}
+        impl<$($generics)*> RefUnwindSafe for $type where $($part: RefUnwindSafe),* {}
+    )*};
+}
+
+owners! {
+    [] Counter: ;
+    [] CounterArray: ;
+    [K, V, S] HashMap<K, V, S>: K, V, S;
+    [K: Send + Sync + 'static, V: Send + Sync + 'static, S: Clone + Send + Sync + 'static]
+        ReplicatedMap<K, V, S>: K, V, S;
+    [T: PageStore, S: Send + Sync + 'static] PageCache<T, S>: T, T::Key, T::Page, S;
+    [K: Eq + Hash + Send + 'static] Lru<K>: K;
+    [T: Send + Sync + 'static] Registry<T>: T;
+    [K: Ord + Clone + Send + Sync + 'static, V: Send + Sync + 'static] IntervalRegistry<K, V>: K, V;
+    [T: Send + 'static] TimerQueue<T>: T;
+    [E: Send + 'static] EventQueue<E>: E;
+    ['d, T] IdSpace<'d, T>: T;
+}
+
+handles! {
+    ['m, K, V, S] HashMapView<'m, K, V, S>: K, V, S;
+    ['v, K, V] HashMapIter<'v, K, V>: K, V;
+    ['v, K, V] HashMapKeys<'v, K, V>: K, V;
+    ['v, K, V] HashMapValues<'v, K, V>: K, V;
+    ['a, T: PageStore, S: BuildHasher + Send + Sync + 'static]
+        Pinned<'a, T, S>: T, T::Key, T::Page, S;
+    ['a, T: Send + Sync + 'static] Entry<'a, T>: T;
+    [T: Send + Sync + 'static] OwnedEntry<T>: T;
+    ['a, K: Ord + Clone + Send + Sync + 'static, V: Send + Sync + 'static] Interval<'a, K, V>: K, V;
+    ['a, T: Send + 'static] Timer<'a, T>: T;
+    [T] ScalableArc<T>: T;
+    [T] ScalableWeak<T>: T;
+}
+
+/// Not through a reference; see the module header.
+impl<K, Shared, Local, S> UnwindSafe for DHash<K, Shared, Local, S>
+where
+    K: UnwindSafe + Send + Sync + 'static,
+    Shared: UnwindSafe + Send + Sync + 'static,
+    Local: UnwindSafe + Send + 'static,
+    S: UnwindSafe + Send + Sync + 'static,
+{
+}
+
+/// Not through a reference; see the module header.
+impl<T: UnwindSafe + Send + 'static> UnwindSafe for ObjectPool<T> {}

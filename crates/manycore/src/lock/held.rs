@@ -1,0 +1,218 @@
+//! What the calling thread holds, and which threads wait for which.
+//!
+//! Owns: the count of object locks that a thread holds, the graph of the threads that wait for a
+//! lock under which user code runs, and in debug builds the check of the order below. Does not own:
+//! the locks.
+//!
+//! Three levels, from the outside in. A thread takes a lock only at a level above those it has:
+//! - *Object*: the lock of an object, under which user code runs. A thread may hold several, and
+//!   wait for one while it holds others, because such a wait is entered into the graph.
+//! - *Updater*: a log in hand (announced in a record of [`percpu`]), with user code. No object lock
+//!   is taken at this level: its holder may wait for this very thread, which no graph shows.
+//! - *Leaf*: a mutex inside, with no user code and nothing to wait for.
+//!
+//! Laws:
+//! - Q1 [`enter`] and [`leave`] pair: [`count`] is how many object locks the thread holds, guards
+//!   that were forgotten included.
+//! - Q2 A thread sleeps for a lock under which user code runs only as a [`Waiting`] in the graph:
+//!   of an object, of a collection, of a representative that is made. It enters before its first
+//!   sleep; or at once if it holds an object lock, which is counted. (Locks of collections are
+//!   not: their fast paths pay nothing.) A thread that enters looks for a circle under the graph's
+//!   mutex, so the thread that closes a circle finds it.
+//! - Q3 What the graph shows is no accident of timing. A circle that goes through this thread ends
+//!   with a thread that waits for a lock of this thread's; that lock has been this thread's for the
+//!   whole look, so that thread has waited for the whole look, so the lock that leads to it has
+//!   been its own, and so on back.
+//! - Q4 A word in the graph is alive: its waiter leaves the graph before it gives the word up.
+
+use super::{holding, word};
+use crate::percpu;
+use crate::sync::{self, AtomicUsize, Mutex, MutexGuard};
+use std::cell::Cell;
+use std::sync::PoisonError;
+
+sync::thread_local! {
+    static HELD: Cell<usize> = const { Cell::new(0) };
+}
+
+// (loom takes a thread's locals away when the thread ends.)
+
+/// The calling thread has taken an object lock (Q1).
+#[inline(always)]
+pub(crate) fn enter() {
+    let _ = HELD.try_with(|held| held.set(held.get() + 1));
+}
+
+/// It has released one.
+#[inline(always)]
+pub(crate) fn leave() {
+    let _ = HELD.try_with(|held| {
+        debug_assert!(held.get() > 0, "a lock was released that was not counted (Q1)");
+        held.set(held.get().wrapping_sub(1));
+    });
+}
+
+/// Object locks that the calling thread holds (Q1).
+#[inline(always)]
+pub(crate) fn count() -> usize {
+    HELD.try_with(Cell::get).unwrap_or(0)
+}
+
+/// Whether the calling thread holds an object lock, holds or shares a set, or has a log in hand:
+/// then other threads may wait for it, and it must not wait for what they hold.
+#[inline]
+pub(crate) fn is_inside() -> bool {
+    may_be_waited_for(0)
+}
+
+/// The same of a thread that holds `own` object locks for the call that asks.
+#[inline]
+pub(crate) fn may_be_waited_for(own: usize) -> bool {
+    count() > own || percpu::is_announcing() || holding::is_any()
+}
+
+/// A thread that waits while it holds something.
+struct Waiter {
+    token: usize,
+    word: *const AtomicUsize,
+}
+
+// SAFETY: the word is used under the graph's mutex alone, and is alive then (Q4).
+unsafe impl Send for Waiter {}
+
+sync::global! {
+    static GRAPH: Mutex<Vec<Waiter>> = Mutex::new(Vec::new());
+}
+
+fn graph() -> MutexGuard<'static, Vec<Waiter>> {
+    // Nothing that can panic runs under it.
+    GRAPH.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// An entry of the graph; dropping it removes it.
+pub(crate) struct Waiting {
+    token: usize,
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        let mut graph = graph();
+        if let Some(place) = graph.iter().rposition(|waiter| waiter.token == self.token) {
+            graph.swap_remove(place);
+        }
+    }
+}
+
+/// Before a wait for the lock in `word`: an entry in the graph, if the thread holds anything.
+/// `Err` says that the wait would never end (Q2, Q3).
+pub(super) fn wait_for(word: &AtomicUsize, token: usize) -> Result<Option<Waiting>, ()> {
+    if count() == 0 {
+        return Ok(None);
+    }
+    wait_for_any(word, token).map(Some)
+}
+
+/// The same of a thread whose locks are not counted: it may hold some.
+pub(super) fn wait_for_any(word: &AtomicUsize, token: usize) -> Result<Waiting, ()> {
+    let mut graph = graph();
+    let mut next: *const AtomicUsize = word;
+    // Each step leads to another waiter, so there are at most as many.
+    for _ in 0..=graph.len() {
+        // SAFETY: the caller's own word, or one of the graph (Q4).
+        let holder = word::holder(unsafe { &*next });
+        if holder == Some(token) {
+            return Err(());
+        }
+        match graph.iter().find(|waiter| Some(waiter.token) == holder) {
+            Some(waiter) => next = waiter.word,
+            None => break,
+        }
+    }
+    graph.push(Waiter { token, word });
+    Ok(Waiting { token })
+}
+
+/// A leaf lock in hand: in debug builds, user code that begins under it panics.
+#[must_use]
+pub(crate) struct Leaf(());
+
+#[cfg(debug_assertions)]
+sync::thread_local! {
+    static LEAVES: Cell<usize> = const { Cell::new(0) };
+}
+
+/// Says that a leaf lock is in hand.
+#[inline(always)]
+pub(crate) fn leaf() -> Leaf {
+    #[cfg(debug_assertions)]
+    let _ = LEAVES.try_with(|leaves| leaves.set(leaves.get() + 1));
+    Leaf(())
+}
+
+impl Drop for Leaf {
+    #[inline(always)]
+    fn drop(&mut self) {
+        #[cfg(debug_assertions)]
+        let _ = LEAVES.try_with(|leaves| leaves.set(leaves.get() - 1));
+    }
+}
+
+/// Stands before user code: in debug builds, checks that no leaf lock is in hand.
+#[inline(always)]
+pub(crate) fn assert_no_leaf() {
+    #[cfg(debug_assertions)]
+    let _ = LEAVES.try_with(|leaves| {
+        assert!(leaves.get() == 0, "manycore: user code runs under a lock that is no object's");
+    });
+}
+
+#[cfg(all(test, not(manycore_loom), not(manycore_shuttle)))]
+mod tests {
+    use super::*;
+    use crate::lock::{LOCKED, Of, lock_nested, try_lock, unlock};
+    use crate::percpu::thread_token;
+    use crate::sync::thread;
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    use std::sync::{Arc, Barrier};
+
+    #[test]
+    fn threads_that_wait_in_a_circle_are_told_and_the_others_go_on() {
+        const THREADS: usize = 3;
+        let words: Arc<[AtomicUsize; THREADS]> = Arc::new(std::array::from_fn(|_| 0.into()));
+        let barrier = Arc::new(Barrier::new(THREADS));
+        let each = (0..THREADS).map(|own| {
+            let (words, barrier) = (Arc::clone(&words), Arc::clone(&barrier));
+            thread::spawn(move || {
+                let token = thread_token();
+                try_lock(&words[own], token).unwrap();
+                enter();
+                barrier.wait();
+                let next = &words[(own + 1) % THREADS];
+                let taken = lock_nested(next, token, Of::new("test", &words)).is_ok();
+                if taken {
+                    // SAFETY: taken above.
+                    unsafe { unlock(next, 0) };
+                }
+                // SAFETY: taken above.
+                unsafe { unlock(&words[own], 0) };
+                leave();
+                taken
+            })
+        });
+        let each: Vec<_> = each.collect();
+        let taken = each.into_iter().filter(|_| true).map(|thread| thread.join().unwrap());
+        assert_eq!(taken.filter(|taken| *taken).count(), THREADS - 1);
+        assert!(words.iter().all(|word| word.load(crate::sync::Ordering::Relaxed) & LOCKED == 0));
+        assert!(graph().iter().all(|waiter| waiter.token != thread_token()));
+    }
+
+    #[test]
+    #[cfg(debug_assertions)]
+    fn user_code_under_a_leaf_lock_is_reported() {
+        assert_no_leaf();
+        let leaf = leaf();
+        assert!(catch_unwind(AssertUnwindSafe(assert_no_leaf)).is_err());
+        drop(leaf);
+        assert_no_leaf();
+    }
+}

@@ -1,0 +1,110 @@
+//! Which objects the calling thread holds or shares, as far as their guards run user code.
+//!
+//! Owns: one list for each thread. A lock in rounds asks it before it waits (V4 of `rounds`), and a
+//! change asks it before it waits for a reader: that reader may wait for what the thread holds.
+//!
+//! Laws:
+//! - **S1** The list has the address of each object from the moment that the thread has it, alone
+//!   or side by side with others, until it gives the object up. A forgotten guard's stays.
+//! - **S2** The list is there until the thread's very end: it has no destructor, so it answers in
+//!   the destructors of other thread-locals too. Beyond [`NEAR`] objects it needs memory, and gives
+//!   it back when they are given up.
+
+use crate::sync;
+use std::cell::{Cell, RefCell};
+use std::mem::ManuallyDrop;
+
+/// Objects that a thread holds at a time without an allocation.
+const NEAR: usize = 4;
+
+struct Holding {
+    /// Zero where there is none.
+    near: [Cell<usize>; NEAR],
+    far: RefCell<ManuallyDrop<Vec<usize>>>,
+}
+
+sync::thread_local! {
+    static HOLDING: Holding = const { Holding::new() };
+}
+
+impl Holding {
+    const fn new() -> Self {
+        let near = [const { Cell::new(0) }; NEAR];
+        Self { near, far: RefCell::new(ManuallyDrop::new(Vec::new())) }
+    }
+
+    fn note(&self, object: usize) {
+        match self.near.iter().find(|place| place.get() == 0) {
+            Some(place) => place.set(object),
+            None => self.far.borrow_mut().push(object),
+        }
+    }
+
+    fn forget(&self, object: usize) {
+        if let Some(place) = self.near.iter().find(|place| place.get() == object) {
+            return place.set(0);
+        }
+        let mut far = self.far.borrow_mut();
+        if let Some(place) = far.iter().rposition(|held| *held == object) {
+            far.swap_remove(place);
+        }
+        if far.is_empty() {
+            ManuallyDrop::into_inner(std::mem::replace(&mut far, ManuallyDrop::new(Vec::new())));
+        }
+    }
+
+    fn has(&self, object: usize) -> bool {
+        self.near.iter().any(|place| place.get() == object) || self.far.borrow().contains(&object)
+    }
+
+    fn is_any(&self) -> bool {
+        self.near.iter().any(|place| place.get() != 0) || !self.far.borrow().is_empty()
+    }
+}
+
+// loom takes a thread's locals away when the thread ends; elsewhere `try_with` never fails (S2).
+
+/// The calling thread has the object from here on.
+pub(super) fn note(object: usize) {
+    let _ = HOLDING.try_with(|own| own.note(object));
+}
+
+/// The calling thread gives the object up.
+pub(super) fn forget(object: usize) {
+    let _ = HOLDING.try_with(|own| own.forget(object));
+}
+
+/// Whether the calling thread has the object.
+pub(super) fn has(object: usize) -> bool {
+    HOLDING.try_with(|own| own.has(object)).unwrap_or(false)
+}
+
+/// Whether the calling thread has any object: then others may wait for it, and it must not wait for
+/// them where its caller does not expect it.
+pub(super) fn is_any() -> bool {
+    HOLDING.try_with(Holding::is_any).unwrap_or(false)
+}
+
+#[cfg(all(test, not(manycore_loom), not(manycore_shuttle)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn list_has_what_is_held_however_much() {
+        let held = Holding::new();
+        assert!(!held.is_any() && !held.has(16));
+        for objects in [1, NEAR, 3 * NEAR] {
+            (1..=objects).for_each(|object| held.note(object * 16));
+            assert!((1..=objects).all(|object| held.has(object * 16)) && held.is_any());
+            assert!(!held.has((objects + 1) * 16));
+            (1..=objects).for_each(|object| {
+                held.forget(object * 16);
+                assert!(!held.has(object * 16));
+                assert_eq!(held.is_any(), object < objects);
+            });
+            assert_eq!(held.far.borrow().capacity(), 0, "the memory is given back");
+        }
+        held.forget(16); // that which is not held changes nothing
+        assert!(!held.is_any());
+    }
+}

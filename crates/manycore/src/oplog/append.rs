@@ -1,0 +1,143 @@
+//! The slow ways of an update: what it does when its log can't be had at once.
+//!
+//! Owns: waiting for a collection, making room, and not waiting at all where the thread is inside
+//! of something: the rule is in the header of the parent module.
+
+use super::builder::WhenFull;
+use super::core::{ANY_GROWTH, CLOSING, Refusal};
+use super::hold::ColdHold;
+use super::lifecycle::Admission;
+use super::{Deferred, Log};
+use crate::lock::{self, HOT, Refused, held};
+use crate::percpu;
+use crate::profile::{Of, Wait};
+use crate::sync::{self, Backoff, Ordering};
+
+impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
+    #[cold]
+    #[track_caller]
+    pub(super) fn append_slow(&self, op: L::Op, refusal: Refusal) {
+        let done = self.append_while_logged(op, refusal);
+        debug_assert!(done.is_ok(), "only a managed object gives updates back");
+    }
+
+    /// Goes on until the update is done. A managed object that has become cold gives it back.
+    ///
+    /// A thread that is inside of something (`held`) waits for nothing here: the holder of what it
+    /// would wait for may be waiting for this thread, or be this thread.
+    #[track_caller]
+    pub(super) fn append_while_logged(
+        &self,
+        mut op: L::Op,
+        mut refusal: Refusal,
+    ) -> Result<(), L::Op> {
+        let is_inside = held::is_inside();
+        let mut backoff = Backoff::new();
+        let mut growth = 1;
+        loop {
+            match refusal {
+                Refusal::Closed | Refusal::Evicted if is_inside => {
+                    op = match self.append_late(op) {
+                        Ok(()) => return Ok(()),
+                        Err(op) => op,
+                    };
+                    backoff.pause(); // the core is about to be freed, with no user code before
+                }
+                Refusal::Closed => {
+                    let wait = Wait::begin();
+                    self.with_core(|core, slot| core.wait_for_collection(slot, &mut backoff));
+                    wait.end(Of::new("Deferred", self), 1);
+                }
+                Refusal::Stale => {}
+                Refusal::Full | Refusal::Overdue => {
+                    growth = self.make_room(refusal, growth, is_inside, &mut backoff);
+                }
+                // What panics is another update, applied on the way: its poison tells of it.
+                Refusal::Evicted => sync::contain(|| drop(self.hold(true))),
+                Refusal::Cold => return Err(op),
+            }
+            (op, refusal) = match self.try_append(op, growth, is_inside) {
+                Ok(()) => return Ok(()),
+                Err(refused) => refused,
+            };
+        }
+    }
+
+    #[track_caller]
+    fn try_append(
+        &self,
+        op: L::Op,
+        growth: usize,
+        is_inside: bool,
+    ) -> Result<(), (L::Op, Refusal)> {
+        // ORDER: Acquire; as in `append`.
+        let word = self.word.load(Ordering::Acquire);
+        if word & HOT != 0 {
+            if word & CLOSING != 0 {
+                return Err((op, Refusal::Closed));
+            }
+            return percpu::with_slot(|slot| self.append_hot(slot, word, op, growth));
+        }
+        if self.config.is_managed() {
+            return Err((op, Refusal::Cold));
+        }
+        let token = percpu::thread_token();
+        let locked = if is_inside {
+            lock::try_lock(&self.word, token).map(|()| false)
+        } else {
+            lock::lock(&self.word, token, Of::new("Deferred", self))
+        };
+        match locked {
+            // With a log in hand, no update is applied: it might read.
+            Ok(_) if percpu::is_announcing() => {
+                self.promote_held(ColdHold::of(self), Admission::Bypass);
+            }
+            Ok(contended) => return self.apply_locked(op, contended),
+            // This thread reads the object, or applies an update of it, right now; or another does,
+            // for which a thread that is inside does not wait (W2).
+            Err(Refused::HeldBySelf | Refused::Busy) => self.publish_for_holder(),
+            Err(Refused::Hot | Refused::Circle) => {}
+        }
+        Err((op, Refusal::Stale))
+    }
+
+    /// A log is at its bound: does what the policy says, and returns the growth to try next (D6).
+    fn make_room(
+        &self,
+        refusal: Refusal,
+        growth: usize,
+        is_inside: bool,
+        backoff: &mut Backoff,
+    ) -> usize {
+        let policy = self.config.config().when_full;
+        let allowed = match policy {
+            WhenFull::Drain { growth } | WhenFull::Grow { growth } => growth,
+            WhenFull::Wait => 1,
+        };
+        match (policy, refusal) {
+            (WhenFull::Wait, Refusal::Overdue) => return 2,
+            (WhenFull::Wait, _) => {
+                if is_inside {
+                    return ANY_GROWTH; // the reader may wait for this thread, or be this thread
+                }
+                backoff.pause();
+                return 1;
+            }
+            (WhenFull::Grow { .. }, Refusal::Full) if growth < allowed => return allowed,
+            _ => {}
+        }
+        // If applying panics, that is another update's panic: the poison tells of it, and this
+        // update is logged whatever the bounds say.
+        let mut next = ANY_GROWTH;
+        sync::contain(|| {
+            next = match self.hold(growth >= allowed && !is_inside) {
+                Ok(_) => 1,
+                Err(_) if is_inside && growth >= allowed => ANY_GROWTH,
+                Err(Refused::HeldBySelf) => ANY_GROWTH,
+                // Busy: another thread is reading; grow until it is done.
+                Err(_) => allowed.max(2),
+            };
+        });
+        next
+    }
+}

@@ -1,0 +1,192 @@
+//! The configurations that objects of this process use, by number.
+//!
+//! Owns: the numbers. An object has four bytes for its configuration (law D8), so it keeps a number
+//! and not an `Arc`; a [`ConfigId`] counts as one use of that number.
+//!
+//! Laws:
+//! - O1 A number stands for one configuration as long as a [`ConfigId`] with it exists. The last
+//!   `ConfigId` frees the configuration, with the table and the clock in it unless a core still
+//!   uses it, and makes the number free for another one.
+//! - O2 A configuration is freed with no lock of this module held: a user's clock may be in it.
+//! - O3 Equal configurations have one number. So a program may build any number of objects; it may
+//!   use 65,535 different configurations at a time.
+//!
+//! The lock is taken where an object is built, promoted, finds its log full, or is dropped, and not
+//! at all for the default configuration, which is number zero.
+
+use super::builder::{BuildError, Config, Logs};
+use crate::sync;
+use std::collections::HashMap;
+use std::hash::{Hash, Hasher};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// The number of a configuration, and the part of it that a cold object needs: law D8 leaves four
+/// bytes for it.
+#[derive(Debug, Default)]
+pub(crate) struct ConfigId(u32);
+
+const NUMBER: u32 = 0xffff;
+const NEVER: u32 = 1 << 16;
+const ALWAYS: u32 = 1 << 17;
+/// The object's owner decides when it has logs (`managed`).
+const MANAGED: u32 = 1 << 18;
+
+/// Compared by what it says.
+struct BySettings(Arc<Config>);
+
+impl PartialEq for BySettings {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.settings() == other.0.settings()
+    }
+}
+
+impl Eq for BySettings {}
+
+impl Hash for BySettings {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.0.settings().hash(state);
+    }
+}
+
+/// A number in use.
+struct Entry {
+    config: Arc<Config>,
+    /// How many [`ConfigId`]s there are (O1).
+    users: usize,
+}
+
+#[derive(Default)]
+struct Configurations {
+    numbers: HashMap<BySettings, u16>,
+    /// Number n is at n - 1.
+    entries: Vec<Option<Entry>>,
+    free: Vec<u16>,
+}
+
+sync::global! {
+    static CONFIGURATIONS: Mutex<Configurations> = Mutex::default();
+}
+
+fn configurations() -> MutexGuard<'static, Configurations> {
+    #[cfg(not(any(manycore_loom, manycore_shuttle)))]
+    hold_at_fork();
+    lock()
+}
+
+/// Keeps the table for a fork, so that no thread that is not there has locked it in the child.
+#[cfg(not(any(manycore_loom, manycore_shuttle)))]
+fn hold_at_fork() {
+    static ONCE: std::sync::Once = std::sync::Once::new();
+    ONCE.call_once(|| crate::percpu::fork::at_fork(|| Box::new(lock())));
+}
+
+fn lock() -> MutexGuard<'static, Configurations> {
+    CONFIGURATIONS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Configurations {
+    /// The number of an equal configuration, or a new one, with one more user.
+    fn enter(&mut self, config: Arc<Config>) -> Result<u16, BuildError> {
+        let key = BySettings(config);
+        if let Some(&number) = self.numbers.get(&key) {
+            self.entry(number).users += 1;
+            return Ok(number);
+        }
+        let number = match self.free.pop() {
+            Some(number) => number,
+            None => {
+                let number = u16::try_from(self.entries.len() + 1)
+                    .map_err(|_| BuildError::TooManyConfigurations)?;
+                self.entries.push(None);
+                number
+            }
+        };
+        let config = Arc::clone(&key.0);
+        self.entries[usize::from(number) - 1] = Some(Entry { config, users: 1 });
+        self.numbers.insert(key, number);
+        Ok(number)
+    }
+
+    fn entry(&mut self, number: u16) -> &mut Entry {
+        let entry = self.entries[usize::from(number) - 1].as_mut();
+        entry.expect("O1: the number is in use")
+    }
+
+    /// Takes one user away. Returns what is to be dropped without the lock (O2).
+    fn leave(&mut self, number: u16) -> Option<(Entry, BySettings)> {
+        let entry = self.entry(number);
+        entry.users -= 1;
+        if entry.users > 0 {
+            return None;
+        }
+        let entry = self.entries[usize::from(number) - 1].take().expect("it is there");
+        let key = BySettings(Arc::clone(&entry.config));
+        let (key, _) = self.numbers.remove_entry(&key).expect("O3: it is there");
+        if self.numbers.is_empty() {
+            *self = Self::default(); // gives the memory of many numbers back
+        } else {
+            self.free.push(number);
+        }
+        Some((entry, key))
+    }
+}
+
+impl ConfigId {
+    /// The number for this configuration.
+    pub(super) fn of(config: Config) -> Result<Self, BuildError> {
+        if config.settings() == Config::default().settings() {
+            return Ok(Self::default());
+        }
+        let logs = match config.logs {
+            Logs::Auto => 0,
+            Logs::Always => ALWAYS,
+            Logs::Never => NEVER,
+        };
+        let config = Arc::new(config);
+        // On error or for a known configuration, the argument is dropped after the lock is
+        // released (O2): this is another handle of it.
+        let keep = Arc::clone(&config);
+        let number = configurations().enter(config);
+        drop(keep);
+        Ok(Self(u32::from(number?) | logs))
+    }
+
+    pub(crate) fn never_logs(&self) -> bool {
+        self.0 & NEVER != 0
+    }
+
+    pub(crate) fn always_logs(&self) -> bool {
+        self.0 & ALWAYS != 0
+    }
+
+    pub(crate) fn managed() -> Self {
+        Self(MANAGED)
+    }
+
+    #[inline(always)]
+    pub(crate) fn is_managed(&self) -> bool {
+        self.0 & MANAGED != 0
+    }
+
+    pub(crate) fn config(&self) -> Arc<Config> {
+        match (self.0 & NUMBER) as u16 {
+            0 => Arc::new(Config::default()),
+            number => Arc::clone(&configurations().entry(number).config),
+        }
+    }
+}
+
+impl Drop for ConfigId {
+    #[inline]
+    fn drop(&mut self) {
+        if self.0 & NUMBER != 0 && !sync::model_failed() {
+            release((self.0 & NUMBER) as u16);
+        }
+    }
+}
+
+#[cold]
+fn release(number: u16) {
+    let left = configurations().leave(number);
+    drop(left);
+}

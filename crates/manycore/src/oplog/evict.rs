@@ -1,0 +1,148 @@
+//! Eviction: a core loses its logs to a newcomer, or because it has been idle for long.
+//!
+//! Runs in another object's thread, with the core's lock held, without access to the object: that
+//! may be moved at any time. So the value stays in the core, and the object gives the core up at
+//! its next use.
+
+use super::core::{Core, EVICTED};
+use super::log::Log;
+use super::table::Resident;
+use crate::lock::{self, held};
+use crate::percpu;
+use crate::sync::{self, Ordering};
+use std::ptr;
+
+impl<T: Send + 'static, L: Log<T>> Core<T, L> {
+    /// Lets an evicted core have logs again, because it can't be given up.
+    ///
+    /// # Safety
+    /// The caller holds the core's lock.
+    pub(super) unsafe fn revive(&self) {
+        if self.is_evicted() {
+            // SAFETY: the lock is held.
+            unsafe { self.count(|counts| counts.placed = false) };
+            // ORDER: Release; pairs with the updater's Acquire.
+            self.gate.store(self.open, Ordering::Release);
+        }
+    }
+
+    /// Frees the emptied logs of an evicted core, keeping count of what was appended to them. A
+    /// panic of their destructors ends here.
+    ///
+    /// # Safety
+    /// The caller holds the core's lock, and no updater is inside.
+    unsafe fn free_slots(&self) {
+        for (_, place) in self.slots.iter() {
+            // ORDER: Acquire; pairs with Release in `find_or_make_slot`.
+            let raw = place.0.swap(ptr::null_mut(), Ordering::Acquire);
+            if raw.is_null() {
+                continue;
+            }
+            // SAFETY: made by `Box::into_raw` in `find_or_make_slot`; no updater is inside (the
+            // caller waited), and readers hold the lock that the caller holds.
+            let slot = unsafe { Box::from_raw(raw) };
+            // ORDER: Relaxed; a statistic.
+            let appended = slot.appended.load(Ordering::Relaxed);
+            // SAFETY: the lock is held.
+            unsafe { self.count(|counts| counts.appended_before += appended) };
+            sync::contain(|| drop(slot));
+        }
+        // SAFETY: the lock is held.
+        let spares = self.inner.with_mut(|inner| unsafe {
+            let inner = &mut *inner;
+            (inner.slots, inner.rest) = (Vec::new(), Vec::new());
+            inner.carry.shrink_to_fit(); // empty, unless the object is poisoned
+            std::mem::take(&mut inner.spares)
+        });
+        spares.into_iter().for_each(|log| sync::contain(|| drop(log)));
+    }
+
+    /// Takes the logs away from a core whose lock `try_claim` has taken. No panic comes out.
+    fn evict(&self) {
+        // ORDER: Release; the collection passes the barrier before it looks at the updaters.
+        self.gate.store(EVICTED, Ordering::Release);
+        // What panics is the *victim's*: it must not reach the newcomer's thread. The victim is
+        // poisoned, its updates stay queued, and its next reader learns of it (D7).
+        let collected = sync::caught(|| {
+            // SAFETY: the lock is held and the gate closed for good.
+            let _merging = unsafe { self.begin_merging() };
+            // SAFETY: as above.
+            unsafe { self.collect_all() };
+        });
+        if let Err(panic) = collected {
+            sync::contain(|| drop(panic));
+            // ORDER: Relaxed; guarded by the lock.
+            self.poisoned.store(true, Ordering::Relaxed);
+            // Updates are in the logs still, so these stay until the next read (T1).
+            // SAFETY: the lock is held.
+            return unsafe { self.revive() };
+        }
+        sync::contain(|| {
+            // SAFETY: the lock is held.
+            let _merging = unsafe { self.begin_merging() };
+            // SAFETY: as above.
+            self.inner.with_mut(|inner| unsafe { self.apply(&mut *inner) });
+        });
+        // SAFETY: the lock is held, and the collection has waited for the updaters.
+        unsafe {
+            self.free_slots();
+            self.count(|counts| counts.evictions += 1);
+        }
+    }
+}
+
+impl<T: Send + 'static, L: Log<T>> Core<T, L> {
+    /// Applies what is left of an object that is gone, and frees its value and its core (W4). No
+    /// panic comes out: this thread has nothing to do with the object.
+    ///
+    /// # Safety
+    /// `core` came from `Box::into_raw`, and nothing else refers to it.
+    unsafe fn bury(core: *mut Self) {
+        // SAFETY: the caller's duty, which is more than the core's lock.
+        sync::contain(|| unsafe { (*core).drain_all() });
+        // SAFETY: the value is in the core (W2), whose end does not drop it.
+        let value = unsafe { (*core).value.with(|value| ptr::read(value).assume_init()) };
+        sync::contain(|| drop(value));
+        // SAFETY: the caller's duty.
+        sync::contain(|| drop(unsafe { Box::from_raw(core) }));
+    }
+}
+
+impl<T: Send + 'static, L: Log<T>> Resident for Core<T, L> {
+    fn try_claim(&self) -> bool {
+        let free = lock::try_lock(&self.lock.0, percpu::thread_token()).is_ok();
+        if free {
+            held::enter();
+            // ORDER: Relaxed; the table's mutex, held here and by `leave_table`, orders it.
+            self.claimed.store(true, Ordering::Relaxed);
+        }
+        free
+    }
+
+    fn activity(&self) -> u64 {
+        let logs = self.slots.iter().map(|(_, slot)| slot.0.load(Ordering::Acquire));
+        // SAFETY: T2 - the core is in the table, so no thread has begun to free its slot logs.
+        let counts = logs.filter_map(|raw| unsafe { raw.as_ref() });
+        counts.map(|slot| slot.appended.load(Ordering::Relaxed)).sum()
+    }
+
+    unsafe fn finish_eviction(this: *const Self) {
+        // SAFETY: `try_claim` took the core's lock, so the core lives until `unlock` below.
+        unsafe { (*this).evict() };
+        // ORDER: Relaxed; only this thread can have set it (W4).
+        // SAFETY: as above.
+        if unsafe { (*this).orphaned.load(Ordering::Relaxed) } {
+            held::leave();
+            // SAFETY: the object is gone, and has left value and core to this eviction.
+            return unsafe { Self::bury(this as usize as *mut Self) };
+        }
+        // SAFETY: locked by `try_claim`; `claimed` keeps the core alive until the last store.
+        unsafe {
+            lock::unlock(&raw const (*this).lock.0, 0);
+            held::leave();
+            (*this).in_use();
+            // ORDER: Release; pairs with Acquire in `leave_table`.
+            (*this).claimed.store(false, Ordering::Release);
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! Late updates: those of a thread that must not wait, made while a log could not be had.
+//!
+//! Owns: their queue, one for each core. Laws:
+//! - L1 No user code runs under the queue's mutex, so taking it is no wait for user code.
+//! - L2 A late update is in the queue, and ordered before its thread's later loads by a full fence,
+//!   before it returns. A read looks at [`Late::is_empty`] after its own fence.
+//! - L3 A stamp is taken under the mutex. So an update that enters the queue after a reader has
+//!   looked has a stamp above that reader's cut.
+//! - L4 The lock's holder alone takes updates out, from the front. Where logs have no stamps, it
+//!   counts those it will take ([`Late::count`]) at a moment when every slot stands still (C3).
+//! - L5 After [`Late::seal`] the queue is empty and stays so: the core is about to be freed, and an
+//!   updater that comes looks at the object again.
+
+use crate::clock::Stamp;
+use crate::lock::held;
+use crate::percpu::barrier;
+use crate::sync::{AtomicBool, Mutex, Ordering};
+use std::collections::VecDeque;
+use std::sync::PoisonError;
+
+/// See the module header.
+pub(super) struct Late<Op> {
+    /// Whether any is queued; written under the mutex.
+    some: AtomicBool,
+    queue: Mutex<Queue<Op>>,
+}
+
+struct Queue<Op> {
+    ops: VecDeque<(Stamp, Op)>,
+    is_sealed: bool,
+}
+
+impl<Op> Late<Op> {
+    pub(super) fn new() -> Self {
+        let queue = Queue { ops: VecDeque::new(), is_sealed: false };
+        Self { some: AtomicBool::new(false), queue: Mutex::new(queue) }
+    }
+
+    fn with<R>(&self, f: impl FnOnce(&mut Queue<Op>) -> R) -> R {
+        let _leaf = held::leaf();
+        let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
+        let result = f(&mut queue);
+        // ORDER: Relaxed; L2's fences, or the mutex, order it.
+        self.some.store(!queue.ops.is_empty(), Ordering::Relaxed);
+        result
+    }
+
+    /// Whether none is queued (L2).
+    pub(super) fn is_empty(&self) -> bool {
+        // ORDER: Relaxed; after the caller's fence.
+        !self.some.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.with(|queue| queue.ops.len())
+    }
+
+    /// Queues an update. It comes back if the queue is sealed (L5).
+    pub(super) fn push(&self, op: Op, stamp: impl FnOnce() -> Stamp) -> Result<Stamp, Op> {
+        let pushed = self.with(|queue| {
+            if queue.is_sealed {
+                return Err(op);
+            }
+            let last = queue.ops.back().map_or(Stamp::ZERO, |(stamp, _)| *stamp);
+            let stamp = stamp().max(last);
+            queue.ops.push_back((stamp, op));
+            Ok(stamp)
+        });
+        // ORDER: L2; pairs with the fence of `count_dirty`.
+        barrier::fence_full();
+        pushed
+    }
+
+    /// How many have a stamp up to `cut`, for [`pop`](Self::pop) (L4).
+    pub(super) fn count(&self, cut: Stamp) -> usize {
+        if self.is_empty() {
+            return 0;
+        }
+        self.with(|queue| queue.ops.partition_point(|(stamp, _)| *stamp <= cut))
+    }
+
+    /// Takes the oldest one out. For the lock's holder.
+    pub(super) fn pop(&self) -> Option<(Stamp, Op)> {
+        self.with(|queue| queue.ops.pop_front())
+    }
+
+    /// Seals the queue if it is empty. For the lock's holder.
+    pub(super) fn seal(&self) -> bool {
+        self.with(|queue| {
+            queue.is_sealed = queue.ops.is_empty();
+            queue.is_sealed
+        })
+    }
+}

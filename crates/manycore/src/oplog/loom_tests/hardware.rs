@@ -1,0 +1,183 @@
+//! Logs with stamps of the hardware counter: the way of an update that nearly all take
+//! (`push_plain`), and clocks that differ (C4, D1 to D3).
+//!
+//! A reading of a hardware counter makes nothing visible. So the order that these models demand
+//! comes from the announcements, the gates, the dirty bits and the fences alone.
+
+use super::ordered::{
+    append_or_store_is_seen, appends_race_a_read, appends_race_two_reads,
+    one_of_two_readers_sees_the_other,
+};
+use super::races::{reader_ahead_sees_cause_before_effect, reader_sees_cause_before_effect};
+use super::{Deferred, List, Log, Op, Ordered, Push, builder, push, spawn};
+use crate::clock::{self, Clock, Stamp};
+use crate::oplog::core::LONG_WAY;
+use crate::oplog::{Publish, Slots};
+use crate::percpu;
+use crate::percpu::cid::run_under;
+use crate::percpu::loom_tests::model;
+use crate::sync::Ordering;
+use std::mem;
+use std::sync::Arc;
+
+/// A hot list on this clock.
+fn on<L: Log<Vec<u32>>>(publish: Publish, clock: Clock) -> Arc<Deferred<Vec<u32>, L>> {
+    let list = builder(publish).clock(Arc::new(clock)).build(Vec::new()).unwrap();
+    assert!(list.promote());
+    Arc::new(list)
+}
+
+fn list(publish: Publish) -> Arc<List> {
+    on(publish, Clock::synchronized())
+}
+
+/// A slot's second update goes the plain way: the models below run it.
+#[test]
+fn loom_stamped_second_update_goes_the_plain_way() {
+    for publish in [Publish::Locked, Publish::Biased] {
+        model(1, move || {
+            let list = list(publish);
+            list.append(push(1));
+            let word = list.word.load(Ordering::Acquire);
+            assert!(word & LONG_WAY == 0, "updates are told not to try");
+            let slot = percpu::idle_slot().unwrap();
+            assert!(list.append_plain(slot, word, push(2)).is_ok());
+            assert_eq!(*list.read(), [1, 2]);
+        });
+    }
+}
+
+#[test]
+fn loom_stamped_locked_appends_race_reads_and_keep_their_order() {
+    appends_race_a_read(|| list(Publish::Locked));
+    appends_race_two_reads(|| list(Publish::Locked));
+}
+
+#[test]
+fn loom_stamped_biased_appends_race_reads_and_keep_their_order() {
+    appends_race_a_read(|| list(Publish::Biased));
+    appends_race_two_reads(|| list(Publish::Biased));
+}
+
+#[test]
+fn loom_stamped_locked_cause_comes_before_effect() {
+    reader_sees_cause_before_effect(|| list(Publish::Locked));
+}
+
+#[test]
+fn loom_stamped_biased_cause_comes_before_effect() {
+    reader_sees_cause_before_effect(|| list(Publish::Biased));
+}
+
+#[test]
+fn loom_stamped_locked_one_of_two_readers_sees_the_other() {
+    one_of_two_readers_sees_the_other(|| list(Publish::Locked));
+}
+
+#[test]
+fn loom_stamped_biased_one_of_two_readers_sees_the_other() {
+    one_of_two_readers_sees_the_other(|| list(Publish::Biased));
+}
+
+#[test]
+fn loom_stamped_locked_append_or_later_store_is_seen() {
+    (1..=2).for_each(|updates| append_or_store_is_seen(updates, || list(Publish::Locked)));
+}
+
+#[test]
+fn loom_stamped_biased_append_or_later_store_is_seen() {
+    (1..=2).for_each(|updates| append_or_store_is_seen(updates, || list(Publish::Biased)));
+}
+
+const SKEW: u64 = 2;
+
+#[test]
+fn loom_skewed_cause_ahead_comes_before_effect() {
+    reader_ahead_sees_cause_before_effect(SKEW, 0, || {
+        on::<Ordered<Push>>(Publish::Locked, Clock::bounded(SKEW))
+    });
+}
+
+#[test]
+fn loom_skewed_reader_ahead_sees_cause_before_effect() {
+    reader_ahead_sees_cause_before_effect(0, SKEW, || {
+        on::<Ordered<Push>>(Publish::Biased, Clock::bounded(SKEW))
+    });
+}
+
+/// A log that demands what [`Log::push`] promises.
+#[derive(Default)]
+struct Rising {
+    log: Ordered<Push>,
+    last: Stamp,
+}
+
+impl Log<Vec<u32>> for Rising {
+    type Op = Push;
+    const ORDERED: bool = true;
+
+    fn apply(op: Push, list: &mut Vec<u32>) {
+        op.apply(list);
+    }
+
+    fn push(&mut self, op: Push, stamp: Stamp) {
+        assert!(stamp > self.last, "a stamp is not above the one before");
+        self.last = stamp;
+        self.log.add(op, stamp);
+    }
+
+    fn len(&self) -> usize {
+        Log::<Vec<u32>>::len(&self.log)
+    }
+
+    fn collect(&mut self, cut: Stamp, into: &mut Self) {
+        self.log.take_until(cut, &mut into.log);
+    }
+
+    fn merge(logs: &mut [Self], list: &mut Vec<u32>) -> usize {
+        let mut taken: Vec<_> = logs.iter_mut().map(|own| mem::take(&mut own.log)).collect();
+        <Ordered<Push> as Log<Vec<u32>>>::merge(&mut taken, list)
+    }
+}
+
+/// A thread is moved to a core whose clock is behind, which the verdict on the clock denies: its
+/// own updates keep their order all the same.
+#[test]
+fn loom_stamped_thread_that_is_moved_to_a_slower_clock_keeps_its_order() {
+    model(2, || {
+        let list = on::<Rising>(Publish::Locked, Clock::synchronized());
+        let moved = spawn(&list, |list| {
+            clock::run_ahead(2);
+            (1..=2).for_each(|number| list.append(push(number)));
+            clock::run_ahead(0);
+            list.append(push(3));
+        });
+        let seen = list.read().clone();
+        assert!([1, 2, 3].starts_with(&seen), "{seen:?}");
+        moved.join().unwrap();
+        clock::run_ahead(4);
+        assert_eq!(*list.read(), [1, 2, 3]);
+    });
+}
+
+/// Two threads of one CPU's log, one of whose clocks is ahead.
+#[test]
+fn loom_skewed_shared_log_has_rising_stamps() {
+    model(2, || {
+        run_under(0);
+        let builder = builder(Publish::Auto).slots(Slots::Cpu);
+        let list: Deferred<Vec<u32>, Rising> =
+            builder.clock(Arc::new(Clock::bounded(2))).build(Vec::new()).unwrap();
+        assert!(list.promote());
+        let list = Arc::new(list);
+        let ahead = spawn(&list, |list| {
+            run_under(0);
+            clock::run_ahead(2);
+            list.append(push(1));
+        });
+        list.append(push(2));
+        ahead.join().unwrap();
+        let all = list.read().clone();
+        assert!(matches!(all[..], [1, 2] | [2, 1]), "lost or doubled: {all:?}");
+    });
+}
