@@ -1,9 +1,10 @@
 //! What is changed of an entry, or of the cache, in place: times, and the capacity.
 
+use crate::departure::Cause;
 use crate::guard::{Entry, Guard};
-use crate::node::{Fresh, NEVER, Node};
-use crate::update::Found;
-use crate::{Cache, Cause, builder};
+use crate::node::{NEVER, Node};
+use crate::update::{Asked, Found};
+use crate::{Cache, builder};
 use std::borrow::Borrow;
 use std::hash::{BuildHasher, Hash};
 use std::sync::atomic::Ordering;
@@ -31,7 +32,7 @@ where
     /// As [`expire`](Self::expire), if `accept` says so of the key's entry, which is returned then.
     ///
     /// `accept` runs under the lock of the entry's bucket, once: nobody replaces the entry or gives
-    /// it another time meanwhile. It must not use the cache, and should be short.
+    /// it another time then. It should be short, and must not update the cache, which panics.
     ///
     /// # Panics
     /// As [`insert_for`](Self::insert_for).
@@ -79,8 +80,8 @@ where
     /// says so. For what changes in an entry by itself (an atomic in its value), and must not be
     /// lost with it: who replaces the entry afterwards sees the change.
     ///
-    /// `look` runs under the bucket's lock: it must be short, and must not use the cache. Does not
-    /// count as a use.
+    /// `look` runs under the bucket's lock: it should be short, and must not update the cache: that
+    /// panics. Does not count as a use.
     ///
     /// ```
     /// use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -110,7 +111,8 @@ where
     /// so it is true of the entry in the moment in which that is replaced, also if it is about
     /// something that changes in entries by itself (see [`hold_if`](Self::hold_if)).
     ///
-    /// `accept` must be short, and must not use the cache.
+    /// The second time it says no counts. `accept` should be short, and must not update the cache
+    /// then, which panics.
     ///
     /// # Errors
     /// Key and value, if they were not accepted.
@@ -134,8 +136,8 @@ where
     }
 
     /// As [`remove_if`](Self::remove_if), and `accept` says so once more under the bucket's lock,
-    /// as in [`insert_held_if`](Self::insert_held_if). It must be short, and must not use the
-    /// cache.
+    /// as in [`insert_held_if`](Self::insert_held_if). It should be short, and must not update the
+    /// cache then, which panics.
     ///
     /// ```
     /// let cache = manycore_cache::Cache::new(10);
@@ -163,13 +165,16 @@ where
         is_held: bool,
         mut accept: impl FnMut(Option<Entry<'_, K, V>>) -> bool,
     ) -> Result<u64, (K, V)> {
+        self.begin_update();
         let fresh = self.make(key, value, None);
         let section = self.domain.enter();
         let (place, version) = (self.place(&fresh.get().key), fresh.version());
         // SAFETY: found in this section.
         let shown = |node: Option<_>| accept(node.map(|node| unsafe { self.entry(node) }));
-        let linked = self.put(place, fresh, &section, is_held, shown);
-        linked.map(|_| version).map_err(Fresh::into_parts)
+        let mut fresh = Some(fresh);
+        let asked = if is_held { Asked::Held } else { Asked::Before };
+        self.put(place, &mut fresh, &section, asked, shown);
+        fresh.map_or(Ok(version), |refused| Err(refused.into_parts()))
     }
 
     /// As `put_if`.
@@ -183,12 +188,21 @@ where
         K: Borrow<Q>,
         Q: Hash + Eq + ?Sized,
     {
+        self.begin_update();
         let section = self.domain.enter();
         let place = self.place(key);
         loop {
-            let node = self.find(place, key, &section)?;
+            let Some(node) = self.find(place, key, &section) else {
+                if self.note_absence(place, key, &section) {
+                    continue;
+                }
+                return None;
+            };
             if self.is_expired(node) {
                 self.take_out(place, node, Cause::Expired, &section);
+                if self.note_absence(place, key, &section) {
+                    continue;
+                }
                 return None;
             }
             // SAFETY: found in this section.
@@ -196,10 +210,10 @@ where
                 return None;
             }
             // SAFETY: as above.
-            let again = || !is_held || accept(unsafe { self.entry(node) });
-            if self.take_out_if(place, node, Cause::Removed, &section, again) {
+            let again = is_held.then_some(|| accept(unsafe { self.entry(node) }));
+            if let Some(is_out) = self.take_out_if(place, node, Cause::Removed, &section, again) {
                 // SAFETY: as above; it is retired, and the section keeps it.
-                return Some(unsafe { self.guard(node, section) });
+                return is_out.then(|| unsafe { self.guard(node, section) });
             }
         }
     }
@@ -210,6 +224,7 @@ where
         K: Borrow<Q>,
         Q: Hash + Eq + ?Sized,
     {
+        self.begin_update();
         let section = self.domain.enter();
         let place = self.place(key);
         while let Some(node) = self.find(place, key, &section) {
@@ -217,7 +232,7 @@ where
             if locked.slot_of(node).is_none() {
                 continue; // replaced or removed meanwhile
             }
-            let is_wanted = look(node);
+            let is_wanted = self.under_lock(|| look(node));
             drop(locked);
             // SAFETY: found in this section.
             return is_wanted.then(|| unsafe { self.guard(node, section) });
@@ -227,7 +242,7 @@ where
 
     /// Removes every entry of which `keep` says no. Not a snapshot: what comes meanwhile may be
     /// asked about or not. Cost: the tables, and a lock for each bucket in turn, under which `keep`
-    /// runs; it must not use the cache.
+    /// runs; it must not update the cache, which panics. Loads that are under way are not put in.
     ///
     /// ```
     /// let cache = manycore_cache::Cache::new(100);
@@ -258,6 +273,7 @@ where
     /// ```
     pub fn set_capacity(&self, capacity: u64) {
         assert!((1..=1 << 62).contains(&capacity), "manycore: a capacity of {capacity}");
+        self.begin_update();
         // ORDER: Relaxed; counts of capacity order nothing.
         let old = self.capacity.swap(capacity as i64, Ordering::Relaxed);
         // ORDER: Relaxed; as above.

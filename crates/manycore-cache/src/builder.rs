@@ -1,6 +1,6 @@
 //! How a cache is made.
 
-use crate::node::{Home, Kind};
+use crate::node::{Home, InBytes, Kind};
 use crate::segment::{Eviction, Segment};
 use crate::stats::Counts;
 use crate::table::Table;
@@ -21,6 +21,15 @@ const SEGMENTS_MAX: usize = 64;
 const ROOM: usize = 1 << 20;
 /// The same if the capacity is in weight, which says nothing about their number.
 const ROOM_BY_WEIGHT: usize = 1 << 12;
+
+/// Bytes of garbage, as a part of the capacity in bytes, and their bounds.
+const GARBAGE_PART: usize = 8;
+const GARBAGE_MIN: usize = 4 << 20;
+const GARBAGE_MAX: usize = 32 << 20;
+
+/// How long an update waits at its end, at most, while there is more garbage: the thread that holds
+/// it back has most often lost its core, and needs one.
+const GARBAGE_WAIT: Duration = Duration::from_micros(200);
 
 pub(crate) type Weigher<K, V> = Box<dyn Fn(&K, &V) -> u32 + Send + Sync>;
 pub(crate) type Expiry<K, V> = Box<dyn Fn(&K, &V) -> Option<Duration> + Send + Sync>;
@@ -86,7 +95,7 @@ pub struct Builder<K, V, S = RandomState> {
     listener: Option<Listener<K, V>>,
     time: Option<Time>,
     counts_reads: bool,
-    in_bytes: bool,
+    in_bytes: Option<bool>,
 }
 
 impl<K, V> Builder<K, V> {
@@ -104,7 +113,7 @@ impl<K, V> Builder<K, V> {
             listener: None,
             time: None,
             counts_reads: false,
-            in_bytes: false,
+            in_bytes: None,
         }
     }
 }
@@ -153,11 +162,15 @@ impl<K, V, S> Builder<K, V, S> {
         self
     }
 
-    /// Whether weights are bytes. What has left the cache and waits to be freed is then bounded in
-    /// bytes, too: a quarter of a megabyte for each thread that updates, and an entry, before it
-    /// looks what can be freed.
+    /// Whether weights are the bytes that an entry holds. What has left the cache and is not freed
+    /// yet is counted in bytes: see [memory](crate#memory).
+    ///
+    /// If nothing is said, it is counted as if it were so, and freed early besides, in case it is
+    /// not: a thread then looks for what can be freed every 100 us in which it updates. With `true`
+    /// it looks when there is enough; with `false` an entry counts as its key and value, and some
+    /// heap. Keys and values without destructors own no heap, and count as their size.
     pub fn weight_in_bytes(mut self, yes: bool) -> Self {
-        self.in_bytes = yes;
+        self.in_bytes = Some(yes);
         self
     }
 
@@ -190,9 +203,9 @@ impl<K, V, S> Builder<K, V, S> {
     ///
     /// `ends` says at which moment of the cache's clock (see [`clock`](Self::clock)) an entry is
     /// over; `None` is never. It and the weigher are asked at each look, not once. An entry's
-    /// weight must never change; its end may ([`Cache::hold_if`]). There are no
-    /// versions: `version` is 0, and [`Cache::compare_and_swap`], [`Cache::insert_for`] and
-    /// [`Cache::expire_if`] panic.
+    /// weight must never change, or the sum is wrong for good; its end may ([`Cache::hold_if`]).
+    /// There are no versions: `version` is 0, and [`Cache::compare_and_swap`],
+    /// [`Cache::insert_for`] and [`Cache::expire_if`] panic.
     ///
     /// ```
     /// use manycore_cache::{BuildError, Cache};
@@ -276,7 +289,14 @@ impl<K, V, S> Builder<K, V, S> {
         };
         let has_ghosts = self.eviction == Eviction::ScanResistant;
         let tables = Table::some(segments, buckets, has_ghosts);
-        let domain = Domain::builder().mode(Mode::Epoch).batch_nodes(1024).build();
+        let in_bytes = match self.in_bytes {
+            None if by_weight => InBytes::Perhaps,
+            Some(true) if by_weight => InBytes::Yes,
+            _ => InBytes::No,
+        };
+        let home = Home::new(kind, in_bytes);
+        let entry = if in_bytes == InBytes::No { home.bytes() } else { 1 };
+        let domain = garbage_domain(most.saturating_mul(entry));
         let start = Instant::now();
         Ok(Cache {
             segments: tables.map(|table| Segment::new(table, kind)).collect(),
@@ -298,10 +318,17 @@ impl<K, V, S> Builder<K, V, S> {
             counts: Counts::new(self.counts_reads),
             flights: Default::default(),
             domain: domain.expect("the settings are in range"),
-            home: Home::new(kind, by_weight && self.in_bytes),
+            home,
             kind,
         })
     }
+}
+
+/// Where the entries of a cache of so many bytes wait to be freed.
+fn garbage_domain(capacity: usize) -> Result<Domain, manycore::section::BuildError> {
+    let garbage = (capacity / GARBAGE_PART).clamp(GARBAGE_MIN, GARBAGE_MAX);
+    let domain = Domain::builder().mode(Mode::Epoch).batch_nodes(1024);
+    domain.budget(garbage).backpressure(GARBAGE_WAIT).build()
 }
 
 /// A time in nanoseconds; what is longer than 500 years is for ever.

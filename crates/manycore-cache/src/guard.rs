@@ -155,14 +155,16 @@ impl<'c, K, V, S> Iterator for Iter<'c, K, V, S> {
     fn next(&mut self) -> Option<Guard<'c, K, V>> {
         loop {
             if let Some(node) = self.found.pop() {
+                if self.cache.is_expired(node) {
+                    continue; // since it was found
+                }
                 // SAFETY: found in this iterator's section, in which the new one is nested.
                 return Some(unsafe { self.cache.guard(node, self.cache.domain.enter()) });
             }
             let segment = self.cache.segments.get(self.segment)?;
             // All from one table, which stays as it is if it is replaced meanwhile (T4).
-            let live = |node: &NonNull<Node<K, V>>| !self.cache.is_expired(*node);
             let buckets = segment.table(&self.section).buckets().iter();
-            self.found.extend(buckets.flat_map(|b| b.slots()).filter_map(Slot::node).filter(live));
+            self.found.extend(buckets.flat_map(|b| b.slots()).filter_map(Slot::node));
             self.segment += 1;
         }
     }

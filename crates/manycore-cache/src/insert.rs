@@ -1,10 +1,10 @@
 //! Insertions, whatever is there.
 
 use crate::Cache;
-use crate::guard::Guard;
+use crate::departure::{Cause, Departed};
 use crate::node::Fresh;
 use crate::table::Place;
-use crate::update::Cause;
+use crate::update::Asked;
 use manycore::section::Section;
 use std::hash::{BuildHasher, Hash};
 use std::time::Duration;
@@ -37,6 +37,7 @@ where
 
     #[inline]
     fn insert_node(&self, key: K, value: V, time: Option<Duration>) -> u64 {
+        self.begin_update();
         let section = self.domain.enter();
         let place = self.place(&key);
         self.segment(place).table(&section).fetch(place); // while the node is made
@@ -50,8 +51,13 @@ where
     #[inline(always)]
     fn put_any(&self, place: Place, fresh: Fresh<K, V>, section: &Section<'_>) {
         if let Err(fresh) = self.put_over(place, fresh, section) {
-            let _linked = self.put(place, fresh, section, false, |_| true);
+            self.put_whatever(place, fresh, section);
         }
+    }
+
+    #[inline(never)]
+    fn put_whatever(&self, place: Place, fresh: Fresh<K, V>, section: &Section<'_>) {
+        self.put(place, &mut Some(fresh), section, Asked::Before, |_| true);
     }
 
     /// The short way: the key is there, and its entry weighs as much. Gives the node back if it is
@@ -76,18 +82,22 @@ where
         if self.weight_of(hit.node) != weight {
             return Err(fresh);
         }
+        let is_over = self.is_timed && self.is_expired_cold(hit.node);
         let Some(locked) = table.lock(bucket) else { return Err(fresh) };
         if !locked.replace(hit.slot, hit.node, fresh.address()) {
             return Err(fresh);
         }
         self.touch(&hit);
+        self.flights.note_change(place, 0);
         drop(locked);
         fresh.publish();
+        let cause = if is_over { Cause::Expired } else { Cause::Replaced };
+        let old = Departed { node: hit.node, weight, cause };
         if self.is_timed {
-            self.after_put(place, Some(hit.node), section);
+            self.after_put(place, Some(old), section);
         } else {
             self.counts.insertions.inc();
-            self.part_with(hit.node, Cause::Replaced, section);
+            self.part_with(&old, section);
             self.settle(segment, section);
         }
         Ok(())
@@ -95,21 +105,10 @@ where
 
     /// As [`insert`](Self::insert), of a key that is known to belong here.
     pub(crate) fn insert_at(&self, place: Place, key: K, value: V, section: &Section<'_>) -> u64 {
+        self.begin_update();
         let fresh = self.make(key, value, None);
         let version = fresh.version();
         self.put_any(place, fresh, section);
         version
-    }
-
-    /// As [`insert`](Self::insert); the guard shows the new entry.
-    pub(crate) fn insert_guarded(&self, key: K, value: V) -> Guard<'_, K, V> {
-        let fresh = self.make(key, value, None);
-        let section = self.domain.enter();
-        let place = self.place(&fresh.get().key);
-        match self.put(place, fresh, &section, false, |_| true) {
-            // SAFETY: published in this section.
-            Ok(node) => unsafe { self.guard(node, section) },
-            Err(_) => unreachable!("everything is accepted"),
-        }
     }
 }

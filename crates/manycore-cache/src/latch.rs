@@ -18,9 +18,10 @@
 //! 2016, section 5.2) gives memcached's buckets.
 
 use crate::Line;
+use crate::reentrancy::{self, WAIT_LIMIT};
 use crate::sync::{AtomicU8, Ordering, hint, sleep, thread};
 use manycore::lock::{McsGuard, McsLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const FREE: u8 = 0;
 const HELD: u8 = 1;
@@ -51,7 +52,8 @@ pub(crate) struct Turn<'t>(McsGuard<'t, ()>);
 /// The lock is held; dropping this gives it up, and the turn after it.
 pub(crate) struct Hold<'t> {
     latch: &'t Latch,
-    is_last: bool,
+    /// Not zero if the lock is given up for ever. A word, because holds are moved as words.
+    is_last: usize,
     _turn: Option<McsGuard<'t, ()>>,
 }
 
@@ -81,10 +83,40 @@ impl Latch {
 
     #[cold]
     fn lock_in_line<'t>(&'t self, queue: &'t Queue) -> Option<Hold<'t>> {
+        if reentrancy::is_under_lock() {
+            return self.lock_for_callback();
+        }
         let turn = queue.turn();
         let mut hold = self.lock_in_turn(&turn)?;
         hold._turn = Some(turn.0);
         Some(hold)
+    }
+
+    /// Takes the lock for a thread that holds one of another cache: out of line, so that no thread
+    /// waits behind it, and not without limit (law U2 of `reentrancy`).
+    ///
+    /// # Panics
+    /// If the lock does not become free in that time.
+    fn lock_for_callback(&self) -> Option<Hold<'_>> {
+        let (mut looks, begun) = (0, Instant::now());
+        loop {
+            // ORDER: Relaxed; the exchange decides, or the next look.
+            match self.0.load(Ordering::Relaxed) {
+                MOVED => return None,
+                FREE => {
+                    if let Ok(hold) = self.take(FREE) {
+                        return Some(hold);
+                    }
+                }
+                _ => assert!(
+                    begun.elapsed() < WAIT_LIMIT,
+                    "manycore: a callback that runs under a cache's lock waits for the lock of \
+                     another cache, which does not become free: callbacks that update each other's \
+                     caches?"
+                ),
+            }
+            wait(&mut looks);
+        }
     }
 
     /// Takes a byte that is `free` for the caller, or says what it is.
@@ -93,7 +125,7 @@ impl Latch {
         // ORDER: Acquire; pairs with Release in `Hold::drop`.
         self.0.compare_exchange(free, HELD, Ordering::Acquire, Ordering::Relaxed).map(|_| Hold {
             latch: self,
-            is_last: false,
+            is_last: 0,
             _turn: None,
         })
     }
@@ -146,7 +178,7 @@ fn wait(looks: &mut u32) {
 impl Hold<'_> {
     /// Gives the lock up for ever: the table has been replaced (W4).
     pub(crate) fn give_up(mut self) {
-        self.is_last = true;
+        self.is_last = 1;
     }
 }
 
@@ -155,7 +187,7 @@ impl Drop for Hold<'_> {
     fn drop(&mut self) {
         // ORDER: Relaxed; the mark orders nothing, and one that comes later is made again (W2).
         let is_wanted = self.latch.0.load(Ordering::Relaxed) == WANTED;
-        let next = match (self.is_last, is_wanted) {
+        let next = match (self.is_last != 0, is_wanted) {
             (true, _) => MOVED,
             (false, true) => RESERVED,
             (false, false) => FREE,
@@ -286,6 +318,13 @@ mod tests {
 }
 
 #[cfg(all(test, manycore_loom))]
+impl Latch {
+    pub(crate) fn free() -> Self {
+        Self(AtomicU8::new(FREE))
+    }
+}
+
+#[cfg(all(test, manycore_loom))]
 mod loom_tests {
     use super::*;
     use loom::cell::UnsafeCell;
@@ -316,8 +355,7 @@ mod loom_tests {
             let scenario = Arc::clone(&scenario);
             // Not the first thread: loom takes globals away before its locals.
             let body = move || {
-                let latch = Latch(AtomicU8::new(FREE));
-                scenario(&Arc::new(Shared(latch, Queue::new(), UnsafeCell::new(0))));
+                scenario(&Arc::new(Shared(Latch::free(), Queue::new(), UnsafeCell::new(0))));
             };
             thread::spawn(body).join().unwrap();
         });

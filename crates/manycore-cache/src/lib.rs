@@ -22,24 +22,66 @@
 //!   moment. `len`, `weight`, `iter` and `stats` are not snapshots.
 //! - *The bound*: an insertion makes room before it links. The entries never exceed the
 //!   capacity, but for one entry of each thread that is in an insertion at that moment and found
-//!   all the capacity reserved by others. What has left the cache waits to be freed until
-//!   nobody can be looking at it: some 2,000 entries for each thread that updates; more while a
-//!   [`Guard`] is held or a thread sleeps in one.
+//!   all the capacity reserved by others. What has left the cache is garbage until no reader can be
+//!   looking at it: see [memory](#memory).
 //! - *Expired values* are never returned. They are dropped by whoever passes: a read that finds
 //!   one, an update that sweeps one bucket more of its segment at each call, [`Cache::purge`],
 //!   eviction. So after as many updates of a segment as it has buckets (a fifth to a sixth of its
 //!   entries) nothing expired is left. There are no helper threads: if nobody calls, nothing
 //!   happens. Call [`Cache::purge`] from a timer of yours if that matters.
 //! - *Progress*: reads are lock-free. An update locks one bucket at a time, for some tens of
-//!   nanoseconds; the key's `Eq` may run under it, and `Hash` while a table grows, but no closure
-//!   of yours does. `Eq` and `Hash` must not use the same cache.
+//!   nanoseconds; of your code only the closures that say so run under that lock, and `Hash` while
+//!   a table grows.
 //! - *Cost*: a read is the hash, the bucket's line and the entry's; it writes nothing, but the byte
 //!   of heat of an entry that is not hot yet. An update allocates from the thread's own slab.
 //! - *Memory*: an entry takes its key, its value and 8 bytes, 24 more if the cache weighs or
 //!   expires, and some 16 bytes of table, 22 in one that has just grown (72 bytes for keys of 16
 //!   and values of 32, a million of them). [`Cache::footprint`] says what it is. Keys and values
 //!   with their headers have at most 64 KiB: box what is larger.
-//! - *Panics*: one in `Hash`, `Eq`, a weigher or a loader leaves the cache as it was.
+//! - *Panics* in your code (keys, values, closures, wakers) are the caller's. Before the entry is
+//!   linked they leave the key as it was; later the update has happened, and what it made leave is
+//!   counted, told and freed nevertheless. No lock stays held. A cache can be used after
+//!   [`catch_unwind`](std::panic::catch_unwind).
+//! - *Lies*: keys whose `Hash`, `Eq` or `Borrow` are inconsistent, and weighers and clocks that
+//!   change their mind, get wrong answers, and nothing worse: an entry weighs what it weighed when
+//!   it was inserted. (In a [lean](Builder::lean) cache nothing of that is kept: there a weigher
+//!   that changes its mind makes the weight, and with it the bound, wrong for good.)
+//!
+//! # Memory
+//!
+//! All together: *entries x (key + value + 8 or 32 bytes, and what they own) + 22 bytes x entries
+//! of table + garbage + some 64 KiB for each thread that updates*. Memory that nodes took once, at
+//! the peak of garbage, is kept for others ([`Footprint::free`]); what they own is given back.
+//!
+//! Garbage is what was evicted, removed or replaced and is not freed yet. One updating thread
+//! keeps three batches of it, of up to a quarter of a megabyte or 1,024 entries, and up to five
+//! entries that are larger than that; all threads together have a budget: an eighth of the capacity
+//! in bytes, but at least 4 and at most 32 MiB. A section that stays open (a [`Guard`] that is
+//! held, or a thread that lost its core within a call) can make garbage exceed that. Then updates
+//! wait at their end, for 200 us at most each, which lets a thread without a core go on; under a
+//! guard that is held for long, garbage grows at the pace that this leaves.
+//!
+//! Bytes are known of keys and values without destructors, which own nothing, and from a
+//! [weigher](Builder::weigher), if it counts bytes. Of others an entry counts as itself and some
+//! heap, and its thread frees what it can every 100 us.
+//!
+//! # Re-entrancy
+//!
+//! Callbacks may use the cache, and others:
+//!
+//! - A callback that runs *under a lock* (the closures of [`Cache::hold_if`], [`Cache::expire_if`],
+//!   [`Cache::retain`]; the second call of those of [`Cache::insert_held_if`] and
+//!   [`Cache::remove_held_if`]; the clock, and the end of a lean entry, where these ask for them;
+//!   `Hash` while a table grows) may read its own cache, and may update others. If it updates its
+//!   own, that panics. Two threads whose callbacks under a lock update each other's cache wait for
+//!   each other: after five seconds one of them panics.
+//! - A load may do everything but ask for its own key, which panics: see
+//!   [`Cache::get_or_insert_with`].
+//! - All other callbacks run with no lock held, and may do everything. A listener that inserts for
+//!   every entry that it is told of, into a full cache, calls itself without end.
+//!
+//! The table of all callbacks and operations is in the repository's `docs/cache.md`; a test walks
+//! it.
 //!
 //! # Which eviction?
 //!
@@ -51,6 +93,9 @@
 mod adjust;
 mod batch;
 mod builder;
+mod circles;
+mod compared;
+mod departure;
 mod flight;
 mod guard;
 mod insert;
@@ -58,6 +103,7 @@ mod latch;
 mod lines;
 mod load;
 mod node;
+mod reentrancy;
 mod segment;
 mod stats;
 mod sync;
@@ -67,10 +113,11 @@ mod update;
 
 pub use batch::Spot;
 pub use builder::{BuildError, Builder};
+pub use departure::Cause;
 pub use guard::{Entry, Guard, Iter};
 pub use segment::Eviction;
 pub use stats::{Footprint, Stats};
-pub use update::{CasError, Cause};
+pub use update::CasError;
 
 use builder::{Expiry, Listener, Time, Weigher};
 use flight::Flights;
@@ -82,6 +129,7 @@ use stats::Counts;
 use std::borrow::Borrow;
 use std::fmt;
 use std::hash::{BuildHasher, Hash, RandomState};
+use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
@@ -133,7 +181,7 @@ pub struct Cache<K, V, S = RandomState> {
     /// Whether an entry was ever given an end: if not, nobody looks for what has expired.
     may_end: AtomicBool,
     counts: Counts,
-    flights: Flights,
+    flights: Flights<K, V>,
     /// Behind the segments, before the home (an `Arc`, because nodes point to it and a box would
     /// claim to be the only way there): it frees retired nodes and tables when it is dropped.
     domain: Domain,
@@ -197,7 +245,7 @@ impl<K, V, S> Cache<K, V, S> {
         self.counts.sum()
     }
 
-    /// Every entry, in no order, as guards.
+    /// Every entry, in no order, as guards. None that has expired by the time when it is yielded.
     ///
     /// Consistency: not a snapshot. An entry that is there all the while comes exactly once; what
     /// comes or goes meanwhile may be among them. Cost: the tables, and a buffer for one segment.
@@ -215,6 +263,12 @@ impl<K, V, S> Cache<K, V, S> {
     #[inline(always)]
     fn is_expired(&self, node: NonNull<Node<K, V>>) -> bool {
         self.is_timed && self.is_expired_at(node, self.now())
+    }
+
+    /// The same in code of its own, for a path on which times are rare.
+    #[cold]
+    fn is_expired_cold(&self, node: NonNull<Node<K, V>>) -> bool {
+        self.is_expired(node)
     }
 
     fn is_expired_at(&self, node: NonNull<Node<K, V>>, now: u64) -> bool {
@@ -264,6 +318,24 @@ impl<K, V, S> Cache<K, V, S> {
         if self.ends.as_ref().is_some_and(|ends| ends(key, value).is_some()) {
             self.note_end();
         }
+    }
+
+    /// Names the cache among others, as long as it is borrowed.
+    #[inline(always)]
+    fn identity(&self) -> *const () {
+        std::ptr::from_ref(self).cast()
+    }
+
+    /// Runs user code under a lock of this cache (law U1 of `reentrancy`).
+    fn under_lock<R>(&self, callback: impl FnOnce() -> R) -> R {
+        reentrancy::under_lock(self.identity(), callback)
+    }
+
+    /// An update begins; it panics in a callback under a lock of this cache.
+    #[inline(always)]
+    #[track_caller]
+    fn begin_update(&self) {
+        reentrancy::refuse_under_lock_of(self.identity());
     }
 
     /// What the nodes of this cache are.
@@ -355,7 +427,7 @@ where
         let now = if self.is_timed { self.now() } else { 0 };
         let hit = hit.filter(|hit| {
             let is_over = self.is_timed && self.is_expired_at(hit.node, now);
-            if is_over {
+            if is_over && !reentrancy::is_under_lock_of(self.identity()) {
                 self.drop_expired(place, hit.node, section);
             }
             !is_over
@@ -455,6 +527,18 @@ where
         let left = expires.saturating_sub(now);
         Some(if expires == NEVER { Duration::MAX } else { Duration::from_nanos(left) })
     }
+}
+
+// What a panic of user code leaves is complete (see the crate's page), so a cache is as safe across
+// `catch_unwind` as what is in it. Of closures this trusts what is true of them elsewhere: one that
+// leaves its own state broken when it panics has to say so itself.
+impl<K: RefUnwindSafe, V: RefUnwindSafe, S: RefUnwindSafe> RefUnwindSafe for Cache<K, V, S> {}
+impl<K, V, S> UnwindSafe for Cache<K, V, S>
+where
+    K: UnwindSafe + RefUnwindSafe,
+    V: UnwindSafe + RefUnwindSafe,
+    S: UnwindSafe,
+{
 }
 
 impl<'c, K, V, S> IntoIterator for &'c Cache<K, V, S> {

@@ -1,11 +1,15 @@
-//! Reading through: one load for each key, however many ask (laws F1 and F2 of `flight`).
+//! Reading through: one load for each key, however many ask (laws F1 to F5 of `flight`).
 
 use crate::Cache;
-use crate::flight::{Landed, Turn};
+use crate::flight::{Landed, Lead, Turn};
 use crate::guard::Guard;
+use crate::node::Seed;
+use crate::table::Place;
+use crate::update::Asked;
 use std::convert::Infallible;
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::hash::{BuildHasher, Hash};
+use std::pin::pin;
 
 impl<K, V, S> Cache<K, V, S>
 where
@@ -16,14 +20,25 @@ where
     /// The key's value, or what `load` makes, which is put in.
     ///
     /// Single flight: while one thread loads a key, others that want it by one of these methods
-    /// wait, and then take its value. No lock is held meanwhile, and other calls for the key are
-    /// not held up: an [`insert`](Self::insert) counts, until the load ends and replaces it.
+    /// wait, and then take its value. No lock is held, and other calls for the key are not held up.
+    /// Keys are told apart by `Eq`: equal hashes do not make loads wait for each other. A thread
+    /// does not wait for a *future's* load ([`get_or_insert_async`](Self::get_or_insert_async)),
+    /// which may be its own to poll: it loads beside it, and the first value counts.
+    ///
+    /// A load never overwrites what is newer. If the key is inserted, replaced or removed after its
+    /// load began (also removed in vain, or by [`invalidate_all`](Self::invalidate_all) or
+    /// [`retain`](Self::retain)), the load's value is not put in: the caller gets the newer
+    /// entry, or, if there is none, the value it has loaded; waiters look again, and one of them
+    /// loads. (An update of another key of the same hash may have the same effect.) Evictions and
+    /// expiries do not count.
     ///
     /// If `load` panics, the panic is its caller's; those who wait go on, and one of them loads.
-    /// There are never two loads of a key at once.
     ///
     /// # Panics
-    /// If `load` asks for the same key in this way.
+    /// If `load` asks for the same key in this way, itself or through the loads of other keys, also
+    /// on other threads: it would wait for itself. (What is not seen is a load that waits by other
+    /// means, as a channel, for a thread that waits for it.) If it is called under a lock of the
+    /// cache: see the [crate's page](crate#re-entrancy).
     ///
     /// ```
     /// let squares = manycore_cache::Cache::new(100);
@@ -51,33 +66,66 @@ where
         if let Some(found) = self.get(&key) {
             return Ok(found);
         }
-        let hash = self.place(&key).whole();
+        self.begin_update();
+        let mut seed = self.home.begin(key);
+        let place = self.place(seed.key());
         loop {
-            match self.flights.join(hash, false) {
-                Turn::Wait(flight) => flight.wait(),
-                Turn::Lead(lead) => {
+            match self.join(place, seed, false) {
+                Turn::Wait(flight, own) => {
+                    flight.wait();
+                    seed = own;
+                }
+                Turn::Lead(mut lead) => {
+                    let running = lead.run();
                     // The load before this one may have ended between the look and the turn.
-                    if let Some(found) = self.again(&key) {
+                    if let Some(found) = self.again(place, lead.key()) {
+                        drop((running, lead));
                         return Ok(found);
                     }
                     let value = load()?;
-                    let inserted = self.insert_guarded(key, value);
+                    let landed = self.land(&mut lead, place, value);
+                    drop(running);
                     drop(lead);
-                    return Ok(inserted);
+                    return Ok(landed);
                 }
             }
-            if let Some(found) = self.again(&key) {
+            if let Some(found) = self.again(place, seed.key()) {
+                // Not after the result is made: where a destructor panics on the way out, a result
+                // that is made already is leaked, and this one holds a section.
+                drop(seed);
                 return Ok(found);
             }
         }
     }
 
+    fn join(&self, place: Place, seed: Seed<K, V>, is_future: bool) -> Turn<'_, K, V> {
+        self.flights.join((&self.domain, &self.home), place, seed, is_future)
+    }
+
     /// A look that is part of a read which was counted.
-    fn again(&self, key: &K) -> Option<Guard<'_, K, V>> {
+    fn again(&self, place: Place, key: &K) -> Option<Guard<'_, K, V>> {
         let section = self.domain.enter();
-        let node = self.find(self.place(key), key, &section)?;
+        let node = self.find(place, key, &section)?;
         // SAFETY: found in this section.
         (!self.is_expired(node)).then(|| unsafe { self.guard(node, section) })
+    }
+
+    /// Puts in what was loaded, unless the key was updated since (F4).
+    fn land(&self, lead: &mut Lead<'_, K, V>, place: Place, value: V) -> Guard<'_, K, V> {
+        let section = self.domain.enter();
+        let (fresh, flight) = lead.land(|seed| self.complete(seed, value));
+        let node = fresh.as_ref().expect("just made").address();
+        let asked = Asked::OfLoad;
+        let linked = self.put(place, fresh, &section, asked, |old| {
+            old.is_none() && !flight.is_stale() // asked once more under the lock
+        });
+        if linked.is_none() {
+            if let Some(newer) = self.again(place, lead.key()) {
+                return newer;
+            }
+        }
+        // SAFETY: linked in this section, or to be retired while it is open, by the lead's end.
+        unsafe { self.guard(node, section) }
     }
 }
 
@@ -88,9 +136,13 @@ where
     S: BuildHasher,
 {
     /// [`get_or_insert_with`](Self::get_or_insert_with) for futures, of any runtime. Returns a
-    /// clone, because a guard must not live across an `await`.
+    /// clone, because a guard must not live across an `await`. It waits for threads' loads, too.
     ///
     /// If the future is dropped before it is done, so is its load, and one of those who wait loads.
+    ///
+    /// # Panics
+    /// As [`get_or_insert_with`](Self::get_or_insert_with), when it is polled. A load that has
+    /// *another task* ask for its key, and awaits that task, is not seen, and waits for ever.
     pub async fn get_or_insert_async(&self, key: K, load: impl Future<Output = V>) -> V {
         let load = async { Ok::<V, Infallible>(load.await) };
         let loaded = self.try_get_or_insert_async(key, load).await;
@@ -101,31 +153,53 @@ where
     ///
     /// # Errors
     /// That of this caller's own `load`.
+    ///
+    /// # Panics
+    /// As [`get_or_insert_async`](Self::get_or_insert_async).
     pub async fn try_get_or_insert_async<E>(
         &self,
         key: K,
         load: impl Future<Output = Result<V, E>>,
     ) -> Result<V, E> {
+        // Dropped after the lead: what its destructor asks for is not the load's any more.
+        let mut load = pin!(load);
         if let Some(found) = self.get(&key).map(|found| found.value().clone()) {
             return Ok(found);
         }
-        let hash = self.place(&key).whole();
+        self.begin_update();
+        let mut seed = self.home.begin(key);
+        let place = self.place(seed.key());
         loop {
-            match self.flights.join(hash, true) {
-                Turn::Wait(flight) => Landed(flight).await,
-                Turn::Lead(lead) => {
-                    if let Some(found) = self.again(&key).map(|found| found.value().clone()) {
+            match self.join(place, seed, true) {
+                Turn::Wait(flight, own) => {
+                    Landed::of(flight).await;
+                    seed = own;
+                }
+                Turn::Lead(mut lead) => {
+                    if let Some(found) = self.again_cloned(place, lead.key()) {
+                        drop(lead);
                         return Ok(found);
                     }
-                    let value = load.await?;
-                    let inserted = self.insert_guarded(key, value).value().clone();
+                    let value = poll_fn(|context| {
+                        let _running = lead.run();
+                        load.as_mut().poll(context)
+                    });
+                    let value = value.await?;
+                    let running = lead.run();
+                    let landed = self.land(&mut lead, place, value).value().clone();
+                    drop(running);
                     drop(lead);
-                    return Ok(inserted);
+                    return Ok(landed);
                 }
             }
-            if let Some(found) = self.again(&key).map(|found| found.value().clone()) {
+            if let Some(found) = self.again_cloned(place, seed.key()) {
+                drop(seed); // as in `try_get_or_insert_with`
                 return Ok(found);
             }
         }
+    }
+
+    fn again_cloned(&self, place: Place, key: &K) -> Option<V> {
+        self.again(place, key).map(|found| found.value().clone())
     }
 }

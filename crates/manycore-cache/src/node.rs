@@ -9,8 +9,11 @@
 //!   the last two.
 //! - N3 A node does not say whose it is: its slab does, which is noted with its home. So whoever
 //!   has a node must know its cache, or its kind.
+//! - N4 A load's node ([`Seed`]) has its key before its value. Threads that want the same key may
+//!   read that, in sections, until it leaves the list of loads; then it is linked or retired (law
+//!   F5 of `flight`).
 
-use manycore::section::Section;
+use manycore::section::{Section, Weight};
 use manycore::slab::Slab;
 use std::cell::Cell;
 use std::ptr::NonNull;
@@ -55,18 +58,28 @@ pub(crate) struct Extra {
     pub(crate) weight: u32,
 }
 
+/// Whether weights are the bytes that entries hold, of which garbage is counted.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum InBytes {
+    /// The builder said so.
+    Yes,
+    /// There is a weigher, which may count bytes.
+    Perhaps,
+    /// Or there is no weigher.
+    No,
+}
+
 /// The memory of one cache's nodes.
 pub(crate) struct Home<K, V> {
     lean: Slab<Node<K, V>>,
     plain: Slab<Node<K, V, Plain>>,
     full: Slab<Node<K, V, Extra>>,
     kind: Kind,
-    /// Whether weights are bytes that entries hold besides their nodes.
-    in_bytes: bool,
+    in_bytes: InBytes,
 }
 
 impl<K, V> Home<K, V> {
-    pub(crate) fn new(kind: Kind, in_bytes: bool) -> Arc<Self> {
+    pub(crate) fn new(kind: Kind, in_bytes: InBytes) -> Arc<Self> {
         Arc::new_cyclic(|own: &Weak<Self>| {
             let note = own.as_ptr().cast(); // N3
             Self {
@@ -79,8 +92,24 @@ impl<K, V> Home<K, V> {
         })
     }
 
+    /// What is given back when a node with so much content is freed. `weight` is what the entry was
+    /// counted with.
+    #[inline(always)]
+    fn garbage<T>(&self, weight: i64) -> Weight {
+        let bytes = self.bytes();
+        if !std::mem::needs_drop::<T>() {
+            return Weight::exact(bytes); // it owns nothing
+        }
+        let owned = usize::try_from(weight).unwrap_or(0);
+        match self.in_bytes {
+            InBytes::Yes => Weight::exact(bytes.max(owned)),
+            InBytes::Perhaps => Weight::at_least(bytes.max(owned)),
+            InBytes::No => Weight::at_least(bytes),
+        }
+    }
+
     /// Bytes that a node takes.
-    fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         match self.kind {
             Kind::Lean => size_of::<Node<K, V>>(),
             Kind::Plain => size_of::<Node<K, V, Plain>>(),
@@ -112,6 +141,43 @@ impl<K, V> Home<K, V> {
                 Kind::Full => self.full.free_raw(node.cast()),
             }
         }
+    }
+
+    /// A node with a key alone.
+    pub(crate) fn begin(&self, key: K) -> Seed<K, V> {
+        let node = match self.kind {
+            Kind::Lean => self.lean.alloc_raw(),
+            Kind::Plain => self.plain.alloc_raw().cast(),
+            Kind::Full => self.full.alloc_raw().cast(),
+        };
+        // SAFETY: N1 - fresh memory of this type from the slab, and the key comes first (N2).
+        unsafe { node.cast::<K>().write(key) };
+        Seed { node, kind: self.kind }
+    }
+
+    /// The node that a seed becomes. Gives the seed back if `extra` panics.
+    pub(crate) fn complete(
+        &self,
+        seed: &mut Option<Seed<K, V>>,
+        value: V,
+        extra: impl FnOnce(&K, &V) -> Extra,
+    ) -> Fresh<K, V> {
+        let extra = (self.kind == Kind::Full)
+            .then(|| extra(seed.as_ref().expect("a seed to complete").key(), &value));
+        let seed = std::mem::ManuallyDrop::new(seed.take().expect("a seed to complete"));
+        let (node, kind) = (seed.node, seed.kind);
+        // SAFETY: N1 - the rest of the node is this thread's alone, and not initialized; its end is
+        // of this kind (N2). References lead to the key only.
+        unsafe {
+            (&raw mut (*node.as_ptr()).value).write(value);
+            if let Some(extra) = extra {
+                Node::extra(node).write(extra);
+            } else if kind == Kind::Plain {
+                let node = node.cast::<Node<K, V, Plain>>().as_ptr();
+                (&raw mut (*node).extra).write(Plain { version: next_version() });
+            }
+        }
+        Fresh { node, kind }
     }
 
     /// A node that nobody else sees.
@@ -236,8 +302,37 @@ impl<K, V> Node<K, V> {
         }
     }
 
-    /// Frees the node once nobody can be reading it. `weight` is what it was counted with: it is
-    /// asked for only if weights are bytes, because who evicts would wait for the node's line.
+    /// Drops the key, which is all that is in the node, and gives its memory back.
+    ///
+    /// # Safety
+    /// As for `free`, of a node that is a [`Seed`].
+    unsafe fn free_key(this: NonNull<Self>, kind: Kind) {
+        /// Gives the memory back also if a destructor panics.
+        struct Back<K, V>(NonNull<Node<K, V>>, Kind);
+        impl<K, V> Drop for Back<K, V> {
+            fn drop(&mut self) {
+                // SAFETY: the duties of `free_key`.
+                unsafe { Node::home(self.0, self.1).take_back(self.0, self.1) };
+            }
+        }
+        let _back = Back(this, kind);
+        // SAFETY: the caller's duty; the key comes first (N2).
+        unsafe { this.cast::<K>().drop_in_place() };
+    }
+
+    /// As `freeing`, of a node that is a [`Seed`].
+    fn freeing_key(kind: Kind) -> unsafe fn(NonNull<()>) {
+        match kind {
+            // SAFETY: the duties of `free_key`, which the caller of this has.
+            Kind::Lean => |node| unsafe { Self::free_key(node.cast(), Kind::Lean) },
+            // SAFETY: as above.
+            Kind::Plain => |node| unsafe { Self::free_key(node.cast(), Kind::Plain) },
+            // SAFETY: as above.
+            Kind::Full => |node| unsafe { Self::free_key(node.cast(), Kind::Full) },
+        }
+    }
+
+    /// Frees the node once no reader can hold it. `weight` is what it was counted with.
     ///
     /// # Safety
     /// It is of this home, and was unlinked by the caller, under the lock of its bucket (N1).
@@ -246,17 +341,46 @@ impl<K, V> Node<K, V> {
         this: NonNull<Self>,
         home: &Home<K, V>,
         section: &Section<'_>,
-        weight: impl FnOnce() -> i64,
-    ) where
-        K: Send,
-        V: Send,
-    {
-        let mut bytes = home.bytes();
-        if home.in_bytes {
-            bytes = bytes.max(usize::try_from(weight()).unwrap_or(0));
-        }
+        weight: i64,
+    ) {
+        let garbage = home.garbage::<(K, V)>(weight);
         // SAFETY: N1 - unlinked, retired once, and freed by what knows how; it has no links.
-        unsafe { section.retire_raw(this.cast(), bytes, Self::freeing(home.kind)) };
+        unsafe { section.retire_raw(this.cast(), garbage, Self::freeing(home.kind)) };
+    }
+}
+
+/// A node that has a key and nothing else yet.
+pub(crate) struct Seed<K, V> {
+    node: NonNull<Node<K, V>>,
+    kind: Kind,
+}
+
+// SAFETY: a key, and memory for a value; it belongs to no thread.
+unsafe impl<K: Send, V: Send> Send for Seed<K, V> {}
+
+impl<K, V> Seed<K, V> {
+    pub(crate) fn key(&self) -> &K {
+        // SAFETY: N1 - the key is there, comes first (N2), and nothing changes it.
+        unsafe { self.node.cast::<K>().as_ref() }
+    }
+
+    pub(crate) fn address(&self) -> NonNull<Node<K, V>> {
+        self.node
+    }
+
+    /// Drops the key once no other thread can be reading it.
+    pub(crate) fn retire(self, home: &Home<K, V>, section: &Section<'_>) {
+        let seed = std::mem::ManuallyDrop::new(self);
+        let free = Node::<K, V>::freeing_key(seed.kind);
+        // SAFETY: N1 - not linked, retired once, and freed by what knows how.
+        unsafe { section.retire_raw(seed.node.cast(), home.garbage::<K>(0), free) };
+    }
+}
+
+impl<K, V> Drop for Seed<K, V> {
+    fn drop(&mut self) {
+        // SAFETY: N1 - never shared, or it would have been retired.
+        unsafe { Node::free_key(self.node, self.kind) };
     }
 }
 
@@ -265,6 +389,9 @@ pub(crate) struct Fresh<K, V> {
     node: NonNull<Node<K, V>>,
     kind: Kind,
 }
+
+// SAFETY: a key and a value; it belongs to no thread.
+unsafe impl<K: Send, V: Send> Send for Fresh<K, V> {}
 
 impl<K, V> Fresh<K, V> {
     /// # Safety
@@ -293,6 +420,17 @@ impl<K, V> Fresh<K, V> {
     #[inline]
     pub(crate) fn publish(self) -> NonNull<Node<K, V>> {
         std::mem::ManuallyDrop::new(self).node
+    }
+
+    /// Drops the node once no other thread can be reading its key.
+    pub(crate) fn retire(self, home: &Home<K, V>, section: &Section<'_>) {
+        let kind = self.kind;
+        let node = self.publish();
+        // SAFETY: N2 - full, as was just seen; N1 - not linked, and retired once.
+        unsafe {
+            let weight = if kind == Kind::Full { Node::extra(node).as_ref().weight } else { 0 };
+            Node::retire(node, home, section, i64::from(weight));
+        }
     }
 
     /// Key and value, out of the node.

@@ -17,7 +17,9 @@
 //! cache eviction" (SOSP 2023), with a queue for those on trial and a hand over the table for the
 //! rest.
 
+use crate::flight::Panics;
 use crate::node::{Fresh, Kind, Node};
+use crate::reentrancy;
 use crate::table::{AGED, Locked, MAIN, Slot, Table};
 use manycore::section::Section;
 use std::ptr::NonNull;
@@ -51,6 +53,12 @@ impl Eviction {
     pub(crate) fn heat_max(self) -> u8 {
         if self == Eviction::Clock { 1 } else { HEAT_MAX }
     }
+}
+
+/// An entry that was unlinked to make room.
+pub(crate) struct Evicted<K, V> {
+    pub(crate) node: NonNull<Node<K, V>>,
+    pub(crate) weight: i64,
 }
 
 /// Where a hand stands: the bucket, and the place in its chain.
@@ -145,42 +153,62 @@ impl<K, V> Segment<K, V> {
     }
 
     /// Unlinks the entry that is worth the least; the caller counts it and retires it. `None` if
-    /// nothing was found.
-    pub(crate) fn evict(&self, section: &Section<'_>) -> Option<NonNull<Node<K, V>>> {
+    /// nothing was found. `weigh` is user code: it runs with no lock held, before the entry is
+    /// unlinked, so that nothing is lost if it panics.
+    pub(crate) fn evict(
+        &self,
+        section: &Section<'_>,
+        weigh: impl Fn(NonNull<Node<K, V>>) -> i64,
+    ) -> Option<Evicted<K, V>> {
         let trial = || &self.table(section).trial;
         while trial().len() > (self.entries() / TRIAL_SHARE).max(1) {
             let Some(record) = trial().pop() else { break };
-            if let Some(node) = self.end_trial(record, section) {
-                return Some(node);
+            if let Some(evicted) = self.end_trial(record, section, &weigh) {
+                return Some(evicted);
             }
         }
-        self.sweep(section)
+        self.sweep(section, &weigh)
     }
 
     /// Decides about an entry that was on trial for long enough: it is unlinked, unless it has
     /// proved itself, or cannot be found.
-    fn end_trial(&self, record: u32, section: &Section<'_>) -> Option<NonNull<Node<K, V>>> {
+    fn end_trial(
+        &self,
+        record: u32,
+        section: &Section<'_>,
+        weigh: &impl Fn(NonNull<Node<K, V>>) -> i64,
+    ) -> Option<Evicted<K, V>> {
         loop {
             let table = self.table(section);
             let index = table.index_of(record);
-            let Some(locked) = table.lock(&table.buckets()[index]) else { continue };
+            let bucket = &table.buckets()[index];
             let on_trial = |slot: &Slot<'_, K, V>| slot.state() & MAIN == 0;
-            let mut slots = locked.slots().filter(|slot| slot.node().is_some());
+            let mut slots = bucket.slots().filter(|slot| slot.node().is_some());
             let slot = slots.find(on_trial)?;
+            let node = slot.node();
+            let weight = node.filter(|_| slot.heat_now() < HEAT_PROVED).map(weigh);
+            let Some(locked) = table.lock(bucket) else { continue };
+            if slot.node() != node || !on_trial(&slot) {
+                continue; // it has gone, or was decided about
+            }
             if slot.heat_now() >= HEAT_PROVED {
                 slot.set_heat(0);
                 locked.mark(slot, MAIN);
                 return None;
             }
+            let Some(weight) = weight else { continue };
             table.remember(index, slot);
-            let node = slot.node();
             locked.clear(slot);
-            return node;
+            return node.map(|node| Evicted { node, weight });
         }
     }
 
     /// Turns the main hand until an entry goes. Cooling an entry needs no lock (T3).
-    fn sweep(&self, section: &Section<'_>) -> Option<NonNull<Node<K, V>>> {
+    fn sweep(
+        &self,
+        section: &Section<'_>,
+        weigh: &impl Fn(NonNull<Node<K, V>>) -> i64,
+    ) -> Option<Evicted<K, V>> {
         let table = self.table(section);
         let buckets = table.buckets();
         let hand = &self.changing.main;
@@ -195,7 +223,8 @@ impl<K, V> Segment<K, V> {
                 if verdict == Verdict::Stay {
                     continue;
                 }
-                let Some(locked) = table.lock(bucket) else { return self.sweep(section) };
+                let weight = if verdict == Verdict::Go { weigh(node) } else { 0 };
+                let Some(locked) = table.lock(bucket) else { return self.sweep(section, weigh) };
                 if slot.node() != Some(node) {
                     continue; // it has gone by itself
                 }
@@ -205,7 +234,7 @@ impl<K, V> Segment<K, V> {
                 }
                 locked.clear(slot);
                 hand.set(index, at + 1);
-                return Some(node);
+                return Some(Evicted { node, weight });
             }
             (index, from) = (next, 0);
         }
@@ -220,7 +249,8 @@ impl<K, V> Segment<K, V> {
         index
     }
 
-    /// Replaces the table by one of so many buckets, unless somebody does (T4, G2).
+    /// Replaces the table by one of so many buckets, unless another thread does (T4, G2), or this
+    /// one holds a lock already (law U2 of `reentrancy`).
     pub(crate) fn grow(
         &self,
         buckets: usize,
@@ -233,6 +263,9 @@ impl<K, V> Segment<K, V> {
         unsafe fn free<K, V>(table: NonNull<()>) {
             // SAFETY: made by `Box::into_raw`, retired once.
             drop(unsafe { Box::from_raw(table.cast::<Table<K, V>>().as_ptr()) });
+        }
+        if reentrancy::is_under_lock() {
+            return;
         }
         // ORDER: Acquire and Release; the next one to grow sees the table of the last.
         if self.changing.growing.swap(true, Ordering::Acquire) {
@@ -251,6 +284,7 @@ impl<K, V> Segment<K, V> {
         // ORDER: Release; pairs with Acquire in `table`.
         self.table.store(Box::into_raw(next), Ordering::Release);
         locks.into_iter().for_each(Locked::give_up);
+        drop(turn); // destructors may run below
         let bytes = old.bytes();
         // SAFETY: unlinked just now by the only one who may; what it leads to stays linked.
         unsafe { section.retire_raw(NonNull::from(old).cast(), bytes, free::<K, V>) };
@@ -312,12 +346,15 @@ pub(crate) fn take(from: &AtomicI64, wanted: i64) -> i64 {
 
 impl<K, V> Drop for Segment<K, V> {
     fn drop(&mut self) {
-        // SAFETY: made by `Box::into_raw`, and `&mut self`: nobody else has it.
+        // SAFETY: made by `Box::into_raw`, and `&mut self`: no other thread has it.
         let table = unsafe { Box::from_raw(*self.table.get_mut()) };
+        let mut panics = Panics::default();
         for node in table.buckets().iter().flat_map(|bucket| bucket.slots()).filter_map(Slot::node)
         {
-            // SAFETY: linked, so not retired, and nobody else sees it any more.
-            drop(unsafe { Fresh::adopt(node, self.kind) });
+            // SAFETY: linked, so not retired, and no other thread sees it any more.
+            panics.catch(|| drop(unsafe { Fresh::adopt(node, self.kind) }));
         }
+        drop(table);
+        panics.resume();
     }
 }

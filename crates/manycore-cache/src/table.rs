@@ -12,6 +12,7 @@
 //! - T4 A table is replaced with all its locks held, and its locks are never free again. So what a
 //!   reader finds in it later is what held when it was replaced, which is after the reader began.
 
+use crate::compared::Compared;
 use crate::latch::{Hold, Latch, Queue, Turn};
 use crate::lines::{LINE, Lines, prefetch, prefetch_for_write};
 use crate::node::Node;
@@ -225,7 +226,7 @@ impl<K, V> Bucket<K, V> {
             let link = self.link(at);
             let node = address_in(link);
             // Key and value are looked at next; of large ones the beginning.
-            let last = size_of::<Node<K, V>>() - 1;
+            let last = size_of::<Node<K, V>>().saturating_sub(1);
             for from in (0..last).step_by(LINE).take(NODE_LINES) {
                 prefetch(node.cast::<u8>().wrapping_add(from));
             }
@@ -318,9 +319,10 @@ impl<'t, K, V> Locked<'t, K, V> {
         self.slots().find(|slot| slot.node() == Some(node))
     }
 
-    /// Whether a key is linked. Runs the key's `Eq` if a tag is the same.
-    pub(crate) fn has(&self, place: Place, is_key: impl Fn(&K) -> bool) -> bool {
-        self.first.find(place, is_key).is_some()
+    /// Whether there may be an entry of this key beside those it was compared with. No user code.
+    pub(crate) fn has_more(&self, place: Place, compared: &Compared) -> bool {
+        compared.rewind();
+        self.first.find(place, |own| !compared.has(own)).is_some()
     }
 
     /// Puts a node in the place of `old`, of the same key, if that is linked there still. The place

@@ -1,32 +1,21 @@
 //! Updates: room first, then one bucket's lock, then what has to be told and freed.
 
+use crate::compared::Compared;
+use crate::departure::{Cause, Departed};
 use crate::guard::{Entry, Guard};
 use crate::lines::prefetch;
-use crate::node::{Extra, Fresh, NEVER, Node};
+use crate::node::{Extra, Fresh, NEVER, Node, Seed};
 use crate::segment::{Segment, take};
 use crate::table::{Locked, MAIN, Place, Slot};
 use crate::{Cache, builder};
 use manycore::section::Section;
 use std::borrow::Borrow;
+use std::cell::RefCell;
 use std::fmt;
 use std::hash::{BuildHasher, Hash};
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-
-/// Why an entry left the cache.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Cause {
-    /// Another value took its place.
-    Replaced,
-    /// It was removed.
-    Removed,
-    /// Room was wanted, or it was too heavy to be let in.
-    Evicted,
-    /// Its time was over.
-    Expired,
-}
 
 /// Why [`Cache::compare_and_swap`] did not.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -58,6 +47,39 @@ const POOL_SHARE: i64 = 32;
 /// A node as it was found.
 pub(crate) type Found<K, V> = NonNull<Node<K, V>>;
 
+/// When `put` asks whether the node may be put in.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Asked {
+    /// Before it takes the bucket's lock.
+    Before,
+    /// Once more under that lock.
+    Held,
+    /// As `Held`, for a load, which does not make itself stale.
+    OfLoad,
+}
+
+/// Where a node is to be linked.
+enum Target<'t, K, V> {
+    /// In the place of this one, of the same key.
+    Over(Slot<'t, K, V>, Found<K, V>),
+    New,
+}
+
+/// Where a key's node is to be linked if its chain is still as it was seen: with `seen` there, or
+/// with no more entries of the key's tag than were compared. Runs no user code.
+#[inline(always)]
+fn target<'t, K, V>(
+    locked: &Locked<'t, K, V>,
+    place: Place,
+    seen: Option<Found<K, V>>,
+    compared: &Compared,
+) -> Option<Target<'t, K, V>> {
+    match seen {
+        Some(seen) => locked.slot_of(seen).map(|slot| Target::Over(slot, seen)),
+        None => (!locked.has_more(place, compared)).then_some(Target::New),
+    }
+}
+
 impl<K, V, S> Cache<K, V, S>
 where
     K: Hash + Eq + Send + Sync,
@@ -78,44 +100,30 @@ where
 
     pub(crate) fn make(&self, key: K, value: V, time: Option<Duration>) -> Fresh<K, V> {
         self.note_own_end(&key, &value);
-        self.home.make(key, value, |key, value| {
-            let weight = self.weigher.as_ref().map_or(1, |weigh| weigh(key, value).max(1));
-            let (mut expires, mut now) = (NEVER, 0);
-            if self.is_timed {
-                now = self.now();
-                let own = self.expiry.as_ref().and_then(|time| time(key, value));
-                let least = [time, own].into_iter().flatten().map(builder::nanos).chain(self.live);
-                expires = least.min().map_or(NEVER, |least| now.saturating_add(least));
-                if expires != NEVER {
-                    self.note_end();
-                }
+        self.home.make(key, value, |key, value| self.extra(key, value, time))
+    }
+
+    /// As `make`, of a key that has a node already. Gives it back if user code panics.
+    pub(crate) fn complete(&self, seed: &mut Option<Seed<K, V>>, value: V) -> Fresh<K, V> {
+        if let Some(seed) = seed {
+            self.note_own_end(seed.key(), &value);
+        }
+        self.home.complete(seed, value, |key, value| self.extra(key, value, None))
+    }
+
+    fn extra(&self, key: &K, value: &V, time: Option<Duration>) -> Extra {
+        let weight = self.weigher.as_ref().map_or(1, |weigh| weigh(key, value).max(1));
+        let (mut expires, mut now) = (NEVER, 0);
+        if self.is_timed {
+            now = self.now();
+            let own = self.expiry.as_ref().and_then(|time| time(key, value));
+            let least = [time, own].into_iter().flatten().map(builder::nanos).chain(self.live);
+            expires = least.min().map_or(NEVER, |least| now.saturating_add(least));
+            if expires != NEVER {
+                self.note_end();
             }
-            Extra::new(expires, now, weight)
-        })
-    }
-
-    /// Tells the listener.
-    #[inline(always)]
-    fn tell(&self, node: Found<K, V>, cause: Cause) {
-        match cause {
-            Cause::Evicted => self.counts.evictions.inc(),
-            Cause::Expired => self.counts.expirations.inc(),
-            _ => {}
         }
-        if let Some(listener) = &self.listener {
-            // SAFETY: the caller's section keeps the node (N1).
-            let node = unsafe { node.as_ref() };
-            listener(&node.key, &node.value, cause);
-        }
-    }
-
-    /// The end of an entry that the caller has unlinked: first what must happen, then what may
-    /// panic.
-    #[inline]
-    pub(crate) fn part_with(&self, node: Found<K, V>, cause: Cause, section: &Section<'_>) {
-        // SAFETY: N1 - unlinked by the caller under its bucket's lock.
-        unsafe { Node::retire(node, &self.home, section, || self.weight_of(node)) };
-        self.tell(node, cause);
+        Extra::new(expires, now, weight)
     }
 
     pub(crate) fn give_back(&self, capacity: i64) {
@@ -123,18 +131,6 @@ where
             // ORDER: Relaxed; counts of capacity order nothing.
             self.pool.0.fetch_add(capacity, Ordering::Relaxed);
         }
-    }
-
-    /// Evicts an entry of this segment; its weight, which is the caller's now.
-    pub(crate) fn evict(&self, segment: &Segment<K, V>, section: &Section<'_>) -> Option<i64> {
-        let node = segment.evict(section)?;
-        let weight = self.weight_of(node);
-        segment.count_less(1);
-        // Whatever the listener does, the capacity is not lost.
-        let back = Back { cache: self, capacity: weight };
-        self.part_with(node, Cause::Evicted, section);
-        std::mem::forget(back);
-        Some(weight)
     }
 
     /// Makes so much capacity the caller's (G1): from the pool, and then at the cost of others'
@@ -218,26 +214,29 @@ where
         }
     }
 
-    /// Puts the node in if `accept` says so of what is there; gives it back if not. Returns the
-    /// node, which the section keeps. `is_held` has it asked once more under the bucket's lock.
+    /// Puts the node in if `accept` says so of what is there; leaves it to the caller if not.
+    /// Returns the node, which the section keeps.
     pub(crate) fn put(
         &self,
         place: Place,
-        fresh: Fresh<K, V>,
+        own: &mut Option<Fresh<K, V>>,
         section: &Section<'_>,
-        is_held: bool,
+        asked: Asked,
         mut accept: impl FnMut(Option<Found<K, V>>) -> bool,
-    ) -> Result<Found<K, V>, Fresh<K, V>> {
+    ) -> Option<Found<K, V>> {
+        let fresh = own.as_ref().expect("a node to put in");
         let segment = self.segment(place);
         let weight = self.weight_of(fresh.address());
         let mut held = Back { cache: self, capacity: 0 };
+        let mut compared = Compared::default();
         loop {
-            let seen = self.find(place, &fresh.get().key, section);
-            if !accept(seen.filter(|node| !self.is_expired(*node))) {
-                return Err(fresh);
+            let seen = self.find_comparing(place, &fresh.get().key, &mut compared, section);
+            let is_over = seen.is_some_and(|seen| self.is_expired(seen));
+            if !accept(seen.filter(|_| !is_over)) {
+                return None;
             }
             if weight > self.capacity.load(Ordering::Relaxed) {
-                return Ok(self.turn_away(place, fresh, seen, section));
+                return Some(self.turn_away(place, own, weight, seen, section));
             }
             let old_weight = seen.map_or(0, |seen| self.weight_of(seen));
             let wanted = weight - old_weight - held.capacity;
@@ -246,34 +245,63 @@ where
                 held.capacity += wanted;
             }
             let locked = self.lock(place, section);
-            if is_held && !accept(seen.filter(|node| !self.is_expired(*node))) {
-                continue;
+            let Some(target) = target(&locked, place, seen, &compared) else { continue };
+            let mut is_over = is_over;
+            let is_accepted = asked == Asked::Before
+                || self.under_lock(|| {
+                    is_over = seen.is_some_and(|seen| self.is_expired(seen));
+                    accept(seen.filter(|_| !is_over))
+                });
+            if !is_accepted {
+                return None;
             }
-            if !self.link(&locked, place, &fresh, seen, section) {
-                continue;
-            }
+            self.link(&locked, place, fresh, target, section);
+            self.flights.note_change(place, usize::from(asked == Asked::OfLoad));
             drop(locked);
+            let node = own.take().expect("still there").publish();
             held.capacity -= weight - old_weight;
             drop(held); // a lighter value gives capacity back
-            let node = fresh.publish();
-            self.after_put(place, seen, section);
-            return Ok(node);
+            let cause = if is_over { Cause::Expired } else { Cause::Replaced };
+            let old = seen.map(|node| Departed { node, weight: old_weight, cause });
+            self.after_put(place, old, section);
+            return Some(node);
         }
     }
 
-    /// Links the node in the place of what was seen, if that is what is there.
+    /// The key's node, or the addresses of the keys that have its tag and are not equal to it.
+    fn find_comparing(
+        &self,
+        place: Place,
+        key: &K,
+        compared: &mut Compared,
+        section: &Section<'_>,
+    ) -> Option<Found<K, V>> {
+        compared.clear();
+        let compared = RefCell::new(compared);
+        let table = self.segment(place).table(section);
+        let is_key = |own: &K| {
+            let is_key = own == key;
+            if !is_key {
+                compared.borrow_mut().add(own);
+            }
+            is_key
+        };
+        table.bucket(place).find(place, is_key).map(|hit| hit.node)
+    }
+
+    /// Links the node where `target` found room for it; the caller notes the change.
+    #[inline(always)]
     fn link(
         &self,
         locked: &Locked<'_, K, V>,
         place: Place,
         fresh: &Fresh<K, V>,
-        seen: Option<Found<K, V>>,
+        target: Target<'_, K, V>,
         section: &Section<'_>,
-    ) -> bool {
+    ) {
         let segment = self.segment(place);
-        match seen {
-            Some(seen) => {
-                let Some(slot) = locked.slot_of(seen) else { return false };
+        match target {
+            Target::Over(slot, seen) => {
                 let is_replaced = locked.replace(slot, seen, fresh.address());
                 debug_assert!(is_replaced, "the lock is held");
                 let heat = slot.heat_now();
@@ -281,10 +309,7 @@ where
                     slot.set_heat(heat + 1);
                 }
             }
-            None => {
-                if locked.has(place, |own| *own == fresh.get().key) {
-                    return false;
-                }
+            Target::New => {
                 let table = segment.table(section);
                 let is_tried = !table.remembers(place) && table.trial.push(place);
                 let state = if is_tried { 0 } else { MAIN };
@@ -292,19 +317,35 @@ where
                 segment.count_more();
             }
         }
-        true
+    }
+
+    /// A key was to be removed and is not there, or is over. Loads of it that began before are not
+    /// put in; true if one of them has been by now.
+    pub(crate) fn note_absence<Q>(&self, place: Place, key: &Q, section: &Section<'_>) -> bool
+    where
+        K: Borrow<Q>,
+        Q: Eq + ?Sized,
+    {
+        if self.flights.are_any_now() {
+            let _locked = self.lock(place, section);
+            self.flights.mark(place);
+        }
+        // Also if there are none: the last may have ended since the caller looked.
+        self.find(place, key, section).is_some_and(|node| !self.is_expired(node))
     }
 
     /// What follows an entry's being linked, with no lock held.
-    pub(crate) fn after_put(&self, place: Place, old: Option<Found<K, V>>, section: &Section<'_>) {
+    pub(crate) fn after_put(
+        &self,
+        place: Place,
+        old: Option<Departed<K, V>>,
+        section: &Section<'_>,
+    ) {
         let segment = self.segment(place);
         self.counts.insertions.inc();
-        let cause = |old| if self.is_expired(old) { Cause::Expired } else { Cause::Replaced };
-        if old.is_none() {
-            self.grow_if_full(segment, section);
-        }
-        if let Some(old) = old {
-            self.part_with(old, cause(old), section);
+        match old {
+            None => self.grow_if_full(segment, section),
+            Some(old) => self.part_with(&old, section),
         }
         self.settle(segment, section);
         // ORDER: Relaxed; see `note_end`.
@@ -325,128 +366,10 @@ where
     fn grow_if_full(&self, segment: &Segment<K, V>, section: &Section<'_>) {
         let buckets = segment.table(section).buckets().len();
         if segment.entries() > buckets * 7 {
-            segment.grow(buckets * 2, section, |node| self.place(&node.key));
+            let place_of = |node: &Node<K, V>| self.under_lock(|| self.place(&node.key));
+            segment.grow(buckets * 2, section, place_of);
             // Tables are large and rare: what others wait for, the table before this one may.
             self.domain.collect();
-        }
-    }
-
-    /// What is too heavy for the whole cache stays out, and what it would have replaced goes.
-    #[cold]
-    fn turn_away(
-        &self,
-        place: Place,
-        fresh: Fresh<K, V>,
-        seen: Option<Found<K, V>>,
-        section: &Section<'_>,
-    ) -> Found<K, V> {
-        if let Some(seen) = seen {
-            self.take_out(place, seen, Cause::Replaced, section);
-        }
-        let node = fresh.publish();
-        self.part_with(node, Cause::Evicted, section);
-        node
-    }
-
-    /// Removes this node if it is linked still.
-    pub(crate) fn take_out(
-        &self,
-        place: Place,
-        node: Found<K, V>,
-        cause: Cause,
-        section: &Section<'_>,
-    ) -> bool {
-        self.take_out_if(place, node, cause, section, || true)
-    }
-
-    /// The same if `accept`, asked under the bucket's lock, says so.
-    pub(crate) fn take_out_if(
-        &self,
-        place: Place,
-        node: Found<K, V>,
-        cause: Cause,
-        section: &Section<'_>,
-        accept: impl FnOnce() -> bool,
-    ) -> bool {
-        let segment = self.segment(place);
-        let locked = self.lock(place, section);
-        let Some(slot) = locked.slot_of(node).filter(|_| accept()) else { return false };
-        locked.clear(slot);
-        drop(locked);
-        segment.count_less(1);
-        self.give_back(self.weight_of(node));
-        self.part_with(node, cause, section);
-        true
-    }
-
-    /// A reader found an entry whose time is over.
-    #[cold]
-    pub(crate) fn drop_expired(&self, place: Place, node: Found<K, V>, section: &Section<'_>) {
-        self.take_out(place, node, Cause::Expired, section);
-    }
-
-    /// Drops from a bucket what has expired.
-    fn sweep(&self, segment: &Segment<K, V>, index: usize, section: &Section<'_>) {
-        let now = self.now();
-        let expired =
-            |slot: Slot<'_, K, V>| slot.node().filter(|node| self.is_expired_at(*node, now));
-        if let Some(bucket) = segment.table(section).buckets().get(index) {
-            if bucket.slots().any(|slot| expired(slot).is_some()) {
-                self.clear_bucket(segment, index, section, Cause::Expired, |node| {
-                    self.is_expired_at(node, now)
-                });
-            }
-        }
-    }
-
-    /// Removes the entries of a bucket that the test names; false if the table was replaced.
-    fn clear_bucket(
-        &self,
-        segment: &Segment<K, V>,
-        index: usize,
-        section: &Section<'_>,
-        cause: Cause,
-        test: impl Fn(Found<K, V>) -> bool,
-    ) -> bool {
-        let table = segment.table(section);
-        let bucket = table.buckets().get(index);
-        let Some(locked) = bucket.and_then(|bucket| table.lock(bucket)) else { return false };
-        let mut gone = Vec::new();
-        for slot in locked.slots() {
-            if let Some(node) = slot.node().filter(|node| test(*node)) {
-                locked.clear(slot);
-                gone.push(node);
-            }
-        }
-        drop(locked);
-        segment.count_less(gone.len());
-        self.give_back(gone.iter().map(|node| self.weight_of(*node)).sum());
-        // SAFETY: N1 - unlinked just now under their bucket's lock.
-        gone.iter().for_each(|node| unsafe {
-            Node::retire(*node, &self.home, section, || self.weight_of(*node));
-        });
-        gone.iter().for_each(|node| self.tell(*node, cause));
-        true
-    }
-
-    pub(crate) fn clear_all(&self, cause: Cause, test: impl Fn(Found<K, V>) -> bool) {
-        for segment in &self.segments {
-            let mut index = 0;
-            // One section for each bucket: a long one would hold everything back.
-            loop {
-                let section = self.domain.enter();
-                let buckets = segment.table(&section).buckets().len();
-                if index >= buckets {
-                    break;
-                }
-                let same = self.clear_bucket(segment, index, &section, cause, &test);
-                // A table that was replaced is begun anew.
-                index = if same && segment.table(&section).buckets().len() == buckets {
-                    index + 1
-                } else {
-                    0
-                };
-            }
         }
     }
 
@@ -525,27 +448,12 @@ where
     {
         self.take_if(key, false, accept)
     }
-
-    /// Removes every entry that is there when its bucket's turn comes: all that were inserted
-    /// before the call. Cost: the tables, and a lock for each bucket in turn.
-    pub fn invalidate_all(&self) {
-        self.clear_all(Cause::Removed, |_| true);
-        self.collect();
-    }
-
-    /// Drops every entry whose time is over, and frees what can be freed. For a timer of yours.
-    pub fn purge(&self) {
-        if self.is_timed {
-            self.clear_all(Cause::Expired, |node| self.is_expired(node));
-        }
-        self.collect();
-    }
 }
 
 /// Capacity that goes back to the pool, whatever panics.
-struct Back<'a, K, V, S> {
-    cache: &'a Cache<K, V, S>,
-    capacity: i64,
+pub(crate) struct Back<'a, K, V, S> {
+    pub(crate) cache: &'a Cache<K, V, S>,
+    pub(crate) capacity: i64,
 }
 
 impl<K, V, S> Drop for Back<'_, K, V, S> {

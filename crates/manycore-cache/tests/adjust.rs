@@ -98,12 +98,13 @@ impl Drop for Large {
 #[test]
 fn what_waits_to_be_freed_is_bounded_by_weight_in_bytes() {
     let alive = Arc::new(AtomicUsize::new(0));
-    let most = |in_bytes| {
-        let cache: Cache<u32, Large> = Cache::builder(10 << 20)
-            .weigher(|_, _| 1 << 20)
-            .weight_in_bytes(in_bytes)
-            .build()
-            .unwrap();
+    let most = |in_bytes: Option<bool>| {
+        let builder = Cache::builder(10 << 20).weigher(|_: &u32, _: &Large| 1 << 20);
+        let builder = match in_bytes {
+            Some(in_bytes) => builder.weight_in_bytes(in_bytes),
+            None => builder,
+        };
+        let cache: Cache<u32, Large> = builder.build().unwrap();
         let seen = (0..400).map(|n| {
             alive.fetch_add(1, Relaxed);
             cache.insert(n, Large(alive.clone()));
@@ -111,9 +112,13 @@ fn what_waits_to_be_freed_is_bounded_by_weight_in_bytes() {
         });
         seen.max().unwrap()
     };
-    assert!(most(false) > 300, "batches of nodes alone were expected to be larger");
+    for in_bytes in [None, Some(true)] {
+        let most = most(in_bytes);
+        assert!(most <= 20, "{in_bytes:?}: {most}, where ten are in the cache, and few wait");
+    }
+    // Counted as small values, and yet not left to a batch of nodes.
+    most(Some(false));
     assert_eq!(alive.load(Relaxed), 0);
-    assert!(most(true) <= 20, "ten in the cache, and few that wait");
 }
 
 /// What an entry says of itself changes between the first look and the lock: `accept` itself does
@@ -125,7 +130,7 @@ fn entry_that_changes_by_itself_is_looked_at_again_under_the_lock() {
     let is_new = |value: &AtomicU64| value.fetch_add(1, Relaxed) == 0;
     let held = cache.insert_held_if(1, AtomicU64::new(9), |old| is_new(old.unwrap().value()));
     assert!(held.is_err(), "it had changed");
-    assert_eq!(cache.get(&1).unwrap().load(Relaxed), 3, "two looks, and one more without the lock");
+    assert_eq!(cache.get(&1).unwrap().load(Relaxed), 2, "one look without the lock, one under it");
     cache.insert(1, AtomicU64::new(0));
     assert!(cache.remove_held_if(&1, |entry| is_new(entry.value())).is_none());
     cache.insert(1, AtomicU64::new(0));

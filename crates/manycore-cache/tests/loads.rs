@@ -125,13 +125,43 @@ fn poll_once<T>(future: Pin<&mut impl Future<Output = T>>) -> Poll<T> {
 }
 
 #[test]
-fn many_futures_that_want_a_key_load_it_once_also_beside_threads() {
+fn many_futures_that_want_a_key_load_it_once() {
     let (cache, loads) = (Cache::new(10), Loads::default());
-    let found = on_threads(|thread| match thread % 2 {
-        0 => block_on(cache.get_or_insert_async('a', async { loads.run() })),
-        _ => *cache.get_or_insert_with('a', || loads.run()),
-    });
+    let found = on_threads(|_| block_on(cache.get_or_insert_async('a', async { loads.run() })));
     assert_eq!(found, [1; THREADS]);
+}
+
+/// A thread does not wait for a future's load, and loads beside it; one value counts for all.
+#[test]
+fn threads_and_futures_that_want_a_key_agree_on_one_of_two_loads() {
+    let cache = Cache::new(10);
+    let (threads, futures) = (Loads::default(), Loads::default());
+    let found = on_threads(|thread| match thread % 2 {
+        0 => block_on(cache.get_or_insert_async('a', async { futures.run() * 10 })),
+        _ => *cache.get_or_insert_with('a', || threads.run()),
+    });
+    assert!(threads.all.load(SeqCst) <= 1 && futures.all.load(SeqCst) <= 1);
+    assert!(found.iter().all(|value| *value == found[0]), "{found:?}");
+}
+
+#[test]
+fn a_future_waits_for_a_threads_load() {
+    let cache = &Cache::new(10);
+    let (send, receive) = mpsc::channel::<()>();
+    thread::scope(|scope| {
+        let (begun, has_begun) = mpsc::channel();
+        scope.spawn(move || {
+            drop(cache.get_or_insert_with('a', || {
+                begun.send(()).unwrap();
+                receive.recv_timeout(Duration::from_secs(60)).map_or(0, |()| 1)
+            }));
+        });
+        has_begun.recv().unwrap();
+        let mut waiting = Box::pin(cache.get_or_insert_async('a', async { 2 }));
+        assert!(poll_once(waiting.as_mut()).is_pending());
+        send.send(()).unwrap();
+        assert_eq!(block_on(waiting), 1);
+    });
 }
 
 #[test]

@@ -1,0 +1,270 @@
+//! The end of entries: each is counted, its capacity is given back, it is retired, and the listener
+//! is told, whatever user code panics on the way.
+//!
+//! Laws:
+//! - D1 An entry is weighed before it is unlinked, so that a weigher that panics loses nothing; the
+//!   weight that was taken is what is given back.
+//! - D2 What is unlinked is retired once and told once. User code that panics (a listener, or the
+//!   destructor of another entry) keeps the rest from neither; the first panic goes on when all is
+//!   done.
+
+use crate::Cache;
+use crate::builder::Listener;
+use crate::flight::Panics;
+use crate::node::{Fresh, Node};
+use crate::segment::Segment;
+use crate::table::{Place, Slot};
+use crate::update::{Back, Found};
+use manycore::section::Section;
+use std::hash::{BuildHasher, Hash};
+
+/// Why an entry left the cache.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Cause {
+    /// Another value took its place.
+    Replaced,
+    /// It was removed.
+    Removed,
+    /// Room was wanted, or it was too heavy to be let in.
+    Evicted,
+    /// Its time was over.
+    Expired,
+}
+
+/// An entry that the caller has unlinked.
+pub(crate) struct Departed<K, V> {
+    pub(crate) node: Found<K, V>,
+    /// What it was counted with.
+    pub(crate) weight: i64,
+    pub(crate) cause: Cause,
+}
+
+/// Entries of one segment that were unlinked together; what must follow does when this is dropped.
+struct Gone<'a, K, V, S>
+where
+    K: Hash + Eq + Send + Sync,
+    V: Send + Sync,
+    S: BuildHasher,
+{
+    cache: &'a Cache<K, V, S>,
+    segment: &'a Segment<K, V>,
+    section: &'a Section<'a>,
+    all: Vec<Departed<K, V>>,
+}
+
+impl<K, V, S> Drop for Gone<'_, K, V, S>
+where
+    K: Hash + Eq + Send + Sync,
+    V: Send + Sync,
+    S: BuildHasher,
+{
+    fn drop(&mut self) {
+        self.segment.count_less(self.all.len());
+        self.cache.give_back(self.all.iter().map(|departed| departed.weight).sum());
+        let mut panics = Panics::default();
+        for departed in &self.all {
+            panics.catch(|| self.cache.part_with(departed, self.section));
+        }
+        panics.resume();
+    }
+}
+
+impl<K, V, S> Cache<K, V, S>
+where
+    K: Hash + Eq + Send + Sync,
+    V: Send + Sync,
+    S: BuildHasher,
+{
+    /// Counts, retires and tells (D2). The capacity is the caller's.
+    #[inline(always)]
+    pub(crate) fn part_with(&self, departed: &Departed<K, V>, section: &Section<'_>) {
+        match departed.cause {
+            Cause::Evicted => self.counts.evictions.inc(),
+            Cause::Expired => self.counts.expirations.inc(),
+            _ => {}
+        }
+        match &self.listener {
+            // SAFETY: N1 - unlinked by the caller under its bucket's lock.
+            None => unsafe { Node::retire(departed.node, &self.home, section, departed.weight) },
+            Some(listener) => self.part_and_tell(departed, listener, section),
+        }
+    }
+
+    #[inline(never)]
+    fn part_and_tell(
+        &self,
+        departed: &Departed<K, V>,
+        listener: &Listener<K, V>,
+        section: &Section<'_>,
+    ) {
+        let mut panics = Panics::default();
+        // SAFETY: N1 - unlinked by the caller of `part_with` under its bucket's lock.
+        panics.catch(|| unsafe {
+            Node::retire(departed.node, &self.home, section, departed.weight);
+        });
+        panics.catch(|| {
+            // SAFETY: the caller's section keeps the node (N1).
+            let node = unsafe { departed.node.as_ref() };
+            listener(&node.key, &node.value, departed.cause);
+        });
+        panics.resume();
+    }
+
+    /// Evicts an entry of this segment; its weight, which is the caller's now.
+    pub(crate) fn evict(&self, segment: &Segment<K, V>, section: &Section<'_>) -> Option<i64> {
+        let evicted = segment.evict(section, |node| self.weight_of(node))?;
+        let (node, weight) = (evicted.node, evicted.weight);
+        segment.count_less(1);
+        // Whatever the listener does, the capacity is not lost.
+        let back = Back { cache: self, capacity: weight };
+        self.part_with(&Departed { node, weight, cause: Cause::Evicted }, section);
+        std::mem::forget(back);
+        Some(weight)
+    }
+
+    /// What is too heavy for the whole cache stays out, and what it would have replaced goes.
+    #[cold]
+    pub(crate) fn turn_away(
+        &self,
+        place: Place,
+        fresh: &mut Option<Fresh<K, V>>,
+        weight: i64,
+        seen: Option<Found<K, V>>,
+        section: &Section<'_>,
+    ) -> Found<K, V> {
+        if let Some(seen) = seen {
+            self.take_out(place, seen, Cause::Replaced, section);
+        }
+        let node = fresh.take().expect("a node to turn away").publish();
+        self.part_with(&Departed { node, weight, cause: Cause::Evicted }, section);
+        node
+    }
+
+    /// Removes this node if it is linked still.
+    pub(crate) fn take_out(
+        &self,
+        place: Place,
+        node: Found<K, V>,
+        cause: Cause,
+        section: &Section<'_>,
+    ) {
+        self.take_out_if(place, node, cause, section, None::<fn() -> bool>);
+    }
+
+    /// The same if `accept`, asked under the bucket's lock, says so; `None` if the node is not
+    /// linked any more.
+    pub(crate) fn take_out_if(
+        &self,
+        place: Place,
+        node: Found<K, V>,
+        cause: Cause,
+        section: &Section<'_>,
+        accept: Option<impl FnOnce() -> bool>,
+    ) -> Option<bool> {
+        let segment = self.segment(place);
+        let weight = self.weight_of(node); // D1
+        let locked = self.lock(place, section);
+        let slot = locked.slot_of(node)?;
+        if accept.is_some_and(|accept| !self.under_lock(accept)) {
+            return Some(false);
+        }
+        locked.clear(slot);
+        if cause != Cause::Expired {
+            self.flights.note_change(place, 0);
+        }
+        drop(locked);
+        segment.count_less(1);
+        self.give_back(weight);
+        self.part_with(&Departed { node, weight, cause }, section);
+        Some(true)
+    }
+
+    /// A reader found an entry whose time is over.
+    #[cold]
+    pub(crate) fn drop_expired(&self, place: Place, node: Found<K, V>, section: &Section<'_>) {
+        self.take_out(place, node, Cause::Expired, section);
+    }
+
+    /// Drops from a bucket what has expired.
+    pub(crate) fn sweep(&self, segment: &Segment<K, V>, index: usize, section: &Section<'_>) {
+        let now = self.now();
+        let expired =
+            |slot: Slot<'_, K, V>| slot.node().filter(|node| self.is_expired_at(*node, now));
+        if let Some(bucket) = segment.table(section).buckets().get(index) {
+            if bucket.slots().any(|slot| expired(slot).is_some()) {
+                self.clear_bucket(segment, index, section, Cause::Expired, |node| {
+                    self.is_expired_at(node, now)
+                });
+            }
+        }
+    }
+
+    /// Removes the entries of a bucket that the test names; false if the table was replaced. The
+    /// test runs under the bucket's lock.
+    fn clear_bucket(
+        &self,
+        segment: &Segment<K, V>,
+        index: usize,
+        section: &Section<'_>,
+        cause: Cause,
+        test: impl Fn(Found<K, V>) -> bool,
+    ) -> bool {
+        let table = segment.table(section);
+        let bucket = table.buckets().get(index);
+        // Dropped after the lock, also if the test or a weigher panics.
+        let mut gone = Gone { cache: self, segment, section, all: Vec::new() };
+        let Some(locked) = bucket.and_then(|bucket| table.lock(bucket)) else { return false };
+        for slot in locked.slots() {
+            let Some(node) = slot.node() else { continue };
+            let weigh = || test(node).then(|| self.weight_of(node));
+            if let Some(weight) = self.under_lock(weigh) {
+                gone.all.push(Departed { node, weight, cause });
+                locked.clear(slot);
+            }
+        }
+        drop(locked);
+        true
+    }
+
+    pub(crate) fn clear_all(&self, cause: Cause, test: impl Fn(Found<K, V>) -> bool) {
+        self.begin_update();
+        if cause != Cause::Expired {
+            self.flights.mark_all();
+        }
+        for segment in &self.segments {
+            let mut index = 0;
+            // One section for each bucket: a long one would hold everything back.
+            loop {
+                let section = self.domain.enter();
+                let buckets = segment.table(&section).buckets().len();
+                if index >= buckets {
+                    break;
+                }
+                let same = self.clear_bucket(segment, index, &section, cause, &test);
+                // A table that was replaced is begun anew.
+                index = if same && segment.table(&section).buckets().len() == buckets {
+                    index + 1
+                } else {
+                    0
+                };
+            }
+        }
+    }
+
+    /// Removes every entry that is there when its bucket's turn comes: all that were inserted
+    /// before the call. Loads that are under way are not put in. Cost: the
+    /// tables, and a lock for each bucket in turn.
+    pub fn invalidate_all(&self) {
+        self.clear_all(Cause::Removed, |_| true);
+        self.collect();
+    }
+
+    /// Drops every entry whose time is over, and frees what can be freed. For a timer of yours.
+    pub fn purge(&self) {
+        if self.is_timed {
+            self.clear_all(Cause::Expired, |node| self.is_expired(node));
+        }
+        self.collect();
+    }
+}

@@ -1,0 +1,178 @@
+//! Models of loads beside updates of their key (F4), with a bucket of one entry.
+//!
+//! The flights, the bucket's lock, and the key's memory are the real ones; the steps around them
+//! are those of `load`, `insert` and `adjust`.
+
+use super::*;
+use crate::latch::{Hold, Latch, Queue};
+use crate::node::{InBytes, Kind};
+use crate::sync::thread;
+use std::process::Command;
+
+/// What the source said before its change, and says after it. No entry is zero.
+const OLD: usize = 1;
+const NEW: usize = 2;
+
+struct Shared {
+    latch: Latch,
+    queue: Queue,
+    entry: AtomicUsize,
+    /// What is cached; it orders nothing.
+    source: AtomicUsize,
+    flights: Flights<usize, usize>,
+    domain: Domain,
+    home: Arc<Home<usize, usize>>,
+}
+
+impl Shared {
+    fn new() -> Self {
+        Self {
+            latch: Latch::free(),
+            queue: Queue::new(),
+            entry: AtomicUsize::new(0),
+            source: AtomicUsize::new(OLD),
+            flights: Flights::default(),
+            domain: Domain::new(),
+            home: Home::new(Kind::Plain, InBytes::No),
+        }
+    }
+
+    fn place() -> Place {
+        Place::of(7)
+    }
+
+    fn lock(&self) -> Hold<'_> {
+        self.latch.lock(&self.queue).expect("the table is not replaced")
+    }
+
+    fn find(&self) -> Option<usize> {
+        Some(self.entry.load(Ordering::Acquire)).filter(|entry| *entry != 0)
+    }
+
+    fn link(&self, value: usize, own_loads: usize) {
+        self.entry.store(value, Ordering::Release);
+        self.flights.note_change(Self::place(), own_loads);
+    }
+
+    fn load(&self) {
+        let seed = self.home.begin(7);
+        let turn = self.flights.join((&self.domain, &self.home), Self::place(), seed, false);
+        let Turn::Lead(mut lead) = turn else { panic!("there is no other load") };
+        if self.find().is_some() {
+            return;
+        }
+        let value = self.source.load(Ordering::Relaxed);
+        let extra = |_: &usize, _: &usize| unreachable!("of a plain cache");
+        let (_, flight) = lead.land(|seed| self.home.complete(seed, value, extra));
+        let early = flight.is_stale();
+        let hold = self.lock();
+        let is_stale = if seeded_bug(Bug::EarlyLook) { early } else { flight.is_stale() };
+        if self.find().is_none() && !is_stale {
+            self.link(value, 1);
+        }
+        drop(hold);
+    }
+
+    fn remove(&self) {
+        loop {
+            let Some(seen) = self.find() else {
+                if self.flights.are_any_now() {
+                    let _hold = self.lock();
+                    self.flights.mark(Self::place());
+                }
+                let is_looking = !seeded_bug(Bug::OneLook);
+                if is_looking && self.find().is_some() {
+                    continue;
+                }
+                return;
+            };
+            let _hold = self.lock();
+            if self.find() == Some(seen) {
+                self.link(0, 0);
+                return;
+            }
+        }
+    }
+
+    fn insert(&self, value: usize) {
+        let _hold = self.lock();
+        self.link(value, 0);
+    }
+
+    fn evict(&self) {
+        let _hold = self.lock();
+        self.entry.store(0, Ordering::Release);
+    }
+}
+
+/// One thread loads, one changes the source and then does this. The older value must not stay.
+fn beside_a_load(preemptions: usize, update: fn(&Shared)) {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = model.preemption_bound.max(Some(preemptions));
+    model.max_branches = 5_000;
+    model.check(move || {
+        // Not the first thread: loom takes globals away before its locals.
+        let body = move || {
+            let shared = Arc::new(Shared::new());
+            let loader = {
+                let shared = Arc::clone(&shared);
+                thread::spawn(move || shared.load())
+            };
+            shared.source.store(NEW, Ordering::Relaxed);
+            update(&shared);
+            loader.join().unwrap();
+            assert_ne!(shared.find(), Some(OLD), "an older load is in the cache");
+            assert_eq!(shared.flights.count.0.load(Ordering::Relaxed), 0);
+        };
+        thread::spawn(body).join().unwrap();
+        // The threads' locals use globals of the library, which must not go before them.
+        loom::stop_exploring();
+        (0..100).for_each(|_| thread::yield_now());
+    });
+}
+
+#[test]
+fn loom_load_beside_a_removal_of_its_key() {
+    beside_a_load(2, Shared::remove);
+}
+
+#[test]
+fn loom_load_beside_an_insertion_of_its_key() {
+    beside_a_load(2, |shared| shared.insert(NEW));
+}
+
+#[test]
+fn loom_load_beside_an_insertion_and_its_eviction() {
+    beside_a_load(2, |shared| {
+        shared.insert(NEW);
+        shared.evict();
+    });
+}
+
+/// Runs a model again with a bug planted, and demands that it fails as it should.
+fn must_catch(bug: &str, model: &str) {
+    let run = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", &format!("flight::loom_tests::{model}"), "--nocapture"])
+        .env("MANYCORE_CACHE_SEEDED_BUG", bug)
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&run.stderr) + String::from_utf8_lossy(&run.stdout);
+    assert!(said.contains("running 1 test"), "{model} is no test:\n{said}");
+    assert!(!run.status.success(), "{model} passes with the bug {bug} in place");
+    assert!(said.contains("an older load is in the cache"), "another reason:\n{said}");
+}
+
+#[test]
+fn loom_load_that_looks_at_its_mark_too_early_is_caught() {
+    must_catch("early-look", "loom_load_beside_a_removal_of_its_key");
+}
+
+#[test]
+fn loom_removal_in_vain_that_looks_once_is_caught() {
+    must_catch("one-look", "loom_load_beside_a_removal_of_its_key");
+}
+
+#[test]
+fn loom_update_that_asks_for_loads_with_no_fence_is_caught() {
+    must_catch("unfenced-look", "loom_load_beside_an_insertion_and_its_eviction");
+}

@@ -1,0 +1,91 @@
+//! User code that runs under a bucket's lock, and what it may do there.
+//!
+//! Most callbacks run with no lock held. Those that must not (the second look of
+//! [`insert_held_if`](crate::Cache::insert_held_if) and its kin, `retain`, the end of a lean
+//! cache's entry, `Hash` while a table grows) are noted here for their thread.
+//!
+//! Laws:
+//! - U1 An update of a cache panics, before it changes anything, in a thread that runs a callback
+//!   under a lock of the same cache: it might wait for itself. Reads take no lock, and work.
+//! - U2 A thread that runs a callback under a lock never waits without limit for another cache's
+//!   lock, and never replaces a table: callbacks of two caches that update each other's cache end
+//!   with a panic after [`WAIT_LIMIT`], not with a deadlock.
+
+use std::cell::Cell;
+use std::ptr;
+use std::time::Duration;
+
+/// How long a callback under one cache's lock waits for another cache's.
+pub(crate) const WAIT_LIMIT: Duration = Duration::from_secs(5);
+
+/// A callback that runs under a lock of a cache, and the callbacks around it.
+struct Frame {
+    cache: *const (),
+    outer: *const Frame,
+}
+
+thread_local! {
+    static INNERMOST: Cell<*const Frame> = const { Cell::new(ptr::null()) };
+}
+
+#[inline(always)]
+fn innermost() -> *const Frame {
+    INNERMOST.try_with(Cell::get).unwrap_or(ptr::null())
+}
+
+/// Runs a callback of the cache at this address, a lock of which the caller holds.
+pub(crate) fn under_lock<R>(cache: *const (), callback: impl FnOnce() -> R) -> R {
+    /// Takes the frame away, also if the callback panics.
+    struct Leave(*const Frame);
+    impl Drop for Leave {
+        fn drop(&mut self) {
+            let _gone = INNERMOST.try_with(|innermost| innermost.set(self.0));
+        }
+    }
+    let frame = Frame { cache, outer: innermost() };
+    let _leave = Leave(frame.outer);
+    let _gone = INNERMOST.try_with(|innermost| innermost.set(&raw const frame));
+    callback()
+}
+
+/// Whether the thread runs a callback under a lock of any cache.
+#[inline(always)]
+pub(crate) fn is_under_lock() -> bool {
+    !innermost().is_null()
+}
+
+/// Whether the thread runs a callback under a lock of the cache at this address.
+#[inline(always)]
+pub(crate) fn is_under_lock_of(cache: *const ()) -> bool {
+    is_under_lock() && has_frame_of(cache)
+}
+
+#[cold]
+fn has_frame_of(cache: *const ()) -> bool {
+    let mut frame = innermost();
+    // SAFETY: frames are on this thread's stack, and `under_lock` takes each away before it returns
+    // or unwinds; so those that are linked are alive.
+    while let Some(one) = unsafe { frame.as_ref() } {
+        if one.cache == cache {
+            return true;
+        }
+        frame = one.outer;
+    }
+    false
+}
+
+/// Law U1.
+#[inline(always)]
+#[track_caller]
+pub(crate) fn refuse_under_lock_of(cache: *const ()) {
+    if is_under_lock_of(cache) {
+        refuse();
+    }
+}
+
+#[cold]
+#[inline(never)]
+#[track_caller]
+fn refuse() -> ! {
+    panic!("manycore: a callback that runs under a cache's lock updates the same cache");
+}

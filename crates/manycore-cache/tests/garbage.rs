@@ -1,0 +1,90 @@
+//! What has left a cache and is not freed yet, in bytes: bounded as the crate's page says. The
+//! values count their own bytes; the nodes are counted by the footprint.
+
+use manycore_cache::Cache;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::thread;
+
+const MIB: usize = 1 << 20;
+
+/// Bytes of one test's values, and the most that there were.
+#[derive(Default)]
+struct Bytes {
+    now: AtomicUsize,
+    most: AtomicUsize,
+}
+
+struct Value<'a>(Vec<u8>, &'a Bytes);
+
+impl<'a> Value<'a> {
+    fn new(len: usize, bytes: &'a Bytes) -> Self {
+        let now = bytes.now.fetch_add(len, Relaxed) + len;
+        bytes.most.fetch_max(now, Relaxed);
+        Self(vec![1; len], bytes)
+    }
+}
+
+impl Drop for Value<'_> {
+    fn drop(&mut self) {
+        self.1.now.fetch_sub(self.0.len(), Relaxed);
+    }
+}
+
+/// The most bytes of values beside the capacity, of so many insertions of this length.
+fn beside(capacity: usize, len: usize, threads: u32, in_bytes: Option<bool>) -> usize {
+    let bytes = Bytes::default();
+    let builder =
+        Cache::builder(capacity as u64).weigher(|_: &u32, v: &Value<'_>| v.0.len() as u32);
+    let builder = in_bytes.into_iter().fold(builder, |builder, yes| builder.weight_in_bytes(yes));
+    let cache: Cache<u32, Value<'_>> = builder.build().unwrap();
+    let each = (16 * capacity / len) as u32 / threads;
+    thread::scope(|scope| {
+        for thread in 0..threads {
+            let (cache, bytes) = (&cache, &bytes);
+            scope.spawn(move || {
+                (0..each)
+                    .for_each(|n| _ = cache.insert(n * threads + thread, Value::new(len, bytes)));
+            });
+        }
+    });
+    assert!(cache.weight() <= capacity as u64);
+    drop(cache);
+    assert_eq!(bytes.now.into_inner(), 0);
+    bytes.most.into_inner().saturating_sub(capacity)
+}
+
+/// One thread: a batch of a quarter of a megabyte is filled, one waits, and one is freed.
+#[test]
+fn a_weigher_that_counts_bytes_bounds_what_waits_to_be_freed() {
+    for len in [1 << 10, 16 << 10, 256 << 10, MIB] {
+        for in_bytes in [None, Some(true)] {
+            let beside = beside(8 * MIB, len, 1, in_bytes);
+            println!("{len} bytes, {in_bytes:?}: {} KiB beside the capacity", beside >> 10);
+            assert!(beside <= MIB + 6 * len, "{len}, {in_bytes:?}: {beside}");
+        }
+    }
+}
+
+/// A thread that loses its core in a section holds back what the others retire in that time: they
+/// give way at the budget, 4 MiB here. The bound is loose because that time is the machine's.
+#[test]
+fn threads_without_a_core_of_their_own_do_not_pile_garbage_up() {
+    let beside = beside(8 * MIB, 64 << 10, 8, None);
+    println!("8 threads: {} KiB beside the capacity", beside >> 10);
+    assert!(beside <= 64 * MIB, "{beside}");
+}
+
+/// Entries of a known size, without a weigher: the nodes are what there is, and little
+/// waits beside them.
+#[test]
+fn a_small_cache_takes_what_its_entries_need_and_little_more() {
+    let cache: Cache<u64, [u64; 16]> = Cache::new(10_000);
+    for n in 0..300_000 {
+        cache.insert(n, [n; 16]);
+    }
+    let footprint = cache.footprint();
+    let need = 10_000 * (8 + 128 + 8 + 24);
+    let all = footprint.in_use() + footprint.free;
+    println!("{footprint:?}: {} KiB, of which entries need {}", all >> 10, need >> 10);
+    assert!(all <= need + MIB as u64, "{footprint:?}");
+}
