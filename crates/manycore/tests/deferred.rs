@@ -1,5 +1,8 @@
 //! `Deferred` as a user sees it: every law of `manycore::oplog` that a program can observe.
 
+mod common;
+
+use common::env;
 use manycore::oplog::*;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
@@ -438,7 +441,8 @@ fn eviction_bounds_the_objects_with_logs() {
     let builder = Sum::builder().logs(Logs::Always).table(Arc::clone(&table));
     let objects: Vec<Sum> = (0..1000).map(|_| builder.build(0).unwrap()).collect();
     let mut seed = 1_u64;
-    for _ in 0..200_000 {
+    let rounds = env::rounds(200_000);
+    for _ in 0..rounds {
         seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
         objects[(seed >> 33) as usize % 1000].append(Add(1));
         assert!(table.residents() <= 8);
@@ -447,7 +451,7 @@ fn eviction_bounds_the_objects_with_logs() {
     let with_logs = objects.iter().filter(|object| object.stats().logs > 0).count();
     assert!(with_logs <= 8, "{with_logs} objects have logs");
     let total: u64 = objects.into_iter().map(Deferred::into_inner).sum();
-    assert_eq!(total, 200_000);
+    assert_eq!(total, rounds as u64);
 }
 
 #[test]
@@ -455,12 +459,13 @@ fn forced_conflicts_between_threads_lose_nothing() {
     let table = Arc::new(LogTable::new(2));
     let builder = Sum::builder().logs(Logs::Always).table(Arc::clone(&table));
     let objects: Vec<Sum> = (0..16).map(|_| builder.build(0).unwrap()).collect();
+    let rounds = env::rounds(50_000);
     thread::scope(|s| {
         for thread in 0..4_u64 {
             let objects = &objects;
             s.spawn(move || {
                 let mut seed = thread + 1;
-                for _ in 0..50_000 {
+                for _ in 0..rounds {
                     seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
                     let object = &objects[(seed >> 33) as usize % 16];
                     match seed >> 59 {
@@ -474,7 +479,7 @@ fn forced_conflicts_between_threads_lose_nothing() {
         }
     });
     assert!(table.evictions() > 0);
-    assert_eq!(objects.into_iter().map(Deferred::into_inner).sum::<u64>(), 200_000);
+    assert_eq!(objects.into_iter().map(Deferred::into_inner).sum::<u64>(), 4 * rounds as u64);
 }
 
 #[test]

@@ -1,5 +1,8 @@
 //! `EventQueue` from outside: order across threads, bounds, closing, waiting, waking.
 
+mod common;
+
+use common::env;
 use manycore::collections::{EventQueue, RecvError, SendError};
 use manycore::oplog::{Logs, Publish};
 use std::collections::VecDeque;
@@ -334,7 +337,7 @@ fn close_wakes_waiting_senders_and_receivers() {
 /// hears of the end.
 #[test]
 fn race_of_send_and_close_loses_nothing() {
-    const ROUNDS: usize = 10_000;
+    let rounds = env::rounds(10_000);
     for (logs, publish) in [(Logs::Always, Publish::Biased), (Logs::Always, Publish::Locked)] {
         let (give, take) = mpsc::sync_channel::<Arc<EventQueue<u32>>>(1);
         let (answer, answers) = mpsc::sync_channel::<u32>(1);
@@ -347,7 +350,7 @@ fn race_of_send_and_close_loses_nothing() {
                 answer.send(sent).unwrap();
             }
         });
-        for round in 0..ROUNDS {
+        for round in 0..rounds {
             let queue = EventQueue::builder().logs(logs).publish(publish).build().unwrap();
             let queue = Arc::new(queue);
             give.send(Arc::clone(&queue)).unwrap();
@@ -370,13 +373,13 @@ fn race_of_send_and_close_loses_nothing() {
 /// watchdog says so).
 #[test]
 fn no_wake_up_is_lost() {
-    const ROUNDS: u32 = 20_000;
+    let rounds = env::rounds(20_000) as u32;
     for queue in queues::<u32>() {
         let done = AtomicBool::new(false);
         let served = AtomicUsize::new(0);
         thread::scope(|s| {
             let sender = s.spawn(|| {
-                for i in 0..ROUNDS {
+                for i in 0..rounds {
                     queue.send(i).unwrap();
                     // Wait for the receiver, so that it is often just going to sleep.
                     while served.load(Ordering::Acquire) + 1 < i as usize {
@@ -398,7 +401,7 @@ fn no_wake_up_is_lost() {
                     }
                 }
             });
-            for i in 0..ROUNDS {
+            for i in 0..rounds {
                 assert_eq!(queue.recv(), Some(i));
                 served.store(i as usize, Ordering::Release);
             }

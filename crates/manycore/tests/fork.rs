@@ -276,3 +276,69 @@ fn child_has_the_queued_members_of_a_set() {
         }
     });
 }
+
+/// Threads retire, make domains, start and end all the while, so that a fork meets every lock of
+/// the sections in the hands of a thread that the child does not have.
+#[test]
+fn child_of_a_busy_process_can_use_the_library() {
+    use std::sync::atomic::AtomicBool;
+    use std::time::Duration;
+
+    fn replace(domain: &Domain, link: &Atomic<u64>) {
+        let section = domain.enter();
+        let old = link.swap(Owned::new(1), &section);
+        // SAFETY: unlinked by the swap; no links; one domain.
+        unsafe { section.retire(old) };
+    }
+    fn use_all(domain: &Domain, link: &Atomic<u64>) -> bool {
+        (0..40).for_each(|_| replace(domain, link));
+        domain.collect();
+        let new = Domain::builder().batch_nodes(2).build().unwrap();
+        let other = Atomic::new(0);
+        (0..10).for_each(|_| replace(&new, &other));
+        drop(new);
+        // SAFETY: nothing else leads to the node.
+        drop(unsafe { other.into_owned() });
+        true
+    }
+
+    in_own_process("child_of_a_busy_process_can_use_the_library", || {
+        let domain = Domain::builder().batch_nodes(4).build().unwrap();
+        let link = Atomic::new(0);
+        let stop = AtomicBool::new(false);
+        struct Stop<'a>(&'a AtomicBool);
+        impl Drop for Stop<'_> {
+            fn drop(&mut self) {
+                self.0.store(true, SeqCst);
+            }
+        }
+        thread::scope(|scope| {
+            let _stop = Stop(&stop);
+            for _ in 0..3 {
+                let (domain, link, stop) = (&domain, &link, &stop);
+                scope.spawn(move || {
+                    while !stop.load(SeqCst) {
+                        assert!(use_all(domain, link));
+                    }
+                });
+            }
+            scope.spawn(|| {
+                while !stop.load(SeqCst) {
+                    // Threads that come and go leave their garbage and slots.
+                    thread::scope(|inner| drop(inner.spawn(|| replace(&domain, &link))));
+                }
+            });
+            for round in 0..30 {
+                thread::sleep(Duration::from_millis(1));
+                let status = in_child(|| {
+                    // SAFETY: ends the child if it hangs.
+                    unsafe { libc::alarm(20) };
+                    use_all(&domain, &link)
+                });
+                assert_eq!(status, 0, "round {round}");
+            }
+        });
+        // SAFETY: nothing else leads to the node.
+        drop(unsafe { link.into_owned() });
+    });
+}

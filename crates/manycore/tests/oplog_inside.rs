@@ -198,3 +198,21 @@ fn logs_outside_the_table_end_with_the_next_read() {
     assert_eq!(objects.iter().filter(|object| object.is_logged()).count(), 1);
     assert_eq!(table.residents(), 1);
 }
+
+#[test]
+fn idle_object_loses_its_logs_without_a_read_while_another_is_promoted() {
+    let builder = Object::builder().table(Arc::new(LogTable::new(2)));
+    let idle = builder.build(0).unwrap();
+    assert!(idle.promote());
+    idle.append(add(1));
+    // An object in the other place, if there is one among a few.
+    let others: Vec<Object> = (0..8).map(|_| builder.build(0).unwrap()).collect();
+    for other in &others {
+        for _ in 0..8 {
+            other.promote();
+            other.demote();
+        }
+    }
+    assert!(!idle.is_logged());
+    assert_eq!(*idle.read(), 1);
+}

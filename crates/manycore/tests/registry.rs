@@ -358,19 +358,21 @@ fn panic_in_a_values_drop_does_no_harm() {
 }
 
 #[test]
-fn panic_in_a_values_drop_is_met_by_one_who_registers() {
+fn panic_in_a_values_drop_is_kept_from_one_who_registers() {
     for registry in logged() {
         let calm = registry.register(Explosive(false));
         let entry = registry.register(Explosive(true));
         assert_eq!(registry.len(), 2);
         let met = catch_unwind(AssertUnwindSafe(|| {
             drop(entry);
-            (0..100_000).for_each(|_| {
+            (0..1_000).for_each(|_| {
                 let others: Vec<_> = (0..8).map(|_| registry.register(Explosive(false))).collect();
                 thread::scope(|s| drop(s.spawn(move || drop(others))));
             });
         }));
-        assert!(met.is_err());
+        // With logs, the value is dropped after a merge, which a registration or an end makes.
+        let logged = format!("{registry:?}").contains("logged: true");
+        assert_eq!(met.is_ok(), logged, "only the end of its own entry may meet it");
         assert_eq!(registry.len(), 1);
         drop(calm);
         assert!(registry.is_empty());

@@ -386,15 +386,16 @@ fn panic_in_a_destructor_reaches_whoever_frees_and_nothing_else_is_lost() {
     }
     let domain = Domain::new();
     let freed: Arc<AtomicUsize> = Arc::default();
-    {
+    let retire = || {
         let section = domain.enter();
         for number in 0..10 {
             let bomb = Owned::new(Bomb(Arc::clone(&freed), number == 5)).into_shared(&section);
             // SAFETY: never linked anywhere.
             unsafe { section.retire(bomb) };
         }
-    }
-    let panics =
+    };
+    let mut panics = usize::from(catch_unwind(AssertUnwindSafe(retire)).is_err());
+    panics +=
         (0..4).filter(|_| catch_unwind(AssertUnwindSafe(|| domain.collect())).is_err()).count();
     assert_eq!(panics, 1);
     assert_eq!(freed.load(SeqCst), 10);

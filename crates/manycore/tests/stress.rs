@@ -6,7 +6,8 @@
 //! the statistics add up.
 //!
 //! `MANYCORE_STRESS_SECONDS=60` (or `MANYCORE_SOAK`) says how long, `MANYCORE_SEED=0x12ab` repeats
-//! the choices of an earlier run; a failure prints its seed.
+//! the choices of an earlier run, each world's by its number. It prints its seed first, and last a
+//! line with what was done.
 
 mod common;
 
@@ -165,13 +166,20 @@ struct Worker<'a> {
     seen: [u64; EACH],
     /// Elements of the cancelling sets that are this worker's and present.
     mine: [[bool; 4]; EACH],
+    /// Reads and updates that it made.
+    done: (u64, u64),
 }
+
+/// What all workers that have ended made of these.
+static READS: AtomicU64 = AtomicU64::new(0);
+static UPDATES: AtomicU64 = AtomicU64::new(0);
 
 impl<'a> Worker<'a> {
     fn new(world: &'a World, rng: Rng) -> Self {
         let producer = world.producers.fetch_add(1, SeqCst) as u32;
         let (written, dared, seen) = ([0; EACH], [0; EACH], [0; EACH]);
-        Self { world, rng, producer, written, dared, seen, mine: [[false; 4]; EACH] }
+        let mine = [[false; 4]; EACH];
+        Self { world, rng, producer, written, dared, seen, mine, done: (0, 0) }
     }
 
     fn live(mut self, until: Instant) {
@@ -198,6 +206,8 @@ impl<'a> Worker<'a> {
                 }
             }
         }
+        READS.fetch_add(self.done.0, SeqCst);
+        UPDATES.fetch_add(self.done.1, SeqCst);
     }
 
     fn write(&mut self) {
@@ -208,6 +218,7 @@ impl<'a> Worker<'a> {
             let journal = &self.world.journals[which];
             journal.object.append(Write { producer, number, panics: false });
             journal.done.fetch_add(1, SeqCst);
+            self.done.1 += 1;
         }
     }
 
@@ -226,6 +237,7 @@ impl<'a> Worker<'a> {
                 1 => to!(combining),
                 _ => to!(own),
             }
+            self.done.1 += 1;
         }
     }
 
@@ -235,6 +247,7 @@ impl<'a> Worker<'a> {
         self.toggle_own(which, slot);
         if self.rng.once_in(4) {
             let set = &self.world.cancelling[which].object;
+            self.done.0 += 1;
             let present = self.mine[which][slot];
             let count = set.read().get(&self.key(slot)).copied().unwrap_or_default();
             // Workers share keys when they are many; each present element counts one.
@@ -249,6 +262,7 @@ impl<'a> Worker<'a> {
     fn toggle_own(&mut self, which: usize, slot: usize) {
         let insert = !self.mine[which][slot];
         self.mine[which][slot] = insert;
+        self.done.1 += 1;
         let key = self.key(slot);
         self.world.cancelling[which].object.append(Toggle { key, insert });
     }
@@ -259,7 +273,9 @@ impl<'a> Worker<'a> {
         let found = orphans().pop();
         if let Some((which, key)) = found {
             self.world.absorbing[which].object.append(Toggle { key, insert: false });
+            self.done.1 += 1;
         }
+        self.done.1 += 1;
         let which = self.rng.below(EACH);
         let key = self.rng.next() as u8;
         self.world.absorbing[which].object.append(Toggle { key, insert: true });
@@ -271,6 +287,7 @@ impl<'a> Worker<'a> {
         let which = self.rng.below(EACH);
         let fragile = &self.world.fragile[which];
         let panics = self.rng.once_in(10);
+        self.done.1 += 1;
         let (producer, number) = (self.producer, self.dared[which] + 1);
         let append = || fragile.object.append(Write { producer, number, panics });
         // The panic of this update, of an earlier one that this thread applies to make room, or
@@ -308,6 +325,7 @@ impl<'a> Worker<'a> {
         for _ in 0..self.rng.below(10) {
             self.world.patient.append(Add(1));
             self.world.patient_done.fetch_add(1, SeqCst);
+            self.done.1 += 1;
         }
     }
 
@@ -327,6 +345,7 @@ impl<'a> Worker<'a> {
     /// What has returned must be there, and later reads see no less.
     fn look(&mut self) {
         let which = self.rng.below(EACH);
+        self.done.0 += 3;
         let world = self.world;
         let done = world.journals[which].done.load(SeqCst);
         let journal = world.journals[which].object.read();
@@ -468,17 +487,23 @@ fn everything_at_once_keeps_every_update() {
     let _seed = Seed(seed);
     let seconds = env::number("MANYCORE_STRESS_SECONDS").or_else(|| env::number("MANYCORE_SOAK"));
     let until = Instant::now() + Duration::from_secs(seconds.unwrap_or(5));
-    let (mut worlds, mut workers, mut updates, mut evictions) = (0, 0, 0, 0);
+    println!("stress: seed {seed:#x}");
+    let begin = Instant::now();
+    let (mut worlds, mut workers, mut entries, mut evictions) = (0, 0, 0, 0);
     while Instant::now() < until {
         let seed = seed ^ worlds;
         let world = World::new(&mut Rng::new(seed));
         let table = Arc::clone(&world.table);
         workers += populate(&world, seed, until.min(Instant::now() + Duration::from_secs(1)));
-        updates += settle(world);
+        entries += settle(world);
         evictions += table.evictions();
         worlds += 1;
     }
     println!(
-        "{worlds} worlds, {workers} threads, {updates} journal entries, {evictions} evictions"
+        "SUMMARY stress: {} s, {} reads, {} updates ({entries} in journals), {worlds} worlds, \
+         {workers} threads, {evictions} evictions, seed {seed:#x}",
+        begin.elapsed().as_secs(),
+        READS.load(SeqCst),
+        UPDATES.load(SeqCst)
     );
 }

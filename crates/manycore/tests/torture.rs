@@ -1,15 +1,19 @@
 //! Sections under torture: readers and reclaimers of every mode at once, with an oracle.
 //!
-//! A node leads to a body that outlives it. The body says *alive* while the node is linked,
+//! A node has a body that outlives it. The body says *alive* while the node is linked,
 //! *retired* once it is unlinked, and *dead* once it is freed, and carries a version, which is new
 //! each time the body is used again. A reader keeps the bodies of the nodes it has found and looks
 //! at them again and again: dead, or of another version than at the first look, is a node that was
 //! freed under its reader. Nodes are retired with their births, so that a bounded domain sieves
 //! them while readers stall (E4 of `section`).
 //!
+//! Some links lead to single nodes, others to chains: nodes that lead to nodes, of which any may be
+//! unlinked, its own link tagged before. A reader walks down a chain, keeps what it stood on, and
+//! later walks on from there.
+//!
 //! `MANYCORE_SOAK=3600` runs it for an hour; `MANYCORE_SEED=0x12ab` repeats the choices of an
-//! earlier run. It prints its seed and how many reads it made. Built with
-//! `--cfg manycore_seeded_bugs`, it also demands that a too eager sieve is caught.
+//! earlier run. It prints its seed, the reads, rounds and frees of each kind of domain, and their
+//! sums. Built with `--cfg manycore_seeded_bugs`, it also demands that a too eager sieve is caught.
 
 mod common;
 
@@ -18,6 +22,7 @@ use common::rng::Rng;
 use manycore::section::{Atomic, Domain, Mode, Owned, Section};
 use std::cell::RefCell;
 use std::collections::VecDeque;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -27,6 +32,9 @@ const RETIRED: u64 = 0x00de_7a11_00de_7a11;
 const DEAD: u64 = 0xdead_dead_dead_dead;
 
 const LINKS: usize = 16;
+const CHAINS: usize = 8;
+/// Nodes of a chain from which on its writers rather remove than insert.
+const CHAIN_LENGTH: usize = 6;
 
 /// What outlives its node: the oracle reads it after the node was freed.
 struct Body {
@@ -42,8 +50,11 @@ thread_local! {
 }
 const REUSED_AFTER: usize = 64;
 
-/// The node's value: freeing the node kills the body.
-struct Node(&'static Body);
+/// The node's value: freeing the node kills the body. A single node's link leads nowhere.
+struct Node {
+    body: &'static Body,
+    next: Atomic<Node>,
+}
 
 impl Node {
     fn new(version: u64) -> Self {
@@ -59,16 +70,34 @@ impl Node {
         assert_eq!(body.state.load(SeqCst), DEAD, "a body is in use twice");
         body.version.store(version, Relaxed);
         body.state.store(ALIVE, Release);
-        Self(body)
+        Self { body, next: Atomic::null() }
     }
+
+    /// What its reader sees now: to be compared with what it sees later.
+    fn look(&self) -> Seen {
+        Seen { body: self.body, version: self.body.version.load(Acquire) }
+    }
+
+    /// Says that it was unlinked.
+    fn unlinked(&self) {
+        let was = self.body.state.swap(RETIRED, SeqCst);
+        assert_eq!(was, ALIVE, "unlinked twice, or freed while linked");
+    }
+}
+
+/// A node's body at the first look.
+#[derive(Clone, Copy)]
+struct Seen {
+    body: &'static Body,
+    version: u64,
 }
 
 impl Drop for Node {
     fn drop(&mut self) {
-        let old = self.0.state.swap(DEAD, SeqCst);
+        let old = self.body.state.swap(DEAD, SeqCst);
         assert_eq!(old, RETIRED, "freed without having been retired, or twice");
         FREED.fetch_add(1, Relaxed);
-        let _ = POOL.try_with(|pool| pool.borrow_mut().push_back(self.0));
+        let _ = POOL.try_with(|pool| pool.borrow_mut().push_back(self.body));
     }
 }
 
@@ -77,48 +106,80 @@ static FREED: AtomicU64 = AtomicU64::new(0);
 struct Field {
     domain: Domain,
     links: Vec<Atomic<Node>>,
+    chains: Vec<Chain>,
     stop: AtomicBool,
     reads: AtomicU64,
     updates: AtomicU64,
 }
 
+/// The heads of a list. Its writers take turns, so that only readers meet what they unlink.
+struct Chain {
+    head: Atomic<Node>,
+    length: Mutex<usize>,
+}
+
 impl Field {
     fn new(domain: Domain) -> Self {
         let links = (0..LINKS).map(|_| Atomic::new(Node::new(0))).collect();
-        let stop = AtomicBool::new(false);
-        Self { domain, links, stop, reads: AtomicU64::new(0), updates: AtomicU64::new(1) }
+        let chain = || Chain { head: Atomic::null(), length: Mutex::new(0) };
+        let chains = (0..CHAINS).map(|_| chain()).collect();
+        let (reads, updates) = (AtomicU64::new(0), AtomicU64::new(1));
+        Self { domain, links, chains, stop: AtomicBool::new(false), reads, updates }
+    }
+
+    fn fresh(&self) -> Owned<Node> {
+        Owned::new(Node::new(self.updates.fetch_add(1, Relaxed)))
     }
 
     /// Looks at some nodes, several times each, and judges what it sees.
     fn read(&self, rng: &mut Rng, section: &Section<'_>, seed: u64) {
         let held: [_; 4] = std::array::from_fn(|_| {
-            let node = self.links[rng.below(LINKS)].load(section).as_ref().expect("never null");
-            (node.0, node.0.version.load(Acquire))
+            self.links[rng.below(LINKS)].load(section).as_ref().expect("never null").look()
         });
         let stall = rng.once_in(2_000);
         for look in 0..1 + rng.below(4) {
-            if stall {
-                thread::sleep(Duration::from_micros(200));
-            } else if rng.once_in(64) {
-                thread::yield_now();
-            }
-            for (body, first) in held {
-                // The version last: a body that is used again is dead before.
-                let (state, version) = (body.state.load(Acquire), body.version.load(Acquire));
-                assert!(
-                    (state == ALIVE || state == RETIRED) && version == first,
-                    "freed under its reader: state {state:#x}, version {first} and then {version} \
-                     at look {look}, {:?}, seed {seed:#x}",
-                    self.domain
-                );
-            }
+            linger(rng, stall);
+            held.into_iter().for_each(|seen| self.judge(seen, look, seed));
         }
         self.reads.fetch_add(4, Relaxed);
     }
 
+    /// Walks down a chain, lingers, walks on from the node where it stands, which may be unlinked
+    /// by then, and judges all that it stood on.
+    fn walk(&self, rng: &mut Rng, section: &Section<'_>, seed: u64) {
+        let mut next = self.chains[rng.below(CHAINS)].head.load(section).as_ref();
+        let mut held = Vec::with_capacity(2 * CHAIN_LENGTH);
+        let stall = rng.once_in(2_000);
+        while let Some(node) = next {
+            held.push(node.look());
+            if rng.once_in(4) {
+                linger(rng, stall);
+                held.iter().for_each(|seen| self.judge(*seen, held.len(), seed));
+            }
+            if held.len() == 2 * CHAIN_LENGTH {
+                break;
+            }
+            next = node.next.load(section).as_ref(); // none if it is tagged, in a bounded domain
+        }
+        held.iter().for_each(|seen| self.judge(*seen, held.len(), seed));
+        self.reads.fetch_add(held.len() as u64, Relaxed);
+    }
+
+    fn judge(&self, seen: Seen, look: usize, seed: u64) {
+        // The version last: a body that is used again is dead before.
+        let state = seen.body.state.load(Acquire);
+        let (version, first) = (seen.body.version.load(Acquire), seen.version);
+        assert!(
+            (state == ALIVE || state == RETIRED) && version == first,
+            "freed under its reader: state {state:#x}, version {first} and then {version} \
+             at look {look}, {:?}, seed {seed:#x}",
+            self.domain
+        );
+    }
+
     /// Replaces a node: of a shared link by a swap, of the thread's own link by a plain store.
     fn update(&self, rng: &mut Rng, section: &Section<'_>, number: usize) {
-        let new = Owned::new(Node::new(self.updates.fetch_add(1, Relaxed)));
+        let new = self.fresh();
         let (own, shared) = self.links.split_at(LINKS / 2);
         let old = match own.get(number).filter(|_| rng.once_in(2)) {
             Some(link) => {
@@ -128,10 +189,38 @@ impl Field {
             }
             None => shared[rng.below(shared.len())].swap(new, section),
         };
-        let was = old.as_ref().expect("never null").0.state.swap(RETIRED, SeqCst);
-        assert_eq!(was, ALIVE, "unlinked twice, or freed while linked");
+        old.as_ref().expect("never null").unlinked();
         // SAFETY: unlinked by the exchange, or by the store of the link's only writer; no links.
         unsafe { section.retire(old) };
+    }
+
+    /// Puts a node into a chain, or takes one out of it and sometimes the next one as well.
+    fn change(&self, rng: &mut Rng, section: &Section<'_>) {
+        let chain = &self.chains[rng.below(CHAINS)];
+        let mut length = chain.length.lock().expect("no writer panicked");
+        let mut link = &chain.head;
+        for _ in 0..rng.below(*length + 1) {
+            link = &link.load(section).as_ref().expect("within the chain").next;
+        }
+        let first = link.load(section);
+        if first.is_null() || rng.below(CHAIN_LENGTH) >= *length {
+            let new = self.fresh();
+            new.next.store(first, section);
+            link.store(new, section);
+            *length += 1;
+            return;
+        }
+        for _ in 0..1 + rng.below(2) {
+            let node = link.load(section);
+            let Some(value) = node.as_ref() else { return };
+            let after = value.next.load(section);
+            value.next.set_tag(1, section);
+            link.store(after, section);
+            *length -= 1;
+            value.unlinked();
+            // SAFETY: unlinked by the store of the chain's only writer; its own link has a tag.
+            unsafe { section.retire(node) };
+        }
     }
 
     fn run(&self, seed: u64, number: usize, lifetime: u64) {
@@ -142,13 +231,16 @@ impl Field {
             }
             let mut section = self.domain.enter();
             for _ in 0..1 + rng.below(3) {
-                match rng.below(10) {
+                match rng.below(20) {
                     0..=5 => self.read(&mut rng, &section, seed),
-                    6..=8 => self.update(&mut rng, &section, number),
+                    6..=11 => self.walk(&mut rng, &section, seed),
+                    12..=14 => self.update(&mut rng, &section, number),
+                    15..=17 => self.change(&mut rng, &section),
                     _ if rng.once_in(50) => section.refresh(),
                     _ => {
                         let inner = self.domain.enter();
                         self.read(&mut rng, &inner, seed);
+                        self.walk(&mut rng, &inner, seed);
                     }
                 }
             }
@@ -167,8 +259,26 @@ impl Field {
     }
 }
 
-fn torture(name: &str, domain: Domain, share: Duration) {
-    let seed = env::seed();
+/// Lets others run: sometimes, or for long.
+fn linger(rng: &mut Rng, stall: bool) {
+    if stall {
+        thread::sleep(Duration::from_micros(200));
+    } else if rng.once_in(64) {
+        thread::yield_now();
+    }
+}
+
+/// What a run did.
+#[derive(Debug, Default)]
+struct Tally {
+    reads: u64,
+    updates: u64,
+    rounds: u64,
+    freed: u64,
+}
+
+fn torture(name: &str, domain: Domain, share: Duration, seed: u64) -> Tally {
+    let freed_before = FREED.load(SeqCst);
     let field = Field::new(domain);
     let until = Instant::now() + share;
     let threads = thread::available_parallelism().map_or(2, usize::from) + 2;
@@ -191,35 +301,68 @@ fn torture(name: &str, domain: Domain, share: Duration) {
             });
         }
     });
-    let Field { domain, links, reads, updates, .. } = field;
-    let (reads, updates) = (reads.into_inner(), updates.into_inner());
-    println!("{name}: {reads} reads, {updates} updates, seed {seed:#x}");
+    let Field { domain, links, chains, reads, updates, .. } = field;
+    let rounds = rounds_of(&domain);
     drop(domain);
-    for link in links {
-        // SAFETY: the threads are gone.
-        let node = unsafe { link.into_owned() }.expect("never null").into_inner();
-        let state = node.0.state.swap(RETIRED, SeqCst);
+    let heads = chains.into_iter().map(|chain| chain.head);
+    links.into_iter().chain(heads).for_each(|link| take_apart(link, seed));
+    let freed = FREED.load(SeqCst) - freed_before;
+    let tally = Tally { reads: reads.into_inner(), updates: updates.into_inner(), rounds, freed };
+    println!("{name}: {tally:?}, seed {seed:#x}");
+    tally
+}
+
+/// How many rounds were led, but for the clock's mode, where moments are times.
+fn rounds_of(domain: &Domain) -> u64 {
+    let text = format!("{:?}", domain.now());
+    let digits: String = text.chars().filter(char::is_ascii_digit).collect();
+    let is_clock = format!("{domain:?}").contains("Clock");
+    if is_clock { 0 } else { digits.parse().expect("a moment is a number") }
+}
+
+/// Frees what is still linked, node after node.
+fn take_apart(mut link: Atomic<Node>, seed: u64) {
+    // SAFETY: the threads are gone.
+    while let Some(node) = unsafe { std::mem::take(&mut link).into_owned() } {
+        let mut node = node.into_inner();
+        let state = node.body.state.swap(RETIRED, SeqCst);
         assert_eq!(state, ALIVE, "a linked node was freed, seed {seed:#x}");
+        link = std::mem::take(&mut node.next);
     }
 }
 
 #[test]
 fn nodes_are_never_freed_under_a_reader() {
+    let bounded = || Domain::builder().mode(Mode::Bounded);
     let kinds = [
         ("epoch", Domain::builder().mode(Mode::Epoch)),
         ("epoch, batches of 3", Domain::builder().mode(Mode::Epoch).batch_nodes(3)),
-        ("bounded", Domain::builder().mode(Mode::Bounded).batch_nodes(64)),
-        ("bounded, batches of 3", Domain::builder().mode(Mode::Bounded).batch_nodes(3)),
-        ("bounded, fenced", Domain::builder().batch_nodes(5).asymmetric(false)),
-        ("bounded, reclaiming", Domain::builder().batch_nodes(8).bound(32)),
+        ("bounded", bounded().batch_nodes(64)),
+        ("bounded, batches of 3", bounded().batch_nodes(3)),
+        ("bounded, fenced", bounded().batch_nodes(5).asymmetric(false)),
+        ("bounded, reclaiming", bounded().batch_nodes(8).bound(32)),
         ("clock", Domain::builder().mode(Mode::Clock).batch_nodes(7)),
     ];
     let whole = env::number("MANYCORE_SOAK").map_or(Duration::from_secs(4), Duration::from_secs);
     let share = whole / kinds.len() as u32;
+    let seed = env::seed();
+    let mut sum = Tally::default();
     for (name, builder) in kinds {
-        torture(name, builder.build().unwrap(), share);
+        let done = torture(name, builder.build().unwrap(), share, seed);
+        sum.reads += done.reads;
+        sum.updates += done.updates;
+        sum.rounds += done.rounds;
+        sum.freed += done.freed;
     }
-    assert!(FREED.load(SeqCst) > 1000, "hardly anything was ever freed");
+    println!(
+        "SUMMARY torture: {} s, {} reads, {} updates, {} rounds, {} freed, seed {seed:#x}",
+        whole.as_secs(),
+        sum.reads,
+        sum.updates,
+        sum.rounds,
+        sum.freed
+    );
+    assert!(sum.freed > 1000, "hardly anything was ever freed");
 }
 
 /// The test of the test: with the bug in place the oracle must speak.

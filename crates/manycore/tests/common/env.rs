@@ -27,6 +27,12 @@ pub fn deadline(name: &str, default: Duration) -> Instant {
     Instant::now() + number(name).map_or(default, Duration::from_secs)
 }
 
+/// So many rounds, or a tenth where `MANYCORE_TESTS` is `short`: under a sanitizer.
+pub fn rounds(full: usize) -> usize {
+    let short = std::env::var("MANYCORE_TESTS").is_ok_and(|form| form == "short");
+    if short { full / 10 } else { full }
+}
+
 /// How long a test waits for what shows only when two threads really meet, such as a planted fault.
 pub const UNSEEN: Duration = Duration::from_secs(20);
 

@@ -3,11 +3,13 @@
 
 pub mod broken;
 pub mod calls;
+pub mod calls_history;
 pub mod canary;
 pub mod counted;
 pub mod domains;
 pub mod env;
 pub mod family;
+pub mod fuse;
 pub mod history;
 pub mod kinds;
 pub mod place;
@@ -18,6 +20,7 @@ pub mod race;
 pub mod rng;
 pub mod run;
 pub mod steps;
+pub mod watchdog;
 
 // `history`, `kinds` and `plan` are also used inside the library, where its name is `crate`.
 use ::manycore;

@@ -1,0 +1,96 @@
+//! A sandbox that denies membarrier after the library has begun to rely on it: nothing breaks, and
+//! everything goes on more slowly.
+
+#![cfg(all(target_os = "linux", target_arch = "x86_64"))]
+
+mod common;
+
+use common::process::in_own_process;
+use manycore::collections::Counter;
+use manycore::section::{Atomic, Domain, Owned};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// From now on, `membarrier` fails with EPERM in every thread of the process.
+fn deny_membarrier() {
+    let code = |code: u32, k: u32, jt, jf| libc::sock_filter { code: code as u16, jt, jf, k };
+    let filter = [
+        code(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0), // the call's number
+        code(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, libc::SYS_membarrier as u32, 0, 1),
+        code(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ERRNO | libc::EPERM as u32, 0, 0),
+        code(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ALLOW, 0, 0),
+    ];
+    let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_ptr().cast_mut() };
+    // SAFETY: the kernel copies the program, which lives until the call is over.
+    let (first, second) = unsafe {
+        let first = libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+        let all = libc::SECCOMP_FILTER_FLAG_TSYNC;
+        let mode = libc::SECCOMP_SET_MODE_FILTER;
+        (first, libc::syscall(libc::SYS_seccomp, mode, all, &raw const program))
+    };
+    assert_eq!((first, second), (0, 0), "{}", std::io::Error::last_os_error());
+}
+
+const ALIVE: usize = 0x5afe;
+static FREED: AtomicUsize = AtomicUsize::new(0);
+
+/// What outlives its node and tells whether it was freed.
+struct Node(&'static AtomicUsize);
+
+impl Node {
+    fn new() -> Self {
+        Self(Box::leak(Box::new(AtomicUsize::new(ALIVE))))
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        self.0.store(0, SeqCst);
+        FREED.fetch_add(1, SeqCst);
+    }
+}
+
+#[test]
+fn barrier_that_is_denied_later_is_replaced_and_readers_stay_safe() {
+    in_own_process("barrier_that_is_denied_later_is_replaced_and_readers_stay_safe", || {
+        let before = Domain::builder().batch_nodes(8).build().unwrap();
+        let (link, stop) = (Atomic::new(Node::new()), AtomicBool::new(false));
+        let counter = Counter::new(0);
+        thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    while !stop.load(SeqCst) {
+                        let section = before.enter();
+                        let node = link.load(&section).as_ref().unwrap().0;
+                        counter.inc();
+                        assert_eq!(node.load(SeqCst), ALIVE, "freed under its reader");
+                    }
+                });
+            }
+            let replace = |domain: &Domain, link: &Atomic<Node>| {
+                let section = domain.enter();
+                let old = link.swap(Owned::new(Node::new()), &section);
+                // SAFETY: unlinked by the swap; no links; sections of one domain.
+                unsafe { section.retire(old) };
+            };
+            (0..1000).for_each(|_| replace(&before, &link));
+            assert!(FREED.load(SeqCst) > 0);
+            deny_membarrier();
+            let (freed, start) = (FREED.load(SeqCst), Instant::now());
+            while start.elapsed() < Duration::from_secs(1) {
+                (0..100).for_each(|_| replace(&before, &link));
+                assert!(counter.sum() >= 0);
+            }
+            assert!(FREED.load(SeqCst) > freed, "nothing is freed any more");
+            let after = Domain::builder().batch_nodes(8).build().unwrap();
+            let other = Atomic::new(Node::new());
+            (0..1000).for_each(|_| replace(&after, &other));
+            // SAFETY: nothing else leads to the node.
+            drop(unsafe { other.into_owned() });
+            stop.store(true, SeqCst);
+        });
+        // SAFETY: nothing else leads to the node.
+        drop(unsafe { link.into_owned() });
+    });
+}

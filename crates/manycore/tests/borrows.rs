@@ -1,0 +1,334 @@
+//! Each collection once, in small: made, changed by two threads, read, and dropped with what leaked
+//! handles have left. What `ci/miri.sh` interprets, which sees a pointer that outlives its right to
+//! the memory; elsewhere it is a quick look at the same.
+
+use manycore::cluster::{Clustered, Placement, Rep};
+use manycore::collections::*;
+use manycore::ldu::*;
+use manycore::lock::{BrLock, McsLock, TicketLock};
+use manycore::namespace::IdSpace;
+use manycore::oplog::{Combine, Combining, Deferred, Logs, Op};
+use manycore::section::{self, Atomic, Domain, Owned};
+use manycore::slab::{Slab, SlabBox};
+use std::collections::BTreeSet;
+use std::mem::forget;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::thread;
+
+/// Values that need dropping, and say what they are.
+fn text(number: u32) -> Arc<str> {
+    number.to_string().into()
+}
+
+#[derive(Default)]
+struct Texts(BTreeSet<Arc<str>>);
+
+impl Structure<Element<Arc<str>>> for Texts {
+    fn insert(&mut self, member: &Element<Arc<str>>) {
+        assert!(self.0.insert(Arc::clone(member)));
+    }
+
+    fn remove(&mut self, member: &Element<Arc<str>>) {
+        assert!(self.0.remove(&**member));
+    }
+}
+
+impl Structure<SetElement<Arc<str>>> for Texts {
+    fn insert(&mut self, member: &SetElement<Arc<str>>) {
+        assert!(self.0.insert(Arc::clone(member)));
+    }
+
+    fn remove(&mut self, member: &SetElement<Arc<str>>) {
+        assert!(self.0.remove(&**member));
+    }
+}
+
+const QUEUES: [Queue; 2] = [Queue::PerCore, Queue::Global];
+
+#[test]
+fn members_of_sets_come_and_go_on_two_threads() {
+    for queue in QUEUES {
+        let builder = DeferredSet::builder().queue(queue).max_queued(2);
+        let set: DeferredSet<Texts, _> = builder.build(Texts::default()).unwrap();
+        thread::scope(|scope| {
+            let members: Vec<_> = (0..4).map(|number| set.add(text(number))).collect();
+            scope.spawn(|| {
+                for member in members {
+                    let removed = member.remove();
+                    drop(if removed.ends_with('3') {
+                        Err(removed.into_box())
+                    } else {
+                        Ok(removed)
+                    });
+                }
+            });
+            (4..6).for_each(|number| drop(set.add(text(number)).remove().insert()));
+            assert!(set.read_shared().0.len() <= 6);
+            set.synchronize();
+        });
+        let kept = set.add(text(9));
+        assert_eq!(set.read().0.len(), 1);
+        drop(kept);
+        assert_eq!(set.into_inner().0.len(), 0);
+    }
+}
+
+#[test]
+fn members_of_a_domain_are_used_again() {
+    let domain = SetDomain::<Texts, _>::default();
+    let mut list = FreeList::new(&domain);
+    let kept = domain.new_set().add(text(1));
+    thread::scope(|scope| {
+        scope.spawn(|| (0..4).for_each(|number| drop(domain.new_set().add(text(number)))));
+        for number in 0..4 {
+            let member = list.add(domain.new_set().id(), text(number));
+            if number == 2 {
+                domain.synchronize();
+            }
+            drop(list.remove(member));
+        }
+    });
+    assert_eq!(domain.read().len(), 1);
+    drop((list, kept));
+}
+
+#[derive(Default)]
+struct Sum(u64);
+
+#[derive(Clone, Copy)]
+struct Add(u64);
+
+impl Op<Sum> for Add {
+    fn apply(self, sum: &mut Sum) {
+        sum.0 += self.0;
+    }
+}
+
+impl Combine for Add {
+    type Key = ();
+
+    fn key(&self) {}
+
+    fn combine(&mut self, other: Self) {
+        self.0 += other.0;
+    }
+}
+
+impl Structure<Element<u8>> for Sum {
+    fn insert(&mut self, _: &Element<u8>) {}
+    fn remove(&mut self, _: &Element<u8>) {}
+}
+
+#[test]
+fn combined_object_reads_both_kinds() {
+    let object = Combined::<Sum, Element<u8>, Add>::default();
+    object.promote();
+    thread::scope(|scope| {
+        scope.spawn(|| (0..3).for_each(|_| object.append(Add(1))));
+        drop(object.add(1));
+        object.append(Add(1));
+        assert!(object.read().0 <= 4);
+    });
+    assert_eq!(object.into_inner().0, 4);
+}
+
+#[test]
+fn registries_free_what_leaked_entries_left() {
+    let logs = |logs| Registry::builder().logs(logs).max_entries(2).build().unwrap();
+    let mut all = vec![logs(Logs::Always), logs(Logs::Never)];
+    all.extend(QUEUES.map(|queue| Registry::builder().marks(queue).build().unwrap()));
+    for registry in all {
+        thread::scope(|scope| {
+            let entries: Vec<_> = (0..4).map(|number| registry.register(text(number))).collect();
+            assert_eq!(registry.len(), 4);
+            scope.spawn(|| drop(entries));
+            let mine: Vec<_> = (0..3).map(|number| registry.register(text(number))).collect();
+            registry.for_each(|value| assert_eq!(value.len(), 1));
+            drop(mine);
+        });
+        let owned = registry.register_owned(text(7));
+        forget(registry.register(text(8)));
+        assert_eq!(registry.len(), 2);
+        forget(registry.register(text(9)));
+        drop(registry);
+        assert_eq!(&**owned, "7");
+    }
+}
+
+#[test]
+fn intervals_and_keys_free_what_leaked_handles_left() {
+    let range = |start| Box::new(start)..Box::new(start + 5);
+    for form in 0..3 {
+        let builder = IntervalRegistry::builder().max_entries(2);
+        let builder = match form {
+            0 => builder.marks(Queue::Global),
+            1 => builder.logs(Logs::Always),
+            _ => builder.logs(Logs::Never),
+        };
+        let intervals = builder.build().unwrap();
+        thread::scope(|scope| {
+            let handles: Vec<_> = (0..20).map(|at| intervals.add(range(at), text(at))).collect();
+            assert!(intervals.len() == 20);
+            scope.spawn(|| drop(handles));
+            drop(intervals.add(range(1), text(3)));
+        });
+        let kept = intervals.add(range(1), text(3));
+        assert_eq!(intervals.overlapping(range(2)), [text(3)]);
+        if form == 0 {
+            forget(kept); // the tree frees it; with logs, it has a reference of its own
+        }
+    }
+    let keys = ActiveSet::with_queue(Queue::Global);
+    thread::scope(|scope| {
+        let handles: Vec<_> = (0..4).map(|number| keys.register(text(number))).collect();
+        assert_eq!(keys.oldest(), Some(text(0)));
+        scope.spawn(|| drop(handles));
+        drop(keys.register(text(2)));
+    });
+    let _kept = keys.register(text(5));
+    assert_eq!(keys.snapshot(), [text(5)]);
+}
+
+#[test]
+fn timers_fire_detached_cancelled_and_left() {
+    for queue in QUEUES {
+        let timers = TimerQueue::with_queue(queue);
+        thread::scope(|scope| {
+            let mine: Vec<_> = (0..4).map(|at| timers.insert(at, text(at as u32))).collect();
+            assert_eq!(timers.next_deadline(), Some(0));
+            scope.spawn(|| mine.into_iter().for_each(|timer| drop(timer.cancel())));
+            timers.insert(70, text(70)).detach();
+            timers.insert(1, text(1)).detach();
+            assert!(!timers.advance(2).is_empty());
+        });
+        timers.insert(5_000, text(71)).detach();
+        assert_eq!(timers.advance(100), [(70, text(70))]);
+        timers.insert(6_000, text(72)).detach();
+    }
+}
+
+#[test]
+fn objects_with_logs_are_updated_and_read() {
+    let object = Deferred::<Sum, Combining<Add>>::builder().logs(Logs::Always).build(Sum(0));
+    let object = object.unwrap();
+    let (lru, events, counter) = (Lru::new(), EventQueue::new(), Counter::new(0));
+    let map = Arc::new(HashMap::new());
+    counter.promote();
+    thread::scope(|scope| {
+        let work = |from: u32| {
+            for number in from..from + 4 {
+                object.append(Add(1));
+                lru.touch(text(number % 3));
+                events.send(text(number)).unwrap();
+                counter.inc();
+                map.enter().insert(text(number % 5), text(number));
+                map.enter().remove(&text((number + 1) % 5));
+            }
+        };
+        scope.spawn(move || work(0));
+        work(2);
+        assert!(object.read().0 <= 8);
+    });
+    assert_eq!((object.read().0, lru.len(), events.drain().len()), (8, 3, 8));
+    assert_eq!((lru.evict(2).len(), counter.sum()), (2, 8));
+    assert!(map.len() <= 5);
+}
+
+#[test]
+fn shared_things_are_given_back() {
+    let pool = ObjectPool::new(2, || Box::new(1_u8));
+    let tree = BudgetTree::new(8);
+    let shared = ScalableArc::new(text(1));
+    ScalableArc::promote(&shared);
+    let map = ReplicatedMap::new();
+    let weak = ScalableArc::downgrade(&shared);
+    thread::scope(|scope| {
+        let work = || {
+            drop(pool.take());
+            drop(tree.charge(2));
+            let own = shared.clone();
+            drop((own, weak.clone()));
+            map.insert(text(1), text(2));
+            map.remove(&*text(1));
+        };
+        scope.spawn(work);
+        work();
+    });
+    assert_eq!((tree.used(), pool.made() <= 2), (0, true));
+    assert_eq!(ScalableArc::into_inner(shared), Some(text(1)));
+    drop(weak);
+}
+
+#[test]
+fn nodes_are_retired_while_others_look() {
+    let domain = Domain::new();
+    let node = Atomic::new(text(0));
+    let ids = IdSpace::new_in(&domain);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            for number in 1..4 {
+                let section = domain.enter();
+                let old = node.swap(Owned::new(text(number)), &section);
+                // SAFETY: swapped out here alone, and every reader is in a section of the domain.
+                unsafe { section.retire(old) };
+                let id = ids.insert(text(number), &section);
+                assert_eq!(ids.remove(id, &section), Some(&text(number)));
+            }
+        });
+        for _ in 0..3 {
+            let section = domain.enter();
+            assert_eq!(node.load(&section).as_ref().unwrap().len(), 1);
+        }
+    });
+    domain.synchronize();
+    let section = section::enter();
+    section.defer(|| drop(text(1)));
+    drop(section);
+    // SAFETY: no thread has the pointer any more.
+    drop(unsafe { node.into_owned() });
+}
+
+#[test]
+fn slabs_take_back_what_others_free() {
+    let slab = Slab::new();
+    thread::scope(|scope| {
+        let mut boxes: Vec<_> = (0..20).map(|number| slab.alloc(text(number))).collect();
+        let others = boxes.split_off(10);
+        scope.spawn(|| drop(others));
+        assert_eq!(&*SlabBox::into_inner(boxes.swap_remove(0)), "0");
+    });
+    drop(slab.alloc(text(1)));
+    slab.trim();
+}
+
+struct Part(AtomicUsize);
+
+impl Rep for Part {
+    type Root = usize;
+
+    fn create(_: &usize, _: usize) -> Self {
+        Self(AtomicUsize::new(0))
+    }
+}
+
+#[test]
+fn locks_and_clusters_are_used_by_two() {
+    let (ticket, mcs, big) = (TicketLock::new(0), McsLock::new(0), BrLock::new(0));
+    let parts = Clustered::<Part>::new(Placement::PerCore, 1);
+    thread::scope(|scope| {
+        let work = || {
+            for _ in 0..3 {
+                *ticket.lock() += 1;
+                *mcs.lock() += 1;
+                let seen = *big.read();
+                *big.write() += usize::from(seen < 9);
+                parts.with(|part| part.0.fetch_add(1, SeqCst));
+            }
+        };
+        scope.spawn(work);
+        work();
+    });
+    assert_eq!((*ticket.lock(), *mcs.lock(), *big.read()), (6, 6, 6));
+    assert_eq!(parts.gather(0, |sum, part| sum + part.0.load(SeqCst)), 6);
+}

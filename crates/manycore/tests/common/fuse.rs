@@ -1,0 +1,128 @@
+//! Faults to order: of all calls of user code in a scenario, the n-th panics, for every n.
+//!
+//! One fuse for the process, because callbacks run on whichever thread: [`every_fault`] has it for
+//! as long as it runs.
+
+use super::watchdog::ends;
+use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicIsize, Ordering::SeqCst};
+use std::sync::{Mutex, PoisonError};
+
+/// Calls until one panics; negative while there is no fuse, or after it has blown.
+static LEFT: AtomicIsize = AtomicIsize::new(-1);
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+/// Values that exist.
+static ALIVE: AtomicIsize = AtomicIsize::new(0);
+
+/// A call of user code.
+pub fn tick() {
+    if LEFT.load(SeqCst) >= 0 && LEFT.fetch_sub(1, SeqCst) == 0 {
+        panic!("planned");
+    }
+}
+
+/// A step of a scenario. A panic ends here. Says whether there was one: the planned one, or one
+/// that tells of it.
+pub fn step(f: impl FnOnce()) -> bool {
+    catch_unwind(AssertUnwindSafe(f)).is_err()
+}
+
+/// From here on nothing panics. Says whether the fuse has blown.
+pub fn disarm() -> bool {
+    LEFT.swap(-1, SeqCst) < 0
+}
+
+/// Runs `scenario` with a panic at its first call of user code, at its second, and so on, until it
+/// ends without one. The scenario calls [`disarm`] before it checks; afterwards, every [`Value`]
+/// has been dropped once.
+pub fn every_fault(name: &'static str, scenario: impl Fn() + Send + Sync + Copy + 'static) {
+    let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    ALIVE.store(0, SeqCst); // a test that failed may have left some
+    for calls in 0.. {
+        let blown = ends(name, move || {
+            LEFT.store(calls, SeqCst);
+            BLOWN.set(false);
+            scenario();
+            BLOWN.get()
+        });
+        assert_eq!(ALIVE.load(SeqCst), 0, "{name}: made but not freed, with a panic at {calls}");
+        if !blown {
+            assert!(calls > 3, "{name}: hardly a call of user code");
+            return;
+        }
+    }
+}
+
+thread_local! {
+    static BLOWN: Cell<bool> = const { Cell::new(false) };
+}
+
+/// [`disarm`], for [`every_fault`] to know whether to go on.
+pub fn over() -> bool {
+    let blown = disarm();
+    BLOWN.set(blown);
+    blown
+}
+
+/// A value whose every operation is a call of user code, and that is counted.
+#[derive(Debug)]
+pub struct Value(pub u32, Alive);
+
+#[derive(Debug)]
+struct Alive;
+
+impl Drop for Alive {
+    fn drop(&mut self) {
+        ALIVE.fetch_sub(1, SeqCst);
+    }
+}
+
+impl Value {
+    pub fn new(number: u32) -> Self {
+        ALIVE.fetch_add(1, SeqCst);
+        Self(number, Alive)
+    }
+}
+
+impl Drop for Value {
+    fn drop(&mut self) {
+        tick(); // the field is dropped also if this panics
+    }
+}
+
+impl Clone for Value {
+    fn clone(&self) -> Self {
+        tick();
+        Self::new(self.0)
+    }
+}
+
+impl PartialEq for Value {
+    fn eq(&self, other: &Self) -> bool {
+        tick();
+        self.0 == other.0
+    }
+}
+
+impl Eq for Value {}
+
+impl PartialOrd for Value {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Value {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        tick();
+        self.0.cmp(&other.0)
+    }
+}
+
+impl std::hash::Hash for Value {
+    fn hash<H: std::hash::Hasher>(&self, hasher: &mut H) {
+        tick();
+        self.0.hash(hasher);
+    }
+}

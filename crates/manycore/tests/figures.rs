@@ -1,0 +1,232 @@
+//! The figures that the documentation has for the memory of objects, counted at the allocator.
+//!
+//! One test, and one thread: what other tests allocate would be counted too. What belongs to the
+//! process or to a thread is made before an object is measured.
+
+use manycore::cluster::{Adaptive, Clustered, Family, Placement, Rep, Swappable, adaptive};
+use manycore::collections::*;
+use manycore::ldu;
+use manycore::lock::{McsLock, TicketLock};
+use manycore::namespace::IdSpace;
+use manycore::oplog::{Commuting, Deferred, Logs, Op};
+use manycore::section::{self, Domain, Owned};
+use manycore::slab::Slab;
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+struct Counting;
+
+static BYTES: AtomicUsize = AtomicUsize::new(0);
+
+// SAFETY: passes everything on to the system's allocator.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        BYTES.fetch_add(layout.size(), Ordering::Relaxed);
+        // SAFETY: the caller's duty.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        BYTES.fetch_add(layout.size(), Ordering::Relaxed);
+        // SAFETY: the caller's duty.
+        unsafe { System.alloc_zeroed(layout) }
+    }
+
+    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
+        BYTES.fetch_sub(layout.size(), Ordering::Relaxed);
+        // SAFETY: the caller's duty.
+        unsafe { System.dealloc(memory, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// Bytes of an object, its own and those that it has allocated: the least of some times, because
+/// now and then one is the first to need a part of the process's table of logs.
+fn bytes_of<T>(make: impl Fn() -> T) -> usize {
+    let heap = |_| {
+        let before = BYTES.load(Ordering::Relaxed);
+        let object = make();
+        let heap = BYTES.load(Ordering::Relaxed) - before;
+        drop(object);
+        heap
+    };
+    size_of::<T>() + (0..500).map(heap).min().unwrap()
+}
+
+/// Demands that an object takes what its documentation says.
+fn takes<T>(name: &str, said: RangeInclusive<usize>, make: impl Fn() -> T) {
+    let bytes = bytes_of(make);
+    println!("{name}: {bytes} bytes");
+    assert!(said.contains(&bytes), "{name} takes {bytes} bytes; the documentation says {said:?}");
+}
+
+struct Inc;
+
+impl Op<u64> for Inc {
+    fn apply(self, sum: &mut u64) {
+        *sum += 1;
+    }
+}
+
+type Sum = Deferred<u64, Commuting<Inc>>;
+type Auto = Adaptive<u64, Commuting<Inc>>;
+
+struct Nothing;
+
+impl Rep for Nothing {
+    type Root = ();
+    fn create((): &(), _: usize) -> Self {
+        Self
+    }
+}
+
+impl Family for Nothing {
+    type Part = ();
+    fn export(&self, _: usize) {}
+    fn import(&self, (): ()) {}
+}
+
+#[derive(Default)]
+struct Count(u64);
+
+impl ldu::Structure<ldu::Element<u8>> for Count {
+    fn insert(&mut self, _: &ldu::Element<u8>) {
+        self.0 += 1;
+    }
+    fn remove(&mut self, _: &ldu::Element<u8>) {
+        self.0 -= 1;
+    }
+}
+
+/// About so many.
+fn some(bytes: usize) -> RangeInclusive<usize> {
+    bytes * 3 / 4..=bytes * 5 / 4
+}
+
+fn deferred_objects() {
+    takes("a cold Deferred of 8 bytes", 24..=24, || Sum::new(0));
+    let hot = || {
+        let object = Sum::new(0);
+        object.promote();
+        object
+    };
+    takes("a hot Deferred", some(1600), hot);
+    takes("a cold Counter", 16..=16, || Counter::new(0));
+    let hot = || {
+        let counter = Counter::new(0);
+        counter.promote();
+        counter
+    };
+    takes("a hot Counter", some(500), hot);
+    let used = || {
+        let counter = hot();
+        counter.inc();
+        counter
+    };
+    assert_eq!(bytes_of(used) - bytes_of(hot), 128, "of a thread that counts");
+    takes("a cold Adaptive of 8 bytes", 32..=32, || Auto::new(0));
+    let shared = || {
+        let object = Auto::new(0);
+        object.pin(adaptive::Mode::Shared);
+        drop(object.read());
+        object
+    };
+    takes("a shared Adaptive", some(900 + 4096), shared);
+}
+
+fn collections() {
+    takes("an EventQueue", some(1400), EventQueue::<u64>::new);
+    let hot = || {
+        let queue = EventQueue::<u64>::builder().logs(Logs::Always).build().unwrap();
+        queue.send(1).unwrap();
+        queue
+    };
+    takes("an EventQueue with a log", some(1400 + 1600), hot);
+    takes("an ActiveSet", some(1700), ActiveSet::<u64>::new);
+    takes("a TimerQueue", some(1800), TimerQueue::<u64>::new);
+    takes("a Registry", some(170), Registry::<u64>::new);
+    takes("an IntervalRegistry", some(180), IntervalRegistry::<u64, u64>::new);
+    takes("an Lru", some(100), Lru::<u64>::new);
+    takes("a BudgetTree", some(650), || BudgetTree::new(100));
+    let charged = || {
+        let budget = BudgetTree::new(1000);
+        drop(budget.charge(1).unwrap());
+        budget
+    };
+    assert_eq!(bytes_of(charged) - bytes_of(|| BudgetTree::new(100)), 256 + 128);
+    takes("an ObjectPool", some(280), || ObjectPool::new(4, || 1_u8));
+    takes("a ScalableArc of 8 bytes", 8 + 24..=8 + 32, || ScalableArc::new(1_u64));
+    let weak = || {
+        let object = ScalableArc::new(1_u64);
+        (ScalableArc::downgrade(&object), object)
+    };
+    takes("a ScalableArc with a weak handle", 2 * 8 + 32 + 640..=2 * 8 + 32 + 640, weak);
+    let hot = || {
+        let object = ScalableArc::new(1_u64);
+        ScalableArc::promote(&object);
+        drop(object.clone());
+        object
+    };
+    takes("a hot ScalableArc", 8 + 32 + 640 + 4096..=8 + 32 + 640 + 4096, hot);
+}
+
+fn parts() {
+    type Set = ldu::DeferredSet<Count, ldu::Element<u8>>;
+    let set = || Set::builder().build(Count::default()).unwrap();
+    takes("a DeferredSet", some(1250), set);
+    takes("a Domain", some(1300), || Domain::builder().build().unwrap());
+    let entered = || {
+        let domain = Domain::builder().build().unwrap();
+        drop(domain.enter());
+        domain
+    };
+    takes("a Domain that was entered", some(9500), entered);
+    takes("an Owned of 8 bytes", 8 + 16..=8 + 16, || Owned::new(1_u64));
+    takes("a TicketLock of 8 bytes", 32..=32, || TicketLock::new(0_u64));
+    takes("an McsLock of 8 bytes", 24..=24, || McsLock::new(0_u64));
+    takes("a Swappable", 128..=128 + 300, || Swappable::new(Arc::new(Nothing)));
+    let called = || {
+        let object = Clustered::<Nothing>::new(Placement::PerCore, ());
+        object.with(|_| ());
+        object
+    };
+    let empty = bytes_of(|| Clustered::<Nothing>::new(Placement::PerCore, ()));
+    assert!((256..=256 + 128).contains(&(bytes_of(called) - empty)), "places and a representative");
+}
+
+fn two_ids<const SIZE: usize>(most: usize) {
+    takes(&format!("two ids of {SIZE} bytes"), 2 * SIZE..=most, || {
+        let (space, section) = (IdSpace::<[u8; SIZE]>::new(), section::enter());
+        assert_ne!(space.insert([0; SIZE], &section), space.insert([0; SIZE], &section));
+        space
+    });
+}
+
+/// The least distance of objects in a slab.
+fn spacing<T>(make: impl Fn() -> T) -> usize {
+    let slab = Slab::new();
+    let objects: Vec<_> = (0..100).map(|_| slab.alloc(make())).collect();
+    let mut places: Vec<usize> =
+        objects.iter().map(|object| (&raw const **object).addr()).collect();
+    places.sort_unstable();
+    places.windows(2).map(|pair| pair[1] - pair[0]).min().unwrap()
+}
+
+#[test]
+fn objects_take_the_memory_that_their_documentation_says() {
+    deferred_objects();
+    collections();
+    parts();
+    assert_eq!(spacing(|| ()), 16, "of objects without size");
+    assert_eq!((spacing(|| 1_u8), spacing(|| [1_u64; 3])), (16, 24));
+    takes("an IdSpace", some(1300), IdSpace::<u64>::new);
+    two_ids::<8>(80_000);
+    two_ids::<56>(80_000);
+    two_ids::<1_000>(80_000);
+    two_ids::<30_000>(80_000);
+    two_ids::<65_536>(30_000 + 2 * 65_536);
+}

@@ -1,0 +1,319 @@
+//! Garbage is bounded in bytes (law S11 of `section`): by weights that are stated, by time where
+//! they are not known, with threads that go idle and readers that stall.
+
+mod common;
+
+use manycore::collections::HashMap;
+use manycore::config::MIN_BATCH_BYTES;
+use manycore::section::{Atomic, Builder, Domain, Mode, Owned, Section, Weight};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering::SeqCst};
+use std::sync::mpsc::channel;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// What waits to be freed, as the nodes themselves tell.
+#[derive(Default)]
+struct Tally {
+    waiting: AtomicI64,
+    most: AtomicI64,
+    nodes: AtomicUsize,
+}
+
+struct Node {
+    tally: Arc<Tally>,
+    bytes: usize,
+}
+
+impl Node {
+    fn owned(tally: &Arc<Tally>, bytes: usize) -> Owned<Self> {
+        Owned::new(Self { tally: Arc::clone(tally), bytes })
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        self.tally.waiting.fetch_sub(self.bytes as i64, SeqCst);
+        self.tally.nodes.fetch_sub(1, SeqCst);
+    }
+}
+
+/// Links a new node in place of the old one, which is retired as what it says it weighs.
+fn replace(link: &Atomic<Node>, tally: &Arc<Tally>, bytes: usize, section: &Section<'_>) {
+    let old = link.swap(Node::owned(tally, bytes), section);
+    if let Some(node) = old.as_ref() {
+        let waiting = tally.waiting.fetch_add(node.bytes as i64, SeqCst) + node.bytes as i64;
+        tally.most.fetch_max(waiting, SeqCst);
+        tally.nodes.fetch_add(1, SeqCst);
+        // SAFETY: unlinked by the swap; no links out of it; all sections are of one domain.
+        unsafe { section.retire_weighed(old, Weight::exact(node.bytes)) };
+    }
+}
+
+/// Frees what is linked still: it counts as if it had been retired.
+fn end(link: Atomic<Node>, tally: &Tally) {
+    // SAFETY: nothing else leads to the node, and the caller keeps no reference.
+    if let Some(node) = unsafe { link.into_owned() } {
+        tally.waiting.fetch_add(node.bytes as i64, SeqCst);
+        tally.nodes.fetch_add(1, SeqCst);
+    }
+}
+
+/// The documented formula.
+fn bound(budget: usize, threads: usize, largest: usize) -> usize {
+    2 * budget.max(6 * threads * MIN_BATCH_BYTES) + 6 * threads * (largest + 24)
+}
+
+fn most_waiting(builder: Builder, threads: usize, bytes: usize, is_stalled: bool) -> usize {
+    let domain = builder.build().unwrap();
+    let tally = Arc::new(Tally::default());
+    let link = Atomic::null();
+    let links: Vec<_> = (0..threads).map(|_| Atomic::null()).collect();
+    let (inside, is_inside) = channel();
+    let (stop, stopped) = channel::<()>();
+    thread::scope(|scope| {
+        if is_stalled {
+            let (domain, link) = (&domain, &link);
+            let inside = inside.clone();
+            scope.spawn(move || {
+                let section = domain.enter();
+                let _ = link.load(&section).as_ref();
+                inside.send(()).unwrap();
+                let _ = stopped.recv();
+            });
+            is_inside.recv().unwrap();
+        }
+        let workers: Vec<_> = links
+            .iter()
+            .map(|own| {
+                let (domain, tally) = (&domain, &tally);
+                scope.spawn(move || {
+                    for _ in 0..6_400 / threads {
+                        replace(own, tally, bytes, &domain.enter());
+                    }
+                })
+            })
+            .collect();
+        workers.into_iter().for_each(|worker| worker.join().unwrap());
+        drop(stop);
+    });
+    links.into_iter().chain([link]).for_each(|link| end(link, &tally));
+    drop(domain);
+    assert_eq!(tally.waiting.load(SeqCst), 0);
+    usize::try_from(tally.most.load(SeqCst)).unwrap()
+}
+
+#[test]
+fn garbage_of_every_size_and_number_of_threads_keeps_to_the_formula() {
+    const BUDGET: usize = 1 << 20;
+    for is_stalled in [false, true] {
+        for threads in [1, 2, 8, 64] {
+            for bytes in [16, 256, 4 << 10, 64 << 10, 1 << 20, 16 << 20] {
+                let builder = Domain::builder().budget(BUDGET);
+                let most = most_waiting(builder, threads, bytes, is_stalled);
+                let bound = bound(BUDGET, threads, bytes);
+                assert!(
+                    most <= bound,
+                    "{threads} threads, {bytes} bytes, stalled {is_stalled}: {most} > {bound}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn writers_over_the_budget_report_once_and_wait_so_long_at_most() {
+    const BUDGET: usize = 1 << 16;
+    const WAIT: Duration = Duration::from_millis(2);
+    let reports = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&reports);
+    let domain = Domain::builder()
+        .mode(Mode::Epoch)
+        .budget(BUDGET)
+        .backpressure(WAIT)
+        .on_over_budget(move |backlog| {
+            assert!(backlog.bytes > BUDGET && backlog.stalled.len() == 1, "{backlog}");
+            counted.fetch_add(1, SeqCst);
+        })
+        .build()
+        .unwrap();
+    let (tally, link) = (Arc::default(), Atomic::null());
+    thread::scope(|scope| {
+        let (inside, is_inside) = channel();
+        let (stop, stopped) = channel::<()>();
+        let domain = &domain;
+        scope.spawn(move || {
+            let _section = domain.enter();
+            inside.send(()).unwrap();
+            let _ = stopped.recv();
+        });
+        is_inside.recv().unwrap();
+        // The stalled section holds everything: beyond the budget each section of a writer waits.
+        let start = Instant::now();
+        (0..40).for_each(|_| replace(&link, &tally, 8 << 10, &domain.enter()));
+        let waited = start.elapsed();
+        assert!(waited > 20 * WAIT, "{waited:?}: writers did not wait");
+        assert_eq!(reports.load(SeqCst), 1);
+        drop(stop);
+    });
+    (0..4).for_each(|_| domain.collect());
+    assert_eq!(tally.waiting.load(SeqCst), 0);
+    end(link, &tally);
+}
+
+/// Lets a thread retire ten light nodes, and stay alive without a section until it is told.
+fn idle_thread<R>(domain: &Domain, tally: &Arc<Tally>, then: impl FnOnce() -> R) -> R {
+    let (idle, is_idle) = channel();
+    let (stop, stopped) = channel::<()>();
+    thread::scope(|scope| {
+        scope.spawn(move || {
+            let link = Atomic::null();
+            (0..11).for_each(|_| replace(&link, tally, 64, &domain.enter()));
+            idle.send(()).unwrap();
+            let _ = stopped.recv();
+            end(link, tally);
+        });
+        is_idle.recv().unwrap();
+        assert_eq!(tally.nodes.load(SeqCst), 10, "they are light, and wait for a full batch");
+        let result = then();
+        drop(stop);
+        result
+    })
+}
+
+#[test]
+fn idle_threads_garbage_is_taken_over_by_those_that_retire() {
+    for mode in [Mode::Epoch, Mode::Bounded, Mode::Clock] {
+        let domain = Domain::builder().mode(mode).build().unwrap();
+        let tally = Arc::default();
+        idle_thread(&domain, &tally, || {
+            let (own, link, start) = (Arc::default(), Atomic::null(), Instant::now());
+            while tally.nodes.load(SeqCst) != 0 {
+                assert!(start.elapsed() < Duration::from_secs(20), "{mode:?}: it waits for ever");
+                replace(&link, &own, 64, &domain.enter());
+            }
+            end(link, &own);
+        });
+    }
+}
+
+#[test]
+fn owner_flushes_what_idle_threads_retired_and_leaves_those_inside_alone() {
+    let domain = Domain::new();
+    let tally = Arc::default();
+    idle_thread(&domain, &tally, || {
+        let start = Instant::now();
+        while tally.nodes.load(SeqCst) != 0 {
+            domain.collect();
+            assert!(start.elapsed() < Duration::from_secs(20), "collect leaves it");
+        }
+    });
+    // A section that stays open keeps its thread's garbage.
+    let link = Atomic::null();
+    thread::scope(|scope| {
+        let section = domain.enter();
+        (0..11).for_each(|_| replace(&link, &tally, 64, &section));
+        scope.spawn(|| (0..4).for_each(|_| domain.collect())).join().unwrap();
+        assert_eq!(tally.nodes.load(SeqCst), 10);
+    });
+    (0..3).for_each(|_| domain.collect());
+    assert_eq!(tally.nodes.load(SeqCst), 0);
+    end(link, &tally);
+}
+
+#[test]
+fn large_node_is_freed_at_the_end_of_the_section_or_of_a_later_one_that_only_reads() {
+    let domain = Domain::new();
+    let (tally, link) = (Arc::default(), Atomic::null());
+    (0..2).for_each(|_| replace(&link, &tally, 1 << 20, &domain.enter()));
+    assert_eq!(tally.nodes.load(SeqCst), 0, "nothing held it");
+    let (inside, is_inside) = channel();
+    let (stop, stopped) = channel::<()>();
+    thread::scope(|scope| {
+        let domain = &domain;
+        let link = &link;
+        let reader = scope.spawn(move || {
+            let section = domain.enter();
+            let held = link.load(&section).as_ref().map(|node| node.bytes);
+            inside.send(()).unwrap();
+            let _ = stopped.recv();
+            assert_eq!(held, Some(1 << 20));
+        });
+        is_inside.recv().unwrap();
+        replace(link, &tally, 1 << 20, &domain.enter());
+        assert_eq!(tally.nodes.load(SeqCst), 1, "freed under a reader");
+        drop(stop);
+        reader.join().unwrap();
+        let start = Instant::now();
+        while tally.nodes.load(SeqCst) != 0 {
+            drop(domain.enter()); // retires nothing
+            assert!(start.elapsed() < Duration::from_secs(20), "it waits for the next retire");
+        }
+    });
+    end(link, &tally);
+}
+
+#[test]
+fn maps_weigher_tells_what_its_entries_own_and_may_panic() {
+    let map = HashMap::builder().weigher(|_: &u32, text: &String| text.capacity()).build();
+    let view = map.enter();
+    view.insert(1, "x".repeat(1000));
+    view.insert(1, String::new());
+    let waiting = map.domain().backlog(Duration::ZERO);
+    assert_eq!(waiting.nodes, 1);
+    assert!((1000..1200).contains(&waiting.bytes), "{waiting}");
+    drop(view);
+
+    let freed = Arc::new(());
+    let map = HashMap::builder().weigher(|_: &u32, _: &Arc<()>| panic!("planned")).build();
+    map.enter().insert(1, Arc::clone(&freed));
+    let update = std::panic::AssertUnwindSafe(|| map.enter().remove(&1).is_some());
+    assert!(std::panic::catch_unwind(update).is_err());
+    assert!(map.is_empty());
+    (0..3).for_each(|_| map.domain().collect());
+    assert_eq!(Arc::strong_count(&freed), 1, "the entry is lost");
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn replaced_values_with_heap_of_unknown_size_keep_some_megabytes() {
+    let test = "replaced_values_with_heap_of_unknown_size_keep_some_megabytes";
+    common::process::in_own_process(test, || {
+        let map: HashMap<u32, Vec<u8>> = HashMap::new();
+        for round in 0..3000_usize {
+            map.enter().insert(1, vec![round as u8; 1 << 20]);
+        }
+        let status = std::fs::read_to_string("/proc/self/status").unwrap();
+        let line = status.lines().find(|line| line.starts_with("VmHWM:")).unwrap();
+        let peak: usize = line.split_whitespace().nth(1).unwrap().parse().unwrap();
+        println!("3,000 values of 1 MiB behind one key: {} MB at most", peak >> 10);
+        assert!(peak >> 10 < 100, "{line}");
+    });
+}
+
+/// A queue as textbooks have it, without tags: its readers walk on from retired nodes.
+#[cfg(debug_assertions)]
+#[test]
+fn untagged_link_of_a_retired_node_is_noticed_in_a_bounded_domain_only() {
+    struct Link(Atomic<Link>);
+    for (mode, is_noticed) in [(Mode::Bounded, true), (Mode::Epoch, false)] {
+        let domain = Domain::builder().mode(mode).build().unwrap();
+        let head = Atomic::new(Link(Atomic::null()));
+        let section = domain.enter();
+        let first = head.load(&section);
+        let second = Owned::new(Link(Atomic::null())).into_shared(&section);
+        let node = first.as_ref().unwrap();
+        node.0.store(second, &section);
+        head.store(second, &section);
+        // SAFETY: unlinked just now, and retired once. (That its link has no tag is what is tested;
+        // the node behind it is linked and stays.)
+        unsafe { section.retire(first) };
+        let walk = std::panic::AssertUnwindSafe(|| node.0.load(&section).is_null());
+        let said = std::panic::catch_unwind(walk).err();
+        let said = said.and_then(|said| said.downcast_ref::<&str>().map(|said| said.to_string()));
+        assert_eq!(said.is_some_and(|said| said.contains("an untagged link")), is_noticed);
+        drop(section);
+        // SAFETY: the structure is gone, and no reference is used any more.
+        drop(unsafe { head.into_owned() });
+    }
+}

@@ -1,0 +1,104 @@
+//! Re-entrancy, walked: every callback of an object with logs, in every state of that object, calls
+//! every operation on the same object and on others. Each case works, refuses, or panics with a
+//! sentence of the library's; none hangs, and none loses an update. `docs/reentrancy.md` has the
+//! answers, and the walk demands that they stay as written there.
+//!
+//! After a change that is meant, `MANYCORE_ACCEPT=1 cargo test -p manycore --test reentrancy`
+//! writes the page anew.
+
+// Rows of the tables call operations with a result and without one alike.
+#![allow(clippy::unit_arg)]
+
+mod cases;
+mod maps;
+mod probe;
+mod subject;
+mod trap;
+mod walk;
+
+use cases::{Row, assert_sound, tables};
+use manycore::collections::{HashMap, PageCache, PrivatePages, ReplicatedMap};
+use maps::{Map, SpreadTable, Store, Table};
+use std::fs;
+use std::panic::{set_hook, take_hook};
+use std::path::PathBuf;
+use std::sync::Once;
+use std::thread;
+use subject::{Fitting, Plain, Subject};
+use trap::{Key, Value};
+use walk::walk;
+
+fn page() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/reentrancy.md")
+}
+
+/// The threads of the cases have no names, and their panics are answers.
+fn silence_cases() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let report = take_hook();
+        set_hook(Box::new(move |panic| {
+            if thread::current().name().is_some() {
+                report(panic);
+            }
+        }));
+    });
+}
+
+/// Demands that no case fails, and that the page says what they come to. What two objects do that
+/// happen to share a place in the process's table of logs may differ from it, so that a walk whose
+/// answers differ is made again.
+fn check(name: &str, walk: impl Fn() -> Vec<Row>) {
+    silence_cases();
+    let text = fs::read_to_string(page()).expect("the page is there");
+    let (begin, end) = (format!("<!-- {name}: generated -->\n"), format!("<!-- {name}: end -->\n"));
+    let from = text.find(&begin).expect("the page has a place for the type") + begin.len();
+    let to = from + text[from..].find(&end).expect("the place has an end");
+    let mut found = String::new();
+    for _ in 0..3 {
+        let rows = walk();
+        assert_sound(name, &rows);
+        found = tables(name, &rows);
+        if found == text[from..to] {
+            return;
+        }
+    }
+    if std::env::var_os("MANYCORE_ACCEPT").is_some() {
+        let new = format!("{}{found}{}", &text[..from], &text[to..]);
+        fs::write(page(), new).expect("the page can be written");
+    } else {
+        assert_eq!(&text[from..to], found, "docs/reentrancy.md says something else");
+    }
+}
+
+#[test]
+fn deferred_never_waits_for_itself() {
+    check(Plain::NAME, walk::<Plain>);
+}
+
+#[test]
+fn adaptive_never_waits_for_itself() {
+    check(Fitting::NAME, walk::<Fitting>);
+}
+
+fn check_map<M: Map>() {
+    check(M::NAME, maps::walk::<M>);
+}
+
+#[test]
+fn maps_never_wait_for_themselves() {
+    check_map::<HashMap<Key, Value>>();
+    check_map::<ReplicatedMap<Key, Value>>();
+}
+
+#[test]
+fn tables_never_wait_for_themselves() {
+    check_map::<Table>();
+    check_map::<SpreadTable>();
+}
+
+#[test]
+fn page_caches_never_wait_for_themselves() {
+    check_map::<PageCache<Store>>();
+    check_map::<PrivatePages<Store>>();
+}

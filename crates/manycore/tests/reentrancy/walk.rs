@@ -1,0 +1,189 @@
+//! The walk of objects with logs. A callback, in a state, calls an operation on an object. A case
+//! that does not end in time is a hang; a case whose updates are not all applied in the end is a
+//! lost update.
+
+use crate::cases::{Outcome, Row, watched};
+use crate::probe::{Answers, CALLBACKS, Callback, Update, message};
+use crate::subject::{Counted, Make, Operation, State, Subject};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::thread;
+use std::time::Duration;
+
+/// On which object the callback calls the operation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Target {
+    /// On the object whose callback it is.
+    Same,
+    /// On one that is cold, and that nothing else uses.
+    OtherCold,
+    /// On one with logs, in which an update waits.
+    OtherLogged,
+    /// On one that another thread holds, for some milliseconds more.
+    OtherHeld,
+    /// On one with logs, in which an update waits that calls the operation on the first object.
+    Circle,
+}
+
+pub const TARGETS: [Target; 5] =
+    [Target::Same, Target::OtherCold, Target::OtherLogged, Target::OtherHeld, Target::Circle];
+
+impl Target {
+    pub fn title(self) -> &'static str {
+        match self {
+            Self::Same => "on the same object",
+            Self::OtherCold => "on another object that is cold",
+            Self::OtherLogged => "on another object with logs",
+            Self::OtherHeld => "on another object that another thread holds",
+            Self::Circle => "on another object whose update calls back",
+        }
+    }
+}
+
+const HELD_FOR: Duration = Duration::from_millis(5);
+
+fn run<S: Subject>(
+    state: &State<S>,
+    callback: Callback,
+    operation: &'static Operation<S>,
+    target: Target,
+) -> Outcome {
+    let (first, other) = (Counted::<S>::new(), Counted::<S>::new());
+    let called = if target == Target::Same { Arc::clone(&first) } else { Arc::clone(&other) };
+    let answers = Answers::default();
+    match target {
+        Target::Same | Target::OtherCold | Target::OtherHeld => {}
+        Target::OtherLogged => {
+            other.object.with_logs();
+            other.update();
+        }
+        Target::Circle => {
+            other.object.with_logs();
+            let (back, answers) = (Arc::clone(&first), answers.clone());
+            let hook = move || answers.note(|| (operation.call)(&back));
+            let hooked = Update::hooked(&other.ledger, Callback::Apply, Some(Box::new(hook)));
+            other.object.update(hooked);
+        }
+    }
+    // Dropping the sender lets the holder go: at once where the operation waits for that, else when
+    // the case is over.
+    let (held, let_go) = mpsc::channel::<()>();
+    let held = Arc::new(Mutex::new(Some(held)));
+    let make: Make = {
+        let (answers, ledger) = (answers.clone(), Arc::clone(&first));
+        let held = Arc::clone(&held);
+        Arc::new(move || {
+            let (answers, called) = (answers.clone(), Arc::clone(&called));
+            let held = Arc::clone(&held);
+            let hook = move || {
+                if operation.waits {
+                    drop(taken(&held));
+                }
+                answers.note(|| (operation.call)(&called));
+            };
+            Update::hooked(&ledger.ledger, callback, Some(Box::new(hook)))
+        })
+    };
+    let provoked = catch_unwind(AssertUnwindSafe(|| {
+        if target == Target::OtherHeld {
+            beside_a_holder(&other, operation.waits, let_go, || {
+                let _over = Over(&held);
+                (state.provoke)(&first, &make);
+            });
+        } else {
+            (state.provoke)(&first, &make);
+        }
+    }));
+    // What a callback got is noted whether or not the operation that ran it panicked for it.
+    provoked.map_err(|panic| format!("the library panicked: {}", message(&*panic)))?;
+    let before = answers.distinct();
+    for (object, name) in [(&first, "the object"), (&other, "the other object")] {
+        let settled = catch_unwind(AssertUnwindSafe(|| settled(object)))
+            .map_err(|panic| format!("{name} ends unusable: {}", message(&*panic)))?;
+        let appended = object.ledger.appended();
+        if settled != appended {
+            return Err(format!("{name} has {settled} of {appended} updates"));
+        }
+    }
+    Ok(before)
+}
+
+type Sending = Mutex<Option<mpsc::Sender<()>>>;
+
+fn taken(held: &Sending) -> Option<mpsc::Sender<()>> {
+    held.lock().unwrap_or_else(PoisonError::into_inner).take()
+}
+
+/// Lets the holder go when the case is over, also by a panic.
+struct Over<'a>(&'a Sending);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        drop(taken(self.0));
+    }
+}
+
+/// The value when all is applied: an update may make another one, for a later read.
+fn settled<S: Subject>(object: &Counted<S>) -> u64 {
+    let settled = || object.object.settled();
+    (0..20).map(|_| settled()).find(|sum| *sum == object.ledger.appended()).unwrap_or_else(settled)
+}
+
+/// Runs `f` while another thread holds the object: until the sender of `let_go` is dropped, and
+/// some milliseconds more if the operation waits for that.
+fn beside_a_holder<S: Subject>(
+    object: &Arc<Counted<S>>,
+    waits: bool,
+    let_go: mpsc::Receiver<()>,
+    f: impl FnOnce(),
+) {
+    thread::scope(|scope| {
+        let (holds, held) = mpsc::channel();
+        scope.spawn(move || {
+            object.object.while_held(&mut || {
+                holds.send(()).expect("the case waits for this");
+                // An error says that the case is over.
+                let _ = let_go.recv();
+                if waits {
+                    thread::sleep(HELD_FOR);
+                }
+            });
+        });
+        held.recv().expect("the holder says when it has the object");
+        f();
+    });
+}
+
+/// All cases of a type.
+pub fn walk<S: Subject>() -> Vec<Row> {
+    let mut rows = Vec::new();
+    for target in TARGETS {
+        for callback in CALLBACKS {
+            for state in S::STATES {
+                for operation in S::OPERATIONS {
+                    let case = move || run::<S>(state, callback, operation, target);
+                    rows.push(Row {
+                        target: target.title(),
+                        callback: title(callback),
+                        operation: operation.name,
+                        state: state.name,
+                        outcome: watched(case),
+                    });
+                }
+            }
+        }
+    }
+    rows
+}
+
+fn title(callback: Callback) -> &'static str {
+    match callback {
+        Callback::Apply => "`apply`",
+        Callback::Push => "`push`",
+        Callback::Len => "`len`",
+        Callback::Collect => "`collect`",
+        Callback::Merge => "`merge`",
+        Callback::DropUpdate => "an update's `Drop`",
+        Callback::DropLog => "a log's `Drop`",
+    }
+}
