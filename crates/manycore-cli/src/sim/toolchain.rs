@@ -160,6 +160,8 @@ fn flags(library: &Path, standard: &Standard) -> Vec<String> {
     if let Standard::Instrumented(sysroot) = standard {
         flags.push(format!("--sysroot={}", sysroot.display()));
     }
+    // What a debug build checks beside the program, over lines that its threads share, is left out.
+    flags.extend(["--cfg".to_owned(), "manycore_sim".to_owned()]);
     flags.extend(FLAGS.iter().map(|flag| (*flag).to_owned()));
     let folder = library.parent().unwrap_or(Path::new(".")).display();
     flags.push(format!("-Lnative={folder}"));

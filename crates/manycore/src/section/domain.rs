@@ -147,7 +147,6 @@ fn hold_for_fork() -> Box<dyn std::any::Any> {
     struct Held {
         _cores: Vec<HeldLocks<'static>>,
         _names: Box<dyn std::any::Any>,
-        #[cfg(debug_assertions)]
         _retired: Box<dyn std::any::Any>,
         _list: sync::MutexGuard<'static, Vec<Listed>>,
     }
@@ -158,7 +157,6 @@ fn hold_for_fork() -> Box<dyn std::any::Any> {
     Box::new(Held {
         _cores: cores,
         _names: super::report::hold_names(),
-        #[cfg(debug_assertions)]
         _retired: super::stray::hold(),
         _list: list,
     })

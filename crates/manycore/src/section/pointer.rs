@@ -38,7 +38,6 @@ impl<T> Node<T> {
     /// # Safety
     /// `address` is a node made by `alloc` that nobody else has any more.
     unsafe fn free(address: NonNull<()>) {
-        #[cfg(all(debug_assertions, not(any(manycore_loom, manycore_shuttle))))]
         super::stray::remove(address.addr().get(), size_of::<Self>());
         // SAFETY: the caller's duty.
         drop(unsafe { Box::from_raw(address.cast::<Self>().as_ptr()) });
@@ -233,11 +232,9 @@ impl<'s, T> Shared<'s, T> {
         } else {
             header.load(Ordering::Relaxed)
         };
-        #[cfg(all(debug_assertions, not(any(manycore_loom, manycore_shuttle))))]
         if section.core().bounded {
             super::stray::add(node.addr().get(), size_of::<Node<T>>());
         }
-        let _ = section;
         limbo::Node { address: node.cast(), free: Node::<T>::free, birth, bytes: weight.bytes() }
     }
 }
@@ -342,18 +339,16 @@ impl<T> Atomic<T> {
     #[inline(always)]
     pub fn load<'s>(&self, section: &'s Section<'_>) -> Shared<'s, T> {
         let found = Shared::found(section.protect(&self.raw), section);
-        #[cfg(debug_assertions)]
         self.expect_no_stray(found, section);
         found
     }
 
     /// In a debug build: says so if the link was left untagged in a node of a bounded domain that
-    /// is
-    /// retired (E4).
-    #[cfg(debug_assertions)]
+    /// is retired (E4).
+    #[inline(always)]
     fn expect_no_stray(&self, found: Shared<'_, T>, section: &Section<'_>) {
-        #[cfg(not(any(manycore_loom, manycore_shuttle)))]
-        if section.core().bounded
+        if super::stray::KEPT
+            && section.core().bounded
             && found.tag() == 0
             && !found.is_null()
             && super::stray::contains((&raw const self.raw).addr())
@@ -368,14 +363,12 @@ impl<T> Atomic<T> {
                  unlinking it (`Atomic::set_tag`), or use a domain of `Mode::Epoch`"
             );
         }
-        let _ = (found, section);
     }
 
     /// As `load`, for who may write the link next.
     #[inline(always)]
     pub(crate) fn load_to_change<'s>(&self, section: &'s Section<'_>) -> Shared<'s, T> {
         let found = Shared::found(section.protect_to_change(&self.raw), section);
-        #[cfg(debug_assertions)]
         self.expect_no_stray(found, section);
         found
     }
