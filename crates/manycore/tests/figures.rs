@@ -149,7 +149,7 @@ fn collections() {
     takes("an ActiveSet", some(1700), ActiveSet::<u64>::new);
     takes("a TimerQueue", some(1800), TimerQueue::<u64>::new);
     takes("a Registry", some(170), Registry::<u64>::new);
-    takes("an IntervalRegistry", some(180), IntervalRegistry::<u64, u64>::new);
+    takes("an IntervalRegistry", some(270), IntervalRegistry::<u64, u64>::new);
     takes("an Lru", some(100), Lru::<u64>::new);
     takes("a BudgetTree", some(650), || BudgetTree::new(100));
     let charged = || {

@@ -56,8 +56,9 @@ struct Item<K, V> {
 ///   [`DeferredSet`](crate::ldu::DeferredSet), and with logs an allocation. Of a question:
 ///   gathering what changed, a logarithmic insertion or removal for each change that did not cancel
 ///   itself, and logarithmic time besides what it finds.
-/// - Memory: the value, the range and 16 bytes (with marks 32) for each interval, and in the tree
-///   another range and 16 bytes, with as much again, at worst four times as much, of empty places.
+/// - Memory: 270 bytes; for each interval the value, the range and 16 bytes (with marks 32), and in
+///   the tree another range and 16 bytes, with as much again, at worst four times as much, of empty
+///   places.
 /// - Panics: one in the key's `Ord`, `Clone` or `Drop` reaches a reader: they run under the lock
 ///   there, and must not use the registry. (That of a handle's own `Clone` reaches the thread that
 ///   drops the handle.) No interval is lost by it, and none by an `Ord` that contradicts itself:
