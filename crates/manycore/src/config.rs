@@ -117,7 +117,7 @@ pub(crate) const TREE_CPUS_MAX: usize = 16;
 pub(crate) const TREE_ABSORB_MAX: usize = 64;
 
 /// Looks that a helper takes for the answers of its branch's members.
-pub(crate) const LOOKS_AT_MEMBERS: u32 = if SMALL { 1 } else { 200 };
+pub(crate) const LOOKS_AT_MEMBERS: u32 = if SMALL { 1 } else { 700 };
 
 /// Looks that a reader takes at its branches before it goes on without helpers.
 pub(crate) const LOOKS_AT_BRANCHES: u32 = if SMALL { 1 } else { 400 };

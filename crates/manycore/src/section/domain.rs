@@ -14,7 +14,7 @@ use std::time::Duration;
 ///
 /// What for: memory that many threads read without a lock while others unlink and free. When not:
 /// values that are read under a lock anyway, or that change so rarely that an `Arc` behind a lock
-/// will do. Domains are coarse: one for a program or for a large structure. Each costs some
+/// will do. Domains are coarse: one for a program or for a large structure. Each costs some 13
 /// kilobytes for every 32 threads, and a thread's end looks at every domain.
 ///
 /// A node retired in one domain waits only for that domain's sections. Dropping a domain frees all

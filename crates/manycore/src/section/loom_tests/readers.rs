@@ -2,7 +2,7 @@
 
 use super::{Cage, kind, spawn};
 use crate::percpu::loom_tests::{large_model, model};
-use crate::section::{Atomic, Domain, Mode, Owned, Shared};
+use crate::section::{Atomic, Domain, Mode, Owned, Shared, Weight};
 use crate::sync::{Ordering, thread};
 use std::sync::Arc;
 
@@ -54,8 +54,10 @@ fn shared_quiescence_keeps_the_node(kind_of: &str) {
         let section = cage.domain.enter();
         let old = cage.link.load(&section);
         cage.link.store(Owned::new(super::Canary::new(1, &cage.freed)), &section);
+        // Of known weight, so that no section leads a round when it closes.
+        let weight = Weight::exact(size_of::<super::Canary>());
         // SAFETY: unlinked by the store; only this thread writes the link.
-        unsafe { section.retire(old) };
+        unsafe { section.retire_weighed(old, weight) };
         section.collect_found();
         leader.join().unwrap();
         cage.domain.enter().collect_found();
