@@ -41,10 +41,15 @@ pub(crate) fn model(preemptions: usize, body: impl Fn() + Send + Sync + 'static)
     println!("{} interleavings", runs.lock().unwrap());
 }
 
+/// Whether `MANYCORE_MODELS` asks for the short form of what takes long.
+pub(crate) fn is_short() -> bool {
+    std::env::var("MANYCORE_MODELS").is_ok_and(|form| form == "short")
+}
+
 /// The same for models that take many seconds: with a preemption less where `MANYCORE_MODELS` is
 /// `short`.
 pub(crate) fn large_model(preemptions: usize, body: impl Fn() + Send + Sync + 'static) {
-    let short = std::env::var("MANYCORE_MODELS").is_ok_and(|form| form == "short");
+    let short = is_short();
     model(preemptions - usize::from(short), body);
 }
 
