@@ -149,7 +149,9 @@ impl Core {
     #[cold]
     fn seal(&self, local: &Local) {
         const HELD: usize = 64;
-        self.seal_and_sort(local, HELD, |last, stamp| self.is_left_to_others(local, last, stamp));
+        self.seal_and_sort(local, HELD, |is_new, last, stamp| {
+            !is_new && self.is_left_to_others(local, last, stamp)
+        });
     }
 
     /// Whether so many rounds were led since the owner's last seal that it need not lead one: what
@@ -167,8 +169,9 @@ impl Core {
     }
 
     /// The same, with a look at up to `most` batches that were held back, and a round unless
-    /// `skip` says no to it, which is told the stamps of the last seal and of this one.
-    fn seal_and_sort(&self, local: &Local, most: usize, skip: impl FnOnce(u64, u64) -> bool) {
+    /// `skip` says no to it, which is told whether the owner is a new writer, and the stamps of the
+    /// last seal and of this one.
+    fn seal_and_sort(&self, local: &Local, most: usize, skip: impl FnOnce(bool, u64, u64) -> bool) {
         local.extra.set(local.extra.get() & !(FULL | PRESSES));
         let (stamp, now) = (self.stamp(), Instant::now());
         let (last, is_new) = local.with_limbo(|limbo| (limbo.seal(stamp, now), self.count(limbo)));
@@ -178,7 +181,7 @@ impl Core {
             self.let_pass(stamp);
         }
         let whose = TakeOver { all: is_flush, own: local.slot };
-        let mut all = (is_new || !skip(last, stamp)) && self.round_for(local, whose, is_new);
+        let mut all = !skip(is_new, last, stamp) && self.round_for(local, whose, is_new);
         all |= seeded_bug(Bug::PressedRipe) && local.with_limbo(|limbo| limbo.presses());
         local.with_limbo(|limbo| {
             limbo.ripen(most, |stamp| all || self.is_ripe(stamp));
@@ -276,14 +279,14 @@ impl Core {
     /// Frees all that can be freed now: the caller's own, what ended threads left, and what waits
     /// for threads that are outside.
     pub(super) fn collect(&self, local: &Local) {
-        self.seal_and_sort(local, usize::MAX, |_, _| false);
+        self.seal_and_sort(local, usize::MAX, |_, _, _| false);
         self.free_ripe(local, usize::MAX);
     }
 
     /// Seals, and frees what others' rounds have found ripe.
     #[cfg(all(test, manycore_loom))]
     pub(super) fn collect_found(&self, local: &Local) {
-        self.seal_and_sort(local, usize::MAX, |_, _| true);
+        self.seal_and_sort(local, usize::MAX, |_, _, _| true);
         self.free_ripe(local, usize::MAX);
     }
 

@@ -6,6 +6,9 @@ use crate::section::{Atomic, Domain, Mode, Owned, Shared, Weight};
 use crate::sync::{Ordering, thread};
 use std::sync::Arc;
 
+/// A node of known weight has no section lead a round when it closes.
+const CANARY: usize = size_of::<super::Canary>();
+
 /// A reader looks while another thread replaces the node and frees what it can.
 fn reader_keeps_its_node(kind_of: &str) {
     let builder = kind(kind_of);
@@ -54,10 +57,8 @@ fn shared_quiescence_keeps_the_node(kind_of: &str) {
         let section = cage.domain.enter();
         let old = cage.link.load(&section);
         cage.link.store(Owned::new(super::Canary::new(1, &cage.freed)), &section);
-        // Of known weight, so that no section leads a round when it closes.
-        let weight = Weight::exact(size_of::<super::Canary>());
         // SAFETY: unlinked by the store; only this thread writes the link.
-        unsafe { section.retire_weighed(old, weight) };
+        unsafe { section.retire_weighed(old, Weight::exact(CANARY)) };
         section.collect_found();
         leader.join().unwrap();
         cage.domain.enter().collect_found();
@@ -95,7 +96,10 @@ fn sieve_waits_for_a_round(kind_of: &str) {
         let reader = spawn(&cage, Cage::look);
         for number in 2..5 {
             let section = cage.domain.enter();
-            cage.replace_in(number, &section);
+            let new = Owned::new(super::Canary::new(number, &cage.freed));
+            let old = cage.link.swap(new, &section);
+            // SAFETY: unlinked by the swap; nothing else leads to it; it has no links.
+            unsafe { section.retire_weighed(old, Weight::exact(CANARY)) };
             section.collect_found();
         }
         reader.join().unwrap();
