@@ -52,7 +52,7 @@ pub(crate) enum Bug {
     LinkBeforeTag,
     /// A map's entry loses its tag before its link (H2).
     TagBeforeUnlink,
-    /// Who waits takes the round that was under way when it came for its own (`lock::rounds`, V2).
+    /// A waiter takes the round under way when it came for its own (`lock::rounds`, V2).
     OldRound,
     /// A drain reads where its queue goes on after it has let a member go (`ldu`, U3).
     NextAfterClear,
@@ -62,7 +62,7 @@ pub(crate) enum Bug {
     UnlistedRep,
     /// An implementation is exchanged while admitted calls are inside (W2).
     UnsealedTransfer,
-    /// Who is inside of a call waits at a closed object as everybody else does (H2).
+    /// A thread inside a call waits at a closed object as all others do (H2).
     UnadmittedInsider,
     /// A call that is let into a closed object does not look at the updates that wait (W5).
     SkippedLog,
@@ -84,7 +84,7 @@ pub(crate) enum Bug {
     /// A whole element is looked for where the table's form says, not where its holders are (M7 of
     /// `dhash`).
     FormAlone,
-    /// A page is loaded without a look whether somebody else does (G1 of `page_cache`).
+    /// A page is loaded without a look whether another thread loads it (G1 of `page_cache`).
     SecondLoad,
     /// A stock of credits is emptied by a load and a store (B1 of the budget).
     TornStock,
@@ -98,13 +98,13 @@ pub(crate) enum Bug {
     UncheckedMode,
     /// A shared object gets logs while its gate is open (A8).
     OpenPromotion,
-    /// Who fires a timer looks for its handle after it took the value (T2 of the timers).
+    /// The thread that fires a timer looks for its handle after it took the value (T2 of timers).
     TimerLateLook,
     /// A waker that makes room for another one is not woken (Q6 of the event queue).
     SilentDisplacement,
     /// A receiver that waits no more says that none does (Q4 of the event queue).
     DeafDisarm,
-    /// Who looks at a lock goes to sleep, and the word still says that it looks (K2).
+    /// The waiter that looks at a lock goes to sleep, and the word still says that it looks (K2).
     SilentSpinner,
     /// A thread that was woken says nothing of the others that may sleep (K2).
     ForgottenSleepers,
@@ -113,10 +113,10 @@ pub(crate) enum Bug {
     StaleLayer,
     /// A layer is frozen with no fence after it (F3 of `private_pages`).
     UnfencedFreeze,
-    /// A private page is written in place without a look whether somebody reads it (F4 of
+    /// A private page is written in place without a look whether a thread reads it (F4 of
     /// `private_pages`).
     WrittenUnderReader,
-    /// A reader leaves a branch as it is that nobody has claimed (B2 of `oplog`'s tree).
+    /// A reader leaves a branch as it is that no helper has claimed (B2 of `oplog`'s tree).
     UnshutBranch,
     /// A lock in rounds takes its word before it asks whether the caller shares the object (V4).
     WordBeforeLook,

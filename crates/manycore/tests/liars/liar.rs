@@ -64,7 +64,7 @@ pub const LIES: [Lie; 12] = [
 /// What a planned panic carries.
 pub struct Planned;
 
-/// Who lives, what is lied, and when a call panics.
+/// What lives, what is lied, and when a call panics.
 pub struct Ledger {
     lie: Lie,
     living: AtomicI64,

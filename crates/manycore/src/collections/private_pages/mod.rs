@@ -119,7 +119,7 @@ struct Family<T: PageStore, S: BuildHasher + Send + Sync + 'static> {
 /// - Panics: if the store, the page's `Clone`, the key's `Hash`, `Eq` or `Clone` or a closure does;
 ///   nothing is lost and nobody waits for ever. What a closure did to a page before it panicked
 ///   stays. If a closure reads or writes the page that it is writing, in this view or one forked
-///   meanwhile. If closures use each other's pages in a circle: the one that closes it.
+///   since. If closures use each other's pages in a circle: the one that closes it.
 /// - Source: K42's file cache manager, section 4.3; Mach's shadow objects.
 ///
 /// ```
