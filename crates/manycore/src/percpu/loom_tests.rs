@@ -53,6 +53,15 @@ pub(crate) fn large_model(preemptions: usize, body: impl Fn() + Send + Sync + 's
     model(preemptions - usize::from(short), body);
 }
 
+/// Runs `f` without a switch of threads in it, and with loads that see one store: for what a model
+/// needs and is not about, such as the slot that a thread takes first.
+pub(crate) fn unexplored<R>(f: impl FnOnce() -> R) -> R {
+    loom::stop_exploring();
+    let result = f();
+    loom::explore();
+    result
+}
+
 /// Runs the model `test` (its path under the crate) again with `bug` planted, and demands that it
 /// fails with one of `signs` in what it prints.
 pub(crate) fn must_catch(bug: &str, test: &str, signs: &[&str]) {

@@ -1,7 +1,7 @@
 //! Readers against reclaimers: S1 to S6, S9, E1 to E4.
 
 use super::{Cage, kind, spawn};
-use crate::percpu::loom_tests::{large_model, model};
+use crate::percpu::loom_tests::{large_model, model, unexplored};
 use crate::section::{Atomic, Domain, Mode, Owned, Shared, Weight};
 use crate::sync::{Ordering, thread};
 use std::sync::Arc;
@@ -50,7 +50,11 @@ fn shared_quiescence_keeps_the_node(kind_of: &str) {
     let builder = kind(kind_of);
     large_model(2, move || {
         let cage = Cage::of(builder());
-        let reader = spawn(&cage, Cage::look);
+        unexplored(|| drop(cage.domain.enter()));
+        let reader = spawn(&cage, |cage| {
+            unexplored(|| drop(cage.domain.enter()));
+            cage.look();
+        });
         let leader = spawn(&cage, |cage| {
             (0..2).for_each(|_| cage.domain.core().round(|_| ()));
         });

@@ -30,7 +30,7 @@ fn loom_section_plain_enter_is_caught() {
     catches("plain-publish", &["loom_section_epoch_reader_keeps_its_node"]);
 }
 
-/// Minutes, and in full only: in short, the models of `namespace` catch the same bug.
+/// A minute, and in full only: in short, the models of `namespace` catch the same bug.
 #[test]
 fn loom_section_stamp_without_a_fence_after_the_unlink_is_caught() {
     if is_short() {
@@ -39,12 +39,8 @@ fn loom_section_stamp_without_a_fence_after_the_unlink_is_caught() {
     catches_in_full("unfenced-retire", "loom_section_epoch_shared_quiescence_keeps_the_node");
 }
 
-/// Two minutes, and in full only: in short, models of a leader's own batches catch the same bug.
 #[test]
 fn loom_section_round_stamped_after_its_look_is_caught() {
-    if is_short() {
-        return;
-    }
     catches("late-round", &["loom_section_clock_shared_quiescence_keeps_the_node"]);
 }
 
