@@ -121,7 +121,7 @@ fn deferred_objects() {
         counter.promote();
         counter
     };
-    takes("a hot Counter", some(500), hot);
+    takes("a hot Counter", 16 + 136..=16 + 136, hot);
     let used = || {
         let counter = hot();
         counter.inc();
@@ -178,6 +178,18 @@ fn evicted_objects() {
     evicted_deferred::<Commuting<Inc>>("an evicted Deferred", MergeStrategy::Flat);
     evicted_deferred::<Ordered<Inc>>("an evicted ordered Deferred", MergeStrategy::Flat);
     evicted_deferred::<Commuting<Inc>>("an evicted Deferred with a tree", MergeStrategy::Tree);
+    let counters: Vec<_> = (0..100_000).map(|_| Counter::new(0)).collect();
+    let before = BYTES.load(Ordering::Relaxed);
+    for counter in &counters {
+        assert!(counter.promote());
+        counter.inc();
+    }
+    // The process's table has 4,096 places, whose counters have a row of 128 bytes each.
+    keep("an evicted Counter", 136 + 128 * 4096 / 100_000 + 4, before, &counters, |counter| {
+        counter.is_distributed()
+    });
+    let evicted = counters.iter().find(|counter| !counter.is_distributed()).unwrap();
+    assert!(evicted.sum() == 1 && evicted.promote() && evicted.is_distributed());
 }
 
 fn collections() {
