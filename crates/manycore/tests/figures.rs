@@ -8,7 +8,7 @@ use manycore::collections::*;
 use manycore::ldu;
 use manycore::lock::{McsLock, TicketLock};
 use manycore::namespace::IdSpace;
-use manycore::oplog::{Commuting, Deferred, Logs, Op};
+use manycore::oplog::{Commuting, Deferred, Log, LogTable, Logs, MergeStrategy, Op, Ordered};
 use manycore::section::{self, Domain, Owned};
 use manycore::slab::Slab;
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -114,14 +114,14 @@ fn deferred_objects() {
         object.promote();
         object
     };
-    takes("a hot Deferred", some(1600), hot);
+    takes("a hot Deferred", 24 + 1150..=24 + 1250, hot);
     takes("a cold Counter", 16..=16, || Counter::new(0));
     let hot = || {
         let counter = Counter::new(0);
         counter.promote();
         counter
     };
-    takes("a hot Counter", some(500), hot);
+    takes("a hot Counter", 16 + 136..=16 + 136, hot);
     let used = || {
         let counter = hot();
         counter.inc();
@@ -136,6 +136,60 @@ fn deferred_objects() {
         object
     };
     takes("a shared Adaptive", some(900 + 4096), shared);
+}
+
+/// Demands that so many bytes, and no more, stay with each of many objects beside their own, after
+/// each but those that are still in the table has lost its logs to another.
+fn keep<T>(name: &str, said: usize, in_use: usize, objects: &[T], is_logged: fn(&T) -> bool) {
+    let before = BYTES.load(Ordering::Relaxed);
+    let each = (before - in_use) / objects.len();
+    let logged = objects.iter().filter(|object| is_logged(object)).count();
+    assert_eq!(BYTES.load(Ordering::Relaxed), before, "of the question whether it has logs");
+    println!("{name}: {each} bytes, {logged} of {} logged", objects.len());
+    assert!(each <= said, "{name} keeps {each} bytes; the documentation says {said}");
+    assert!(logged <= objects.len() / 2, "{name}: {logged} are logged");
+}
+
+fn evicted_deferred<L: Log<u64, Op = Inc>>(name: &str, merge: MergeStrategy) {
+    // Few places, so that the logs of those that have them do not count.
+    let table = Arc::new(LogTable::new(1));
+    let builder = Deferred::<u64, L>::builder().logs(Logs::Always).merge(merge).table(table);
+    let objects: Vec<_> = (0..10_000).map(|_| builder.build(0).unwrap()).collect();
+    let before = BYTES.load(Ordering::Relaxed);
+    for object in &objects {
+        object.append(Inc);
+        drop(object.read()); // makes the branches, if any
+        object.append(Inc);
+        let rest = object.stats();
+        assert_eq!((rest.appended, rest.applied, rest.pending), (2, 1, 1));
+    }
+    let logs = |object: &Deferred<u64, L>| object.is_logged();
+    keep(name, 257, before, &objects, logs); // 256, and the one that has logs
+    let counts = objects[0].stats();
+    assert_eq!((counts.appended, counts.applied, counts.evictions), (2, 2, 1));
+    assert_eq!((counts.pending, counts.logs, counts.bytes), (0, 0, 0));
+    keep(name, 257, before, &objects, logs);
+    assert!(objects[0].promote() && objects[0].is_logged(), "it can have logs again");
+    objects[0].append(Inc);
+    assert_eq!((*objects[0].read(), *objects[1].read()), (3, 2));
+}
+
+fn evicted_objects() {
+    evicted_deferred::<Commuting<Inc>>("an evicted Deferred", MergeStrategy::Flat);
+    evicted_deferred::<Ordered<Inc>>("an evicted ordered Deferred", MergeStrategy::Flat);
+    evicted_deferred::<Commuting<Inc>>("an evicted Deferred with a tree", MergeStrategy::Tree);
+    let counters: Vec<_> = (0..100_000).map(|_| Counter::new(0)).collect();
+    let before = BYTES.load(Ordering::Relaxed);
+    for counter in &counters {
+        assert!(counter.promote());
+        counter.inc();
+    }
+    // The process's table has 4,096 places, whose counters have a row of 128 bytes each.
+    keep("an evicted Counter", 136 + 128 * 4096 / 100_000 + 4, before, &counters, |counter| {
+        counter.is_distributed()
+    });
+    let evicted = counters.iter().find(|counter| !counter.is_distributed()).unwrap();
+    assert!(evicted.sum() == 1 && evicted.promote() && evicted.is_distributed());
 }
 
 fn collections() {
@@ -219,6 +273,7 @@ fn spacing<T>(make: impl Fn() -> T) -> usize {
 #[test]
 fn objects_take_the_memory_that_their_documentation_says() {
     deferred_objects();
+    evicted_objects();
     collections();
     parts();
     assert_eq!(spacing(|| ()), 16, "of objects without size");

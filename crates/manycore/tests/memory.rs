@@ -132,7 +132,7 @@ fn many_objects_in_a_small_table() {
     assert!(most <= PLACES * 1024, "{PLACES} places hold {most} bytes of logs");
     assert!(bytes.iter().all(|bytes| *bytes >= most / 4), "it is not constant: {bytes:?}");
     assert!(table.evictions() as usize > many / 2);
-    assert!(shell <= 1344, "{shell} bytes stay with each object that lost its logs");
+    assert!(shell <= 448, "{shell} bytes stay with each object that lost its logs");
     let total: u64 = objects.into_iter().map(Deferred::into_inner).sum();
     assert_eq!(total, many as u64);
 }

@@ -18,7 +18,7 @@ use super::builder::{BuildError, Config, Logs};
 use crate::sync;
 use std::collections::HashMap;
 use std::hash::{Hash, Hasher};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// The number of a configuration, and the part of it that a cold object needs: law D8 leaves four
 /// bytes for it.
@@ -62,6 +62,9 @@ struct Configurations {
     entries: Vec<Option<Entry>>,
     free: Vec<u16>,
 }
+
+/// What every object has whose builder says nothing.
+static DEFAULT: OnceLock<Arc<Config>> = OnceLock::new();
 
 sync::global! {
     static CONFIGURATIONS: Mutex<Configurations> = Mutex::default();
@@ -170,7 +173,7 @@ impl ConfigId {
 
     pub(crate) fn config(&self) -> Arc<Config> {
         match (self.0 & NUMBER) as u16 {
-            0 => Arc::new(Config::default()),
+            0 => Arc::clone(DEFAULT.get_or_init(Arc::default)),
             number => Arc::clone(&configurations().entry(number).config),
         }
     }

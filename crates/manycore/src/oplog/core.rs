@@ -25,23 +25,22 @@
 //! - C5 What was collected and not applied is in `carry`, in the order in which it must be applied.
 //! - C6 With `SHARED` in an open gate, logs belong to CPUs, and C1's "to itself" is decided by the
 //!   slot log's turn instead of the announcement (see `shared`).
-//! - C7 While the core's gate says `EVICTED`, no updater is inside and the slots are empty.
+//! - C7 While the core's gate says `EVICTED`, no updater is inside and no slot has a log.
 //! - C8 A reader waits for the updaters that were inside when it closed the gate, and for no other:
 //!   whoever finds a gate closed stays away, announced as `WAITING`, until the collection is over.
 //!   (Coming back at once, it might be inside each time the reader looks.)
 //! - C9 While it stays away it may help: in the reader's place, as the laws of `tree` say.
 
 use super::builder::{Config, Slots};
-use super::gate::{Numbers, is_frozen};
+use super::gate::is_frozen;
 use super::late::Late;
 use super::log::Log;
-use super::slot_log::{Local, Padded, SlotLog, SlotTable};
+use super::log_set::LogSet;
+use super::slot_log::{FIRST, Local, Padded, SlotLog, SlotPtr};
 use super::stats::Counts;
 use super::table::{self, LogTable};
-use super::tree::Tree;
 use crate::clock::{Clock, Hardware, Stamp};
 use crate::lock::{self, held};
-use crate::percpu::dirty::DirtyTable;
 use crate::percpu::{self, barrier};
 use crate::sync::{
     self, AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Bug, Ordering, UnsafeCell, seeded_bug,
@@ -73,70 +72,39 @@ pub(super) const SHARED: u64 = 4;
 /// Beside `FROZEN`: whoever waits may bring its log (`tree`).
 pub(super) const TREE: u64 = 8;
 
-/// What the holder of the core's lock owns, beside the value.
-pub(super) struct Inner<L> {
-    /// Collected, not yet applied (C5).
-    pub(super) carry: Vec<L>,
-    /// A log in `carry` may be empty, because user code panicked.
-    pub(super) untidy: bool,
-    /// Emptied logs, for their buffers.
-    pub(super) spares: Vec<L>,
-    /// Slots of the current collection.
-    pub(super) slots: Vec<usize>,
-    /// Late updates that the current collection takes (`late`, L4).
-    pub(super) late: usize,
-    /// Those slots that no helper has collected (`tree`).
-    pub(super) rest: Vec<usize>,
-    /// Collections from which on a tree is tried again, and how often it was tried in vain.
-    pub(super) tree_from: u64,
-    pub(super) tree_vain: u32,
-    /// Collections with a tree since it was last given up.
-    pub(super) tree_tries: u32,
-    pub(super) numbers: Numbers,
-    /// Updates since the last read, for the policies.
-    pub(super) window: u64,
-    /// Reads in a row that speak for a change of publication, or for demotion.
-    pub(super) for_switch: u32,
-    pub(super) for_demotion: u32,
-    /// A biased read had to call membarrier, because somebody did not answer.
-    pub(super) unanswered: bool,
-    /// Merges from which on answers are hoped for again, and how often they were hoped for in vain.
-    pub(super) hope_from: u64,
-    pub(super) vain: u32,
-}
-
-/// See the module header.
+/// See the module header. An evicted object keeps all of this: 256 bytes, if its value has no more
+/// than 8. What only an object with logs needs is in the log set.
 #[repr(C, align(128))]
 pub(super) struct Core<T, L: Log<T>> {
     // Read by every update; written by collections without stamps, and at eviction.
     pub(super) gate: AtomicU64,
-    pub(super) biased: AtomicBool,
-    /// What the gate says when it is open: `OPEN` or `SHARED`.
-    pub(super) open: u64,
     /// Entries from which on an update looks closer: none if there is a time bound.
     unchecked_entries: usize,
     max_bytes: usize,
-    max_entries: usize,
-    /// Ticks; `u64::MAX` if there is no time bound.
-    max_delay: u64,
     /// The way to stamp if that takes no more than an instruction.
     hardware: Option<Hardware>,
-    clock: *const Clock,
-    pub(super) slots: SlotTable<L>,
-    /// The branches, once a collection wanted some.
-    pub(super) tree: AtomicPtr<Tree<L>>,
-    // Written by updates that make a slot dirty.
-    pub(super) dirty: Padded<DirtyTable>,
-    // Written by readers.
-    pub(super) lock: Padded<AtomicUsize>,
-    pub(super) inner: UnsafeCell<Inner<L>>,
+    pub(super) biased: AtomicBool,
+    /// The logs of the first slots, one load nearer than those in the log set.
+    pub(super) first: [SlotPtr<L>; FIRST],
+    /// Null once an eviction has freed it (C10).
+    pub(super) logs: AtomicPtr<LogSet<L>>,
+    /// What the gate says when it is open: `OPEN` or `SHARED`.
+    pub(super) open: u64,
+    /// Ticks; `u64::MAX` if there is no time bound.
+    max_delay: u64,
+    pub(super) config: Arc<Config>,
+    // Written by readers, from here on.
+    next_line: Padded<()>,
+    pub(super) lock: AtomicUsize,
+    /// Updates of threads that must not wait for a log. Here, because each read looks at it.
+    pub(super) late: Late<L::Op>,
+    // The second half of the line pair: what the lock's holder writes, away from those who wait.
     pub(super) counts: UnsafeCell<Counts>,
-    pub(super) value: UnsafeCell<MaybeUninit<T>>,
-    /// Whether the value lives here; guarded by the lock.
-    pub(super) has_value: AtomicBool,
     /// What the gates are closed with while a reader is at the logs, else zero. Where gates are the
     /// slots' own, updaters that it refused wait for its end (C8).
     pub(super) collecting: AtomicU64,
+    /// Whether the value lives here; guarded by the lock.
+    pub(super) has_value: AtomicBool,
     /// Set, under the lock, when the object has given this core up.
     pub(super) closed: AtomicBool,
     /// Set under the table's mutex by an evictor, cleared as the last thing it does here.
@@ -144,9 +112,7 @@ pub(super) struct Core<T, L: Log<T>> {
     /// Set by the object's end within its own eviction: the evictor frees value and core (W4).
     pub(super) orphaned: AtomicBool,
     pub(super) poisoned: AtomicBool,
-    /// Updates of threads that must not wait for a log. Here, because each read writes its mutex.
-    pub(super) late: Late<L::Op>,
-    pub(super) config: Arc<Config>,
+    pub(super) value: UnsafeCell<MaybeUninit<T>>,
     /// A canary of law W3 for loom; nothing elsewhere.
     life: UnsafeCell<()>,
 }
@@ -174,6 +140,13 @@ pub(super) enum Refusal {
     Cold,
 }
 
+fn clock_of(config: &Config) -> &Clock {
+    match &config.clock {
+        Some(clock) => clock,
+        None => Clock::system(),
+    }
+}
+
 /// Whether an announced word is that of an updater inside `core`.
 #[inline(always)]
 pub(super) fn updates(word: usize, core: usize) -> bool {
@@ -190,60 +163,32 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
     /// A core without a value, locked by `token`. From a box; never one again while another thread
     /// may have a reference to it.
     pub(super) fn new_locked(config: Arc<Config>, token: usize, biased: bool) -> *mut Self {
-        let clock: *const Clock = match &config.clock {
-            Some(clock) => Arc::as_ptr(clock),
-            None => Clock::system(),
-        };
-        let max_delay = match config.max_delay {
-            // SAFETY: the clock is static or kept alive by `config`.
-            Some(delay) => unsafe { (*clock).duration_to_ticks(delay) },
-            None => u64::MAX,
-        };
+        let clock = clock_of(&config);
+        let max_delay = config.max_delay.map_or(u64::MAX, |delay| clock.duration_to_ticks(delay));
         let by_cpu = config.slots == Slots::Cpu && percpu::cid::is_available();
         let open = if by_cpu { SHARED } else { OPEN };
         Box::into_raw(Box::new(Self {
             gate: AtomicU64::new(open),
-            open,
-            biased: AtomicBool::new(biased),
             unchecked_entries: if max_delay == u64::MAX { config.max_entries } else { 0 },
-            max_entries: config.max_entries,
             max_bytes: config.max_bytes,
+            hardware: clock.hardware(),
+            biased: AtomicBool::new(biased),
+            first: std::array::from_fn(SlotPtr::from),
+            logs: AtomicPtr::new(LogSet::with_carry(Vec::new())),
+            open,
             max_delay,
-            // SAFETY: the clock is static or kept alive by `config`.
-            hardware: unsafe { (*clock).hardware() },
-            clock,
-            slots: SlotTable::new(),
-            tree: AtomicPtr::new(ptr::null_mut()),
-            dirty: Padded(DirtyTable::new()),
+            config,
+            next_line: Padded(()),
+            lock: AtomicUsize::new(token | lock::LOCKED),
             late: Late::new(),
-            lock: Padded(AtomicUsize::new(token | lock::LOCKED)),
-            inner: UnsafeCell::new(Inner {
-                carry: Vec::new(),
-                untidy: false,
-                spares: Vec::new(),
-                slots: Vec::new(),
-                late: 0,
-                rest: Vec::new(),
-                tree_from: 0,
-                tree_vain: 0,
-                tree_tries: 0,
-                numbers: Numbers::default(),
-                window: 0,
-                for_switch: 0,
-                for_demotion: 0,
-                unanswered: false,
-                hope_from: 0,
-                vain: 0,
-            }),
             counts: UnsafeCell::new(Counts::default()),
-            value: UnsafeCell::new(MaybeUninit::uninit()),
-            has_value: AtomicBool::new(false),
             collecting: AtomicU64::new(0),
+            has_value: AtomicBool::new(false),
             closed: AtomicBool::new(false),
             claimed: AtomicBool::new(false),
             orphaned: AtomicBool::new(false),
             poisoned: AtomicBool::new(false),
-            config,
+            value: UnsafeCell::new(MaybeUninit::uninit()),
             life: UnsafeCell::new(()),
         }))
     }
@@ -261,8 +206,7 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
 
     #[inline(always)]
     pub(super) fn clock(&self) -> &Clock {
-        // SAFETY: the system's clock is static, and any other is kept alive by `self.config`.
-        unsafe { &*self.clock }
+        clock_of(&self.config)
     }
 
     pub(super) fn table(&self) -> &LogTable {
@@ -293,7 +237,8 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
         if self.gate.load(Ordering::Acquire) != OPEN {
             return Err(op);
         }
-        let Some(place) = self.slots.near.get(index) else { return Err(op) };
+        // SAFETY: announced by the caller, and open.
+        let Some(place) = (unsafe { self.near_place(index) }) else { return Err(op) };
         // SAFETY: freed only by an evictor that has waited for this updater.
         let Some(slot) = (unsafe { place.0.load(Ordering::Relaxed).as_ref() }) else {
             return Err(op);
@@ -339,7 +284,8 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
         }
         // ORDER: Relaxed; only this slot's owner writes it while the gate is open, and owners
         // follow each other by Release and Acquire (percpu, P2).
-        let near = self.slots.near.get(index).map(|slot| slot.0.load(Ordering::Relaxed));
+        // SAFETY: announced by the caller, and open.
+        let near = unsafe { self.near_place(index) }.map(|slot| slot.0.load(Ordering::Relaxed));
         let slot = match near {
             Some(slot) if !slot.is_null() => slot,
             _ => self.find_or_make_slot(index),
@@ -447,7 +393,7 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
 
     #[cold]
     fn is_full_closer(&self, local: &Local<L>, growth: usize) -> Option<Refusal> {
-        if local.log.len() >= self.max_entries.saturating_mul(growth)
+        if local.log.len() >= self.config.max_entries.saturating_mul(growth)
             || local.log.bytes() >= self.max_bytes.saturating_mul(growth)
         {
             return Some(Refusal::Full);
@@ -479,35 +425,14 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
     pub(super) unsafe fn clock_of_builder<'a>(&self) -> &'a Clock {
         // SAFETY: the system's clock is static; another one is in the configuration that the
         // object's `ConfigId` keeps (O1), and the caller borrows the object.
-        unsafe { &*self.clock }
-    }
-
-    #[cold]
-    pub(super) fn find_or_make_slot(&self, index: usize) -> *mut SlotLog<L> {
-        let place = self.slots.get_or_init(index);
-        // ORDER: Acquire; pairs with the CAS below if another thread of this CPU made it.
-        let found = place.0.load(Ordering::Acquire);
-        if !found.is_null() {
-            return found;
-        }
-        let made = Box::into_raw(Box::new(SlotLog::new()));
-        // ORDER: Release; pairs with the Acquire loads of readers: contents before pointer.
-        let raced =
-            place.0.compare_exchange(ptr::null_mut(), made, Ordering::AcqRel, Ordering::Acquire);
-        match raced {
-            Ok(_) => made,
-            Err(other) => {
-                // SAFETY: made just above and shared with nobody.
-                drop(unsafe { Box::from_raw(made) });
-                other
-            }
-        }
+        unsafe { &*ptr::from_ref(self.clock()) }
     }
 
     /// The first update since the last collection: sets the slot's dirty bit (C2, C3).
     #[cold]
     fn mark_dirty(&self, index: usize, local: &mut Local<L>) -> Result<(), Refusal> {
-        let word = self.dirty.0.get_or_init(index / 64);
+        // SAFETY: the caller is an updater with a log in hand.
+        let word = unsafe { self.open_logs() }.dirty.0.get_or_init(index / 64);
         // ORDER: AcqRel and a full fence, against the gate's closing, the reader's barrier and
         // `list_dirty`: either the reader finds this bit, or the gate is seen closed below. An
         // update returns, and its thread goes on to load what others stored, only after that (D1).
@@ -532,28 +457,8 @@ impl<T, L: Log<T>> Drop for Core<T, L> {
     /// Drops logs and late updates. A panic of theirs ends here, one by one: all memory is freed.
     fn drop(&mut self) {
         self.life.with_mut(|_| ());
-        // ORDER: Relaxed; `&mut self` proves that everybody is done.
-        let tree = self.tree.load(Ordering::Relaxed);
-        if !tree.is_null() {
-            // SAFETY: made by `Box::into_raw` in `tree`, and nobody else is left.
-            let tree = unsafe { Box::from_raw(tree) };
-            tree.into_logs(|log| sync::contain(|| drop(log)));
-        }
-        for (_, slot) in self.slots.iter() {
-            // ORDER: Relaxed; `&mut self` proves that everybody is done.
-            let raw = slot.0.load(Ordering::Relaxed);
-            if !raw.is_null() {
-                // SAFETY: made by `Box::into_raw` in `find_or_make_slot`, and nobody else is left.
-                let slot = unsafe { Box::from_raw(raw) };
-                sync::contain(|| drop(slot));
-            }
-        }
-        self.inner.with_mut(|inner| {
-            // SAFETY: `&mut self` is exclusive.
-            let inner = unsafe { &mut *inner };
-            let logs = inner.carry.drain(..).chain(inner.spares.drain(..));
-            logs.for_each(|log| sync::contain(|| drop(log)));
-        });
+        // SAFETY: no other thread is left.
+        unsafe { self.take_logs(ptr::null_mut()) };
         while let Some(op) = self.late.pop() {
             sync::contain(|| drop(op));
         }

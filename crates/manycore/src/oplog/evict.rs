@@ -2,7 +2,7 @@
 //!
 //! Runs in another object's thread, with the core's lock held, without access to the object: that
 //! may be moved at any time. So the value stays in the core, and the object gives the core up at
-//! its next use.
+//! its next use. What only an object with logs needs, the eviction frees (`log_set`).
 
 use super::core::{Core, EVICTED};
 use super::log::Log;
@@ -19,42 +19,12 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
     /// The caller holds the core's lock.
     pub(super) unsafe fn revive(&self) {
         if self.is_evicted() {
+            self.logs(); // there before the gate is open (C10)
             // SAFETY: the lock is held.
             unsafe { self.count(|counts| counts.placed = false) };
             // ORDER: Release; pairs with the updater's Acquire.
             self.gate.store(self.open, Ordering::Release);
         }
-    }
-
-    /// Frees the emptied logs of an evicted core, keeping count of what was appended to them. A
-    /// panic of their destructors ends here.
-    ///
-    /// # Safety
-    /// The caller holds the core's lock, and no updater is inside.
-    unsafe fn free_slots(&self) {
-        for (_, place) in self.slots.iter() {
-            // ORDER: Acquire; pairs with Release in `find_or_make_slot`.
-            let raw = place.0.swap(ptr::null_mut(), Ordering::Acquire);
-            if raw.is_null() {
-                continue;
-            }
-            // SAFETY: made by `Box::into_raw` in `find_or_make_slot`; no updater is inside (the
-            // caller waited), and readers hold the lock that the caller holds.
-            let slot = unsafe { Box::from_raw(raw) };
-            // ORDER: Relaxed; a statistic.
-            let appended = slot.appended.load(Ordering::Relaxed);
-            // SAFETY: the lock is held.
-            unsafe { self.count(|counts| counts.appended_before += appended) };
-            sync::contain(|| drop(slot));
-        }
-        // SAFETY: the lock is held.
-        let spares = self.inner.with_mut(|inner| unsafe {
-            let inner = &mut *inner;
-            (inner.slots, inner.rest) = (Vec::new(), Vec::new());
-            inner.carry.shrink_to_fit(); // empty, unless the object is poisoned
-            std::mem::take(&mut inner.spares)
-        });
-        spares.into_iter().for_each(|log| sync::contain(|| drop(log)));
     }
 
     /// Takes the logs away from a core whose lock `try_claim` has taken. No panic comes out.
@@ -81,13 +51,14 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
             // SAFETY: the lock is held.
             let _merging = unsafe { self.begin_merging() };
             // SAFETY: as above.
-            self.inner.with_mut(|inner| unsafe { self.apply(&mut *inner) });
+            self.logs().inner.with_mut(|inner| unsafe { self.apply(&mut *inner) });
         });
         // SAFETY: the lock is held, and the collection has waited for the updaters.
         unsafe {
-            self.free_slots();
             self.count(|counts| counts.evictions += 1);
+            self.free_logs();
         }
+        self.late.trim();
     }
 }
 
@@ -110,7 +81,7 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
 
 impl<T: Send + 'static, L: Log<T>> Resident for Core<T, L> {
     fn try_claim(&self) -> bool {
-        let free = lock::try_lock(&self.lock.0, percpu::thread_token()).is_ok();
+        let free = lock::try_lock(&self.lock, percpu::thread_token()).is_ok();
         if free {
             held::enter();
             // ORDER: Relaxed; the table's mutex, held here and by `leave_table`, orders it.
@@ -120,10 +91,8 @@ impl<T: Send + 'static, L: Log<T>> Resident for Core<T, L> {
     }
 
     fn activity(&self) -> u64 {
-        let logs = self.slots.iter().map(|(_, slot)| slot.0.load(Ordering::Acquire));
-        // SAFETY: T2 - the core is in the table, so no thread has begun to free its slot logs.
-        let counts = logs.filter_map(|raw| unsafe { raw.as_ref() });
-        counts.map(|slot| slot.appended.load(Ordering::Relaxed)).sum()
+        // T2: the core is in the table, so no thread has begun to free its logs.
+        self.appended()
     }
 
     unsafe fn finish_eviction(this: *const Self) {
@@ -138,7 +107,7 @@ impl<T: Send + 'static, L: Log<T>> Resident for Core<T, L> {
         }
         // SAFETY: locked by `try_claim`; `claimed` keeps the core alive until the last store.
         unsafe {
-            lock::unlock(&raw const (*this).lock.0, 0);
+            lock::unlock(&raw const (*this).lock, 0);
             held::leave();
             (*this).in_use();
             // ORDER: Release; pairs with Acquire in `leave_table`.

@@ -22,11 +22,12 @@
 //! - G4 A slot that is not dirty needs no answer: its next entry sets the dirty bit first, with a
 //!   full fence before it looks at the gate (C3).
 
-use super::core::{Core, FROZEN, TREE};
+use super::core::{Core, FROZEN, TREE, WAITING};
 use super::log::Log;
 use crate::config;
 use crate::percpu::{self, Slot};
 use crate::sync::{self, AtomicU64, Backoff, Bug, Ordering, hint, seeded_bug};
+use std::mem;
 
 /// Numbers that a core takes at a time, so that collections do not meet at one counter.
 const BLOCK: u64 = 1 << 16;
@@ -89,7 +90,7 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
                 slot.answer(seen);
                 answered = seen;
                 if seen & TREE != 0 {
-                    self.help(seen, slot.index());
+                    self.help_as_updater(seen, slot);
                 }
             }
             // (No `<`: under a model checker there are none.)
@@ -100,6 +101,22 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
                 backoff.pause();
             }
         }
+    }
+
+    /// Helps the collection (`tree`). Announced as an updater meanwhile: the log set, where the
+    /// branches are, may be freed by an eviction that comes after the collection, which waits for
+    /// updaters and not for those who wait (C10).
+    #[cold]
+    fn help_as_updater(&self, seen: u64, slot: Slot) {
+        // Forgotten, because the caller's caller withdraws the announcement, whatever it says.
+        let waits = if seeded_bug(Bug::WaitingHelper) { WAITING } else { 0 };
+        mem::forget(slot.announce(self.address() | waits, false));
+        // ORDER: Acquire; after the announcement, as in `push`.
+        if self.gate.load(Ordering::Acquire) == seen {
+            // SAFETY: announced, and the gate says that the collection goes on.
+            unsafe { self.help(seen, slot.index()) };
+        }
+        mem::forget(slot.announce(self.address() | WAITING, false));
     }
 
     /// Whether the updaters of these slots answer the collection that closed the gates with

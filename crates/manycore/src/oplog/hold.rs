@@ -186,14 +186,14 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
             core.in_use();
             let token = percpu::thread_token();
             if wait {
-                lock::lock_nested(&core.lock.0, token, of)?;
+                lock::lock_nested(&core.lock, token, of)?;
             } else {
-                lock::try_lock(&core.lock.0, token)?;
+                lock::try_lock(&core.lock, token)?;
             }
             // ORDER: Relaxed; guarded by the lock.
             if core.closed.load(Ordering::Relaxed) {
                 // SAFETY: taken just above.
-                unsafe { lock::unlock(&core.lock.0, 0) };
+                unsafe { lock::unlock(&core.lock, 0) };
                 return Err(Refused::Hot);
             }
             held::enter();
@@ -245,7 +245,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     pub(super) fn is_held_by_this_thread(&self) -> bool {
         let token = percpu::thread_token();
         lock::is_held_by(&self.word, token)
-            || self.with_core(|core, _| lock::is_held_by(&core.lock.0, token)).unwrap_or(false)
+            || self.with_core(|core, _| lock::is_held_by(&core.lock, token)).unwrap_or(false)
     }
 
     /// Gives up the lock of `core`, or the word's own if that is null, finishing a promotion that
@@ -261,7 +261,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
                 if poison {
                     (*core).poisoned.store(true, Ordering::Relaxed);
                 }
-                lock::unlock(&raw const (*core).lock.0, 0);
+                lock::unlock(&raw const (*core).lock, 0);
             }
             return;
         }
@@ -291,7 +291,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         // SAFETY: W2 - the core is locked in this thread's name; the value is inline.
         unsafe {
             self.move_in(&*core);
-            lock::unlock(&raw const (*core).lock.0, 0);
+            lock::unlock(&raw const (*core).lock, 0);
         }
     }
 

@@ -84,6 +84,11 @@ impl<Op> Late<Op> {
         self.with(|queue| queue.ops.pop_front())
     }
 
+    /// Frees the buffer of an empty queue.
+    pub(super) fn trim(&self) {
+        self.with(|queue| queue.ops.shrink_to_fit());
+    }
+
     /// Seals the queue if it is empty. For the lock's holder.
     pub(super) fn seal(&self) -> bool {
         self.with(|queue| {

@@ -92,7 +92,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
 
     fn publish(&self, core: *mut Core<T, L>, word: usize) -> bool {
         // SAFETY: not published yet; a core is in the table at most, whose users only try the lock.
-        let lock = unsafe { &(*core).lock.0 };
+        let lock = unsafe { &(*core).lock };
         // ORDER: Relaxed; published with the core.
         let in_name_of = |token| lock.store(token | LOCKED, Ordering::Relaxed);
         let published = lock::redirect(&self.word, word, in_name_of);
@@ -166,7 +166,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         // ORDER: Release; the value before the word that says where it is.
         self.word.store(percpu::thread_token() | LOCKED, Ordering::Release);
         // SAFETY: held by this thread. Waiters wake one by one, see `closed`, and leave.
-        unsafe { lock::unlock(&raw const held.lock.0, 0) };
+        unsafe { lock::unlock(&raw const held.lock, 0) };
         held.leave_table();
         // Between the word's change and the look at the records; pairs with `announce`.
         barrier::fence_full();
@@ -185,8 +185,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         // SAFETY: W3 - the object has this core.
         let core = unsafe { &*(address_of(word) as *const Core<T, L>) };
         // An evictor takes the lock and lets it go; it runs user code between the two.
-        lock::is_held_by(&core.lock.0, percpu::thread_token())
-            && core.claimed.load(Ordering::Relaxed)
+        lock::is_held_by(&core.lock, percpu::thread_token()) && core.claimed.load(Ordering::Relaxed)
     }
 
     #[track_caller]
@@ -222,7 +221,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         // reach it.
         let core = unsafe { &*raw };
         core.leave_table(); // waits for that evictor
-        core.lock.0.store(0, Ordering::Relaxed); // held at most by a guard that was leaked
+        core.lock.store(0, Ordering::Relaxed); // held at most by a guard that was leaked
         if !core.has_value.load(Ordering::Relaxed) {
             // Promoted under a guard that was leaked, so nobody finished that (W2).
             // SAFETY: W2 - the value is inline still, and `&mut self` is exclusive.

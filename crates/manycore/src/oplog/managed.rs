@@ -248,7 +248,7 @@ impl<'a, T: Send + 'static, L: Log<T>> ReadGuard<'a, T, L> {
         // SAFETY: the guard holds the core's lock, so the core is alive.
         let core: &core::Core<T, L> = unsafe { self.core.as_ref()? };
         // SAFETY: the lock guards `inner`.
-        Some(core.inner.with(|inner| unsafe { (*inner).window }))
+        Some(core.logs().inner.with(|inner| unsafe { (*inner).window }))
     }
 
     /// A panic while this guard is held says nothing of the value.

@@ -31,8 +31,8 @@
 //!   emptied log that is freed ends there.
 //! - **D8** A cold object costs its value plus 16 bytes and applies updates at once. Contention
 //!   promotes it to logs. Reads that find too little take them away; so does a busier object in its
-//!   place of the [`LogTable`], or idleness while others are promoted, and then about 1.3 KB
-//!   stay until the object is next used.
+//!   place of the [`LogTable`], or idleness while others are promoted, and then 256 bytes beside
+//!   the value's own place stay until the object is next used.
 //! - **D10** No thread waits for itself, as the next sections say.
 //! - **D11** Poison keeps everything: [`Deferred::get_mut`], [`Deferred::try_into_inner`] and an
 //!   eviction leave a poisoned object's queue as it is. Only its drop drops it.
@@ -90,6 +90,7 @@ mod kinds;
 mod late;
 mod lifecycle;
 mod log;
+mod log_set;
 #[cfg(all(test, manycore_loom))]
 mod loom_tests;
 mod managed;

@@ -3,8 +3,9 @@
 //! Everything here runs with the core's lock held. The laws (C1 to C6) are in the header of `core`.
 
 use super::builder::Publish;
-use super::core::{Core, EVICTED, Inner, OPEN, updates};
+use super::core::{Core, EVICTED, OPEN, updates};
 use super::log::Log;
+use super::log_set::Inner;
 use super::shared::Turn;
 use super::slot_log::{Local, SlotLog};
 use crate::clock::Stamp;
@@ -27,7 +28,7 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
     pub(super) unsafe fn merge(&self) {
         // SAFETY: the caller holds the lock.
         let _merging = unsafe { self.begin_merging() };
-        self.inner.with_mut(|inner| {
+        self.logs().inner.with_mut(|inner| {
             // SAFETY: the caller holds the lock, which guards `inner`.
             let inner = unsafe { &mut *inner };
             if L::ORDERED {
@@ -95,7 +96,7 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
         barrier::fence_full();
         // ORDER: Acquire; pairs with `mark_dirty`. What decides is the fence on either side.
         let bits = |(_, word): (usize, &DirtyWord)| word.0.load(Ordering::Acquire).count_ones();
-        self.dirty.0.iter().map(bits).sum::<u32>() as usize
+        self.logs().dirty.0.iter().map(bits).sum::<u32>() as usize
     }
 
     /// Whether a slot may have updates, for whoever is alone with the core.
@@ -195,7 +196,7 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
     /// Lists the dirty slots.
     pub(super) fn list_dirty(&self, slots: &mut Vec<usize>) {
         slots.clear();
-        for (number, word) in self.dirty.0.iter() {
+        for (number, word) in self.logs().dirty.0.iter() {
             // ORDER: Acquire; pairs with `mark_dirty`. The caller has passed a full fence: C3.
             let mut bits = word.0.load(Ordering::Acquire);
             while bits != 0 {
@@ -203,14 +204,6 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
                 bits &= bits - 1;
             }
         }
-    }
-
-    pub(super) fn slot_log(&self, index: usize) -> Option<&SlotLog<L>> {
-        // ORDER: Acquire; pairs with Release in `find_or_make_slot`.
-        let slot = self.slots.get(index)?.0.load(Ordering::Acquire);
-        // SAFETY: slot logs are freed under the core's lock alone, which the caller holds, or the
-        // reader whom it helps (C9).
-        unsafe { slot.as_ref() }
     }
 
     /// Moves a slot's entries up to `cut` to the carry.
@@ -263,7 +256,7 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
         // What is above the cut waits for the next read; C2 wants its bit set.
         if local.log.is_empty() && !(busy && new != 0 && !self.is_timed()) {
             local.dirty = false;
-            let word = self.dirty.0.get_or_init(index / 64);
+            let word = self.logs().dirty.0.get_or_init(index / 64);
             // ORDER: Relaxed; passed on with the log (C1).
             word.0.fetch_and(!(1 << (index % 64)), Ordering::Relaxed);
         }
@@ -317,7 +310,7 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
             Publish::Locked => false,
             Publish::Biased => barrier::is_asymmetric(),
             // SAFETY: the caller holds the lock.
-            Publish::Auto => self.inner.with_mut(|inner| unsafe {
+            Publish::Auto => self.logs().inner.with_mut(|inner| unsafe {
                 let inner = &mut *inner;
                 if inner.window == 0 {
                     return biased; // it has cost no barrier
@@ -349,7 +342,7 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
         // ORDER: Relaxed; guarded by the lock.
         self.biased.store(biased, Ordering::Relaxed);
         // SAFETY: the caller holds the lock.
-        self.inner.with_mut(|inner| unsafe {
+        self.logs().inner.with_mut(|inner| unsafe {
             let inner = &mut *inner;
             inner.for_switch = 0;
             if !biased && inner.unanswered {
@@ -365,7 +358,7 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
     /// The caller holds the core's lock.
     pub(super) unsafe fn wants_demotion(&self) -> bool {
         // SAFETY: the caller holds the lock.
-        self.inner.with_mut(|inner| unsafe {
+        self.logs().inner.with_mut(|inner| unsafe {
             let inner = &mut *inner;
             let idle = inner.window < u64::from(logs_pay_from(inner.slots.len()) / 2);
             inner.for_demotion = if idle { inner.for_demotion + 1 } else { 0 };
@@ -407,7 +400,7 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
         // SAFETY: the caller's duty.
         unsafe { self.collect_all() };
         // SAFETY: the lock is held.
-        self.inner.with_mut(|inner| unsafe { self.apply(&mut *inner) });
+        self.logs().inner.with_mut(|inner| unsafe { self.apply(&mut *inner) });
     }
 
     /// The same without applying it. A panic leaves what was not collected where it is.
@@ -418,7 +411,7 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
         self.barrier();
         let core = self.address();
         percpu::records().wait_until_none(|word| updates(word, core));
-        self.inner.with_mut(|inner| {
+        self.logs().inner.with_mut(|inner| {
             // SAFETY: the caller holds the lock.
             let inner = unsafe { &mut *inner };
             self.list_dirty(&mut inner.slots);
@@ -455,7 +448,7 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
     /// The caller holds the core's lock.
     pub(super) unsafe fn has_carry(&self) -> bool {
         // SAFETY: the caller holds the lock.
-        self.inner.with_mut(|inner| unsafe { !(*inner).carry.is_empty() })
+        self.logs().inner.with_mut(|inner| unsafe { !(*inner).carry.is_empty() })
     }
 }
 
@@ -524,8 +517,7 @@ struct ReopenAll<'a, T: Send + 'static, L: Log<T>> {
 
 impl<T: Send + 'static, L: Log<T>> Drop for ReopenAll<'_, T, L> {
     fn drop(&mut self) {
-        for (index, _) in self.core.slots.iter() {
-            let Some(slot) = self.core.slot_log(index) else { continue };
+        for slot in self.core.slot_logs() {
             // ORDER: Relaxed load; only who holds the core's lock closes gates. Release; pairs with
             // the updater's Acquire.
             if slot.gate.load(Ordering::Relaxed) == self.closed {

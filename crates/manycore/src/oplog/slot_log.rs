@@ -12,6 +12,9 @@ use std::ptr;
 /// Slots whose logs a core finds without going through a segment.
 const NEAR: usize = 1 << config::SEGMENT_BITS;
 
+/// Slots whose logs a core finds without going through its log set.
+pub(super) const FIRST: usize = if config::SMALL { 1 } else { 8 };
+
 /// Keeps what several cores write apart from what they read.
 #[repr(align(128))]
 pub(super) struct Padded<T>(pub(super) T);

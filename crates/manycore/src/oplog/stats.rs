@@ -109,13 +109,15 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
             biased: self.is_biased(),
             ..Stats::default()
         };
-        for (index, _) in self.slots.iter() {
-            if let Some(slot) = self.slot_log(index) {
-                // ORDER: Relaxed; a statistic.
-                stats.appended += slot.appended.load(Ordering::Relaxed);
-                stats.logs += 1;
-            }
+        // Not made anew: an evicted object's counts cost it nothing.
+        if self.logs_if_any().is_none() {
+            stats.pending = self.late.len() as u64;
+            stats.appended += stats.pending;
+            stats.absorbed = stats.appended.saturating_sub(stats.applied + stats.pending);
+            return stats;
         }
+        stats.appended += self.appended();
+        stats.logs = self.slot_logs().count();
         // From within a merge logs are in hand; from within a push, one is, and its object's reader
         // may wait for this thread.
         if counts.merging || percpu::is_announcing() {
@@ -140,9 +142,11 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
         // SAFETY: the caller holds the lock.
         let _merging = unsafe { self.begin_merging() }; // `len` is user code
         // SAFETY: the caller holds the lock, and is not merging.
-        stats.pending =
-            self.inner.with(|inner| unsafe { (*inner).carry.iter().map(L::len).sum::<usize>() })
-                as u64;
+        stats.pending = self
+            .logs()
+            .inner
+            .with(|inner| unsafe { (*inner).carry.iter().map(L::len).sum::<usize>() })
+            as u64;
         // SAFETY: the caller holds the lock.
         stats.appended = unsafe { self.counts() }.appended_before;
         stats.logs = 0;
@@ -154,8 +158,7 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
         self.barrier();
         let core = self.address();
         percpu::records().wait_until_none(|word| updates(word, core));
-        for (index, _) in self.slots.iter() {
-            let Some(slot) = self.slot_log(index) else { continue };
+        for slot in self.slot_logs() {
             // ORDER: Relaxed; stable under C1.
             stats.appended += slot.appended.load(Ordering::Relaxed);
             // SAFETY: C1 - gate closed, barrier passed, no updater inside.

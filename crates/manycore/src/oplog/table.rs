@@ -120,8 +120,8 @@ impl Drop for Eviction {
 /// promotion also looks at one place, and takes the logs away from an object that was not updated
 /// since the look before the last.
 ///
-/// An evicted object can't be reached from here, because it may be moved. It keeps the value and a
-/// core without logs, about 1.3 KB, until it is next read or updated, or dropped; for
+/// An evicted object can't be reached from here, because it may be moved. It keeps the value in 256
+/// bytes (or more, if the value has more than 8) until it is next read or updated, or dropped; for
 /// [`Deferred::is_logged`](super::Deferred::is_logged) it has no logs. Beside the table, until its
 /// next read, has logs an object that was updated by a thread that must not wait
 /// ([the module](super) says which), or while it was poisoned.

@@ -32,9 +32,10 @@
 //!   Nothing but time depends on it.
 
 use super::builder::MergeStrategy;
-use super::core::{Core, Inner, TREE};
+use super::core::{Core, TREE};
 use super::gate::NUMBER_SHIFT;
 use super::log::Log;
+use super::log_set::Inner;
 use super::reader::{Collecting, Reopen};
 use super::slot_log::{Padded, SlotLog};
 use crate::clock::Stamp;
@@ -286,11 +287,11 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
     /// The branches, made when first asked for. The caller holds the lock.
     fn tree(&self) -> &Tree<L> {
         // ORDER: Relaxed; written under the lock.
-        let mut tree = self.tree.load(Ordering::Relaxed);
+        let mut tree = self.logs().tree.load(Ordering::Relaxed);
         if tree.is_null() {
             tree = self.make_tree(place::branches());
         }
-        // SAFETY: made above at some time, and freed with the core.
+        // SAFETY: made above at some time, and freed with the log set.
         unsafe { &*tree }
     }
 
@@ -299,7 +300,7 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
         let reader = AtomicUsize::new(usize::MAX);
         let tree = Box::into_raw(Box::new(Tree { branches, reader }));
         // ORDER: Release; pairs with Acquire in `help`, which finds it through the gate anyway.
-        self.tree.store(tree, Ordering::Release);
+        self.logs().tree.store(tree, Ordering::Release);
         tree
     }
 
@@ -351,11 +352,16 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
 
     /// What an updater does for the collection that closed the gate with `closed`, and that slot
     /// `index`, its own, has answered.
+    ///
+    /// # Safety
+    /// The record of that slot announces the core as an updater, and the gate said `closed` after
+    /// that.
     #[cold]
-    pub(super) fn help(&self, closed: u64, index: usize) {
-        // ORDER: Acquire; pairs with Release in `tree`.
-        let tree = self.tree.load(Ordering::Acquire);
-        // SAFETY: freed with the core, which the caller's announcement keeps.
+    pub(super) unsafe fn help(&self, closed: u64, index: usize) {
+        // ORDER: Acquire; pairs with Release in `make_tree`.
+        // SAFETY: C10 - a gate that a collection closed is as good as an open one.
+        let tree = unsafe { self.open_logs() }.tree.load(Ordering::Acquire);
+        // SAFETY: freed with the log set, which the caller's announcement keeps.
         let Some(tree) = (unsafe { tree.as_ref() }) else { return };
         if index >= SLOTS_MAX {
             return;

@@ -118,6 +118,8 @@ pub(crate) enum Bug {
     WrittenUnderReader,
     /// A reader leaves a branch as it is that no helper has claimed (B2 of `oplog`'s tree).
     UnshutBranch,
+    /// A helper looks at the branches announced as one who waits, for whom no eviction waits (C10).
+    WaitingHelper,
     /// A lock in rounds takes its word before it asks whether the caller shares the object (V4).
     WordBeforeLook,
     /// A change of a set waits for the set's reader although its thread holds another set (`ldu`).
@@ -196,6 +198,7 @@ const BUGS: &[(&str, Bug)] = &[
     ("unfenced-freeze", Bug::UnfencedFreeze),
     ("written-under-reader", Bug::WrittenUnderReader),
     ("unshut-branch", Bug::UnshutBranch),
+    ("waiting-helper", Bug::WaitingHelper),
     ("word-before-look", Bug::WordBeforeLook),
     ("waiting-holder", Bug::WaitingHolder),
     ("taken-inside", Bug::TakenInside),

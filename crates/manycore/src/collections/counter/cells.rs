@@ -39,6 +39,8 @@ const OPEN: u32 = 0;
 const FOLDING: u32 = 1;
 const EVICTED: u32 = 2;
 
+/// Slots whose rows are found in the cells themselves: so many that these take two cache lines.
+const FIRST: usize = if config::SMALL { 1 } else { 8 };
 /// Slots whose rows are found without going through a segment.
 const NEAR: usize = 1 << config::SEGMENT_BITS;
 /// Words to a cache line pair.
@@ -61,19 +63,37 @@ impl From<usize> for RowPtr {
     }
 }
 
+/// The rows of all slots but the first ones (whose places here stay empty).
+struct MoreRows {
+    near: [RowPtr; NEAR],
+    far: Lazy<RowPtr>,
+}
+
+impl MoreRows {
+    #[inline(always)]
+    fn get(&self, slot: usize) -> Option<&RowPtr> {
+        self.near.get(slot).or_else(|| self.far.get(slot))
+    }
+
+    fn iter(&self) -> impl Iterator<Item = &RowPtr> {
+        self.near.iter().chain(self.far.iter().map(|(_, place)| place))
+    }
+}
+
 /// The hot side of a group of counters.
 #[repr(C, align(128))]
 pub(super) struct Cells {
     gate: AtomicU32,
-    near: [RowPtr; NEAR],
-    far: Lazy<RowPtr>,
+    idle_reads: AtomicU32,
+    first: [RowPtr; FIRST],
+    /// Null until another slot counts, and again once an eviction has freed it.
+    more: AtomicPtr<MoreRows>,
     /// Counters in the group.
     len: usize,
     /// What evicted rows held.
     base: Box<[AtomicU64]>,
     lock: AtomicUsize,
     claimed: AtomicBool,
-    idle_reads: AtomicU32,
     /// Total at the last read, per group; for the policy alone.
     last: AtomicU64,
 }
@@ -82,15 +102,20 @@ impl Cells {
     fn new(len: usize) -> Box<Self> {
         Box::new(Self {
             gate: AtomicU32::new(OPEN),
-            near: std::array::from_fn(RowPtr::from),
-            far: Lazy::new(),
+            idle_reads: AtomicU32::new(0),
+            first: std::array::from_fn(RowPtr::from),
+            more: AtomicPtr::new(ptr::null_mut()),
             len,
             base: (0..len).map(|_| AtomicU64::new(0)).collect(),
             lock: AtomicUsize::new(0),
             claimed: AtomicBool::new(false),
-            idle_reads: AtomicU32::new(0),
             last: AtomicU64::new(0),
         })
+    }
+
+    fn is_evicted(&self) -> bool {
+        // ORDER: Acquire; pairs with Release in `finish_eviction`.
+        self.gate.load(Ordering::Acquire) == EVICTED
     }
 
     fn lines(&self) -> usize {
@@ -99,7 +124,36 @@ impl Cells {
 
     #[inline(always)]
     fn row_ptr(&self, slot: usize) -> Option<&RowPtr> {
-        self.near.get(slot).or_else(|| self.far.get(slot))
+        match self.first.get(slot) {
+            None => self.more()?.get(slot),
+            place => place,
+        }
+    }
+
+    #[inline(always)]
+    fn more(&self) -> Option<&MoreRows> {
+        // ORDER: Acquire; pairs with the exchange in `make_more`: its contents.
+        // SAFETY: N3 keeps it, as the rows, while the cells are announced.
+        unsafe { self.more.load(Ordering::Acquire).as_ref() }
+    }
+
+    #[cold]
+    fn make_more(&self) -> &MoreRows {
+        let near = std::array::from_fn(RowPtr::from);
+        let made = Box::into_raw(Box::new(MoreRows { near, far: Lazy::new() }));
+        // ORDER: Release; pairs with Acquire in `more`, and on failure with the winner's.
+        let raced =
+            self.more.compare_exchange(ptr::null_mut(), made, Ordering::AcqRel, Ordering::Acquire);
+        let more = match raced {
+            Ok(_) => made,
+            Err(other) => {
+                // SAFETY: made above and shared with no other thread.
+                drop(unsafe { Box::from_raw(made) });
+                other
+            }
+        };
+        // SAFETY: as in `more`.
+        unsafe { &*more }
     }
 
     /// The calling slot's word of a counter.
@@ -120,9 +174,12 @@ impl Cells {
         let line = |_| Line(std::array::from_fn(|_| AtomicU64::new(0)));
         let row: Box<[Line]> = (0..self.lines()).map(line).collect();
         let row = Box::into_raw(row).cast::<Line>();
-        let place = match self.near.get(slot) {
+        let place = match self.first.get(slot) {
             Some(place) => place,
-            None => self.far.get_or_init(slot),
+            None => {
+                let more = self.more().unwrap_or_else(|| self.make_more());
+                more.near.get(slot).unwrap_or_else(|| more.far.get_or_init(slot))
+            }
         };
         // ORDER: Release; pairs with Acquire in `rows`: zeros before the pointer.
         place.0.store(row, Ordering::Release);
@@ -131,7 +188,8 @@ impl Cells {
 
     /// Every row that exists.
     fn rows(&self) -> impl Iterator<Item = *mut Line> {
-        let places = self.near.iter().chain(self.far.iter().map(|(_, place)| place));
+        let more = self.more().into_iter().flat_map(MoreRows::iter);
+        let places = self.first.iter().chain(more);
         // ORDER: Acquire; pairs with Release in `make_row`.
         places.map(|place| place.0.load(Ordering::Acquire)).filter(|row| !row.is_null())
     }
@@ -167,8 +225,11 @@ impl Cells {
     }
 
     fn free_rows(&self) {
-        let places = self.near.iter().chain(self.far.iter().map(|(_, place)| place));
-        for place in places {
+        // ORDER: Acquire; pairs with the exchange in `make_more`.
+        let more = self.more.swap(ptr::null_mut(), Ordering::Acquire);
+        // SAFETY: made by `Box::into_raw` in `make_more`; N3 - no thread is inside.
+        let more = (!more.is_null()).then(|| unsafe { Box::from_raw(more) });
+        for place in self.first.iter().chain(more.iter().flat_map(|more| more.iter())) {
             // ORDER: Acquire; pairs with Release in `make_row`.
             let row = place.0.swap(ptr::null_mut(), Ordering::Acquire);
             if !row.is_null() {
@@ -312,7 +373,7 @@ impl Group<'_> {
         }
         if !percpu::with_slot(|slot| self.add_hot(slot, hot, index, n)) {
             self.values[index].fetch_add(n, Ordering::Relaxed);
-            self.give_up(|cells| cells.gate.load(Ordering::Acquire) == EVICTED);
+            self.give_up(Cells::is_evicted);
         }
     }
 
@@ -368,6 +429,27 @@ impl Group<'_> {
         Some(self.values[index].load(Ordering::Relaxed).wrapping_add(cells.part(index)))
     }
 
+    /// Whether the group has cells, perhaps evicted ones; a hint.
+    #[inline]
+    pub(super) fn is_hot(self) -> bool {
+        // ORDER: Relaxed; a hint.
+        !self.hot.load(Ordering::Relaxed).is_null()
+    }
+
+    /// Whether each thread counts for itself: not any more once the cells were evicted.
+    pub(super) fn is_distributed(self) -> bool {
+        let hot = self.hot.load(Ordering::Acquire);
+        if hot.is_null() || hot as usize & CLOSING != 0 {
+            return false;
+        }
+        percpu::with_slot(|slot| {
+            let _inside = slot.announce(hot as usize | WAITING, false);
+            // ORDER: Acquire; after the announcement (N3).
+            // SAFETY: N3 - announced, and checked after that.
+            self.hot.load(Ordering::Acquire) == hot && !unsafe { &*hot }.is_evicted()
+        })
+    }
+
     /// After a read of the whole group that gave `total`: gives cells up that nobody uses.
     pub(super) fn note_read(self, total: u64) {
         self.give_up(|cells| {
@@ -386,6 +468,7 @@ impl Group<'_> {
     /// Gives the group cells. `insist` evicts whoever has their place.
     #[cold]
     pub(super) fn promote(self, insist: bool) -> bool {
+        self.give_up(Cells::is_evicted);
         if !self.hot.load(Ordering::Acquire).is_null() {
             return true;
         }

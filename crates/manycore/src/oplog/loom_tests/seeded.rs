@@ -54,6 +54,11 @@ fn loom_plain_publication_is_caught() {
 }
 
 #[test]
+fn loom_helper_for_whom_an_eviction_does_not_wait_is_caught() {
+    catches("waiting-helper", &["tree::loom_tree_helper_races_an_eviction"], &RACE);
+}
+
+#[test]
 fn loom_branch_that_is_left_open_is_caught() {
     let models = [
         "tree::loom_tree_ordered_reader_sees_cause_before_effect",

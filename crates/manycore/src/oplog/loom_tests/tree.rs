@@ -6,7 +6,7 @@
 use super::races::{appends_race_a_read, appends_race_two_reads, reader_sees_cause_before_effect};
 use super::{Bag, Commuting, Deferred, Log, Ordered, Push, builder, contents, push, spawn};
 use crate::clock::Clock;
-use crate::oplog::{MergeStrategy, Publish};
+use crate::oplog::{LogTable, MergeStrategy, Publish};
 use crate::percpu::loom_tests::model;
 use std::sync::Arc;
 
@@ -49,6 +49,26 @@ fn loom_tree_reader_sees_cause_before_effect() {
 #[test]
 fn loom_tree_ordered_reader_sees_cause_before_effect() {
     reader_sees_cause_before_effect(|| tree::<Ordered<Push>>(Publish::Locked));
+}
+
+/// A helper of a collection that is over may still look at the branches when an eviction frees
+/// them (C10).
+#[test]
+fn loom_tree_helper_races_an_eviction() {
+    model(2, || {
+        let table = Arc::new(LogTable::new(1));
+        let builder = builder(Publish::Locked).merge(MergeStrategy::Tree).table(table);
+        let victim: Arc<Bag> = Arc::new(builder.build(Vec::new()).unwrap());
+        let newcomer: Bag = builder.build(Vec::new()).unwrap();
+        assert!(victim.promote());
+        victim.with_core(|core, _| core.presume_members(&[&[0, 1]]));
+        victim.append(push(1)); // slot 0
+        let helper = spawn(&victim, |victim| victim.append(push(2)));
+        assert!(contents(&victim).contains(&1));
+        newcomer.promote();
+        helper.join().unwrap();
+        assert_eq!(contents(&victim), [1, 2], "lost or doubled");
+    });
 }
 
 /// Two updaters with a branch each, and a reader that is in neither: both may bring it their logs.

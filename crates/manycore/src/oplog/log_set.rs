@@ -1,0 +1,281 @@
+//! The log set: what an object needs while it has logs, and what an eviction frees.
+//!
+//! Owns: its layout, the way to it and to the slots' logs from a core, and its end. (The core stays
+//! after an eviction, because the object's word leads to it, and the object may be anywhere.)
+//!
+//! - C10 A core has its log set unless its gate says `EVICTED`. An eviction alone frees it, under
+//!   the core's lock, after the core has left the table, the gate was closed for good and the
+//!   updaters are out (C7). So these may use it: the lock's holder; a thread that has announced the
+//!   core as an updater and has seen another gate than `EVICTED` after that; and a thread that has
+//!   the mutex of the place in the table where it has found the core (T2). One that is announced as
+//!   `WAITING` may not. An evicted core gets a new one from the lock's holder who needs it.
+
+use super::core::Core;
+use super::gate::Numbers;
+use super::log::Log;
+use super::slot_log::{Padded, SlotLog, SlotPtr, SlotTable};
+use super::tree::Tree;
+use crate::percpu::dirty::DirtyTable;
+use crate::sync::{self, AtomicPtr, Ordering, UnsafeCell};
+use std::ptr;
+
+/// What the holder of the core's lock owns, beside the value.
+pub(super) struct Inner<L> {
+    /// Collected, not yet applied (C5).
+    pub(super) carry: Vec<L>,
+    /// A log in `carry` may be empty, because user code panicked.
+    pub(super) untidy: bool,
+    /// Emptied logs, for their buffers.
+    pub(super) spares: Vec<L>,
+    /// Slots of the current collection.
+    pub(super) slots: Vec<usize>,
+    /// Late updates that the current collection takes (`late`, L4).
+    pub(super) late: usize,
+    /// Those slots that no helper has collected (`tree`).
+    pub(super) rest: Vec<usize>,
+    /// Collections from which on a tree is tried again, and how often it was tried in vain.
+    pub(super) tree_from: u64,
+    pub(super) tree_vain: u32,
+    /// Collections with a tree since it was last given up.
+    pub(super) tree_tries: u32,
+    pub(super) numbers: Numbers,
+    /// Updates since the last read, for the policies.
+    pub(super) window: u64,
+    /// Reads in a row that speak for a change of publication, or for demotion.
+    pub(super) for_switch: u32,
+    pub(super) for_demotion: u32,
+    /// A biased read had to call membarrier, because somebody did not answer.
+    pub(super) unanswered: bool,
+    /// Merges from which on answers are hoped for again, and how often they were hoped for in vain.
+    pub(super) hope_from: u64,
+    pub(super) vain: u32,
+}
+
+impl<L> Inner<L> {
+    fn new(carry: Vec<L>) -> Self {
+        Self {
+            untidy: !carry.is_empty(),
+            carry,
+            spares: Vec::new(),
+            slots: Vec::new(),
+            late: 0,
+            rest: Vec::new(),
+            tree_from: 0,
+            tree_vain: 0,
+            tree_tries: 0,
+            numbers: Numbers::default(),
+            window: 0,
+            for_switch: 0,
+            for_demotion: 0,
+            unanswered: false,
+            hope_from: 0,
+            vain: 0,
+        }
+    }
+}
+
+/// See the module header.
+#[repr(C)]
+pub(super) struct LogSet<L> {
+    // Read by every update; written at a slot's first one.
+    pub(super) slots: SlotTable<L>,
+    /// The branches, once a collection wanted some.
+    pub(super) tree: AtomicPtr<Tree<L>>,
+    // Written by updates that make a slot dirty.
+    pub(super) dirty: Padded<DirtyTable>,
+    // Written by readers.
+    pub(super) inner: UnsafeCell<Inner<L>>,
+    /// A canary of C10 for loom; nothing elsewhere.
+    life: UnsafeCell<()>,
+}
+
+impl<L: Default> LogSet<L> {
+    /// With what was collected from logs of old and waits to be applied. From a box.
+    pub(super) fn with_carry(carry: Vec<L>) -> *mut Self {
+        Box::into_raw(Box::new(Self {
+            slots: SlotTable::new(),
+            tree: AtomicPtr::new(ptr::null_mut()),
+            dirty: Padded(DirtyTable::new()),
+            inner: UnsafeCell::new(Inner::new(carry)),
+            life: UnsafeCell::new(()),
+        }))
+    }
+}
+
+impl<L> Drop for LogSet<L> {
+    /// Drops the logs. A panic of their destructors ends here, one by one: all memory is freed.
+    fn drop(&mut self) {
+        self.life.with_mut(|_| ());
+        // ORDER: Relaxed (both); `&mut self` proves that no other thread is left.
+        let tree = self.tree.load(Ordering::Relaxed);
+        if !tree.is_null() {
+            // SAFETY: made by `Box::into_raw` in `tree`, and no other thread is left.
+            let tree = unsafe { Box::from_raw(tree) };
+            tree.into_logs(|log| sync::contain(|| drop(log)));
+        }
+        for (_, slot) in self.slots.iter() {
+            let raw = slot.0.load(Ordering::Relaxed);
+            if !raw.is_null() {
+                // SAFETY: made by `Box::into_raw` in `find_or_make_slot`; no other thread is left.
+                let slot = unsafe { Box::from_raw(raw) };
+                sync::contain(|| drop(slot));
+            }
+        }
+        self.inner.with_mut(|inner| {
+            // SAFETY: `&mut self` is exclusive.
+            let inner = unsafe { &mut *inner };
+            let logs = inner.carry.drain(..).chain(inner.spares.drain(..));
+            logs.for_each(|log| sync::contain(|| drop(log)));
+        });
+    }
+}
+
+impl<T, L: Log<T>> Core<T, L> {
+    /// Frees the log set, with the logs of the first slots, and puts `next` in its place. A panic
+    /// of the logs' destructors ends here.
+    ///
+    /// # Safety
+    /// No other thread reaches it (C10).
+    pub(super) unsafe fn take_logs(&self, next: *mut LogSet<L>) {
+        // ORDER: AcqRel; Release pairs with Acquire in `logs_if_any`, and Acquire with Release in
+        // `make_logs`.
+        let old = self.logs.swap(next, Ordering::AcqRel);
+        if old.is_null() {
+            return;
+        }
+        // SAFETY: from a box, and the caller's duty.
+        let old = unsafe { Box::from_raw(old) };
+        for (from, to) in self.first.iter().zip(&old.slots.near) {
+            // ORDER: Acquire, Relaxed; pairs with Release in `find_or_make_slot`.
+            let log = from.0.swap(ptr::null_mut(), Ordering::Acquire);
+            to.0.store(log, Ordering::Relaxed);
+        }
+        // Before user code runs, the core has let go of all of it.
+        drop(old);
+    }
+}
+
+impl<T: Send + 'static, L: Log<T>> Core<T, L> {
+    /// The place of a slot's log, if that is one or two loads away; for an updater.
+    ///
+    /// # Safety
+    /// The caller has announced the core as an updater, and found the gate open after that.
+    #[inline(always)]
+    pub(super) unsafe fn near_place(&self, index: usize) -> Option<&SlotPtr<L>> {
+        match self.first.get(index) {
+            // SAFETY: the caller's duty.
+            None => unsafe { self.open_logs() }.slots.near.get(index),
+            place => place,
+        }
+    }
+
+    fn place(&self, index: usize) -> Option<&SlotPtr<L>> {
+        match self.first.get(index) {
+            None => self.logs_if_any()?.slots.get(index),
+            place => place,
+        }
+    }
+
+    pub(super) fn slot_log(&self, index: usize) -> Option<&SlotLog<L>> {
+        // ORDER: Acquire; pairs with Release in `find_or_make_slot`.
+        let slot = self.place(index)?.0.load(Ordering::Acquire);
+        // SAFETY: C10, by the lock that the caller holds, or the reader whom it helps (C9).
+        unsafe { slot.as_ref() }
+    }
+
+    /// Every slot's log that there is.
+    pub(super) fn slot_logs(&self) -> impl Iterator<Item = &SlotLog<L>> {
+        let others = self.logs_if_any().into_iter().flat_map(|logs| logs.slots.iter());
+        let places = self.first.iter().chain(others.map(|(_, place)| place));
+        // ORDER: Acquire; pairs with Release in `find_or_make_slot`.
+        let logs = places.map(|place| place.0.load(Ordering::Acquire));
+        // SAFETY: C10; freed with the log set.
+        logs.filter_map(|raw| unsafe { raw.as_ref() })
+    }
+
+    /// Updates that were appended to the logs that there are.
+    pub(super) fn appended(&self) -> u64 {
+        // ORDER: Relaxed; a statistic.
+        self.slot_logs().map(|slot| slot.appended.load(Ordering::Relaxed)).sum()
+    }
+
+    /// A slot's log, for an updater.
+    #[cold]
+    pub(super) fn find_or_make_slot(&self, index: usize) -> *mut SlotLog<L> {
+        let place = match self.first.get(index) {
+            None => self.logs().slots.get_or_init(index),
+            Some(place) => place,
+        };
+        // ORDER: Acquire; pairs with the CAS below if another thread of this CPU made it.
+        let found = place.0.load(Ordering::Acquire);
+        if !found.is_null() {
+            return found;
+        }
+        let made = Box::into_raw(Box::new(SlotLog::new()));
+        // ORDER: Release; pairs with the Acquire loads of readers: contents before pointer.
+        let raced =
+            place.0.compare_exchange(ptr::null_mut(), made, Ordering::AcqRel, Ordering::Acquire);
+        match raced {
+            Ok(_) => made,
+            Err(other) => {
+                // SAFETY: made just above and shared with no thread.
+                drop(unsafe { Box::from_raw(made) });
+                other
+            }
+        }
+    }
+
+    /// The log set, for an updater.
+    ///
+    /// # Safety
+    /// The caller has announced the core as an updater, and found the gate open after that.
+    #[inline(always)]
+    pub(super) unsafe fn open_logs(&self) -> &LogSet<L> {
+        // ORDER: Relaxed; `revive` publishes it with the gate, which the caller read with Acquire.
+        // SAFETY: C10 - the gate was open, so it is there, and an evictor waits for the caller.
+        let logs = unsafe { &*self.logs.load(Ordering::Relaxed) };
+        logs.life.with(|_| ());
+        logs
+    }
+
+    /// The log set, if no eviction has freed it.
+    pub(super) fn logs_if_any(&self) -> Option<&LogSet<L>> {
+        // ORDER: Acquire; pairs with Release in `logs`: its contents.
+        // SAFETY: C10 - callers hold the core's lock, or a mutex or announcement that counts.
+        let logs = unsafe { self.logs.load(Ordering::Acquire).as_ref() };
+        logs.inspect(|logs| logs.life.with(|_| ()))
+    }
+
+    /// The log set, made anew if an eviction has freed it. For the holder of the core's lock, and
+    /// for those for whom it is kept (C10).
+    pub(super) fn logs(&self) -> &LogSet<L> {
+        self.logs_if_any().unwrap_or_else(|| self.make_logs())
+    }
+
+    #[cold]
+    fn make_logs(&self) -> &LogSet<L> {
+        let made = LogSet::with_carry(Vec::new());
+        // ORDER: Release; pairs with Acquire in `logs_if_any`. The lock's holder alone stores.
+        self.logs.store(made, Ordering::Release);
+        // SAFETY: made above, and freed by the lock's holder alone.
+        unsafe { &*made }
+    }
+
+    /// Frees the log set of a core whose logs are empty, keeping count of what was appended, and
+    /// what a poisoned object has not applied. A panic of the logs' destructors ends here.
+    ///
+    /// # Safety
+    /// The caller holds the core's lock, the gate says `EVICTED`, and no updater is inside.
+    pub(super) unsafe fn free_logs(&self) {
+        let Some(old) = self.logs_if_any() else { return };
+        let appended = self.appended();
+        // SAFETY: the lock is held.
+        let carry = old.inner.with_mut(|inner| unsafe { std::mem::take(&mut (*inner).carry) });
+        // SAFETY: the lock is held.
+        unsafe { self.count(|counts| counts.appended_before += appended) };
+        let kept = if carry.is_empty() { ptr::null_mut() } else { LogSet::with_carry(carry) };
+        // SAFETY: C10: the object is not in the table, no updater is inside, and the caller holds
+        // the lock.
+        unsafe { self.take_logs(kept) };
+    }
+}
