@@ -327,9 +327,10 @@ impl Op<Vec<u32>> for Number {
 
 type List = Deferred<Vec<u32>, Ordered<Number>>;
 
-/// A list with logs, in which an update that panics lies between others.
+/// A list with logs, in which an update that panics lies between others. Its table is its own: an
+/// eviction for another test's object would apply the update.
 fn with_a_bad_update() -> List {
-    let list = List::new(Vec::new());
+    let list = List::builder().table(Arc::new(LogTable::new(1))).build(Vec::new()).unwrap();
     assert!(list.promote());
     [1, 666, 2].into_iter().for_each(|number| list.append(Number(number)));
     thread::scope(|scope| drop(scope.spawn(|| list.append(Number(3)))));
