@@ -37,7 +37,7 @@ units=(collections::registry slab::tests::last_freed)
 [ $# = 0 ] || units=("$@")
 for model in "" -Zmiri-tree-borrows; do
     export MIRIFLAGS="-Zmiri-disable-isolation -Zmiri-permissive-provenance $model"
-    ! CARGO_TARGET_DIR="$TARGET/miri" cargo +nightly miri run -q --manifest-path "$work/Cargo.toml" \
+    ! CARGO_TARGET_DIR="$work/target" cargo +nightly miri run -q --manifest-path "$work/Cargo.toml" \
         >"$work/report" 2>&1 || die "Miri does not report what is freed through a shared reference"
     grep -q 'Undefined Behavior' "$work/report" || die "Miri's own test failed: $(cat "$work/report")"
     CARGO_TARGET_DIR="$TARGET/miri" cargo +nightly miri test --locked -p manycore --test=borrows \
