@@ -19,6 +19,10 @@
 //! - V4 A thread that has an object, alone or shared, is told so when it asks for the same again,
 //!   before it takes or changes anything. So it never waits for itself, nor holds the word that
 //!   another thread needs to get on (`holding` keeps the list).
+//! - V5 A thread that comes to share the object waits for those who share it only if there is
+//!   something to do. So whoever gets the lock asks again, and joins them if there is nothing:
+//!   the lock may have been busy with the last of it when the thread came, in a round that had
+//!   begun before (which V2 does not let it count on).
 //!
 //! Source: D. Hendler and others, *Flat combining and the synchronization-parallelism tradeoff*,
 //! SPAA 2010, for one who does what others wait for.
@@ -191,7 +195,7 @@ impl Rounds {
     }
 
     /// Comes in to share the object, up to date. `is_current` says whether there is nothing to do
-    /// for it; it is asked when nobody can change the object, and before, in vain.
+    /// for it; it is asked when nobody else can change the object, and before, in vain.
     #[track_caller]
     pub(crate) fn enter(&self, of: Of, is_current: impl Fn() -> bool) -> Result<Entered, Refused> {
         if self.is_mine() {
@@ -207,10 +211,10 @@ impl Rounds {
             self.leave();
         }
         match word::try_lock(&self.lock, thread_token()) {
-            Ok(()) => Ok(self.come_first(came)),
+            Ok(()) => Ok(self.come_first(came, is_current)),
             Err(Refused::Busy) => {
                 let wait = Wait::begin();
-                let entered = self.enter_slow(came);
+                let entered = self.enter_slow(came, is_current);
                 wait.end(of, 1);
                 entered
             }
@@ -218,8 +222,11 @@ impl Rounds {
         }
     }
 
-    fn come_first(&self, came: usize) -> Entered {
-        if self.is_served(came) {
+    /// For who has got the lock.
+    fn come_first(&self, came: usize, is_current: impl Fn() -> bool) -> Entered {
+        // The caller may look then at what there is to do, as after `join`.
+        barrier::full_after_rmw();
+        if self.is_served(came) || is_current() && !seeded_bug(Bug::NeedlessRound) {
             // Nobody has the object alone but by the lock, so it can be joined now.
             let joined = self.join();
             debug_assert!(joined, "HELD without the lock");
@@ -231,7 +238,7 @@ impl Rounds {
     }
 
     #[cold]
-    fn enter_slow(&self, came: usize) -> Result<Entered, Refused> {
+    fn enter_slow(&self, came: usize, is_current: impl Fn() -> bool) -> Result<Entered, Refused> {
         let mut looks = 0;
         loop {
             if self.is_served(came) && self.join() {
@@ -240,7 +247,7 @@ impl Rounds {
             // ORDER: Relaxed; a look, to leave the line alone while the lock is held.
             if self.lock.load(Ordering::Relaxed) & LOCKED == 0 {
                 match word::try_lock(&self.lock, thread_token()) {
-                    Ok(()) => return Ok(self.come_first(came)),
+                    Ok(()) => return Ok(self.come_first(came, is_current)),
                     Err(Refused::Busy) => {}
                     Err(refused) => return Err(refused),
                 }

@@ -122,6 +122,8 @@ pub(crate) enum Bug {
     WaitingHelper,
     /// A lock in rounds takes its word before it asks whether the caller shares the object (V4).
     WordBeforeLook,
+    /// Whoever gets a lock in rounds does a round though there is nothing to do (V5).
+    NeedlessRound,
     /// A change of a set waits for the set's reader although its thread holds another set (`ldu`).
     WaitingHolder,
     /// A leader takes over the limbo of a thread that is inside of a section (S9).
@@ -200,6 +202,7 @@ const BUGS: &[(&str, Bug)] = &[
     ("unshut-branch", Bug::UnshutBranch),
     ("waiting-helper", Bug::WaitingHelper),
     ("word-before-look", Bug::WordBeforeLook),
+    ("needless-round", Bug::NeedlessRound),
     ("waiting-holder", Bug::WaitingHolder),
     ("taken-inside", Bug::TakenInside),
     ("pressed-ripe", Bug::PressedRipe),

@@ -8,17 +8,22 @@ use crate::profile::Of;
 use crate::sync::{AtomicUsize, Ordering, UnsafeCell, thread};
 use std::sync::Arc;
 
-/// How many changes there were, and how many of them the object knows of.
+/// How many changes there were, and how many of them the object knows of: as those see it who have
+/// the object, and as those guess it who do not.
 struct Shared {
     rounds: Rounds,
     changes: AtomicUsize,
     known: UnsafeCell<usize>,
+    guess: AtomicUsize,
+    served: AtomicUsize,
 }
 
 impl Shared {
     fn new() -> Arc<Self> {
-        let changes = AtomicUsize::new(0);
-        Arc::new(Self { rounds: Rounds::new(), changes, known: UnsafeCell::new(0) })
+        let zero = || AtomicUsize::new(0);
+        let known = UnsafeCell::new(0);
+        let (changes, guess, served) = (zero(), zero(), zero());
+        Arc::new(Self { rounds: Rounds::new(), changes, known, guess, served })
     }
 
     fn of(&self) -> Of {
@@ -36,12 +41,15 @@ impl Shared {
         let changes = self.changes.load(Ordering::Acquire);
         // SAFETY: V1.
         self.known.with_mut(|known| unsafe { *known = changes });
+        self.guess.store(changes, Ordering::Relaxed);
+        self.served.fetch_add(1, Ordering::Relaxed);
         self.rounds.end(round);
     }
 
     /// What the object knows, up to date.
     fn read(&self) -> usize {
-        let is_current = || self.changes.load(Ordering::Acquire) == 0;
+        let guess = || self.guess.load(Ordering::Relaxed);
+        let is_current = || self.changes.load(Ordering::Acquire) == guess();
         match self.rounds.enter(self.of(), is_current).unwrap() {
             Entered::Shared => {}
             Entered::First => {
@@ -81,6 +89,19 @@ fn loom_rounds_readers_see_what_returned_before() {
         shared.change_and_read();
         other.join().unwrap();
         assert_eq!(shared.read(), 2);
+    });
+}
+
+/// The second one finds the lock busy, or nothing to do: it never waits for the first one to leave.
+#[test]
+fn loom_rounds_readers_that_change_nothing_share_one_round() {
+    model(3, || {
+        let shared = Shared::new();
+        shared.change();
+        let other = start(&shared, |shared| assert_eq!(shared.read(), 1));
+        assert_eq!(shared.read(), 1);
+        other.join().unwrap();
+        assert_eq!(shared.served.load(Ordering::Relaxed), 1, "a round with nothing to do (V5)");
     });
 }
 
@@ -178,4 +199,10 @@ fn loom_rounds_sleeper_that_does_not_look_again_is_caught() {
 fn loom_rounds_word_taken_before_the_look_is_caught() {
     let model = "sharer_that_asks_again_is_refused_while_another_waits";
     catches("word-before-look", model, &["deadlock"]);
+}
+
+#[test]
+fn loom_rounds_round_with_nothing_to_do_is_caught() {
+    let model = "readers_that_change_nothing_share_one_round";
+    catches("needless-round", model, &["a round with nothing to do"]);
 }
