@@ -35,13 +35,18 @@ fn table_that_is_waited_for_spreads_and_one_thread_alone_never_does() {
                 scope.spawn(|| {
                     let mut added = 0;
                     while !over.load(Relaxed) {
-                        // Long enough that others come meanwhile, also on one core.
+                        // Now and then so long that others come meanwhile, also on one busy core;
+                        // they get in afterwards, and so it counts that they have waited.
+                        let pause = || {
+                            if added % 16 == 0 {
+                                thread::sleep(Duration::from_micros(50));
+                            }
+                        };
                         table.with_local(&1, |_, part| {
                             *part += 1;
-                            if added % 16 == 0 {
-                                thread::yield_now();
-                            }
+                            pause();
                         });
+                        pause();
                         added += 1;
                     }
                     added
