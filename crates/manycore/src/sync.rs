@@ -209,6 +209,12 @@ impl Backoff {
         self.step = self.step.saturating_add(1);
     }
 
+    /// Whether the wait has gone on so long that its thread gives its core to others. Never in a
+    /// model.
+    pub(crate) fn is_long(&self) -> bool {
+        !cfg!(any(manycore_loom, manycore_shuttle)) && self.step >= Self::SPINS
+    }
+
     #[cold]
     fn pause_slow(&self) {
         if self.step < Self::YIELDS {

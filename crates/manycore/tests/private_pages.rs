@@ -10,11 +10,13 @@ use common::env;
 use common::private::Store;
 use common::private::{Key, Numbers, View, alive, base, may_panic, panics, read, view, write};
 use common::rng::Rng;
+use common::watchdog::ends;
 use manycore::collections::{PageCache, PageStore, PinError, PrivatePages};
 use std::hash::{Hash, Hasher};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
+use std::sync::{Arc, Barrier};
+use std::thread;
 use std::time::{Duration, Instant};
 
 const SHARE: Duration = Duration::from_millis(700);
@@ -353,4 +355,76 @@ fn fork_that_panics_changes_nothing() {
     one.with_mut(&Odd(0), |page| *page = 3).unwrap();
     let two = one.fork();
     assert_eq!((two.depth(), *two.read(&Odd(0)).unwrap(), *two.read(&Odd(29)).unwrap()), (2, 3, 2));
+}
+
+/// All have the same hash. Where one is asked for by a key with a gate, the asker stops in `Eq`
+/// when it has been compared with the number that the gate names.
+#[derive(Debug, Clone)]
+struct Gated(u32, Option<(u32, Arc<[Barrier; 2]>)>);
+
+impl PartialEq for Gated {
+    fn eq(&self, other: &Self) -> bool {
+        // The key that is asked for is on one side or on the other.
+        for (one, other) in [(self, other), (other, self)] {
+            if let Some((_, gate)) = one.1.as_ref().filter(|(at, _)| *at == other.0) {
+                gate.iter().for_each(|barrier| _ = barrier.wait());
+            }
+        }
+        self.0 == other.0
+    }
+}
+
+impl Eq for Gated {}
+
+impl Hash for Gated {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        0_u8.hash(state);
+    }
+}
+
+struct Numbered;
+
+impl PageStore for Numbered {
+    type Key = Gated;
+    type Page = u32;
+    type Error = ();
+
+    fn load(&self, key: &Gated) -> Result<u32, ()> {
+        Ok(key.0)
+    }
+
+    fn write_back(&self, _: &Gated, _: &u32) -> Result<(), ()> {
+        Ok(())
+    }
+}
+
+/// A reader stops between two layers. Until it goes on, its view gives the lower one up, and the
+/// only other view that has that layer joins it with its own writes.
+#[test]
+fn reader_sees_nothing_of_another_views_writes_in_a_layer_that_its_view_gave_up() {
+    ends("a reader between two layers", || {
+        let key = |number| Gated(number, None);
+        let write = |view: &PrivatePages<Numbered>, number, page| {
+            view.with_mut(&key(number), |own| *own = page).expect("there is room");
+        };
+        let one = PrivatePages::new(Arc::new(PageCache::new(Numbered, 10)));
+        write(&one, 1, 10);
+        (10..20).for_each(|number| write(&one, number, number));
+        let other = one.fork(); // both have a layer with page 1
+        // Few enough, and enough, that they take the others in, in a new array.
+        (2..5).for_each(|number| write(&one, number, 20));
+        write(&other, 1, 11);
+        let gate = Arc::new([Barrier::new(2), Barrier::new(2)]);
+        thread::scope(|scope| {
+            let gated = Gated(1, Some((2, Arc::clone(&gate))));
+            let one = &one;
+            let reader = scope.spawn(move || *one.read(&gated).expect("there is room"));
+            gate[0].wait(); // the reader is in the top of `one`, which is without page 1
+            let forks = [one.fork(), other.fork()];
+            gate[1].wait();
+            assert_eq!(reader.join().expect("it reads"), 10, "that is the other view's page");
+            drop(forks);
+        });
+        assert_eq!((*one.read(&key(1)).unwrap(), *other.read(&key(1)).unwrap()), (10, 11));
+    });
 }

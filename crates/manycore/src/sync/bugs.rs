@@ -86,6 +86,8 @@ pub(crate) enum Bug {
     FormAlone,
     /// A page is loaded without a look whether another thread loads it (G1 of `page_cache`).
     SecondLoad,
+    /// A failed load gives its room back after its element has gone (G5 of `page_cache`).
+    LateRoom,
     /// A stock of credits is emptied by a load and a store (B1 of the budget).
     TornStock,
     /// A pool's new thing is counted after the lock was given up (P1 of the pool).
@@ -113,6 +115,8 @@ pub(crate) enum Bug {
     StaleLayer,
     /// A layer is frozen with no fence after it (F3 of `private_pages`).
     UnfencedFreeze,
+    /// A layer of private pages counts a frame when it can be found already (F8).
+    LateFrameCount,
     /// A private page is written in place without a look whether a thread reads it (F4 of
     /// `private_pages`).
     WrittenUnderReader,
@@ -185,6 +189,7 @@ const BUGS: &[(&str, Bug)] = &[
     ("forgotten-centre", Bug::ForgottenCentre),
     ("form-alone", Bug::FormAlone),
     ("second-load", Bug::SecondLoad),
+    ("late-room", Bug::LateRoom),
     ("torn-stock", Bug::TornStock),
     ("late-count", Bug::LateCount),
     ("timer-taken-twice", Bug::TimerTakenTwice),
@@ -198,6 +203,7 @@ const BUGS: &[(&str, Bug)] = &[
     ("forgotten-sleepers", Bug::ForgottenSleepers),
     ("stale-layer", Bug::StaleLayer),
     ("unfenced-freeze", Bug::UnfencedFreeze),
+    ("late-frame-count", Bug::LateFrameCount),
     ("written-under-reader", Bug::WrittenUnderReader),
     ("unshut-branch", Bug::UnshutBranch),
     ("waiting-helper", Bug::WaitingHelper),

@@ -42,6 +42,15 @@ impl<K, P> Chain<K, P> {
     }
 }
 
+/// Layers that a view has no more: dropped when no thread looks at them by way of that view (F5).
+pub(super) struct GivenUp<K, P>(pub(super) Vec<Arc<Layer<K, P>>>);
+
+impl<K, P> Drop for GivenUp<K, P> {
+    fn drop(&mut self) {
+        self.0.iter().for_each(|layer| layer.drop_view());
+    }
+}
+
 /// The layers with those joined that should be, if any. For the view that has them, while nobody
 /// else forks it. What it does to a layer shows to nobody.
 pub(super) fn joined<K, P>(below: &Below<K, P>, section: &Section<'_>) -> Option<Below<K, P>>

@@ -194,7 +194,7 @@ impl<K, P> Frame<K, P> {
     {
         // Before the lock, so that it is dropped after it.
         let mut replaced = Replaced { page: Shared::null(), section };
-        let _hold = self.hold().unwrap_or_else(|refused| cannot_hold(refused));
+        let hold = self.hold().unwrap_or_else(|refused| cannot_hold(refused));
         // ORDER: a full fence between the lock, taken just now, and the looks at the layer and at
         // the readers; pairs with `Layer::freeze` (F3) and `count_reader` (F4).
         barrier::full_after_rmw();
@@ -209,7 +209,11 @@ impl<K, P> Frame<K, P> {
         }
         // SAFETY: F3, F4 - this thread has the lock; nobody reads without looking at it, because
         // the layer is not frozen; and nobody is counted, or nobody can have seen this copy yet.
-        Written::Done(self.current(section).page.with_mut(|page| f(unsafe { &mut *page })))
+        let result = self.current(section).page.with_mut(|page| f(unsafe { &mut *page }));
+        // First: a destructor that panics leaks what is being returned.
+        drop(hold);
+        drop(replaced);
+        Written::Done(result)
     }
 }
 

@@ -81,8 +81,8 @@ impl<K, P> Layer<K, P> {
         }
     }
 
-    /// How many frames there are: every one that was added before, and perhaps some that are just
-    /// being added.
+    /// How many frames there are: every one that was added, or found, before, and perhaps some that
+    /// are just being added (F8).
     pub(super) fn len(&self) -> usize {
         // ORDER: Acquire; pairs with Release in `put`.
         self.frames.load(Ordering::Acquire)
@@ -199,11 +199,18 @@ impl<K, P> Layer<K, P> {
             return (found, None);
         }
         let raw = Arc::into_raw(Arc::clone(frame)).cast_mut();
-        // ORDER: Release; pairs with Acquire in `seek`.
+        // ORDER: Release; pairs with Acquire in `len`. Under the lock.
+        let count = || self.frames.store(self.len() + 1, Ordering::Release);
+        let is_late = seeded_bug(Bug::LateFrameCount);
+        if found.is_null() && !is_late {
+            count(); // F8
+        }
+        // ORDER: Release; pairs with Acquire in `seek`: the frame, and that it is counted.
         array.slots[at].store(raw, Ordering::Release);
+        if found.is_null() && is_late {
+            count();
+        }
         if found.is_null() {
-            // ORDER: Release; pairs with Acquire in `len`. Under the lock.
-            self.frames.store(self.len() + 1, Ordering::Release);
             return (raw, None);
         }
         // SAFETY: the slot's reference, which the slot has no more.

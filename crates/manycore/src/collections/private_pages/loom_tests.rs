@@ -1,5 +1,5 @@
-//! Models of laws F1 to F5: a write beside a fork, the first one and a later one, a reader beside a
-//! write, and one beside a fork that joins layers.
+//! Models of laws F1 to F5 and F8: a write beside a fork, the first one and a later one, a reader
+//! beside a write, and one beside a fork that joins layers.
 
 use super::super::{DHashBuilder, PageStore, Spread};
 use super::{PageCache, PrivatePages};
@@ -159,4 +159,25 @@ fn loom_private_pages_reader_sees_nothing_of_layers_that_are_joined() {
             assert_eq!(kept.map_or(1, |kept| read(&kept)), 1);
         });
     }
+}
+
+/// Two writers of one page, the first ones since a fork. One of them forks.
+#[test]
+fn loom_private_pages_fork_has_its_threads_own_writes() {
+    model(3, || {
+        let view = Arc::new(view(false).fork());
+        let other = writer(&view, 2);
+        // Else loom begins with what this thread does, and hardly has the other one come first.
+        thread::yield_now();
+        write(&view, 3);
+        let fork = read(&view.fork());
+        assert_ne!(fork, 1, "a fork is without a write that had returned");
+        other.join().unwrap();
+    });
+}
+
+#[test]
+fn loom_private_pages_frame_that_is_counted_late_is_caught() {
+    let test = "loom_private_pages_fork_has_its_threads_own_writes";
+    demand("late-frame-count", test, "without a write that had returned");
 }

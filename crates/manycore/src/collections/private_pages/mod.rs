@@ -27,14 +27,18 @@
 //!   next to each other if the older one is the view's alone, or if it is at most
 //!   `LAYER_RATIO` times as large as the younger one. The view's own layers are changed in place,
 //!   the smaller into the larger: the younger is looked at first, so nobody sees it; shared ones
-//!   are copied, frames and not pages. So each layer of a chain is more than that many times as
-//!   large as the one above, or has just been frozen, and there are never more than a logarithm.
+//!   are copied, frames and not pages. A layer is a view's until the last reader is gone who found
+//!   it in that view: it is given up by way of the domain. So each layer of a chain is more than
+//!   that many times as large as the one above, or has just been frozen, and there are never more
+//!   than a logarithm.
 //! - F6 What was found in a section stays until it is closed: chains, frames and pages are retired
 //!   when they were unlinked, in a domain that is not bounded; layers go with the last chain, and
 //!   arrays with their layer.
 //! - F7 The cache, clones and closures are called with no lock held but that of the frame that is
 //!   written, so a panic loses nothing: a copy that was not made is not there, a page that was not
 //!   written wholly is as the closure left it.
+//! - F8 A frame is counted before it can be found. So a top without a frame has had no write that
+//!   has returned, by whichever thread the frame was put there, and a fork may leave it as it is.
 //!
 //! Source: fork logic of K42's file cache manager, section 4.3; shadow objects and their collapse
 //! as in Mach (Rashid et al., ASPLOS 1987) and 4.4BSD; the growing sizes of layers are those of
@@ -49,7 +53,7 @@ mod page;
 
 pub use page::PrivatePage;
 
-use self::chain::{Chain, joined};
+use self::chain::{Chain, GivenUp, joined};
 use self::frame::{Copied, Frame, Full, Reading, Room, Tally, Written};
 use super::held::Held;
 use super::{PageCache, PageStore, PinError};
@@ -307,8 +311,8 @@ impl<T: PageStore, S: BuildHasher + Send + Sync + 'static> PrivatePages<T, S> {
         if self.chain(&section).top.len() > 0 {
             self.freeze(&section);
         }
-        // Else no write of this layer has returned yet, nor has its page been seen: those that are
-        // under way come after this moment. Whatever is below is frozen.
+        // Else no write of this layer has returned yet, nor has its page been seen (F8): those that
+        // are under way come after this moment. Whatever is below is frozen.
         let fork = Chain::new(self.chain(&section).below.clone());
         fork.below.iter().for_each(|layer| layer.add_view());
         Self::of(Arc::clone(&self.family), fork)
@@ -325,9 +329,12 @@ impl<T: PageStore, S: BuildHasher + Send + Sync + 'static> PrivatePages<T, S> {
         let Some(below) = joined(&chain.below, section) else { return };
         let is_among = |layers: &[Arc<_>], one| layers.iter().any(|other| Arc::ptr_eq(other, one));
         let gone = chain.below.iter().filter(|layer| !is_among(&below, layer));
-        let gone: Vec<_> = gone.cloned().collect();
+        let gone = Owned::new(GivenUp(gone.cloned().collect())).into_shared(section);
         self.replace(Owned::new(Chain { top: Arc::clone(&chain.top), below }), section);
-        gone.iter().for_each(|layer| layer.drop_view());
+        let weight = Weight::exact(size_of::<GivenUp<T::Key, T::Page>>());
+        // SAFETY: linked nowhere; readers of the layers found the chain that was replaced just now,
+        // in sections of the family's domain (F5, F6).
+        unsafe { section.retire_quietly(gone, weight) };
     }
 
     fn replace(&self, chain: Owned<Chain<T::Key, T::Page>>, section: &Section<'_>) {
@@ -370,7 +377,11 @@ where
             let chain = self.chain(&section);
             let full = match self.own(chain, hash, key, loaded.as_deref(), &section) {
                 Ok(Some(frame)) => match frame.write(&chain.top, tally, &section, f) {
-                    Written::Done(result) => return Ok(result),
+                    Written::Done(result) => {
+                        // First: a destructor that panics leaks what is being returned.
+                        drop(section);
+                        return Ok(result);
+                    }
                     Written::Frozen(again) => {
                         f = again;
                         backoff.pause();
