@@ -1,7 +1,8 @@
-//! Models of laws G1 to G3: pins beside a reclaimer, changes beside it, and two misses at once.
+//! Models of laws G1 to G3 and G5: pins beside a reclaimer, changes beside it, two misses at once,
+//! a load that fails.
 
 use super::super::{DHashBuilder, Spread};
-use super::{PageCache, PageStore};
+use super::{PageCache, PageStore, PinError};
 use crate::cluster::Placement;
 use crate::percpu::loom_tests::{large_model, model, must_catch};
 use crate::sync::{AtomicUsize, Ordering, thread};
@@ -20,6 +21,8 @@ impl Hasher for Constant {
 }
 
 struct Counts {
+    /// So many loads fail.
+    fails: usize,
     loads: AtomicUsize,
     drops: AtomicUsize,
     written: AtomicUsize,
@@ -41,7 +44,9 @@ impl PageStore for Arc<Counts> {
     type Error = ();
 
     fn load(&self, _: &u8) -> Result<Page, ()> {
-        self.loads.fetch_add(1, Ordering::SeqCst);
+        if self.loads.fetch_add(1, Ordering::SeqCst) < self.fails {
+            return Err(());
+        }
         Ok(Page(Arc::clone(self), AtomicUsize::new(self.written.load(Ordering::SeqCst))))
     }
 
@@ -59,10 +64,14 @@ fn cache() -> Arc<Cache> {
 }
 
 fn built(table: DHashBuilder) -> Arc<Cache> {
-    let zero = || AtomicUsize::new(0);
-    let counts = Arc::new(Counts { loads: zero(), drops: zero(), written: zero() });
     // Room for two: with one, a miss beside a reclaimer may be told that the cache is full.
-    Arc::new(Cache::with_builder(counts, 2, table.hasher(BuildHasherDefault::default())))
+    with_room(2, 0, table)
+}
+
+fn with_room(pages_max: usize, fails: usize, table: DHashBuilder) -> Arc<Cache> {
+    let zero = || AtomicUsize::new(0);
+    let counts = Arc::new(Counts { fails, loads: zero(), drops: zero(), written: zero() });
+    Arc::new(Cache::with_builder(counts, pages_max, table.hasher(BuildHasherDefault::default())))
 }
 
 fn drops(cache: &Cache) -> usize {
@@ -178,4 +187,26 @@ fn loom_page_cache_load_without_a_look_is_caught() {
     let test = "loom_page_cache_misses_at_once_make_one_load";
     let test = format!("collections::page_cache::loom_tests::{test}");
     must_catch("second-load", &test, &["two loads of one page"]);
+}
+
+#[test]
+fn loom_page_cache_failed_load_leaves_room_for_the_next() {
+    large_model(2, || {
+        let shared = with_room(1, 1, DHashBuilder::new().spread(Spread::Never));
+        let other = {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || shared.pin(&1).map(drop))
+        };
+        let mut ends = [shared.pin(&1).map(drop), other.join().unwrap()];
+        ends.sort_by_key(Result::is_ok);
+        assert_eq!(ends, [Err(PinError::Store(())), Ok(())], "told something else");
+        assert_eq!((shared.store().loads.load(Ordering::SeqCst), shared.len()), (2, 1));
+    });
+}
+
+#[test]
+fn loom_page_cache_room_given_back_late_is_caught() {
+    let test = "loom_page_cache_failed_load_leaves_room_for_the_next";
+    let test = format!("collections::page_cache::loom_tests::{test}");
+    must_catch("late-room", &test, &["told something else"]);
 }

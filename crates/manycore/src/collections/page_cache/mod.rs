@@ -18,7 +18,8 @@
 //!   written. A dirty bit is cleared in the step that begins a write-back, and set again if that
 //!   fails. A page is marked only while it is pinned. So no change that was marked is lost.
 //! - G4 A page has at most one write-back under way: two could reach the store in the wrong order.
-//! - G5 Room is taken before a load begins: there are never more pages than the bound.
+//! - G5 Room is taken before a load begins: there are never more pages than the bound. A load that
+//!   fails gives it back before its element goes, so the next load of that page finds it.
 //! - G6 Store and pages are used with no lock held, but for the flight that a loader's own waiters
 //!   wait for.
 //! - G7 A key is hashed and compared to find an element once, by a pin. Everything later (the end
@@ -214,8 +215,13 @@ struct Load<'a, T: PageStore, S: BuildHasher + Send + Sync + 'static> {
 
 impl<T: PageStore, S: BuildHasher + Send + Sync + 'static> Drop for Load<'_, T, S> {
     fn drop(&mut self) {
+        // The room first (G5): who adds the element next finds it.
+        let late = seeded_bug(Bug::LateRoom);
+        if self.has_room && !late {
+            self.cache.give_back_room();
+        }
         self.cache.pages.remove_tagged_if(self.tag, |_, _| true);
-        if self.has_room {
+        if self.has_room && late {
             self.cache.give_back_room();
         }
     }
