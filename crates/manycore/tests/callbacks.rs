@@ -570,3 +570,23 @@ fn blind_updates_that_use_an_object_panic_and_a_swap_in_them_is_an_error() {
         }
     }
 }
+
+#[cfg(unix)]
+#[test]
+fn objects_in_the_child_of_a_fork_do_not_wait_for_themselves() {
+    let tests: &[fn()] = &[
+        values_may_use_their_own_space_at_their_end_and_where_they_are_made,
+        objects_may_use_their_own_slab_at_their_end,
+        shared_values_may_use_handles_at_their_end,
+        things_may_use_their_own_pool_where_they_are_made_and_at_their_end,
+        destructors_of_thread_locals_may_count_and_charge,
+        constructors_of_representatives_may_look_at_the_object_and_not_call_it,
+        transfers_that_use_the_object_fail_the_swap_with_a_sentence,
+        calls_that_use_the_object_work_and_a_swap_in_them_is_an_error,
+        blind_updates_that_use_an_object_panic_and_a_swap_in_them_is_an_error,
+    ];
+    common::process::again_in_children(
+        "objects_in_the_child_of_a_fork_do_not_wait_for_themselves",
+        tests,
+    );
+}

@@ -14,9 +14,10 @@ use common::process::{in_child, in_own_process};
 use manycore::oplog::*;
 use manycore::section::{Atomic, Domain, Mode, Owned};
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Barrier};
 use std::thread;
+use std::time::Duration;
 
 /// What parent and child have: some objects with full logs of several threads that are gone.
 struct Objects {
@@ -277,13 +278,19 @@ fn child_has_the_queued_members_of_a_set() {
     });
 }
 
+/// Says that threads are to stop, also when a test fails.
+struct Stop<'a>(&'a AtomicBool);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, SeqCst);
+    }
+}
+
 /// Threads retire, make domains, start and end all the while, so that a fork meets every lock of
 /// the sections in the hands of a thread that the child does not have.
 #[test]
 fn child_of_a_busy_process_can_use_the_library() {
-    use std::sync::atomic::AtomicBool;
-    use std::time::Duration;
-
     fn replace(domain: &Domain, link: &Atomic<u64>) {
         let section = domain.enter();
         let old = link.swap(Owned::new(1), &section);
@@ -306,12 +313,6 @@ fn child_of_a_busy_process_can_use_the_library() {
         let domain = Domain::builder().batch_nodes(4).build().unwrap();
         let link = Atomic::new(0);
         let stop = AtomicBool::new(false);
-        struct Stop<'a>(&'a AtomicBool);
-        impl Drop for Stop<'_> {
-            fn drop(&mut self) {
-                self.0.store(true, SeqCst);
-            }
-        }
         thread::scope(|scope| {
             let _stop = Stop(&stop);
             for _ in 0..3 {
@@ -340,5 +341,48 @@ fn child_of_a_busy_process_can_use_the_library() {
         });
         // SAFETY: nothing else leads to the node.
         drop(unsafe { link.into_owned() });
+    });
+}
+
+/// Threads wait for an object while they hold another all the while, so that a fork meets the graph
+/// of who waits for whom in their hands, and with them in it.
+#[test]
+fn child_of_threads_that_wait_for_each_other_can_wait_too() {
+    type Sum = Deferred<u64, Commuting<Add>>;
+    /// Two threads hold an object each, and take turns at a third.
+    fn take_turns(stop: impl Fn() -> bool + Sync) {
+        let inner = Sum::new(0);
+        thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    let outer = Sum::new(0);
+                    while !stop() {
+                        let _outer = outer.read();
+                        let _inner = inner.read();
+                        thread::sleep(Duration::from_micros(100)); // the other one goes to sleep
+                    }
+                });
+            }
+        });
+    }
+
+    in_own_process("child_of_threads_that_wait_for_each_other_can_wait_too", || {
+        let stop = AtomicBool::new(false);
+        thread::scope(|scope| {
+            let _stop = Stop(&stop);
+            scope.spawn(|| take_turns(|| stop.load(SeqCst)));
+            scope.spawn(|| take_turns(|| stop.load(SeqCst)));
+            for round in 0..30 {
+                thread::sleep(Duration::from_micros(300));
+                let turns = AtomicUsize::new(0);
+                let status = in_child(|| {
+                    // SAFETY: ends the child if it hangs.
+                    unsafe { libc::alarm(20) };
+                    take_turns(|| turns.fetch_add(1, SeqCst) > 50);
+                    true
+                });
+                assert_eq!(status, 0, "round {round}");
+            }
+        });
     });
 }

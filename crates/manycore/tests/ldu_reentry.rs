@@ -341,6 +341,7 @@ fn structure_that_uses_its_own_set_changes_it_and_is_told_that_it_reads() {
     ];
     let meddling = Meddling { inside: BTreeSet::new(), act: |_| None, said: None };
     let set = SET.get_or_init(|| DeferredSet::builder().max_queued(2).build(meddling).unwrap());
+    let before = set.read().inside.len();
     for (turn, (name, says, act)) in acts.into_iter().enumerate() {
         ends(name, move || {
             set.read().act = act;
@@ -359,7 +360,7 @@ fn structure_that_uses_its_own_set_changes_it_and_is_told_that_it_reads() {
             set.read().act = |_| None;
         });
     }
-    assert_eq!(set.read().inside.len(), 5, "what the structure added and leaked");
+    assert_eq!(set.read().inside.len() - before, 5, "what the structure added and leaked");
 }
 
 /// Uses what it is in, when it is dropped.
@@ -438,4 +439,26 @@ fn timers_and_keys_that_use_their_set_when_they_are_dropped_find_no_lock_held() 
         assert!(keys.oldest().is_none()); // dropped keys under the lock, which registered others
         assert!(keys.is_empty());
     });
+}
+
+#[cfg(unix)]
+#[test]
+fn sets_in_the_child_of_a_fork_do_not_wait_for_themselves() {
+    let tests: &[fn()] = &[
+        sharer_changes_its_set_while_another_reader_waits,
+        sharer_that_would_wait_for_itself_is_told_whoever_else_waits,
+        sharers_and_holders_that_change_each_others_sets_do_not_wait,
+        sharer_and_update_of_an_object_do_not_wait_for_each_other,
+        sharer_of_one_set_of_a_domain_changes_another,
+        walker_registers_and_leaves_while_others_register,
+        question_about_intervals_adds_and_drops_some,
+        destructor_of_a_thread_local_reads_a_set_and_is_told_if_it_shares_it,
+        structure_that_uses_its_own_set_changes_it_and_is_told_that_it_reads,
+        value_that_uses_its_registry_when_it_is_dropped_finds_no_lock_held,
+        timers_and_keys_that_use_their_set_when_they_are_dropped_find_no_lock_held,
+    ];
+    common::process::again_in_children(
+        "sets_in_the_child_of_a_fork_do_not_wait_for_themselves",
+        tests,
+    );
 }

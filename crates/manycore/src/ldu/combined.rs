@@ -21,13 +21,14 @@
 //! Source: the LDU thesis leaves the combination with OpLog to future work; this is ours.
 
 use super::builder::{BuildError, Builder};
-use super::core::Held;
+use super::core::{Held, cannot_read};
 use super::guard::ReadGuard;
 use super::handle::Attached;
 use super::links::{Element, Linked};
 use super::set::{DeferredSet, Structure};
 use crate::clock::{Clock, Stamp};
 use crate::config;
+use crate::lock::Refused;
 use crate::lock::error::TryReadError;
 use crate::oplog::{Commuting, Deferred, Op};
 use crate::sync::{self, AtomicUsize, Bug, Ordering, seeded_bug};
@@ -293,11 +294,11 @@ impl<T: Structure<E>, E: Linked, O: Op<T> + Send + 'static> Combined<T, E, O> {
         }
     }
 
-    /// Holds the object, up to date unless it is poisoned. None: somebody holds it.
+    /// Holds the object, up to date unless it is poisoned.
     #[track_caller]
-    fn hold(&self, wait: bool) -> Option<ReadGuard<'_, Both<T, O>, E>> {
+    fn hold(&self, wait: bool) -> Result<ReadGuard<'_, Both<T, O>, E>, Refused> {
         let core = &*self.parts.set.core;
-        core.lock(wait).ok()?;
+        core.lock(wait)?;
         let mut held = Held { core, poison: true };
         // SAFETY: the lock was taken just above.
         if let Some(cut) = unsafe { core.drain_to(true, true) } {
@@ -306,7 +307,7 @@ impl<T: Structure<E>, E: Linked, O: Op<T> + Send + 'static> Combined<T, E, O> {
             core.value.with_mut(|both| unsafe { (*both).apply(gathered, cut) });
         }
         held.poison = false;
-        Some(ReadGuard::new(held))
+        Ok(ReadGuard::new(held))
     }
 
     /// The same for the object's owner, who waits for no lock: a forgotten guard may have it.
@@ -349,13 +350,7 @@ impl<T: Structure<E>, E: Linked, O: Op<T> + Send + 'static> Combined<T, E, O> {
     /// As [`read`](Self::read), poison apart.
     #[track_caller]
     pub fn read_poisoned(&self) -> ReadGuard<'_, Both<T, O>, E> {
-        match self.hold(true) {
-            Some(guard) => guard,
-            None => panic!(
-                "manycore: this thread holds the object already; drop the guard before reading \
-                 again, and do not read an object from within its own structure"
-            ),
-        }
+        self.hold(true).unwrap_or_else(|refused| cannot_read(refused, "object"))
     }
 
     /// As [`read`](Self::read), unless that would wait for another reader.
@@ -367,7 +362,7 @@ impl<T: Structure<E>, E: Linked, O: Op<T> + Send + 'static> Combined<T, E, O> {
     /// # Panics
     /// If the structure, or an ordered update, panics in this read.
     pub fn try_read(&self) -> Result<ReadGuard<'_, Both<T, O>, E>, TryReadError> {
-        let guard = self.hold(false).ok_or(TryReadError::Busy)?;
+        let guard = self.hold(false).map_err(|_| TryReadError::Busy)?;
         if guard.is_poisoned() { Err(TryReadError::Poisoned) } else { Ok(guard) }
     }
 

@@ -20,6 +20,7 @@ use super::set::Structure;
 use super::word::{Change, Word};
 use crate::clock::Clock;
 use crate::config::{DEFAULT_GROWTH, SMALL};
+use crate::lock::error::would_wait_in_a_circle;
 use crate::lock::{Entered, Refused, Rounds, held};
 use crate::percpu::barrier;
 use crate::profile::Of;
@@ -241,4 +242,17 @@ impl<T, E: Linked> Drop for Held<'_, T, E> {
         }
         self.core.hub.rounds.unlock();
     }
+}
+
+/// Says why a read has no guard. `what` is what the readers call the object.
+#[cold]
+#[track_caller]
+pub(super) fn cannot_read(refused: Refused, what: &str) -> ! {
+    if refused == Refused::Circle {
+        would_wait_in_a_circle();
+    }
+    panic!(
+        "manycore: this thread reads the {what} already; drop the guard before reading again, and \
+         do not read it from within its own structure"
+    )
 }

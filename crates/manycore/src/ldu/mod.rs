@@ -61,8 +61,9 @@
 //!   is queued, and the next read applies it. A read of the same set there would wait for itself;
 //!   it panics instead, before it takes anything. The same holds for a thread that has a guard of
 //!   the set, exclusive or shared, whichever other readers wait; and neither of its changes waits
-//!   for a reader, of this set or another ([`Builder::max_queued`]). Two threads that each hold a
-//!   set and *read* the other's wait for each other, as with any two locks.
+//!   for a reader, of this set or another ([`Builder::max_queued`]). Of threads that each
+//!   hold a set (or another object of the library's) and *read* each other's in a circle, the last
+//!   one panics and says so.
 //! - A panic in a member's destructor reaches the reader or the owner who frees it, after all
 //!   others have been dropped; in a thread that is unwinding, or in a change that drains, it ends
 //!   there.

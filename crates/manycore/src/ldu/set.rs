@@ -1,13 +1,13 @@
 //! The set: the public face.
 
 use super::builder::Builder;
-use super::core::{Core, Held};
+use super::core::{Core, Held, cannot_read};
 use super::guard::{ReadGuard, SharedGuard};
 use super::handle::{Attached, give_up};
 use super::links::{Element, Linked, links_of};
 use super::word::Change;
-use crate::lock::Entered;
-use crate::lock::error::TryReadError;
+use crate::lock::error::{TryReadError, would_wait_in_a_circle};
+use crate::lock::{Entered, Refused};
 use crate::sync::{self, Ordering};
 use std::fmt;
 use std::mem::ManuallyDrop;
@@ -164,7 +164,8 @@ impl<T: Structure<E>, E: Linked> DeferredSet<T, E> {
     /// - If the set is poisoned: the structure panicked. Repair it through
     ///   [`read_poisoned`](Self::read_poisoned) and call [`clear_poison`](Self::clear_poison).
     /// - If the structure panics in this read; the set is poisoned then.
-    /// - If this thread holds or shares the set already, where it would wait for ever.
+    /// - If the read would wait for ever: this thread holds or shares the set already, or holds
+    ///   another object for which one of the set's holders waits.
     #[track_caller]
     pub fn read(&self) -> ReadGuard<'_, T, E> {
         let guard = self.read_poisoned();
@@ -183,13 +184,7 @@ impl<T: Structure<E>, E: Linked> DeferredSet<T, E> {
     /// As [`read`](Self::read), poison apart.
     #[track_caller]
     pub fn read_poisoned(&self) -> ReadGuard<'_, T, E> {
-        match self.hold(true, true) {
-            Some(guard) => guard,
-            None => panic!(
-                "manycore: this thread holds the set already; drop the guard before reading \
-                 again, and do not read a set from within its own structure"
-            ),
-        }
+        self.hold(true, true).unwrap_or_else(|refused| cannot_read(refused, "set"))
     }
 
     /// As [`read`](Self::read), unless that would wait for another reader.
@@ -201,7 +196,7 @@ impl<T: Structure<E>, E: Linked> DeferredSet<T, E> {
     /// # Panics
     /// If the structure panics in this read.
     pub fn try_read(&self) -> Result<ReadGuard<'_, T, E>, TryReadError> {
-        let guard = self.hold(false, true).ok_or(TryReadError::Busy)?;
+        let guard = self.hold(false, true).map_err(|_| TryReadError::Busy)?;
         if guard.is_poisoned() { Err(TryReadError::Poisoned) } else { Ok(guard) }
     }
 
@@ -224,10 +219,7 @@ impl<T: Structure<E>, E: Linked> DeferredSet<T, E> {
                 unsafe { self.core.drain(true) };
                 held.share()
             }
-            Err(_) => panic!(
-                "manycore: this thread reads the set already; drop the guard before reading \
-                 again, and do not read a set from within its own structure"
-            ),
+            Err(refused) => cannot_read(refused, "set"),
         };
         let guard = SharedGuard::new(&self.core, garbage);
         assert!(
@@ -240,12 +232,12 @@ impl<T: Structure<E>, E: Linked> DeferredSet<T, E> {
 
     /// Holds the set, up to date. With `keep`, busy members stay queued.
     #[track_caller]
-    fn hold(&self, wait: bool, keep: bool) -> Option<ReadGuard<'_, T, E>> {
-        self.core.lock(wait).ok()?;
+    fn hold(&self, wait: bool, keep: bool) -> Result<ReadGuard<'_, T, E>, Refused> {
+        self.core.lock(wait)?;
         let held = Held { core: &self.core, poison: false };
         // SAFETY: the lock was taken just above.
         unsafe { self.core.drain(keep) };
-        Some(ReadGuard::new(held))
+        Ok(ReadGuard::new(held))
     }
 
     /// Applies what is pending and frees what was given up. The same as dropping a
@@ -292,9 +284,16 @@ impl<T: Structure<E>, E: Linked> DeferredSet<T, E> {
     /// Says that the structure is fit for use again. The next read applies what is queued.
     ///
     /// Takes the set's lock, unless this thread holds the set already.
+    ///
+    /// # Panics
+    /// If taking the lock would wait for ever, as [`read`](Self::read).
     pub fn clear_poison(&self) {
         // Under the lock: a read that skipped the queues must find the poison that made it do so.
-        let held = self.core.lock(true).map(|()| Held { core: &*self.core, poison: false });
+        let locked = self.core.lock(true);
+        if locked == Err(Refused::Circle) {
+            would_wait_in_a_circle();
+        }
+        let held = locked.map(|()| Held { core: &*self.core, poison: false });
         // ORDER: Relaxed; guarded by the lock.
         self.core.hub.poisoned.store(false, Ordering::Relaxed);
         drop(held);
@@ -303,11 +302,12 @@ impl<T: Structure<E>, E: Linked> DeferredSet<T, E> {
     /// Counts of what happened to this set's members. Takes the set's lock, so not for hot paths.
     ///
     /// # Panics
-    /// If this thread holds the set.
+    /// If taking the lock would wait for ever, as [`read`](Self::read).
     #[must_use]
     pub fn stats(&self) -> Stats {
-        let locked = self.core.lock(true);
-        assert!(locked.is_ok(), "manycore: drop the guard before asking for the counts");
+        if let Err(refused) = self.core.lock(true) {
+            cannot_read(refused, "set");
+        }
         let held = Held { core: &*self.core, poison: false };
         let stats = self.core.inner.with(|inner| {
             // SAFETY: the lock is held, and guards `inner`.
@@ -422,9 +422,9 @@ impl<T: Structure<E>, E: Linked> DeferredSet<T, E> {
         let guard = self.hold(true, false);
         // A leftover mark can be no race: its changes came before this read's cut.
         assert!(
-            guard.is_some() && !marks.load().is_queued(),
-            "manycore: a member can't be taken back while this thread holds its set, or while the \
-             set is poisoned"
+            guard.is_ok() && !marks.load().is_queued(),
+            "manycore: a member can't be taken back while this thread holds its set (or an object \
+             for which the set's holder waits), or while the set is poisoned"
         );
         drop(guard);
     }

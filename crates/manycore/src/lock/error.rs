@@ -23,3 +23,13 @@ impl fmt::Display for TryReadError {
 }
 
 impl std::error::Error for TryReadError {}
+
+/// Says that a wait would never end (`held`).
+#[cold]
+#[track_caller]
+pub(crate) fn would_wait_in_a_circle() -> ! {
+    panic!(
+        "manycore: this thread would wait for itself, in a circle: it holds an object for which \
+         the holder of the one that it asks for waits"
+    )
+}

@@ -23,10 +23,13 @@
 //!   with a thread that waits for a lock of this thread's; that lock has been this thread's for the
 //!   whole look, so that thread has waited for the whole look, so the lock that leads to it has
 //!   been its own, and so on back.
-//! - Q4 A word in the graph is alive: its waiter leaves the graph before it gives the word up.
+//!   The same of what a thread shares, and of the lane that counts it: while it waits, it stays.
+//! - Q4 A lock in the graph is alive: its waiter leaves the graph before it gives the lock up.
 
 use super::{holding, word};
 use crate::percpu;
+#[cfg(not(any(manycore_loom, manycore_shuttle)))]
+use crate::percpu::fork::AtFork;
 use crate::sync::{self, AtomicUsize, Mutex, MutexGuard};
 use std::cell::Cell;
 use std::sync::PoisonError;
@@ -71,18 +74,37 @@ pub(crate) fn may_be_waited_for(own: usize) -> bool {
     count() > own || percpu::is_announcing() || holding::is_any()
 }
 
-/// A thread that waits while it holds something.
-struct Waiter {
-    token: usize,
-    word: *const AtomicUsize,
+/// What a thread waits for: a word, the lane of a reader, those who share an object.
+pub(crate) trait Awaited {
+    /// Whether a thread has it that has this token and shares these objects (`holding`).
+    fn is_held_by(&self, token: usize, shared: &[usize]) -> bool;
 }
 
-// SAFETY: the word is used under the graph's mutex alone, and is alive then (Q4).
+impl Awaited for AtomicUsize {
+    fn is_held_by(&self, token: usize, _: &[usize]) -> bool {
+        word::holder(self) == Some(token)
+    }
+}
+
+/// A thread that waits.
+struct Waiter {
+    token: usize,
+    awaited: *const dyn Awaited,
+    /// What it shares with others. It stays so: the thread waits.
+    shared: Vec<usize>,
+}
+
+// SAFETY: what is awaited is used under the graph's mutex alone, and is alive then (Q4).
 unsafe impl Send for Waiter {}
 
 sync::global! {
     static GRAPH: Mutex<Vec<Waiter>> = Mutex::new(Vec::new());
 }
+
+/// So that no thread that is not there keeps the graph in the child, or waits in it: its word may
+/// be freed there (Q4).
+#[cfg(not(any(manycore_loom, manycore_shuttle)))]
+static AT_FORK: AtFork = AtFork::new(|| Box::new(graph()), || graph().clear());
 
 fn graph() -> MutexGuard<'static, Vec<Waiter>> {
     // Nothing that can panic runs under it.
@@ -113,23 +135,39 @@ pub(super) fn wait_for(word: &AtomicUsize, token: usize) -> Result<Option<Waitin
 }
 
 /// The same of a thread whose locks are not counted: it may hold some.
-pub(super) fn wait_for_any(word: &AtomicUsize, token: usize) -> Result<Waiting, ()> {
+pub(crate) fn wait_for_any(
+    awaited: &(impl Awaited + 'static),
+    token: usize,
+) -> Result<Waiting, ()> {
+    #[cfg(not(any(manycore_loom, manycore_shuttle)))]
+    AT_FORK.list();
+    let waiter = Waiter { token, awaited, shared: holding::all() };
     let mut graph = graph();
-    let mut next: *const AtomicUsize = word;
-    // Each step leads to another waiter, so there are at most as many.
-    for _ in 0..=graph.len() {
-        // SAFETY: the caller's own word, or one of the graph (Q4).
-        let holder = word::holder(unsafe { &*next });
-        if holder == Some(token) {
-            return Err(());
+    if closes_circle(&graph, &waiter) {
+        return Err(());
+    }
+    graph.push(waiter);
+    Ok(Waiting { token })
+}
+
+/// Whether a thread that has what `new` waits for waits for `new`'s thread, be it by way of others.
+fn closes_circle(graph: &[Waiter], new: &Waiter) -> bool {
+    let mut open = vec![new.awaited];
+    let mut seen = vec![false; graph.len()];
+    while let Some(awaited) = open.pop() {
+        // SAFETY: what the caller waits for, or another one of the graph (Q4).
+        let awaited = unsafe { &*awaited };
+        if awaited.is_held_by(new.token, &new.shared) {
+            return true;
         }
-        match graph.iter().find(|waiter| Some(waiter.token) == holder) {
-            Some(waiter) => next = waiter.word,
-            None => break,
+        for (waiter, seen) in graph.iter().zip(&mut seen) {
+            if !*seen && awaited.is_held_by(waiter.token, &waiter.shared) {
+                *seen = true;
+                open.push(waiter.awaited);
+            }
         }
     }
-    graph.push(Waiter { token, word });
-    Ok(Waiting { token })
+    false
 }
 
 /// A leaf lock in hand: in debug builds, user code that begins under it panics.

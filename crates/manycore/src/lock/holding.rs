@@ -57,6 +57,11 @@ impl Holding {
         self.near.iter().any(|place| place.get() == object) || self.far.borrow().contains(&object)
     }
 
+    fn all(&self) -> Vec<usize> {
+        let near = self.near.iter().map(Cell::get).filter(|object| *object != 0);
+        near.chain(self.far.borrow().iter().copied()).collect()
+    }
+
     fn is_any(&self) -> bool {
         self.near.iter().any(|place| place.get() != 0) || !self.far.borrow().is_empty()
     }
@@ -79,6 +84,11 @@ pub(super) fn has(object: usize) -> bool {
     HOLDING.try_with(|own| own.has(object)).unwrap_or(false)
 }
 
+/// The objects that the calling thread has.
+pub(super) fn all() -> Vec<usize> {
+    HOLDING.try_with(Holding::all).unwrap_or_default()
+}
+
 /// Whether the calling thread has any object: then others may wait for it, and it must not wait for
 /// them where its caller does not expect it.
 pub(super) fn is_any() -> bool {
@@ -96,6 +106,7 @@ mod tests {
         for objects in [1, NEAR, 3 * NEAR] {
             (1..=objects).for_each(|object| held.note(object * 16));
             assert!((1..=objects).all(|object| held.has(object * 16)) && held.is_any());
+            assert_eq!(held.all(), (1..=objects).map(|object| object * 16).collect::<Vec<_>>());
             assert!(!held.has((objects + 1) * 16));
             (1..=objects).for_each(|object| {
                 held.forget(object * 16);

@@ -33,7 +33,7 @@
 //! - K5 Sleep: whoever goes to sleep has said so in memory before it looks for the last time, and
 //!   whoever gives up a lock looks whether somebody said so after it gave up (or in the same
 //!   instruction). So no wake-up is lost.
-//! - V1 to V4 are of the lock in rounds inside: its holder does what those who wait have come for,
+//! - V1 to V6 are of the lock in rounds inside: its holder does what those who wait have come for,
 //!   see its file.
 //! - K6 Big reader: a lane's count is written by one thread at a time: the thread whose token the
 //!   lane carries, until its last guard is gone. A reader that saw the lock open is counted in what

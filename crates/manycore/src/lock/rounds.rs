@@ -23,10 +23,13 @@
 //!   something to do. So whoever gets the lock asks again, and joins them if there is nothing:
 //!   the lock may have been busy with the last of it when the thread came, in a round that had
 //!   begun before (which V2 does not let it count on).
+//! - V6 A thread that goes to sleep for others is in the graph of `held`, with all that it has. So
+//!   who closes a circle is told, and takes back what it has said.
 //!
 //! Source: D. Hendler and others, *Flat combining and the synchronization-parallelism tradeoff*,
 //! SPAA 2010, for one who does what others wait for.
 
+use super::held::{self, Awaited, Waiting};
 use super::word::{self, LOCKED, Refused};
 use super::{futex, holding, spin_until};
 use crate::config::SMALL;
@@ -74,13 +77,12 @@ impl Rounds {
         if self.is_mine() && !seeded_bug(Bug::WordBeforeLook) {
             return Err(Refused::HeldBySelf);
         }
-        word::lock(&self.lock, thread_token(), of)?;
+        word::lock_watched(&self.lock, thread_token(), of)?;
         if seeded_bug(Bug::WordBeforeLook) && self.is_mine() {
             self.give_up_lock();
             return Err(Refused::HeldBySelf);
         }
-        self.exclude();
-        Ok(())
+        self.exclude()
     }
 
     /// Takes the lock if it is free and no thread shares the object.
@@ -99,14 +101,22 @@ impl Rounds {
         Err(Refused::Busy)
     }
 
-    /// Has the object alone from here on (V1). For the holder of the lock, which does not share it.
-    fn exclude(&self) {
+    /// Has the object alone from here on (V1), or gives the lock up. For the holder of the lock,
+    /// which does not share the object.
+    fn exclude(&self) -> Result<(), Refused> {
         // ORDER: Acquire (also of the loads below); pairs with Release in `leave`: what the last
         // one did with the object, before the holder changes it.
         let seen = self.state.fetch_or(HELD, Ordering::AcqRel);
         if seen >= ONE && !seeded_bug(Bug::HastyClosing) {
             let is_alone = || self.state.load(Ordering::Acquire) < ONE;
+            let mut waiting = None;
             while !spin_until(1, is_alone) {
+                if let Err(circle) = watch(&mut waiting, self) {
+                    // ORDER: Release; as in `unlock`. Who sleeps since is woken (V3).
+                    self.state.fetch_and(!HELD, Ordering::Release);
+                    self.give_up_lock();
+                    return Err(circle);
+                }
                 let seen = self.state.load(Ordering::Acquire);
                 if seen >= ONE && (seen & SLEEPERS != 0 || self.change(seen, seen | SLEEPERS)) {
                     futex::wait(&self.state, seen | SLEEPERS);
@@ -114,6 +124,7 @@ impl Rounds {
             }
         }
         holding::note(self.address());
+        Ok(())
     }
 
     /// Counts a round (V2). For who has the object alone.
@@ -211,7 +222,7 @@ impl Rounds {
             self.leave();
         }
         match word::try_lock(&self.lock, thread_token()) {
-            Ok(()) => Ok(self.come_first(came, is_current)),
+            Ok(()) => self.come_first(came, is_current),
             Err(Refused::Busy) => {
                 let wait = Wait::begin();
                 let entered = self.enter_slow(came, is_current);
@@ -223,7 +234,7 @@ impl Rounds {
     }
 
     /// For who has got the lock.
-    fn come_first(&self, came: usize, is_current: impl Fn() -> bool) -> Entered {
+    fn come_first(&self, came: usize, is_current: impl Fn() -> bool) -> Result<Entered, Refused> {
         // The caller may look then at what there is to do, as after `join`.
         barrier::full_after_rmw();
         if self.is_served(came) || is_current() && !seeded_bug(Bug::NeedlessRound) {
@@ -231,15 +242,14 @@ impl Rounds {
             let joined = self.join();
             debug_assert!(joined, "HELD without the lock");
             self.give_up_lock();
-            return Entered::Shared;
+            return Ok(Entered::Shared);
         }
-        self.exclude();
-        Entered::First
+        self.exclude().map(|()| Entered::First)
     }
 
     #[cold]
     fn enter_slow(&self, came: usize, is_current: impl Fn() -> bool) -> Result<Entered, Refused> {
-        let mut looks = 0;
+        let (mut looks, mut waiting) = (0, None);
         loop {
             if self.is_served(came) && self.join() {
                 return Ok(Entered::Shared);
@@ -247,7 +257,7 @@ impl Rounds {
             // ORDER: Relaxed; a look, to leave the line alone while the lock is held.
             if self.lock.load(Ordering::Relaxed) & LOCKED == 0 {
                 match word::try_lock(&self.lock, thread_token()) {
-                    Ok(()) => return Ok(self.come_first(came, is_current)),
+                    Ok(()) => return self.come_first(came, is_current),
                     Err(Refused::Busy) => {}
                     Err(refused) => return Err(refused),
                 }
@@ -256,6 +266,7 @@ impl Rounds {
                 (0..1 << looks).for_each(|_| hint::spin_loop());
                 looks += 1;
             } else {
+                watch(&mut waiting, &self.lock)?;
                 self.sleep();
             }
         }
@@ -300,5 +311,21 @@ impl Rounds {
 
     fn address(&self) -> usize {
         std::ptr::from_ref(self) as usize
+    }
+}
+
+/// Before a sleep: the calling thread is in the graph, unless it would never wake up (V6). (Not in
+/// models, as in `word`.)
+fn watch(waiting: &mut Option<Waiting>, awaited: &(impl Awaited + 'static)) -> Result<(), Refused> {
+    if waiting.is_none() && !SMALL {
+        let entered = held::wait_for_any(awaited, thread_token());
+        *waiting = Some(entered.map_err(|()| Refused::Circle)?);
+    }
+    Ok(())
+}
+
+impl Awaited for Rounds {
+    fn is_held_by(&self, _: usize, shared: &[usize]) -> bool {
+        shared.contains(&self.address())
     }
 }

@@ -149,7 +149,7 @@ fn lock_nested_slow(word: &AtomicUsize, token: usize, of: Of) -> Result<(), Refu
 /// As [`lock`], for locks that user code runs under, and whose holders are not counted: a thread
 /// that is about to sleep is told of a circle.
 #[inline]
-fn lock_watched(word: &AtomicUsize, token: usize, of: Of) -> Result<bool, Refused> {
+pub(super) fn lock_watched(word: &AtomicUsize, token: usize, of: Of) -> Result<bool, Refused> {
     match try_lock(word, token) {
         Ok(()) => Ok(false),
         Err(Refused::Busy) => {

@@ -15,6 +15,8 @@
 //! at all for the default configuration, which is number zero.
 
 use super::builder::{BuildError, Config, Logs};
+#[cfg(not(any(manycore_loom, manycore_shuttle)))]
+use crate::percpu::fork::AtFork;
 use crate::sync;
 use std::collections::HashMap;
 use std::hash::{Hash, Hasher};
@@ -72,16 +74,13 @@ sync::global! {
 
 fn configurations() -> MutexGuard<'static, Configurations> {
     #[cfg(not(any(manycore_loom, manycore_shuttle)))]
-    hold_at_fork();
+    AT_FORK.list();
     lock()
 }
 
-/// Keeps the table for a fork, so that no thread that is not there has locked it in the child.
+/// So that no thread that is not there has locked the table in the child.
 #[cfg(not(any(manycore_loom, manycore_shuttle)))]
-fn hold_at_fork() {
-    static ONCE: std::sync::Once = std::sync::Once::new();
-    ONCE.call_once(|| crate::percpu::fork::at_fork(|| Box::new(lock())));
-}
+static AT_FORK: AtFork = AtFork::new(|| Box::new(lock()), || ());
 
 fn lock() -> MutexGuard<'static, Configurations> {
     CONFIGURATIONS.lock().unwrap_or_else(PoisonError::into_inner)

@@ -27,7 +27,7 @@ use super::log::Log;
 use super::reader::logs_pay_from;
 use super::stats::Stats;
 use crate::config;
-use crate::lock::error::TryReadError;
+use crate::lock::error::{TryReadError, would_wait_in_a_circle};
 use crate::lock::{self, HOT, Refused, held};
 use crate::percpu::{self, Slot};
 use crate::profile::Of;
@@ -339,7 +339,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     pub fn read_poisoned(&self) -> ReadGuard<'_, T, L> {
         match self.hold(true) {
             Ok(guard) => guard,
-            Err(Refused::Circle) => would_wait_for_itself(),
+            Err(Refused::Circle) => would_wait_in_a_circle(),
             Err(_) => panic!(
                 "manycore: this thread holds the object already; drop the guard before reading \
                  again, and do not read an object from within its own updates"
@@ -452,7 +452,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         // skip that, or it would return without the updates that are queued.
         let locked = self.lock_as_it_is();
         if matches!(locked, Err(Refused::Circle)) {
-            would_wait_for_itself();
+            would_wait_in_a_circle();
         }
         // ORDER: Relaxed (both); guarded by the lock.
         self.heat.fetch_and(!POISONED, Ordering::Relaxed);
@@ -553,13 +553,6 @@ fn rethrow(result: Result<(), Panic>) {
     if let Err(panic) = result {
         resume_unwind(panic);
     }
-}
-
-fn would_wait_for_itself() -> ! {
-    panic!(
-        "manycore: this thread would wait for itself: it holds an object for which the holder of \
-         the object to be read waits"
-    )
 }
 
 impl<T: Send + 'static, L: Log<T>> Drop for Deferred<T, L> {

@@ -59,9 +59,7 @@
 //!
 //! So updates never wait for another thread's user code where that could wait for them, and objects
 //! may update each other in any circle. Reads can't: of threads that read each other's objects in a
-//! circle, the last one panics and says so. What is not seen are the user's own locks, and readers
-//! of an adaptive object in `Mode::Shared` that wait for one another through a
-//! [`change`](crate::cluster::Adaptive::change) or a read that must close the gate.
+//! circle, the last one panics and says so. What is not seen are the user's own locks.
 //!
 //! # Consistency
 //!

@@ -28,6 +28,8 @@
 
 use crate::config::{DEFAULT_TABLE_OBJECTS, IDLE_SWEEPS};
 use crate::lock::held;
+#[cfg(not(any(manycore_loom, manycore_shuttle)))]
+use crate::percpu::fork::AtFork;
 use crate::sync::{AtomicU64, AtomicUsize, Mutex, Ordering};
 use std::fmt;
 use std::sync::OnceLock;
@@ -219,7 +221,7 @@ impl LogTable {
         own: usize,
     ) -> Result<Eviction, Denied> {
         #[cfg(not(any(manycore_loom, manycore_shuttle)))]
-        hold_at_fork();
+        AT_FORK.list();
         let may_evict = !held::may_be_waited_for(own);
         let _leaf = held::leaf();
         let mut place = lock(self.place(core.cast()));
@@ -297,20 +299,13 @@ pub(crate) fn shared() -> &'static LogTable {
     &SHARED
 }
 
-/// Keeps the places of the process's table for a fork, so that none is locked in the child by a
-/// thread that is not there. (Not those of tables that users make.)
+/// So that no place of the process's table is locked in the child by a thread that is not there.
+/// (Not those of tables that users make.)
 #[cfg(not(any(manycore_loom, manycore_shuttle)))]
-fn hold_at_fork() {
-    use crate::sync::AtomicBool;
-
-    static IS_HELD: AtomicBool = AtomicBool::new(false);
-    // ORDER: Relaxed; it may be said twice.
-    if IS_HELD.load(Ordering::Relaxed) {
-        return;
-    }
-    IS_HELD.store(true, Ordering::Relaxed);
-    crate::percpu::fork::at_fork(|| {
+static AT_FORK: AtFork = AtFork::new(
+    || {
         let made = SHARED.chunks.iter().filter_map(OnceLock::get).flatten();
         Box::new(made.map(lock).collect::<Vec<_>>())
-    });
-}
+    },
+    || (),
+);

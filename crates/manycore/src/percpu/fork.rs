@@ -1,72 +1,101 @@
 //! What a fork must not cut in half: locks of the process that a thread takes for some
 //! instructions.
 //!
-//! Owns: the list of functions that hold such locks. Before a fork, the forking thread takes them
-//! all; afterwards it lets them go, in the parent and in the child. So none is held in the child by
-//! a thread that does not exist there, and what they guard is in order. No user code runs under
-//! these locks, so the forking thread holds none of them, and each is free soon.
+//! Owns: the list of such locks. Before a fork, the forking thread takes them all; afterwards it
+//! lets them go, in the parent and in the child. So none is held in the child by a thread that does
+//! not exist there, and what they guard is in order. No user code runs under these locks, so the
+//! forking thread holds none of them, and each is free soon.
 
+use crate::sync::{AtomicBool, Ordering};
 use std::any::Any;
 
-/// Takes locks; they are released when the result is dropped.
-pub(crate) type Hold = fn() -> Box<dyn Any>;
+/// A lock, or several, that a fork finds free.
+pub(crate) struct AtFork {
+    is_listed: AtomicBool,
+    /// Takes the locks; they are released when the result is dropped.
+    hold: fn() -> Box<dyn Any>,
+    /// Runs in the child when the locks are released: forgets what threads said there that the
+    /// child does not have.
+    in_child: fn(),
+}
 
-/// Has `hold` called before each fork from now on. May be called again and again. Not from within
-/// the initialization of what `hold` uses: a fork would wait for that, and that for the fork.
-pub(crate) fn at_fork(hold: Hold) {
-    imp::at_fork(hold);
+impl AtFork {
+    pub(crate) const fn new(hold: fn() -> Box<dyn Any>, in_child: fn()) -> Self {
+        Self { is_listed: AtomicBool::new(false), hold, in_child }
+    }
+
+    /// Before the first use of what `hold` takes: has it taken at each fork from now on. Not from
+    /// within the initialization of what `hold` uses: a fork would wait for that, and that for the
+    /// fork.
+    #[inline]
+    pub(crate) fn list(&'static self) {
+        // ORDER: Relaxed; the list has a lock of its own.
+        if !self.is_listed.load(Ordering::Relaxed) {
+            imp::list(self);
+        }
+    }
 }
 
 #[cfg(all(unix, not(miri)))]
 mod imp {
-    use super::Hold;
-    use crate::sync::thread_local;
+    use super::AtFork;
+    use crate::sync::{Ordering, thread_local};
     use std::any::Any;
     use std::cell::RefCell;
     use std::sync::{Mutex, MutexGuard, PoisonError};
 
-    static HOLDS: Mutex<Vec<Hold>> = Mutex::new(Vec::new());
+    static LIST: Mutex<Vec<&'static AtFork>> = Mutex::new(Vec::new());
 
     /// What the forking thread holds: dropped in this order.
     #[derive(Default)]
     struct Held {
         _locks: Vec<Box<dyn Any>>,
-        _list: Option<MutexGuard<'static, Vec<Hold>>>,
+        list: Option<MutexGuard<'static, Vec<&'static AtFork>>>,
     }
 
     thread_local! {
         static HELD: RefCell<Held> = RefCell::default();
     }
 
-    pub(super) fn at_fork(hold: Hold) {
-        let mut holds = HOLDS.lock().unwrap_or_else(PoisonError::into_inner);
-        if holds.is_empty() {
+    #[cold]
+    pub(super) fn list(new: &'static AtFork) {
+        let mut list = LIST.lock().unwrap_or_else(PoisonError::into_inner);
+        if list.is_empty() {
             // SAFETY: the functions live as long as the process and do not unwind.
-            let failed = unsafe { libc::pthread_atfork(Some(before), Some(after), Some(after)) };
+            let failed =
+                unsafe { libc::pthread_atfork(Some(before), Some(in_parent), Some(in_child)) };
             assert!(failed == 0, "manycore: no memory to register what a fork needs");
         }
-        if !holds.iter().any(|other| std::ptr::fn_addr_eq(*other, hold)) {
-            holds.push(hold);
+        if !list.iter().any(|other| std::ptr::eq(*other, new)) {
+            list.push(new);
         }
+        // ORDER: Relaxed; as in `AtFork::list`.
+        new.is_listed.store(true, Ordering::Relaxed);
     }
 
     extern "C" fn before() {
-        let list = HOLDS.lock().unwrap_or_else(PoisonError::into_inner);
-        let locks = list.iter().map(|hold| hold()).collect();
+        let list = LIST.lock().unwrap_or_else(PoisonError::into_inner);
+        let locks = list.iter().map(|at_fork| (at_fork.hold)()).collect();
         // A thread that forks in its last destructors goes without.
-        let _ =
-            HELD.try_with(|held| *held.borrow_mut() = Held { _locks: locks, _list: Some(list) });
+        let _ = HELD.try_with(|held| *held.borrow_mut() = Held { _locks: locks, list: Some(list) });
     }
 
-    extern "C" fn after() {
+    extern "C" fn in_parent() {
         let held = HELD.try_with(|held| std::mem::take(&mut *held.borrow_mut()));
         drop(held);
+    }
+
+    extern "C" fn in_child() {
+        let held = HELD.try_with(|held| std::mem::take(&mut *held.borrow_mut()));
+        let Ok(Held { _locks, list: Some(list) }) = held else { return };
+        drop(_locks);
+        list.iter().for_each(|at_fork| (at_fork.in_child)());
     }
 }
 
 #[cfg(not(all(unix, not(miri))))]
 mod imp {
-    pub(super) fn at_fork(hold: super::Hold) {
-        let _ = hold;
+    pub(super) fn list(new: &'static super::AtFork) {
+        let _ = (new.hold, new.in_child);
     }
 }

@@ -4,6 +4,8 @@ use super::builder::Builder;
 use super::guard::{self, Section};
 use super::report::Backlog;
 use super::round::Core;
+#[cfg(not(any(manycore_loom, manycore_shuttle)))]
+use crate::percpu::fork::AtFork;
 use crate::sync::{self, Mutex, global};
 use std::fmt;
 use std::ptr::NonNull;
@@ -55,20 +57,20 @@ use std::time::Duration;
 /// A section that stalls holds back all that was retired since it was opened, in
 /// [`Mode::Bounded`](super::Mode::Bounded) only what was linked then. What writers do about it
 /// beyond the budget is the builder's to say ([`budget`](super::Builder::budget)). The garbage of
-/// a thread that is
-/// idle outside of sections for some 10 ms is taken over by threads that retire, and at any time by
-/// [`collect`](Self::collect).
+/// a thread that is idle outside of sections for some 10 ms is taken over by threads that retire,
+/// and at any time by [`collect`](Self::collect).
 ///
 /// Threads may come and go; what they leave is freed by others.
 ///
 /// `fork`: the child has the forking thread's sections and limbo. The library's own locks (of the
 /// lists of domains, threads and configurations, of the rounds of each domain, of the default table
-/// of logs) are held by the forking thread over the fork, so a child can go on to use domains
-/// although other threads were using them. Sections that other threads had open stay open in the
-/// child for ever, because the forking thread may have references that they protect: what the child
-/// retires there is safe and never freed, [`synchronize`](Self::synchronize) never returns, and
-/// what those threads had retired is freed only if they were outside. What can stay locked in the
-/// child, and must not be in use at the fork if the child goes on to use it: an object's own lock,
+/// of logs, of the graph of threads that wait) are held by the forking thread over the fork, so a
+/// child can go on to use domains although other threads were using them. Sections that other
+/// threads had open stay open in the child for ever, because the forking thread may have references
+/// that they protect: what the child retires there is safe and never freed,
+/// [`synchronize`](Self::synchronize) never returns, and what those threads had retired is freed
+/// only if they were outside. What can stay locked in the child, and must not be in use at the fork
+/// if the child goes on to use it: an object's own lock,
 /// a [`Swappable`](crate::cluster::Swappable) being exchanged, a bucket of a map, a
 /// [`NodeLock`](super::NodeLock), a [`LogTable`](crate::oplog::LogTable) made by the program, the
 /// book of [`profile`](crate::profile), and a global that another thread was just using for the
@@ -141,6 +143,9 @@ pub(super) fn for_each(mut f: impl FnMut(&Core)) {
 /// debug build those of `stray`. Parent and child let them go, and no leader is half-way through a
 /// round in the child.
 #[cfg(not(any(manycore_loom, manycore_shuttle)))]
+static AT_FORK: AtFork = AtFork::new(hold_for_fork, || ());
+
+#[cfg(not(any(manycore_loom, manycore_shuttle)))]
 fn hold_for_fork() -> Box<dyn std::any::Any> {
     use super::round::HeldLocks;
 
@@ -175,7 +180,7 @@ impl Domain {
 
     pub(super) fn from_builder(builder: Builder) -> Self {
         #[cfg(not(any(manycore_loom, manycore_shuttle)))]
-        crate::percpu::fork::at_fork(hold_for_fork);
+        AT_FORK.list();
         let core = NonNull::from(Box::leak(Box::new(Core::new(builder))));
         DOMAINS.lock().unwrap_or_else(PoisonError::into_inner).push(Listed(core));
         Self { core }

@@ -59,3 +59,19 @@ pub fn in_child(child: impl FnOnce() -> bool) -> i32 {
     assert!(libc::WIFEXITED(status), "the child was killed: status {status:#x}");
     libc::WEXITSTATUS(status)
 }
+
+/// Runs tests of the caller's, and each of them again in the child of a fork, where the library is
+/// in use already. `name` is the test that asks for it.
+#[cfg(unix)]
+pub fn again_in_children(name: &str, tests: &[fn()]) {
+    in_own_process(name, || {
+        for (number, test) in tests.iter().enumerate() {
+            test();
+            let again = || {
+                test();
+                true
+            };
+            assert_eq!(in_child(again), 0, "test {number} of the list, in a child");
+        }
+    });
+}

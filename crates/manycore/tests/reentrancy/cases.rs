@@ -1,6 +1,8 @@
-//! Cases of any walk: each runs under a watchdog; what they come to is a table.
+//! Cases of any walk: each runs under a watchdog, here or in the child of a fork; what they come to
+//! is a table.
 
 use crate::probe::Answer;
+use std::fmt;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::Duration;
@@ -10,6 +12,66 @@ const LIMIT: Duration = Duration::from_secs(20);
 /// What one case came to: its answers, none if the callback does not run in this state, or what is
 /// wrong.
 pub type Outcome = Result<Vec<Answer>, String>;
+
+/// What a case does when its objects are made.
+pub type Made = Box<dyn FnOnce() -> Outcome + Send>;
+
+/// A case of a walk.
+pub struct Case {
+    pub target: &'static str,
+    pub callback: &'static str,
+    pub operation: &'static str,
+    pub state: &'static str,
+    /// Makes the objects of the case, which threads that are gone have used.
+    pub make: Box<dyn Fn() -> Made + Send + Sync>,
+}
+
+impl Case {
+    fn to_row(&self, outcome: Outcome) -> Row {
+        let Self { target, callback, operation, state, .. } = *self;
+        Row { target, callback, operation, state, outcome }
+    }
+}
+
+/// Runs all cases.
+pub fn here(cases: &[Case]) -> Vec<Row> {
+    cases.iter().map(|case| case.to_row(watched((case.make)()))).collect()
+}
+
+/// Some cases that are forked for at once: few, because the objects of all of them exist at the
+/// same time, and may meet in the process's table of logs.
+#[cfg(unix)]
+const FORKED_FOR: usize = 8;
+
+/// Runs all cases in children of forks: their objects are made before. Each must come to what it
+/// came to in `expected`, which has the same order.
+#[cfg(unix)]
+pub fn in_children(name: &str, cases: &[Case], expected: &[Row]) {
+    use crate::common::process::in_child;
+
+    assert_eq!(cases.len(), expected.len());
+    for (cases, expected) in cases.chunks(FORKED_FOR).zip(expected.chunks(FORKED_FOR)) {
+        let passes = || {
+            let made: Vec<Made> = cases.iter().map(|case| (case.make)()).collect();
+            in_child(|| {
+                let run = cases.iter().zip(made).map(|(case, made)| case.to_row(watched(made)));
+                let (mut differ, mut missed) = (0, 0);
+                for (row, expected) in run.zip(expected) {
+                    let (found, wanted) = (row.words(), expected.words());
+                    if found.is_empty() != wanted.is_empty() {
+                        missed += 1; // when a value is freed is a matter of time
+                    } else if found != wanted {
+                        eprintln!("{name}, in a child: {row}: {found}, not {wanted}");
+                        differ += 1;
+                    }
+                }
+                differ == 0 && missed <= FORKED_FOR / 4
+            }) == 0
+        };
+        // As in `check`: two objects that share a place may differ.
+        assert!((0..3).any(|_| passes()), "{name}: a child of a fork differs from its parent");
+    }
+}
 
 /// A case and what it came to.
 pub struct Row {
@@ -25,6 +87,14 @@ pub struct Row {
 }
 
 impl Row {
+    /// What one cell of the table says of the case; nothing if the callback does not run.
+    fn words(&self) -> String {
+        match &self.outcome {
+            Ok(answers) => answers.iter().map(word).collect::<Vec<_>>().join(" or "),
+            Err(fault) => fault.clone(),
+        }
+    }
+
     /// What is wrong with the case, if anything.
     fn fault(&self) -> Option<String> {
         match &self.outcome {
@@ -39,12 +109,23 @@ impl Row {
     }
 }
 
+impl fmt::Display for Row {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Row { target, callback, operation, state, .. } = self;
+        write!(f, "{operation} {target}, from {callback}, while {state}")
+    }
+}
+
 /// Runs a case in a thread of its own. One that hangs keeps its thread, and the walk goes on.
-pub fn watched(case: impl FnOnce() -> Outcome + Send + 'static) -> Outcome {
+fn watched(case: impl FnOnce() -> Outcome + Send + 'static) -> Outcome {
     let (done, end) = mpsc::channel();
-    thread::spawn(move || done.send(case()));
+    let thread = thread::spawn(move || done.send(case()));
     match end.recv_timeout(LIMIT) {
-        Ok(outcome) => outcome,
+        Ok(outcome) => {
+            // The next case's thread gets the slot that this one gives back.
+            drop(thread.join());
+            outcome
+        }
         Err(RecvTimeoutError::Timeout) => Err("hangs".to_owned()),
         Err(RecvTimeoutError::Disconnected) => Err("the case's thread died".to_owned()),
     }
@@ -52,14 +133,8 @@ pub fn watched(case: impl FnOnce() -> Outcome + Send + 'static) -> Outcome {
 
 /// Fails if a case does.
 pub fn assert_sound(name: &str, rows: &[Row]) {
-    let faults: Vec<String> = rows
-        .iter()
-        .filter_map(|row| {
-            let Row { target, callback, operation, state, .. } = row;
-            let fault = row.fault()?;
-            Some(format!("{name}: {operation} {target}, from {callback}, while {state}: {fault}"))
-        })
-        .collect();
+    let faults: Vec<String> =
+        rows.iter().filter_map(|row| Some(format!("{name}: {row}: {}", row.fault()?))).collect();
     assert!(faults.is_empty(), "{} of {} cases:\n{}", faults.len(), rows.len(), faults.join("\n"));
     let reached = |row: &&Row| row.outcome.as_ref().is_ok_and(|answers| !answers.is_empty());
     let reached = rows.iter().filter(reached).count();
@@ -102,11 +177,10 @@ pub fn tables(name: &str, rows: &[Row]) -> String {
 fn cell<'a>(rows: impl Iterator<Item = &'a Row>) -> String {
     let mut kinds: Vec<(String, Vec<&str>)> = Vec::new();
     for row in rows {
-        let Ok(answers) = &row.outcome else { continue };
-        if answers.is_empty() {
+        let words = row.words();
+        if words.is_empty() {
             continue; // the callback does not run in this state
         }
-        let words = answers.iter().map(word).collect::<Vec<_>>().join(" or ");
         match kinds.iter_mut().find(|(kind, _)| *kind == words) {
             Some((_, states)) => states.push(row.state),
             None => kinds.push((words, vec![row.state])),

@@ -10,14 +10,16 @@
 #![allow(clippy::unit_arg)]
 
 mod cases;
+#[path = "../common/mod.rs"]
+mod common;
 mod maps;
 mod probe;
 mod subject;
 mod trap;
 mod walk;
 
-use cases::{Row, assert_sound, tables};
-use manycore::collections::{HashMap, PageCache, PrivatePages, ReplicatedMap};
+use cases::{Case, Row, assert_sound, here, tables};
+use manycore::collections::{HashMap, Lru, PageCache, PrivatePages, ReplicatedMap};
 use maps::{Map, SpreadTable, Store, Table};
 use std::fs;
 use std::panic::{set_hook, take_hook};
@@ -26,7 +28,6 @@ use std::sync::Once;
 use std::thread;
 use subject::{Fitting, Plain, Subject};
 use trap::{Key, Value};
-use walk::walk;
 
 fn page() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/reentrancy.md")
@@ -71,18 +72,22 @@ fn check(name: &str, walk: impl Fn() -> Vec<Row>) {
     }
 }
 
+fn check_object<S: Subject>() {
+    check(S::NAME, || here(&walk::cases::<S>()));
+}
+
 #[test]
 fn deferred_never_waits_for_itself() {
-    check(Plain::NAME, walk::<Plain>);
+    check_object::<Plain>();
 }
 
 #[test]
 fn adaptive_never_waits_for_itself() {
-    check(Fitting::NAME, walk::<Fitting>);
+    check_object::<Fitting>();
 }
 
 fn check_map<M: Map>() {
-    check(M::NAME, maps::walk::<M>);
+    check(M::NAME, || maps::without_dead_lines(here(&maps::cases::<M>())));
 }
 
 #[test]
@@ -98,7 +103,54 @@ fn tables_never_wait_for_themselves() {
 }
 
 #[test]
+fn recency_lists_never_wait_for_themselves() {
+    check_map::<Lru<Key>>();
+}
+
+#[test]
 fn page_caches_never_wait_for_themselves() {
     check_map::<PageCache<Store>>();
     check_map::<PrivatePages<Store>>();
+}
+
+/// A type, and its cases.
+#[cfg(unix)]
+type Walk = (&'static str, fn() -> Vec<Case>);
+
+/// What is found here holds in the children of forks, for objects of their parents, too.
+#[cfg(unix)]
+fn check_children(test: &str, walks: &[Walk]) {
+    common::process::in_own_process(test, || {
+        silence_cases();
+        for (name, cases) in walks {
+            let cases = cases();
+            cases::in_children(name, &cases, &here(&cases));
+        }
+    });
+}
+
+#[cfg(unix)]
+#[test]
+fn objects_in_the_child_of_a_fork_never_wait_for_themselves() {
+    let walks: [Walk; 2] =
+        [(Plain::NAME, walk::cases::<Plain>), (Fitting::NAME, walk::cases::<Fitting>)];
+    check_children("objects_in_the_child_of_a_fork_never_wait_for_themselves", &walks);
+}
+
+#[cfg(unix)]
+#[test]
+fn collections_in_the_child_of_a_fork_never_wait_for_themselves() {
+    fn of<M: Map>() -> Walk {
+        (M::NAME, maps::cases::<M>)
+    }
+    let walks = [
+        of::<HashMap<Key, Value>>(),
+        of::<ReplicatedMap<Key, Value>>(),
+        of::<Table>(),
+        of::<SpreadTable>(),
+        of::<Lru<Key>>(),
+        of::<PageCache<Store>>(),
+        of::<PrivatePages<Store>>(),
+    ];
+    check_children("collections_in_the_child_of_a_fork_never_wait_for_themselves", &walks);
 }

@@ -1,13 +1,14 @@
 //! The walk of the keyed collections. Keys 1 to 4 are there at the beginning; the key of the case,
 //! with its trap, is 1 or 9.
 
-use crate::cases::{Outcome, Row, watched};
+use crate::cases::{Case, Made, Outcome, Row};
 use crate::probe::{Answer, Answers, message};
 use crate::trap::{At, Key, Trap, Value, key};
 use manycore::collections::{
-    DHash, DHashBuilder, HashMap, PageCache, PageStore, PinError, PrivatePages, ReplicatedMap,
+    DHash, DHashBuilder, HashMap, Lru, PageCache, PageStore, PinError, PrivatePages, ReplicatedMap,
     Spread,
 };
+use manycore::oplog::Logs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread;
@@ -47,13 +48,23 @@ fn elsewhere(f: impl FnOnce() + Send) {
     thread::scope(|scope| drop(scope.spawn(f).join()));
 }
 
+/// The collection of a case, and another one. Threads that are gone have filled both.
+type Maps<M> = [Arc<M>; 2];
+
+fn maps<M: Map>() -> Maps<M> {
+    thread::scope(|scope| {
+        let filled = || [Arc::new(M::new()), Arc::new(M::new())];
+        scope.spawn(filled).join().expect("they can be made")
+    })
+}
+
 fn run<M: Map>(
+    [first, other]: Maps<M>,
     at: At,
     state: fn(&M, &Arc<Trap>),
     operation: fn(&M) -> Answer,
     same: bool,
 ) -> Outcome {
-    let (first, other) = (Arc::new(M::new()), Arc::new(M::new()));
     let answers = Answers::default();
     let called = Arc::downgrade(if same { &first } else { &other });
     let trap = {
@@ -80,25 +91,33 @@ fn run<M: Map>(
     Ok(answers.distinct())
 }
 
-pub fn walk<M: Map>() -> Vec<Row> {
-    let mut rows = Vec::new();
+pub fn cases<M: Map>() -> Vec<Case> {
+    let mut cases = Vec::new();
     for (target, same) in [("on the same object", true), ("on another object", false)] {
         for at in At::ALL {
             for (operation, call) in M::OPERATIONS {
                 for (state, provoke) in M::STATES {
-                    let outcome = watched(move || run::<M>(at, *provoke, *call, same));
-                    rows.push(Row { target, callback: at.title(), operation, state, outcome });
+                    let make = move || {
+                        let maps = maps::<M>();
+                        Box::new(move || run(maps, at, *provoke, *call, same)) as Made
+                    };
+                    let (callback, make) = (at.title(), Box::new(make));
+                    cases.push(Case { target, callback, operation, state, make });
                 }
             }
         }
-        // A line for a callback that no state reaches says nothing.
-        let reached = |callback| {
-            let of_line = |row: &Row| row.target == target && row.callback == callback;
-            rows.iter().any(|row| of_line(row) && row.outcome != Ok(Vec::new()))
-        };
-        let dead: Vec<_> = At::ALL.into_iter().filter(|at| !reached(at.title())).collect();
-        rows.retain(|row| dead.iter().all(|at| at.title() != row.callback || row.target != target));
     }
+    cases
+}
+
+/// Takes away the lines of callbacks that no state reaches: they say nothing.
+pub fn without_dead_lines(mut rows: Vec<Row>) -> Vec<Row> {
+    let live: Vec<_> = rows
+        .iter()
+        .filter(|row| row.outcome != Ok(Vec::new()))
+        .map(|row| (row.target, row.callback))
+        .collect();
+    rows.retain(|row| live.contains(&(row.target, row.callback)));
     rows
 }
 
@@ -466,5 +485,68 @@ impl Map for PrivatePages<Store> {
     }
     fn is_usable(&self) -> bool {
         self.with_mut(&key(1000), |_| ()).is_ok() && self.read(&key(1000)).is_ok()
+    }
+}
+
+impl Map for Lru<Key> {
+    const NAME: &'static str = "Lru";
+    const OPERATIONS: Operations<Self> = &[
+        ("touch", |list| works(list.touch(key(1)))),
+        ("touch a new key", |list| works(list.touch(key(7)))),
+        ("remove", |list| works(list.remove(key(3)))),
+        ("evict", |list| works(list.evict(1))),
+        ("contains", |list| works(list.contains(&key(3)))),
+        ("len", |list| works(list.len())),
+        ("snapshot", |list| works(list.snapshot().len())),
+        ("stats", |list| works(list.stats())),
+    ];
+    const STATES: States<Self> = &[
+        ("touching", |list, trap| {
+            list.touch(trapped(9, trap));
+            list.touch(key(9));
+        }),
+        ("touching with logs", |list, trap| {
+            list.touch(trapped(3, trap));
+            list.touch(trapped(9, trap));
+            list.touch(trapped(3, trap));
+        }),
+        ("merging", |list, trap| {
+            list.touch(trapped(9, trap));
+            elsewhere(|| list.touch(key(9)));
+            list.touch(key(3));
+            ignore(list.len());
+        }),
+        ("removing", |list, trap| {
+            list.touch(trapped(9, trap));
+            list.remove(trapped(9, trap));
+            ignore(list.len());
+        }),
+        ("evicting", |list, trap| {
+            list.touch(trapped(9, trap));
+            drop(list.evict(10));
+        }),
+        ("looking up", |list, trap| ignore(list.contains(&trapped(9, trap)))),
+        ("looking around", |list, trap| {
+            list.touch(trapped(9, trap));
+            drop(list.snapshot());
+        }),
+        ("growing", |list, trap| {
+            list.touch(trapped(9, trap));
+            (100..400).for_each(|id| list.touch(key(id)));
+            ignore(list.len());
+        }),
+    ];
+
+    fn new() -> Self {
+        let list = Self::builder().logs(Logs::Always).build().expect("settings that can work");
+        (1..=4).for_each(|id| list.touch(key(id)));
+        list
+    }
+    fn is_usable(&self) -> bool {
+        self.touch(key(1000));
+        self.contains(&key(1000)) && {
+            self.remove(key(1000));
+            !self.contains(&key(1000))
+        }
     }
 }

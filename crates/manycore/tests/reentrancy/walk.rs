@@ -2,7 +2,7 @@
 //! that does not end in time is a hang; a case whose updates are not all applied in the end is a
 //! lost update.
 
-use crate::cases::{Outcome, Row, watched};
+use crate::cases::{Case, Made, Outcome};
 use crate::probe::{Answers, CALLBACKS, Callback, Update, message};
 use crate::subject::{Counted, Make, Operation, State, Subject};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -42,13 +42,25 @@ impl Target {
 
 const HELD_FOR: Duration = Duration::from_millis(5);
 
+/// The object of a case, and another one. Threads that are gone have updated both.
+type Objects<S> = [Arc<Counted<S>>; 2];
+
+fn objects<S: Subject>() -> Objects<S> {
+    let objects = [Counted::<S>::new(), Counted::<S>::new()];
+    thread::scope(|scope| {
+        let update = || objects.iter().for_each(|object| object.update());
+        scope.spawn(update).join().expect("they can be updated");
+    });
+    objects
+}
+
 fn run<S: Subject>(
+    [first, other]: Objects<S>,
     state: &State<S>,
     callback: Callback,
     operation: &'static Operation<S>,
     target: Target,
 ) -> Outcome {
-    let (first, other) = (Counted::<S>::new(), Counted::<S>::new());
     let called = if target == Target::Same { Arc::clone(&first) } else { Arc::clone(&other) };
     let answers = Answers::default();
     match target {
@@ -155,25 +167,28 @@ fn beside_a_holder<S: Subject>(
 }
 
 /// All cases of a type.
-pub fn walk<S: Subject>() -> Vec<Row> {
-    let mut rows = Vec::new();
+pub fn cases<S: Subject>() -> Vec<Case> {
+    let mut cases = Vec::new();
     for target in TARGETS {
         for callback in CALLBACKS {
             for state in S::STATES {
                 for operation in S::OPERATIONS {
-                    let case = move || run::<S>(state, callback, operation, target);
-                    rows.push(Row {
+                    let make = move || {
+                        let objects = objects::<S>();
+                        Box::new(move || run(objects, state, callback, operation, target)) as Made
+                    };
+                    cases.push(Case {
                         target: target.title(),
                         callback: title(callback),
                         operation: operation.name,
                         state: state.name,
-                        outcome: watched(case),
+                        make: Box::new(make),
                     });
                 }
             }
         }
     }
-    rows
+    cases
 }
 
 fn title(callback: Callback) -> &'static str {

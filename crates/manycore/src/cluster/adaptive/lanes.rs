@@ -10,7 +10,8 @@
 //!   it takes itself out.
 //! - A2 Who holds the object's lock may close the gate: it takes `OPEN` away, passes the barrier
 //!   that the word asked of it (`membarrier` under `BIASED`), and waits until no lane counts
-//!   anybody. Then the value is its own until it opens the gate.
+//!   anybody. Then the value is its own until it opens the gate. A wait that would never end, as
+//!   `lock::held` finds out, opens the gate again.
 //! - A3 `BIASED` is taken away from a closed gate alone: a reader that announced itself by a plain
 //!   store is seen by a `membarrier`, not by a fence. It may be set at any time under the lock.
 //! - A4 A lane belongs to the thread whose token it carries; the slot's next owner takes it over
@@ -22,6 +23,8 @@
 //! readers that go around a lock, and who revokes that; the announcements are those of `lock::br`.
 
 use crate::config;
+use crate::lock::Refused;
+use crate::lock::held::{self, Awaited};
 use crate::percpu::segmented::Segmented;
 use crate::percpu::{self, barrier};
 use crate::sync::{AtomicUsize, Backoff, Bug, Ordering, seeded_bug};
@@ -65,7 +68,8 @@ impl Lane {
             self.readers.store(1, Ordering::Release);
         } else if state & BIASED != 0 {
             // ORDER: the store before the load below, by law B1; pairs with `heavy` in `close`.
-            self.readers.store(1, Ordering::Relaxed);
+            // Release; pairs with Acquire in `is_empty`: whose lane it is (`is_held_by`).
+            self.readers.store(1, Ordering::Release);
             barrier::light();
         } else {
             // ORDER: a full fence after the store; pairs with the one in `close`.
@@ -101,8 +105,25 @@ impl Lane {
     }
 
     fn is_empty(&self) -> bool {
-        // ORDER: Acquire; pairs with Release in `leave`.
+        // ORDER: Acquire; pairs with Release in `leave`, and in `enter`.
         self.readers.load(Ordering::Acquire) == 0
+    }
+}
+
+impl Awaited for Lane {
+    fn is_held_by(&self, token: usize, _: &[usize]) -> bool {
+        // ORDER: Relaxed; after the count, whose thread has set it.
+        !self.is_empty() && self.token.load(Ordering::Relaxed) == token
+    }
+}
+
+/// The gate was not closed: a reader inside waits for the thread that closes it.
+#[derive(Debug)]
+pub(super) struct Circle;
+
+impl From<Circle> for Refused {
+    fn from(_: Circle) -> Self {
+        Self::Circle
     }
 }
 
@@ -181,11 +202,11 @@ impl Gate {
     /// Keeps readers out and waits for those inside (A2). Returns whether the gate was open.
     ///
     /// For the holder of the object's lock, if it does not read by a lane itself.
-    pub(super) fn close(&self) -> bool {
+    pub(super) fn close(&self) -> Result<bool, Circle> {
         // ORDER: AcqRel; the barrier decides.
         let was = self.state.fetch_and(LATE | SHARED, Ordering::AcqRel);
         if was & OPEN == 0 {
-            return false;
+            return Ok(false);
         }
         if was & BIASED != 0 {
             barrier::heavy()
@@ -193,18 +214,26 @@ impl Gate {
             barrier::fence_full()
         }
         if !seeded_bug(Bug::HastyClosing) {
-            self.wait_until_empty();
+            // A3: the bias is as it was.
+            self.wait_until_empty().inspect_err(|Circle| self.open(was & BIASED != 0))?;
         }
-        true
+        Ok(true)
     }
 
-    fn wait_until_empty(&self) {
+    fn wait_until_empty(&self) -> Result<(), Circle> {
         for lane in self.lanes() {
             let mut backoff = Backoff::new();
+            let mut waiting = None;
             while !lane.is_empty() {
+                // (Not in models, as in `lock::word`.)
+                if backoff.is_long() && waiting.is_none() {
+                    let entered = held::wait_for_any(lane, percpu::thread_token());
+                    waiting = Some(entered.map_err(|()| Circle)?);
+                }
                 backoff.pause();
             }
         }
+        Ok(())
     }
 
     /// Lets readers in. For the holder of the object's lock.

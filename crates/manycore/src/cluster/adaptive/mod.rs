@@ -44,6 +44,7 @@ use self::lanes::{Lane, SHARED};
 use self::policy::Window;
 use self::switch::Change;
 use crate::config;
+use crate::lock::error::would_wait_in_a_circle;
 use crate::lock::{Refused, held};
 use crate::oplog::{self, ColdHold, Deferred, Kind, Log, TryReadError};
 use crate::percpu;
@@ -255,6 +256,9 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
     /// - If an update that waited panics while this read applies it; the object is poisoned then.
     /// - If this thread holds the object already. (It need not: a thread that reads in `Shared` may
     ///   be let in again.)
+    /// - If the wait for the object would never end, because a thread that holds it waits for an
+    ///   object of this thread's. (Two readers in `Shared` are not in each other's way, but a read
+    ///   that has updates to apply waits for the others.)
     #[inline(always)]
     #[track_caller]
     pub fn read(&self) -> ReadGuard<'_, T, L> {
@@ -289,7 +293,10 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
     #[cold]
     #[track_caller]
     fn read_closed<'a>(&'a self, hold: ColdHold<'a, T, L>) -> Hold<'a> {
-        checked(self.read_locked(hold, false)).into_hold()
+        match self.read_locked(hold, false) {
+            Ok(guard) => checked(guard).into_hold(),
+            Err(refused) => not_held(refused),
+        }
     }
 
     /// A read of an object that is held, or that has logs.
@@ -325,11 +332,11 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
                 return Ok(guard);
             }
         }
-        Ok(match self.hold(wait)? {
+        match self.hold(wait)? {
             Held::Cold(hold, waited) => self.read_locked(hold, waited),
-            Held::Logged(guard) if guard.is_poisoned() => ReadGuard::logged(self, guard),
-            Held::Logged(guard) => self.read_logged(guard),
-        })
+            Held::Logged(guard) if guard.is_poisoned() => Ok(ReadGuard::logged(self, guard)),
+            Held::Logged(guard) => Ok(self.read_logged(guard)),
+        }
     }
 
     /// A read of the cold object that this thread has locked.
@@ -337,16 +344,16 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
         &'a self,
         mut hold: ColdHold<'a, T, L>,
         waited: bool,
-    ) -> ReadGuard<'a, T, L> {
+    ) -> Result<ReadGuard<'a, T, L>, Refused> {
         if waited {
             hold.count_wait();
         }
         if let Some(annex) = self.annex() {
             annex.gate.claim(); // for the next time
         }
-        self.catch_up(&mut hold);
+        self.catch_up(&mut hold)?;
         self.note_read(&mut hold);
-        ReadGuard::locked(self, hold)
+        Ok(ReadGuard::locked(self, hold))
     }
 
     /// Takes the object's lock, wherever it is, and brings an object with logs up to date.
@@ -396,7 +403,9 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
                     drop(hold);
                     poisoned();
                 }
-                self.change_cold(&mut hold, f)
+                let changed = self.change_cold(&mut hold, f);
+                drop(hold);
+                changed.unwrap_or_else(|circle| not_held(circle.into()))
             }
             Ok(Held::Logged(mut guard)) => {
                 if guard.is_poisoned() {
@@ -418,7 +427,11 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
     #[track_caller]
     pub fn repair<R>(&self, f: impl FnOnce(&mut T) -> R) -> R {
         let result = match self.hold(true) {
-            Ok(Held::Cold(mut hold, _)) => self.change_cold(&mut hold, f),
+            Ok(Held::Cold(mut hold, _)) => {
+                let changed = self.change_cold(&mut hold, f);
+                drop(hold);
+                changed.unwrap_or_else(|circle| not_held(circle.into()))
+            }
             Ok(Held::Logged(mut guard)) => f(&mut guard),
             Err(refused) => not_held(refused),
         };
@@ -433,8 +446,9 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
     }
 
     /// Changes the object's mode now and keeps it there until [`unpin`](Self::unpin). Returns
-    /// whether it worked: not if this thread holds the object, if the object is poisoned, or if its
-    /// place in the table of logs is in use this moment (then it goes on trying).
+    /// whether it worked: not if this thread holds the object, if a thread that holds it waits for
+    /// an object of this thread's, if the object is poisoned, or if its place in the table of logs
+    /// is in use this moment (then it goes on trying).
     ///
     /// # Panics
     /// If an update that waited panics while it is applied.
@@ -522,10 +536,7 @@ fn poisoned() -> ! {
 
 fn not_held(refused: Refused) -> ! {
     if refused == Refused::Circle {
-        panic!(
-            "manycore: this thread would wait for itself: it holds an object for which this \
-             object's holder waits"
-        )
+        would_wait_in_a_circle();
     }
     panic!(
         "manycore: this thread holds the object already; drop the guard before, and do not read an \

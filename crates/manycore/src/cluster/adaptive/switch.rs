@@ -13,7 +13,7 @@
 //!   has the object to itself.
 
 use super::annex::Annex;
-use super::lanes::{LATE, OPEN};
+use super::lanes::{Circle, LATE, OPEN};
 use super::policy::{Control, Mode, Policy, Why, Window};
 use super::{Adaptive, ReadGuard};
 use crate::config;
@@ -31,8 +31,8 @@ struct Closed<'a, Op> {
 
 impl<'a, Op> Closed<'a, Op> {
     /// For the lock's holder (A2).
-    fn new(annex: &'a Annex<Op>) -> Self {
-        Self { annex, was_open: annex.gate.close() }
+    fn new(annex: &'a Annex<Op>) -> Result<Self, Circle> {
+        Ok(Self { annex, was_open: annex.gate.close()? })
     }
 
     fn open(self) {
@@ -81,7 +81,10 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
             annex.put_off(op);
             return;
         }
-        let closed = Closed::new(annex);
+        let Ok(closed) = Closed::new(annex) else {
+            annex.put_off(op);
+            return;
+        };
         if let Err(panic) = sync::caught(|| annex.apply_late(&mut hold)) {
             // Another update's: the object is poisoned now, as its next reader finds out.
             sync::contain(|| drop(panic));
@@ -114,13 +117,14 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
     }
 
     /// Brings a cold object up to date that this thread has locked: what was put off is applied.
-    pub(super) fn catch_up(&self, hold: &mut ColdHold<'_, T, L>) {
-        let Some(annex) = self.annex() else { return };
+    pub(super) fn catch_up(&self, hold: &mut ColdHold<'_, T, L>) -> Result<(), Circle> {
+        let Some(annex) = self.annex() else { return Ok(()) };
         if annex.gate.state() & LATE != 0 && !hold.is_poisoned() {
-            let closed = Closed::new(annex);
+            let closed = Closed::new(annex)?;
             annex.apply_late(hold);
             closed.open();
         }
+        Ok(())
     }
 
     /// Runs `f` on the value of the cold object that this thread has locked.
@@ -128,8 +132,8 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
         &self,
         hold: &mut ColdHold<'_, T, L>,
         f: impl FnOnce(&mut T) -> R,
-    ) -> R {
-        let closed = self.annex().map(Closed::new);
+    ) -> Result<R, Circle> {
+        let closed = self.annex().map(Closed::new).transpose()?;
         if let Some(annex) = self.annex().filter(|_| !hold.is_poisoned()) {
             annex.apply_late(hold);
         }
@@ -137,7 +141,7 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
         if let Some(closed) = closed {
             closed.open();
         }
-        result
+        Ok(result)
     }
 
     /// Whether the locked cold object lets readers in by their lanes.
@@ -280,8 +284,8 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
             return self.switch_held(&mut hold, change);
         }
         let annex = self.annex_or_make();
-        if !seeded_bug(Bug::OpenPromotion) {
-            self.shut(annex, &mut hold);
+        if !seeded_bug(Bug::OpenPromotion) && self.shut(annex, &mut hold).is_err() {
+            return false;
         }
         // SAFETY: the lock is held, also in `promote`.
         let note = |to| unsafe {
@@ -299,7 +303,9 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
     /// As above, for the modes in which the value stays where it is; the lock is kept.
     pub(super) fn switch_held(&self, hold: &mut ColdHold<'_, T, L>, change: Change) -> bool {
         let annex = self.annex_or_make();
-        self.shut(annex, hold);
+        if self.shut(annex, hold).is_err() {
+            return false;
+        }
         // SAFETY: the lock is held.
         let biased = unsafe {
             annex.control(|control| {
@@ -316,13 +322,14 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
     }
 
     /// Closes the gate for good and applies what was put off.
-    fn shut(&self, annex: &Annex<L::Op>, hold: &mut ColdHold<'_, T, L>) {
-        let closed = Closed::new(annex);
+    fn shut(&self, annex: &Annex<L::Op>, hold: &mut ColdHold<'_, T, L>) -> Result<(), Circle> {
+        let closed = Closed::new(annex)?;
         if !hold.is_poisoned() {
             annex.apply_late(hold);
         }
         closed.keep();
         annex.gate.leave_shared();
+        Ok(())
     }
 }
 

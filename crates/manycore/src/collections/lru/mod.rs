@@ -48,7 +48,8 @@ use std::marker::PhantomData;
 /// - Memory: a key, 24 bytes and 9 to 18 bytes of index per key in the list; a key, 24 bytes and
 ///   the index per key in a log. Buffers stay as large as they grew.
 /// - Panics: one in a key's `Hash`, `Eq` or `Drop` reaches the thread that runs it; the update in
-///   hand may be lost, and the list stays in order. `Hash` and `Eq` must not use the same list.
+///   hand may be lost, and the list stays in order. They may touch and remove keys of the same
+///   list; a call that gathers the logs panics there (the repository's `docs/reentrancy.md`).
 /// - Source: OpLog, section 1.
 ///
 /// ```
