@@ -174,6 +174,8 @@ where
         let mut fresh = Some(fresh);
         let asked = if is_held { Asked::Held } else { Asked::Before };
         self.put(place, &mut fresh, &section, asked, shown);
+        // Closed before there is a result: a destructor that panics then leaks what is returned.
+        drop(section);
         fresh.map_or(Ok(version), |refused| Err(refused.into_parts()))
     }
 

@@ -2,6 +2,8 @@
 //! panics with which sentence is a table in docs/cache.md, and this test writes it. Nothing hangs:
 //! each case has a watchdog, and the cache works on after it.
 
+#[path = "../../manycore/tests/common/process.rs"]
+mod process;
 #[path = "common/tasks.rs"]
 mod tasks;
 
@@ -430,4 +432,15 @@ fn callbacks_that_update_each_others_caches_panic_instead_of_waiting_for_ever() 
     for cache in &caches {
         cache.insert(Key(SAME), Value);
     }
+}
+
+#[cfg(unix)]
+#[test]
+fn caches_in_the_child_of_a_fork_are_as_the_table_says() {
+    let tests: &[fn()] = &[
+        every_callback_with_every_operation_is_as_the_table_says,
+        callbacks_that_update_each_others_caches_panic_instead_of_waiting_for_ever,
+    ];
+    let name = "caches_in_the_child_of_a_fork_are_as_the_table_says";
+    process::again_in_children(name, tests);
 }
