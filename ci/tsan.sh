@@ -37,11 +37,16 @@ rustc +nightly -Zsanitizer=thread -Cunsafe-allow-abi-mismatch=sanitizer \
 ! "$work/race" 2>"$work/report" || die "the sanitizer does not report a race that is there"
 grep -q 'data race' "$work/report" || die "the sanitizer's own test failed: $(cat "$work/report")"
 
-export MANYCORE_SOAK="${MANYCORE_SOAK:-5}"
+export MANYCORE_SOAK="${MANYCORE_SOAK:-5}" MANYCORE_TESTS="${MANYCORE_TESTS:-short}"
 optimised=1
 tests=(stress torture section node_lock deferred counter event_queue registry lru order slab)
-tests+=(private_pages_shared)
-tests+=(threads loads) # the cache's
+tests+=(private_pages private_pages_shared adaptive cluster swap dhash dhash_spread page_cache)
+tests+=(hash_map replicated_map namespace oplog_tree timer_queue intervals ldu ldu_stress)
+tests+=(ldu_shared ldu_combined ldu_forest ldu_forest_random ldu_reentry ldu_faults circles)
+tests+=(callbacks event_queue_tasks collection_histories linearizability locks budget object_pool)
+tests+=(scalable_arc oplog_faults oplog_reentrancy oplog_inside oplog_own_end section_list borrows)
+tests+=(configurations gates)
+tests+=(threads loads faults newer reentrancy expiry) # the cache's, beside those of the same name
 case "${1:-}" in
 "") ;;
 --short)
@@ -51,7 +56,7 @@ case "${1:-}" in
 *) die "unknown argument '$1'" ;;
 esac
 RUSTFLAGS="-Zsanitizer=thread" CARGO_TARGET_DIR="$TARGET/tsan" CARGO_PROFILE_DEV_OPT_LEVEL=$optimised \
-    TSAN_OPTIONS="suppressions=$ROOT/ci/tsan.supp halt_on_error=1 ${TSAN_OPTIONS:-}" \
+    TSAN_OPTIONS="suppressions=$ROOT/ci/tsan.supp halt_on_error=1 die_after_fork=0 ${TSAN_OPTIONS:-}" \
     cargo +nightly test -Zbuild-std --target "$HOST" \
     -p manycore -p manycore-cache "${tests[@]/#/--test=}"
 say "no race found"
