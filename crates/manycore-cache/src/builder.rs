@@ -1,6 +1,6 @@
 //! How a cache is made.
 
-use crate::node::{Home, InBytes, Kind};
+use crate::node::{Home, InBytes, Kind, NodeMemory};
 use crate::segment::{Eviction, Segment};
 use crate::stats::Counts;
 use crate::table::Table;
@@ -8,6 +8,7 @@ use crate::{Cache, Cause, Line};
 use manycore::section::{Domain, Mode};
 use std::fmt;
 use std::hash::RandomState;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64};
 use std::time::{Duration, Instant};
 
@@ -46,6 +47,8 @@ pub enum BuildError {
     NoTime(&'static str),
     /// A lean cache has no room for what the setting wants to keep.
     NotLean(&'static str),
+    /// Only a lean cache has the setting.
+    OnlyLean(&'static str),
 }
 
 impl fmt::Display for BuildError {
@@ -56,6 +59,7 @@ impl fmt::Display for BuildError {
             }
             Self::NoTime(what) => write!(f, "the cache's {what} must be longer than zero"),
             Self::NotLean(what) => write!(f, "a lean cache has no {what}"),
+            Self::OnlyLean(what) => write!(f, "only a lean cache has {what}"),
         }
     }
 }
@@ -96,6 +100,7 @@ pub struct Builder<K, V, S = RandomState> {
     time: Option<Time>,
     counts_reads: bool,
     in_bytes: Option<bool>,
+    memory: Option<Arc<dyn NodeMemory>>,
 }
 
 impl<K, V> Builder<K, V> {
@@ -114,6 +119,7 @@ impl<K, V> Builder<K, V> {
             time: None,
             counts_reads: false,
             in_bytes: None,
+            memory: None,
         }
     }
 }
@@ -124,7 +130,7 @@ impl<K, V, S> Builder<K, V, S> {
     pub fn hasher<T>(self, hasher: T) -> Builder<K, V, T> {
         let Self { capacity, initial, eviction, weigher, live, idle, expiry, listener, .. } = self;
         let (time, counts_reads, in_bytes) = (self.time, self.counts_reads, self.in_bytes);
-        let ends = self.ends;
+        let (ends, memory) = (self.ends, self.memory);
         Builder {
             capacity,
             initial,
@@ -139,6 +145,7 @@ impl<K, V, S> Builder<K, V, S> {
             time,
             counts_reads,
             in_bytes,
+            memory,
         }
     }
 
@@ -230,6 +237,12 @@ impl<K, V, S> Builder<K, V, S> {
         self
     }
 
+    /// Keeps the entries of a [lean](Self::lean) cache in this memory. See [`NodeMemory`].
+    pub fn memory(mut self, memory: Arc<dyn NodeMemory>) -> Self {
+        self.memory = Some(memory);
+        self
+    }
+
     /// Called with each entry that leaves the cache, and why: in the thread that made it leave,
     /// after it left, with no lock held. It may use the cache. If it panics, so does the call that
     /// made the entry leave; an insertion that was making room is then not done.
@@ -273,6 +286,9 @@ impl<K, V, S> Builder<K, V, S> {
                 return Err(BuildError::NotLean(what));
             }
         }
+        if self.memory.is_some() && self.ends.is_none() {
+            return Err(BuildError::OnlyLean("memory of its owner's"));
+        }
         let by_weight = self.weigher.is_some();
         let most = usize::try_from(self.capacity).unwrap_or(usize::MAX);
         let room = if by_weight { ROOM_BY_WEIGHT } else { ROOM };
@@ -283,6 +299,7 @@ impl<K, V, S> Builder<K, V, S> {
         let has_times = self.live.is_some() || self.idle.is_some() || self.expiry.is_some();
         let is_timed = has_times || self.ends.is_some();
         let kind = match () {
+            () if self.memory.is_some() => Kind::Lent,
             () if self.ends.is_some() => Kind::Lean,
             () if is_timed || by_weight => Kind::Full,
             () => Kind::Plain,
@@ -294,7 +311,7 @@ impl<K, V, S> Builder<K, V, S> {
             Some(true) if by_weight => InBytes::Yes,
             _ => InBytes::No,
         };
-        let home = Home::new(kind, in_bytes);
+        let home = Home::new(kind, in_bytes, self.memory);
         let entry = if in_bytes == InBytes::No { home.bytes() } else { 1 };
         let domain = garbage_domain(most.saturating_mul(entry));
         let start = Instant::now();

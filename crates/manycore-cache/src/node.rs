@@ -7,14 +7,15 @@
 //! - N2 A node ends with nothing, [`Plain`] or [`Extra`], as the [`Kind`] of its [`Home`] says; the
 //!   fields before it stand in the same places in all three (`repr(C)`), and so does the version in
 //!   the last two.
-//! - N3 A node does not say whose it is: its slab does, which is noted with its home. So whoever
-//!   has a node must know its cache, or its kind.
+//! - N3 A node does not say whose it is: its slab does, or the area that it lies in, which are
+//!   noted with its home. So whoever has a node must know its cache, or its kind.
 //! - N4 A load's node ([`Seed`]) has its key before its value. Threads that want the same key may
 //!   read that, in sections, until it leaves the list of loads; then it is linked or retired (law
 //!   F5 of `flight`).
 
 use manycore::section::{Section, Weight};
 use manycore::slab::Slab;
+use std::alloc::Layout;
 use std::cell::Cell;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -35,6 +36,8 @@ pub(crate) struct Node<K, V, X = ()> {
 pub(crate) enum Kind {
     /// Nothing: whatever it wants to know it asks of key and value.
     Lean,
+    /// As lean, in memory of the cache's owner.
+    Lent,
     /// The version.
     Plain,
     /// The version, the weight and times.
@@ -69,8 +72,37 @@ pub(crate) enum InBytes {
     No,
 }
 
+/// Bytes of an area of a [`NodeMemory`], which is aligned to them.
+pub const NODE_AREA: usize = 256 << 10;
+
+/// Memory for the entries of one lean cache: for an owner that wants to have all its memory in one
+/// place, or to know where an entry lies. Given by [`Builder::memory`](crate::Builder::memory).
+///
+/// An entry is a key and a value, in this order, as `repr(C)` has it.
+///
+/// # Safety
+/// A block that was allocated is not given out again before it is freed, and lies in an area that
+/// is aligned to [`NODE_AREA`] bytes and begins with the note. Areas live until this is dropped.
+pub unsafe trait NodeMemory: Send + Sync {
+    /// Called once, by the cache, before everything else: what blocks are for, and the note.
+    fn begin(&self, node: Layout, note: *const ());
+
+    /// A block. Must not use the cache, and must not panic.
+    fn allocate(&self) -> NonNull<u8>;
+
+    /// Takes a block back. Must not use the cache, and must not panic.
+    ///
+    /// # Safety
+    /// The block was allocated here, and is not used any more.
+    unsafe fn free(&self, node: NonNull<u8>);
+
+    /// Bytes that it has from the system, and of those the bytes that are free.
+    fn bytes(&self) -> (usize, usize);
+}
+
 /// The memory of one cache's nodes.
 pub(crate) struct Home<K, V> {
+    lent: Option<Arc<dyn NodeMemory>>,
     lean: Slab<Node<K, V>>,
     plain: Slab<Node<K, V, Plain>>,
     full: Slab<Node<K, V, Extra>>,
@@ -79,10 +111,19 @@ pub(crate) struct Home<K, V> {
 }
 
 impl<K, V> Home<K, V> {
-    pub(crate) fn new(kind: Kind, in_bytes: InBytes) -> Arc<Self> {
+    pub(crate) fn new(
+        kind: Kind,
+        in_bytes: InBytes,
+        lent: Option<Arc<dyn NodeMemory>>,
+    ) -> Arc<Self> {
+        debug_assert_eq!(kind == Kind::Lent, lent.is_some());
         Arc::new_cyclic(|own: &Weak<Self>| {
             let note = own.as_ptr().cast(); // N3
+            if let Some(lent) = &lent {
+                lent.begin(Layout::new::<Node<K, V>>(), note);
+            }
             Self {
+                lent,
                 lean: Slab::noted(note),
                 plain: Slab::noted(note),
                 full: Slab::noted(note),
@@ -111,7 +152,7 @@ impl<K, V> Home<K, V> {
     /// Bytes that a node takes.
     pub(crate) fn bytes(&self) -> usize {
         match self.kind {
-            Kind::Lean => size_of::<Node<K, V>>(),
+            Kind::Lean | Kind::Lent => size_of::<Node<K, V>>(),
             Kind::Plain => size_of::<Node<K, V, Plain>>(),
             Kind::Full => size_of::<Node<K, V, Extra>>(),
         }
@@ -119,12 +160,21 @@ impl<K, V> Home<K, V> {
 
     /// Bytes that nodes have from the system, and of those the bytes that are nobody's.
     pub(crate) fn memory(&self) -> (usize, usize) {
+        if let Some(lent) = &self.lent {
+            return lent.bytes();
+        }
         let stats = match self.kind {
-            Kind::Lean => self.lean.stats(),
+            Kind::Lean | Kind::Lent => self.lean.stats(),
             Kind::Plain => self.plain.stats(),
             Kind::Full => self.full.stats(),
         };
         (stats.bytes, stats.cached * self.bytes())
+    }
+
+    /// Where nodes are, if they are of the kind [`Kind::Lent`].
+    #[inline(always)]
+    fn lent(&self) -> &dyn NodeMemory {
+        self.lent.as_deref().expect("made with it")
     }
 
     /// Takes the memory of a node of this kind back.
@@ -137,6 +187,7 @@ impl<K, V> Home<K, V> {
         unsafe {
             match kind {
                 Kind::Lean => self.lean.free_raw(node),
+                Kind::Lent => self.lent().free(node.cast()),
                 Kind::Plain => self.plain.free_raw(node.cast()),
                 Kind::Full => self.full.free_raw(node.cast()),
             }
@@ -147,6 +198,7 @@ impl<K, V> Home<K, V> {
     pub(crate) fn begin(&self, key: K) -> Seed<K, V> {
         let node = match self.kind {
             Kind::Lean => self.lean.alloc_raw(),
+            Kind::Lent => self.lent().allocate().cast(),
             Kind::Plain => self.plain.alloc_raw().cast(),
             Kind::Full => self.full.alloc_raw().cast(),
         };
@@ -195,6 +247,12 @@ impl<K, V> Home<K, V> {
                 unsafe { node.write(Node { key, value, extra: () }) };
                 node
             }
+            Kind::Lent => {
+                let node = self.lent().allocate().cast::<Node<K, V>>();
+                // SAFETY: N1 - fresh memory for this type (`NodeMemory`).
+                unsafe { node.write(Node { key, value, extra: () }) };
+                node
+            }
             Kind::Plain => {
                 let extra = Plain { version: next_version() };
                 let node = self.plain.alloc_raw();
@@ -229,7 +287,7 @@ impl<K, V> Node<K, V> {
     /// The node is alive, and of this kind (N1).
     #[inline]
     pub(crate) unsafe fn version(this: NonNull<Self>, kind: Kind) -> u64 {
-        if kind == Kind::Lean {
+        if matches!(kind, Kind::Lean | Kind::Lent) {
             return 0;
         }
         // SAFETY: the caller's duty; of both other kinds the version stands there (N2).
@@ -246,6 +304,7 @@ impl<K, V> Node<K, V> {
         let home = unsafe {
             match kind {
                 Kind::Lean => Slab::note_of(this),
+                Kind::Lent => *this.as_ptr().map_addr(|node| node & !(NODE_AREA - 1)).cast(),
                 Kind::Plain => Slab::note_of(this.cast::<Node<K, V, Plain>>()),
                 Kind::Full => Slab::note_of(this.cast::<Node<K, V, Extra>>()),
             }
@@ -296,6 +355,8 @@ impl<K, V> Node<K, V> {
             // SAFETY: the duties of `free`, which whoever calls this has.
             Kind::Lean => |node| unsafe { Self::free(node.cast(), Kind::Lean) },
             // SAFETY: as above.
+            Kind::Lent => |node| unsafe { Self::free(node.cast(), Kind::Lent) },
+            // SAFETY: as above.
             Kind::Plain => |node| unsafe { Self::free(node.cast(), Kind::Plain) },
             // SAFETY: as above.
             Kind::Full => |node| unsafe { Self::free(node.cast(), Kind::Full) },
@@ -325,6 +386,8 @@ impl<K, V> Node<K, V> {
         match kind {
             // SAFETY: the duties of `free_key`, which the caller of this has.
             Kind::Lean => |node| unsafe { Self::free_key(node.cast(), Kind::Lean) },
+            // SAFETY: as above.
+            Kind::Lent => |node| unsafe { Self::free_key(node.cast(), Kind::Lent) },
             // SAFETY: as above.
             Kind::Plain => |node| unsafe { Self::free_key(node.cast(), Kind::Plain) },
             // SAFETY: as above.

@@ -160,18 +160,23 @@ fn pair(proof: &[u8]) -> Option<(&[u8], &[u8])> {
 
 /// A reply; its parts are extras, key and value.
 fn packet(out: &mut Vec<u8>, head: Head, status: Status, cas: u64, parts: [&[u8]; 3]) {
-    let [extras, key, value] = parts;
-    let body = extras.len() + key.len() + value.len();
+    header(out, head, status, cas, parts.map(<[u8]>::len));
+    parts.iter().for_each(|part| out.extend_from_slice(part));
+}
+
+/// What stands before extras, a key and a value of these lengths.
+fn header(out: &mut Vec<u8>, head: Head, status: Status, cas: u64, lengths: [usize; 3]) {
+    let [extras, key, value] = lengths;
+    let body = extras + key + value;
     out.reserve(HEADER + body);
     out.extend_from_slice(&[REPLY_MAGIC, head.opcode]);
     // Extras have 4 bytes at most, a key 250, and a value less than a gigabyte or two.
-    out.extend_from_slice(&(key.len() as u16).to_be_bytes());
-    out.extend_from_slice(&[extras.len() as u8, 0]);
+    out.extend_from_slice(&(key as u16).to_be_bytes());
+    out.extend_from_slice(&[extras as u8, 0]);
     out.extend_from_slice(&(status as u16).to_be_bytes());
     out.extend_from_slice(&(body as u32).to_be_bytes());
     out.extend_from_slice(&head.opaque);
     out.extend_from_slice(&cas.to_be_bytes());
-    parts.iter().for_each(|part| out.extend_from_slice(part));
 }
 
 /// It was done, which is said unless the command is quiet.
@@ -213,9 +218,14 @@ fn look(handle: &mut Handle<'_>, head: Head, key: &[u8], want: Look, out: &mut V
 
 fn hit(out: &mut Vec<u8>, head: Head, want: Look, item: &Item) {
     let key = if want.key { item.key() } else { &[] };
-    let value = if want.value { item.value() } else { &[] };
+    let value = if want.value { item.value_len() } else { 0 };
     let flags = item.flags().to_be_bytes();
-    packet(out, head, Status::Done, item.cas(), [&flags, key, value]);
+    header(out, head, Status::Done, item.cas(), [flags.len(), key.len(), value]);
+    out.extend_from_slice(&flags);
+    out.extend_from_slice(key);
+    if want.value {
+        item.write_value(out);
+    }
 }
 
 fn miss(out: &mut Vec<u8>, head: Head, want: Look, key: &[u8]) {

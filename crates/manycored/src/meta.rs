@@ -140,7 +140,7 @@ fn get(handle: &mut Handle<'_>, named: Named<'_>, flags: &Flags<'_>, out: &mut V
                 counters.get_misses.inc();
                 let made = Draft { cas: Some(cas), ..made };
                 // Shown as it was made, even if somebody has changed it by now.
-                let made = made.make(cas);
+                let made = handle.shown(&made, cas);
                 hit(handle, &made, named, flags, (0, true), out);
                 return;
             }
@@ -170,7 +170,7 @@ fn hit(
     let mut wants = item.is_stale();
     if flags.value {
         out.extend_from_slice(b"VA ");
-        digits(out, item.value().len());
+        digits(out, item.value_len());
     } else {
         out.extend_from_slice(b"HD");
     }
@@ -179,7 +179,7 @@ fn hit(
             b'T' => left = left_of(flags.ttl),
             b'N' if made => left = left_of(flags.vivify),
             b'R' => wants |= left >= 0 && flags.recache.is_some_and(|least| left < least),
-            b's' => number(out, b's', item.value().len()),
+            b's' => number(out, b's', item.value_len()),
             b't' => number(out, b't', left),
             b'c' => number(out, b'c', item.cas()),
             b'f' => number(out, b'f', item.flags()),
@@ -202,7 +202,7 @@ fn hit(
     }
     out.extend_from_slice(b"\r\n");
     if flags.value {
-        out.extend_from_slice(item.value());
+        item.write_value(out);
         out.extend_from_slice(b"\r\n");
     }
     item.touch(clock.second());

@@ -491,20 +491,20 @@ pub(crate) fn digits(out: &mut Vec<u8>, number: impl itoa::Integer) {
 /// A found value, in the text protocol.
 #[inline]
 fn value(out: &mut Vec<u8>, item: &Item, with_cas: bool) {
-    let (key, data) = (item.key(), item.value());
-    out.reserve(key.len() + data.len() + 64);
+    let (key, length) = (item.key(), item.value_len());
+    out.reserve(key.len() + length + 64);
     out.extend_from_slice(b"VALUE ");
     out.extend_from_slice(key);
     out.push(b' ');
     digits(out, item.flags());
     out.push(b' ');
-    digits(out, data.len());
+    digits(out, length);
     if with_cas {
         out.push(b' ');
         digits(out, item.cas());
     }
     out.extend_from_slice(b"\r\n");
-    out.extend_from_slice(data);
+    item.write_value(out);
     out.extend_from_slice(b"\r\n");
 }
 

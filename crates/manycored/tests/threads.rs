@@ -76,7 +76,7 @@ fn each_version_is_replaced_by_one_worker_alone() {
     both(&server, |handle, _| {
         for _ in 0..ROUNDS {
             let Some(found) = handle.peek(b"a") else { panic!("it is never removed") };
-            let number: usize = String::from_utf8_lossy(found.key().value()).parse().unwrap();
+            let number: usize = String::from_utf8_lossy(&found.key().value()).parse().unwrap();
             let cas = found.key().cas();
             drop(found);
             let next = (number + 1).to_string();

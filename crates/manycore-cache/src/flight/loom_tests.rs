@@ -33,7 +33,7 @@ impl Shared {
             source: AtomicUsize::new(OLD),
             flights: Flights::default(),
             domain: Domain::new(),
-            home: Home::new(Kind::Plain, InBytes::No),
+            home: Home::new(Kind::Plain, InBytes::No, None),
         }
     }
 

@@ -97,7 +97,7 @@ impl<'s> Handle<'s> {
     }
 
     fn make(&mut self, draft: &Draft<'_>) -> Item {
-        draft.make(self.next_stamp())
+        draft.make(&self.store.memory, self.next_stamp())
     }
 
     fn is_live(&self, item: &Item) -> bool {
@@ -148,6 +148,7 @@ impl<'s> Handle<'s> {
         }
         turn.insert(self.make(draft), ());
         self.counters.total_items.inc();
+        self.store.make_room(draft.weight());
         Outcome::Stored
     }
 
@@ -184,8 +185,14 @@ impl<'s> Handle<'s> {
         };
         if outcome == Outcome::Stored {
             self.counters.total_items.inc();
+            self.store.make_room(draft.weight());
         }
         (outcome, cas)
+    }
+
+    /// An item as it is shown, which is not in the store.
+    pub(crate) fn shown(&self, draft: &Draft<'_>, stamp: u64) -> Item {
+        draft.make(&self.store.memory, stamp)
     }
 
     fn put_if(&mut self, draft: &Draft<'_>, how: How) -> (Outcome, u64) {
@@ -270,7 +277,8 @@ impl<'s> Handle<'s> {
                 return (Outcome::Exists, 0);
             }
             let (before, after) = (item.value(), draft.value[0]);
-            let value = if how.mode == Mode::Append { [before, after] } else { [after, before] };
+            let value =
+                if how.mode == Mode::Append { [&*before, after] } else { [after, &*before] };
             let (flags, deadline, is_binary) = (item.flags(), item.deadline(), item.is_binary());
             let longer = Draft { value, flags, deadline, is_binary, ..*draft };
             if draft.key.len() + before.len() + after.len() > self.store.limits.item
@@ -297,13 +305,13 @@ impl<'s> Handle<'s> {
             let Some(old) = self.peek(key) else { return Change::Missing };
             let item = old.key();
             // Before the version is looked at, as memcached does it.
-            if !(1..=NUMBER_MAX).contains(&item.value().len()) {
+            if !(1..=NUMBER_MAX).contains(&item.value_len()) {
                 return Change::NoNumber;
             }
             if cas.is_some_and(|cas| cas != item.cas()) {
                 return Change::Exists;
             }
-            let Some(number) = number_of(item.value()) else { return Change::NoNumber };
+            let Some(number) = number_of(&item.value()) else { return Change::NoNumber };
             let sum = match arith {
                 Arith::Incr => number.wrapping_add(delta),
                 Arith::Decr => number.saturating_sub(delta),
@@ -312,8 +320,8 @@ impl<'s> Handle<'s> {
             let text = digits.format(sum).as_bytes();
             // As memcached does: what gets shorter is filled up.
             // A longer one is a new item to it, without marks.
-            let fits = text.len() <= item.value().len();
-            let fill = spaces(item.value().len().saturating_sub(text.len()));
+            let fits = text.len() <= item.value_len();
+            let fill = spaces(item.value_len().saturating_sub(text.len()));
             let draft = Draft {
                 key,
                 value: [text, &fill],
@@ -369,6 +377,7 @@ impl<'s> Handle<'s> {
             if cas.is_some_and(|cas| cas != item.cas()) {
                 return Outcome::Exists;
             }
+            let value = item.value();
             let mut draft = Draft {
                 flags: item.flags(),
                 deadline: item.deadline(),
@@ -376,7 +385,7 @@ impl<'s> Handle<'s> {
                 is_stale: item.is_stale(),
                 is_sent: item.is_sent(),
                 is_fetched: item.was_fetched(),
-                ..Draft::new(key, item.value())
+                ..Draft::new(key, &value)
             };
             let copied = draft.deadline;
             change(&mut draft);

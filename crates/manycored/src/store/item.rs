@@ -2,27 +2,31 @@
 //!
 //! Laws:
 //! - I1 An item is a line of 64 bytes: 16 that say what it is, and 48 for its parts, one behind the
-//!   other: version, flags, key, value. If they are less than 48, the last byte is their length;
-//!   if they are more, they have an allocation of their own. Which of these it is never changes.
+//!   other: version, flags, key, value. If they are less than 48, the last byte is their length. If
+//!   they are more, the last eight lead to a tail (R4 of `memory`), and the rest of the parts is
+//!   there; or all of them, if what stands before the value does not fit the 40 bytes before. So
+//!   what stands before the value is always in one piece. Which of these it is never changes.
 //! - I2 When an item was used is kept as the time since it was made, in 16 bits: exact in the first
 //!   two hours, and to a 4096th of that time later, a minute in six days. (memcached itself notes
 //!   a use once a minute.)
+//! - I3 An item's copy elsewhere in memory has its stamp and all else; its time, marks and use are
+//!   copied under the lock of the bucket, but for a mark that is made in the same moment.
 
 use super::clock::second_of;
-use std::borrow::Borrow;
+use super::memory::{GRANULE, Memory, Tail};
+use std::borrow::{Borrow, Cow};
 use std::hash::{Hash, Hasher};
-use std::mem::ManuallyDrop;
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, Ordering};
 
 /// Bytes of a version, and of flags, that stand before the key.
 const CAS: usize = 8;
 const FLAGS: usize = 4;
-/// Bytes of key and value together that need no allocation of their own.
+/// Bytes of key and value together that need no tail.
 const INLINE: usize = 48;
-/// Bytes that the table and the slab take for an entry besides the item, at most.
+/// Bytes of an item that has a tail that are not there.
+const HEAD: usize = INLINE - size_of::<Tail>();
+/// Bytes that the table takes for an entry besides the item, at most.
 const ENTRY: usize = 24;
-/// Bytes that an allocation takes besides what it was asked for.
-const ALLOCATION: usize = 16;
 
 /// The value was made by `mg` with `N`, or somebody was told to make it anew.
 const TOKEN_SENT: u8 = 1;
@@ -37,9 +41,9 @@ const HAS_CAS: u8 = 1 << 4;
 /// A client's flags stand before the key, behind the version.
 const HAS_FLAGS: u8 = 1 << 5;
 
-/// Its parts have an allocation of their own.
-const IS_OWN: u8 = 1 << 6;
-/// Its parts fill it.
+/// It has a tail.
+const HAS_TAIL: u8 = 1 << 6;
+/// Its parts fill it; or, if it has a tail, they are all there.
 const IS_FULL: u8 = 1 << 7;
 
 /// An item. Its key, value and version never change; its time, its marks and the time of its last
@@ -56,11 +60,25 @@ pub struct Item {
     body: Body,
 }
 
-/// An item's parts: in it, or on their own. Its marks say which (I1).
+/// An item's parts: in it, or with a tail. Its marks say which (I1).
+#[derive(Clone, Copy)]
 union Body {
     here: [u8; INLINE],
-    own: ManuallyDrop<Box<[u8]>>,
+    long: Long,
 }
+
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Long {
+    head: [u8; HEAD],
+    tail: Tail,
+}
+
+// SAFETY: a tail belongs to its item alone, which is dropped once, by any thread; what is in it is
+// not changed after the item was made (I1).
+unsafe impl Send for Item {}
+// SAFETY: as above; the fields that change are atomic.
+unsafe impl Sync for Item {}
 
 /// A number of seconds in 16 bits: a power of two in the upper ones, and 12 bits of it.
 fn rounded(seconds: u32) -> u16 {
@@ -116,16 +134,27 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// Bytes that the item will be counted with.
+    /// Bytes that the item will be counted with, if there is room for it in one piece.
     #[must_use]
     pub fn weight(&self) -> usize {
-        weight_of(self.body_len())
+        let body = self.body_len();
+        let tail = match () {
+            () if body <= INLINE => 0,
+            () if self.front_len() <= HEAD => body - HEAD,
+            () => body,
+        };
+        weight_of(tail.next_multiple_of(GRANULE))
+    }
+
+    /// Bytes before the value.
+    fn front_len(&self) -> usize {
+        let cas = if self.cas.is_some() { CAS } else { 0 };
+        let flags = if self.flags == 0 { 0 } else { FLAGS };
+        cas + flags + self.key.len()
     }
 
     fn body_len(&self) -> usize {
-        let cas = if self.cas.is_some() { CAS } else { 0 };
-        let flags = if self.flags == 0 { 0 } else { FLAGS };
-        cas + flags + self.key.len() + self.value[0].len() + self.value[1].len()
+        self.front_len() + self.value[0].len() + self.value[1].len()
     }
 
     /// Gives each part that is there, in their order.
@@ -147,7 +176,7 @@ impl<'a> Draft<'a> {
     /// The item, made at this moment.
     #[inline]
     #[must_use]
-    pub fn make(&self, stamp: u64) -> Item {
+    pub(super) fn make(&self, memory: &Memory, stamp: u64) -> Item {
         let length = self.body_len();
         let mark = |mark, yes| if yes { mark } else { 0 };
         let marks = mark(STALE, self.is_stale)
@@ -169,9 +198,7 @@ impl<'a> Draft<'a> {
             }
             (Body { here }, mark(IS_FULL, length == INLINE))
         } else {
-            let mut own = Vec::with_capacity(length);
-            self.each_part(|part| own.extend_from_slice(part));
-            (Body { own: ManuallyDrop::new(own.into_boxed_slice()) }, IS_OWN)
+            self.with_tail(memory)
         };
         Item {
             stamp,
@@ -182,11 +209,31 @@ impl<'a> Draft<'a> {
             body,
         }
     }
+
+    /// The parts of an item that has a tail, and the marks that say so (I1).
+    fn with_tail(&self, memory: &Memory) -> (Body, u8) {
+        let (length, front) = (self.body_len(), self.front_len());
+        let is_split = front <= HEAD;
+        let mut head = [0; HEAD];
+        let mut room = if is_split { &mut head[..] } else { &mut [] };
+        let (bytes, together) = if is_split { (length - HEAD, 0) } else { (length, front) };
+        let tail = memory.tail(bytes, together);
+        // SAFETY: allocated just now.
+        let mut filler = unsafe { tail.filler() };
+        self.each_part(|part| {
+            let (here, there) = part.split_at(part.len().min(room.len()));
+            let (place, rest) = std::mem::take(&mut room).split_at_mut(here.len());
+            place.copy_from_slice(here);
+            room = rest;
+            filler.push(there);
+        });
+        let form = if is_split { HAS_TAIL } else { HAS_TAIL | IS_FULL };
+        (Body { long: Long { head, tail } }, form)
+    }
 }
 
-fn weight_of(body: usize) -> usize {
-    let own = if body <= INLINE { 0 } else { body.next_multiple_of(16) + ALLOCATION };
-    size_of::<Item>() + ENTRY + own
+fn weight_of(tail: usize) -> usize {
+    size_of::<Item>() + ENTRY + tail
 }
 
 impl Item {
@@ -195,17 +242,32 @@ impl Item {
         self.marks.load(Ordering::Relaxed)
     }
 
+    fn tail(&self) -> Option<Tail> {
+        // SAFETY: I1 - made so by `Draft::make`.
+        self.has(HAS_TAIL).then(|| unsafe { self.body.long.tail })
+    }
+
+    /// What stands before the value, and what of that is in the same piece.
     #[inline(always)]
-    fn body(&self) -> &[u8] {
+    fn front(&self) -> &[u8] {
         let marks = self.marks();
-        if marks & IS_OWN != 0 {
-            // SAFETY: I1 - made so by `Draft::make`.
-            return unsafe { &self.body.own };
+        if marks & HAS_TAIL != 0 {
+            return self.front_of_long(marks);
         }
-        // SAFETY: I1 - as above.
+        // SAFETY: I1 - made so by `Draft::make`.
         let here = unsafe { &self.body.here };
         let full = marks & IS_FULL != 0;
         &here[..if full { INLINE } else { usize::from(here[INLINE - 1]) }]
+    }
+
+    #[inline]
+    fn front_of_long(&self, marks: u8) -> &[u8] {
+        // SAFETY: I1 - made so by `Draft::make`.
+        let long = unsafe { &self.body.long };
+        if marks & IS_FULL == 0 {
+            return &long.head;
+        }
+        long.tail.pieces().next().unwrap_or_default()
     }
 
     fn has(&self, mark: u8) -> bool {
@@ -222,13 +284,76 @@ impl Item {
     #[inline]
     pub fn key(&self) -> &[u8] {
         let from = self.key_from();
-        &self.body()[from..from + usize::from(self.key_len)]
+        &self.front()[from..from + usize::from(self.key_len)]
     }
 
-    /// Its value.
     #[inline]
-    pub fn value(&self) -> &[u8] {
-        &self.body()[self.key_from() + usize::from(self.key_len)..]
+    fn before_value(&self) -> usize {
+        self.key_from() + usize::from(self.key_len)
+    }
+
+    /// Bytes of its value.
+    #[inline]
+    pub fn value_len(&self) -> usize {
+        let before = self.before_value();
+        let all = match self.tail() {
+            None => self.front().len(),
+            Some(tail) if self.has(IS_FULL) => tail.bytes(),
+            Some(tail) => HEAD + tail.bytes(),
+        };
+        all - before
+    }
+
+    /// Its value, piece by piece.
+    #[inline]
+    pub fn value_parts(&self) -> impl Iterator<Item = &[u8]> {
+        let before = self.before_value();
+        let is_whole = self.has(IS_FULL);
+        let tail = self.tail().map(|tail| tail.pieces().skip(usize::from(is_whole)));
+        std::iter::once(&self.front()[before..]).chain(tail.into_iter().flatten())
+    }
+
+    /// Its value; copied if it is in several pieces.
+    pub fn value(&self) -> Cow<'_, [u8]> {
+        let before = self.before_value();
+        match self.tail() {
+            None => Cow::Borrowed(&self.front()[before..]),
+            Some(_) => Cow::Owned(self.value_parts().collect::<Vec<_>>().concat()),
+        }
+    }
+
+    /// Appends its value.
+    #[inline]
+    pub fn write_value(&self, out: &mut Vec<u8>) {
+        match self.tail() {
+            None => out.extend_from_slice(&self.front()[self.before_value()..]),
+            Some(_) => self.value_parts().for_each(|part| out.extend_from_slice(part)),
+        }
+    }
+
+    /// Whether some of it lies where things are to go elsewhere.
+    pub(super) fn is_vacated(&self) -> bool {
+        Memory::is_vacated(std::ptr::from_ref(self).cast())
+            || self.tail().is_some_and(Tail::is_vacated)
+    }
+
+    /// The same item elsewhere (I3).
+    pub(super) fn copy(&self, memory: &Memory) -> Item {
+        let chosen = self.has(HAS_CAS).then(|| self.cas());
+        let value = self.value();
+        let draft = Draft { flags: self.flags(), cas: chosen, ..Draft::new(self.key(), &value) };
+        let copy = draft.make(memory, self.stamp);
+        copy.take_over(self);
+        copy
+    }
+
+    /// Takes over what changes in an item (I3).
+    pub(super) fn take_over(&self, from: &Self) {
+        const CHANGING: u8 = TOKEN_SENT | FETCHED | STALE | BINARY;
+        self.set_deadline(from.deadline());
+        // ORDER: Relaxed; times and marks order nothing.
+        self.used.store(from.used.load(Ordering::Relaxed), Ordering::Relaxed);
+        self.marks.fetch_or(from.marks() & CHANGING, Ordering::Relaxed);
     }
 
     /// The client's own number.
@@ -238,7 +363,7 @@ impl Item {
             return 0;
         }
         let from = self.key_from() - FLAGS;
-        self.body()[from..].first_chunk().map_or(0, |flags| u32::from_le_bytes(*flags))
+        self.front()[from..].first_chunk().map_or(0, |flags| u32::from_le_bytes(*flags))
     }
 
     /// When it was made.
@@ -249,15 +374,14 @@ impl Item {
     /// Its version: when it was made, or what the client chose.
     #[inline]
     pub fn cas(&self) -> u64 {
-        let chosen = self.body().first_chunk().filter(|_| self.has(HAS_CAS));
+        let chosen = self.front().first_chunk().filter(|_| self.has(HAS_CAS));
         chosen.map_or(self.stamp, |chosen| u64::from_le_bytes(*chosen))
     }
 
     /// Bytes that it is counted with.
     #[inline]
     pub fn weight(&self) -> usize {
-        // Those that have no allocation weigh the same.
-        weight_of(if self.has(IS_OWN) { self.body().len() } else { 0 })
+        weight_of(self.tail().map_or(0, Tail::memory))
     }
 
     /// When it ends: eighths of a second since the store's start; 0 is never.
@@ -322,9 +446,9 @@ impl Item {
 impl Drop for Item {
     #[inline]
     fn drop(&mut self) {
-        if *self.marks.get_mut() & IS_OWN != 0 {
-            // SAFETY: I1 - made so by `Draft::make`, and never used again.
-            unsafe { ManuallyDrop::drop(&mut self.body.own) };
+        if let Some(tail) = self.tail() {
+            // SAFETY: I1 - the item's own, which is never used again.
+            unsafe { tail.free() };
         }
     }
 }
@@ -359,15 +483,22 @@ mod tests {
 
     #[test]
     fn parts_come_back_at_every_length() {
+        let memory = Memory::new(1 << 20, 1);
         for length in [0, 1, 32, 33, 34, 35, 37, 38, 40, 41, 42, 44, 45, 46, 1000] {
             for (cas, flags) in [(None, 0), (None, 9), (Some(7), 0), (Some(7), u32::MAX)] {
-                let value = vec![b'v'; length];
+                let value: Vec<u8> = (0..length).map(|at| at as u8).collect();
                 let (front, back) = value.split_at(length / 2);
-                let draft = Draft { value: [front, back], cas, flags, ..Draft::new(b"key", &[]) };
-                let item = draft.make(5);
-                assert_eq!((item.key(), item.value()), (&b"key"[..], &value[..]));
-                assert_eq!((item.cas(), item.stamp(), item.flags()), (cas.unwrap_or(5), 5, flags));
-                assert_eq!(item.weight(), draft.weight());
+                for key in [&b"key"[..], &[b'k'; 41], &[b'k'; 250]] {
+                    let draft = Draft { value: [front, back], cas, flags, ..Draft::new(key, &[]) };
+                    let item = draft.make(&memory, 5);
+                    for item in [&item, &item.copy(&memory)] {
+                        assert_eq!((item.key(), &*item.value()), (key, &value[..]));
+                        assert_eq!(item.value_len(), length);
+                        assert_eq!((item.cas(), item.stamp()), (cas.unwrap_or(5), 5));
+                        assert_eq!(item.flags(), flags);
+                        assert_eq!(item.weight(), draft.weight());
+                    }
+                }
             }
         }
         assert_eq!(size_of::<Item>(), 64);
@@ -375,7 +506,8 @@ mod tests {
 
     #[test]
     fn only_one_wins() {
-        let item = Draft::new(b"a", b"").make(stamp(1_000_000_000, 3));
+        let memory = Memory::new(1 << 20, 1);
+        let item = Draft::new(b"a", b"").make(&memory, stamp(1_000_000_000, 3));
         assert_eq!((item.win(), item.win(), item.is_sent()), (true, false, true));
         assert!(!item.was_fetched());
         assert_eq!(item.used(), 1);
@@ -393,7 +525,8 @@ mod tests {
             assert!(age < last || rounded(age) >= rounded(last), "{age}");
             last = age;
         }
-        let item = Draft::new(b"a", b"").make(stamp(5_000_000_000, 0));
+        let memory = Memory::new(1 << 20, 1);
+        let item = Draft::new(b"a", b"").make(&memory, stamp(5_000_000_000, 0));
         for second in [5, 6, 5 + (1 << 13) - 1, 4] {
             item.touch(second);
             assert_eq!(item.used(), second.max(5));

@@ -18,17 +18,20 @@ mod clock;
 mod counters;
 mod handle;
 mod item;
+mod memory;
 mod prefixes;
 
 pub use clock::Clock;
 pub use counters::{Counters, Totals};
 pub use handle::{Change, Handle, How, Outcome, Turn};
 pub use item::{Draft, Item};
+pub use memory::Usage;
 
 use foldhash::quality::RandomState;
-use manycore_cache::Cache;
+use manycore_cache::{Cache, Position};
+use memory::Memory;
 use prefixes::Prefixes;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -56,9 +59,22 @@ impl Default for Limits {
     }
 }
 
+/// Buckets that are looked at for so many bytes of new items, while regions are vacated: a walk is
+/// over when a twentieth of the memory has been filled, also if all items are small.
+const VACATE_BYTES: usize = 8;
+
+/// The bytes of items, and of those that have left and may still be read.
+fn with_garbage(bytes: u64) -> u64 {
+    bytes.saturating_add((bytes / 8).clamp(4 << 20, 32 << 20))
+}
+
 /// All items, for all workers.
 pub struct Store {
     cache: Cache<Item, (), RandomState>,
+    /// Where the items are; dropped after the cache (R5 of `memory`).
+    memory: Arc<Memory>,
+    /// Where the walk is that vacates regions, if one is under way.
+    vacating: Mutex<Option<Position>>,
     clock: Arc<Clock>,
     limits: Limits,
     /// Items with stamps up to this are dead (D2).
@@ -84,7 +100,9 @@ impl Store {
         assert!(workers <= WORKERS_MAX, "manycored: {workers} workers");
         let clock = Arc::new(Clock::new());
         let cache_clock = clock.clone();
+        let memory = Arc::new(Memory::new(with_garbage(limits.memory), workers));
         let cache = Cache::builder(limits.memory)
+            .memory(memory.clone())
             .hasher(RandomState::default())
             .weigher(|item: &Item, ()| u32::try_from(item.weight()).unwrap_or(u32::MAX))
             .weight_in_bytes(true)
@@ -94,6 +112,8 @@ impl Store {
             .unwrap_or_else(|error| panic!("manycored: {error}"));
         Self {
             cache,
+            memory,
+            vacating: Mutex::new(None),
             clock,
             prefixes: limits.delimiter.map(Prefixes::new),
             limits,
@@ -167,6 +187,44 @@ impl Store {
     /// Changes the limit of memory, in bytes.
     pub fn set_memory(&self, bytes: u64) {
         self.cache.set_capacity(bytes.max(1));
+        self.memory.set_bytes(with_garbage(bytes));
+    }
+
+    /// What items have of the system's memory, whether they use it or not.
+    pub fn usage(&self) -> Usage {
+        self.memory.usage()
+    }
+
+    /// Goes on with vacating regions, if free memory is where it is not wanted: a part that goes
+    /// with so many bytes of new items.
+    #[inline]
+    pub(crate) fn make_room(&self, bytes: usize) {
+        if self.memory.is_over() {
+            self.vacate(bytes / VACATE_BYTES + 1);
+        }
+    }
+
+    /// Looks at so many buckets of the table for items that are in the way.
+    #[cold]
+    fn vacate(&self, buckets: usize) {
+        let Ok(mut vacating) = self.vacating.try_lock() else { return };
+        if vacating.is_none() {
+            if self.memory.begin_vacating() == 0 {
+                return;
+            }
+            *vacating = Some(Position::default());
+        }
+        let from = vacating.unwrap_or_default();
+        *vacating = self.cache.relocate(
+            from,
+            buckets,
+            |entry| entry.key().is_vacated().then(|| (entry.key().copy(&self.memory), ())),
+            |old, new| new.key().take_over(old.key()),
+        );
+        if vacating.is_none() {
+            self.cache.collect();
+            self.memory.end_vacating();
+        }
     }
 
     /// Moves the clock on, and flushes if that is due. A worker calls it whenever it wakes up.
@@ -243,6 +301,9 @@ impl Store {
         }
         if all {
             self.cache.purge();
+        }
+        if self.memory.is_over() {
+            self.vacate(usize::MAX);
         }
     }
 }

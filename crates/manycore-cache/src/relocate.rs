@@ -1,0 +1,80 @@
+//! Entries that go elsewhere in memory, and stay what they are.
+
+use crate::table::Slot;
+use crate::{Cache, Entry};
+use std::hash::{BuildHasher, Hash};
+use std::sync::atomic::Ordering;
+
+/// Where a walk over a cache's buckets is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Position {
+    segment: usize,
+    bucket: usize,
+}
+
+impl<K, V, S> Cache<K, V, S>
+where
+    K: Hash + Eq + Send + Sync,
+    V: Send + Sync,
+    S: BuildHasher,
+{
+    /// Puts copies of entries in their places: of those for which `copy` makes one. For the owner
+    /// of a lean cache's [memory](crate::NodeMemory), who wants some of it to become free.
+    ///
+    /// Looks at so many buckets, from `position` on, and moves that on; `None` when it was at the
+    /// end. An entry that is inserted, or moved by growth, in the course of a walk may be missed.
+    ///
+    /// A copy must be equal to its entry, and end when it does. It keeps the entry's place in the
+    /// order of eviction; no listener is told. `copy` runs without a lock. Then `settle`, under the
+    /// bucket's lock, may take over from the entry what has changed in it since.
+    ///
+    /// # Panics
+    /// If the cache is not lean: an entry's version and times would be lost.
+    pub fn relocate(
+        &self,
+        position: Position,
+        buckets: usize,
+        mut copy: impl FnMut(Entry<'_, K, V>) -> Option<(K, V)>,
+        mut settle: impl FnMut(Entry<'_, K, V>, Entry<'_, K, V>),
+    ) -> Option<Position> {
+        assert!(self.ends.is_some(), "manycore: only a lean cache's entries can be relocated");
+        self.begin_update();
+        let Position { segment: mut at, bucket: mut index } = position;
+        for _ in 0..buckets {
+            let section = self.domain.enter();
+            let segment = self.segments.get(at)?;
+            let table = segment.table(&section);
+            let Some(bucket) = table.buckets().get(index) else {
+                (at, index) = (at + 1, 0);
+                continue;
+            };
+            index += 1;
+            if let Some(next) = table.buckets().get(index) {
+                crate::lines::prefetch(next);
+            }
+            for node in bucket.slots().filter_map(Slot::node) {
+                // SAFETY: linked a moment ago, so the section keeps it.
+                let entry = || unsafe { self.entry(node) };
+                let Some((key, value)) = copy(entry()) else { continue };
+                let fresh = self.home.make(key, value, |_, _| unreachable!("it is lean"));
+                let weight = self.weight_of(fresh.address());
+                let old_weight = self.weight_of(node);
+                let Some(locked) = table.lock(bucket) else { break };
+                let Some(slot) = locked.slot_of(node) else { continue };
+                // SAFETY: the caller's alone.
+                let new = unsafe { self.entry(fresh.address()) };
+                self.under_lock(|| settle(entry(), new));
+                let is_replaced = locked.replace(slot, node, fresh.address());
+                debug_assert!(is_replaced, "the lock is held");
+                drop(locked);
+                fresh.publish();
+                // ORDER: Relaxed; counts of capacity order nothing. What it may lack is paid back
+                // by later updates.
+                self.pool.0.fetch_add(old_weight - weight, Ordering::Relaxed);
+                // SAFETY: N1 - unlinked above, under its bucket's lock.
+                unsafe { crate::Node::retire(node, &self.home, &section, old_weight) };
+            }
+        }
+        Some(Position { segment: at, bucket: index })
+    }
+}

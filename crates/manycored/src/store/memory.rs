@@ -1,0 +1,194 @@
+//! Memory for items of all sizes: regions of their own, in which any free room can be used.
+//!
+//! A node is 64 bytes, the part of an item that the cache's table leads to. What does not fit
+//! there is the item's *tail*: granules of 16 bytes, in one piece where there is a run that is long
+//! enough, and in a chain of pieces where there is not. So there are no classes of sizes between
+//! which memory could be lost: whatever evicted items leave is room for items of any size.
+//!
+//! Owns: regions, who allocates from which, pieces of tails. Does not own: how much memory items
+//! may take (the cache's capacity), nor when an item may be freed (the cache's sections).
+//!
+//! Laws:
+//! - R1 A region holds nodes or tails. Its kind changes only while all of it is free, under the
+//!   lock of the list of regions.
+//! - R2 A set bit is a free unit (a node's block, or a granule). Only the lessee of a region clears
+//!   bits, so what it has seen free stays free until it takes it. Any thread may set the bits of
+//!   what it frees, once.
+//! - R3 A region is leased to one slot at a time, or is being vacated, or neither: decided under the
+//!   lock of the list. A region that is being vacated gives nothing out.
+//! - R4 A tail is a list of pieces, each in one region. Its form never changes. The first bytes of
+//!   a piece that is not the last are a link to the next; those of the first piece of a chain say
+//!   how long the chain is.
+//! - R5 Regions live as long as the memory, which its store drops after the cache.
+//!
+//! Source: runs found in a bitmap are how file systems allocate extents; leases of regions to
+//! threads as in K42's and ParSec's allocators, section 3.4 of the latter.
+
+mod lease;
+mod region;
+mod tail;
+
+pub(super) use tail::Tail;
+
+use lease::{Leases, Regions};
+use manycore_cache::NodeMemory;
+use region::{Kind, Region};
+use std::alloc::Layout;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Bytes of a node.
+const NODE: usize = 64;
+/// Bytes of a granule.
+pub(super) const GRANULE: usize = 16;
+/// Bytes of a region, which is aligned to them.
+const REGION: usize = manycore_cache::NODE_AREA;
+
+/// A lock that no other slot writes the line of.
+#[repr(align(128))]
+struct Slot(Mutex<Leases>);
+
+/// Memory for the items of one store.
+pub(super) struct Memory {
+    slots: Box<[Slot]>,
+    regions: Mutex<Regions>,
+    /// Regions beyond which others are vacated before there are more.
+    budget: AtomicUsize,
+    /// Whether there are more regions than that.
+    is_over: AtomicBool,
+}
+
+/// What a memory has, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Usage {
+    /// Memory from the system.
+    pub mapped: usize,
+    /// Of that, what no item has.
+    pub free: usize,
+}
+
+fn locked<T>(lock: &Mutex<T>) -> MutexGuard<'_, T> {
+    // What is behind these locks is in order at each step that could panic.
+    lock.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Memory {
+    /// Memory for so many threads, of about so many bytes.
+    pub(super) fn new(bytes: u64, threads: usize) -> Self {
+        let memory = Self {
+            slots: (0..threads.max(1)).map(|_| Slot(Mutex::default())).collect(),
+            regions: Mutex::new(Regions::default()),
+            budget: AtomicUsize::new(0),
+            is_over: AtomicBool::new(false),
+        };
+        memory.set_bytes(bytes);
+        memory
+    }
+
+    /// Another number of bytes to keep to.
+    pub(super) fn set_bytes(&self, bytes: u64) {
+        let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+        // Each slot has a region for nodes and one for tails, and leaves them when they are full.
+        let regions = (bytes / REGION).saturating_add(2 * self.slots.len() + 2);
+        // ORDER: Relaxed; a number to keep to, which orders nothing.
+        self.budget.store(regions, Ordering::Relaxed);
+    }
+
+    /// Whether there are more regions than there should be, because the free memory is in regions
+    /// of the other kind, or in pieces: time to vacate some.
+    pub(super) fn is_over(&self) -> bool {
+        // ORDER: Relaxed; a hint.
+        self.is_over.load(Ordering::Relaxed)
+    }
+
+    /// The slot of the calling thread. Threads beyond the number of slots share some.
+    fn slot(&self) -> MutexGuard<'_, Leases> {
+        static NEXT: AtomicUsize = AtomicUsize::new(0);
+        thread_local! {
+            // ORDER: Relaxed; a number.
+            static OWN: usize = NEXT.fetch_add(1, Ordering::Relaxed);
+        }
+        let own = OWN.try_with(|own| *own).unwrap_or(0);
+        locked(&self.slots[own % self.slots.len()].0)
+    }
+
+    /// A tail of so many bytes, not none, of which the first `together` lie in one piece.
+    pub(super) fn tail(&self, bytes: usize, together: usize) -> Tail {
+        Tail::allocate(&mut self.slot(), self, bytes, together)
+    }
+
+    /// Chooses regions to be vacated: those with the most free room, as far as the others have room
+    /// for what is in them. Returns how many. They give nothing out until
+    /// [`end_vacating`](Self::end_vacating).
+    pub(super) fn begin_vacating(&self) -> usize {
+        let chosen = locked(&self.regions).choose_to_vacate();
+        if chosen == 0 {
+            // Nothing would come of it: there is that much in use, or waiting to be freed.
+            // ORDER: Relaxed; a hint.
+            self.is_over.store(false, Ordering::Relaxed);
+        }
+        chosen
+    }
+
+    /// The walk over the items is done: what was vacated can be used again.
+    pub(super) fn end_vacating(&self) {
+        locked(&self.regions).end_vacating();
+        // ORDER: Relaxed; a hint, which is given again if it is so.
+        self.is_over.store(false, Ordering::Relaxed);
+    }
+
+    /// Whether what lies at this address is to go elsewhere.
+    #[inline]
+    pub(super) fn is_vacated(address: *const u8) -> bool {
+        Region::of(address.cast_mut()).is_vacated()
+    }
+
+    /// What there is. Looks at all regions.
+    pub(super) fn usage(&self) -> Usage {
+        locked(&self.regions).usage()
+    }
+
+    fn lease(
+        &self,
+        kind: Kind,
+        before: Option<NonNull<Region>>,
+        all_free: bool,
+    ) -> (NonNull<Region>, u32) {
+        // ORDER: Relaxed; a number to keep to.
+        let budget = self.budget.load(Ordering::Relaxed);
+        let leased = locked(&self.regions).lease(kind, before, budget, all_free);
+        if leased.is_over {
+            // ORDER: Relaxed; a hint.
+            self.is_over.store(true, Ordering::Relaxed);
+        }
+        (leased.region, leased.hardness)
+    }
+}
+
+// SAFETY: nodes lie in regions, which are aligned to `NODE_AREA` and begin with the note (R5: they
+// live as long as this); a block is given out once until it is freed (R2).
+unsafe impl NodeMemory for Memory {
+    fn begin(&self, node: Layout, note: *const ()) {
+        assert!(node.size() <= NODE && node.align() <= NODE, "manycored: a node of {node:?}");
+        locked(&self.regions).note(note);
+    }
+
+    #[inline]
+    fn allocate(&self) -> NonNull<u8> {
+        self.slot().node(self)
+    }
+
+    #[inline]
+    unsafe fn free(&self, node: NonNull<u8>) {
+        Region::of(node.as_ptr()).free_node(node.as_ptr());
+    }
+
+    fn bytes(&self) -> (usize, usize) {
+        let usage = self.usage();
+        (usage.mapped, usage.free)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,282 @@
+//! Which slot allocates from which region. Law R3.
+
+use super::region::{Handle, Kind, Region};
+use super::{Memory, NODE, REGION, Usage};
+use std::alloc::{self, Layout};
+use std::ptr::{self, NonNull};
+use std::sync::atomic::Ordering;
+
+/// Bytes that are fetched from the system at once: a huge page.
+const FETCH: usize = 2 << 20;
+/// Regions that are looked at before there is a new one, while there may be.
+const LOOKS: usize = 64;
+/// By how hard free memory is to find: the part of a region that must be free for a lease.
+const PARTS: [usize; 5] = [8, 16, 32, 64, 256];
+
+/// The regions from which a slot allocates.
+#[derive(Default)]
+pub(super) struct Leases {
+    nodes: Option<NonNull<Region>>,
+    /// The word of the bitmap from which `taken` was.
+    word: usize,
+    /// Nodes that the slot has taken and not given out.
+    taken: u64,
+    pub(super) tails: Option<NonNull<Region>>,
+    /// The granule from which on it looks for runs.
+    pub(super) from: usize,
+    /// How hard it was to find the region: the smaller are the pieces that are used.
+    pub(super) hardness: u32,
+}
+
+// SAFETY: regions belong to no thread; the slot's lock says who uses its leases.
+unsafe impl Send for Leases {}
+
+impl Leases {
+    /// A node.
+    #[inline]
+    pub(super) fn node(&mut self, memory: &Memory) -> NonNull<u8> {
+        loop {
+            if let Some(region) = self.nodes.filter(|_| self.taken != 0) {
+                let number = self.word * 64 + self.taken.trailing_zeros() as usize;
+                self.taken &= self.taken - 1;
+                let node = Handle(region).unit(number, NODE);
+                // SAFETY: within a region.
+                return unsafe { NonNull::new_unchecked(node) };
+            }
+            self.take_nodes(memory);
+        }
+    }
+
+    /// Takes the free nodes of the next word that has some.
+    #[cold]
+    fn take_nodes(&mut self, memory: &Memory) {
+        if let Some(region) = self.nodes.map(Handle) {
+            for at in self.word + 1..region.words() {
+                // ORDER: Relaxed; what is taken is taken by Acquire.
+                let free = region.word(at).load(Ordering::Relaxed);
+                if free != 0 {
+                    region.take(at, free);
+                    (self.word, self.taken) = (at, free);
+                    return;
+                }
+            }
+        }
+        let (region, _) = memory.lease(Kind::Nodes, self.nodes, false);
+        self.nodes = Some(region);
+        // ORDER: Relaxed; as above.
+        let free = Handle(region).word(0).load(Ordering::Relaxed);
+        if free != 0 {
+            Handle(region).take(0, free);
+        }
+        (self.word, self.taken) = (0, free);
+    }
+
+    /// Another region for tails.
+    /// One that is all free, if `free` says so.
+    pub(super) fn next_tails(&mut self, memory: &Memory, free: bool) {
+        let (region, hardness) = memory.lease(Kind::Tails, self.tails, free);
+        (self.tails, self.from, self.hardness) = (Some(region), 0, hardness);
+    }
+}
+
+/// A lease.
+pub(super) struct Leased {
+    pub(super) region: NonNull<Region>,
+    pub(super) hardness: u32,
+    /// Whether there are more regions now than there should be.
+    pub(super) is_over: bool,
+}
+
+/// All regions.
+pub(super) struct Regions {
+    all: Vec<Handle>,
+    /// Where the next look begins.
+    hand: usize,
+    hardness: [u32; 2],
+    /// What was fetched from the system, each [`FETCH`] bytes.
+    fetched: Vec<NonNull<u8>>,
+    /// Of the last of these, the regions that were not made yet.
+    left: usize,
+    note: *const (),
+    vacated: Vec<Handle>,
+}
+
+// SAFETY: memory, which belongs to no thread; the note is a number to this module.
+unsafe impl Send for Regions {}
+
+impl Default for Regions {
+    fn default() -> Self {
+        Self {
+            all: Vec::new(),
+            hand: 0,
+            hardness: [0; 2],
+            fetched: Vec::new(),
+            left: 0,
+            note: ptr::null(),
+            vacated: Vec::new(),
+        }
+    }
+}
+
+impl Regions {
+    /// What regions begin with: there are none yet.
+    pub(super) fn note(&mut self, note: *const ()) {
+        assert!(self.all.is_empty(), "manycored: memory for two caches");
+        self.note = note;
+    }
+
+    /// A region with free room, in the place of the one before.
+    pub(super) fn lease(
+        &mut self,
+        kind: Kind,
+        before: Option<NonNull<Region>>,
+        budget: usize,
+        all_free: bool,
+    ) -> Leased {
+        if let Some(before) = before.map(Handle) {
+            // ORDER: Relaxed (and so below); under this lock.
+            before.leased().store(false, Ordering::Relaxed);
+        }
+        if all_free {
+            let found = self.find(kind, 1, usize::MAX).map(|(region, _)| region);
+            let is_over = found.is_none() && self.all.len() >= budget;
+            let region = found.unwrap_or_else(|| self.make(kind)).0;
+            return Leased { region, hardness: 0, is_over };
+        }
+        // While there may be more regions, only what is worth a look is looked for.
+        let may_grow = self.all.len() < budget;
+        let most = if may_grow { LOOKS } else { usize::MAX };
+        let last = if may_grow { 0 } else { PARTS.len() as u32 - 1 };
+        let mut hardness = self.hardness[kind as usize].min(last);
+        loop {
+            if let Some((region, is_roomy)) = self.find(kind, PARTS[hardness as usize], most) {
+                let hardness = if is_roomy { 0 } else { hardness };
+                self.hardness[kind as usize] = hardness;
+                return Leased { region: region.0, hardness, is_over: false };
+            }
+            if hardness >= last {
+                break;
+            }
+            hardness += 1;
+        }
+        self.hardness[kind as usize] = hardness;
+        let region = self.make(kind);
+        Leased { region: region.0, hardness: 0, is_over: !may_grow }
+    }
+
+    /// A region with so large a part free, leased; and whether that is much more.
+    fn find(&mut self, kind: Kind, part: usize, most: usize) -> Option<(Handle, bool)> {
+        for _ in 0..self.all.len().min(most) {
+            self.hand = (self.hand + 1) % self.all.len();
+            let region = self.all[self.hand];
+            if region.leased().load(Ordering::Relaxed) {
+                continue;
+            }
+            let (own, free) = (region.kind(), region.count_free());
+            let is_empty = free == own.units();
+            if is_empty && own != kind {
+                region.lay_out(kind);
+            } else if own != kind || free < (kind.units() / part).max(1) {
+                continue;
+            }
+            region.leased().store(true, Ordering::Relaxed);
+            return Some((region, is_empty || free >= kind.units() / 4));
+        }
+        None
+    }
+
+    /// A new region, leased.
+    fn make(&mut self, kind: Kind) -> Handle {
+        if self.left == 0 {
+            let layout = Layout::from_size_align(FETCH, FETCH).expect("a power of two");
+            // SAFETY: the layout is not empty.
+            let memory = unsafe { alloc::alloc(layout) };
+            let Some(memory) = NonNull::new(memory) else { alloc::handle_alloc_error(layout) };
+            want_huge_page(memory);
+            self.fetched.push(memory);
+            self.left = FETCH / REGION;
+        }
+        self.left -= 1;
+        let fetched = *self.fetched.last().expect("fetched just now");
+        // SAFETY: within what was fetched.
+        let memory = unsafe { fetched.add(self.left * REGION) };
+        // SAFETY: aligned, as long as a region, and given out once.
+        let region = Handle(unsafe { Region::make(memory, self.note, kind) });
+        region.leased().store(true, Ordering::Relaxed);
+        self.all.push(region);
+        region
+    }
+
+    /// Chooses regions to be vacated, of the kind that has the larger part free.
+    pub(super) fn choose_to_vacate(&mut self) -> usize {
+        debug_assert!(self.vacated.is_empty());
+        let mut best: (usize, Vec<(usize, Handle)>) = (0, Vec::new());
+        for kind in Kind::ALL {
+            let idle = |region: &&Handle| {
+                region.kind() == kind && !region.leased().load(Ordering::Relaxed)
+            };
+            let mut own: Vec<(usize, Handle)> =
+                self.all.iter().filter(idle).map(|own| (own.count_free(), *own)).collect();
+            own.retain(|(free, _)| *free < kind.units()); // those are free for any kind
+            own.sort_by_key(|(free, _)| std::cmp::Reverse(*free));
+            // What is in the first of them must fit into the rest, with a little to spare.
+            let mut room: usize = own.iter().map(|(free, _)| *free).sum();
+            let (mut moved, mut count) = (0, 0);
+            for (free, _) in &own {
+                room -= free;
+                moved += kind.units() - free;
+                if moved + moved / 8 > room || count > own.len() / 8 {
+                    break;
+                }
+                count += 1;
+            }
+            own.truncate(count);
+            let gain = own.iter().map(|(free, _)| free * kind.unit()).sum::<usize>();
+            if gain > best.0 {
+                best = (gain, own);
+            }
+        }
+        self.vacated = best.1.into_iter().map(|(_, region)| region).collect();
+        for region in &self.vacated {
+            region.leased().store(true, Ordering::Relaxed);
+            region.set_vacated(true);
+        }
+        self.vacated.len()
+    }
+
+    pub(super) fn end_vacating(&mut self) {
+        for region in self.vacated.drain(..) {
+            region.set_vacated(false);
+            region.leased().store(false, Ordering::Relaxed);
+        }
+    }
+
+    pub(super) fn usage(&self) -> Usage {
+        let free = self.all.iter().map(|own| own.count_free() * own.kind().unit()).sum();
+        Usage { mapped: self.all.len() * REGION, free }
+    }
+}
+
+impl Drop for Regions {
+    fn drop(&mut self) {
+        debug_assert!(self.vacated.is_empty() || std::thread::panicking());
+        let layout = Layout::from_size_align(FETCH, FETCH).expect("a power of two");
+        for memory in &self.fetched {
+            // SAFETY: allocated so by `make`; R5 - no item is left.
+            unsafe { alloc::dealloc(memory.as_ptr(), layout) };
+        }
+    }
+}
+
+/// Asks for a huge page: items are looked at in no order, and the processor's list of pages is
+/// short.
+fn want_huge_page(memory: NonNull<u8>) {
+    #[cfg(all(target_os = "linux", not(miri)))]
+    // SAFETY: memory that is ours; the advice changes no content. Without it, all is as before.
+    unsafe {
+        use nix::sys::mman::{MmapAdvise, madvise};
+        let _ = madvise(memory.cast(), FETCH, MmapAdvise::MADV_HUGEPAGE);
+    }
+    #[cfg(not(all(target_os = "linux", not(miri))))]
+    let _ = memory;
+}

@@ -1,0 +1,255 @@
+//! A region: a header with a bit for each unit, and the units. Laws R1 and R2.
+
+use super::{GRANULE, NODE, REGION};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+
+/// What is in a region.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(super) enum Kind {
+    Nodes,
+    Tails,
+}
+
+impl Kind {
+    pub(super) const ALL: [Self; 2] = [Self::Nodes, Self::Tails];
+
+    /// Bytes of a unit.
+    pub(super) const fn unit(self) -> usize {
+        match self {
+            Self::Nodes => NODE,
+            Self::Tails => GRANULE,
+        }
+    }
+
+    /// Words of the bitmap.
+    const fn words(self) -> usize {
+        REGION / self.unit() / 64
+    }
+
+    /// Units that the header takes.
+    const fn taken(self) -> usize {
+        (HEADER + self.words() * size_of::<u64>()).div_ceil(self.unit())
+    }
+
+    /// Units that can be given out.
+    pub(super) const fn units(self) -> usize {
+        REGION / self.unit() - self.taken()
+    }
+}
+
+/// Bytes before the bitmap.
+const HEADER: usize = 64;
+
+/// What a region begins with.
+#[repr(C, align(64))]
+pub(super) struct Region {
+    /// The first word, as the cache wants it.
+    note: *const (),
+    kind: AtomicU8,
+    /// Under the lock of the list of regions.
+    pub(super) is_leased: AtomicBool,
+    is_vacated: AtomicBool,
+    /// Free units; of nodes, only the first [`Kind::words`].
+    free: [AtomicU64; Kind::Tails.words()],
+}
+
+const _: () = assert!(std::mem::offset_of!(Region, free) <= HEADER);
+const _: () = assert!(size_of::<Region>() <= Kind::Tails.taken() * GRANULE);
+
+impl Region {
+    /// Makes a region of memory that no other thread has.
+    ///
+    /// # Safety
+    /// `memory` is aligned to [`REGION`], as long, and the caller's.
+    pub(super) unsafe fn make(memory: NonNull<u8>, note: *const (), kind: Kind) -> NonNull<Self> {
+        let region = memory.cast::<Self>();
+        // SAFETY: the caller's duty. References to the fields below cover no more than the header
+        // and as much of the bitmap as the kind has, and units begin behind that.
+        unsafe {
+            (&raw mut (*region.as_ptr()).note).write(note);
+            (&raw mut (*region.as_ptr()).kind).write(AtomicU8::new(kind as u8));
+            (&raw mut (*region.as_ptr()).is_leased).write(AtomicBool::new(false));
+            (&raw mut (*region.as_ptr()).is_vacated).write(AtomicBool::new(false));
+        }
+        let region_of = Handle(region);
+        region_of.lay_out(kind);
+        region
+    }
+
+    /// The region of an address.
+    #[inline(always)]
+    pub(super) fn of(address: *mut u8) -> Handle {
+        let region = address.map_addr(|address| address & !(REGION - 1)).cast();
+        // SAFETY: an address in a region is above its size.
+        Handle(unsafe { NonNull::new_unchecked(region) })
+    }
+}
+
+/// A region, by its address: a reference to all of the header would cover the first nodes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct Handle(pub(super) NonNull<Region>);
+
+impl Handle {
+    fn pointer(self) -> *mut Region {
+        self.0.as_ptr()
+    }
+
+    pub(super) fn kind(self) -> Kind {
+        // SAFETY: R5 - the region lives; the field is atomic.
+        // ORDER: Relaxed; it changes under the lock of the list, which orders it (R1).
+        match unsafe { &(*self.pointer()).kind }.load(Ordering::Relaxed) {
+            0 => Kind::Nodes,
+            _ => Kind::Tails,
+        }
+    }
+
+    pub(super) fn leased(&self) -> &AtomicBool {
+        // SAFETY: R5 - the region lives.
+        unsafe { &(*self.pointer()).is_leased }
+    }
+
+    #[inline(always)]
+    pub(super) fn is_vacated(self) -> bool {
+        // SAFETY: R5 - the region lives.
+        // ORDER: Relaxed; the walk that asks began after it was set, by the same lock.
+        unsafe { &(*self.pointer()).is_vacated }.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn set_vacated(self, yes: bool) {
+        // SAFETY: R5 - the region lives.
+        // ORDER: Relaxed; as above.
+        unsafe { &(*self.pointer()).is_vacated }.store(yes, Ordering::Relaxed);
+    }
+
+    #[inline(always)]
+    pub(super) fn word<'r>(self, at: usize) -> &'r AtomicU64 {
+        debug_assert!(at < Kind::Tails.words());
+        // SAFETY: R5 - the region lives; within the bitmap, which both kinds have up to the words
+        // of theirs, and callers ask for no others.
+        unsafe { &*(&raw mut (*self.pointer()).free).cast::<AtomicU64>().add(at) }
+    }
+
+    /// Words of the bitmap.
+    pub(super) fn words(self) -> usize {
+        self.kind().words()
+    }
+
+    /// Makes all of it free, of this kind.
+    pub(super) fn lay_out(self, kind: Kind) {
+        // SAFETY: R5 - the region lives.
+        // ORDER: Relaxed; under the lock of the list, or by the thread that makes it.
+        unsafe { &(*self.pointer()).kind }.store(kind as u8, Ordering::Relaxed);
+        let first = kind.taken();
+        for at in 0..kind.words() {
+            let taken = first.saturating_sub(at * 64).min(64);
+            let free = if taken == 64 { 0 } else { u64::MAX << taken };
+            // SAFETY: within the bitmap of this kind; no unit is in use (R1).
+            let word = unsafe { (&raw mut (*self.pointer()).free).cast::<AtomicU64>().add(at) };
+            // SAFETY: as above.
+            unsafe { word.write(AtomicU64::new(free)) };
+        }
+    }
+
+    /// Free units.
+    pub(super) fn count_free(self) -> usize {
+        // ORDER: Acquire; pairs with Release in `free`: who finds all of it free may lay it out
+        // anew, after the last use of each unit.
+        (0..self.words()).map(|at| self.word(at).load(Ordering::Acquire).count_ones() as usize).sum()
+    }
+
+    /// Where a unit begins.
+    #[inline(always)]
+    pub(super) fn unit(self, number: usize, bytes: usize) -> *mut u8 {
+        self.pointer().cast::<u8>().wrapping_add(number * bytes)
+    }
+
+    /// Clears bits that the lessee has seen set (R2).
+    #[inline(always)]
+    pub(super) fn take(self, word: usize, bits: u64) {
+        // ORDER: Acquire; pairs with Release in `free`: the last use of a unit before its next.
+        let before = self.word(word).fetch_and(!bits, Ordering::Acquire);
+        debug_assert_eq!(before & bits, bits, "a region gives out what is free (R2)");
+    }
+
+    /// Takes a node's block back.
+    #[inline(always)]
+    pub(super) fn free_node(self, node: *mut u8) {
+        let number = (node.addr() & (REGION - 1)) / NODE;
+        debug_assert!(self.kind() == Kind::Nodes && number >= Kind::Nodes.taken());
+        self.free(number / 64, 1 << (number % 64));
+    }
+
+    /// Takes a piece's granules back.
+    #[inline]
+    pub(super) fn free_granules(self, piece: *mut u8, granules: usize) {
+        let mut from = (piece.addr() & (REGION - 1)) / GRANULE;
+        let end = from + granules;
+        debug_assert!(self.kind() == Kind::Tails && from >= Kind::Tails.taken());
+        while from < end {
+            let word = from / 64;
+            let until = end.min((word + 1) * 64);
+            self.free(word, bits(from % 64, until - from));
+            from = until;
+        }
+    }
+
+    #[inline(always)]
+    fn free(self, word: usize, bits: u64) {
+        // ORDER: Release; pairs with Acquire in `take` and `count_free`.
+        let before = self.word(word).fetch_or(bits, Ordering::Release);
+        debug_assert_eq!(before & bits, 0, "memory of an item was freed twice");
+    }
+
+    /// The first run of free granules from `from` on: where it begins, and its length, at most
+    /// `most`. For the lessee.
+    #[inline]
+    pub(super) fn run(self, from: usize, most: usize) -> Option<(usize, usize)> {
+        let end = Kind::Tails.words() * 64;
+        let mut at = from;
+        let start = loop {
+            if at >= end {
+                return None;
+            }
+            // ORDER: Relaxed; what is taken is taken by Acquire.
+            let word = self.word(at / 64).load(Ordering::Relaxed) >> (at % 64);
+            if word != 0 {
+                break at + word.trailing_zeros() as usize;
+            }
+            at = (at / 64 + 1) * 64;
+        };
+        let mut length = 0;
+        while length < most && start + length < end {
+            let at = start + length;
+            // ORDER: Relaxed; as above.
+            let word = self.word(at / 64).load(Ordering::Relaxed) >> (at % 64);
+            let here = (!word).trailing_zeros().min(64 - (at % 64) as u32) as usize;
+            length += here;
+            if here < 64 - at % 64 {
+                break;
+            }
+        }
+        Some((start, length.min(most)))
+    }
+
+    /// Takes granules that `run` has found.
+    pub(super) fn take_granules(self, start: usize, granules: usize) -> *mut u8 {
+        let (mut from, end) = (start, start + granules);
+        while from < end {
+            let until = end.min((from / 64 + 1) * 64);
+            self.take(from / 64, bits(from % 64, until - from));
+            from = until;
+        }
+        self.unit(start, GRANULE)
+    }
+}
+
+/// So many bits from one on; at least one, and at most up to the last.
+#[inline(always)]
+fn bits(from: usize, count: usize) -> u64 {
+    (u64::MAX >> (64 - count)) << from
+}
+
+// SAFETY: an address; what is behind it is atomic, or is changed under R1.
+unsafe impl Send for Handle {}

@@ -1,0 +1,260 @@
+//! A tail: the bytes of an item that do not fit its node, in pieces. Law R4.
+//!
+//! A piece's pointer says all of it: the address, whose lowest four bits are the bytes of the last
+//! granule that are not used, the number of granules less one in the 15 bits from the 48th on, and
+//! in the last bit whether another piece follows.
+
+use super::lease::Leases;
+use super::region::{Handle, Kind, Region};
+use super::{GRANULE, Memory};
+use std::marker::PhantomData;
+use std::slice;
+
+const SLACK: usize = GRANULE - 1;
+const ADDRESS: usize = (1 << 48) - 1 - SLACK;
+const LENGTH_SHIFT: u32 = 48;
+const LENGTH_MAX: usize = 1 << 15;
+const HAS_NEXT: usize = 1 << 63;
+
+/// What a piece that is not the last begins with.
+#[repr(C)]
+struct Link {
+    next: Piece,
+}
+
+/// What the first piece of a chain begins with.
+#[repr(C)]
+struct Head {
+    link: Link,
+    /// Of all pieces.
+    granules: u32,
+    /// Without links and this.
+    bytes: u32,
+}
+
+/// Leases without a fitting run before a region is wanted that is free.
+const TRIES: u32 = 16;
+
+/// A piece of a tail.
+#[derive(Debug, Clone, Copy)]
+#[repr(transparent)]
+struct Piece(*mut u8);
+
+impl Piece {
+    fn new(address: *mut u8, granules: usize, slack: usize, has_next: bool) -> Self {
+        debug_assert!((1..=LENGTH_MAX).contains(&granules) && slack <= SLACK);
+        assert!(address.addr() & !ADDRESS == 0, "manycored: an address beyond 48 bits");
+        let next = if has_next { HAS_NEXT } else { 0 };
+        Self(address.map_addr(|at| at | slack | (granules - 1) << LENGTH_SHIFT | next))
+    }
+
+    #[inline(always)]
+    fn address(self) -> *mut u8 {
+        self.0.map_addr(|bits| bits & ADDRESS)
+    }
+
+    #[inline(always)]
+    fn granules(self) -> usize {
+        (self.0.addr() >> LENGTH_SHIFT) % LENGTH_MAX + 1
+    }
+
+    #[inline(always)]
+    fn has_next(self) -> bool {
+        self.0.addr() & HAS_NEXT != 0
+    }
+
+    /// Bytes of it, of the link and the unused ones not.
+    #[inline(always)]
+    fn bytes(self, before: usize) -> usize {
+        self.granules() * GRANULE - before - (self.0.addr() & SLACK)
+    }
+}
+
+/// Where an item's bytes are that are not in its node. Not freed by itself.
+#[derive(Debug, Clone, Copy)]
+#[repr(transparent)]
+pub(in super::super) struct Tail(Piece);
+
+impl Tail {
+    /// Memory for so many bytes, of which the first `together` lie in one piece.
+    pub(super) fn allocate(
+        leases: &mut Leases,
+        memory: &Memory,
+        bytes: usize,
+        together: usize,
+    ) -> Self {
+        debug_assert!(bytes > 0);
+        let mut left = bytes;
+        // The first of several pieces, and where the last one's link is.
+        let mut first: Option<Piece> = None;
+        let mut link: *mut Link = std::ptr::null_mut();
+        let mut granules = 0;
+        loop {
+            let want = left.div_ceil(GRANULE).min(Kind::Tails.units());
+            let least = if first.is_none() {
+                (together + size_of::<Head>()).div_ceil(GRANULE)
+            } else {
+                size_of::<Link>().div_ceil(GRANULE) + 1
+            };
+            let (address, found) = take_run(leases, memory, want, least.min(want));
+            granules += found;
+            let is_last = found * GRANULE >= left;
+            let slack = if is_last { found * GRANULE - left } else { 0 };
+            let piece = Piece::new(address, found, slack, !is_last);
+            if !link.is_null() {
+                // SAFETY: the link of the piece before, which is this thread's.
+                unsafe { (*link).next = piece };
+            }
+            if is_last {
+                let Some(first) = first else { return Self(piece) };
+                let head = first.address().cast::<Head>();
+                // SAFETY: the first piece is this thread's, and has room for its head.
+                unsafe {
+                    (&raw mut (*head).granules).write(granules as u32);
+                    (&raw mut (*head).bytes).write(bytes as u32);
+                }
+                return Self(first);
+            }
+            let before = if first.is_none() { size_of::<Head>() } else { size_of::<Link>() };
+            first = first.or(Some(piece));
+            link = address.cast();
+            left -= piece.bytes(before);
+        }
+    }
+
+    /// Bytes of the item in it.
+    #[inline]
+    pub(in super::super) fn bytes(self) -> usize {
+        if self.0.has_next() { self.head().bytes as usize } else { self.0.bytes(0) }
+    }
+
+    /// Bytes of memory.
+    #[inline]
+    pub(in super::super) fn memory(self) -> usize {
+        let all = if self.0.has_next() { self.head().granules as usize } else { self.0.granules() };
+        all * GRANULE
+    }
+
+    fn head(&self) -> &Head {
+        debug_assert!(self.0.has_next());
+        // SAFETY: R4 - written when the chain was made, and not changed while the tail is there.
+        unsafe { &*self.0.address().cast::<Head>() }
+    }
+
+    /// Its pieces, in order. Whoever asks has an item that keeps the tail.
+    #[inline]
+    pub(in super::super) fn pieces<'i>(&self) -> Pieces<'i> {
+        Pieces { next: Some(self.0), before: size_of::<Head>(), item: PhantomData }
+    }
+
+    /// Writes the item's bytes, part by part.
+    ///
+    /// # Safety
+    /// The tail was allocated by this thread, and no other has it yet.
+    pub(in super::super) unsafe fn filler(self) -> Filler {
+        let pieces = self.pieces();
+        Filler { pieces, to: std::ptr::null_mut(), room: 0 }
+    }
+
+    /// Whether some of it lies in a region that is being vacated.
+    pub(in super::super) fn is_vacated(self) -> bool {
+        self.pieces().any(|piece| Memory::is_vacated(piece.as_ptr()))
+    }
+
+    /// Gives the memory back.
+    ///
+    /// # Safety
+    /// The tail is not used any more, and was not freed.
+    #[inline]
+    pub(in super::super) unsafe fn free(self) {
+        let mut next = Some(self.0);
+        while let Some(piece) = next {
+            let address = piece.address();
+            // SAFETY: R4 - a piece that has a next one begins with a link to it.
+            next = piece.has_next().then(|| unsafe { (*address.cast::<Link>()).next });
+            Region::of(address).free_granules(address, piece.granules());
+        }
+    }
+}
+
+/// A run of at most `want` granules: that long if there is one, and at least `least`.
+fn take_run(leases: &mut Leases, memory: &Memory, want: usize, least: usize) -> (*mut u8, usize) {
+    let mut tries = 0_u32;
+    loop {
+        if let Some(region) = leases.tails.map(Handle) {
+            // Each region without a fitting run makes smaller ones fit.
+            let part = want >> (1 + 2 * leases.hardness + tries);
+            while let Some((start, found)) = region.run(leases.from, want) {
+                leases.from = start + found;
+                if found >= part.max(least) {
+                    return (region.take_granules(start, found), found);
+                }
+            }
+        }
+        leases.next_tails(memory, tries >= TRIES);
+        tries += 1;
+    }
+}
+
+/// The pieces of a tail.
+pub(in super::super) struct Pieces<'i> {
+    next: Option<Piece>,
+    /// Bytes of the next piece's link, if it has one.
+    before: usize,
+    item: PhantomData<&'i [u8]>,
+}
+
+impl Pieces<'_> {
+    #[inline]
+    fn step(&mut self) -> Option<(*mut u8, usize)> {
+        let piece = self.next?;
+        let address = piece.address();
+        let mut before = 0;
+        self.next = piece.has_next().then(|| {
+            before = std::mem::replace(&mut self.before, size_of::<Link>());
+            // SAFETY: R4 - a piece that has a next one begins with a link to it.
+            unsafe { (*address.cast::<Link>()).next }
+        });
+        Some((address.wrapping_add(before), piece.bytes(before)))
+    }
+}
+
+impl<'i> Iterator for Pieces<'i> {
+    type Item = &'i [u8];
+
+    #[inline]
+    fn next(&mut self) -> Option<&'i [u8]> {
+        let (from, bytes) = self.step()?;
+        // SAFETY: R4 - a piece of an item that the caller keeps; its bytes were all written when
+        // it was made, and do not change.
+        Some(unsafe { slice::from_raw_parts(from, bytes) })
+    }
+}
+
+/// Writes a tail's bytes from the first to the last.
+pub(in super::super) struct Filler {
+    pieces: Pieces<'static>,
+    to: *mut u8,
+    room: usize,
+}
+
+impl Filler {
+    /// The next bytes.
+    ///
+    /// # Panics
+    /// If the tail has no room for them.
+    #[inline]
+    pub(in super::super) fn push(&mut self, mut bytes: &[u8]) {
+        while !bytes.is_empty() {
+            if self.room == 0 {
+                (self.to, self.room) = self.pieces.step().expect("a tail has room for its item");
+            }
+            let (here, rest) = bytes.split_at(bytes.len().min(self.room));
+            // SAFETY: `filler` - a piece that only this thread has, with so much room.
+            unsafe { self.to.copy_from_nonoverlapping(here.as_ptr(), here.len()) };
+            self.to = self.to.wrapping_add(here.len());
+            self.room -= here.len();
+            bytes = rest;
+        }
+    }
+}

@@ -1,0 +1,136 @@
+use super::*;
+use std::collections::VecDeque;
+
+/// A small generator, so that runs can be repeated.
+struct Seeded(u64);
+
+impl Seeded {
+    fn next(&mut self, below: usize) -> usize {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        ((self.0 >> 33) as usize * below) >> 31
+    }
+}
+
+fn content(number: usize, length: usize) -> Vec<u8> {
+    (0..length).map(|at| (number * 31 + at * 7 + at / 256) as u8).collect()
+}
+
+fn filled(memory: &Memory, number: usize, length: usize, together: usize) -> Tail {
+    let tail = memory.tail(length, together);
+    let bytes = content(number, length);
+    let (front, back) = bytes.split_at(length / 3);
+    // SAFETY: allocated just now.
+    let mut filler = unsafe { tail.filler() };
+    filler.push(front);
+    filler.push(back);
+    tail
+}
+
+fn read(tail: Tail) -> Vec<u8> {
+    tail.pieces().flatten().copied().collect()
+}
+
+#[test]
+fn tail_holds_what_was_written() {
+    let memory = Memory::new(1 << 20, 1);
+    for length in [1, 15, 16, 17, 1008, 5000, REGION - 3000, REGION, 3 * REGION + 5] {
+        let tail = filled(&memory, length, length, 0);
+        assert_eq!((tail.bytes(), read(tail) == content(length, length)), (length, true));
+        assert!(tail.memory() >= length && tail.memory() < length + length / 1000 + 48);
+        // SAFETY: used no more.
+        unsafe { tail.free() };
+    }
+    let usage = memory.usage();
+    assert_eq!(usage.free, Kind::Tails.units() * GRANULE * usage.mapped / REGION);
+}
+
+/// Memory of any shape serves for any other: what is in use, and some more, is all that is mapped.
+#[test]
+fn memory_does_not_leak_into_sizes() {
+    let seed = 7;
+    let mut chance = Seeded(seed);
+    let most = 2 << 20;
+    let memory = Memory::new(most as u64, 1);
+    let (mut all, mut used) = (VecDeque::new(), 0);
+    let mut pieces = 0;
+    for round in 0..16 {
+        let size = [60, 1000, 5000, 200, 30_000, 12_000, 300, 100_000][chance.next(8)];
+        for number in 0..3 * most / size {
+            let length = size + chance.next(size / 4);
+            while used + length + GRANULE > most {
+                // One of the older ones, as eviction leaves holes anywhere.
+                let at = chance.next(all.len().div_ceil(2));
+                let (tail, number, length): (Tail, usize, usize) =
+                    all.swap_remove_front(at).expect("there are some");
+                assert!(read(tail) == content(number, length), "round {round}, seed {seed}");
+                used -= tail.memory();
+                // SAFETY: used no more.
+                unsafe { tail.free() };
+            }
+            let tail = filled(&memory, number, length, 20);
+            let first = tail.pieces().next().map_or(0, <[u8]>::len);
+            assert!(first >= 20, "round {round}, seed {seed}");
+            pieces = pieces.max(tail.pieces().count());
+            used += tail.memory();
+            all.push_back((tail, number, length));
+        }
+        let mapped = memory.usage().mapped;
+        assert!(mapped <= most + most / 8 + 5 * REGION, "{mapped} in round {round}, seed {seed}");
+    }
+    println!("at most {pieces} pieces");
+}
+
+#[test]
+fn nodes_of_many_threads_are_apart() {
+    let memory = Memory::new(4 << 20, 4);
+    memory.begin(Layout::new::<[u64; 8]>(), std::ptr::without_provenance(0x1234));
+    std::thread::scope(|scope| {
+        for thread in 0..4_u64 {
+            let memory = &memory;
+            scope.spawn(move || {
+                let mut own = Vec::new();
+                for round in 0..20_000_u64 {
+                    let node = memory.allocate().cast::<u64>();
+                    // SAFETY: allocated just now.
+                    unsafe { node.write(thread << 32 | round) };
+                    own.push((node, thread << 32 | round));
+                    if round % 3 == 2 {
+                        let (node, expected) = own.swap_remove((round * 7) as usize % own.len());
+                        // SAFETY: this thread's own.
+                        assert_eq!(unsafe { node.read() }, expected);
+                        // SAFETY: used no more.
+                        unsafe { memory.free(node.cast()) };
+                    }
+                }
+                for (node, expected) in own {
+                    // SAFETY: this thread's own.
+                    assert_eq!(unsafe { node.read() }, expected);
+                    let area = node.as_ptr().map_addr(|at| at & !(REGION - 1));
+                    // SAFETY: areas begin with the note.
+                    assert_eq!(unsafe { area.read() }, 0x1234);
+                    // SAFETY: used no more.
+                    unsafe { memory.free(node.cast()) };
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn what_is_vacated_gives_nothing_out() {
+    let memory = Memory::new(2 << 20, 1);
+    let tails: Vec<Tail> = (0..8000).map(|number| filled(&memory, number, 200, 0)).collect();
+    let (odd, even): (Vec<_>, Vec<_>) = tails.into_iter().enumerate().partition(|(at, _)| at % 4 > 0);
+    for (_, tail) in odd {
+        // SAFETY: used no more.
+        unsafe { tail.free() };
+    }
+    assert!(memory.begin_vacating() > 0);
+    for number in 0..2000 {
+        assert!(!filled(&memory, number, 300, 0).is_vacated());
+    }
+    let moved = even.iter().filter(|(_, tail)| tail.is_vacated()).count();
+    assert!(moved > 0);
+    memory.end_vacating();
+    assert!(even.iter().all(|(number, tail)| read(*tail) == content(*number, 200)));
+}
