@@ -123,7 +123,7 @@ pub(crate) fn stats(handle: &Handle<'_>, facts: &Facts, mut words: Words<'_>, ou
         (Some(b"items"), _) => items(handle, out),
         (Some(b"slabs"), _) => {
             line(out, "active_slabs", 0);
-            line(out, "total_malloced", handle.store().bytes());
+            line(out, "total_malloced", handle.store().usage().mapped);
         }
         (Some(b"sizes"), _) => line(out, "sizes_status", "disabled"),
         (Some(b"conns"), _) => line(out, "curr_connections", count(&facts.connections)),

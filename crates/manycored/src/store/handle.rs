@@ -6,10 +6,14 @@ use crate::protocol::{Arith, Mode, number};
 use foldhash::quality::RandomState;
 use manycore_cache::{Entry, Guard, Spot};
 use std::borrow::Cow;
+use std::sync::atomic::Ordering;
 
 /// The longest value that can be a number, with what may stand behind that: memcached keeps longer
 /// ones in pieces, and does not look into these.
 const NUMBER_MAX: usize = 1 << 19;
+
+/// Bytes of new items after which memory is shared anew between items and tables.
+const SHARE_BYTES: usize = 1 << 20;
 
 /// What became of a value that was to be put in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,6 +74,8 @@ pub struct Handle<'s> {
     pub counters: &'s Counters,
     worker: usize,
     last: u64,
+    /// Bytes that were put in since memory was last shared between items and tables.
+    stored: usize,
 }
 
 /// A key whose turn it is.
@@ -82,7 +88,7 @@ impl<'s> Handle<'s> {
         // Beyond the stamps of the worker's handle before (D1): each takes longer than its share of
         // the clock.
         store.clock.force();
-        Self { store, counters, worker, last: 0 }
+        Self { store, counters, worker, last: 0, stored: 0 }
     }
 
     /// The store.
@@ -148,7 +154,7 @@ impl<'s> Handle<'s> {
         }
         turn.insert(self.make(draft), ());
         self.counters.total_items.inc();
-        self.store.make_room(draft.weight());
+        self.make_room(draft.weight());
         Outcome::Stored
     }
 
@@ -157,9 +163,21 @@ impl<'s> Handle<'s> {
         self.store.cache.fetch(keys.iter().copied());
     }
 
+    /// Has the memory for so many bytes more where it is wanted.
+    #[inline]
+    fn make_room(&mut self, bytes: usize) {
+        self.stored += bytes;
+        if self.stored >= SHARE_BYTES {
+            self.stored = 0;
+            self.store.share_memory();
+        }
+        self.store.make_room(bytes);
+    }
+
     /// Whether there is room for so many bytes more.
     fn has_room(&self, bytes: usize) -> bool {
-        let (bytes, memory) = (bytes as u64, self.store.cache.capacity());
+        // ORDER: Relaxed; a number to keep to.
+        let (bytes, memory) = (bytes as u64, self.store.capacity.load(Ordering::Relaxed));
         bytes <= memory && (self.store.limits.evicts || self.store.cache.weight() + bytes <= memory)
     }
 
@@ -185,7 +203,7 @@ impl<'s> Handle<'s> {
         };
         if outcome == Outcome::Stored {
             self.counters.total_items.inc();
-            self.store.make_room(draft.weight());
+            self.make_room(draft.weight());
         }
         (outcome, cas)
     }
@@ -413,7 +431,7 @@ impl<'s> Handle<'s> {
         let wait = clock.until(clock.deadline(delay)).filter(|wait| !wait.is_zero());
         let at = wait.map_or(0, |wait| clock.now() + wait.as_nanos() as u64);
         // ORDER: Relaxed; the last flush asked for counts.
-        self.store.flush_at.store(at, std::sync::atomic::Ordering::Relaxed);
+        self.store.flush_at.store(at, Ordering::Relaxed);
         if at == 0 {
             for _ in 0..2 {
                 let all = self.all_so_far();

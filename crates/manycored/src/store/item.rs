@@ -26,7 +26,7 @@ const INLINE: usize = 48;
 /// Bytes of an item that has a tail that are not there.
 const HEAD: usize = INLINE - size_of::<Tail>();
 /// Bytes that the table takes for an entry besides the item, at most.
-const ENTRY: usize = 24;
+pub(super) const ENTRY: usize = 24;
 
 /// The value was made by `mg` with `N`, or somebody was told to make it anew.
 const TOKEN_SENT: u8 = 1;

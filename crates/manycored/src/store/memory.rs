@@ -59,13 +59,15 @@ pub(super) struct Memory {
     is_over: AtomicBool,
 }
 
-/// What a memory has, in bytes.
+/// What a store's memory is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Usage {
-    /// Memory from the system.
+    /// Bytes from the system.
     pub mapped: usize,
-    /// Of that, what no item has.
+    /// Of these, bytes that no item has.
     pub free: usize,
+    /// Regions of which the items were put elsewhere, so far.
+    pub vacated: usize,
 }
 
 fn locked<T>(lock: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -122,7 +124,12 @@ impl Memory {
     /// for what is in them. Returns how many. They give nothing out until
     /// [`end_vacating`](Self::end_vacating).
     pub(super) fn begin_vacating(&self) -> usize {
-        let chosen = locked(&self.regions).choose_to_vacate();
+        // ORDER: Relaxed; a number to keep to.
+        let budget = self.budget.load(Ordering::Relaxed);
+        let mut regions = locked(&self.regions);
+        regions.give_back(budget);
+        let chosen = regions.choose_to_vacate();
+        drop(regions);
         if chosen == 0 {
             // Nothing would come of it: there is that much in use, or waiting to be freed.
             // ORDER: Relaxed; a hint.
@@ -133,7 +140,12 @@ impl Memory {
 
     /// The walk over the items is done: what was vacated can be used again.
     pub(super) fn end_vacating(&self) {
-        locked(&self.regions).end_vacating();
+        // ORDER: Relaxed; a number to keep to.
+        let budget = self.budget.load(Ordering::Relaxed);
+        let mut regions = locked(&self.regions);
+        regions.end_vacating();
+        regions.give_back(budget);
+        drop(regions);
         // ORDER: Relaxed; a hint, which is given again if it is so.
         self.is_over.store(false, Ordering::Relaxed);
     }
@@ -154,7 +166,7 @@ impl Memory {
         kind: Kind,
         before: Option<NonNull<Region>>,
         all_free: bool,
-    ) -> (NonNull<Region>, u32) {
+    ) -> NonNull<Region> {
         // ORDER: Relaxed; a number to keep to.
         let budget = self.budget.load(Ordering::Relaxed);
         let leased = locked(&self.regions).lease(kind, before, budget, all_free);
@@ -162,7 +174,7 @@ impl Memory {
             // ORDER: Relaxed; a hint.
             self.is_over.store(true, Ordering::Relaxed);
         }
-        (leased.region, leased.hardness)
+        leased.region
     }
 }
 

@@ -24,6 +24,7 @@ mod prefixes;
 pub use clock::Clock;
 pub use counters::{Counters, Totals};
 pub use handle::{Change, Handle, How, Outcome, Turn};
+use item::ENTRY;
 pub use item::{Draft, Item};
 pub use memory::Usage;
 
@@ -31,8 +32,8 @@ use foldhash::quality::RandomState;
 use manycore_cache::{Cache, Position};
 use memory::Memory;
 use prefixes::Prefixes;
-use std::sync::{Arc, Mutex};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// The smallest limit of memory that can be asked for while the server runs, in megabytes.
@@ -63,9 +64,10 @@ impl Default for Limits {
 /// over when a twentieth of the memory has been filled, also if all items are small.
 const VACATE_BYTES: usize = 8;
 
-/// The bytes of items, and of those that have left and may still be read.
+/// The bytes of items, of those that have left and may still be read, and of free memory in which
+/// there are pieces that are worth using.
 fn with_garbage(bytes: u64) -> u64 {
-    bytes.saturating_add((bytes / 8).clamp(4 << 20, 32 << 20))
+    bytes.saturating_add((bytes / 8).clamp(4 << 20, 32 << 20)).saturating_add(bytes / 32)
 }
 
 /// All items, for all workers.
@@ -77,6 +79,12 @@ pub struct Store {
     vacating: Mutex<Option<Position>>,
     clock: Arc<Clock>,
     limits: Limits,
+    /// Bytes of items and tables; as the limits have it, unless it was changed.
+    limit: AtomicU64,
+    /// Of these, bytes of items.
+    capacity: AtomicU64,
+    /// Bytes that workers may put in beyond that at the same moment, where nothing is evicted.
+    beyond: u64,
     /// Items with stamps up to this are dead (D2).
     flushed: AtomicU64,
     /// Only items with stamps up to this may be dead.
@@ -101,7 +109,10 @@ impl Store {
         let clock = Arc::new(Clock::new());
         let cache_clock = clock.clone();
         let memory = Arc::new(Memory::new(with_garbage(limits.memory), workers));
-        let cache = Cache::builder(limits.memory)
+        // Each may find room for an item, of which the pieces may take more than it.
+        let beyond = workers as u64 * (2 * limits.item as u64 + 4096);
+        let evicts_at = if limits.evicts { limits.memory } else { limits.memory + beyond };
+        let cache = Cache::builder(evicts_at)
             .memory(memory.clone())
             .hasher(RandomState::default())
             .weigher(|item: &Item, ()| u32::try_from(item.weight()).unwrap_or(u32::MAX))
@@ -116,6 +127,9 @@ impl Store {
             vacating: Mutex::new(None),
             clock,
             prefixes: limits.delimiter.map(Prefixes::new),
+            limit: AtomicU64::new(limits.memory),
+            capacity: AtomicU64::new(limits.memory),
+            beyond,
             limits,
             flushed: AtomicU64::new(0),
             suspect: AtomicU64::new(0),
@@ -176,7 +190,8 @@ impl Store {
 
     /// The limit of memory now.
     pub fn memory(&self) -> u64 {
-        self.cache.capacity()
+        // ORDER: Relaxed; a number to keep to.
+        self.limit.load(Ordering::Relaxed)
     }
 
     /// What the cache counted: evictions and the like.
@@ -186,8 +201,24 @@ impl Store {
 
     /// Changes the limit of memory, in bytes.
     pub fn set_memory(&self, bytes: u64) {
-        self.cache.set_capacity(bytes.max(1));
-        self.memory.set_bytes(with_garbage(bytes));
+        // ORDER: Relaxed; a number to keep to.
+        self.limit.store(bytes.max(1), Ordering::Relaxed);
+        self.share_memory();
+    }
+
+    /// Divides the limit between items and tables. Items are counted with their part of the tables;
+    /// but tables do not become smaller when there are fewer items.
+    pub(crate) fn share_memory(&self) {
+        let (limit, tables) = (self.memory(), self.table_bytes());
+        let excess = tables.saturating_sub(self.len() as u64 * ENTRY as u64);
+        let capacity = limit.saturating_sub(excess).max(limit / 2).max(1);
+        // ORDER: Relaxed; a number to keep to.
+        self.capacity.store(capacity, Ordering::Relaxed);
+        let evicts_at = if self.limits.evicts { capacity } else { limit + self.beyond };
+        if evicts_at != self.cache.capacity() {
+            self.cache.set_capacity(evicts_at);
+        }
+        self.memory.set_bytes(with_garbage(limit.saturating_sub(tables)));
     }
 
     /// What items have of the system's memory, whether they use it or not.
@@ -302,6 +333,7 @@ impl Store {
         if all {
             self.cache.purge();
         }
+        self.share_memory();
         if self.memory.is_over() {
             self.vacate(usize::MAX);
         }

@@ -12,6 +12,8 @@ const FETCH: usize = 2 << 20;
 const LOOKS: usize = 64;
 /// By how hard free memory is to find: the part of a region that must be free for a lease.
 const PARTS: [usize; 5] = [8, 16, 32, 64, 256];
+/// From which of these on it is better to vacate others.
+const HARD: u32 = 2;
 
 /// The regions from which a slot allocates.
 #[derive(Default)]
@@ -24,8 +26,6 @@ pub(super) struct Leases {
     pub(super) tails: Option<NonNull<Region>>,
     /// The granule from which on it looks for runs.
     pub(super) from: usize,
-    /// How hard it was to find the region: the smaller are the pieces that are used.
-    pub(super) hardness: u32,
 }
 
 // SAFETY: regions belong to no thread; the slot's lock says who uses its leases.
@@ -61,7 +61,7 @@ impl Leases {
                 }
             }
         }
-        let (region, _) = memory.lease(Kind::Nodes, self.nodes, false);
+        let region = memory.lease(Kind::Nodes, self.nodes, false);
         self.nodes = Some(region);
         // ORDER: Relaxed; as above.
         let free = Handle(region).word(0).load(Ordering::Relaxed);
@@ -74,16 +74,15 @@ impl Leases {
     /// Another region for tails.
     /// One that is all free, if `free` says so.
     pub(super) fn next_tails(&mut self, memory: &Memory, free: bool) {
-        let (region, hardness) = memory.lease(Kind::Tails, self.tails, free);
-        (self.tails, self.from, self.hardness) = (Some(region), 0, hardness);
+        let region = memory.lease(Kind::Tails, self.tails, free);
+        (self.tails, self.from) = (Some(region), 0);
     }
 }
 
 /// A lease.
 pub(super) struct Leased {
     pub(super) region: NonNull<Region>,
-    pub(super) hardness: u32,
-    /// Whether there are more regions now than there should be.
+    /// Whether there are more regions now than there should be, or soon will be.
     pub(super) is_over: bool,
 }
 
@@ -97,8 +96,15 @@ pub(super) struct Regions {
     fetched: Vec<NonNull<u8>>,
     /// Of the last of these, the regions that were not made yet.
     left: usize,
+    /// Regions that have no memory: it went back to the system.
+    returned: Vec<NonNull<u8>>,
     note: *const (),
+    /// Regions that are being vacated.
     vacated: Vec<Handle>,
+    /// How many there were so far.
+    vacated_total: usize,
+    /// Leases since it was last asked whether others should be vacated.
+    leases: usize,
 }
 
 // SAFETY: memory, which belongs to no thread; the note is a number to this module.
@@ -112,8 +118,11 @@ impl Default for Regions {
             hardness: [0; 2],
             fetched: Vec::new(),
             left: 0,
+            returned: Vec::new(),
             note: ptr::null(),
             vacated: Vec::new(),
+            vacated_total: 0,
+            leases: 0,
         }
     }
 }
@@ -141,7 +150,7 @@ impl Regions {
             let found = self.find(kind, 1, usize::MAX).map(|(region, _)| region);
             let is_over = found.is_none() && self.all.len() >= budget;
             let region = found.unwrap_or_else(|| self.make(kind)).0;
-            return Leased { region, hardness: 0, is_over };
+            return Leased { region, is_over };
         }
         // While there may be more regions, only what is worth a look is looked for.
         let may_grow = self.all.len() < budget;
@@ -152,7 +161,8 @@ impl Regions {
             if let Some((region, is_roomy)) = self.find(kind, PARTS[hardness as usize], most) {
                 let hardness = if is_roomy { 0 } else { hardness };
                 self.hardness[kind as usize] = hardness;
-                return Leased { region: region.0, hardness, is_over: false };
+                let is_over = (hardness >= HARD || self.all.len() > budget) && self.is_time();
+                return Leased { region: region.0, is_over };
             }
             if hardness >= last {
                 break;
@@ -161,7 +171,17 @@ impl Regions {
         }
         self.hardness[kind as usize] = hardness;
         let region = self.make(kind);
-        Leased { region: region.0, hardness: 0, is_over: !may_grow }
+        Leased { region: region.0, is_over: !may_grow }
+    }
+
+    /// Whether enough has changed for another look at all regions.
+    fn is_time(&mut self) -> bool {
+        self.leases += 1;
+        let is_time = self.leases > self.all.len() / 16;
+        if is_time {
+            self.leases = 0;
+        }
+        is_time
     }
 
     /// A region with so large a part free, leased; and whether that is much more.
@@ -172,8 +192,8 @@ impl Regions {
             if region.leased().load(Ordering::Relaxed) {
                 continue;
             }
-            let (own, free) = (region.kind(), region.count_free());
-            let is_empty = free == own.units();
+            let (own, free) = (region.kind(), region.free_now());
+            let is_empty = free == own.units() && region.count_free() == free;
             if is_empty && own != kind {
                 region.lay_out(kind);
             } else if own != kind || free < (kind.units() / part).max(1) {
@@ -187,6 +207,16 @@ impl Regions {
 
     /// A new region, leased.
     fn make(&mut self, kind: Kind) -> Handle {
+        let memory = self.returned.pop().unwrap_or_else(|| self.fetch());
+        // SAFETY: aligned, as long as a region, and no other region's.
+        let region = Handle(unsafe { Region::make(memory, self.note, kind) });
+        region.leased().store(true, Ordering::Relaxed);
+        self.all.push(region);
+        region
+    }
+
+    /// Memory for a region.
+    fn fetch(&mut self) -> NonNull<u8> {
         if self.left == 0 {
             let layout = Layout::from_size_align(FETCH, FETCH).expect("a power of two");
             // SAFETY: the layout is not empty.
@@ -199,12 +229,27 @@ impl Regions {
         self.left -= 1;
         let fetched = *self.fetched.last().expect("fetched just now");
         // SAFETY: within what was fetched.
-        let memory = unsafe { fetched.add(self.left * REGION) };
-        // SAFETY: aligned, as long as a region, and given out once.
-        let region = Handle(unsafe { Region::make(memory, self.note, kind) });
-        region.leased().store(true, Ordering::Relaxed);
-        self.all.push(region);
-        region
+        unsafe { fetched.add(self.left * REGION) }
+    }
+
+    /// Gives the memory of regions back that are all free, as long as there are more than there
+    /// should be.
+    pub(super) fn give_back(&mut self, budget: usize) {
+        let Self { all, returned, .. } = self;
+        let mut more = all.len().saturating_sub(budget);
+        all.retain(|region| {
+            let is_free = more > 0
+                && !region.leased().load(Ordering::Relaxed)
+                && region.free_now() == region.kind().units()
+                && region.count_free() == region.kind().units();
+            if is_free {
+                more -= 1;
+                let memory = region.0.cast();
+                forget_content(memory);
+                returned.push(memory);
+            }
+            !is_free
+        });
     }
 
     /// Chooses regions to be vacated, of the kind that has the larger part free.
@@ -216,7 +261,7 @@ impl Regions {
                 region.kind() == kind && !region.leased().load(Ordering::Relaxed)
             };
             let mut own: Vec<(usize, Handle)> =
-                self.all.iter().filter(idle).map(|own| (own.count_free(), *own)).collect();
+                self.all.iter().filter(idle).map(|own| (own.free_now(), *own)).collect();
             own.retain(|(free, _)| *free < kind.units()); // those are free for any kind
             own.sort_by_key(|(free, _)| std::cmp::Reverse(*free));
             // What is in the first of them must fit into the rest, with a little to spare.
@@ -225,7 +270,7 @@ impl Regions {
             for (free, _) in &own {
                 room -= free;
                 moved += kind.units() - free;
-                if moved + moved / 8 > room || count > own.len() / 8 {
+                if moved + moved / 8 > room || count > own.len() / 4 {
                     break;
                 }
                 count += 1;
@@ -236,11 +281,15 @@ impl Regions {
                 best = (gain, own);
             }
         }
+        if best.0 < (self.all.len() * REGION / 64).max(2 * REGION) {
+            return 0; // not worth a walk
+        }
         self.vacated = best.1.into_iter().map(|(_, region)| region).collect();
         for region in &self.vacated {
             region.leased().store(true, Ordering::Relaxed);
             region.set_vacated(true);
         }
+        self.vacated_total += self.vacated.len();
         self.vacated.len()
     }
 
@@ -252,20 +301,32 @@ impl Regions {
     }
 
     pub(super) fn usage(&self) -> Usage {
-        let free = self.all.iter().map(|own| own.count_free() * own.kind().unit()).sum();
-        Usage { mapped: self.all.len() * REGION, free }
+        let free = self.all.iter().map(|own| own.free_now() * own.kind().unit()).sum();
+        Usage { mapped: self.all.len() * REGION, free, vacated: self.vacated_total }
     }
 }
 
 impl Drop for Regions {
     fn drop(&mut self) {
-        debug_assert!(self.vacated.is_empty() || std::thread::panicking());
         let layout = Layout::from_size_align(FETCH, FETCH).expect("a power of two");
         for memory in &self.fetched {
             // SAFETY: allocated so by `make`; R5 - no item is left.
             unsafe { alloc::dealloc(memory.as_ptr(), layout) };
         }
     }
+}
+
+/// Gives the memory of a region back to the system, which has others for its next use.
+fn forget_content(memory: NonNull<u8>) {
+    #[cfg(all(target_os = "linux", not(miri)))]
+    // SAFETY: memory that is ours, of whole pages, and that nothing is in. If it is refused, the
+    // memory stays as it is.
+    unsafe {
+        use nix::sys::mman::{MmapAdvise, madvise};
+        let _ = madvise(memory.cast(), REGION, MmapAdvise::MADV_DONTNEED);
+    }
+    #[cfg(not(all(target_os = "linux", not(miri))))]
+    let _ = memory;
 }
 
 /// Asks for a huge page: items are looked at in no order, and the processor's list of pages is

@@ -2,7 +2,7 @@
 
 use super::{GRANULE, NODE, REGION};
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 /// What is in a region.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,6 +51,8 @@ pub(super) struct Region {
     /// Under the lock of the list of regions.
     pub(super) is_leased: AtomicBool,
     is_vacated: AtomicBool,
+    /// How many units are free, about: changed after the bits.
+    count: AtomicU32,
     /// Free units; of nodes, only the first [`Kind::words`].
     free: [AtomicU64; Kind::Tails.words()],
 }
@@ -59,6 +61,9 @@ const _: () = assert!(std::mem::offset_of!(Region, free) <= HEADER);
 const _: () = assert!(size_of::<Region>() <= Kind::Tails.taken() * GRANULE);
 
 impl Region {
+    /// The number behind that of the last granule.
+    pub(super) const GRANULES_END: usize = REGION / GRANULE;
+
     /// Makes a region of memory that no other thread has.
     ///
     /// # Safety
@@ -72,6 +77,7 @@ impl Region {
             (&raw mut (*region.as_ptr()).kind).write(AtomicU8::new(kind as u8));
             (&raw mut (*region.as_ptr()).is_leased).write(AtomicBool::new(false));
             (&raw mut (*region.as_ptr()).is_vacated).write(AtomicBool::new(false));
+            (&raw mut (*region.as_ptr()).count).write(AtomicU32::new(0));
         }
         let region_of = Handle(region);
         region_of.lay_out(kind);
@@ -141,6 +147,8 @@ impl Handle {
         // SAFETY: R5 - the region lives.
         // ORDER: Relaxed; under the lock of the list, or by the thread that makes it.
         unsafe { &(*self.pointer()).kind }.store(kind as u8, Ordering::Relaxed);
+        // ORDER: Relaxed; as above.
+        self.count().store(kind.units() as u32, Ordering::Relaxed);
         let first = kind.taken();
         for at in 0..kind.words() {
             let taken = first.saturating_sub(at * 64).min(64);
@@ -152,11 +160,25 @@ impl Handle {
         }
     }
 
+    #[inline(always)]
+    fn count<'r>(self) -> &'r AtomicU32 {
+        // SAFETY: R5 - the region lives.
+        unsafe { &*(&raw const (*self.pointer()).count) }
+    }
+
+    /// Free units, about.
+    pub(super) fn free_now(self) -> usize {
+        // ORDER: Relaxed; a hint. It wraps below zero for a moment if it is late.
+        (self.count().load(Ordering::Relaxed) as i32).max(0) as usize
+    }
+
     /// Free units.
     pub(super) fn count_free(self) -> usize {
         // ORDER: Acquire; pairs with Release in `free`: who finds all of it free may lay it out
         // anew, after the last use of each unit.
-        (0..self.words()).map(|at| self.word(at).load(Ordering::Acquire).count_ones() as usize).sum()
+        (0..self.words())
+            .map(|at| self.word(at).load(Ordering::Acquire).count_ones() as usize)
+            .sum()
     }
 
     /// Where a unit begins.
@@ -171,6 +193,8 @@ impl Handle {
         // ORDER: Acquire; pairs with Release in `free`: the last use of a unit before its next.
         let before = self.word(word).fetch_and(!bits, Ordering::Acquire);
         debug_assert_eq!(before & bits, bits, "a region gives out what is free (R2)");
+        // ORDER: Relaxed; a hint.
+        self.count().fetch_sub(bits.count_ones(), Ordering::Relaxed);
     }
 
     /// Takes a node's block back.
@@ -200,13 +224,15 @@ impl Handle {
         // ORDER: Release; pairs with Acquire in `take` and `count_free`.
         let before = self.word(word).fetch_or(bits, Ordering::Release);
         debug_assert_eq!(before & bits, 0, "memory of an item was freed twice");
+        // ORDER: Relaxed; a hint.
+        self.count().fetch_add(bits.count_ones(), Ordering::Relaxed);
     }
 
     /// The first run of free granules from `from` on: where it begins, and its length, at most
     /// `most`. For the lessee.
     #[inline]
     pub(super) fn run(self, from: usize, most: usize) -> Option<(usize, usize)> {
-        let end = Kind::Tails.words() * 64;
+        let end = Region::GRANULES_END;
         let mut at = from;
         let start = loop {
             if at >= end {

@@ -34,6 +34,8 @@ struct Head {
 
 /// Leases without a fitting run before a region is wanted that is free.
 const TRIES: u32 = 16;
+/// Runs that are refused before half as long ones are welcome.
+const REFUSALS: u32 = 4;
 
 /// A piece of a tail.
 #[derive(Debug, Clone, Copy)]
@@ -88,7 +90,7 @@ impl Tail {
         // The first of several pieces, and where the last one's link is.
         let mut first: Option<Piece> = None;
         let mut link: *mut Link = std::ptr::null_mut();
-        let mut granules = 0;
+        let (mut granules, mut refused) = (0, 0);
         loop {
             let want = left.div_ceil(GRANULE).min(Kind::Tails.units());
             let least = if first.is_none() {
@@ -96,7 +98,8 @@ impl Tail {
             } else {
                 size_of::<Link>().div_ceil(GRANULE) + 1
             };
-            let (address, found) = take_run(leases, memory, want, least.min(want));
+            let least = least.min(want);
+            let (address, found) = take_run(leases, memory, want, least, &mut refused);
             granules += found;
             let is_last = found * GRANULE >= left;
             let slack = if is_last { found * GRANULE - left } else { 0 };
@@ -177,18 +180,27 @@ impl Tail {
     }
 }
 
-/// A run of at most `want` granules: that long if there is one, and at least `least`.
-fn take_run(leases: &mut Leases, memory: &Memory, want: usize, least: usize) -> (*mut u8, usize) {
-    let mut tries = 0_u32;
+/// A run of at most `want` granules: that long if there is one near, and at least `least`. Each run
+/// that is refused for its shortness makes shorter ones welcome, so few are.
+fn take_run(
+    leases: &mut Leases,
+    memory: &Memory,
+    want: usize,
+    least: usize,
+    refused: &mut u32,
+) -> (*mut u8, usize) {
+    let mut tries = 0;
     loop {
         if let Some(region) = leases.tails.map(Handle) {
-            // Each region without a fitting run makes smaller ones fit.
-            let part = want >> (1 + 2 * leases.hardness + tries);
             while let Some((start, found)) = region.run(leases.from, want) {
                 leases.from = start + found;
+                let part = want >> (1 + *refused / REFUSALS).min(usize::BITS - 1);
+                // What is left at a region's end would be lost until there is more beside it.
+                let part = if leases.from == Region::GRANULES_END { least } else { part };
                 if found >= part.max(least) {
                     return (region.take_granules(start, found), found);
                 }
+                *refused += 1;
             }
         }
         leases.next_tails(memory, tries >= TRIES);

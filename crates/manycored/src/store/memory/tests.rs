@@ -6,7 +6,8 @@ struct Seeded(u64);
 
 impl Seeded {
     fn next(&mut self, below: usize) -> usize {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         ((self.0 >> 33) as usize * below) >> 31
     }
 }
@@ -120,7 +121,8 @@ fn nodes_of_many_threads_are_apart() {
 fn what_is_vacated_gives_nothing_out() {
     let memory = Memory::new(2 << 20, 1);
     let tails: Vec<Tail> = (0..8000).map(|number| filled(&memory, number, 200, 0)).collect();
-    let (odd, even): (Vec<_>, Vec<_>) = tails.into_iter().enumerate().partition(|(at, _)| at % 4 > 0);
+    let (odd, even): (Vec<_>, Vec<_>) =
+        tails.into_iter().enumerate().partition(|(at, _)| at % 4 > 0);
     for (_, tail) in odd {
         // SAFETY: used no more.
         unsafe { tail.free() };
