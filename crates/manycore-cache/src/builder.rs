@@ -263,11 +263,8 @@ impl<K, V, S> Builder<K, V, S> {
         self
     }
 
-    /// Makes the cache.
-    ///
-    /// # Errors
-    /// A capacity of zero or above 2^62, a time of zero, or times of a lean cache.
-    pub fn build(self) -> Result<Cache<K, V, S>, BuildError> {
+    /// Refuses settings that contradict each other or are out of range.
+    fn check(&self) -> Result<(), BuildError> {
         const MOST: u64 = 1 << 62;
         if !(1..=MOST).contains(&self.capacity) {
             return Err(BuildError::OutOfRange("capacity", MOST));
@@ -289,6 +286,15 @@ impl<K, V, S> Builder<K, V, S> {
         if self.memory.is_some() && self.ends.is_none() {
             return Err(BuildError::OnlyLean("memory of its owner's"));
         }
+        Ok(())
+    }
+
+    /// Makes the cache.
+    ///
+    /// # Errors
+    /// A capacity of zero or above 2^62, a time of zero, or times of a lean cache.
+    pub fn build(self) -> Result<Cache<K, V, S>, BuildError> {
+        self.check()?;
         let by_weight = self.weigher.is_some();
         let most = usize::try_from(self.capacity).unwrap_or(usize::MAX);
         let room = if by_weight { ROOM_BY_WEIGHT } else { ROOM };

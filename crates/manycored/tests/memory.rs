@@ -33,7 +33,7 @@ fn resident() -> usize {
 fn key(number: usize) -> Vec<u8> {
     // Some are long: then nothing but the key lies in the first piece of the item's memory.
     let mut key = format!("key{number}").into_bytes();
-    if number % 11 == 0 {
+    if number.is_multiple_of(11) {
         key.resize(250 - number % 40, b'k');
     }
     key
@@ -77,12 +77,12 @@ fn resident_memory_is_bounded_after_any_sequence_of_sizes() {
             let length = size + rng.below(size * spread / 4 + 1);
             value(number, length, &mut bytes);
             set(&mut handle, number, &bytes, ttl);
-            if deletes && number % 2 == 0 {
+            if deletes && number.is_multiple_of(2) {
                 handle.delete(&key(number - rng.below(number / 2 + 1)), None);
             }
             number += 1;
             left = left.saturating_sub(length + 64);
-            if number % 4096 == 0 || size > 10_000 && number % 64 == 0 {
+            if number.is_multiple_of(4096) || size > 10_000 && number.is_multiple_of(64) {
                 most = most.max(resident());
             }
         }

@@ -243,8 +243,11 @@ impl Item {
     }
 
     fn tail(&self) -> Option<Tail> {
+        if !self.has(HAS_TAIL) {
+            return None;
+        }
         // SAFETY: I1 - made so by `Draft::make`.
-        self.has(HAS_TAIL).then(|| unsafe { self.body.long.tail })
+        Some(unsafe { self.body.long.tail })
     }
 
     /// What stands before the value, and what of that is in the same piece.

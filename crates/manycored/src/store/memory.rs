@@ -14,8 +14,8 @@
 //! - R2 A set bit is a free unit (a node's block, or a granule). Only the lessee of a region clears
 //!   bits, so what it has seen free stays free until it takes it. Any thread may set the bits of
 //!   what it frees, once.
-//! - R3 A region is leased to one slot at a time, or is being vacated, or neither: decided under the
-//!   lock of the list. A region that is being vacated gives nothing out.
+//! - R3 A region is leased to one slot at a time, or is being vacated, or neither: decided under
+//!   the lock of the list. A region that is being vacated gives nothing out.
 //! - R4 A tail is a list of pieces, each in one region. Its form never changes. The first bytes of
 //!   a piece that is not the last are a link to the next; those of the first piece of a chain say
 //!   how long the chain is.

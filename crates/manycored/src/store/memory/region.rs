@@ -163,7 +163,7 @@ impl Handle {
     #[inline(always)]
     fn count<'r>(self) -> &'r AtomicU32 {
         // SAFETY: R5 - the region lives.
-        unsafe { &*(&raw const (*self.pointer()).count) }
+        unsafe { &(*self.pointer()).count }
     }
 
     /// Free units, about.
