@@ -120,7 +120,7 @@ fn nodes_of_many_threads_are_apart() {
 #[test]
 fn what_is_vacated_gives_nothing_out() {
     let memory = Memory::new(2 << 20, 1);
-    let tails: Vec<Tail> = (0..8000).map(|number| filled(&memory, number, 200, 0)).collect();
+    let tails: Vec<Tail> = (0..32_000).map(|number| filled(&memory, number, 200, 0)).collect();
     let (odd, even): (Vec<_>, Vec<_>) =
         tails.into_iter().enumerate().partition(|(at, _)| at % 4 > 0);
     for (_, tail) in odd {
@@ -128,7 +128,7 @@ fn what_is_vacated_gives_nothing_out() {
         unsafe { tail.free() };
     }
     assert!(memory.begin_vacating() > 0);
-    for number in 0..2000 {
+    for number in 0..8000 {
         assert!(!filled(&memory, number, 300, 0).is_vacated());
     }
     let moved = even.iter().filter(|(_, tail)| tail.is_vacated()).count();
