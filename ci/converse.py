@@ -2,15 +2,20 @@
 
     converse.py binary|text PORT PORT SEED COUNT     conversations are made from seeds, one after the other
     converse.py record PORT SEED COUNT               what one server says, as tests/binary.txt has it
+    converse.py again MEMCACHED FILE                 tests/conversations.txt with what this program says
 
 Versions differ between servers. Which replies have the same version has to be the same.
 """
 
+import os
 import random
 import re
 import socket
 import struct
+import subprocess
 import sys
+import tempfile
+import time
 from itertools import zip_longest
 
 HEADER = struct.Struct(">BBHBBHIIQ")
@@ -395,7 +400,53 @@ def hexes(said, dots):
         yield said.decode()
 
 
+ESCAPES = {b"\\r": b"\r", b"\\n": b"\n", b"\\t": b"\t", b"\\\\": b"\\"}
+
+
+def again(program, file):
+    """Prints a file of conversations with what a fresh server says in each."""
+    for line in open(file, "rb").read().splitlines():
+        if not line.startswith(b"<"):
+            print(line.decode("latin-1"))
+        if line.startswith(b">"):
+            sent = re.sub(rb"\\[rnt\\]", lambda found: ESCAPES[found[0]], line[1:].lstrip())
+            reply = said_by(program, sent)
+            for plain, escaped in ((b"\\", b"\\\\"), (b"\r", b"\\r"), (b"\n", b"\\n"), (b"\t", b"\\t")):
+                reply = reply.replace(plain, escaped)
+            print("< " + reply.decode("latin-1"))
+
+
+def said_by(program, sent):
+    """What a fresh server says, until it is silent for a while or closes."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "socket")
+        user = ["-u", "root"] if os.geteuid() == 0 else []
+        server = subprocess.Popen([program, "-s", path, "-t", "1", *user])
+        client = socket.socket(socket.AF_UNIX)
+        for _ in range(200):
+            try:
+                client.connect(path)
+                break
+            except OSError:
+                time.sleep(0.02)
+        client.sendall(sent)
+        client.settimeout(0.3)
+        said = b""
+        try:
+            while more := client.recv(1 << 20):
+                said += more
+            said += b"<EOF>"
+        except (socket.timeout, ConnectionResetError):
+            pass
+        server.kill()
+        server.wait()
+        return said
+
+
 what, *numbers = sys.argv[1:]
+if what == "again":
+    again(*numbers)
+    sys.exit()
 numbers = [int(number) for number in numbers]
 if what == "binary":
     compare(Maker, talk, *numbers)

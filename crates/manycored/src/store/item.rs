@@ -122,10 +122,15 @@ impl<'a> Draft<'a> {
         weight_of(self.body_len())
     }
 
+    /// The length of its value.
+    pub(super) fn value_len(&self) -> usize {
+        self.value[0].len() + self.value[1].len()
+    }
+
     fn body_len(&self) -> usize {
         let cas = if self.cas.is_some() { CAS } else { 0 };
         let flags = if self.flags == 0 { 0 } else { FLAGS };
-        cas + flags + self.key.len() + self.value[0].len() + self.value[1].len()
+        cas + flags + self.key.len() + self.value_len()
     }
 
     /// Gives each part that is there, in their order.
