@@ -2,22 +2,28 @@
 
     converse.py binary|text PORT PORT SEED COUNT     conversations are made from seeds, one after the other
     converse.py record PORT SEED COUNT               what one server says, as tests/binary.txt has it
+    converse.py again MEMCACHED FILE                 tests/conversations.txt with what this program says
 
 Versions differ between servers. Which replies have the same version has to be the same.
 """
 
+import base64
+import os
 import random
 import re
 import socket
 import struct
+import subprocess
 import sys
+import tempfile
+import time
 from itertools import zip_longest
 
 HEADER = struct.Struct(">BBHBBHIIQ")
 END = 0x0A0A0A0A
 GETS, STORES, EXTENDS = [0x00, 0x09, 0x0C, 0x0D], [1, 2, 3, 0x11, 0x12, 0x13], [0x0E, 0x0F, 0x19, 0x1A]
 TOUCHES, CHANGES, DELETES = [0x1C, 0x1D, 0x1E, 0x23, 0x24], [5, 6, 0x15, 0x16], [4, 0x14]
-# Numbers, nearly numbers, and others. None has 64 bits: for a minus sign in these memcached 1.6.18
+# Numbers, nearly numbers, and others. None has 64 bits: for a minus sign in these memcached 1.6.45
 # looks beyond the value, where anything may stand.
 VALUES = [b"", b"0", b"5", b"10", b"5 ", b" 5", b"5x", b"-1", b"abc", b"\0\xff\r\n", b"0007",
           b"4611686018427387903", b"18446744073709551616", b"v" * 300, b"w" * 20_000]
@@ -196,31 +202,37 @@ def talk(port, conversation):
 
 
 class TextMaker:
-    """Lines of the text and meta protocols, some of them wrong. "LAST" is the last version of a reply."""
+    """Lines of the text and meta protocols, some of them wrong. "LAST" is the last version of a reply.
+
+    What differs on purpose (docs/server.md) is not made: lengths that can't be read, flags that mean
+    nothing to their command, and binary keys in replies, whose mark memcached loses."""
 
     TEXTS = [b"", b"0", b"5", b"10", b"5 ", b"abc", b"x" * 40, b"-1", b"4611686018427387903", b"w" * 1_500]
+    # What must never be taken for a request.
+    COMMANDS = [b"flush_all", b"version", b"mn\r\nmn", b"set z 0 0 1\r\nz", b"quit", b"verbosity 1"]
 
     def __init__(self, seed, attempt=0):
         self.random = random.Random(seed)
-        # Others' keys are not ours. The second is one in base64, too.
+        # Others' keys are not ours. The last is one in base64, too.
         self.keys = [b"%d.%d.%s" % (seed, attempt, name) for name in (b"a", b"b")]
+        self.coded = base64.b64encode(b"%d.%d.c" % (seed, attempt))
 
     def key(self):
         if self.random.random() < 0.02:
-            return self.random.choice([b"", b"k" * 250, b"k" * 251, b"\x7f\xff"])
+            return self.random.choice([b"k" * 250, b"k" * 251, b"\x7f\xff"])
         return self.random.choice(self.keys)
 
     def number(self):
         if self.random.random() < 0.05:
-            return self.random.choice([b"x", b"-1", b"1x", b""])
-        return self.random.choice([b"0", b"1", b"7", b"100"])
+            return self.random.choice([b"x", b"-1", b"1x", b"99999999999999999999999"])
+        return self.random.choice([b"0", b"1", b"7", b"100", b"007"])
 
     def time(self):
         times = [b"0", b"0", b"100", b"-1", b"2592001", b"2000000000", b"x"]
         return self.random.choice(times[: self.random.choice([3, 6, 6, 7])])
 
     def quiet(self):
-        return b" noreply" if self.random.random() < 0.15 else b""
+        return self.random.choice([b" noreply", b" noreply", b" more"]) if self.random.random() < 0.2 else b""
 
     def version(self):
         return self.random.choice([b"LAST", b"LAST", b"9000000000000000000"])
@@ -234,68 +246,103 @@ class TextMaker:
             keys = b" ".join(pick(self.keys) for _ in range(self.random.randrange(4)))
             return pick([b"get ", b"gets ", b"gets "]) + keys + b"\r\n"
         if kind < 0.65:
-            return pick([b"gat ", b"gats "]) + self.time() + b" " + self.key() + b"\r\n"
+            # A long key costs memcached replies.
+            return pick([b"gat ", b"gats "]) + self.time() + b" " + pick(self.keys) + b"\r\n"
         if kind < 0.82:
             return self.store()
         if kind < 0.9:
             return pick([b"incr ", b"decr "]) + self.key() + b" " + self.number() + self.quiet() + b"\r\n"
         if kind < 0.94:
             return b"delete " + self.key() + pick([b"", b"", b"", b" 0", b" 5"]) + self.quiet() + b"\r\n"
-        if kind < 0.98:
+        if kind < 0.97:
             return b"touch " + self.key() + b" " + self.time() + self.quiet() + b"\r\n"
-        rare = [b"flush_all", b"verbosity 1", b"", b"nonsense", b"GET a", b"get", b"stats sizes", b"incr"]
-        return pick(rare) + b"\r\n"
+        return self.rare() + b"\r\n"
+
+    def rare(self):
+        return self.random.choice([
+            b"flush_all", b"flush_all x", b"flush_all 0 noreply", b"flush_all noreply", b"  flush_all", b"flush_all 0 x",
+            b"verbosity", b"verbosity 0", b"verbosity x noreply", b"", b"x", b"xy", b"nonsense", b"nonsense noreply",
+            b"noreply", b"  noreply", b"   ", b" get a", b"GET a", b"bget a", b"get", b"gets ", b"gat", b"gat 1",
+            b"gats x", b"stats sizes", b"stats nonsense", b"incr", b"incr a", b"decr noreply", b"touch", b"touch a",
+            b"delete", b"delete noreply", b"cache_memlimit", b"cache_memlimit 1", b"cache_memlimit x noreply",
+            b"cache_memlimit 4000000000", b"shutdown", b"shutdown x",
+        ])
 
     def store(self):
         word = self.random.choice([b"set", b"set", b"add", b"replace", b"append", b"prepend", b"cas"])
-        data = self.random.choice(self.TEXTS)
-        length = b"%d" % len(data) if self.random.random() < 0.97 else self.random.choice([b"1", b"x"])
-        version = b" " + self.version() if word == b"cas" else b""
-        words = [word, self.key(), self.number(), self.time(), length + version]
-        return b" ".join(words) + self.quiet() + b"\r\n" + data + b"\r\n"
+        key, flags, time, version, data = self.key(), self.number(), self.time(), b"", self.random.choice(self.TEXTS)
+        if flags[0:1] == b"9":
+            flags = b"4294967295"
+        if word == b"cas":
+            version = b" " + self.version()
+        if self.random.random() < 0.15:
+            data, wrong = self.random.choice(self.COMMANDS), self.random.randrange(4)
+            key = b"k" * 251 if wrong == 0 else key
+            flags = self.random.choice([b"x", b"-1", b"1x", b"99999999999999999999"]) if wrong == 1 else flags
+            time = self.random.choice([b"x", b"1x", b"-", b"0x1"]) if wrong == 2 else time
+            if wrong == 3 and word == b"cas":
+                version = self.random.choice([b"", b" x", b" -1", b" +1", b" 18446744073709551616"])
+        length = b"%d" % len(data) if self.random.random() < 0.97 else b"1"
+        return b" ".join([word, key, flags, time, length + version]) + self.quiet() + b"\r\n" + data + b"\r\n"
 
-    def flags(self, letters):
-        chosen = self.random.sample(letters, self.random.randrange(min(6, len(letters) + 1)))
-        tokens = {b"T": self.time, b"N": self.time, b"R": lambda: self.random.choice([b"30", b"200", b"x"]),
+    def flags(self, letters, key=b""):
+        letters = letters + [b"P", b"L"]
+        if key == self.coded and self.random.random() < 0.7:
+            letters = [b"b"] + [letter for letter in letters if letter != b"k"]
+        chosen = self.random.sample(letters, self.random.randrange(min(7, len(letters) + 1)))
+        tokens = {b"T": self.time, b"N": self.time, b"R": lambda: self.random.choice([b"30", b"200", b"0", b"-1", b"x", b""]),
                   b"C": self.version, b"F": self.number, b"J": self.number, b"D": self.number,
-                  b"O": lambda: self.random.choice([b"1", b"abc", b"o" * 31]),
+                  b"E": lambda: self.random.choice([b"3", b"9000000000000000000", b"9000000000000000001", b"x", b""]),
+                  b"O": lambda: self.random.choice([b"1", b"abc", b"o" * 31, b""]),
+                  b"P": lambda: self.random.choice([b"", b"/path"]), b"L": lambda: self.random.choice([b"", b"5"]),
                   b"M": lambda: self.random.choice(self.modes)}
         return b"".join(b" " + letter + tokens.get(letter, bytes)() for letter in chosen)
 
+    def wrong(self, kinds):
+        return self.random.choice(kinds) if self.random.random() < 0.05 else b""
+
     def meta(self):
-        # Not an empty one: a flag with a version would be the key.
-        kind, key = self.random.random(), self.key() or self.keys[0]
-        # Others are newer than 1.6.18, or tell of the moment.
+        pick = self.random.choice
+        kind, key = self.random.random(), self.key() if self.random.random() < 0.8 else self.coded
+        wrong = [b" Z", b" k k", b" 5", b" q q Z", b" w"]
         if kind < 0.35:
-            letters = [b"v", b"f", b"h", b"k", b"O", b"q", b"s", b"c", b"T", b"N", b"R"]
-            return b"mg " + key + self.flags(letters) + b"\r\n"
+            letters = [b"v", b"f", b"h", b"k", b"O", b"q", b"s", b"c", b"T", b"N", b"R", b"u", b"E", b"C", b"t"]
+            return b"mg " + key + self.flags(letters, key) + self.wrong(wrong + [b" !", b" {", b" v v"]) + b"\r\n"
         if kind < 0.65:
-            self.modes = [b"S", b"E", b"A", b"P", b"R", b"set", b"x"]
-            data = self.random.choice(self.TEXTS)
-            flags = self.flags([b"c", b"C", b"F", b"I", b"k", b"O", b"q", b"T", b"M"])
+            self.modes = [b"S", b"E", b"A", b"P", b"R", b"set", b"x", b"", b"Set", b"a"]
+            data = pick(self.TEXTS)
+            letters = [b"c", b"C", b"F", b"I", b"k", b"O", b"q", b"T", b"M", b"s", b"E", b"N"]
+            flags = self.flags(letters, key)
+            if self.random.random() < 0.1:
+                data = pick(self.COMMANDS)
+                flags += pick(wrong + [b" O" + b"o" * 32, b" Mx", b" Tx", b" C", b" F1x", b" F F"])
             return b"ms " + key + b" %d" % len(data) + flags + b"\r\n" + data + b"\r\n"
         if kind < 0.8:
-            return b"md " + key + self.flags([b"k", b"O", b"q", b"C", b"I", b"T"]) + b"\r\n"
+            letters = [b"k", b"O", b"q", b"C", b"I", b"T", b"x", b"E", b"F"]
+            return b"md " + key + self.flags(letters, key) + self.wrong(wrong + [b" !", b" O" + b"o" * 32]) + b"\r\n"
         if kind < 0.97:
-            self.modes = [b"I", b"D", b"+", b"decr", b"x"]
+            self.modes = [b"I", b"D", b"+", b"decr", b"Decr", b"-", b"x", b""]
             # Without T: memcached gives the time to the old number, also if a longer one replaces it.
-            letters = [b"v", b"c", b"k", b"O", b"q", b"C", b"D", b"J", b"N", b"M"]
-            return b"ma " + key + self.flags(letters) + b"\r\n"
-        return self.random.choice([b"mn", b"mg", b"ms " + key, b"mx a", b"me none"]) + b"\r\n"
+            letters = [b"v", b"c", b"k", b"O", b"q", b"C", b"D", b"J", b"N", b"M", b"E", b"t"]
+            return b"ma " + key + self.flags(letters, key) + self.wrong(wrong + [b" !"]) + b"\r\n"
+        return pick([b"mn", b"mn x", b"mg", b"md", b"ma ", b"me", b"mx a", b"mx noreply", b"me none", b"me none !", b"mg ==== b", b"mg abc b q"]) + b"\r\n"
 
     def conversation(self):
         """Requests, and whether each waits for the reply to the one before."""
         requests = [self.request() for _ in range(self.random.randrange(1, 14))]
         waits = self.random.random() < 0.6
         if not waits:
-            # Neither versions nor, as in the binary protocol, numbers; nor gets of a key that is too
-            # long, for which memcached also drops the reply to the request before.
+            # Neither versions nor, as in the binary protocol, numbers.
             requests = [one.replace(b"LAST", b"1") for one in requests if not ALONE.match(one)]
         return requests, waits
 
 
 TEXT_MARK, TEXT_MARKED = b"mg - k Oend\r\n", b"EN k- Oend\r\n"
-ALONE = re.compile(rb"incr |decr |ma |g[a-z]+ .*k{251}")
+ALONE = re.compile(rb"incr |decr |ma ")
+# What is over has less than nothing left, which memcached tells without its sign.
+# The seconds until a moment of the calendar may differ by one.
+FAR = re.compile(rb"(?<= t)[0-9]{8,9}(?= |\r\n)")
+OVER = re.compile(rb"(?<= t)42949[0-9]{5}(?= |\r\n)")
 # Of gets, and of meta commands.
 VERSION = re.compile(rb"^(VALUE \S+ \d+ \d+ )(\d+)(?=\r\n)|( c)(\d+)(?= |\r\n)", re.M)
 
@@ -323,7 +370,7 @@ def talk_text(port, conversation):
             number = seen.setdefault(version, len(seen))
             return (match[1] or match[3]) + b"#%d#" % number
 
-        found.append(VERSION.sub(named, reply))
+        found.append(FAR.sub(b"far", OVER.sub(b"0", VERSION.sub(named, reply))))
     client.socket.close()
     return found
 
@@ -367,7 +414,7 @@ def tell(number, conversation, first, second):
 
 def record(port, seed, count):
     dots = "." * 16
-    print("# Conversations and memcached 1.6.18's replies, each with a fresh server, packet by packet. Dots")
+    print("# Conversations and memcached 1.6.45's replies, each with a fresh server, packet by packet. Dots")
     print("# stand for a version; in a request for the last that a reply had. Recorded from the program")
     print(f"# itself: converse.py record PORT {seed} {count}")
     for number in range(seed, seed + count):
@@ -395,7 +442,53 @@ def hexes(said, dots):
         yield said.decode()
 
 
+ESCAPES = {b"\\r": b"\r", b"\\n": b"\n", b"\\t": b"\t", b"\\\\": b"\\"}
+
+
+def again(program, file):
+    """Prints a file of conversations with what a fresh server says in each."""
+    for line in open(file, "rb").read().splitlines():
+        if not line.startswith(b"<"):
+            print(line.decode("latin-1"))
+        if line.startswith(b">"):
+            sent = re.sub(rb"\\[rnt\\]", lambda found: ESCAPES[found[0]], line[1:].lstrip())
+            reply = said_by(program, sent)
+            for plain, escaped in ((b"\\", b"\\\\"), (b"\r", b"\\r"), (b"\n", b"\\n"), (b"\t", b"\\t")):
+                reply = reply.replace(plain, escaped)
+            print("< " + reply.decode("latin-1"))
+
+
+def said_by(program, sent):
+    """What a fresh server says, until it is silent for a while or closes."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "socket")
+        user = ["-u", "root"] if os.geteuid() == 0 else []
+        server = subprocess.Popen([program, "-s", path, "-t", "1", *user])
+        client = socket.socket(socket.AF_UNIX)
+        for _ in range(200):
+            try:
+                client.connect(path)
+                break
+            except OSError:
+                time.sleep(0.02)
+        client.sendall(sent)
+        client.settimeout(0.3)
+        said = b""
+        try:
+            while more := client.recv(1 << 20):
+                said += more
+            said += b"<EOF>"
+        except (socket.timeout, ConnectionResetError):
+            pass
+        server.kill()
+        server.wait()
+        return said
+
+
 what, *numbers = sys.argv[1:]
+if what == "again":
+    again(*numbers)
+    sys.exit()
 numbers = [int(number) for number in numbers]
 if what == "binary":
     compare(Maker, talk, *numbers)

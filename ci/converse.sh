@@ -1,9 +1,13 @@
 #!/usr/bin/env bash
-# Generated conversations in all protocols, byte-compared between memcached 1.6.18, which must be
-# installed, and manycored. Not called by .ci/run, which compares recorded conversations.
-#   ci/converse.sh [SEED [COUNT]]
+# Generated conversations in all protocols, byte-compared between memcached 1.6.45 and manycored. Not
+# called by .ci/run, which compares recorded conversations.
+#   [MEMCACHED=PROGRAM] ci/converse.sh [SEED [COUNT]]
+# The program is `memcached` on the path unless MEMCACHED names another.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
-command -v memcached >/dev/null 2>&1 || skip "no memcached"
+memcached=${MEMCACHED:-memcached}
+command -v "$memcached" >/dev/null 2>&1 || skip "no $memcached"
+version=$("$memcached" -V | sed 's/^memcached //')
+[ "$version" = 1.6.45 ] || skip "$memcached is $version; the replies are those of 1.6.45"
 command -v python3 >/dev/null 2>&1 || skip "no python3"
 seed=${1:-$(date +%s)}
 count=${2:-5000}
@@ -29,7 +33,7 @@ start() {
     port=$(sed -n 's/^TCP INET: //p' "$work/$name")
 }
 
-start memcached memcached -t 1
+start memcached "$memcached" -t 1
 theirs=$port
 start manycored "$TARGET/debug/manycored" -t 2
 for protocol in binary text; do

@@ -248,14 +248,15 @@ fn store(handle: &mut Handle<'_>, head: Head, put: &Put<'_>, out: &mut Vec<u8>) 
     let cas = head.wanted();
     // A version is a condition of its own, in place of that of the command.
     let mode = if cas.is_some() && !extends { Mode::Set } else { put.mode };
-    let status = match handle.put(&draft, How { cas, ..How::plain(mode) }) {
-        (Outcome::Stored, cas) => return done(out, head, cas, &[]),
-        (Outcome::NoMemory, _) if !extends => {
+    let written = handle.put(&draft, How { cas, ..How::plain(mode) });
+    let status = match written.outcome {
+        Outcome::Stored => return done(out, head, written.cas, &[]),
+        Outcome::NoMemory if !extends => {
             return no_room(out, head, "Out of memory allocating item");
         }
-        (Outcome::Exists, _) => Status::Exists,
-        (Outcome::NotFound, _) => Status::NotFound,
-        (Outcome::NotStored | Outcome::NoMemory, _) => match mode {
+        Outcome::Exists => Status::Exists,
+        Outcome::NotFound => Status::NotFound,
+        Outcome::NotStored | Outcome::NoMemory => match mode {
             Mode::Add => Status::Exists,
             Mode::Replace => Status::NotFound,
             _ => Status::NotStored,
@@ -289,10 +290,13 @@ fn change(handle: &mut Handle<'_>, head: Head, key: &[u8], delta: Delta, out: &m
         let text = digits.format(delta.initial).as_bytes();
         let deadline = handle.store().clock().deadline(i64::from(exptime));
         let draft = Draft { deadline, ..Draft::new(key, text) };
-        match handle.put(&draft, How::plain(Mode::Add)) {
-            (Outcome::Stored, cas) => return done(out, head, cas, &delta.initial.to_be_bytes()),
-            // Somebody else has made it meanwhile.
-            (Outcome::NotStored, _) => {}
+        let written = handle.put(&draft, How::plain(Mode::Add));
+        match written.outcome {
+            Outcome::Stored => {
+                return done(out, head, written.cas, &delta.initial.to_be_bytes());
+            }
+            // Another client has made it since.
+            Outcome::NotStored => {}
             _ => return no_room(out, head, "Out of memory allocating new item"),
         }
     }

@@ -67,7 +67,7 @@ impl Plain {
     #[inline]
     pub(crate) fn new(input: &[u8], named: Named<'_>, flags: &Flags<'_>) -> Option<Self> {
         let changes = flags.ttl.is_some() || flags.vivify.is_some() || flags.recache.is_some();
-        if changes || named.is_binary {
+        if changes || named.is_binary || flags.unnoted || flags.cas.is_some() {
             return None;
         }
         let rest = flags.words.rest();
@@ -110,45 +110,45 @@ fn get(handle: &mut Handle<'_>, named: Named<'_>, flags: &Flags<'_>, out: &mut V
     let room = &mut [0; KEY_MAX];
     let key = named.key(room);
     let counters = handle.counters;
-    counters.cmd_get.inc();
+    let (asked, hits, misses) = match flags.ttl {
+        Some(_) => (&counters.cmd_touch, &counters.touch_hits, &counters.touch_misses),
+        None => (&counters.cmd_get, &counters.get_hits, &counters.get_misses),
+    };
+    asked.inc();
     let clock = handle.store().clock();
     loop {
-        let found = match flags.ttl {
-            Some(ttl) => {
-                let deadline = clock.deadline(ttl);
-                let before = handle.peek(key).map(|found| found.key().deadline());
-                handle.touch(key, deadline).map(|found| (found, before.unwrap_or(deadline)))
-            }
-            None => handle.peek(key).map(|found| {
-                let deadline = found.key().deadline();
-                (found, deadline)
-            }),
-        };
+        let found = if flags.unnoted { handle.spy(key) } else { handle.peek(key) };
+        let found =
+            found.map(|found| (found.key().deadline(), found)).and_then(|(before, found)| {
+                let touched = |ttl| handle.touch(key, clock.deadline(ttl));
+                flags.ttl.map_or(Some(found), touched).map(|found| (found, before))
+            });
         if let Some((found, before)) = found {
-            counters.get_hits.inc();
+            hits.inc();
             hit(handle, found.key(), named, flags, (before, false), out);
             return;
         }
         let Some(ttl) = flags.made_ttl() else { break };
         let deadline = clock.deadline(ttl);
-        let is_binary = named.is_binary;
-        let made = Draft { deadline, is_binary, is_sent: true, ..Draft::new(key, &[]) };
+        let (is_binary, cas) = (named.is_binary, flags.new_cas);
+        let made = Draft { deadline, cas, is_binary, is_sent: true, ..Draft::new(key, &[]) };
         // To others it was asked for, by this request.
-        let draft = Draft { is_fetched: true, ..made };
-        match handle.put(&draft, How::plain(Mode::Add)) {
-            (Outcome::Stored, cas) => {
-                counters.get_misses.inc();
-                let made = Draft { cas: Some(cas), ..made };
-                // Shown as it was made, even if somebody has changed it by now.
-                let made = handle.shown(&made, cas);
+        let draft = Draft { is_fetched: !flags.unnoted, ..made };
+        let written = handle.put(&draft, How::plain(Mode::Add));
+        match written.outcome {
+            Outcome::Stored => {
+                hits.inc();
+                let made = Draft { cas: Some(written.cas), ..made };
+                // Shown as it was made, even if another client has changed it by now.
+                let made = handle.shown(&made, written.cas);
                 hit(handle, &made, named, flags, (0, true), out);
                 return;
             }
-            (Outcome::NotStored, _) => {}
-            _ => return say(out, "SERVER_ERROR out of memory writing get response"),
+            Outcome::NotStored => {}
+            _ => break,
         }
     }
-    counters.get_misses.inc();
+    misses.inc();
     if !flags.quiet {
         line(out, "EN", named, flags);
     }
@@ -168,7 +168,8 @@ fn hit(
     let mut left = clock.seconds_left(before);
     let left_of = |ttl: Option<i64>| clock.seconds_left(clock.deadline(ttl.unwrap_or(0)));
     let mut wants = item.is_stale();
-    if flags.value {
+    let shows_value = flags.value && flags.cas != Some(item.cas());
+    if shows_value {
         out.extend_from_slice(b"VA ");
         digits(out, item.value_len());
     } else {
@@ -178,11 +179,12 @@ fn hit(
         match word[0] {
             b'T' => left = left_of(flags.ttl),
             b'N' if made => left = left_of(flags.vivify),
-            b'R' => wants |= left >= 0 && flags.recache.is_some_and(|least| left < least),
+            b'R' => wants |= (0..left_of(flags.recache)).contains(&left),
             b's' => number(out, b's', item.value_len()),
             b't' => number(out, b't', left),
             b'c' => number(out, b'c', item.cas()),
             b'f' => number(out, b'f', item.flags()),
+            b'l' if made => number(out, b'l', 0),
             b'l' => number(out, b'l', clock.second().saturating_sub(item.used())),
             b'h' => number(out, b'h', u8::from(item.was_fetched())),
             b'k' if item.is_binary() => key(out, STANDARD.encode(item.key()).as_bytes(), true),
@@ -201,11 +203,13 @@ fn hit(
         out.extend_from_slice(b" W");
     }
     out.extend_from_slice(b"\r\n");
-    if flags.value {
+    if shows_value {
         item.write_value(out);
         out.extend_from_slice(b"\r\n");
     }
-    item.touch(clock.second());
+    if !flags.unnoted {
+        item.touch(clock.second());
+    }
 }
 
 fn store(
@@ -228,8 +232,8 @@ fn store(
     };
     let vivify = flags.vivify.map(|ttl| clock.deadline(ttl));
     let how = How { mode, cas: flags.cas, invalidate: flags.invalidate, vivify };
-    let (outcome, cas) = handle.put(&draft, how);
-    let code = match outcome {
+    let written = handle.put(&draft, how);
+    let code = match written.outcome {
         Outcome::Stored if flags.quiet => return,
         Outcome::Stored => "HD",
         Outcome::NotStored => "NS",
@@ -240,7 +244,8 @@ fn store(
     out.extend_from_slice(code.as_bytes());
     for word in flags.words {
         match word[0] {
-            b'c' => number(out, b'c', cas),
+            b'c' => number(out, b'c', written.cas),
+            b's' => number(out, b's', written.length),
             _ => echo(out, word, named),
         }
     }
@@ -250,21 +255,28 @@ fn store(
 fn delete(handle: &mut Handle<'_>, named: Named<'_>, flags: &Flags<'_>, out: &mut Vec<u8>) {
     let room = &mut [0; KEY_MAX];
     let key = named.key(room);
-    let only = flags.cas.filter(|cas| *cas != 0);
     let outcome = if flags.invalidate || flags.empty {
         let deadline = flags.ttl.map(|ttl| handle.store().clock().deadline(ttl));
-        handle.invalidate(key, only, |draft| {
-            draft.cas = flags.new_cas;
+        let outcome = handle.invalidate(key, flags.cas, |item, draft| {
+            if flags.empty {
+                // A new item but for its version, which only `I` changes.
+                draft.value = [&[]; 2];
+                draft.flags = flags.client;
+                draft.deadline = 0;
+                draft.cas = (!flags.invalidate).then_some(item.cas());
+                (draft.is_stale, draft.is_sent, draft.is_fetched) = (false, false, false);
+            }
+            draft.cas = flags.new_cas.or(draft.cas);
             draft.is_stale |= flags.invalidate;
             draft.is_sent &= !flags.invalidate;
             draft.deadline = deadline.unwrap_or(draft.deadline);
-            if flags.empty {
-                draft.value = [&[]; 2];
-                draft.flags = 0;
-            }
-        })
+        });
+        if outcome == Outcome::Stored && !flags.invalidate {
+            handle.counters.delete_hits.inc();
+        }
+        outcome
     } else {
-        handle.delete(key, only)
+        handle.delete(key, flags.cas)
     };
     match outcome {
         Outcome::Stored if flags.quiet => {}
@@ -308,20 +320,31 @@ fn change(
     let clock = handle.store().clock();
     let deadline = flags.ttl.map(|ttl| clock.deadline(ttl));
     let what = (arith, flags.delta);
+    let counters = handle.counters;
+    let (hits, misses) = match arith {
+        Arith::Incr => (&counters.incr_hits, &counters.incr_misses),
+        Arith::Decr => (&counters.decr_hits, &counters.decr_misses),
+    };
     let only = flags.cas.filter(|cas| *cas != 0);
     let (sum, cas, before, made) = loop {
         let before = handle.peek(key).map_or(0, |found| found.key().deadline());
         match handle.change(key, what, only, flags.new_cas, deadline) {
-            Change::Done(sum, cas, _) => break (sum, cas, before, false),
+            Change::Done(sum, cas, _) => {
+                hits.inc();
+                break (sum, cas, before, false);
+            }
             Change::Exists => return line(out, "EX", named, flags),
             Change::NoNumber => {
                 let words = "CLIENT_ERROR cannot increment or decrement non-numeric value";
                 return say(out, words);
             }
-            Change::NoMemory => return say(out, "SERVER_ERROR out of memory in incr"),
+            Change::NoMemory => return say(out, "SERVER_ERROR out of memory"),
             Change::Missing => {}
         }
-        let Some(ttl) = flags.made_ttl() else { return line(out, "NF", named, flags) };
+        let Some(ttl) = flags.made_ttl() else {
+            misses.inc();
+            return line(out, "NF", named, flags);
+        };
         let mut text = itoa::Buffer::new();
         let value = text.format(flags.initial).as_bytes();
         let draft = Draft {
@@ -330,13 +353,14 @@ fn change(
             is_binary: named.is_binary,
             ..Draft::new(key, value)
         };
-        match handle.put(&draft, How::plain(Mode::Add)) {
-            (Outcome::Stored, cas) => break (flags.initial, cas, 0, true),
-            (Outcome::NotStored, _) => {}
-            _ => return say(out, "SERVER_ERROR out of memory storing object"),
+        let written = handle.put(&draft, How::plain(Mode::Add));
+        match written.outcome {
+            Outcome::Stored => break (flags.initial, written.cas, 0, true),
+            Outcome::NotStored => {}
+            _ => return say(out, "SERVER_ERROR Out of memory allocating new item"),
         }
     };
-    if flags.quiet && !made {
+    if flags.quiet {
         return;
     }
     let mut left = clock.seconds_left(before);
@@ -371,7 +395,11 @@ fn debug(handle: &mut Handle<'_>, named: Named<'_>, out: &mut Vec<u8>) {
     let item = found.key();
     let clock = handle.store().clock();
     out.extend_from_slice(b"ME ");
-    out.extend_from_slice(named.sent);
+    if item.is_binary() {
+        out.extend_from_slice(STANDARD.encode(item.key()).as_bytes());
+    } else {
+        out.extend_from_slice(item.key());
+    }
     out.extend_from_slice(b" exp=");
     digits(out, clock.seconds_left(item.deadline()));
     out.extend_from_slice(b" la=");

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// What `version` answers: the memcached whose replies these are, and this server's own version.
-pub const VERSION: &str = concat!("1.6.18-manycored-", env!("CARGO_PKG_VERSION"));
+pub const VERSION: &str = concat!("1.6.45-manycored-", env!("CARGO_PKG_VERSION"));
 
 /// What clients may speak.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -30,6 +30,7 @@ pub(crate) const TOO_MANY_PREFIXES: &str =
 
 const END: &[u8] = b"END\r\n";
 const NO_MEMORY: &[u8] = b"SERVER_ERROR out of memory storing object\r\n";
+const NO_MEMORY_TO_COUNT: &[u8] = b"SERVER_ERROR out of memory\r\n";
 const NO_NUMBER: &[u8] = b"CLIENT_ERROR cannot increment or decrement non-numeric value\r\n";
 
 /// What the session wants done when its replies are sent.
@@ -373,7 +374,6 @@ impl Session {
             Admin::Memlimit(megabytes) if megabytes < MEMLIMIT_MIN => {
                 say(out, "MEMLIMIT_TOO_SMALL cannot set maxbytes to less than 8m");
             }
-            Admin::Memlimit(megabytes) if megabytes > 1 << 40 => say(out, crate::protocol::ERROR),
             Admin::Memlimit(megabytes) => {
                 context.handle.store().set_memory(megabytes << 20);
                 say(out, "OK");
@@ -385,8 +385,11 @@ impl Session {
                 Some(Err(error)) => say(out, &format!("SERVER_ERROR {error}")),
             },
             Admin::Stats(words) => report::stats(&context.handle, facts, words, out),
-            Admin::Shutdown if facts.settings.shutdown_enabled => self.wish = Wish::Shutdown,
-            Admin::Shutdown => say(out, "ERROR: shutdown not enabled"),
+            Admin::Shutdown { .. } if !facts.settings.shutdown_enabled => {
+                say(out, "SERVER_ERROR: shutdown not enabled");
+            }
+            Admin::Shutdown { is_known: true } => self.wish = Wish::Shutdown,
+            Admin::Shutdown { .. } => say(out, "CLIENT_ERROR invalid shutdown mode"),
         }
     }
 }
@@ -513,18 +516,13 @@ fn get_and_touch(handle: &mut Handle<'_>, key: &[u8], gets: Gets, out: &mut Vec<
     let deadline = handle.store().clock().deadline(gets.touch.unwrap_or(0));
     let counters = handle.counters;
     counters.cmd_touch.inc();
-    counters.cmd_get.inc();
     match handle.touch(key, deadline) {
         Some(found) => {
             counters.touch_hits.inc();
-            counters.get_hits.inc();
             found.key().touch(handle.store().clock().second());
             value(out, found.key(), gets.cas);
         }
-        None => {
-            counters.touch_misses.inc();
-            counters.get_misses.inc();
-        }
+        None => counters.touch_misses.inc(),
     }
 }
 
@@ -534,7 +532,7 @@ fn store(handle: &mut Handle<'_>, put: &Put<'_>, out: &mut Vec<u8>) {
     let draft = Draft { flags: put.flags, deadline, ..Draft::new(put.key, put.data) };
     let how = How::plain(put.mode);
     let how = if how.cas.is_some() { How { mode: Mode::Set, ..how } } else { how };
-    out.extend_from_slice(words_for(handle.put(&draft, how).0));
+    out.extend_from_slice(words_for(handle.put(&draft, how).outcome));
 }
 
 /// A plain `set`, and what is said to it. (Not a part of the loop over gets, which stays small.)
@@ -576,7 +574,7 @@ fn change(handle: &mut Handle<'_>, key: &[u8], arith: Arith, delta: u64, out: &m
             out.extend_from_slice(b"\r\n");
         }
         Change::NoNumber => out.extend_from_slice(NO_NUMBER),
-        Change::NoMemory => out.extend_from_slice(NO_MEMORY),
+        Change::NoMemory => out.extend_from_slice(NO_MEMORY_TO_COUNT),
         Change::Missing | Change::Exists => {
             misses.inc();
             out.extend_from_slice(b"NOT_FOUND\r\n");

@@ -12,7 +12,7 @@ use proptest::prelude::*;
 fn line() -> impl Strategy<Value = Vec<u8>> {
     let word = prop_oneof![
         Just("get"),
-        Just("bget"),
+        Just("gets"),
         Just("gat"),
         Just("set"),
         Just("cas"),

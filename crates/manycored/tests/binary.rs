@@ -400,7 +400,7 @@ fn first_byte_tells_what_a_client_speaks_unless_the_server_does() {
     assert_eq!(talk(Language::Any, text), (Some(b'M'), Wish::Stay));
     assert_eq!(talk(Language::Any, binary), (Some(0x81), Wish::Stay));
     assert_eq!(talk(Language::Text, text), (Some(b'M'), Wish::Stay));
-    assert_eq!(talk(Language::Text, &[binary, b"\r\n"].concat()), (Some(b'E'), Wish::Stay));
+    assert_eq!(talk(Language::Text, &[b"--", binary, b"\r\n"].concat()), (Some(b'E'), Wish::Stay));
     assert_eq!(talk(Language::Binary, text), (None, Wish::Close));
     assert_eq!(talk(Language::Binary, binary), (Some(0x81), Wish::Stay));
 }

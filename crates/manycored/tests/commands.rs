@@ -68,13 +68,13 @@ fn appending_to_nothing_makes_an_item_if_asked_to() {
     let server = Server::new();
     expect(&server, "ms a 2 MA N30\nok\nmg a v t\n", "HD\nVA 2 t30\nok\n");
     expect(&server, "ms a 1 MP N90\n!\nmg a v t\n", "HD\nVA 3 t30\n!ok\n");
-    expect(&server, "ms b 1 Ma\nx\nms b 1 Mr\nx\nms b 1 Ms\nx\nms b 1 Me\nx\n", "NS\nNS\nHD\nNS\n");
+    expect(&server, "ms b 1 MA\nx\nms b 1 MR\nx\nms b 1 MS\nx\nms b 1 ME\nx\n", "NS\nNS\nHD\nNS\n");
 }
 
 #[test]
 fn value_can_be_taken_out_of_an_item() {
     let server = Server::new();
-    expect(&server, "ms a 3 F7 T60\nabc\nmd a x\nmg a v f t\n", "HD\nHD\nVA 0 f0 t60\n\n");
+    expect(&server, "ms a 3 F7 T60\nabc\nmd a x\nmg a v f t\n", "HD\nHD\nVA 0 f0 t-1\n\n");
     expect(&server, "ms a 3\nabc\nmd a x I T30\nmg a v t\n", "HD\nHD\nVA 0 t30 X W\n\n");
 }
 
@@ -196,17 +196,16 @@ fn corners_found_by_generated_conversations_are_memcacheds() {
     let token = "CLIENT_ERROR bad token in command line format\n";
     expect(&server, "mg x Tx b\nmg x b Tx\n", &format!("{key}{token}"));
     expect(&server, "ms x 1 Fx b\n1\nms x 1 b Fx\n1\n", &format!("{key}{key}"));
-    // Version 0 is any, but not for a plain ms.
+    // Version 0 is any for what is added to, and none for the others.
     let sent = "ms c 1\n1\nms c 1 MP C0\n2\nma c C0 v\nms c 1 C0\n1\nms c 1 C0 I\n1\nmd c C0\n";
-    expect(&server, sent, "HD\nHD\nVA 2\n22\nEX\nEX\nHD\n");
+    expect(&server, sent, "HD\nHD\nVA 2\n22\nEX\nEX\nEX\n");
     expect(&server, "set d 0 0 4\n10 7\nincr d 1\n", "STORED\n11\n");
     expect(&server, "mg e h N30\nmg e h\n", "HD h0 W\nHD h1 Z\n");
     let not = "CLIENT_ERROR cannot increment or decrement non-numeric value\n";
     expect(&server, "set f 0 0 0\n\nma f C1\n", &format!("STORED\n{not}"));
-    // A version is told only of what was stored; a key may be called so; of what is wrong with
-    // flags a long opaque is told last, and `md` and `ma` have one word for the rest.
+    // A version is told only of what was stored; of what is wrong with flags a long opaque is told
+    // last, and `ma` has one word for the rest.
     expect(&server, "ms none 1 C5 c\n1\nms none 1 MR c\n1\n", "NF c0\nNS c0\n");
-    expect(&server, "set noreply 0 0 1\n1\ndelete noreply\n", "STORED\nDELETED\n");
     let (long, either) = ("o".repeat(32), "CLIENT_ERROR invalid or duplicate flag\n");
     for (flags, words) in [
         ("k", "CLIENT_ERROR opaque token too long\n"),
@@ -217,7 +216,7 @@ fn corners_found_by_generated_conversations_are_memcacheds() {
     ] {
         expect(&server, &format!("ma a O{long} {flags}\nma a {flags} O{long}\n"), &words.repeat(2));
     }
-    expect(&server, "mg x Mset Tx\n", token);
+    expect(&server, "ms x 1 Mset Tx\n1\n", token);
     // A longer number is not stale any more.
     let sent = "set s 0 0 1\n5\nmd s I T0\nincr s 1\nmg s\nincr s 9\nmg s h\n";
     expect(&server, sent, "STORED\nHD\n6\nHD X W\n15\nHD h0\n");
@@ -328,7 +327,8 @@ fn flush_of_a_prefix_has_a_meta_form() {
     expect(&server, "ms a/1 1\nx\nms b/1 1\nx\n", "HD\nHD\n");
     expect(&server, "mf a O77 k\nmg a/1\nmg b/1\n", "HD O77 ka\nEN\nHD\n");
     expect(&server, "mf Yg== b q\nmn\nmg b/1\n", "MN\nEN\n");
-    expect(&server, "mf\nmf a !\n", "ERROR\nCLIENT_ERROR invalid or duplicate flag\n");
+    let (format, flag) = ("CLIENT_ERROR bad command line format\n", "CLIENT_ERROR invalid flag\n");
+    expect(&server, "mf\nmf a !\nmf a v\n", &format!("{format}{format}{flag}"));
     let long = "k".repeat(251);
     expect(&server, &format!("mf {long}\n"), "CLIENT_ERROR bad command line format\n");
     expect(&server, &format!("flush_prefix {long}\nflush_prefix\n"), "ERROR\nERROR\n");

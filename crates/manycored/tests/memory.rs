@@ -50,7 +50,7 @@ fn set(handle: &mut Handle<'_>, number: usize, value: &[u8], ttl: i64) -> Outcom
     let deadline = handle.store().clock().deadline(ttl);
     let key = key(number);
     let draft = Draft { deadline, flags: (number % 3) as u32, ..Draft::new(&key, value) };
-    handle.put(&draft, How::plain(Mode::Set)).0
+    handle.put(&draft, How::plain(Mode::Set)).outcome
 }
 
 /// A sequence of sizes, deletions, times and flushes: memory stays within a tenth more than the

@@ -105,7 +105,7 @@ fn shutdown_command_ends_it_if_allowed() {
     assert_eq!(server.talk(b"shutdown\r\n"), b"");
     assert_eq!(server.end(), Some(0));
     let server = Running::start("-t 1");
-    assert_eq!(server.talk(b"shutdown\r\n"), b"ERROR: shutdown not enabled\r\n");
+    assert_eq!(server.talk(b"shutdown\r\n"), b"SERVER_ERROR: shutdown not enabled\r\n");
 }
 
 #[test]

@@ -28,7 +28,7 @@ fn no_two_items_have_one_version() {
     let server = Server::new();
     let versions = [0, 0, 1, 1, 0].map(|worker| {
         let mut handle = server.store.handle(worker);
-        handle.put(&Draft::new(b"a", b"x"), How::plain(Mode::Set)).1
+        handle.put(&Draft::new(b"a", b"x"), How::plain(Mode::Set)).cas
     });
     assert!(versions.is_sorted_by(|one, next| one < next), "{versions:?}");
 }
@@ -57,7 +57,7 @@ fn what_two_workers_append_is_all_there() {
         for _ in 0..ROUNDS {
             let mode = if worker == 0 { Mode::Append } else { Mode::Prepend };
             let letter = [b"a", b"p"][worker];
-            let (outcome, _) = handle.put(&Draft::new(b"a", letter), How::plain(mode));
+            let outcome = handle.put(&Draft::new(b"a", letter), How::plain(mode)).outcome;
             assert_eq!(outcome, Outcome::Stored);
         }
     });
@@ -81,7 +81,7 @@ fn each_version_is_replaced_by_one_worker_alone() {
             drop(found);
             let next = (number + 1).to_string();
             let how = How { cas: Some(cas), ..How::plain(Mode::Set) };
-            if handle.put(&Draft::new(b"a", next.as_bytes()), how).0 == Outcome::Stored {
+            if handle.put(&Draft::new(b"a", next.as_bytes()), how).outcome == Outcome::Stored {
                 stored.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
             }
         }
@@ -96,7 +96,8 @@ fn of_two_adds_and_two_deletes_one_succeeds() {
     let (added, deleted) = (std::sync::atomic::AtomicIsize::new(0), 2_000);
     both(&server, |handle, _| {
         for _ in 0..deleted {
-            if handle.put(&Draft::new(b"a", b"x"), How::plain(Mode::Add)).0 == Outcome::Stored {
+            if handle.put(&Draft::new(b"a", b"x"), How::plain(Mode::Add)).outcome == Outcome::Stored
+            {
                 added.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
             }
             if handle.delete(b"a", None) == Outcome::Stored {

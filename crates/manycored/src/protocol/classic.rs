@@ -1,15 +1,17 @@
 //! The commands that are words: `get`, `set` and so on.
 
-use super::words::{Words, number, signed};
+use super::words::{Words, number, signed, strict, strict_short, strict_signed};
 use super::{
     Admin, Arith, BAD_CHUNK, BAD_FORMAT, Data, ERROR, Gets, KEY_MAX, Mode, Named, Parser, Request,
-    Step, Store, step,
+    Step, Store, length_of, step,
 };
 use memchr::memchr2;
 
 const BAD_EXPTIME: &str = "CLIENT_ERROR invalid exptime argument";
 const BAD_DELTA: &str = "CLIENT_ERROR invalid numeric delta argument";
-const DELETE_USAGE: &str = "CLIENT_ERROR bad command line format.  Usage: delete <key> [noreply]";
+const HUGE_LIMIT: &str = "MEMLIMIT_ADJUST_FAILED input value is megabytes not bytes";
+/// The largest limit of memory, in megabytes.
+const LIMIT_MAX: u32 = 1_000_000_000;
 
 /// A command whose line is all there is of it; or the words for what is wrong with it.
 type Plain<'a> = Result<Request<'a>, &'static str>;
@@ -28,7 +30,7 @@ impl Parser {
         input: &'a [u8],
     ) -> Step<'a> {
         match command {
-            b"get" | b"bget" => self.get(words, used, input, false, false),
+            b"get" => self.get(words, used, input, false, false),
             b"gets" => self.get(words, used, input, true, false),
             b"gat" => self.get(words, used, input, false, true),
             b"gats" => self.get(words, used, input, true, true),
@@ -53,13 +55,16 @@ impl Parser {
     ) -> Step<'a> {
         let mut touch = None;
         if has_time {
-            match words.next().map(signed) {
-                None => return step(used, Request::Error(ERROR), false),
-                Some(None) => return step(used, Request::Error(BAD_EXPTIME), false),
-                Some(time) => touch = time,
+            let time = words.next();
+            if words.left() == 0 {
+                return step(used, Request::Error(BAD_FORMAT), false);
             }
+            let Some(time) = time.and_then(strict_signed) else {
+                return step(used, Request::Error(BAD_EXPTIME), false);
+            };
+            touch = Some(i64::from(time));
         } else if words.left() == 0 {
-            return step(used, Request::Error(ERROR), false);
+            return step(used, Request::Error(BAD_FORMAT), false);
         }
         if words.into_iter().any(|key| key.len() > KEY_MAX) {
             return step(used, Request::Error(BAD_FORMAT), false);
@@ -81,14 +86,12 @@ impl Parser {
         used: usize,
         input: &'a [u8],
     ) -> Step<'a> {
-        let least = if matches!(mode, Mode::Cas(_)) { 5 } else { 4 };
-        let count = words.left();
-        if count != least && count != least + 1 {
-            return step(used, Request::Error(ERROR), false);
-        }
+        let Some(length) = words.into_iter().nth(3).and_then(length_of) else {
+            return step(used, Request::Close(BAD_FORMAT), false);
+        };
         let quiet = words.is_quiet();
-        let Ok((mut store, length)) = header(mode, &mut words) else {
-            return step(used, Request::Error(BAD_FORMAT), quiet);
+        let Ok(mut store) = header(mode, &mut words) else {
+            return self.refuse(used, length, Request::Error(BAD_FORMAT), quiet);
         };
         if store.key.len() + length + super::meta::ITEM_HEADER > self.value_max {
             let request = Request::TooLarge(Named::plain(store.key), mode == Mode::Set);
@@ -136,63 +139,76 @@ fn short_number(rest: &mut &[u8]) -> Option<u32> {
     Some(number)
 }
 
-/// The line of a value: all but the data.
-fn header<'a>(mode: Mode, words: &mut Words<'a>) -> Result<(Store<'a>, usize), &'static str> {
+/// The line of a value: all but its length and the data.
+fn header<'a>(mode: Mode, words: &mut Words<'a>) -> Result<Store<'a>, &'static str> {
     let key = key(words)?;
     let mut next = || words.next().ok_or(BAD_FORMAT);
     let flags = number(next()?).and_then(|flags| u32::try_from(flags).ok()).ok_or(BAD_FORMAT)?;
     let exptime = signed(next()?).ok_or(BAD_FORMAT)?;
-    let length = number(next()?).ok_or(BAD_FORMAT)?;
-    let length = usize::try_from(length).ok().filter(|l| *l < i32::MAX as usize - 1);
+    next()?;
     let mode = match mode {
-        Mode::Cas(_) => Mode::Cas(number(next()?).ok_or(BAD_FORMAT)?),
+        Mode::Cas(_) => Mode::Cas(strict(next()?).ok_or(BAD_FORMAT)?),
         mode => mode,
     };
-    Ok((Store { key, flags, exptime, mode, data: &[] }, length.ok_or(BAD_FORMAT)?))
+    Ok(Store { key, flags, exptime, mode, data: &[] })
+}
+
+/// The least count of words behind a command that has a key, whose reply can be declined only if
+/// there are as many.
+fn least(command: &[u8]) -> usize {
+    match command {
+        b"incr" | b"decr" | b"touch" => 2,
+        b"delete" => 1,
+        _ => 0,
+    }
 }
 
 fn plain<'a>(command: &[u8], words: Words<'a>, used: usize) -> Step<'a> {
+    if words.left() < least(command) {
+        return step(used, Request::Error(BAD_FORMAT), false);
+    }
+    let mut quiet = words.is_quiet();
+    let request = match command {
+        b"incr" => arith(Arith::Incr, words),
+        b"decr" => arith(Arith::Decr, words),
+        b"touch" => touch(words),
+        b"delete" => delete(words),
+        b"version" | b"stats" | b"quit" => {
+            quiet = false;
+            Ok(match command {
+                b"version" => Request::Admin(Admin::Version),
+                b"stats" => Request::Admin(Admin::Stats(words)),
+                _ => Request::Close(""),
+            })
+        }
+        _ => return rare(command, words, used),
+    };
+    step(used, request.unwrap_or_else(Request::Error), quiet)
+}
+
+/// The commands before which spaces may stand, and what is none.
+pub(super) fn rare<'a>(command: &[u8], words: Words<'a>, used: usize) -> Step<'a> {
     let count = words.left();
-    let (most, least) = match command {
-        b"incr" | b"decr" | b"touch" => (3, 2),
-        b"delete" => (3, 1),
-        b"flush_all" => (2, 0),
-        // A command of ours: who has not asked for it finds it unknown, whatever follows.
+    let request = match command {
+        b"flush_all" => flush(words),
+        // A command of ours: where prefixes are not flushed it is unknown, whatever follows.
         b"flush_prefix" if count == 1 || count == 2 && words.is_quiet() => {
             let prefix = first(words);
             let request = Request::Admin(Admin::FlushPrefix(prefix, count == 2));
             let is_key = prefix.len() <= KEY_MAX;
             return step(used, if is_key { request } else { Request::Error(ERROR) }, false);
         }
-        b"verbosity" | b"cache_memlimit" => (2, 1),
-        b"refresh_certs" => (1, 0),
-        b"version" | b"quit" | b"stats" | b"shutdown" => (usize::MAX, 0),
+        b"verbosity" => verbosity(words),
+        b"cache_memlimit" => memlimit(words),
+        b"refresh_certs" => Ok(Request::Admin(Admin::RefreshCerts)),
+        b"shutdown" => shutdown(words),
         _ if words.last().is_some_and(|word| word.starts_with(b"HTTP/")) => {
             return step(used, Request::Close(""), false);
         }
-        _ => return step(used, Request::Error(ERROR), false),
+        b"noreply" if count == 0 => return step(used, Request::Error(ERROR), true),
+        _ => Err(ERROR),
     };
-    if count < least || count > most {
-        return step(used, Request::Error(ERROR), false);
-    }
-    // A key can have that name.
-    let is_key = command == b"delete" && count == 1;
-    let quiet = most <= 3 && words.is_quiet() && !is_key;
-    let request = match command {
-        b"incr" => arith(Arith::Incr, words),
-        b"decr" => arith(Arith::Decr, words),
-        b"touch" => touch(words),
-        b"delete" => delete(words),
-        b"flush_all" => flush(words),
-        b"verbosity" => verbosity(words),
-        b"cache_memlimit" => memlimit(words),
-        b"version" => Ok(Request::Admin(Admin::Version)),
-        b"stats" => Ok(Request::Admin(Admin::Stats(words))),
-        b"shutdown" => Ok(Request::Admin(Admin::Shutdown)),
-        b"refresh_certs" => Ok(Request::Admin(Admin::RefreshCerts)),
-        _ => Ok(Request::Close("")),
-    };
-    step(used, request.unwrap_or_else(Request::Error), quiet)
+    step(used, request.unwrap_or_else(Request::Error), words.is_quiet())
 }
 
 fn first(mut words: Words<'_>) -> &[u8] {
@@ -201,45 +217,45 @@ fn first(mut words: Words<'_>) -> &[u8] {
 
 fn arith(arith: Arith, mut words: Words<'_>) -> Plain<'_> {
     let key = key(&mut words)?;
-    let delta = words.next().and_then(number).ok_or(BAD_DELTA)?;
+    let delta = words.next().and_then(strict).ok_or(BAD_DELTA)?;
     Ok(Request::Arith(key, arith, delta))
 }
 
 fn touch(mut words: Words<'_>) -> Plain<'_> {
     let key = key(&mut words)?;
-    let exptime = words.next().and_then(signed).ok_or(BAD_EXPTIME)?;
-    Ok(Request::Touch(key, exptime))
+    let exptime = words.next().and_then(strict_signed).ok_or(BAD_EXPTIME)?;
+    Ok(Request::Touch(key, exptime.into()))
 }
 
+/// Behind the key anything may stand.
 fn delete(mut words: Words<'_>) -> Plain<'_> {
-    let key = words.next().ok_or(ERROR)?;
-    let is_right = matches!(
-        (words.next(), words.next()),
-        (None, _) | (Some(b"0" | b"noreply"), None) | (Some(b"0"), Some(b"noreply"))
-    );
-    match () {
-        () if !is_right => Err(DELETE_USAGE),
-        () if key.len() > KEY_MAX => Err(BAD_FORMAT),
-        () => Ok(Request::Delete(key)),
-    }
+    key(&mut words).map(Request::Delete)
 }
 
 fn flush(mut words: Words<'_>) -> Plain<'_> {
+    let is_plain = words.left() == usize::from(words.is_quiet());
     let delay = match words.next() {
-        None | Some(b"noreply") => 0,
-        Some(word) => signed(word).ok_or(BAD_EXPTIME)?,
+        Some(word) if !is_plain => strict_signed(word).ok_or(BAD_EXPTIME)?,
+        _ => 0,
     };
-    Ok(Request::Admin(Admin::FlushAll(delay)))
+    Ok(Request::Admin(Admin::FlushAll(delay.into())))
 }
 
 fn verbosity(mut words: Words<'_>) -> Plain<'_> {
-    let level = words.next().and_then(number);
+    let level = words.next().and_then(strict_short);
     level.map(|_| Request::Admin(Admin::Verbosity)).ok_or(BAD_FORMAT)
 }
 
 fn memlimit(mut words: Words<'_>) -> Plain<'_> {
-    let limit = words.next().and_then(number);
-    limit.map(|limit| Request::Admin(Admin::Memlimit(limit))).ok_or(ERROR)
+    match words.next().and_then(strict_short).ok_or(ERROR)? {
+        limit if limit > LIMIT_MAX => Err(HUGE_LIMIT),
+        limit => Ok(Request::Admin(Admin::Memlimit(limit.into()))),
+    }
+}
+
+fn shutdown(mut words: Words<'_>) -> Plain<'_> {
+    let is_known = matches!((words.next(), words.next()), (None | Some(b"graceful"), None));
+    Ok(Request::Admin(Admin::Shutdown { is_known }))
 }
 
 #[cfg(test)]
@@ -266,8 +282,8 @@ mod tests {
         for (text, is_plain) in texts {
             let found = plain_set(text.as_bytes(), 100);
             assert_eq!(found.is_some(), is_plain, "{text:?}");
-            // Behind a space nothing is plain.
-            let longer = format!(" {text}");
+            // Before two spaces nothing is plain.
+            let longer = text.replacen(' ', "  ", 1);
             let slow = Parser::new(100).next(longer.as_bytes());
             if let Some((store, bytes)) = found {
                 let (used, request) = (bytes + 1, Request::Store(store));

@@ -1,11 +1,13 @@
 //! The commands of two letters: `mg`, `ms`, `md`, `ma`, `me`, `mn`, and their flags.
 
-use super::words::{Words, number, signed};
-use super::{BAD_CHUNK, BAD_FORMAT, Data, ERROR, KEY_MAX, Mode, Parser, Request, Step, step};
+use super::words::{Words, strict, strict_short, strict_signed};
+use super::{
+    BAD_CHUNK, BAD_FORMAT, Data, ERROR, KEY_MAX, Mode, Parser, Request, Step, length_of, step,
+};
 use base64::{Engine, engine::general_purpose::STANDARD};
 
-/// Words of a line, its command and its key included.
-const WORDS_MAX: usize = 19;
+/// The most words of a line: all of it counts, from the command on.
+const WORDS_MAX: usize = 20;
 /// The longest opaque token, its letter included.
 const OPAQUE_MAX: usize = 32;
 /// What an item takes besides its key and its value, for the limit of its size.
@@ -17,10 +19,27 @@ const UNKNOWN: &str = "CLIENT_ERROR invalid flag";
 const EITHER: &str = "CLIENT_ERROR invalid or duplicate flag";
 const BAD_TOKEN: &str = "CLIENT_ERROR bad token in command line format";
 const BAD_KEY: &str = "CLIENT_ERROR error decoding key";
-const BAD_MODE_LENGTH: &str = "CLIENT_ERROR incorrect length for M token";
 const BAD_STORE_MODE: &str = "CLIENT_ERROR invalid mode for ms M token";
 const BAD_ARITH_MODE: &str = "CLIENT_ERROR invalid mode for ma M token";
 const LONG_OPAQUE: &str = "CLIENT_ERROR opaque token too long";
+
+/// Flags as a set of their letters.
+const fn set_of(letters: &[u8]) -> u128 {
+    let (mut set, mut at) = (0, 0);
+    while at < letters.len() {
+        set |= 1 << letters[at];
+        at += 1;
+    }
+    set
+}
+
+/// The flags that a command takes. All take `P` and `L`, which are for proxies, and are ignored.
+const GET: u128 = set_of(b"bcCEfhklNOqRstTuvPL");
+const STORE: u128 = set_of(b"bcCEFIkMNOqsTPL");
+const DELETE: u128 = set_of(b"bCEFIkOqTxPL");
+const ARITH: u128 = set_of(b"bcCDEJkMNOqtTvPL");
+const FLUSH: u128 = set_of(b"bkOqPL");
+const DEBUG: u128 = set_of(b"bPL");
 
 /// What is done to a number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -83,7 +102,9 @@ pub struct Flags<'a> {
     pub vivify: Option<i64>,
     /// `R`: below this time to live somebody should make the value anew.
     pub recache: Option<i64>,
-    /// `C`: only this version; 0 is any but for `ms`.
+    /// `u`: no note of the use.
+    pub unnoted: bool,
+    /// `C`: only this version; of `mg`, no value of this version.
     pub cas: Option<u64>,
     /// `E`: the version to be.
     pub new_cas: Option<u64>,
@@ -109,6 +130,7 @@ impl<'a> Flags<'a> {
             ttl: None,
             vivify: None,
             recache: None,
+            unnoted: false,
             cas: None,
             new_cas: None,
             client: 0,
@@ -118,24 +140,28 @@ impl<'a> Flags<'a> {
         }
     }
 
-    /// Flags of a line of this key, and whether that is in base64. In memcached's order: a wrong
-    /// flag is told first, and of wrong tokens the last, but `F` only if it is alone.
-    fn parse(sent: &[u8], words: Words<'a>) -> Result<(Self, bool), &'static str> {
+    /// Flags of a line of this key, and whether that is in base64; `taken` are those of the
+    /// command. In memcached's order: a wrong flag is told first, and of wrong tokens the last, but
+    /// `F` only if it is alone.
+    fn parse(sent: &[u8], words: Words<'a>, taken: u128) -> Result<(Self, bool), &'static str> {
         let mut flags = Self::none(words);
         let (mut seen, mut wrong, mut is_binary) = (0_u128, None, false);
         for word in words {
             let letter = word[0];
-            if letter >= 127 || seen & 1 << letter != 0 {
+            let bit = 1_u128.checked_shl(letter.into()).unwrap_or(0);
+            if seen & bit != 0 {
                 return Err(DUPLICATE);
             }
-            seen |= 1 << letter;
+            if taken & bit == 0 {
+                return Err(UNKNOWN);
+            }
+            seen |= bit;
             if letter == b'b' {
                 is_binary = true;
                 wrong = if can_be_decoded(sent) { wrong } else { Some(BAD_KEY) };
             }
             match flags.set(letter, &word[1..]) {
-                Ok(true) => {}
-                Ok(false) => return Err(UNKNOWN),
+                Ok(()) => {}
                 Err(BAD_FORMAT) => wrong = wrong.or(Some(BAD_FORMAT)),
                 Err(error) => wrong = Some(error),
             }
@@ -143,15 +169,16 @@ impl<'a> Flags<'a> {
         wrong.map_or(Ok((flags, is_binary)), Err)
     }
 
-    /// False if there is no such flag.
-    fn set(&mut self, letter: u8, token: &[u8]) -> Result<bool, &'static str> {
-        let seconds = || signed(token).ok_or(BAD_TOKEN);
-        let counted = || number(token).ok_or(BAD_TOKEN);
+    /// Notes a flag; those that only the reply is about are found in `words`.
+    fn set(&mut self, letter: u8, token: &[u8]) -> Result<(), &'static str> {
+        let seconds = || strict_signed(token).map(i64::from).ok_or(BAD_TOKEN);
+        let counted = || strict(token).ok_or(BAD_TOKEN);
         match letter {
             b'v' => self.value = true,
             b'q' => self.quiet = true,
             b'I' => self.invalidate = true,
             b'x' => self.empty = true,
+            b'u' => self.unnoted = true,
             b'T' => self.ttl = Some(seconds()?),
             b'N' => self.vivify = Some(seconds()?),
             b'R' => self.recache = Some(seconds()?),
@@ -159,16 +186,11 @@ impl<'a> Flags<'a> {
             b'E' => self.new_cas = Some(counted()?),
             b'D' => self.delta = counted()?,
             b'J' => self.initial = counted()?,
-            b'F' => {
-                let client = number(token).and_then(|flags| u32::try_from(flags).ok());
-                self.client = client.ok_or(BAD_FORMAT)?;
-            }
-            b'M' if token.len() != 1 => return Err(BAD_MODE_LENGTH),
-            b'M' => self.mode = Some(token[0]),
-            b'O' | b'b' | b'k' | b's' | b't' | b'c' | b'f' | b'l' | b'h' | b'u' => {}
-            _ => return Ok(false),
+            b'F' => self.client = strict_short(token).ok_or(BAD_FORMAT)?,
+            b'M' => self.mode = Some(token.first().copied().unwrap_or_default()),
+            _ => {}
         }
-        Ok(true)
+        Ok(())
     }
 
     /// The time to live of an item that is made for who misses: the last one named.
@@ -188,11 +210,11 @@ impl<'a> Flags<'a> {
     /// What `ms` does.
     fn store_mode(&self) -> Result<Mode, &'static str> {
         match self.mode {
-            None | Some(b'S' | b's') => Ok(Mode::Set),
-            Some(b'E' | b'e') => Ok(Mode::Add),
-            Some(b'A' | b'a') => Ok(Mode::Append),
-            Some(b'P' | b'p') => Ok(Mode::Prepend),
-            Some(b'R' | b'r') => Ok(Mode::Replace),
+            None | Some(b'S') => Ok(Mode::Set),
+            Some(b'E') => Ok(Mode::Add),
+            Some(b'A') => Ok(Mode::Append),
+            Some(b'P') => Ok(Mode::Prepend),
+            Some(b'R') => Ok(Mode::Replace),
             Some(_) => Err(BAD_STORE_MODE),
         }
     }
@@ -200,8 +222,8 @@ impl<'a> Flags<'a> {
     /// What `ma` does.
     fn arith_mode(&self) -> Result<Arith, &'static str> {
         match self.mode {
-            None | Some(b'I' | b'i' | b'+') => Ok(Arith::Incr),
-            Some(b'D' | b'd' | b'-') => Ok(Arith::Decr),
+            None | Some(b'I' | b'+') => Ok(Arith::Incr),
+            Some(b'D' | b'-') => Ok(Arith::Decr),
             Some(_) => Err(BAD_ARITH_MODE),
         }
     }
@@ -210,17 +232,20 @@ impl<'a> Flags<'a> {
 /// A line that was read: its key and its flags.
 type Read<'a> = Result<(Named<'a>, Flags<'a>), &'static str>;
 
-/// The key, if it can be one.
-fn named(sent: Option<&[u8]>) -> Result<&[u8], &'static str> {
-    let sent = sent.ok_or(ERROR)?;
-    if sent.len() > KEY_MAX { Err(BAD_FORMAT) } else { Ok(sent) }
+/// Whether a word can be a flag, of this server or of another.
+fn is_flag(word: &[u8]) -> bool {
+    matches!(word[0], b'0'..=b'9' | b'A'..=b'z')
 }
 
-fn read<'a>(sent: &'a [u8], words: Words<'a>) -> Read<'a> {
-    if words.left() + 2 > WORDS_MAX {
+/// A key and its flags, in a line of so many `words_before` them.
+fn read<'a>(sent: &'a [u8], words: Words<'a>, words_before: usize, taken: u128) -> Read<'a> {
+    if !words.into_iter().all(is_flag) || sent.len() > KEY_MAX {
+        return Err(BAD_FORMAT);
+    }
+    if words.left() + words_before > WORDS_MAX {
         return Err(TOO_MANY);
     }
-    let (flags, is_binary) = Flags::parse(sent, words)?;
+    let (flags, is_binary) = Flags::parse(sent, words, taken)?;
     Ok((Named { sent, is_binary }, flags))
 }
 
@@ -229,63 +254,54 @@ fn can_be_decoded(sent: &[u8]) -> bool {
     STANDARD.decode_slice(sent, &mut [0; KEY_MAX]).is_ok_and(|length| length > 0)
 }
 
-/// A whole line; what is said of wrong flags is `told` so.
-fn line<'a>(mut words: Words<'a>, told: fn(&'static str) -> &'static str) -> Read<'a> {
-    let sent = named(words.next())?;
-    read(sent, words).map_err(told)
+/// A whole line of a command without a value.
+fn line(mut words: Words<'_>, taken: u128) -> Read<'_> {
+    let sent = words.next().ok_or(BAD_FORMAT)?;
+    let (named, flags) = read(sent, words, 2, taken)?;
+    flags.is_opaque_short().map(|()| (named, flags))
 }
 
-/// `md` and `ma` have one word for both.
-fn either(error: &'static str) -> &'static str {
-    match error {
-        DUPLICATE | UNKNOWN | BAD_TOKEN | BAD_KEY | BAD_MODE_LENGTH | BAD_FORMAT => EITHER,
-        error => error,
-    }
+/// As [`line`] of `ma`, which has one word for all that is wrong with its flags.
+fn arith_line(mut words: Words<'_>) -> Result<(Named<'_>, Arith, Flags<'_>), &'static str> {
+    let sent = words.next().ok_or(BAD_FORMAT)?;
+    let can_be_read = words.into_iter().all(is_flag);
+    let told = |error| if can_be_read { EITHER } else { error };
+    let (named, flags) = read(sent, words, 2, ARITH).map_err(told)?;
+    let mode = flags.arith_mode()?;
+    flags.is_opaque_short().map(|()| (named, mode, flags))
 }
 
 impl Parser {
     pub(super) fn meta<'a>(
         &mut self,
         command: u8,
-        mut words: Words<'a>,
+        words: Words<'a>,
         used: usize,
         input: &'a [u8],
     ) -> Step<'a> {
         let request = match command {
             b's' => return self.meta_store(words, used, input),
-            b'g' => line(words, |error| error).and_then(|(named, flags)| {
-                flags.is_opaque_short().map(|()| Request::MetaGet(named, flags))
-            }),
-            b'd' => line(words, either).and_then(|(named, flags)| {
-                flags.is_opaque_short().map(|()| Request::MetaDelete(named, flags))
-            }),
-            b'a' => line(words, either).and_then(|(named, flags)| {
-                let mode = flags.arith_mode()?;
-                flags.is_opaque_short().map(|()| Request::MetaArith(named, mode, flags))
-            }),
-            b'f' => Ok(Request::MetaFlush(
-                line(words, either)
-                    .and_then(|(named, flags)| flags.is_opaque_short().map(|()| (named, flags))),
-            )),
-            b'e' => debug(&mut words).ok_or(BAD_FORMAT),
+            b'g' => line(words, GET).map(|(named, flags)| Request::MetaGet(named, flags)),
+            b'd' => line(words, DELETE).map(|(named, flags)| Request::MetaDelete(named, flags)),
+            b'a' => {
+                arith_line(words).map(|(named, mode, flags)| Request::MetaArith(named, mode, flags))
+            }
+            b'f' => Ok(Request::MetaFlush(line(words, FLUSH))),
+            b'e' => line(words, DEBUG)
+                .map(|(named, _)| Request::MetaDebug(named))
+                .map_err(|error| if error == BAD_KEY { BAD_FORMAT } else { error }),
             b'n' => Ok(Request::MetaNoop),
-            _ => Err(ERROR),
+            _ => return step(used, Request::Error(ERROR), words.is_quiet()),
         };
         step(used, request.unwrap_or_else(Request::Error), false)
     }
 
     fn meta_store<'a>(&mut self, mut words: Words<'a>, used: usize, input: &'a [u8]) -> Step<'a> {
-        let error = |error| step(used, Request::Error(error), false);
-        let sent = match named(words.next()) {
-            Ok(sent) => sent,
-            Err(words) => return error(words),
+        let start = words.next().zip(words.next().and_then(length_of));
+        let Some((sent, length)) = start else {
+            return step(used, Request::Close(BAD_FORMAT), false);
         };
-        let length = words.next().and_then(number).and_then(|length| usize::try_from(length).ok());
-        let Some(length) = length.filter(|length| *length < i32::MAX as usize - 1) else {
-            return error(BAD_FORMAT);
-        };
-        let read = read(sent, words);
-        let read = read.and_then(|(named, flags)| {
+        let read = read(sent, words, 3, STORE).and_then(|(named, flags)| {
             let mode = flags.store_mode()?;
             flags.is_opaque_short().map(|()| (named, flags, mode))
         });
@@ -294,7 +310,7 @@ impl Parser {
             Err(words) => return self.refuse(used, length, Request::Error(words), false),
         };
         if sent.len() + length + ITEM_HEADER > self.value_max {
-            return self.refuse(used, length, Request::TooLarge(named, mode == Mode::Set), false);
+            return self.refuse(used, length, Request::TooLarge(named, true), false);
         }
         match self.data(input, used, length) {
             Data::More => Step::More(0),
@@ -304,13 +320,4 @@ impl Parser {
             }
         }
     }
-}
-
-/// `me` knows one flag.
-fn debug<'a>(words: &mut Words<'a>) -> Option<Request<'a>> {
-    let sent = words.next().filter(|sent| sent.len() <= KEY_MAX)?;
-    let is_binary = words.any(|word| word == b"b");
-    let named = Named { sent, is_binary };
-    let is_right = !is_binary || can_be_decoded(sent);
-    is_right.then_some(Request::MetaDebug(named))
 }

@@ -11,6 +11,8 @@
 //!   has come, and never reserved.
 //! - P3 A request borrows from the input; its numbers are checked, its key has 1 to 250 bytes.
 //! - P4 The keys of a get come one by one, so that whoever answers can stop in between.
+//! - P5 A value whose line is refused is never read as requests: it is skipped by the length that
+//!   the line names; if that can't be read, the connection is closed.
 //!
 //! Source: memcached's `doc/protocol.txt`; the words of errors as memcached 1.6 sends them.
 
@@ -39,6 +41,8 @@ pub const BAD_FORMAT: &str = "CLIENT_ERROR bad command line format";
 pub const BAD_CHUNK: &str = "CLIENT_ERROR bad data chunk";
 /// The item is above the size limit.
 pub const TOO_LARGE: &str = "SERVER_ERROR object too large for cache";
+/// The shortest line, its end included.
+const LINE_MIN: usize = 4;
 /// A line without an end.
 pub const TOO_LONG: &str = "CLIENT_ERROR line too long";
 
@@ -100,8 +104,11 @@ pub enum Admin<'a> {
     Memlimit(u64),
     /// Read the certificates again.
     RefreshCerts,
-    /// End the server; gracefully, or not.
-    Shutdown,
+    /// End the server; whether the line asks for it in a way that there is.
+    Shutdown {
+        /// Without a word, or with `graceful`.
+        is_known: bool,
+    },
 }
 
 /// What a client wants.
@@ -218,14 +225,18 @@ impl Parser {
     }
 
     fn line<'a>(&mut self, line: &'a [u8], used: usize, input: &'a [u8]) -> Step<'a> {
-        let mut words = Words::new(line);
-        let Some(command) = words.next().filter(|word| word.len() >= 2) else {
-            return step(used, Request::Error(ERROR), false);
-        };
-        if command[0] == b'm' && command.len() == 2 {
-            return self.meta(command[1], words, used, input);
+        if used < LINE_MIN {
+            return step(used, Request::Error(BAD_FORMAT), false);
         }
-        self.classic(command, words, used, input)
+        let mut words = Words::new(line);
+        let command = words.next().unwrap_or_default();
+        if line.starts_with(b" ") {
+            return classic::rare(command, words, used);
+        }
+        match command {
+            [b'm', letter] => self.meta(*letter, words, used, input),
+            _ => self.classic(command, words, used, input),
+        }
     }
 
     /// The next key of a get whose line is whole.
@@ -277,6 +288,12 @@ enum Data<'a> {
     Bad(usize),
 }
 
+/// The length of a value, if memcached takes it.
+fn length_of(word: &[u8]) -> Option<usize> {
+    let length = words::strict_signed(word).and_then(|length| usize::try_from(length).ok());
+    length.filter(|length| *length < i32::MAX as usize - 1)
+}
+
 fn step(used: usize, request: Request<'_>, quiet: bool) -> Step<'_> {
     Step::Request { used, request, quiet }
 }
@@ -284,7 +301,7 @@ fn step(used: usize, request: Request<'_>, quiet: bool) -> Step<'_> {
 /// Whether the line's beginning says that it asks for keys.
 fn asks_for_keys(start: &[u8]) -> bool {
     let start = start.trim_ascii_start();
-    [&b"get "[..], b"bget ", b"gets ", b"gat ", b"gats "].iter().any(|word| start.starts_with(word))
+    [&b"get "[..], b"gets ", b"gat ", b"gats "].iter().any(|word| start.starts_with(word))
 }
 
 /// A `get` of one key, the commonest request, in one pass: its key and its bytes. What is not so

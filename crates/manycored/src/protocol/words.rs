@@ -43,7 +43,10 @@ impl<'a> Iterator for Words<'a> {
     }
 }
 
-/// A number without a sign, or with a plus.
+/// The longest strict number of 32 bits, its sign included.
+const SHORT_MAX: usize = 11;
+
+/// A number of the lenient kind: without a sign, or with a plus.
 #[must_use]
 pub fn number(word: &[u8]) -> Option<u64> {
     let digits = word.strip_prefix(b"+").unwrap_or(word);
@@ -59,7 +62,30 @@ pub fn number(word: &[u8]) -> Option<u64> {
     })
 }
 
-/// A number that may be below zero.
+/// A number of the strict kind: digits alone, as meta flags, deltas and lengths have them.
+pub(super) fn strict(word: &[u8]) -> Option<u64> {
+    const LONGEST: usize = 22;
+    let is_strict = word.len() <= LONGEST && word.first()?.is_ascii_digit();
+    number(word).filter(|_| is_strict)
+}
+
+/// As [`strict`], of at most 11 digits and 32 bits.
+pub(super) fn strict_short(word: &[u8]) -> Option<u32> {
+    let is_short = word.len() <= SHORT_MAX;
+    strict(word).and_then(|number| u32::try_from(number).ok()).filter(|_| is_short)
+}
+
+/// As [`strict_short`], of 32 bits with their sign. A minus sign alone is 0, as in memcached.
+pub(super) fn strict_signed(word: &[u8]) -> Option<i32> {
+    let number = match word {
+        [b'-'] => 0,
+        [b'-', digits @ ..] => -i64::try_from(strict(digits)?).ok()?,
+        digits => i64::try_from(strict(digits)?).ok()?,
+    };
+    i32::try_from(number).ok().filter(|_| word.len() <= SHORT_MAX)
+}
+
+/// A number of the lenient kind, which may be below zero.
 pub(super) fn signed(word: &[u8]) -> Option<i64> {
     match word {
         [b'-', digits @ ..] if digits.first().is_some_and(u8::is_ascii_digit) => {
@@ -89,5 +115,19 @@ mod tests {
         assert_eq!([number(b""), number(b"+"), number(b"-1"), number(b"1x")], [None; 4]);
         assert_eq!((signed(b"-5"), signed(b"+5"), signed(b"--5")), (Some(-5), Some(5), None));
         assert_eq!(signed(b"9223372036854775808"), None);
+    }
+
+    #[test]
+    fn strict_numbers_are_digits_of_a_bounded_count() {
+        assert_eq!(strict(b"0000018446744073709551"), Some(18_446_744_073_709_551));
+        assert_eq!(strict(b"00000184467440737095516"), None);
+        assert_eq!([strict(b"+1"), strict(b"-1"), strict(b""), strict(b"1x")], [None; 4]);
+        assert_eq!(strict_short(b"04294967295"), Some(u32::MAX));
+        assert_eq!([strict_short(b"4294967296"), strict_short(b"000000000001")], [None; 2]);
+        assert_eq!(strict_signed(b"-2147483648"), Some(i32::MIN));
+        assert_eq!((strict_signed(b"2147483647"), strict_signed(b"-")), (Some(i32::MAX), Some(0)));
+        for wrong in [&b"2147483648"[..], b"-2147483649", b"+1", b"--1", b"", b"000000000001"] {
+            assert_eq!(strict_signed(wrong), None);
+        }
     }
 }

@@ -47,7 +47,7 @@ counters! {
     get_hits get_misses get_flushed
     delete_misses delete_hits incr_misses incr_hits decr_misses decr_hits
     cas_misses cas_hits cas_badval touch_hits touch_misses
-    store_too_large store_no_memory
+    store_too_large store_no_memory auth_cmds auth_errors
     bytes_read bytes_written total_items
 }
 

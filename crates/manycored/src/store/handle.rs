@@ -30,6 +30,27 @@ pub enum Outcome {
     NoMemory,
 }
 
+/// What became of a value, and what the reply may tell of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Written {
+    /// Whether it is there.
+    pub outcome: Outcome,
+    /// The item's version; 0 if the value is not in.
+    pub cas: u64,
+    /// The length of the item's value, or of what was sent if that is not in.
+    pub length: usize,
+}
+
+impl Written {
+    fn refused(outcome: Outcome, draft: &Draft<'_>) -> Self {
+        Self { outcome, cas: 0, length: draft.value_len() }
+    }
+
+    fn stored(cas: u64, draft: &Draft<'_>) -> Self {
+        Self { outcome: Outcome::Stored, cas, length: draft.value_len() }
+    }
+}
+
 /// On what condition, and in what way, a value is put in.
 #[derive(Debug, Clone, Copy)]
 pub struct How {
@@ -110,9 +131,14 @@ impl<'s> Handle<'s> {
         !self.store.is_dead(item) && !self.store.clock.is_over(item.deadline())
     }
 
-    /// The key's item, without a note of the use.
+    /// The key's item, without a note of the use in it.
     pub fn peek(&self, key: &[u8]) -> Option<Found<'s>> {
         self.store.cache.get(key).filter(|found| self.is_live(found.key()))
+    }
+
+    /// As [`peek`](Self::peek), and the item is not kept longer for it either.
+    pub fn spy(&self, key: &[u8]) -> Option<Found<'s>> {
+        self.store.cache.hold_if(key, |entry| self.is_live(entry.key()))
     }
 
     /// Gives each of these keys its turn, in order. Their lines are fetched together.
@@ -150,7 +176,7 @@ impl<'s> Handle<'s> {
     #[inline]
     pub fn set(&mut self, turn: Turn<'_>, draft: &Draft<'_>) -> Outcome {
         if !self.has_room(draft.weight()) {
-            return self.put(draft, How::plain(Mode::Set)).0;
+            return self.put(draft, How::plain(Mode::Set)).outcome;
         }
         turn.insert(self.make(draft), ());
         self.counters.total_items.inc();
@@ -181,31 +207,31 @@ impl<'s> Handle<'s> {
         bytes <= memory && (self.store.limits.evicts || self.store.cache.weight() + bytes <= memory)
     }
 
-    /// Puts a value in. Returns its version, too; 0 if it is not in.
-    pub fn put(&mut self, draft: &Draft<'_>, how: How) -> (Outcome, u64) {
+    /// Puts a value in.
+    pub fn put(&mut self, draft: &Draft<'_>, how: How) -> Written {
         if !self.has_room(draft.weight()) {
             if how.mode == Mode::Set {
                 // What is there would be out of date.
                 self.store.cache.remove(draft.key);
             }
             self.counters.store_no_memory.inc();
-            return (Outcome::NoMemory, 0);
+            return Written::refused(Outcome::NoMemory, draft);
         }
-        let (outcome, cas) = match how.mode {
+        let written = match how.mode {
             Mode::Append | Mode::Prepend => self.extend(draft, how),
             Mode::Set if how.cas.is_none() => {
                 let item = self.make(draft);
                 let cas = item.cas();
                 self.store.cache.insert(item, ());
-                (Outcome::Stored, cas)
+                Written::stored(cas, draft)
             }
             _ => self.put_if(draft, how),
         };
-        if outcome == Outcome::Stored {
+        if written.outcome == Outcome::Stored {
             self.counters.total_items.inc();
             self.make_room(draft.weight());
         }
-        (outcome, cas)
+        written
     }
 
     /// An item as it is shown, which is not in the store.
@@ -213,7 +239,7 @@ impl<'s> Handle<'s> {
         draft.make(&self.store.memory, stamp)
     }
 
-    fn put_if(&mut self, draft: &Draft<'_>, how: How) -> (Outcome, u64) {
+    fn put_if(&mut self, draft: &Draft<'_>, how: How) -> Written {
         let item = self.make(draft);
         let cas = item.cas();
         let mut outcome = Outcome::Stored;
@@ -232,8 +258,8 @@ impl<'s> Handle<'s> {
             (Err(_), Some(seen)) if outcome == Outcome::Exists && how.invalidate => {
                 self.put_stale(draft, seen)
             }
-            (Ok(_), _) => (outcome, cas),
-            (Err(_), _) => (outcome, 0),
+            (Ok(_), _) => Written::stored(cas, draft),
+            (Err(_), _) => Written::refused(outcome, draft),
         }
     }
 
@@ -250,16 +276,18 @@ impl<'s> Handle<'s> {
     }
 
     /// Somebody was too late: his value is put in as stale, if it is older than what is there.
-    fn put_stale(&mut self, draft: &Draft<'_>, seen: u64) -> (Outcome, u64) {
+    fn put_stale(&mut self, draft: &Draft<'_>, seen: u64) -> Written {
         loop {
-            let Some(old) = self.peek(draft.key) else { return (Outcome::NotFound, 0) };
+            let Some(old) = self.peek(draft.key) else {
+                return Written::refused(Outcome::NotFound, draft);
+            };
             if seen == 0 || seen >= old.key().cas() {
-                return (Outcome::Exists, 0);
+                return Written::refused(Outcome::Exists, draft);
             }
             let (deadline, is_sent) = (old.key().deadline(), old.key().is_sent());
             let draft = Draft { deadline, is_stale: true, is_sent, ..*draft };
             if let Some(cas) = self.exchange(&old, &draft, true) {
-                return (Outcome::Stored, cas);
+                return Written::stored(cas, &draft);
             }
         }
     }
@@ -280,19 +308,21 @@ impl<'s> Handle<'s> {
         Some(cas)
     }
 
-    fn extend(&mut self, draft: &Draft<'_>, how: How) -> (Outcome, u64) {
+    fn extend(&mut self, draft: &Draft<'_>, how: How) -> Written {
         loop {
             let Some(old) = self.peek(draft.key) else {
-                let Some(deadline) = how.vivify else { return (Outcome::NotStored, 0) };
+                let Some(deadline) = how.vivify else {
+                    return Written::refused(Outcome::NotStored, draft);
+                };
                 let add = How { mode: Mode::Add, cas: None, ..how };
                 match self.put_if(&Draft { deadline, ..*draft }, add) {
-                    (Outcome::NotStored, _) => continue,
+                    Written { outcome: Outcome::NotStored, .. } => continue,
                     done => return done,
                 }
             };
             let item = old.key();
             if how.cas.is_some_and(|cas| cas != 0 && cas != item.cas()) {
-                return (Outcome::Exists, 0);
+                return Written::refused(Outcome::Exists, draft);
             }
             let (before, after) = (item.value(), draft.value[0]);
             let value =
@@ -302,10 +332,10 @@ impl<'s> Handle<'s> {
             if draft.key.len() + before.len() + after.len() > self.store.limits.item
                 || !self.has_room(longer.weight())
             {
-                return (Outcome::NoMemory, 0);
+                return Written::refused(Outcome::NotStored, draft);
             }
             if let Some(cas) = self.exchange(&old, &longer, true) {
-                return (Outcome::Stored, cas);
+                return Written::stored(cas, &longer);
             }
         }
     }
@@ -387,12 +417,16 @@ impl<'s> Handle<'s> {
         &mut self,
         key: &[u8],
         cas: Option<u64>,
-        change: impl Fn(&mut Draft<'_>),
+        change: impl Fn(&Item, &mut Draft<'_>),
     ) -> Outcome {
         loop {
-            let Some(old) = self.peek(key) else { return Outcome::NotFound };
+            let Some(old) = self.peek(key) else {
+                self.counters.delete_misses.inc();
+                return Outcome::NotFound;
+            };
             let item = old.key();
             if cas.is_some_and(|cas| cas != item.cas()) {
+                self.counters.delete_misses.inc();
                 return Outcome::Exists;
             }
             let value = item.value();
@@ -406,7 +440,7 @@ impl<'s> Handle<'s> {
                 ..Draft::new(key, &value)
             };
             let copied = draft.deadline;
-            change(&mut draft);
+            change(item, &mut draft);
             if self.exchange(&old, &draft, draft.deadline == copied).is_some() {
                 return Outcome::Stored;
             }

@@ -153,8 +153,13 @@ impl<'a> Draft<'a> {
         cas + flags + self.key.len()
     }
 
+    /// The length of its value.
+    pub(super) fn value_len(&self) -> usize {
+        self.value[0].len() + self.value[1].len()
+    }
+
     fn body_len(&self) -> usize {
-        self.front_len() + self.value[0].len() + self.value[1].len()
+        self.front_len() + self.value_len()
     }
 
     /// Gives each part that is there, in their order.

@@ -23,7 +23,7 @@ mod prefixes;
 
 pub use clock::Clock;
 pub use counters::{Counters, Totals};
-pub use handle::{Change, Handle, How, Outcome, Turn};
+pub use handle::{Change, Handle, How, Outcome, Turn, Written};
 use item::ENTRY;
 pub use item::{Draft, Item};
 pub use memory::Usage;
@@ -350,7 +350,7 @@ mod tests {
         let store = Store::new(Limits::default(), 1);
         let mut handle = store.handle(0);
         let draft = Draft::new(b"a", b"1");
-        assert_eq!(handle.put(&draft, How::plain(Mode::Set)).0, Outcome::Stored);
+        assert_eq!(handle.put(&draft, How::plain(Mode::Set)).outcome, Outcome::Stored);
         store.flush_at.store(store.clock.exact(), Ordering::Relaxed);
         // Somebody else has moved the clock on, and will flush in a moment.
         store.clock.force();
@@ -359,7 +359,7 @@ mod tests {
         store.tick();
         assert!(handle.peek(b"a").is_none());
         // What comes later stays.
-        assert_eq!(handle.put(&draft, How::plain(Mode::Set)).0, Outcome::Stored);
+        assert_eq!(handle.put(&draft, How::plain(Mode::Set)).outcome, Outcome::Stored);
         store.tick();
         assert!(handle.peek(b"a").is_some());
     }
