@@ -33,7 +33,7 @@ if ! "$clients/bin/python" -c 'import bmemcached, pymemcache' 2>/dev/null; then
         'python-binary-memcached==0.33.0' >"$work/log" 2>&1 ||
         skip "the clients cannot be installed"
 fi
-MEMCACHED_PORT_FILENAME=$work/port "$TARGET/debug/manycored" -p -1 -t 2 2>"$work/err" &
+MEMCACHED_PORT_FILENAME=$work/port "$TARGET/debug/manycored" -u root -p -1 -t 2 2>"$work/err" &
 server=$!
 for _ in $(seq 200); do
     [ ! -e "$work/port" ] || break
@@ -44,7 +44,7 @@ port_of() { sed -n 's/^TCP INET: //p' "$1"; }
 seal=()
 if openssl req -x509 -newkey rsa:2048 -nodes -keyout "$work/key" -out "$work/chain" -days 2 \
     -subj /CN=localhost -addext subjectAltName=DNS:localhost,IP:127.0.0.1 >"$work/log" 2>&1; then
-    MEMCACHED_PORT_FILENAME=$work/sealed "$TARGET/debug/manycored" -p -1 -t 1 -Z \
+    MEMCACHED_PORT_FILENAME=$work/sealed "$TARGET/debug/manycored" -u root -p -1 -t 1 -Z \
         -o "ssl_chain_cert=$work/chain,ssl_key=$work/key" 2>>"$work/err" &
     sealed=$!
     for _ in $(seq 200); do

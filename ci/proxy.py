@@ -34,7 +34,7 @@ def start(name, port=-1):
     if os.path.exists(told):
         os.remove(told)
     environment = dict(os.environ, MEMCACHED_PORT_FILENAME=told)
-    words = [server, "-p", str(port), "-t", "1"]
+    words = [server, "-u", "root", "-p", str(port), "-t", "1"]
     running[name] = subprocess.Popen(words, env=environment, stderr=subprocess.DEVNULL)
     wait_for(f"the port of {name}", lambda: os.path.exists(told))
     with open(told) as file:

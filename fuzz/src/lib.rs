@@ -39,7 +39,7 @@ impl Setup {
 
     fn store(self) -> Store {
         let (evicts, delimiter) = (!self.has(0), self.has(1).then_some(b':'));
-        Store::new(Limits { memory: 1 << 20, item: ITEM, evicts, delimiter }, 1)
+        Store::new(Limits { memory: 1 << 20, item: ITEM, evicts, delimiter, has_versions: true }, 1)
     }
 
     /// With the one user `a`, whose password is `b`, if somebody has to say who he is.

@@ -3,21 +3,36 @@
 //! What is known and not built, or not known, is refused with a sentence; what tunes a mechanism
 //! that this server has not got is accepted, and said to have no effect.
 
+mod extended;
+mod listeners;
+#[cfg(test)]
+mod tests;
+
+pub use listeners::Listener;
+
 use crate::auth::Auth;
 use crate::config;
 use crate::report::{Language, Settings};
 use crate::store::{Limits, WORKERS_MAX};
-use crate::tls::{Files, Tls, Verify};
+use crate::tls::Tls;
 use clap::{ArgAction, CommandFactory, Parser};
+use extended::Extended;
 use std::ffi::OsString;
 use std::fmt::Display;
 use std::fs;
-use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::thread::available_parallelism;
 
 /// The port of memcached.
-const PORT: u16 = 11211;
+const PORT: i32 = 11211;
+
+/// Under which terms the program may be used.
+pub const LICENSE: &str = concat!(
+    "manycored ",
+    env!("CARGO_PKG_VERSION"),
+    ": licensed under the Apache License, Version 2.0, or the MIT license, at your option."
+);
 
 /// A memcached-compatible cache server.
 ///
@@ -26,11 +41,13 @@ const PORT: u16 = 11211;
 #[derive(Debug, Parser)]
 #[command(name = "manycored", version, disable_version_flag = true, args_override_self = true)]
 pub struct Args {
-    /// TCP port to listen on; 0 is none, -1 lets the system choose
-    #[arg(short = 'p', long = "port", value_name = "NUM", default_value_t = i32::from(PORT))]
-    #[arg(allow_negative_numbers = true)]
-    port: i32,
-    /// Addresses to listen on: names or numbers, each with :PORT if it has its own
+    /// TCP port to listen on; 0 is none, -1 lets the system choose [default: 11211, or that of -U]
+    #[arg(short = 'p', long = "port", value_name = "NUM", allow_negative_numbers = true)]
+    port: Option<i32>,
+    /// Addresses to listen on: names or numbers, each with :PORT if it has its own. Before an
+    /// address may stand, in this order and each with a colon: notls, btls (clients are asked for no
+    /// certificate) or mtls (they must show one), where there is -Z; proto[ascii], proto[binary] or
+    /// proto[negotiating]; and tag[NAME]
     #[arg(short = 'l', long = "listen", value_name = "ADDR", value_delimiter = ',')]
     listen: Vec<String>,
     /// Unix socket to listen on; there is no network then
@@ -50,7 +67,7 @@ pub struct Args {
     /// Run in the background
     #[arg(short = 'd', long = "daemon")]
     pub daemon: bool,
-    /// Take the identity of this user, when started as root
+    /// Take the identity of this user, when started as root: then it must be given
     #[arg(short = 'u', long = "user", value_name = "NAME")]
     pub user: Option<String>,
     /// Memory for items, in megabytes
@@ -74,7 +91,7 @@ pub struct Args {
     #[arg(short = 'P', long = "pidfile", value_name = "FILE")]
     pub pidfile: Option<PathBuf>,
     /// Worker threads [default: one for each core]
-    #[arg(short = 't', long = "threads", value_name = "NUM")]
+    #[arg(short = 't', long = "threads", value_name = "NUM", value_parser = threads)]
     threads: Option<usize>,
     /// Requests of one connection before others have their turn; 0 is as many as were read
     #[arg(short = 'R', long = "max-reqs-per-event", value_name = "NUM", default_value_t = 0)]
@@ -87,8 +104,8 @@ pub struct Args {
     #[arg(short = 'I', long = "max-item-size", value_name = "SIZE", default_value = "1m")]
     #[arg(value_parser = size)]
     item: usize,
-    /// What ends a key's prefix: allows "flush_prefix PREFIX" and "mf PREFIX". (Counts by prefix,
-    /// memcached's use of it, are not kept.)
+    /// What ends a key's prefix: counts by prefix for "stats detail dump", which "stats detail on"
+    /// begins elsewhere; and allows "flush_prefix PREFIX" and "mf PREFIX"
     #[arg(short = 'D', long = "prefix-delimiter", value_name = "CHAR", value_parser = delimiter)]
     delimiter: Option<u8>,
     /// Refuse "flush_all" and "flush_prefix"
@@ -100,8 +117,28 @@ pub struct Args {
     /// Ask who clients are by SASL, in the binary protocol alone; needs the users of -Y
     #[arg(short = 'S', long = "enable-sasl")]
     sasl: bool,
+    /// Refuse "stats cachedump", "stats detail" and "lru_crawler metadump"
+    #[arg(short = 'X', long = "disable-dumping")]
+    no_dump: bool,
+    /// Refuse "watch"
+    #[arg(short = 'W', long = "disable-watch")]
+    no_watch: bool,
+    /// Keep no versions of items: "gets" shows 0, and "cas" compares with nothing else
+    #[arg(short = 'C', long = "disable-cas")]
+    no_cas: bool,
+    /// Raise the limit of core files as far as it goes
+    #[arg(short = 'r', long = "enable-coredumps")]
+    pub core_dumps: bool,
+    /// Use huge pages; it is always done where the system allows it, and now said where not
+    #[arg(short = 'L', long = "enable-largepages")]
+    pub large_pages: bool,
+    /// No effect: connections stay with the worker that accepted them
+    #[arg(short = 'N', long = "napi-ids", value_name = "NUM")]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..))]
+    napi_ids: Option<u64>,
     /// No effect: items have no classes of sizes
     #[arg(short = 'n', long = "slab-min-size", value_name = "BYTES")]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..))]
     slab_min: Option<u64>,
     /// No effect: items have no classes of sizes
     #[arg(short = 'f', long = "slab-growth-factor", value_name = "NUM")]
@@ -110,10 +147,12 @@ pub struct Args {
     /// 'refresh_certs' reads again
     #[arg(short = 'Z', long = "enable-ssl")]
     tls: bool,
-    /// Further options: idle_timeout=SECONDS; with -Z, ssl_chain_cert=FILE, ssl_key=FILE,
-    /// ssl_ca_cert=FILE, ssl_verify_mode=NUM (0 asks clients for no certificate, 1 checks one that
-    /// is shown, 2 demands one) and ssl_min_version=NUM (2 is TLS 1.2, 3 is 1.3); and names of
-    /// memcached's that have no effect here
+    /// Further options: idle_timeout=SECONDS; watcher_logbuf_size=KB, what waits for a slow "watch"
+    /// client; track_sizes for "stats sizes"; no_lru_crawler, so that expired items are not looked
+    /// for; with -Z, ssl_chain_cert=FILE, ssl_key=FILE, ssl_ca_cert=FILE, ssl_verify_mode=NUM (0
+    /// asks clients for no certificate, 1 checks one that is shown, 2 demands one),
+    /// ssl_min_version=NUM (2 is TLS 1.2, 3 is 1.3) and ssl_session_cache; and names of memcached's
+    /// that have no effect here, such as no_drop_privileges
     #[arg(short = 'o', long = "extended", value_name = "OPTIONS", value_delimiter = ',')]
     extended: Vec<String>,
     /// Serve only clients that name a user and password of this file: lines 'user:password'
@@ -128,69 +167,29 @@ pub struct Args {
     /// Print the version
     #[arg(short = 'V', long = "version", action = ArgAction::Version)]
     version: (),
-    #[command(flatten)]
-    not_built: NotBuilt,
-}
-
-/// Options of memcached's that are refused.
-#[derive(Debug, clap::Args)]
-struct NotBuilt {
+    /// Print the license
+    #[arg(short = 'i', long = "license")]
+    pub license: bool,
+    /// Refused: items stay in the process's own memory.
     #[arg(short = 'e', long = "memory-file", value_name = "FILE", hide = true)]
     memory_file: Option<String>,
-    #[arg(short = 'L', long = "enable-largepages", hide = true)]
-    large_pages: bool,
-    #[arg(short = 'C', long = "disable-cas", hide = true)]
-    no_cas: bool,
-    #[arg(short = 'r', long = "enable-coredumps", hide = true)]
-    core_dumps: bool,
 }
 
-impl NotBuilt {
-    /// The first of them that was given.
-    fn first(&self) -> Option<&'static str> {
-        let all = [
-            (self.memory_file.is_some(), "-e: memory in a file"),
-            (self.large_pages, "-L: large pages"),
-            (self.no_cas, "-C: items without versions"),
-            (self.core_dumps, "-r: the limit of core dumps"),
-        ];
-        all.iter().find(|(given, _)| *given).map(|(_, what)| *what)
-    }
+/// What is wrong, without the advice that follows it.
+fn first_line(error: &clap::Error) -> String {
+    let text = error.to_string();
+    let line = text.lines().next().unwrap_or_default();
+    line.strip_prefix("error: ").unwrap_or(line).to_owned()
 }
-
-/// Names that `-o` accepts, because they only tune what is done otherwise here.
-const NO_EFFECT: &[&str] = &[
-    "hashpower",
-    "hash_algorithm",
-    "hashexpand",
-    "hot_lru_pct",
-    "hot_max_factor",
-    "lru_crawler",
-    "lru_crawler_sleep",
-    "lru_crawler_tocrawl",
-    "lru_maintainer",
-    "lru_maintainer_thread",
-    "lru_segmented",
-    "maxconns_fast",
-    "modern",
-    "read_buf_mem_limit",
-    "slab_automove",
-    "slab_automove_freeratio",
-    "slab_automove_ratio",
-    "slab_automove_window",
-    "slab_chunk_max",
-    "slab_reassign",
-    "tail_repair_time",
-    "temporary_ttl",
-    "warm_lru_pct",
-    "warm_max_factor",
-    "watcher_logbuf_size",
-    "worker_logbuf_size",
-];
 
 fn delimiter(text: &str) -> Result<u8, String> {
     let byte = text.bytes().next().filter(|byte| text.len() == 1 && byte.is_ascii_graphic());
     byte.ok_or_else(|| "one character is wanted".into())
+}
+
+fn threads(text: &str) -> Result<usize, String> {
+    let number = text.parse().ok().filter(|number| (1..=WORKERS_MAX).contains(number));
+    number.ok_or_else(|| format!("1 to {WORKERS_MAX} threads are possible"))
 }
 
 fn mask(text: &str) -> Result<u32, String> {
@@ -217,12 +216,6 @@ fn size(text: &str) -> Result<usize, String> {
     size.ok_or_else(|| "a size from 1k to 1024m is wanted".into())
 }
 
-/// What follows `-o`.
-struct Extended {
-    idle_timeout: u64,
-    tls: Files,
-}
-
 /// What the server is to do.
 #[derive(Debug)]
 pub struct Plan {
@@ -230,8 +223,8 @@ pub struct Plan {
     pub settings: Settings,
     /// The store's limits.
     pub limits: Limits,
-    /// Addresses to listen on.
-    pub addresses: Vec<SocketAddr>,
+    /// Where to listen, and how.
+    pub listeners: Vec<Listener>,
     /// Addresses to take datagrams from.
     pub datagrams: Vec<SocketAddr>,
     /// The Unix socket to listen on.
@@ -264,11 +257,26 @@ impl Args {
             clap::Error::raw(clap::error::ErrorKind::Io, text)
         };
         let text = fs::read_to_string(path).map_err(|error| failed(&error))?;
-        let own = config::words(&text, &Self::command()).map_err(|error| failed(&error))?;
+        let lines = config::lines(&text, &Self::command()).map_err(|error| failed(&error))?;
+        // Each alone, so that what is wrong is told with its line.
+        for line in &lines {
+            let alone = words.iter().take(1).cloned().chain(line.words.iter().map(Into::into));
+            let checked = Self::try_parse_from(alone).map_err(|error| first_line(&error));
+            let checked = checked.and_then(|args| args.check_alone());
+            checked.map_err(|error| failed(&line.wrong(&error)))?;
+        }
+        let own = lines.into_iter().flat_map(|line| line.words);
         let (program, rest) = words.split_at(words.len().min(1));
         let is_moot = |word: &String| !first.listen.is_empty() && word.starts_with("--listen=");
-        let own = own.into_iter().filter(|word| !is_moot(word)).map(OsString::from);
+        let own = own.filter(|word| !is_moot(word)).map(OsString::from);
         Self::try_parse_from(program.iter().cloned().chain(own).chain(rest.iter().cloned()))
+    }
+
+    /// Looks at what can be wrong with an option whatever the others are.
+    fn check_alone(&self) -> Result<(), String> {
+        Extended::read(&self.extended, &mut Vec::new())?;
+        self.warnings()?;
+        self.listen.iter().try_for_each(|text| listeners::read(text, 0, true).map(drop))
     }
 
     /// Says what is to be done.
@@ -276,39 +284,47 @@ impl Args {
     /// # Errors
     /// What is wrong with the options, as a sentence.
     pub fn plan(&self) -> Result<Plan, String> {
-        if let Some(what) = self.not_built.first() {
-            return Err(format!("{what} is not built; manycored would not do what you ask for"));
+        if self.memory_file.is_some() {
+            return Err("-e: items in a file are not built; leave it out, and have clients \
+                        fill the cache again after a restart"
+                .into());
         }
         let language = self.language()?;
-        let mut warnings = Vec::new();
-        if self.slab_min.is_some() || self.slab_factor.is_some() {
-            warnings.push("-n and -f have no effect: items have no classes of sizes".to_string());
-        }
-        let Extended { idle_timeout, tls } = self.extended(&mut warnings)?;
+        let mut warnings = self.warnings()?;
+        let extended = Extended::read(&self.extended, &mut warnings)?;
         let cores = available_parallelism().map_or(1, usize::from);
         let threads = self.threads.unwrap_or(cores.min(WORKERS_MAX));
-        if !(1..=WORKERS_MAX).contains(&threads) {
-            return Err(format!("-t: 1 to {WORKERS_MAX} threads are possible"));
-        }
         let memory = self.memory << 20;
         if self.item as u64 > memory / 2 {
             return Err("-I: an item may have at most half of the memory (-m)".into());
         }
-        let (addresses, datagrams) = self.all_addresses()?;
+        let (listeners, datagrams) = self.all_addresses()?;
+        if listeners.is_empty() && datagrams.is_empty() && self.socket.is_none() {
+            warnings.push("-p 0: there is nothing to listen on".into());
+        }
+        let tls = self.tls(&extended, &listeners)?;
         let settings = Settings {
             flush_enabled: !self.no_flush,
             shutdown_enabled: self.shutdown,
+            dump_enabled: !self.no_dump,
+            watch_enabled: !self.no_watch,
             connections_max: self.connections,
             threads,
-            port: addresses.first().map_or(0, SocketAddr::port),
+            port: listeners.first().map_or(0, |listener| listener.address.port()),
             udp_port: datagrams.first().map_or(0, SocketAddr::port),
             socket: self.socket.as_ref().map(|path| path.display().to_string()),
-            idle_timeout,
+            socket_mask: self.mask,
+            idle_timeout: extended.idle_timeout,
             verbosity: self.verbose,
             backlog: self.backlog,
             listen: self.listen.join(","),
             language,
             is_sealed: self.tls,
+            tls: extended.tls,
+            requests: self.requests,
+            crawls: extended.crawls,
+            tracks_sizes: extended.tracks_sizes,
+            watcher_buffer: extended.watcher_buffer,
         };
         Ok(Plan {
             settings,
@@ -317,16 +333,33 @@ impl Args {
                 item: self.item,
                 evicts: !self.no_evictions,
                 delimiter: self.delimiter,
+                has_versions: !self.no_cas,
             },
-            addresses,
+            listeners,
             datagrams,
             socket: self.socket.clone().map(|path| (path, self.mask)),
             auth: self.auth.clone().map(Auth::read).transpose()?,
-            tls: self.tls(tls)?,
+            tls,
             metrics: self.metrics,
             budget: if self.requests == 0 { usize::MAX } else { self.requests },
             warnings,
         })
+    }
+
+    /// What is said of options that have no effect here.
+    fn warnings(&self) -> Result<Vec<String>, String> {
+        let mut warnings = Vec::new();
+        if self.slab_factor.is_some_and(|factor| factor.is_nan() || factor <= 1.0) {
+            return Err("-f: a number greater than 1 is wanted".into());
+        }
+        if self.slab_min.is_some() || self.slab_factor.is_some() {
+            warnings.push("-n and -f have no effect: items have no classes of sizes".to_string());
+        }
+        if self.napi_ids.is_some() {
+            let why = "connections stay with the worker that accepted them";
+            warnings.push(format!("-N has no effect: {why}"));
+        }
+        Ok(warnings)
     }
 
     /// What `-B` and `-S` say of the protocol.
@@ -346,232 +379,57 @@ impl Args {
     }
 
     /// What TLS begins with.
-    fn tls(&self, files: Files) -> Result<Option<Tls>, String> {
+    fn tls(&self, extended: &Extended, listeners: &[Listener]) -> Result<Option<Tls>, String> {
+        let files = &extended.tls;
         if !self.tls {
             let is_moot = files.chain == PathBuf::new() && files.key == PathBuf::new();
             let moot = "-o ssl_chain_cert and ssl_key are of TLS; ask for it with -Z";
             return if is_moot { Ok(None) } else { Err(moot.into()) };
         }
-        if files.verify != Verify::No && files.clients.is_none() {
-            return Err("-o ssl_verify_mode: ssl_ca_cert=FILE says who may sign".into());
+        if self.udp != 0 {
+            return Err("-U: datagrams are not encrypted; leave it out beside -Z, or start a \
+                        second server for them"
+                .into());
         }
-        Tls::read(files).map(Some)
-    }
-
-    /// What follows `-o`.
-    fn extended(&self, warnings: &mut Vec<String>) -> Result<Extended, String> {
-        let (mut idle_timeout, mut tls) = (0, Files::default());
-        for option in &self.extended {
-            let (name, value) = option.split_once('=').unwrap_or((option, ""));
-            if name == "idle_timeout" {
-                let seconds = value.parse();
-                idle_timeout = seconds.map_err(|_| "-o idle_timeout: a number is wanted")?;
-            } else if let Some(name) = name.strip_prefix("ssl_") {
-                tls.take(name, value, warnings)?;
-            } else if name == "no_maxconns_fast" {
-                return Err("-o no_maxconns_fast: connections above the limit are refused".into());
-            } else if NO_EFFECT.contains(&name.strip_prefix("no_").unwrap_or(name)) {
-                warnings.push(format!("-o {name} has no effect"));
-            } else if name.starts_with("ext_") {
-                return Err(format!("-o {name}: this is not built"));
-            } else {
-                return Err(format!("-o {name}: there is no such option"));
-            }
+        let demanding = listeners.iter().any(Listener::demands_certificate);
+        if (files.asks_clients() || demanding) && files.clients.is_none() {
+            return Err("-o ssl_verify_mode, or -l mtls: ssl_ca_cert=FILE says who may sign".into());
         }
-        Ok(Extended { idle_timeout, tls })
+        Tls::read(files.clone()).map(Some)
     }
 
     /// Where to listen, and where to take datagrams from.
-    fn all_addresses(&self) -> Result<(Vec<SocketAddr>, Vec<SocketAddr>), String> {
+    fn all_addresses(&self) -> Result<(Vec<Listener>, Vec<SocketAddr>), String> {
         if self.udp != 0 && (self.socket.is_some() || self.auth.is_some()) {
             return Err("-U: datagrams say nothing of who sends them; not with -s or -Y".into());
         }
         let datagrams = match self.udp {
             0 => Vec::new(),
-            port => self.addresses(port, "-U")?,
+            port => self.listeners(port, "-U")?.into_iter().map(|found| found.address).collect(),
         };
-        let addresses = match self.port {
+        // As memcached does it: who names a port for datagrams alone has TCP on it, too.
+        let port = self.port.unwrap_or(if self.udp == 0 { PORT } else { self.udp });
+        let listeners = match port {
             _ if self.socket.is_some() => Vec::new(),
-            0 if !datagrams.is_empty() => Vec::new(),
-            0 if self.listen.is_empty() => return Err("-p 0: there is nothing to listen on".into()),
-            port => self.addresses(port, "-p")?,
+            0 => Vec::new(),
+            port => self.listeners(port, "-p")?,
         };
-        Ok((addresses, datagrams))
+        Ok((listeners, datagrams))
     }
 
     /// Those that `-l` names, with this port unless they have their own.
-    fn addresses(&self, port: i32, option: &str) -> Result<Vec<SocketAddr>, String> {
-        let port = match port {
-            -1 => 0,
-            port => u16::try_from(port).map_err(|_| format!("{option}: 1 to 65535, or -1"))?,
-        };
+    fn listeners(&self, port: i32, option: &str) -> Result<Vec<Listener>, String> {
+        let wrong =
+            |_| format!("{option} {port}: a port is 1 to 65535, or -1 for any, or 0 for none");
+        let port = if port == -1 { 0 } else { u16::try_from(port).map_err(wrong)? };
         if self.listen.is_empty() {
-            return Ok(vec![SocketAddr::from(([127, 0, 0, 1], port))]);
+            return Ok(vec![Listener::plain(SocketAddr::from(([127, 0, 0, 1], port)))]);
         }
         let mut all = Vec::new();
-        for text in &self.listen {
-            all.extend(resolve(text, port).ok_or_else(|| format!("-l {text}: no such address"))?);
+        for text in self.listen.iter().flat_map(|text| text.split(';')) {
+            all.extend(listeners::read(text, port, self.tls)?);
         }
         all.dedup();
         Ok(all)
-    }
-}
-
-/// An address, a name, or one of these with a port.
-fn resolve(text: &str, port: u16) -> Option<Vec<SocketAddr>> {
-    let bare = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(text);
-    if let Ok(ip) = bare.parse::<IpAddr>() {
-        return Some(vec![SocketAddr::new(ip, port)]);
-    }
-    let found = if text.contains(':') {
-        text.to_socket_addrs().ok()?.collect()
-    } else {
-        (text, port).to_socket_addrs().ok()?.collect::<Vec<_>>()
-    };
-    (!found.is_empty()).then_some(found)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn plan(words: &str) -> Result<Plan, String> {
-        let args = Args::try_parse_from(format!("manycored {words}").split_whitespace());
-        args.map_err(|error| error.to_string())?.plan()
-    }
-
-    #[test]
-    fn nothing_said_means_loopback_and_memcacheds_numbers() {
-        let plan = plan("").unwrap();
-        assert_eq!(plan.addresses, ["127.0.0.1:11211".parse().unwrap()]);
-        assert_eq!((plan.limits.memory, plan.limits.item), (64 << 20, 1 << 20));
-        assert_eq!((plan.settings.connections_max, plan.limits.evicts), (1024, true));
-        assert!(plan.warnings.is_empty() && plan.socket.is_none());
-    }
-
-    #[test]
-    fn options_come_as_memcacheds_do() {
-        let plan = plan(
-            "-p 1234 -l 127.0.0.1,::1,127.0.0.2:99 -m 100 -I 2m -c 5 -t 3 -vv -M -F -A \
-                         -R 20 -b 7 -U 0 -o idle_timeout=9,modern -n 48 --metrics 9150",
-        )
-        .unwrap();
-        let expected = ["127.0.0.1:1234", "[::1]:1234", "127.0.0.2:99"];
-        assert_eq!(plan.addresses, expected.map(|text| text.parse().unwrap()));
-        let settings = &plan.settings;
-        assert_eq!((plan.limits.memory, plan.limits.item), (100 << 20, 2 << 20));
-        assert_eq!((settings.threads, settings.verbosity, settings.idle_timeout), (3, 2, 9));
-        assert_eq!(plan.metrics, Some("127.0.0.1:9150".parse().unwrap()));
-        assert!(settings.shutdown_enabled && !settings.flush_enabled && !plan.limits.evicts);
-        assert_eq!((plan.budget, plan.warnings.len()), (20, 2));
-    }
-
-    #[test]
-    fn datagrams_come_on_the_same_addresses() {
-        let plan = plan("-p 0 -U 99 -l 127.0.0.1,::1").unwrap();
-        assert!(plan.addresses.is_empty());
-        let expected = ["127.0.0.1:99", "[::1]:99"].map(|text| text.parse().unwrap());
-        assert_eq!((plan.datagrams, plan.settings.udp_port), (expected.to_vec(), 99));
-    }
-
-    #[test]
-    fn protocol_is_that_of_the_client_unless_it_is_named() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("users");
-        fs::write(&path, "ann:secret\n").unwrap();
-        let language = |words: &str| {
-            let words = words.replace("USERS", path.to_str().unwrap());
-            plan(&words).map(|plan| plan.settings.language)
-        };
-        for (words, expected) in [
-            ("", Language::Any),
-            ("-B auto", Language::Any),
-            ("-B ascii", Language::Text),
-            ("-B binary", Language::Binary),
-            ("-B binary -Y USERS", Language::Binary),
-            ("-S -Y USERS", Language::Binary),
-            ("-Y USERS", Language::Any),
-        ] {
-            assert_eq!(language(words), Ok(expected), "{words}");
-        }
-        assert!(language("-S -B auto -Y USERS").is_err());
-    }
-
-    #[test]
-    fn what_is_not_built_is_refused_with_a_sentence() {
-        for words in [
-            "-e file",
-            "-L",
-            "-C",
-            "-r",
-            "-o ext_path=x",
-            "-o ssl_ciphers=x",
-            "-o ssl_keyformat=DER",
-            "-o no_maxconns_fast",
-        ] {
-            let error = plan(words).unwrap_err();
-            assert!(error.contains("buil") || error.contains("refused"), "{words}: {error}");
-        }
-    }
-
-    #[test]
-    fn a_files_options_count_unless_the_command_line_says_otherwise() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("options");
-        fs::write(&path, "threads = 3\nlisten = 127.0.0.1:5,127.0.0.1:6\nm = 99\n").unwrap();
-        let read = |more: &[&str]| {
-            let words = ["manycored", "--config", path.to_str().unwrap()];
-            let words = words.iter().chain(more).map(OsString::from);
-            Args::from_command_line(words).map(|args| args.plan().unwrap())
-        };
-        let plan = read(&[]).unwrap();
-        assert_eq!((plan.settings.threads, plan.limits.memory), (3, 99 << 20));
-        assert_eq!(plan.addresses.len(), 2);
-        let plan = read(&["-m", "77", "-l", "127.0.0.1:7"]).unwrap();
-        assert_eq!((plan.settings.threads, plan.limits.memory), (3, 77 << 20));
-        assert_eq!(plan.addresses, ["127.0.0.1:7".parse().unwrap()]);
-        fs::write(&path, "threads = many\n").unwrap();
-        assert!(read(&[]).is_err());
-        fs::remove_file(&path).unwrap();
-        assert!(read(&[]).is_err());
-    }
-
-    #[test]
-    fn what_is_wrong_is_refused() {
-        for words in [
-            "-o nonsense",
-            "-I 1023",
-            "-I 2048m",
-            "-I x",
-            "-t 0",
-            "-t 257",
-            "-m 0",
-            "-c 0",
-            "-Z",
-            "-Z -o ssl_chain_cert=/no/such/file,ssl_key=/no/such/file",
-            "-Z -o ssl_verify_mode=2",
-            "-o ssl_verify_mode=x",
-            "-o ssl_min_version=4",
-            "-o ssl_key=x",
-            "-p 70000",
-            "-U 70000",
-            "-U 11211 -s some.socket",
-            "-U 11211 -Y /no/such/file",
-            "-p 0",
-            "-a 8",
-            "-D ::",
-            "-o idle_timeout=x",
-            "-I 40m",
-            "-l no.such.name.invalid",
-            "--metrics nowhere",
-            "-Y /no/such/file",
-            "-B nonsense",
-            "-S",
-            "-S -B ascii -Y /no/such/file",
-            "--nonsense",
-            "extra",
-        ] {
-            assert!(plan(words).is_err(), "{words}");
-        }
     }
 }

@@ -199,7 +199,7 @@ fn no_room(out: &mut Vec<u8>, head: Head, words: &str) {
 fn look(handle: &mut Handle<'_>, head: Head, key: &[u8], want: Look, out: &mut Vec<u8>) {
     let Some(exptime) = want.touch else {
         return handle.each_of([key], |handle, turn| match handle.get(turn) {
-            Some(item) => hit(out, head, want, item),
+            Some(item) => hit(out, head, want, item, handle.cas(item)),
             None => miss(out, head, want, key),
         });
     };
@@ -209,18 +209,18 @@ fn look(handle: &mut Handle<'_>, head: Head, key: &[u8], want: Look, out: &mut V
     if let Some(found) = handle.touch(key, clock.deadline(i64::from(exptime))) {
         counters.touch_hits.inc();
         found.key().touch(clock.second());
-        hit(out, head, want, found.key());
+        hit(out, head, want, found.key(), handle.cas(found.key()));
     } else {
         counters.touch_misses.inc();
         miss(out, head, want, key);
     }
 }
 
-fn hit(out: &mut Vec<u8>, head: Head, want: Look, item: &Item) {
+fn hit(out: &mut Vec<u8>, head: Head, want: Look, item: &Item, cas: u64) {
     let key = if want.key { item.key() } else { &[] };
     let value = if want.value { item.value_len() } else { 0 };
     let flags = item.flags().to_be_bytes();
-    header(out, head, Status::Done, item.cas(), [flags.len(), key.len(), value]);
+    header(out, head, Status::Done, cas, [flags.len(), key.len(), value]);
     out.extend_from_slice(&flags);
     out.extend_from_slice(key);
     if want.value {

@@ -18,20 +18,37 @@ use clap::{Arg, ArgAction, Command};
 /// The most times that an option may be repeated which counts them.
 const COUNT_MAX: usize = 9;
 
-/// The words for the command line that a file stands for.
+/// A line of the file, and what it stands for.
+pub(crate) struct Line<'t> {
+    /// Its number, from 1 on.
+    pub(crate) number: usize,
+    /// What was typed.
+    pub(crate) text: &'t str,
+    /// The words for the command line.
+    pub(crate) words: Vec<String>,
+}
+
+impl Line<'_> {
+    /// Names the line, and what was typed, with what is wrong with it.
+    pub(crate) fn wrong(&self, error: &str) -> String {
+        format!("line {}: '{}': {error}", self.number, self.text)
+    }
+}
+
+/// The lines of a file that stand for options.
 ///
 /// # Errors
-/// What is wrong, with the line's number.
-pub(crate) fn words(text: &str, command: &Command) -> Result<Vec<String>, String> {
-    let mut words = Vec::new();
-    for (number, line) in text.lines().enumerate() {
-        let line = line.trim();
-        if !line.is_empty() && !line.starts_with('#') {
-            let more = option(line, command);
-            words.extend(more.map_err(|error| format!("line {}: {error}", number + 1))?);
+/// What is wrong, with the line's number and what was typed.
+pub(crate) fn lines<'t>(text: &'t str, command: &Command) -> Result<Vec<Line<'t>>, String> {
+    let mut lines = Vec::new();
+    for (at, text) in text.lines().enumerate() {
+        let mut line = Line { number: at + 1, text: text.trim(), words: Vec::new() };
+        if !line.text.is_empty() && !line.text.starts_with('#') {
+            line.words = option(line.text, command).map_err(|error| line.wrong(&error))?;
+            lines.push(line);
         }
     }
-    Ok(words)
+    Ok(lines)
 }
 
 fn option(line: &str, command: &Command) -> Result<Vec<String>, String> {
@@ -71,12 +88,13 @@ fn option(line: &str, command: &Command) -> Result<Vec<String>, String> {
 
 #[cfg(test)]
 mod tests {
-    use super::words;
+    use super::lines;
     use crate::args::Args;
     use clap::CommandFactory;
 
     fn read(text: &str) -> Result<Vec<String>, String> {
-        words(text, &Args::command())
+        let lines = lines(text, &Args::command())?;
+        Ok(lines.into_iter().flat_map(|line| line.words).collect())
     }
 
     #[test]
@@ -101,14 +119,14 @@ mod tests {
     #[test]
     fn what_is_wrong_is_said_with_its_line() {
         for (text, words) in [
-            ("\nnonsense = 1", "line 2: there is no option 'nonsense'"),
-            ("config = other", "line 1: there is no option 'config'"),
-            ("threads", "line 1: 'threads' needs a value"),
-            ("threads =", "line 1: 'threads' needs a value"),
-            ("daemon = 5", "line 1: 'daemon' is yes or no"),
-            ("verbose = 10", "line 1: 'verbose' is a number up to 9"),
-            ("version", "line 1: 'version' makes no sense in a file"),
-            ("= 1", "line 1: there is no option ''"),
+            ("\nnonsense = 1", "line 2: 'nonsense = 1': there is no option 'nonsense'"),
+            ("config = other", "line 1: 'config = other': there is no option 'config'"),
+            ("threads", "line 1: 'threads': 'threads' needs a value"),
+            ("threads =", "line 1: 'threads =': 'threads' needs a value"),
+            ("daemon = 5", "line 1: 'daemon = 5': 'daemon' is yes or no"),
+            ("verbose = 10", "line 1: 'verbose = 10': 'verbose' is a number up to 9"),
+            ("version", "line 1: 'version': 'version' makes no sense in a file"),
+            ("= 1", "line 1: '= 1': there is no option ''"),
         ] {
             assert_eq!(read(text), Err(words.to_owned()), "{text}");
         }

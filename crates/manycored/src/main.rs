@@ -16,6 +16,10 @@ fn main() -> ExitCode {
             return if error.use_stderr() { USAGE.into() } else { ExitCode::SUCCESS };
         }
     };
+    if args.license {
+        println!("{}", manycored::args::LICENSE);
+        return ExitCode::SUCCESS;
+    }
     let plan = match args.plan() {
         Ok(plan) => plan,
         Err(words) => {

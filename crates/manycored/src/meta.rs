@@ -168,7 +168,7 @@ fn hit(
     let mut left = clock.seconds_left(before);
     let left_of = |ttl: Option<i64>| clock.seconds_left(clock.deadline(ttl.unwrap_or(0)));
     let mut wants = item.is_stale();
-    let shows_value = flags.value && flags.cas != Some(item.cas());
+    let shows_value = flags.value && flags.cas != Some(handle.cas(item));
     if shows_value {
         out.extend_from_slice(b"VA ");
         digits(out, item.value_len());
@@ -182,7 +182,7 @@ fn hit(
             b'R' => wants |= (0..left_of(flags.recache)).contains(&left),
             b's' => number(out, b's', item.value_len()),
             b't' => number(out, b't', left),
-            b'c' => number(out, b'c', item.cas()),
+            b'c' => number(out, b'c', handle.cas(item)),
             b'f' => number(out, b'f', item.flags()),
             b'l' if made => number(out, b'l', 0),
             b'l' => number(out, b'l', clock.second().saturating_sub(item.used())),
@@ -405,7 +405,7 @@ fn debug(handle: &mut Handle<'_>, named: Named<'_>, out: &mut Vec<u8>) {
     out.extend_from_slice(b" la=");
     digits(out, clock.second().saturating_sub(item.used()));
     out.extend_from_slice(b" cas=");
-    digits(out, item.cas());
+    digits(out, handle.cas(item));
     let fetched = if item.was_fetched() { "yes" } else { "no" };
     out.extend_from_slice(b" fetch=");
     out.extend_from_slice(fetched.as_bytes());

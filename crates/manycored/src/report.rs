@@ -4,7 +4,7 @@ use crate::auth::Auth;
 use crate::protocol::{ERROR, Words};
 use crate::session::say;
 use crate::store::Handle;
-use crate::tls::Tls;
+use crate::tls::{Files, Tls};
 use std::fmt::Display;
 use std::io::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -65,6 +65,22 @@ pub struct Settings {
     pub language: Language,
     /// Whether TCP is sealed by TLS.
     pub is_sealed: bool,
+    /// What TLS was asked to do.
+    pub tls: Files,
+    /// Whether the server's keys may be listed.
+    pub dump_enabled: bool,
+    /// Whether `watch` is allowed.
+    pub watch_enabled: bool,
+    /// The access mask of the Unix socket.
+    pub socket_mask: u32,
+    /// Requests of one connection at a time; 0 is as many as were read.
+    pub requests: usize,
+    /// Whether expired items are looked for from the start.
+    pub crawls: bool,
+    /// Whether `stats sizes` answers from the start.
+    pub tracks_sizes: bool,
+    /// Bytes that wait for a client of `watch`.
+    pub watcher_buffer: usize,
 }
 
 impl Default for Settings {
@@ -83,6 +99,14 @@ impl Default for Settings {
             listen: String::new(),
             language: Language::Any,
             is_sealed: false,
+            tls: Files::default(),
+            dump_enabled: true,
+            watch_enabled: true,
+            socket_mask: 0o700,
+            requests: 0,
+            crawls: true,
+            tracks_sizes: false,
+            watcher_buffer: 256 << 10,
         }
     }
 }
@@ -183,7 +207,7 @@ fn settings(handle: &Handle<'_>, facts: &Facts, out: &mut Vec<u8>) {
     line(out, "evictions", if store.limits().evicts { "on" } else { "off" });
     line(out, "domain_socket", settings.socket.as_deref().unwrap_or("NULL"));
     line(out, "num_threads", settings.threads);
-    line(out, "cas_enabled", "yes");
+    line(out, "cas_enabled", flag(store.limits().has_versions));
     line(out, "tcp_backlog", settings.backlog);
     let asks = |without| flag(facts.auth.is_some() && settings.language != without);
     line(out, "auth_enabled_sasl", asks(Language::Text));

@@ -99,6 +99,8 @@ enum Spoken {
 /// One client's conversation.
 #[derive(Debug)]
 pub struct Session {
+    /// What its listener speaks, if that has a language of its own.
+    language: Option<Language>,
     spoken: Spoken,
     parser: Parser,
     wish: Wish,
@@ -120,7 +122,13 @@ impl Session {
     #[must_use]
     pub fn new(item_max: usize) -> Self {
         let (spoken, parser) = (Spoken::Nothing, Parser::new(item_max));
-        Self { spoken, parser, wish: Wish::Stay, is_known: false }
+        Self { language: None, spoken, parser, wish: Wish::Stay, is_known: false }
+    }
+
+    /// The same on a listener that speaks this language.
+    #[must_use]
+    pub fn speaking(self, language: Option<Language>) -> Self {
+        Self { language, ..self }
     }
 
     /// What it wants.
@@ -213,7 +221,7 @@ impl Session {
         budget: usize,
     ) -> Option<Progress> {
         if let (Spoken::Nothing, Some(first)) = (&self.spoken, input.first()) {
-            let is_binary = match context.facts.settings.language {
+            let is_binary = match self.language.unwrap_or(context.facts.settings.language) {
                 Language::Any => *first == binary::MAGIC,
                 Language::Text => false,
                 Language::Binary => true,
@@ -309,7 +317,7 @@ impl Session {
             // Beyond what a waiting get can name: alone.
             Request::GetOne(key) => handle.each_of([key], |handle, turn| {
                 if let Some(item) = handle.get(turn) {
-                    value(out, item, false);
+                    value(out, item, None);
                 }
                 out.extend_from_slice(END);
             }),
@@ -415,7 +423,7 @@ impl Pending {
         match self.kind {
             Kind::Get { with_cas, ends } => {
                 if let Some(item) = handle.get(turn) {
-                    value(out, item, with_cas);
+                    value(out, item, with_cas.then(|| handle.cas(item)));
                 }
                 if ends {
                     out.extend_from_slice(END);
@@ -493,7 +501,7 @@ pub(crate) fn digits(out: &mut Vec<u8>, number: impl itoa::Integer) {
 
 /// A found value, in the text protocol.
 #[inline]
-fn value(out: &mut Vec<u8>, item: &Item, with_cas: bool) {
+fn value(out: &mut Vec<u8>, item: &Item, cas: Option<u64>) {
     let (key, length) = (item.key(), item.value_len());
     out.reserve(key.len() + length + 64);
     out.extend_from_slice(b"VALUE ");
@@ -502,9 +510,9 @@ fn value(out: &mut Vec<u8>, item: &Item, with_cas: bool) {
     digits(out, item.flags());
     out.push(b' ');
     digits(out, length);
-    if with_cas {
+    if let Some(cas) = cas {
         out.push(b' ');
-        digits(out, item.cas());
+        digits(out, cas);
     }
     out.extend_from_slice(b"\r\n");
     item.write_value(out);
@@ -520,7 +528,7 @@ fn get_and_touch(handle: &mut Handle<'_>, key: &[u8], gets: Gets, out: &mut Vec<
         Some(found) => {
             counters.touch_hits.inc();
             found.key().touch(handle.store().clock().second());
-            value(out, found.key(), gets.cas);
+            value(out, found.key(), gets.cas.then(|| handle.cas(found.key())));
         }
         None => counters.touch_misses.inc(),
     }

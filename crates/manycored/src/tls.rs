@@ -8,23 +8,90 @@
 //! - T2 What waits to be sent is bounded (rustls: 64 KB of records), as is what was not opened: a
 //!   record that has not come whole.
 
-pub use crate::tls_files::{Files, Verify};
+pub use crate::tls_files::{Demand, Files, Verify};
 
 use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::server::WebPkiClientVerifier;
+use rustls::server::{
+    NoServerSessionStorage, ServerSessionMemoryCache, StoresServerSessions, WebPkiClientVerifier,
+};
 use rustls::version::{TLS12, TLS13};
 use rustls::{RootCertStore, ServerConfig, ServerConnection};
 use std::fmt;
 use std::io::{self, BufRead, ErrorKind, Write};
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+/// Sessions that clients may resume, at most.
+const SESSIONS: usize = 1 << 14;
 
 /// What connections begin with.
 pub struct Tls {
     files: Files,
-    config: Mutex<Arc<ServerConfig>>,
+    state: Mutex<State>,
+    counts: Arc<Counts>,
+}
+
+/// What the files said when they were read last.
+struct State {
+    configs: Configs,
+    since: Instant,
+}
+
+/// What a connection begins with, by what its listener asks of clients.
+#[derive(Clone)]
+struct Configs {
+    usual: Arc<ServerConfig>,
+    no_certificate: Arc<ServerConfig>,
+    /// `None` where no file says which certificates are right.
+    certificate: Option<Arc<ServerConfig>>,
+}
+
+/// What connections came to, with the sessions that may be resumed.
+#[derive(Debug, Default)]
+struct Counts {
+    handshake_errors: AtomicU64,
+    protocol_errors: AtomicU64,
+    new_sessions: AtomicU64,
+}
+
+/// The same at a moment.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct TlsCounts {
+    pub(crate) handshake_errors: u64,
+    pub(crate) protocol_errors: u64,
+    pub(crate) new_sessions: u64,
+    pub(crate) seconds_since_reload: u64,
+}
+
+/// Sessions that clients may resume; counts those that are new.
+#[derive(Debug)]
+struct Sessions {
+    cache: Arc<ServerSessionMemoryCache>,
+    counts: Arc<Counts>,
+}
+
+impl StoresServerSessions for Sessions {
+    fn put(&self, key: Vec<u8>, value: Vec<u8>) -> bool {
+        // ORDER: Relaxed; a count.
+        self.counts.new_sessions.fetch_add(1, Ordering::Relaxed);
+        self.cache.put(key, value)
+    }
+
+    fn get(&self, key: &[u8]) -> Option<Vec<u8>> {
+        self.cache.get(key)
+    }
+
+    fn take(&self, key: &[u8]) -> Option<Vec<u8>> {
+        self.cache.take(key)
+    }
+
+    fn can_cache(&self) -> bool {
+        true
+    }
 }
 
 impl fmt::Debug for Tls {
@@ -48,7 +115,29 @@ fn certificates(what: &'static str, path: &Path) -> Result<Vec<CertificateDer<'s
     Ok(found)
 }
 
-fn read(files: &Files) -> Result<ServerConfig, String> {
+fn read(files: &Files, counts: &Arc<Counts>) -> Result<Configs, String> {
+    let sessions: Arc<dyn StoresServerSessions> = if files.session_cache {
+        let cache = ServerSessionMemoryCache::new(SESSIONS);
+        Arc::new(Sessions { cache, counts: counts.clone() })
+    } else {
+        Arc::new(NoServerSessionStorage {})
+    };
+    let with = |verify| config(files, verify, &sessions).map(Arc::new);
+    let usual = with(files.verify)?;
+    let no_certificate = if files.asks_clients() { with(Verify::No)? } else { usual.clone() };
+    let certificate = match (&files.clients, files.verify) {
+        (None, _) => None,
+        (Some(_), Verify::Always) => Some(usual.clone()),
+        (Some(_), _) => Some(with(Verify::Always)?),
+    };
+    Ok(Configs { usual, no_certificate, certificate })
+}
+
+fn config(
+    files: &Files,
+    verify: Verify,
+    sessions: &Arc<dyn StoresServerSessions>,
+) -> Result<ServerConfig, String> {
     let chain = certificates("ssl_chain_cert", &files.chain)?;
     let key = PrivateKeyDer::from_pem_file(&files.key).map_err(wrong("ssl_key", &files.key))?;
     let provider = Arc::new(ring::default_provider());
@@ -57,13 +146,18 @@ fn read(files: &Files) -> Result<ServerConfig, String> {
         .with_protocol_versions(versions)
         .map_err(|error| error.to_string())?;
     let builder = match &files.clients {
-        Some(path) if files.verify != Verify::No => {
-            let is_optional = files.verify == Verify::IfShown;
+        Some(path) if verify != Verify::No => {
+            let is_optional = verify == Verify::IfShown;
             builder.with_client_cert_verifier(verifier(path, is_optional, provider)?)
         }
         _ => builder.with_no_client_auth(),
     };
-    builder.with_single_cert(chain, key).map_err(wrong("ssl_key", &files.key))
+    let mut config = builder.with_single_cert(chain, key).map_err(wrong("ssl_key", &files.key))?;
+    config.session_storage = sessions.clone();
+    if !files.session_cache {
+        config.send_tls13_tickets = 0;
+    }
+    Ok(config)
 }
 
 fn verifier(
@@ -89,8 +183,10 @@ impl Tls {
         if [&files.chain, &files.key].iter().any(|path| path.as_os_str().is_empty()) {
             return Err("-Z needs -o ssl_chain_cert=FILE,ssl_key=FILE".into());
         }
-        let config = Mutex::new(Arc::new(read(&files)?));
-        Ok(Self { files, config })
+        let counts = Arc::default();
+        let configs = read(&files, &counts)?;
+        let state = Mutex::new(State { configs, since: Instant::now() });
+        Ok(Self { files, state, counts })
     }
 
     /// Reads the files again, for later connections (T1). If something is wrong with them, it stays
@@ -99,31 +195,70 @@ impl Tls {
     /// # Errors
     /// As [`read`](Self::read).
     pub fn reload(&self) -> Result<(), String> {
-        let config = Arc::new(read(&self.files)?);
-        *self.config.lock().unwrap_or_else(PoisonError::into_inner) = config;
+        let configs = read(&self.files, &self.counts)?;
+        *self.state() = State { configs, since: Instant::now() };
         Ok(())
     }
 
+    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What connections came to so far.
+    pub(crate) fn counts(&self) -> TlsCounts {
+        // ORDER: Relaxed; counts.
+        let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        TlsCounts {
+            handshake_errors: read(&self.counts.handshake_errors),
+            protocol_errors: read(&self.counts.protocol_errors),
+            new_sessions: read(&self.counts.new_sessions),
+            seconds_since_reload: self.state().since.elapsed().as_secs(),
+        }
+    }
+
     /// The beginning of a connection. `None` if that is impossible, whatever the client says.
-    pub(crate) fn begin(&self) -> Option<Seal> {
-        let config = self.config.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        ServerConnection::new(config).ok().map(|connection| Seal(Box::new(connection)))
+    pub(crate) fn begin(&self, demand: Demand) -> Option<Seal> {
+        let config = {
+            let configs = &self.state().configs;
+            match demand {
+                Demand::NoCertificate => configs.no_certificate.clone(),
+                Demand::Certificate => configs.certificate.clone()?,
+                Demand::AsConfigured | Demand::NoTls => configs.usual.clone(),
+            }
+        };
+        let connection = ServerConnection::new(config).ok()?;
+        Some(Seal { connection: Box::new(connection), counts: self.counts.clone() })
     }
 }
 
 /// One connection's seal: its bytes are opened as they come, and sealed as they go.
-pub(crate) struct Seal(Box<ServerConnection>);
+pub(crate) struct Seal {
+    connection: Box<ServerConnection>,
+    counts: Arc<Counts>,
+}
 
 impl Seal {
     /// Opens what came. What was in it is added to the vector: perhaps nothing.
-    pub(crate) fn open(&mut self, mut sealed: &[u8], into: &mut Vec<u8>) -> io::Result<()> {
+    pub(crate) fn open(&mut self, sealed: &[u8], into: &mut Vec<u8>) -> io::Result<()> {
+        let is_new = self.connection.is_handshaking();
+        let opened = self.open_records(sealed, into);
+        if opened.is_err() {
+            let counts = &self.counts;
+            let count = if is_new { &counts.handshake_errors } else { &counts.protocol_errors };
+            // ORDER: Relaxed; a count.
+            count.fetch_add(1, Ordering::Relaxed);
+        }
+        opened
+    }
+
+    fn open_records(&mut self, mut sealed: &[u8], into: &mut Vec<u8>) -> io::Result<()> {
         while !sealed.is_empty() {
             // Nothing more is read behind the client's good-bye.
-            if self.0.read_tls(&mut sealed)? == 0 {
+            if self.connection.read_tls(&mut sealed)? == 0 {
                 break;
             }
-            self.0.process_new_packets().map_err(io::Error::other)?;
-            let mut reader = self.0.reader();
+            self.connection.process_new_packets().map_err(io::Error::other)?;
+            let mut reader = self.connection.reader();
             loop {
                 match reader.fill_buf() {
                     Ok([]) => break,
@@ -142,18 +277,18 @@ impl Seal {
 
     /// Takes some of these bytes to be sent, and says how many.
     pub(crate) fn seal(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.writer().write(bytes)
+        self.connection.writer().write(bytes)
     }
 
     /// Whether something waits to be sent.
     pub(crate) fn waits(&self) -> bool {
-        self.0.wants_write()
+        self.connection.wants_write()
     }
 
     /// Sends what waits; false if something still does.
     pub(crate) fn send(&mut self, to: &mut dyn Write) -> io::Result<bool> {
         while self.waits() {
-            match self.0.write_tls(to) {
+            match self.connection.write_tls(to) {
                 Ok(_) => {}
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(false),
@@ -165,7 +300,7 @@ impl Seal {
 
     /// Says good-bye, so that the client knows that nothing was cut off.
     pub(crate) fn end(&mut self, to: &mut dyn Write) {
-        self.0.send_close_notify();
+        self.connection.send_close_notify();
         // Who does not take it has gone, or is slow.
         let _ = self.send(to);
     }

@@ -14,8 +14,22 @@ pub enum Verify {
     Always,
 }
 
+/// What a listener asks of its clients.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Demand {
+    /// What is asked for everywhere: nothing where there is no TLS.
+    #[default]
+    AsConfigured,
+    /// TLS is not spoken.
+    NoTls,
+    /// Clients are not asked for certificates.
+    NoCertificate,
+    /// Clients must show one.
+    Certificate,
+}
+
 /// The files, in the form PEM.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct Files {
     /// The server's certificate, and those between it and one that clients trust.
     pub chain: PathBuf,
@@ -27,9 +41,32 @@ pub struct Files {
     pub verify: Verify,
     /// Whether TLS 1.2 is too old.
     pub newest_only: bool,
+    /// Whether a client that comes again may resume its session.
+    pub session_cache: bool,
+    /// What was asked for as a write buffer, in bytes: without effect, but told.
+    pub write_buffer: u64,
+}
+
+impl Default for Files {
+    fn default() -> Self {
+        Self {
+            chain: PathBuf::new(),
+            key: PathBuf::new(),
+            clients: None,
+            verify: Verify::No,
+            newest_only: false,
+            session_cache: false,
+            write_buffer: 16 << 10,
+        }
+    }
 }
 
 impl Files {
+    /// Whether clients are asked for certificates.
+    pub(crate) fn asks_clients(&self) -> bool {
+        self.verify != Verify::No
+    }
+
     /// Takes the option `ssl_NAME` of memcached's, and adds to what the user should know.
     pub(crate) fn take(
         &mut self,
@@ -51,12 +88,28 @@ impl Files {
             ("min_version", "2") => self.newest_only = false,
             ("min_version", "3") => self.newest_only = true,
             ("min_version", _) => return Err("-o ssl_min_version: 0, 1, 2 or 3 is wanted".into()),
-            ("keyformat", format) if format.eq_ignore_ascii_case("pem") => {}
-            ("keyformat", _) => return Err("-o ssl_keyformat: only PEM is built".into()),
-            ("session_cache" | "wbuf_size", _) => {
-                warnings.push(format!("-o ssl_{name} has no effect"));
+            ("keyformat", format) if format == "1" || format.eq_ignore_ascii_case("pem") => {}
+            ("keyformat", _) => {
+                return Err("-o ssl_keyformat: only PEM (1) is built; convert the key with \
+                            'openssl pkey -inform DER'"
+                    .into());
             }
-            _ => return Err(format!("-o ssl_{name}: this is not built")),
+            ("ciphers", _) => {
+                return Err(
+                    "-o ssl_ciphers: OpenSSL's language of ciphers is not built; leave it \
+                            out for those of TLS 1.2 and 1.3 that are held to be secure"
+                        .into(),
+                );
+            }
+            ("session_cache", _) => self.session_cache = true,
+            ("wbuf_size", size) => {
+                let size: u32 =
+                    size.parse().map_err(|_| "-o ssl_wbuf_size: kilobytes are wanted")?;
+                self.write_buffer = u64::from(size) << 10;
+                warnings.push("-o ssl_wbuf_size has no effect".into());
+            }
+            ("kernel_tls", _) => warnings.push("-o ssl_kernel_tls has no effect".into()),
+            _ => return Err(format!("-o ssl_{name}: there is no such option")),
         }
         Ok(())
     }

@@ -96,6 +96,11 @@ fn exit_codes_are_memcacheds() {
         && Command::new("id").arg("-u").output().unwrap().stdout == b"0\n";
     if is_root {
         assert_eq!(code("-p -1 -u no_such_user_here"), Some(67));
+        let mut bare = Command::new(env!("CARGO_BIN_EXE_manycored"));
+        let output = bare.args(["-p", "-1"]).stdin(Stdio::null()).output().unwrap();
+        assert_eq!(output.status.code(), Some(64));
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert!(text.contains("can't run as root without the -u switch"), "{text}");
     }
 }
 
@@ -338,7 +343,8 @@ fn sockets_of_the_service_manager_are_served_by_all_workers() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     // The shell hands its input over as descriptor 3, to the process that it becomes.
-    let script = "export LISTEN_FDS=1 LISTEN_PID=$$; exec \"$0\" -t 2 3<&0 </dev/null 2>/dev/null";
+    let script =
+        "export LISTEN_FDS=1 LISTEN_PID=$$; exec \"$0\" -u root -t 2 3<&0 </dev/null 2>/dev/null";
     let mut child = Command::new("sh")
         .args(["-c", script, env!("CARGO_BIN_EXE_manycored")])
         .stdin(Stdio::from(std::os::fd::OwnedFd::from(listener)))
@@ -353,7 +359,7 @@ fn sockets_of_the_service_manager_are_served_by_all_workers() {
     child.kill().unwrap();
     child.wait().unwrap();
     // What is no socket is refused, and said to be.
-    let script = "export LISTEN_FDS=1 LISTEN_PID=$$; exec \"$0\" 3</dev/null 2>/dev/null";
+    let script = "export LISTEN_FDS=1 LISTEN_PID=$$; exec \"$0\" -u root 3</dev/null 2>/dev/null";
     let status = Command::new("sh").args(["-c", script, env!("CARGO_BIN_EXE_manycored")]).status();
     assert_eq!(status.unwrap().code(), Some(71));
 }

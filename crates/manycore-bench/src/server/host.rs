@@ -105,7 +105,7 @@ impl Which {
                 command.args(["-m", &megabytes.to_string(), "-t", &size.threads.to_string()]);
             }
         }
-        if self == Self::Memcached && rustix::process::geteuid().is_root() {
+        if self != Self::Redis && rustix::process::geteuid().is_root() {
             command.args(["-u", "root"]);
         }
         Some(command)

@@ -64,11 +64,11 @@ impl<'s> Desk<'s> {
 }
 
 impl Connection {
-    pub(super) fn new(socket: OwnedFd, seal: Option<Seal>, item_max: usize, second: u32) -> Self {
+    pub(super) fn new(socket: OwnedFd, seal: Option<Seal>, session: Session, second: u32) -> Self {
         Self {
             socket,
             seal,
-            session: Session::new(item_max),
+            session,
             input: Vec::new(),
             output: Vec::new(),
             written: 0,

@@ -6,7 +6,9 @@
 //! what the options name.
 
 use super::{Failure, inherit};
-use crate::args::Plan;
+use crate::args::{Listener, Plan};
+use crate::report::Language;
+use crate::tls::Demand;
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use rustix::net::sockopt::{set_ipv6_v6only, set_socket_reuseaddr, set_socket_reuseport};
@@ -22,9 +24,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// A socket on which connections come.
+#[derive(Clone)]
 pub(super) struct Queue {
     pub(super) socket: Arc<OwnedFd>,
     pub(super) is_tcp: bool,
+    /// What is asked of its clients.
+    pub(super) demand: Demand,
+    /// What is spoken on it, if that was said.
+    pub(super) language: Option<Language>,
     /// Whether all workers have it: of them one is woken at a time.
     pub(super) is_shared: bool,
 }
@@ -35,6 +42,13 @@ pub(super) struct Queues {
     /// The first address's port.
     pub(super) port: Option<u16>,
     path: Option<PathBuf>,
+}
+
+impl Queue {
+    /// One whose clients are as those of any other, shared with all workers.
+    fn shared(socket: Arc<OwnedFd>, is_tcp: bool) -> Self {
+        Self { socket, is_tcp, demand: Demand::AsConfigured, language: None, is_shared: true }
+    }
 }
 
 impl Queues {
@@ -59,13 +73,14 @@ pub(super) fn queues(plan: &Plan) -> Result<Queues, Failure> {
         return shared(given, workers);
     }
     let mut port = None;
-    for address in &plan.addresses {
+    for Listener { address, demand, language } in &plan.listeners {
         let failed = || Failure::system(format!("cannot listen on {address}"));
         let address = free(*address).map_err(failed())?;
         port = port.or(Some(address.port()));
         for worker in &mut workers {
-            let socket = tcp(address, backlog).map_err(failed())?;
-            worker.push(Queue { socket: Arc::new(socket), is_tcp: true, is_shared: false });
+            let socket = Arc::new(tcp(address, backlog).map_err(failed())?);
+            let (demand, language) = (*demand, *language);
+            worker.push(Queue { socket, is_tcp: true, demand, language, is_shared: false });
         }
     }
     let path = plan.socket.as_ref().map(|(path, _)| path.clone());
@@ -73,7 +88,7 @@ pub(super) fn queues(plan: &Plan) -> Result<Queues, Failure> {
         let failed = Failure::system(format!("cannot listen on {}", path.display()));
         let socket = Arc::new(unix(path, *mask, backlog).map_err(failed)?);
         for worker in &mut workers {
-            worker.push(Queue { socket: socket.clone(), is_tcp: false, is_shared: true });
+            worker.push(Queue::shared(socket.clone(), false));
         }
     }
     Ok(Queues { workers, port, path })
@@ -88,8 +103,7 @@ fn shared(given: Vec<OwnedFd>, mut workers: Vec<Vec<Queue>>) -> Result<Queues, F
         port = port.or(address.map(|address| address.port()));
         let socket = Arc::new(socket);
         for worker in &mut workers {
-            let (socket, is_tcp) = (socket.clone(), address.is_some());
-            worker.push(Queue { socket, is_tcp, is_shared: true });
+            worker.push(Queue::shared(socket.clone(), address.is_some()));
         }
     }
     // A Unix socket's name belongs to who made it.

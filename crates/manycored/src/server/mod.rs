@@ -44,6 +44,8 @@ const SWEEP: Duration = Duration::from_secs(60);
 /// Why the server did not start, or ended.
 #[derive(Debug)]
 pub enum Failure {
+    /// The options cannot be followed.
+    Usage(String),
     /// There is no such user.
     NoUser(String),
     /// The system refused something.
@@ -55,6 +57,7 @@ impl Failure {
     #[must_use]
     pub fn code(&self) -> u8 {
         match self {
+            Self::Usage(_) => 64,
             Self::NoUser(_) => 67,
             Self::System(..) => 71,
         }
@@ -68,6 +71,7 @@ impl Failure {
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Usage(what) => write!(f, "{what}"),
             Self::NoUser(name) => write!(f, "can't find the user {name} to switch to"),
             Self::System(what, error) => write!(f, "{what}: {error}"),
         }
@@ -90,7 +94,14 @@ struct Shared {
 /// # Errors
 /// What kept it from starting.
 pub fn run(args: &Args, mut plan: Plan) -> Result<(), Failure> {
+    process::check_user(args.user.as_deref())?;
     plan.warnings.iter().for_each(|words| eprintln!("manycored: {words}"));
+    if args.large_pages {
+        process::tell_of_huge_pages();
+    }
+    if args.core_dumps {
+        process::allow_core_files()?;
+    }
     process::return_large_memory();
     process::raise_open_files(plan.settings.connections_max)?;
     let mut queues = listen::queues(&plan)?;

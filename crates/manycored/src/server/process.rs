@@ -32,21 +32,55 @@ pub(super) fn daemonize(keep_output: bool) -> Result<(), Failure> {
     daemon(false, keep_output).map_err(Failure::system("cannot run in the background"))
 }
 
+/// Refuses to run as root unless a user, perhaps root, is named: as memcached does it.
+pub(super) fn check_user(user: Option<&str>) -> Result<(), Failure> {
+    if geteuid().is_root() && user.is_none_or(str::is_empty) {
+        return Err(Failure::Usage(
+            "can't run as root without the -u switch; name a user without rights of its own, or \
+             say -u root"
+                .into(),
+        ));
+    }
+    Ok(())
+}
+
 /// Takes the identity of this user, if that is possible at all.
 pub(super) fn drop_privileges(user: Option<&str>) -> Result<(), Failure> {
-    if !geteuid().is_root() {
-        return Ok(());
-    }
-    let Some(name) = user else {
-        eprintln!("manycored: running as root; -u USER is safer");
-        return Ok(());
-    };
+    let Some(name) = user.filter(|_| geteuid().is_root()) else { return Ok(()) };
     let found = User::from_name(name).map_err(Failure::system("the list of users"))?;
     let user = found.ok_or_else(|| Failure::NoUser(name.into()))?;
     let text = CString::new(name).map_err(|_| Failure::NoUser(name.into()))?;
     let changed = initgroups(&text, user.gid).and_then(|()| setgid(user.gid));
     let changed = changed.and_then(|()| setuid(user.uid));
     changed.map_err(Failure::system(format!("cannot become the user {name}")))
+}
+
+/// Raises the limit of core files as far as it goes, which is what `-r` is for.
+pub(super) fn allow_core_files() -> Result<(), Failure> {
+    let everything = Rlimit { current: None, maximum: None };
+    if setrlimit(Resource::Core, everything).is_err() {
+        let maximum = getrlimit(Resource::Core).maximum;
+        // What it comes to is looked at below.
+        let _ = setrlimit(Resource::Core, Rlimit { current: maximum, maximum });
+    }
+    if getrlimit(Resource::Core).current == Some(0) {
+        let error = io::Error::from(io::ErrorKind::PermissionDenied);
+        return Err(Failure::System("-r: the system allows no core files".into(), error));
+    }
+    Ok(())
+}
+
+/// Says why there are no huge pages, if `-L` asked for them and there are none. Where the system
+/// allows them, items and tables have them anyway (`madvise`).
+pub(super) fn tell_of_huge_pages() {
+    let path = "/sys/kernel/mm/transparent_hugepage/enabled";
+    match fs::read_to_string(path) {
+        Ok(text) if text.contains("[never]") => {
+            eprintln!("manycored: -L: the system allows no huge pages; write 'madvise' to {path}");
+        }
+        Ok(_) => {}
+        Err(error) => eprintln!("manycored: -L: huge pages: {path}: {error}"),
+    }
 }
 
 /// Has large values and buffers go back to the system as soon as they are freed. Otherwise glibc

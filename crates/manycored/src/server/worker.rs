@@ -3,8 +3,8 @@
 use super::connection::{Connection, Desk, Fate};
 use super::listen::Queue;
 use super::{GRACE, Shared, udp};
-use crate::session::Context;
-use crate::tls::Tls;
+use crate::session::{Context, Session};
+use crate::tls::Demand;
 use rustix::buffer::spare_capacity;
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
@@ -161,11 +161,10 @@ impl<'s> Worker<'s> {
     }
 
     fn accept(&mut self, queue: usize) {
-        let Some(Queue { socket, is_tcp, .. }) = self.queues.get(queue) else { return };
-        let (socket, is_tcp) = (socket.clone(), *is_tcp);
+        let Some(queue) = self.queues.get(queue).cloned() else { return };
         for _ in 0..ACCEPTS {
-            match accept_with(&*socket, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
-                Ok(accepted) => self.welcome(accepted, is_tcp),
+            match accept_with(&*queue.socket, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
+                Ok(accepted) => self.welcome(accepted, &queue),
                 Err(Errno::INTR | Errno::CONNABORTED) => {}
                 Err(Errno::AGAIN) => return,
                 Err(_) => {
@@ -177,13 +176,16 @@ impl<'s> Worker<'s> {
         }
     }
 
-    fn welcome(&mut self, socket: OwnedFd, is_tcp: bool) {
+    fn welcome(&mut self, socket: OwnedFd, queue: &Queue) {
+        let is_tcp = queue.is_tcp;
+        let tls = self.shared.facts.tls.as_ref();
+        let tls = tls.filter(|_| is_tcp && queue.demand != Demand::NoTls);
         let facts = &self.shared.facts;
         // ORDER: Relaxed; counts.
         if facts.connections.fetch_add(1, Ordering::Relaxed) >= facts.settings.connections_max {
             facts.connections.fetch_sub(1, Ordering::Relaxed);
             facts.rejected.fetch_add(1, Ordering::Relaxed);
-            if !(is_tcp && self.shared.facts.tls.is_some()) {
+            if tls.is_none() {
                 let _ = send(&socket, TOO_MANY, SendFlags::NOSIGNAL);
             }
             return;
@@ -199,9 +201,10 @@ impl<'s> Worker<'s> {
             self.connections.len() - 1
         });
         let store = &self.shared.store;
-        let seal = self.shared.facts.tls.as_ref().filter(|_| is_tcp).and_then(Tls::begin);
-        let is_lost = is_tcp && self.shared.facts.tls.is_some() && seal.is_none();
-        let connection = Connection::new(socket, seal, store.limits().item, store.clock().second());
+        let seal = tls.and_then(|tls| tls.begin(queue.demand));
+        let is_lost = tls.is_some() && seal.is_none();
+        let session = Session::new(store.limits().item).speaking(queue.language);
+        let connection = Connection::new(socket, seal, session, store.clock().second());
         let added = self.watch(index, connection.socket.as_fd(), EventFlags::IN, true);
         self.connections[index] = Some(connection);
         if added.is_err() || is_lost {

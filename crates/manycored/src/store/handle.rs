@@ -117,6 +117,12 @@ impl<'s> Handle<'s> {
         self.store
     }
 
+    /// The item's version, where items have any.
+    #[inline]
+    pub fn cas(&self, item: &Item) -> u64 {
+        if self.store.limits.has_versions { item.cas() } else { 0 }
+    }
+
     /// A stamp that is larger than all before (D1).
     fn next_stamp(&mut self) -> u64 {
         self.last = stamp(self.store.clock.now(), self.worker).max(self.last + 256);
@@ -221,7 +227,7 @@ impl<'s> Handle<'s> {
             Mode::Append | Mode::Prepend => self.extend(draft, how),
             Mode::Set if how.cas.is_none() => {
                 let item = self.make(draft);
-                let cas = item.cas();
+                let cas = self.cas(&item);
                 self.store.cache.insert(item, ());
                 Written::stored(cas, draft)
             }
@@ -241,7 +247,7 @@ impl<'s> Handle<'s> {
 
     fn put_if(&mut self, draft: &Draft<'_>, how: How) -> Written {
         let item = self.make(draft);
-        let cas = item.cas();
+        let cas = self.cas(&item);
         let mut outcome = Outcome::Stored;
         let result = self.store.cache.insert_held_if(item, (), |entry| {
             outcome = self.judge(entry.map(Entry::key).filter(|item| self.is_live(item)), how);
@@ -270,7 +276,7 @@ impl<'s> Handle<'s> {
             (Mode::Add, ..) | (Mode::Replace, None, None) => Outcome::NotStored,
             (_, None, _) => Outcome::Stored,
             (_, Some(_), None) => Outcome::NotFound,
-            (_, Some(cas), Some(item)) if item.cas() == cas => Outcome::Stored,
+            (_, Some(cas), Some(item)) if self.cas(item) == cas => Outcome::Stored,
             _ => Outcome::Exists,
         }
     }
@@ -281,7 +287,7 @@ impl<'s> Handle<'s> {
             let Some(old) = self.peek(draft.key) else {
                 return Written::refused(Outcome::NotFound, draft);
             };
-            if seen == 0 || seen >= old.key().cas() {
+            if seen == 0 || seen >= self.cas(old.key()) {
                 return Written::refused(Outcome::Exists, draft);
             }
             let (deadline, is_sent) = (old.key().deadline(), old.key().is_sent());
@@ -296,7 +302,7 @@ impl<'s> Handle<'s> {
     /// `keeps_time` says that the new one's deadline was copied: the old one must have it still.
     fn exchange(&mut self, old: &Found<'_>, draft: &Draft<'_>, keeps_time: bool) -> Option<u64> {
         let item = self.make(draft);
-        let cas = item.cas();
+        let cas = self.cas(&item);
         let same = |entry: Option<Entry<'_, Item, ()>>| {
             entry.map(Entry::key).is_some_and(|there| {
                 there.stamp() == old.key().stamp()
@@ -321,7 +327,7 @@ impl<'s> Handle<'s> {
                 }
             };
             let item = old.key();
-            if how.cas.is_some_and(|cas| cas != 0 && cas != item.cas()) {
+            if how.cas.is_some_and(|cas| cas != 0 && cas != self.cas(item)) {
                 return Written::refused(Outcome::Exists, draft);
             }
             let (before, after) = (item.value(), draft.value[0]);
@@ -356,7 +362,7 @@ impl<'s> Handle<'s> {
             if !(1..=NUMBER_MAX).contains(&item.value_len()) {
                 return Change::NoNumber;
             }
-            if cas.is_some_and(|cas| cas != item.cas()) {
+            if cas.is_some_and(|cas| cas != self.cas(item)) {
                 return Change::Exists;
             }
             let Some(number) = number_of(&item.value()) else { return Change::NoNumber };
@@ -397,7 +403,7 @@ impl<'s> Handle<'s> {
             let item = entry.key();
             outcome = match cas {
                 _ if !self.is_live(item) => Outcome::NotFound,
-                Some(cas) if cas != item.cas() => Outcome::Exists,
+                Some(cas) if cas != self.cas(item) => Outcome::Exists,
                 _ => Outcome::Stored,
             };
             outcome != Outcome::Exists
@@ -425,7 +431,7 @@ impl<'s> Handle<'s> {
                 return Outcome::NotFound;
             };
             let item = old.key();
-            if cas.is_some_and(|cas| cas != item.cas()) {
+            if cas.is_some_and(|cas| cas != self.cas(item)) {
                 self.counters.delete_misses.inc();
                 return Outcome::Exists;
             }

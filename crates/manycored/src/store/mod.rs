@@ -52,11 +52,13 @@ pub struct Limits {
     pub evicts: bool,
     /// What ends a key's prefix, if prefixes can be flushed.
     pub delimiter: Option<u8>,
+    /// Whether items show versions; if not, all versions are 0.
+    pub has_versions: bool,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { memory: 64 << 20, item: 1 << 20, evicts: true, delimiter: None }
+        Self { memory: 64 << 20, item: 1 << 20, evicts: true, delimiter: None, has_versions: true }
     }
 }
 
