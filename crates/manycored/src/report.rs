@@ -83,6 +83,8 @@ pub struct Settings {
     pub requests: usize,
     /// Whether expired items are looked for from the start.
     pub crawls: bool,
+    /// Whether `stats` has the fields of memcached's lists of least recent use.
+    pub has_lru_fields: bool,
     /// Whether `stats sizes` answers from the start.
     pub tracks_sizes: bool,
     /// Bytes that wait for a client of `watch`.
@@ -111,6 +113,7 @@ impl Default for Settings {
             socket_mask: 0o700,
             requests: 0,
             crawls: true,
+            has_lru_fields: true,
             tracks_sizes: false,
             watcher_buffer: 256 << 10,
         }

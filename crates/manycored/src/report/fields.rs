@@ -23,6 +23,10 @@ const CACHEDUMP_MAX: usize = 2 << 20;
 /// How long `stats sizes` may look.
 const SIZES_TIME: Duration = Duration::from_millis(50);
 
+/// What memcached tells of its lists of least recent use, unless they are turned off.
+const LRU_FIELDS: &[&str] =
+    &["moves_to_cold", "moves_to_warm", "moves_within_lru", "direct_reclaims", "lru_bumps_dropped"];
+
 fn flag(yes: bool) -> &'static str {
     if yes { "yes" } else { "no" }
 }
@@ -67,7 +71,9 @@ pub(super) fn general(store: &Store, facts: &Facts, out: &mut Vec<u8>) {
     let now = totals.each().filter(|(name, _)| !behind.contains(name));
     now.for_each(|(name, value)| line(out, name, value));
     let mut put = |name: &str, value: &dyn Display| line(out, name, value);
-    put("idle_kicks", &count(&facts.idle_kicks));
+    if settings.idle_timeout > 0 {
+        put("idle_kicks", &count(&facts.idle_kicks));
+    }
     put("limit_maxbytes", &store.memory());
     put("accepting_conns", &1);
     put("listen_disabled_num", &0);
@@ -92,9 +98,13 @@ pub(super) fn general(store: &Store, facts: &Facts, out: &mut Vec<u8>) {
     put("slab_reassign_last_busy_status", &"none");
     put("slab_reassign_running", &0);
     put("slabs_moved", &0);
-    put("lru_crawler_running", &u8::from(sweeps.is_running));
-    put("lru_crawler_starts", &sweeps.started);
-    put("lru_maintainer_juggles", &0);
+    if settings.crawls || store.crawls() {
+        put("lru_crawler_running", &u8::from(sweeps.is_running));
+        put("lru_crawler_starts", &sweeps.started);
+    }
+    if settings.has_lru_fields {
+        put("lru_maintainer_juggles", &0);
+    }
     put("malloc_fails", &0);
     put("log_worker_dropped", &0);
     put("log_worker_written", &(told.sent + told.dropped));
@@ -109,22 +119,17 @@ pub(super) fn general(store: &Store, facts: &Facts, out: &mut Vec<u8>) {
     put("slab_global_page_pool", &0);
     put("expired_unfetched", &gone.expired_unfetched);
     put("evicted_unfetched", &gone.evicted_unfetched);
-    put("evicted_active", &gone.evicted_active);
+    if settings.has_lru_fields {
+        put("evicted_active", &gone.evicted_active);
+    }
     put("evictions", &gone.evicted);
     put("reclaimed", &gone.expired.saturating_sub(sweeps.reclaimed));
     put("crawler_reclaimed", &sweeps.reclaimed);
     put("crawler_items_checked", &sweeps.checked);
-    zeros(
-        out,
-        &[
-            "lrutail_reflocked",
-            "moves_to_cold",
-            "moves_to_warm",
-            "moves_within_lru",
-            "direct_reclaims",
-            "lru_bumps_dropped",
-        ],
-    );
+    zeros(out, &["lrutail_reflocked"]);
+    if settings.has_lru_fields {
+        zeros(out, LRU_FIELDS);
+    }
     if let Some(tls) = &facts.tls {
         let counts = tls.counts();
         line(out, "ssl_proto_errors", counts.protocol_errors);

@@ -7,6 +7,9 @@ use rustix::net::{getpeername, getsockname};
 use std::fmt::Write;
 use std::net::SocketAddr;
 
+/// Nanoseconds after which what waits for clients that watch is sent.
+pub(super) const PAUSE: u64 = 20_000_000;
+
 impl Worker<'_> {
     /// Tells of a connection that came or goes, if that is wanted.
     pub(super) fn tell(&self, index: usize, event: &str, reason: Option<&str>) {
@@ -56,6 +59,11 @@ impl Worker<'_> {
 
     /// Sends what waits for connections that watch.
     pub(super) fn serve_watchers(&mut self) {
+        let now = self.shared.store.clock().now();
+        if self.watchers.is_empty() || now < self.watched + PAUSE / 2 {
+            return;
+        }
+        self.watched = now;
         for index in std::mem::take(&mut self.watchers) {
             // It may have gone, and another one be in its place.
             let Some(connection) = self.connections.get_mut(index).and_then(Option::as_mut) else {

@@ -2,7 +2,7 @@
 
 use super::connection::{Connection, Desk, Fate};
 use super::listen::Queue;
-use super::{GRACE, Shared, udp};
+use super::{GRACE, Shared, told, udp};
 use crate::session::{Context, Session};
 use crate::tls::Demand;
 use rustix::buffer::spare_capacity;
@@ -44,6 +44,8 @@ pub(super) struct Worker<'s> {
     again: Vec<usize>,
     /// Connections that are told of events, now and then.
     pub(super) watchers: Vec<usize>,
+    /// The store's time at which they were.
+    pub(super) watched: u64,
     /// Until when it may take to come to an end.
     ends_by: Option<Instant>,
     /// The second of the last look at idle connections.
@@ -83,6 +85,7 @@ impl<'s> Worker<'s> {
             free: Vec::new(),
             again: Vec::new(),
             watchers: Vec::new(),
+            watched: 0,
             ends_by: None,
             looked: 0,
         })
@@ -123,7 +126,7 @@ impl<'s> Worker<'s> {
         if !self.again.is_empty() {
             nanos(0)
         } else if !self.watchers.is_empty() {
-            nanos(20_000_000)
+            nanos(told::PAUSE as i64)
         } else if self.ends_by.is_some() {
             nanos(20_000_000)
         } else if self.shared.facts.settings.idle_timeout > 0 {

@@ -80,7 +80,7 @@ struct Watcher {
 #[derive(Debug, Default)]
 struct Waiting {
     lines: Vec<u8>,
-    /// Lines that were dropped since the last one that was not.
+    /// Lines that were dropped since the others were taken.
     dropped: u64,
 }
 
@@ -240,16 +240,11 @@ impl Watcher {
     /// Puts a line down, if there is room (E2).
     fn put(&self, line: &str) -> bool {
         let mut waiting = locked(&self.waiting);
-        let note = match waiting.dropped {
-            0 => String::new(),
-            dropped => format!("skipped={dropped}\n"),
-        };
-        if waiting.lines.len() + note.len() + line.len() > self.room {
+        // What comes after one that was dropped would stand before the note of it.
+        if waiting.dropped > 0 || waiting.lines.len() + line.len() > self.room {
             waiting.dropped += 1;
             return false;
         }
-        waiting.dropped = 0;
-        waiting.lines.extend_from_slice(note.as_bytes());
         waiting.lines.extend_from_slice(line.as_bytes());
         true
     }
@@ -258,7 +253,12 @@ impl Watcher {
 impl Watch {
     /// Takes what waits.
     pub fn take(&self, out: &mut Vec<u8>) {
-        out.append(&mut locked(&self.watcher.waiting).lines);
+        let mut waiting = locked(&self.watcher.waiting);
+        out.append(&mut waiting.lines);
+        if waiting.dropped > 0 {
+            out.extend_from_slice(format!("skipped={}\n", waiting.dropped).as_bytes());
+            waiting.dropped = 0;
+        }
     }
 }
 
@@ -313,11 +313,11 @@ mod tests {
         for _ in 0..100 {
             events.tell(FETCHERS, |line| line.push_str("type=item_get"));
         }
-        assert!(taken(&watch).len() <= 200);
-        events.tell(FETCHERS, |line| line.push_str("type=last"));
-        let text = taken(&watch);
-        let dropped = events.counts().dropped;
-        assert!(dropped > 90 && text.starts_with(&format!("skipped={dropped}\nts=")), "{text}");
+        let (text, dropped) = (taken(&watch), events.counts().dropped);
+        let note = format!("skipped={dropped}\n");
+        assert!(dropped > 90 && text.ends_with(&note) && text.len() <= 200 + note.len(), "{text}");
+        events.tell(FETCHERS, |line| line.push_str("type=next"));
+        assert!(taken(&watch).ends_with("type=next\n"));
         let all: Vec<_> = (0..WATCHERS_MAX).map_while(|_| events.watch(FETCHERS, 1)).collect();
         assert_eq!(all.len(), WATCHERS_MAX - 1);
     }
