@@ -83,7 +83,9 @@ mod tests {
             }
             let (mut seen, mut next, mut more) = (HashSet::new(), Some(Cursor::default()), 2_000);
             while let Some(cursor) = next {
-                next = cache.scan(cursor, step, |entry| drop(seen.insert(*entry.key())));
+                next = cache.scan(cursor, step, |entry| {
+                    seen.insert(*entry.key());
+                });
                 for _ in 0..step * 8 {
                     if more < 50_000 {
                         cache.insert(more, ());

@@ -129,7 +129,7 @@ impl Form {
                 let cas = handle.cas(item);
                 // Writing to a string does not fail.
                 let _ = write!(line, " exp={end} la={used} cas={cas} fetch={fetched} cls=1");
-                let _ = write!(line, " size={} flags={} \n", item.weight(), item.flags());
+                let _ = writeln!(line, " size={} flags={} ", item.weight(), item.flags());
                 out.extend_from_slice(line.as_bytes());
             }
         }
