@@ -24,6 +24,11 @@ where
     S: BuildHasher,
     Q: Hash + Eq,
 {
+    /// The key.
+    pub fn key(&self) -> &'a Q {
+        self.key
+    }
+
     /// As [`Cache::get`].
     #[inline]
     pub fn get(self) -> Option<Entry<'a, K, V>> {

@@ -97,6 +97,8 @@ pub struct Builder<K, V, S = RandomState> {
     expiry: Option<Expiry<K, V>>,
     ends: Option<Expiry<K, V>>,
     listener: Option<Listener<K, V>>,
+    /// A bit for each cause of which the listener is told.
+    told: u8,
     time: Option<Time>,
     counts_reads: bool,
     in_bytes: Option<bool>,
@@ -116,6 +118,7 @@ impl<K, V> Builder<K, V> {
             expiry: None,
             ends: None,
             listener: None,
+            told: u8::MAX,
             time: None,
             counts_reads: false,
             in_bytes: None,
@@ -128,7 +131,9 @@ impl<K, V, S> Builder<K, V, S> {
     /// What hashes the keys. The default is safe against keys that an attacker chooses; a faster
     /// one is a good part of a read's time.
     pub fn hasher<T>(self, hasher: T) -> Builder<K, V, T> {
-        let Self { capacity, initial, eviction, weigher, live, idle, expiry, listener, .. } = self;
+        let Self {
+            capacity, initial, eviction, weigher, live, idle, expiry, listener, told, ..
+        } = self;
         let (time, counts_reads, in_bytes) = (self.time, self.counts_reads, self.in_bytes);
         let (ends, memory) = (self.ends, self.memory);
         Builder {
@@ -142,6 +147,7 @@ impl<K, V, S> Builder<K, V, S> {
             expiry,
             ends,
             listener,
+            told,
             time,
             counts_reads,
             in_bytes,
@@ -251,6 +257,34 @@ impl<K, V, S> Builder<K, V, S> {
         self
     }
 
+    /// Of these causes alone the listener is told: an entry that leaves for another one costs as
+    /// much as without a listener.
+    ///
+    /// ```
+    /// use manycore_cache::{Cache, Cause};
+    /// use std::sync::atomic::{AtomicUsize, Ordering};
+    /// use std::sync::Arc;
+    ///
+    /// let told = Arc::new(AtomicUsize::new(0));
+    /// let count = told.clone();
+    /// let cache: Cache<u32, u32> = Cache::builder(100)
+    ///     .listener(move |_, _, _| drop(count.fetch_add(1, Ordering::Relaxed)))
+    ///     .listener_causes(&[Cause::Evicted])
+    ///     .build()?;
+    /// for n in 0..200 {
+    ///     cache.insert(n, n);
+    /// }
+    /// let evicted = told.load(Ordering::Relaxed);
+    /// assert!(evicted >= 100);
+    /// cache.invalidate_all();
+    /// assert_eq!(told.load(Ordering::Relaxed), evicted);
+    /// # Ok::<(), manycore_cache::BuildError>(())
+    /// ```
+    pub fn listener_causes(mut self, causes: &[Cause]) -> Self {
+        self.told = causes.iter().fold(0, |told, cause| told | cause.bit());
+        self
+    }
+
     /// The time, since some moment: for tests. It must not run backwards.
     pub fn clock(mut self, now: impl Fn() -> Duration + Send + Sync + 'static) -> Self {
         self.time = Some(Box::new(now));
@@ -335,6 +369,7 @@ impl<K, V, S> Builder<K, V, S> {
             expiry: self.expiry,
             ends: self.ends,
             listener: self.listener,
+            told: self.told,
             time: self.time.unwrap_or_else(|| Box::new(move || start.elapsed())),
             is_timed,
             may_end: AtomicBool::new(self.live.is_some() || self.idle.is_some()),

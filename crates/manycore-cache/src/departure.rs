@@ -32,6 +32,13 @@ pub enum Cause {
     Expired,
 }
 
+impl Cause {
+    /// A bit of its own.
+    pub(crate) fn bit(self) -> u8 {
+        1 << self as u8
+    }
+}
+
 /// An entry that the caller has unlinked.
 pub(crate) struct Departed<K, V> {
     pub(crate) node: Found<K, V>,
@@ -85,9 +92,11 @@ where
             _ => {}
         }
         match &self.listener {
+            Some(listener) if self.told & departed.cause.bit() != 0 => {
+                self.part_and_tell(departed, listener, section);
+            }
             // SAFETY: N1 - unlinked by the caller under its bucket's lock.
-            None => unsafe { Node::retire(departed.node, &self.home, section, departed.weight) },
-            Some(listener) => self.part_and_tell(departed, listener, section),
+            _ => unsafe { Node::retire(departed.node, &self.home, section, departed.weight) },
         }
     }
 

@@ -105,6 +105,7 @@ mod load;
 mod node;
 mod reentrancy;
 mod relocate;
+mod scan;
 mod segment;
 mod stats;
 mod sync;
@@ -118,6 +119,7 @@ pub use departure::Cause;
 pub use guard::{Entry, Guard, Iter};
 pub use node::{NODE_AREA, NodeMemory};
 pub use relocate::Position;
+pub use scan::Cursor;
 pub use segment::Eviction;
 pub use stats::{Footprint, Stats};
 pub use update::CasError;
@@ -179,6 +181,8 @@ pub struct Cache<K, V, S = RandomState> {
     /// Of a lean cache: the moment at which an entry ends, asked at each look.
     ends: Option<Expiry<K, V>>,
     listener: Option<Listener<K, V>>,
+    /// A bit for each cause of which the listener is told.
+    told: u8,
     time: Time,
     is_timed: bool,
     /// Whether an entry was ever given an end: if not, nobody looks for what has expired.

@@ -302,7 +302,7 @@ impl Args {
         if listeners.is_empty() && datagrams.is_empty() && self.socket.is_none() {
             warnings.push("-p 0: there is nothing to listen on".into());
         }
-        let tls = self.tls(&extended, &listeners)?;
+        let tls = self.tls(&extended, &listeners, &mut warnings)?;
         let settings = Settings {
             flush_enabled: !self.no_flush,
             shutdown_enabled: self.shutdown,
@@ -323,6 +323,7 @@ impl Args {
             tls: extended.tls,
             requests: self.requests,
             crawls: extended.crawls,
+            has_lru_fields: extended.has_lru_fields,
             tracks_sizes: extended.tracks_sizes,
             watcher_buffer: extended.watcher_buffer,
         };
@@ -379,7 +380,12 @@ impl Args {
     }
 
     /// What TLS begins with.
-    fn tls(&self, extended: &Extended, listeners: &[Listener]) -> Result<Option<Tls>, String> {
+    fn tls(
+        &self,
+        extended: &Extended,
+        listeners: &[Listener],
+        warnings: &mut Vec<String>,
+    ) -> Result<Option<Tls>, String> {
         let files = &extended.tls;
         if !self.tls {
             let is_moot = files.chain == PathBuf::new() && files.key == PathBuf::new();
@@ -391,9 +397,12 @@ impl Args {
                         second server for them"
                 .into());
         }
-        let demanding = listeners.iter().any(Listener::demands_certificate);
-        if (files.asks_clients() || demanding) && files.clients.is_none() {
-            return Err("-o ssl_verify_mode, or -l mtls: ssl_ca_cert=FILE says who may sign".into());
+        if files.asks_clients() && files.clients.is_none() {
+            return Err("-o ssl_verify_mode: ssl_ca_cert=FILE says who may sign".into());
+        }
+        if listeners.iter().any(Listener::demands_certificate) && files.clients.is_none() {
+            let why = "without -o ssl_ca_cert=FILE no certificate is right";
+            warnings.push(format!("-l mtls: all clients are refused: {why}"));
         }
         Tls::read(files.clone()).map(Some)
     }

@@ -308,10 +308,12 @@ fn stats(context: &Context<'_>, head: Head, which: &[u8], out: &mut Vec<u8>) {
     match which {
         // Only in the text protocol.
         b"conns" => {}
-        // The text protocol's report as it is, which is empty.
+        which if which.starts_with(b"cachedump") => {}
+        // The text protocol's report as it is.
         b"detail dump" => {
-            packet(out, head, Status::Done, 0, [&[], b"detailed", b"END\r\n"]);
+            context.handle.store().events().dump_details(&mut text);
             text.extend_from_slice(b"END\r\n");
+            packet(out, head, Status::Done, 0, [&[], b"detailed", &text]);
         }
         _ => report::stats(&context.handle, context.facts, Words::new(which), &mut text),
     }

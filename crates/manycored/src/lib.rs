@@ -23,15 +23,18 @@ mod ahead;
 pub mod args;
 pub mod auth;
 mod binary;
+pub mod clients;
 mod config;
 mod meta;
 pub mod metrics;
+mod operator;
 pub mod protocol;
 pub mod report;
 #[cfg(target_os = "linux")]
 pub mod server;
 pub mod session;
 pub mod store;
+pub mod system;
 #[cfg_attr(not(feature = "tls"), path = "no_tls.rs")]
 pub mod tls;
 mod tls_files;

@@ -125,6 +125,7 @@ fn get(handle: &mut Handle<'_>, named: Named<'_>, flags: &Flags<'_>, out: &mut V
             });
         if let Some((found, before)) = found {
             hits.inc();
+            handle.note_get(key, Some(found.key()));
             hit(handle, found.key(), named, flags, (before, false), out);
             return;
         }
@@ -149,6 +150,7 @@ fn get(handle: &mut Handle<'_>, named: Named<'_>, flags: &Flags<'_>, out: &mut V
         }
     }
     misses.inc();
+    handle.note_get(key, None);
     if !flags.quiet {
         line(out, "EN", named, flags);
     }
@@ -276,7 +278,7 @@ fn delete(handle: &mut Handle<'_>, named: Named<'_>, flags: &Flags<'_>, out: &mu
         }
         outcome
     } else {
-        handle.delete(key, flags.cas)
+        handle.delete_by("md", key, flags.cas)
     };
     match outcome {
         Outcome::Stored if flags.quiet => {}

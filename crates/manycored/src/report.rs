@@ -1,14 +1,20 @@
 //! What the server tells about itself: `stats` and its parts.
+//!
+//! The fields are memcached's. Those of mechanisms that are not here are 0 or `no` for ever, and
+//! `docs/server.md` names them.
+
+mod fields;
 
 use crate::auth::Auth;
+use crate::clients::Clients;
 use crate::protocol::{ERROR, Words};
 use crate::session::say;
 use crate::store::Handle;
 use crate::tls::{Files, Tls};
 use std::fmt::Display;
 use std::io::Write;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 /// What `version` answers: the memcached whose replies these are, and this server's own version.
 pub const VERSION: &str = concat!("1.6.45-manycored-", env!("CARGO_PKG_VERSION"));
@@ -77,6 +83,8 @@ pub struct Settings {
     pub requests: usize,
     /// Whether expired items are looked for from the start.
     pub crawls: bool,
+    /// Whether `stats` has the fields of memcached's lists of least recent use.
+    pub has_lru_fields: bool,
     /// Whether `stats sizes` answers from the start.
     pub tracks_sizes: bool,
     /// Bytes that wait for a client of `watch`.
@@ -105,6 +113,7 @@ impl Default for Settings {
             socket_mask: 0o700,
             requests: 0,
             crawls: true,
+            has_lru_fields: true,
             tracks_sizes: false,
             watcher_buffer: 256 << 10,
         }
@@ -128,6 +137,28 @@ pub struct Facts {
     pub rejected: AtomicU64,
     /// Connections closed because they said nothing.
     pub idle_kicks: AtomicU64,
+    /// The connections themselves.
+    pub clients: Arc<Clients>,
+    /// How much is logged, if a client has changed that: one more than `verbosity` says.
+    pub verbosity: AtomicU8,
+}
+
+impl Facts {
+    /// How much is logged now.
+    #[must_use]
+    pub fn verbosity(&self) -> u8 {
+        // ORDER: Relaxed; a hint.
+        match self.verbosity.load(Ordering::Relaxed) {
+            0 => self.settings.verbosity,
+            changed => changed - 1,
+        }
+    }
+
+    /// Changes how much is logged.
+    pub fn set_verbosity(&self, level: u8) {
+        // ORDER: Relaxed; a hint.
+        self.verbosity.store(level.saturating_add(1), Ordering::Relaxed);
+    }
 }
 
 fn line(out: &mut Vec<u8>, name: &str, value: impl Display) {
@@ -135,100 +166,52 @@ fn line(out: &mut Vec<u8>, name: &str, value: impl Display) {
     let _ = write!(out, "STAT {name} {value}\r\n");
 }
 
-fn flag(yes: bool) -> &'static str {
-    if yes { "yes" } else { "no" }
-}
-
-/// Answers `stats`.
-pub(crate) fn stats(handle: &Handle<'_>, facts: &Facts, mut words: Words<'_>, out: &mut Vec<u8>) {
-    match (words.next(), words.next()) {
-        (None, _) => general(handle, facts, out),
-        (Some(b"settings"), _) => settings(handle, facts, out),
-        (Some(b"items"), _) => items(handle, out),
-        (Some(b"slabs"), _) => {
-            line(out, "active_slabs", 0);
-            line(out, "total_malloced", handle.store().usage().mapped);
-        }
-        (Some(b"sizes"), _) => line(out, "sizes_status", "disabled"),
-        (Some(b"conns"), _) => line(out, "curr_connections", count(&facts.connections)),
-        (Some(b"reset"), _) => {
-            handle.store().reset_counters();
-            return say(out, "RESET");
-        }
-        (Some(b"detail"), Some(b"on" | b"off")) => return say(out, "OK"),
-        (Some(b"detail"), Some(b"dump")) => {}
-        (Some(b"detail"), _) => return say(out, "CLIENT_ERROR usage: stats detail on|off|dump"),
-        (Some(b"cachedump"), _) => return say(out, "CLIENT_ERROR stats cachedump not allowed"),
-        _ => return say(out, ERROR),
-    }
-    say(out, "END");
-}
-
 fn count(of: &AtomicU64) -> u64 {
     // ORDER: Relaxed; a count.
     of.load(Ordering::Relaxed)
 }
 
-fn general(handle: &Handle<'_>, facts: &Facts, out: &mut Vec<u8>) {
+/// Answers `stats`.
+pub(crate) fn stats(handle: &Handle<'_>, facts: &Facts, mut words: Words<'_>, out: &mut Vec<u8>) {
     let store = handle.store();
-    let today = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    line(out, "pid", std::process::id());
-    line(out, "uptime", store.clock().uptime().as_secs());
-    line(out, "time", today.as_secs());
-    line(out, "version", VERSION);
-    line(out, "pointer_size", usize::BITS);
-    line(out, "max_connections", facts.settings.connections_max);
-    line(out, "curr_connections", count(&facts.connections));
-    line(out, "total_connections", count(&facts.accepted));
-    line(out, "rejected_connections", count(&facts.rejected));
-    line(out, "connection_structures", count(&facts.connections));
-    for (name, value) in store.totals().each() {
-        line(out, name, value);
+    match words.next() {
+        None => fields::general(store, facts, out),
+        Some(b"settings") => fields::settings(store, facts, out),
+        Some(b"items") => fields::items(store, out),
+        Some(b"slabs") => fields::slabs(store, out),
+        Some(b"sizes") => fields::sizes(store, &facts.settings, out),
+        Some(b"memory") => fields::memory(store, out),
+        Some(b"extstore") => {}
+        Some(b"conns") => {
+            let second = store.clock().second();
+            facts.clients.each(handle.client, second, |descriptor, name, value| {
+                line(out, &format!("{descriptor}:{name}"), value);
+            });
+        }
+        Some(b"reset") => {
+            store.reset_counters();
+            return say(out, "RESET");
+        }
+        Some(b"detail") => match words.next() {
+            _ if !facts.settings.dump_enabled => {
+                return say(out, "CLIENT_ERROR stats detail not allowed");
+            }
+            Some(b"on") => {
+                store.events().set_detail(true);
+                return say(out, "OK");
+            }
+            Some(b"off") => {
+                store.events().set_detail(false);
+                return say(out, "OK");
+            }
+            Some(b"dump") => store.events().dump_details(out),
+            _ => return say(out, "CLIENT_ERROR usage: stats detail on|off|dump"),
+        },
+        Some(b"cachedump") => match fields::cachedump(store, facts, words, out) {
+            Ok(()) => {}
+            Err(refused) => return say(out, refused),
+        },
+        _ => return say(out, ERROR),
     }
-    line(out, "idle_kicks", count(&facts.idle_kicks));
-    line(out, "limit_maxbytes", store.memory());
-    line(out, "accepting_conns", 1);
-    line(out, "threads", facts.settings.threads);
-    line(out, "hash_bytes", store.table_bytes());
-    line(out, "bytes", store.bytes());
-    line(out, "curr_items", store.len());
-    line(out, "evictions", store.cache_stats().evictions);
-    line(out, "expired_dropped", store.cache_stats().expirations);
-}
-
-fn settings(handle: &Handle<'_>, facts: &Facts, out: &mut Vec<u8>) {
-    let (store, settings) = (handle.store(), &facts.settings);
-    line(out, "maxbytes", store.memory());
-    line(out, "maxconns", settings.connections_max);
-    line(out, "tcpport", settings.port);
-    line(out, "udpport", settings.udp_port);
-    line(out, "inter", &settings.listen);
-    line(out, "verbosity", settings.verbosity);
-    line(out, "evictions", if store.limits().evicts { "on" } else { "off" });
-    line(out, "domain_socket", settings.socket.as_deref().unwrap_or("NULL"));
-    line(out, "num_threads", settings.threads);
-    line(out, "cas_enabled", flag(store.limits().has_versions));
-    line(out, "tcp_backlog", settings.backlog);
-    let asks = |without| flag(facts.auth.is_some() && settings.language != without);
-    line(out, "auth_enabled_sasl", asks(Language::Text));
-    line(out, "auth_enabled_ascii", asks(Language::Binary));
-    line(out, "item_size_max", store.limits().item);
-    line(out, "maxconns_fast", "yes");
-    line(out, "idle_timeout", settings.idle_timeout);
-    line(out, "flush_enabled", flag(settings.flush_enabled));
-    line(out, "dump_enabled", "no");
-    line(out, "shutdown_command", flag(settings.shutdown_enabled));
-    line(out, "binding_protocol", settings.language.name());
-    if settings.is_sealed {
-        line(out, "ssl_enabled", "yes");
-    }
-}
-
-fn items(handle: &Handle<'_>, out: &mut Vec<u8>) {
-    let store = handle.store();
-    if !store.is_empty() {
-        line(out, "items:1:number", store.len());
-        line(out, "items:1:mem_requested", store.bytes());
-        line(out, "items:1:evicted", store.cache_stats().evictions);
-    }
+    say(out, "END");
 }

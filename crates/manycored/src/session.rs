@@ -12,6 +12,7 @@ use crate::ahead::{fetch_ahead, glance};
 use crate::auth::{Auth, Said};
 use crate::binary::Talk;
 use crate::meta;
+use crate::operator::{self, Task};
 use crate::protocol::{
     Admin, Arith, Gets, KeyRoom, Mode, Parser, Request, Step, Store as Put, TOO_LARGE, binary,
 };
@@ -101,6 +102,12 @@ enum Spoken {
 pub struct Session {
     /// What its listener speaks, if that has a language of its own.
     language: Option<Language>,
+    /// The descriptor of its client; 0 for one without a connection.
+    client: i32,
+    /// Whether it ends because of what the client sent.
+    has_failed: bool,
+    /// What it does instead of reading requests.
+    task: Option<Box<Task>>,
     spoken: Spoken,
     parser: Parser,
     wish: Wish,
@@ -122,13 +129,40 @@ impl Session {
     #[must_use]
     pub fn new(item_max: usize) -> Self {
         let (spoken, parser) = (Spoken::Nothing, Parser::new(item_max));
-        Self { language: None, spoken, parser, wish: Wish::Stay, is_known: false }
+        Self {
+            language: None,
+            client: 0,
+            has_failed: false,
+            task: None,
+            spoken,
+            parser,
+            wish: Wish::Stay,
+            is_known: false,
+        }
     }
 
     /// The same on a listener that speaks this language.
     #[must_use]
     pub fn speaking(self, language: Option<Language>) -> Self {
         Self { language, ..self }
+    }
+
+    /// The same for the client of this descriptor, which may have lists and events sent.
+    #[must_use]
+    pub fn of_client(self, client: i32) -> Self {
+        Self { client, ..self }
+    }
+
+    /// Whether it ends because of what the client sent.
+    #[must_use]
+    pub fn has_failed(&self) -> bool {
+        self.has_failed
+    }
+
+    /// Whether its client is told of events.
+    #[must_use]
+    pub fn is_watching(&self) -> bool {
+        self.task.as_ref().is_some_and(|task| task.is_watch())
     }
 
     /// What it wants.
@@ -155,11 +189,19 @@ impl Session {
         mut budget: usize,
     ) -> Progress {
         let (mut used, mut fetched) = (0, 0);
+        context.handle.client = self.client;
+        if let Some(task) = &mut self.task {
+            match task.go_on(&context.handle, input, out) {
+                Some(progress) => return progress,
+                None => used = task.line(),
+            }
+            self.task = None;
+        }
         if let Some(progress) = self.feed_binary(context, input, out, budget) {
             return progress;
         }
         if let Some(auth) = context.facts.auth.as_ref().filter(|_| !self.is_known) {
-            used = self.ask_who(auth, input, out);
+            used += self.ask_who(auth, &input[used..], out);
             if !self.is_known {
                 return Progress { used, is_paused: out.len() >= OUT_MAX };
             }
@@ -204,6 +246,10 @@ impl Session {
                         self.parser = after;
                         budget -= 1;
                         self.answer(context, *request, quiet, out);
+                        if let Some(task) = &mut self.task {
+                            // Its line stays, so that there is something to go on with.
+                            return task.begin(at, used);
+                        }
                     }
                 }
             }
@@ -343,7 +389,9 @@ impl Session {
                     say(out, words);
                 }
                 self.wish = Wish::Close;
+                self.has_failed = true;
             }
+            Request::Quit => self.wish = Wish::Close,
             Request::MetaFlush(_) if !facts.settings.flush_enabled => {
                 say(out, no_flush_of_prefixes(handle));
             }
@@ -378,7 +426,14 @@ impl Session {
                 out.extend_from_slice(b"VERSION ");
                 say(out, report::VERSION);
             }
-            Admin::Verbosity => say(out, "OK"),
+            Admin::Verbosity(level) => {
+                facts.set_verbosity(level.min(2) as u8);
+                say(out, "OK");
+            }
+            Admin::Operator(command, words) => {
+                let can = self.client != 0;
+                self.task = operator::answer(context, can, command, words, out).map(Box::new);
+            }
             Admin::Memlimit(megabytes) if megabytes < MEMLIMIT_MIN => {
                 say(out, "MEMLIMIT_TOO_SMALL cannot set maxbytes to less than 8m");
             }
@@ -524,7 +579,9 @@ fn get_and_touch(handle: &mut Handle<'_>, key: &[u8], gets: Gets, out: &mut Vec<
     let deadline = handle.store().clock().deadline(gets.touch.unwrap_or(0));
     let counters = handle.counters;
     counters.cmd_touch.inc();
-    match handle.touch(key, deadline) {
+    let found = handle.touch(key, deadline);
+    handle.note_get(key, found.as_ref().map(|found| found.key()));
+    match found {
         Some(found) => {
             counters.touch_hits.inc();
             found.key().touch(handle.store().clock().second());

@@ -11,6 +11,7 @@ pub(super) struct Extended {
     /// Whether expired items are looked for.
     pub(super) crawls: bool,
     pub(super) tracks_sizes: bool,
+    pub(super) has_lru_fields: bool,
     /// Bytes that wait for a client of `watch`.
     pub(super) watcher_buffer: usize,
 }
@@ -115,6 +116,7 @@ impl Extended {
             tls: Files::default(),
             crawls: true,
             tracks_sizes: false,
+            has_lru_fields: true,
             watcher_buffer: 256 << 10,
         };
         for option in options.iter().filter(|option| !option.is_empty()) {
@@ -147,6 +149,10 @@ impl Extended {
                  service manager do it (systemd: SystemCallFilter=)"
                     .into(),
             ),
+            "no_lru_maintainer" => {
+                self.has_lru_fields = false;
+                return no_effect(name, value, warnings);
+            }
             _ if name.starts_with("ssl_") => {
                 self.tls.take(&name[4..], value.unwrap_or(""), warnings)?;
             }

@@ -2,8 +2,8 @@
 
 use super::words::{Words, number, signed, strict, strict_short, strict_signed};
 use super::{
-    Admin, Arith, BAD_CHUNK, BAD_FORMAT, Data, ERROR, Gets, KEY_MAX, Mode, Named, Parser, Request,
-    Step, Store, length_of, step,
+    Admin, Arith, BAD_CHUNK, BAD_FORMAT, Data, ERROR, Gets, KEY_MAX, Mode, Named, Operator, Parser,
+    Request, Step, Store, length_of, step,
 };
 use memchr::memchr2;
 
@@ -178,7 +178,7 @@ fn plain<'a>(command: &[u8], words: Words<'a>, used: usize) -> Step<'a> {
             Ok(match command {
                 b"version" => Request::Admin(Admin::Version),
                 b"stats" => Request::Admin(Admin::Stats(words)),
-                _ => Request::Close(""),
+                _ => Request::Quit,
             })
         }
         _ => return rare(command, words, used),
@@ -202,6 +202,13 @@ pub(super) fn rare<'a>(command: &[u8], words: Words<'a>, used: usize) -> Step<'a
         b"cache_memlimit" => memlimit(words),
         b"refresh_certs" => Ok(Request::Admin(Admin::RefreshCerts)),
         b"shutdown" => shutdown(words),
+        b"lru_crawler" => Ok(Request::Admin(Admin::Operator(Operator::LruCrawler, words))),
+        b"watch" => Ok(Request::Admin(Admin::Operator(Operator::Watch, words))),
+        b"slabs" => Ok(Request::Admin(Admin::Operator(Operator::Slabs, words))),
+        b"lru" => Ok(Request::Admin(Admin::Operator(Operator::Lru, words))),
+        b"debugtime" if cfg!(debug_assertions) => {
+            Ok(Request::Admin(Admin::Operator(Operator::DebugTime, words)))
+        }
         _ if words.last().is_some_and(|word| word.starts_with(b"HTTP/")) => {
             return step(used, Request::Close(""), false);
         }
@@ -243,7 +250,7 @@ fn flush(mut words: Words<'_>) -> Plain<'_> {
 
 fn verbosity(mut words: Words<'_>) -> Plain<'_> {
     let level = words.next().and_then(strict_short);
-    level.map(|_| Request::Admin(Admin::Verbosity)).ok_or(BAD_FORMAT)
+    level.map(|level| Request::Admin(Admin::Verbosity(level.into()))).ok_or(BAD_FORMAT)
 }
 
 fn memlimit(mut words: Words<'_>) -> Plain<'_> {

@@ -87,6 +87,21 @@ pub struct Store<'a> {
     pub data: &'a [u8],
 }
 
+/// A command for the server's operator.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Operator {
+    /// What has expired, and lists of keys.
+    LruCrawler,
+    /// Be told of requests.
+    Watch,
+    /// Classes of sizes, which there are none of.
+    Slabs,
+    /// The list of least recent use, which there is none of.
+    Lru,
+    /// Move the clock, in builds for tests.
+    DebugTime,
+}
+
 /// A request for the server itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Admin<'a> {
@@ -97,7 +112,9 @@ pub enum Admin<'a> {
     /// Who are you?
     Version,
     /// How much is logged.
-    Verbosity,
+    Verbosity(u64),
+    /// A question or an order of the server's operator; with the words that follow.
+    Operator(Operator, Words<'a>),
     /// Counters; with the words that follow.
     Stats(Words<'a>),
     /// Another limit of memory, in megabytes.
@@ -150,6 +167,8 @@ pub enum Request<'a> {
     TooLarge(Named<'a>, bool),
     /// Say this, unless it is empty, and close.
     Close(&'static str),
+    /// Close, as the client wishes.
+    Quit,
 }
 
 /// A step of the parser.

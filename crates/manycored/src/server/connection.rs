@@ -1,5 +1,6 @@
 //! A connection: its socket, its session, and what waits on either side.
 
+use crate::clients::{Entry, State};
 use crate::session::{Context, Session, Wish};
 use crate::tls::Seal;
 use rustix::buffer::spare_capacity;
@@ -30,6 +31,8 @@ pub(super) enum Fate {
 
 /// A connection.
 pub(super) struct Connection {
+    /// Its place in the list of clients: left before the socket is closed, so it stands before it.
+    pub(super) client: Option<Entry>,
     pub(super) socket: OwnedFd,
     seal: Option<Seal>,
     session: Session,
@@ -66,6 +69,7 @@ impl<'s> Desk<'s> {
 impl Connection {
     pub(super) fn new(socket: OwnedFd, seal: Option<Seal>, session: Session, second: u32) -> Self {
         Self {
+            client: None,
             socket,
             seal,
             session,
@@ -86,7 +90,38 @@ impl Connection {
     /// Does what can be done: writes what waits, reads once, answers, writes once.
     pub(super) fn serve(&mut self, desk: &mut Desk<'_>) -> Fate {
         self.fate = self.step(desk).unwrap_or(Fate::Close);
+        self.note_state();
         self.fate
+    }
+
+    /// Notes for the list of clients what it does.
+    fn note_state(&self) {
+        let state = match self.fate {
+            Fate::Write => State::Write,
+            Fate::Again => State::Parse,
+            _ if self.session.is_watching() => State::Watch,
+            _ if self.input.is_empty() => State::Read,
+            _ => State::ReadRest,
+        };
+        if let Some(client) = &self.client {
+            client.note(state, self.used);
+        }
+    }
+
+    /// Whether its client is told of events.
+    pub(super) fn is_watching(&self) -> bool {
+        self.session.is_watching()
+    }
+
+    /// Has the next turn send events; false if what was sent before still waits.
+    pub(super) fn resume_watch(&mut self) -> bool {
+        self.is_paused = self.fate == Fate::Read && self.is_watching();
+        self.is_paused
+    }
+
+    /// Why it ends, where that is the client's doing.
+    pub(super) fn reason(&self) -> &'static str {
+        if self.session.has_failed() { "error" } else { "normal" }
     }
 
     fn step(&mut self, desk: &mut Desk<'_>) -> Result<Fate, Errno> {

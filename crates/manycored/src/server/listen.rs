@@ -7,9 +7,10 @@
 
 use super::{Failure, inherit};
 use crate::args::{Listener, Plan};
+use crate::clients::{Clients, address_text};
 use crate::report::Language;
 use crate::tls::Demand;
-use rustix::fd::OwnedFd;
+use rustix::fd::{AsRawFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::sockopt::{set_ipv6_v6only, set_socket_reuseaddr, set_socket_reuseport};
 use rustix::net::{
@@ -55,6 +56,15 @@ impl Queues {
     /// Those of one worker.
     pub(super) fn take(&mut self, worker: usize) -> Vec<Queue> {
         std::mem::take(&mut self.workers[worker])
+    }
+
+    /// Tells `stats conns` of each address: by the first worker's socket.
+    pub(super) fn list(&self, clients: &Clients) {
+        for queue in self.workers.first().into_iter().flatten() {
+            let address =
+                getsockname(&*queue.socket).map_or_else(|_| "unknown".into(), address_text);
+            clients.add_listener(queue.socket.as_raw_fd(), address, "conn_listening");
+        }
     }
 
     /// Removes the Unix socket's name.

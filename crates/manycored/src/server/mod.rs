@@ -14,6 +14,7 @@ mod inherit;
 mod listen;
 mod process;
 mod scrape;
+mod told;
 mod udp;
 mod worker;
 
@@ -133,10 +134,15 @@ pub fn run(args: &Args, mut plan: Plan) -> Result<(), Failure> {
         budget: plan.budget,
         draining: AtomicBool::new(false),
     };
+    queues.list(&shared.facts.clients);
+    for socket in datagrams.first().into_iter().flatten() {
+        udp::list(socket, &shared.facts.clients);
+    }
     let wakes: Vec<OwnedFd> = (0..threads)
         .map(|_| eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK))
         .collect::<Result<_, _>>()
         .map_err(Failure::system("an eventfd"))?;
+    shared.store.set_crawls(shared.facts.settings.crawls);
     process::die_of_panics();
     let served = thread::scope(|scope| {
         let started = wakes.iter().enumerate().try_for_each(|(number, wake)| {
@@ -208,7 +214,8 @@ fn keep_house(
             continue;
         }
         ticked = Instant::now();
-        let all = swept.elapsed() >= SWEEP;
+        let is_time = swept.elapsed() >= SWEEP && shared.store.crawls();
+        let all = is_time || shared.store.is_crawl_wanted();
         if all {
             swept = Instant::now();
         }

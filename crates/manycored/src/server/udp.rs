@@ -15,9 +15,10 @@
 use super::Failure;
 use super::connection::Desk;
 use crate::args::Plan;
+use crate::clients::Clients;
 use crate::session::{Session, Wish};
 use rustix::buffer::spare_capacity;
-use rustix::fd::{AsFd, OwnedFd};
+use rustix::fd::{AsFd, AsRawFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::sockopt::{
     set_ipv6_v6only, set_socket_recv_buffer_size, set_socket_reuseport, set_socket_send_buffer_size,
@@ -73,6 +74,13 @@ fn socket(address: SocketAddr, is_shared: bool) -> Result<OwnedFd, Errno> {
     let _ = set_socket_recv_buffer_size(&socket, BUFFER);
     bind(&socket, &address)?;
     Ok(socket)
+}
+
+/// Tells `stats conns` of a socket.
+pub(super) fn list(socket: &OwnedFd, clients: &Clients) {
+    let address = getsockname(socket).and_then(SocketAddr::try_from);
+    let address = address.map_or("unknown".into(), |address| address.to_string());
+    clients.add_listener(socket.as_raw_fd(), format!("udp:{address}"), "conn_read");
 }
 
 /// What a datagram's header says.

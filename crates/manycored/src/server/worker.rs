@@ -2,13 +2,13 @@
 
 use super::connection::{Connection, Desk, Fate};
 use super::listen::Queue;
-use super::{GRACE, Shared, udp};
+use super::{GRACE, Shared, told, udp};
 use crate::session::{Context, Session};
 use crate::tls::Demand;
 use rustix::buffer::spare_capacity;
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
-use rustix::fd::{AsFd, OwnedFd};
+use rustix::fd::{AsFd, AsRawFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::sockopt::{set_socket_keepalive, set_tcp_nodelay};
 use rustix::net::{SendFlags, SocketFlags, accept_with, send};
@@ -30,18 +30,22 @@ const TOO_MANY: &[u8] = b"ERROR Too many open connections\r\n";
 
 /// A worker.
 pub(super) struct Worker<'s> {
-    shared: &'s Shared,
+    pub(super) shared: &'s Shared,
     desk: Desk<'s>,
     epoll: OwnedFd,
     queues: Vec<Queue>,
     datagrams: Vec<OwnedFd>,
     /// Room for a datagram; none if there are no sockets with them.
     datagram: Vec<u8>,
-    connections: Vec<Option<Connection>>,
+    pub(super) connections: Vec<Option<Connection>>,
     /// Places of `connections` that are empty.
     free: Vec<usize>,
     /// Connections that can go on at once.
     again: Vec<usize>,
+    /// Connections that are told of events, now and then.
+    pub(super) watchers: Vec<usize>,
+    /// The store's time at which they were.
+    pub(super) watched: u64,
     /// Until when it may take to come to an end.
     ends_by: Option<Instant>,
     /// The second of the last look at idle connections.
@@ -80,6 +84,8 @@ impl<'s> Worker<'s> {
             connections: Vec::new(),
             free: Vec::new(),
             again: Vec::new(),
+            watchers: Vec::new(),
+            watched: 0,
             ends_by: None,
             looked: 0,
         })
@@ -108,6 +114,7 @@ impl<'s> Worker<'s> {
             }
             again.iter().for_each(|index| self.serve(*index));
             self.kick_idle();
+            self.serve_watchers();
             if self.is_over() {
                 return;
             }
@@ -118,6 +125,8 @@ impl<'s> Worker<'s> {
         let nanos = |tv_nsec| Some(Timespec { tv_sec: 0, tv_nsec });
         if !self.again.is_empty() {
             nanos(0)
+        } else if !self.watchers.is_empty() {
+            nanos(told::PAUSE as i64)
         } else if self.ends_by.is_some() {
             nanos(20_000_000)
         } else if self.shared.facts.settings.idle_timeout > 0 {
@@ -204,13 +213,16 @@ impl<'s> Worker<'s> {
         let seal = tls.and_then(|tls| tls.begin(queue.demand));
         let is_lost = tls.is_some() && seal.is_none();
         let session = Session::new(store.limits().item).speaking(queue.language);
-        let connection = Connection::new(socket, seal, session, store.clock().second());
+        let (descriptor, second) = (socket.as_raw_fd(), store.clock().second());
+        let session = session.of_client(descriptor);
+        let mut connection = Connection::new(socket, seal, session, second);
+        connection.client = Some(self.shared.facts.clients.add(descriptor, second));
         let added = self.watch(index, connection.socket.as_fd(), EventFlags::IN, true);
         self.connections[index] = Some(connection);
         if added.is_err() || is_lost {
             self.close(index);
-        } else if self.shared.facts.settings.verbosity > 1 {
-            eprintln!("manycored: new connection");
+        } else {
+            self.tell(index, "conn_new", None);
         }
     }
 
@@ -244,7 +256,7 @@ impl<'s> Worker<'s> {
         }
     }
 
-    fn serve(&mut self, index: usize) {
+    pub(super) fn serve(&mut self, index: usize) {
         // An event may be of a connection that was closed a moment ago.
         let Some(connection) = self.connections.get_mut(index).and_then(Option::as_mut) else {
             return;
@@ -261,6 +273,7 @@ impl<'s> Worker<'s> {
             Fate::Again => self.again.push(index),
             Fate::Read | Fate::Write => {}
         }
+        self.note_watcher(index);
         if was_writing != (fate == Fate::Write) {
             let flags = if was_writing { EventFlags::IN } else { EventFlags::OUT };
             let socket = self.connections[index].as_ref().map(|found| found.socket.as_fd());
@@ -272,6 +285,14 @@ impl<'s> Worker<'s> {
     }
 
     fn close(&mut self, index: usize) {
+        self.close_for(index, None);
+    }
+
+    /// The same for a reason that is not the client's.
+    fn close_for(&mut self, index: usize, reason: Option<&str>) {
+        let ends = self.ends_by.is_some().then_some("shutdown");
+        let own = self.connections[index].as_ref().map(Connection::reason);
+        self.tell(index, "conn_close", reason.or(ends).or(own));
         // Closing takes it out of the epoll.
         if let Some(mut connection) = self.connections[index].take() {
             connection.end();
@@ -294,7 +315,7 @@ impl<'s> Worker<'s> {
             if self.connections[index].as_ref().is_some_and(is_idle) {
                 // ORDER: Relaxed; a count.
                 self.shared.facts.idle_kicks.fetch_add(1, Ordering::Relaxed);
-                self.close(index);
+                self.close_for(index, Some("idle_timeout"));
             }
         }
     }

@@ -19,6 +19,9 @@ const STEP: u64 = 1_000_000;
 pub struct Clock {
     start: Instant,
     now: AtomicU64,
+    /// What tests have moved it by, and where they have stopped it; 0 is nowhere.
+    moved: AtomicU64,
+    paused: AtomicU64,
 }
 
 /// The stamp of a moment and a worker (law D1).
@@ -34,12 +37,36 @@ pub(super) fn second_of(stamp: u64) -> u32 {
 
 impl Clock {
     pub(super) fn new() -> Self {
-        Self { start: Instant::now(), now: AtomicU64::new(START) }
+        let zero = || AtomicU64::new(0);
+        let now = AtomicU64::new(START);
+        Self { start: Instant::now(), now, moved: zero(), paused: zero() }
     }
 
     /// The moment, exactly.
     pub(super) fn exact(&self) -> u64 {
-        self.start.elapsed().as_nanos() as u64 + START
+        let now = self.start.elapsed().as_nanos() as u64 + START;
+        if !cfg!(debug_assertions) {
+            return now;
+        }
+        // ORDER: Relaxed; for tests, which wait for replies.
+        match self.paused.load(Ordering::Relaxed) {
+            0 => now + self.moved.load(Ordering::Relaxed),
+            paused => paused + self.moved.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Moves the clock on, in builds for tests.
+    pub fn move_on(&self, seconds: u32) {
+        let nanos = u64::from(seconds) * 1_000_000_000;
+        // ORDER: Relaxed; as in `exact`.
+        self.moved.fetch_add(nanos, Ordering::Relaxed);
+    }
+
+    /// Stops the clock, or lets it go on from where it would be, in builds for tests.
+    pub fn set_paused(&self, yes: bool) {
+        let now = self.start.elapsed().as_nanos() as u64 + START;
+        // ORDER: Relaxed; as in `exact`.
+        self.paused.store(if yes { now } else { 0 }, Ordering::Relaxed);
     }
 
     /// Moves the clock on, if a millisecond has passed. Returns the exact moment.

@@ -44,11 +44,11 @@ macro_rules! counters {
 
 counters! {
     cmd_get cmd_set cmd_flush cmd_touch cmd_meta
-    get_hits get_misses get_flushed
+    get_hits get_misses get_expired get_flushed
     delete_misses delete_hits incr_misses incr_hits decr_misses decr_hits
     cas_misses cas_hits cas_badval touch_hits touch_misses
     store_too_large store_no_memory auth_cmds auth_errors
-    bytes_read bytes_written total_items
+    bytes_read bytes_written total_items conn_yields
 }
 
 /// A count that one thread writes and all read.

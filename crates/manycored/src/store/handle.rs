@@ -1,6 +1,7 @@
 //! One worker's operations.
 
 use super::clock::stamp;
+use super::events::{DELETIONS, DETAIL, FETCHERS, MUTATIONS};
 use super::{Counters, Draft, Item, Store};
 use crate::protocol::{Arith, Mode, number};
 use foldhash::quality::RandomState;
@@ -97,6 +98,8 @@ pub struct Handle<'s> {
     last: u64,
     /// Bytes that were put in since memory was last shared between items and tables.
     stored: usize,
+    /// The descriptor of the client whose requests are answered, for those that watch.
+    pub client: i32,
 }
 
 /// A key whose turn it is.
@@ -109,7 +112,7 @@ impl<'s> Handle<'s> {
         // Beyond the stamps of the worker's handle before (D1): each takes longer than its share of
         // the clock.
         store.clock.force();
-        Self { store, counters, worker, last: 0, stored: 0 }
+        Self { store, counters, worker, last: 0, stored: 0, client: 0 }
     }
 
     /// The store.
@@ -175,7 +178,16 @@ impl<'s> Handle<'s> {
     /// The item of the key whose turn it is, without a note of the use.
     #[inline]
     pub fn look<'t>(&self, turn: Turn<'t>) -> Option<&'t Item> {
-        turn.get().map(Entry::key).filter(|item| self.is_live(item))
+        let key = turn.key();
+        let there = turn.get().map(Entry::key);
+        let item = there.filter(|item| self.is_live(item));
+        if item.is_none() {
+            self.note_miss(key, there);
+        }
+        if self.store.events.wants(FETCHERS | DETAIL) {
+            self.note_fetch(key, item);
+        }
+        item
     }
 
     /// As [`put`](Self::put) with a plain `set` of the key whose turn it is.
@@ -184,9 +196,16 @@ impl<'s> Handle<'s> {
         if !self.has_room(draft.weight()) {
             return self.put(draft, How::plain(Mode::Set)).outcome;
         }
+        let is_told = self.store.events.wants(MUTATIONS | FETCHERS | DETAIL);
+        if is_told {
+            self.note_found(draft.key);
+        }
         turn.insert(self.make(draft), ());
         self.counters.total_items.inc();
         self.make_room(draft.weight());
+        if is_told {
+            self.note_store(draft, Mode::Set, Outcome::Stored);
+        }
         Outcome::Stored
     }
 
@@ -215,6 +234,19 @@ impl<'s> Handle<'s> {
 
     /// Puts a value in.
     pub fn put(&mut self, draft: &Draft<'_>, how: How) -> Written {
+        let is_told = self.store.events.wants(MUTATIONS | FETCHERS | DETAIL);
+        if is_told {
+            self.note_found(draft.key);
+        }
+        let written = self.put_quietly(draft, how);
+        if is_told {
+            let mode = how.cas.map_or(how.mode, Mode::Cas);
+            self.note_store(draft, mode, written.outcome);
+        }
+        written
+    }
+
+    fn put_quietly(&mut self, draft: &Draft<'_>, how: How) -> Written {
         if !self.has_room(draft.weight()) {
             if how.mode == Mode::Set {
                 // What is there would be out of date.
@@ -398,6 +430,11 @@ impl<'s> Handle<'s> {
 
     /// Forgets the key, if it has this version. `NotFound`, `Exists`, or `Stored` for done.
     pub fn delete(&mut self, key: &[u8], cas: Option<u64>) -> Outcome {
+        self.delete_by("delete", key, cas)
+    }
+
+    /// The same by a command that watchers are told.
+    pub fn delete_by(&mut self, command: &str, key: &[u8], cas: Option<u64>) -> Outcome {
         let mut outcome = Outcome::NotFound;
         let removed = self.store.cache.remove_held_if(key, |entry| {
             let item = entry.key();
@@ -410,6 +447,9 @@ impl<'s> Handle<'s> {
         });
         if removed.is_none() && outcome == Outcome::Stored {
             outcome = Outcome::NotFound; // somebody else removed it first
+        }
+        if self.store.events.wants(DELETIONS | DETAIL) {
+            self.note_delete(command, key, removed.as_ref().map(|found| found.key()));
         }
         match outcome {
             Outcome::Stored => self.counters.delete_hits.inc(),

@@ -16,20 +16,26 @@
 
 mod clock;
 mod counters;
+mod departures;
+pub mod events;
 mod handle;
 mod item;
 mod memory;
 mod prefixes;
+mod told;
 
 pub use clock::Clock;
 pub use counters::{Counters, Totals};
+pub use departures::DepartureCounts;
+pub use events::{Events, Watch};
 pub use handle::{Change, Handle, How, Outcome, Turn, Written};
 use item::ENTRY;
 pub use item::{Draft, Item};
 pub use memory::Usage;
 
+use departures::Departures;
 use foldhash::quality::RandomState;
-use manycore_cache::{Cache, Position};
+use manycore_cache::{Cache, Cause, Cursor, Position};
 use memory::Memory;
 use prefixes::Prefixes;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -98,6 +104,29 @@ pub struct Store {
     has_dead: AtomicBool,
     /// Counts of the workers.
     counters: Box<[Counters]>,
+    departures: Arc<Departures>,
+    events: Arc<Events>,
+    /// Whether expired items are looked for now and then.
+    crawls: AtomicBool,
+    /// Whether a client wants them looked for at once.
+    crawl_wanted: AtomicBool,
+    is_sweeping: AtomicBool,
+    sweeps: AtomicU64,
+    swept: AtomicU64,
+    checked: AtomicU64,
+}
+
+/// Searches for what has expired.
+#[derive(Debug, Clone, Copy)]
+pub struct Sweeps {
+    /// Whether there is one now, or soon.
+    pub is_running: bool,
+    /// How many there were.
+    pub started: u64,
+    /// Items that they removed.
+    pub reclaimed: u64,
+    /// Items that they looked at.
+    pub checked: u64,
 }
 
 impl Store {
@@ -110,6 +139,9 @@ impl Store {
         assert!(workers <= WORKERS_MAX, "manycored: {workers} workers");
         let clock = Arc::new(Clock::new());
         let cache_clock = clock.clone();
+        let events = Arc::new(Events::new(limits.delimiter));
+        let departures = Arc::new(Departures::new(events.clone(), clock.clone()));
+        let told = departures.clone();
         let memory = Arc::new(Memory::new(with_garbage(limits.memory), workers));
         // Each may find room for an item, of which the pieces may take more than it.
         let beyond = workers as u64 * (2 * limits.item as u64 + 4096);
@@ -121,6 +153,8 @@ impl Store {
             .weight_in_bytes(true)
             .lean(move |item: &Item, ()| Clock::moment(item.deadline()))
             .clock(move || Duration::from_nanos(cache_clock.now()))
+            .listener(move |item: &Item, (), cause| told.note(item, cause))
+            .listener_causes(&[Cause::Evicted, Cause::Expired])
             .build()
             .unwrap_or_else(|error| panic!("manycored: {error}"));
         Self {
@@ -138,6 +172,14 @@ impl Store {
             flush_at: AtomicU64::new(0),
             has_dead: AtomicBool::new(false),
             counters: (0..workers).map(|_| Counters::default()).collect(),
+            departures,
+            events,
+            crawls: AtomicBool::new(true),
+            crawl_wanted: AtomicBool::new(false),
+            is_sweeping: AtomicBool::new(false),
+            sweeps: AtomicU64::new(0),
+            swept: AtomicU64::new(0),
+            checked: AtomicU64::new(0),
         }
     }
 
@@ -167,6 +209,34 @@ impl Store {
     /// Begins all counts anew.
     pub fn reset_counters(&self) {
         self.counters.iter().for_each(Counters::reset);
+        self.departures.reset();
+        self.events.reset_details();
+    }
+
+    /// What became of items that left by themselves.
+    pub fn departures(&self) -> DepartureCounts {
+        self.departures.counts()
+    }
+
+    /// Who is told of single requests.
+    pub fn events(&self) -> &Arc<Events> {
+        &self.events
+    }
+
+    /// Visits live items from a place on, those of so many buckets; where it goes on, unless that
+    /// was the end. Nothing is held between two steps.
+    pub fn scan(
+        &self,
+        from: Cursor,
+        buckets: usize,
+        mut visit: impl FnMut(&Item),
+    ) -> Option<Cursor> {
+        self.cache.scan(from, buckets, |entry| {
+            let item = entry.key();
+            if !self.is_dead(item) && !self.clock.is_over(item.deadline()) {
+                visit(item);
+            }
+        })
     }
 
     /// Items, dead ones that no sweep has met included.
@@ -333,11 +403,60 @@ impl Store {
             let _ = self.suspect.compare_exchange(suspect, flushed, set, not);
         }
         if all {
-            self.cache.purge();
+            self.sweep_expired();
         }
         self.share_memory();
         if self.memory.is_over() {
             self.vacate(usize::MAX);
+        }
+    }
+
+    fn sweep_expired(&self) {
+        // ORDER: Relaxed, here and below; facts for people, and hints for the next sweep.
+        self.crawl_wanted.store(false, Ordering::Relaxed);
+        self.is_sweeping.store(true, Ordering::Relaxed);
+        let items = self.len();
+        let before = self.cache.stats().expirations;
+        self.cache.purge();
+        let gone = self.cache.stats().expirations.saturating_sub(before);
+        self.sweeps.fetch_add(1, Ordering::Relaxed);
+        self.swept.fetch_add(gone, Ordering::Relaxed);
+        self.checked.fetch_add(items as u64, Ordering::Relaxed);
+        self.is_sweeping.store(false, Ordering::Relaxed);
+    }
+
+    /// Whether expired items are looked for now and then.
+    pub fn crawls(&self) -> bool {
+        // ORDER: Relaxed; a hint.
+        self.crawls.load(Ordering::Relaxed)
+    }
+
+    /// Has expired items be looked for now and then, or not.
+    pub fn set_crawls(&self, yes: bool) {
+        // ORDER: Relaxed; a hint.
+        self.crawls.store(yes, Ordering::Relaxed);
+    }
+
+    /// Has expired items be looked for soon.
+    pub fn ask_for_crawl(&self) {
+        // ORDER: Relaxed; a hint.
+        self.crawl_wanted.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether a client wants expired items looked for.
+    pub fn is_crawl_wanted(&self) -> bool {
+        // ORDER: Relaxed; a hint.
+        self.crawl_wanted.load(Ordering::Relaxed)
+    }
+
+    /// What the searches for expired items came to.
+    pub fn sweeps(&self) -> Sweeps {
+        // ORDER: Relaxed; facts for people.
+        Sweeps {
+            is_running: self.is_crawl_wanted() || self.is_sweeping.load(Ordering::Relaxed),
+            started: self.sweeps.load(Ordering::Relaxed),
+            reclaimed: self.swept.load(Ordering::Relaxed),
+            checked: self.checked.load(Ordering::Relaxed),
         }
     }
 }

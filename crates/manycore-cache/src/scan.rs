@@ -1,0 +1,99 @@
+//! A walk over the entries in steps, between which nothing is held.
+
+use crate::Cache;
+use crate::guard::Entry;
+use crate::table::Slot;
+use std::hash::{BuildHasher, Hash};
+
+/// Where a walk has come to: a segment, and a place in it that does not depend on how many buckets
+/// its table has. The default is the beginning.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Cursor {
+    segment: usize,
+    /// What is below this part of 2^32 was visited.
+    part: u64,
+}
+
+impl<K, V, S> Cache<K, V, S>
+where
+    K: Hash + Eq + Send + Sync,
+    V: Send + Sync,
+    S: BuildHasher,
+{
+    /// Visits the entries of some buckets from the cursor on: so many, or to a segment's end. Where
+    /// the next step begins; `None` after the last.
+    ///
+    /// Consistency: not a snapshot. An entry that is there during the whole walk is visited at least
+    /// once, and more often only where its table was replaced between two steps. What has expired
+    /// is not. Cost: the buckets; no lock, and nothing is held between two steps.
+    ///
+    /// ```
+    /// use manycore_cache::{Cache, Cursor};
+    ///
+    /// let cache = Cache::new(1000);
+    /// for n in 0..100 {
+    ///     cache.insert(n, ());
+    /// }
+    /// let (mut seen, mut next) = (Vec::new(), Some(Cursor::default()));
+    /// while let Some(cursor) = next {
+    ///     next = cache.scan(cursor, 4, |entry| seen.push(*entry.key()));
+    /// }
+    /// seen.sort();
+    /// assert_eq!(seen, (0..100).collect::<Vec<_>>());
+    /// ```
+    pub fn scan(
+        &self,
+        cursor: Cursor,
+        buckets: usize,
+        mut visit: impl FnMut(Entry<'_, K, V>),
+    ) -> Option<Cursor> {
+        let segment = self.segments.get(cursor.segment)?;
+        let section = self.domain.enter();
+        let all = segment.table(&section).buckets();
+        // The bucket of a hash is its part of 2^32, as in `table`.
+        let from = ((u128::from(cursor.part) * all.len() as u128) >> 32) as usize;
+        let to = from.saturating_add(buckets.max(1)).min(all.len());
+        for node in all[from..to].iter().flat_map(|bucket| bucket.slots()).filter_map(Slot::node) {
+            if !self.is_expired(node) {
+                // SAFETY: found in this section.
+                visit(unsafe { self.entry(node) });
+            }
+        }
+        if to < all.len() {
+            let part = ((to as u128) << 32).div_ceil(all.len() as u128) as u64;
+            return Some(Cursor { part, ..cursor });
+        }
+        let segment = cursor.segment + 1;
+        (segment < self.segments.len()).then_some(Cursor { segment, part: 0 })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Cursor;
+    use crate::Cache;
+    use std::collections::HashSet;
+
+    #[test]
+    fn what_stays_is_visited_though_tables_are_replaced() {
+        for step in [1, 3, 64] {
+            let cache: Cache<u32, ()> = Cache::builder(100_000).initial_entries(1).build().unwrap();
+            for n in 0..2_000 {
+                cache.insert(n, ());
+            }
+            let (mut seen, mut next, mut more) = (HashSet::new(), Some(Cursor::default()), 2_000);
+            while let Some(cursor) = next {
+                next = cache.scan(cursor, step, |entry| {
+                    seen.insert(*entry.key());
+                });
+                for _ in 0..step * 8 {
+                    if more < 50_000 {
+                        cache.insert(more, ());
+                        more += 1;
+                    }
+                }
+            }
+            assert!((0..2_000).all(|n| seen.contains(&n)), "in steps of {step}");
+        }
+    }
+}

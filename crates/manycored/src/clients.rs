@@ -1,0 +1,163 @@
+//! Connections, as `stats conns` shows them.
+//!
+//! Law: a connection leaves the list before its descriptor is closed, and whoever looks at a
+//! descriptor has the lock of its part of the list. So what is looked at is the connection's.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Parts of the list, so that workers do not wait for one another.
+const PARTS: usize = 32;
+
+/// What a connection does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum State {
+    /// It waits for a request.
+    Read,
+    /// It waits for the rest of a request.
+    ReadRest,
+    /// It waits for the client to take replies.
+    Write,
+    /// It has more to answer, and others have their turn.
+    Parse,
+    /// It is told of events.
+    Watch,
+}
+
+impl State {
+    /// As memcached names it.
+    fn name(state: u8) -> &'static str {
+        const NAMES: [&str; 5] =
+            ["conn_read", "conn_nread", "conn_mwrite", "conn_parse_cmd", "conn_watch"];
+        NAMES.get(usize::from(state)).copied().unwrap_or(NAMES[0])
+    }
+}
+
+/// What is known of a connection.
+#[derive(Debug)]
+struct Client {
+    state: AtomicU8,
+    /// The second of the store's clock at which something came or went.
+    used: AtomicU32,
+}
+
+/// The list.
+#[derive(Debug, Default)]
+pub struct Clients {
+    parts: [Mutex<BTreeMap<i32, Arc<Client>>>; PARTS],
+    /// Sockets on which connections or datagrams come: descriptor, address, and state.
+    listeners: Mutex<Vec<(i32, String, &'static str)>>,
+}
+
+/// A connection's place in the list, which it leaves when this is dropped.
+#[derive(Debug)]
+pub struct Entry {
+    list: Arc<Clients>,
+    client: Arc<Client>,
+    descriptor: i32,
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Clients {
+    fn part(&self, descriptor: i32) -> MutexGuard<'_, BTreeMap<i32, Arc<Client>>> {
+        locked(&self.parts[descriptor.unsigned_abs() as usize % PARTS])
+    }
+
+    /// Adds a connection, which must leave before this descriptor is closed.
+    pub fn add(self: &Arc<Self>, descriptor: i32, second: u32) -> Entry {
+        let (state, used) = (AtomicU8::new(State::Read as u8), AtomicU32::new(second));
+        let client = Arc::new(Client { state, used });
+        self.part(descriptor).insert(descriptor, client.clone());
+        Entry { list: self.clone(), client, descriptor }
+    }
+
+    /// Adds a socket on which connections or datagrams come, for as long as the server runs.
+    pub fn add_listener(&self, descriptor: i32, address: String, state: &'static str) {
+        locked(&self.listeners).push((descriptor, address, state));
+    }
+
+    /// Gives the lines for each connection, by descriptor: its name, and what stands behind it.
+    pub fn each(&self, asking: i32, second: u32, mut give: impl FnMut(i32, &str, &str)) {
+        for (descriptor, address, state) in locked(&self.listeners).iter() {
+            give(*descriptor, "addr", address);
+            give(*descriptor, "state", state);
+            give(*descriptor, "secs_since_last_cmd", &second.saturating_sub(1).to_string());
+        }
+        let mut all = BTreeMap::new();
+        for part in &self.parts {
+            for (descriptor, client) in locked(part).iter() {
+                // ORDER: Relaxed; facts for people.
+                let (state, used) = (&client.state, &client.used);
+                let (state, used) = (state.load(Ordering::Relaxed), used.load(Ordering::Relaxed));
+                all.insert(*descriptor, (endpoints(*descriptor), state, used));
+            }
+        }
+        for (descriptor, ((peer, own), state, used)) in all {
+            let is_asking = descriptor == asking;
+            let state = if is_asking { State::Parse as u8 } else { state };
+            give(descriptor, "addr", &peer);
+            give(descriptor, "listen_addr", &own);
+            give(descriptor, "state", State::name(state));
+            let unused = if is_asking { 0 } else { second.saturating_sub(used) };
+            give(descriptor, "secs_since_last_cmd", &unused.to_string());
+        }
+    }
+}
+
+impl Entry {
+    /// Notes what the connection does, and when something came or went last.
+    #[inline]
+    pub fn note(&self, state: State, used: u32) {
+        // ORDER: Relaxed; facts for people. Only the connection's worker writes them.
+        self.client.state.store(state as u8, Ordering::Relaxed);
+        self.client.used.store(used, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Entry {
+    fn drop(&mut self) {
+        self.list.part(self.descriptor).remove(&self.descriptor);
+    }
+}
+
+/// A socket's address, as memcached writes it.
+#[cfg(target_os = "linux")]
+pub fn address_text(address: rustix::net::SocketAddrAny) -> String {
+    use std::net::SocketAddr;
+    if let Ok(address) = SocketAddr::try_from(address.clone()) {
+        let family = if address.is_ipv6() { "tcp6" } else { "tcp" };
+        return format!("{family}:{address}");
+    }
+    let path = rustix::net::SocketAddrUnix::try_from(address).ok();
+    let path = path.as_ref().and_then(rustix::net::SocketAddrUnix::path);
+    format!("unix:{}", path.map_or_else(String::new, |path| path.to_string_lossy().into_owned()))
+}
+
+/// The client's address, and the one that it came to. The list's lock is held.
+#[cfg(target_os = "linux")]
+fn endpoints(descriptor: i32) -> (String, String) {
+    use rustix::fd::BorrowedFd;
+    use rustix::net::{getpeername, getsockname};
+    // SAFETY: the module's law: it is open as long as it is in the list, whose lock is held.
+    let socket = unsafe { BorrowedFd::borrow_raw(descriptor) };
+    let own = getsockname(socket).map_or_else(|_| "unknown".into(), address_text);
+    let peer = getpeername(socket).map_or_else(
+        |_| "unknown".into(),
+        |peer| {
+            // A client of a Unix socket has no name of its own.
+            peer.map_or_else(|| own.clone(), address_text)
+        },
+    );
+    let peer = if peer == "unix:" { own.clone() } else { peer };
+    (peer, own)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn endpoints(_: i32) -> (String, String) {
+    ("unknown".into(), "unknown".into())
+}

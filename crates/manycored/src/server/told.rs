@@ -1,0 +1,85 @@
+//! What is told of connections: to clients that watch, and to the log.
+
+use super::worker::Worker;
+use crate::clients::address_text;
+use crate::store::events::CONNEVENTS;
+use rustix::net::{getpeername, getsockname};
+use std::fmt::Write;
+use std::net::SocketAddr;
+
+/// Nanoseconds after which what waits for clients that watch is sent.
+pub(super) const PAUSE: u64 = 20_000_000;
+
+impl Worker<'_> {
+    /// Tells of a connection that came or goes, if that is wanted.
+    pub(super) fn tell(&self, index: usize, event: &str, reason: Option<&str>) {
+        let events = self.shared.store.events();
+        let is_logged = self.shared.facts.verbosity() > 1;
+        if !is_logged && !events.wants(CONNEVENTS) {
+            return;
+        }
+        let Some(connection) = self.connections.get(index).and_then(Option::as_ref) else { return };
+        let socket = &connection.socket;
+        let descriptor = rustix::fd::AsRawFd::as_raw_fd(socket);
+        let peer = getpeername(socket).ok().flatten();
+        if is_logged {
+            let text = |address: Option<_>| address.map_or("unix:".into(), address_text);
+            let (from, on) = (text(peer.clone()), text(getsockname(socket).ok()));
+            match reason {
+                None => eprintln!("manycored: connection {descriptor} from {from} on {on}"),
+                Some(why) => {
+                    eprintln!("manycored: connection {descriptor} from {from} ends: {why}")
+                }
+            }
+        }
+        if events.wants(CONNEVENTS) {
+            let address = peer.and_then(|peer| SocketAddr::try_from(peer).ok());
+            let ip = address.map_or("unix".into(), |address| address.ip().to_string());
+            let port = address.map_or(0, |address| address.port());
+            let transport = if address.is_some() { "tcp" } else { "local" };
+            events.tell(CONNEVENTS, |line| {
+                // Writing to a string does not fail.
+                let _ = write!(line, "type={event} rip={ip} rport={port} transport={transport}");
+                if let Some(reason) = reason {
+                    let _ = write!(line, " reason={reason}");
+                }
+                let _ = write!(line, " cfd={descriptor}");
+            });
+        }
+    }
+
+    /// Remembers a connection that has begun to watch.
+    pub(super) fn note_watcher(&mut self, index: usize) {
+        let watches = |found: &super::connection::Connection| found.is_watching();
+        if self.connections[index].as_ref().is_some_and(watches) && !self.watchers.contains(&index)
+        {
+            self.watchers.push(index);
+        }
+    }
+
+    /// Sends what waits for connections that watch.
+    pub(super) fn serve_watchers(&mut self) {
+        let now = self.shared.store.clock().now();
+        if self.watchers.is_empty() || now < self.watched + PAUSE / 2 {
+            return;
+        }
+        self.watched = now;
+        for index in std::mem::take(&mut self.watchers) {
+            // It may have gone, and another one be in its place.
+            let Some(connection) = self.connections.get_mut(index).and_then(Option::as_mut) else {
+                continue;
+            };
+            if !connection.is_watching() {
+                continue;
+            }
+            let can = connection.resume_watch();
+            if can {
+                self.serve(index);
+            }
+            let stays = self.connections[index].as_ref().is_some_and(|found| found.is_watching());
+            if stays && !self.watchers.contains(&index) {
+                self.watchers.push(index);
+            }
+        }
+    }
+}

@@ -1,0 +1,348 @@
+//! What clients of `watch`, and `stats detail`, are told of single requests.
+//!
+//! Laws:
+//! - E1 Where there is no watcher and no detail, a request costs one load of a word that is not
+//!   written in between.
+//! - E2 What waits for a watcher is bounded: a line that has no room is counted and dropped, and the
+//!   watcher is told how many were. So are the prefixes of `stats detail`.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// A kind of event: a get.
+pub const FETCHERS: u32 = 1;
+/// A value that was put in, or refused.
+pub const MUTATIONS: u32 = 1 << 1;
+/// An item that made room for others.
+pub const EVICTIONS: u32 = 1 << 2;
+/// A connection that came or went.
+pub const CONNEVENTS: u32 = 1 << 3;
+/// An item that a client deleted.
+pub const DELETIONS: u32 = 1 << 4;
+/// Something that only memcached's own parts do: nothing of the kind happens here.
+pub const OTHERS: u32 = 1 << 5;
+/// Counts by prefix.
+pub const DETAIL: u32 = 1 << 16;
+
+/// Watchers at once, as memcached has it.
+const WATCHERS_MAX: usize = 20;
+/// Prefixes that are counted, as memcached has it.
+const PREFIXES_MAX: usize = 256;
+
+/// What was asked of the keys with a prefix.
+#[derive(Debug, Default, Clone, Copy)]
+struct Detail {
+    gets: u64,
+    hits: u64,
+    sets: u64,
+    deletes: u64,
+}
+
+/// A request as `stats detail` sees it.
+#[derive(Debug, Clone, Copy)]
+pub enum Asked {
+    /// A get; and whether something was there.
+    Get(bool),
+    /// A value.
+    Set,
+    /// A key to be forgotten.
+    Delete,
+}
+
+/// Who is told what.
+#[derive(Debug)]
+pub struct Events {
+    /// What anybody wants to be told (E1).
+    wanted: AtomicU32,
+    has_detail: AtomicBool,
+    delimiter: u8,
+    details: Mutex<BTreeMap<Box<[u8]>, Detail>>,
+    watchers: Mutex<Vec<Arc<Watcher>>>,
+    /// The number of the last event.
+    last: AtomicU64,
+    /// Lines for watchers that were sent, and that were dropped.
+    sent: AtomicU64,
+    dropped: AtomicU64,
+}
+
+/// What waits for one watcher.
+#[derive(Debug)]
+struct Watcher {
+    kinds: u32,
+    /// The most bytes that wait.
+    room: usize,
+    waiting: Mutex<Waiting>,
+}
+
+#[derive(Debug, Default)]
+struct Waiting {
+    lines: Vec<u8>,
+    /// Lines that were dropped since the others were taken.
+    dropped: u64,
+}
+
+/// A watcher's registration, which ends when it is dropped.
+#[derive(Debug)]
+pub struct Watch {
+    events: Arc<Events>,
+    watcher: Arc<Watcher>,
+}
+
+/// What watchers were told so far.
+#[derive(Debug, Clone, Copy)]
+pub struct EventCounts {
+    /// Watchers now.
+    pub watchers: usize,
+    /// Lines that were put down for them.
+    pub sent: u64,
+    /// Lines that were dropped, because they did not take others.
+    pub dropped: u64,
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Events {
+    pub(super) fn new(delimiter: Option<u8>) -> Self {
+        let has_detail = delimiter.is_some();
+        Self {
+            wanted: AtomicU32::new(if has_detail { DETAIL } else { 0 }),
+            has_detail: AtomicBool::new(has_detail),
+            delimiter: delimiter.unwrap_or(b':'),
+            details: Mutex::default(),
+            watchers: Mutex::default(),
+            last: AtomicU64::new(0),
+            sent: AtomicU64::new(0),
+            dropped: AtomicU64::new(0),
+        }
+    }
+
+    /// Whether anybody wants to be told of one of these kinds.
+    #[inline]
+    pub fn wants(&self, kinds: u32) -> bool {
+        // ORDER: Relaxed; an event at the time of a change may be told or not.
+        self.wanted.load(Ordering::Relaxed) & kinds != 0
+    }
+
+    /// Recomputes what is wanted, under the watchers' lock.
+    fn refresh(&self, watchers: &[Arc<Watcher>]) {
+        let kinds = watchers.iter().fold(0, |kinds, watcher| kinds | watcher.kinds);
+        // ORDER: Relaxed; as in `wants`. Both writers have the lock.
+        let detail = if self.has_detail.load(Ordering::Relaxed) { DETAIL } else { 0 };
+        self.wanted.store(kinds | detail, Ordering::Relaxed);
+    }
+
+    /// Begins or ends the counts by prefix.
+    pub fn set_detail(&self, is_on: bool) {
+        let watchers = locked(&self.watchers);
+        // ORDER: Relaxed; read under the same lock, or as a hint.
+        self.has_detail.store(is_on, Ordering::Relaxed);
+        self.refresh(&watchers);
+    }
+
+    /// Whether prefixes are counted.
+    pub fn has_detail(&self) -> bool {
+        // ORDER: Relaxed; a hint.
+        self.has_detail.load(Ordering::Relaxed)
+    }
+
+    /// What ends a prefix.
+    pub fn delimiter(&self) -> u8 {
+        self.delimiter
+    }
+
+    /// Counts a request by its key's prefix, if that has one.
+    #[cold]
+    pub fn count(&self, key: &[u8], asked: Asked) {
+        let Some(end) = key.iter().position(|byte| *byte == self.delimiter) else { return };
+        let mut details = locked(&self.details);
+        if details.len() >= PREFIXES_MAX && !details.contains_key(&key[..end]) {
+            return; // E2
+        }
+        let detail = match details.get_mut(&key[..end]) {
+            Some(detail) => detail,
+            None => details.entry(key[..end].into()).or_default(),
+        };
+        match asked {
+            Asked::Get(is_hit) => {
+                detail.gets += 1;
+                detail.hits += u64::from(is_hit);
+            }
+            Asked::Set => detail.sets += 1,
+            Asked::Delete => detail.deletes += 1,
+        }
+    }
+
+    /// Writes the counts by prefix.
+    pub fn dump_details(&self, out: &mut Vec<u8>) {
+        use std::io::Write as _;
+        for (prefix, Detail { gets, hits, sets, deletes }) in locked(&self.details).iter() {
+            out.extend_from_slice(b"PREFIX ");
+            out.extend_from_slice(prefix);
+            // Writing to a vector does not fail.
+            let _ = write!(out, " get {gets} hit {hits} set {sets} del {deletes}\r\n");
+        }
+    }
+
+    /// Begins the counts by prefix anew.
+    pub fn reset_details(&self) {
+        locked(&self.details).clear();
+    }
+
+    /// What watchers were told.
+    pub fn counts(&self) -> EventCounts {
+        // ORDER: Relaxed; counts.
+        let (sent, dropped) = (&self.sent, &self.dropped);
+        let (sent, dropped) = (sent.load(Ordering::Relaxed), dropped.load(Ordering::Relaxed));
+        EventCounts { watchers: locked(&self.watchers).len(), sent, dropped }
+    }
+
+    /// Has a new watcher be told of these kinds. `None` if there are too many.
+    pub fn watch(self: &Arc<Self>, kinds: u32, room: usize) -> Option<Watch> {
+        let mut watchers = locked(&self.watchers);
+        if watchers.len() >= WATCHERS_MAX {
+            return None;
+        }
+        let watcher = Arc::new(Watcher { kinds, room, waiting: Mutex::default() });
+        watchers.push(watcher.clone());
+        self.refresh(&watchers);
+        Some(Watch { events: self.clone(), watcher })
+    }
+
+    /// Tells whoever wants to know; `text` is what follows the time and the event's number.
+    #[cold]
+    pub fn tell(&self, kind: u32, text: impl FnOnce(&mut String)) {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        // In the order of their numbers, for every watcher.
+        let watchers = locked(&self.watchers);
+        // ORDER: Relaxed; under the lock.
+        let number = self.last.fetch_add(1, Ordering::Relaxed) + 1;
+        let mut line = String::with_capacity(256);
+        let _ = write!(line, "ts={}.{} gid={number} ", now.as_secs(), now.subsec_micros());
+        text(&mut line);
+        line.push('\n');
+        for watcher in watchers.iter().filter(|watcher| watcher.kinds & kind != 0) {
+            // ORDER: Relaxed; counts.
+            if watcher.put(&line) {
+                self.sent.fetch_add(1, Ordering::Relaxed);
+            } else {
+                self.dropped.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    }
+}
+
+impl Watcher {
+    /// Puts a line down, if there is room (E2).
+    fn put(&self, line: &str) -> bool {
+        let mut waiting = locked(&self.waiting);
+        // What comes after one that was dropped would stand before the note of it.
+        if waiting.dropped > 0 || waiting.lines.len() + line.len() > self.room {
+            waiting.dropped += 1;
+            return false;
+        }
+        waiting.lines.extend_from_slice(line.as_bytes());
+        true
+    }
+}
+
+impl Watch {
+    /// Takes what waits.
+    pub fn take(&self, out: &mut Vec<u8>) {
+        let mut waiting = locked(&self.watcher.waiting);
+        out.append(&mut waiting.lines);
+        if waiting.dropped > 0 {
+            out.extend_from_slice(format!("skipped={}\n", waiting.dropped).as_bytes());
+            waiting.dropped = 0;
+        }
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        let mut watchers = locked(&self.events.watchers);
+        watchers.retain(|watcher| !Arc::ptr_eq(watcher, &self.watcher));
+        self.events.refresh(&watchers);
+    }
+}
+
+/// A key as it stands in a line: what is not a letter, a digit or one of `-._~` as its number.
+pub fn write_key(out: &mut String, key: &[u8]) {
+    for byte in key {
+        if byte.is_ascii_alphanumeric() || b"-._~".contains(byte) {
+            out.push(char::from(*byte));
+        } else {
+            let _ = write!(out, "%{byte:02X}");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn taken(watch: &Watch) -> String {
+        let mut out = Vec::new();
+        watch.take(&mut out);
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn watchers_are_told_what_they_asked_for_and_nothing_when_they_have_gone() {
+        let events = Arc::new(Events::new(None));
+        assert!(!events.wants(u32::MAX));
+        let watch = events.watch(FETCHERS | DELETIONS, 1000).unwrap();
+        assert!(events.wants(FETCHERS) && !events.wants(MUTATIONS));
+        events.tell(FETCHERS, |line| line.push_str("type=a"));
+        events.tell(MUTATIONS, |line| line.push_str("type=b"));
+        let text = taken(&watch);
+        assert!(text.starts_with("ts=") && text.ends_with(" gid=1 type=a\n"), "{text}");
+        drop(watch);
+        assert!(!events.wants(u32::MAX));
+        assert_eq!(events.counts().watchers, 0);
+    }
+
+    #[test]
+    fn what_a_watcher_does_not_take_is_bounded_and_told() {
+        let events = Arc::new(Events::new(None));
+        let watch = events.watch(FETCHERS, 200).unwrap();
+        for _ in 0..100 {
+            events.tell(FETCHERS, |line| line.push_str("type=item_get"));
+        }
+        let (text, dropped) = (taken(&watch), events.counts().dropped);
+        let note = format!("skipped={dropped}\n");
+        assert!(dropped > 90 && text.ends_with(&note) && text.len() <= 200 + note.len(), "{text}");
+        events.tell(FETCHERS, |line| line.push_str("type=next"));
+        assert!(taken(&watch).ends_with("type=next\n"));
+        let all: Vec<_> = (0..WATCHERS_MAX).map_while(|_| events.watch(FETCHERS, 1)).collect();
+        assert_eq!(all.len(), WATCHERS_MAX - 1);
+    }
+
+    #[test]
+    fn prefixes_that_are_counted_are_bounded() {
+        let events = Events::new(Some(b':'));
+        for number in 0..2 * PREFIXES_MAX {
+            events.count(format!("{number}:x").as_bytes(), Asked::Get(true));
+        }
+        events.count(b"no prefix", Asked::Set);
+        events.count(b"7:y", Asked::Set);
+        let mut out = Vec::new();
+        events.dump_details(&mut out);
+        let text = String::from_utf8(out).unwrap();
+        assert_eq!(text.lines().count(), PREFIXES_MAX);
+        assert!(text.contains("PREFIX 7 get 1 hit 1 set 1 del 0\r\n"));
+        events.reset_details();
+        assert!(locked(&events.details).is_empty());
+    }
+
+    #[test]
+    fn keys_are_one_word() {
+        let mut out = String::new();
+        write_key(&mut out, b"a.b~c-_#\xff ");
+        assert_eq!(out, "a.b~c-_%23%FF%20");
+    }
+}

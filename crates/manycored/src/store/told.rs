@@ -1,0 +1,120 @@
+//! What a worker tells of its operations: to watchers, and to the counts by prefix.
+
+use super::departures::Departures;
+use super::events::{Asked, DELETIONS, DETAIL, FETCHERS, MUTATIONS, write_key};
+use super::{Draft, Handle, Item, Outcome};
+use crate::protocol::Mode;
+use std::fmt::Write;
+
+impl Handle<'_> {
+    /// Counts why nothing was found, where something was there a moment ago.
+    pub(super) fn note_miss(&self, key: &[u8], there: Option<&Item>) {
+        let has_expired = match there {
+            // The cache has dropped what it found to be over.
+            None => Departures::has_just_expired(key),
+            Some(item) if self.store().is_dead(item) => {
+                self.counters.get_flushed.inc();
+                false
+            }
+            Some(_) => true,
+        };
+        if has_expired {
+            self.counters.get_expired.inc();
+        }
+    }
+
+    /// Tells of a get that was not one of many, and counts why there is nothing.
+    #[inline]
+    pub fn note_get(&self, key: &[u8], item: Option<&Item>) {
+        if item.is_none() {
+            self.note_miss(key, None);
+        }
+        if self.store().events().wants(FETCHERS | DETAIL) {
+            self.note_fetch(key, item);
+        }
+    }
+
+    /// Tells of a get.
+    #[cold]
+    pub(super) fn note_fetch(&self, key: &[u8], item: Option<&Item>) {
+        let events = self.store().events();
+        if events.wants(DETAIL) {
+            events.count(key, Asked::Get(item.is_some()));
+        }
+        self.tell_found(key, item.map(|item| item.value().len()));
+    }
+
+    /// Tells of what a value finds before it is put in, as memcached does it.
+    #[cold]
+    pub(super) fn note_found(&self, key: &[u8]) {
+        if self.store().events().wants(FETCHERS) {
+            let found = self.spy(key).map(|found| found.key().value().len());
+            self.tell_found(key, found);
+        }
+    }
+
+    fn tell_found(&self, key: &[u8], found: Option<usize>) {
+        let events = self.store().events();
+        if events.wants(FETCHERS) {
+            let status = if found.is_some() { "found" } else { "not_found" };
+            let (class, size) = (u8::from(found.is_some()), found.unwrap_or(0));
+            events.tell(FETCHERS, |line| {
+                line.push_str("type=item_get key=");
+                write_key(line, key);
+                let client = self.client;
+                let _ = write!(line, " status={status} clsid={class} cfd={client} size={size}");
+            });
+        }
+    }
+
+    /// Tells of a value.
+    #[cold]
+    pub(super) fn note_store(&self, draft: &Draft<'_>, mode: Mode, outcome: Outcome) {
+        let events = self.store().events();
+        if events.wants(DETAIL) {
+            events.count(draft.key, Asked::Set);
+        }
+        if !events.wants(MUTATIONS) {
+            return;
+        }
+        let status = match outcome {
+            Outcome::Stored => "stored",
+            Outcome::NotStored => "not_stored",
+            Outcome::Exists => "exists",
+            Outcome::NotFound => "not_found",
+            Outcome::NoMemory => "no_memory",
+        };
+        let command = match mode {
+            Mode::Set => "set",
+            Mode::Add => "add",
+            Mode::Replace => "replace",
+            Mode::Append => "append",
+            Mode::Prepend => "prepend",
+            Mode::Cas(_) => "cas",
+        };
+        let left = self.store().clock().seconds_left(draft.deadline).max(0);
+        let size = draft.value[0].len() + draft.value[1].len();
+        events.tell(MUTATIONS, |line| {
+            line.push_str("type=item_store key=");
+            write_key(line, draft.key);
+            let _ = write!(line, " status={status} cmd={command} ttl={left} clsid=1");
+            let _ = write!(line, " cfd={} size={size}", self.client);
+        });
+    }
+
+    /// Tells of a deletion.
+    #[cold]
+    pub(super) fn note_delete(&self, command: &str, key: &[u8], gone: Option<&Item>) {
+        let events = self.store().events();
+        if events.wants(DETAIL) {
+            events.count(key, Asked::Delete);
+        }
+        if let Some(size) = gone.map(|item| item.value().len()) {
+            events.tell(DELETIONS, |line| {
+                line.push_str("type=deleted key=");
+                write_key(line, key);
+                let _ = write!(line, " cmd={command} clsid=1 size={size}");
+            });
+        }
+    }
+}

@@ -1,0 +1,43 @@
+//! What the system says of this process.
+
+/// What the process has used so far.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Usage {
+    /// Seconds of processor time in the program itself.
+    pub user: f64,
+    /// Seconds of processor time in the system, for it.
+    pub system: f64,
+    /// Bytes of memory that are resident now.
+    pub resident: u64,
+    /// Files and sockets that are open now.
+    pub files: u64,
+}
+
+/// What the process uses now; nothing where the system does not say.
+#[cfg(target_os = "linux")]
+#[must_use]
+pub fn usage() -> Usage {
+    use nix::sys::resource::{UsageWho, getrusage};
+    use nix::sys::time::TimeValLike;
+    let times = getrusage(UsageWho::RUSAGE_SELF).map_or((0.0, 0.0), |used| {
+        let seconds = |time: nix::sys::time::TimeVal| time.num_microseconds() as f64 / 1e6;
+        (seconds(used.user_time()), seconds(used.system_time()))
+    });
+    let pages = std::fs::read_to_string("/proc/self/statm").ok();
+    let pages = pages.as_deref().and_then(|text| text.split(' ').nth(1)?.parse::<u64>().ok());
+    let files = std::fs::read_dir("/proc/self/fd").map_or(0, |all| all.count() as u64);
+    Usage {
+        user: times.0,
+        system: times.1,
+        resident: pages.unwrap_or(0) * rustix::param::page_size() as u64,
+        // Reading the list has one open of its own.
+        files: files.saturating_sub(1),
+    }
+}
+
+/// Nothing: the server runs on Linux.
+#[cfg(not(target_os = "linux"))]
+#[must_use]
+pub fn usage() -> Usage {
+    Usage::default()
+}
