@@ -219,7 +219,8 @@ class TextMaker:
 
     def key(self):
         if self.random.random() < 0.02:
-            return self.random.choice([b"k" * 250, b"k" * 251, b"\x7f\xff"])
+            own = self.keys[0]
+            return self.random.choice([own.ljust(250, b"k"), own.ljust(251, b"k"), own + b"\x7f\xff"])
         return self.random.choice(self.keys)
 
     def number(self):

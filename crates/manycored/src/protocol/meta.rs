@@ -297,8 +297,13 @@ impl Parser {
     }
 
     fn meta_store<'a>(&mut self, mut words: Words<'a>, used: usize, input: &'a [u8]) -> Step<'a> {
-        let start = words.next().zip(words.next().and_then(length_of));
-        let Some((sent, length)) = start else {
+        let behind = words.rest().len();
+        let sent = words.next().unwrap_or_default();
+        if behind == 1 + sent.len() {
+            // Nothing was left out of "ms KEY" but all of the rest: no value follows.
+            return step(used, Request::Error(BAD_FORMAT), false);
+        }
+        let Some(length) = words.next().and_then(length_of) else {
             return step(used, Request::Close(BAD_FORMAT), false);
         };
         let read = read(sent, words, 3, STORE).and_then(|(named, flags)| {
