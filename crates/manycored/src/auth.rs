@@ -1,11 +1,11 @@
 //! Who may talk to the server: users and passwords from a file (`-Y`), as memcached's text protocol
 //! has them.
 //!
-//! A client says `set KEY FLAGS TIME LENGTH` first, with `user password` as the value; the key, the
-//! flags and the time mean nothing. Until that has been accepted nothing else is. What is refused is
-//! counted (`auth_errors`) and, with `-v`, logged. In the binary
-//! protocol the same users say who they are by SASL's way `PLAIN`. Nothing is encrypted: this keeps
-//! out mistakes, and nobody who listens.
+//! A client says `set KEY FLAGS TIME LENGTH` first, with `user password` as the value; the key,
+//! the flags and the time mean nothing. Until that has been accepted nothing else is. What is
+//! refused is counted (`auth_errors`) and, with `-v`, logged. In the binary protocol the same users
+//! authenticate by SASL's mechanism `PLAIN`. Nothing is encrypted: this keeps out mistakes, and no
+//! eavesdropper.
 
 use crate::protocol::{Words, strict_short};
 use crate::session::{Context, OUT_MAX, say};
