@@ -283,7 +283,8 @@ class TextMaker:
             time = self.random.choice([b"x", b"1x", b"-", b"0x1"]) if wrong == 2 else time
             if wrong == 3 and word == b"cas":
                 version = self.random.choice([b"", b" x", b" -1", b" +1", b" 18446744073709551616"])
-        length = b"%d" % len(data) if self.random.random() < 0.97 else b"1"
+        # Not more than there is, which would take in the mark.
+        length = b"%d" % len(data) if not data or self.random.random() < 0.97 else b"1"
         return b" ".join([word, key, flags, time, length + version]) + self.quiet() + b"\r\n" + data + b"\r\n"
 
     def flags(self, letters, key=b""):

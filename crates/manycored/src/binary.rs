@@ -5,7 +5,7 @@ use crate::auth::{Auth, log_refusal};
 use crate::protocol::binary::{
     Delta, Door, HEADER, Head, Look, Parser, REPLY_MAGIC, Request, Status, Step, glance,
 };
-use crate::protocol::{Arith, Mode, Store as Put, Words};
+use crate::protocol::{Mode, Store as Put, Words};
 use crate::report::{self, Facts};
 use crate::session::{Context, OUT_MAX, Progress, Wish};
 use crate::store::{Change, Counters, Draft, Handle, How, Item, Outcome};
@@ -284,11 +284,7 @@ fn store(handle: &mut Handle<'_>, head: Head, put: &Put<'_>, out: &mut Vec<u8>) 
 }
 
 fn change(handle: &mut Handle<'_>, head: Head, key: &[u8], delta: Delta, out: &mut Vec<u8>) {
-    let counters = handle.counters;
-    let (hits, misses) = match delta.arith {
-        Arith::Incr => (&counters.incr_hits, &counters.incr_misses),
-        Arith::Decr => (&counters.decr_hits, &counters.decr_misses),
-    };
+    let [hits, misses] = handle.counters.of_change(delta.arith);
     loop {
         match handle.change(key, (delta.arith, delta.by), head.wanted(), None, None) {
             Change::Done(number, cas, _) => {

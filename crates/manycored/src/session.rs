@@ -541,11 +541,7 @@ fn words_for(outcome: Outcome) -> &'static [u8] {
 }
 
 fn change(handle: &mut Handle<'_>, key: &[u8], arith: Arith, delta: u64, out: &mut Vec<u8>) {
-    let counters = handle.counters;
-    let (hits, misses) = match arith {
-        Arith::Incr => (&counters.incr_hits, &counters.incr_misses),
-        Arith::Decr => (&counters.decr_hits, &counters.decr_misses),
-    };
+    let [hits, misses] = handle.counters.of_change(arith);
     match handle.change(key, (arith, delta), None, None, None) {
         Change::Done(number, ..) => {
             hits.inc();

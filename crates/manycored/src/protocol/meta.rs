@@ -239,10 +239,15 @@ fn is_flag(word: &[u8]) -> bool {
 
 /// A key and its flags, in a line of so many `words_before` them.
 fn read<'a>(sent: &'a [u8], words: Words<'a>, words_before: usize, taken: u128) -> Read<'a> {
-    if !words.into_iter().all(is_flag) || sent.len() > KEY_MAX {
+    let mut count = words_before;
+    let can_be_read = words.into_iter().all(|word| {
+        count += 1;
+        is_flag(word)
+    });
+    if !can_be_read || sent.len() > KEY_MAX {
         return Err(BAD_FORMAT);
     }
-    if words.left() + words_before > WORDS_MAX {
+    if count > WORDS_MAX {
         return Err(TOO_MANY);
     }
     let (flags, is_binary) = Flags::parse(sent, words, taken)?;
