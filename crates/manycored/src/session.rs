@@ -329,6 +329,7 @@ impl Session {
         let facts = context.facts;
         match admin {
             Admin::FlushAll(_) if !facts.settings.flush_enabled => {
+                context.handle.counters.cmd_flush.inc();
                 say(out, "CLIENT_ERROR flush_all not allowed");
             }
             Admin::FlushAll(delay) => {
