@@ -219,7 +219,8 @@ class TextMaker:
 
     def key(self):
         if self.random.random() < 0.02:
-            return self.random.choice([b"k" * 250, b"k" * 251, b"\x7f\xff"])
+            own = self.keys[0]
+            return self.random.choice([own.ljust(250, b"k"), own.ljust(251, b"k"), own + b"\x7f\xff"])
         return self.random.choice(self.keys)
 
     def number(self):
@@ -282,7 +283,8 @@ class TextMaker:
             time = self.random.choice([b"x", b"1x", b"-", b"0x1"]) if wrong == 2 else time
             if wrong == 3 and word == b"cas":
                 version = self.random.choice([b"", b" x", b" -1", b" +1", b" 18446744073709551616"])
-        length = b"%d" % len(data) if self.random.random() < 0.97 else b"1"
+        # Not more than there is, which would take in the mark.
+        length = b"%d" % len(data) if not data or self.random.random() < 0.97 else b"1"
         return b" ".join([word, key, flags, time, length + version]) + self.quiet() + b"\r\n" + data + b"\r\n"
 
     def flags(self, letters, key=b""):

@@ -1,12 +1,14 @@
 //! Who may talk to the server: users and passwords from a file (`-Y`), as memcached's text protocol
 //! has them.
 //!
-//! A client says `set KEY FLAGS TIME LENGTH` first, with `user password` as the value; the key, the
-//! flags and the time mean nothing. Until that has been accepted nothing else is. In the binary
-//! protocol the same users say who they are by SASL's way `PLAIN`. Nothing is encrypted: this keeps
-//! out mistakes, and nobody who listens.
+//! A client says `set KEY FLAGS TIME LENGTH` first, with `user password` as the value; the key,
+//! the flags and the time mean nothing. Until that has been accepted nothing else is. What is
+//! refused is counted (`auth_errors`) and, with `-v`, logged. In the binary protocol the same users
+//! authenticate by SASL's mechanism `PLAIN`. Nothing is encrypted: this keeps out mistakes, and no
+//! eavesdropper.
 
-use crate::protocol::{Words, number};
+use crate::protocol::{Words, strict_short};
+use crate::session::{Context, OUT_MAX, say};
 use memchr::memchr;
 use std::fmt;
 use std::fs;
@@ -15,8 +17,17 @@ use std::sync::{Mutex, PoisonError};
 
 /// The most users that a file may have, as in memcached.
 const USERS_MAX: usize = 8;
-/// The longest line, and the longest value, of somebody who has not said who he is.
-const SAID_MAX: usize = 2048;
+/// The longest line of a client that is not known yet.
+const LINE_MAX: usize = 2048;
+/// The longest value of such a client.
+const VALUE_MAX: usize = 16 << 10;
+/// The shortest line, without its end, of a client that speaks this protocol.
+const LINE_MIN: usize = 6;
+
+const UNAUTHENTICATED: &str = "CLIENT_ERROR unauthenticated";
+const VALUE_TOO_LONG: &str = "CLIENT_ERROR auth token too long";
+const VALUE_UNENDED: &str = "CLIENT_ERROR bad command line termination";
+const NO_PASSWORD: &str = "CLIENT_ERROR bad authentication token format";
 
 /// A user, and the password.
 type User = (Vec<u8>, Vec<u8>);
@@ -41,10 +52,28 @@ pub(crate) enum Said {
     More,
     /// So many bytes, which are right, or are not.
     Password(usize, bool),
-    /// So many bytes of something else.
-    Other(usize),
-    /// More than anybody needs.
-    TooMuch,
+    /// So many bytes of something else, and the reply to it.
+    Other(usize, &'static str),
+    /// What no client says that speaks this protocol: the connection ends.
+    Nonsense,
+}
+
+/// How far a client came that was not known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Admission {
+    /// Bytes of the input that are used up.
+    pub used: usize,
+    /// Whether the client is known now.
+    pub is_known: bool,
+    /// Whether the connection ends.
+    pub ends: bool,
+}
+
+/// Writes to the log why a client is not let in, if that is wanted.
+pub(crate) fn log_refusal(verbosity: u8, reason: &str) {
+    if verbosity > 0 {
+        eprintln!("manycored: authentication refused: {reason}");
+    }
 }
 
 /// The users of a file's text: a line for each, `user:password`.
@@ -100,28 +129,70 @@ impl Auth {
         users.iter().fold(false, |known, (u, p)| known | (same(u, user) & same(p, password)))
     }
 
+    /// Answers a client of the text protocol until it is known.
+    pub(crate) fn admit(
+        &self,
+        context: &Context<'_>,
+        input: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Admission {
+        let (counters, verbosity) = (context.handle.counters, context.facts.settings.verbosity);
+        let mut admission = Admission { used: 0, is_known: false, ends: false };
+        while !admission.is_known && admission.used < input.len() && out.len() < OUT_MAX {
+            match self.judge(&input[admission.used..]) {
+                Said::More => break,
+                Said::Password(used, is_known) => {
+                    admission.used += used;
+                    admission.is_known = is_known;
+                    counters.auth_cmds.inc();
+                    if is_known {
+                        say(out, "STORED");
+                    } else {
+                        counters.auth_errors.inc();
+                        log_refusal(verbosity, "no such user, or another password");
+                        say(out, "CLIENT_ERROR authentication failure");
+                    }
+                }
+                Said::Other(used, words) => {
+                    admission.used += used;
+                    log_refusal(verbosity, words.trim_start_matches("CLIENT_ERROR "));
+                    say(out, words);
+                }
+                Said::Nonsense => {
+                    log_refusal(verbosity, "no line of this protocol");
+                    admission.ends = true;
+                    break;
+                }
+            }
+        }
+        admission
+    }
+
     /// What the beginning of the input says.
     pub(crate) fn judge(&self, input: &[u8]) -> Said {
-        let Some(end) = memchr(b'\n', &input[..input.len().min(SAID_MAX)]) else {
-            return if input.len() < SAID_MAX { Said::More } else { Said::TooMuch };
+        let Some(end) = memchr(b'\n', &input[..input.len().min(LINE_MAX + 1)]) else {
+            return if input.len() <= LINE_MAX { Said::More } else { Said::Nonsense };
         };
+        if end < LINE_MIN {
+            return Said::Nonsense;
+        }
         let line = input[..end].strip_suffix(b"\r").unwrap_or(&input[..end]);
-        let mut words = Words::new(line);
-        let is_set = words.next() == Some(b"set");
-        let Some(length) = words.nth(3).and_then(number).filter(|_| is_set) else {
-            return Said::Other(end + 1);
+        let is_set = line.starts_with(b"set");
+        let length = Words::new(line).nth(4).and_then(strict_short).filter(|_| is_set);
+        let Some(length) = length.map(|length| length as usize) else {
+            return Said::Other(end + 1, UNAUTHENTICATED);
         };
-        let Some(length) = usize::try_from(length).ok().filter(|length| *length <= SAID_MAX) else {
-            return Said::TooMuch;
-        };
+        if length > VALUE_MAX {
+            return Said::Other(end + 1, VALUE_TOO_LONG);
+        }
         let used = end + 1 + length + 2;
-        let Some(value) = input.get(end + 1..used - 2).filter(|_| input.len() >= used) else {
-            return Said::More;
+        let Some(value) = input.get(end + 1..used) else { return Said::More };
+        let Some(value) = value.strip_suffix(b"\r\n") else {
+            return Said::Other(used, VALUE_UNENDED);
         };
-        let mut words = Words::new(value);
-        let pair = words.next().zip(words.next());
-        let is_known = pair.is_some_and(|(user, password)| self.knows(user, password));
-        Said::Password(used, is_known)
+        let Some(space) = memchr(b' ', value) else { return Said::Other(used, NO_PASSWORD) };
+        let (user, password) = (&value[..space], &value[space + 1..]);
+        Said::Password(used, self.knows(user, password))
     }
 }
 
@@ -147,15 +218,23 @@ mod tests {
         let said = |text: &str| auth.judge(text.replace('|', "\r\n").as_bytes());
         assert_eq!(said("set x 0 0 10|ann secret|get a|"), Said::Password(26, true));
         assert_eq!(said("set x 0 0 13|bob other:one|"), Said::Password(29, true));
+        assert_eq!(said("setup x 0 0 10 more|ann secret|"), Said::Password(33, true));
         assert_eq!(said("set x 0 0 9|ann other|"), Said::Password(24, false));
-        assert_eq!(said("set x 0 0 3|ann|"), Said::Password(18, false));
-        assert_eq!(said("set x 0 0 0||"), Said::Password(15, false));
-        assert_eq!(said("get a|"), Said::Other(7));
-        assert_eq!(said("set x 0 0|"), Said::Other(11));
+        assert_eq!(said("set x 0 0 11|ann secret |"), Said::Password(27, false));
+        assert_eq!(said("set x 0 0 11|ann  secret|"), Said::Password(27, false));
+        assert_eq!(said("set x 0 0 3|ann|"), Said::Other(18, NO_PASSWORD));
+        assert_eq!(said("set x 0 0 0||"), Said::Other(15, NO_PASSWORD));
+        assert_eq!(said("set x 0 0 9|ann secret|"), Said::Other(24, VALUE_UNENDED));
+        assert_eq!(said("get a|"), Said::Other(7, UNAUTHENTICATED));
+        assert_eq!(said("set x 0 0|"), Said::Other(11, UNAUTHENTICATED));
+        assert_eq!(said("set x 0 0 -1|"), Said::Other(14, UNAUTHENTICATED));
+        assert_eq!(said(" set x 0 0 10|ann secret|"), Said::Other(15, UNAUTHENTICATED));
         assert_eq!(said("set x 0 0 10|ann secret"), Said::More);
         assert_eq!(said("set x"), Said::More);
-        assert_eq!(said("set x 0 0 99999999|"), Said::TooMuch);
-        assert_eq!(said(&"a".repeat(SAID_MAX)), Said::TooMuch);
+        assert_eq!(said("set x 0 0 16385|"), Said::Other(17, VALUE_TOO_LONG));
+        assert_eq!(said("mn|"), Said::Nonsense);
+        assert_eq!(said(&"a".repeat(LINE_MAX)), Said::More);
+        assert_eq!(said(&"a".repeat(LINE_MAX + 1)), Said::Nonsense);
     }
 
     proptest::proptest! {
@@ -168,8 +247,10 @@ mod tests {
             let start = format!("set x 0 0 {length}\r\n").into_bytes();
             for input in [&bytes[..], &[&start[..], &bytes].concat()] {
                 match auth.judge(input) {
-                    Said::Password(used, _) | Said::Other(used) => assert!(used <= input.len()),
-                    Said::More | Said::TooMuch => {}
+                    Said::Password(used, _) | Said::Other(used, _) => {
+                        assert!(used <= input.len());
+                    }
+                    Said::More | Said::Nonsense => {}
                 }
             }
         }

@@ -1,14 +1,14 @@
 //! Replies in the binary protocol.
 
 use crate::ahead::fetch_ahead;
-use crate::auth::Auth;
+use crate::auth::{Auth, log_refusal};
 use crate::protocol::binary::{
     Delta, Door, HEADER, Head, Look, Parser, REPLY_MAGIC, Request, Status, Step, glance,
 };
-use crate::protocol::{Arith, Mode, Store as Put, Words};
-use crate::report;
+use crate::protocol::{Mode, Store as Put, Words};
+use crate::report::{self, Facts};
 use crate::session::{Context, OUT_MAX, Progress, Wish};
-use crate::store::{Change, Draft, Handle, How, Item, Outcome};
+use crate::store::{Change, Counters, Draft, Handle, How, Item, Outcome};
 
 /// The one way to say who one is: a user and a password as they are.
 const PLAIN: &[u8] = b"PLAIN";
@@ -100,9 +100,9 @@ impl Talk {
             Request::Auth(mechanism, proof) => {
                 self.has_begun = mechanism.eq_ignore_ascii_case(PLAIN);
                 let begins = self.has_begun && proof.is_empty();
-                self.judge(facts.auth.as_ref(), head, (!begins).then_some(proof), out);
+                self.judge(context, head, (!begins).then_some(proof), out);
             }
-            Request::AuthStep(proof) => self.judge(facts.auth.as_ref(), head, Some(proof), out),
+            Request::AuthStep(proof) => self.judge(context, head, Some(proof), out),
             Request::TooLarge(gone) => {
                 handle.counters.store_too_large.inc();
                 if let Some(key) = gone {
@@ -110,7 +110,12 @@ impl Talk {
                 }
                 fail(out, head, Status::TooLarge);
             }
-            Request::Error(status) => fail(out, head, status),
+            Request::Error(status) => {
+                if status == Status::AuthFailed {
+                    count_refusal(handle.counters, facts, "a proof that is too long");
+                }
+                fail(out, head, status);
+            }
             Request::Quit => {
                 done(out, head, 0, &[]);
                 self.wish = Wish::Close;
@@ -126,22 +131,45 @@ impl Talk {
 
     /// Lets the client in, or not; without a proof it is asked for one. Whoever says who he is
     /// again is not known until that is right.
-    fn judge(&mut self, auth: Option<&Auth>, head: Head, proof: Option<&[u8]>, out: &mut Vec<u8>) {
+    fn judge(
+        &mut self,
+        context: &Context<'_>,
+        head: Head,
+        proof: Option<&[u8]>,
+        out: &mut Vec<u8>,
+    ) {
+        let (counters, facts) = (context.handle.counters, context.facts);
         self.parser.door = Door::Shut;
         let Some(proof) = proof else {
             return packet(out, head, Status::AuthGoesOn, 0, [&[]; 3]);
         };
         let has_begun = std::mem::take(&mut self.has_begun);
-        let is_known = auth
-            .zip(pair(proof))
-            .is_some_and(|(auth, (user, password))| has_begun && auth.knows(user, password));
-        if is_known {
+        let users = facts.auth.as_ref();
+        let is_known = |(user, password): (&[u8], &[u8])| {
+            users.is_some_and(|users: &Auth| users.knows(user, password))
+        };
+        let refusal = match pair(proof) {
+            _ if !has_begun => "another mechanism than PLAIN, or none begun",
+            None => "no user and password",
+            Some(pair) if !is_known(pair) => "no such user, or another password",
+            Some(_) => "",
+        };
+        if refusal.is_empty() {
+            counters.auth_cmds.inc();
             self.parser.door = Door::Open;
             done(out, head, 0, b"Authenticated");
         } else {
+            count_refusal(counters, facts, refusal);
             fail(out, head, Status::AuthFailed);
         }
     }
+}
+
+/// Counts and logs that a client is not let in.
+fn count_refusal(counters: &Counters, facts: &Facts, reason: &str) {
+    counters.auth_cmds.inc();
+    counters.auth_errors.inc();
+    log_refusal(facts.settings.verbosity, reason);
 }
 
 impl Head {
@@ -266,11 +294,7 @@ fn store(handle: &mut Handle<'_>, head: Head, put: &Put<'_>, out: &mut Vec<u8>) 
 }
 
 fn change(handle: &mut Handle<'_>, head: Head, key: &[u8], delta: Delta, out: &mut Vec<u8>) {
-    let counters = handle.counters;
-    let (hits, misses) = match delta.arith {
-        Arith::Incr => (&counters.incr_hits, &counters.incr_misses),
-        Arith::Decr => (&counters.decr_hits, &counters.decr_misses),
-    };
+    let [hits, misses] = handle.counters.of_change(delta.arith);
     loop {
         match handle.change(key, (delta.arith, delta.by), head.wanted(), None, None) {
             Change::Done(number, cas, _) => {

@@ -170,7 +170,7 @@ fn hit(
     let mut left = clock.seconds_left(before);
     let left_of = |ttl: Option<i64>| clock.seconds_left(clock.deadline(ttl.unwrap_or(0)));
     let mut wants = item.is_stale();
-    let shows_value = flags.value && flags.cas != Some(handle.cas(item));
+    let shows_value = flags.value && flags.cas.is_none_or(|cas| cas != handle.cas(item));
     if shows_value {
         out.extend_from_slice(b"VA ");
         digits(out, item.value_len());
@@ -322,11 +322,7 @@ fn change(
     let clock = handle.store().clock();
     let deadline = flags.ttl.map(|ttl| clock.deadline(ttl));
     let what = (arith, flags.delta);
-    let counters = handle.counters;
-    let (hits, misses) = match arith {
-        Arith::Incr => (&counters.incr_hits, &counters.incr_misses),
-        Arith::Decr => (&counters.decr_hits, &counters.decr_misses),
-    };
+    let [hits, misses] = handle.counters.of_change(arith);
     let only = flags.cas.filter(|cas| *cas != 0);
     let (sum, cas, before, made) = loop {
         let before = handle.peek(key).map_or(0, |found| found.key().deadline());
@@ -362,9 +358,21 @@ fn change(
             _ => return say(out, "SERVER_ERROR Out of memory allocating new item"),
         }
     };
-    if flags.quiet {
-        return;
+    if !flags.quiet {
+        changed(handle, named, flags, (sum, cas), (before, made), out);
     }
+}
+
+/// A number that was changed, or `made` because there was none; `before` is the deadline before.
+fn changed(
+    handle: &Handle<'_>,
+    named: Named<'_>,
+    flags: &Flags<'_>,
+    (sum, cas): (u64, u64),
+    (before, made): (u32, bool),
+    out: &mut Vec<u8>,
+) {
+    let clock = handle.store().clock();
     let mut left = clock.seconds_left(before);
     let left_of = |ttl: Option<i64>| clock.seconds_left(clock.deadline(ttl.unwrap_or(0)));
     let mut text = itoa::Buffer::new();

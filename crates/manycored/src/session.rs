@@ -9,7 +9,6 @@
 //!   by one are fetched together.
 
 use crate::ahead::{fetch_ahead, glance};
-use crate::auth::{Auth, Said};
 use crate::binary::Talk;
 use crate::meta;
 use crate::operator::{self, Task};
@@ -201,7 +200,12 @@ impl Session {
             return progress;
         }
         if let Some(auth) = context.facts.auth.as_ref().filter(|_| !self.is_known) {
-            used += self.ask_who(auth, &input[used..], out);
+            let admission = auth.admit(context, &input[used..], out);
+            used += admission.used;
+            self.is_known = admission.is_known;
+            if admission.ends {
+                self.wish = Wish::Close;
+            }
             if !self.is_known {
                 return Progress { used, is_paused: out.len() >= OUT_MAX };
             }
@@ -282,31 +286,6 @@ impl Session {
             }
             _ => None,
         }
-    }
-
-    /// Lets the client in, or not. Returns how many bytes were used.
-    fn ask_who(&mut self, auth: &Auth, input: &[u8], out: &mut Vec<u8>) -> usize {
-        let mut used = 0;
-        while !self.is_known && used < input.len() && out.len() < OUT_MAX {
-            match auth.judge(&input[used..]) {
-                Said::More => break,
-                Said::Password(more, is_known) => {
-                    used += more;
-                    self.is_known = is_known;
-                    let failed = "CLIENT_ERROR authentication failure";
-                    say(out, if is_known { "STORED" } else { failed });
-                }
-                Said::Other(more) => {
-                    used += more;
-                    say(out, "CLIENT_ERROR unauthenticated");
-                }
-                Said::TooMuch => {
-                    self.wish = Wish::Close;
-                    break;
-                }
-            }
-        }
-        used
     }
 
     /// Answers what waits. True if it stopped: then parser and `used` are set back to the first
@@ -406,6 +385,7 @@ impl Session {
         let facts = context.facts;
         match admin {
             Admin::FlushAll(_) if !facts.settings.flush_enabled => {
+                context.handle.counters.cmd_flush.inc();
                 say(out, "CLIENT_ERROR flush_all not allowed");
             }
             Admin::FlushAll(delay) => {
@@ -627,11 +607,7 @@ fn words_for(outcome: Outcome) -> &'static [u8] {
 }
 
 fn change(handle: &mut Handle<'_>, key: &[u8], arith: Arith, delta: u64, out: &mut Vec<u8>) {
-    let counters = handle.counters;
-    let (hits, misses) = match arith {
-        Arith::Incr => (&counters.incr_hits, &counters.incr_misses),
-        Arith::Decr => (&counters.decr_hits, &counters.decr_misses),
-    };
+    let [hits, misses] = handle.counters.of_change(arith);
     match handle.change(key, (arith, delta), None, None, None) {
         Change::Done(number, ..) => {
             hits.inc();

@@ -442,6 +442,9 @@ fn where_users_are_asked_for_only_these_are_served() {
         &[auth(&"x".repeat(5_000)), bare(0x20, "")],
         &[(0, 0x20, not), (1, 0, "PLAIN")],
     );
+    // All are counted but those that were only asked for a proof.
+    let counts = server.store.totals();
+    assert_eq!((counts.auth_cmds, counts.auth_errors), (16, 12));
 }
 
 #[test]

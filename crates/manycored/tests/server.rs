@@ -114,6 +114,37 @@ fn shutdown_command_ends_it_if_allowed() {
 }
 
 #[test]
+fn refused_clients_are_counted_and_logged_where_more_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let users = folder.path().join("users");
+    fs::write(&users, "ann:secret\n").unwrap();
+    let told = folder.path().join("port");
+    let mut child = program()
+        .args(["-p", "-1", "-t", "1", "-v", "-Y"])
+        .arg(&users)
+        .env("MEMCACHED_PORT_FILENAME", &told)
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let text = wait_for("the port", || fs::read_to_string(&told).ok());
+    let port = text.lines().find_map(|line| line.strip_prefix("TCP INET: ")).unwrap();
+    let mut stream = TcpStream::connect(("127.0.0.1", port.parse().unwrap())).unwrap();
+    stream.set_read_timeout(Some(LONG)).unwrap();
+    ask(&mut stream, b"get key\r\n", b"CLIENT_ERROR unauthenticated\r\n");
+    let wrong = b"set x 0 0 9\r\nann wrong\r\n";
+    ask(&mut stream, wrong, b"CLIENT_ERROR authentication failure\r\n");
+    ask(&mut stream, b"set x 0 0 10\r\nann secret\r\n", b"STORED\r\n");
+    ask(&mut stream, b"stats reset\r\n", b"RESET\r\n");
+    child.kill().unwrap();
+    let mut log = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut log).unwrap();
+    child.wait().unwrap();
+    assert!(log.contains("authentication refused: unauthenticated\n"), "{log}");
+    assert!(log.contains("authentication refused: no such user, or another password\n"), "{log}");
+    assert!(!log.contains("secret") && !log.contains("wrong"), "{log}");
+}
+
+#[test]
 fn connections_above_the_limit_are_told_so() {
     let server = Running::start("-c 2 -t 1");
     let (mut first, mut second) = (server.connect(), server.connect());

@@ -239,10 +239,15 @@ fn is_flag(word: &[u8]) -> bool {
 
 /// A key and its flags, in a line of so many `words_before` them.
 fn read<'a>(sent: &'a [u8], words: Words<'a>, words_before: usize, taken: u128) -> Read<'a> {
-    if !words.into_iter().all(is_flag) || sent.len() > KEY_MAX {
+    let mut count = words_before;
+    let can_be_read = words.into_iter().all(|word| {
+        count += 1;
+        is_flag(word)
+    });
+    if !can_be_read || sent.len() > KEY_MAX {
         return Err(BAD_FORMAT);
     }
-    if words.left() + words_before > WORDS_MAX {
+    if count > WORDS_MAX {
         return Err(TOO_MANY);
     }
     let (flags, is_binary) = Flags::parse(sent, words, taken)?;
@@ -297,8 +302,13 @@ impl Parser {
     }
 
     fn meta_store<'a>(&mut self, mut words: Words<'a>, used: usize, input: &'a [u8]) -> Step<'a> {
-        let start = words.next().zip(words.next().and_then(length_of));
-        let Some((sent, length)) = start else {
+        let behind = words.rest().len();
+        let sent = words.next().unwrap_or_default();
+        if behind == 1 + sent.len() {
+            // Nothing was left out of "ms KEY" but all of the rest: no value follows.
+            return step(used, Request::Error(BAD_FORMAT), false);
+        }
+        let Some(length) = words.next().and_then(length_of) else {
             return step(used, Request::Close(BAD_FORMAT), false);
         };
         let read = read(sent, words, 3, STORE).and_then(|(named, flags)| {

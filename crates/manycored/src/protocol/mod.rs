@@ -22,6 +22,7 @@ mod meta;
 mod words;
 
 pub use meta::{Arith, Flags, KeyRoom, Named};
+pub(crate) use words::strict_short;
 pub use words::{Words, number};
 
 use memchr::{memchr, memchr2};
@@ -43,8 +44,6 @@ pub const BAD_CHUNK: &str = "CLIENT_ERROR bad data chunk";
 pub const TOO_LARGE: &str = "SERVER_ERROR object too large for cache";
 /// The shortest line, its end included.
 const LINE_MIN: usize = 4;
-/// A line without an end.
-pub const TOO_LONG: &str = "CLIENT_ERROR line too long";
 
 /// How a value is put in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -238,7 +237,7 @@ impl Parser {
         }
         match line_of(input) {
             Line::More => Step::More(0),
-            Line::TooLong => step(input.len(), Request::Close(TOO_LONG), false),
+            Line::TooLong => step(input.len(), Request::Close(""), false),
             Line::Whole(line, used) => self.line(line, used, input),
         }
     }

@@ -70,7 +70,7 @@ pub(super) fn strict(word: &[u8]) -> Option<u64> {
 }
 
 /// As [`strict`], of at most 11 digits and 32 bits.
-pub(super) fn strict_short(word: &[u8]) -> Option<u32> {
+pub(crate) fn strict_short(word: &[u8]) -> Option<u32> {
     let is_short = word.len() <= SHORT_MAX;
     strict(word).and_then(|number| u32::try_from(number).ok()).filter(|_| is_short)
 }

@@ -1,5 +1,6 @@
 //! What a worker counts, in lines of its own.
 
+use crate::protocol::Arith;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 macro_rules! counters {
@@ -49,6 +50,16 @@ counters! {
     cas_misses cas_hits cas_badval touch_hits touch_misses
     store_too_large store_no_memory auth_cmds auth_errors
     bytes_read bytes_written total_items conn_yields
+}
+
+impl Counters {
+    /// Hits and misses of an increment or a decrement.
+    pub(crate) fn of_change(&self, arith: Arith) -> [&Count; 2] {
+        match arith {
+            Arith::Incr => [&self.incr_hits, &self.incr_misses],
+            Arith::Decr => [&self.decr_hits, &self.decr_misses],
+        }
+    }
 }
 
 /// A count that one thread writes and all read.
