@@ -4,6 +4,7 @@
 //! that this server has not got is accepted, and said to have no effect.
 
 use crate::auth::Auth;
+use crate::buffers;
 use crate::config;
 use crate::report::{Language, Settings};
 use crate::store::{Limits, WORKERS_MAX};
@@ -110,7 +111,10 @@ pub struct Args {
     /// 'refresh_certs' reads again
     #[arg(short = 'Z', long = "enable-ssl")]
     tls: bool,
-    /// Further options: idle_timeout=SECONDS; with -Z, ssl_chain_cert=FILE, ssl_key=FILE,
+    /// Further options: idle_timeout=SECONDS; read_buf_mem_limit=MB, for the buffers of all
+    /// connections, beside -m (0 is no limit; default: a quarter of -m, and at least 16);
+    /// buffer_timeout=SECONDS, after which a connection that stands still with something in its
+    /// buffers is closed while more than half of that is taken (default: 30; 0 is never); with -Z, ssl_chain_cert=FILE, ssl_key=FILE,
     /// ssl_ca_cert=FILE, ssl_verify_mode=NUM (0 asks clients for no certificate, 1 checks one that
     /// is shown, 2 demands one) and ssl_min_version=NUM (2 is TLS 1.2, 3 is 1.3); and names of
     /// memcached's that have no effect here
@@ -173,7 +177,6 @@ const NO_EFFECT: &[&str] = &[
     "lru_segmented",
     "maxconns_fast",
     "modern",
-    "read_buf_mem_limit",
     "slab_automove",
     "slab_automove_freeratio",
     "slab_automove_ratio",
@@ -220,6 +223,7 @@ fn size(text: &str) -> Result<usize, String> {
 /// What follows `-o`.
 struct Extended {
     idle_timeout: u64,
+    buffers: buffers::Options,
     tls: Files,
 }
 
@@ -242,6 +246,8 @@ pub struct Plan {
     pub tls: Option<Tls>,
     /// Where the counts are read by HTTP.
     pub metrics: Option<SocketAddr>,
+    /// Bytes of the buffers of all connections; 0 is no limit.
+    pub buffers: usize,
     /// Requests of one connection at a time.
     pub budget: usize,
     /// What the user should know.
@@ -284,7 +290,7 @@ impl Args {
         if self.slab_min.is_some() || self.slab_factor.is_some() {
             warnings.push("-n and -f have no effect: items have no classes of sizes".to_string());
         }
-        let Extended { idle_timeout, tls } = self.extended(&mut warnings)?;
+        let Extended { idle_timeout, buffers, tls } = self.extended(&mut warnings)?;
         let cores = available_parallelism().map_or(1, usize::from);
         let threads = self.threads.unwrap_or(cores.min(WORKERS_MAX));
         if !(1..=WORKERS_MAX).contains(&threads) {
@@ -304,6 +310,7 @@ impl Args {
             udp_port: datagrams.first().map_or(0, SocketAddr::port),
             socket: self.socket.as_ref().map(|path| path.display().to_string()),
             idle_timeout,
+            buffer_timeout: buffers.timeout,
             verbosity: self.verbose,
             backlog: self.backlog,
             listen: self.listen.join(","),
@@ -324,6 +331,7 @@ impl Args {
             auth: self.auth.clone().map(Auth::read).transpose()?,
             tls: self.tls(tls)?,
             metrics: self.metrics,
+            buffers: buffers.limit,
             budget: if self.requests == 0 { usize::MAX } else { self.requests },
             warnings,
         })
@@ -361,11 +369,14 @@ impl Args {
     /// What follows `-o`.
     fn extended(&self, warnings: &mut Vec<String>) -> Result<Extended, String> {
         let (mut idle_timeout, mut tls) = (0, Files::default());
+        let mut buffers = buffers::Options::new(self.memory << 20, self.item);
         for option in &self.extended {
             let (name, value) = option.split_once('=').unwrap_or((option, ""));
             if name == "idle_timeout" {
                 let seconds = value.parse();
                 idle_timeout = seconds.map_err(|_| "-o idle_timeout: a number is wanted")?;
+            } else if buffers.take(name, value, warnings)? {
+                // It was one of these.
             } else if let Some(name) = name.strip_prefix("ssl_") {
                 tls.take(name, value, warnings)?;
             } else if name == "no_maxconns_fast" {
@@ -378,7 +389,7 @@ impl Args {
                 return Err(format!("-o {name}: there is no such option"));
             }
         }
-        Ok(Extended { idle_timeout, tls })
+        Ok(Extended { idle_timeout, buffers, tls })
     }
 
     /// Where to listen, and where to take datagrams from.
@@ -561,6 +572,7 @@ mod tests {
             "-a 8",
             "-D ::",
             "-o idle_timeout=x",
+            "-o read_buf_mem_limit",
             "-I 40m",
             "-l no.such.name.invalid",
             "--metrics nowhere",

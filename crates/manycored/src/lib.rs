@@ -23,6 +23,7 @@ mod ahead;
 pub mod args;
 pub mod auth;
 mod binary;
+pub mod buffers;
 mod config;
 mod meta;
 pub mod metrics;

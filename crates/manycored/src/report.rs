@@ -1,6 +1,7 @@
 //! What the server tells about itself: `stats` and its parts.
 
 use crate::auth::Auth;
+use crate::buffers::Budget;
 use crate::protocol::{ERROR, Words};
 use crate::session::say;
 use crate::store::Handle;
@@ -55,6 +56,9 @@ pub struct Settings {
     pub socket: Option<String>,
     /// Seconds after which a connection that says nothing is closed; 0 is never.
     pub idle_timeout: u64,
+    /// Seconds after which a connection that stands still with something in its buffers is closed
+    /// while these are scarce; 0 is never.
+    pub buffer_timeout: u64,
     /// How much is logged.
     pub verbosity: u8,
     /// Connections that may wait to be accepted.
@@ -78,6 +82,7 @@ impl Default for Settings {
             udp_port: 0,
             socket: None,
             idle_timeout: 0,
+            buffer_timeout: 30,
             verbosity: 0,
             backlog: 1024,
             listen: String::new(),
@@ -96,6 +101,8 @@ pub struct Facts {
     pub auth: Option<Auth>,
     /// What TLS begins with, if TCP is sealed.
     pub tls: Option<Tls>,
+    /// What the buffers of all connections may take.
+    pub buffers: Budget,
     /// Connections open now.
     pub connections: AtomicU64,
     /// Connections accepted so far.
@@ -162,6 +169,8 @@ fn general(handle: &Handle<'_>, facts: &Facts, out: &mut Vec<u8>) {
         line(out, name, value);
     }
     line(out, "idle_kicks", count(&facts.idle_kicks));
+    line(out, "read_buf_bytes", facts.buffers.reserved());
+    line(out, "read_buf_oom", facts.buffers.closed());
     line(out, "limit_maxbytes", store.memory());
     line(out, "accepting_conns", 1);
     line(out, "threads", facts.settings.threads);
@@ -191,6 +200,7 @@ fn settings(handle: &Handle<'_>, facts: &Facts, out: &mut Vec<u8>) {
     line(out, "item_size_max", store.limits().item);
     line(out, "maxconns_fast", "yes");
     line(out, "idle_timeout", settings.idle_timeout);
+    line(out, "read_buf_mem_limit", facts.buffers.limit());
     line(out, "flush_enabled", flag(settings.flush_enabled));
     line(out, "dump_enabled", "no");
     line(out, "shutdown_command", flag(settings.shutdown_enabled));

@@ -8,6 +8,7 @@
 //!   together, and are done together, in their order; the keys of requests that are answered one
 //!   by one are fetched together.
 
+mod refusal;
 use crate::ahead::{fetch_ahead, glance};
 use crate::auth::{Auth, Said};
 use crate::binary::Talk;
