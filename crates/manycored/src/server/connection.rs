@@ -65,6 +65,7 @@ pub(super) struct Desk<'s> {
     pub(super) slice: usize,
     input: Vec<u8>,
     output: Vec<u8>,
+    spares: Spares,
     /// What came under a seal.
     sealed: Vec<u8>,
 }
@@ -72,8 +73,8 @@ pub(super) struct Desk<'s> {
 impl<'s> Desk<'s> {
     pub(super) fn new(context: Context<'s>, ledger: Ledger<'s>) -> Self {
         let input = Vec::with_capacity(MOVED + READ);
-        let (output, sealed) = (Vec::new(), Vec::new());
-        Self { context, ledger, slice: usize::MAX, input, output, sealed }
+        let (output, sealed, spares) = (Vec::new(), Vec::new(), Spares::default());
+        Self { context, ledger, slice: usize::MAX, input, output, spares, sealed }
     }
 }
 
@@ -158,7 +159,7 @@ impl Connection {
                     }
                 }
                 if is_moved {
-                    self.input = Vec::new();
+                    desk.spares.give(take(&mut self.input));
                 }
                 self.used = desk.context.handle.store().clock().second();
                 desk.context.handle.counters.bytes_read.add(read as u64);
@@ -180,21 +181,25 @@ impl Connection {
         if let Ok(Rest { from, room }) = answered {
             self.taken = 0;
             if from == input.len() {
-                // Nothing is kept.
+                if is_own {
+                    desk.spares.give(take(&mut input));
+                }
             } else if is_own && self.is_paused {
                 (self.input, self.taken) = (take(&mut input), from);
             } else if is_own && from == 0 {
                 input.reserve_exact(room.saturating_sub(input.len()));
                 self.input = take(&mut input);
             } else {
-                self.input.reserve_exact(room);
+                self.input = desk.spares.take(room);
                 self.input.extend_from_slice(&input[from..]);
             }
+            // What was allowed, or a little more: a spare buffer may be longer.
+            let _ = self.hold(self.input.capacity(), Use::Bounded, desk);
         }
         if !is_own {
             desk.input = input;
         }
-        let fate = answered.and_then(|_| self.conclude(&output, desk));
+        let fate = answered.and_then(|rest| self.conclude(&output, rest.from, desk));
         if output.capacity() <= 2 * OUT_MAX {
             desk.output = output;
         }
@@ -263,11 +268,14 @@ impl Connection {
         desk.ledger.set(&mut self.holds, input + self.output.capacity(), what)
     }
 
-    /// Sends the replies, or gathers them if more are to come.
-    fn conclude(&mut self, output: &[u8], desk: &mut Desk<'_>) -> Result<Fate, Errno> {
+    /// Sends the replies to so many bytes of the input, or gathers them if more are to come.
+    fn conclude(&mut self, output: &[u8], used: usize, desk: &mut Desk<'_>) -> Result<Fate, Errno> {
         let wish = self.session.wish();
         let gathered = self.output.len() + output.len();
-        if wish == Wish::Stay && self.is_paused && gathered < GATHERED && self.gather(output, desk)
+        if wish == Wish::Stay
+            && self.is_paused
+            && gathered < GATHERED
+            && self.gather(output, used, desk)
         {
             return Ok(Fate::Again);
         }
@@ -283,14 +291,19 @@ impl Connection {
     }
 
     /// Keeps replies until others follow; false if there is no memory for them.
-    fn gather(&mut self, output: &[u8], desk: &mut Desk<'_>) -> bool {
+    fn gather(&mut self, output: &[u8], used: usize, desk: &mut Desk<'_>) -> bool {
         let needed = self.output.len() + output.len();
         if needed > self.output.capacity() {
-            let room = needed.next_power_of_two();
-            if !desk.ledger.set(&mut self.holds, self.input.capacity() + room, Use::Replies) {
+            // For all slices, as it seems: requests of one client are like one another.
+            let left = self.input.len() - self.taken;
+            let seems = output.len().saturating_mul(2 + left / used.max(1));
+            let mut longer = desk.spares.take(seems.min(GATHERED).max(needed));
+            let holds = self.input.capacity() + longer.capacity();
+            if !desk.ledger.set(&mut self.holds, holds, Use::Replies) {
                 return false;
             }
-            self.output.reserve_exact(room - self.output.len());
+            longer.extend_from_slice(&self.output);
+            desk.spares.give(std::mem::replace(&mut self.output, longer));
         }
         self.output.extend_from_slice(output);
         true
@@ -309,6 +322,7 @@ impl Connection {
             end.map(|end| &kept[end..])
         };
         let Some(left) = left else {
+            desk.spares.give(kept);
             let _ = desk.ledger.set(&mut self.holds, self.input.capacity(), Use::Replies);
             return Ok(true);
         };
@@ -364,6 +378,32 @@ impl Connection {
             }
         }
         Ok(None)
+    }
+}
+
+/// Buffers that connections have given back: those that many of them need for a moment only.
+#[derive(Debug, Default)]
+struct Spares(Vec<Vec<u8>>);
+
+impl Spares {
+    /// Buffers that are kept, and the bytes of the largest.
+    const COUNT: usize = 16;
+    const LARGEST: usize = READ + MOVED;
+
+    /// An empty buffer of at least so many bytes, and not of many more.
+    fn take(&mut self, room: usize) -> Vec<u8> {
+        let fits = |spare: &Vec<u8>| (room..=room.max(2048) * 2).contains(&spare.capacity());
+        match self.0.iter().position(fits) {
+            Some(at) => self.0.swap_remove(at),
+            None => Vec::with_capacity(room),
+        }
+    }
+
+    fn give(&mut self, mut buffer: Vec<u8>) {
+        if (1..=Self::LARGEST).contains(&buffer.capacity()) && self.0.len() < Self::COUNT {
+            buffer.clear();
+            self.0.push(buffer);
+        }
     }
 }
 
