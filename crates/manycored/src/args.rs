@@ -6,7 +6,7 @@
 use crate::auth::Auth;
 use crate::buffers;
 use crate::config;
-use crate::report::{Language, Settings};
+use crate::report::{Language, Settings, UDP_RATIO};
 use crate::store::{Limits, WORKERS_MAX};
 use crate::tls::{Files, Tls, Verify};
 use clap::{ArgAction, CommandFactory, Parser};
@@ -77,7 +77,7 @@ pub struct Args {
     /// Worker threads [default: one for each core]
     #[arg(short = 't', long = "threads", value_name = "NUM")]
     threads: Option<usize>,
-    /// Requests of one connection before others have their turn; 0 is as many as were read
+    /// Requests of one connection before others have their turn; 0 is 64, or more if few are ready
     #[arg(short = 'R', long = "max-reqs-per-event", value_name = "NUM", default_value_t = 0)]
     requests: usize,
     /// Connections that may wait to be accepted
@@ -114,7 +114,8 @@ pub struct Args {
     /// Further options: idle_timeout=SECONDS; read_buf_mem_limit=MB, for the buffers of all
     /// connections, beside -m (0 is no limit; default: a quarter of -m, and at least 16);
     /// buffer_timeout=SECONDS, after which a connection that stands still with something in its
-    /// buffers is closed while more than half of that is taken (default: 30; 0 is never); with -Z, ssl_chain_cert=FILE, ssl_key=FILE,
+    /// buffers is closed while more than half of that is taken (default: 30; 0 is never); udp_reply_ratio=NUM, how many
+    /// times the bytes of its datagram a reply may have (default: 100; 0 is no limit); with -Z, ssl_chain_cert=FILE, ssl_key=FILE,
     /// ssl_ca_cert=FILE, ssl_verify_mode=NUM (0 asks clients for no certificate, 1 checks one that
     /// is shown, 2 demands one) and ssl_min_version=NUM (2 is TLS 1.2, 3 is 1.3); and names of
     /// memcached's that have no effect here
@@ -224,6 +225,7 @@ fn size(text: &str) -> Result<usize, String> {
 struct Extended {
     idle_timeout: u64,
     buffers: buffers::Options,
+    udp_ratio: usize,
     tls: Files,
 }
 
@@ -290,7 +292,7 @@ impl Args {
         if self.slab_min.is_some() || self.slab_factor.is_some() {
             warnings.push("-n and -f have no effect: items have no classes of sizes".to_string());
         }
-        let Extended { idle_timeout, buffers, tls } = self.extended(&mut warnings)?;
+        let Extended { idle_timeout, buffers, udp_ratio, tls } = self.extended(&mut warnings)?;
         let cores = available_parallelism().map_or(1, usize::from);
         let threads = self.threads.unwrap_or(cores.min(WORKERS_MAX));
         if !(1..=WORKERS_MAX).contains(&threads) {
@@ -311,6 +313,7 @@ impl Args {
             socket: self.socket.as_ref().map(|path| path.display().to_string()),
             idle_timeout,
             buffer_timeout: buffers.timeout,
+            udp_ratio,
             verbosity: self.verbose,
             backlog: self.backlog,
             listen: self.listen.join(","),
@@ -369,12 +372,15 @@ impl Args {
     /// What follows `-o`.
     fn extended(&self, warnings: &mut Vec<String>) -> Result<Extended, String> {
         let (mut idle_timeout, mut tls) = (0, Files::default());
+        let mut udp_ratio = UDP_RATIO;
         let mut buffers = buffers::Options::new(self.memory << 20, self.item);
         for option in &self.extended {
             let (name, value) = option.split_once('=').unwrap_or((option, ""));
             if name == "idle_timeout" {
                 let seconds = value.parse();
                 idle_timeout = seconds.map_err(|_| "-o idle_timeout: a number is wanted")?;
+            } else if name == "udp_reply_ratio" {
+                udp_ratio = value.parse().map_err(|_| "-o udp_reply_ratio: a number is wanted")?;
             } else if buffers.take(name, value, warnings)? {
                 // It was one of these.
             } else if let Some(name) = name.strip_prefix("ssl_") {
@@ -389,7 +395,7 @@ impl Args {
                 return Err(format!("-o {name}: there is no such option"));
             }
         }
-        Ok(Extended { idle_timeout, buffers, tls })
+        Ok(Extended { idle_timeout, buffers, udp_ratio, tls })
     }
 
     /// Where to listen, and where to take datagrams from.
@@ -572,6 +578,7 @@ mod tests {
             "-a 8",
             "-D ::",
             "-o idle_timeout=x",
+            "-o udp_reply_ratio=x",
             "-o read_buf_mem_limit",
             "-I 40m",
             "-l no.such.name.invalid",

@@ -14,6 +14,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 /// What `version` answers: the memcached whose replies these are, and this server's own version.
 pub const VERSION: &str = concat!("1.6.18-manycored-", env!("CARGO_PKG_VERSION"));
 
+/// How many times the bytes of its request a reply in datagrams may have, unless options say
+/// otherwise: one Ethernet frame for the shortest `get`.
+pub const UDP_RATIO: usize = 100;
+
 /// What clients may speak.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Language {
@@ -52,6 +56,8 @@ pub struct Settings {
     pub port: u16,
     /// The UDP port; 0 if there is none.
     pub udp_port: u16,
+    /// How many times the bytes of its request a reply in datagrams may have; 0 is no limit.
+    pub udp_ratio: usize,
     /// The Unix socket.
     pub socket: Option<String>,
     /// Seconds after which a connection that says nothing is closed; 0 is never.
@@ -80,6 +86,7 @@ impl Default for Settings {
             threads: 1,
             port: 0,
             udp_port: 0,
+            udp_ratio: UDP_RATIO,
             socket: None,
             idle_timeout: 0,
             buffer_timeout: 30,

@@ -276,7 +276,8 @@ impl<'s> Worker<'s> {
 
     fn serve_datagrams(&mut self, at: usize) {
         let Some(socket) = self.datagrams.get(at) else { return };
-        if udp::serve(socket, &mut self.desk, &mut self.datagram) {
+        let ratio = self.shared.facts.settings.udp_ratio;
+        if udp::serve(socket, &mut self.desk, &mut self.datagram, ratio) {
             end_server();
         }
     }
