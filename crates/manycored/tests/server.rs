@@ -357,3 +357,47 @@ fn sockets_of_the_service_manager_are_served_by_all_workers() {
     let status = Command::new("sh").args(["-c", script, env!("CARGO_BIN_EXE_manycored")]).status();
     assert_eq!(status.unwrap().code(), Some(71));
 }
+
+/// Connections in each of the process's epolls.
+fn connections_by_worker(server: &Running) -> Vec<usize> {
+    let process = format!("/proc/{}", server.child.id());
+    let mut counts = Vec::new();
+    for file in fs::read_dir(format!("{process}/fd")).unwrap().flatten() {
+        if !fs::read_link(file.path()).is_ok_and(|path| path.ends_with("anon_inode:[eventpoll]")) {
+            continue;
+        }
+        let number = file.file_name().into_string().unwrap();
+        let watched = fs::read_to_string(format!("{process}/fdinfo/{number}")).unwrap();
+        let data = |line: &str| {
+            let mut words = line.split_whitespace().skip_while(|word| *word != "data:").skip(1);
+            words.next().and_then(|data| u64::from_str_radix(data, 16).ok())
+        };
+        // Small numbers are those of the worker's own descriptors.
+        counts.push(watched.lines().filter_map(data).filter(|data| *data >= 1 << 32).count());
+    }
+    counts
+}
+
+#[test]
+fn connections_are_spread_evenly_over_the_workers() {
+    let server = Running::start("-t 3");
+    let connect = |count: usize| -> Vec<TcpStream> {
+        let connected = |_| {
+            let mut stream = server.connect();
+            ask(&mut stream, b"mn\r\n", b"MN\r\n");
+            stream
+        };
+        (0..count).map(connected).collect()
+    };
+    let mut streams = connect(12);
+    assert_eq!(connections_by_worker(&server), [4, 4, 4]);
+    // The next ones go where connections have ended.
+    streams.truncate(2);
+    wait_for("their end", || (server.stat("curr_connections") == 3).then_some(()));
+    wait_for("the last", || {
+        (connections_by_worker(&server).iter().sum::<usize>() == 2).then_some(())
+    });
+    let more = connect(10);
+    assert_eq!(connections_by_worker(&server), [4, 4, 4]);
+    drop((streams, more));
+}

@@ -115,7 +115,7 @@ impl Connection {
         let waits = !self.output.is_empty() || self.seal.as_ref().is_some_and(Seal::waits);
         // Between two slices replies are gathered, and wait for nothing.
         if waits && self.fate != Fate::Again {
-            if !self.send(&[], desk)? {
+            if !self.flush(desk)? {
                 return Ok(Fate::Write);
             }
             match self.session.wish() {
@@ -174,8 +174,9 @@ impl Connection {
     fn answer(&mut self, desk: &mut Desk<'_>) -> Result<Fate, Errno> {
         let is_own = !self.input.is_empty();
         let mut input = take(if is_own { &mut self.input } else { &mut desk.input });
-        let mut output = take(&mut desk.output);
-        output.clear();
+        // Behind those of earlier slices, if there are such.
+        let is_gathered = !self.output.is_empty();
+        let mut output = take(if is_gathered { &mut self.output } else { &mut desk.output });
         let kept = if is_own { input.capacity() } else { 0 };
         let answered = self.answer_all(&input, kept, &mut output, desk);
         if let Ok(Rest { from, room }) = answered {
@@ -199,9 +200,18 @@ impl Connection {
         if !is_own {
             desk.input = input;
         }
-        let fate = answered.and_then(|rest| self.conclude(&output, rest.from, desk));
-        if output.capacity() <= 2 * OUT_MAX {
+        if let Ok(Rest { from, .. }) = answered
+            && self.is_paused
+            && self.gather(&mut output, is_gathered, from, desk)
+        {
+            return Ok(Fate::Again);
+        }
+        let fate = answered.and_then(|_| self.conclude(&output, desk));
+        if desk.output.capacity() == 0 && output.capacity() <= 2 * OUT_MAX {
+            output.clear();
             desk.output = output;
+        } else {
+            desk.spares.give(output);
         }
         fate
     }
@@ -268,21 +278,41 @@ impl Connection {
         desk.ledger.set(&mut self.holds, input + self.output.capacity(), what)
     }
 
-    /// Sends the replies to so many bytes of the input, or gathers them if more are to come.
-    fn conclude(&mut self, output: &[u8], used: usize, desk: &mut Desk<'_>) -> Result<Fate, Errno> {
-        let wish = self.session.wish();
-        let gathered = self.output.len() + output.len();
-        if wish == Wish::Stay
-            && self.is_paused
-            && gathered < GATHERED
-            && self.gather(output, used, desk)
-        {
-            return Ok(Fate::Again);
+    /// Keeps replies until those of the next slices follow, and says so. Not if they are many, or if
+    /// there is no memory for them.
+    fn gather(
+        &mut self,
+        output: &mut Vec<u8>,
+        is_gathered: bool,
+        used: usize,
+        desk: &mut Desk<'_>,
+    ) -> bool {
+        if output.len() >= GATHERED || self.session.wish() != Wish::Stay {
+            return false;
         }
+        if !is_gathered {
+            // For all slices, as it seems: requests of one client are like one another.
+            let left = self.input.len() - self.taken;
+            let seems = output.len().saturating_mul(2 + left / used.max(1));
+            let mut longer = desk.spares.take(seems.min(GATHERED));
+            longer.extend_from_slice(output);
+            output.clear();
+            desk.output = std::mem::replace(output, longer);
+        }
+        let holds = self.input.capacity() + output.capacity();
+        if !desk.ledger.set(&mut self.holds, holds, Use::Replies) {
+            return false;
+        }
+        self.output = take(output);
+        true
+    }
+
+    /// Sends the replies.
+    fn conclude(&mut self, output: &[u8], desk: &mut Desk<'_>) -> Result<Fate, Errno> {
         if !self.send(output, desk)? {
             return Ok(Fate::Write);
         }
-        Ok(match wish {
+        Ok(match self.session.wish() {
             Wish::Close => Fate::Close,
             Wish::Shutdown => Fate::Shutdown,
             Wish::Stay if self.is_paused => Fate::Again,
@@ -290,56 +320,33 @@ impl Connection {
         })
     }
 
-    /// Keeps replies until others follow; false if there is no memory for them.
-    fn gather(&mut self, output: &[u8], used: usize, desk: &mut Desk<'_>) -> bool {
-        let needed = self.output.len() + output.len();
-        if needed > self.output.capacity() {
-            // For all slices, as it seems: requests of one client are like one another.
-            let left = self.input.len() - self.taken;
-            let seems = output.len().saturating_mul(2 + left / used.max(1));
-            let mut longer = desk.spares.take(seems.min(GATHERED).max(needed));
-            let holds = self.input.capacity() + longer.capacity();
-            if !desk.ledger.set(&mut self.holds, holds, Use::Replies) {
-                return false;
-            }
-            longer.extend_from_slice(&self.output);
-            desk.spares.give(std::mem::replace(&mut self.output, longer));
-        }
-        self.output.extend_from_slice(output);
-        true
-    }
-
-    /// Sends what was kept, and then these replies. False if something is left; that is kept.
+    /// Sends replies. False if something is left; that is kept.
     fn send(&mut self, output: &[u8], desk: &mut Desk<'_>) -> Result<bool, Errno> {
-        let mut kept = take(&mut self.output);
-        let from = take(&mut self.written);
-        let left = if kept.is_empty() {
-            let end = self.write(output, from, desk)?;
-            end.map(|end| &output[end..])
-        } else {
-            kept.extend_from_slice(output);
-            let end = self.write(&kept, from, desk)?;
-            end.map(|end| &kept[end..])
-        };
-        let Some(left) = left else {
-            desk.spares.give(kept);
-            let _ = desk.ledger.set(&mut self.holds, self.input.capacity(), Use::Replies);
-            return Ok(true);
-        };
-        // A rest that is small beside its buffer does not keep that.
-        let is_kept = !kept.is_empty() && left.len() > kept.capacity() / 2;
-        let room = if is_kept { kept.capacity() } else { left.len() };
-        if !desk.ledger.set(&mut self.holds, self.input.capacity() + room, Use::Replies) {
+        let Some(end) = self.write(output, 0, desk)? else { return Ok(true) };
+        let holds = self.input.capacity() + output.len() - end;
+        if !desk.ledger.set(&mut self.holds, holds, Use::Replies) {
             desk.ledger.budget().count_closed();
             return Err(Errno::NOBUFS);
         }
-        if is_kept {
-            self.written = kept.len() - left.len();
-            self.output = kept;
-        } else {
-            self.output = left.to_vec();
-        }
+        self.output = output[end..].to_vec();
         Ok(false)
+    }
+
+    /// Sends what was kept. False if something is left.
+    fn flush(&mut self, desk: &mut Desk<'_>) -> Result<bool, Errno> {
+        let (kept, from) = (take(&mut self.output), take(&mut self.written));
+        let end = self.write(&kept, from, desk)?;
+        match end {
+            None => desk.spares.give(kept),
+            // A rest that is small beside its buffer does not keep that.
+            Some(end) if kept.len() - end < kept.capacity() / 2 => {
+                self.output = kept[end..].to_vec();
+            }
+            Some(end) => (self.output, self.written) = (kept, end),
+        }
+        // It is not more than before.
+        let _ = self.hold(self.input.capacity(), Use::Bounded, desk);
+        Ok(end.is_none())
     }
 
     /// Says good-bye, where there is a way to.
