@@ -11,6 +11,7 @@
 
 use std::env;
 use std::fmt::Write as _;
+use std::fs;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
@@ -46,6 +47,16 @@ impl Server {
         let stream = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
         stream.set_nodelay(true).unwrap();
         stream
+    }
+
+    /// Time of the processor that the server has used.
+    fn busy(&self) -> Duration {
+        let tasks = fs::read_dir(format!("/proc/{}/task", self.child.id())).unwrap().flatten();
+        let nanos = tasks.map(|task| {
+            let text = fs::read_to_string(task.path().join("schedstat")).unwrap();
+            text.split(' ').next().unwrap().parse::<u64>().unwrap()
+        });
+        Duration::from_nanos(nanos.sum())
     }
 
     /// Sets all keys to values of this length.
@@ -134,7 +145,7 @@ impl Client {
 }
 
 /// The figures of one run.
-type Figures = [f64; 3];
+type Figures = [f64; 4];
 
 fn quantile(all: &mut [Duration], part: f64) -> f64 {
     all.sort_unstable();
@@ -143,7 +154,7 @@ fn quantile(all: &mut [Duration], part: f64) -> f64 {
 }
 
 /// Runs all servers in turn, several times, and prints the figures.
-fn compare(names: [&str; 3], threads: usize, cores: &str, run: impl Fn(&Server) -> Figures) {
+fn compare(names: [&str; 4], threads: usize, cores: &str, run: impl Fn(&Server) -> Figures) {
     let others = env::var("MANYCORE_SERVERS").unwrap_or_default();
     let own = env!("CARGO_BIN_EXE_manycored");
     let programs: Vec<&str> =
@@ -172,7 +183,7 @@ fn compare(names: [&str; 3], threads: usize, cores: &str, run: impl Fn(&Server) 
 #[ignore = "a measurement"]
 fn lone_client_beside_eight_that_send_500_gets_at_once() {
     const LENGTH: usize = 32;
-    compare(["lone p50 us", "p99 us", "pipelined k/s"], 1, "0", |server| {
+    compare(["lone p50 us", "p99 us", "pipelined k/s", "server ns/key"], 1, "0", |server| {
         server.fill(LENGTH);
         let mut lone = Client::gets(server, 0, 1, LENGTH);
         // A share of the server's time that is the same, however quick its replies are.
@@ -180,15 +191,16 @@ fn lone_client_beside_eight_that_send_500_gets_at_once() {
         let mut pipelined: Vec<_> =
             (0..8).map(|number| Client::gets(server, number * 500, 500, LENGTH)).collect();
         let (mut buffer, mut took, mut batches) = (vec![0; 1 << 16], Vec::new(), 0);
-        let start = Instant::now();
+        let (start, before) = (Instant::now(), server.busy());
         while start.elapsed() < RUN {
             for client in &mut pipelined {
                 batches += u32::from(client.poll(&mut buffer).is_some());
                 took.extend(lone.poll(&mut buffer));
             }
         }
+        let busy = (server.busy() - before).as_nanos() as f64 / f64::from(batches * 500);
         let rate = f64::from(batches) * 0.5 / RUN.as_secs_f64();
-        [quantile(&mut took, 0.5), quantile(&mut took, 0.99), rate]
+        [quantile(&mut took, 0.5), quantile(&mut took, 0.99), rate, busy]
     });
 }
 
@@ -198,7 +210,7 @@ fn single_gets_and_sets_of_larger_values() {
     for length in [32, 1_000, 10_000] {
         for is_set in [false, true] {
             println!("{} of {length} bytes", if is_set { "sets" } else { "gets" });
-            compare(["k/s", "p50 us", "p99 us"], 1, "0", |server| {
+            compare(["k/s", "p50 us", "p99 us", "server ns"], 1, "0", |server| {
                 server.fill(length);
                 let client = |number: usize| {
                     if !is_set {
@@ -210,14 +222,15 @@ fn single_gets_and_sets_of_larger_values() {
                 };
                 let mut clients: Vec<_> = (0..16).map(client).collect();
                 let (mut buffer, mut took) = (vec![0; 1 << 16], Vec::new());
-                let start = Instant::now();
+                let (start, before) = (Instant::now(), server.busy());
                 while start.elapsed() < RUN {
                     for client in &mut clients {
                         took.extend(client.poll(&mut buffer));
                     }
                 }
+                let busy = (server.busy() - before).as_nanos() as f64 / took.len() as f64;
                 let rate = took.len() as f64 / 1000.0 / RUN.as_secs_f64();
-                [rate, quantile(&mut took, 0.5), quantile(&mut took, 0.99)]
+                [rate, quantile(&mut took, 0.5), quantile(&mut took, 0.99), busy]
             });
         }
     }
