@@ -77,7 +77,7 @@ pub struct Args {
     /// Worker threads [default: one for each core]
     #[arg(short = 't', long = "threads", value_name = "NUM")]
     threads: Option<usize>,
-    /// Requests of one connection before others have their turn; 0 is 64, or more if few are ready
+    /// Keys of one connection before others have their turn; 0 is 64, or more if few are ready
     #[arg(short = 'R', long = "max-reqs-per-event", value_name = "NUM", default_value_t = 0)]
     requests: usize,
     /// Connections that may wait to be accepted

@@ -13,6 +13,7 @@ use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -400,4 +401,44 @@ fn connections_are_spread_evenly_over_the_workers() {
     let more = connect(10);
     assert_eq!(connections_by_worker(&server), [4, 4, 4]);
     drop((streams, more));
+}
+
+#[test]
+fn a_client_waits_for_a_slice_of_what_others_have_sent_and_not_for_all() {
+    const REQUESTS: usize = 9_000;
+    let server = Running::start("-t 1");
+    let (served, ends) = (AtomicUsize::new(0), AtomicBool::new(false));
+    thread::scope(|scope| {
+        for line in [&b"get k\r\n"[..], b"mg k v\r\n", b"get k\r\n", b"mg k v\r\n"] {
+            let (batch, mut stream) = (line.repeat(REQUESTS), server.connect());
+            let reply = if line[0] == b'g' { "END\r\n".len() } else { "EN\r\n".len() };
+            let (served, ends) = (&served, &ends);
+            scope.spawn(move || {
+                let mut buffer = vec![0; 1 << 12];
+                while !ends.load(Ordering::Relaxed) {
+                    stream.write_all(&batch).unwrap();
+                    let mut left = reply * REQUESTS;
+                    while left > 0 {
+                        let read = stream.read(&mut buffer).unwrap();
+                        left -= read;
+                        served.fetch_add(read / reply, Ordering::Relaxed);
+                    }
+                }
+            });
+        }
+        let mut lone = server.connect();
+        let mut others: Vec<usize> = (0..101)
+            .map(|_| {
+                thread::sleep(Duration::from_millis(2));
+                let before = served.load(Ordering::Relaxed);
+                ask(&mut lone, b"mn\r\n", b"MN\r\n");
+                served.load(Ordering::Relaxed) - before
+            })
+            .collect();
+        ends.store(true, Ordering::Relaxed);
+        others.sort_unstable();
+        println!("{} to {} of others, {} at the median", others[0], others[100], others[50]);
+        // A turn without slices is four times as many.
+        assert!(others[50] < REQUESTS, "{} requests of others", others[50]);
+    });
 }

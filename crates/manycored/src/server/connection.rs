@@ -61,7 +61,7 @@ pub(super) struct Connection {
 pub(super) struct Desk<'s> {
     pub(super) context: Context<'s>,
     pub(super) ledger: Ledger<'s>,
-    /// Requests of one connection before others have their turn.
+    /// Keys of one connection before others have their turn.
     pub(super) slice: usize,
     input: Vec<u8>,
     output: Vec<u8>,

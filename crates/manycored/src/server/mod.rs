@@ -5,7 +5,7 @@
 //!   accepted. Workers share the items, and nothing else that is written at each request.
 //! - V2 A worker never waits for one client: reads and writes return at once, and what cannot be
 //!   written keeps the client's next requests unread. Nor does one client wait for all that
-//!   another has sent: every ready connection has a slice of requests in each round, and new events
+//!   another has sent: every ready connection has a slice of keys in each round, and new events
 //!   are fetched between rounds.
 //! - V3 What a client makes the server hold is bounded: a request's line or value on the way in,
 //!   and `session`'s bound on the way out. So is what all clients do together: [`crate::buffers`].
@@ -84,7 +84,7 @@ impl std::error::Error for Failure {}
 struct Shared {
     store: Store,
     facts: Facts,
-    /// The longest slice of requests of one connection (`-R`).
+    /// The longest slice of keys of one connection (`-R`).
     slice_max: usize,
     /// Each worker's, in their order.
     inboxes: Vec<Inbox>,

@@ -166,18 +166,22 @@ fn answer(datagram: &[u8], desk: &mut Desk<'_>, ratio: usize) -> ([u8; 2], Vec<u
     let most = if ratio == 0 { usize::MAX } else { datagram.len().saturating_mul(ratio) };
     // One by one, to see which is too much.
     let budget = if ratio == 0 { usize::MAX } else { 1 };
+    // Where the replies and the requests end that are whole.
+    let (mut answered, mut asked) = (0, 0);
     loop {
-        let before = reply.len();
         let progress = session.feed(&mut desk.context, &input[used..], &mut reply, budget);
         if sent_for(reply.len()) > most {
-            reply.truncate(before);
-            let refusal = too_long(&input[used..]);
-            if sent_for(before + refusal.len()) <= most {
+            reply.truncate(answered);
+            let refusal = too_long(&input[asked..]);
+            if sent_for(answered + refusal.len()) <= most {
                 reply.extend(refusal);
             }
             break;
         }
         used += progress.used;
+        if session.is_between() {
+            (answered, asked) = (reply.len(), used);
+        }
         let goes_on = progress.is_paused && budget == 1 && reply.len() < OUT_MAX;
         if !goes_on || session.wish() != Wish::Stay || used == input.len() {
             break;

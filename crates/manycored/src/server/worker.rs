@@ -28,9 +28,9 @@ const DATAGRAMS: u64 = 1 << 31;
 /// The number of the call to end, or to take a connection from another worker.
 const WAKE: u64 = 0;
 
-/// Requests of one connection before others have their turn: as many as are looked up together.
+/// Keys of one connection before others have their turn: as many as are looked up together.
 const SLICE: usize = 64;
-/// Requests of a round of slices that are worth a look for new events. Few connections have longer
+/// Keys of a round of slices that are worth a look for new events. Few connections have longer
 /// slices.
 const ROUND: usize = 512;
 
