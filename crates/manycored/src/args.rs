@@ -11,6 +11,7 @@ mod tests;
 pub use listeners::Listener;
 
 use crate::auth::Auth;
+use crate::buffers;
 use crate::config;
 use crate::report::{Language, Settings};
 use crate::store::{Limits, WORKERS_MAX};
@@ -93,7 +94,7 @@ pub struct Args {
     /// Worker threads [default: one for each core]
     #[arg(short = 't', long = "threads", value_name = "NUM", value_parser = threads)]
     threads: Option<usize>,
-    /// Requests of one connection before others have their turn; 0 is as many as were read
+    /// Keys of one connection before others have their turn; 0 is 64, or more if few are ready
     #[arg(short = 'R', long = "max-reqs-per-event", value_name = "NUM", default_value_t = 0)]
     requests: usize,
     /// Connections that may wait to be accepted
@@ -147,10 +148,15 @@ pub struct Args {
     /// 'refresh_certs' reads again
     #[arg(short = 'Z', long = "enable-ssl")]
     tls: bool,
-    /// Further options: idle_timeout=SECONDS; watcher_logbuf_size=KB, what waits for a slow "watch"
-    /// client; track_sizes for "stats sizes"; no_lru_crawler, so that expired items are not looked
-    /// for; with -Z, ssl_chain_cert=FILE, ssl_key=FILE, ssl_ca_cert=FILE, ssl_verify_mode=NUM (0
-    /// asks clients for no certificate, 1 checks one that is shown, 2 demands one),
+    /// Further options: idle_timeout=SECONDS; read_buf_mem_limit=MB, for the buffers of all
+    /// connections, beside -m (0 is no limit; default: a quarter of -m, and at least 16);
+    /// buffer_timeout=SECONDS, after which a connection that stands still with something in its
+    /// buffers is closed while more than half of that is taken (default: 30; 0 is never);
+    /// udp_reply_ratio=NUM, how many times the bytes of its datagram a reply may have (default:
+    /// 100; 0 is no limit); watcher_logbuf_size=KB, what waits for a slow "watch" client;
+    /// track_sizes for "stats sizes"; no_lru_crawler, so that expired items are not looked for;
+    /// with -Z, ssl_chain_cert=FILE, ssl_key=FILE, ssl_ca_cert=FILE, ssl_verify_mode=NUM (0 asks
+    /// clients for no certificate, 1 checks one that is shown, 2 demands one),
     /// ssl_min_version=NUM (2 is TLS 1.2, 3 is 1.3) and ssl_session_cache; and names of memcached's
     /// that have no effect here, such as no_drop_privileges
     #[arg(short = 'o', long = "extended", value_name = "OPTIONS", value_delimiter = ',')]
@@ -235,6 +241,8 @@ pub struct Plan {
     pub tls: Option<Tls>,
     /// Where the counts are read by HTTP.
     pub metrics: Option<SocketAddr>,
+    /// Bytes of the buffers of all connections; 0 is no limit.
+    pub buffers: usize,
     /// Requests of one connection at a time.
     pub budget: usize,
     /// What the user should know.
@@ -274,7 +282,7 @@ impl Args {
 
     /// Looks at what can be wrong with an option whatever the others are.
     fn check_alone(&self) -> Result<(), String> {
-        Extended::read(&self.extended, &mut Vec::new())?;
+        self.extended(&mut Vec::new())?;
         self.warnings()?;
         self.listen.iter().try_for_each(|text| listeners::read(text, 0, true).map(drop))
     }
@@ -291,7 +299,7 @@ impl Args {
         }
         let language = self.language()?;
         let mut warnings = self.warnings()?;
-        let extended = Extended::read(&self.extended, &mut warnings)?;
+        let extended = self.extended(&mut warnings)?;
         let cores = available_parallelism().map_or(1, usize::from);
         let threads = self.threads.unwrap_or(cores.min(WORKERS_MAX));
         let memory = self.memory << 20;
@@ -315,6 +323,8 @@ impl Args {
             socket: self.socket.as_ref().map(|path| path.display().to_string()),
             socket_mask: self.mask,
             idle_timeout: extended.idle_timeout,
+            buffer_timeout: extended.buffers.timeout,
+            udp_ratio: extended.udp_ratio,
             verbosity: self.verbose,
             backlog: self.backlog,
             listen: self.listen.join(","),
@@ -342,6 +352,7 @@ impl Args {
             auth: self.auth.clone().map(Auth::read).transpose()?,
             tls,
             metrics: self.metrics,
+            buffers: extended.buffers.limit,
             budget: if self.requests == 0 { usize::MAX } else { self.requests },
             warnings,
         })
@@ -361,6 +372,12 @@ impl Args {
             warnings.push(format!("-N has no effect: {why}"));
         }
         Ok(warnings)
+    }
+
+    /// What follows `-o`.
+    fn extended(&self, warnings: &mut Vec<String>) -> Result<Extended, String> {
+        let buffers = buffers::Options::new(self.memory << 20, self.item);
+        Extended::read(&self.extended, buffers, warnings)
     }
 
     /// What `-B` and `-S` say of the protocol.

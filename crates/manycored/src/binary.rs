@@ -40,6 +40,35 @@ impl Talk {
         self.parser.is_between()
     }
 
+    /// Bytes of the whole request that begins here and has not come whole, if that is known.
+    pub(crate) fn whole_length(&self, input: &[u8]) -> Option<usize> {
+        let mut parser = self.parser;
+        let Some(Step::Request(used, ..)) = parser.refuse_value(input) else { return None };
+        Some(used + parser.awaited())
+    }
+
+    /// Refuses the request that begins here and has not come whole, for lack of memory: its value
+    /// is dropped as it comes, or the connection closed. Returns the bytes used.
+    pub(crate) fn refuse(
+        &mut self,
+        context: &mut Context<'_>,
+        input: &[u8],
+        out: &mut Vec<u8>,
+    ) -> usize {
+        let step = self.parser.refuse_value(input);
+        let Some(Step::Request(used, head, Request::TooLarge(gone))) = step else {
+            self.wish = Wish::Close;
+            return input.len();
+        };
+        context.handle.counters.store_no_memory.inc();
+        if let Some(key) = gone {
+            // What is there would be out of date.
+            context.handle.delete(key, None);
+        }
+        no_room(out, head, "Out of memory allocating item");
+        used
+    }
+
     /// Answers what is in the input, at most so many requests.
     pub(crate) fn feed(
         &mut self,

@@ -23,6 +23,7 @@ mod ahead;
 pub mod args;
 pub mod auth;
 mod binary;
+pub mod buffers;
 pub mod clients;
 mod config;
 mod meta;

@@ -6,6 +6,7 @@
 mod fields;
 
 use crate::auth::Auth;
+use crate::buffers::Budget;
 use crate::clients::Clients;
 use crate::protocol::{ERROR, Words};
 use crate::session::say;
@@ -18,6 +19,10 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 /// What `version` answers: the memcached whose replies these are, and this server's own version.
 pub const VERSION: &str = concat!("1.6.45-manycored-", env!("CARGO_PKG_VERSION"));
+
+/// How many times the bytes of its request a reply in datagrams may have, unless options say
+/// otherwise: one Ethernet frame for the shortest `get`.
+pub const UDP_RATIO: usize = 100;
 
 /// What clients may speak.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -57,10 +62,15 @@ pub struct Settings {
     pub port: u16,
     /// The UDP port; 0 if there is none.
     pub udp_port: u16,
+    /// How many times the bytes of its request a reply in datagrams may have; 0 is no limit.
+    pub udp_ratio: usize,
     /// The Unix socket.
     pub socket: Option<String>,
     /// Seconds after which a connection that says nothing is closed; 0 is never.
     pub idle_timeout: u64,
+    /// Seconds after which a connection that stands still with something in its buffers is closed
+    /// while these are scarce; 0 is never.
+    pub buffer_timeout: u64,
     /// How much is logged.
     pub verbosity: u8,
     /// Connections that may wait to be accepted.
@@ -100,8 +110,10 @@ impl Default for Settings {
             threads: 1,
             port: 0,
             udp_port: 0,
+            udp_ratio: UDP_RATIO,
             socket: None,
             idle_timeout: 0,
+            buffer_timeout: 30,
             verbosity: 0,
             backlog: 1024,
             listen: String::new(),
@@ -129,6 +141,8 @@ pub struct Facts {
     pub auth: Option<Auth>,
     /// What TLS begins with, if TCP is sealed.
     pub tls: Option<Tls>,
+    /// What the buffers of all connections may take.
+    pub buffers: Budget,
     /// Connections open now.
     pub connections: AtomicU64,
     /// Connections accepted so far.

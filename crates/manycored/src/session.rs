@@ -8,6 +8,7 @@
 //!   together, and are done together, in their order; the keys of requests that are answered one
 //!   by one are fetched together.
 
+mod refusal;
 use crate::ahead::{fetch_ahead, glance};
 use crate::binary::Talk;
 use crate::meta;
@@ -179,7 +180,7 @@ impl Session {
         }
     }
 
-    /// Answers what is in the input, at most so many requests.
+    /// Answers what is in the input, at most so many keys.
     pub fn feed(
         &mut self,
         context: &mut Context<'_>,
@@ -235,7 +236,7 @@ impl Session {
                         fetched = fetch_ahead(context, input, at, glance);
                     }
                     if let Some(pending) = pending {
-                        budget -= usize::from(pending.ends());
+                        budget -= usize::from(pending.has_key());
                         context.pending.push(pending);
                         if context.pending.len() < TOGETHER {
                             continue;
@@ -445,11 +446,6 @@ impl Pending {
     #[inline]
     fn has_key(self) -> bool {
         !matches!(self.kind, Kind::End)
-    }
-
-    /// Whether it is the end of a request.
-    fn ends(self) -> bool {
-        !matches!(self.kind, Kind::Get { ends: false, .. })
     }
 
     /// Answers it; for what has a key.

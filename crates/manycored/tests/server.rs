@@ -13,6 +13,7 @@ use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -394,4 +395,88 @@ fn sockets_of_the_service_manager_are_served_by_all_workers() {
     let script = "export LISTEN_FDS=1 LISTEN_PID=$$; exec \"$0\" -u root 3</dev/null 2>/dev/null";
     let status = Command::new("sh").args(["-c", script, env!("CARGO_BIN_EXE_manycored")]).status();
     assert_eq!(status.unwrap().code(), Some(71));
+}
+
+/// Connections in each of the process's epolls.
+fn connections_by_worker(server: &Running) -> Vec<usize> {
+    let process = format!("/proc/{}", server.child.id());
+    let mut counts = Vec::new();
+    for file in fs::read_dir(format!("{process}/fd")).unwrap().flatten() {
+        if !fs::read_link(file.path()).is_ok_and(|path| path.ends_with("anon_inode:[eventpoll]")) {
+            continue;
+        }
+        let number = file.file_name().into_string().unwrap();
+        let watched = fs::read_to_string(format!("{process}/fdinfo/{number}")).unwrap();
+        let data = |line: &str| {
+            let mut words = line.split_whitespace().skip_while(|word| *word != "data:").skip(1);
+            words.next().and_then(|data| u64::from_str_radix(data, 16).ok())
+        };
+        // Small numbers are those of the worker's own descriptors.
+        counts.push(watched.lines().filter_map(data).filter(|data| *data >= 1 << 32).count());
+    }
+    counts
+}
+
+#[test]
+fn connections_are_spread_evenly_over_the_workers() {
+    let server = Running::start("-t 3");
+    let connect = |count: usize| -> Vec<TcpStream> {
+        let connected = |_| {
+            let mut stream = server.connect();
+            ask(&mut stream, b"mn\r\n", b"MN\r\n");
+            stream
+        };
+        (0..count).map(connected).collect()
+    };
+    let mut streams = connect(12);
+    assert_eq!(connections_by_worker(&server), [4, 4, 4]);
+    // The next ones go where connections have ended.
+    streams.truncate(2);
+    wait_for("their end", || (server.stat("curr_connections") == 3).then_some(()));
+    wait_for("the last", || {
+        (connections_by_worker(&server).iter().sum::<usize>() == 2).then_some(())
+    });
+    let more = connect(10);
+    assert_eq!(connections_by_worker(&server), [4, 4, 4]);
+    drop((streams, more));
+}
+
+#[test]
+fn a_client_waits_for_a_slice_of_what_others_have_sent_and_not_for_all() {
+    const REQUESTS: usize = 9_000;
+    let server = Running::start("-t 1");
+    let (served, ends) = (AtomicUsize::new(0), AtomicBool::new(false));
+    thread::scope(|scope| {
+        for line in [&b"get k\r\n"[..], b"mg k v\r\n", b"get k\r\n", b"mg k v\r\n"] {
+            let (batch, mut stream) = (line.repeat(REQUESTS), server.connect());
+            let reply = if line[0] == b'g' { "END\r\n".len() } else { "EN\r\n".len() };
+            let (served, ends) = (&served, &ends);
+            scope.spawn(move || {
+                let mut buffer = vec![0; 1 << 12];
+                while !ends.load(Ordering::Relaxed) {
+                    stream.write_all(&batch).unwrap();
+                    let mut left = reply * REQUESTS;
+                    while left > 0 {
+                        let read = stream.read(&mut buffer).unwrap();
+                        left -= read;
+                        served.fetch_add(read / reply, Ordering::Relaxed);
+                    }
+                }
+            });
+        }
+        let mut lone = server.connect();
+        let mut others: Vec<usize> = (0..101)
+            .map(|_| {
+                thread::sleep(Duration::from_millis(2));
+                let before = served.load(Ordering::Relaxed);
+                ask(&mut lone, b"mn\r\n", b"MN\r\n");
+                served.load(Ordering::Relaxed) - before
+            })
+            .collect();
+        ends.store(true, Ordering::Relaxed);
+        others.sort_unstable();
+        println!("{} to {} of others, {} at the median", others[0], others[100], others[50]);
+        // A turn without slices is four times as many.
+        assert!(others[50] < REQUESTS, "{} requests of others", others[50]);
+    });
 }

@@ -72,12 +72,44 @@ fn requests_in_datagrams_are_answered_in_datagrams() {
 
 #[test]
 fn large_reply_comes_in_many_datagrams() {
-    let server = Running::start("-U -1 -t 1");
+    let server = Running::start("-U -1 -t 1 -o udp_reply_ratio=0");
     let value: String = (0..9_000).map(|at| format!("{at:05}")).collect(); // 45 000 bytes
     let set = format!("set big 0 0 {}\r\n{value}\r\n", value.len());
     ask(&mut server.connect(), set.as_bytes(), b"STORED\r\n");
     let reply = format!("VALUE big 0 {}\r\n{value}\r\nEND\r\n", value.len());
     Client::new(&server).ask([9, 9], b"get big\r\n", reply.as_bytes());
+}
+
+#[test]
+fn no_reply_has_more_than_a_hundred_times_the_bytes_of_its_request() {
+    let server = Running::start("-U -1 -t 1");
+    let client = Client::new(&server);
+    let mut stream = server.connect();
+    let mut set = |key: &str, length: usize| {
+        let value = "v".repeat(length);
+        let set = format!("set {key} 0 0 {length}\r\n{value}\r\n");
+        ask(&mut stream, set.as_bytes(), b"STORED\r\n");
+        format!("VALUE {key} 0 {length}\r\n{value}\r\n")
+    };
+    let refused = "SERVER_ERROR reply too long for a datagram of this length\r\n";
+    // 15 bytes with the header: 1500, in two datagrams, of which 16 are headers.
+    let least = "VALUE a 0 1000\r\n\r\nEND\r\n".len();
+    let fits = set("a", 1_484 - least) + "END\r\n";
+    client.ask([0, 1], b"get a\r\n", fits.as_bytes());
+    assert_eq!(fits.len(), 1_484);
+    set("a", 1_485 - least);
+    client.ask([0, 2], b"get a\r\n", refused.as_bytes());
+    // What comes before is answered, and what comes behind is not.
+    set("big", 900_000);
+    let small = set("s", 5) + "END\r\n";
+    let sent = b"get s\r\nset new 0 0 1\r\nx\r\nget big\r\nset late 0 0 1\r\nx\r\n";
+    client.ask([0, 3], sent, format!("{small}STORED\r\n{refused}").as_bytes());
+    client.ask([0, 4], b"get new late\r\n", b"VALUE new 0 1\r\nx\r\nEND\r\n");
+    client.ask([0, 5], b"get big big big\r\n", refused.as_bytes());
+    // The binary protocol: a get, whose status is told.
+    let get = [&[0x80, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, 3][..], b"abcd", &[0; 8], b"big"].concat();
+    let too_large = [&[0x81, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0][..], b"abcd", &[0; 8]].concat();
+    client.ask([0, 6], &get, &too_large);
 }
 
 #[test]

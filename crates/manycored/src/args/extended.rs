@@ -1,5 +1,7 @@
 //! What follows `-o`.
 
+use crate::buffers;
+use crate::report::UDP_RATIO;
 use crate::tls::Files;
 use std::str::FromStr;
 
@@ -7,6 +9,8 @@ use std::str::FromStr;
 #[derive(Debug)]
 pub(super) struct Extended {
     pub(super) idle_timeout: u64,
+    pub(super) buffers: buffers::Options,
+    pub(super) udp_ratio: usize,
     pub(super) tls: Files,
     /// Whether expired items are looked for.
     pub(super) crawls: bool,
@@ -53,7 +57,6 @@ const NO_EFFECT: &[(&str, Value)] = &[
     ("no_lru_maintainer", Any),
     ("no_slab_automove", Any),
     ("no_slab_reassign", Any),
-    ("read_buf_mem_limit", Number(0, MOST)),
     ("resp_obj_mem_limit", Any),
     ("slab_automove", MaybeNumber(0, 2)),
     ("slab_automove_freeratio", Ratio(1.0)),
@@ -110,9 +113,15 @@ impl Value {
 
 impl Extended {
     /// Reads them, and adds to what the user should know.
-    pub(super) fn read(options: &[String], warnings: &mut Vec<String>) -> Result<Self, String> {
+    pub(super) fn read(
+        options: &[String],
+        buffers: buffers::Options,
+        warnings: &mut Vec<String>,
+    ) -> Result<Self, String> {
         let mut read = Self {
             idle_timeout: 0,
+            buffers,
+            udp_ratio: UDP_RATIO,
             tls: Files::default(),
             crawls: true,
             tracks_sizes: false,
@@ -135,6 +144,8 @@ impl Extended {
             "watcher_logbuf_size" => {
                 self.watcher_buffer = number::<u32>(name, value)? as usize * 1024;
             }
+            "udp_reply_ratio" => self.udp_ratio = number(name, value)?,
+            _ if self.buffers.take(name, value.unwrap_or(""), warnings)? => {}
             "track_sizes" => self.tracks_sizes = true,
             "lru_crawler" => self.crawls = true,
             "no_lru_crawler" => self.crawls = false,

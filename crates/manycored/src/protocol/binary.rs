@@ -350,6 +350,21 @@ impl Parser {
         self.swallow == 0
     }
 
+    /// Bytes of a refused value that are still to come.
+    pub(crate) fn awaited(&self) -> usize {
+        usize::try_from(self.swallow).unwrap_or(usize::MAX)
+    }
+
+    /// Refuses the value of the request that begins here and has not come whole: the step is a
+    /// [`Request::TooLarge`], and the value is dropped as it comes. `None` if none is awaited.
+    pub fn refuse_value<'a>(&mut self, input: &'a [u8]) -> Option<Step<'a>> {
+        let mut refusing = Self { value_max: 0, ..*self };
+        let step = refusing.next(input);
+        let is_refused = matches!(step, Step::Request(_, _, Request::TooLarge(_)));
+        self.swallow = if is_refused { refusing.swallow } else { self.swallow };
+        is_refused.then_some(step)
+    }
+
     /// The next request of the input, which begins where the last step's bytes ended.
     pub fn next<'a>(&mut self, input: &'a [u8]) -> Step<'a> {
         if self.swallow > 0 {

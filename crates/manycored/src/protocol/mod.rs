@@ -19,6 +19,7 @@
 pub mod binary;
 mod classic;
 mod meta;
+mod refusal;
 mod words;
 
 pub use meta::{Arith, Flags, KeyRoom, Named};

@@ -54,19 +54,11 @@ pub(super) fn general(store: &Store, facts: &Facts, out: &mut Vec<u8>) {
     put("total_connections", &count(&facts.accepted));
     put("rejected_connections", &count(&facts.rejected));
     put("connection_structures", &count(&facts.connections));
-    zeros(
-        out,
-        &[
-            "response_obj_oom",
-            "response_obj_count",
-            "response_obj_bytes",
-            "read_buf_count",
-            "read_buf_bytes",
-            "read_buf_bytes_free",
-            "read_buf_oom",
-            "reserved_fds",
-        ],
-    );
+    zeros(out, &["response_obj_oom", "response_obj_count", "response_obj_bytes", "read_buf_count"]);
+    line(out, "read_buf_bytes", facts.buffers.reserved());
+    line(out, "read_buf_bytes_free", 0);
+    line(out, "read_buf_oom", facts.buffers.closed());
+    line(out, "reserved_fds", 0);
     let behind = ["total_items", "conn_yields"];
     let now = totals.each().filter(|(name, _)| !behind.contains(name));
     now.for_each(|(name, value)| line(out, name, value));
@@ -206,7 +198,7 @@ pub(super) fn settings(store: &Store, facts: &Facts, out: &mut Vec<u8>) {
     put("idle_timeout", &settings.idle_timeout);
     put("watcher_logbuf_size", &settings.watcher_buffer);
     put("worker_logbuf_size", &0);
-    put("read_buf_mem_limit", &0);
+    put("read_buf_mem_limit", &facts.buffers.limit());
     put("track_sizes", &flag(settings.tracks_sizes));
     put("inline_ascii_response", &"no");
     tls(settings, out);

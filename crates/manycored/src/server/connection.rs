@@ -1,18 +1,26 @@
 //! A connection: its socket, its session, and what waits on either side.
+//!
+//! Its own buffers are for what does not fit into one turn, and are counted in the worker's ledger
+//! (see [`crate::buffers`]). Everything else passes through the worker's buffers.
 
+use crate::buffers::{Ledger, Use};
 use crate::clients::{Entry, State};
-use crate::session::{Context, Session, Wish};
+use crate::session::{Context, OUT_MAX, Session, Wish};
 use crate::tls::Seal;
 use rustix::buffer::spare_capacity;
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, recv, send, sendmsg};
 use std::io::{self, IoSlice, Write};
+use std::mem::take;
 
 /// Bytes that are read at once.
-pub(super) const READ: usize = 64 << 10;
-/// The largest buffer that a quiet connection keeps.
-const KEEP: usize = 4 << 10;
+const READ: usize = 64 << 10;
+/// What has come of a request is moved to the worker's buffer before more is read, if it is shorter
+/// than this; else more is read behind it.
+const MOVED: usize = 16 << 10;
+/// Replies of one slice wait for those of the next ones up to so many bytes, and are sent together.
+const GATHERED: usize = 64 << 10;
 
 /// What is to be done with a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,11 +44,14 @@ pub(super) struct Connection {
     pub(super) socket: OwnedFd,
     seal: Option<Seal>,
     session: Session,
-    /// What came and was not used up.
+    /// What came, and is not used up from `taken` on.
     input: Vec<u8>,
-    /// What was not written, from `written` on.
+    taken: usize,
+    /// Replies that are not written, from `written` on.
     output: Vec<u8>,
     written: usize,
+    /// Bytes of both that are in the worker's ledger.
+    holds: usize,
     /// Whether the session stopped with requests left.
     is_paused: bool,
     /// What it is waiting for.
@@ -52,17 +63,21 @@ pub(super) struct Connection {
 /// What a worker's connections share.
 pub(super) struct Desk<'s> {
     pub(super) context: Context<'s>,
-    pub(super) budget: usize,
+    pub(super) ledger: Ledger<'s>,
+    /// Keys of one connection before others have their turn.
+    pub(super) slice: usize,
     input: Vec<u8>,
     output: Vec<u8>,
+    spares: Spares,
     /// What came under a seal.
     sealed: Vec<u8>,
 }
 
 impl<'s> Desk<'s> {
-    pub(super) fn new(context: Context<'s>, budget: usize) -> Self {
-        let input = Vec::with_capacity(READ);
-        Self { context, budget, input, output: Vec::new(), sealed: Vec::new() }
+    pub(super) fn new(context: Context<'s>, ledger: Ledger<'s>) -> Self {
+        let input = Vec::with_capacity(MOVED + READ);
+        let (output, sealed, spares) = (Vec::new(), Vec::new(), Spares::default());
+        Self { context, ledger, slice: usize::MAX, input, output, spares, sealed }
     }
 }
 
@@ -74,8 +89,10 @@ impl Connection {
             seal,
             session,
             input: Vec::new(),
+            taken: 0,
             output: Vec::new(),
             written: 0,
+            holds: 0,
             is_paused: false,
             fate: Fate::Read,
             used: second,
@@ -87,7 +104,12 @@ impl Connection {
         self.input.is_empty() && self.fate == Fate::Read && self.session.is_between()
     }
 
-    /// Does what can be done: writes what waits, reads once, answers, writes once.
+    /// Whether it holds memory of its own: a request that has not come whole, or replies.
+    pub(super) fn holds_memory(&self) -> bool {
+        self.holds > 0
+    }
+
+    /// Does what can be done: writes what waits, reads once, answers a slice, writes once.
     pub(super) fn serve(&mut self, desk: &mut Desk<'_>) -> Fate {
         self.fate = self.step(desk).unwrap_or(Fate::Close);
         self.note_state();
@@ -125,14 +147,12 @@ impl Connection {
     }
 
     fn step(&mut self, desk: &mut Desk<'_>) -> Result<Fate, Errno> {
-        if !self.output.is_empty() || self.seal.as_ref().is_some_and(Seal::waits) {
-            let waiting = std::mem::take(&mut self.output);
-            let from = self.written;
-            if !self.write(&waiting, from, desk)? {
-                self.output = waiting;
+        let waits = !self.output.is_empty() || self.seal.as_ref().is_some_and(Seal::waits);
+        // Between two slices replies are gathered, and wait for nothing.
+        if waits && self.fate != Fate::Again {
+            if !self.flush(desk)? {
                 return Ok(Fate::Write);
             }
-            self.written = 0;
             match self.session.wish() {
                 Wish::Stay => {}
                 Wish::Close => return Ok(Fate::Close),
@@ -147,11 +167,12 @@ impl Connection {
 
     /// False if nothing was there to be read.
     fn read(&mut self, desk: &mut Desk<'_>) -> Result<bool, Errno> {
-        let into = if self.input.is_empty() {
+        let is_moved = self.input.len() < MOVED;
+        let into = if is_moved {
             desk.input.clear();
+            desk.input.extend_from_slice(&self.input);
             &mut desk.input
         } else {
-            self.input.reserve(READ);
             &mut self.input
         };
         let read = if self.seal.is_some() {
@@ -172,6 +193,9 @@ impl Connection {
                         return Err(Errno::PROTO);
                     }
                 }
+                if is_moved {
+                    desk.spares.give(take(&mut self.input));
+                }
                 self.used = desk.context.handle.store().clock().second();
                 desk.context.handle.counters.bytes_read.add(read as u64);
                 Ok(true)
@@ -181,29 +205,147 @@ impl Connection {
         }
     }
 
+    /// Answers what is there, and keeps what is left over.
     fn answer(&mut self, desk: &mut Desk<'_>) -> Result<Fate, Errno> {
         let is_own = !self.input.is_empty();
-        let input = if is_own { &self.input } else { &desk.input };
-        let mut output = std::mem::take(&mut desk.output);
-        output.clear();
-        let progress = self.session.feed(&mut desk.context, input, &mut output, desk.budget);
-        // With nothing left there is nothing to go on with, least of all what others have read.
-        self.is_paused = progress.is_paused && progress.used < input.len();
+        let mut input = take(if is_own { &mut self.input } else { &mut desk.input });
+        // Behind those of earlier slices, if there are such.
+        let is_gathered = !self.output.is_empty();
+        let mut output = take(if is_gathered { &mut self.output } else { &mut desk.output });
+        let kept = if is_own { input.capacity() } else { 0 };
+        let answered = self.answer_all(&input, kept, &mut output, desk);
+        if let Ok(Rest { from, room }) = answered {
+            self.taken = 0;
+            if from == input.len() {
+                if is_own {
+                    desk.spares.give(take(&mut input));
+                }
+            } else if is_own && self.is_paused {
+                (self.input, self.taken) = (take(&mut input), from);
+            } else if is_own && from == 0 {
+                input.reserve_exact(room.saturating_sub(input.len()));
+                self.input = take(&mut input);
+            } else {
+                self.input = desk.spares.take(room);
+                self.input.extend_from_slice(&input[from..]);
+            }
+            // What was allowed, or a little more: a spare buffer may be longer.
+            let _ = self.hold(self.input.capacity(), Use::Bounded, desk);
+        }
         if !is_own {
-            self.input.extend_from_slice(&desk.input[progress.used..]);
-        } else if progress.used == self.input.len() {
-            self.input.clear();
-            self.input.shrink_to(KEEP);
-        } else {
-            self.input.drain(..progress.used);
+            desk.input = input;
         }
-        let written = self.write(&output, 0, desk);
-        if !matches!(written, Ok(true)) {
-            self.output = output;
-            return written.map(|_| Fate::Write);
+        if let Ok(Rest { from, .. }) = answered
+            && self.is_paused
+            && self.gather(&mut output, is_gathered, from, desk)
+        {
+            return Ok(Fate::Again);
         }
-        if output.capacity() <= 2 * crate::session::OUT_MAX {
+        let fate = answered.and_then(|_| self.conclude(&output, desk));
+        if desk.output.capacity() == 0 && output.capacity() <= 2 * OUT_MAX {
+            output.clear();
             desk.output = output;
+        } else {
+            desk.spares.give(output);
+        }
+        fate
+    }
+
+    /// Answers a slice of the input; more if there is no memory to keep the rest. What cannot be
+    /// kept is refused. The connection's own buffer has the input if its room `kept` is not 0.
+    fn answer_all(
+        &mut self,
+        input: &[u8],
+        kept: usize,
+        output: &mut Vec<u8>,
+        desk: &mut Desk<'_>,
+    ) -> Result<Rest, Errno> {
+        let (mut from, mut slice) = (take(&mut self.taken), desk.slice);
+        loop {
+            let progress = self.session.feed(&mut desk.context, &input[from..], output, slice);
+            from += progress.used;
+            let rest = &input[from..];
+            // With nothing left there is nothing to go on with, least of all what others have read.
+            self.is_paused = progress.is_paused && !rest.is_empty();
+            if rest.is_empty() || self.session.wish() != Wish::Stay {
+                let _ = self.hold(0, Use::Replies, desk);
+                return Ok(Rest { from: input.len(), room: 0 });
+            }
+            if self.is_paused {
+                let room = kept.max(rest.len());
+                if self.hold(room, Use::Replies, desk) {
+                    return Ok(Rest { from, room });
+                }
+                if output.len() < OUT_MAX {
+                    slice = usize::MAX;
+                } else if self.send(output, desk)? {
+                    output.clear();
+                } else {
+                    desk.ledger.budget().count_closed();
+                    return Err(Errno::NOBUFS);
+                }
+                continue;
+            }
+            let has_room = from == 0 && kept > rest.len() && rest.len() >= MOVED;
+            let room = if has_room { kept } else { self.room_for(rest, desk) };
+            if self.hold(room, Use::Unfinished, desk) {
+                return Ok(Rest { from, room });
+            }
+            from += self.session.refuse(&mut desk.context, rest, output);
+            if self.session.wish() == Wish::Close {
+                desk.ledger.budget().count_closed();
+            }
+        }
+    }
+
+    /// The room that a request needs which has not come whole: for what has come, if that is moved
+    /// before more is read; else for at most twice as much, and no more than is to come.
+    fn room_for(&self, rest: &[u8], desk: &Desk<'_>) -> usize {
+        if rest.len() < MOVED {
+            return rest.len();
+        }
+        let whole = self.session.whole_length(&desk.context, rest).unwrap_or(usize::MAX);
+        (rest.len() + rest.len().max(READ)).min(whole).max(rest.len() + 1)
+    }
+
+    /// Whether this connection may hold so many bytes of input, besides its replies.
+    fn hold(&mut self, input: usize, what: Use, desk: &mut Desk<'_>) -> bool {
+        desk.ledger.set(&mut self.holds, input + self.output.capacity(), what)
+    }
+
+    /// Keeps replies until those of the next slices follow, and says so. Not if they are many, or if
+    /// there is no memory for them.
+    fn gather(
+        &mut self,
+        output: &mut Vec<u8>,
+        is_gathered: bool,
+        used: usize,
+        desk: &mut Desk<'_>,
+    ) -> bool {
+        if output.len() >= GATHERED || self.session.wish() != Wish::Stay {
+            return false;
+        }
+        if !is_gathered {
+            // For all slices, as it seems: requests of one client are like one another.
+            let left = self.input.len() - self.taken;
+            let seems = output.len().saturating_mul(2 + left / used.max(1));
+            let mut longer = desk.spares.take(seems.min(GATHERED));
+            longer.extend_from_slice(output);
+            output.clear();
+            desk.output = std::mem::replace(output, longer);
+        }
+        let holds = self.input.capacity() + output.capacity();
+        if !desk.ledger.set(&mut self.holds, holds, Use::Replies) {
+            return false;
+        }
+        self.output = take(output);
+        true
+    }
+
+    /// Sends the replies.
+    fn conclude(&mut self, output: &[u8], desk: &mut Desk<'_>) -> Result<Fate, Errno> {
+        if !self.send(output, desk)? {
+            return Ok(Fate::Write);
         }
         Ok(match self.session.wish() {
             Wish::Close => Fate::Close,
@@ -213,23 +355,57 @@ impl Connection {
         })
     }
 
+    /// Sends replies. False if something is left; that is kept.
+    fn send(&mut self, output: &[u8], desk: &mut Desk<'_>) -> Result<bool, Errno> {
+        let Some(end) = self.write(output, 0, desk)? else { return Ok(true) };
+        let holds = self.input.capacity() + output.len() - end;
+        if !desk.ledger.set(&mut self.holds, holds, Use::Replies) {
+            desk.ledger.budget().count_closed();
+            return Err(Errno::NOBUFS);
+        }
+        self.output = output[end..].to_vec();
+        Ok(false)
+    }
+
+    /// Sends what was kept. False if something is left.
+    fn flush(&mut self, desk: &mut Desk<'_>) -> Result<bool, Errno> {
+        let (kept, from) = (take(&mut self.output), take(&mut self.written));
+        let end = self.write(&kept, from, desk)?;
+        match end {
+            None => desk.spares.give(kept),
+            // A rest that is small beside its buffer does not keep that.
+            Some(end) if kept.len() - end < kept.capacity() / 2 => {
+                self.output = kept[end..].to_vec();
+            }
+            Some(end) => (self.output, self.written) = (kept, end),
+        }
+        // It is not more than before.
+        let _ = self.hold(self.input.capacity(), Use::Bounded, desk);
+        Ok(end.is_none())
+    }
+
     /// Says good-bye, where there is a way to.
-    pub(super) fn end(&mut self) {
+    pub(super) fn end(&mut self, desk: &mut Desk<'_>) {
         if let Some(seal) = &mut self.seal {
             seal.end(&mut Outlet(&self.socket));
         }
+        let _ = desk.ledger.set(&mut self.holds, 0, Use::Bounded);
     }
 
-    /// Writes what is there from `from` on; false if something is left, from `written` on.
-    fn write(&mut self, bytes: &[u8], mut from: usize, desk: &Desk<'_>) -> Result<bool, Errno> {
+    /// Writes what is there from `from` on. Where that ended, if something is left.
+    fn write(
+        &mut self,
+        bytes: &[u8],
+        mut from: usize,
+        desk: &Desk<'_>,
+    ) -> Result<Option<usize>, Errno> {
         if let Some(seal) = &mut self.seal {
             let (end, is_sent) = write_sealed(seal, &self.socket, bytes, from)?;
             if end > from {
                 self.used = desk.context.handle.store().clock().second();
                 desk.context.handle.counters.bytes_written.add((end - from) as u64);
             }
-            self.written = end;
-            return Ok(is_sent);
+            return Ok((!is_sent).then_some(end));
         }
         while from < bytes.len() {
             match send(&self.socket, &bytes[from..], SendFlags::NOSIGNAL) {
@@ -239,15 +415,45 @@ impl Connection {
                     desk.context.handle.counters.bytes_written.add(sent as u64);
                 }
                 Err(Errno::INTR) => {}
-                Err(Errno::AGAIN) => {
-                    self.written = from;
-                    return Ok(false);
-                }
+                Err(Errno::AGAIN) => return Ok(Some(from)),
                 Err(error) => return Err(error),
             }
         }
-        Ok(true)
+        Ok(None)
     }
+}
+
+/// Buffers that connections have given back: those that many of them need for a moment only.
+#[derive(Debug, Default)]
+struct Spares(Vec<Vec<u8>>);
+
+impl Spares {
+    /// Buffers that are kept, and the bytes of the largest.
+    const COUNT: usize = 16;
+    const LARGEST: usize = READ + MOVED;
+
+    /// An empty buffer of at least so many bytes, and not of many more.
+    fn take(&mut self, room: usize) -> Vec<u8> {
+        let fits = |spare: &Vec<u8>| (room..=room.max(2048) * 2).contains(&spare.capacity());
+        match self.0.iter().position(fits) {
+            Some(at) => self.0.swap_remove(at),
+            None => Vec::with_capacity(room),
+        }
+    }
+
+    fn give(&mut self, mut buffer: Vec<u8>) {
+        if (1..=Self::LARGEST).contains(&buffer.capacity()) && self.0.len() < Self::COUNT {
+            buffer.clear();
+            self.0.push(buffer);
+        }
+    }
+}
+
+/// What is left of the input, and the room it is kept in.
+#[derive(Debug, Clone, Copy)]
+struct Rest {
+    from: usize,
+    room: usize,
 }
 
 /// Seals and sends what is there from `from` on, as far as it goes. Where that ends, and whether

@@ -47,7 +47,7 @@ pub(super) struct Queues {
 
 impl Queue {
     /// One whose clients are as those of any other, shared with all workers.
-    fn shared(socket: Arc<OwnedFd>, is_tcp: bool) -> Self {
+    pub(super) fn shared(socket: Arc<OwnedFd>, is_tcp: bool) -> Self {
         Self { socket, is_tcp, demand: Demand::AsConfigured, language: None, is_shared: true }
     }
 }

@@ -1,15 +1,18 @@
 //! The server: its sockets, its workers, its signals, its end.
 //!
 //! Laws:
-//! - V1 A connection belongs to the worker that accepted it, for ever. Workers share the items, and
-//!   nothing else that is written at each request.
+//! - V1 A connection belongs to one worker for ever: the one that had the fewest when it was
+//!   accepted. Workers share the items, and nothing else that is written at each request.
 //! - V2 A worker never waits for one client: reads and writes return at once, and what cannot be
-//!   written keeps the client's next requests unread.
+//!   written keeps the client's next requests unread. Nor does one client wait for all that
+//!   another has sent: every ready connection has a slice of keys in each round, and new events
+//!   are fetched between rounds.
 //! - V3 What a client makes the server hold is bounded: a request's line or value on the way in,
-//!   and `session`'s bound on the way out.
+//!   and `session`'s bound on the way out. So is what all clients do together: [`crate::buffers`].
 //! - V4 At the end every request that has come whole is answered.
 
 mod connection;
+mod handover;
 mod inherit;
 mod listen;
 mod process;
@@ -20,13 +23,14 @@ mod worker;
 
 use crate::args::{Args, Plan};
 use crate::auth::Auth;
+use crate::buffers::Budget;
 use crate::report::Facts;
 use crate::store::Store;
 use crate::tls::Tls;
+use handover::Inbox;
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
-use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
-use rustix::fd::OwnedFd;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::fmt;
 use std::io;
 use std::net::TcpListener;
@@ -85,8 +89,10 @@ impl std::error::Error for Failure {}
 struct Shared {
     store: Store,
     facts: Facts,
-    /// Requests of one connection at a time.
-    budget: usize,
+    /// The longest slice of keys of one connection (`-R`).
+    slice_max: usize,
+    /// Each worker's, in their order.
+    inboxes: Vec<Inbox>,
     draining: AtomicBool,
 }
 
@@ -129,25 +135,26 @@ pub fn run(args: &Args, mut plan: Plan) -> Result<(), Failure> {
             settings: plan.settings,
             auth: plan.auth,
             tls: plan.tls,
+            buffers: Budget::new(plan.buffers),
             ..Facts::default()
         },
-        budget: plan.budget,
+        slice_max: plan.budget,
+        inboxes: (0..threads)
+            .map(|_| Inbox::new())
+            .collect::<Result<_, _>>()
+            .map_err(Failure::system("an eventfd"))?,
         draining: AtomicBool::new(false),
     };
     queues.list(&shared.facts.clients);
     for socket in datagrams.first().into_iter().flatten() {
         udp::list(socket, &shared.facts.clients);
     }
-    let wakes: Vec<OwnedFd> = (0..threads)
-        .map(|_| eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK))
-        .collect::<Result<_, _>>()
-        .map_err(Failure::system("an eventfd"))?;
     shared.store.set_crawls(shared.facts.settings.crawls);
     process::die_of_panics();
     let served = thread::scope(|scope| {
-        let started = wakes.iter().enumerate().try_for_each(|(number, wake)| {
+        let started = (0..threads).try_for_each(|number| {
             let datagrams = std::mem::take(&mut datagrams[number]);
-            let worker = Worker::new(number, &shared, queues.take(number), datagrams, wake);
+            let worker = Worker::new(number, &shared, queues.take(number), datagrams);
             let worker = worker.map_err(Failure::system("a worker's epoll"))?;
             let named = thread::Builder::new().name(format!("worker{number}"));
             let spawned = named.spawn_scoped(scope, move || worker.run());
@@ -157,7 +164,7 @@ pub fn run(args: &Args, mut plan: Plan) -> Result<(), Failure> {
             process::tell_ports(&shared.facts.settings);
             keep_house(&shared, &signals, metrics.as_ref())
         });
-        drain(&shared, &wakes);
+        drain(&shared);
         // A second signal does not wait for slow clients.
         let _ = ending().thread_unblock();
         served
@@ -224,11 +231,8 @@ fn keep_house(
 }
 
 /// Tells the workers to come to an end.
-fn drain(shared: &Shared, wakes: &[OwnedFd]) {
+fn drain(shared: &Shared) {
     // ORDER: Relaxed; the eventfd below carries the news.
     shared.draining.store(true, Ordering::Relaxed);
-    for wake in wakes {
-        // It cannot be full: this is the only count.
-        let _ = rustix::io::write(wake, &1_u64.to_ne_bytes());
-    }
+    shared.inboxes.iter().for_each(Inbox::call);
 }

@@ -9,14 +9,19 @@
 //!
 //! Laws:
 //! - U1 A datagram is answered at once, and nothing of it is kept: no client holds memory.
-//! - U2 Its replies end with the one that reaches `session`'s bound; what was asked behind that
+//! - U2 Who sends is not known, and may be another than the reply goes to. So the datagrams of a
+//!   reply have at most [`UDP_RATIO`](crate::report::UDP_RATIO) times the bytes of the request's, unless the options say
+//!   otherwise (`-o udp_reply_ratio`): what would exceed that is refused in a line, and what was
+//!   asked behind it gets no reply.
+//! - U3 Its replies end with the one that reaches `session`'s bound; what was asked behind that
 //!   gets none. What the system does not take at once is lost, as datagrams are.
 
 use super::Failure;
 use super::connection::Desk;
 use crate::args::Plan;
 use crate::clients::Clients;
-use crate::session::{Session, Wish};
+use crate::protocol::binary;
+use crate::session::{OUT_MAX, Session, Wish};
 use rustix::buffer::spare_capacity;
 use rustix::fd::{AsFd, AsRawFd, OwnedFd};
 use rustix::io::Errno;
@@ -42,6 +47,8 @@ const TURN: usize = 64;
 const BUFFER: usize = 4 << 20;
 
 const IN_PARTS: &[u8] = b"SERVER_ERROR multi-packet request not supported\r\n";
+/// What a client gets instead of a reply that would be too long (U2).
+const TOO_LONG: &[u8] = b"SERVER_ERROR reply too long for a datagram of this length\r\n";
 
 /// Each worker's sockets, and the first one's port.
 pub(super) fn sockets(plan: &Plan) -> Result<(Vec<Vec<OwnedFd>>, u16), Failure> {
@@ -110,13 +117,18 @@ fn datagrams(id: [u8; 2], reply: &[u8]) -> impl Iterator<Item = Vec<u8>> + '_ {
 }
 
 /// Answers what has come. True if somebody asked for the server's end.
-pub(super) fn serve(socket: impl AsFd, desk: &mut Desk<'_>, room: &mut Vec<u8>) -> bool {
+pub(super) fn serve(
+    socket: impl AsFd,
+    desk: &mut Desk<'_>,
+    room: &mut Vec<u8>,
+    ratio: usize,
+) -> bool {
     let mut wish = Wish::Stay;
     for _ in 0..TURN {
         room.clear();
         match recvfrom(&socket, spare_capacity(room), RecvFlags::empty()) {
             Ok((_, _, Some(from))) => {
-                let (id, reply, wanted) = answer(room, desk);
+                let (id, reply, wanted) = answer(room, desk, ratio);
                 if wanted == Wish::Shutdown {
                     wish = wanted;
                 }
@@ -131,7 +143,25 @@ pub(super) fn serve(socket: impl AsFd, desk: &mut Desk<'_>, room: &mut Vec<u8>) 
     wish == Wish::Shutdown
 }
 
-fn answer(datagram: &[u8], desk: &mut Desk<'_>) -> ([u8; 2], Vec<u8>, Wish) {
+/// Bytes of all datagrams of a reply.
+fn sent_for(reply: usize) -> usize {
+    reply + reply.div_ceil(DATAGRAM - HEADER) * HEADER
+}
+
+/// What is said to a request whose reply would be too long, in its protocol.
+fn too_long(request: &[u8]) -> Vec<u8> {
+    match request.first_chunk::<16>() {
+        Some([binary::MAGIC, opcode, _, _, _, _, _, _, _, _, _, _, opaque @ ..]) => {
+            let opaque: &[u8; 4] = opaque;
+            let status = [0, binary::Status::TooLarge as u8];
+            let start = [binary::REPLY_MAGIC, *opcode, 0, 0, 0, 0];
+            [&start, &status[..], &[0; 4], opaque, &[0; 8]].concat()
+        }
+        _ => TOO_LONG.to_vec(),
+    }
+}
+
+fn answer(datagram: &[u8], desk: &mut Desk<'_>, ratio: usize) -> ([u8; 2], Vec<u8>, Wish) {
     desk.context.handle.counters.bytes_read.add(datagram.len() as u64);
     let Some((Header { id, is_whole }, input)) = split(datagram) else {
         return ([0; 2], Vec::new(), Wish::Stay);
@@ -140,8 +170,31 @@ fn answer(datagram: &[u8], desk: &mut Desk<'_>) -> ([u8; 2], Vec<u8>, Wish) {
         return (id, IN_PARTS.to_vec(), Wish::Stay);
     }
     let mut session = Session::new(desk.context.handle.store().limits().item);
-    let mut reply = Vec::new();
-    session.feed(&mut desk.context, input, &mut reply, usize::MAX);
+    let (mut reply, mut used) = (Vec::new(), 0);
+    let most = if ratio == 0 { usize::MAX } else { datagram.len().saturating_mul(ratio) };
+    // One by one, to see which is too much.
+    let budget = if ratio == 0 { usize::MAX } else { 1 };
+    // Where the replies and the requests end that are whole.
+    let (mut answered, mut asked) = (0, 0);
+    loop {
+        let progress = session.feed(&mut desk.context, &input[used..], &mut reply, budget);
+        if sent_for(reply.len()) > most {
+            reply.truncate(answered);
+            let refusal = too_long(&input[asked..]);
+            if sent_for(answered + refusal.len()) <= most {
+                reply.extend(refusal);
+            }
+            break;
+        }
+        used += progress.used;
+        if session.is_between() {
+            (answered, asked) = (reply.len(), used);
+        }
+        let goes_on = progress.is_paused && budget == 1 && reply.len() < OUT_MAX;
+        if !goes_on || session.wish() != Wish::Stay || used == input.len() {
+            break;
+        }
+    }
     (id, reply, session.wish())
 }
 
@@ -150,7 +203,7 @@ fn send(socket: impl AsFd, to: &SocketAddrAny, id: [u8; 2], reply: &[u8], desk: 
         match sendto(&socket, &datagram, SendFlags::NOSIGNAL, to) {
             Ok(sent) => desk.context.handle.counters.bytes_written.add(sent as u64),
             Err(Errno::INTR) => {}
-            Err(_) => return, // U2
+            Err(_) => return, // U3
         }
     }
 }

@@ -1,8 +1,10 @@
 //! A worker: one thread, its queues, its connections, one epoll.
 
 use super::connection::{Connection, Desk, Fate};
+use super::handover::{Accepted, Inbox};
 use super::listen::Queue;
 use super::{GRACE, Shared, told, udp};
+use crate::buffers::Ledger;
 use crate::session::{Context, Session};
 use crate::tls::Demand;
 use rustix::buffer::spare_capacity;
@@ -23,13 +25,20 @@ const ACCEPTS: usize = 64;
 const FIRST: u64 = 1 << 32;
 /// Where the numbers of the sockets with datagrams begin.
 const DATAGRAMS: u64 = 1 << 31;
-/// The number of the call to end.
+/// The number of the call to end, or to take a connection from another worker.
 const WAKE: u64 = 0;
+
+/// Keys of one connection before others have their turn: as many as are looked up together.
+const SLICE: usize = 64;
+/// Keys of a round of slices that are worth a look for new events. Few connections have longer
+/// slices.
+const ROUND: usize = 512;
 
 const TOO_MANY: &[u8] = b"ERROR Too many open connections\r\n";
 
 /// A worker.
 pub(super) struct Worker<'s> {
+    number: usize,
     pub(super) shared: &'s Shared,
     desk: Desk<'s>,
     epoll: OwnedFd,
@@ -58,10 +67,14 @@ impl<'s> Worker<'s> {
         shared: &'s Shared,
         queues: Vec<Queue>,
         datagrams: Vec<OwnedFd>,
-        wake: &OwnedFd,
     ) -> Result<Self, Errno> {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
-        epoll::add(&epoll, wake, EventData::new_u64(WAKE), EventFlags::IN)?;
+        epoll::add(
+            &epoll,
+            shared.inboxes[number].wake(),
+            EventData::new_u64(WAKE),
+            EventFlags::IN,
+        )?;
         for (at, queue) in queues.iter().enumerate() {
             // Of those who share a queue one is woken.
             let alone = if queue.is_shared { EventFlags::EXCLUSIVE } else { EventFlags::empty() };
@@ -74,9 +87,11 @@ impl<'s> Worker<'s> {
         }
         let room = if datagrams.is_empty() { 0 } else { udp::LONGEST };
         let context = Context::new(shared.store.handle(number), &shared.facts);
+        let ledger = Ledger::new(&shared.facts.buffers, shared.inboxes.len());
         Ok(Self {
+            number,
             shared,
-            desk: Desk::new(context, shared.budget),
+            desk: Desk::new(context, ledger),
             epoll,
             queues,
             datagrams,
@@ -103,10 +118,13 @@ impl<'s> Worker<'s> {
             }
             self.shared.store.tick();
             let again = std::mem::take(&mut self.again);
+            // A slice for each that is ready; then a look for others.
+            let ready = events.len() + again.len();
+            self.desk.slice = (ROUND / ready.max(1)).max(SLICE).min(self.shared.slice_max);
             for event in &events {
                 let number = event.data.u64();
                 match number {
-                    WAKE => {} // seen below
+                    WAKE => self.take_over(), // the end is seen below
                     DATAGRAMS..FIRST => self.serve_datagrams((number - DATAGRAMS) as usize),
                     1..DATAGRAMS => self.accept(number as usize - 1),
                     number => self.serve_unless_queued((number - FIRST) as usize),
@@ -129,7 +147,7 @@ impl<'s> Worker<'s> {
             nanos(told::PAUSE as i64)
         } else if self.ends_by.is_some() {
             nanos(20_000_000)
-        } else if self.shared.facts.settings.idle_timeout > 0 {
+        } else if self.shared.facts.settings.idle_timeout > 0 || self.desk.ledger.held() > 0 {
             nanos(500_000_000)
         } else {
             None
@@ -145,6 +163,7 @@ impl<'s> Worker<'s> {
         let ends_by = *self.ends_by.get_or_insert_with(|| Instant::now() + GRACE);
         // What was connected before it was told that nobody listens any more.
         (0..self.queues.len()).for_each(|at| self.accept(at));
+        self.take_over();
         self.queues.clear();
         (0..self.datagrams.len()).for_each(|at| self.serve_datagrams(at));
         self.datagrams.clear();
@@ -154,7 +173,9 @@ impl<'s> Worker<'s> {
                 self.close(index);
             }
         }
-        self.free.len() == self.connections.len() || Instant::now() >= ends_by
+        let is_empty = self.free.len() == self.connections.len();
+        // A connection that another worker handed over in this moment is served first.
+        (is_empty && self.shared.inboxes[self.number].close()) || Instant::now() >= ends_by
     }
 
     /// Serves a connection until nothing more can be read.
@@ -173,7 +194,7 @@ impl<'s> Worker<'s> {
         let Some(queue) = self.queues.get(queue).cloned() else { return };
         for _ in 0..ACCEPTS {
             match accept_with(&*queue.socket, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
-                Ok(accepted) => self.welcome(accepted, &queue),
+                Ok(socket) => self.place(Accepted { socket, queue: queue.clone() }),
                 Err(Errno::INTR | Errno::CONNABORTED) => {}
                 Err(Errno::AGAIN) => return,
                 Err(_) => {
@@ -185,7 +206,33 @@ impl<'s> Worker<'s> {
         }
     }
 
-    fn welcome(&mut self, socket: OwnedFd, queue: &Queue) {
+    /// Serves an accepted connection, or has it served by the worker with the fewest (law V1).
+    fn place(&mut self, accepted: Accepted) {
+        let inboxes = &self.shared.inboxes;
+        let counts = inboxes.iter().map(Inbox::connections).enumerate();
+        let own = inboxes[self.number].connections();
+        let least = counts.min_by_key(|(_, count)| *count).filter(|(_, count)| *count < own);
+        // ORDER: Relaxed; a hint: a worker that has come to its end refuses.
+        let stays = self.shared.draining.load(Ordering::Relaxed);
+        let kept = match least.filter(|_| !stays) {
+            Some((other, _)) => inboxes[other].hand_over(accepted),
+            None => Some(accepted),
+        };
+        if let Some(accepted) = kept {
+            inboxes[self.number].count();
+            self.welcome(accepted);
+        }
+    }
+
+    /// Takes the connections that other workers have accepted for this one.
+    fn take_over(&mut self) {
+        for accepted in self.shared.inboxes[self.number].take() {
+            self.welcome(accepted);
+        }
+    }
+
+    /// Begins to serve a connection that is counted as this worker's.
+    fn welcome(&mut self, Accepted { socket, queue }: Accepted) {
         let is_tcp = queue.is_tcp;
         let tls = self.shared.facts.tls.as_ref();
         let tls = tls.filter(|_| is_tcp && queue.demand != Demand::NoTls);
@@ -193,6 +240,7 @@ impl<'s> Worker<'s> {
         // ORDER: Relaxed; counts.
         if facts.connections.fetch_add(1, Ordering::Relaxed) >= facts.settings.connections_max {
             facts.connections.fetch_sub(1, Ordering::Relaxed);
+            self.shared.inboxes[self.number].forget();
             facts.rejected.fetch_add(1, Ordering::Relaxed);
             if tls.is_none() {
                 let _ = send(&socket, TOO_MANY, SendFlags::NOSIGNAL);
@@ -243,7 +291,8 @@ impl<'s> Worker<'s> {
 
     fn serve_datagrams(&mut self, at: usize) {
         let Some(socket) = self.datagrams.get(at) else { return };
-        if udp::serve(socket, &mut self.desk, &mut self.datagram) {
+        let ratio = self.shared.facts.settings.udp_ratio;
+        if udp::serve(socket, &mut self.desk, &mut self.datagram, ratio) {
             end_server();
         }
     }
@@ -295,27 +344,35 @@ impl<'s> Worker<'s> {
         self.tell(index, "conn_close", reason.or(ends).or(own));
         // Closing takes it out of the epoll.
         if let Some(mut connection) = self.connections[index].take() {
-            connection.end();
+            connection.end(&mut self.desk);
             self.free.push(index);
+            self.shared.inboxes[self.number].forget();
             // ORDER: Relaxed; a count.
             self.shared.facts.connections.fetch_sub(1, Ordering::Relaxed);
         }
     }
 
-    /// Closes connections on which nothing has come or gone for too long.
+    /// Closes connections on which nothing has come or gone for too long: for `idle_timeout`; or,
+    /// while buffers are scarce, for `buffer_timeout` with a request or replies in them.
     fn kick_idle(&mut self) {
-        let most = self.shared.facts.settings.idle_timeout;
+        let facts = &self.shared.facts;
+        let (idle, stalled) = (facts.settings.idle_timeout, facts.settings.buffer_timeout);
         let second = self.shared.store.clock().second();
-        if most == 0 || second == self.looked {
+        let is_scarce = stalled > 0 && self.desk.ledger.held() > 0 && facts.buffers.is_scarce();
+        if second == self.looked || (idle == 0 && !is_scarce) {
             return;
         }
         self.looked = second;
         for index in 0..self.connections.len() {
-            let is_idle = |found: &Connection| u64::from(second - found.used.min(second)) > most;
-            if self.connections[index].as_ref().is_some_and(is_idle) {
+            let Some(found) = &self.connections[index] else { continue };
+            let quiet = u64::from(second - found.used.min(second));
+            if idle > 0 && quiet > idle {
                 // ORDER: Relaxed; a count.
-                self.shared.facts.idle_kicks.fetch_add(1, Ordering::Relaxed);
+                facts.idle_kicks.fetch_add(1, Ordering::Relaxed);
                 self.close_for(index, Some("idle_timeout"));
+            } else if is_scarce && quiet > stalled && found.holds_memory() {
+                facts.buffers.count_closed();
+                self.close_for(index, Some("buffer_timeout"));
             }
         }
     }

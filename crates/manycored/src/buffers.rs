@@ -1,0 +1,288 @@
+//! How much memory the buffers of all connections may take, beside the items' memory (`-m`).
+//!
+//! A connection has buffers of its own only for what did not fit into one turn: a request that has
+//! not come whole, requests that wait for their slice, replies that the client has not taken. All
+//! else passes through buffers that its worker's connections share.
+//!
+//! Laws:
+//! - B1 What connections hold is reserved in the [`Budget`] before it is allocated. A worker's
+//!   [`Ledger`] reserves it in chunks, so that buffers that come and go write nothing shared.
+//! - B2 Requests that have not come whole leave a quarter of the limit to replies: a refused
+//!   request costs an error, a refused reply the connection.
+//! - B3 A connection may hold [`SMALL`] bytes whatever the others hold, so that a short request
+//!   that a packet's end cuts is served.
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+/// What a connection may hold in any case.
+pub const SMALL: usize = 4 << 10;
+/// The most that a ledger reserves without need.
+const CHUNK_MAX: usize = 256 << 10;
+
+/// What the options say of buffers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Options {
+    /// Bytes for the buffers of all connections; 0 is no limit.
+    pub limit: usize,
+    /// Seconds after which a connection that stands still with something in its buffers is closed
+    /// while they are scarce; 0 is never.
+    pub timeout: u64,
+    /// The least limit: an item can come, and go, whatever else is there.
+    least: usize,
+}
+
+impl Options {
+    /// What counts if nothing is said, with so much memory for items, and for one.
+    #[must_use]
+    pub fn new(memory: u64, item: usize) -> Self {
+        let quarter = usize::try_from(memory / 4).unwrap_or(usize::MAX);
+        let least = item.saturating_mul(2);
+        Self { limit: quarter.max(16 << 20).max(least), timeout: 30, least }
+    }
+
+    /// Takes an option of `-o`; false if it is not about buffers.
+    ///
+    /// # Errors
+    /// What is wrong with the value, as a sentence.
+    pub fn take(
+        &mut self,
+        name: &str,
+        value: &str,
+        warnings: &mut Vec<String>,
+    ) -> Result<bool, String> {
+        match name {
+            "read_buf_mem_limit" => {
+                let bytes = value.parse().ok().and_then(|mb: usize| mb.checked_mul(1 << 20));
+                self.limit = bytes.ok_or("-o read_buf_mem_limit: megabytes are wanted")?;
+                if self.limit != 0 && self.limit < self.least {
+                    self.limit = self.least;
+                    let raised = "-o read_buf_mem_limit: raised to twice the largest item (-I)";
+                    warnings.push(raised.into());
+                }
+            }
+            "buffer_timeout" => {
+                let seconds = value.parse();
+                self.timeout = seconds.map_err(|_| "-o buffer_timeout: seconds are wanted")?;
+            }
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+}
+
+/// What a buffer is for, and so how much of the limit it may take (B2).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Use {
+    /// A request that has not come whole.
+    Unfinished,
+    /// Replies, and whole requests that wait for them.
+    Replies,
+    /// What is bounded otherwise: counted, and never refused.
+    Bounded,
+}
+
+/// The memory for the buffers of all connections.
+#[derive(Debug, Default)]
+pub struct Budget {
+    limit: usize,
+    reserved: AtomicUsize,
+    closed: AtomicU64,
+}
+
+impl Budget {
+    /// For so many bytes; 0 is no limit.
+    #[must_use]
+    pub fn new(limit: usize) -> Self {
+        Self { limit, ..Self::default() }
+    }
+
+    /// The limit in bytes; 0 is none.
+    #[must_use]
+    pub fn limit(&self) -> usize {
+        self.limit
+    }
+
+    /// Bytes that are reserved now.
+    #[must_use]
+    pub fn reserved(&self) -> usize {
+        // ORDER: Relaxed; a count.
+        self.reserved.load(Ordering::Relaxed)
+    }
+
+    /// Connections that were closed for lack of memory.
+    #[must_use]
+    pub fn closed(&self) -> u64 {
+        // ORDER: Relaxed; a count.
+        self.closed.load(Ordering::Relaxed)
+    }
+
+    /// Counts a connection that is closed for lack of memory.
+    pub fn count_closed(&self) {
+        // ORDER: Relaxed; a count.
+        self.closed.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Whether more than half of the limit is reserved.
+    #[must_use]
+    pub fn is_scarce(&self) -> bool {
+        self.limit != 0 && self.reserved() > self.limit / 2
+    }
+
+    fn bound(&self, what: Use) -> usize {
+        match what {
+            Use::Unfinished if self.limit != 0 => self.limit / 4 * 3,
+            Use::Replies if self.limit != 0 => self.limit,
+            _ => usize::MAX,
+        }
+    }
+
+    fn reserve(&self, bytes: usize, what: Use) -> bool {
+        let bound = self.bound(what);
+        let more = |now: usize| now.checked_add(bytes).filter(|then| *then <= bound);
+        // ORDER: Relaxed; a count, which guards no other memory.
+        self.reserved.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
+    }
+
+    fn release(&self, bytes: usize) {
+        // ORDER: Relaxed; as in `reserve`.
+        self.reserved.fetch_sub(bytes, Ordering::Relaxed);
+    }
+}
+
+/// One worker's part of the budget (B1).
+#[derive(Debug)]
+pub struct Ledger<'b> {
+    budget: &'b Budget,
+    chunk: usize,
+    /// Bytes that the worker's connections hold.
+    held: usize,
+    /// Bytes that are reserved for them: at least as many, at most two chunks more.
+    reserved: usize,
+}
+
+impl<'b> Ledger<'b> {
+    /// That of one of so many workers.
+    #[must_use]
+    pub fn new(budget: &'b Budget, workers: usize) -> Self {
+        // All workers together have at most an eighth of the limit without need.
+        let share =
+            if budget.limit == 0 { CHUNK_MAX } else { budget.limit / (16 * workers.max(1)) };
+        Self { budget, chunk: share.min(CHUNK_MAX), held: 0, reserved: 0 }
+    }
+
+    /// The budget.
+    #[must_use]
+    pub fn budget(&self) -> &'b Budget {
+        self.budget
+    }
+
+    /// Bytes that the worker's connections hold.
+    #[must_use]
+    pub fn held(&self) -> usize {
+        self.held
+    }
+
+    /// Changes what a connection holds to so many bytes. False, and nothing changed, if that is
+    /// refused.
+    #[must_use]
+    pub fn set(&mut self, holds: &mut usize, bytes: usize, what: Use) -> bool {
+        let held = self.held - *holds + bytes;
+        if held > self.reserved {
+            let missing = held - self.reserved;
+            let what = if bytes <= SMALL { Use::Bounded } else { what }; // B3
+            let chunk = missing.max(self.chunk);
+            if self.budget.reserve(chunk, what) {
+                self.reserved += chunk;
+            } else if self.budget.reserve(missing, what) {
+                self.reserved += missing;
+            } else {
+                return false;
+            }
+        } else if self.reserved - held > 2 * self.chunk {
+            let spare = self.reserved - held - self.chunk;
+            self.budget.release(spare);
+            self.reserved -= spare;
+        }
+        (self.held, *holds) = (held, bytes);
+        true
+    }
+}
+
+impl Drop for Ledger<'_> {
+    fn drop(&mut self) {
+        self.budget.release(self.reserved);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_leave_a_quarter_to_replies_and_small_buffers_are_never_refused() {
+        let budget = Budget::new(1 << 20);
+        let mut ledger = Ledger::new(&budget, 1);
+        let (mut one, mut other, mut small) = (0, 0, 0);
+        assert!(ledger.set(&mut one, 700 << 10, Use::Unfinished));
+        assert!(!ledger.set(&mut other, 200 << 10, Use::Unfinished));
+        assert_eq!((other, budget.is_scarce()), (0, true));
+        assert!(ledger.set(&mut other, 200 << 10, Use::Replies));
+        assert!(!ledger.set(&mut one, 900 << 10, Use::Replies));
+        assert!(ledger.set(&mut small, SMALL, Use::Unfinished));
+        assert!(ledger.set(&mut one, 0, Use::Unfinished));
+        assert!(ledger.set(&mut other, 0, Use::Replies));
+        assert!(ledger.set(&mut small, 0, Use::Replies));
+        assert!(budget.reserved() <= 2 * ledger.chunk, "{}", budget.reserved());
+        drop(ledger);
+        assert_eq!(budget.reserved(), 0);
+    }
+
+    #[test]
+    fn limit_is_a_quarter_of_the_memory_unless_said_and_at_least_two_items() {
+        let (mut warnings, mb) = (Vec::new(), 1 << 20);
+        for (memory, item, said, limit) in [
+            (64 << 20, mb, None, 16),
+            (1 << 30, mb, None, 256),
+            (64 << 20, 20 * mb, None, 40),
+            (64 << 20, mb, Some("5"), 5),
+            (64 << 20, mb, Some("1"), 2),
+            (64 << 20, mb, Some("0"), 0),
+        ] {
+            let mut options = Options::new(memory, item);
+            if let Some(said) = said {
+                assert_eq!(options.take("read_buf_mem_limit", said, &mut warnings), Ok(true));
+            }
+            assert_eq!(options.limit, limit << 20, "{said:?}");
+        }
+        assert_eq!(warnings.len(), 1);
+        let mut options = Options::new(64 << 20, mb);
+        for (name, value) in [("read_buf_mem_limit", "x"), ("buffer_timeout", "-1")] {
+            assert!(options.take(name, value, &mut warnings).is_err());
+        }
+        assert_eq!(options.take("modern", "", &mut warnings), Ok(false));
+        assert_eq!(options.take("buffer_timeout", "7", &mut warnings), Ok(true));
+        assert_eq!(options.timeout, 7);
+    }
+
+    #[test]
+    fn what_comes_and_goes_within_chunks_writes_nothing_shared() {
+        let budget = Budget::new(64 << 20);
+        let mut ledger = Ledger::new(&budget, 2);
+        let mut holds = 0;
+        assert!(ledger.set(&mut holds, 60_000, Use::Replies));
+        let reserved = budget.reserved();
+        for bytes in [0, 60_000, 1_000, 30_000, 0] {
+            assert!(ledger.set(&mut holds, bytes, Use::Unfinished));
+            assert_eq!(budget.reserved(), reserved);
+        }
+    }
+
+    #[test]
+    fn without_a_limit_nothing_is_refused() {
+        let budget = Budget::new(0);
+        let mut ledger = Ledger::new(&budget, 1);
+        let mut holds = 0;
+        assert!(ledger.set(&mut holds, 1 << 40, Use::Unfinished));
+        assert!(!budget.is_scarce());
+    }
+}

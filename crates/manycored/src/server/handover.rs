@@ -1,0 +1,118 @@
+//! Connections on their way from the worker that accepted them to the one that serves them.
+
+use super::listen::Queue;
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::fd::OwnedFd;
+use rustix::io::{Errno, read, write};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+/// An accepted connection that no worker serves yet.
+pub(super) struct Accepted {
+    pub(super) socket: OwnedFd,
+    /// Where it came.
+    pub(super) queue: Queue,
+}
+
+/// A worker, as the others see it: how many connections it has, and where it takes more from.
+#[repr(align(128))]
+pub(super) struct Inbox {
+    wake: OwnedFd,
+    /// Connections of the worker, those on their way to it included.
+    connections: AtomicUsize,
+    /// `None` if the worker has come to its end.
+    waiting: Mutex<Option<Vec<Accepted>>>,
+}
+
+impl Inbox {
+    pub(super) fn new() -> Result<Self, Errno> {
+        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let waiting = Mutex::new(Some(Vec::new()));
+        Ok(Self { wake, connections: AtomicUsize::new(0), waiting })
+    }
+
+    /// What the worker's epoll watches.
+    pub(super) fn wake(&self) -> &OwnedFd {
+        &self.wake
+    }
+
+    /// Wakes the worker.
+    pub(super) fn call(&self) {
+        // It cannot be full: the worker empties it, and each call is one.
+        let _ = write(&self.wake, &1_u64.to_ne_bytes());
+    }
+
+    /// Connections of the worker.
+    pub(super) fn connections(&self) -> usize {
+        // ORDER: Relaxed; a count.
+        self.connections.load(Ordering::Relaxed)
+    }
+
+    /// Counts one more.
+    pub(super) fn count(&self) {
+        // ORDER: Relaxed; a count.
+        self.connections.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counts one less.
+    pub(super) fn forget(&self) {
+        // ORDER: Relaxed; a count.
+        self.connections.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Hands a connection to the worker. It comes back if the worker has come to its end.
+    pub(super) fn hand_over(&self, accepted: Accepted) -> Option<Accepted> {
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(waiting) = &mut *waiting else { return Some(accepted) };
+        self.count();
+        waiting.push(accepted);
+        if waiting.len() == 1 {
+            self.call();
+        }
+        None
+    }
+
+    /// What was handed over, for the worker itself.
+    pub(super) fn take(&self) -> Vec<Accepted> {
+        let _ = read(&self.wake, &mut [0; 8]);
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        waiting.as_mut().map_or(Vec::new(), std::mem::take)
+    }
+
+    /// Takes no more connections; false, and nothing changed, if some are waiting.
+    pub(super) fn close(&self) -> bool {
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_empty = waiting.as_ref().is_none_or(Vec::is_empty);
+        if is_empty {
+            *waiting = None;
+        }
+        is_empty
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+    fn accepted() -> Accepted {
+        let any = || eventfd(0, EventfdFlags::CLOEXEC).unwrap();
+        Accepted { socket: any(), queue: Queue::shared(any().into(), true) }
+    }
+
+    fn is_called(inbox: &Inbox) -> bool {
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        poll(&mut [PollFd::new(inbox.wake(), PollFlags::IN)], Some(&now)).unwrap() == 1
+    }
+
+    #[test]
+    fn connections_are_handed_over_until_the_worker_ends() {
+        let inbox = Inbox::new().unwrap();
+        assert!(!is_called(&inbox));
+        assert!(inbox.hand_over(accepted()).is_none() && inbox.hand_over(accepted()).is_none());
+        assert!(is_called(&inbox) && !inbox.close());
+        assert_eq!((inbox.take().len(), inbox.connections()), (2, 2));
+        assert!(!is_called(&inbox) && inbox.close());
+        assert!(inbox.hand_over(accepted()).is_some() && inbox.take().is_empty());
+    }
+}

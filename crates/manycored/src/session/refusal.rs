@@ -1,0 +1,49 @@
+//! Requests that have not come whole, and for which there is no memory.
+
+use super::{Context, NO_MEMORY, Session, Spoken, Wish, say};
+use crate::protocol::{KeyRoom, Request, Step};
+
+/// What is said where the request is not one with a value, which could be dropped.
+const NO_MEMORY_FOR_REQUEST: &str = "SERVER_ERROR out of memory reading request";
+
+impl Session {
+    /// Bytes of the whole request that begins here and has not come whole, if that is known.
+    #[must_use]
+    pub fn whole_length(&self, context: &Context<'_>, input: &[u8]) -> Option<usize> {
+        match &self.spoken {
+            Spoken::Binary(talk) => talk.whole_length(input),
+            _ if context.facts.auth.is_some() && !self.is_known => None,
+            _ => self.parser.whole_length(input),
+        }
+    }
+
+    /// Refuses the request that begins here and has not come whole, for lack of memory. Its value
+    /// is dropped as it comes; without one the connection is closed. Returns the bytes used.
+    pub fn refuse(&mut self, context: &mut Context<'_>, input: &[u8], out: &mut Vec<u8>) -> usize {
+        if let Spoken::Binary(talk) = &mut self.spoken {
+            let used = talk.refuse(context, input, out);
+            self.wish = talk.wish();
+            return used;
+        }
+        let can_go_on = context.facts.auth.is_none() || self.is_known;
+        let step = if can_go_on { self.parser.refuse_value(input) } else { None };
+        match step {
+            Some(Step::Request { used, request: Request::TooLarge(named, forget), quiet }) => {
+                context.handle.counters.store_no_memory.inc();
+                if forget {
+                    // What is there would be out of date.
+                    context.handle.delete(named.key(&mut [0; size_of::<KeyRoom>()]), None);
+                }
+                if !quiet {
+                    out.extend_from_slice(NO_MEMORY);
+                }
+                used
+            }
+            _ => {
+                say(out, NO_MEMORY_FOR_REQUEST);
+                self.wish = Wish::Close;
+                input.len()
+            }
+        }
+    }
+}
