@@ -22,7 +22,7 @@ mod prefixes;
 
 pub use clock::Clock;
 pub use counters::{Counters, Totals};
-pub use handle::{Change, Handle, How, Outcome, Turn, Written};
+pub use handle::{Change, Handle, How, Outcome, StoreResult, Turn};
 pub use item::{Draft, Item};
 
 use foldhash::quality::RandomState;
