@@ -67,7 +67,7 @@ impl Plain {
     #[inline]
     pub(crate) fn new(input: &[u8], named: Named<'_>, flags: &Flags<'_>) -> Option<Self> {
         let changes = flags.ttl.is_some() || flags.vivify.is_some() || flags.recache.is_some();
-        if changes || named.is_binary || flags.unnoted || flags.cas.is_some() {
+        if changes || named.is_binary || flags.no_bump || flags.cas.is_some() {
             return None;
         }
         let rest = flags.words.rest();
@@ -117,7 +117,7 @@ fn get(handle: &mut Handle<'_>, named: Named<'_>, flags: &Flags<'_>, out: &mut V
     asked.inc();
     let clock = handle.store().clock();
     loop {
-        let found = if flags.unnoted { handle.spy(key) } else { handle.peek(key) };
+        let found = if flags.no_bump { handle.peek_without_bump(key) } else { handle.peek(key) };
         let found =
             found.map(|found| (found.key().deadline(), found)).and_then(|(before, found)| {
                 let touched = |ttl| handle.touch(key, clock.deadline(ttl));
@@ -134,7 +134,7 @@ fn get(handle: &mut Handle<'_>, named: Named<'_>, flags: &Flags<'_>, out: &mut V
         let (is_binary, cas) = (named.is_binary, flags.new_cas);
         let made = Draft { deadline, cas, is_binary, is_sent: true, ..Draft::new(key, &[]) };
         // To others it was asked for, by this request.
-        let draft = Draft { is_fetched: !flags.unnoted, ..made };
+        let draft = Draft { is_fetched: !flags.no_bump, ..made };
         let written = handle.put(&draft, How::plain(Mode::Add));
         match written.outcome {
             Outcome::Stored => {
@@ -209,7 +209,7 @@ fn hit(
         item.write_value(out);
         out.extend_from_slice(b"\r\n");
     }
-    if !flags.unnoted {
+    if !flags.no_bump {
         item.touch(clock.second());
     }
 }

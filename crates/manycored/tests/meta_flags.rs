@@ -4,6 +4,8 @@
 mod common;
 
 use common::{Server, expect};
+use manycored::report::Settings;
+use manycored::store::Limits;
 
 /// A command, its flags, and what shows that each is done: a flag, requests and their replies.
 struct Command {
@@ -208,4 +210,22 @@ fn tokens_that_are_no_numbers_are_refused() {
             }
         }
     }
+}
+
+#[test]
+fn where_there_is_no_room_each_command_says_so_in_its_way() {
+    let limits = Limits { memory: 10, evicts: false, ..Limits::default() };
+    let server = Server::with(limits, Settings::default());
+    let full = "SERVER_ERROR out of memory storing object\n";
+    let sent = "set a 0 0 1\nx\nadd a 0 0 1\nx\nappend a 0 0 1\nx\ncas a 0 0 1 1\nx\nms a 1 q\nx\n";
+    expect(&server, sent, &full.repeat(5));
+    expect(&server, "mg a N30 k\nmg a N30 q\nmn\n", "EN ka\nMN\n");
+    expect(&server, "ma a N0 q\n", "SERVER_ERROR Out of memory allocating new item\n");
+    // A value that grows beyond the limit of an item is not there for lack of room.
+    let server = Server::with(Limits { item: 1024, ..Limits::default() }, Settings::default());
+    let half = "v".repeat(600);
+    let sent = format!("set a 0 0 600\n{half}\nappend a 0 0 600\n{half}\nms a 600 MP s\n{half}\n");
+    expect(&server, &sent, "STORED\nNOT_STORED\nNS s600\n");
+    let sent = format!("ms a 1025 MA\n{}\nmg a\n", "v".repeat(1025));
+    expect(&server, &sent, "SERVER_ERROR object too large for cache\nEN\n");
 }

@@ -102,8 +102,8 @@ pub struct Flags<'a> {
     pub vivify: Option<i64>,
     /// `R`: below this time to live somebody should make the value anew.
     pub recache: Option<i64>,
-    /// `u`: no note of the use.
-    pub unnoted: bool,
+    /// `u`: the access does not count: neither for eviction nor in `h` and `l`.
+    pub no_bump: bool,
     /// `C`: only this version; of `mg`, no value of this version.
     pub cas: Option<u64>,
     /// `E`: the version to be.
@@ -130,7 +130,7 @@ impl<'a> Flags<'a> {
             ttl: None,
             vivify: None,
             recache: None,
-            unnoted: false,
+            no_bump: false,
             cas: None,
             new_cas: None,
             client: 0,
@@ -178,7 +178,7 @@ impl<'a> Flags<'a> {
             b'q' => self.quiet = true,
             b'I' => self.invalidate = true,
             b'x' => self.empty = true,
-            b'u' => self.unnoted = true,
+            b'u' => self.no_bump = true,
             b'T' => self.ttl = Some(seconds()?),
             b'N' => self.vivify = Some(seconds()?),
             b'R' => self.recache = Some(seconds()?),

@@ -33,7 +33,7 @@ pub enum Outcome {
 
 /// What became of a value, and what the reply may tell of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Written {
+pub struct StoreResult {
     /// Whether it is there.
     pub outcome: Outcome,
     /// The item's version; 0 if the value is not in.
@@ -42,7 +42,7 @@ pub struct Written {
     pub length: usize,
 }
 
-impl Written {
+impl StoreResult {
     fn refused(outcome: Outcome, draft: &Draft<'_>) -> Self {
         Self { outcome, cas: 0, length: draft.value_len() }
     }
@@ -145,8 +145,8 @@ impl<'s> Handle<'s> {
         self.store.cache.get(key).filter(|found| self.is_live(found.key()))
     }
 
-    /// As [`peek`](Self::peek), and the item is not kept longer for it either.
-    pub fn spy(&self, key: &[u8]) -> Option<Found<'s>> {
+    /// As [`peek`](Self::peek), and the access does not keep the item from eviction either.
+    pub fn peek_without_bump(&self, key: &[u8]) -> Option<Found<'s>> {
         self.store.cache.hold_if(key, |entry| self.is_live(entry.key()))
     }
 
@@ -233,7 +233,7 @@ impl<'s> Handle<'s> {
     }
 
     /// Puts a value in.
-    pub fn put(&mut self, draft: &Draft<'_>, how: How) -> Written {
+    pub fn put(&mut self, draft: &Draft<'_>, how: How) -> StoreResult {
         let is_told = self.store.events.wants(MUTATIONS | FETCHERS | DETAIL);
         if is_told {
             self.note_found(draft.key);
@@ -246,14 +246,14 @@ impl<'s> Handle<'s> {
         written
     }
 
-    fn put_quietly(&mut self, draft: &Draft<'_>, how: How) -> Written {
+    fn put_quietly(&mut self, draft: &Draft<'_>, how: How) -> StoreResult {
         if !self.has_room(draft.weight()) {
             if how.mode == Mode::Set {
                 // What is there would be out of date.
                 self.store.cache.remove(draft.key);
             }
             self.counters.store_no_memory.inc();
-            return Written::refused(Outcome::NoMemory, draft);
+            return StoreResult::refused(Outcome::NoMemory, draft);
         }
         let written = match how.mode {
             Mode::Append | Mode::Prepend => self.extend(draft, how),
@@ -261,7 +261,7 @@ impl<'s> Handle<'s> {
                 let item = self.make(draft);
                 let cas = self.cas(&item);
                 self.store.cache.insert(item, ());
-                Written::stored(cas, draft)
+                StoreResult::stored(cas, draft)
             }
             _ => self.put_if(draft, how),
         };
@@ -277,7 +277,7 @@ impl<'s> Handle<'s> {
         draft.make(&self.store.memory, stamp)
     }
 
-    fn put_if(&mut self, draft: &Draft<'_>, how: How) -> Written {
+    fn put_if(&mut self, draft: &Draft<'_>, how: How) -> StoreResult {
         let item = self.make(draft);
         let cas = self.cas(&item);
         let mut outcome = Outcome::Stored;
@@ -296,8 +296,8 @@ impl<'s> Handle<'s> {
             (Err(_), Some(seen)) if outcome == Outcome::Exists && how.invalidate => {
                 self.put_stale(draft, seen)
             }
-            (Ok(_), _) => Written::stored(cas, draft),
-            (Err(_), _) => Written::refused(outcome, draft),
+            (Ok(_), _) => StoreResult::stored(cas, draft),
+            (Err(_), _) => StoreResult::refused(outcome, draft),
         }
     }
 
@@ -314,18 +314,18 @@ impl<'s> Handle<'s> {
     }
 
     /// Somebody was too late: his value is put in as stale, if it is older than what is there.
-    fn put_stale(&mut self, draft: &Draft<'_>, seen: u64) -> Written {
+    fn put_stale(&mut self, draft: &Draft<'_>, seen: u64) -> StoreResult {
         loop {
             let Some(old) = self.peek(draft.key) else {
-                return Written::refused(Outcome::NotFound, draft);
+                return StoreResult::refused(Outcome::NotFound, draft);
             };
             if seen == 0 || seen >= self.cas(old.key()) {
-                return Written::refused(Outcome::Exists, draft);
+                return StoreResult::refused(Outcome::Exists, draft);
             }
             let (deadline, is_sent) = (old.key().deadline(), old.key().is_sent());
             let draft = Draft { deadline, is_stale: true, is_sent, ..*draft };
             if let Some(cas) = self.exchange(&old, &draft, true) {
-                return Written::stored(cas, &draft);
+                return StoreResult::stored(cas, &draft);
             }
         }
     }
@@ -346,21 +346,21 @@ impl<'s> Handle<'s> {
         Some(cas)
     }
 
-    fn extend(&mut self, draft: &Draft<'_>, how: How) -> Written {
+    fn extend(&mut self, draft: &Draft<'_>, how: How) -> StoreResult {
         loop {
             let Some(old) = self.peek(draft.key) else {
                 let Some(deadline) = how.vivify else {
-                    return Written::refused(Outcome::NotStored, draft);
+                    return StoreResult::refused(Outcome::NotStored, draft);
                 };
                 let add = How { mode: Mode::Add, cas: None, ..how };
                 match self.put_if(&Draft { deadline, ..*draft }, add) {
-                    Written { outcome: Outcome::NotStored, .. } => continue,
+                    StoreResult { outcome: Outcome::NotStored, .. } => continue,
                     done => return done,
                 }
             };
             let item = old.key();
             if how.cas.is_some_and(|cas| cas != 0 && cas != self.cas(item)) {
-                return Written::refused(Outcome::Exists, draft);
+                return StoreResult::refused(Outcome::Exists, draft);
             }
             let (before, after) = (item.value(), draft.value[0]);
             let value =
@@ -370,10 +370,10 @@ impl<'s> Handle<'s> {
             if draft.key.len() + before.len() + after.len() > self.store.limits.item
                 || !self.has_room(longer.weight())
             {
-                return Written::refused(Outcome::NotStored, draft);
+                return StoreResult::refused(Outcome::NotStored, draft);
             }
             if let Some(cas) = self.exchange(&old, &longer, true) {
-                return Written::stored(cas, &longer);
+                return StoreResult::stored(cas, &longer);
             }
         }
     }

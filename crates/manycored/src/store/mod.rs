@@ -28,7 +28,7 @@ pub use clock::Clock;
 pub use counters::{Counters, Totals};
 pub use departures::DepartureCounts;
 pub use events::{Events, Watch};
-pub use handle::{Change, Handle, How, Outcome, Turn, Written};
+pub use handle::{Change, Handle, How, Outcome, StoreResult, Turn};
 use item::ENTRY;
 pub use item::{Draft, Item};
 pub use memory::Usage;
