@@ -48,7 +48,7 @@ impl Handle<'_> {
     #[cold]
     pub(super) fn note_found(&self, key: &[u8]) {
         if self.store().events().wants(FETCHERS) {
-            let found = self.spy(key).map(|found| found.key().value().len());
+            let found = self.peek_without_bump(key).map(|found| found.key().value().len());
             self.tell_found(key, found);
         }
     }
