@@ -121,8 +121,14 @@ where
     }
 
     /// Evicts an entry of this segment; its weight, which is the caller's now.
-    pub(crate) fn evict(&self, segment: &Segment<K, V>, section: &Section<'_>) -> Option<i64> {
-        let evicted = segment.evict(section, |node| self.weight_of(node))?;
+    /// `kept` is not evicted.
+    pub(crate) fn evict(
+        &self,
+        segment: &Segment<K, V>,
+        kept: Option<Found<K, V>>,
+        section: &Section<'_>,
+    ) -> Option<i64> {
+        let evicted = segment.evict(kept, section, |node| self.weight_of(node))?;
         let (node, weight) = (evicted.node, evicted.weight);
         segment.count_less(1);
         // Whatever the listener does, the capacity is not lost.

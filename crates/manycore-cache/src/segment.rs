@@ -153,21 +153,23 @@ impl<K, V> Segment<K, V> {
     }
 
     /// Unlinks the entry that is worth the least; the caller counts it and retires it. `None` if
-    /// nothing was found. `weigh` is user code: it runs with no lock held, before the entry is
-    /// unlinked, so that nothing is lost if it panics.
+    /// nothing was found. `kept` stays: the update that makes room is about it. `weigh` is user
+    /// code: it runs with no lock held, before the entry is unlinked, so that nothing is lost if it
+    /// panics.
     pub(crate) fn evict(
         &self,
+        kept: Option<NonNull<Node<K, V>>>,
         section: &Section<'_>,
         weigh: impl Fn(NonNull<Node<K, V>>) -> i64,
     ) -> Option<Evicted<K, V>> {
         let trial = || &self.table(section).trial;
         while trial().len() > (self.entries() / TRIAL_SHARE).max(1) {
             let Some(record) = trial().pop() else { break };
-            if let Some(evicted) = self.end_trial(record, section, &weigh) {
+            if let Some(evicted) = self.end_trial(record, kept, section, &weigh) {
                 return Some(evicted);
             }
         }
-        self.sweep(section, &weigh)
+        self.sweep(kept, section, &weigh)
     }
 
     /// Decides about an entry that was on trial for long enough: it is unlinked, unless it has
@@ -175,6 +177,7 @@ impl<K, V> Segment<K, V> {
     fn end_trial(
         &self,
         record: u32,
+        kept: Option<NonNull<Node<K, V>>>,
         section: &Section<'_>,
         weigh: &impl Fn(NonNull<Node<K, V>>) -> i64,
     ) -> Option<Evicted<K, V>> {
@@ -186,12 +189,13 @@ impl<K, V> Segment<K, V> {
             let mut slots = bucket.slots().filter(|slot| slot.node().is_some());
             let slot = slots.find(on_trial)?;
             let node = slot.node();
-            let weight = node.filter(|_| slot.heat_now() < HEAT_PROVED).map(weigh);
+            let has_proved = || slot.heat_now() >= HEAT_PROVED || node == kept;
+            let weight = node.filter(|_| !has_proved()).map(weigh);
             let Some(locked) = table.lock(bucket) else { continue };
             if slot.node() != node || !on_trial(&slot) {
                 continue; // it has gone, or was decided about
             }
-            if slot.heat_now() >= HEAT_PROVED {
+            if has_proved() {
                 slot.set_heat(0);
                 locked.mark(slot, MAIN);
                 return None;
@@ -206,6 +210,7 @@ impl<K, V> Segment<K, V> {
     /// Turns the main hand until an entry goes. Cooling an entry needs no lock (T3).
     fn sweep(
         &self,
+        kept: Option<NonNull<Node<K, V>>>,
         section: &Section<'_>,
         weigh: &impl Fn(NonNull<Node<K, V>>) -> i64,
     ) -> Option<Evicted<K, V>> {
@@ -218,13 +223,15 @@ impl<K, V> Segment<K, V> {
             let next = if index + 1 == buckets.len() { 0 } else { index + 1 };
             crate::lines::prefetch(&buckets[next]);
             for (at, slot) in bucket.slots().enumerate().skip(from) {
-                let Some(node) = slot.node() else { continue };
+                let Some(node) = slot.node().filter(|node| Some(*node) != kept) else { continue };
                 let verdict = judge(slot, step < PATIENCE);
                 if verdict == Verdict::Stay {
                     continue;
                 }
                 let weight = if verdict == Verdict::Go { weigh(node) } else { 0 };
-                let Some(locked) = table.lock(bucket) else { return self.sweep(section, weigh) };
+                let Some(locked) = table.lock(bucket) else {
+                    return self.sweep(kept, section, weigh);
+                };
                 if slot.node() != Some(node) {
                     continue; // it has gone by itself
                 }

@@ -134,22 +134,28 @@ where
     }
 
     /// Makes so much capacity the caller's (G1): from the pool, and then at the cost of others'
-    /// entries. If there is neither, because everything is reserved by those who are about to link,
-    /// the pool goes below zero, and whoever passes pays it back.
-    fn reserve(&self, segment: &Segment<K, V>, wanted: i64, section: &Section<'_>) {
+    /// entries, but for `kept`. If there is neither, because everything is reserved by threads that
+    /// are about to link, the pool goes below zero, and later updates pay it back.
+    fn reserve(
+        &self,
+        segment: &Segment<K, V>,
+        wanted: i64,
+        kept: Option<Found<K, V>>,
+        section: &Section<'_>,
+    ) {
         let mut held = Back { cache: self, capacity: 0 };
         held.capacity += segment.take_spare(wanted);
         if held.capacity < wanted {
             held.capacity += self.draw(segment, wanted - held.capacity);
         }
         while held.capacity < wanted {
-            match self.evict(segment, section) {
+            match self.evict(segment, kept, section) {
                 Some(weight) => held.capacity += weight,
                 None => break,
             }
         }
         if held.capacity < wanted {
-            self.reserve_elsewhere(&mut held.capacity, wanted, section);
+            self.reserve_elsewhere(&mut held.capacity, wanted, kept, section);
         }
         let surplus = held.capacity - wanted;
         std::mem::forget(held);
@@ -180,11 +186,17 @@ where
 
     /// The segment has nothing more to give.
     #[cold]
-    fn reserve_elsewhere(&self, held: &mut i64, wanted: i64, section: &Section<'_>) {
+    fn reserve_elsewhere(
+        &self,
+        held: &mut i64,
+        wanted: i64,
+        kept: Option<Found<K, V>>,
+        section: &Section<'_>,
+    ) {
         for segment in &self.segments {
             *held += segment.take_spare(wanted - *held);
             while *held < wanted {
-                match self.evict(segment, section) {
+                match self.evict(segment, kept, section) {
                     Some(weight) => *held += weight,
                     None => break,
                 }
@@ -197,7 +209,7 @@ where
     pub(crate) fn settle(&self, segment: &Segment<K, V>, section: &Section<'_>) {
         // ORDER: Relaxed; counts of capacity order nothing.
         while self.pool.0.load(Ordering::Relaxed) < 0 {
-            match self.evict(segment, section) {
+            match self.evict(segment, None, section) {
                 Some(weight) => self.give_back(weight),
                 None => return, // who comes next, elsewhere
             }
@@ -241,7 +253,7 @@ where
             let old_weight = seen.map_or(0, |seen| self.weight_of(seen));
             let wanted = weight - old_weight - held.capacity;
             if wanted > 0 {
-                self.reserve(segment, wanted, section);
+                self.reserve(segment, wanted, seen, section);
                 held.capacity += wanted;
             }
             let locked = self.lock(place, section);

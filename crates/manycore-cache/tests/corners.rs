@@ -1,6 +1,6 @@
 //! Empty types, walks in time, and `catch_unwind`.
 
-use manycore_cache::Cache;
+use manycore_cache::{Cache, Eviction};
 use std::panic::{RefUnwindSafe, UnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
@@ -51,4 +51,26 @@ fn a_cache_can_be_used_across_a_caught_panic() {
     let caught = catch_unwind(|| *cache.get_or_insert_with(1, || panic!("as the test wants it")));
     assert!(caught.is_err());
     assert_eq!(*cache.get_or_insert_with(1, || 2), 2);
+}
+
+/// What an update evicts to make room is not the entry that it is about.
+#[test]
+fn an_update_does_not_evict_its_own_entry() {
+    for eviction in [Eviction::Clock, Eviction::ScanResistant] {
+        let builder = Cache::builder(1000).eviction(eviction);
+        let cache: Cache<u32, u32> = builder.weigher(|_, weight: &u32| *weight).build().unwrap();
+        let mut updates = 0;
+        for round in 0..20_000_u32 {
+            let random = round.wrapping_mul(0x9e37_79b9) >> 8;
+            let (key, weight) = (random % 16, 1 + random / 16 % 600);
+            if cache.contains_key(&key) {
+                let updated = cache.insert_if(key, weight, |entry| entry.is_some());
+                assert!(updated.is_ok(), "{eviction:?}, round {round}");
+                updates += 1;
+            } else {
+                cache.insert(key, weight);
+            }
+        }
+        assert!(updates > 1000, "{updates}");
+    }
 }
