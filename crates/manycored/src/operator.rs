@@ -159,6 +159,9 @@ pub(crate) fn answer(
 fn slabs(mut words: Words<'_>) -> &'static str {
     match (words.next(), words.next(), words.next(), words.next()) {
         (Some(b"automove"), Some(b"0"), ..) => "OK",
+        (Some(b"automove"), Some(word), ..) if number(word).is_none() => {
+            "CLIENT_ERROR bad command line format"
+        }
         (Some(b"automove"), Some(_), ..) | (Some(b"reassign"), Some(_), Some(_), None) => {
             "CLIENT_ERROR slab reassignment disabled"
         }

@@ -190,11 +190,10 @@ impl Session {
         mut budget: usize,
     ) -> Progress {
         let (mut used, mut fetched) = (0, 0);
-        context.handle.client = self.client;
-        match self.go_on(context, input, out) {
-            Ok(line) => used += line,
+        used += match self.go_on(context, input, out) {
+            Ok(line) => line,
             Err(progress) => return progress,
-        }
+        };
         if let Some(progress) = self.feed_binary(context, input, out, budget) {
             return progress;
         }
@@ -250,7 +249,6 @@ impl Session {
                         budget -= 1;
                         self.answer(context, *request, quiet, out);
                         if let Some(task) = &mut self.task {
-                            // Its line stays, so that there is something to go on with.
                             return task.begin(at, used);
                         }
                     }

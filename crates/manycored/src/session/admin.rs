@@ -9,13 +9,15 @@ use crate::store::{Handle, MEMLIMIT_MIN};
 use crate::tls::Tls;
 
 impl Session {
-    /// Goes on with what is done instead of reading requests. The bytes that it took, if it is done.
+    /// Goes on with what is done instead of reading requests. The bytes of its line, if it is
+    /// done.
     pub(super) fn go_on(
         &mut self,
-        context: &Context<'_>,
+        context: &mut Context<'_>,
         input: &[u8],
         out: &mut Vec<u8>,
     ) -> Result<usize, Progress> {
+        context.handle.client = self.client;
         let Some(task) = &mut self.task else { return Ok(0) };
         if let Some(progress) = task.go_on(&context.handle, input, out) {
             return Err(progress);
