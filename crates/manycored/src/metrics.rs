@@ -183,6 +183,21 @@ mod tests {
     }
 
     #[test]
+    fn dashboard_asks_for_what_there_is() {
+        let page = page(&Store::new(Limits::default(), 1), &Facts::default());
+        let board = include_str!("../../../docs/grafana.json");
+        let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
+        let words = board.split(|c: char| !is_name(c));
+        let asked: Vec<_> = words.filter(|word| word.starts_with("memcached_")).collect();
+        assert!(asked.len() > 10);
+        for name in asked {
+            // Those of TLS are there with TLS only.
+            let is_there = page.contains(&format!("# TYPE {name} ")) || name.contains("_tls_");
+            assert!(is_there, "{name}");
+        }
+    }
+
+    #[test]
     fn only_gets_of_the_page_are_served() {
         let found = ask("GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
         let (head, body) = found.split_once("\r\n\r\n").unwrap();

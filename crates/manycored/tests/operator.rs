@@ -166,7 +166,8 @@ fn requests_are_counted_by_prefix() {
 #[test]
 fn what_became_of_items_is_counted() {
     let server = Running::start("-t 1");
-    server.talk(b"set a 0 -1 1\r\nx\r\nget a\r\nset b 0 0 1\r\nx\r\nflush_all\r\nget b\r\nget c\r\n");
+    server
+        .talk(b"set a 0 -1 1\r\nx\r\nget a\r\nset b 0 0 1\r\nx\r\nflush_all\r\nget b\r\nget c\r\n");
     let counts = ["get_expired", "get_flushed", "get_misses"].map(|name| server.stat(name));
     assert_eq!(counts, [1, 1, 3]);
     server.talk(b"set a 0 1 1\r\nx\r\n");
