@@ -23,9 +23,9 @@ where
     /// Visits the entries of some buckets from the cursor on: so many, or to a segment's end. Where
     /// the next step begins; `None` after the last.
     ///
-    /// Consistency: not a snapshot. An entry that is there during the whole walk is visited at least
-    /// once, and more often only where its table was replaced between two steps. What has expired
-    /// is not. Cost: the buckets; no lock, and nothing is held between two steps.
+    /// Consistency: not a snapshot. An entry that is there during the whole walk is visited at
+    /// least once, and more often only where its table was replaced between two steps. What has
+    /// expired is not. Cost: the buckets; no lock, and nothing is held between two steps.
     ///
     /// ```
     /// use manycore_cache::{Cache, Cursor};

@@ -46,9 +46,9 @@ pub struct Args {
     #[arg(short = 'p', long = "port", value_name = "NUM", allow_negative_numbers = true)]
     port: Option<i32>,
     /// Addresses to listen on: names or numbers, each with :PORT if it has its own. Before an
-    /// address may stand, in this order and each with a colon: notls, btls (clients are asked for no
-    /// certificate) or mtls (they must show one), where there is -Z; proto[ascii], proto[binary] or
-    /// proto[negotiating]; and tag[NAME]
+    /// address may stand, in this order and each with a colon: notls, btls (clients are asked for
+    /// no certificate) or mtls (they must show one), where there is -Z; proto[ascii],
+    /// proto[binary] or proto[negotiating]; and tag[NAME]
     #[arg(short = 'l', long = "listen", value_name = "ADDR", value_delimiter = ',')]
     listen: Vec<String>,
     /// Unix socket to listen on; there is no network then

@@ -5,6 +5,7 @@
 
 use crate::report::{Facts, VERSION};
 use crate::store::{Store, Totals};
+use crate::system;
 use std::fmt::{Display, Write};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -93,8 +94,44 @@ pub fn page(store: &Store, facts: &Facts) -> String {
     page.count("items_too_large_total", "Items refused: too large.", totals.store_too_large);
     page.count("items_no_memory_total", "Items refused: no memory.", totals.store_no_memory);
     page.gauge("threads", "Workers.", facts.settings.threads);
+    page.count("auth_commands_total", "Attempts to log in.", totals.auth_cmds);
+    page.count("auth_errors_total", "Those of them that failed.", totals.auth_errors);
+    page.count("connection_yields_total", "Turns given to others.", totals.conn_yields);
+    memory(&mut page, store);
+    if let Some(tls) = &facts.tls {
+        let counts = tls.counts();
+        let (handshakes, protocol) = (counts.handshake_errors, counts.protocol_errors);
+        page.count("tls_handshake_errors_total", "Failed handshakes.", handshakes);
+        page.count("tls_protocol_errors_total", "Failed connections after these.", protocol);
+    }
     page.commands(&totals);
     page.0
+}
+
+/// Where the memory is, and what the process uses.
+fn memory(page: &mut Page, store: &Store) {
+    let (gone, told, items) = (store.departures(), store.events().counts(), store.usage());
+    page.gauge("table_bytes", "Bytes of the tables.", store.table_bytes());
+    page.gauge("item_memory_bytes", "Bytes from the system for items.", items.mapped);
+    page.gauge("item_memory_free_bytes", "Those of them that no item has.", items.free);
+    page.count("items_evicted_unfetched_total", "Evicted, never read.", gone.evicted_unfetched);
+    page.count("items_evicted_nonzero_total", "Evicted before their time.", gone.evicted_nonzero);
+    page.count("items_expired_unfetched_total", "Expired, never read.", gone.expired_unfetched);
+    page.gauge("watchers", "Clients that are told of events.", told.watchers);
+    page.count("watcher_lines_total", "Events told to them.", told.sent);
+    page.count("watcher_lines_dropped_total", "Events that they did not take.", told.dropped);
+    let usage = system::usage();
+    let seconds = usage.user + usage.system;
+    for (name, kind, help, value) in [
+        ("cpu_seconds_total", "counter", "Processor time.", format!("{seconds:.6}")),
+        ("resident_memory_bytes", "gauge", "Resident memory.", usage.resident.to_string()),
+        ("open_fds", "gauge", "Open files and sockets.", usage.files.to_string()),
+        ("max_fds", "gauge", "The limit of these.", usage.files_max.to_string()),
+    ] {
+        // The names that every exporter has, without this one's own word before them.
+        let _ = write!(page.0, "# HELP process_{name} {help}\n# TYPE process_{name} {kind}\n");
+        let _ = writeln!(page.0, "process_{name} {value}");
+    }
 }
 
 /// What an HTTP client gets that asked this, without its line ends; `None` if it is no HTTP.
@@ -142,6 +179,21 @@ mod tests {
                     value.parse::<f64>().unwrap();
                 }
             }
+        }
+    }
+
+    #[test]
+    fn dashboard_asks_for_what_there_is() {
+        let page = page(&Store::new(Limits::default(), 1), &Facts::default());
+        let board = include_str!("../../../docs/grafana.json");
+        let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
+        let words = board.split(|c: char| !is_name(c));
+        let asked: Vec<_> = words.filter(|word| word.starts_with("memcached_")).collect();
+        assert!(asked.len() > 10);
+        for name in asked {
+            // Those of TLS are there with TLS only.
+            let is_there = page.contains(&format!("# TYPE {name} ")) || name.contains("_tls_");
+            assert!(is_there, "{name}");
         }
     }
 

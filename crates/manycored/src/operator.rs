@@ -1,9 +1,9 @@
 //! Commands of the server's operator: lists of keys, events, searches for what has expired.
 //!
 //! Laws:
-//! - O1 A list is made in steps: each puts down at most [`STEP`] bytes and one bucket's keys, is sent
-//!   before the next, and holds nothing in between. So it needs no memory to speak of, and no worker
-//!   is kept by it.
+//! - O1 A list is made in steps: each puts down at most [`STEP`] bytes and one bucket's keys, is
+//!   sent before the next, and holds nothing in between. So it needs no memory to speak of, and no
+//!   worker is kept by it.
 //! - O2 A client that is told of events has its own words dropped.
 
 use crate::protocol::{ERROR, Operator, Words, number};
@@ -159,6 +159,9 @@ pub(crate) fn answer(
 fn slabs(mut words: Words<'_>) -> &'static str {
     match (words.next(), words.next(), words.next(), words.next()) {
         (Some(b"automove"), Some(b"0"), ..) => "OK",
+        (Some(b"automove"), Some(word), ..) if number(word).is_none() => {
+            "CLIENT_ERROR bad command line format"
+        }
         (Some(b"automove"), Some(_), ..) | (Some(b"reassign"), Some(_), Some(_), None) => {
             "CLIENT_ERROR slab reassignment disabled"
         }

@@ -8,17 +8,18 @@
 //!   together, and are done together, in their order; the keys of requests that are answered one
 //!   by one are fetched together.
 
+mod admin;
 mod refusal;
+
 use crate::ahead::{fetch_ahead, glance};
 use crate::binary::Talk;
 use crate::meta;
-use crate::operator::{self, Task};
+use crate::operator::Task;
 use crate::protocol::{
-    Admin, Arith, Gets, KeyRoom, Mode, Parser, Request, Step, Store as Put, TOO_LARGE, binary,
+    Arith, Gets, KeyRoom, Mode, Parser, Request, Step, Store as Put, TOO_LARGE, binary,
 };
-use crate::report::{self, Facts, Language};
-use crate::store::{Change, Draft, Handle, How, Item, MEMLIMIT_MIN, Outcome, Turn};
-use crate::tls::Tls;
+use crate::report::{Facts, Language};
+use crate::store::{Change, Draft, Handle, How, Item, Outcome, Turn};
 
 /// Bytes of replies from which on no request is answered before they are sent.
 pub const OUT_MAX: usize = 256 << 10;
@@ -189,14 +190,10 @@ impl Session {
         mut budget: usize,
     ) -> Progress {
         let (mut used, mut fetched) = (0, 0);
-        context.handle.client = self.client;
-        if let Some(task) = &mut self.task {
-            match task.go_on(&context.handle, input, out) {
-                Some(progress) => return progress,
-                None => used = task.line(),
-            }
-            self.task = None;
-        }
+        used += match self.go_on(context, input, out) {
+            Ok(line) => line,
+            Err(progress) => return progress,
+        };
         if let Some(progress) = self.feed_binary(context, input, out, budget) {
             return progress;
         }
@@ -252,7 +249,6 @@ impl Session {
                         budget -= 1;
                         self.answer(context, *request, quiet, out);
                         if let Some(task) = &mut self.task {
-                            // Its line stays, so that there is something to go on with.
                             return task.begin(at, used);
                         }
                     }
@@ -373,67 +369,12 @@ impl Session {
             }
             Request::Quit => self.wish = Wish::Close,
             Request::MetaFlush(_) if !facts.settings.flush_enabled => {
-                say(out, no_flush_of_prefixes(handle));
+                say(out, admin::no_flush_of_prefixes(handle));
             }
             request => meta::answer(handle, request, out),
         }
         if quiet {
             out.truncate(start);
-        }
-    }
-
-    fn admin(&mut self, context: &mut Context<'_>, admin: Admin<'_>, out: &mut Vec<u8>) {
-        let facts = context.facts;
-        match admin {
-            Admin::FlushAll(_) if !facts.settings.flush_enabled => {
-                context.handle.counters.cmd_flush.inc();
-                say(out, "CLIENT_ERROR flush_all not allowed");
-            }
-            Admin::FlushAll(delay) => {
-                context.handle.flush(delay);
-                say(out, "OK");
-            }
-            Admin::FlushPrefix(prefix, quiet) => {
-                let can = context.handle.store().limits().delimiter.is_some();
-                if !can || !facts.settings.flush_enabled {
-                    say(out, no_flush_of_prefixes(&context.handle));
-                } else if !context.handle.flush_prefix(prefix) {
-                    say(out, TOO_MANY_PREFIXES);
-                } else if !quiet {
-                    say(out, "OK");
-                }
-            }
-            Admin::Version => {
-                out.extend_from_slice(b"VERSION ");
-                say(out, report::VERSION);
-            }
-            Admin::Verbosity(level) => {
-                facts.set_verbosity(level.min(2) as u8);
-                say(out, "OK");
-            }
-            Admin::Operator(command, words) => {
-                let can = self.client != 0;
-                self.task = operator::answer(context, can, command, words, out).map(Box::new);
-            }
-            Admin::Memlimit(megabytes) if megabytes < MEMLIMIT_MIN => {
-                say(out, "MEMLIMIT_TOO_SMALL cannot set maxbytes to less than 8m");
-            }
-            Admin::Memlimit(megabytes) => {
-                context.handle.store().set_memory(megabytes << 20);
-                say(out, "OK");
-            }
-            Admin::RefreshCerts => match facts.tls.as_ref().map(Tls::reload) {
-                // As memcached that was built without TLS.
-                None => say(out, crate::protocol::ERROR),
-                Some(Ok(())) => say(out, "OK"),
-                Some(Err(error)) => say(out, &format!("SERVER_ERROR {error}")),
-            },
-            Admin::Stats(words) => report::stats(&context.handle, facts, words, out),
-            Admin::Shutdown { .. } if !facts.settings.shutdown_enabled => {
-                say(out, "SERVER_ERROR: shutdown not enabled");
-            }
-            Admin::Shutdown { is_known: true } => self.wish = Wish::Shutdown,
-            Admin::Shutdown { .. } => say(out, "CLIENT_ERROR invalid shutdown mode"),
         }
     }
 }
@@ -511,12 +452,6 @@ fn pending(
         _ => return None,
     };
     Some(Pending { from: place(key)?, length: key.len() as u8, kind, before, used })
-}
-
-/// Why a prefix is not flushed: it is not allowed, or there is no such command.
-fn no_flush_of_prefixes(handle: &Handle<'_>) -> &'static str {
-    let is_known = handle.store().limits().delimiter.is_some();
-    if is_known { "CLIENT_ERROR flush_prefix not allowed" } else { crate::protocol::ERROR }
 }
 
 /// A line.

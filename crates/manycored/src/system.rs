@@ -11,6 +11,8 @@ pub struct Usage {
     pub resident: u64,
     /// Files and sockets that are open now.
     pub files: u64,
+    /// The most that may be open; 0 if there is no limit.
+    pub files_max: u64,
 }
 
 /// What the process uses now; nothing where the system does not say.
@@ -32,6 +34,9 @@ pub fn usage() -> Usage {
         resident: pages.unwrap_or(0) * rustix::param::page_size() as u64,
         // Reading the list has one open of its own.
         files: files.saturating_sub(1),
+        files_max: rustix::process::getrlimit(rustix::process::Resource::Nofile)
+            .current
+            .unwrap_or(0),
     }
 }
 

@@ -10,14 +10,19 @@
 
 pub use crate::tls_files::{Demand, Files, Verify};
 
+use rustls::client::danger::HandshakeSignatureValid;
 use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::server::{
     NoServerSessionStorage, ServerSessionMemoryCache, StoresServerSessions, WebPkiClientVerifier,
 };
 use rustls::version::{TLS12, TLS13};
-use rustls::{RootCertStore, ServerConfig, ServerConnection};
+use rustls::{
+    DigitallySignedStruct, DistinguishedName, RootCertStore, ServerConfig, ServerConnection,
+    SignatureScheme,
+};
 use std::fmt;
 use std::io::{self, BufRead, ErrorKind, Write};
 use std::path::Path;
@@ -46,8 +51,7 @@ struct State {
 struct Configs {
     usual: Arc<ServerConfig>,
     no_certificate: Arc<ServerConfig>,
-    /// `None` where no file says which certificates are right.
-    certificate: Option<Arc<ServerConfig>>,
+    certificate: Arc<ServerConfig>,
 }
 
 /// What connections came to, with the sessions that may be resumed.
@@ -125,11 +129,8 @@ fn read(files: &Files, counts: &Arc<Counts>) -> Result<Configs, String> {
     let with = |verify| config(files, verify, &sessions).map(Arc::new);
     let usual = with(files.verify)?;
     let no_certificate = if files.asks_clients() { with(Verify::No)? } else { usual.clone() };
-    let certificate = match (&files.clients, files.verify) {
-        (None, _) => None,
-        (Some(_), Verify::Always) => Some(usual.clone()),
-        (Some(_), _) => Some(with(Verify::Always)?),
-    };
+    let certificate =
+        if files.verify == Verify::Always { usual.clone() } else { with(Verify::Always)? };
     Ok(Configs { usual, no_certificate, certificate })
 }
 
@@ -150,6 +151,9 @@ fn config(
             let is_optional = verify == Verify::IfShown;
             builder.with_client_cert_verifier(verifier(path, is_optional, provider)?)
         }
+        None if verify == Verify::Always => {
+            builder.with_client_cert_verifier(Arc::new(NoneIsRight(provider)))
+        }
         _ => builder.with_no_client_auth(),
     };
     let mut config = builder.with_single_cert(chain, key).map_err(wrong("ssl_key", &files.key))?;
@@ -164,7 +168,7 @@ fn verifier(
     path: &Path,
     is_optional: bool,
     provider: Arc<CryptoProvider>,
-) -> Result<Arc<dyn rustls::server::danger::ClientCertVerifier>, String> {
+) -> Result<Arc<dyn ClientCertVerifier>, String> {
     let mut roots = RootCertStore::empty();
     for certificate in certificates("ssl_ca_cert", path)? {
         roots.add(certificate).map_err(wrong("ssl_ca_cert", path))?;
@@ -172,6 +176,49 @@ fn verifier(
     let builder = WebPkiClientVerifier::builder_with_provider(roots.into(), provider);
     let builder = if is_optional { builder.allow_unauthenticated() } else { builder };
     builder.build().map_err(wrong("ssl_ca_cert", path))
+}
+
+/// Where certificates are demanded, and no file says which of them are right.
+#[derive(Debug)]
+struct NoneIsRight(Arc<CryptoProvider>);
+
+impl ClientCertVerifier for NoneIsRight {
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        &[]
+    }
+
+    fn verify_client_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: UnixTime,
+    ) -> Result<ClientCertVerified, rustls::Error> {
+        Err(rustls::CertificateError::UnknownIssuer.into())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let known = &self.0.signature_verification_algorithms;
+        rustls::crypto::verify_tls12_signature(message, certificate, signed, known)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let known = &self.0.signature_verification_algorithms;
+        rustls::crypto::verify_tls13_signature(message, certificate, signed, known)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
 }
 
 impl Tls {
@@ -222,7 +269,7 @@ impl Tls {
             let configs = &self.state().configs;
             match demand {
                 Demand::NoCertificate => configs.no_certificate.clone(),
-                Demand::Certificate => configs.certificate.clone()?,
+                Demand::Certificate => configs.certificate.clone(),
                 Demand::AsConfigured | Demand::NoTls => configs.usual.clone(),
             }
         };

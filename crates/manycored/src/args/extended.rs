@@ -151,13 +151,14 @@ impl Extended {
             "no_lru_crawler" => self.crawls = false,
             "no_modern" => {
                 self.crawls = false;
-                warnings.push("-o no_modern: expired items are not looked for; no other effect".into());
+                let why = "expired items are not looked for; it has no other effect";
+                warnings.push(format!("-o no_modern: {why}"));
             }
             // The suite of memcached's own tests sets it.
             "relaxed_privileges" | "no_drop_privileges" => {}
             "drop_privileges" => warnings.push(
-                "-o drop_privileges has no effect: no filter of system calls is installed; have the \
-                 service manager do it (systemd: SystemCallFilter=)"
+                "-o drop_privileges has no effect: no filter of system calls is installed; have \
+                 the service manager do it (systemd: SystemCallFilter=)"
                     .into(),
             ),
             "no_lru_maintainer" => {

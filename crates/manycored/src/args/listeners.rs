@@ -31,7 +31,8 @@ impl Listener {
     }
 }
 
-/// Reads one of the addresses of `-l`: `[notls|btls|mtls:][proto[NAME]:][tag[NAME]:]ADDRESS[:PORT]`.
+/// Reads one of the addresses of `-l`:
+/// `[notls|btls|mtls:][proto[NAME]:][tag[NAME]:]ADDRESS[:PORT]`.
 pub(super) fn read(text: &str, port: u16, has_tls: bool) -> Result<Vec<Listener>, String> {
     let mut rest = text;
     let mut demand = Demand::AsConfigured;

@@ -39,8 +39,7 @@ pub(super) fn general(store: &Store, facts: &Facts, out: &mut Vec<u8>) {
     let mut put = |name: &str, value: &dyn Display| line(out, name, value);
     let today = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let (usage, settings) = (system::usage(), &facts.settings);
-    let (totals, gone, sweeps) = (store.totals(), store.departures(), store.sweeps());
-    let told = store.events().counts();
+    let totals = store.totals();
     put("pid", &std::process::id());
     put("uptime", &store.clock().uptime().as_secs());
     put("time", &today.as_secs());
@@ -70,6 +69,15 @@ pub(super) fn general(store: &Store, facts: &Facts, out: &mut Vec<u8>) {
     put("accepting_conns", &1);
     put("listen_disabled_num", &0);
     put("time_in_listen_disabled_us", &0);
+    inner(store, settings, out);
+    kept(store, settings, out);
+    tls_counts(facts, out);
+}
+
+/// How the server is made, and what it does on its own.
+fn inner(store: &Store, settings: &Settings, out: &mut Vec<u8>) {
+    let (totals, sweeps, told) = (store.totals(), store.sweeps(), store.events().counts());
+    let mut put = |name: &str, value: &dyn Display| line(out, name, value);
     put("threads", &settings.threads);
     put("conn_yields", &totals.conn_yields);
     put("hash_power_level", &(store.table_bytes() / 8).max(1).ilog2());
@@ -105,6 +113,12 @@ pub(super) fn general(store: &Store, facts: &Facts, out: &mut Vec<u8>) {
     put("log_watchers", &told.watchers);
     put("unexpected_napi_ids", &0);
     put("round_robin_fallback", &0);
+}
+
+/// What is kept, and what became of the rest.
+fn kept(store: &Store, settings: &Settings, out: &mut Vec<u8>) {
+    let (totals, gone, sweeps) = (store.totals(), store.departures(), store.sweeps());
+    let mut put = |name: &str, value: &dyn Display| line(out, name, value);
     put("bytes", &store.bytes());
     put("curr_items", &store.len());
     put("total_items", &totals.total_items);
@@ -122,11 +136,14 @@ pub(super) fn general(store: &Store, facts: &Facts, out: &mut Vec<u8>) {
     if settings.has_lru_fields {
         zeros(out, LRU_FIELDS);
     }
+}
+
+fn tls_counts(facts: &Facts, out: &mut Vec<u8>) {
     if let Some(tls) = &facts.tls {
         let counts = tls.counts();
         line(out, "ssl_proto_errors", counts.protocol_errors);
         line(out, "ssl_handshake_errors", counts.handshake_errors);
-        if settings.tls.session_cache {
+        if facts.settings.tls.session_cache {
             line(out, "ssl_new_sessions", counts.new_sessions);
         }
         line(out, "time_since_server_cert_refresh", counts.seconds_since_reload);

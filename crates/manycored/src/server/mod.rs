@@ -103,12 +103,7 @@ struct Shared {
 pub fn run(args: &Args, mut plan: Plan) -> Result<(), Failure> {
     process::check_user(args.user.as_deref())?;
     plan.warnings.iter().for_each(|words| eprintln!("manycored: {words}"));
-    if args.large_pages {
-        process::tell_of_huge_pages();
-    }
-    if args.core_dumps {
-        process::allow_core_files()?;
-    }
+    process::prepare(args)?;
     process::return_large_memory();
     process::raise_open_files(plan.settings.connections_max)?;
     let mut queues = listen::queues(&plan)?;

@@ -1,6 +1,7 @@
 //! What concerns the process as a whole: user, limits, files that tell of it.
 
 use super::Failure;
+use crate::args::Args;
 use crate::report::Settings;
 use nix::sys::mman::{MlockAllFlags, mlockall};
 use nix::unistd::{User, daemon, initgroups, setgid, setuid};
@@ -55,8 +56,19 @@ pub(super) fn drop_privileges(user: Option<&str>) -> Result<(), Failure> {
     changed.map_err(Failure::system(format!("cannot become the user {name}")))
 }
 
+/// Does what `-L` and `-r` ask for.
+pub(super) fn prepare(args: &Args) -> Result<(), Failure> {
+    if args.large_pages {
+        tell_of_huge_pages();
+    }
+    if args.core_dumps {
+        allow_core_files()?;
+    }
+    Ok(())
+}
+
 /// Raises the limit of core files as far as it goes, which is what `-r` is for.
-pub(super) fn allow_core_files() -> Result<(), Failure> {
+fn allow_core_files() -> Result<(), Failure> {
     let everything = Rlimit { current: None, maximum: None };
     if setrlimit(Resource::Core, everything).is_err() {
         let maximum = getrlimit(Resource::Core).maximum;
@@ -72,7 +84,7 @@ pub(super) fn allow_core_files() -> Result<(), Failure> {
 
 /// Says why there are no huge pages, if `-L` asked for them and there are none. Where the system
 /// allows them, items and tables have them anyway (`madvise`).
-pub(super) fn tell_of_huge_pages() {
+fn tell_of_huge_pages() {
     let path = "/sys/kernel/mm/transparent_hugepage/enabled";
     match fs::read_to_string(path) {
         Ok(text) if text.contains("[never]") => {

@@ -319,7 +319,10 @@ impl<'s> Worker<'s> {
                 self.close(index);
                 return end_server();
             }
-            Fate::Again => self.again.push(index),
+            Fate::Again => {
+                self.desk.context.handle.counters.conn_yields.inc();
+                self.again.push(index);
+            }
             Fate::Read | Fate::Write => {}
         }
         self.note_watcher(index);

@@ -55,9 +55,9 @@ impl Clock {
         }
     }
 
-    /// Moves the clock on, in builds for tests.
+    /// Moves the clock on, in builds for tests: by what deadlines are rounded up to, too.
     pub fn move_on(&self, seconds: u32) {
-        let nanos = u64::from(seconds) * 1_000_000_000;
+        let nanos = u64::from(seconds) * 1_000_000_000 + EIGHTH;
         // ORDER: Relaxed; as in `exact`.
         self.moved.fetch_add(nanos, Ordering::Relaxed);
     }

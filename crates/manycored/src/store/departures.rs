@@ -100,7 +100,7 @@ impl Departures {
         if item.was_fetched() && unused < ACTIVE {
             self.evicted_active.inc();
         }
-        // ORDER: Relaxed; a number for people. Written when it changes: in most minutes it does not.
+        // ORDER: Relaxed; a number for people. Written when it changes only.
         if self.evicted_time.load(Ordering::Relaxed) != u64::from(unused) {
             self.evicted_time.store(unused.into(), Ordering::Relaxed);
         }

@@ -3,8 +3,8 @@
 //! Laws:
 //! - E1 Where there is no watcher and no detail, a request costs one load of a word that is not
 //!   written in between.
-//! - E2 What waits for a watcher is bounded: a line that has no room is counted and dropped, and the
-//!   watcher is told how many were. So are the prefixes of `stats detail`.
+//! - E2 What waits for a watcher is bounded: a line that has no room is counted and dropped, and
+//!   the watcher is told how many were. So are the prefixes of `stats detail`.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
