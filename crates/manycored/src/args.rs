@@ -114,9 +114,10 @@ pub struct Args {
     /// Further options: idle_timeout=SECONDS; read_buf_mem_limit=MB, for the buffers of all
     /// connections, beside -m (0 is no limit; default: a quarter of -m, and at least 16);
     /// buffer_timeout=SECONDS, after which a connection that stands still with something in its
-    /// buffers is closed while more than half of that is taken (default: 30; 0 is never); udp_reply_ratio=NUM, how many
-    /// times the bytes of its datagram a reply may have (default: 100; 0 is no limit); with -Z, ssl_chain_cert=FILE, ssl_key=FILE,
-    /// ssl_ca_cert=FILE, ssl_verify_mode=NUM (0 asks clients for no certificate, 1 checks one that
+    /// buffers is closed while more than half of that is taken (default: 30; 0 is never);
+    /// udp_reply_ratio=NUM, how many times the bytes of its datagram a reply may have (default:
+    /// 100; 0 is no limit); with -Z, ssl_chain_cert=FILE, ssl_key=FILE, ssl_ca_cert=FILE,
+    /// ssl_verify_mode=NUM (0 asks clients for no certificate, 1 checks one that
     /// is shown, 2 demands one) and ssl_min_version=NUM (2 is TLS 1.2, 3 is 1.3); and names of
     /// memcached's that have no effect here
     #[arg(short = 'o', long = "extended", value_name = "OPTIONS", value_delimiter = ',')]

@@ -278,8 +278,8 @@ impl Connection {
         desk.ledger.set(&mut self.holds, input + self.output.capacity(), what)
     }
 
-    /// Keeps replies until those of the next slices follow, and says so. Not if they are many, or if
-    /// there is no memory for them.
+    /// Keeps replies until those of the next slices follow, and returns true. Not if they are many,
+    /// or if there is no memory for them.
     fn gather(
         &mut self,
         output: &mut Vec<u8>,
