@@ -149,7 +149,7 @@ pub struct Args {
     #[arg(short = 'Z', long = "enable-ssl")]
     tls: bool,
     /// Further options: idle_timeout=SECONDS; read_buf_mem_limit=MB, for the buffers of all
-    /// connections, beside -m (0 is no limit; default: a quarter of -m, and at least 16);
+    /// connections, beside -m (0 is no limit; default: a quarter of -m, and at least 32);
     /// buffer_timeout=SECONDS, after which a connection that stands still with something in its
     /// buffers is closed while more than half of that is taken (default: 30; 0 is never);
     /// udp_reply_ratio=NUM, how many times the bytes of its datagram a reply may have (default:

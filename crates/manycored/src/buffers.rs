@@ -37,7 +37,7 @@ impl Options {
     pub fn new(memory: u64, item: usize) -> Self {
         let quarter = usize::try_from(memory / 4).unwrap_or(usize::MAX);
         let least = item.saturating_mul(2);
-        Self { limit: quarter.max(16 << 20).max(least), timeout: 30, least }
+        Self { limit: quarter.max(32 << 20).max(least), timeout: 30, least }
     }
 
     /// Takes an option of `-o`; false if it is not about buffers.
@@ -126,6 +126,12 @@ impl Budget {
     #[must_use]
     pub fn is_scarce(&self) -> bool {
         self.limit != 0 && self.reserved() > self.limit / 2
+    }
+
+    /// Whether at most a quarter of the limit is reserved: there is room for convenience.
+    #[must_use]
+    pub fn is_ample(&self) -> bool {
+        self.limit == 0 || self.reserved() <= self.limit / 4
     }
 
     fn bound(&self, what: Use) -> usize {
@@ -241,7 +247,7 @@ mod tests {
     fn limit_is_a_quarter_of_the_memory_unless_said_and_at_least_two_items() {
         let (mut warnings, mb) = (Vec::new(), 1 << 20);
         for (memory, item, said, limit) in [
-            (64 << 20, mb, None, 16),
+            (64 << 20, mb, None, 32),
             (1 << 30, mb, None, 256),
             (64 << 20, 20 * mb, None, 40),
             (64 << 20, mb, Some("5"), 5),

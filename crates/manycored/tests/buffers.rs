@@ -126,6 +126,25 @@ fn a_refused_set_forgets_the_old_value_and_one_without_reply_gets_none() {
 }
 
 #[test]
+fn buffers_of_large_values_go_when_their_clients_are_quiet() {
+    let server = Running::start("-t 1 -m 64");
+    let mut stream = server.connect();
+    for _ in 0..3 {
+        let (start, end) = halves("large");
+        ask(&mut stream, &[start, end].concat(), b"STORED\r\n");
+        let length = b"VA 1000000\r\n\r\n".len() + VALUE;
+        stream.write_all(b"mg large v\r\n").unwrap();
+        stream.read_exact(&mut vec![0; length]).unwrap();
+    }
+    let used = server.stat("read_buf_bytes");
+    assert!((1 << 20..=8 << 20).contains(&used), "{used} bytes are kept");
+    // No client asks for anything.
+    thread::sleep(Duration::from_secs(4));
+    let kept = server.stat("read_buf_bytes");
+    assert!(kept < 1 << 20, "{kept} bytes are kept");
+}
+
+#[test]
 fn a_long_line_without_memory_is_refused_and_ends_the_connection() {
     let server = Running::start("-t 1 -m 64 -o read_buf_mem_limit=2");
     let mut first = server.connect();

@@ -5,6 +5,8 @@
 //!     cargo test --release -p manycored --test load -- --ignored --nocapture
 //! ```
 //!
+//! `MANYCORE_LENGTHS` are those of the values, with commas.
+//!
 //! Servers run in turn on core 0, with as many repeats as `MANYCORE_REPEATS` says; medians are
 //! printed, with the least and the most.
 #![cfg(target_os = "linux")]
@@ -62,7 +64,7 @@ impl Server {
     /// Sets all keys to values of this length.
     fn fill(&self, length: usize) {
         let mut stream = self.connect();
-        for key in 0..KEYS {
+        for key in 0..KEYS.min((50 << 20) / length).max(120) {
             let line = format!("set {key:016} 0 0 {length} noreply\r\n");
             stream.write_all(&[line.as_bytes(), &vec![b'v'; length], b"\r\n"].concat()).unwrap();
         }
@@ -207,7 +209,8 @@ fn lone_client_beside_eight_that_send_500_gets_at_once() {
 #[test]
 #[ignore = "a measurement"]
 fn single_gets_and_sets_of_larger_values() {
-    for length in [32, 1_000, 10_000] {
+    let lengths = env::var("MANYCORE_LENGTHS").unwrap_or_else(|_| "32,1000,10000".to_owned());
+    for length in lengths.split(',').map(|length| length.parse().unwrap()) {
         for is_set in [false, true] {
             println!("{} of {length} bytes", if is_set { "sets" } else { "gets" });
             compare(["k/s", "p50 us", "p99 us", "server ns"], 1, "0", |server| {

@@ -1,14 +1,20 @@
 //! Values that have not come whole, and for which there is no memory.
 
-use super::{Parser, Request, Step};
+use super::{Line, Parser, Request, Step, line_of};
 
 impl Parser {
     /// Refuses the value of the request that begins here and has not come whole: the step is a
     /// [`Request::TooLarge`], and the value is dropped as it comes. `None`, and nothing is changed,
     /// if no value is awaited here.
     pub fn refuse_value<'a>(&mut self, input: &'a [u8]) -> Option<Step<'a>> {
+        // A value is awaited behind a whole line. (Not by `next`, which has one caller, so that it is
+        // a part of that one's loop.)
+        let Line::Whole(line, used) = line_of(input) else { return None };
+        if !self.is_between() {
+            return None;
+        }
         let mut refusing = Self { value_max: 0, ..*self };
-        match refusing.next(input) {
+        match refusing.line(line, used, input) {
             step @ Step::Request { request: Request::TooLarge(..), .. } => {
                 self.swallow = refusing.swallow;
                 Some(step)

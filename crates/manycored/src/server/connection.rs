@@ -3,6 +3,7 @@
 //! Its own buffers are for what does not fit into one turn, and are counted in the worker's ledger
 //! (see [`crate::buffers`]). Everything else passes through the worker's buffers.
 
+use super::spares::Spares;
 use crate::buffers::{Ledger, Use};
 use crate::clients::{Entry, State};
 use crate::session::{Context, OUT_MAX, Session, Wish};
@@ -21,6 +22,11 @@ const READ: usize = 64 << 10;
 const MOVED: usize = 16 << 10;
 /// Replies of one slice wait for those of the next ones up to so many bytes, and are sent together.
 const GATHERED: usize = 64 << 10;
+
+/// The largest buffer for replies that a worker keeps in any case.
+const OUTPUT_KEPT: usize = 2 * OUT_MAX;
+/// And the largest that it keeps while it is used and memory is ample.
+const OUTPUT_MAX: usize = 4 << 20;
 
 /// What is to be done with a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,6 +74,10 @@ pub(super) struct Desk<'s> {
     pub(super) slice: usize,
     input: Vec<u8>,
     output: Vec<u8>,
+    /// Bytes of `output` in the ledger: all, if it is larger than [`OUTPUT_KEPT`].
+    output_holds: usize,
+    /// Whether replies needed such a buffer since the last second.
+    uses_output: bool,
     spares: Spares,
     /// What came under a seal.
     sealed: Vec<u8>,
@@ -77,7 +87,43 @@ impl<'s> Desk<'s> {
     pub(super) fn new(context: Context<'s>, ledger: Ledger<'s>) -> Self {
         let input = Vec::with_capacity(MOVED + READ);
         let (output, sealed, spares) = (Vec::new(), Vec::new(), Spares::default());
-        Self { context, ledger, slice: usize::MAX, input, output, spares, sealed }
+        Self {
+            context,
+            ledger,
+            slice: usize::MAX,
+            input,
+            output,
+            output_holds: 0,
+            uses_output: false,
+            spares,
+            sealed,
+        }
+    }
+
+    /// Takes a buffer of replies back. A large one stays only where memory is ample.
+    fn give_back(&mut self, mut output: Vec<u8>) {
+        if self.output.capacity() > 0 {
+            return self.spares.give(output, &mut self.ledger);
+        }
+        let bytes = output.capacity();
+        let counted = if bytes > OUTPUT_KEPT { bytes } else { 0 };
+        let is_kept = counted == 0 || bytes <= OUTPUT_MAX && self.ledger.budget().is_ample();
+        self.uses_output |= output.len() > OUTPUT_KEPT;
+        if is_kept && self.ledger.set(&mut self.output_holds, counted, Use::Replies) {
+            output.clear();
+            self.output = output;
+        } else {
+            let _ = self.ledger.set(&mut self.output_holds, 0, Use::Replies);
+        }
+    }
+
+    /// Frees what was not used for a second. To be called once a second.
+    pub(super) fn age(&mut self) {
+        self.spares.age(&mut self.ledger);
+        if !take(&mut self.uses_output) && self.output_holds > 0 {
+            self.output = Vec::new();
+            let _ = self.ledger.set(&mut self.output_holds, 0, Use::Replies);
+        }
     }
 }
 
@@ -194,7 +240,7 @@ impl Connection {
                     }
                 }
                 if is_moved {
-                    desk.spares.give(take(&mut self.input));
+                    desk.spares.give(take(&mut self.input), &mut desk.ledger);
                 }
                 self.used = desk.context.handle.store().clock().second();
                 desk.context.handle.counters.bytes_read.add(read as u64);
@@ -218,7 +264,7 @@ impl Connection {
             self.taken = 0;
             if from == input.len() {
                 if is_own {
-                    desk.spares.give(take(&mut input));
+                    desk.spares.give(take(&mut input), &mut desk.ledger);
                 }
             } else if is_own && self.is_paused {
                 (self.input, self.taken) = (take(&mut input), from);
@@ -226,7 +272,10 @@ impl Connection {
                 input.reserve_exact(room.saturating_sub(input.len()));
                 self.input = take(&mut input);
             } else {
-                self.input = desk.spares.take(room);
+                // A spare one for all that is to come is better than one that grows.
+                let rest = &input[from..];
+                let whole = self.session.whole_length(&desk.context, rest).unwrap_or(room);
+                self.input = desk.spares.take(room, whole, &mut desk.ledger);
                 self.input.extend_from_slice(&input[from..]);
             }
             // What was allowed, or a little more: a spare buffer may be longer.
@@ -242,12 +291,7 @@ impl Connection {
             return Ok(Fate::Again);
         }
         let fate = answered.and_then(|_| self.conclude(&output, desk));
-        if desk.output.capacity() == 0 && output.capacity() <= 2 * OUT_MAX {
-            output.clear();
-            desk.output = output;
-        } else {
-            desk.spares.give(output);
-        }
+        desk.give_back(output);
         fate
     }
 
@@ -313,8 +357,8 @@ impl Connection {
         desk.ledger.set(&mut self.holds, input + self.output.capacity(), what)
     }
 
-    /// Keeps replies until those of the next slices follow, and says so. Not if they are many, or if
-    /// there is no memory for them.
+    /// Keeps replies until those of the next slices follow, and returns true. Not if they are many,
+    /// or if there is no memory for them.
     fn gather(
         &mut self,
         output: &mut Vec<u8>,
@@ -329,7 +373,7 @@ impl Connection {
             // For all slices, as it seems: requests of one client are like one another.
             let left = self.input.len() - self.taken;
             let seems = output.len().saturating_mul(2 + left / used.max(1));
-            let mut longer = desk.spares.take(seems.min(GATHERED));
+            let mut longer = desk.spares.take(seems.min(GATHERED), GATHERED, &mut desk.ledger);
             longer.extend_from_slice(output);
             output.clear();
             desk.output = std::mem::replace(output, longer);
@@ -363,7 +407,10 @@ impl Connection {
             desk.ledger.budget().count_closed();
             return Err(Errno::NOBUFS);
         }
-        self.output = output[end..].to_vec();
+        let left = output.len() - end;
+        self.output = desk.spares.take(left, left, &mut desk.ledger);
+        self.output.extend_from_slice(&output[end..]);
+        let _ = self.hold(self.input.capacity(), Use::Bounded, desk);
         Ok(false)
     }
 
@@ -372,7 +419,7 @@ impl Connection {
         let (kept, from) = (take(&mut self.output), take(&mut self.written));
         let end = self.write(&kept, from, desk)?;
         match end {
-            None => desk.spares.give(kept),
+            None => desk.spares.give(kept, &mut desk.ledger),
             // A rest that is small beside its buffer does not keep that.
             Some(end) if kept.len() - end < kept.capacity() / 2 => {
                 self.output = kept[end..].to_vec();
@@ -420,32 +467,6 @@ impl Connection {
             }
         }
         Ok(None)
-    }
-}
-
-/// Buffers that connections have given back: those that many of them need for a moment only.
-#[derive(Debug, Default)]
-struct Spares(Vec<Vec<u8>>);
-
-impl Spares {
-    /// Buffers that are kept, and the bytes of the largest.
-    const COUNT: usize = 16;
-    const LARGEST: usize = READ + MOVED;
-
-    /// An empty buffer of at least so many bytes, and not of many more.
-    fn take(&mut self, room: usize) -> Vec<u8> {
-        let fits = |spare: &Vec<u8>| (room..=room.max(2048) * 2).contains(&spare.capacity());
-        match self.0.iter().position(fits) {
-            Some(at) => self.0.swap_remove(at),
-            None => Vec::with_capacity(room),
-        }
-    }
-
-    fn give(&mut self, mut buffer: Vec<u8>) {
-        if (1..=Self::LARGEST).contains(&buffer.capacity()) && self.0.len() < Self::COUNT {
-            buffer.clear();
-            self.0.push(buffer);
-        }
     }
 }
 

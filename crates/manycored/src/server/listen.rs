@@ -1,7 +1,8 @@
 //! The sockets on which connections come.
 //!
 //! On each address every worker has a socket and a queue of its own (`SO_REUSEPORT`), so that no
-//! two workers fetch connections from one place. A Unix socket has one queue, of which one worker
+//! two workers fetch connections from one place. (The system spreads them by a hash of addresses,
+//! which can give one worker most of a few; `handover` evens that out.) A Unix socket has one queue, of which one worker
 //! is woken at a time; so have sockets that the service manager opened, which are taken instead of
 //! what the options name.
 

@@ -17,6 +17,7 @@ mod inherit;
 mod listen;
 mod process;
 mod scrape;
+mod spares;
 mod told;
 mod udp;
 mod worker;

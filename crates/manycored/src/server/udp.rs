@@ -10,9 +10,9 @@
 //! Laws:
 //! - U1 A datagram is answered at once, and nothing of it is kept: no client holds memory.
 //! - U2 Who sends is not known, and may be another than the reply goes to. So the datagrams of a
-//!   reply have at most [`UDP_RATIO`](crate::report::UDP_RATIO) times the bytes of the request's, unless the options say
-//!   otherwise (`-o udp_reply_ratio`): what would exceed that is refused in a line, and what was
-//!   asked behind it gets no reply.
+//!   reply have at most [`UDP_RATIO`](crate::report::UDP_RATIO) times the bytes of the request's,
+//!   unless the options say otherwise (`-o udp_reply_ratio`): what would exceed that is refused in
+//!   a line, and what was asked behind it gets no reply.
 //! - U3 Its replies end with the one that reaches `session`'s bound; what was asked behind that
 //!   gets none. What the system does not take at once is lost, as datagrams are.
 

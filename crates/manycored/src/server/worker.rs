@@ -362,10 +362,14 @@ impl<'s> Worker<'s> {
         let (idle, stalled) = (facts.settings.idle_timeout, facts.settings.buffer_timeout);
         let second = self.shared.store.clock().second();
         let is_scarce = stalled > 0 && self.desk.ledger.held() > 0 && facts.buffers.is_scarce();
-        if second == self.looked || (idle == 0 && !is_scarce) {
+        if second == self.looked {
             return;
         }
         self.looked = second;
+        self.desk.age();
+        if idle == 0 && !is_scarce {
+            return;
+        }
         for index in 0..self.connections.len() {
             let Some(found) = &self.connections[index] else { continue };
             let quiet = u64::from(second - found.used.min(second));
