@@ -2,9 +2,9 @@
 //!
 //! On each address every worker has a socket and a queue of its own (`SO_REUSEPORT`), so that no
 //! two workers fetch connections from one place. (The system spreads them by a hash of addresses,
-//! which can give one worker most of a few; `handover` evens that out.) A Unix socket has one queue, of which one worker
-//! is woken at a time; so have sockets that the service manager opened, which are taken instead of
-//! what the options name.
+//! which can give one worker most of a few; `handover` evens that out.) A Unix socket has one
+//! queue, of which one worker is woken at a time; so have sockets that the service manager opened,
+//! which are taken instead of what the options name.
 
 use super::{Failure, inherit};
 use crate::args::{Listener, Plan};

@@ -1,9 +1,9 @@
 //! Buffers that connections have given back, for those that need one next.
 //!
-//! A buffer of the allocator's costs a page fault for every 4 KB when it is written, if it is large
-//! or if the allocator has given its pages back: half a millisecond for a megabyte. So the last ones
-//! are kept while they are used, and for a second or two after that; their bytes are in the
-//! ledger, and none is kept if other buffers need the room.
+//! A new buffer costs a page fault for every 4 KB when it is written, if it is large or if the
+//! allocator has given its pages back: half a millisecond for a megabyte. So the last ones are kept
+//! while they are used, and for a second or two after that; their bytes are in the ledger, and none
+//! is kept if other buffers need the room.
 
 use crate::buffers::{Ledger, Use};
 
