@@ -63,7 +63,7 @@ pub struct Settings {
     /// The UDP port; 0 if there is none.
     pub udp_port: u16,
     /// How many times the bytes of its request a reply in datagrams may have; 0 is no limit.
-    pub udp_ratio: usize,
+    pub udp_ratio: Option<usize>,
     /// The Unix socket.
     pub socket: Option<String>,
     /// Seconds after which a connection that says nothing is closed; 0 is never.
@@ -110,7 +110,7 @@ impl Default for Settings {
             threads: 1,
             port: 0,
             udp_port: 0,
-            udp_ratio: UDP_RATIO,
+            udp_ratio: None,
             socket: None,
             idle_timeout: 0,
             buffer_timeout: 30,

@@ -72,7 +72,7 @@ fn requests_in_datagrams_are_answered_in_datagrams() {
 
 #[test]
 fn large_reply_comes_in_many_datagrams() {
-    let server = Running::start("-U -1 -t 1 -o udp_reply_ratio=0");
+    let server = Running::start("-U -1 -t 1");
     let value: String = (0..9_000).map(|at| format!("{at:05}")).collect(); // 45 000 bytes
     let set = format!("set big 0 0 {}\r\n{value}\r\n", value.len());
     ask(&mut server.connect(), set.as_bytes(), b"STORED\r\n");
@@ -82,7 +82,7 @@ fn large_reply_comes_in_many_datagrams() {
 
 #[test]
 fn no_reply_has_more_than_a_hundred_times_the_bytes_of_its_request() {
-    let server = Running::start("-U -1 -t 1");
+    let server = Running::start("-U -1 -t 1 -o udp_reply_ratio=100");
     let client = Client::new(&server);
     let mut stream = server.connect();
     let mut set = |key: &str, length: usize| {
@@ -114,7 +114,7 @@ fn no_reply_has_more_than_a_hundred_times_the_bytes_of_its_request() {
 
 #[test]
 fn bad_datagrams_hold_up_nobody() {
-    let server = Running::start("-U -1 -t 1");
+    let server = Running::start("-U -1 -t 1 -o udp_reply_ratio=100");
     let client = Client::new(&server);
     let short = |bytes: &[u8]| {
         client.socket.send_to(bytes, (Ipv4Addr::LOCALHOST, server.udp_port)).unwrap();

@@ -1,7 +1,6 @@
 //! What follows `-o`.
 
 use crate::buffers;
-use crate::report::UDP_RATIO;
 use crate::tls::Files;
 use std::str::FromStr;
 
@@ -10,7 +9,7 @@ use std::str::FromStr;
 pub(super) struct Extended {
     pub(super) idle_timeout: u64,
     pub(super) buffers: buffers::Options,
-    pub(super) udp_ratio: usize,
+    pub(super) udp_ratio: Option<usize>,
     pub(super) tls: Files,
     /// Whether expired items are looked for.
     pub(super) crawls: bool,
@@ -121,7 +120,7 @@ impl Extended {
         let mut read = Self {
             idle_timeout: 0,
             buffers,
-            udp_ratio: UDP_RATIO,
+            udp_ratio: None,
             tls: Files::default(),
             crawls: true,
             tracks_sizes: false,
@@ -144,7 +143,7 @@ impl Extended {
             "watcher_logbuf_size" => {
                 self.watcher_buffer = number::<u32>(name, value)? as usize * 1024;
             }
-            "udp_reply_ratio" => self.udp_ratio = number(name, value)?,
+            "udp_reply_ratio" => self.udp_ratio = Some(number(name, value)?),
             _ if self.buffers.take(name, value.unwrap_or(""), warnings)? => {}
             "track_sizes" => self.tracks_sizes = true,
             "lru_crawler" => self.crawls = true,

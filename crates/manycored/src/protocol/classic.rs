@@ -87,7 +87,7 @@ impl Parser {
         input: &'a [u8],
     ) -> Step<'a> {
         let Some(length) = words.into_iter().nth(3).and_then(length_of) else {
-            return step(used, Request::Close(BAD_FORMAT), false);
+            return self.distrust(used);
         };
         let quiet = words.is_quiet();
         let Ok(mut store) = header(mode, &mut words) else {

@@ -309,7 +309,7 @@ impl Parser {
             return step(used, Request::Error(BAD_FORMAT), false);
         }
         let Some(length) = words.next().and_then(length_of) else {
-            return step(used, Request::Close(BAD_FORMAT), false);
+            return self.distrust(used);
         };
         let read = read(sent, words, 3, STORE).and_then(|(named, flags)| {
             let mode = flags.store_mode()?;

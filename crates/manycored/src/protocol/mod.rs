@@ -190,13 +190,16 @@ pub enum Step<'a> {
 /// A stream's parser: what has to be remembered between two requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Parser {
-    /// Bytes of a refused value that are still to come.
+    /// Bytes of a refused value that are still to come, or [`UNKNOWN`].
     swallow: u64,
     /// The get whose keys are being handed out.
     gets: Option<Gets>,
     /// The largest value.
     value_max: usize,
 }
+
+/// A value may follow whose length nothing tells.
+const UNKNOWN: u64 = u64::MAX;
 
 /// A line and where it ends.
 enum Line<'a> {
@@ -216,13 +219,16 @@ impl Parser {
     /// Whether the stream may end here without cutting off a request.
     #[must_use]
     pub fn is_between(&self) -> bool {
-        self.swallow == 0 && self.gets.is_none()
+        matches!(self.swallow, 0 | UNKNOWN) && self.gets.is_none()
     }
 
     /// The next request of the input, which begins where the last step's bytes ended.
     #[inline]
     pub fn next<'a>(&mut self, input: &'a [u8]) -> Step<'a> {
         if self.swallow > 0 {
+            if self.swallow == UNKNOWN {
+                return self.next_distrusted(input);
+            }
             let gone = self.swallow.min(input.len() as u64);
             self.swallow -= gone;
             return Step::More(gone as usize);

@@ -1,8 +1,30 @@
 //! Values that have not come whole, and for which there is no memory.
 
-use super::{Line, Parser, Request, Step, line_of};
+use super::{BAD_FORMAT, Line, Parser, Request, Step, UNKNOWN, line_of, step};
 
 impl Parser {
+    /// Refuses a line that announces a value without a length that can be read.
+    pub(super) fn distrust<'a>(&mut self, used: usize) -> Step<'a> {
+        self.swallow = UNKNOWN;
+        step(used, Request::Error(BAD_FORMAT), false)
+    }
+
+    /// What comes behind such a line may be its value, and is not done. Another such line is
+    /// refused, too, which changes nothing; everything else closes the connection.
+    #[cold]
+    pub(super) fn next_distrusted<'a>(&self, input: &'a [u8]) -> Step<'a> {
+        let (line, used) = match line_of(input) {
+            Line::More => return Step::More(0),
+            Line::TooLong => return step(input.len(), Request::Close(""), false),
+            Line::Whole(line, used) => (line, used),
+        };
+        let mut other = Self { swallow: 0, ..*self };
+        match other.line(line, used, input) {
+            refused @ Step::Request { .. } if other.swallow == UNKNOWN => refused,
+            _ => step(used, Request::Close(""), false),
+        }
+    }
+
     /// Refuses the value of the request that begins here and has not come whole: the step is a
     /// [`Request::TooLarge`], and the value is dropped as it comes. `None`, and nothing is changed,
     /// if no value is awaited here.
@@ -54,6 +76,27 @@ mod tests {
             let mut parser = Parser::new(100);
             assert_eq!(parser.refuse_value(text.as_bytes()), None);
             assert_eq!(parser, Parser::new(100));
+        }
+    }
+
+    #[test]
+    fn nothing_is_done_behind_a_value_of_unknown_length() {
+        for first in ["set a 0 0 x\r\n", "set a 0 0 -1\r\n", "cas a 0 0\r\n", "ms a x\r\n"] {
+            for next in ["flush_all\r\n", "get a\r\n", "set b 0 0 1\r\nx\r\n", "mn\r\n", "\r\n"] {
+                let text = format!("{first}set c 0 0 4294967295\r\n{next}");
+                let (mut parser, mut input) = (Parser::new(100), text.as_bytes());
+                for refused in 0..2 {
+                    let Step::Request { used, request, .. } = parser.next(input) else {
+                        panic!("{text:?}, {refused}");
+                    };
+                    assert_eq!(request, Request::Error(BAD_FORMAT), "{text:?}, {refused}");
+                    input = &input[used..];
+                }
+                let closed = parser.next(input);
+                let is_closed =
+                    |step| matches!(step, Step::Request { request: Request::Close(""), .. });
+                assert!(is_closed(closed), "{text:?}: {closed:?}");
+            }
         }
     }
 }

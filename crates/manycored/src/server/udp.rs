@@ -11,8 +11,9 @@
 //! - U1 A datagram is answered at once, and nothing of it is kept: no client holds memory.
 //! - U2 Who sends is not known, and may be another than the reply goes to. So the datagrams of a
 //!   reply have at most [`UDP_RATIO`](crate::report::UDP_RATIO) times the bytes of the request's,
-//!   unless the options say otherwise (`-o udp_reply_ratio`): what would exceed that is refused in
-//!   a line, and what was asked behind it gets no reply.
+//!   unless the options say otherwise (`-o udp_reply_ratio`), or the sender is this machine, which
+//!   nothing on a network can claim to be. What would exceed that is refused in a line, and what
+//!   was asked behind it gets no reply.
 //! - U3 Its replies end with the one that reaches `session`'s bound; what was asked behind that
 //!   gets none. What the system does not take at once is lost, as datagrams are.
 
@@ -21,6 +22,7 @@ use super::connection::Desk;
 use crate::args::Plan;
 use crate::clients::Clients;
 use crate::protocol::binary;
+use crate::report::UDP_RATIO;
 use crate::session::{OUT_MAX, Session, Wish};
 use rustix::buffer::spare_capacity;
 use rustix::fd::{AsFd, AsRawFd, OwnedFd};
@@ -121,14 +123,17 @@ pub(super) fn serve(
     socket: impl AsFd,
     desk: &mut Desk<'_>,
     room: &mut Vec<u8>,
-    ratio: usize,
+    ratio: Option<usize>,
 ) -> bool {
     let mut wish = Wish::Stay;
     for _ in 0..TURN {
         room.clear();
         match recvfrom(&socket, spare_capacity(room), RecvFlags::empty()) {
             Ok((_, _, Some(from))) => {
-                let (id, reply, wanted) = answer(room, desk, ratio);
+                let is_near = SocketAddr::try_from(from.clone())
+                    .is_ok_and(|from| from.ip().to_canonical().is_loopback());
+                let usual = if is_near { 0 } else { UDP_RATIO };
+                let (id, reply, wanted) = answer(room, desk, ratio.unwrap_or(usual));
                 if wanted == Wish::Shutdown {
                     wish = wanted;
                 }
