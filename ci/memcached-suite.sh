@@ -47,10 +47,11 @@ cd "$ROOT"
 cargo build -p manycored --locked
 cd "$suite"
 cc -o timedrun timedrun.c 2>"$work/log" || die "timedrun is not built: $(tail -n 3 "$work/log")"
-# Beside TLS the tests give a port for datagrams, too, which this server refuses: it goes.
+# Beside TLS the tests give a port for datagrams, too, which this server refuses: it goes. Replies to
+# datagrams are as long as the tests want them.
 cat >memcached-debug <<WRAPPER
 #!/usr/bin/env bash
-words=()
+words=(-o udp_reply_ratio=0)
 while [ \$# -gt 0 ]; do
     case \$1 in
     -U) case " \$ALL " in *" -Z "*) shift 2; continue ;; esac ;;

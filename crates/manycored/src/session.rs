@@ -189,25 +189,10 @@ impl Session {
         out: &mut Vec<u8>,
         mut budget: usize,
     ) -> Progress {
-        let (mut used, mut fetched) = (0, 0);
-        used += match self.go_on(context, input, out) {
-            Ok(line) => line,
+        let (mut used, mut fetched) = match self.before_requests(context, input, out, budget) {
+            Ok(used) => (used, 0),
             Err(progress) => return progress,
         };
-        if let Some(progress) = self.feed_binary(context, input, out, budget) {
-            return progress;
-        }
-        if let Some(auth) = context.facts.auth.as_ref().filter(|_| !self.is_known) {
-            let admission = auth.admit(context, &input[used..], out);
-            used += admission.used;
-            self.is_known = admission.is_known;
-            if admission.ends {
-                self.wish = Wish::Close;
-            }
-            if !self.is_known {
-                return Progress { used, is_paused: out.len() >= OUT_MAX };
-            }
-        }
         loop {
             if out.len() >= OUT_MAX || budget == 0 || self.wish != Wish::Stay {
                 self.look_up(context, input, out, &mut used);
@@ -255,6 +240,33 @@ impl Session {
                 }
             }
         }
+    }
+
+    /// What comes before text requests are read: how many bytes that took, or all that is done.
+    #[inline]
+    fn before_requests(
+        &mut self,
+        context: &mut Context<'_>,
+        input: &[u8],
+        out: &mut Vec<u8>,
+        budget: usize,
+    ) -> Result<usize, Progress> {
+        let mut used = self.go_on(context, input, out)?;
+        if let Some(progress) = self.feed_binary(context, input, out, budget) {
+            return Err(progress);
+        }
+        if let Some(auth) = context.facts.auth.as_ref().filter(|_| !self.is_known) {
+            let admission = auth.admit(context, &input[used..], out);
+            used += admission.used;
+            self.is_known = admission.is_known;
+            if admission.ends {
+                self.wish = Wish::Close;
+            }
+            if !self.is_known {
+                return Err(Progress { used, is_paused: out.len() >= OUT_MAX });
+            }
+        }
+        Ok(used)
     }
 
     /// As [`feed`](Self::feed) in the binary protocol; `None` if the client speaks the other. Its
