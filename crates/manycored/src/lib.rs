@@ -26,6 +26,7 @@ mod binary;
 pub mod buffers;
 pub mod clients;
 mod config;
+pub mod latency;
 mod meta;
 pub mod metrics;
 mod operator;

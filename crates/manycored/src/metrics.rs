@@ -3,6 +3,7 @@
 //! The names are those of the usual exporter for memcached, so that boards and alarms made for that
 //! one go on. The form is Prometheus's text format, version 0.0.4.
 
+use crate::latency::Latency;
 use crate::report::{Facts, VERSION};
 use crate::store::{Store, Totals};
 use crate::system;
@@ -30,6 +31,19 @@ impl Page {
     fn count(&mut self, name: &str, help: &str, value: impl Display) {
         self.about(name, "counter", help);
         let _ = writeln!(self.0, "memcached_{name} {value}");
+    }
+
+    fn latency(&mut self, latency: &Latency) {
+        let help = "From the read to the replies' write, of one turn in 16.";
+        self.about("turn_duration_seconds", "histogram", help);
+        let name = "memcached_turn_duration_seconds";
+        let mut all = 0;
+        for (end, count) in latency.buckets() {
+            let end = end.map_or("+Inf".into(), |end| end.to_string());
+            let _ = writeln!(self.0, "{name}_bucket{{le=\"{end}\"}} {count}");
+            all = count;
+        }
+        let _ = writeln!(self.0, "{name}_sum {:.9}\n{name}_count {all}", latency.seconds());
     }
 
     fn commands(&mut self, totals: &Totals) {
@@ -104,6 +118,7 @@ pub fn page(store: &Store, facts: &Facts) -> String {
         page.count("tls_handshake_errors_total", "Failed handshakes.", handshakes);
         page.count("tls_protocol_errors_total", "Failed connections after these.", protocol);
     }
+    page.latency(&facts.latency);
     page.commands(&totals);
     page.0
 }
@@ -175,7 +190,10 @@ mod tests {
                 None if line.starts_with('#') => {}
                 None => {
                     let (name, value) = line.rsplit_once(' ').unwrap();
-                    assert_eq!(name.split('{').next().unwrap(), typed);
+                    let name = name.split('{').next().unwrap();
+                    let parts = ["_bucket", "_sum", "_count"];
+                    let whole = parts.iter().find_map(|part| name.strip_suffix(part));
+                    assert!(name == typed || whole == Some(typed.as_str()), "{name}");
                     value.parse::<f64>().unwrap();
                 }
             }
@@ -192,6 +210,7 @@ mod tests {
         assert!(asked.len() > 10);
         for name in asked {
             // Those of TLS are there with TLS only.
+            let name = name.strip_suffix("_bucket").unwrap_or(name);
             let is_there = page.contains(&format!("# TYPE {name} ")) || name.contains("_tls_");
             assert!(is_there, "{name}");
         }

@@ -8,6 +8,7 @@ mod fields;
 use crate::auth::Auth;
 use crate::buffers::Budget;
 use crate::clients::Clients;
+use crate::latency::Latency;
 use crate::protocol::{ERROR, Words};
 use crate::session::say;
 use crate::store::Handle;
@@ -151,6 +152,8 @@ pub struct Facts {
     pub rejected: AtomicU64,
     /// Connections closed because they said nothing.
     pub idle_kicks: AtomicU64,
+    /// How long turns of connections take.
+    pub latency: Latency,
     /// The connections themselves.
     pub clients: Arc<Clients>,
     /// How much is logged, if a client has changed that: one more than `verbosity` says.

@@ -189,11 +189,10 @@ impl Session {
         out: &mut Vec<u8>,
         mut budget: usize,
     ) -> Progress {
-        let mut used = match self.begin(context, input, out, budget) {
-            Ok(used) => used,
+        let (mut used, mut fetched) = match self.before_requests(context, input, out, budget) {
+            Ok(used) => (used, 0),
             Err(progress) => return progress,
         };
-        let mut fetched = 0;
         loop {
             if out.len() >= OUT_MAX || budget == 0 || self.wish != Wish::Stay {
                 self.look_up(context, input, out, &mut used);
@@ -243,10 +242,9 @@ impl Session {
         }
     }
 
-    /// What comes before requests in text: the rest of a task, the other protocol, and who the
-    /// client is. Bytes of the input that it used, or all that can be done.
+    /// What comes before text requests are read: how many bytes that took, or all that is done.
     #[inline]
-    fn begin(
+    fn before_requests(
         &mut self,
         context: &mut Context<'_>,
         input: &[u8],

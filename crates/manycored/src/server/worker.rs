@@ -5,6 +5,7 @@ use super::handover::{Accepted, Inbox};
 use super::listen::Queue;
 use super::{GRACE, Shared, told, udp};
 use crate::buffers::Ledger;
+use crate::latency::Latency;
 use crate::session::{Context, Session};
 use crate::tls::Demand;
 use rustix::buffer::spare_capacity;
@@ -55,6 +56,8 @@ pub(super) struct Worker<'s> {
     pub(super) watchers: Vec<usize>,
     /// The store's time at which they were.
     pub(super) watched: u64,
+    /// Turns of connections so far, of which some are timed.
+    turns: u32,
     /// Until when it may take to come to an end.
     ends_by: Option<Instant>,
     /// The second of the last look at idle connections.
@@ -101,6 +104,7 @@ impl<'s> Worker<'s> {
             again: Vec::new(),
             watchers: Vec::new(),
             watched: 0,
+            turns: 0,
             ends_by: None,
             looked: 0,
         })
@@ -311,7 +315,9 @@ impl<'s> Worker<'s> {
             return;
         };
         let before = connection.fate;
+        let started = Latency::begin(&mut self.turns);
         let fate = connection.serve(&mut self.desk);
+        self.shared.facts.latency.end(started);
         let was_writing = before == Fate::Write;
         match fate {
             Fate::Close => return self.close(index),
