@@ -118,7 +118,6 @@ pub use builder::{BuildError, Builder};
 pub use departure::Cause;
 pub use guard::{Entry, Guard, Iter};
 pub use node::{NODE_AREA, NodeMemory};
-pub use relocate::Position;
 pub use scan::Cursor;
 pub use segment::Eviction;
 pub use stats::{Footprint, Stats};

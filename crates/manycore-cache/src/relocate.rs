@@ -1,16 +1,9 @@
 //! Entries that go elsewhere in memory, and stay what they are.
 
 use crate::table::Slot;
-use crate::{Cache, Entry};
+use crate::{Cache, Cursor, Entry};
 use std::hash::{BuildHasher, Hash};
 use std::sync::atomic::Ordering;
-
-/// Where a walk over a cache's buckets is.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Position {
-    segment: usize,
-    bucket: usize,
-}
 
 impl<K, V, S> Cache<K, V, S>
 where
@@ -21,8 +14,8 @@ where
     /// Puts copies of entries in their places: of those for which `copy` makes one. For the owner
     /// of a lean cache's [memory](crate::NodeMemory), who wants some of it to become free.
     ///
-    /// Looks at so many buckets, from `position` on, and moves that on; `None` when it was at the
-    /// end. An entry that is inserted, or moved by growth, in the course of a walk may be missed.
+    /// Visits the entries of some buckets from the cursor on, as [`scan`](Self::scan) does. One
+    /// that is inserted in the course of a walk may be missed.
     ///
     /// A copy must be equal to its entry, and end when it does. It keeps the entry's place in the
     /// order of eviction; no listener is told. `copy` runs without a lock. Then `settle`, under the
@@ -32,24 +25,18 @@ where
     /// If the cache is not lean: an entry's version and times would be lost.
     pub fn relocate(
         &self,
-        position: Position,
+        cursor: Cursor,
         buckets: usize,
         mut copy: impl FnMut(Entry<'_, K, V>) -> Option<(K, V)>,
         mut settle: impl FnMut(Entry<'_, K, V>, Entry<'_, K, V>),
-    ) -> Option<Position> {
+    ) -> Option<Cursor> {
         assert!(self.ends.is_some(), "manycore: only a lean cache's entries can be relocated");
         self.begin_update();
-        let Position { segment: mut at, bucket: mut index } = position;
-        for _ in 0..buckets {
-            let section = self.domain.enter();
-            let segment = self.segments.get(at)?;
-            let table = segment.table(&section);
-            let Some(bucket) = table.buckets().get(index) else {
-                (at, index) = (at + 1, 0);
-                continue;
-            };
-            index += 1;
-            if let Some(next) = table.buckets().get(index) {
+        let section = self.domain.enter();
+        let (table, step, next) = self.step(cursor, buckets, &section)?;
+        for index in step {
+            let bucket = &table.buckets()[index];
+            if let Some(next) = table.buckets().get(index + 1) {
                 crate::lines::prefetch(next);
             }
             for node in bucket.slots().filter_map(Slot::node) {
@@ -75,6 +62,6 @@ where
                 unsafe { crate::Node::retire(node, &self.home, &section, old_weight) };
             }
         }
-        Some(Position { segment: at, bucket: index })
+        next
     }
 }

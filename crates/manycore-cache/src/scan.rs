@@ -2,8 +2,10 @@
 
 use crate::Cache;
 use crate::guard::Entry;
-use crate::table::Slot;
+use crate::table::{Slot, Table};
+use manycore::section::Section;
 use std::hash::{BuildHasher, Hash};
+use std::ops::Range;
 
 /// Where a walk has come to: a segment, and a place in it that does not depend on how many buckets
 /// its table has. The default is the beginning.
@@ -13,6 +15,9 @@ pub struct Cursor {
     /// What is below this part of 2^32 was visited.
     part: u64,
 }
+
+/// A step of a walk: the table, which of its buckets, and where the next step begins.
+type Step<'s, K, V> = (&'s Table<K, V>, Range<usize>, Option<Cursor>);
 
 impl<K, V, S> Cache<K, V, S>
 where
@@ -47,24 +52,39 @@ where
         buckets: usize,
         mut visit: impl FnMut(Entry<'_, K, V>),
     ) -> Option<Cursor> {
-        let segment = self.segments.get(cursor.segment)?;
         let section = self.domain.enter();
-        let all = segment.table(&section).buckets();
-        // The bucket of a hash is its part of 2^32, as in `table`.
-        let from = ((u128::from(cursor.part) * all.len() as u128) >> 32) as usize;
-        let to = from.saturating_add(buckets.max(1)).min(all.len());
-        for node in all[from..to].iter().flat_map(|bucket| bucket.slots()).filter_map(Slot::node) {
+        let (table, step, next) = self.step(cursor, buckets, &section)?;
+        for node in
+            table.buckets()[step].iter().flat_map(|bucket| bucket.slots()).filter_map(Slot::node)
+        {
             if !self.is_expired(node) {
                 // SAFETY: found in this section.
                 visit(unsafe { self.entry(node) });
             }
         }
-        if to < all.len() {
-            let part = ((to as u128) << 32).div_ceil(all.len() as u128) as u64;
-            return Some(Cursor { part, ..cursor });
-        }
+        next
+    }
+
+    /// The step of a walk that begins here.
+    pub(crate) fn step<'s>(
+        &'s self,
+        cursor: Cursor,
+        buckets: usize,
+        section: &'s Section<'_>,
+    ) -> Option<Step<'s, K, V>> {
+        let table = self.segments.get(cursor.segment)?.table(section);
+        let all = table.buckets().len();
+        // The bucket of a hash is its part of 2^32, as in `table`.
+        let from = ((u128::from(cursor.part) * all as u128) >> 32) as usize;
+        let to = from.saturating_add(buckets.max(1)).min(all);
         let segment = cursor.segment + 1;
-        (segment < self.segments.len()).then_some(Cursor { segment, part: 0 })
+        let next = if to < all {
+            let part = ((to as u128) << 32).div_ceil(all as u128) as u64;
+            Some(Cursor { part, ..cursor })
+        } else {
+            (segment < self.segments.len()).then_some(Cursor { segment, part: 0 })
+        };
+        Some((table, from..to, next))
     }
 }
 

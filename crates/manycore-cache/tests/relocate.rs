@@ -1,6 +1,6 @@
 //! Entries in memory of their owner's, and entries that are put elsewhere in it.
 
-use manycore_cache::{BuildError, Cache, NODE_AREA, NodeMemory, Position};
+use manycore_cache::{BuildError, Cache, Cursor, NODE_AREA, NodeMemory};
 use std::alloc::{self, Layout};
 use std::hash::{Hash, Hasher};
 use std::ptr::NonNull;
@@ -123,7 +123,7 @@ fn cache(capacity: u64, areas: &Arc<Areas>) -> Moving {
 
 /// Moves all entries once, a few buckets at a time; returns how many.
 fn move_all(cache: &Moving) -> usize {
-    let (mut moved, mut at) = (0, Some(Position::default()));
+    let (mut moved, mut at) = (0, Some(Cursor::default()));
     while let Some(position) = at {
         let copy = |entry: manycore_cache::Entry<'_, Key, u64>| {
             moved += 1;
@@ -209,5 +209,5 @@ fn only_lean_caches_take_memory_of_their_owners() {
 #[should_panic(expected = "only a lean cache's entries can be relocated")]
 fn entries_with_versions_stay_where_they_are() {
     let cache = Cache::<u64, u64>::new(10);
-    cache.relocate(Position::default(), 1, |_| None, |_, _| {});
+    cache.relocate(Cursor::default(), 1, |_| None, |_, _| {});
 }

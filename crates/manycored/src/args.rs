@@ -155,10 +155,10 @@ pub struct Args {
     /// udp_reply_ratio=NUM, how many times the bytes of its datagram a reply may have (default:
     /// 100, and no limit on loopback; 0 is no limit); watcher_logbuf_size=KB, what waits for a slow
     /// "watch" client; track_sizes for "stats sizes"; no_lru_crawler, so that expired items are not
-    /// looked for; with -Z, ssl_chain_cert=FILE, ssl_key=FILE, ssl_ca_cert=FILE, ssl_verify_mode=NUM (0 asks
-    /// clients for no certificate, 1 checks one that is shown, 2 demands one),
-    /// ssl_min_version=NUM (2 is TLS 1.2, 3 is 1.3) and ssl_session_cache; and names of memcached's
-    /// that have no effect here, such as no_drop_privileges
+    /// looked for; with -Z, ssl_chain_cert=FILE, ssl_key=FILE, ssl_ca_cert=FILE,
+    /// ssl_verify_mode=NUM (0 asks clients for no certificate, 1 checks one that is shown, 2
+    /// demands one), ssl_min_version=NUM (2 is TLS 1.2, 3 is 1.3) and ssl_session_cache; and names
+    /// of memcached's that have no effect here, such as no_drop_privileges
     #[arg(short = 'o', long = "extended", value_name = "OPTIONS", value_delimiter = ',')]
     extended: Vec<String>,
     /// Serve only clients that name a user and password of this file: lines 'user:password'

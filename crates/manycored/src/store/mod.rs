@@ -35,7 +35,7 @@ pub use memory::Usage;
 
 use departures::Departures;
 use foldhash::quality::RandomState;
-use manycore_cache::{Cache, Cause, Cursor, Position};
+use manycore_cache::{Cache, Cause, Cursor};
 use memory::Memory;
 use prefixes::Prefixes;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -71,6 +71,8 @@ impl Default for Limits {
 /// Buckets that are looked at for so many bytes of new items, while regions are vacated: a walk is
 /// over when a twentieth of the memory has been filled, also if all items are small.
 const VACATE_BYTES: usize = 8;
+/// Buckets in which items are moved before what they leave can be freed.
+const VACATE_STEP: usize = 256;
 
 /// The bytes of items, of those that have left and may still be read, and of free memory in which
 /// there are pieces that are worth using.
@@ -84,7 +86,7 @@ pub struct Store {
     /// Where the items are; dropped after the cache (R5 of `memory`).
     memory: Arc<Memory>,
     /// Where the walk is that vacates regions, if one is under way.
-    vacating: Mutex<Option<Position>>,
+    vacating: Mutex<Option<Cursor>>,
     clock: Arc<Clock>,
     limits: Limits,
     /// Bytes of items and tables; as the limits have it, unless it was changed.
@@ -315,15 +317,19 @@ impl Store {
             if self.memory.begin_vacating() == 0 {
                 return;
             }
-            *vacating = Some(Position::default());
+            *vacating = Some(Cursor::default());
         }
-        let from = vacating.unwrap_or_default();
-        *vacating = self.cache.relocate(
-            from,
-            buckets,
-            |entry| entry.key().is_vacated().then(|| (entry.key().copy(&self.memory), ())),
-            |old, new| new.key().take_over(old.key()),
-        );
+        let mut left = buckets;
+        while let Some(from) = vacating.filter(|_| left > 0) {
+            let step = left.min(VACATE_STEP);
+            left -= step;
+            *vacating = self.cache.relocate(
+                from,
+                step,
+                |entry| entry.key().is_vacated().then(|| (entry.key().copy(&self.memory), ())),
+                |old, new| new.key().take_over(old.key()),
+            );
+        }
         if vacating.is_none() {
             self.cache.collect();
             self.memory.end_vacating();
