@@ -264,6 +264,7 @@ fn look(handle: &mut Handle<'_>, head: Head, key: &[u8], want: Look, out: &mut V
     let counters = handle.counters;
     counters.cmd_touch.inc();
     if let Some(found) = handle.touch(key, clock.deadline(i64::from(exptime))) {
+        handle.bump(key);
         counters.touch_hits.inc();
         found.key().touch(clock.second());
         hit(out, head, want, found.key(), handle.cas(found.key()));

@@ -503,6 +503,7 @@ fn get_and_touch(handle: &mut Handle<'_>, key: &[u8], gets: Gets, out: &mut Vec<
     let counters = handle.counters;
     counters.cmd_touch.inc();
     let found = handle.touch(key, deadline);
+    handle.bump(key);
     handle.note_get(key, found.as_ref().map(|found| found.key()));
     match found {
         Some(found) => {
@@ -571,6 +572,7 @@ fn touch(handle: &mut Handle<'_>, key: &[u8], exptime: i64, out: &mut Vec<u8>) {
     let counters = handle.counters;
     counters.cmd_touch.inc();
     if let Some(found) = handle.touch(key, deadline) {
+        handle.bump(key);
         found.key().touch(handle.store().clock().second());
         counters.touch_hits.inc();
         out.extend_from_slice(b"TOUCHED\r\n");

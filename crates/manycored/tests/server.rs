@@ -480,3 +480,22 @@ fn a_client_waits_for_a_slice_of_what_others_have_sent_and_not_for_all() {
         assert!(others[50] < REQUESTS, "{} requests of others", others[50]);
     });
 }
+
+#[test]
+fn items_that_are_touched_outlive_those_that_are_not() {
+    let server = Running::start("-t 1 -m 8");
+    let mut stream = server.connect();
+    for key in ["touched", "gotten", "cold"] {
+        ask(&mut stream, format!("set {key} 0 0 1\r\nx\r\n").as_bytes(), b"STORED\r\n");
+    }
+    let mut batch = Vec::new();
+    for round in 0..300 {
+        batch.clear();
+        for item in 0..1_000 {
+            write!(batch, "set flood{round}_{item} 0 0 32 noreply\r\n{item:032}\r\n").unwrap();
+        }
+        batch.extend_from_slice(b"touch touched 0\r\ngat 0 gotten\r\n");
+        ask(&mut stream, &batch, b"TOUCHED\r\nVALUE gotten 0 1\r\nx\r\nEND\r\n");
+    }
+    ask(&mut stream, b"get cold\r\n", b"END\r\n");
+}

@@ -504,6 +504,11 @@ impl<'s> Handle<'s> {
         })
     }
 
+    /// Notes a use for eviction, as a get does by itself.
+    pub fn bump(&self, key: &[u8]) {
+        drop(self.store.cache.get(key));
+    }
+
     /// Forgets everything, now or at a time as memcached counts it.
     pub fn flush(&mut self, delay: i64) {
         self.counters.cmd_flush.inc();
