@@ -1,5 +1,5 @@
 //! How long turns of connections take: from the read to the replies' write, for all requests that
-//! came together. One turn in [`SAMPLED`] is timed, so that a request costs no look at the clock to
+//! came together. One turn in `SAMPLED` is timed, so that a request costs no look at the clock to
 //! speak of.
 
 use std::sync::atomic::{AtomicU64, Ordering};
