@@ -480,14 +480,14 @@ pub(crate) fn digits(out: &mut Vec<u8>, number: impl itoa::Integer) {
 /// A found value, in the text protocol.
 #[inline]
 fn value(out: &mut Vec<u8>, item: &Item, cas: Option<u64>) {
-    let (key, length) = (item.key(), item.value_len());
-    out.reserve(key.len() + length + 64);
+    let item = item.view();
+    out.reserve(item.key.len() + item.length + 64);
     out.extend_from_slice(b"VALUE ");
-    out.extend_from_slice(key);
+    out.extend_from_slice(item.key);
     out.push(b' ');
-    digits(out, item.flags());
+    digits(out, item.flags);
     out.push(b' ');
-    digits(out, length);
+    digits(out, item.length);
     if let Some(cas) = cas {
         out.push(b' ');
         digits(out, cas);

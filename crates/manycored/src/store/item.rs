@@ -258,7 +258,11 @@ impl Item {
     /// What stands before the value, and what of that is in the same piece.
     #[inline(always)]
     fn front(&self) -> &[u8] {
-        let marks = self.marks();
+        self.front_of(self.marks())
+    }
+
+    #[inline(always)]
+    fn front_of(&self, marks: u8) -> &[u8] {
         if marks & HAS_TAIL != 0 {
             return self.front_of_long(marks);
         }
@@ -310,6 +314,21 @@ impl Item {
             Some(tail) => HEAD + tail.bytes(),
         };
         all - before
+    }
+
+    /// What a reply to a get has of it, with one look at its marks.
+    #[inline]
+    pub fn view(&self) -> View<'_> {
+        let marks = self.marks();
+        let part = |mark, length| if marks & mark == 0 { 0 } else { length };
+        let (cas, flags) = (part(HAS_CAS, CAS), part(HAS_FLAGS, FLAGS));
+        let front = self.front_of(marks);
+        let (before, value) = front.split_at(cas + flags + usize::from(self.key_len));
+        let (numbers, key) = before.split_at(cas + flags);
+        let flags = numbers[cas..].first_chunk().map_or(0, |flags| u32::from_le_bytes(*flags));
+        let has_tail = marks & HAS_TAIL != 0;
+        let length = if has_tail { self.value_len() } else { value.len() };
+        View { key, flags, length, front: value, item: has_tail.then_some(self) }
     }
 
     /// Its value, piece by piece.
@@ -448,6 +467,30 @@ impl Item {
     pub fn win(&self) -> bool {
         // ORDER: Relaxed; only that one caller finds the mark clear matters.
         self.marks.fetch_or(TOKEN_SENT, Ordering::Relaxed) & TOKEN_SENT == 0
+    }
+}
+
+/// What a reply to a get has of an item.
+pub struct View<'i> {
+    /// Its key.
+    pub key: &'i [u8],
+    /// The client's own number.
+    pub flags: u32,
+    /// Bytes of its value.
+    pub length: usize,
+    front: &'i [u8],
+    /// If the value is not all there.
+    item: Option<&'i Item>,
+}
+
+impl View<'_> {
+    /// Appends its value.
+    #[inline]
+    pub fn write_value(&self, out: &mut Vec<u8>) {
+        match self.item {
+            None => out.extend_from_slice(self.front),
+            Some(item) => item.write_value(out),
+        }
     }
 }
 

@@ -30,7 +30,7 @@ pub use departures::DepartureCounts;
 pub use events::{Events, Watch};
 pub use handle::{Change, Handle, How, Outcome, StoreResult, Turn};
 use item::ENTRY;
-pub use item::{Draft, Item};
+pub use item::{Draft, Item, View};
 pub use memory::Usage;
 
 use departures::Departures;

@@ -51,7 +51,8 @@ pub(super) struct Region {
     /// Under the lock of the list of regions.
     pub(super) is_leased: AtomicBool,
     is_vacated: AtomicBool,
-    /// How many units are free, about: changed after the bits.
+    /// Of tails: how many granules are free, about: changed after the bits. (Nodes have so few
+    /// words that they are counted when it is asked.)
     count: AtomicU32,
     /// Free units; of nodes, only the first [`Kind::words`].
     free: [AtomicU64; Kind::Tails.words()],
@@ -168,6 +169,9 @@ impl Handle {
 
     /// Free units, about.
     pub(super) fn free_now(self) -> usize {
+        if self.kind() == Kind::Nodes {
+            return self.count_free();
+        }
         // ORDER: Relaxed; a hint. It wraps below zero for a moment if it is late.
         (self.count().load(Ordering::Relaxed) as i32).max(0) as usize
     }
@@ -193,8 +197,6 @@ impl Handle {
         // ORDER: Acquire; pairs with Release in `free`: the last use of a unit before its next.
         let before = self.word(word).fetch_and(!bits, Ordering::Acquire);
         debug_assert_eq!(before & bits, bits, "a region gives out what is free (R2)");
-        // ORDER: Relaxed; a hint.
-        self.count().fetch_sub(bits.count_ones(), Ordering::Relaxed);
     }
 
     /// Takes a node's block back.
@@ -217,6 +219,8 @@ impl Handle {
             self.free(word, bits(from % 64, until - from));
             from = until;
         }
+        // ORDER: Relaxed; a hint.
+        self.count().fetch_add(granules as u32, Ordering::Relaxed);
     }
 
     #[inline(always)]
@@ -224,8 +228,6 @@ impl Handle {
         // ORDER: Release; pairs with Acquire in `take` and `count_free`.
         let before = self.word(word).fetch_or(bits, Ordering::Release);
         debug_assert_eq!(before & bits, 0, "memory of an item was freed twice");
-        // ORDER: Relaxed; a hint.
-        self.count().fetch_add(bits.count_ones(), Ordering::Relaxed);
     }
 
     /// The first run of free granules from `from` on: where it begins, and its length, at most
@@ -267,6 +269,8 @@ impl Handle {
             self.take(from / 64, bits(from % 64, until - from));
             from = until;
         }
+        // ORDER: Relaxed; a hint.
+        self.count().fetch_sub(granules as u32, Ordering::Relaxed);
         self.unit(start, GRANULE)
     }
 }
