@@ -71,6 +71,11 @@ impl Default for Limits {
 /// Buckets that are looked at for so many bytes of new items, while regions are vacated: a walk is
 /// over when a twentieth of the memory has been filled, also if all items are small.
 const VACATE_BYTES: usize = 8;
+/// Bytes that are copied at most for each byte of new items: large items are in few buckets, and
+/// what a request waits for, and what may be garbage at once, must not be all of them.
+const VACATE_COPIES: usize = 4;
+/// Buckets between two looks at how much was copied.
+const VACATE_STEP: usize = 16;
 
 /// The bytes of items, of those that have left and may still be read, and of free memory in which
 /// there are pieces that are worth using.
@@ -303,13 +308,14 @@ impl Store {
     #[inline]
     pub(crate) fn make_room(&self, bytes: usize) {
         if self.memory.is_over() {
-            self.vacate(bytes / VACATE_BYTES + 1);
+            self.vacate(bytes / VACATE_BYTES + 1, VACATE_COPIES * bytes);
         }
     }
 
-    /// Looks at so many buckets of the table for items that are in the way.
+    /// Looks at so many buckets of the table for items that are in the way, until about so many
+    /// bytes were copied.
     #[cold]
-    fn vacate(&self, buckets: usize) {
+    fn vacate(&self, buckets: usize, most: usize) {
         let Ok(mut vacating) = self.vacating.try_lock() else { return };
         if vacating.is_none() {
             if self.memory.begin_vacating() == 0 {
@@ -317,13 +323,23 @@ impl Store {
             }
             *vacating = Some(Position::default());
         }
-        let from = vacating.unwrap_or_default();
-        *vacating = self.cache.relocate(
-            from,
-            buckets,
-            |entry| entry.key().is_vacated().then(|| (entry.key().copy(&self.memory), ())),
-            |old, new| new.key().take_over(old.key()),
-        );
+        let (mut copied, mut left) = (0, buckets);
+        while left > 0 && copied <= most && vacating.is_some() {
+            let step = left.min(VACATE_STEP);
+            left -= step;
+            *vacating = self.cache.relocate(
+                vacating.unwrap_or_default(),
+                step,
+                |entry| {
+                    let item = entry.key();
+                    item.is_vacated().then(|| {
+                        copied += item.weight();
+                        (item.copy(&self.memory), ())
+                    })
+                },
+                |old, new| new.key().take_over(old.key()),
+            );
+        }
         if vacating.is_none() {
             self.cache.collect();
             self.memory.end_vacating();
@@ -407,7 +423,7 @@ impl Store {
         }
         self.share_memory();
         if self.memory.is_over() {
-            self.vacate(usize::MAX);
+            self.vacate(usize::MAX, usize::MAX);
         }
     }
 
@@ -483,5 +499,22 @@ mod tests {
         assert_eq!(handle.put(&draft, How::plain(Mode::Set)).outcome, Outcome::Stored);
         store.tick();
         assert!(handle.peek(b"a").is_some());
+    }
+    /// Large items are in few buckets: a request must not wait for copies of them all.
+    #[test]
+    fn a_part_of_a_walk_copies_no_more_than_it_may() {
+        let store = Store::new(Limits { memory: 16 << 20, ..Limits::default() }, 1);
+        let mut handle = store.handle(0);
+        for number in 0..1500_u32 {
+            handle.put(&Draft::new(&number.to_le_bytes(), &[1; 9000]), How::plain(Mode::Set));
+        }
+        for number in (0..1500_u32).filter(|number| number % 4 != 0) {
+            handle.delete(&number.to_le_bytes(), None);
+        }
+        store.vacate(usize::MAX, 1);
+        assert!(store.vacating.try_lock().unwrap().is_some(), "it copied more than it may");
+        store.vacate(usize::MAX, usize::MAX);
+        assert!(store.vacating.try_lock().unwrap().is_none());
+        assert!(store.usage().vacated > 0);
     }
 }
