@@ -267,7 +267,8 @@ impl<'s> Handle<'s> {
         };
         if written.outcome == Outcome::Stored {
             self.counters.total_items.inc();
-            self.make_room(draft.weight());
+            // What was appended to was written anew, with all of its value.
+            self.make_room(draft.weight().max(written.length));
         }
         written
     }

@@ -530,7 +530,9 @@ impl Eq for Item {}
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::protocol::Mode;
     use crate::store::clock::stamp;
+    use crate::store::{How, Limits, Store};
 
     #[test]
     fn parts_come_back_at_every_length() {
@@ -548,11 +550,23 @@ mod tests {
                         assert_eq!((item.cas(), item.stamp()), (cas.unwrap_or(5), 5));
                         assert_eq!(item.flags(), flags);
                         assert_eq!(item.weight(), draft.weight());
+                        assert!(!item.tail().is_some_and(Tail::is_vacated));
                     }
                 }
             }
         }
         assert_eq!(size_of::<Item>(), 64);
+    }
+
+    /// A reference to an item does not reach its region's header: that is looked at all the same.
+    #[test]
+    fn item_in_a_node_tells_whether_it_is_vacated() {
+        let store = Store::new(Limits { memory: 1 << 20, ..Limits::default() }, 1);
+        let mut handle = store.handle(0);
+        for length in [0, 1000] {
+            handle.put(&Draft::new(b"a", &vec![1; length]), How::plain(Mode::Set));
+            assert!(!handle.peek(b"a").unwrap().key().is_vacated());
+        }
     }
 
     #[test]

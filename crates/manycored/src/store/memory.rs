@@ -95,6 +95,18 @@ impl Memory {
         let regions = (bytes / REGION).saturating_add(2 * self.slots.len() + 2);
         // ORDER: Relaxed; a number to keep to, which orders nothing.
         self.budget.store(regions, Ordering::Relaxed);
+        if locked(&self.regions).count() > regions {
+            // No lease may come that would say so.
+            // ORDER: Relaxed; a hint.
+            self.is_over.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Bytes of regions that are more than there should be.
+    pub(super) fn bytes_over(&self) -> usize {
+        // ORDER: Relaxed; a number to keep to.
+        let budget = self.budget.load(Ordering::Relaxed);
+        locked(&self.regions).count().saturating_sub(budget) * REGION
     }
 
     /// Whether there are more regions than there should be, because the free memory is in regions
@@ -153,7 +165,9 @@ impl Memory {
     /// Whether what lies at this address is to go elsewhere.
     #[inline]
     pub(super) fn is_vacated(address: *const u8) -> bool {
-        Region::of(address.cast_mut()).is_vacated()
+        // A reference to an item, of which the address may be, does not reach its region's header:
+        // the memory of regions is exposed.
+        Region::of(std::ptr::with_exposed_provenance_mut(address.addr())).is_vacated()
     }
 
     /// What there is. Looks at all regions.

@@ -39,7 +39,7 @@ use manycore_cache::{Cache, Cause, Cursor};
 use memory::Memory;
 use prefixes::Prefixes;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, TryLockError};
 use std::time::Duration;
 
 /// The smallest limit of memory that can be asked for while the server runs, in megabytes.
@@ -71,8 +71,14 @@ impl Default for Limits {
 /// Buckets that are looked at for so many bytes of new items, while regions are vacated: a walk is
 /// over when a twentieth of the memory has been filled, also if all items are small.
 const VACATE_BYTES: usize = 8;
-/// Buckets in which items are moved before what they leave can be freed.
-const VACATE_STEP: usize = 256;
+/// Bytes that are copied at most for each byte of new items: large items are in few buckets, and
+/// what a request waits for, and what may be garbage at once, must not be all of them.
+const VACATE_COPIES: usize = 4;
+/// Buckets between two looks at how much was copied.
+const VACATE_STEP: usize = 16;
+
+/// Bytes beyond the budget, and a part of the limit, up to which items need not make them good.
+const OVER_MIN: u64 = 2 << 20;
 
 /// The bytes of items, of those that have left and may still be read, and of free memory in which
 /// there are pieces that are worth using.
@@ -285,7 +291,9 @@ impl Store {
     pub(crate) fn share_memory(&self) {
         let (limit, tables) = (self.memory(), self.table_bytes());
         let excess = tables.saturating_sub(self.len() as u64 * ENTRY as u64);
-        let capacity = limit.saturating_sub(excess).max(limit / 2).max(1);
+        // What is in pieces that nothing fits is made good by fewer items.
+        let over = (self.memory.bytes_over() as u64).saturating_sub(limit / 32 + OVER_MIN);
+        let capacity = limit.saturating_sub(excess + over).max(limit / 2).max(1);
         // ORDER: Relaxed; a number to keep to.
         self.capacity.store(capacity, Ordering::Relaxed);
         let evicts_at = if self.limits.evicts { capacity } else { limit + self.beyond };
@@ -305,28 +313,40 @@ impl Store {
     #[inline]
     pub(crate) fn make_room(&self, bytes: usize) {
         if self.memory.is_over() {
-            self.vacate(bytes / VACATE_BYTES + 1);
+            self.vacate(bytes / VACATE_BYTES + 1, VACATE_COPIES * bytes);
         }
     }
 
-    /// Looks at so many buckets of the table for items that are in the way.
+    /// Looks at so many buckets of the table for items that are in the way, until about so many
+    /// bytes were copied.
     #[cold]
-    fn vacate(&self, buckets: usize) {
-        let Ok(mut vacating) = self.vacating.try_lock() else { return };
+    fn vacate(&self, buckets: usize, most: usize) {
+        let mut vacating = match self.vacating.try_lock() {
+            Ok(vacating) => vacating,
+            // A walk that panicked goes on where it was.
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return,
+        };
         if vacating.is_none() {
             if self.memory.begin_vacating() == 0 {
                 return;
             }
             *vacating = Some(Cursor::default());
         }
-        let mut left = buckets;
-        while let Some(from) = vacating.filter(|_| left > 0) {
+        let (mut copied, mut left) = (0, buckets);
+        while let Some(from) = vacating.filter(|_| left > 0 && copied <= most) {
             let step = left.min(VACATE_STEP);
             left -= step;
             *vacating = self.cache.relocate(
                 from,
                 step,
-                |entry| entry.key().is_vacated().then(|| (entry.key().copy(&self.memory), ())),
+                |entry| {
+                    let item = entry.key();
+                    item.is_vacated().then(|| {
+                        copied += item.weight();
+                        (item.copy(&self.memory), ())
+                    })
+                },
                 |old, new| new.key().take_over(old.key()),
             );
         }
@@ -413,7 +433,7 @@ impl Store {
         }
         self.share_memory();
         if self.memory.is_over() {
-            self.vacate(usize::MAX);
+            self.vacate(usize::MAX, usize::MAX);
         }
     }
 
@@ -489,5 +509,22 @@ mod tests {
         assert_eq!(handle.put(&draft, How::plain(Mode::Set)).outcome, Outcome::Stored);
         store.tick();
         assert!(handle.peek(b"a").is_some());
+    }
+    /// Large items are in few buckets: a request must not wait for copies of them all.
+    #[test]
+    fn a_part_of_a_walk_copies_no_more_than_it_may() {
+        let store = Store::new(Limits { memory: 16 << 20, ..Limits::default() }, 1);
+        let mut handle = store.handle(0);
+        for number in 0..1500_u32 {
+            handle.put(&Draft::new(&number.to_le_bytes(), &[1; 9000]), How::plain(Mode::Set));
+        }
+        for number in (0..1500_u32).filter(|number| number % 4 != 0) {
+            handle.delete(&number.to_le_bytes(), None);
+        }
+        store.vacate(usize::MAX, 1);
+        assert!(store.vacating.try_lock().unwrap().is_some(), "it copied more than it may");
+        store.vacate(usize::MAX, usize::MAX);
+        assert!(store.vacating.try_lock().unwrap().is_none());
+        assert!(store.usage().vacated > 0);
     }
 }

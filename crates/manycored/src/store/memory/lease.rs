@@ -15,6 +15,10 @@ const PARTS: [usize; 5] = [8, 16, 32, 64, 256];
 /// From which of these on it is better to vacate others.
 const HARD: u32 = 2;
 
+/// The part of the regions that there may be before which others are vacated: while a walk is under
+/// way, new ones are made for new items, and for copies that fit no gap.
+const EARLY: usize = 16;
+
 /// The regions from which a slot allocates.
 #[derive(Default)]
 pub(super) struct Leases {
@@ -148,7 +152,7 @@ impl Regions {
         }
         if all_free {
             let found = self.find(kind, 1, usize::MAX).map(|(region, _)| region);
-            let is_over = found.is_none() && self.all.len() >= budget;
+            let is_over = found.is_none() && self.all.len() >= budget - budget / EARLY;
             let region = found.unwrap_or_else(|| self.make(kind)).0;
             return Leased { region, is_over };
         }
@@ -171,7 +175,8 @@ impl Regions {
         }
         self.hardness[kind as usize] = hardness;
         let region = self.make(kind);
-        Leased { region: region.0, is_over: !may_grow }
+        let is_over = !may_grow || self.all.len() > budget - budget / EARLY && self.is_time();
+        Leased { region: region.0, is_over }
     }
 
     /// Whether enough has changed for another look at all regions.
@@ -222,6 +227,7 @@ impl Regions {
             // SAFETY: the layout is not empty.
             let memory = unsafe { alloc::alloc(layout) };
             let Some(memory) = NonNull::new(memory) else { alloc::handle_alloc_error(layout) };
+            memory.expose_provenance(); // for `Memory::is_vacated`
             want_huge_page(memory);
             self.fetched.push(memory);
             self.left = FETCH / REGION;
@@ -298,6 +304,11 @@ impl Regions {
             region.set_vacated(false);
             region.leased().store(false, Ordering::Relaxed);
         }
+    }
+
+    /// How many there are.
+    pub(super) fn count(&self) -> usize {
+        self.all.len()
     }
 
     pub(super) fn usage(&self) -> Usage {

@@ -94,7 +94,7 @@ impl Tail {
         loop {
             let want = left.div_ceil(GRANULE).min(Kind::Tails.units());
             let least = if first.is_none() {
-                (together + size_of::<Head>()).div_ceil(GRANULE)
+                (together.max(1) + size_of::<Head>()).div_ceil(GRANULE)
             } else {
                 size_of::<Link>().div_ceil(GRANULE) + 1
             };
@@ -161,7 +161,13 @@ impl Tail {
 
     /// Whether some of it lies in a region that is being vacated.
     pub(in super::super) fn is_vacated(self) -> bool {
-        self.pieces().any(|piece| Memory::is_vacated(piece.as_ptr()))
+        let mut pieces = self.pieces();
+        std::iter::from_fn(|| {
+            let address = pieces.next?.address();
+            pieces.step();
+            Some(address)
+        })
+        .any(|address| Memory::is_vacated(address))
     }
 
     /// Gives the memory back.
