@@ -2,6 +2,7 @@
 # The one test command: the library under two model checkers, then examples, and unit, integration,
 # property and documentation tests on the real machine.
 #   ci/test.sh            everything, the large models in their short form
+#   ci/test.sh models     of that, the models
 #   ci/test.sh std        the real machine only
 #   ci/test.sh loom [F]   loom's models in full, or only those whose name contains F
 #   ci/test.sh shuttle [F]  the same for shuttle's
@@ -39,16 +40,21 @@ model() {
         die "no model ran under $checker with the name '$filter'"
 }
 
+models() {
+    export MANYCORE_MODELS=short
+    model loom
+    model shuttle
+}
+
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 case "${1:-all}" in
 all)
-    export MANYCORE_MODELS=short
-    model loom
-    model shuttle
+    models
     std
     ;;
+models) models ;;
 std) std ;;
 loom | shuttle) model "$1" "${2:-}" ;;
-*) die "unknown part '$1': all, std, loom or shuttle" ;;
+*) die "unknown part '$1': all, models, std, loom or shuttle" ;;
 esac
