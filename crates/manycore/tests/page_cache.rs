@@ -9,11 +9,13 @@ mod common;
 use common::calls::{self, Model, Subject};
 use common::env;
 use common::rng::Rng;
-use manycore::collections::{Contention, DHashBuilder, PageCache, PageStore, PinError, Spread};
+use manycore::collections::{
+    Contention, DHashBuilder, PageCache, PageStore, PinError, Pinned, Spread,
+};
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
-use std::sync::{Arc, Barrier, Mutex};
+use std::sync::{Arc, Barrier, Mutex, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -237,6 +239,53 @@ fn page_in_use_outlives_those_that_are_not() {
     }
     let loads = cache.store().loads.load(SeqCst);
     assert!(loads <= 99 + 5, "the page that is always used was loaded {} times", loads - 99);
+}
+
+/// Three threads have one page each in use: one of four is always free, however often all are used.
+#[test]
+fn pages_used_lately_refuse_no_pin() {
+    for form in FORMS {
+        let cache = built(Store::plain(), 4, form);
+        thread::scope(|scope| {
+            for _ in 0..3 {
+                scope.spawn(|| {
+                    for key in (0..8).cycle().take(2_000) {
+                        cache.pin(&key).expect("a page is free").mark_dirty();
+                    }
+                });
+            }
+        });
+        assert!(cache.store().counts.most.load(SeqCst) <= 4, "more pages than the bound");
+    }
+}
+
+/// Page 1 is pinned when a reclaimer looks at it, and gone when the other one has turned out to be
+/// pinned, too.
+#[test]
+fn room_given_back_during_the_search_is_found() {
+    type Kept = Mutex<Vec<Pinned<'static, Store>>>;
+    static CACHE: OnceLock<PageCache<Store>> = OnceLock::new();
+    static KEPT: Kept = Mutex::new(Vec::new());
+    let writes = AtomicUsize::new(0);
+    let on_write = Box::new(move || {
+        let cache = CACHE.get().unwrap();
+        let two = cache.pin(&2).unwrap();
+        match writes.fetch_add(1, SeqCst) {
+            0 => two.mark_dirty(),
+            _ => {
+                drop(std::mem::replace(&mut *KEPT.lock().unwrap(), vec![two]));
+                assert_eq!(cache.reclaim(1), Ok(1));
+            }
+        }
+        Mood::Works
+    });
+    let cache =
+        CACHE.get_or_init(|| PageCache::new(Store::new(Box::new(|| Mood::Works), on_write), 2));
+    KEPT.lock().unwrap().push(cache.pin(&1).unwrap());
+    cache.pin(&2).unwrap().mark_dirty();
+    assert_eq!(cache.pin(&3).map(|page| *page.key()), Ok(3));
+    assert_eq!((cache.store().writes.load(SeqCst), cache.len()), (2, 2));
+    KEPT.lock().unwrap().clear();
 }
 
 #[test]

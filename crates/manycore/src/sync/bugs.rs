@@ -88,6 +88,8 @@ pub(crate) enum Bug {
     SecondLoad,
     /// A failed load gives its room back after its element has gone (G5 of `page_cache`).
     LateRoom,
+    /// A page that was used lately refuses a pin as one in use does (G8 of `page_cache`).
+    SparedIsFull,
     /// A stock of credits is emptied by a load and a store (B1 of the budget).
     TornStock,
     /// A pool's new thing is counted after the lock was given up (P1 of the pool).
@@ -190,6 +192,7 @@ const BUGS: &[(&str, Bug)] = &[
     ("form-alone", Bug::FormAlone),
     ("second-load", Bug::SecondLoad),
     ("late-room", Bug::LateRoom),
+    ("spared-is-full", Bug::SparedIsFull),
     ("torn-stock", Bug::TornStock),
     ("late-count", Bug::LateCount),
     ("timer-taken-twice", Bug::TimerTakenTwice),

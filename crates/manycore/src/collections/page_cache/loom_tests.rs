@@ -1,5 +1,5 @@
-//! Models of laws G1 to G3 and G5: pins beside a reclaimer, changes beside it, two misses at once,
-//! a load that fails.
+//! Models of laws G1 to G3, G5 and G8: pins beside a reclaimer, changes beside it, two misses at
+//! once, a load that fails, a miss beside pins.
 
 use super::super::{DHashBuilder, Spread};
 use super::{PageCache, PageStore, PinError};
@@ -64,7 +64,7 @@ fn cache() -> Arc<Cache> {
 }
 
 fn built(table: DHashBuilder) -> Arc<Cache> {
-    // Room for two: with one, a miss beside a reclaimer may be told that the cache is full.
+    // Room for two: with one, a miss beside a reclaimer may find the only page being dropped.
     with_room(2, 0, table)
 }
 
@@ -209,4 +209,28 @@ fn loom_page_cache_room_given_back_late_is_caught() {
     let test = "loom_page_cache_failed_load_leaves_room_for_the_next";
     let test = format!("collections::page_cache::loom_tests::{test}");
     must_catch("late-room", &test, &["told something else"]);
+}
+
+/// At each moment at most one of the two pages is pinned.
+#[test]
+fn loom_page_cache_miss_beside_pins_finds_room() {
+    large_model(2, || {
+        let shared = built(DHashBuilder::new().spread(Spread::Never));
+        drop(shared.pin(&1).unwrap());
+        drop(shared.pin(&2).unwrap());
+        let other = {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || [1, 2].map(|key| drop(shared.pin_if_there(&key))))
+        };
+        assert_eq!(shared.pin(&3).map(drop), Ok(()), "a page that was not in use did not go");
+        other.join().unwrap();
+        assert_eq!((shared.len(), drops(&shared)), (2, 1));
+    });
+}
+
+#[test]
+fn loom_page_cache_full_of_pages_used_lately_is_caught() {
+    let test = "loom_page_cache_miss_beside_pins_finds_room";
+    let test = format!("collections::page_cache::loom_tests::{test}");
+    must_catch("spared-is-full", &test, &["did not go"]);
 }

@@ -25,6 +25,10 @@
 //! - G7 A key is hashed and compared to find an element once, by a pin. Everything later (the end
 //!   of a load, a release, a mark, a write-back, reclaiming) takes the element by its tag (M9 of
 //!   `dhash`), so what a key's `Hash`, `Eq` or `Clone` answers then does not touch G2 to G5.
+//! - G8 A pin is refused for lack of room only if each page was found in use (pinned, loading,
+//!   being written back or dropped) and no room was given back since the pin first asked for some.
+//!   A page stays in the queue while a reclaimer looks at it, so every reclaimer sees every page.
+//!   A page that was used lately is spared for one round; that refuses no pin.
 //!
 //! Source: K42's file cache manager, section 4.3 of the paper: a table with distributed page
 //! descriptors put in place of the one table and lock, dirty bits set where the fault happens and
@@ -33,16 +37,18 @@
 #[cfg(all(test, manycore_loom))]
 mod loom_tests;
 mod reclaim;
+mod room;
 mod store;
 
 pub use store::{PageStore, PinError};
+
+use room::Room;
 
 use super::dhash::{Spot, Tag};
 use super::held::Held;
 use super::{DHash, DHashBuilder, DHashStats};
 use crate::cluster::Placement;
 use crate::sync::{AtomicUsize, Bug, Ordering, prefetch, seeded_bug};
-use std::collections::VecDeque;
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 use std::num::NonZero;
@@ -125,7 +131,8 @@ impl Uses {
 ///   of all places that have used it.
 /// - Memory: at most `pages_max` pages, those that are being loaded among them; an entry for each
 ///   page, and in a spread table one more for each place that has used it.
-/// - Errors: the store's, and [`PinError::Full`] if all pages are pinned.
+/// - Errors: the store's, and [`PinError::Full`] if all pages are in use: pinned, being loaded,
+///   written back or dropped. While fewer than `pages_max` pages are, no pin fails so.
 /// - Panics: if the store does, or a key's `Hash`, `Eq`, `Clone` or `Drop`; the page is as before,
 ///   and no thread waits for ever. If a load pins the page that it loads, or a write-back flushes
 ///   the cache. If loads pin each other's pages in a circle: the one that closes it.
@@ -179,11 +186,7 @@ where
     S: Send + Sync + 'static,
 {
     pages: DHash<T::Key, StateOf<T>, Uses, S>,
-    /// The pages that are there, but for those that a thread tries to reclaim.
-    queue: Held<VecDeque<Tag>>,
-    /// Pages that are there or are being loaded (G5).
-    resident: AtomicUsize,
-    pages_max: usize,
+    room: Held<Room>,
     store: T,
 }
 
@@ -218,11 +221,11 @@ impl<T: PageStore, S: BuildHasher + Send + Sync + 'static> Drop for Load<'_, T, 
         // The room first (G5): who adds the element next finds it.
         let late = seeded_bug(Bug::LateRoom);
         if self.has_room && !late {
-            self.cache.give_back_room();
+            self.cache.room.with(Room::give_back);
         }
         self.cache.pages.remove_tagged_if(self.tag, |_, _| true);
         if self.has_room && late {
-            self.cache.give_back_room();
+            self.cache.room.with(Room::give_back);
         }
     }
 }
@@ -238,13 +241,7 @@ impl<T: PageStore, S: BuildHasher + Send + Sync + 'static> PageCache<T, S> {
     /// An empty cache with a table of descriptors made so.
     #[must_use]
     pub fn with_builder(store: T, pages_max: usize, table: DHashBuilder<S>) -> Self {
-        Self {
-            pages: table.build(),
-            queue: Held::new(VecDeque::new()),
-            resident: AtomicUsize::new(0),
-            pages_max,
-            store,
-        }
+        Self { pages: table.build(), room: Held::new(Room::new(pages_max)), store }
     }
 
     /// The store.
@@ -281,8 +278,7 @@ impl<T: PageStore, S: BuildHasher + Send + Sync + 'static> PageCache<T, S> {
 
     /// How many pages there are, those that are being loaded among them.
     pub fn len(&self) -> usize {
-        // ORDER: Relaxed; a statistic to whoever asks.
-        self.resident.load(Ordering::Relaxed)
+        self.room.with(|room| room.taken())
     }
 
     /// Whether there is none.
@@ -294,7 +290,7 @@ impl<T: PageStore, S: BuildHasher + Send + Sync + 'static> PageCache<T, S> {
     ///
     /// # Errors
     /// [`PinError::Store`] if this call's load failed, or a write-back that should make room (a
-    /// failed load fails its caller alone), and [`PinError::Full`] if there is no room.
+    /// failed load fails its caller alone), and [`PinError::Full`] if all pages are in use.
     ///
     /// # Panics
     /// If the store does, or from within the load of this page.
@@ -388,21 +384,17 @@ impl<T: PageStore, S: BuildHasher + Send + Sync + 'static> PageCache<T, S> {
         let there = self.pages.update_tagged(tag, |state| *state = State::Ready(frame));
         there.expect("the element stays until its load is over");
         std::mem::forget(load);
-        self.queue.with(|queue| queue.push_back(tag));
+        self.room.with(|room| room.enqueue(tag));
         Ok(counted)
-    }
-
-    fn give_back_room(&self) {
-        // ORDER: Relaxed, as in `take_room`: a count; what it stands for is in the table.
-        self.resident.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
 impl<T: PageStore, S: Send + Sync + 'static> fmt::Debug for PageCache<T, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (pages, pages_max) = self.room.with(|room| (room.taken(), room.bound()));
         f.debug_struct("PageCache")
-            .field("pages", &self.resident.load(Ordering::Relaxed))
-            .field("pages_max", &self.pages_max)
+            .field("pages", &pages)
+            .field("pages_max", &pages_max)
             .finish_non_exhaustive()
     }
 }

@@ -1,9 +1,9 @@
-//! Making room, and telling the store. Laws G3 to G5.
+//! Making room, and telling the store. Laws G3 to G5 and G8.
 
 use super::super::held::held_by_self;
-use super::{Frame, PageCache, PageStore, PinError, State, Tag, Uses};
+use super::{Frame, PageCache, PageStore, PinError, Room, State, Tag, Uses};
 use crate::percpu::thread_token;
-use crate::sync::{Backoff, Ordering};
+use crate::sync::{Backoff, Bug, Ordering, seeded_bug};
 use std::hash::BuildHasher;
 use std::sync::Arc;
 
@@ -38,8 +38,16 @@ impl<T: PageStore, S: BuildHasher + Send + Sync + 'static> Drop for WriteBack<'_
     }
 }
 
-/// A page that a reclaimer has taken out of the queue. Dropping it puts it back, or gives the room
-/// back if the page has gone.
+/// Which pages a reclaimer spares.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Spare {
+    /// Those in use, and for one look those that were used since the last one.
+    Used,
+    /// Those in use alone.
+    InUse,
+}
+
+/// A page that a reclaimer looks at. Dropping it gives the room back if the page has gone.
 struct Victim<'a, T: PageStore, S: BuildHasher + Send + Sync + 'static> {
     cache: &'a PageCache<T, S>,
     tag: Tag,
@@ -49,9 +57,7 @@ struct Victim<'a, T: PageStore, S: BuildHasher + Send + Sync + 'static> {
 impl<T: PageStore, S: BuildHasher + Send + Sync + 'static> Drop for Victim<'_, T, S> {
     fn drop(&mut self) {
         if self.gone {
-            self.cache.give_back_room();
-        } else {
-            self.cache.queue.with(|queue| queue.push_back(self.tag));
+            self.cache.room.with(|room| room.leave(self.tag));
         }
     }
 }
@@ -71,21 +77,27 @@ fn begin<F>(page: &Arc<F>, uses: &mut [&mut Uses]) -> Found<F> {
 }
 
 impl<T: PageStore, S: BuildHasher + Send + Sync + 'static> PageCache<T, S> {
-    /// Counts a page, if need be in place of another (G5).
+    /// Counts a page, if need be in place of another (G5, G8).
     pub(super) fn take_room(&self) -> Result<(), PinError<T::Error>> {
         loop {
-            // ORDER: Relaxed (both); a count, whose bound is decided by one exchange.
-            let taken =
-                self.resident.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |resident| {
-                    (resident < self.pages_max).then(|| resident + 1)
-                });
-            if taken.is_ok() {
-                return Ok(());
-            }
-            if self.reclaim(1).map_err(PinError::Store)? == 0 {
+            let Err(given_back) = self.room.with(Room::take) else { return Ok(()) };
+            let made = self.reclaim(1).map_err(PinError::Store)? > 0
+                || !seeded_bug(Bug::SparedIsFull) && self.reclaim_any().map_err(PinError::Store)?;
+            // What other threads gave back may be gone again: then they have made progress.
+            if !made && self.room.with(|room| room.given_back()) == given_back {
                 return Err(PinError::Full);
             }
         }
+    }
+
+    /// Drops one page that is not in use, also if it was used lately. Says whether it found one.
+    fn reclaim_any(&self) -> Result<bool, T::Error> {
+        for tag in self.room.with(|room| room.tags()) {
+            if self.drop_page(tag, Spare::InUse)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// Drops up to so many pages, dirty ones after they were written back. Returns how many.
@@ -100,30 +112,29 @@ impl<T: PageStore, S: BuildHasher + Send + Sync + 'static> PageCache<T, S> {
     pub fn reclaim(&self, pages: usize) -> Result<usize, T::Error> {
         let mut reclaimed = 0;
         // Each page twice: at the first look it may have been used.
-        let mut looks = 2 * self.queue.with(|queue| queue.len());
+        let mut looks = 2 * self.room.with(|room| room.queued());
         while reclaimed < pages && looks > 0 {
             looks -= 1;
-            let Some(tag) = self.queue.with(|queue| queue.pop_front()) else { break };
-            let mut victim = Victim { cache: self, tag, gone: false };
-            self.drop_page(&mut victim)?;
-            reclaimed += usize::from(victim.gone);
+            let Some(tag) = self.room.with(Room::next) else { break };
+            reclaimed += usize::from(self.drop_page(tag, Spare::Used)?);
         }
         Ok(reclaimed)
     }
 
-    /// Drops the page if it is not in use (G2, G3); the victim tells whether it has gone.
-    fn drop_page(&self, victim: &mut Victim<'_, T, S>) -> Result<(), T::Error> {
+    /// Drops the page if it is not spared (G2, G3). Says whether it has gone.
+    fn drop_page(&self, tag: Tag, spare: Spare) -> Result<bool, T::Error> {
+        let mut victim = Victim { cache: self, tag, gone: false };
         loop {
             let mut found = Found::InUse;
             let gone = &mut victim.gone;
-            let removed = self.pages.remove_tagged_if(victim.tag, |state, uses| {
+            let removed = self.pages.remove_tagged_if(tag, |state, uses| {
                 let State::Ready(page) = state else { return false };
                 // ORDER: Acquire; pairs with Release in `Pinned::drop`. What is taken was counted
                 // under locks that are held now, so both are equal only if no pin is left.
                 let back = page.back.load(Ordering::Acquire);
                 let taken = uses.iter().fold(0_usize, |sum, uses| sum.wrapping_add(uses.pins));
                 let used = uses.iter_mut().fold(false, |any, u| any | std::mem::take(&mut u.used));
-                if taken == back && !used {
+                if taken == back && (!used || spare == Spare::InUse) {
                     found = begin(page, uses);
                 }
                 *gone = matches!(found, Found::Clean); // it goes, even if its `Drop` panics
@@ -131,8 +142,8 @@ impl<T: PageStore, S: BuildHasher + Send + Sync + 'static> PageCache<T, S> {
             });
             drop(removed);
             match found {
-                Found::Dirty(page) => self.write(victim.tag, page)?, // and look again
-                Found::Clean | Found::InUse | Found::Writing(_) => return Ok(()),
+                Found::Dirty(page) => self.write(tag, page)?, // and look again
+                Found::Clean | Found::InUse | Found::Writing(_) => return Ok(victim.gone),
             }
         }
     }

@@ -33,9 +33,8 @@ pub trait PageStore: Send + Sync + 'static {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PinError<E> {
-    /// All pages are pinned, were used just now, are being loaded, or are another thread's to
-    /// reclaim this moment. Or there may be no more private copies
-    /// ([`PrivatePages::with_limit`](super::super::PrivatePages::with_limit)).
+    /// All pages are in use: pinned, being loaded, written back or dropped. Or there may be no more
+    /// private copies ([`PrivatePages::with_limit`](super::super::PrivatePages::with_limit)).
     Full,
     /// The store could not load the page, or not write back the one that should make room.
     Store(E),
