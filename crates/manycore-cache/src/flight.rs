@@ -17,7 +17,7 @@
 use crate::circles::{self, Edge, LoadId, Running};
 use crate::node::{Fresh, Home, Node, Seed};
 use crate::sync::{
-    AtomicBool, AtomicUsize, Bug, Condvar, Mutex, MutexGuard, Ordering, fence, seeded_bug,
+    AtomicBool, AtomicUsize, Condvar, Mutex, MutexGuard, Ordering, fence, seeded_bug,
 };
 use crate::{Line, Place};
 use manycore::section::{Domain, Section};
@@ -113,7 +113,8 @@ impl<K, V> Flights<K, V> {
     pub(crate) fn note_change(&self, place: Place, own: usize) {
         // ORDER: SeqCst; pairs with the fence in `begin`, as in `are_any_now`: what the caller did
         // before it took the lock is seen by each load that this misses.
-        if !seeded_bug(Bug::UnfencedLook) {
+        // BUG: an update of what is there asks for loads with no fence (F4).
+        if !seeded_bug!("unfenced-look") {
             fence_after_exchange();
         }
         // ORDER: Relaxed; loads that are over have put in what they had under this lock.

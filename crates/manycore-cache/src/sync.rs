@@ -31,35 +31,23 @@ pub(crate) fn sleep(time: std::time::Duration) {
     }
 }
 
-/// Mistakes that a test of the tests plants, by the environment variable
-/// `MANYCORE_CACHE_SEEDED_BUG`, to see that the models catch them.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Bug {
-    /// A load looks at its mark before it has the lock of its bucket (F4 of `flight`).
-    #[cfg(manycore_loom)]
-    EarlyLook,
-    /// An update of what is there asks for loads with no fence (F4).
-    UnfencedLook,
-    /// A removal in vain does not look again when it has asked for loads.
-    #[cfg(manycore_loom)]
-    OneLook,
-}
-
-/// Whether `bug` is planted; never in ordinary builds.
-#[cfg(manycore_loom)]
-pub(crate) fn seeded_bug(bug: Bug) -> bool {
-    static PLANTED: std::sync::OnceLock<Option<Bug>> = std::sync::OnceLock::new();
-    let named = || match std::env::var("MANYCORE_CACHE_SEEDED_BUG").as_deref() {
-        Err(_) => None,
-        Ok("early-look") => Some(Bug::EarlyLook),
-        Ok("unfenced-look") => Some(Bug::UnfencedLook),
-        Ok("one-look") => Some(Bug::OneLook),
-        Ok(other) => panic!("MANYCORE_CACHE_SEEDED_BUG: there is no bug {other:?}"),
+/// Whether the bug with this name is planted, as in the library's `sync::bugs`.
+macro_rules! seeded_bug {
+    ($name:literal) => {
+        $crate::sync::is_planted($name)
     };
-    *PLANTED.get_or_init(named) == Some(bug)
 }
+pub(crate) use seeded_bug;
+
+/// See [`seeded_bug!`].
+#[cfg(manycore_loom)]
+pub(crate) fn is_planted(bug: &str) -> bool {
+    static PLANTED: std::sync::OnceLock<Option<String>> = std::sync::OnceLock::new();
+    PLANTED.get_or_init(|| std::env::var("MANYCORE_SEEDED_BUG").ok()).as_deref() == Some(bug)
+}
+/// See [`seeded_bug!`].
 #[cfg(not(manycore_loom))]
 #[inline(always)]
-pub(crate) const fn seeded_bug(_bug: Bug) -> bool {
+pub(crate) const fn is_planted(_bug: &str) -> bool {
     false
 }

@@ -55,7 +55,7 @@ pub(crate) use std::thread_local;
 
 mod bugs;
 
-pub(crate) use self::bugs::{Bug, seeded_bug};
+pub(crate) use self::bugs::{is_planted, seeded_bug};
 #[cfg(not(manycore_loom))]
 pub(crate) use self::cell::{ConstPtr, MutPtr, UnsafeCell};
 

@@ -71,7 +71,7 @@ pub use self::fake::FakeClock;
 use self::hardware::Instruction;
 #[cfg(all(test, manycore_loom))]
 pub(crate) use self::hardware::run_ahead;
-use crate::sync::{AtomicU64, Bug, Ordering, global, hint, seeded_bug};
+use crate::sync::{AtomicU64, Ordering, global, hint, seeded_bug};
 
 /// A moment on a [`Clock`], in that clock's ticks.
 ///
@@ -338,7 +338,8 @@ impl Clock {
     /// this clock: one from the far future is waited for.
     #[inline]
     pub fn settle(&self, stamp: Stamp) {
-        if let Some(skew_ticks) = self.skew.filter(|_| !seeded_bug(Bug::Unsettled)) {
+        // BUG: an update returns before the clocks' skew is over (C4 of the clock).
+        if let Some(skew_ticks) = self.skew.filter(|_| !seeded_bug!("unsettled")) {
             self.wait_out(stamp, skew_ticks);
         }
     }

@@ -9,7 +9,7 @@
 //! like came between. `Clock::counter` and `FakeClock` synchronize their readers, which hides where
 //! an algorithm lacks an edge of its own.
 
-use crate::sync::{AtomicU64, Bug, Ordering, global, seeded_bug, thread_local};
+use crate::sync::{AtomicU64, Ordering, global, seeded_bug, thread_local};
 use std::cell::Cell;
 
 global! {
@@ -35,7 +35,8 @@ impl Instruction {
     }
 
     pub(crate) fn stamp(self) -> u64 {
-        let early = seeded_bug(Bug::EarlyLoads);
+        // BUG: the loads that come after a stamp may have run before it (C1 of the clock).
+        let early = seeded_bug!("early-loads");
         // ORDER: Acquire; pairs with full fences before earlier readings (see the header).
         let order = if early { Ordering::Relaxed } else { Ordering::Acquire };
         TIME.fetch_add(1, order) + AHEAD.with(Cell::get)

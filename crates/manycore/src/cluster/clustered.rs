@@ -19,7 +19,7 @@ use crate::percpu::place::{self, Kind};
 use crate::percpu::segmented::Segmented;
 use crate::percpu::{self, Slot};
 use crate::profile::Of;
-use crate::sync::{AtomicPtr, AtomicUsize, Bug, Ordering, model_failed, seeded_bug};
+use crate::sync::{AtomicPtr, AtomicUsize, Ordering, model_failed, seeded_bug};
 use std::fmt;
 use std::ptr;
 
@@ -237,7 +237,8 @@ impl<R: Rep> Clustered<R> {
     #[inline(never)]
     fn make(&self, place: usize) -> &R {
         let home = self.homes.get_or_init(place);
-        let _list = (!seeded_bug(Bug::UnlistedRep)).then(|| self.lock());
+        // BUG: a clustered object's representative is made without the list lock (R1, R2).
+        let _list = (!seeded_bug!("unlisted-rep")).then(|| self.lock());
         if home.get().is_none() {
             home.fill(R::create(&self.root, place)); // R3: a panic passes the guard
         }

@@ -24,7 +24,7 @@ use crate::lock::error::would_wait_in_a_circle;
 use crate::lock::{Entered, Refused, Rounds, held};
 use crate::percpu::barrier;
 use crate::profile::Of;
-use crate::sync::{self, AtomicBool, AtomicU64, Bug, Ordering, UnsafeCell, seeded_bug};
+use crate::sync::{self, AtomicBool, AtomicU64, Ordering, UnsafeCell, seeded_bug};
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 
@@ -167,7 +167,9 @@ impl<T: Structure<E>, E: Linked> Core<T, E> {
     /// the reader that it would wait for may wait for it. Its queue grows instead.
     #[cold]
     fn relieve(&self, wait: bool) {
-        let wait = wait && (!held::is_inside() || seeded_bug(Bug::WaitingHolder));
+        // BUG: a change of a set waits for the set's reader although its thread holds another set
+        // (`ldu`).
+        let wait = wait && (!held::is_inside() || seeded_bug!("waiting-holder"));
         if self.lock(wait).is_err() {
             return; // busy, or this thread's own: the queue grows
         }

@@ -18,7 +18,7 @@ use super::links::{Linked, Links, member_of};
 use super::set::Structure;
 use crate::config;
 use crate::percpu::barrier;
-use crate::sync::{AtomicBool, Bug, Ordering, seeded_bug};
+use crate::sync::{AtomicBool, Ordering, seeded_bug};
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
@@ -151,7 +151,8 @@ impl<T: Structure<E>, E: Linked> Core<T, E> {
                 // ORDER: Relaxed; shown by the Acquire of `take`.
                 NonNull::new(next.load(Ordering::Relaxed))
             };
-            if seeded_bug(Bug::NextAfterClear) {
+            // BUG: a drain reads where its queue goes on after it has let a member go (`ldu`, U3).
+            if seeded_bug!("next-after-clear") {
                 // SAFETY: as below.
                 unsafe { self.visit(inner, links, cut, keep, tell) };
                 inner.chains.extend(next());
@@ -168,7 +169,7 @@ impl<T: Structure<E>, E: Linked> Core<T, E> {
 
     /// Begins a read: whoever begins a change from here on notes more than the cut (U6).
     fn raise(&self) -> u64 {
-        if seeded_bug(Bug::NoCut) {
+        if seeded_bug!("no-cut") {
             return u64::MAX;
         }
         // ORDER: Relaxed; written under the lock alone.

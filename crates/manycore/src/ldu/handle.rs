@@ -6,7 +6,7 @@
 use super::drain::Given;
 use super::links::{Linked, links_of};
 use super::set::{DeferredSet, Structure};
-use crate::sync::{Bug, seeded_bug};
+use crate::sync::seeded_bug;
 use std::fmt;
 use std::mem::ManuallyDrop;
 use std::ops::Deref;
@@ -178,7 +178,8 @@ pub(super) unsafe fn give_up<E: Linked>(member: NonNull<E>) {
     // SAFETY: the caller's duty.
     let marks = unsafe { &*links_of(member).as_ptr() };
     let mut word = marks.load_for_change();
-    while word.is_queued() && !seeded_bug(Bug::FreeQueued) {
+    // BUG: a member is freed while it is queued (`ldu`, U3).
+    while word.is_queued() && !seeded_bug!("free-queued") {
         match marks.change(word, word.given_up()) {
             Ok(()) => return,
             Err(now) => word = now,

@@ -59,7 +59,7 @@ impl Lane {
             self.readers.store(readers + 1, Ordering::Release); // R4
             return true;
         }
-        if sync::seeded_bug(sync::Bug::PlainPublish) {
+        if sync::seeded_bug!("plain-publish") {
             self.readers.store(1, Ordering::Release);
         } else if biased {
             // ORDER: the store before the load below, by law B1; pairs with `heavy` in `close`.
@@ -225,7 +225,9 @@ impl<T> BrLock<T> {
         // (A dead thread may have forgotten a guard: its lane is written by nobody else.) The first
         // look, which proves nothing, passes over the lanes that others are counting in.
         let has_token = |lane: &Lane| lane.token.load(Ordering::Relaxed) == token;
-        let unsure = sync::seeded_bug(sync::Bug::TokenBeforeCount);
+        // BUG: a reader asks whose a lane is before it asks whether anybody is counted there (R4
+        // of the big-reader lock).
+        let unsure = sync::seeded_bug!("token-before-count");
         let is_its =
             |lane: &Lane| has_token(lane) && !lane.is_empty() && (unsure || has_token(lane));
         self.lanes.iter().map(|(_, lane)| lane).find(|lane| is_its(lane))

@@ -35,7 +35,7 @@ use super::{futex, holding, spin_until};
 use crate::config::SMALL;
 use crate::percpu::{barrier, thread_token};
 use crate::profile::{Of, Wait};
-use crate::sync::{AtomicUsize, Bug, Ordering, hint, seeded_bug};
+use crate::sync::{AtomicUsize, Ordering, hint, seeded_bug};
 
 /// The lock's holder wants the object alone, or has it.
 const HELD: usize = 1;
@@ -74,11 +74,13 @@ impl Rounds {
     /// Takes the lock, and waits until no thread shares the object.
     #[track_caller]
     pub(crate) fn lock(&self, of: Of) -> Result<(), Refused> {
-        if self.is_mine() && !seeded_bug(Bug::WordBeforeLook) {
+        // BUG: a lock in rounds takes its word before it asks whether the caller shares the object
+        // (V4).
+        if self.is_mine() && !seeded_bug!("word-before-look") {
             return Err(Refused::HeldBySelf);
         }
         word::lock_watched(&self.lock, thread_token(), of)?;
-        if seeded_bug(Bug::WordBeforeLook) && self.is_mine() {
+        if seeded_bug!("word-before-look") && self.is_mine() {
             self.give_up_lock();
             return Err(Refused::HeldBySelf);
         }
@@ -107,7 +109,7 @@ impl Rounds {
         // ORDER: Acquire (also of the loads below); pairs with Release in `leave`: what the last
         // one did with the object, before the holder changes it.
         let seen = self.state.fetch_or(HELD, Ordering::AcqRel);
-        if seen >= ONE && !seeded_bug(Bug::HastyClosing) {
+        if seen >= ONE && !seeded_bug!("hasty-closing") {
             let is_alone = || self.state.load(Ordering::Acquire) < ONE;
             let mut waiting = None;
             while !spin_until(1, is_alone) {
@@ -144,7 +146,8 @@ impl Rounds {
     fn is_served(&self, came: usize) -> bool {
         // ORDER: Acquire; pairs with Release in `end`.
         let done = self.done.load(Ordering::Acquire);
-        let later = if seeded_bug(Bug::OldRound) { 0 } else { 1 };
+        // BUG: a waiter takes the round under way when it came for its own (`lock::rounds`, V2).
+        let later = if seeded_bug!("old-round") { 0 } else { 1 };
         done.wrapping_sub(came) as isize >= later
     }
 
@@ -237,7 +240,8 @@ impl Rounds {
     fn come_first(&self, came: usize, is_current: impl Fn() -> bool) -> Result<Entered, Refused> {
         // The caller may look then at what there is to do, as after `join`.
         barrier::full_after_rmw();
-        if self.is_served(came) || is_current() && !seeded_bug(Bug::NeedlessRound) {
+        // BUG: whoever gets a lock in rounds does a round though there is nothing to do (V5).
+        if self.is_served(came) || is_current() && !seeded_bug!("needless-round") {
             // Nobody has the object alone but by the lock, so it can be joined now.
             let joined = self.join();
             debug_assert!(joined, "HELD without the lock");
@@ -283,7 +287,8 @@ impl Rounds {
         barrier::fence_full();
         // ORDER: Relaxed; after the fence (V3).
         let held = self.lock.load(Ordering::Relaxed) & LOCKED != 0;
-        if held || seeded_bug(Bug::ForgottenSleepers) {
+        // BUG: a thread that was woken says nothing of the others that may sleep (K2).
+        if held || seeded_bug!("forgotten-sleepers") {
             futex::wait(&self.state, seen | SLEEPERS);
         }
     }

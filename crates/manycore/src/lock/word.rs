@@ -39,7 +39,7 @@ use super::{futex, held};
 use crate::config::SMALL;
 use crate::percpu::thread_token;
 use crate::profile::{Of, Wait};
-use crate::sync::{AtomicUsize, Bug, Ordering, hint, seeded_bug};
+use crate::sync::{AtomicUsize, Ordering, hint, seeded_bug};
 use std::panic::Location;
 
 pub(crate) const LOCKED: usize = 1;
@@ -258,12 +258,14 @@ impl Waiter {
         if WATCHED {
             self.watch(word)?;
         }
-        let gone = if seeded_bug(Bug::SilentSpinner) { 0 } else { self.spin };
+        // BUG: the waiter that looks at a lock goes to sleep, and the word still says that it
+        // looks (K2).
+        let gone = if seeded_bug!("silent-spinner") { 0 } else { self.spin };
         let expected = (seen | WAITERS) & !gone;
         if expected != seen && !swap(word, seen, expected) {
             return Ok(());
         }
-        let woken = futex::wait(word, expected) && !seeded_bug(Bug::ForgottenSleepers);
+        let woken = futex::wait(word, expected) && !seeded_bug!("forgotten-sleepers");
         self.owes = if woken { WAITERS } else { 0 };
         // Who has slept need not hurry: while nobody else looks, the owner keeps the line.
         (self.spin, self.looks, self.slept) = (0, LOOKS_UNSAID, true);
@@ -347,7 +349,9 @@ pub(crate) unsafe fn unlock(word: *const AtomicUsize, next: usize) {
 /// The calling thread, whose token it is, holds the lock or held it when the word became HOT.
 #[inline(always)]
 pub(crate) unsafe fn unlock_unless_hot(word: &AtomicUsize, token: usize) -> bool {
-    if seeded_bug(Bug::BlindUnlock) {
+    // BUG: a cold object's lock is released after a look whether the word has become HOT, not by
+    // the same instruction (W2 of `oplog`).
+    if seeded_bug!("blind-unlock") {
         if word.load(Ordering::Acquire) & HOT != 0 {
             return false;
         }

@@ -5,7 +5,7 @@ use super::local::{Fresh, Local};
 use super::pool::Pool;
 use super::trie::{INDEX_BITS, Leaf, Slot, Trie};
 use crate::percpu::{self, segmented::Segmented};
-use crate::sync::{AtomicPtr, AtomicU64, Bug, LoadToChange, Ordering, UnsafeCell, seeded_bug};
+use crate::sync::{AtomicPtr, AtomicU64, LoadToChange, Ordering, UnsafeCell, seeded_bug};
 use std::ptr::{self, NonNull};
 
 /// In `late`, while the namespace is there.
@@ -243,7 +243,8 @@ impl<T> Block<T> {
     /// The generation of the block's next ids (N5).
     #[inline(always)]
     pub(super) fn next_generation(&self) -> u32 {
-        if seeded_bug(Bug::SameGeneration) { 1 } else { self.generation + 1 }
+        // BUG: a slot's next id has the generation of its last one (N5).
+        if seeded_bug!("same-generation") { 1 } else { self.generation + 1 }
     }
 
     /// A block that was in use before.

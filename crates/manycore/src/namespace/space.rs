@@ -355,7 +355,9 @@ impl<T: Send + Sync + 'static> IdSpace<'_, T> {
         let local = self.local(section);
         local.count(1_u64.wrapping_neg());
         local.debit();
-        if sync::seeded_bug(sync::Bug::EagerReuse) {
+        // BUG: a removed id's slot is free at once, while sections may still look at the node
+        // (N4).
+        if sync::seeded_bug!("eager-reuse") {
             // SAFETY: there is no reason, and a model shows it.
             unsafe { come_back::<T>(slot.cast()) };
         } else {

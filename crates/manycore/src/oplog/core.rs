@@ -43,7 +43,7 @@ use crate::clock::{Clock, Hardware, Stamp};
 use crate::lock::{self, held};
 use crate::percpu::{self, barrier};
 use crate::sync::{
-    self, AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Bug, Ordering, UnsafeCell, seeded_bug,
+    self, AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering, UnsafeCell, seeded_bug,
 };
 use std::mem::MaybeUninit;
 use std::ptr;
@@ -243,7 +243,7 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
         let Some(slot) = (unsafe { place.0.load(Ordering::Relaxed).as_ref() }) else {
             return Err(op);
         };
-        let gated = L::ORDERED || seeded_bug(Bug::NoCut);
+        let gated = L::ORDERED || seeded_bug!("no-cut");
         if gated && slot.gate.load(Ordering::Acquire) != OPEN {
             return Err(op);
         }
@@ -293,7 +293,7 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
         // SAFETY: not null, and freed only by an evictor that has waited for this updater.
         let slot = unsafe { &*slot };
         // ORDER: Acquire; as the gate above, for logs with stamps.
-        let gated = L::ORDERED || seeded_bug(Bug::NoCut);
+        let gated = L::ORDERED || seeded_bug!("no-cut");
         if gated {
             let gate = slot.gate.load(Ordering::Acquire);
             if gate != OPEN {

@@ -26,7 +26,7 @@ use super::core::{Core, FROZEN, TREE, WAITING};
 use super::log::Log;
 use crate::config;
 use crate::percpu::{self, Slot};
-use crate::sync::{self, AtomicU64, Backoff, Bug, Ordering, hint, seeded_bug};
+use crate::sync::{self, AtomicU64, Backoff, Ordering, hint, seeded_bug};
 use std::mem;
 
 /// Numbers that a core takes at a time, so that collections do not meet at one counter.
@@ -75,7 +75,7 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
         loop {
             // ORDER: Acquire; pairs with Release at the end of the collection: the open gate.
             // Logs with stamps have gates of their own, which a waiter may not touch.
-            let seen = if L::ORDERED || seeded_bug(Bug::NoCut) {
+            let seen = if L::ORDERED || seeded_bug!("no-cut") {
                 self.collecting.load(Ordering::Acquire)
             } else {
                 self.gate.load(Ordering::Acquire)
@@ -109,7 +109,9 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
     #[cold]
     fn help_as_updater(&self, seen: u64, slot: Slot) {
         // Forgotten, because the caller's caller withdraws the announcement, whatever it says.
-        let waits = if seeded_bug(Bug::WaitingHelper) { WAITING } else { 0 };
+        // BUG: a helper looks at the branches announced as one who waits, for whom no eviction
+        // waits (C10).
+        let waits = if seeded_bug!("waiting-helper") { WAITING } else { 0 };
         mem::forget(slot.announce(self.address() | waits, false));
         // ORDER: Acquire; after the announcement, as in `push`.
         if self.gate.load(Ordering::Acquire) == seen {
@@ -130,7 +132,8 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
                 return true;
             }
             while percpu::records().get(*index).answered() != closed {
-                if seeded_bug(Bug::UnaskedAnswer) {
+                // BUG: a reader takes any answer for one to its own collection (G1 of the gates).
+                if seeded_bug!("unasked-answer") {
                     return true;
                 }
                 if looks == config::LOOKS_FOR_ANSWER {

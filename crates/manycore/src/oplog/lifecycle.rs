@@ -12,7 +12,7 @@ use super::log::Log;
 use super::table::Eviction;
 use crate::lock::{self, HOT, LOCKED};
 use crate::percpu::{self, barrier};
-use crate::sync::{self, AtomicUsize, Bug, MutPtr, Ordering, Panic, seeded_bug};
+use crate::sync::{self, AtomicUsize, MutPtr, Ordering, Panic, seeded_bug};
 use std::mem::MaybeUninit;
 use std::ptr;
 use std::sync::Arc;
@@ -139,7 +139,9 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         // SAFETY: the lock is held, and CLOSING keeps new updaters out.
         let drained = unsafe {
             core.drain_all();
-            !core.has_carry() && (core.late.seal() || seeded_bug(Bug::UnsealedLate))
+            // BUG: a core is freed whatever its queue of late updates holds (L5 of `oplog`'s late
+            // updates).
+            !core.has_carry() && (core.late.seal() || seeded_bug!("unsealed-late"))
         };
         if drained {
             std::mem::forget(reopen);

@@ -13,7 +13,7 @@ use crate::config;
 use crate::lock::held;
 use crate::percpu::dirty::DirtyWord;
 use crate::percpu::{self, barrier};
-use crate::sync::{AtomicBool, AtomicU64, Backoff, Bug, Ordering, seeded_bug};
+use crate::sync::{AtomicBool, AtomicU64, Backoff, Ordering, seeded_bug};
 use std::panic::resume_unwind;
 use std::ptr;
 
@@ -39,10 +39,11 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
             }
             // The cut before the logs are looked at: D2. (Harmless where it is not used.)
             let cut =
-                if L::ORDERED && !seeded_bug(Bug::NoCut) { self.clock().cut() } else { Stamp::MAX };
+                if L::ORDERED && !seeded_bug!("no-cut") { self.clock().cut() } else { Stamp::MAX };
             inner.window = 0;
             let dirty = self.count_dirty();
-            if dirty == 0 && (self.late.is_empty() || seeded_bug(Bug::ForgottenLate)) {
+            // BUG: a read that finds no slot dirty does not look at late updates (L2 of the same).
+            if dirty == 0 && (self.late.is_empty() || seeded_bug!("forgotten-late")) {
                 // What waited for poison to be cleared.
                 // SAFETY: the lock is held.
                 unsafe { self.apply(inner) };
@@ -53,7 +54,7 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
                     let _poison = Poison(&self.poisoned);
                     resume_unwind(panic); // D7
                 }
-            } else if L::ORDERED || seeded_bug(Bug::NoCut) {
+            } else if L::ORDERED || seeded_bug!("no-cut") {
                 self.collect_each(inner, cut);
             } else {
                 self.collect_frozen(inner);
@@ -149,7 +150,8 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
         }
         barrier::fence_full();
         let answered = self.settle(&inner.slots, &mut inner.unanswered, closed);
-        let cut = if seeded_bug(Bug::LateCut) { self.clock().cut() } else { cut };
+        // BUG: a reader's cut is taken after it has looked which logs have entries (D2).
+        let cut = if seeded_bug!("late-cut") { self.clock().cut() } else { cut };
         for place in 0..inner.slots.len() {
             let index = inner.slots[place];
             let Some(slot) = self.slot_log(index) else { continue };

@@ -6,7 +6,7 @@ use super::core::OPEN;
 use crate::clock::Stamp;
 use crate::config;
 use crate::percpu::segmented::Lazy;
-use crate::sync::{AtomicPtr, AtomicU64, AtomicUsize, Bug, Ordering, UnsafeCell, seeded_bug};
+use crate::sync::{AtomicPtr, AtomicU64, AtomicUsize, Ordering, UnsafeCell, seeded_bug};
 use std::ptr;
 
 /// Slots whose logs a core finds without going through a segment.
@@ -81,12 +81,17 @@ impl<L> Local<L> {
     /// The stamp of the slot's next update (D2).
     #[inline(always)]
     pub(super) fn next_stamp(&mut self, clock: impl FnOnce() -> Stamp) -> Stamp {
-        let stale = seeded_bug(Bug::UnfencedStamp) && self.last != Stamp::ZERO;
+        // BUG: an update's stamp may be as old as its slot's last update, as if the clock were
+        // read before the loads that come before the update (C1 of the clock).
+        let stale = seeded_bug!("unfenced-stamp") && self.last != Stamp::ZERO;
         let mut now = if stale { self.last } else { clock() };
-        if seeded_bug(Bug::LateStamp) {
+        // BUG: an update's stamp is that of a moment after the update has returned (C1 of the
+        // clock).
+        if seeded_bug!("late-stamp") {
             now = Stamp::from_ticks(now.ticks() + 2);
         }
-        self.last = if seeded_bug(Bug::UnsteadyStamp) { now } else { now.max(self.last.next()) };
+        // BUG: a slot's stamps are what the clock says, also where it goes back (D2).
+        self.last = if seeded_bug!("unsteady-stamp") { now } else { now.max(self.last.next()) };
         self.last
     }
 }

@@ -43,7 +43,7 @@ use crate::config;
 use crate::lock::held;
 use crate::percpu::{self, barrier, place};
 use crate::sync::{
-    self, AtomicU64, AtomicUsize, Backoff, Bug, Ordering, Panic, UnsafeCell, hint, seeded_bug,
+    self, AtomicU64, AtomicUsize, Backoff, Ordering, Panic, UnsafeCell, hint, seeded_bug,
 };
 use std::mem;
 
@@ -218,7 +218,9 @@ impl<L> Branch<L> {
             } else if awaited {
                 *looks += 1;
                 hint::spin_loop();
-            } else if seeded_bug(Bug::UnshutBranch)
+            // BUG: a reader leaves a branch as it is that no helper has claimed (B2 of `oplog`'s
+            // tree).
+            } else if seeded_bug!("unshut-branch")
                 || self
                     .word
                     // ORDER: Release; pairs with Acquire in `claim`.
@@ -266,7 +268,7 @@ struct Harvest {
 impl<T: Send + 'static, L: Log<T>> Core<T, L> {
     /// Whether a collection of so many dirty slots is to have branches.
     pub(super) fn wants_tree(&self, dirty: usize, inner: &Inner<L>) -> bool {
-        if self.is_shared() || seeded_bug(Bug::NoCut) {
+        if self.is_shared() || seeded_bug!("no-cut") {
             return false;
         }
         match self.config.merge {
@@ -523,7 +525,8 @@ impl<L> Tree<L> {
                 });
             }
             self.choose_members(branch, came);
-            if seeded_bug(Bug::ForgottenBranch) {
+            // BUG: a reader goes to the first branch alone (B2 of `oplog`'s tree).
+            if seeded_bug!("forgotten-branch") {
                 break;
             }
         }

@@ -66,7 +66,7 @@ pub(crate) fn enter(object: usize, biased: bool) -> Option<Call> {
     let depth = depth();
     let slot: Slot = slots::own_slot()?;
     let entry = slot.calls().0.get(depth)?;
-    if sync::seeded_bug(sync::Bug::PlainPublish) {
+    if sync::seeded_bug!("plain-publish") {
         entry.store(object, Ordering::Release);
     } else if biased {
         // ORDER: the store before the caller's later loads, by law B1; pairs with `heavy`.

@@ -7,7 +7,7 @@
 //! membarrier is a model of its own (see `barrier`), a futex too (see `lock::futex`).
 //!
 //! *A test of the test*: a model that passes with its law broken proves nothing. So models run
-//! again, in a process of their own, with a bug of [`crate::sync::Bug`] planted in the real code,
+//! again, in a process of their own, with a bug planted in the real code,
 //! and must
 //! fail there.
 

@@ -43,7 +43,7 @@ impl Record {
     /// between closing the object and looking at this record.
     #[inline(always)]
     pub(crate) fn announce(&self, word: usize, biased: bool) -> Announced<'_> {
-        if sync::seeded_bug(sync::Bug::PlainPublish) {
+        if sync::seeded_bug!("plain-publish") {
             self.active.store(word, Ordering::Release);
         } else if biased {
             // ORDER: Release; pairs with the Acquire in `announced` for the *previous* object:

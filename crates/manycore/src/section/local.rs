@@ -2,7 +2,7 @@
 
 use super::limbo::{Legacy, Limbo};
 use crate::config::{CLOSES_PER_LOOK, PRESSING_DOUBLED, PRESSING_MICROS};
-use crate::sync::{AtomicU64, AtomicUsize, Backoff, Bug, Ordering, UnsafeCell, seeded_bug};
+use crate::sync::{AtomicU64, AtomicUsize, Backoff, Ordering, UnsafeCell, seeded_bug};
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
@@ -271,7 +271,8 @@ impl Local {
         if self.claim.load(Ordering::Relaxed) != WANTED {
             return None;
         }
-        let to = if is_inside && !seeded_bug(Bug::TakenInside) { UNCLAIMED } else { TAKING };
+        // BUG: a leader takes over the limbo of a thread that is inside of a section (S9).
+        let to = if is_inside && !seeded_bug!("taken-inside") { UNCLAIMED } else { TAKING };
         // ORDER: Acquire; as in `want`, and the owner's leaving was read with Acquire. Failure: the
         // owner has come.
         let claimed = self.claim.compare_exchange(WANTED, to, Ordering::Acquire, Ordering::Relaxed);

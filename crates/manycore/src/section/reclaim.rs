@@ -10,7 +10,7 @@ use super::limbo::{Legacy, Limbo, Node};
 use super::local::{FULL, Local, PRESSES};
 use super::report::Backlog;
 use super::round::{BATCHES, Core, TakeOver, unpoisoned};
-use crate::sync::{self, Backoff, Bug, Ordering, Ordering::Relaxed, seeded_bug};
+use crate::sync::{self, Backoff, Ordering, Ordering::Relaxed, seeded_bug};
 use std::collections::VecDeque;
 use std::sync::PoisonError;
 use std::time::{Duration, Instant};
@@ -182,7 +182,8 @@ impl Core {
         }
         let whose = TakeOver { all: is_flush, own: local.slot };
         let mut all = !skip(is_new, last, stamp) && self.round_for(local, whose, is_new);
-        all |= seeded_bug(Bug::PressedRipe) && local.with_limbo(|limbo| limbo.presses());
+        // BUG: a batch that presses is freed when it is closed, with no grace period (S11).
+        all |= seeded_bug!("pressed-ripe") && local.with_limbo(|limbo| limbo.presses());
         local.with_limbo(|limbo| {
             limbo.ripen(most, |stamp| all || self.is_ripe(stamp));
             limbo.set_limit(self.share());
@@ -232,7 +233,8 @@ impl Core {
         while let Some(stamp) = local.with_limbo(|limbo| limbo.overdue(PATIENCE)) {
             // ORDER: Acquire; pairs with Release in `lead`.
             let looked = self.found.0.looked.load(Ordering::Acquire) > stamp;
-            if !looked && !seeded_bug(Bug::UnlookedSieve) {
+            // BUG: a batch is sieved although no round has looked since it was sealed (E4).
+            if !looked && !seeded_bug!("unlooked-sieve") {
                 return; // no barrier since the seal
             }
             let youngest = self.youngest_held(stamp);

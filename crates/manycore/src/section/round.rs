@@ -9,8 +9,7 @@ use crate::clock::{self, Clock};
 use crate::config::MIN_BATCH_BYTES;
 use crate::percpu::{self, barrier, segmented::Segmented};
 use crate::sync::{
-    AtomicBool, AtomicU64, AtomicUsize, Bug, LoadToChange, Mutex, Ordering, global, hint,
-    seeded_bug,
+    AtomicBool, AtomicU64, AtomicUsize, LoadToChange, Mutex, Ordering, global, hint, seeded_bug,
 };
 use std::sync::{PoisonError, TryLockError, TryLockResult};
 use std::time::{Duration, Instant};
@@ -173,7 +172,7 @@ impl Core {
     /// Opens the outermost section of `local`'s owner.
     #[inline(always)]
     pub(super) fn open(&self, local: &Local) {
-        if self.light || seeded_bug(Bug::PlainPublish) {
+        if self.light || seeded_bug!("plain-publish") {
             self.open_light(local);
         } else {
             self.open_fenced(local);
@@ -186,7 +185,7 @@ impl Core {
         // ORDER: Release; pairs with Acquire in `look`: the sections before this one are over.
         // Later loads stay behind by the light barrier (B1 with `heavy` in `start`; E1).
         local.lower.store(self.era(), Ordering::Release);
-        if !seeded_bug(Bug::PlainPublish) {
+        if !seeded_bug!("plain-publish") {
             barrier::light();
         }
     }
@@ -209,10 +208,11 @@ impl Core {
         if self.light {
             // ORDER: Release and a light barrier; pairs with `heavy` in `start` (E4).
             local.raised.store(era, Ordering::Release);
-            if !seeded_bug(Bug::UnfencedRaise) {
+            // BUG: a section that raises its era loads again with no barrier between (E4).
+            if !seeded_bug!("unfenced-raise") {
                 barrier::light();
             }
-        } else if seeded_bug(Bug::UnfencedRaise) {
+        } else if seeded_bug!("unfenced-raise") {
             local.raised.store(era, Ordering::Release);
         } else {
             // ORDER: SeqCst and a full fence; pairs with the fence in `start` (E4).
@@ -223,7 +223,9 @@ impl Core {
 
     /// The stamp of everything that the calling thread has unlinked (S2).
     pub(super) fn stamp(&self) -> u64 {
-        if !seeded_bug(Bug::UnfencedRetire) {
+        // BUG: a batch of retired nodes is stamped with no fence after the unlinks (S2): the
+        // paper's Figure 2.
+        if !seeded_bug!("unfenced-retire") {
             barrier::fence_full();
             if self.mode == Mode::Clock {
                 barrier::stores_are_visible();
@@ -257,7 +259,8 @@ impl Core {
     /// Leads a round; `sightings` are the leader's.
     fn lead(&self, sightings: &mut Sightings, whose: TakeOver) -> Round {
         self.want(sightings, whose);
-        let round = if seeded_bug(Bug::LateRound) {
+        // BUG: a round is stamped after it has looked at the others (S3): the paper's public code.
+        let round = if seeded_bug!("late-round") {
             let least = self.look(u64::MAX, sightings);
             let limit = self.start();
             Round { limit, least: least.min(limit) }
@@ -440,7 +443,9 @@ impl Core {
 
     /// The latest birth among nodes of a batch so stamped that an open section can hold (E4).
     pub(super) fn youngest_held(&self, stamp: u64) -> u64 {
-        if seeded_bug(Bug::EagerSieve) {
+        // BUG: the sieve of a bounded domain frees what an open section may hold, whatever its
+        // birth (E4).
+        if seeded_bug!("eager-sieve") {
             return 0;
         }
         let held = |(_, local): (usize, &Local)| {

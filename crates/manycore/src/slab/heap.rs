@@ -543,7 +543,8 @@ impl Parcel {
         }
         // SAFETY: a heap lives as long as its slab, and its blocks were in use.
         let list = unsafe { &(*self.heap).remote.list };
-        let order = if sync::seeded_bug(sync::Bug::RelaxedReturn) {
+        // BUG: blocks of a slab go home without the order that lets their owner reuse them (B3).
+        let order = if sync::seeded_bug!("relaxed-return") {
             Ordering::Relaxed
         } else {
             // ORDER: Release; pairs with Acquire in `arrival`: the links, and what the last users

@@ -4,6 +4,7 @@
 //! rule is a function from text to findings, run twice: over the tree, where it must find nothing,
 //! and over small wrong texts, where it must find exactly the fault (the test of the test).
 
+mod bugs;
 mod layers;
 mod lexer;
 mod loc;

@@ -27,7 +27,7 @@ use crate::lock::Refused;
 use crate::lock::held::{self, Awaited};
 use crate::percpu::segmented::Segmented;
 use crate::percpu::{self, barrier};
-use crate::sync::{AtomicUsize, Backoff, Bug, Ordering, seeded_bug};
+use crate::sync::{AtomicUsize, Backoff, Ordering, seeded_bug};
 
 /// Readers may enter.
 pub(super) const OPEN: usize = 1;
@@ -64,7 +64,8 @@ impl Lane {
         if self.readers.load(Ordering::Relaxed) != 0 {
             return false; // reads already; the slow path says so
         }
-        if seeded_bug(Bug::PlainPublish) {
+        // BUG: announcements are plain stores whose reader pays no barrier for them (D1, S6).
+        if seeded_bug!("plain-publish") {
             self.readers.store(1, Ordering::Release);
         } else if state & BIASED != 0 {
             // ORDER: the store before the load below, by law B1; pairs with `heavy` in `close`.
@@ -213,7 +214,8 @@ impl Gate {
         } else {
             barrier::fence_full()
         }
-        if !seeded_bug(Bug::HastyClosing) {
+        // BUG: a shared object's gate is closed, and those inside are not waited for (A2).
+        if !seeded_bug!("hasty-closing") {
             // A3: the bias is as it was.
             self.wait_until_empty().inspect_err(|Circle| self.open(was & BIASED != 0))?;
         }

@@ -48,7 +48,7 @@ use crate::lock::error::would_wait_in_a_circle;
 use crate::lock::{Refused, held};
 use crate::oplog::{self, ColdHold, Deferred, Kind, Log, TryReadError};
 use crate::percpu;
-use crate::sync::{AtomicPtr, Backoff, Bug, Ordering, seeded_bug};
+use crate::sync::{AtomicPtr, Backoff, Ordering, seeded_bug};
 use std::fmt;
 use std::ptr;
 
@@ -176,7 +176,8 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
         if percpu::is_announcing() {
             return self.update_inside(op);
         }
-        let before = seeded_bug(Bug::UncheckedMode) && self.is_plain();
+        // BUG: an update acts on the mode that it saw before it took the lock (A7).
+        let before = seeded_bug!("unchecked-mode") && self.is_plain();
         match self.object.try_lock_cold() {
             Ok(hold) if before || self.is_plain() => self.update_direct(hold, op),
             Ok(hold) => self.update_closed(hold, op),

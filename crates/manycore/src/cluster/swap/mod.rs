@@ -34,9 +34,7 @@ use self::protocol::Held;
 use self::transfer::Transfer;
 use crate::percpu::calls::{self, Call, Depth, LEAF};
 use crate::percpu::{self, barrier};
-use crate::sync::{
-    AtomicBool, AtomicPtr, Backoff, Bug, Ordering, UnsafeCell, model_failed, seeded_bug,
-};
+use crate::sync::{AtomicBool, AtomicPtr, Backoff, Ordering, UnsafeCell, model_failed, seeded_bug};
 use std::fmt;
 use std::ptr;
 use std::sync::Arc;
@@ -218,7 +216,8 @@ impl<F: Family + ?Sized> Swappable<F> {
     /// Comes in, if who comes is let in now.
     fn try_enter(&self) -> Option<Inside<'_, F>> {
         let depth = assert_may_call();
-        let is_insider = depth > 0 && !seeded_bug(Bug::UnadmittedInsider);
+        // BUG: a thread inside a call waits at a closed object as all others do (H2).
+        let is_insider = depth > 0 && !seeded_bug!("unadmitted-insider");
         // (After the thread's destructors there is no slot to announce in.)
         if is_insider || percpu::own_slot().is_none() {
             return self.rest.door.admit().then(|| self.counted());
@@ -246,7 +245,9 @@ impl<F: Family + ?Sized> Swappable<F> {
         let gate = self.gate.load(Ordering::Acquire);
         // SAFETY: W2 - not sealed before this call is counted out, so nobody exchanges it.
         let top: &F = unsafe { &(*top_of(gate)).0 };
-        if is_closed(gate) && !seeded_bug(Bug::SkippedLog) {
+        // BUG: a call that is let into a closed object does not look at the updates that wait
+        // (W5).
+        if is_closed(gate) && !seeded_bug!("skipped-log") {
             self.rest.log.catch_up(top); // W5
         }
         Inside { top, _how: how }

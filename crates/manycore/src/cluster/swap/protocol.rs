@@ -11,7 +11,7 @@ use super::family::Family;
 use super::log::Replayed;
 use super::{CLOSED, Swappable, Top, top_of};
 use crate::percpu::{barrier, calls};
-use crate::sync::{self, Backoff, Bug, Ordering, Panic, seeded_bug};
+use crate::sync::{self, Backoff, Ordering, Panic, seeded_bug};
 use std::mem::ManuallyDrop;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -283,7 +283,8 @@ impl<F: Family + ?Sized> Swappable<F> {
         let to: &F = unsafe { &(*top_of(top)).0 };
         // ORDER: Release; pairs with Acquire in `call`: the implementation and all that was moved.
         let open = || self.gate.store(top, Ordering::Release);
-        let replayed = if seeded_bug(Bug::HastyOpening) {
+        // BUG: the object opens without a last look at the updates that wait (W4).
+        let replayed = if seeded_bug!("hasty-opening") {
             self.rest.log.catch_up(to);
             open();
             Replayed::default()

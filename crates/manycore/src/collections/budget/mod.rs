@@ -24,7 +24,7 @@ mod tree;
 
 use self::tree::Tree;
 use crate::cluster::{Clustered, Placement, Rep};
-use crate::sync::{AtomicU64, Bug, Mutex, Ordering, seeded_bug};
+use crate::sync::{AtomicU64, Mutex, Ordering, seeded_bug};
 use std::fmt;
 use std::sync::{Arc, PoisonError};
 
@@ -59,7 +59,8 @@ impl Stock {
     }
 
     fn take_all(&self) -> u64 {
-        if seeded_bug(Bug::TornStock) {
+        // BUG: a stock of credits is emptied by a load and a store (B1 of the budget).
+        if seeded_bug!("torn-stock") {
             let credits = self.0.load(Ordering::Relaxed);
             self.0.store(0, Ordering::Relaxed);
             return credits;

@@ -3,7 +3,7 @@
 use super::super::held::HeldGuard;
 use super::super::holders::Holders;
 use super::table::{Table, Tag, Tagged};
-use crate::sync::{Bug, seeded_bug};
+use crate::sync::seeded_bug;
 use std::mem;
 
 /// An element in the master table.
@@ -65,7 +65,9 @@ impl<K, Shared: Clone, Local> Whole<'_, K, Shared, Local> {
         K: 'l,
         Shared: 'l,
     {
-        let central = if seeded_bug(Bug::ForgottenCentre) { None } else { central.as_mut() };
+        // BUG: a whole element is looked at without the part that was used before the table spread
+        // (M7 of `dhash`).
+        let central = if seeded_bug!("forgotten-centre") { None } else { central.as_mut() };
         central.into_iter().chain(self.nears().map(|near| &mut near.local))
     }
 

@@ -55,7 +55,7 @@ use super::Line;
 use super::held::{Held, HeldGuard, held_by_self};
 use crate::cluster::{Clustered, Placement, Rep};
 use crate::config::SMALL;
-use crate::sync::{Bug, seeded_bug};
+use crate::sync::seeded_bug;
 use element::{Element, Near};
 use inside::Inside;
 use spread::{Form, Window};
@@ -399,7 +399,8 @@ where
             let (key, shared) = (element.key.clone(), element.shared.clone());
             let near = Near { tag: element.tag, key, shared, local: Local::default() };
             element.holders.add(place.place);
-            if seeded_bug(Bug::CachedUnlocked) {
+            // BUG: a found value is cached after the root's lock was given up (H5).
+            if seeded_bug!("cached-unlocked") {
                 drop(master);
             }
             table = place.table.hold();

@@ -4,7 +4,7 @@ use super::super::holders::Holders;
 use super::element::{Element, Whole};
 use super::inside::Inside;
 use super::{DHash, Tag, enter, shard_of};
-use crate::sync::{Bug, seeded_bug};
+use crate::sync::seeded_bug;
 use std::borrow::Borrow;
 use std::hash::{BuildHasher, Hash};
 use std::panic::Location;
@@ -26,7 +26,9 @@ where
     ) -> Whole<'_, K, Shared, Local> {
         let (tag, holders) = (element.tag, element.holders);
         let is_in_one = || !self.object.root().form.is_spread();
-        if holders.is_none() || seeded_bug(Bug::FormAlone) && is_in_one() {
+        // BUG: a whole element is looked for where the table's form says, not where its holders
+        // are (M7 of `dhash`).
+        if holders.is_none() || seeded_bug!("form-alone") && is_in_one() {
             return Whole { tables: Vec::new() };
         }
         let place = Location::caller();
@@ -197,7 +199,9 @@ where
             if !is_going {
                 return None;
             }
-            if seeded_bug(Bug::TornGather) {
+            // BUG: an element is removed after the locks under which it was looked at were given
+            // up (M3 of `dhash`).
+            if seeded_bug!("torn-gather") {
                 drop((whole, shard));
                 shard = self.shard(shard_of(hash));
                 whole = self.hold_all(shard.table.at(index));

@@ -7,8 +7,8 @@ use crate::clock::Clock;
 use crate::collections::Line;
 use crate::config::SMALL;
 use crate::percpu;
+use crate::sync::seeded_bug;
 use crate::sync::{self, AtomicU32, AtomicU64, AtomicUsize, Mutex, Ordering, Panic, thread};
-use crate::sync::{Bug, seeded_bug};
 use std::sync::PoisonError;
 use std::task::Waker;
 
@@ -324,7 +324,8 @@ impl Signals {
         // Without the lock, because wakers are user code; and contained, because the caller, a
         // task of its own, has nothing to do with them (Q6).
         sync::contain(|| drop(replaced));
-        if !seeded_bug(Bug::SilentDisplacement) {
+        // BUG: a waker that makes room for another one is not woken (Q6 of the event queue).
+        if !seeded_bug!("silent-displacement") {
             let woken = wake_each(displaced);
             sync::contain(|| drop(woken));
         }
@@ -336,7 +337,8 @@ impl Signals {
             let mut waiters = self.waiters();
             let at = waiters.receivers.iter().position(|other| other.is(key));
             let removed = at.map(|at| waiters.receivers.swap_remove(at));
-            if waiters.receivers.is_empty() || seeded_bug(Bug::DeafDisarm) {
+            // BUG: a receiver that waits no more says that none does (Q4 of the event queue).
+            if waiters.receivers.is_empty() || seeded_bug!("deaf-disarm") {
                 self.clear(SLEEPING);
             }
             removed

@@ -6,9 +6,7 @@ use crate::lock::{self, Refused};
 use crate::percpu::thread_token;
 use crate::profile::Of;
 use crate::section::{Atomic, Section, Shared};
-use crate::sync::{
-    AtomicPtr, AtomicU64, AtomicUsize, Bug, LoadToChange, Ordering, fence, seeded_bug,
-};
+use crate::sync::{AtomicPtr, AtomicU64, AtomicUsize, LoadToChange, Ordering, fence, seeded_bug};
 use std::ptr;
 
 /// Entries in a bucket, so that it is one line of 64 bytes.
@@ -212,7 +210,8 @@ impl<'s, K, V> Slot<'s, K, V> {
     pub(super) fn fill(self, hash: u64, entry: Shared<'_, Entry<K, V>>, section: &Section<'_>) {
         let tag = || self.set_tags(|tags, byte| tags & !byte | tag_of(hash) << (8 * self.at));
         let link = || self.bucket.slots[self.at].store(entry, section);
-        if seeded_bug(Bug::LinkBeforeTag) {
+        // BUG: a map's entry is linked before its slot has a tag (H2).
+        if seeded_bug!("link-before-tag") {
             link();
             tag();
         } else {
@@ -228,7 +227,8 @@ impl<'s, K, V> Slot<'s, K, V> {
 
     /// Empties the slot: the tag last (H2).
     pub(super) fn empty(self, section: &Section<'_>) {
-        if seeded_bug(Bug::TagBeforeUnlink) {
+        // BUG: a map's entry loses its tag before its link (H2).
+        if seeded_bug!("tag-before-unlink") {
             self.set_tags(|tags, byte| tags & !byte);
         }
         self.bucket.slots[self.at].store(Shared::null(), section);

@@ -48,7 +48,7 @@ use super::dhash::{Spot, Tag};
 use super::held::Held;
 use super::{DHash, DHashBuilder, DHashStats};
 use crate::cluster::Placement;
-use crate::sync::{AtomicUsize, Bug, Ordering, prefetch, seeded_bug};
+use crate::sync::{AtomicUsize, Ordering, prefetch, seeded_bug};
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 use std::num::NonZero;
@@ -219,7 +219,8 @@ struct Load<'a, T: PageStore, S: BuildHasher + Send + Sync + 'static> {
 impl<T: PageStore, S: BuildHasher + Send + Sync + 'static> Drop for Load<'_, T, S> {
     fn drop(&mut self) {
         // The room first (G5): who adds the element next finds it.
-        let late = seeded_bug(Bug::LateRoom);
+        // BUG: a failed load gives its room back after its element has gone (G5 of `page_cache`).
+        let late = seeded_bug!("late-room");
         if self.has_room && !late {
             self.cache.room.with(Room::give_back);
         }
@@ -313,7 +314,9 @@ impl<T: PageStore, S: BuildHasher + Send + Sync + 'static> PageCache<T, S> {
             let _flies = flight.hold();
             let loading = State::Loading(Arc::clone(&flight));
             // One step: a key that answers otherwise a moment later would have no end of looks.
-            let added = self.pages.add(hash, key.clone(), loading, seeded_bug(Bug::SecondLoad));
+            // BUG: a page is loaded without a look whether another thread loads it (G1 of
+            // `page_cache`).
+            let added = self.pages.add(hash, key.clone(), loading, seeded_bug!("second-load"));
             let tag = match added {
                 Ok(tag) => return self.load(tag, key),
                 Err((tag, ..)) => tag,

@@ -3,7 +3,7 @@
 use super::super::held::held_by_self;
 use super::{Frame, PageCache, PageStore, PinError, Room, State, Tag, Uses};
 use crate::percpu::thread_token;
-use crate::sync::{Backoff, Bug, Ordering, seeded_bug};
+use crate::sync::{Backoff, Ordering, seeded_bug};
 use std::hash::BuildHasher;
 use std::sync::Arc;
 
@@ -82,7 +82,9 @@ impl<T: PageStore, S: BuildHasher + Send + Sync + 'static> PageCache<T, S> {
         loop {
             let Err(given_back) = self.room.with(Room::take) else { return Ok(()) };
             let made = self.reclaim(1).map_err(PinError::Store)? > 0
-                || !seeded_bug(Bug::SparedIsFull) && self.reclaim_any().map_err(PinError::Store)?;
+                // BUG: a page that was used lately refuses a pin as one in use does (G8 of
+                // `page_cache`).
+                || !seeded_bug!("spared-is-full") && self.reclaim_any().map_err(PinError::Store)?;
             // What other threads gave back may be gone again: then they have made progress.
             if !made && self.room.with(|room| room.given_back()) == given_back {
                 return Err(PinError::Full);

@@ -6,7 +6,7 @@ use crate::lock::{self, Hold, LOCKED, Refused};
 use crate::percpu::barrier;
 use crate::profile::Of;
 use crate::section::{Atomic, Owned, Section, Shared};
-use crate::sync::{AtomicUsize, Bug, ConstPtr, Ordering, UnsafeCell, seeded_bug};
+use crate::sync::{AtomicUsize, ConstPtr, Ordering, UnsafeCell, seeded_bug};
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -198,12 +198,16 @@ impl<K, P> Frame<K, P> {
         // ORDER: a full fence between the lock, taken just now, and the looks at the layer and at
         // the readers; pairs with `Layer::freeze` (F3) and `count_reader` (F4).
         barrier::full_after_rmw();
-        if layer.is_frozen() && !seeded_bug(Bug::StaleLayer) {
+        // BUG: a private page is written without a look whether a fork has frozen its layer (F2 of
+        // `private_pages`).
+        if layer.is_frozen() && !seeded_bug!("stale-layer") {
             return Written::Frozen(f);
         }
         // ORDER: Acquire; pairs with Release in `discount_reader`.
         let is_read = self.readers.load(Ordering::Acquire) != 0;
-        if is_read && !seeded_bug(Bug::WrittenUnderReader) {
+        // BUG: a private page is written in place without a look whether a thread reads it (F4 of
+        // `private_pages`).
+        if is_read && !seeded_bug!("written-under-reader") {
             let Ok(copy) = self.current(section).copy(tally) else { return Written::Full(f) };
             replaced.page = self.page.swap(Owned::new(copy), section);
         }

@@ -9,7 +9,7 @@ use super::frame::Frame;
 use crate::config::LAYER_SLOTS;
 use crate::percpu::barrier;
 use crate::section::{Owned, Section, Weight};
-use crate::sync::{AtomicPtr, AtomicUsize, Bug, Ordering, seeded_bug};
+use crate::sync::{AtomicPtr, AtomicUsize, Ordering, seeded_bug};
 use std::marker::PhantomData;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
@@ -93,7 +93,8 @@ impl<K, P> Layer<K, P> {
         // ORDER: a full fence after the store; pairs with the one in `Frame::write` between the
         // lock and the look here. Either the writer sees this store, or who finds the layer frozen,
         // after the fence, sees the lock.
-        if seeded_bug(Bug::UnfencedFreeze) {
+        // BUG: a layer is frozen with no fence after it (F3 of `private_pages`).
+        if seeded_bug!("unfenced-freeze") {
             self.frozen.store(1, Ordering::Release);
         } else {
             barrier::swap_full(&self.frozen, 1);
@@ -201,7 +202,8 @@ impl<K, P> Layer<K, P> {
         let raw = Arc::into_raw(Arc::clone(frame)).cast_mut();
         // ORDER: Release; pairs with Acquire in `len`. Under the lock.
         let count = || self.frames.store(self.len() + 1, Ordering::Release);
-        let is_late = seeded_bug(Bug::LateFrameCount);
+        // BUG: a layer of private pages counts a frame when it can be found already (F8).
+        let is_late = seeded_bug!("late-frame-count");
         if found.is_null() && !is_late {
             count(); // F8
         }

@@ -86,7 +86,7 @@ fn loom_private_pages_first_write_is_wholly_before_a_fork_or_after_it() {
     large_model(3, || write_beside_fork(true));
 }
 
-fn demand(bug: &str, test: &str, sign: &str) {
+fn catches(bug: &str, test: &str, sign: &str) {
     let test = format!("collections::private_pages::loom_tests::{test}");
     must_catch(bug, &test, &[&[sign][..], &RACE].concat());
 }
@@ -94,13 +94,13 @@ fn demand(bug: &str, test: &str, sign: &str) {
 #[test]
 fn loom_private_pages_write_to_a_frozen_layer_is_caught() {
     let test = "loom_private_pages_write_is_wholly_before_a_fork_or_after_it";
-    demand("stale-layer", test, "a fork has changed");
+    catches("stale-layer", test, "a fork has changed");
 }
 
 #[test]
 fn loom_private_pages_freezing_without_a_fence_is_caught() {
     let test = "loom_private_pages_write_is_wholly_before_a_fork_or_after_it";
-    demand("unfenced-freeze", test, "a fork has changed");
+    catches("unfenced-freeze", test, "a fork has changed");
 }
 
 #[test]
@@ -123,7 +123,7 @@ fn loom_private_pages_page_that_is_read_stays_as_it_is() {
 #[test]
 fn loom_private_pages_write_in_place_under_a_reader_is_caught() {
     let test = "loom_private_pages_page_that_is_read_stays_as_it_is";
-    demand("written-under-reader", test, "a page has changed under its reader");
+    catches("written-under-reader", test, "a page has changed under its reader");
 }
 
 /// Two writers of one page, which both copy it first.
@@ -179,5 +179,5 @@ fn loom_private_pages_fork_has_its_threads_own_writes() {
 #[test]
 fn loom_private_pages_frame_that_is_counted_late_is_caught() {
     let test = "loom_private_pages_fork_has_its_threads_own_writes";
-    demand("late-frame-count", test, "without a write that had returned");
+    catches("late-frame-count", test, "without a write that had returned");
 }

@@ -31,7 +31,7 @@ use super::held::{Held, HeldGuard, held_by_self};
 use super::holders::Holders;
 use crate::cluster::{Clustered, Placement, Rep};
 use crate::percpu;
-use crate::sync::{Bug, seeded_bug};
+use crate::sync::seeded_bug;
 use std::borrow::Borrow;
 use std::fmt;
 use std::hash::{BuildHasher, Hash, RandomState};
@@ -256,7 +256,7 @@ where
         let seen = look(&entry.value);
         let copy = Copied { tag: entry.tag, key: entry.key.clone(), value: entry.value.clone() };
         entry.holders.add(cache.place);
-        if seeded_bug(Bug::CachedUnlocked) {
+        if seeded_bug!("cached-unlocked") {
             drop(master);
         }
         self.cache(cache, copy, &mut out);

@@ -241,7 +241,9 @@ impl Head {
                     }
                     continue;
                 }
-                if central(seen) == 1 && !sync::seeded_bug(sync::Bug::CentralAlone) {
+                // BUG: a reference count is zero when the word says so, whatever the rows hold
+                // (A2).
+                if central(seen) == 1 && !sync::seeded_bug!("central-alone") {
                     self.fold(seen, 0); // A2
                     continue;
                 }
@@ -345,7 +347,8 @@ impl Head {
         } else {
             barrier::fence_full()
         }
-        if !sync::seeded_bug(sync::Bug::UnfrozenRows) {
+        // BUG: rows of a reference count are summed while their owners may be half-way (A4).
+        if !sync::seeded_bug!("unfrozen-rows") {
             percpu::records().wait_until_none(|word| word == side as usize);
         }
         // SAFETY: the side lives as long as the head.

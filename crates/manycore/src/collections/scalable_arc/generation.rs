@@ -4,7 +4,7 @@
 //! taken, the generation is checked); the sequence lock of Linux.
 
 use super::{ScalableArc, ScalableWeak};
-use crate::sync::{AtomicU64, Backoff, Bug, Ordering, fence, seeded_bug};
+use crate::sync::{AtomicU64, Backoff, Ordering, fence, seeded_bug};
 
 /// A change is going on; dropping this ends it.
 struct Changing<'a> {
@@ -55,7 +55,8 @@ fn is_still(generation: &AtomicU64, then: u64) -> bool {
     fence(Ordering::Acquire);
     // ORDER: Relaxed; behind the fence.
     let now = generation.load(Ordering::Relaxed);
-    then % 2 == 0 && (now == then || seeded_bug(Bug::UncheckedGeneration))
+    // BUG: a handle is taken whatever the object's generation has become (A8).
+    then % 2 == 0 && (now == then || seeded_bug!("unchecked-generation"))
 }
 
 impl<T> ScalableArc<T> {

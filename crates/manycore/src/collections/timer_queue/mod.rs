@@ -26,7 +26,7 @@ use self::wheel::{Timed, Wheel};
 use crate::collections::marked::{Marked, Node, Nodes};
 use crate::config;
 use crate::ldu::Queue;
-use crate::sync::{AtomicUsize, Bug, Ordering, UnsafeCell, model_failed, run_each, seeded_bug};
+use crate::sync::{AtomicUsize, Ordering, UnsafeCell, model_failed, run_each, seeded_bug};
 use std::fmt;
 use std::mem::{ManuallyDrop, MaybeUninit, forget};
 use std::ptr::NonNull;
@@ -55,12 +55,15 @@ impl<T> Item<T> {
         // ORDER: AcqRel; the value before its item was shown by the insertion. Release lets who
         // finds TAKEN go on from here (T2), Acquire is its other half.
         let before = self.state.fetch_or(TAKEN, Ordering::AcqRel);
-        if before & TAKEN != 0 && !seeded_bug(Bug::TimerTakenTwice) {
+        // BUG: a timer's value is taken without a look whether it is there (T1 of the timers).
+        if before & TAKEN != 0 && !seeded_bug!("timer-taken-twice") {
             return None;
         }
         // SAFETY: T1 - this call set the bit.
         let value = self.value.with_mut(|value| unsafe { (*value).assume_init_read() });
-        let late = seeded_bug(Bug::TimerLateLook);
+        // BUG: the thread that fires a timer looks for its handle after it took the value (T2 of
+        // timers).
+        let late = seeded_bug!("timer-late-look");
         let found = if late { self.state.load(Ordering::Acquire) } else { before };
         Some((value, found & LOOSE != 0))
     }

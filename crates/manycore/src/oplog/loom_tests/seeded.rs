@@ -1,4 +1,4 @@
-//! A test of the test: models that must fail with a bug of [`crate::sync::Bug`] in place.
+//! A test of the test: models that must fail with a planted bug.
 
 use crate::percpu::loom_tests::{RACE, must_catch};
 

@@ -1,4 +1,4 @@
-//! A test of the test: models that must fail with a bug of [`crate::sync::Bug`] in place, among
+//! A test of the test: models that must fail with a planted bug, among
 //! them the two mistakes of the paper.
 
 use crate::percpu::loom_tests::{RACE, is_short, must_catch, must_catch_in_full};
