@@ -69,7 +69,7 @@ where
             if time.is_some() {
                 self.note_end();
             }
-            // SAFETY: N2 - a timed cache is full, and this one is not lean; as above.
+            // SAFETY: cache.N2 - a timed cache is full, and this one is not lean; as above.
             // ORDER: Relaxed; times order nothing.
             unsafe { Node::extra(node).as_ref() }.expires.store(expires, Ordering::Relaxed);
             true

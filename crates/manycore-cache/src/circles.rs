@@ -1,11 +1,11 @@
 //! Loads that wait for loads: which run on the calling thread, and which wait for which.
 //!
 //! Laws:
-//! - C1 A thread notes the loads whose user code it is running, innermost last. A request for a
-//!   key whose load is among them would wait for itself.
-//! - C2 A load that waits for another, or runs another, has an edge to it, in one graph for all
-//!   caches. An edge that would close a circle is not added: its request panics, which ends that
-//!   load, and the others go on.
+//! - cache.C1 A thread notes the loads whose user code it is running, innermost last. A request for
+//!   a key whose load is among them would wait for itself.
+//! - cache.C2 A load that waits for another, or runs another, has an edge to it, in one graph for
+//!   all caches. An edge that would close a circle is not added: its request panics, which ends
+//!   that load, and the others go on.
 //!
 //! Requests that no load makes have no edge, and take no lock here.
 
@@ -36,7 +36,7 @@ fn graph() -> MutexGuard<'static, Graph> {
     GRAPH.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The load's user code runs on this thread as long as this lives (C1).
+/// The load's user code runs on this thread as long as this lives (cache.C1).
 pub(crate) struct Running(());
 
 impl Running {
@@ -62,7 +62,7 @@ fn innermost() -> Option<LoadId> {
     RUNNING.try_with(|running| running.borrow().last().copied()).unwrap_or(None)
 }
 
-/// That the innermost load of a thread depends on another (C2), as long as this lives.
+/// That the innermost load of a thread depends on another (cache.C2), as long as this lives.
 #[derive(Default)]
 pub(crate) struct Edge(Option<(LoadId, LoadId)>);
 

@@ -2,11 +2,11 @@
 //! is told, whatever user code panics on the way.
 //!
 //! Laws:
-//! - D1 An entry is weighed before it is unlinked, so that a weigher that panics loses nothing; the
-//!   weight that was taken is what is given back.
-//! - D2 What is unlinked is retired once and told once. User code that panics (a listener, or the
-//!   destructor of another entry) keeps the rest from neither; the first panic goes on when all is
-//!   done.
+//! - cache.D1 An entry is weighed before it is unlinked, so that a weigher that panics loses
+//!   nothing; the weight that was taken is what is given back.
+//! - cache.D2 What is unlinked is retired once and told once. User code that panics (a listener, or
+//!   the destructor of another entry) keeps the rest from neither; the first panic goes on when all
+//!   is done.
 
 use crate::Cache;
 use crate::builder::Listener;
@@ -83,7 +83,7 @@ where
     V: Send + Sync,
     S: BuildHasher,
 {
-    /// Counts, retires and tells (D2). The capacity is the caller's.
+    /// Counts, retires and tells (cache.D2). The capacity is the caller's.
     #[inline(always)]
     pub(crate) fn part_with(&self, departed: &Departed<K, V>, section: &Section<'_>) {
         match departed.cause {
@@ -95,7 +95,7 @@ where
             Some(listener) if self.told & departed.cause.bit() != 0 => {
                 self.part_and_tell(departed, listener, section);
             }
-            // SAFETY: N1 - unlinked by the caller under its bucket's lock.
+            // SAFETY: cache.N1 - unlinked by the caller under its bucket's lock.
             _ => unsafe { Node::retire(departed.node, &self.home, section, departed.weight) },
         }
     }
@@ -108,12 +108,12 @@ where
         section: &Section<'_>,
     ) {
         let mut panics = Panics::default();
-        // SAFETY: N1 - unlinked by the caller of `part_with` under its bucket's lock.
+        // SAFETY: cache.N1 - unlinked by the caller of `part_with` under its bucket's lock.
         panics.catch(|| unsafe {
             Node::retire(departed.node, &self.home, section, departed.weight);
         });
         panics.catch(|| {
-            // SAFETY: the caller's section keeps the node (N1).
+            // SAFETY: the caller's section keeps the node (cache.N1).
             let node = unsafe { departed.node.as_ref() };
             listener(&node.key, &node.value, departed.cause);
         });
@@ -178,7 +178,7 @@ where
         accept: Option<impl FnOnce() -> bool>,
     ) -> Option<bool> {
         let segment = self.segment(place);
-        let weight = self.weight_of(node); // D1
+        let weight = self.weight_of(node); // cache.D1
         let locked = self.lock(place, section);
         let slot = locked.slot_of(node)?;
         if accept.is_some_and(|accept| !self.under_lock(accept)) {

@@ -1,18 +1,19 @@
 //! Single flight: which loads are under way, one of each kind for each key.
 //!
 //! Laws:
-//! - F1 A load is in the list from before its leader looks into the cache a second time until after
-//!   it has put the value there, or has given up, by whatever way: returning, panicking, or being
-//!   dropped as a future.
-//! - F2 A waiter is woken when the load leaves the list, and then looks again; it may lead next.
-//! - F3 A thread that blocks waits for loads of blocked threads alone, never for a future, which
-//!   may be its own thread's to poll: it loads beside it. A future waits for both.
-//! - F4 A load whose key is updated after the load's beginning is marked, under the lock of the
-//!   key's bucket, and is not put in; its leader looks at the mark under the same lock. Updates
+//! - cache.F1 A load is in the list from before its leader looks into the cache a second time until
+//!   after it has put the value there, or has given up, by whatever way: returning, panicking, or
+//!   being dropped as a future.
+//! - cache.F2 A waiter is woken when the load leaves the list, and then looks again; it may lead
+//!   next.
+//! - cache.F3 A thread that blocks waits for loads of blocked threads alone, never for a future,
+//!   which may be its own thread's to poll: it loads beside it. A future waits for both.
+//! - cache.F4 A load whose key is updated after the load's beginning is marked, under the lock of
+//!   the key's bucket, and is not put in; its leader looks at the mark under the same lock. Updates
 //!   know a load by its hash: one of equal hash is marked as well, and is only not kept.
-//! - F5 A load's key is in its node from the beginning. Requests compare it in a section of their
-//!   own, opened before they look into the list, with no lock held. It is taken off the list before
-//!   its node is linked or retired; so no request has it after the grace period.
+//! - cache.F5 A load's key is in its node from the beginning. Requests compare it in a section of
+//!   their own, opened before they look into the list, with no lock held. It is taken off the list
+//!   before its node is linked or retired; so no request has it after the grace period.
 
 use crate::circles::{self, Edge, LoadId, Running};
 use crate::node::{Fresh, Home, Node, Seed};
@@ -37,7 +38,7 @@ pub(crate) struct Flights<K, V> {
     shards: [Mutex<Vec<Listed<K, V>>>; SHARDS],
 }
 
-/// A load under way, and its key's node; none once the value is there (F5).
+/// A load under way, and its key's node; none once the value is there (cache.F5).
 struct Listed<K, V> {
     flight: Arc<Flight>,
     node: Option<NonNull<Node<K, V>>>,
@@ -50,7 +51,7 @@ impl<K, V> Clone for Listed<K, V> {
 }
 
 // SAFETY: threads share the key behind the node, by reference alone; the node itself is its
-// leader's (F5).
+// leader's (cache.F5).
 unsafe impl<K: Send + Sync, V: Send> Send for Listed<K, V> {}
 
 /// What waiters know of a load.
@@ -58,7 +59,7 @@ pub(crate) struct Flight {
     id: LoadId,
     hash: u64,
     is_future: bool,
-    /// Whether the key was updated since (F4).
+    /// Whether the key was updated since (cache.F4).
     is_stale: AtomicBool,
     state: Mutex<State>,
     landed: Condvar,
@@ -108,12 +109,12 @@ impl<K, V> Flights<K, V> {
     }
 
     /// The entry of a key has changed, under the lock of its bucket: loads that began before are
-    /// not put in (F4), but for the caller's own, `own` of which are counted.
+    /// not put in (cache.F4), but for the caller's own, `own` of which are counted.
     #[inline(always)]
     pub(crate) fn note_change(&self, place: Place, own: usize) {
         // ORDER: SeqCst; pairs with the fence in `begin`, as in `are_any_now`: what the caller did
         // before it took the lock is seen by each load that this misses.
-        // BUG: an update of what is there asks for loads with no fence (F4).
+        // BUG: an update of what is there asks for loads with no fence (cache.F4).
         if !seeded_bug!("unfenced-look") {
             fence_after_exchange();
         }
@@ -133,7 +134,7 @@ impl<K, V> Flights<K, V> {
         self.count.0.load(Ordering::Acquire) != 0
     }
 
-    /// Marks the loads of this hash, under the lock of its bucket (F4).
+    /// Marks the loads of this hash, under the lock of its bucket (cache.F4).
     #[cold]
     pub(crate) fn mark(&self, place: Place) {
         let hash = place.whole();
@@ -156,7 +157,7 @@ impl<K, V> Flights<K, V> {
         }
     }
 
-    /// Leads the load of the seed's key, or names the load to wait for (F3).
+    /// Leads the load of the seed's key, or names the load to wait for (cache.F3).
     pub(crate) fn join<'a>(
         &'a self,
         (domain, home): (&'a Domain, &'a Home<K, V>),
@@ -188,7 +189,7 @@ impl<K, V> Flights<K, V> {
             };
             drop(shard);
             let Some(section) = &section else {
-                section = Some(domain.enter()); // and looks again (F5)
+                section = Some(domain.enter()); // and looks again (cache.F5)
                 continue;
             };
             if listed.is_of(seed.key(), section) {
@@ -211,7 +212,7 @@ impl<K: Eq, V> Listed<K, V> {
     /// more: other threads wait for it whatever its key, for it is about to end.
     fn is_of(&self, key: &K, _section: &Section<'_>) -> bool {
         match self.node {
-            // SAFETY: F5 - found in the list in this section, so alive; of a node on the list
+            // SAFETY: cache.F5 - found in the list in this section, so alive; of a node on the list
             // nothing but the key is there, and nothing changes it.
             Some(node) => unsafe { (*node.as_ptr()).key == *key },
             None => !circles::is_running(self.flight.id),
@@ -254,8 +255,8 @@ impl<K, V> Lead<'_, K, V> {
         }
     }
 
-    /// Takes the key off the list, and the node that is to be linked (F5); `fill` makes it of the
-    /// seed.
+    /// Takes the key off the list, and the node that is to be linked (cache.F5); `fill` makes it of
+    /// the seed.
     pub(crate) fn land(
         &mut self,
         fill: impl FnOnce(&mut Option<Seed<K, V>>) -> Fresh<K, V>,
@@ -375,7 +376,7 @@ impl Flight {
         assert!(!is_own, "manycore: the load of a cached value asks for the same key");
     }
 
-    /// Whether the key was updated since the load began. Under the lock of its bucket (F4).
+    /// Whether the key was updated since the load began. Under the lock of its bucket (cache.F4).
     pub(crate) fn is_stale(&self) -> bool {
         // ORDER: Relaxed; the bucket's lock orders.
         self.is_stale.load(Ordering::Relaxed)

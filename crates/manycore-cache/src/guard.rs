@@ -32,7 +32,7 @@ impl<'a, K, V> Entry<'a, K, V> {
     }
 
     fn node(self) -> &'a Node<K, V> {
-        // SAFETY: whoever made this promised that it is kept (N1).
+        // SAFETY: whoever made this promised that it is kept (cache.N1).
         unsafe { self.node.as_ref() }
     }
 
@@ -95,7 +95,7 @@ impl<'c, K, V> Guard<'c, K, V> {
     }
 
     fn node(&self) -> &Node<K, V> {
-        // SAFETY: the section keeps it (N1).
+        // SAFETY: the section keeps it (cache.N1).
         unsafe { self.node.as_ref() }
     }
 
@@ -111,7 +111,7 @@ impl<'c, K, V> Guard<'c, K, V> {
 
     /// As [`Entry::version`].
     pub fn version(&self) -> u64 {
-        // SAFETY: the section keeps it (N1).
+        // SAFETY: the section keeps it (cache.N1).
         unsafe { Node::version(self.node, self.kind) }
     }
 }
@@ -162,7 +162,7 @@ impl<'c, K, V, S> Iterator for Iter<'c, K, V, S> {
                 return Some(unsafe { self.cache.guard(node, self.cache.domain.enter()) });
             }
             let segment = self.cache.segments.get(self.segment)?;
-            // All from one table, which stays as it is if it is replaced meanwhile (T4).
+            // All from one table, which stays as it is if it is replaced meanwhile (cache.T4).
             let buckets = segment.table(&self.section).buckets().iter();
             self.found.extend(buckets.flat_map(|b| b.slots()).filter_map(Slot::node));
             self.segment += 1;

@@ -5,14 +5,14 @@
 //! The others stand behind, each with a word of its own.
 //!
 //! Laws:
-//! - W1 Who sees the byte free may take it, and passes by the queue so. Who sees it held gets in
-//!   line, and keeps its *turn*, the head of the line, until it has given the lock up.
-//! - W2 Who has the turn marks a held byte as wanted. The holder leaves a wanted byte reserved,
-//!   and only who has the turn takes a reserved one: nobody passes by for ever. A mark that the
-//!   holder's store overwrites is made again.
-//! - W3 Nobody waits for a turn who holds a lock of the same table; who replaces a table has the
-//!   turn first, and keeps it. So who has the turn waits for nobody who waits for the turn.
-//! - W4 A byte whose table was replaced says so for ever.
+//! - cache.W1 Who sees the byte free may take it, and passes by the queue so. Who sees it held gets
+//!   in line, and keeps its *turn*, the head of the line, until it has given the lock up.
+//! - cache.W2 Who has the turn marks a held byte as wanted. The holder leaves a wanted byte
+//!   reserved, and only who has the turn takes a reserved one: nobody passes by for ever. A mark
+//!   that the holder's store overwrites is made again.
+//! - cache.W3 Nobody waits for a turn who holds a lock of the same table; who replaces a table has
+//!   the turn first, and keeps it. So who has the turn waits for nobody who waits for the turn.
+//! - cache.W4 A byte whose table was replaced says so for ever.
 //!
 //! Source: the queue is that of Mellor-Crummey and Scott (1991), which the ParSec paper (EuroSys
 //! 2016, section 5.2) gives memcached's buckets.
@@ -68,7 +68,7 @@ impl Queue {
 }
 
 impl Latch {
-    /// Takes the lock; `None` if the table has been replaced (W4).
+    /// Takes the lock; `None` if the table has been replaced (cache.W4).
     #[inline]
     pub(crate) fn lock<'t>(&'t self, queue: &'t Queue) -> Option<Hold<'t>> {
         // An exchange that fails would take the line from the holder, too.
@@ -93,7 +93,7 @@ impl Latch {
     }
 
     /// Takes the lock for a thread that holds one of another cache: out of line, so that no thread
-    /// waits behind it, and not without limit (law U2 of `reentrancy`).
+    /// waits behind it, and not without limit (law cache.U2).
     ///
     /// # Panics
     /// If the lock does not become free in that time.
@@ -130,7 +130,8 @@ impl Latch {
         })
     }
 
-    /// Takes the lock with the table's turn in hand; `None` if the table has been replaced (W4).
+    /// Takes the lock with the table's turn in hand; `None` if the table has been replaced
+    /// (cache.W4).
     pub(crate) fn lock_in_turn(&self, _turn: &Turn<'_>) -> Option<Hold<'_>> {
         let mut looks = 0;
         loop {
@@ -176,7 +177,7 @@ fn wait(looks: &mut u32) {
 }
 
 impl Hold<'_> {
-    /// Gives the lock up for ever: the table has been replaced (W4).
+    /// Gives the lock up for ever: the table has been replaced (cache.W4).
     pub(crate) fn give_up(mut self) {
         self.is_last = 1;
     }
@@ -185,7 +186,8 @@ impl Hold<'_> {
 impl Drop for Hold<'_> {
     #[inline(always)]
     fn drop(&mut self) {
-        // ORDER: Relaxed; the mark orders nothing, and one that comes later is made again (W2).
+        // ORDER: Relaxed; the mark orders nothing, and one that comes later is made again
+        // (cache.W2).
         let is_wanted = self.latch.0.load(Ordering::Relaxed) == WANTED;
         let next = match (self.is_last != 0, is_wanted) {
             (true, _) => MOVED,

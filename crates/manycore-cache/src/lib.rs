@@ -164,7 +164,7 @@ struct Line<T>(T);
 /// ```
 pub struct Cache<K, V, S = RandomState> {
     segments: Box<[Segment<K, V>]>,
-    /// Capacity that nobody has; below zero if somebody found none (law G1 of `segment`).
+    /// Capacity that nobody has; below zero if somebody found none (law cache.G1).
     pool: Line<AtomicI64>,
     capacity: AtomicI64,
     hasher: S,
@@ -283,7 +283,8 @@ impl<K, V, S> Cache<K, V, S> {
             let node = unsafe { node.as_ref() };
             return ends(&node.key, &node.value).is_some_and(|end| now >= builder::nanos(end));
         }
-        // SAFETY: N2 - a timed cache is full, unless it is lean; the caller's section keeps it.
+        // SAFETY: cache.N2 - a timed cache is full, unless it is lean; the caller's section keeps
+        // it.
         let extra = unsafe { Node::extra(node).as_ref() };
         // ORDER: Relaxed; times order nothing.
         let used = extra.used.load(Ordering::Relaxed);
@@ -302,7 +303,8 @@ impl<K, V, S> Cache<K, V, S> {
     /// Notes when an entry was used, unless that was noted a moment ago.
     fn note_use(&self, node: NonNull<Node<K, V>>, now: u64) {
         if let Some(idle) = self.idle {
-            // SAFETY: N2 - a cache with a time to idle is full; the caller's section keeps it.
+            // SAFETY: cache.N2 - a cache with a time to idle is full; the caller's section keeps
+            // it.
             let used = unsafe { &Node::extra(node).as_ref().used };
             // ORDER: Relaxed; times order nothing.
             if now.saturating_sub(used.load(Ordering::Relaxed)) > idle / 16 {
@@ -332,7 +334,7 @@ impl<K, V, S> Cache<K, V, S> {
         std::ptr::from_ref(self).cast()
     }
 
-    /// Runs user code under a lock of this cache (law U1 of `reentrancy`).
+    /// Runs user code under a lock of this cache (law cache.U1).
     fn under_lock<R>(&self, callback: impl FnOnce() -> R) -> R {
         reentrancy::under_lock(self.identity(), callback)
     }
@@ -354,7 +356,7 @@ impl<K, V, S> Cache<K, V, S> {
     /// As for [`Guard::new`]; the node is of this cache.
     #[inline(always)]
     unsafe fn guard<'c>(&self, node: NonNull<Node<K, V>>, section: Section<'c>) -> Guard<'c, K, V> {
-        // SAFETY: the caller's duty; a cache's nodes are of one kind (N2).
+        // SAFETY: the caller's duty; a cache's nodes are of one kind (cache.N2).
         unsafe { Guard::new(node, self.kind(), section) }
     }
 
@@ -362,7 +364,7 @@ impl<K, V, S> Cache<K, V, S> {
     /// As for [`Entry::new`]; the node is of this cache.
     #[inline(always)]
     unsafe fn entry<'a>(&self, node: NonNull<Node<K, V>>) -> Entry<'a, K, V> {
-        // SAFETY: the caller's duty; a cache's nodes are of one kind (N2).
+        // SAFETY: the caller's duty; a cache's nodes are of one kind (cache.N2).
         unsafe { Entry::new(node, self.kind()) }
     }
 
@@ -523,7 +525,8 @@ where
             let node = unsafe { node.as_ref() };
             ends(&node.key, &node.value).map_or(NEVER, builder::nanos)
         } else {
-            // SAFETY: N2 - a timed cache is full, unless it is lean; the section keeps the node.
+            // SAFETY: cache.N2 - a timed cache is full, unless it is lean; the section keeps the
+            // node.
             // ORDER: Relaxed; times order nothing.
             unsafe { Node::extra(node).as_ref() }.expires.load(Ordering::Relaxed)
         };

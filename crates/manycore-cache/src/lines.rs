@@ -5,10 +5,10 @@
 //! that is short: with pages of two megabytes it reaches 512 times further.
 //!
 //! Laws:
-//! - L1 From 4 KiB on the memory comes from the system and goes back there at once: the tables
-//!   that a growing cache leaves behind do not stay with the allocator.
-//! - L2 Behind the lines that were asked for are spare ones. Each is given out once. Pages of them
-//!   that nobody has touched cost nothing.
+//! - cache.L1 From 4 KiB on the memory comes from the system and goes back there at once: the
+//!   tables that a growing cache leaves behind do not stay with the allocator.
+//! - cache.L2 Behind the lines that were asked for are spare ones. Each is given out once. Pages of
+//!   them that nobody has touched cost nothing.
 
 use std::alloc::{self, Layout};
 use std::ptr::NonNull;
@@ -69,7 +69,7 @@ impl Lines {
         unsafe { self.first.add(number * LINE) }
     }
 
-    /// A line that nobody has (L2), while there are any.
+    /// A line that nobody has (cache.L2), while there are any.
     pub(crate) fn spare(&self) -> Option<NonNull<u8>> {
         // ORDER: Relaxed; only that no two get the same line matters.
         let number = self.lines + self.asked.fetch_add(1, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! Reading through: one load for each key, however many ask (laws F1 to F5 of `flight`).
+//! Reading through: one load for each key, however many ask (laws cache.F1 to cache.F5).
 
 use crate::Cache;
 use crate::flight::{Landed, Lead, Turn};
@@ -110,7 +110,7 @@ where
         (!self.is_expired(node)).then(|| unsafe { self.guard(node, section) })
     }
 
-    /// Puts in what was loaded, unless the key was updated since (F4).
+    /// Puts in what was loaded, unless the key was updated since (cache.F4).
     fn land(&self, lead: &mut Lead<'_, K, V>, place: Place, value: V) -> Guard<'_, K, V> {
         let section = self.domain.enter();
         let (fresh, flight) = lead.land(|seed| self.complete(seed, value));

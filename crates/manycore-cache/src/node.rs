@@ -1,17 +1,17 @@
 //! Nodes: a key, its value, and what the cache knows about them.
 //!
 //! Laws:
-//! - N1 A node is made unlinked ([`Fresh`]), linked once, unlinked once under its bucket's lock,
-//!   and then retired once. Between the first and the grace period's end its key and value do not
-//!   change.
-//! - N2 A node ends with nothing, [`Plain`] or [`Extra`], as the [`Kind`] of its [`Home`] says; the
-//!   fields before it stand in the same places in all three (`repr(C)`), and so does the version in
-//!   the last two.
-//! - N3 A node does not say whose it is: its slab does, or the area that it lies in, which are
-//!   noted with its home. So whoever has a node must know its cache, or its kind.
-//! - N4 A load's node ([`Seed`]) has its key before its value. Threads that want the same key may
-//!   read that, in sections, until it leaves the list of loads; then it is linked or retired (law
-//!   F5 of `flight`).
+//! - cache.N1 A node is made unlinked ([`Fresh`]), linked once, unlinked once under its bucket's
+//!   lock, and then retired once. Between the first and the grace period's end its key and value do
+//!   not change.
+//! - cache.N2 A node ends with nothing, [`Plain`] or [`Extra`], as the [`Kind`] of its [`Home`]
+//!   says; the fields before it stand in the same places in all three (`repr(C)`), and so does the
+//!   version in the last two.
+//! - cache.N3 A node does not say whose it is: its slab does, or the area that it lies in, which
+//!   are noted with its home. So whoever has a node must know its cache, or its kind.
+//! - cache.N4 A load's node ([`Seed`]) has its key before its value. Threads that want the same key
+//!   may read that, in sections, until it leaves the list of loads; then it is linked or retired
+//!   (law cache.F5).
 
 use manycore::section::{Section, Weight};
 use manycore::slab::Slab;
@@ -118,7 +118,7 @@ impl<K, V> Home<K, V> {
     ) -> Arc<Self> {
         debug_assert_eq!(kind == Kind::Lent, lent.is_some());
         Arc::new_cyclic(|own: &Weak<Self>| {
-            let note = own.as_ptr().cast(); // N3
+            let note = own.as_ptr().cast(); // cache.N3
             if let Some(lent) = &lent {
                 lent.begin(Layout::new::<Node<K, V>>(), note);
             }
@@ -183,7 +183,7 @@ impl<K, V> Home<K, V> {
     /// It was made here, nothing is in it any more, and nobody has it.
     #[inline(always)]
     unsafe fn take_back(&self, node: NonNull<Node<K, V>>, kind: Kind) {
-        // SAFETY: N2 - made by the slab of this home's kind; the rest is the caller's duty.
+        // SAFETY: cache.N2 - made by the slab of this home's kind; the rest is the caller's duty.
         unsafe {
             match kind {
                 Kind::Lean => self.lean.free_raw(node),
@@ -202,7 +202,8 @@ impl<K, V> Home<K, V> {
             Kind::Plain => self.plain.alloc_raw().cast(),
             Kind::Full => self.full.alloc_raw().cast(),
         };
-        // SAFETY: N1 - fresh memory of this type from the slab, and the key comes first (N2).
+        // SAFETY: cache.N1 - fresh memory of this type from the slab, and the key comes first
+        // (cache.N2).
         unsafe { node.cast::<K>().write(key) };
         Seed { node, kind: self.kind }
     }
@@ -218,8 +219,8 @@ impl<K, V> Home<K, V> {
             .then(|| extra(seed.as_ref().expect("a seed to complete").key(), &value));
         let seed = std::mem::ManuallyDrop::new(seed.take().expect("a seed to complete"));
         let (node, kind) = (seed.node, seed.kind);
-        // SAFETY: N1 - the rest of the node is this thread's alone, and not initialized; its end is
-        // of this kind (N2). References lead to the key only.
+        // SAFETY: cache.N1 - the rest of the node is this thread's alone, and not initialized; its
+        // end is of this kind (cache.N2). References lead to the key only.
         unsafe {
             (&raw mut (*node.as_ptr()).value).write(value);
             if let Some(extra) = extra {
@@ -243,27 +244,27 @@ impl<K, V> Home<K, V> {
         let node = match self.kind {
             Kind::Lean => {
                 let node = self.lean.alloc_raw();
-                // SAFETY: N1 - fresh memory of this type from the slab.
+                // SAFETY: cache.N1 - fresh memory of this type from the slab.
                 unsafe { node.write(Node { key, value, extra: () }) };
                 node
             }
             Kind::Lent => {
                 let node = self.lent().allocate().cast::<Node<K, V>>();
-                // SAFETY: N1 - fresh memory for this type (`NodeMemory`).
+                // SAFETY: cache.N1 - fresh memory for this type (`NodeMemory`).
                 unsafe { node.write(Node { key, value, extra: () }) };
                 node
             }
             Kind::Plain => {
                 let extra = Plain { version: next_version() };
                 let node = self.plain.alloc_raw();
-                // SAFETY: N1 - as above.
+                // SAFETY: cache.N1 - as above.
                 unsafe { node.write(Node { key, value, extra }) };
                 node.cast()
             }
             Kind::Full => {
                 let extra = extra(&key, &value);
                 let node = self.full.alloc_raw();
-                // SAFETY: N1 - as above.
+                // SAFETY: cache.N1 - as above.
                 unsafe { node.write(Node { key, value, extra }) };
                 node.cast()
             }
@@ -284,23 +285,23 @@ impl<K, V> Node<K, V> {
     /// The version; zero in a lean cache.
     ///
     /// # Safety
-    /// The node is alive, and of this kind (N1).
+    /// The node is alive, and of this kind (cache.N1).
     #[inline]
     pub(crate) unsafe fn version(this: NonNull<Self>, kind: Kind) -> u64 {
         if matches!(kind, Kind::Lean | Kind::Lent) {
             return 0;
         }
-        // SAFETY: the caller's duty; of both other kinds the version stands there (N2).
+        // SAFETY: the caller's duty; of both other kinds the version stands there (cache.N2).
         unsafe { (*this.cast::<Node<K, V, Plain>>().as_ptr()).extra.version }
     }
 
     /// The home of a node.
     ///
     /// # Safety
-    /// The node is alive, and of this kind; and so is its home (N1).
+    /// The node is alive, and of this kind; and so is its home (cache.N1).
     #[inline]
     unsafe fn home<'h>(this: NonNull<Self>, kind: Kind) -> &'h Home<K, V> {
-        // SAFETY: N3 - the slabs of a home are noted with it; the caller knows the kind.
+        // SAFETY: cache.N3 - the slabs of a home are noted with it; the caller knows the kind.
         let home = unsafe {
             match kind {
                 Kind::Lean => Slab::note_of(this),
@@ -316,18 +317,18 @@ impl<K, V> Node<K, V> {
     /// The part that only some caches have.
     ///
     /// # Safety
-    /// The node's home is full (N2).
+    /// The node's home is full (cache.N2).
     #[inline]
     pub(crate) unsafe fn extra(this: NonNull<Self>) -> NonNull<Extra> {
         let node = this.cast::<Node<K, V, Extra>>();
-        // SAFETY: N2 - the caller knows that the node was made with the field.
+        // SAFETY: cache.N2 - the caller knows that the node was made with the field.
         unsafe { NonNull::new_unchecked(&raw mut (*node.as_ptr()).extra) }
     }
 
     /// Drops what is in the node, and gives its memory back.
     ///
     /// # Safety
-    /// Nobody has the node any more, it is of this kind, and its home is alive (N1).
+    /// Nobody has the node any more, it is of this kind, and its home is alive (cache.N1).
     #[inline(always)]
     unsafe fn free(this: NonNull<Self>, kind: Kind) {
         if !std::mem::needs_drop::<(K, V)>() {
@@ -339,8 +340,8 @@ impl<K, V> Node<K, V> {
         struct Back<K, V>(NonNull<Node<K, V>>, Kind);
         impl<K, V> Drop for Back<K, V> {
             fn drop(&mut self) {
-                // SAFETY: N1 - the cache drops its home after the domain, which runs this; made
-                // there, and nobody has it any more.
+                // SAFETY: cache.N1 - the cache drops its home after the domain, which runs this;
+                // made there, and nobody has it any more.
                 unsafe { Node::home(self.0, self.1).take_back(self.0, self.1) };
             }
         }
@@ -377,7 +378,7 @@ impl<K, V> Node<K, V> {
             }
         }
         let _back = Back(this, kind);
-        // SAFETY: the caller's duty; the key comes first (N2).
+        // SAFETY: the caller's duty; the key comes first (cache.N2).
         unsafe { this.cast::<K>().drop_in_place() };
     }
 
@@ -398,7 +399,7 @@ impl<K, V> Node<K, V> {
     /// Frees the node once no reader can hold it. `weight` is what it was counted with.
     ///
     /// # Safety
-    /// It is of this home, and was unlinked by the caller, under the lock of its bucket (N1).
+    /// It is of this home, and was unlinked by the caller, under the lock of its bucket (cache.N1).
     #[inline]
     pub(crate) unsafe fn retire(
         this: NonNull<Self>,
@@ -407,7 +408,7 @@ impl<K, V> Node<K, V> {
         weight: i64,
     ) {
         let garbage = home.garbage::<(K, V)>(weight);
-        // SAFETY: N1 - unlinked, retired once, and freed by what knows how; it has no links.
+        // SAFETY: cache.N1 - unlinked, retired once, and freed by what knows how; it has no links.
         unsafe { section.retire_raw(this.cast(), garbage, Self::freeing(home.kind)) };
     }
 }
@@ -423,7 +424,7 @@ unsafe impl<K: Send, V: Send> Send for Seed<K, V> {}
 
 impl<K, V> Seed<K, V> {
     pub(crate) fn key(&self) -> &K {
-        // SAFETY: N1 - the key is there, comes first (N2), and nothing changes it.
+        // SAFETY: cache.N1 - the key is there, comes first (cache.N2), and nothing changes it.
         unsafe { self.node.cast::<K>().as_ref() }
     }
 
@@ -435,14 +436,14 @@ impl<K, V> Seed<K, V> {
     pub(crate) fn retire(self, home: &Home<K, V>, section: &Section<'_>) {
         let seed = std::mem::ManuallyDrop::new(self);
         let free = Node::<K, V>::freeing_key(seed.kind);
-        // SAFETY: N1 - not linked, retired once, and freed by what knows how.
+        // SAFETY: cache.N1 - not linked, retired once, and freed by what knows how.
         unsafe { section.retire_raw(seed.node.cast(), home.garbage::<K>(0), free) };
     }
 }
 
 impl<K, V> Drop for Seed<K, V> {
     fn drop(&mut self) {
-        // SAFETY: N1 - never shared, or it would have been retired.
+        // SAFETY: cache.N1 - never shared, or it would have been retired.
         unsafe { Node::free_key(self.node, self.kind) };
     }
 }
@@ -465,12 +466,12 @@ impl<K, V> Fresh<K, V> {
 
     #[inline]
     pub(crate) fn get(&self) -> &Node<K, V> {
-        // SAFETY: N1 - alive, and nobody changes it.
+        // SAFETY: cache.N1 - alive, and nobody changes it.
         unsafe { self.node.as_ref() }
     }
 
     pub(crate) fn version(&self) -> u64 {
-        // SAFETY: N1 - alive.
+        // SAFETY: cache.N1 - alive.
         unsafe { Node::version(self.node, self.kind) }
     }
 
@@ -489,7 +490,7 @@ impl<K, V> Fresh<K, V> {
     pub(crate) fn retire(self, home: &Home<K, V>, section: &Section<'_>) {
         let kind = self.kind;
         let node = self.publish();
-        // SAFETY: N2 - full, as was just seen; N1 - not linked, and retired once.
+        // SAFETY: cache.N2 - full, as was just seen; cache.N1 - not linked, and retired once.
         unsafe {
             let weight = if kind == Kind::Full { Node::extra(node).as_ref().weight } else { 0 };
             Node::retire(node, home, section, i64::from(weight));
@@ -500,8 +501,8 @@ impl<K, V> Fresh<K, V> {
     pub(crate) fn into_parts(self) -> (K, V) {
         let kind = self.kind;
         let node = self.publish();
-        // SAFETY: N1 - nobody else has the node; key and value are moved out once, and then only
-        // the memory is given back.
+        // SAFETY: cache.N1 - nobody else has the node; key and value are moved out once, and then
+        // only the memory is given back.
         unsafe {
             let read = node.as_ptr();
             let parts = ((&raw const (*read).key).read(), (&raw const (*read).value).read());
@@ -513,7 +514,7 @@ impl<K, V> Fresh<K, V> {
 
 impl<K, V> Drop for Fresh<K, V> {
     fn drop(&mut self) {
-        // SAFETY: N1 - never linked, so it is ours alone.
+        // SAFETY: cache.N1 - never linked, so it is ours alone.
         unsafe { Node::free(self.node, self.kind) };
     }
 }

@@ -5,11 +5,12 @@
 //! cache's entry, `Hash` while a table grows) are noted here for their thread.
 //!
 //! Laws:
-//! - U1 An update of a cache panics, before it changes anything, in a thread that runs a callback
-//!   under a lock of the same cache: it might wait for itself. Reads take no lock, and work.
-//! - U2 A thread that runs a callback under a lock never waits without limit for another cache's
-//!   lock, and never replaces a table: callbacks of two caches that update each other's cache end
-//!   with a panic after [`WAIT_LIMIT`], not with a deadlock.
+//! - cache.U1 An update of a cache panics, before it changes anything, in a thread that runs a
+//!   callback under a lock of the same cache: it might wait for itself. Reads take no lock, and
+//!   work.
+//! - cache.U2 A thread that runs a callback under a lock never waits without limit for another
+//!   cache's lock, and never replaces a table: callbacks of two caches that update each other's
+//!   cache end with a panic after [`WAIT_LIMIT`], not with a deadlock.
 
 use std::cell::Cell;
 use std::ptr;
@@ -74,7 +75,7 @@ fn has_frame_of(cache: *const ()) -> bool {
     false
 }
 
-/// Law U1.
+/// Law cache.U1.
 #[inline(always)]
 #[track_caller]
 pub(crate) fn refuse_under_lock_of(cache: *const ()) {

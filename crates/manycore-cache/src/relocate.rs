@@ -58,7 +58,7 @@ where
                 // ORDER: Relaxed; counts of capacity order nothing. What it may lack is paid back
                 // by later updates.
                 self.pool.0.fetch_add(old_weight - weight, Ordering::Relaxed);
-                // SAFETY: N1 - unlinked above, under its bucket's lock.
+                // SAFETY: cache.N1 - unlinked above, under its bucket's lock.
                 unsafe { crate::Node::retire(node, &self.home, &section, old_weight) };
             }
         }

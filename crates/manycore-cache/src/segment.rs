@@ -1,16 +1,17 @@
 //! Segments: which entries go when room is wanted.
 //!
 //! Owns: the table of a segment, its hand, its part of the capacity. A segment holds the keys of
-//! some hashes, and evicts among them alone, so that nobody waits for a list of all (K15: local
-//! decisions instead of a global policy).
+//! some hashes, and evicts among them alone, so that no thread waits for a list of
+//! all of them: local decisions instead of a global policy.
 //!
 //! Laws:
-//! - G1 Capacity is in one place: in the common pool, spare in a segment, reserved by a thread that
-//!   is about to link, or used by linked entries. Who links has reserved before, but for E1.
-//! - G2 Nobody holds two buckets' locks, except who replaces a table, who holds all of that table,
-//!   and its queue's turn (W3 of `latch`).
-//! - G3 The hands are hints: two evictors at one hand may look at a bucket twice.
-//! - G4 An eviction looks at so many buckets at most, and then takes any entry.
+//! - cache.G1 Capacity is in one place: in the common pool, spare in a segment, reserved by a
+//!   thread that is about to link, or used by linked entries. Who links has reserved before, but
+//!   for E1.
+//! - cache.G2 Nobody holds two buckets' locks, except who replaces a table, who holds all of that
+//!   table, and its queue's turn (cache.W3).
+//! - cache.G3 The hands are hints: two evictors at one hand may look at a bucket twice.
+//! - cache.G4 An eviction looks at so many buckets at most, and then takes any entry.
 //!
 //! Source: CLOCK in shards as in Wang, Stamler, Parmer, "Parallel Sections" (EuroSys 2016),
 //! section 5.2; the scan-resistant policy after Yang et al., "FIFO queues are all you need for
@@ -67,13 +68,13 @@ struct Hand(AtomicU64);
 
 impl Hand {
     fn get(&self, buckets: usize) -> (usize, usize) {
-        // ORDER: Relaxed; a hint (G3).
+        // ORDER: Relaxed; a hint (cache.G3).
         let at = self.0.load(Ordering::Relaxed);
         ((at >> 16) as usize % buckets, at as usize & 0xffff)
     }
 
     fn set(&self, bucket: usize, place: usize) {
-        // ORDER: Relaxed; a hint (G3).
+        // ORDER: Relaxed; a hint (cache.G3).
         self.0.store((bucket as u64) << 16 | place as u64 & 0xffff, Ordering::Relaxed);
     }
 }
@@ -207,7 +208,7 @@ impl<K, V> Segment<K, V> {
         }
     }
 
-    /// Turns the main hand until an entry goes. Cooling an entry needs no lock (T3).
+    /// Turns the main hand until an entry goes. Cooling an entry needs no lock (cache.T3).
     fn sweep(
         &self,
         kept: Option<NonNull<Node<K, V>>>,
@@ -256,8 +257,8 @@ impl<K, V> Segment<K, V> {
         index
     }
 
-    /// Replaces the table by one of so many buckets, unless another thread does (T4, G2), or this
-    /// one holds a lock already (law U2 of `reentrancy`).
+    /// Replaces the table by one of so many buckets, unless another thread does (cache.T4,
+    /// cache.G2), or this one holds a lock already (law cache.U2).
     pub(crate) fn grow(
         &self,
         buckets: usize,
@@ -315,8 +316,8 @@ enum Verdict {
 }
 
 /// What the main hand says: who was used stays, and is a degree colder. Entries on trial are their
-/// queue's; one that the hand meets a second time seems to be lost from it (Q1). A hand without
-/// patience takes what comes.
+/// queue's; one that the hand meets a second time seems to be lost from it (cache.Q1). A hand
+/// without patience takes what comes.
 #[inline(always)]
 fn judge<K, V>(slot: Slot<'_, K, V>, is_patient: bool) -> Verdict {
     if !is_patient {

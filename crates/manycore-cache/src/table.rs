@@ -1,16 +1,18 @@
 //! Buckets of one line, and tables of them.
 //!
 //! Laws:
-//! - T1 A bucket is a line: seven links, a byte of heat for each, a lock. A link is the node's
-//!   address below 14 bits of its key's hash and two of state. A link of tag 0 that is not null, in
-//!   the last place, leads to another bucket of the chain. Chains only grow, with their table,
-//!   and their buckets are the table's spare lines while it has any.
-//! - T2 Links change only under the lock of the chain's first bucket, by one store each: that store
-//!   is the moment of the update. Readers take no lock: a key is linked in one place, and moves
-//!   to another only behind a link that leads there before the old place is overwritten.
-//! - T3 Heat is a hint: readers and evictors write it without order, and may lose each other's.
-//! - T4 A table is replaced with all its locks held, and its locks are never free again. So what a
-//!   reader finds in it later is what held when it was replaced, which is after the reader began.
+//! - cache.T1 A bucket is a line: seven links, a byte of heat for each, a lock. A link is the
+//!   node's address below 14 bits of its key's hash and two of state. A link of tag 0 that is not
+//!   null, in the last place, leads to another bucket of the chain. Chains only grow, with their
+//!   table, and their buckets are the table's spare lines while it has any.
+//! - cache.T2 Links change only under the lock of the chain's first bucket, by one store each: that
+//!   store is the moment of the update. Readers take no lock: a key is linked in one place, and
+//!   moves to another only behind a link that leads there before the old place is overwritten.
+//! - cache.T3 Heat is a hint: readers and evictors write it without order, and may lose each
+//!   other's.
+//! - cache.T4 A table is replaced with all its locks held, and its locks are never free again. So
+//!   what a reader finds in it later is what held when it was replaced, which is after the reader
+//!   began.
 
 use crate::compared::Compared;
 use crate::latch::{Hold, Latch, Queue, Turn};
@@ -127,13 +129,13 @@ impl<K, V> Bucket<K, V> {
         self.links[at].load(Ordering::Acquire)
     }
 
-    /// The next bucket of the chain, if this is what the last link leads to (T1).
+    /// The next bucket of the chain, if this is what the last link leads to (cache.T1).
     #[inline(always)]
     fn more(last: Link<K, V>) -> Option<NonNull<Self>> {
         if tag_in(last) != 0 { None } else { NonNull::new(last.cast()) }
     }
 
-    /// Looks for a key without a lock (T2). The caller has a section open.
+    /// Looks for a key without a lock (cache.T2). The caller has a section open.
     #[inline(always)]
     pub(crate) fn find(&self, place: Place, is_key: impl Fn(&K) -> bool) -> Option<Hit<'_, K, V>> {
         let tag = place.tag();
@@ -145,18 +147,19 @@ impl<K, V> Bucket<K, V> {
                 hits &= hits - 1;
                 let link = bucket.link(at);
                 if tag_in(link) != tag {
-                    continue 'bucket; // changed since: perhaps the key has moved on (T2)
+                    continue 'bucket; // changed since: perhaps the key has moved on (cache.T2)
                 }
                 let slot = Slot { bucket, at };
                 let degree = slot.heat_now();
-                // SAFETY: a link with a tag leads to a node, which the caller's section keeps (N1).
+                // SAFETY: a link with a tag leads to a node, which the caller's section keeps
+                // (cache.N1).
                 let node = unsafe { NonNull::new_unchecked(address_in(link)) };
                 // SAFETY: as above.
                 if is_key(unsafe { &(*node.as_ptr()).key }) {
                     return Some(Hit { node, slot, degree });
                 }
             }
-            // Read after the others: a key that moved on from here is found there (T2).
+            // Read after the others: a key that moved on from here is found there (cache.T2).
             match Self::more(bucket.link(SLOTS - 1)) {
                 // SAFETY: chains live as long as their table, which the section keeps.
                 Some(more) => bucket = unsafe { more.as_ref() },
@@ -280,13 +283,13 @@ impl<K, V> Slot<'_, K, V> {
 
     #[inline(always)]
     pub(crate) fn heat_now(self) -> u8 {
-        // ORDER: Relaxed; a hint (T3).
+        // ORDER: Relaxed; a hint (cache.T3).
         self.bucket.heat[self.at].load(Ordering::Relaxed)
     }
 
     #[inline(always)]
     pub(crate) fn set_heat(self, heat: u8) {
-        // ORDER: Relaxed; a hint (T3).
+        // ORDER: Relaxed; a hint (cache.T3).
         self.bucket.heat[self.at].store(heat, Ordering::Relaxed);
     }
 }
@@ -386,7 +389,7 @@ impl<'t, K, V> Locked<'t, K, V> {
         self.set(last, more.as_ptr().cast());
     }
 
-    /// Gives the lock up for ever: the table has been replaced (T4).
+    /// Gives the lock up for ever: the table has been replaced (cache.T4).
     pub(crate) fn give_up(self) {
         self.hold.give_up();
     }
@@ -406,7 +409,8 @@ pub(crate) struct Table<K, V> {
     queue: Queue,
 }
 
-// SAFETY: what a table leads to is shared by all threads under T2; nodes pass from one to another.
+// SAFETY: what a table leads to is shared by all threads under cache.T2; nodes pass from one to
+// another.
 unsafe impl<K: Send + Sync, V: Send + Sync> Send for Table<K, V> {}
 // SAFETY: as above.
 unsafe impl<K: Send + Sync, V: Send + Sync> Sync for Table<K, V> {}
@@ -498,7 +502,7 @@ impl<K, V> Table<K, V> {
         prefetch_for_write(self.bucket(place));
     }
 
-    /// Takes the lock of a chain of this table; `None` if the table has been replaced (T4).
+    /// Takes the lock of a chain of this table; `None` if the table has been replaced (cache.T4).
     #[inline]
     pub(crate) fn lock<'t>(&'t self, first: &'t Bucket<K, V>) -> Option<Locked<'t, K, V>> {
         Some(Locked { first, hold: first.latch.lock(&self.queue)? })

@@ -4,11 +4,11 @@
 //! looks into that bucket for an entry on trial.
 //!
 //! Laws:
-//! - Q1 Records are hints: what is linked counts. A record whose entry is gone finds nothing, or
-//!   another entry on trial in its bucket. A record that was lost, because it was taken before it
-//!   was written, leaves an entry on trial that the main hand decides about (see `segment`).
-//! - Q2 Records are added with the lock of their entry's bucket held; so nobody adds one to a table
-//!   that is being replaced.
+//! - cache.Q1 Records are hints: what is linked counts. A record whose entry is gone finds nothing,
+//!   or another entry on trial in its bucket. A record that was lost, because it was taken before
+//!   it was written, leaves an entry on trial that the main hand decides about (see `segment`).
+//! - cache.Q2 Records are added with the lock of their entry's bucket held; so nobody adds one to a
+//!   table that is being replaced.
 
 use crate::table::Place;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
@@ -47,13 +47,13 @@ impl Trial {
     /// Records there are.
     #[inline]
     pub(crate) fn len(&self) -> usize {
-        // ORDER: Relaxed; hints (Q1), as all of this file. The head is read first: so it is not
-        // beyond the tail, but for what was taken meanwhile.
+        // ORDER: Relaxed; hints (cache.Q1), as all of this file. The head is read first: so it is
+        // not beyond the tail, but for what was taken meanwhile.
         let head = self.ends.head.load(Ordering::Relaxed);
         self.ends.tail.load(Ordering::Relaxed).saturating_sub(head)
     }
 
-    /// Adds a record; false if there is no room. Q2 is the caller's.
+    /// Adds a record; false if there is no room. cache.Q2 is the caller's.
     #[inline]
     pub(crate) fn push(&self, place: Place) -> bool {
         self.add(place.upper())
@@ -64,7 +64,7 @@ impl Trial {
         if self.len() >= self.records.len() {
             return false;
         }
-        // ORDER: Relaxed; Q1.
+        // ORDER: Relaxed; cache.Q1.
         let at = self.ends.tail.fetch_add(1, Ordering::Relaxed);
         self.record(at).store(record, Ordering::Relaxed);
         true
@@ -73,10 +73,10 @@ impl Trial {
     /// Takes the oldest record.
     #[inline]
     pub(crate) fn pop(&self) -> Option<u32> {
-        // ORDER: Relaxed; Q1.
+        // ORDER: Relaxed; cache.Q1.
         let mut head = self.ends.head.load(Ordering::Relaxed);
         while head < self.ends.tail.load(Ordering::Relaxed) {
-            // ORDER: Relaxed; Q1.
+            // ORDER: Relaxed; cache.Q1.
             let next = self.ends.head.compare_exchange(
                 head,
                 head + 1,
@@ -84,7 +84,7 @@ impl Trial {
                 Ordering::Relaxed,
             );
             match next {
-                // ORDER: Relaxed; Q1.
+                // ORDER: Relaxed; cache.Q1.
                 Ok(_) => return Some(self.record(head).load(Ordering::Relaxed)),
                 Err(now) => head = now,
             }

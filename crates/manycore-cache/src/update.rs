@@ -90,11 +90,11 @@ where
     pub(crate) fn weight_of(&self, node: Found<K, V>) -> i64 {
         let Some(weigh) = &self.weigher else { return 1 };
         if self.ends.is_some() {
-            // SAFETY: the caller's section keeps the node, or it is the caller's alone (N1).
+            // SAFETY: the caller's section keeps the node, or it is the caller's alone (cache.N1).
             let node = unsafe { node.as_ref() };
             return i64::from(weigh(&node.key, &node.value).max(1));
         }
-        // SAFETY: N2 - a cache with a weigher is full, unless it is lean; as above.
+        // SAFETY: cache.N2 - a cache with a weigher is full, unless it is lean; as above.
         i64::from(unsafe { Node::extra(node).as_ref() }.weight)
     }
 
@@ -133,9 +133,9 @@ where
         }
     }
 
-    /// Makes so much capacity the caller's (G1): from the pool, and then at the cost of others'
-    /// entries, but for `kept`. If there is neither, because everything is reserved by threads that
-    /// are about to link, the pool goes below zero, and later updates pay it back.
+    /// Makes so much capacity the caller's (cache.G1): from the pool, and then at the cost of
+    /// others' entries, but for `kept`. If there is neither, because everything is reserved by
+    /// threads that are about to link, the pool goes below zero, and later updates pay it back.
     fn reserve(
         &self,
         segment: &Segment<K, V>,

@@ -7,10 +7,10 @@
 //!
 //! What asks the system something is found then, too, and replaced ([`crate::patch`]).
 //!
-//! Law K2: no such instruction runs before it is found. A block of LLVM's, which has one callback,
-//! can become several of the machine's: code generation adds branches, for a division of 64 bits
-//! say. So the search does not end where a block's cost does; it follows both ways of each branch
-//! up to the next callback.
+//! Law sim_rt.K2: no such instruction runs before it is found. A block of LLVM's, which has one
+//! callback, can become several of the machine's: code generation adds branches, for a division of
+//! 64 bits say. So the search does not end where a block's cost does; it follows both ways of each
+//! branch up to the next callback.
 
 use std::collections::BTreeSet;
 
@@ -117,8 +117,8 @@ fn walk_straight(
     None
 }
 
-/// The instructions that ask the system something and may run before the next callback (K2), by
-/// their addresses.
+/// The instructions that ask the system something and may run before the next callback (sim_rt.K2),
+/// by their addresses.
 fn questions(code: &mut Code, pc: usize) -> Vec<Instruction> {
     let (mut seen, mut found, mut ways) = (BTreeSet::new(), Vec::new(), vec![pc]);
     while let Some(mut address) = ways.pop() {

@@ -39,7 +39,7 @@ impl Code {
             return &[];
         };
         // SAFETY: the bytes lie in a mapping that can be read. Code is not unmapped while it may
-        // run, and it is only changed in `patch`, by this thread (S1).
+        // run, and it is only changed in `patch`, by this thread (sim_rt.S1).
         unsafe { std::slice::from_raw_parts(address as *const u8, most.min(range.end - address)) }
     }
 

@@ -5,8 +5,8 @@
 //! node and so carries its whole stack in one word; entering a function costs a look at the node's
 //! last child, which nearly always is the right one.
 //!
-//! Law F1: as many `leave` as `enter`; the tree has at most [`NODES`] nodes, and what lies beyond
-//! is counted and blamed on the last node there is.
+//! Law sim_rt.F1: as many `leave` as `enter`; the tree has at most [`NODES`] nodes, and what lies
+//! beyond is counted and blamed on the last node there is.
 
 use std::collections::HashMap;
 

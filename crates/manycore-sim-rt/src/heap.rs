@@ -4,9 +4,9 @@
 //! an allocation of ours between two of the program's would move its data to other cache lines. So
 //! nothing here touches libc's heap.
 //!
-//! Law H1: sizes are powers of two, a free block goes to the list of its size and comes back from
-//! there; memory is never returned to the system. An engine's tables double and so leave behind at
-//! most as much again as they use.
+//! Law sim_rt.H1: sizes are powers of two, a free block goes to the list of its size and comes back
+//! from there; memory is never returned to the system. An engine's tables double and so leave
+//! behind at most as much again as they use.
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::cell::UnsafeCell;
@@ -63,7 +63,7 @@ impl Lists {
     fn take(&mut self, bytes: usize, list: usize) -> *mut u8 {
         let head = self.free[list];
         if !head.is_null() {
-            // SAFETY: H1 - a free block begins with the address of the next one.
+            // SAFETY: sim_rt.H1 - a free block begins with the address of the next one.
             self.free[list] = unsafe { *head.cast::<*mut u8>() };
             return head;
         }
@@ -84,8 +84,8 @@ impl Lists {
     }
 }
 
-// SAFETY: `take` gives each block to one caller at a time (H1), aligned to its power of two, which
-// is at least the layout's alignment (a page for what is mapped; none of ours asks for more).
+// SAFETY: `take` gives each block to one caller at a time (sim_rt.H1), aligned to its power of two,
+// which is at least the layout's alignment (a page for what is mapped; none of ours asks for more).
 unsafe impl GlobalAlloc for Private {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let (bytes, list) = class(layout);

@@ -7,12 +7,11 @@
 //! processor this is, or enters the kernel by itself, the instruction gives way to a stub that asks
 //! the simulation.
 //!
-//! Law K1: a jump to the stub takes five bytes, so the instructions behind the one replaced move
-//! to the stub as well. They are of one block, none is a call, and nothing jumps between them: all
-//! code within reach is searched for a jump there. Where that cannot be had, a breakpoint takes
-//! the instruction's first byte, and the signal's handler goes on at the stub: some microseconds
-//! of real time, and the same virtual time. What cannot even be had so is counted
-//! ([`Patches::left`]).
+//! Law sim_rt.K1: a jump to the stub takes five bytes, so the instructions behind the one replaced
+//! move to the stub as well. They are of one block, none is a call, and nothing jumps between them:
+//! all code within reach is searched for a jump there. Where that cannot be had, a breakpoint takes
+//! the instruction's first byte, and the signal's handler goes on at the stub: some microseconds of
+//! real time, and the same virtual time. What cannot even be had so is counted ([`Patches::left`]).
 
 use std::ffi::{c_int, c_void};
 
@@ -206,8 +205,8 @@ fn overwrite(site: usize, bytes: usize, new: &[u8]) -> Option<()> {
     if protect(code | host::PROT_WRITE) != 0 {
         return None;
     }
-    // SAFETY: writable for the moment; only this thread runs the program's code (S1), and it is
-    // in this function.
+    // SAFETY: writable for the moment; only this thread runs the program's code (sim_rt.S1), and it
+    // is in this function.
     let old = unsafe { std::slice::from_raw_parts_mut(site as *mut u8, bytes) };
     old.fill(INT3);
     old[..new.len()].copy_from_slice(new);
@@ -253,7 +252,7 @@ extern "C" fn at_breakpoint(_: c_int, _: *mut c_void, context: *mut Context) {
     // SAFETY: the kernel gives the context of the interrupted thread.
     let at = unsafe { &mut (*context).registers[RIP] };
     let site = (*at as usize).wrapping_sub(1);
-    // S1, and the program's code is never interrupted inside `with`.
+    // sim_rt.S1, and the program's code is never interrupted inside `with`.
     let stub = world::with(|world| {
         world.patches.traps.iter().find(|trap| trap.0 == site).map(|trap| trap.1)
     });

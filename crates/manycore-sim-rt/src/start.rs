@@ -2,7 +2,7 @@
 //!
 //! The command hands over one variable, [`VARIABLE`]. It is taken out of the environment at once,
 //! so that processes which the program starts run as they would: they load this library too, if
-//! they are instrumented, and it then does nothing but what the hardware does (law B1).
+//! they are instrumented, and it then does nothing but what the hardware does (law sim_rt.B1).
 
 use std::arch::naked_asm;
 use std::ffi::{CStr, c_char, c_int, c_void};

@@ -1,7 +1,8 @@
 //! Changing from one virtual thread to another: its stack, its callee-saved registers, its TLS.
 //!
-//! Owns: the few lines of assembly. Law W1: a suspended thread's stack ends with what `switch`
-//! pushed, lowest first: the x87 and SSE control words, r15 to r12, rbx, rbp, the return address.
+//! Owns: the few lines of assembly. Law sim_rt.W1: a suspended thread's stack ends with what
+//! `switch` pushed, lowest first: the x87 and SSE control words, r15 to r12, rbx, rbp, the return
+//! address.
 
 use std::arch::{asm, naked_asm};
 
@@ -28,8 +29,8 @@ pub(crate) fn thread_pointer() -> usize {
 /// thread pointer of 0 stays as it is.
 ///
 /// # Safety
-/// `to` is a place that this function saved or [`prepare`] made (W1), and nobody has resumed it
-/// since; `save` is writable; `pointer` belongs to the thread that is resumed.
+/// `to` is a place that this function saved or [`prepare`] made (sim_rt.W1), and nobody has resumed
+/// it since; `save` is writable; `pointer` belongs to the thread that is resumed.
 #[unsafe(naked)]
 pub(crate) unsafe extern "C" fn switch(save: *mut usize, to: usize, pointer: usize) {
     naked_asm!(

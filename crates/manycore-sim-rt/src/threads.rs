@@ -10,11 +10,11 @@
 //! joined or detached, the real one wakes up on its own stack and ends in libc's own way.
 //!
 //! Laws:
-//! - S1 While a simulation is active, one kernel thread runs; every adopted one is parked, or is
-//!   ending while the simulating one waits for it.
-//! - S2 A thread's `place` is what `switch` saved when it last gave way (or what its trampoline
-//!   left), and is used once.
-//! - S3 Destructors run on the virtual thread, before it ends for the engine.
+//! - sim_rt.S1 While a simulation is active, one kernel thread runs; every adopted one is parked,
+//!   or is ending while the simulating one waits for it.
+//! - sim_rt.S2 A thread's `place` is what `switch` saved when it last gave way (or what its
+//!   trampoline left), and is used once.
+//! - sim_rt.S3 Destructors run on the virtual thread, before it ends for the engine.
 
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::AtomicU32;
@@ -37,7 +37,7 @@ pub(crate) struct Thread {
     result: *mut c_void,
     /// libc's handle.
     handle: usize,
-    /// S2.
+    /// sim_rt.S2.
     pub(crate) place: usize,
     pub(crate) pointer: usize,
     /// Where it was when it gave way: in the tree of calls, and in which block.
@@ -107,8 +107,8 @@ fn join(handle: usize, result: *mut *mut c_void) -> c_int {
 /// Runs `next`, which the engine has chosen, and comes back when the engine chooses the caller.
 pub(crate) fn resume(next: usize) {
     let (save, to, pointer) = world::with(|world| world.change_to(next));
-    // SAFETY: S2 - `to` is where the engine's choice gave way; W1; it is not the caller, and the
-    // pointer is its own.
+    // SAFETY: sim_rt.S2 - `to` is where the engine's choice gave way; sim_rt.W1; it is not the
+    // caller, and the pointer is its own.
     unsafe { switch::switch(save, to, pointer) };
     arrive();
 }
@@ -142,8 +142,8 @@ extern "C" fn trampoline(own: *mut c_void) -> *mut c_void {
     if stack.is_null() {
         crate::say::fatal(format_args!("no memory for another thread"));
     }
-    // SAFETY: S1 - the creator waits until this thread is parked, so `own` is this thread's; the
-    // stack is new, and `park` is entered with `own` by way of PARKING.
+    // SAFETY: sim_rt.S1 - the creator waits until this thread is parked, so `own` is this thread's;
+    // the stack is new, and `park` is entered with `own` by way of PARKING.
     unsafe {
         (*own).pointer = switch::thread_pointer();
         rseq::release((*own).pointer);
@@ -167,14 +167,14 @@ extern "C" fn park() -> ! {
     host::wake(parked, 1);
     host::wait_while(released, 0);
     let mut nowhere = 0;
-    // SAFETY: S2 - `live` saved the place when the virtual thread gave way for good.
+    // SAFETY: sim_rt.S2 - `live` saved the place when the virtual thread gave way for good.
     unsafe { switch::switch(&raw mut nowhere, (*own).place, 0) };
     crate::say::fatal(format_args!("a parked thread went on"))
 }
 
 /// The virtual thread's life, and the end of the real one.
 fn live(own: *mut Thread) -> *mut c_void {
-    // SAFETY: threads are boxed and never dropped; nobody else changes these fields (S1).
+    // SAFETY: threads are boxed and never dropped; nobody else changes these fields (sim_rt.S1).
     let (entry, argument) = unsafe { ((*own).entry, (*own).argument) };
     let result = entry.map_or(std::ptr::null_mut(), |entry| entry(argument));
     // SAFETY: as above; a destructor may register more, so the borrow ends with each pop.
@@ -184,7 +184,7 @@ fn live(own: *mut Thread) -> *mut c_void {
     let next = world::with(|world| world.end_current(result));
     let next = world::chosen(next);
     let (save, to, pointer) = world::with(|world| world.change_to(next));
-    // SAFETY: S2, as in `resume`; this comes back on the real kernel thread, from `park`.
+    // SAFETY: sim_rt.S2, as in `resume`; this comes back on the real kernel thread, from `park`.
     unsafe { switch::switch(save, to, pointer) };
     result
 }
@@ -232,7 +232,7 @@ pub unsafe extern "C" fn pthread_create(
         }
         error
     });
-    // SAFETY: S1 - the new thread is parked, or was not made; the box is ours again.
+    // SAFETY: sim_rt.S1 - the new thread is parked, or was not made; the box is ours again.
     let mut thread = unsafe { Box::from_raw(thread) };
     if error != 0 {
         return error;

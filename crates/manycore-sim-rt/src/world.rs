@@ -4,8 +4,8 @@
 //! made under [`with`], its outcome is followed outside: no borrow of the world is alive while
 //! another thread runs.
 //!
-//! Law S1 (kept in [`crate::threads`]): while a simulation is active, one kernel thread runs. So
-//! the world needs no lock, and `ACTIVE` no ordering.
+//! Law sim_rt.S1 (kept in [`crate::threads`]): while a simulation is active, one kernel thread
+//! runs. So the world needs no lock, and `ACTIVE` no ordering.
 
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
@@ -76,8 +76,8 @@ pub(crate) fn active() -> bool {
 /// Acts on the world. Not to be nested, and nothing in `act` may change threads.
 #[inline(always)]
 pub(crate) fn with<R>(act: impl FnOnce(&mut World) -> R) -> R {
-    // SAFETY: S1 - one thread is here; `start` set the pointer before the first call, and nothing
-    // frees it. Borrows end with `act`, and no `act` calls back into this.
+    // SAFETY: sim_rt.S1 - one thread is here; `start` set the pointer before the first call, and
+    // nothing frees it. Borrows end with `act`, and no `act` calls back into this.
     act(unsafe { &mut *WORLD.load(Ordering::Relaxed) })
 }
 

@@ -333,7 +333,7 @@ fn recency_list_stays_in_order_whatever_its_keys_do() {
             once.dedup();
             assert_eq!(once.len(), left.len(), "a key is there twice: {left:?}");
             let missing = sure.iter().filter(|key| !left.contains(key) && !gone.contains(key));
-            // The update in hand, of whichever thread, may be lost: L3.
+            // The update in hand, of whichever thread, may be lost: lru.L3.
             assert!(missing.count() <= usize::from(blown), "{sure:?} but {left:?}");
             assert_eq!(lru.evict(99).len(), left.len());
         });

@@ -2,8 +2,8 @@
 //!
 //! - *Two cores* (requirement O-02): A is done, a flag, B by another thread. No read sees B without
 //!   A, and no log with stamps applies B before A.
-//! - *Store buffering* (law D1): each of two threads updates one object and reads the other. They
-//!   never both miss.
+//! - *Store buffering* (law oplog.D1): each of two threads updates one object and reads the other.
+//!   They never both miss.
 //! - The same with broken objects, which must fail.
 //!
 //! `MANYCORE_ROUNDS=10000000 cargo test --release -p manycore --test litmus` runs each race ten

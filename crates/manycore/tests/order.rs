@@ -12,7 +12,7 @@ use manycore::percpu::pin::{self, Pinned};
 use std::sync::{Arc, Barrier};
 use std::thread;
 
-// ---- stamped early, published late (law D3) ----
+// ---- stamped early, published late (law oplog.D3) ----
 
 /// An update of a list that may stop between its stamp and its publication.
 struct Late {

@@ -263,7 +263,7 @@ fn merge_is_by_stamp_slot_and_place_whatever_the_clocks_say() {
     });
 }
 
-// ---- counters lose and invent nothing, over every interleaving of reads (law D4) ----
+// ---- counters lose and invent nothing, over every interleaving of reads (law oplog.D4) ----
 
 const ADDERS: usize = 2;
 const ADDS_EACH: usize = 3;

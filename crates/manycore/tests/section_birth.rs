@@ -1,4 +1,5 @@
-//! Births of nodes in a bounded domain (law E4): what a section has linked itself it may stay on.
+//! Births of nodes in a bounded domain (law section.E4): what a section has linked itself it may
+//! stay on.
 
 mod common;
 

@@ -5,7 +5,7 @@
 //! each time the body is used again. A reader keeps the bodies of the nodes it has found and looks
 //! at them again and again: dead, or of another version than at the first look, is a node that was
 //! freed under its reader. Nodes are retired with their births, so that a bounded domain sieves
-//! them while readers stall (E4 of `section`).
+//! them while readers stall (section.E4).
 //!
 //! Some links lead to single nodes, others to chains: nodes that lead to nodes, of which any may be
 //! unlinked, its own link tagged before. A reader walks down a chain, keeps what it stood on, and

@@ -3,11 +3,11 @@
 //!
 //! Laws:
 //!
-//! - H1 (mark) A node whose `next` carries the mark is removed. A marked `next` never changes
-//!   again, so nothing can be inserted behind a removed node.
-//! - H2 (unlink) A node is unlinked by a compare-and-swap on an *unmarked* pointer to it, which
-//!   succeeds once; that thread alone hands it to the collector.
-//! - H3 (pin) Pointers are followed only under the guard they were loaded with.
+//! - harris.H1 (mark) A node whose `next` carries the mark is removed. A marked `next` never
+//!   changes again, so nothing can be inserted behind a removed node.
+//! - harris.H2 (unlink) A node is unlinked by a compare-and-swap on an *unmarked* pointer to it,
+//!   which succeeds once; that thread alone hands it to the collector.
+//! - harris.H3 (pin) Pointers are followed only under the guard they were loaded with.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
@@ -46,7 +46,7 @@ impl HarrisList {
             // come before the pointer to it.
             let mut current = link.load(Acquire, guard);
             loop {
-                // SAFETY: H3; H2 keeps unlinked nodes alive while this guard is held.
+                // SAFETY: harris.H3; harris.H2 keeps unlinked nodes alive while this guard is held.
                 let Some(node) = (unsafe { current.as_ref() }) else {
                     return Position { link, current, found: false };
                 };
@@ -76,7 +76,7 @@ impl HarrisList {
             }
             node.next.store(place.current, Relaxed);
             // ORDER: Release; pairs with the loads of `find`. An expected pointer without the mark
-            // makes the swap fail if the node before was removed (H1).
+            // makes the swap fail if the node before was removed (harris.H1).
             match place.link.compare_exchange(place.current, node, Release, Relaxed, guard) {
                 Ok(_) => return,
                 Err(error) => node = error.new,
@@ -87,7 +87,7 @@ impl HarrisList {
     fn delete(&self, element: Element, guard: &Guard) {
         loop {
             let Position { link, current, found } = self.find(element, guard);
-            // SAFETY: H3.
+            // SAFETY: harris.H3.
             let Some(node) = (unsafe { current.as_ref() }).filter(|_| found) else {
                 return;
             };
@@ -109,7 +109,7 @@ impl HarrisList {
 
     fn walk(&self, mut f: impl FnMut(Element), guard: &Guard) {
         let mut current = self.head.load(Acquire, guard);
-        // SAFETY: H3.
+        // SAFETY: harris.H3.
         while let Some(node) = unsafe { current.as_ref() } {
             let next = node.next.load(Acquire, guard);
             if next.tag() != MARK {
@@ -131,7 +131,7 @@ fn unlink<'g>(
     let unlinked =
         link.compare_exchange(current.with_tag(0), next, Release, Relaxed, guard).is_ok();
     if unlinked {
-        // SAFETY: H2: this thread alone unlinked it, and no new reference can be made.
+        // SAFETY: harris.H2: this thread alone unlinked it, and no new reference can be made.
         unsafe { guard.defer_destroy(current.with_tag(0)) };
     }
     unlinked
@@ -144,7 +144,7 @@ impl Drop for HarrisList {
         let mut current = self.head.load(Relaxed, guard).with_tag(0);
         while !current.is_null() {
             // SAFETY: owned as above; every node in the chain is freed once, and marked nodes
-            // still in the chain were never handed to the collector (H2).
+            // still in the chain were never handed to the collector (harris.H2).
             let node = unsafe { current.into_owned() };
             current = node.next.load(Relaxed, guard).with_tag(0);
         }

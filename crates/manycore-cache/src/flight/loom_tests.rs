@@ -1,4 +1,4 @@
-//! Models of loads beside updates of their key (F4), with a bucket of one entry.
+//! Models of loads beside updates of their key (cache.F4), with a bucket of one entry.
 //!
 //! The flights, the bucket's lock, and the key's memory are the real ones; the steps around them
 //! are those of `load`, `insert` and `adjust`.
@@ -66,7 +66,7 @@ impl Shared {
         let (_, flight) = lead.land(|seed| self.home.complete(seed, value, extra));
         let early = flight.is_stale();
         let hold = self.lock();
-        // BUG: a load looks at its mark before it has the lock of its bucket (F4 of `flight`).
+        // BUG: a load looks at its mark before it has the lock of its bucket (cache.F4).
         let is_stale = if sync::seeded_bug!("early-look") { early } else { flight.is_stale() };
         if self.find().is_none() && !is_stale {
             self.link(value, 1);

@@ -1,8 +1,9 @@
 //! Atomic operations: charge first, which may run other virtual threads, then operate.
 //!
 //! While a simulation runs, nothing comes between the end of `access` and the operation, because
-//! one kernel thread runs everything (S1). The operations are atomic all the same, for B1, and
-//! sequentially consistent, which is right for every ordering that the program asked for.
+//! one kernel thread runs everything (sim_rt.S1). The operations are atomic all the same, for
+//! sim_rt.B1, and sequentially consistent, which is right for every ordering that the program asked
+//! for.
 
 use std::arch::naked_asm;
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering::SeqCst, fence};

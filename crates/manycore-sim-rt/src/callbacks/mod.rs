@@ -5,8 +5,8 @@
 //! Rust. That charges the access (and may run other virtual threads first), then does what the
 //! program asked for.
 //!
-//! Law B1: without a simulation, each callback does its operation exactly as the hardware would,
-//! so that an instrumented program is right without us.
+//! Law sim_rt.B1: without a simulation, each callback does its operation exactly as the hardware
+//! would, so that an instrumented program is right without us.
 
 mod atomics;
 mod calls;

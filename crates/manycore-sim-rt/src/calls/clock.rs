@@ -1,7 +1,7 @@
 //! The time of day, and sleep.
 //!
-//! Law T1: all clocks of a process show virtual time; they differ by where they start. A sleeping
-//! thread gives its core away and goes on when virtual time has come that far.
+//! Law sim_rt.T1: all clocks of a process show virtual time; they differ by where they start. A
+//! sleeping thread gives its core away and goes on when virtual time has come that far.
 
 use std::ffi::{c_int, c_long};
 

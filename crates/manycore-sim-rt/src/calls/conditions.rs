@@ -1,12 +1,11 @@
 //! libc's condition variables, on virtual futexes.
 //!
-//! Law C1: while a simulation runs, the first word of a condition variable counts its signals, and
-//! all who wait or signal are ours: libc's own bookkeeping in the rest of it says that nobody
-//! waits. A waiter notes the count while it has the mutex, gives the mutex up, and sleeps unless
-//! the count has changed: no signal between is lost. To wake up early is allowed (POSIX), so a
-//! wrong guess costs a look.
-//! Law C2: the second word holds the clock that the variable's attributes name, and is zero, the
-//! time of day, in one that was never initialized by a call.
+//! Law sim_rt.C1: while a simulation runs, the first word of a condition variable counts its
+//! signals, and all who wait or signal are ours: libc's own bookkeeping in the rest of it says that
+//! nobody waits. A waiter notes the count while it has the mutex, gives the mutex up, and sleeps
+//! unless the count has changed: no signal between is lost. To wake up early is allowed (POSIX), so
+//! a wrong guess costs a look. Law sim_rt.C2: the second word holds the clock that the variable's
+//! attributes name, and is zero, the time of day, in one that was never initialized by a call.
 
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::AtomicU32;
@@ -26,7 +25,7 @@ type Four = extern "C" fn(*mut c_void, *mut c_void, c_int, *const [u64; 2]) -> c
 /// # Safety
 /// `condition` is libc's, and lives.
 unsafe fn words<'a>(condition: *mut c_void) -> &'a [AtomicU32; 2] {
-    // SAFETY: the caller's promise; it is aligned for its words and longer than two (C1).
+    // SAFETY: the caller's promise; it is aligned for its words and longer than two (sim_rt.C1).
     unsafe { &*condition.cast() }
 }
 
@@ -115,7 +114,7 @@ pub unsafe extern "C" fn pthread_cond_timedwait(
 ) -> c_int {
     static REAL: Next = Next::new(c"pthread_cond_timedwait");
     if world::active() {
-        // SAFETY: the caller's condition variable (C2).
+        // SAFETY: the caller's condition variable (sim_rt.C2).
         let is_day = unsafe { words(condition)[1].load(SEQ_CST) == 0 };
         // SAFETY: the caller's promises.
         return unsafe { wait(condition, mutex, clock::moment(time, is_day)) };

@@ -4,9 +4,9 @@
 //! thread that finds one taken sleeps and looks again: after a virtual microsecond, then after an
 //! eighth of the time that it has waited. Rust's standard library does not use them.
 //!
-//! Law L1: no wait here lasts for ever. After [`GIVE_UP_NS`] of virtual time the run ends, and says
-//! what was waited for: most likely that is a deadlock. So does a call of what waits inside libc
-//! and can't be asked whether it would.
+//! Law sim_rt.L1: no wait here lasts for ever. After [`GIVE_UP_NS`] of virtual time the run ends,
+//! and says what was waited for: most likely that is a deadlock. So does a call of what waits
+//! inside libc and can't be asked whether it would.
 
 use std::ffi::{c_int, c_void};
 

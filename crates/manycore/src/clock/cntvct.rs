@@ -1,13 +1,13 @@
 //! The aarch64 virtual counter, CNTVCT_EL0.
 //!
 //! Owns: the instructions. Laws, with the reason in the Arm ARM (D12, "The Generic Timer"):
-//! - T1 [`Instruction::stamp`] reads after every earlier load has its value: `dsb ishld` completes
-//!   the loads before any later instruction executes, and `isb` keeps the counter, which may be
-//!   read speculatively, from being read before that. The second `isb` lets nothing behind it start
-//!   before the counter is read: an Arm load that ran early keeps what it found.
-//! - T2 [`Instruction::cut`] also reads before every later load, by the same second `isb`.
-//! - T3 Neither waits for earlier *stores*. See C3 in [`crate::clock`].
-//! - T4 The blocks do not claim `nomem`, so the compiler moves no memory access across them.
+//! - cntvct.T1 [`Instruction::stamp`] reads after every earlier load has its value: `dsb ishld`
+//!   completes the loads before any later instruction executes, and `isb` keeps the counter, which
+//!   may be read speculatively, from being read before that. The second `isb` lets nothing behind
+//!   it start before the counter is read: an Arm load that ran early keeps what it found.
+//! - cntvct.T2 [`Instruction::cut`] also reads before every later load, by the same second `isb`.
+//! - cntvct.T3 Neither waits for earlier *stores*. See clock.C3 in [`crate::clock`].
+//! - cntvct.T4 The blocks do not claim `nomem`, so the compiler moves no memory access across them.
 
 use std::arch::asm;
 
@@ -31,7 +31,7 @@ impl Instruction {
         "dsb ishld; isb; mrs cntvct_el0; isb"
     }
 
-    /// T1: after everything before it.
+    /// cntvct.T1: after everything before it.
     #[inline(always)]
     pub(crate) fn stamp(self) -> u64 {
         let ticks: u64;
@@ -50,7 +50,7 @@ impl Instruction {
         ticks
     }
 
-    /// T1 and T2: after everything before it, before every load after it.
+    /// cntvct.T1 and cntvct.T2: after everything before it, before every load after it.
     #[inline(always)]
     pub(crate) fn cut(self) -> u64 {
         self.stamp()

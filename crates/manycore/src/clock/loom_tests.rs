@@ -1,4 +1,5 @@
-//! Models of the shared counter: C1 and C2 are its modification order, and nothing more is needed.
+//! Models of the shared counter: clock.C1 and clock.C2 are its modification order, and nothing more
+//! is needed.
 
 use std::sync::Arc;
 

@@ -5,23 +5,23 @@
 //!
 //! Laws. *Before* is happens-before through memory; `e` is the largest difference between two
 //! cores' counters.
-//! - C1 A [`stamp`](Clock::stamp) is read after everything before it in the thread has happened, as
-//!   far as other cores told this one of it: after all earlier loads have their values. Later loads
-//!   find no value that was replaced, for all cores to see, before the stamp was read. A
-//!   [`cut`](Clock::cut) is moreover read before every later load runs. The hardware modules argue
-//!   it instruction by instruction.
-//! - C2 If `a` is before `b`, then `stamp(a) < stamp(b) + e`. With `e` = 0 the order is strict,
-//!   because a tick is shorter than the shortest message between cores; where ticks are longer,
-//!   the mode is Bounded with `e` = 0. In Counter mode both are increments of one word, and C2 is
-//!   that word's modification order.
-//! - C3 A stamp says nothing about *stores*: an earlier store may still wait in the core's store
-//!   buffer when the stamp is read. An update is visible when its publication is, and ordering the
-//!   publication before later loads is the publisher's duty (a locked instruction, a lock, or a
-//!   membarrier on the reader's side), not the clock's.
-//! - C4 [`settle`](Clock::settle) restores the strict order in Bounded mode: it waits from *its
-//!   entry*, which lies after the publication, until this core's clock has gained more than `e`
-//!   and is more than `e` past the stamp. Then (a) every stamp and cut that begins afterwards is
-//!   above the settled stamp, on every core; (b) it is also above every cut taken, on any core,
+//! - clock.C1 A [`stamp`](Clock::stamp) is read after everything before it in the thread has
+//!   happened, as far as other cores told this one of it: after all earlier loads have their
+//!   values. Later loads find no value that was replaced, for all cores to see, before the stamp
+//!   was read. A [`cut`](Clock::cut) is moreover read before every later load runs. The hardware
+//!   modules argue it instruction by instruction.
+//! - clock.C2 If `a` is before `b`, then `stamp(a) < stamp(b) + e`. With `e` = 0 the order is
+//!   strict, because a tick is shorter than the shortest message between cores; where ticks are
+//!   longer, the mode is Bounded with `e` = 0. In Counter mode both are increments of one word, and
+//!   clock.C2 is that word's modification order.
+//! - clock.C3 A stamp says nothing about *stores*: an earlier store may still wait in the core's
+//!   store buffer when the stamp is read. An update is visible when its publication is, and
+//!   ordering the publication before later loads is the publisher's duty (a locked instruction, a
+//!   lock, or a membarrier on the reader's side), not the clock's.
+//! - clock.C4 [`settle`](Clock::settle) restores the strict order in Bounded mode: it waits from
+//!   *its entry*, which lies after the publication, until this core's clock has gained more than
+//!   `e` and is more than `e` past the stamp. Then (a) every stamp and cut that begins afterwards
+//!   is above the settled stamp, on every core; (b) it is also above every cut taken, on any core,
 //!   before the publication. Waiting from the stamp alone gives (a) and not (b): an updater that
 //!   was preempted between its stamp and its publication would not wait at all, and a reader that
 //!   had scanned its log too early could then collect a successor without it. An exhaustive model
@@ -165,7 +165,7 @@ struct Line(AtomicU64);
 /// ordered update and a cut per read). When not: updates whose order does not matter need no clock
 /// at all, and measuring time is [`std::time::Instant`]'s job.
 ///
-/// Consistency: laws C1 to C4 of [`crate::clock`]. Progress: wait-free, but for [`settle`] in
+/// Consistency: laws clock.C1 to clock.C4. Progress: wait-free, but for [`settle`] in
 /// Bounded mode, which waits a fixed time. Cost: one `rdtscp` (about 15 ns on a 2.6 GHz Xeon guest)
 /// and no shared cache line; in Counter mode one `fetch_add` on a shared line (5 ns alone, over
 /// 100 ns between many cores). Memory: 256 bytes and more; a program has one, or one per test.
@@ -292,7 +292,7 @@ impl Clock {
         }
     }
 
-    /// The stamp of an update: after everything that happened before it (C1).
+    /// The stamp of an update: after everything that happened before it (clock.C1).
     #[inline]
     pub fn stamp(&self) -> Stamp {
         if let Source::Hardware(instruction) = &self.source {
@@ -301,7 +301,7 @@ impl Clock {
         self.read_in_software()
     }
 
-    /// The cut of a reader: like a [`stamp`](Clock::stamp), and before every later load (C1).
+    /// The cut of a reader: like a [`stamp`](Clock::stamp), and before every later load (clock.C1).
     #[inline]
     pub fn cut(&self) -> Stamp {
         if let Source::Hardware(instruction) = &self.source {
@@ -314,9 +314,10 @@ impl Clock {
     fn read_in_software(&self) -> Stamp {
         match &self.source {
             Source::Hardware(instruction) => Stamp(instruction.cut()),
-            // ORDER: SeqCst. C1 and C2 need AcqRel: whoever reads a later value acquires from the
-            // release sequence of the earlier increments, so what was before an earlier stamp is
-            // before a later cut. SeqCst also keeps later loads behind it (C1, the cut).
+            // ORDER: SeqCst. clock.C1 and clock.C2 need AcqRel: whoever reads a later value
+            // acquires from the release sequence of the earlier increments, so what was before an
+            // earlier stamp is before a later cut. SeqCst also keeps later loads behind it
+            // (clock.C1, the cut).
             Source::Counter => Stamp(self.counter.0.fetch_add(1, Ordering::SeqCst)),
             Source::Fake(time) => Stamp(time.read()),
         }
@@ -331,14 +332,14 @@ impl Clock {
         }
     }
 
-    /// Waits until `stamp` is past on every core (C4). Call it after publishing the update that
-    /// `stamp` belongs to and before telling anybody that the update is done.
+    /// Waits until `stamp` is past on every core (clock.C4). Call it after publishing the update
+    /// that `stamp` belongs to and before telling anybody that the update is done.
     ///
     /// Does nothing unless the clock is Bounded (or a fake with a skew). `stamp` must come from
     /// this clock: one from the far future is waited for.
     #[inline]
     pub fn settle(&self, stamp: Stamp) {
-        // BUG: an update returns before the clocks' skew is over (C4 of the clock).
+        // BUG: an update returns before the clocks' skew is over (clock.C4).
         if let Some(skew_ticks) = self.skew.filter(|_| !seeded_bug!("unsettled")) {
             self.wait_out(stamp, skew_ticks);
         }
@@ -346,7 +347,7 @@ impl Clock {
 
     #[cold]
     fn wait_out(&self, stamp: Stamp, skew_ticks: u64) {
-        // C4 (b): from the entry, not from the stamp.
+        // clock.C4 (b): from the entry, not from the stamp.
         let end = self.stamp().max(stamp).0.saturating_add(skew_ticks);
         while self.stamp().0 <= end {
             hint::spin_loop();

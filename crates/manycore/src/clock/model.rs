@@ -2,12 +2,12 @@
 //!
 //! Owns: that time, one for each execution, and how far ahead of it each thread's counter is.
 //!
-//! It keeps law C2: a reading is above every reading that happens before it, because all of them
-//! are read-modify-writes of one word. And it keeps C1 and C3 and nothing beyond: a thread's loads
-//! after a reading see what was visible before an earlier reading (Acquire), but a reading makes
-//! nothing visible (no Release): what its thread stored before is visible only if a fence or the
-//! like came between. `Clock::counter` and `FakeClock` synchronize their readers, which hides where
-//! an algorithm lacks an edge of its own.
+//! It keeps law clock.C2: a reading is above every reading that happens before it, because all of
+//! them are read-modify-writes of one word. And it keeps clock.C1 and clock.C3 and nothing beyond:
+//! a thread's loads after a reading see what was visible before an earlier reading (Acquire), but a
+//! reading makes nothing visible (no Release): what its thread stored before is visible only if a
+//! fence or the like came between. `Clock::counter` and `FakeClock` synchronize their readers,
+//! which hides where an algorithm lacks an edge of its own.
 
 use crate::sync::{AtomicU64, Ordering, global, seeded_bug, thread_local};
 use std::cell::Cell;
@@ -35,7 +35,7 @@ impl Instruction {
     }
 
     pub(crate) fn stamp(self) -> u64 {
-        // BUG: the loads that come after a stamp may have run before it (C1 of the clock).
+        // BUG: the loads that come after a stamp may have run before it (clock.C1).
         let early = seeded_bug!("early-loads");
         // ORDER: Acquire; pairs with full fences before earlier readings (see the header).
         let order = if early { Ordering::Relaxed } else { Ordering::Acquire };

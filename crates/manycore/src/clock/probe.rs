@@ -8,7 +8,7 @@
 //!
 //! A message takes time, so the least delay of a pair is the transfer plus the difference of the
 //! counters. Positive in both directions means: no order of events that passes between these cores
-//! through memory can be seen inverted, which is all that C2 needs. It does not mean that the
+//! through memory can be seen inverted, which is all that clock.C2 needs. It does not mean that the
 //! difference is 0.
 //!
 //! Source: OpLog (MIT-CSAIL-TR-2014-019), section 6.1.

@@ -1,20 +1,20 @@
 //! The x86-64 timestamp counter.
 //!
 //! Owns: the instructions. Laws, with the reason in the manuals (Intel SDM volume 2, AMD APM 3):
-//! - T1 [`Instruction::stamp`] reads after every earlier load has its value. `rdtscp` waits until
-//!   all earlier instructions have executed and all earlier loads are globally visible; `lfence`
-//!   does the same for the `rdtsc` behind it (on AMD since the kernel makes `lfence` serialising,
-//!   Linux 4.15). A plain `rdtsc` may run before an earlier load: the stamp would then be older
-//!   than an update that this thread has already seen.
-//!   Later loads may run before either instruction, but retire after it: a processor that lets
-//!   loads run out of order repeats one whose line another core takes away before it retires, so
-//!   that none keeps a value that was replaced before the stamp. (The manuals promise that of loads
-//!   among each other; processors do it by the line, whatever stands before the load.)
-//! - T2 [`Instruction::cut`] also reads before every later load: neither instruction keeps later
-//!   ones from starting, so an `lfence` follows.
-//! - T3 Neither waits for earlier *stores*, which may still sit in the store buffer. See C3 in
-//!   [`crate::clock`]: making an update visible is the duty of whoever publishes it.
-//! - T4 The blocks do not claim `nomem`, so the compiler moves no memory access across them.
+//! - tsc.T1 [`Instruction::stamp`] reads after every earlier load has its value. `rdtscp` waits
+//!   until all earlier instructions have executed and all earlier loads are globally visible;
+//!   `lfence` does the same for the `rdtsc` behind it (on AMD since the kernel makes `lfence`
+//!   serialising, Linux 4.15). A plain `rdtsc` may run before an earlier load: the stamp would then
+//!   be older than an update that this thread has already seen. Later loads may run before either
+//!   instruction, but retire after it: a processor that lets loads run out of order repeats one
+//!   whose line another core takes away before it retires, so that none keeps a value that was
+//!   replaced before the stamp. (The manuals promise that of loads among each other; processors do
+//!   it by the line, whatever stands before the load.)
+//! - tsc.T2 [`Instruction::cut`] also reads before every later load: neither instruction keeps
+//!   later ones from starting, so an `lfence` follows.
+//! - tsc.T3 Neither waits for earlier *stores*, which may still sit in the store buffer. See
+//!   clock.C3 in [`crate::clock`]: making an update visible is the duty of whoever publishes it.
+//! - tsc.T4 The blocks do not claim `nomem`, so the compiler moves no memory access across them.
 //!
 //! Measured on a 2.6 GHz Xeon (Sapphire Rapids class, KVM guest), ns per read in a loop:
 //! `rdtsc` 8.6, `rdtscp` 14.3, `lfence; rdtsc` 14.5, `rdtscp; lfence` 18.8. With the two stores of
@@ -50,7 +50,7 @@ impl Instruction {
         }
     }
 
-    /// T1: after everything before it.
+    /// tsc.T1: after everything before it.
     #[inline(always)]
     pub(crate) fn stamp(self) -> u64 {
         match self {
@@ -59,7 +59,7 @@ impl Instruction {
         }
     }
 
-    /// T1 and T2: after everything before it, before every load after it.
+    /// tsc.T1 and tsc.T2: after everything before it, before every load after it.
     #[inline(always)]
     pub(crate) fn cut(self) -> u64 {
         let ticks = self.stamp();

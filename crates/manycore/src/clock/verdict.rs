@@ -236,7 +236,8 @@ fn probed(probe: &Probe, reasons: &mut Vec<String>) -> Mode {
     mode
 }
 
-/// C2 needs a tick between any two moments in order; where ticks are long, updates wait for one.
+/// clock.C2 needs a tick between any two moments in order; where ticks are long, updates wait for
+/// one.
 fn fine_enough(facts: &Facts, reasons: &mut Vec<String>) -> Mode {
     match facts.nominal_hz {
         Some(hertz) if hertz < FINE_HZ_MIN => {

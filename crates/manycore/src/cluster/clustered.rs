@@ -1,14 +1,16 @@
-//! Clustered objects: a root, and a representative where calls come from. Law H1 and laws R1 to R4.
+//! Clustered objects: a root, and a representative where calls come from. Law cluster.H1 and laws
+//! clustered.R1 to clustered.R4.
 //!
 //! Owns: who represents the object where, and the making of representatives. Does not own: what
 //! root and representatives keep.
-//! - R1 A place has at most one representative. It is made by the first call that comes from there,
-//!   under the object's list lock, and stays as long as the object: a reference to it never dies.
-//! - R2 No representative is made while [`Clustered::scatter`] runs, so one that is made later is
-//!   made of the changed root, and one that was made before is visited.
-//! - R3 A constructor that panics leaves the place empty and the lock free: the next call tries
-//!   again.
-//! - R4 Locks are taken in this order: the list lock, a lock in the root, a lock in a
+//! - clustered.R1 A place has at most one representative. It is made by the first call that comes
+//!   from there, under the object's list lock, and stays as long as the object: a reference to it
+//!   never dies.
+//! - clustered.R2 No representative is made while [`Clustered::scatter`] runs, so one that is made
+//!   later is made of the changed root, and one that was made before is visited.
+//! - clustered.R3 A constructor that panics leaves the place empty and the lock free: the next call
+//!   tries again.
+//! - clustered.R4 Locks are taken in this order: the list lock, a lock in the root, a lock in a
 //!   representative.
 //!
 //! Source: K42, sections 3.3 and 4.4; Gamsa and others, *Tornado* (OSDI 1999), for making
@@ -68,7 +70,7 @@ impl<R> Home<R> {
     fn get(&self) -> Option<&R> {
         // ORDER: Acquire; pairs with Release in `fill`: the representative before its address.
         let found = self.0.load(Ordering::Acquire);
-        // SAFETY: R1 - null, or a leaked box that `drop` alone frees.
+        // SAFETY: clustered.R1 - null, or a leaked box that `drop` alone frees.
         unsafe { found.as_ref() }.map(|alone| &alone.0)
     }
 
@@ -84,7 +86,7 @@ impl<R> Drop for Home<R> {
         // ORDER: Relaxed; the object is ours alone.
         let rep = self.0.load(Ordering::Relaxed);
         if !rep.is_null() && !model_failed() {
-            // SAFETY: R1 - from `Box::into_raw`, and nobody has a reference any more.
+            // SAFETY: clustered.R1 - from `Box::into_raw`, and nobody has a reference any more.
             drop(unsafe { Box::from_raw(rep) });
         }
     }
@@ -146,7 +148,7 @@ pub struct Clustered<R: Rep> {
     placement: Placement,
     /// Dropped before the root.
     homes: Segmented<Home<R>>,
-    /// The list lock (R1, R2).
+    /// The list lock (clustered.R1, clustered.R2).
     list: AtomicUsize,
     root: R::Root,
 }
@@ -237,10 +239,11 @@ impl<R: Rep> Clustered<R> {
     #[inline(never)]
     fn make(&self, place: usize) -> &R {
         let home = self.homes.get_or_init(place);
-        // BUG: a clustered object's representative is made without the list lock (R1, R2).
+        // BUG: a clustered object's representative is made without the list lock (clustered.R1,
+        // clustered.R2).
         let _list = (!seeded_bug!("unlisted-rep")).then(|| self.lock());
         if home.get().is_none() {
-            home.fill(R::create(&self.root, place)); // R3: a panic passes the guard
+            home.fill(R::create(&self.root, place)); // clustered.R3: a panic passes the guard
         }
         home.get().expect("just made, and never removed")
     }

@@ -12,14 +12,14 @@
 //! address on every processor) and from short-lived kernel threads (thread generations) comes here
 //! from slots and from announced calls.
 //!
-//! Laws (H1, H2 and H5 are those of the design):
-//! - H1 A call costs a slot read and a predictable branch over a direct one, and writes no shared
-//!   line.
-//! - H2 A swap goes: claim, close, drain, transfer, open. Nothing is lost, done twice, or run on a
-//!   half-made object. The laws that make it so are in `swap`.
-//! - H5 A lock in a representative is a real lock, because removals reach it from elsewhere; locks
-//!   are taken from the root to the representatives; what is found in the root is cached under the
-//!   root's lock, or looked at again after caching.
+//! Laws:
+//! - cluster.H1 A call costs a slot read and a predictable branch over a direct one, and writes no
+//!   shared line.
+//! - cluster.H2 A swap goes: claim, close, drain, transfer, open. Nothing is lost, done twice, or
+//!   run on a half-made object. The laws that make it so are in `swap`.
+//! - cluster.H5 A lock in a representative is a real lock, because removals reach it from
+//!   elsewhere; locks are taken from the root to the representatives; what is found in the root is
+//!   cached under the root's lock, or looked at again after caching.
 //!
 //! Source: J. Appavoo and others, *Enabling Scalable Performance for General Purpose Workloads on
 //! Shared Memory Multiprocessors* (IBM research report on K42), sections 3.3, 3.4 and 4.

@@ -180,7 +180,7 @@ impl<K: Ord + Clone + Send + Sync + 'static> Deref for Active<'_, K> {
 
     #[inline]
     fn deref(&self) -> &K {
-        // SAFETY: N1 of `marked` - the key is there until its owner leaves.
+        // SAFETY: marked.N1 - the key is there until its owner leaves.
         unsafe { self.key.as_ref() }
     }
 }

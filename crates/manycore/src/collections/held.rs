@@ -13,7 +13,7 @@ pub(super) struct Held<T> {
     value: UnsafeCell<T>,
 }
 
-// SAFETY: the holder of the word has the value to itself (K1), and may take parts of it along.
+// SAFETY: the holder of the word has the value to itself (lock.K1), and may take parts of it along.
 unsafe impl<T: Send> Sync for Held<T> {}
 // SAFETY: owned data.
 unsafe impl<T: Send> Send for Held<T> {}
@@ -32,7 +32,7 @@ impl<T> Held<T> {
     pub(super) fn with<R>(&self, f: impl FnOnce(&mut T) -> R) -> R {
         let of = Of::new("collection", self);
         let _hold = lock::hold(&self.word, of).unwrap_or_else(|refused| cannot_hold(refused));
-        // SAFETY: K1 - this thread holds the lock until `_hold` is dropped.
+        // SAFETY: lock.K1 - this thread holds the lock until `_hold` is dropped.
         self.value.with_mut(|value| f(unsafe { &mut *value }))
     }
 
@@ -83,7 +83,7 @@ impl<T> Deref for HeldGuard<'_, T> {
 
     #[inline]
     fn deref(&self) -> &T {
-        // SAFETY: K1 - this thread holds the lock until `_hold` is dropped.
+        // SAFETY: lock.K1 - this thread holds the lock until `_hold` is dropped.
         unsafe { self.value.deref() }
     }
 }

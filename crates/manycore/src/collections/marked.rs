@@ -3,14 +3,15 @@
 //! Owns: [`Marked`], its nodes and their memory. What a read wants of the nodes is the structure's.
 //!
 //! Laws:
-//! - **N1** A node is made by `enter` and belongs to the set. It has a value from then until its
-//!   owner leaves, or, if the structure has to be told of that still, until the set frees it.
-//! - **N2** A node whose owner came and went without a read between them is the owner's again: it
-//!   gives its value up and waits in the heap of the thread's slot, perhaps still queued, for the
-//!   next `enter` there. A heap is used by its slot's owner alone, and nothing of the user's runs
-//!   meanwhile.
-//! - **N3** The user's code runs under the set's lock only where the structure says so. Values are
-//!   dropped outside of it, and closures that a read calls give their panic to the reader after it.
+//! - **marked.N1** A node is made by `enter` and belongs to the set. It has a value from then until
+//!   its owner leaves, or, if the structure has to be told of that still, until the set frees it.
+//! - **marked.N2** A node whose owner came and went without a read between them is the owner's
+//!   again: it gives its value up and waits in the heap of the thread's slot, perhaps still queued,
+//!   for the next `enter` there. A heap is used by its slot's owner alone, and nothing of the
+//!   user's runs meanwhile.
+//! - **marked.N3** The user's code runs under the set's lock only where the structure says so.
+//!   Values are dropped outside of it, and closures that a read calls give their panic to the
+//!   reader after it.
 
 use super::guarded;
 use crate::config::SMALL;
@@ -28,7 +29,7 @@ pub(super) struct Node<T> {
     links: Links,
     /// The structure's, while it has the node: used under the set's lock alone.
     pub(super) place: AtomicUsize,
-    /// Whether there is a value (N1, N2). Written by the node's owner.
+    /// Whether there is a value (marked.N1, marked.N2). Written by the node's owner.
     full: AtomicBool,
     value: MaybeUninit<T>,
 }
@@ -39,7 +40,7 @@ unsafe impl<T: Send + Sync + 'static> Linked for Node<T> {
     const LINKS: usize = offset_of!(Self, links);
 
     unsafe fn free(node: NonNull<Self>) {
-        // SAFETY: N1 - from a box; `full` says whether there is a value.
+        // SAFETY: marked.N1 - from a box; `full` says whether there is a value.
         unsafe {
             let mut node = Box::from_raw(node.as_ptr());
             // ORDER: Relaxed; the node was given up and taken, which orders it.
@@ -50,7 +51,7 @@ unsafe impl<T: Send + Sync + 'static> Linked for Node<T> {
     }
 }
 
-/// Free nodes of one slot (N2).
+/// Free nodes of one slot (marked.N2).
 #[repr(align(128))]
 struct Heap<T>(UnsafeCell<Vec<NonNull<Node<T>>>>);
 
@@ -64,7 +65,7 @@ impl<T> Node<T> {
     /// The value of a node that a structure has.
     ///
     /// # Safety
-    /// The structure has been told of the node's coming, and not yet of its going (N1).
+    /// The structure has been told of the node's coming, and not yet of its going (marked.N1).
     #[inline(always)]
     pub(super) unsafe fn value<'a>(node: NonNull<Self>) -> &'a T {
         // SAFETY: the caller's duty.
@@ -83,7 +84,7 @@ impl<T> Node<T> {
     /// # Safety
     /// The structure had it, and is being dropped with its set.
     pub(super) unsafe fn free_left(node: NonNull<Self>) {
-        // SAFETY: N1 - from a box, with a value; no queue has the node any more.
+        // SAFETY: marked.N1 - from a box, with a value; no queue has the node any more.
         unsafe {
             let mut node = Box::from_raw(node.as_ptr());
             node.value.assume_init_drop();
@@ -98,7 +99,7 @@ pub(super) trait Nodes<T>: Send {
     ///
     /// # Safety
     /// The node has a value, and is alive until [`remove`](Self::remove) has returned for it, or
-    /// the set is gone (N1).
+    /// the set is gone (marked.N1).
     unsafe fn insert(&mut self, node: NonNull<Node<T>>);
 
     /// A node goes.
@@ -121,7 +122,8 @@ impl<T: Send + Sync + 'static, S: Nodes<T>> Structure<Node<T>> for Told<S> {
     }
 
     unsafe fn insert_at(&mut self, node: NonNull<Node<T>>) {
-        // SAFETY: N1 - a node that a structure is told of has a value. The rest is the caller's.
+        // SAFETY: marked.N1 - a node that a structure is told of has a value. The rest is the
+        // caller's.
         unsafe { self.0.insert(node) };
     }
 
@@ -165,7 +167,7 @@ impl<T: Send + Sync + 'static, S: Nodes<T>> Marked<T, S> {
                 value: MaybeUninit::uninit(),
             })))
         });
-        // SAFETY: N2 - the node is this call's, new or free; it is in no other set.
+        // SAFETY: marked.N2 - the node is this call's, new or free; it is in no other set.
         unsafe {
             let place = Node::handle(node);
             place.write(value);
@@ -180,7 +182,7 @@ impl<T: Send + Sync + 'static, S: Nodes<T>> Marked<T, S> {
     fn spare(&self) -> Option<NonNull<Node<T>>> {
         percpu::with_own_slot(|slot| {
             let heap = self.heaps.get(slot.index())?;
-            // SAFETY: N2 - this thread has the slot.
+            // SAFETY: marked.N2 - this thread has the slot.
             heap.0.with_mut(|heap| unsafe { (*heap).pop() })
         })
     }
@@ -197,7 +199,7 @@ impl<T: Send + Sync + 'static, S: Nodes<T>> Marked<T, S> {
         if !unsafe { self.set.recycle_raw(node) } {
             return;
         }
-        // SAFETY: N2 - the value is this call's, and is not looked at in the node any more.
+        // SAFETY: marked.N2 - the value is this call's, and is not looked at in the node any more.
         let value = unsafe {
             (*node.as_ptr()).full.store(false, Ordering::Relaxed);
             value.read()
@@ -212,12 +214,12 @@ impl<T: Send + Sync + 'static, S: Nodes<T>> Marked<T, S> {
         percpu::with_own_slot(|slot| {
             let heap = self.heaps.get_or_init(slot.index());
             heap.0.with_mut(|heap| {
-                // SAFETY: N2 - this thread has the slot.
+                // SAFETY: marked.N2 - this thread has the slot.
                 let heap = unsafe { &mut *heap };
                 if heap.len() < SPARE {
                     heap.push(node);
                 } else {
-                    // SAFETY: N2 - the caller's, without a value, not in the set.
+                    // SAFETY: marked.N2 - the caller's, without a value, not in the set.
                     unsafe { self.set.free_raw(node) };
                 }
             });
@@ -225,7 +227,7 @@ impl<T: Send + Sync + 'static, S: Nodes<T>> Marked<T, S> {
     }
 
     /// Calls `f` with the structure, up to date, side by side with other readers. A panic of `f`
-    /// goes on when the set is given up (N3).
+    /// goes on when the set is given up (marked.N3).
     pub(super) fn read<R>(&self, f: impl FnOnce(&S) -> R) -> R
     where
         S: Sync,

@@ -5,17 +5,18 @@
 //! [`DeferredSet`]'s.
 //!
 //! Laws:
-//! - **C1** An ordered update notes the set's epoch before it takes its stamp and goes to its log,
-//!   as a member's change does. A read raises the epoch, then gathers queues and logs, and takes
-//!   what noted the cut or less. The rest waits for the next read.
-//! - **C2** So what U6 says of two changes holds for any two of either kind, by the argument in the
-//!   header of `core`: the log's gathering stands in for the look at a queue. What a read misses
-//!   was published after it had gathered, and whoever goes on from there finds the raised epoch.
-//! - **C3** A read applies updates in the order of their stamps. One with an earlier stamp than
+//! - **ldu.C1** An ordered update notes the set's epoch before it takes its stamp and goes to its
+//!   log, as a member's change does. A read raises the epoch, then gathers queues and logs, and
+//!   takes what noted the cut or less. The rest waits for the next read.
+//! - **ldu.C2** So what ldu.U6 says of two changes holds for any two of either kind, by the
+//!   argument in the header of `core`: the log's gathering stands in for the look at a queue. What
+//!   a read misses was published after it had gathered, and whoever goes on from there finds the
+//!   raised epoch.
+//! - **ldu.C3** A read applies updates in the order of their stamps. One with an earlier stamp than
 //!   some that were applied before it was still under way when those were gathered, or had begun
 //!   after the cut while they had begun before: they overlap, and may come in either order.
-//! - **C4** Ordered updates don't see members: they and the members' comings and goings commute.
-//!   (Where they do not, no two ways would do; log all of them, in a
+//! - **ldu.C4** Ordered updates don't see members: they and the members' comings and goings
+//!   commute. (Where they do not, no two ways would do; log all of them, in a
 //!   [`Deferred`](crate::oplog::Deferred).)
 //!
 //! Source: the LDU thesis leaves the combination with OpLog to future work; this is ours.
@@ -52,9 +53,9 @@ const GROWTH: usize = config::DEFAULT_GROWTH;
 /// them, mappings and the file's size, subscribers and the topic's settings. `T` is what reads
 /// want, `E` a member, `O` an ordered update of `T`.
 ///
-/// Not where only one kind is needed: take [`DeferredSet`] or [`Deferred`]. Not where an
-/// ordered update needs to know who is a member at that moment (C4): it is applied at a read, after
-/// all that came and went before that read.
+/// Not where only one kind is needed: take [`DeferredSet`] or [`Deferred`]. Not where an ordered
+/// update needs to know who is a member at that moment (ldu.C4): it is applied at a read, after all
+/// that came and went before that read.
 ///
 /// - Consistency: linearizable, the two kinds together: a read that sees a change, of whichever
 ///   kind, sees all that had returned before that one began.
@@ -119,7 +120,7 @@ struct Parts<T: Structure<E>, E: Linked, O: Op<T> + Send + 'static> {
 /// A [`Combined`]'s structure, and updates that wait for its next read. Shows the structure.
 pub struct Both<T, O> {
     value: T,
-    /// Gathered, but after the last cut (C1).
+    /// Gathered, but after the last cut (ldu.C1).
     later: Vec<Noted<O>>,
 }
 
@@ -165,13 +166,13 @@ impl<T: Structure<E>, E, O: Send> Structure<E> for Both<T, O> {
 }
 
 impl<T, O: Op<T>> Both<T, O> {
-    /// Takes what was gathered, and applies what noted the cut or less (C1, C3).
+    /// Takes what was gathered, and applies what noted the cut or less (ldu.C1, ldu.C3).
     fn apply(&mut self, gathered: Vec<Noted<O>>, cut: u64) {
         self.later.extend(gathered);
         self.later.sort_by_key(|noted| noted.stamp);
         let all = std::mem::take(&mut self.later);
         // BUG: readers collect whatever they find, log after log: no cut in time, no gate for all
-        // (D2).
+        // (oplog.D2).
         let is_due = |noted: &Noted<O>| noted.epoch <= cut || seeded_bug!("no-cut");
         let (due, later) = all.into_iter().partition(is_due);
         self.later = later;
@@ -275,7 +276,7 @@ impl<T: Structure<E>, E: Linked, O: Op<T> + Send + 'static> Combined<T, E, O> {
     #[inline]
     pub fn append(&self, op: O) {
         let clock = Clock::system();
-        // ORDER: Acquire; as in `Core::change` (C1).
+        // ORDER: Acquire; as in `Core::change` (ldu.C1).
         let epoch = self.parts.set.core.front.epoch.load(Ordering::Acquire);
         let stamp = clock.stamp();
         self.parts.log.append(Noted { epoch, stamp, op });

@@ -1,8 +1,9 @@
 //! The set's parts, and the way of a change.
 //!
-//! Owns: the layout. The reader's side is in `drain`. Laws U1 to U7 are in the parent module.
+//! Owns: the layout. The reader's side is in `drain`. Laws ldu.U1 to ldu.U7 are in the parent
+//! module.
 //!
-//! Why the epoch suffices for U6. A read raises it to `cut + 1`, passes a full fence, and then
+//! Why the epoch suffices for ldu.U6. A read raises it to `cut + 1`, passes a full fence, and then
 //! looks at queues and words. A change loads the epoch, changes the word, perhaps pushes, passes a
 //! full fence, and returns.
 //! - *A change that the read misses.* The read looked at the word, or at the queue, before the
@@ -11,7 +12,8 @@
 //! - *A change that the read takes.* It found `cut` or less. So what had returned before it began
 //!   has its fence before the read's, and the read looks after that.
 //! - *A late change*, which loaded the epoch long ago: the first point has it if it is missed, the
-//!   second if it is not. Its word may have more than it found, and then takes that (M3 of `word`).
+//!   second if it is not. Its word may have more than it found, and then takes that (ldu.M3 of
+//!   `word`).
 
 use super::drain::Inner;
 use super::links::{Linked, links_of};
@@ -82,9 +84,9 @@ impl<T: Structure<E>, E: Linked> Core<T, E> {
     /// Makes a change and returns the word, unless it is none: then `Err` has the word.
     ///
     /// # Safety
-    /// U1, U3: `member` is alive, was in no other set while it is queued, its owner makes one
-    /// change at a time, and its memory is held until a drain has let it go. If the change gives it
-    /// up, it may be gone.
+    /// ldu.U1, ldu.U3: `member` is alive, was in no other set while it is queued, its owner makes
+    /// one change at a time, and its memory is held until a drain has let it go. If the change
+    /// gives it up, it may be gone.
     #[inline(always)]
     pub(super) unsafe fn change(&self, member: NonNull<E>, change: Change) -> Result<Word, Word> {
         // ORDER: Acquire; pairs with the Release in `raise`. What makes it new enough are the
@@ -122,7 +124,7 @@ impl<T: Structure<E>, E: Linked> Core<T, E> {
         // From here on the member may be gone, if it was queued and is given up.
         barrier::full_after_rmw();
         if !word.is_queued() {
-            // SAFETY: Q1 - this change made it queued.
+            // SAFETY: ldu.Q1 - this change made it queued.
             unsafe { self.push(links) };
         }
         Ok(next)

@@ -3,15 +3,15 @@
 //! Everything here runs with the set's lock held.
 //!
 //! Laws:
-//! - R1 A queued member is in exactly one place: a queue, one of the lists of [`Inner`], or the
+//! - ldu.R1 A queued member is in exactly one place: a queue, one of the lists of [`Inner`], or the
 //!   hands of the drain that looks at it. A panic leaves it in a list.
-//! - R2 After a drain has let a member go, it does not touch it (U3).
-//! - R3 A member whose changes since the last read came to nothing stays queued, in `carry`, as
+//! - ldu.R2 After a drain has let a member go, it does not touch it (ldu.U3).
+//! - ldu.R3 A member whose changes since the last read came to nothing stays queued, in `carry`, as
 //!   long as it goes on changing: its next changes need no push, and its queue's line stays where
 //!   it is. The first read that finds it unchanged for some reads lets it go.
-//! - R4 While the set is poisoned, its structure is told nothing. Members that came and went leave
-//!   the queues all the same, and are freed: so what waits is bounded by what is in the set, or was
-//!   when the structure panicked.
+//! - ldu.R4 While the set is poisoned, its structure is told nothing. Members that came and went
+//!   leave the queues all the same, and are freed: so what waits is bounded by what is in the set,
+//!   or was when the structure panicked.
 
 use super::core::Core;
 use super::links::{Linked, Links, member_of};
@@ -25,7 +25,8 @@ use std::ptr::NonNull;
 
 /// What the holder of the lock owns, beside the structure.
 pub(super) struct Inner<E: Linked> {
-    /// Queued members that the next read looks at: those that changed after the last cut, and R3's.
+    /// Queued members that the next read looks at: those that changed after the last cut, and
+    /// ldu.R3's.
     carry: Vec<NonNull<Links>>,
     /// The carry of the read before, while this one looks at it. Empty between reads, but for what
     /// a panic left.
@@ -44,7 +45,8 @@ pub(super) struct Given<E: Linked>(NonNull<E>);
 
 impl<E: Linked> Drop for Given<E> {
     fn drop(&mut self) {
-        // SAFETY: M4 of `word` - nobody refers to the member any more, and a `Given` is made once.
+        // SAFETY: ldu.M4 of `word` - nobody refers to the member any more, and a `Given` is made
+        // once.
         unsafe {
             (*super::links::links_of(self.0).as_ptr()).is_over();
             E::free(self.0);
@@ -85,14 +87,15 @@ impl<E: Linked> Inner<E> {
 
 impl<T: Structure<E>, E: Linked> Core<T, E> {
     /// Tells the structure what the laws say a read must see. With `keep`, busy members stay queued
-    /// (R3). Of a poisoned set, what the structure need not hear of is let go, and the rest stays
-    /// queued (R4).
+    /// (ldu.R3). Of a poisoned set, what the structure need not hear of is let go, and the rest
+    /// stays queued (ldu.R4).
     ///
     /// # Safety
     /// The caller holds the lock, taken by [`lock`](Core::lock).
     ///
     /// # Panics
-    /// If the structure does; what it was not told yet stays queued, and the set is poisoned (U7).
+    /// If the structure does; what it was not told yet stays queued, and the set is poisoned
+    /// (ldu.U7).
     pub(super) unsafe fn drain(&self, keep: bool) {
         // SAFETY: the caller's duty.
         let _ = unsafe { self.drain_to(keep, false) };
@@ -116,7 +119,7 @@ impl<T: Structure<E>, E: Linked> Core<T, E> {
                 return None;
             }
             let round = self.hub.rounds.begin();
-            // A change that has returned has its member in a queue or here (R1), and its fence
+            // A change that has returned has its member in a queue or here (ldu.R1), and its fence
             // before the round's: so a look suffices, and no cut is needed.
             if !always && inner.is_clean() && self.front.queues.is_empty() {
                 self.hub.rounds.end(round);
@@ -141,17 +144,18 @@ impl<T: Structure<E>, E: Linked> Core<T, E> {
         self.front.queues.take_all(&mut inner.chains);
         inner.old.append(&mut inner.carry);
         while let Some(links) = inner.old.pop() {
-            // SAFETY: R1 - queued, so its memory is held.
+            // SAFETY: ldu.R1 - queued, so its memory is held.
             unsafe { self.visit(inner, links, cut, keep, tell) };
         }
         while let Some(links) = inner.chains.pop() {
             let next = || {
-                // SAFETY: as below; planted bugs apart, read before the member is let go (U3).
+                // SAFETY: as below; planted bugs apart, read before the member is let go (ldu.U3).
                 let next = unsafe { &(*links.as_ptr()).next };
                 // ORDER: Relaxed; shown by the Acquire of `take`.
                 NonNull::new(next.load(Ordering::Relaxed))
             };
-            // BUG: a drain reads where its queue goes on after it has let a member go (`ldu`, U3).
+            // BUG: a drain reads where its queue goes on after it has let a member go (`ldu`,
+            // ldu.U3).
             if seeded_bug!("next-after-clear") {
                 // SAFETY: as below.
                 unsafe { self.visit(inner, links, cut, keep, tell) };
@@ -159,7 +163,7 @@ impl<T: Structure<E>, E: Linked> Core<T, E> {
                 continue;
             }
             inner.chains.extend(next());
-            // SAFETY: R1 - queued, so its memory is held.
+            // SAFETY: ldu.R1 - queued, so its memory is held.
             unsafe { self.visit(inner, links, cut, keep, tell) };
         }
         // ORDER: Relaxed; guarded by the lock.
@@ -167,7 +171,7 @@ impl<T: Structure<E>, E: Linked> Core<T, E> {
         cut
     }
 
-    /// Begins a read: whoever begins a change from here on notes more than the cut (U6).
+    /// Begins a read: whoever begins a change from here on notes more than the cut (ldu.U6).
     fn raise(&self) -> u64 {
         if seeded_bug!("no-cut") {
             return u64::MAX;
@@ -193,7 +197,7 @@ impl<T: Structure<E>, E: Linked> Core<T, E> {
         keep: bool,
         tell: bool,
     ) {
-        // SAFETY: U3 - held while it is queued.
+        // SAFETY: ldu.U3 - held while it is queued.
         let marks = unsafe { &*links.as_ptr() };
         marks.in_use();
         let mut word = marks.load();
@@ -201,7 +205,7 @@ impl<T: Structure<E>, E: Linked> Core<T, E> {
             let there = word.at(cut);
             let next = if there != word.is_applied() {
                 if !tell {
-                    inner.carry.push(links); // R4
+                    inner.carry.push(links); // ldu.R4
                     return;
                 }
                 word.telling(there)
@@ -209,17 +213,17 @@ impl<T: Structure<E>, E: Linked> Core<T, E> {
                 inner.carry.push(links); // changed after the cut
                 return;
             } else if word.is_dead() {
-                // SAFETY: M4 - its owner has gone, and it is in no list any more.
+                // SAFETY: ldu.M4 - its owner has gone, and it is in no list any more.
                 unsafe { inner.free(links) };
                 return;
             } else if keep && word.changed_since(cut.saturating_sub(config::READS_KEPT)) {
-                inner.carry.push(links); // R3
+                inner.carry.push(links); // ldu.R3
                 return;
             } else {
                 word.let_go()
             };
             match marks.change(word, next) {
-                Ok(()) if !next.is_queued() => return, // R2
+                Ok(()) if !next.is_queued() => return, // ldu.R2
                 Ok(()) => break,
                 Err(now) => word = now,
             }
@@ -229,7 +233,7 @@ impl<T: Structure<E>, E: Linked> Core<T, E> {
         self.value.with_mut(|value| {
             // SAFETY: the lock is held, and guards the structure. The member is held while it is
             // queued, and only its owner could change its data, who does not until it is let go
-            // (U4).
+            // (ldu.U4).
             unsafe {
                 let (value, member) = (&mut *value, member_of::<E>(links));
                 if there { value.insert_at(member) } else { value.remove_at(member) }
@@ -253,8 +257,8 @@ impl<T: Structure<E>, E: Linked> Core<T, E> {
                 last.push(links);
             }
             for links in last.into_iter().chain(inner.old.drain(..).collect::<Vec<_>>()) {
-                // SAFETY: R1 - queued, so its memory is held. No handle of it is left, leaked ones
-                // apart: they borrow the set.
+                // SAFETY: ldu.R1 - queued, so its memory is held. No handle of it is left, leaked
+                // ones apart: they borrow the set.
                 unsafe {
                     let marks = &*links.as_ptr();
                     let word = marks.load();
@@ -320,7 +324,7 @@ impl<E: Linked> Drop for Telling<'_, E> {
         if told.is_queued() {
             self.inner.carry.push(self.links);
         } else if told.is_dead() {
-            // SAFETY: M4 - nobody else has it.
+            // SAFETY: ldu.M4 - nobody else has it.
             unsafe { self.inner.free(self.links) };
         }
     }

@@ -5,14 +5,15 @@
 //! queues, reads, members' memory, poison.
 //!
 //! Laws (U numbers are the parent module's):
-//! - **F1** A set is a number, given out once in a process. So a member that waits in a queue is
-//!   never taken for one of a later set, and a set needs no end.
-//! - **F2** The forest has a set from the first insertion that a read applies until the last of its
-//!   members is taken out by one. A set that came and went between two reads is never in it.
-//! - **F3** A member says the same set from its insertion until no queue has it, or until
-//!   [`recycle_raw`](DeferredSet::recycle_raw) has said that its data are free (U4).
-//! - **F4** A set's count of members is right also after a panic of its structure's: the call
-//!   counts as made (U7), before the structure is called. So no set is left over without members.
+//! - **ldu.F1** A set is a number, given out once in a process. So a member that waits in a queue
+//!   is never taken for one of a later set, and a set needs no end.
+//! - **ldu.F2** The forest has a set from the first insertion that a read applies until the last of
+//!   its members is taken out by one. A set that came and went between two reads is never in it.
+//! - **ldu.F3** A member says the same set from its insertion until no queue has it, or until
+//!   [`recycle_raw`](DeferredSet::recycle_raw) has said that its data are free (ldu.U4).
+//! - **ldu.F4** A set's count of members is right also after a panic of its structure's: the call
+//!   counts as made (ldu.U7), before the structure is called. So no set is left over without
+//!   members.
 //!
 //! Source: LDU, section 2.5.1 and 2.5.3: the anonymous reverse map has queues for each core, but
 //! not for each root, because roots come and go too fast, and one lock for the drain.
@@ -101,7 +102,7 @@ impl Hasher for Spread {
 ///
 /// # Safety
 /// [`set`](Self::set) gives the same answer from the member's insertion until no queue has it, or
-/// until [`recycle_raw`](DeferredSet::recycle_raw) has given its data back (F3).
+/// until [`recycle_raw`](DeferredSet::recycle_raw) has given its data back (ldu.F3).
 pub unsafe trait SetMember: Linked {
     /// The set that the member is in, or goes to.
     fn set(&self) -> SetId;
@@ -166,7 +167,7 @@ unsafe impl<V: Send + Sync + 'static> Linked for SetElement<V> {
     const LINKS: usize = std::mem::offset_of!(Self, links);
 }
 
-// SAFETY: F3 - `move_to` needs the element mutably, and who inserts it gives it away until
+// SAFETY: ldu.F3 - `move_to` needs the element mutably, and who inserts it gives it away until
 // `into_box` has settled it, or a free list has it, where it is idle.
 unsafe impl<V: Send + Sync + 'static> SetMember for SetElement<V> {
     #[inline]
@@ -283,7 +284,7 @@ pub struct Forest<T> {
 
 /// One set.
 struct Tree<T> {
-    /// More than none (F2).
+    /// More than none (ldu.F2).
     members: usize,
     /// Missing only if making it panicked.
     structure: Option<T>,
@@ -355,7 +356,7 @@ impl<T: Structure<E>, E: SetMember> Structure<E> for Forest<T> {
             self.made += 1;
             Tree { members: 0, structure: None }
         });
-        tree.members += 1; // F4
+        tree.members += 1; // ldu.F4
         tree.structure.get_or_insert_with(&self.make).insert(member);
     }
 
@@ -368,7 +369,7 @@ impl<T: Structure<E>, E: SetMember> Structure<E> for Forest<T> {
             );
         };
         let tree = entry.get_mut();
-        tree.members -= 1; // F4
+        tree.members -= 1; // ldu.F4
         if tree.members > 0 {
             return tree.structure.iter_mut().for_each(|structure| structure.remove(member));
         }

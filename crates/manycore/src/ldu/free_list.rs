@@ -1,7 +1,7 @@
 //! Members that came and went unseen, for use again.
 //!
-//! Owns: [`FreeList`]. Law: **L1** A member in the list is idle: no structure has it, and no read
-//! will ask for it, although a queue may have it still (as
+//! Owns: [`FreeList`]. Law: **ldu.L1** A member in the list is idle: no structure has it, and no
+//! read will ask for it, although a queue may have it still (as
 //! [`recycle_raw`](super::DeferredSet::recycle_raw) says). So its set and its value are the list's,
 //! and its marks are not. Its value has been taken out.
 
@@ -59,7 +59,7 @@ pub struct FreeList<'d, T: Structure<SetElement<V>>, V: Send + Sync + 'static> {
     idle: Vec<NonNull<SetElement<V>>>,
 }
 
-// SAFETY: L1 - the members are the list's, and may be sent (`Linked`).
+// SAFETY: ldu.L1 - the members are the list's, and may be sent (`Linked`).
 unsafe impl<T: Structure<SetElement<V>>, V: Send + Sync + 'static> Send for FreeList<'_, T, V> {}
 
 impl<'d, T: Structure<SetElement<V>>, V: Send + Sync + 'static> FreeList<'d, T, V> {
@@ -76,8 +76,8 @@ impl<'d, T: Structure<SetElement<V>>, V: Send + Sync + 'static> FreeList<'d, T, 
         let Some(member) = self.idle.pop() else {
             return self.domain.set(set).add(value);
         };
-        // SAFETY: L1 - set and value are the list's to write, and there is no value to be lost; the
-        // member's memory is held, and it is in no other domain than this.
+        // SAFETY: ldu.L1 - set and value are the list's to write, and there is no value to be lost;
+        // the member's memory is held, and it is in no other domain than this.
         unsafe {
             SetElement::refill(member, set, value);
             Attached::from_raw(self.domain, member)
@@ -101,7 +101,7 @@ impl<'d, T: Structure<SetElement<V>>, V: Send + Sync + 'static> FreeList<'d, T, 
         if !unsafe { self.domain.recycle_raw(member) } {
             return None;
         }
-        // SAFETY: L1 - idle from here on.
+        // SAFETY: ldu.L1 - idle from here on.
         let value = unsafe { SetElement::take(member) };
         if self.idle.len() < KEPT {
             self.idle.push(member);
@@ -116,7 +116,7 @@ impl<'d, T: Structure<SetElement<V>>, V: Send + Sync + 'static> FreeList<'d, T, 
 impl<T: Structure<SetElement<V>>, V: Send + Sync + 'static> Drop for FreeList<'_, T, V> {
     fn drop(&mut self) {
         for member in self.idle.drain(..) {
-            // SAFETY: L1 - not in the domain, and not used afterwards.
+            // SAFETY: ldu.L1 - not in the domain, and not used afterwards.
             unsafe { self.domain.free_raw(member) };
         }
     }

@@ -106,7 +106,7 @@ impl<T: Structure<E>, E: Linked> Deref for SharedGuard<'_, T, E> {
 
     #[inline]
     fn deref(&self) -> &T {
-        // SAFETY: nobody changes the structure while somebody shares it (V1 of `lock::rounds`).
+        // SAFETY: nobody changes the structure while somebody shares it (rounds.V1).
         unsafe { self.value.as_ref().expect(LIVE).deref() }
     }
 }

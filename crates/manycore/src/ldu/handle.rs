@@ -1,7 +1,7 @@
 //! Who owns a member: one that is in the set, and one that is not.
 //!
-//! Owns: the handles, which make U1 and U3 rules of the compiler: a member goes from [`Attached`]
-//! to [`Detached`] and back by moves, and its memory is the handle's or the set's.
+//! Owns: the handles, which make ldu.U1 and ldu.U3 rules of the compiler: a member goes from
+//! [`Attached`] to [`Detached`] and back by moves, and its memory is the handle's or the set's.
 
 use super::drain::Given;
 use super::links::{Linked, links_of};
@@ -104,7 +104,7 @@ impl<'s, T: Structure<E>, E: Linked> Attached<'s, T, E> {
     #[inline]
     pub fn remove(self) -> Detached<'s, T, E> {
         let this = ManuallyDrop::new(self);
-        // SAFETY: U1 - this handle was the only one, and is spent.
+        // SAFETY: ldu.U1 - this handle was the only one, and is spent.
         unsafe { this.set.remove_raw(this.member) };
         Detached { set: this.set, member: this.member }
     }
@@ -115,7 +115,7 @@ impl<'s, T: Structure<E>, E: Linked> Detached<'s, T, E> {
     #[inline]
     pub fn insert(self) -> Attached<'s, T, E> {
         let this = ManuallyDrop::new(self);
-        // SAFETY: U1 - this handle was the only one, and is spent.
+        // SAFETY: ldu.U1 - this handle was the only one, and is spent.
         unsafe { this.set.insert_raw(this.member) };
         Attached { set: this.set, member: this.member }
     }
@@ -140,7 +140,7 @@ impl<T: Structure<E>, E: Linked> Deref for Attached<'_, T, E> {
 
     #[inline]
     fn deref(&self) -> &E {
-        // SAFETY: U3 - alive as long as its handle.
+        // SAFETY: ldu.U3 - alive as long as its handle.
         unsafe { self.member.as_ref() }
     }
 }
@@ -150,7 +150,7 @@ impl<T: Structure<E>, E: Linked> Deref for Detached<'_, T, E> {
 
     #[inline]
     fn deref(&self) -> &E {
-        // SAFETY: U3 - alive as long as its handle.
+        // SAFETY: ldu.U3 - alive as long as its handle.
         unsafe { self.member.as_ref() }
     }
 }
@@ -158,7 +158,7 @@ impl<T: Structure<E>, E: Linked> Deref for Detached<'_, T, E> {
 impl<T: Structure<E>, E: Linked> Drop for Attached<'_, T, E> {
     #[inline]
     fn drop(&mut self) {
-        // SAFETY: U1, U3 - this handle was the only one; the member is the set's to free.
+        // SAFETY: ldu.U1, ldu.U3 - this handle was the only one; the member is the set's to free.
         unsafe { self.set.retire_raw(self.member) };
     }
 }
@@ -170,7 +170,7 @@ impl<T: Structure<E>, E: Linked> Drop for Detached<'_, T, E> {
     }
 }
 
-/// Frees a member that is not attached, or leaves that to the drain if a queue has it (U3).
+/// Frees a member that is not attached, or leaves that to the drain if a queue has it (ldu.U3).
 ///
 /// # Safety
 /// The caller owns the member, and does not touch it afterwards.
@@ -178,7 +178,7 @@ pub(super) unsafe fn give_up<E: Linked>(member: NonNull<E>) {
     // SAFETY: the caller's duty.
     let marks = unsafe { &*links_of(member).as_ptr() };
     let mut word = marks.load_for_change();
-    // BUG: a member is freed while it is queued (`ldu`, U3).
+    // BUG: a member is freed while it is queued (`ldu`, ldu.U3).
     while word.is_queued() && !seeded_bug!("free-queued") {
         match marks.change(word, word.given_up()) {
             Ok(()) => return,

@@ -12,7 +12,7 @@ pub struct Links {
     pub(super) word: AtomicU64,
     /// The next member of the same queue. Written by whoever pushes, before the push.
     pub(super) next: AtomicPtr<Links>,
-    /// A canary of law U3 for loom; nothing elsewhere.
+    /// A canary of law ldu.U3 for loom; nothing elsewhere.
     #[cfg_attr(not(manycore_loom), allow(dead_code))] // nobody looks at it there
     life: UnsafeCell<Life>,
 }
@@ -80,8 +80,8 @@ impl Links {
     #[inline(always)]
     pub(super) fn change(&self, from: Word, to: Word) -> Result<(), Word> {
         // ORDER: AcqRel; Release pairs with the Acquire of whoever finds the new state: a change
-        // shows the member's data to the drain (U4), a drain shows the owner that it is done (U3).
-        // Acquire (both) is the other half.
+        // shows the member's data to the drain (ldu.U4), a drain shows the owner that it is done
+        // (ldu.U3). Acquire (both) is the other half.
         self.word
             .compare_exchange(from.0, to.0, Ordering::AcqRel, Ordering::Acquire)
             .map(drop)

@@ -1,9 +1,9 @@
 //! Cancelling updates: members come and go through marks of their own, and only what is left over
 //! reaches the structure.
 //!
-//! **Only for structures where operations on different members commute** (U2): sets, registries,
-//! reverse maps, interval trees. Not for queues, stacks, or anything that shows in which order its
-//! members came.
+//! **Only for structures where operations on different members commute** (ldu.U2): sets,
+//! registries, reverse maps, interval trees. Not for queues, stacks, or anything that shows in
+//! which order its members came.
 //!
 //! A structure that has other updates besides, whose order shows, is a [`Combined`]. Many small
 //! sets that live shortly are a [`SetDomain`].
@@ -19,32 +19,32 @@
 //!
 //! # The laws
 //!
-//! - **U1** Insertions and removals of one member alternate, each after the one before it has
+//! - **ldu.U1** Insertions and removals of one member alternate, each after the one before it has
 //!   returned. Handles make that a rule of the compiler ([`Attached`], [`Detached`]); the raw calls
 //!   check it and panic with the member's name.
-//! - **U2** Operations on different members commute.
-//! - **U3** A queued member's memory is held: whoever has done with it while it is queued leaves it
-//!   to the next drain, which frees it. A drain reads where the queue goes on *before* it lets go
-//!   of a member, and does not touch it afterwards.
-//! - **U4** A member's own data stay as they are from its insertion until no queue has it. Only
+//! - **ldu.U2** Operations on different members commute.
+//! - **ldu.U3** A queued member's memory is held: whoever has done with it while it is queued
+//!   leaves it to the next drain, which frees it. A drain reads where the queue goes on *before* it
+//!   lets go of a member, and does not touch it afterwards.
+//! - **ldu.U4** A member's own data stay as they are from its insertion until no queue has it. Only
 //!   then does [`Detached::into_box`] give it back.
-//! - **U5** One word holds all marks: attached, queued, given up, applied, and the number of the
-//!   last read that began before the last change.
-//! - **U6** A read has a cut. It raises the set's *epoch* before it looks at the first queue. Every
-//!   change notes the epoch that it found, and the member's state before its first change in that
-//!   epoch; the read takes the state that each member had at the cut. So a read sees every
+//! - **ldu.U5** One word holds all marks: attached, queued, given up, applied, and the number of
+//!   the last read that began before the last change.
+//! - **ldu.U6** A read has a cut. It raises the set's *epoch* before it looks at the first queue.
+//!   Every change notes the epoch that it found, and the member's state before its first change in
+//!   that epoch; the read takes the state that each member had at the cut. So a read sees every
 //!   change that returned before it began, and if it sees a change, then also all that came before
 //!   that one. (The published form has no cut: a change can be missed while a later one is seen.)
 //!   Changes do not wait for a read, but at a queue of four times its bound, and a read never waits
 //!   for a change.
-//! - **U7** A panic of the structure's reaches the reader that called it (a change that drained
+//! - **ldu.U7** A panic of the structure's reaches the reader that called it (a change that drained
 //!   because its queue was full contains it). The set is poisoned until
 //!   [`DeferredSet::clear_poison`]; what was not applied stays queued, and changes go on. The call
 //!   that panicked counts as made.
 //!
-//! The design has a gate for U6: a reader shuts changes out while it captures the words. The epoch
-//! does without. It costs a change one load of a line that only reads write, where the gate costs
-//! an announcement besides, and nobody waits for anybody.
+//! The design has a gate for ldu.U6: a reader shuts changes out while it captures the words. The
+//! epoch does without. It costs a change one load of a line that only reads write, where the gate
+//! costs an announcement besides, and nobody waits for anybody.
 //!
 //! # Consistency
 //!

@@ -3,11 +3,11 @@
 //! Owns: [`Stack`] and the choice between one for all and one for each slot.
 //!
 //! Laws:
-//! - Q1 A member is pushed by whoever made it queued (M1 of `word`), and by nobody else until a
-//!   drain has let it go. So it is in one stack at most, and `next` has one writer.
-//! - Q2 The order of a stack means nothing: the words say what is to be done.
-//! - Q3 A slot whose stack is not empty has its dirty bit set, or the push is under way still. The
-//!   drain clears the bit before it empties the stack.
+//! - ldu.Q1 A member is pushed by whoever made it queued (ldu.M1 of `word`), and by nobody else
+//!   until a drain has let it go. So it is in one stack at most, and `next` has one writer.
+//! - ldu.Q2 The order of a stack means nothing: the words say what is to be done.
+//! - ldu.Q3 A slot whose stack is not empty has its dirty bit set, or the push is under way still.
+//!   The drain clears the bit before it empties the stack.
 //!
 //! Source: LDU, section 2.4.1 (the queue), 2.5.3 (per-core queues).
 
@@ -51,7 +51,7 @@ pub(super) struct Pushed {
 
 impl Stack {
     /// # Safety
-    /// Q1: the caller made the member queued, and its memory lives until a drain lets it go.
+    /// ldu.Q1: the caller made the member queued, and its memory lives until a drain lets it go.
     #[inline(always)]
     unsafe fn push(&self, links: NonNull<Links>, shared: bool) -> Pushed {
         // SAFETY: the caller's duty.
@@ -63,7 +63,8 @@ impl Stack {
             // ORDER: Relaxed; shown by the CAS.
             next.store(head, Ordering::Relaxed);
             // ORDER: AcqRel; Release pairs with the Acquire of `take`: `next` before the head. The
-            // Acquire is U6's: who pushes after a drain has found the epoch that the drain raised.
+            // Acquire is ldu.U6's: who pushes after a drain has found the epoch that the drain
+            // raised.
             match self.head.compare_exchange_weak(
                 head,
                 links.as_ptr(),
@@ -149,7 +150,7 @@ impl Queues {
                 let pushed = unsafe { stack.push(links, false) };
                 if pushed.first {
                     let word = own.dirty.get_or_init(index / 64);
-                    // ORDER: AcqRel; Q3, and U6 as in `push`.
+                    // ORDER: AcqRel; ldu.Q3, and ldu.U6 as in `push`.
                     word.0.fetch_or(1 << (index % 64), Ordering::AcqRel);
                 }
                 barrier::full_after_rmw();
@@ -190,13 +191,13 @@ impl Queues {
             }
             Self::PerCore(own) => {
                 for (number, word) in own.dirty.iter() {
-                    // ORDER: Acquire; pairs with `push` (Q3).
+                    // ORDER: Acquire; pairs with `push` (ldu.Q3).
                     let bits = word.0.load(Ordering::Acquire);
                     let mut left = bits;
                     while left != 0 {
                         let bit = left.trailing_zeros();
                         left &= left - 1;
-                        // ORDER: AcqRel; before the swap in `take` (Q3).
+                        // ORDER: AcqRel; before the swap in `take` (ldu.Q3).
                         word.0.fetch_and(!(1 << bit), Ordering::AcqRel);
                         let stack = own.stacks.get_or_init(number * 64 + bit as usize);
                         chains.extend(stack.take());

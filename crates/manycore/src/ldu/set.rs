@@ -16,13 +16,13 @@ use std::ptr::NonNull;
 /// What a [`DeferredSet`] keeps up to date: any single-threaded structure.
 ///
 /// Calls for one member alternate, `insert` first. Calls for different members come in any order:
-/// the structure must not care (U2). They come later than the changes, on whichever thread reads,
-/// under the set's lock.
+/// the structure must not care (ldu.U2). They come later than the changes, on whichever thread
+/// reads, under the set's lock.
 ///
 /// A member stays where it is, alive and unchanged, from the call of `insert` until that of
 /// `remove` has returned, or the set is gone. So a structure that knows what it does may keep
 /// pointers instead of copies. (It may find after a panic of its own that a call counted that did
-/// not do its work: U7 of the [module](super).)
+/// not do its work: ldu.U7 of the [module](super).)
 pub trait Structure<E>: Send {
     /// The member is in the set.
     fn insert(&mut self, member: &E);
@@ -76,7 +76,7 @@ pub trait Structure<E>: Send {
 /// - Memory: the structure, some 1,250 bytes and the queues ([`Queue`](super::Queue)); 16 bytes
 ///   for each
 ///   member; members that were dropped while queued, until the next read, within the bounds.
-/// - Errors, panics: see [`read`](Self::read), and U7 of the [module](super).
+/// - Errors, panics: see [`read`](Self::read), and ldu.U7 of the [module](super).
 /// - Source: LDU, section 2.4.
 ///
 /// ```
@@ -333,7 +333,7 @@ impl<T: Structure<E>, E: Linked> DeferredSet<T, E> {
     /// - The member is alive, and stays alive and unchanged until [`settle_raw`](Self::settle_raw)
     ///   has returned for it, or it was given to [`retire_raw`](Self::retire_raw).
     /// - It is in no other set, and in no other set's queue.
-    /// - Calls for one member follow each other (U1).
+    /// - Calls for one member follow each other (ldu.U1).
     #[inline]
     pub unsafe fn insert_raw(&self, member: NonNull<E>) {
         // SAFETY: the caller's duty.

@@ -3,15 +3,15 @@
 //! Owns: the layout. No other file of this module looks at a bit.
 //!
 //! Laws (U numbers are the parent module's):
-//! - M1 `APPLIED` is what the structure has been told. Without `QUEUED` it means nothing: then the
-//!   structure knows what `ATTACHED` says.
-//! - M2 `BEFORE` is what `ATTACHED` was before the first change that noted the word's epoch. So for
-//!   the read that raised the epoch to that number, which is the only one that can be at work, it
-//!   is the state at the cut (U6).
-//! - M3 The epoch of a word never falls: a change that found an older one takes the word's.
-//! - M4 `DEAD` means that nobody but a drain will touch the member again. `DEAD` without `QUEUED`
-//!   does not last: whoever makes the one while the other is missing frees the member.
-//! - M5 `BUSY` is set while the structure is being told.
+//! - ldu.M1 `APPLIED` is what the structure has been told. Without `QUEUED` it means nothing: then
+//!   the structure knows what `ATTACHED` says.
+//! - ldu.M2 `BEFORE` is what `ATTACHED` was before the first change that noted the word's epoch. So
+//!   for the read that raised the epoch to that number, which is the only one that can be at work,
+//!   it is the state at the cut (ldu.U6).
+//! - ldu.M3 The epoch of a word never falls: a change that found an older one takes the word's.
+//! - ldu.M4 `DEAD` means that nobody but a drain will touch the member again. `DEAD` without
+//!   `QUEUED` does not last: whoever makes the one while the other is missing frees the member.
+//! - ldu.M5 `BUSY` is set while the structure is being told.
 
 const ATTACHED: u64 = 1;
 const BEFORE: u64 = 2;
@@ -58,7 +58,7 @@ impl Word {
         self.0 & DEAD != 0
     }
 
-    /// What the structure has been told (M1); only for a queued member.
+    /// What the structure has been told (ldu.M1); only for a queued member.
     #[inline(always)]
     pub(super) fn is_applied(self) -> bool {
         self.0 & APPLIED != 0
@@ -83,7 +83,7 @@ impl Word {
     }
 
     /// Whether the structure has nothing to do for the member: not now, and not in any read that is
-    /// under way, unless its owner inserts it again. Its data are its owner's then (U4).
+    /// under way, unless its owner inserts it again. Its data are its owner's then (ldu.U4).
     #[inline(always)]
     pub(super) fn is_idle(self) -> bool {
         self.0 & (ATTACHED | BEFORE | APPLIED | BUSY) == 0
@@ -107,7 +107,7 @@ impl Word {
     #[inline(always)]
     pub(super) fn after(self, change: Change, epoch: u64) -> Self {
         let attached = self.0 & ATTACHED;
-        // M2, M3. (Written so that neither is a branch.)
+        // ldu.M2, ldu.M3. (Written so that neither is a branch.)
         let before = if epoch > self.epoch() { attached * BEFORE } else { self.0 & BEFORE };
         let applied = if self.is_queued() { self.0 & APPLIED } else { attached * APPLIED };
         let now = match change {
@@ -121,7 +121,7 @@ impl Word {
         Self(now | before | applied | QUEUED | kept | epoch.max(self.epoch()) << EPOCH_SHIFT)
     }
 
-    /// Given up by an owner who removed it before (M4).
+    /// Given up by an owner who removed it before (ldu.M4).
     #[inline(always)]
     pub(super) fn given_up(self) -> Self {
         Self(self.0 | DEAD)
@@ -174,7 +174,7 @@ mod tests {
                 let found: Vec<_> = (0..len).map(|at| code / 4_u64.pow(at) % 4).collect();
                 let word = changed(&found);
                 let newest = found.iter().copied().max().unwrap_or(0);
-                // M3: a change counts for the largest epoch that was noted before it.
+                // ldu.M3: a change counts for the largest epoch that was noted before it.
                 let noted = found.iter().scan(0, |most, epoch| {
                     *most = (*most).max(*epoch);
                     Some(*most)

@@ -1,14 +1,14 @@
-//! The big-reader lock: a reader writes its own line, a writer looks at all of them. Law K6 of the
-//! parent module.
+//! The big-reader lock: a reader writes its own line, a writer looks at all of them. Law lock.K6 of
+//! the parent module.
 //!
 //! Owns: one lane for each slot, and a list for the rare reader that has no lane.
-//! - R1 A reader counts itself in its lane, then looks whether a writer has closed the lock, and if
-//!   so takes itself out again. A writer closes, then waits until no lane counts anybody.
-//! - R2 A lane belongs to the thread whose token it carries. The next owner of a slot takes the
+//! - br.R1 A reader counts itself in its lane, then looks whether a writer has closed the lock, and
+//!   if so takes itself out again. A writer closes, then waits until no lane counts anybody.
+//! - br.R2 A lane belongs to the thread whose token it carries. The next owner of a slot takes the
 //!   lane over when its count is zero; until then (a guard of a thread that is ending, or a
 //!   forgotten one) it reads as a stray.
-//! - R3 Strays are threads without a lane; they stand in a list under a mutex.
-//! - R4 Who is counted already counts itself once more, where it is counted and without looking:
+//! - br.R3 Strays are threads without a lane; they stand in a list under a mutex.
+//! - br.R4 Who is counted already counts itself once more, where it is counted and without looking:
 //!   the writer waits for it anyway. So a thread may read while it reads, also when a writer waits,
 //!   when it has lost its slot since, or got the use of a lane.
 
@@ -35,7 +35,7 @@ const SLEEPERS: usize = 2;
 /// Where the readers of one slot count themselves.
 #[repr(align(128))]
 struct Lane {
-    /// The thread whose lane it is (R2).
+    /// The thread whose lane it is (br.R2).
     token: AtomicUsize,
     /// Its guards. Written by that thread alone.
     readers: AtomicUsize,
@@ -56,13 +56,14 @@ impl Lane {
         if readers > 0 {
             // ORDER: Release, here and below; pairs with Acquire in `is_empty`: who sees that the
             // lane counts somebody sees whom (`lane_of`).
-            self.readers.store(readers + 1, Ordering::Release); // R4
+            self.readers.store(readers + 1, Ordering::Release); // br.R4
             return true;
         }
         if sync::seeded_bug!("plain-publish") {
             self.readers.store(1, Ordering::Release);
         } else if biased {
-            // ORDER: the store before the load below, by law B1; pairs with `heavy` in `close`.
+            // ORDER: the store before the load below, by law percpu.B1; pairs with `heavy` in
+            // `close`.
             self.readers.store(1, Ordering::Release);
             barrier::light();
         } else {
@@ -80,7 +81,8 @@ impl Lane {
 
     #[inline(always)]
     fn leave(&self) {
-        // ORDER: Relaxed; the owner alone writes it, also when its slot is another's by now (R2).
+        // ORDER: Relaxed; the owner alone writes it, also when its slot is another's by now
+        // (br.R2).
         let readers = self.readers.load_to_change(Ordering::Relaxed);
         // ORDER: Release; pairs with Acquire in `is_empty`: the reads before the writer's writes,
         // and the last owner's stores before the next owner's.
@@ -130,14 +132,14 @@ pub struct BrLock<T> {
     state: AtomicUsize,
     /// Whether readers pay for a full fence although they need not.
     fenced: bool,
-    /// Tokens of readers without a lane, one for each guard (R3).
+    /// Tokens of readers without a lane, one for each guard (br.R3).
     strays: Mutex<Vec<usize>>,
     /// The word lock of the writers.
     writers: AtomicUsize,
     value: UnsafeCell<T>,
 }
 
-// SAFETY: K6 - a writer has the value alone and may take it along; readers share it.
+// SAFETY: lock.K6 - a writer has the value alone and may take it along; readers share it.
 unsafe impl<T: Send + Sync> Sync for BrLock<T> {}
 // SAFETY: an owned lock is an owned value; nobody waits in it.
 unsafe impl<T: Send> Send for BrLock<T> {}
@@ -195,12 +197,12 @@ impl<T> BrLock<T> {
     #[inline(always)]
     fn enter_own_lane(&self) -> Option<&Lane> {
         let lane = self.lanes.get(percpu::own_slot()?.index())?;
-        // ORDER: Relaxed; the token is this thread's own store, or none of its (R2).
+        // ORDER: Relaxed; the token is this thread's own store, or none of its (br.R2).
         let is_mine = lane.token.load(Ordering::Relaxed) == percpu::thread_token();
         (is_mine && lane.enter(&self.state, self.is_biased())).then_some(lane)
     }
 
-    /// Takes the lane of the thread's slot over, if its last owner has left it (R2).
+    /// Takes the lane of the thread's slot over, if its last owner has left it (br.R2).
     fn claim_lane(&self) -> Option<&Lane> {
         let lane = self.lanes.get_or_init(percpu::own_slot()?.index());
         let me = percpu::thread_token();
@@ -210,13 +212,14 @@ impl<T> BrLock<T> {
         if !lane.is_empty() {
             return None;
         }
-        // ORDER: Relaxed; slots pass from thread to thread by Release and Acquire (P2), and the
-        // Release store that counts this thread (`Lane::enter`) makes the token known (`lane_of`).
+        // ORDER: Relaxed; slots pass from thread to thread by Release and Acquire (percpu.P2), and
+        // the Release store that counts this thread (`Lane::enter`) makes the token known
+        // (`lane_of`).
         lane.token.store(me, Ordering::Relaxed);
         Some(lane)
     }
 
-    /// The lane that counts this thread, wherever it is (R4).
+    /// The lane that counts this thread, wherever it is (br.R4).
     fn lane_of(&self, token: usize) -> Option<&Lane> {
         // ORDER: the count before the token. `is_empty` is Acquire and pairs with the Release
         // stores of `Lane::enter`: the token seen then is that of who is counted, or a later one.
@@ -225,7 +228,7 @@ impl<T> BrLock<T> {
         // (A dead thread may have forgotten a guard: its lane is written by nobody else.) The first
         // look, which proves nothing, passes over the lanes that others are counting in.
         let has_token = |lane: &Lane| lane.token.load(Ordering::Relaxed) == token;
-        // BUG: a reader asks whose a lane is before it asks whether anybody is counted there (R4
+        // BUG: a reader asks whose a lane is before it asks whether anybody is counted there (br.R4
         // of the big-reader lock).
         let unsure = sync::seeded_bug!("token-before-count");
         let is_its =
@@ -284,7 +287,7 @@ impl<T> BrLock<T> {
         }
         let asleep = CLOSED | SLEEPERS;
         loop {
-            // K5: said in the word that the opening swap replaces.
+            // lock.K5: said in the word that the opening swap replaces.
             match self.state.compare_exchange(CLOSED, asleep, Ordering::Relaxed, Ordering::Relaxed)
             {
                 Err(0) => return,
@@ -466,7 +469,7 @@ impl<T> Deref for BrReadGuard<'_, T> {
 
     #[inline]
     fn deref(&self) -> &T {
-        // SAFETY: K6 - no writer has the value while this reader is counted.
+        // SAFETY: lock.K6 - no writer has the value while this reader is counted.
         unsafe { (*self.value).deref() }
     }
 }
@@ -506,7 +509,7 @@ impl<T> Deref for BrWriteGuard<'_, T> {
 
     #[inline]
     fn deref(&self) -> &T {
-        // SAFETY: K6 - this writer has drained the lanes and keeps the lock closed.
+        // SAFETY: lock.K6 - this writer has drained the lanes and keeps the lock closed.
         unsafe { sync::deref_ref(&self.value) }
     }
 }

@@ -2,8 +2,8 @@
 //! that a lost wake-up is a deadlock that loom reports; under shuttle and miri, naps.
 //!
 //! Only the low 32 bits are compared by the kernel. Of an object's lock word they hold the WAITERS
-//! bit, and law K2 needs no more: a sleeper that meets another owner's equal bits is woken by that
-//! owner. Of a ticket they hold enough, because tickets never get 2^32 ahead of a sleeper.
+//! bit, and law lock.K2 needs no more: a sleeper that meets another owner's equal bits is woken by
+//! that owner. Of a ticket they hold enough, because tickets never get 2^32 ahead of a sleeper.
 //!
 //! A sleeper may say which of 32 `bits` it answers to; a wake names bits, too.
 
@@ -41,7 +41,7 @@ mod imp {
 
     fn wake(word: *const AtomicUsize, count: libc::c_int, bits: u32) {
         // SAFETY: FUTEX_WAKE_BITSET uses the address as a key and never reads the memory behind
-        // it, which may be freed by now (K3).
+        // it, which may be freed by now (lock.K3).
         unsafe {
             libc::syscall(
                 libc::SYS_futex,

@@ -12,19 +12,19 @@
 //! - *Leaf*: a mutex inside, with no user code and nothing to wait for.
 //!
 //! Laws:
-//! - Q1 [`enter`] and [`leave`] pair: [`count`] is how many object locks the thread holds, guards
-//!   that were forgotten included.
-//! - Q2 A thread sleeps for a lock under which user code runs only as a [`Waiting`] in the graph:
-//!   of an object, of a collection, of a representative that is made. It enters before its first
-//!   sleep; or at once if it holds an object lock, which is counted. (Locks of collections are
-//!   not: their fast paths pay nothing.) A thread that enters looks for a circle under the graph's
-//!   mutex, so the thread that closes a circle finds it.
-//! - Q3 What the graph shows is no accident of timing. A circle that goes through this thread ends
-//!   with a thread that waits for a lock of this thread's; that lock has been this thread's for the
-//!   whole look, so that thread has waited for the whole look, so the lock that leads to it has
-//!   been its own, and so on back.
-//!   The same of what a thread shares, and of the lane that counts it: while it waits, it stays.
-//! - Q4 A lock in the graph is alive: its waiter leaves the graph before it gives the lock up.
+//! - held.Q1 [`enter`] and [`leave`] pair: [`count`] is how many object locks the thread holds,
+//!   guards that were forgotten included.
+//! - held.Q2 A thread sleeps for a lock under which user code runs only as a [`Waiting`] in the
+//!   graph: of an object, of a collection, of a representative that is made. It enters before its
+//!   first sleep; or at once if it holds an object lock, which is counted. (Locks of collections
+//!   are not: their fast paths pay nothing.) A thread that enters looks for a circle under the
+//!   graph's mutex, so the thread that closes a circle finds it.
+//! - held.Q3 What the graph shows is no accident of timing. A circle that goes through this thread
+//!   ends with a thread that waits for a lock of this thread's; that lock has been this thread's
+//!   for the whole look, so that thread has waited for the whole look, so the lock that leads to it
+//!   has been its own, and so on back. The same of what a thread shares, and of the lane that
+//!   counts it: while it waits, it stays.
+//! - held.Q4 A lock in the graph is alive: its waiter leaves the graph before it gives the lock up.
 
 use super::{holding, word};
 use crate::percpu;
@@ -40,7 +40,7 @@ sync::thread_local! {
 
 // (loom takes a thread's locals away when the thread ends.)
 
-/// The calling thread has taken an object lock (Q1).
+/// The calling thread has taken an object lock (held.Q1).
 #[inline(always)]
 pub(crate) fn enter() {
     let _ = HELD.try_with(|held| held.set(held.get() + 1));
@@ -50,12 +50,12 @@ pub(crate) fn enter() {
 #[inline(always)]
 pub(crate) fn leave() {
     let _ = HELD.try_with(|held| {
-        debug_assert!(held.get() > 0, "a lock was released that was not counted (Q1)");
+        debug_assert!(held.get() > 0, "a lock was released that was not counted (held.Q1)");
         held.set(held.get().wrapping_sub(1));
     });
 }
 
-/// Object locks that the calling thread holds (Q1).
+/// Object locks that the calling thread holds (held.Q1).
 #[inline(always)]
 pub(crate) fn count() -> usize {
     HELD.try_with(Cell::get).unwrap_or(0)
@@ -94,7 +94,7 @@ struct Waiter {
     shared: Vec<usize>,
 }
 
-// SAFETY: what is awaited is used under the graph's mutex alone, and is alive then (Q4).
+// SAFETY: what is awaited is used under the graph's mutex alone, and is alive then (held.Q4).
 unsafe impl Send for Waiter {}
 
 sync::global! {
@@ -102,7 +102,7 @@ sync::global! {
 }
 
 /// So that no thread that is not there keeps the graph in the child, or waits in it: its word may
-/// be freed there (Q4).
+/// be freed there (held.Q4).
 #[cfg(not(any(manycore_loom, manycore_shuttle)))]
 static AT_FORK: AtFork = AtFork::new(|| Box::new(graph()), || graph().clear());
 
@@ -126,7 +126,7 @@ impl Drop for Waiting {
 }
 
 /// Before a wait for the lock in `word`: an entry in the graph, if the thread holds anything.
-/// `Err` says that the wait would never end (Q2, Q3).
+/// `Err` says that the wait would never end (held.Q2, held.Q3).
 pub(super) fn wait_for(word: &AtomicUsize, token: usize) -> Result<Option<Waiting>, ()> {
     if count() == 0 {
         return Ok(None);
@@ -155,7 +155,7 @@ fn closes_circle(graph: &[Waiter], new: &Waiter) -> bool {
     let mut open = vec![new.awaited];
     let mut seen = vec![false; graph.len()];
     while let Some(awaited) = open.pop() {
-        // SAFETY: what the caller waits for, or another one of the graph (Q4).
+        // SAFETY: what the caller waits for, or another one of the graph (held.Q4).
         let awaited = unsafe { &*awaited };
         if awaited.is_held_by(new.token, &new.shared) {
             return true;

@@ -1,14 +1,14 @@
 //! Which objects the calling thread holds or shares, as far as their guards run user code.
 //!
-//! Owns: one list for each thread. A lock in rounds asks it before it waits (V4 of `rounds`), and a
+//! Owns: one list for each thread. A lock in rounds asks it before it waits (rounds.V4), and a
 //! change asks it before it waits for a reader: that reader may wait for what the thread holds.
 //!
 //! Laws:
-//! - **S1** The list has the address of each object from the moment that the thread has it, alone
-//!   or side by side with others, until it gives the object up. A forgotten guard's stays.
-//! - **S2** The list is there until the thread's very end: it has no destructor, so it answers in
-//!   the destructors of other thread-locals too. Beyond [`NEAR`] objects it needs memory, and gives
-//!   it back when they are given up.
+//! - **holding.S1** The list has the address of each object from the moment that the thread has it,
+//!   alone or side by side with others, until it gives the object up. A forgotten guard's stays.
+//! - **holding.S2** The list is there until the thread's very end: it has no destructor, so it
+//!   answers in the destructors of other thread-locals too. Beyond [`NEAR`] objects it needs
+//!   memory, and gives it back when they are given up.
 
 use crate::sync;
 use std::cell::{Cell, RefCell};
@@ -67,7 +67,8 @@ impl Holding {
     }
 }
 
-// loom takes a thread's locals away when the thread ends; elsewhere `try_with` never fails (S2).
+// loom takes a thread's locals away when the thread ends; elsewhere `try_with` never fails
+// (holding.S2).
 
 /// The calling thread has the object from here on.
 pub(super) fn note(object: usize) {

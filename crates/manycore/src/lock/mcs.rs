@@ -1,5 +1,5 @@
-//! The MCS lock: a queue in which each waiter looks at a word of its own. Laws K4 and K5 of the
-//! parent module.
+//! The MCS lock: a queue in which each waiter looks at a word of its own. Laws lock.K4 and lock.K5
+//! of the parent module.
 //!
 //! Owns: the queue. A waiter's node lies on its stack, and only while it waits: who gets the lock
 //! moves its successor into the lock itself, so a holder has no node, a guard is as plain as any,
@@ -7,10 +7,10 @@
 //! pinning; nodes from a heap would cost an allocation or a cache of them.)
 //!
 //! `tail` is null (free), `HELD` (held, nobody waits) or the node of the last waiter.
-//! - Q1 If `tail` is null, `head` is null.
-//! - Q2 Whoever swaps itself behind another writes that one's `next` once (or `head`, if it was
+//! - mcs.Q1 If `tail` is null, `head` is null.
+//! - mcs.Q2 Whoever swaps itself behind another writes that one's `next` once (or `head`, if it was
 //!   `HELD`), and nobody leaves its node, or `head` to a successor, before that is done.
-//! - Q3 The swap of `state` to GRANTED is the last access to a waiter's node.
+//! - mcs.Q3 The swap of `state` to GRANTED is the last access to a waiter's node.
 
 use super::exclusive::{Raw, exclusive};
 use super::{futex, spin_until};
@@ -58,7 +58,7 @@ impl Mcs {
             let next = if before == HELD {
                 &self.head
             } else {
-                // SAFETY: Q2 - the waiter before stays until it has read its `next`.
+                // SAFETY: mcs.Q2 - the waiter before stays until it has read its `next`.
                 unsafe { &(*before).next }
             };
             // ORDER: Release; pairs with Acquire in `await_successor` and `unlock`: the node.
@@ -110,7 +110,7 @@ impl Node {
         if spin_until(1, || self.state.load(Ordering::Acquire) == GRANTED) {
             return;
         }
-        // K5: said in the word that the granting swap replaces.
+        // lock.K5: said in the word that the granting swap replaces.
         // ORDER: Acquire on failure, as above.
         let asleep =
             self.state.compare_exchange(WAITING, ASLEEP, Ordering::Relaxed, Ordering::Acquire);
@@ -127,7 +127,8 @@ impl Node {
     /// # Safety
     /// The caller holds the lock, and `node` is its successor.
     unsafe fn grant(node: *const Self) {
-        // SAFETY: the waiter stays until the swap below; only its address is used afterwards (Q3).
+        // SAFETY: the waiter stays until the swap below; only its address is used afterwards
+        // (mcs.Q3).
         let state = unsafe { &raw const (*node).state };
         // ORDER: Release; pairs with the Acquire loads in `wait`.
         // SAFETY: as above.
@@ -139,7 +140,7 @@ impl Node {
 }
 
 // SAFETY: one locker gets `tail` from null; every other one waits until a holder, who gives up by
-// that, grants to it; and each waiter has one predecessor (Q2), so it is granted once.
+// that, grants to it; and each waiter has one predecessor (mcs.Q2), so it is granted once.
 unsafe impl Raw for Mcs {
     #[inline]
     #[track_caller]
@@ -172,7 +173,7 @@ unsafe impl Raw for Mcs {
             }
             successor = await_successor(&self.head);
         }
-        // SAFETY: Q2 - the caller holds the lock, and this waiter is next.
+        // SAFETY: mcs.Q2 - the caller holds the lock, and this waiter is next.
         unsafe { Node::grant(successor) };
     }
 }

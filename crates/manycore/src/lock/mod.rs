@@ -27,17 +27,17 @@
 //! - *Fork*: a child inherits the lock as it was. If a thread that did not survive held it, it
 //!   stays locked.
 //!
-//! Laws (K1 to K3 are of the word lock inside, see its file):
-//! - K4 Order: ticket and MCS are taken in the order in which the lockers drew a ticket or swapped
-//!   themselves into the queue, one atomic instruction.
-//! - K5 Sleep: whoever goes to sleep has said so in memory before it looks for the last time, and
-//!   whoever gives up a lock looks whether somebody said so after it gave up (or in the same
+//! Laws (lock.K1 to lock.K3 are of the word lock inside, see its file):
+//! - lock.K4 Order: ticket and MCS are taken in the order in which the lockers drew a ticket or
+//!   swapped themselves into the queue, one atomic instruction.
+//! - lock.K5 Sleep: whoever goes to sleep has said so in memory before it looks for the last time,
+//!   and whoever gives up a lock looks whether somebody said so after it gave up (or in the same
 //!   instruction). So no wake-up is lost.
-//! - V1 to V6 are of the lock in rounds inside: its holder does what those who wait have come for,
-//!   see its file.
-//! - K6 Big reader: a lane's count is written by one thread at a time: the thread whose token the
-//!   lane carries, until its last guard is gone. A reader that saw the lock open is counted in what
-//!   the writer sees, or has seen the writer (law B1 of [`crate::percpu::barrier`]).
+//! - rounds.V1 to rounds.V6 are of the lock in rounds inside: its holder does what those who wait
+//!   have come for, see its file.
+//! - lock.K6 Big reader: a lane's count is written by one thread at a time: the thread whose token
+//!   the lane carries, until its last guard is gone. A reader that saw the lock open is counted in
+//!   what the writer sees, or has seen the writer (law percpu.B1).
 //!
 //! Source: J. Mellor-Crummey and M. Scott, *Algorithms for scalable synchronization on
 //! shared-memory multiprocessors*, 1991 (ticket, MCS); the form of MCS without a node in the

@@ -7,24 +7,24 @@
 //! what brings an object up to date.
 //!
 //! Laws:
-//! - V1 `HELD` is set by who has the lock, and taken away by the same before it gives the lock up.
-//!   Nobody comes in while it is set, so that the holder has the object alone when it has seen that
-//!   nobody is in ([`exclude`](Rounds::exclude)).
-//! - V2 A round is counted, with a full fence, before its holder looks at what there is to do, and
-//!   is done when all of that is. So who finds a later round done than was counted when it came
-//!   misses nothing that had returned before it came.
-//! - V3 Whoever goes to sleep has set `SLEEPERS`, and then has seen that the lock is held (or, if
-//!   it is the holder, that somebody is in). Whoever gives the lock up (or leaves as the last one
-//!   under `HELD`) looks for `SLEEPERS` after that, and wakes all. So no wake-up is lost.
-//! - V4 A thread that has an object, alone or shared, is told so when it asks for the same again,
-//!   before it takes or changes anything. So it never waits for itself, nor holds the word that
-//!   another thread needs to get on (`holding` keeps the list).
-//! - V5 A thread that comes to share the object waits for those who share it only if there is
-//!   something to do. So whoever gets the lock asks again, and joins them if there is nothing:
+//! - rounds.V1 `HELD` is set by who has the lock, and taken away by the same before it gives the
+//!   lock up. Nobody comes in while it is set, so that the holder has the object alone when it has
+//!   seen that nobody is in ([`exclude`](Rounds::exclude)).
+//! - rounds.V2 A round is counted, with a full fence, before its holder looks at what there is to
+//!   do, and is done when all of that is. So who finds a later round done than was counted when it
+//!   came misses nothing that had returned before it came.
+//! - rounds.V3 Whoever goes to sleep has set `SLEEPERS`, and then has seen that the lock is held
+//!   (or, if it is the holder, that somebody is in). Whoever gives the lock up (or leaves as the
+//!   last one under `HELD`) looks for `SLEEPERS` after that, and wakes all. So no wake-up is lost.
+//! - rounds.V4 A thread that has an object, alone or shared, is told so when it asks for the same
+//!   again, before it takes or changes anything. So it never waits for itself, nor holds the word
+//!   that another thread needs to get on (`holding` keeps the list).
+//! - rounds.V5 A thread that comes to share the object waits for those who share it only if there
+//!   is something to do. So whoever gets the lock asks again, and joins them if there is nothing:
 //!   the lock may have been busy with the last of it when the thread came, in a round that had
-//!   begun before (which V2 does not let it count on).
-//! - V6 A thread that goes to sleep for others is in the graph of `held`, with all that it has. So
-//!   who closes a circle is told, and takes back what it has said.
+//!   begun before (which rounds.V2 does not let it count on).
+//! - rounds.V6 A thread that goes to sleep for others is in the graph of `held`, with all that it
+//!   has. So who closes a circle is told, and takes back what it has said.
 //!
 //! Source: D. Hendler and others, *Flat combining and the synchronization-parallelism tradeoff*,
 //! SPAA 2010, for one who does what others wait for.
@@ -39,7 +39,7 @@ use crate::sync::{AtomicUsize, Ordering, hint, seeded_bug};
 
 /// The lock's holder wants the object alone, or has it.
 const HELD: usize = 1;
-/// Somebody sleeps (V3).
+/// Somebody sleeps (rounds.V3).
 const SLEEPERS: usize = 2;
 /// One who shares.
 const ONE: usize = 4;
@@ -75,7 +75,7 @@ impl Rounds {
     #[track_caller]
     pub(crate) fn lock(&self, of: Of) -> Result<(), Refused> {
         // BUG: a lock in rounds takes its word before it asks whether the caller shares the object
-        // (V4).
+        // (rounds.V4).
         if self.is_mine() && !seeded_bug!("word-before-look") {
             return Err(Refused::HeldBySelf);
         }
@@ -103,8 +103,8 @@ impl Rounds {
         Err(Refused::Busy)
     }
 
-    /// Has the object alone from here on (V1), or gives the lock up. For the holder of the lock,
-    /// which does not share the object.
+    /// Has the object alone from here on (rounds.V1), or gives the lock up. For the holder of the
+    /// lock, which does not share the object.
     fn exclude(&self) -> Result<(), Refused> {
         // ORDER: Acquire (also of the loads below); pairs with Release in `leave`: what the last
         // one did with the object, before the holder changes it.
@@ -114,7 +114,7 @@ impl Rounds {
             let mut waiting = None;
             while !spin_until(1, is_alone) {
                 if let Err(circle) = watch(&mut waiting, self) {
-                    // ORDER: Release; as in `unlock`. Who sleeps since is woken (V3).
+                    // ORDER: Release; as in `unlock`. Who sleeps since is woken (rounds.V3).
                     self.state.fetch_and(!HELD, Ordering::Release);
                     self.give_up_lock();
                     return Err(circle);
@@ -129,7 +129,7 @@ impl Rounds {
         Ok(())
     }
 
-    /// Counts a round (V2). For who has the object alone.
+    /// Counts a round (rounds.V2). For who has the object alone.
     pub(crate) fn begin(&self) -> usize {
         // ORDER: SeqCst, a full fence; pairs with the fences of what the holder looks for.
         let round = self.begun.fetch_add(1, Ordering::SeqCst).wrapping_add(1);
@@ -146,7 +146,8 @@ impl Rounds {
     fn is_served(&self, came: usize) -> bool {
         // ORDER: Acquire; pairs with Release in `end`.
         let done = self.done.load(Ordering::Acquire);
-        // BUG: a waiter takes the round under way when it came for its own (`lock::rounds`, V2).
+        // BUG: a waiter takes the round under way when it came for its own (`lock::rounds`,
+        // rounds.V2).
         let later = if seeded_bug!("old-round") { 0 } else { 1 };
         done.wrapping_sub(came) as isize >= later
     }
@@ -170,13 +171,13 @@ impl Rounds {
     fn give_up_lock(&self) {
         // SAFETY: the caller has the lock, and `self` keeps the word.
         unsafe { word::unlock(&raw const self.lock, 0) };
-        // V3: the look comes after that.
+        // rounds.V3: the look comes after that.
         barrier::full_after_rmw();
         self.wake();
     }
 
     fn wake(&self) {
-        // ORDER: Relaxed; V3's fences are its callers'.
+        // ORDER: Relaxed; rounds.V3's fences are its callers'.
         if self.state.load(Ordering::Relaxed) & SLEEPERS != 0 {
             self.state.fetch_and(!SLEEPERS, Ordering::Relaxed);
             futex::wake_all(&raw const self.state);
@@ -184,7 +185,7 @@ impl Rounds {
     }
 
     fn change(&self, seen: usize, next: usize) -> bool {
-        // ORDER: AcqRel; Acquire as in `exclude` and `join`; V3's fence follows the RMW.
+        // ORDER: AcqRel; Acquire as in `exclude` and `join`; rounds.V3's fence follows the RMW.
         self.state.compare_exchange(seen, next, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
@@ -216,7 +217,7 @@ impl Rounds {
             return Err(Refused::HeldBySelf);
         }
         // ORDER: Relaxed; what returned before has passed a full fence, after which no older number
-        // is seen than that of the last round that missed it (V2).
+        // is seen than that of the last round that missed it (rounds.V2).
         let came = self.begun.load(Ordering::Relaxed);
         if is_current() && self.join() {
             if is_current() {
@@ -240,7 +241,8 @@ impl Rounds {
     fn come_first(&self, came: usize, is_current: impl Fn() -> bool) -> Result<Entered, Refused> {
         // The caller may look then at what there is to do, as after `join`.
         barrier::full_after_rmw();
-        // BUG: whoever gets a lock in rounds does a round though there is nothing to do (V5).
+        // BUG: whoever gets a lock in rounds does a round though there is nothing to do
+        // (rounds.V5).
         if self.is_served(came) || is_current() && !seeded_bug!("needless-round") {
             // Nobody has the object alone but by the lock, so it can be joined now.
             let joined = self.join();
@@ -276,7 +278,7 @@ impl Rounds {
         }
     }
 
-    /// Sleeps while the lock is held (V3).
+    /// Sleeps while the lock is held (rounds.V3).
     fn sleep(&self) {
         // ORDER: Relaxed; `change` decides. If another one's SLEEPERS is there, the fence makes the
         // holder see that, too, who gives up the lock that is seen held below.
@@ -285,9 +287,9 @@ impl Rounds {
             return;
         }
         barrier::fence_full();
-        // ORDER: Relaxed; after the fence (V3).
+        // ORDER: Relaxed; after the fence (rounds.V3).
         let held = self.lock.load(Ordering::Relaxed) & LOCKED != 0;
-        // BUG: a thread that was woken says nothing of the others that may sleep (K2).
+        // BUG: a thread that was woken says nothing of the others that may sleep (lock.K2).
         if held || seeded_bug!("forgotten-sleepers") {
             futex::wait(&self.state, seen | SLEEPERS);
         }
@@ -296,7 +298,7 @@ impl Rounds {
     /// Goes out again. For who came in, on the same thread.
     pub(crate) fn leave(&self) {
         holding::forget(self.address());
-        // ORDER: AcqRel; Release pairs with Acquire in `exclude`; with a fence for V3.
+        // ORDER: AcqRel; Release pairs with Acquire in `exclude`; with a fence for rounds.V3.
         let seen = self.state.fetch_sub(ONE, Ordering::AcqRel);
         if seen & HELD != 0 && seen < 2 * ONE {
             self.wake();
@@ -308,7 +310,7 @@ impl Rounds {
         word::is_held_by(&self.lock, thread_token())
     }
 
-    /// Whether the calling thread has the object, alone or shared (V4).
+    /// Whether the calling thread has the object, alone or shared (rounds.V4).
     fn is_mine(&self) -> bool {
         // ORDER: Relaxed; a thread sees what it did itself.
         self.state.load(Ordering::Relaxed) & !SLEEPERS != 0 && holding::has(self.address())
@@ -319,8 +321,8 @@ impl Rounds {
     }
 }
 
-/// Before a sleep: the calling thread is in the graph, unless it would never wake up (V6). (Not in
-/// models, as in `word`.)
+/// Before a sleep: the calling thread is in the graph, unless it would never wake up (rounds.V6).
+/// (Not in models, as in `word`.)
 fn watch(waiting: &mut Option<Waiting>, awaited: &(impl Awaited + 'static)) -> Result<(), Refused> {
     if waiting.is_none() && !SMALL {
         let entered = held::wait_for_any(awaited, thread_token());

@@ -1,4 +1,5 @@
-//! The ticket lock: draw a number, wait until it is served. Laws K4 and K5 of the parent module.
+//! The ticket lock: draw a number, wait until it is served. Laws lock.K4 and lock.K5 of the parent
+//! module.
 
 use super::exclusive::{Raw, exclusive};
 use super::{futex, spin_until};
@@ -44,7 +45,8 @@ impl Ticket {
         if ahead <= parallelism() && spin_until(ahead.max(1), is_served) {
             return wait.end(of, ahead as u64);
         }
-        // K5: said before the last look, with a full fence between. The kernel looks once more.
+        // lock.K5: said before the last look, with a full fence between. The kernel looks once
+        // more.
         self.sleepers.fetch_add(1, Ordering::SeqCst);
         barrier::full_after_rmw();
         loop {
@@ -94,8 +96,8 @@ unsafe impl Raw for Ticket {
     unsafe fn unlock(&self) {
         // ORDER: Relaxed; the holder alone writes it.
         let next = self.serving.load(Ordering::Relaxed).wrapping_add(1);
-        // ORDER: a full fence between the store and the load; pairs with `wait`'s (K5). The store
-        // is a Release; pairs with the Acquire loads of `serving`.
+        // ORDER: a full fence between the store and the load; pairs with `wait`'s (lock.K5). The
+        // store is a Release; pairs with the Acquire loads of `serving`.
         barrier::swap_full(&self.serving, next);
         if self.sleepers.load(Ordering::Relaxed) != 0 {
             futex::wake_bits(&self.serving, bit_of(next));

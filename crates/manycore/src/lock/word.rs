@@ -9,9 +9,9 @@
 //! instead of waiting for itself.
 //!
 //! Laws:
-//! - K1 Mutual exclusion: the CAS from unlocked (Acquire) reads the unlock's instruction (Release),
-//!   or what others made of its word by read-modify-writes.
-//! - K2 No lost wake-up: whoever sleeps has set WAITERS in the word it compared, and whoever
+//! - lock.K1 Mutual exclusion: the CAS from unlocked (Acquire) reads the unlock's instruction
+//!   (Release), or what others made of its word by read-modify-writes.
+//! - lock.K2 No lost wake-up: whoever sleeps has set WAITERS in the word it compared, and whoever
 //!   unlocks a word with WAITERS wakes one, unless SPIN says that somebody looks who is to do so.
 //!   - A thread that was woken *owes*: it sets WAITERS in the word, because others may sleep still,
 //!     be it when it locks, when it sets SPIN or before it sleeps; or, if the word has become HOT
@@ -20,8 +20,8 @@
 //!     word then.
 //!   - A free word's WAITERS without SPIN is old: who unlocked it has woken one, and that one owes.
 //!     Who locks takes it away.
-//! - K3 The unlocking instruction is the last access to the word's memory, so a lock may be freed
-//!   by whoever takes it next.
+//! - lock.K3 The unlocking instruction is the last access to the word's memory, so a lock may be
+//!   freed by whoever takes it next.
 //!
 //! Who waits looks at the word some times, and then goes on looking only if nobody else does (SPIN)
 //! and nobody sleeps; or if it has slept itself. So on a machine with many cores one or two look
@@ -33,7 +33,7 @@
 //!
 //! For the header of a node: one word, zero at the start. A node that is freed under its lock
 //! unlocks to a HOT word, and everybody who waits for it is refused. `unlock` may run when others
-//! can free the memory already (K3).
+//! can free the memory already (lock.K3).
 
 use super::{futex, held};
 use crate::config::SMALL;
@@ -45,7 +45,7 @@ use std::panic::Location;
 pub(crate) const LOCKED: usize = 1;
 pub(crate) const WAITERS: usize = 2;
 pub(crate) const HOT: usize = 4;
-/// Somebody looks at the word again and again, and will not sleep without a word (K2).
+/// Somebody looks at the word again and again, and will not sleep without a word (lock.K2).
 const SPIN: usize = 8;
 const TOKEN: usize = !0xf;
 
@@ -79,7 +79,7 @@ pub(crate) enum Refused {
 /// Takes the lock if it is free.
 #[inline]
 pub(crate) fn try_lock(word: &AtomicUsize, token: usize) -> Result<(), Refused> {
-    // ORDER: Acquire; pairs with Release in `unlock` (K1).
+    // ORDER: Acquire; pairs with Release in `unlock` (lock.K1).
     match word.compare_exchange(0, token | LOCKED, Ordering::Acquire, Ordering::Relaxed) {
         Ok(_) => Ok(()),
         Err(seen) => try_lock_marked(word, token, seen),
@@ -91,7 +91,7 @@ pub(crate) fn try_lock(word: &AtomicUsize, token: usize) -> Result<(), Refused> 
 fn try_lock_marked(word: &AtomicUsize, token: usize, mut seen: usize) -> Result<(), Refused> {
     while seen & (LOCKED | HOT) == 0 {
         let locked = locked_from(seen, token);
-        // ORDER: Acquire; pairs with Release in `unlock` (K1).
+        // ORDER: Acquire; pairs with Release in `unlock` (lock.K1).
         match word.compare_exchange_weak(seen, locked, Ordering::Acquire, Ordering::Relaxed) {
             Ok(_) => return Ok(()),
             Err(now) => seen = now,
@@ -106,7 +106,7 @@ fn try_lock_marked(word: &AtomicUsize, token: usize, mut seen: usize) -> Result<
     })
 }
 
-/// What a free word becomes that this thread locks without having said anything in it (K2).
+/// What a free word becomes that this thread locks without having said anything in it (lock.K2).
 #[inline(always)]
 fn locked_from(seen: usize, token: usize) -> usize {
     token | LOCKED | if seen & SPIN != 0 { seen & (SPIN | WAITERS) } else { 0 }
@@ -196,7 +196,7 @@ struct Waiter {
     looks: u32,
     /// `SPIN` while it is the one whom the word tells of.
     spin: usize,
-    /// `WAITERS` if it was woken and has not said so yet (K2).
+    /// `WAITERS` if it was woken and has not said so yet (lock.K2).
     owes: usize,
     /// Whether it has slept, or tried to.
     slept: bool,
@@ -208,7 +208,7 @@ impl Waiter {
     /// Tries to lock a word that was free.
     fn take(&self, word: &AtomicUsize, seen: usize) -> bool {
         let locked = (locked_from(seen, self.token) & !self.spin) | self.owes;
-        // ORDER: Acquire; pairs with Release in `unlock` (K1).
+        // ORDER: Acquire; pairs with Release in `unlock` (lock.K1).
         word.compare_exchange_weak(seen, locked, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
@@ -222,7 +222,7 @@ impl Waiter {
         Ok(())
     }
 
-    /// What it has said in the word is taken back (K2). It has not slept, so it owes nothing.
+    /// What it has said in the word is taken back (lock.K2). It has not slept, so it owes nothing.
     fn give_up(&self, word: &AtomicUsize) -> Refused {
         debug_assert_eq!(self.owes, 0);
         // ORDER: Relaxed; a flag alone changes.
@@ -259,7 +259,7 @@ impl Waiter {
             self.watch(word)?;
         }
         // BUG: the waiter that looks at a lock goes to sleep, and the word still says that it
-        // looks (K2).
+        // looks (lock.K2).
         let gone = if seeded_bug!("silent-spinner") { 0 } else { self.spin };
         let expected = (seen | WAITERS) & !gone;
         if expected != seen && !swap(word, seen, expected) {
@@ -296,7 +296,7 @@ fn lock_slow<const WATCHED: bool>(
         let seen = word.load(Ordering::Relaxed);
         if seen & HOT != 0 {
             if waiter.owes != 0 {
-                futex::wake_all(word); // the wake that came here was for all of them (K2)
+                futex::wake_all(word); // the wake that came here was for all of them (lock.K2)
             }
             return Err(Refused::Hot);
         }
@@ -322,10 +322,10 @@ fn lock_slow<const WATCHED: bool>(
 ///
 /// # Safety
 /// The caller holds the lock, and `word` is valid until the instruction inside that gives it up
-/// (K3).
+/// (lock.K3).
 #[inline]
 pub(crate) unsafe fn unlock(word: *const AtomicUsize, next: usize) {
-    // ORDER (both): Release; pairs with the Acquire CAS of the next owner (K1).
+    // ORDER (both): Release; pairs with the Acquire CAS of the next owner (lock.K1).
     if next != 0 {
         // SAFETY: the caller's duty; afterwards the memory is not touched again.
         if unsafe { (*word).swap(next, Ordering::Release) } & WAITERS != 0 {
@@ -350,7 +350,7 @@ pub(crate) unsafe fn unlock(word: *const AtomicUsize, next: usize) {
 #[inline(always)]
 pub(crate) unsafe fn unlock_unless_hot(word: &AtomicUsize, token: usize) -> bool {
     // BUG: a cold object's lock is released after a look whether the word has become HOT, not by
-    // the same instruction (W2 of `oplog`).
+    // the same instruction (oplog.W2).
     if seeded_bug!("blind-unlock") {
         if word.load(Ordering::Acquire) & HOT != 0 {
             return false;
@@ -359,7 +359,7 @@ pub(crate) unsafe fn unlock_unless_hot(word: &AtomicUsize, token: usize) -> bool
         unsafe { unlock(word, 0) };
         return true;
     }
-    // ORDER: Release; pairs with the Acquire CAS of the next owner (K1).
+    // ORDER: Release; pairs with the Acquire CAS of the next owner (lock.K1).
     let locked = token | LOCKED;
     match word.compare_exchange(locked, 0, Ordering::Release, Ordering::Relaxed) {
         Ok(_) => true,
@@ -414,7 +414,7 @@ pub(crate) fn redirect(word: &AtomicUsize, next: usize, mut prepare: impl FnMut(
 
 /// The token of the thread that holds the lock.
 pub(super) fn holder(word: &AtomicUsize) -> Option<usize> {
-    // ORDER: Relaxed; what it proves is argued where it is used (`held`, Q3).
+    // ORDER: Relaxed; what it proves is argued where it is used (`held`, held.Q3).
     let seen = word.load(Ordering::Relaxed);
     (seen & (HOT | LOCKED) == LOCKED).then_some(seen & TOKEN)
 }

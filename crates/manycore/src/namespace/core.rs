@@ -1,4 +1,4 @@
-//! What the threads of a namespace share: laws N3 to N7 of the parent module.
+//! What the threads of a namespace share: laws namespace.N3 to namespace.N7 of the parent module.
 
 use super::id::{LAST_GENERATION, dead, generation_in, index_in};
 use super::local::{Fresh, Local};
@@ -23,7 +23,7 @@ pub(super) struct Core<T> {
     frontier: Line<AtomicU64>,
     /// `OPEN`, less the blocks that came back where there is no account, or to a closed one. When
     /// the namespace is dropped, all accounts are settled here; who brings it to zero frees the
-    /// core (N7).
+    /// core (namespace.N7).
     late: Line<AtomicU64>,
     /// Blocks that have had their last generation.
     worn: AtomicU64,
@@ -42,7 +42,7 @@ pub(super) struct Block<T> {
 }
 
 impl<T> Core<T> {
-    /// A core that is freed when all accounts are settled (N7).
+    /// A core that is freed when all accounts are settled (namespace.N7).
     pub(super) fn leak() -> NonNull<Self> {
         let core = NonNull::from(Box::leak(Box::new(Self::new())));
         // SAFETY: just made.
@@ -79,7 +79,7 @@ impl<T> Core<T> {
         self.frontier.0.load(Ordering::Relaxed)
     }
 
-    /// A block of this class, or `None` if there are no indices left for one (N6).
+    /// A block of this class, or `None` if there are no indices left for one (namespace.N6).
     #[inline(always)]
     pub(super) fn take(&self, local: &Local, class: usize, trie: &Trie<T>) -> Option<Block<T>> {
         if let Some(block) = local.pop(class, &self.pool) {
@@ -126,12 +126,12 @@ impl<T> Core<T> {
         let (len, offset) = (Leaf::<T>::LEN, index as usize % Leaf::<T>::LEN);
         for more in ((len - offset) as u64..ids).step_by(len) {
             let next = trie.make(index + more as u32, own);
-            // SAFETY: N2 - a leaf, of a trie that the caller borrows.
+            // SAFETY: namespace.N2 - a leaf, of a trie that the caller borrows.
             // ORDER: Relaxed; read by who has an id of this chunk, which is published afterwards.
             unsafe { (*last).next.store(next, Ordering::Relaxed) };
             last = next;
         }
-        // SAFETY: N2 - a leaf, and the offset is a remainder.
+        // SAFETY: namespace.N2 - a leaf, and the offset is a remainder.
         unsafe { Leaf::slot(leaf, offset) }
     }
 
@@ -141,7 +141,7 @@ impl<T> Core<T> {
     /// The caller has the block to itself, and `local` is its own.
     #[inline(always)]
     unsafe fn recycle(&self, local: Option<&Local>, slot: *mut Slot<T>, class: usize) {
-        // SAFETY: N2 - slots live as long as the core.
+        // SAFETY: namespace.N2 - slots live as long as the core.
         let word = unsafe { &(*slot).word };
         // ORDER: Relaxed; the caller's own, and readers take any dead word alike. It comes before
         // the next use by the slot's owner, or by the stacks of the pool.
@@ -164,13 +164,13 @@ impl<T> Core<T> {
     }
 
     /// Gives back a block that was taken, and whose ids user code has seen before it panicked: they
-    /// count as used (N5).
+    /// count as used (namespace.N5).
     pub(super) fn untake(&self, local: &Local, class: usize, block: &Block<T>) {
-        // SAFETY: N2; and the block is the caller's.
+        // SAFETY: namespace.N2; and the block is the caller's.
         let word = unsafe { &(*block.slot).word };
         // ORDER: Relaxed; as in `recycle`. (A fresh one's word is zero and has no index yet.)
         word.store(dead(block.index, block.next_generation(), 0), Ordering::Relaxed);
-        // SAFETY: N2; the block is the caller's, and its word says what is to be next.
+        // SAFETY: namespace.N2; the block is the caller's, and its word says what is to be next.
         unsafe { self.recycle(Some(local), block.slot, class) };
     }
 
@@ -181,8 +181,8 @@ impl<T> Core<T> {
     /// Called once for each block for which `Local::debit` was called, with its core.
     pub(super) unsafe fn come_back(core: *const Self, slot: *mut Slot<T>, class: usize) {
         percpu::with_slot(|own| {
-            // SAFETY: N7 - the core stays until this block has been credited, or counted in
-            // `late`; and this reference is used no more after that.
+            // SAFETY: namespace.N7 - the core stays until this block has been credited, or counted
+            // in `late`; and this reference is used no more after that.
             let is_over = unsafe {
                 let this = &*core;
                 let local = this.locals.get(own.index());
@@ -200,18 +200,18 @@ impl<T> Core<T> {
     /// Takes `blocks` off `late`, and frees the core if nothing is left.
     ///
     /// # Safety
-    /// N7: the caller accounts for so many, and does not use the core afterwards.
+    /// namespace.N7: the caller accounts for so many, and does not use the core afterwards.
     unsafe fn settle(core: *mut Self, blocks: u64) {
         // SAFETY: the caller's duty.
         // ORDER: AcqRel; everything that others did with the core comes before its end.
         let before = unsafe { &*core }.late.0.fetch_sub(blocks, Ordering::AcqRel);
         if before == blocks && !crate::sync::model_failed() {
-            // SAFETY: N7 - made by `Box::leak`, and this was the last account.
+            // SAFETY: namespace.N7 - made by `Box::leak`, and this was the last account.
             drop(unsafe { Box::from_raw(core) });
         }
     }
 
-    /// The namespace goes: the core follows when the last block has come back (N7).
+    /// The namespace goes: the core follows when the last block has come back (namespace.N7).
     ///
     /// # Safety
     /// Nobody else has the namespace, and `core` came from `Box::leak`.
@@ -220,7 +220,7 @@ impl<T> Core<T> {
         // SAFETY: `legacy` is touched by who drops the namespace and by who drops the core, which
         // the accounts order; blocks that come back meanwhile touch other fields.
         unsafe { (*core).legacy.with_mut(|legacy| *legacy = Some(trie)) };
-        // SAFETY: N7 - the core stays until `late` is settled below.
+        // SAFETY: namespace.N7 - the core stays until `late` is settled below.
         let locals = unsafe { &(*core).locals };
         // No account is opened meanwhile: only who has the namespace does that.
         let away = locals.iter().fold(0, |sum: u64, (_, local)| sum.wrapping_add(local.close()));
@@ -240,10 +240,10 @@ impl<T> Core<T> {
 }
 
 impl<T> Block<T> {
-    /// The generation of the block's next ids (N5).
+    /// The generation of the block's next ids (namespace.N5).
     #[inline(always)]
     pub(super) fn next_generation(&self) -> u32 {
-        // BUG: a slot's next id has the generation of its last one (N5).
+        // BUG: a slot's next id has the generation of its last one (namespace.N5).
         if seeded_bug!("same-generation") { 1 } else { self.generation + 1 }
     }
 
@@ -251,8 +251,8 @@ impl<T> Block<T> {
     #[inline(always)]
     fn used(slot: *mut ()) -> Self {
         let slot = slot.cast::<Slot<T>>();
-        // SAFETY: N2; it came from a list of free blocks of this core, which keeps the trie's
-        // slots, so it is one.
+        // SAFETY: namespace.N2; it came from a list of free blocks of this core, which keeps the
+        // trie's slots, so it is one.
         // ORDER: Relaxed; the block is the caller's (see `Core::recycle`).
         let word = unsafe { &(*slot).word }.load(Ordering::Relaxed);
         Self { slot, index: index_in(word), generation: generation_in(word) }

@@ -39,12 +39,12 @@ impl<T> Iterator for Slots<T> {
     fn next(&mut self) -> Option<*mut Slot<T>> {
         self.left = self.left.checked_sub(1)?;
         if self.offset == Leaf::<T>::LEN {
-            // SAFETY: N2 - a leaf. ORDER: Relaxed; see `Core::make_slots`, which linked the leaves
-            // of this block before anybody had it.
+            // SAFETY: namespace.N2 - a leaf. ORDER: Relaxed; see `Core::make_slots`, which linked
+            // the leaves of this block before anybody had it.
             self.leaf = unsafe { (*self.leaf).next.load(Ordering::Relaxed) };
             self.offset = 0;
         }
-        // SAFETY: N2 - a leaf of the block, and the offset is below LEN.
+        // SAFETY: namespace.N2 - a leaf of the block, and the offset is below LEN.
         let slot = unsafe { Leaf::slot(self.leaf, self.offset) };
         self.offset += 1;
         Some(slot)
@@ -111,11 +111,11 @@ impl<T: Send + Sync + 'static> IdSpace<'_, T> {
         let mut making = Making { core: self.core(), local, block, class, made: 0 };
         for (offset, slot) in making.slots(len).enumerate() {
             let value = f(offset, extent.id(offset));
-            // SAFETY: N3 - the block is ours alone until its ids are published.
+            // SAFETY: namespace.N3 - the block is ours alone until its ids are published.
             unsafe { (&raw mut (*slot).value).cast::<T>().write(value) };
             making.made += 1;
         }
-        // SAFETY: N2 - a slot of this space.
+        // SAFETY: namespace.N2 - a slot of this space.
         let show = |(slot, id): (*mut Slot<T>, Id)| publish(unsafe { &(*slot).word }, id);
         let mut all = making.slots(len).zip(extent.ids());
         let mut head = all.next();
@@ -166,16 +166,16 @@ impl<T: Send + Sync + 'static> IdSpace<'_, T> {
         let Some(slot) = self.slot(first) else {
             return self.miss::<()>(first).is_some();
         };
-        // SAFETY: N2 - a slot of this space.
+        // SAFETY: namespace.N2 - a slot of this space.
         if !retract(unsafe { &(*slot.as_ptr()).word }, first) {
             return self.miss::<()>(first).is_some();
         }
-        // SAFETY: N2 - the block is of this class, and begins here.
+        // SAFETY: namespace.N2 - the block is of this class, and begins here.
         let slots = unsafe { Slots::new(slot.as_ptr(), first.index(), 1 << class) };
         // Its real length, whatever `extent` says, is that of the ids found here.
         let mut removed = 1;
         for (offset, slot) in slots.enumerate().skip(1) {
-            // SAFETY: N2 - a slot of this space.
+            // SAFETY: namespace.N2 - a slot of this space.
             if !retract(unsafe { &(*slot).word }, first.at(offset)) {
                 break;
             }
@@ -185,8 +185,8 @@ impl<T: Send + Sync + 'static> IdSpace<'_, T> {
         local.count((removed as u64).wrapping_neg());
         local.debit();
         let weight = Weight::holding::<T>(removed * size_of::<Slot<T>>());
-        // SAFETY: N4 - unlinked just now by us alone, since only who retracts the first id
-        // retracts the others; the rest as in `remove`.
+        // SAFETY: namespace.N4 - unlinked just now by us alone, since only who retracts the first
+        // id retracts the others; the rest as in `remove`.
         unsafe { section.retire_raw(slot.cast(), weight, come_back::<T>) };
         true
     }
@@ -203,7 +203,7 @@ struct Making<'a, T> {
 
 impl<T> Making<'_, T> {
     fn slots(&self, len: usize) -> Slots<T> {
-        // SAFETY: N2 - the block's first slot; `len` is of its class.
+        // SAFETY: namespace.N2 - the block's first slot; `len` is of its class.
         unsafe { Slots::new(self.block.slot, self.block.index, len) }
     }
 }
@@ -211,7 +211,7 @@ impl<T> Making<'_, T> {
 impl<T> Drop for Making<'_, T> {
     fn drop(&mut self) {
         for slot in self.slots(self.made) {
-            // SAFETY: N3 - made, and seen by nobody.
+            // SAFETY: namespace.N3 - made, and seen by nobody.
             unsafe { (&raw mut (*slot).value).cast::<T>().drop_in_place() };
         }
         self.core.untake(self.local, self.class, &self.block);
@@ -224,7 +224,7 @@ struct Rest<T>(Slots<T>);
 impl<T> Rest<T> {
     fn drop_nodes(&mut self) {
         for slot in &mut self.0 {
-            // SAFETY: N2 - a slot of a block that nobody else has.
+            // SAFETY: namespace.N2 - a slot of a block that nobody else has.
             let word = unsafe { &(*slot).word };
             // ORDER: Relaxed; ours alone, since the grace period is over.
             let bits = word.load_to_change(Ordering::Relaxed);
@@ -232,7 +232,7 @@ impl<T> Rest<T> {
                 break; // behind the extent's end
             }
             word.store(dead(index_in(bits), generation_in(bits), 0), Ordering::Relaxed);
-            // SAFETY: N4 - it is there, and nobody can be looking at it any more.
+            // SAFETY: namespace.N4 - it is there, and nobody can be looking at it any more.
             unsafe { (&raw mut (*slot).value).cast::<T>().drop_in_place() };
         }
     }
@@ -248,18 +248,19 @@ impl<T> Drop for Rest<T> {
 /// A removed extent's grace period is over.
 ///
 /// # Safety
-/// N4: `address` is a slot that `remove_extent` retired, and this is the only call for it.
+/// namespace.N4: `address` is a slot that `remove_extent` retired, and this is the only call for
+/// it.
 unsafe fn come_back<T>(address: NonNull<()>) {
     let slot = address.cast::<Slot<T>>().as_ptr();
-    // SAFETY: N7 - the slot and its leaf stay until the block has come back. ORDER: Relaxed; the
-    // word is ours, since the grace period is over.
+    // SAFETY: namespace.N7 - the slot and its leaf stay until the block has come back. ORDER:
+    // Relaxed; the word is ours, since the grace period is over.
     let (core, index, class) = unsafe {
         let index = index_in((*slot).word.load(Ordering::Relaxed));
         let leaf = Leaf::of(slot, index);
         ((*leaf).core, index, (*leaf).class_of(index))
     };
     let _back = Back { core, slot, class };
-    // SAFETY: N2 - a block of this class.
+    // SAFETY: namespace.N2 - a block of this class.
     let mut rest = Rest(unsafe { Slots::new(slot, index, 1 << class) });
     rest.drop_nodes();
 }

@@ -12,7 +12,7 @@ pub(super) const HELD: u64 = 1 << 62;
 const TAG_SHIFT: u32 = 56;
 const TAGS: u64 = (1 << (62 - TAG_SHIFT)) - 1;
 const GENERATION_SHIFT: u32 = 32;
-/// The last generation: a slot that has had it is never used again (N5).
+/// The last generation: a slot that has had it is never used again (namespace.N5).
 pub(super) const LAST_GENERATION: u32 = (1 << (TAG_SHIFT - GENERATION_SHIFT)) - 1;
 const INDEX: u64 = (1 << GENERATION_SHIFT) - 1;
 

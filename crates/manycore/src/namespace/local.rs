@@ -37,7 +37,7 @@ impl Default for Fresh {
     }
 }
 
-/// One slot's part of a namespace. The slot's owner alone touches it (law P2 of `percpu`), but for
+/// One slot's part of a namespace. The slot's owner alone touches it (law percpu.P2), but for
 /// `account` and `live`, which others read.
 #[repr(align(128))]
 pub(super) struct Local {
@@ -52,8 +52,8 @@ pub(super) struct Local {
 }
 
 // SAFETY: everything but the atomics is touched by the slot's owner alone, who is one thread at a
-// time, handed over by Release and Acquire (P2 of `percpu`), or by whoever drops the namespace's
-// core, when nobody else has it (N7). The addresses are those of the core's slots.
+// time, handed over by Release and Acquire (percpu.P2), or by whoever drops the namespace's
+// core, when nobody else has it (namespace.N7). The addresses are those of the core's slots.
 unsafe impl Send for Local {}
 // SAFETY: as above.
 unsafe impl Sync for Local {}

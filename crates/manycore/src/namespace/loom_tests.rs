@@ -1,5 +1,6 @@
-//! Models of namespaces: laws N3 to N7 in every interleaving up to a bound. What loom can and can't
-//! show, and how a model is itself tested, is in the header of [`crate::percpu::loom_tests`].
+//! Models of namespaces: laws namespace.N3 to namespace.N7 in every interleaving up to a bound.
+//! What loom can and can't show, and how a model is itself tested, is in the header of
+//! [`crate::percpu::loom_tests`].
 //!
 //! Every node has a canary, as in the models of sections: dropped under a reader, with nothing
 //! between the two, or twice, it fails the model whatever the model asserts.

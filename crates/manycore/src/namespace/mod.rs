@@ -10,32 +10,33 @@
 //! as large as its nodes, and a node's memory is used again only for nodes of its namespace.
 //!
 //! Laws:
-//! - N1 A lookup stores nothing. It is one load for the root, one for each level of inner nodes (at
-//!   most two up to 2^22 leaves, and three beyond), one for the slot's word, and one comparison,
-//!   which checks place, generation and namespace at once.
-//! - N2 A node of the trie, once linked, stays until the namespace's core goes; so do its slots. An
-//!   inner node's children are one level lower, leaves are at level zero.
-//! - N3 A slot's value is written by who has the slot to himself, before the word becomes an id
-//!   (Release), and read by who found that id in the word (Acquire).
-//! - N4 Who changes the word from the id to dead has removed the node; nobody else has. The slot
-//!   then goes through the section's limbo, and its value is dropped and its word changed again
-//!   only when every section is over that was open at the removal (S2, E1, E2 of
-//!   [`crate::section`]; it is retired with no known birth, so that a bounded domain holds it back
-//!   for every stalled section).
-//! - N5 The generation in the id is one more at each use of the slot. A slot that has had its last
-//!   one (2^24 - 1) is never used again. So no id is ever given twice: a namespace has 2^32 slots
-//!   and 2^56 ids. At ten million inserts a second that is 228 years, and a slot of memory lost
-//!   every 1.6 seconds at worst.
-//! - N6 Free blocks (a block is an id's slot, or an extent's) are with one slot of
+//! - namespace.N1 A lookup stores nothing. It is one load for the root, one for each level of inner
+//!   nodes (at most two up to 2^22 leaves, and three beyond), one for the slot's word, and one
+//!   comparison, which checks place, generation and namespace at once.
+//! - namespace.N2 A node of the trie, once linked, stays until the namespace's core goes; so do its
+//!   slots. An inner node's children are one level lower, leaves are at level zero.
+//! - namespace.N3 A slot's value is written by who has the slot to himself, before the word becomes
+//!   an id (Release), and read by who found that id in the word (Acquire).
+//! - namespace.N4 Who changes the word from the id to dead has removed the node; nobody else has.
+//!   The slot then goes through the section's limbo, and its value is dropped and its word changed
+//!   again only when every section is over that was open at the removal (section.S2, section.E1,
+//!   section.E2 of [`crate::section`]; it is retired with no known birth, so that a bounded domain
+//!   holds it back for every stalled section).
+//! - namespace.N5 The generation in the id is one more at each use of the slot. A slot that has had
+//!   its last one (2^24 - 1) is never used again. So no id is ever given twice: a namespace has
+//!   2^32 slots and 2^56 ids. At ten million inserts a second that is 228 years, and a slot of
+//!   memory lost every 1.6 seconds at worst.
+//! - namespace.N6 Free blocks (a block is an id's slot, or an extent's) are with one slot of
 //!   [`crate::percpu`] or on a stack, never both. A slot keeps two magazines of each class, of
 //!   single ids some full ones besides, so that what comes out of its limbo goes into its next
 //!   inserts, and the rest of one chunk. What is beyond goes to the stack of its class, a magazine
 //!   at a time, and is taken from there before the frontier moves: so ids that one thread frees and
 //!   another one inserts go round and do not grow in number. What a thread leaves, its slot's next
 //!   owner has.
-//! - N7 Blocks in limbo lead to the core, so it outlives the namespace until they have come back.
-//!   Each slot counts its own (debit at the removal, credit at the return). Dropping the namespace
-//!   closes the accounts; who finds his closed settles with everybody, and the last frees.
+//! - namespace.N7 Blocks in limbo lead to the core, so it outlives the namespace until they have
+//!   come back. Each slot counts its own (debit at the removal, credit at the return). Dropping the
+//!   namespace closes the accounts; who finds his closed settles with everybody, and the last
+//!   frees.
 //!
 //! Source: Wang, Stamler, Parmer, "Parallel Sections" (EuroSys 2016), section 3.6. The paper's ids
 //! have no generations; ours may leave their section.

@@ -1,4 +1,4 @@
-//! Free ids on their way from thread to thread: law N6 of the parent module.
+//! Free ids on their way from thread to thread: law namespace.N6 of the parent module.
 //!
 //! Owns: magazines (arrays of free blocks of one class) and the stacks on which full and empty ones
 //! lie. A magazine that is on no stack belongs to who took it off.

@@ -111,7 +111,7 @@ pub struct IdSpace<'d, T> {
 }
 
 // SAFETY: threads share `&T`, and values are dropped by other threads than their makers; the rest
-// is made for being shared (N2 to N7).
+// is made for being shared (namespace.N2 to namespace.N7).
 unsafe impl<T: Send + Sync> Send for IdSpace<'_, T> {}
 // SAFETY: as above.
 unsafe impl<T: Send + Sync> Sync for IdSpace<'_, T> {}
@@ -157,7 +157,7 @@ impl<'d, T> IdSpace<'d, T> {
 
     #[inline(always)]
     pub(super) fn core(&self) -> &Core<T> {
-        // SAFETY: N7 - the core outlives the space.
+        // SAFETY: namespace.N7 - the core outlives the space.
         unsafe { self.core.as_ref() }
     }
 
@@ -181,13 +181,14 @@ impl<'d, T> IdSpace<'d, T> {
         if leaf.is_null() {
             return None;
         }
-        // SAFETY: N2 - a leaf; the offset is a remainder.
+        // SAFETY: namespace.N2 - a leaf; the offset is a remainder.
         NonNull::new(unsafe { Leaf::slot(leaf, id.index() as usize % Leaf::<T>::LEN) })
     }
 
     /// The node of `id`, or `None` if it has been removed.
     ///
-    /// Cost: see law N1 of [`crate::namespace`]: no store, some 2 ns when the lines are there.
+    /// Cost: see law namespace.N1 of [`crate::namespace`]: no store, some 2 ns when the lines are
+    /// there.
     ///
     /// # Panics
     /// If the section is of another domain. In a debug build, if the id is of another namespace:
@@ -200,13 +201,14 @@ impl<'d, T> IdSpace<'d, T> {
             return self.miss(id);
         };
         // Not the whole slot: its value may be in the making still.
-        // SAFETY: N2 - a slot of this space.
+        // SAFETY: namespace.N2 - a slot of this space.
         let word = unsafe { &(*slot.as_ptr()).word };
-        // ORDER: Acquire; pairs with Release in `publish` (N3).
+        // ORDER: Acquire; pairs with Release in `publish` (namespace.N3).
         if word.load(Ordering::Acquire) != id.to_bits() {
             return self.miss(id);
         }
-        // SAFETY: N3 and N4 - the word is the id, so the value is there, and this section keeps it.
+        // SAFETY: namespace.N3 and namespace.N4 - the word is the id, so the value is there, and
+        // this section keeps it.
         Some(unsafe { (*slot.as_ptr()).value.assume_init_ref() })
     }
 
@@ -257,7 +259,7 @@ impl<'d, T> IdSpace<'d, T> {
         self.expect_section(section);
         self.trie.leaves(self.core().end()).flat_map(|leaf| {
             (0..Leaf::<T>::LEN).filter_map(move |offset| {
-                // SAFETY: N2 - a slot of this space; its word alone, as in `get`.
+                // SAFETY: namespace.N2 - a slot of this space; its word alone, as in `get`.
                 let slot = unsafe { Leaf::slot(leaf, offset) };
                 // SAFETY: as above.
                 let word = unsafe { &(*slot).word };
@@ -316,9 +318,9 @@ impl<T: Send + Sync + 'static> IdSpace<'_, T> {
         let value = f(id);
         let slot = taken.block.slot;
         mem::forget(taken);
-        // SAFETY: N3 - the slot is ours alone until the store below.
+        // SAFETY: namespace.N3 - the slot is ours alone until the store below.
         unsafe { (&raw mut (*slot).value).cast::<T>().write(value) };
-        // SAFETY: N2 - a slot of this space.
+        // SAFETY: namespace.N2 - a slot of this space.
         publish(unsafe { &(*slot).word }, id);
         local.count(1);
         Ok(id)
@@ -347,7 +349,7 @@ impl<T: Send + Sync + 'static> IdSpace<'_, T> {
         let Some(slot) = self.slot(id) else {
             return self.miss(id);
         };
-        // SAFETY: N2 - a slot of this space.
+        // SAFETY: namespace.N2 - a slot of this space.
         let word = unsafe { &(*slot.as_ptr()).word };
         if !retract(word, id) {
             return self.miss(id);
@@ -356,29 +358,30 @@ impl<T: Send + Sync + 'static> IdSpace<'_, T> {
         local.count(1_u64.wrapping_neg());
         local.debit();
         // BUG: a removed id's slot is free at once, while sections may still look at the node
-        // (N4).
+        // (namespace.N4).
         if sync::seeded_bug!("eager-reuse") {
             // SAFETY: there is no reason, and a model shows it.
             unsafe { come_back::<T>(slot.cast()) };
         } else {
             let weight = Weight::holding::<T>(size_of::<Slot<T>>());
-            // SAFETY: N4 - unlinked just now by us alone; looked up only in sections of this domain
-            // (`expect_section`); `T` may be dropped by any thread at any time.
+            // SAFETY: namespace.N4 - unlinked just now by us alone; looked up only in sections of
+            // this domain (`expect_section`); `T` may be dropped by any thread at any time.
             unsafe { section.retire_raw(slot.cast(), weight, come_back::<T>) };
         }
-        // SAFETY: N3 and N4 - the word was the id, and this section keeps the value.
+        // SAFETY: namespace.N3 and namespace.N4 - the word was the id, and this section keeps the
+        // value.
         Some(unsafe { (*slot.as_ptr()).value.assume_init_ref() })
     }
 }
 
-/// Makes a slot's value visible under `id` (N3).
+/// Makes a slot's value visible under `id` (namespace.N3).
 #[inline(always)]
 pub(super) fn publish(word: &AtomicU64, id: Id) {
     // ORDER: Release; pairs with Acquire in `get` and `retract`: the value before its id.
     word.store(id.to_bits(), Ordering::Release);
 }
 
-/// Makes the id dead, and says whether this call did (N4).
+/// Makes the id dead, and says whether this call did (namespace.N4).
 #[inline(always)]
 pub(super) fn retract(word: &AtomicU64, id: Id) -> bool {
     let bits = id.to_bits();
@@ -419,7 +422,7 @@ pub(super) struct Back<T> {
 
 impl<T> Drop for Back<T> {
     fn drop(&mut self) {
-        // SAFETY: N7 - made once for each retired block, with its core.
+        // SAFETY: namespace.N7 - made once for each retired block, with its core.
         unsafe { Core::come_back(self.core, self.slot, self.class) }
     }
 }
@@ -427,17 +430,18 @@ impl<T> Drop for Back<T> {
 /// A removed node's grace period is over.
 ///
 /// # Safety
-/// N4: `address` is a slot that `remove` retired, and this is the only call for it.
+/// namespace.N4: `address` is a slot that `remove` retired, and this is the only call for it.
 unsafe fn come_back<T>(address: NonNull<()>) {
     let slot = address.cast::<Slot<T>>().as_ptr();
-    // SAFETY: N7 - the slot and its leaf stay until the block has come back. The slot's pointer was
-    // derived from the leaf's. ORDER: Relaxed; the word is ours, since the grace period is over.
+    // SAFETY: namespace.N7 - the slot and its leaf stay until the block has come back. The slot's
+    // pointer was derived from the leaf's. ORDER: Relaxed; the word is ours, since the grace period
+    // is over.
     let core = unsafe {
         let index = index_in((*slot).word.load(Ordering::Relaxed));
         (*Leaf::of(slot, index)).core
     };
     let _back = Back { core, slot, class: 0 };
-    // SAFETY: N4 - nobody can be looking at it any more, and it was there (N3).
+    // SAFETY: namespace.N4 - nobody can be looking at it any more, and it was there (namespace.N3).
     unsafe { (&raw mut (*slot).value).cast::<T>().drop_in_place() };
 }
 
@@ -452,7 +456,8 @@ impl<T> Drop for IdSpace<'_, T> {
         impl<T> Drop for Closing<'_, '_, T> {
             fn drop(&mut self) {
                 let trie = self.0.trie.take();
-                // SAFETY: N7 - the space is being dropped; the core came from `Box::leak`.
+                // SAFETY: namespace.N7 - the space is being dropped; the core came from
+                // `Box::leak`.
                 unsafe { Core::close(self.0.core, trie) }
             }
         }
@@ -467,7 +472,7 @@ impl<T> IdSpace<'_, T> {
     fn drop_nodes(&mut self) {
         for leaf in self.trie.leaves(self.core().end()) {
             for offset in 0..Leaf::<T>::LEN {
-                // SAFETY: N2 - a slot of this space.
+                // SAFETY: namespace.N2 - a slot of this space.
                 let slot = unsafe { Leaf::slot(leaf, offset) };
                 // SAFETY: as above.
                 let word = unsafe { &(*slot).word };
@@ -475,8 +480,8 @@ impl<T> IdSpace<'_, T> {
                 // everybody's inserts.
                 if Id::in_word(word.load(Ordering::Relaxed)).is_some() {
                     word.store(0, Ordering::Relaxed);
-                    // SAFETY: N3 - it is there; nobody else has a reference, since those borrow
-                    // the space.
+                    // SAFETY: namespace.N3 - it is there; nobody else has a reference, since those
+                    // borrow the space.
                     unsafe { (&raw mut (*slot).value).cast::<T>().drop_in_place() };
                 }
             }

@@ -1,4 +1,5 @@
-//! The radix trie: from an index to its slot. Laws N1 and N2 of the parent module.
+//! The radix trie: from an index to its slot. Laws namespace.N1 and namespace.N2 of the parent
+//! module.
 
 use super::core::Core;
 use crate::config::{ID_CHUNK_BITS, ID_FAN_BITS, ID_LEAF_BITS, ID_LEAF_BYTES, SMALL};
@@ -192,7 +193,7 @@ impl<T> Trie<T> {
         Self { root: AtomicPtr::new(ptr::null_mut()), _leaves: std::marker::PhantomData }
     }
 
-    /// The leaf with `index`, or null (N1): no store, and at most `HEIGHT` loads and one.
+    /// The leaf with `index`, or null (namespace.N1): no store, and at most `HEIGHT` loads and one.
     #[inline(always)]
     pub(super) fn find(&self, index: u32) -> *mut Leaf<T> {
         // ORDER: Acquire here and below; pairs with Release in `grow` and `make_child`: a node's
@@ -203,7 +204,8 @@ impl<T> Trie<T> {
         }
         let mut level = height;
         while level != 0 {
-            // SAFETY: N2 - `node` is at `level`, above the leaves, and lives as long as the trie.
+            // SAFETY: namespace.N2 - `node` is at `level`, above the leaves, and lives as long as
+            // the trie.
             node = unsafe { link::<T>(node, level, index) }.load(Ordering::Acquire);
             if node.is_null() {
                 break;
@@ -218,7 +220,7 @@ impl<T> Trie<T> {
     pub(super) fn make(&self, index: u32, core: *const Core<T>) -> *mut Leaf<T> {
         let (mut node, height) = self.grow(index, core);
         for level in (1..=height).rev() {
-            // SAFETY: N2 - as in `find`.
+            // SAFETY: namespace.N2 - as in `find`.
             node = make_child::<T>(unsafe { link::<T>(node, level, index) }, level, core);
         }
         node.cast()
@@ -258,7 +260,7 @@ impl<T> Trie<T> {
     /// Marks the chunk of `index` as one of blocks of this class.
     pub(super) fn set_class(&self, index: u32, class: usize) {
         let leaf = self.find(index);
-        // SAFETY: N2 - the chunk's taker has made the leaf.
+        // SAFETY: namespace.N2 - the chunk's taker has made the leaf.
         let entry = unsafe { (*leaf).class_at(index as usize % Leaf::<T>::LEN) };
         // ORDER: Relaxed; read by who has an id of the extent, which is published afterwards.
         entry.store(class as u32 + 1, Ordering::Relaxed);
@@ -268,7 +270,7 @@ impl<T> Trie<T> {
     pub(super) fn begins(&self, index: u32, class: usize) -> bool {
         let leaf = self.find(index);
         let size = 1_u64 << class.min(Leaf::<T>::CHUNK_BITS as usize);
-        // SAFETY: N2 - a leaf, if not null.
+        // SAFETY: namespace.N2 - a leaf, if not null.
         u64::from(index) % size == 0
             && !leaf.is_null()
             && unsafe {
@@ -330,7 +332,8 @@ unsafe fn free_nodes<T>(node: *mut (), height: usize) {
     }
     let inner = node.cast::<Inner>();
     for child in 0..FAN {
-        // SAFETY: N2 - an inner node's children are one lower. ORDER: Relaxed; nobody else's.
+        // SAFETY: namespace.N2 - an inner node's children are one lower. ORDER: Relaxed; nobody
+        // else's.
         unsafe { free_nodes::<T>((*inner).children[child].load(Ordering::Relaxed), height - 1) };
     }
     // SAFETY: the caller's duty.

@@ -94,14 +94,15 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
             }
             Ok(contended) => return self.apply_locked(op, contended),
             // This thread reads the object, or applies an update of it, right now; or another does,
-            // for which a thread that is inside does not wait (W2).
+            // for which a thread that is inside does not wait (oplog.W2).
             Err(Refused::HeldBySelf | Refused::Busy) => self.publish_for_holder(),
             Err(Refused::Hot | Refused::Circle) => {}
         }
         Err((op, Refusal::Stale))
     }
 
-    /// A log is at its bound: does what the policy says, and returns the growth to try next (D6).
+    /// A log is at its bound: does what the policy says, and returns the growth to try next
+    /// (oplog.D6).
     fn make_room(
         &self,
         refusal: Refusal,

@@ -42,7 +42,7 @@ impl Default for WhenFull {
 /// When an object has logs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Logs {
-    /// When its lock is contended and updates are many for each read; not for ever (law D8).
+    /// When its lock is contended and updates are many for each read; not for ever (law oplog.D8).
     #[default]
     Auto,
     /// From the first update on, unless the table of logs is full of busier objects.
@@ -51,7 +51,7 @@ pub enum Logs {
     Never,
 }
 
-/// How an update orders its log entry before its own later loads (law D1).
+/// How an update orders its log entry before its own later loads (law oplog.D1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Publish {
     /// As the ratio of updates to reads asks.

@@ -1,15 +1,16 @@
 //! The configurations that objects of this process use, by number.
 //!
-//! Owns: the numbers. An object has four bytes for its configuration (law D8), so it keeps a number
-//! and not an `Arc`; a [`ConfigId`] counts as one use of that number.
+//! Owns: the numbers. An object has four bytes for its configuration (law oplog.D8), so it keeps a
+//! number and not an `Arc`; a [`ConfigId`] counts as one use of that number.
 //!
 //! Laws:
-//! - O1 A number stands for one configuration as long as a [`ConfigId`] with it exists. The last
-//!   `ConfigId` frees the configuration, with the table and the clock in it unless a core still
-//!   uses it, and makes the number free for another one.
-//! - O2 A configuration is freed with no lock of this module held: a user's clock may be in it.
-//! - O3 Equal configurations have one number. So a program may build any number of objects; it may
-//!   use 65,535 different configurations at a time.
+//! - oplog.O1 A number stands for one configuration as long as a [`ConfigId`] with it exists. The
+//!   last `ConfigId` frees the configuration, with the table and the clock in it unless a core
+//!   still uses it, and makes the number free for another one.
+//! - oplog.O2 A configuration is freed with no lock of this module held: a user's clock may be in
+//!   it.
+//! - oplog.O3 Equal configurations have one number. So a program may build any number of objects;
+//!   it may use 65,535 different configurations at a time.
 //!
 //! The lock is taken where an object is built, promoted, finds its log full, or is dropped, and not
 //! at all for the default configuration, which is number zero.
@@ -22,8 +23,8 @@ use std::collections::HashMap;
 use std::hash::{Hash, Hasher};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-/// The number of a configuration, and the part of it that a cold object needs: law D8 leaves four
-/// bytes for it.
+/// The number of a configuration, and the part of it that a cold object needs: law oplog.D8 leaves
+/// four bytes for it.
 #[derive(Debug, Default)]
 pub(crate) struct ConfigId(u32);
 
@@ -53,7 +54,7 @@ impl Hash for BySettings {
 /// A number in use.
 struct Entry {
     config: Arc<Config>,
-    /// How many [`ConfigId`]s there are (O1).
+    /// How many [`ConfigId`]s there are (oplog.O1).
     users: usize,
 }
 
@@ -111,10 +112,10 @@ impl Configurations {
 
     fn entry(&mut self, number: u16) -> &mut Entry {
         let entry = self.entries[usize::from(number) - 1].as_mut();
-        entry.expect("O1: the number is in use")
+        entry.expect("oplog.O1: the number is in use")
     }
 
-    /// Takes one user away. Returns what is to be dropped without the lock (O2).
+    /// Takes one user away. Returns what is to be dropped without the lock (oplog.O2).
     fn leave(&mut self, number: u16) -> Option<(Entry, BySettings)> {
         let entry = self.entry(number);
         entry.users -= 1;
@@ -123,7 +124,7 @@ impl Configurations {
         }
         let entry = self.entries[usize::from(number) - 1].take().expect("it is there");
         let key = BySettings(Arc::clone(&entry.config));
-        let (key, _) = self.numbers.remove_entry(&key).expect("O3: it is there");
+        let (key, _) = self.numbers.remove_entry(&key).expect("oplog.O3: it is there");
         if self.numbers.is_empty() {
             *self = Self::default(); // gives the memory of many numbers back
         } else {
@@ -146,7 +147,7 @@ impl ConfigId {
         };
         let config = Arc::new(config);
         // On error or for a known configuration, the argument is dropped after the lock is
-        // released (O2): this is another handle of it.
+        // released (oplog.O2): this is another handle of it.
         let keep = Arc::clone(&config);
         let number = configurations().enter(config);
         drop(keep);

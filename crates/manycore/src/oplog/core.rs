@@ -10,26 +10,28 @@
 //! (`gate`) stands for both the barrier and the look.
 //!
 //! Laws (D numbers are the design's, laid out in the parent module):
-//! - C1 An updater touches a log only between announcement and withdrawal, having checked *after*
-//!   the announcement that the object still has this core and that both gates are open. A reader
-//!   touches it only after closing a gate, the barrier, and seeing the record without this core, or
-//!   after closing a gate and reading the updater's answer (G2).
-//!   Announce/check against close/look is the store-buffering race that `percpu::barrier` decides.
-//! - C2 A slot with entries has its dirty bit set, and `local.dirty` says so to its updater. Both
-//!   change only under C1. The slot of an updater that is busy stays dirty when it is emptied.
-//! - C3 A log without stamps is collected under the core's gate: every dirty slot stands still at
-//!   one time, so what is collected is a consistent cut. A slot that becomes dirty meanwhile checks
-//!   the gate again after setting its bit.
-//! - C4 A log with stamps is collected under its own gate, up to a cut taken before the dirty bits
-//!   are read (D2).
-//! - C5 What was collected and not applied is in `carry`, in the order in which it must be applied.
-//! - C6 With `SHARED` in an open gate, logs belong to CPUs, and C1's "to itself" is decided by the
-//!   slot log's turn instead of the announcement (see `shared`).
-//! - C7 While the core's gate says `EVICTED`, no updater is inside and no slot has a log.
-//! - C8 A reader waits for the updaters that were inside when it closed the gate, and for no other:
-//!   whoever finds a gate closed stays away, announced as `WAITING`, until the collection is over.
-//!   (Coming back at once, it might be inside each time the reader looks.)
-//! - C9 While it stays away it may help: in the reader's place, as the laws of `tree` say.
+//! - oplog.C1 An updater touches a log only between announcement and withdrawal, having checked
+//!   *after* the announcement that the object still has this core and that both gates are open. A
+//!   reader touches it only after closing a gate, the barrier, and seeing the record without this
+//!   core, or after closing a gate and reading the updater's answer (oplog.G2). Announce/check
+//!   against close/look is the store-buffering race that `percpu::barrier` decides.
+//! - oplog.C2 A slot with entries has its dirty bit set, and `local.dirty` says so to its updater.
+//!   Both change only under oplog.C1. The slot of an updater that is busy stays dirty when it is
+//!   emptied.
+//! - oplog.C3 A log without stamps is collected under the core's gate: every dirty slot stands
+//!   still at one time, so what is collected is a consistent cut. A slot that becomes dirty
+//!   meanwhile checks the gate again after setting its bit.
+//! - oplog.C4 A log with stamps is collected under its own gate, up to a cut taken before the dirty
+//!   bits are read (oplog.D2).
+//! - oplog.C5 What was collected and not applied is in `carry`, in the order in which it must be
+//!   applied.
+//! - oplog.C6 With `SHARED` in an open gate, logs belong to CPUs, and oplog.C1's "to itself" is
+//!   decided by the slot log's turn instead of the announcement (see `shared`).
+//! - oplog.C7 While the core's gate says `EVICTED`, no updater is inside and no slot has a log.
+//! - oplog.C8 A reader waits for the updaters that were inside when it closed the gate, and for no
+//!   other: whoever finds a gate closed stays away, announced as `WAITING`, until the collection is
+//!   over. (Coming back at once, it might be inside each time the reader looks.)
+//! - oplog.C9 While it stays away it may help: in the reader's place, as the laws of `tree` say.
 
 use super::builder::{Config, Slots};
 use super::gate::is_frozen;
@@ -86,7 +88,7 @@ pub(super) struct Core<T, L: Log<T>> {
     pub(super) biased: AtomicBool,
     /// The logs of the first slots, one load nearer than those in the log set.
     pub(super) first: [SlotPtr<L>; FIRST],
-    /// Null once an eviction has freed it (C10).
+    /// Null once an eviction has freed it (oplog.C10).
     pub(super) logs: AtomicPtr<LogSet<L>>,
     /// What the gate says when it is open: `OPEN` or `SHARED`.
     pub(super) open: u64,
@@ -101,7 +103,7 @@ pub(super) struct Core<T, L: Log<T>> {
     // The second half of the line pair: what the lock's holder writes, away from those who wait.
     pub(super) counts: UnsafeCell<Counts>,
     /// What the gates are closed with while a reader is at the logs, else zero. Where gates are the
-    /// slots' own, updaters that it refused wait for its end (C8).
+    /// slots' own, updaters that it refused wait for its end (oplog.C8).
     pub(super) collecting: AtomicU64,
     /// Whether the value lives here; guarded by the lock.
     pub(super) has_value: AtomicBool,
@@ -109,16 +111,17 @@ pub(super) struct Core<T, L: Log<T>> {
     pub(super) closed: AtomicBool,
     /// Set under the table's mutex by an evictor, cleared as the last thing it does here.
     pub(super) claimed: AtomicBool,
-    /// Set by the object's end within its own eviction: the evictor frees value and core (W4).
+    /// Set by the object's end within its own eviction: the evictor frees value and core
+    /// (oplog.W4).
     pub(super) orphaned: AtomicBool,
     pub(super) poisoned: AtomicBool,
     pub(super) value: UnsafeCell<MaybeUninit<T>>,
-    /// A canary of law W3 for loom; nothing elsewhere.
+    /// A canary of law oplog.W3 for loom; nothing elsewhere.
     life: UnsafeCell<()>,
 }
 
-// SAFETY: the value and the logs are reached under the core's lock or under C1 alone, by one thread
-// at a time; both may move between threads (`T: Send`, and `L: Send` as every log is).
+// SAFETY: the value and the logs are reached under the core's lock or under oplog.C1 alone, by one
+// thread at a time; both may move between threads (`T: Send`, and `L: Send` as every log is).
 unsafe impl<T: Send, L: Log<T>> Send for Core<T, L> {}
 // SAFETY: as above.
 unsafe impl<T: Send, L: Log<T>> Sync for Core<T, L> {}
@@ -193,7 +196,8 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
         }))
     }
 
-    /// Says to loom that the core is in use here, so that it must not be freed meanwhile (W3).
+    /// Says to loom that the core is in use here, so that it must not be freed meanwhile
+    /// (oplog.W3).
     #[inline(always)]
     pub(super) fn in_use(&self) {
         self.life.with(|_| ());
@@ -248,7 +252,7 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
             return Err(op);
         }
         let local = slot.local.get_mut();
-        // SAFETY: C1 - announced, gates open: this slot's log is this thread's.
+        // SAFETY: oplog.C1 - announced, gates open: this slot's log is this thread's.
         let local = unsafe { local.deref() };
         if !local.dirty || !self.is_roomy(local) {
             return Err(op);
@@ -268,7 +272,7 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
     ///
     /// # Safety
     /// The record of slot `index` announces this core as an updater, and the object had this core
-    /// after that (C1).
+    /// after that (oplog.C1).
     #[inline(always)]
     pub(super) unsafe fn push(
         &self,
@@ -277,13 +281,13 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
         growth: usize,
     ) -> Result<Stamp, (L::Op, Refusal)> {
         self.in_use();
-        // ORDER: Acquire; with the announcement before it, the updater's half of C1.
+        // ORDER: Acquire; with the announcement before it, the updater's half of oplog.C1.
         let gate = self.gate.load(Ordering::Acquire);
         if gate != OPEN {
             return self.push_elsewhere(gate, index, op, growth);
         }
         // ORDER: Relaxed; only this slot's owner writes it while the gate is open, and owners
-        // follow each other by Release and Acquire (percpu, P2).
+        // follow each other by Release and Acquire (percpu.P2).
         // SAFETY: announced by the caller, and open.
         let near = unsafe { self.near_place(index) }.map(|slot| slot.0.load(Ordering::Relaxed));
         let slot = match near {
@@ -300,14 +304,14 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
                 return Err((op, self.refuse(gate, index)));
             }
         }
-        // SAFETY: C1 - announced, gates open: this slot's log is this thread's.
+        // SAFETY: oplog.C1 - announced, gates open: this slot's log is this thread's.
         unsafe { self.push_to(slot, index, op, growth) }
     }
 
     /// Pushes an update to a log in hand.
     ///
     /// # Safety
-    /// The caller has the log to itself (C1 or C6).
+    /// The caller has the log to itself (oplog.C1 or oplog.C6).
     #[inline(always)]
     pub(super) unsafe fn push_to(
         &self,
@@ -407,7 +411,7 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
     }
 
     /// An updater that has announced itself in the record of slot `index` and that has no log in
-    /// hand turns away from a closed gate, and says so to the reader who closed it (G2).
+    /// hand turns away from a closed gate, and says so to the reader who closed it (oplog.G2).
     #[cold]
     pub(super) fn refuse(&self, gate: u64, index: usize) -> Refusal {
         if is_frozen(gate) {
@@ -416,7 +420,7 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
         refusal(gate)
     }
 
-    /// The clock whose skew an update has to wait out before it returns (D2). Outlives the
+    /// The clock whose skew an update has to wait out before it returns (oplog.D2). Outlives the
     /// announcement: the object keeps its configuration, and the clock in it.
     ///
     /// # Safety
@@ -424,25 +428,26 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
     #[cold]
     pub(super) unsafe fn clock_of_builder<'a>(&self) -> &'a Clock {
         // SAFETY: the system's clock is static; another one is in the configuration that the
-        // object's `ConfigId` keeps (O1), and the caller borrows the object.
+        // object's `ConfigId` keeps (oplog.O1), and the caller borrows the object.
         unsafe { &*ptr::from_ref(self.clock()) }
     }
 
-    /// The first update since the last collection: sets the slot's dirty bit (C2, C3).
+    /// The first update since the last collection: sets the slot's dirty bit (oplog.C2, oplog.C3).
     #[cold]
     fn mark_dirty(&self, index: usize, local: &mut Local<L>) -> Result<(), Refusal> {
         // SAFETY: the caller is an updater with a log in hand.
         let word = unsafe { self.open_logs() }.dirty.0.get_or_init(index / 64);
         // ORDER: AcqRel and a full fence, against the gate's closing, the reader's barrier and
         // `list_dirty`: either the reader finds this bit, or the gate is seen closed below. An
-        // update returns, and its thread goes on to load what others stored, only after that (D1).
+        // update returns, and its thread goes on to load what others stored, only after that
+        // (oplog.D1).
         word.0.fetch_or(1 << (index % 64), Ordering::AcqRel);
         barrier::full_after_rmw();
         local.dirty = true;
         if self.is_timed() {
             local.since = self.clock().ticks_now();
         }
-        // ORDER: Acquire; the second half of C3.
+        // ORDER: Acquire; the second half of oplog.C3.
         let gate = self.gate.load(Ordering::Acquire);
         if gate == self.open { Ok(()) } else { Err(refusal(gate)) }
     }

@@ -4,15 +4,15 @@
 //! `lifecycle`.
 //!
 //! The word is a lock word of [`crate::lock`], or with `HOT` the address of a core and its flags.
-//! - W1 Without `HOT`, the value is inline and guarded by the word. With `HOT`, it is in the core
-//!   and guarded by the core's lock; but see W2.
-//! - W2 A promotion publishes the core locked in the name of the word's holder, with the value
-//!   inline still. The holder moves it when it releases the lock. So a promotion may happen under
-//!   a guard that points to the value, and by any thread: by the one that reads and updates, or by
-//!   one that must not wait for the holder. Only a locked word becomes HOT.
-//! - W3 A core is freed after: the word has left it, its updaters are out, its lock's waiters are
-//!   out, it has left the table, and an evictor that had claimed it is done.
-//! - W4 Where the last owner of an object is one of its own updates or logs, another object's
+//! - oplog.W1 Without `HOT`, the value is inline and guarded by the word. With `HOT`, it is in the
+//!   core and guarded by the core's lock; but see oplog.W2.
+//! - oplog.W2 A promotion publishes the core locked in the name of the word's holder, with the
+//!   value inline still. The holder moves it when it releases the lock. So a promotion may happen
+//!   under a guard that points to the value, and by any thread: by the one that reads and updates,
+//!   or by one that must not wait for the holder. Only a locked word becomes HOT.
+//! - oplog.W3 A core is freed after: the word has left it, its updaters are out, its lock's waiters
+//!   are out, it has left the table, and an evictor that had claimed it is done.
+//! - oplog.W4 Where the last owner of an object is one of its own updates or logs, another object's
 //!   eviction of it may run its end, on one stack. Then the evictor, which has the core's lock and
 //!   perhaps the value borrowed, frees both when it is done. The object's other owners-only calls
 //!   panic there.
@@ -120,7 +120,7 @@ pub struct Deferred<T: Send + 'static, L: Log<T>> {
 /// updates may cross because every `Log<T>` and its `Op` are `Send`.
 pub(super) struct Inline<T>(UnsafeCell<MaybeUninit<T>>);
 
-// SAFETY: the value is reached under a lock alone (W1), one thread at a time.
+// SAFETY: the value is reached under a lock alone (oplog.W1), one thread at a time.
 unsafe impl<T: Send> Sync for Inline<T> {}
 // SAFETY: as above.
 unsafe impl<T: Send> Send for Inline<T> {}
@@ -201,7 +201,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         if self.word.load(Ordering::Acquire) != word {
             return Err(op);
         }
-        // SAFETY: W3 - the object has this core, and it will be kept while it is announced.
+        // SAFETY: oplog.W3 - the object has this core, and it will be kept while it is announced.
         let core = unsafe { &*(address_of(word) as *const Core<T, L>) };
         // SAFETY: announced, and checked after that.
         unsafe { core.push_plain(slot.index(), op) }
@@ -216,11 +216,12 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         growth: usize,
     ) -> Result<(), (L::Op, Refusal)> {
         let inside = slot.announce(word, word & BIASED != 0);
-        // ORDER: Acquire; with the announcement before it, the updater's half of C1 and W3.
+        // ORDER: Acquire; with the announcement before it, the updater's half of oplog.C1 and
+        // oplog.W3.
         if self.word.load(Ordering::Acquire) != word {
             return Err((op, Refusal::Stale));
         }
-        // SAFETY: W3 - the object has this core, and it will be kept while it is announced.
+        // SAFETY: oplog.W3 - the object has this core, and it will be kept while it is announced.
         let core = unsafe { &*(address_of(word) as *const Core<T, L>) };
         // SAFETY: announced, and checked after that.
         let stamp = unsafe { core.push(slot.index(), op, growth) }?;
@@ -279,7 +280,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         hold.poison = true;
         held::assert_no_leaf();
         self.value.with_mut(|value| {
-            // SAFETY: W1 - the word is locked by this thread and not HOT.
+            // SAFETY: oplog.W1 - the word is locked by this thread and not HOT.
             L::apply(op, unsafe { (*value).assume_init_mut() });
         });
         hold.poison = false;
@@ -383,7 +384,8 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         self.assert_not_in_own_eviction();
         rethrow(self.settle_down());
         let value = self.settled_value();
-        // SAFETY: W1 - `&mut self` is exclusive. The pointer is to what `self` owns, for as long.
+        // SAFETY: oplog.W1 - `&mut self` is exclusive. The pointer is to what `self` owns, for as
+        // long.
         unsafe { (*ptr::from_mut(value.deref())).assume_init_mut() }
     }
 
@@ -491,7 +493,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         match locked {
             Ok(()) => self.promote_held(ColdHold::of(self), Admission::Insist),
             Err(Refused::Busy) => {
-                self.publish_for_holder(); // without a place: this thread must not wait (T1)
+                self.publish_for_holder(); // without a place: this thread must not wait (oplog.T1)
                 true
             }
             Err(refused) => refused == Refused::Hot && self.is_logged(),

@@ -19,7 +19,7 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
     /// The caller holds the core's lock.
     pub(super) unsafe fn revive(&self) {
         if self.is_evicted() {
-            self.logs(); // there before the gate is open (C10)
+            self.logs(); // there before the gate is open (oplog.C10)
             // SAFETY: the lock is held.
             unsafe { self.count(|counts| counts.placed = false) };
             // ORDER: Release; pairs with the updater's Acquire.
@@ -32,7 +32,7 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
         // ORDER: Release; the collection passes the barrier before it looks at the updaters.
         self.gate.store(EVICTED, Ordering::Release);
         // What panics is the *victim's*: it must not reach the newcomer's thread. The victim is
-        // poisoned, its updates stay queued, and its next reader learns of it (D7).
+        // poisoned, its updates stay queued, and its next reader learns of it (oplog.D7).
         let collected = sync::caught(|| {
             // SAFETY: the lock is held and the gate closed for good.
             let _merging = unsafe { self.begin_merging() };
@@ -43,7 +43,7 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
             sync::contain(|| drop(panic));
             // ORDER: Relaxed; guarded by the lock.
             self.poisoned.store(true, Ordering::Relaxed);
-            // Updates are in the logs still, so these stay until the next read (T1).
+            // Updates are in the logs still, so these stay until the next read (oplog.T1).
             // SAFETY: the lock is held.
             return unsafe { self.revive() };
         }
@@ -63,15 +63,15 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
 }
 
 impl<T: Send + 'static, L: Log<T>> Core<T, L> {
-    /// Applies what is left of an object that is gone, and frees its value and its core (W4). No
-    /// panic comes out: this thread has nothing to do with the object.
+    /// Applies what is left of an object that is gone, and frees its value and its core (oplog.W4).
+    /// No panic comes out: this thread has nothing to do with the object.
     ///
     /// # Safety
     /// `core` came from `Box::into_raw`, and nothing else refers to it.
     unsafe fn bury(core: *mut Self) {
         // SAFETY: the caller's duty, which is more than the core's lock.
         sync::contain(|| unsafe { (*core).drain_all() });
-        // SAFETY: the value is in the core (W2), whose end does not drop it.
+        // SAFETY: the value is in the core (oplog.W2), whose end does not drop it.
         let value = unsafe { (*core).value.with(|value| ptr::read(value).assume_init()) };
         sync::contain(|| drop(value));
         // SAFETY: the caller's duty.
@@ -91,14 +91,14 @@ impl<T: Send + 'static, L: Log<T>> Resident for Core<T, L> {
     }
 
     fn activity(&self) -> u64 {
-        // T2: the core is in the table, so no thread has begun to free its logs.
+        // oplog.T2: the core is in the table, so no thread has begun to free its logs.
         self.appended()
     }
 
     unsafe fn finish_eviction(this: *const Self) {
         // SAFETY: `try_claim` took the core's lock, so the core lives until `unlock` below.
         unsafe { (*this).evict() };
-        // ORDER: Relaxed; only this thread can have set it (W4).
+        // ORDER: Relaxed; only this thread can have set it (oplog.W4).
         // SAFETY: as above.
         if unsafe { (*this).orphaned.load(Ordering::Relaxed) } {
             held::leave();

@@ -11,16 +11,16 @@
 //! answers of all slots it cares for needs nothing from the kernel.
 //!
 //! Laws:
-//! - G1 Every collection of the process has a number of its own, and closes gates with it. No
+//! - oplog.G1 Every collection of the process has a number of its own, and closes gates with it. No
 //!   answer of old is taken for one of today.
-//! - G2 Whoever answers has read the number from a gate (or from `collecting`), has none of the
-//!   core's logs in hand under that record, and stays away until the collection is over. (It may
-//!   help with it, and collect those of others who have answered: `tree`.) A gate
-//!   that was seen closed is not seen as it was before (coherence), so staying away takes no fence.
-//! - G3 An answer is stored with Release after all that its thread did under the record, and read
-//!   with Acquire: the reader has the log as its updater left it, and every entry is in it.
-//! - G4 A slot that is not dirty needs no answer: its next entry sets the dirty bit first, with a
-//!   full fence before it looks at the gate (C3).
+//! - oplog.G2 Whoever answers has read the number from a gate (or from `collecting`), has none of
+//!   the core's logs in hand under that record, and stays away until the collection is over. (It
+//!   may help with it, and collect those of others who have answered: `tree`.) A gate that was seen
+//!   closed is not seen as it was before (coherence), so staying away takes no fence.
+//! - oplog.G3 An answer is stored with Release after all that its thread did under the record, and
+//!   read with Acquire: the reader has the log as its updater left it, and every entry is in it.
+//! - oplog.G4 A slot that is not dirty needs no answer: its next entry sets the dirty bit first,
+//!   with a full fence before it looks at the gate (oplog.C3).
 
 use super::core::{Core, FROZEN, TREE, WAITING};
 use super::log::Log;
@@ -48,7 +48,7 @@ pub(super) struct Numbers {
 }
 
 impl Numbers {
-    /// What to close the gates of the next collection with (G1).
+    /// What to close the gates of the next collection with (oplog.G1).
     pub(super) fn next_closed(&mut self) -> u64 {
         if self.next == self.end {
             // ORDER: Relaxed; only that nobody else gets them matters.
@@ -67,7 +67,7 @@ pub(super) fn is_frozen(gate: u64) -> bool {
 }
 
 impl<T: Send + 'static, L: Log<T>> Core<T, L> {
-    /// Lets a collection come to its end (C8), answering it. The caller announces the core as
+    /// Lets a collection come to its end (oplog.C8), answering it. The caller announces the core as
     /// `WAITING` in `slot`'s record.
     pub(super) fn wait_for_collection(&self, slot: Slot, backoff: &mut Backoff) {
         let mut answered = 0;
@@ -105,12 +105,12 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
 
     /// Helps the collection (`tree`). Announced as an updater meanwhile: the log set, where the
     /// branches are, may be freed by an eviction that comes after the collection, which waits for
-    /// updaters and not for those who wait (C10).
+    /// updaters and not for those who wait (oplog.C10).
     #[cold]
     fn help_as_updater(&self, seen: u64, slot: Slot) {
         // Forgotten, because the caller's caller withdraws the announcement, whatever it says.
         // BUG: a helper looks at the branches announced as one who waits, for whom no eviction
-        // waits (C10).
+        // waits (oplog.C10).
         let waits = if seeded_bug!("waiting-helper") { WAITING } else { 0 };
         mem::forget(slot.announce(self.address() | waits, false));
         // ORDER: Acquire; after the announcement, as in `push`.
@@ -122,7 +122,7 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
     }
 
     /// Whether the updaters of these slots answer the collection that closed the gates with
-    /// `closed`, now or within a moment (G2, G3).
+    /// `closed`, now or within a moment (oplog.G2, oplog.G3).
     pub(super) fn is_answered(&self, slots: &[usize], closed: u64) -> bool {
         let own = percpu::known_slot();
         let mut looks = 0;
@@ -132,7 +132,8 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
                 return true;
             }
             while percpu::records().get(*index).answered() != closed {
-                // BUG: a reader takes any answer for one to its own collection (G1 of the gates).
+                // BUG: a reader takes any answer for one to its own collection (oplog.G1 of the
+                // gates).
                 if seeded_bug!("unasked-answer") {
                     return true;
                 }

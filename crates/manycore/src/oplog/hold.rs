@@ -1,6 +1,7 @@
 //! Holding an object: its own lock while it is cold, its core's while it is hot.
 //!
-//! Owns: the way to either lock, and giving it up. Laws W1 to W3 are in the header of `deferred`.
+//! Owns: the way to either lock, and giving it up. Laws oplog.W1 to oplog.W3 are in the header of
+//! `deferred`.
 
 use super::Deferred;
 use super::core::{BIASED, Core, WAITING, address_of};
@@ -176,12 +177,13 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         let address = address_of(word);
         percpu::with_slot(|slot| {
             let _inside = slot.announce(address | WAITING, false);
-            // ORDER: Acquire; with the announcement before it, W3.
+            // ORDER: Acquire; with the announcement before it, oplog.W3.
             let now = self.word.load(Ordering::Acquire);
             if now & HOT == 0 || address_of(now) != address {
                 return Err(Refused::Hot);
             }
-            // SAFETY: W3 - the object has this core, and it will be kept while it is announced.
+            // SAFETY: oplog.W3 - the object has this core, and it will be kept while it is
+            // announced.
             let core = unsafe { &*(address as *const Core<T, L>) };
             core.in_use();
             let token = percpu::thread_token();
@@ -210,12 +212,13 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         }
         percpu::with_slot(|slot| {
             let _inside = slot.announce(address_of(word) | WAITING, false);
-            // ORDER: Acquire; with the announcement before it, W3.
+            // ORDER: Acquire; with the announcement before it, oplog.W3.
             let now = self.word.load(Ordering::Acquire);
             if now & HOT == 0 || address_of(now) != address_of(word) {
                 return None;
             }
-            // SAFETY: W3 - the object has this core, and it will be kept while it is announced.
+            // SAFETY: oplog.W3 - the object has this core, and it will be kept while it is
+            // announced.
             let core = unsafe { &*(address_of(word) as *const Core<T, L>) };
             core.in_use();
             Some(f(core, slot))
@@ -249,7 +252,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     }
 
     /// Gives up the lock of `core`, or the word's own if that is null, finishing a promotion that
-    /// happened meanwhile (W2).
+    /// happened meanwhile (oplog.W2).
     ///
     /// # Safety
     /// This thread holds that lock, and no reference to the value is left.
@@ -271,13 +274,13 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         }
         // SAFETY: the word is locked by this thread, or was until it became HOT.
         if !unsafe { lock::unlock_unless_hot(&self.word, percpu::thread_token()) } {
-            // SAFETY: W2 - the core's lock is this thread's, and the value is inline.
+            // SAFETY: oplog.W2 - the core's lock is this thread's, and the value is inline.
             unsafe { self.finish_promotion() };
         }
     }
 
     /// The word became HOT while this thread held its lock: moves the value into the core, and
-    /// gives the core's lock up (W2).
+    /// gives the core's lock up (oplog.W2).
     ///
     /// # Safety
     /// It did, and no reference to the value is left.
@@ -288,7 +291,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         // ORDER: Relaxed; a hint, which the holder may have overwritten since.
         self.heat.fetch_or(LOGGED, Ordering::Relaxed);
         let core = address_of(word) as *const Core<T, L>;
-        // SAFETY: W2 - the core is locked in this thread's name; the value is inline.
+        // SAFETY: oplog.W2 - the core is locked in this thread's name; the value is inline.
         unsafe {
             self.move_in(&*core);
             lock::unlock(&raw const (*core).lock, 0);
@@ -296,7 +299,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     }
 
     /// Moves the value, and what poison it has, from the object to a core that was published
-    /// without it (W2).
+    /// without it (oplog.W2).
     ///
     /// # Safety
     /// The caller holds the core's lock, or is alone with the object. The value is inline.
@@ -340,7 +343,7 @@ impl<T: Send + 'static, L: Log<T>> Drop for ColdHold<'_, T, L> {
         held::leave();
         // SAFETY: as above.
         if !unsafe { lock::unlock_unless_hot(&self.object.word, percpu::thread_token()) } {
-            // SAFETY: W2 - the core's lock is this thread's, and the value is inline.
+            // SAFETY: oplog.W2 - the core's lock is this thread's, and the value is inline.
             unsafe { self.object.finish_promotion() };
         }
     }

@@ -1,15 +1,16 @@
 //! Late updates: those of a thread that must not wait, made while a log could not be had.
 //!
 //! Owns: their queue, one for each core. Laws:
-//! - L1 No user code runs under the queue's mutex, so taking it is no wait for user code.
-//! - L2 A late update is in the queue, and ordered before its thread's later loads by a full fence,
-//!   before it returns. A read looks at [`Late::is_empty`] after its own fence.
-//! - L3 A stamp is taken under the mutex. So an update that enters the queue after a reader has
-//!   looked has a stamp above that reader's cut.
-//! - L4 The lock's holder alone takes updates out, from the front. Where logs have no stamps, it
-//!   counts those it will take ([`Late::count`]) at a moment when every slot stands still (C3).
-//! - L5 After [`Late::seal`] the queue is empty and stays so: the core is about to be freed, and an
-//!   updater that comes looks at the object again.
+//! - oplog.L1 No user code runs under the queue's mutex, so taking it is no wait for user code.
+//! - oplog.L2 A late update is in the queue, and ordered before its thread's later loads by a full
+//!   fence, before it returns. A read looks at [`Late::is_empty`] after its own fence.
+//! - oplog.L3 A stamp is taken under the mutex. So an update that enters the queue after a reader
+//!   has looked has a stamp above that reader's cut.
+//! - oplog.L4 The lock's holder alone takes updates out, from the front. Where logs have no stamps,
+//!   it counts those it will take ([`Late::count`]) at a moment when every slot stands still
+//!   (oplog.C3).
+//! - oplog.L5 After [`Late::seal`] the queue is empty and stays so: the core is about to be freed,
+//!   and an updater that comes looks at the object again.
 
 use crate::clock::Stamp;
 use crate::lock::held;
@@ -40,12 +41,12 @@ impl<Op> Late<Op> {
         let _leaf = held::leaf();
         let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
         let result = f(&mut queue);
-        // ORDER: Relaxed; L2's fences, or the mutex, order it.
+        // ORDER: Relaxed; oplog.L2's fences, or the mutex, order it.
         self.some.store(!queue.ops.is_empty(), Ordering::Relaxed);
         result
     }
 
-    /// Whether none is queued (L2).
+    /// Whether none is queued (oplog.L2).
     pub(super) fn is_empty(&self) -> bool {
         // ORDER: Relaxed; after the caller's fence.
         !self.some.load(Ordering::Relaxed)
@@ -55,7 +56,7 @@ impl<Op> Late<Op> {
         self.with(|queue| queue.ops.len())
     }
 
-    /// Queues an update. It comes back if the queue is sealed (L5).
+    /// Queues an update. It comes back if the queue is sealed (oplog.L5).
     pub(super) fn push(&self, op: Op, stamp: impl FnOnce() -> Stamp) -> Result<Stamp, Op> {
         let pushed = self.with(|queue| {
             if queue.is_sealed {
@@ -66,12 +67,12 @@ impl<Op> Late<Op> {
             queue.ops.push_back((stamp, op));
             Ok(stamp)
         });
-        // ORDER: L2; pairs with the fence of `count_dirty`.
+        // ORDER: oplog.L2; pairs with the fence of `count_dirty`.
         barrier::fence_full();
         pushed
     }
 
-    /// How many have a stamp up to `cut`, for [`pop`](Self::pop) (L4).
+    /// How many have a stamp up to `cut`, for [`pop`](Self::pop) (oplog.L4).
     pub(super) fn count(&self, cut: Stamp) -> usize {
         if self.is_empty() {
             return 0;

@@ -1,6 +1,6 @@
 //! The life of a core: promotion, demotion, and the end of an object.
 //!
-//! Laws W1 to W3 are in the header of `deferred`.
+//! Laws oplog.W1 to oplog.W3 are in the header of `deferred`.
 
 use super::Deferred;
 use super::builder::{Config, Publish, Slots};
@@ -42,7 +42,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     }
 
     /// Publishes a core for the object that is cold and locked by this thread, unless another
-    /// thread has done so first (W2). `None` says that the table has no place for it.
+    /// thread has done so first (oplog.W2). `None` says that the table has no place for it.
     pub(super) fn publish_core(
         &self,
         _hold: &ColdHold<'_, T, L>,
@@ -71,7 +71,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         if self.publish(core, word) {
             return Some(eviction);
         }
-        // Another thread was first: the object has logs without a place (T1).
+        // Another thread was first: the object has logs without a place (oplog.T1).
         // SAFETY: published nowhere but in the table, which it leaves here.
         unsafe {
             (*core).leave_table();
@@ -81,7 +81,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     }
 
     /// Gives an object logs whose word another thread has locked, or this one: for an update that
-    /// must not wait (W2). Does nothing if it is free by now, or has logs.
+    /// must not wait (oplog.W2). Does nothing if it is free by now, or has logs.
     pub(super) fn publish_for_holder(&self) {
         let (core, word) = self.new_core(0);
         if !self.publish(core, word) {
@@ -139,7 +139,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         // SAFETY: the lock is held, and CLOSING keeps new updaters out.
         let drained = unsafe {
             core.drain_all();
-            // BUG: a core is freed whatever its queue of late updates holds (L5 of `oplog`'s late
+            // BUG: a core is freed whatever its queue of late updates holds (oplog.L5's late
             // updates).
             !core.has_carry() && (core.late.seal() || seeded_bug!("unsealed-late"))
         };
@@ -154,9 +154,9 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     /// # Safety
     /// This thread holds the core's lock, and `close` returned true.
     pub(super) unsafe fn abandon(&self, core: *const Core<T, L>) {
-        // SAFETY: the core is alive until this function frees it, last thing (W3).
+        // SAFETY: the core is alive until this function frees it, last thing (oplog.W3).
         let held = unsafe { &*core };
-        // SAFETY: W1 - the value is in the core and guarded by its lock.
+        // SAFETY: oplog.W1 - the value is in the core and guarded by its lock.
         unsafe {
             held.value.with(|from| self.value.with_mut(|to| ptr::copy_nonoverlapping(from, to, 1)));
         }
@@ -173,18 +173,18 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         // Between the word's change and the look at the records; pairs with `announce`.
         barrier::fence_full();
         held.wait_until_unannounced();
-        // SAFETY: W3 - no thread can reach it any more; it came from `Box::into_raw`.
+        // SAFETY: oplog.W3 - no thread can reach it any more; it came from `Box::into_raw`.
         drop(unsafe { Box::from_raw(core.cast_mut()) });
     }
 
-    /// Whether the caller's caller, however far up the stack, evicts this very object (W4).
+    /// Whether the caller's caller, however far up the stack, evicts this very object (oplog.W4).
     pub(crate) fn is_in_own_eviction(&mut self) -> bool {
         // ORDER: Relaxed (both); `&mut self`, and a thread sees its own claim.
         let word = self.word.load(Ordering::Relaxed);
         if word & HOT == 0 {
             return false;
         }
-        // SAFETY: W3 - the object has this core.
+        // SAFETY: oplog.W3 - the object has this core.
         let core = unsafe { &*(address_of(word) as *const Core<T, L>) };
         // An evictor takes the lock and lets it go; it runs user code between the two.
         lock::is_held_by(&core.lock, percpu::thread_token()) && core.claimed.load(Ordering::Relaxed)
@@ -198,13 +198,13 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         );
     }
 
-    /// Leaves the value and the core to the evictor up the stack (W4).
+    /// Leaves the value and the core to the evictor up the stack (oplog.W4).
     pub(super) fn leave_to_evictor(&mut self) {
         // ORDER: Relaxed (all); for this thread.
         let word = self.word.swap(0, Ordering::Relaxed);
-        // SAFETY: W3 - the evictor frees it, when this has returned.
+        // SAFETY: oplog.W3 - the evictor frees it, when this has returned.
         let core = unsafe { &*(address_of(word) as *const Core<T, L>) };
-        debug_assert!(core.has_value.load(Ordering::Relaxed), "W2: its lock has been free");
+        debug_assert!(core.has_value.load(Ordering::Relaxed), "oplog.W2: its lock has been free");
         core.orphaned.store(true, Ordering::Relaxed);
     }
 
@@ -219,14 +219,14 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
             return Ok(());
         }
         let raw = address_of(word) as *mut Core<T, L>;
-        // SAFETY: W3 - the object has this core. `&mut self`: an evictor apart, no other thread can
-        // reach it.
+        // SAFETY: oplog.W3 - the object has this core. `&mut self`: an evictor apart, no other
+        // thread can reach it.
         let core = unsafe { &*raw };
         core.leave_table(); // waits for that evictor
         core.lock.store(0, Ordering::Relaxed); // held at most by a guard that was leaked
         if !core.has_value.load(Ordering::Relaxed) {
-            // Promoted under a guard that was leaked, so nobody finished that (W2).
-            // SAFETY: W2 - the value is inline still, and `&mut self` is exclusive.
+            // Promoted under a guard that was leaked, so nobody finished that (oplog.W2).
+            // SAFETY: oplog.W2 - the value is inline still, and `&mut self` is exclusive.
             unsafe { self.move_in(core) };
         }
         // SAFETY: as above, which is more than the lock asks for.
@@ -243,7 +243,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         self.word.store(0, Ordering::Relaxed);
         let poisoned = core.poisoned.load(Ordering::Relaxed);
         self.heat.store(if poisoned { POISONED } else { 0 }, Ordering::Relaxed);
-        // SAFETY: W1 - the value is in the core, which is freed without dropping it.
+        // SAFETY: oplog.W1 - the value is in the core, which is freed without dropping it.
         unsafe {
             core.value.with(|from| self.value.with_mut(|to| ptr::copy_nonoverlapping(from, to, 1)));
         }
@@ -259,7 +259,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         if word & HOT == 0 {
             return self.value.get_mut();
         }
-        // SAFETY: W3 - the object has this core.
+        // SAFETY: oplog.W3 - the object has this core.
         unsafe { (*(address_of(word) as *const Core<T, L>)).value.get_mut() }
     }
 
@@ -268,7 +268,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     /// # Safety
     /// `settle_down` ran, and the object is not used again.
     pub(super) unsafe fn take_value(&mut self) -> T {
-        // SAFETY: W1 - the value is there, and is not used there again.
+        // SAFETY: oplog.W1 - the value is there, and is not used there again.
         let value = self.settled_value().with(|value| unsafe { ptr::read(value).assume_init() });
         // ORDER: Relaxed; `&mut self`.
         let word = self.word.swap(0, Ordering::Relaxed);
@@ -287,7 +287,7 @@ pub(super) enum Admission {
     Ask,
     /// Evict whoever has the place.
     Insist,
-    /// Do not ask: the update has nowhere else to go. The next read asks (T1).
+    /// Do not ask: the update has nowhere else to go. The next read asks (oplog.T1).
     Bypass,
 }
 

@@ -3,12 +3,13 @@
 //! Owns: its layout, the way to it and to the slots' logs from a core, and its end. (The core stays
 //! after an eviction, because the object's word leads to it, and the object may be anywhere.)
 //!
-//! - C10 A core has its log set unless its gate says `EVICTED`. An eviction alone frees it, under
-//!   the core's lock, after the core has left the table, the gate was closed for good and the
-//!   updaters are out (C7). So these may use it: the lock's holder; a thread that has announced the
-//!   core as an updater and has seen another gate than `EVICTED` after that; and a thread that has
-//!   the mutex of the place in the table where it has found the core (T2). One that is announced as
-//!   `WAITING` may not. An evicted core gets a new one from the lock's holder who needs it.
+//! - oplog.C10 A core has its log set unless its gate says `EVICTED`. An eviction alone frees it,
+//!   under the core's lock, after the core has left the table, the gate was closed for good and the
+//!   updaters are out (oplog.C7). So these may use it: the lock's holder; a thread that has
+//!   announced the core as an updater and has seen another gate than `EVICTED` after that; and a
+//!   thread that has the mutex of the place in the table where it has found the core (oplog.T2).
+//!   One that is announced as `WAITING` may not. An evicted core gets a new one from the lock's
+//!   holder who needs it.
 
 use super::core::Core;
 use super::gate::Numbers;
@@ -21,7 +22,7 @@ use std::ptr;
 
 /// What the holder of the core's lock owns, beside the value.
 pub(super) struct Inner<L> {
-    /// Collected, not yet applied (C5).
+    /// Collected, not yet applied (oplog.C5).
     pub(super) carry: Vec<L>,
     /// A log in `carry` may be empty, because user code panicked.
     pub(super) untidy: bool,
@@ -29,7 +30,7 @@ pub(super) struct Inner<L> {
     pub(super) spares: Vec<L>,
     /// Slots of the current collection.
     pub(super) slots: Vec<usize>,
-    /// Late updates that the current collection takes (`late`, L4).
+    /// Late updates that the current collection takes (`late`, oplog.L4).
     pub(super) late: usize,
     /// Those slots that no helper has collected (`tree`).
     pub(super) rest: Vec<usize>,
@@ -85,7 +86,7 @@ pub(super) struct LogSet<L> {
     pub(super) dirty: Padded<DirtyTable>,
     // Written by readers.
     pub(super) inner: UnsafeCell<Inner<L>>,
-    /// A canary of C10 for loom; nothing elsewhere.
+    /// A canary of oplog.C10 for loom; nothing elsewhere.
     life: UnsafeCell<()>,
 }
 
@@ -135,7 +136,7 @@ impl<T, L: Log<T>> Core<T, L> {
     /// of the logs' destructors ends here.
     ///
     /// # Safety
-    /// No other thread reaches it (C10).
+    /// No other thread reaches it (oplog.C10).
     pub(super) unsafe fn take_logs(&self, next: *mut LogSet<L>) {
         // ORDER: AcqRel; Release pairs with Acquire in `logs_if_any`, and Acquire with Release in
         // `make_logs`.
@@ -179,7 +180,8 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
     pub(super) fn slot_log(&self, index: usize) -> Option<&SlotLog<L>> {
         // ORDER: Acquire; pairs with Release in `find_or_make_slot`.
         let slot = self.place(index)?.0.load(Ordering::Acquire);
-        // SAFETY: C10, by the lock that the caller holds, or the reader whom it helps (C9).
+        // SAFETY: oplog.C10, by the lock that the caller holds, or the reader whom it helps
+        // (oplog.C9).
         unsafe { slot.as_ref() }
     }
 
@@ -189,7 +191,7 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
         let places = self.first.iter().chain(others.map(|(_, place)| place));
         // ORDER: Acquire; pairs with Release in `find_or_make_slot`.
         let logs = places.map(|place| place.0.load(Ordering::Acquire));
-        // SAFETY: C10; freed with the log set.
+        // SAFETY: oplog.C10; freed with the log set.
         logs.filter_map(|raw| unsafe { raw.as_ref() })
     }
 
@@ -232,7 +234,8 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
     #[inline(always)]
     pub(super) unsafe fn open_logs(&self) -> &LogSet<L> {
         // ORDER: Relaxed; `revive` publishes it with the gate, which the caller read with Acquire.
-        // SAFETY: C10 - the gate was open, so it is there, and an evictor waits for the caller.
+        // SAFETY: oplog.C10 - the gate was open, so it is there, and an evictor waits for the
+        // caller.
         let logs = unsafe { &*self.logs.load(Ordering::Relaxed) };
         logs.life.with(|_| ());
         logs
@@ -241,13 +244,13 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
     /// The log set, if no eviction has freed it.
     pub(super) fn logs_if_any(&self) -> Option<&LogSet<L>> {
         // ORDER: Acquire; pairs with Release in `logs`: its contents.
-        // SAFETY: C10 - callers hold the core's lock, or a mutex or announcement that counts.
+        // SAFETY: oplog.C10 - callers hold the core's lock, or a mutex or announcement that counts.
         let logs = unsafe { self.logs.load(Ordering::Acquire).as_ref() };
         logs.inspect(|logs| logs.life.with(|_| ()))
     }
 
     /// The log set, made anew if an eviction has freed it. For the holder of the core's lock, and
-    /// for those for whom it is kept (C10).
+    /// for those for whom it is kept (oplog.C10).
     pub(super) fn logs(&self) -> &LogSet<L> {
         self.logs_if_any().unwrap_or_else(|| self.make_logs())
     }
@@ -274,8 +277,8 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
         // SAFETY: the lock is held.
         unsafe { self.count(|counts| counts.appended_before += appended) };
         let kept = if carry.is_empty() { ptr::null_mut() } else { LogSet::with_carry(carry) };
-        // SAFETY: C10: the object is not in the table, no updater is inside, and the caller holds
-        // the lock.
+        // SAFETY: oplog.C10: the object is not in the table, no updater is inside, and the caller
+        // holds the lock.
         unsafe { self.take_logs(kept) };
     }
 }

@@ -5,8 +5,8 @@
 //! asks for: so the owner may let others look at it, as long as it keeps them out while it changes
 //! the value or promotes the object.
 //!
-//! - W4 A managed object's value is touched under its word's lock by the owner alone; updates that
-//!   find the object cold come back to the owner.
+//! - oplog.W5 A managed object's value is touched under its word's lock by the owner alone; updates
+//!   that find the object cold come back to the owner.
 //!
 //! While the object is cold, its `heat` is the owner's *meter*: updates, reads and waits since the
 //! owner last looked, beside the flags. It is guarded by the word's lock.
@@ -53,7 +53,8 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         Self::with_config(value, ConfigId::managed())
     }
 
-    /// The value of the cold object, for somebody whom the owner keeps from being in the way (W4).
+    /// The value of the cold object, for somebody whom the owner keeps from being in the way
+    /// (oplog.W5).
     #[inline(always)]
     pub(crate) fn value_unlocked(&self) -> ConstPtr<MaybeUninit<T>> {
         self.value.get()
@@ -193,7 +194,7 @@ impl<'a, T: Send + 'static, L: Log<T>> ColdHold<'a, T, L> {
     pub(crate) fn with_value<R>(&mut self, f: impl FnOnce(&mut T) -> R) -> R {
         let value: MutPtr<MaybeUninit<T>> = self.object.value.get_mut();
         self.poison = true;
-        // SAFETY: W4 - the word is locked by this thread, and its owner has kept others out.
+        // SAFETY: oplog.W5 - the word is locked by this thread, and its owner has kept others out.
         let result = f(unsafe { value.deref().assume_init_mut() });
         self.poison = false;
         result

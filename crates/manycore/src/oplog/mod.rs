@@ -10,32 +10,33 @@
 //!
 //! # The laws
 //!
-//! - **D1** A slot's log is written by its slot alone, and publishing an entry is ordered before
-//!   the updater's later loads: by one locked instruction, or by plain stores for which the reader
-//!   waits: for the updater's own answer if it is busy, else for a `membarrier` ([`Publish`]).
-//! - **D2** A read sees every update that returned before the read began, and a consistent cut of
-//!   the rest. Logs with stamps are collected up to a cut in time; logs without stamps all stand
-//!   still at one moment. Where the merge is a tree ([`MergeStrategy`]), all do.
-//! - **D3** An update that took its stamp early and reached its log late is concurrent with every
-//!   update it could be out of order with. Batches are applied in the order of reads.
-//! - **D4** What a read takes from a log leaves the log: nothing counts twice.
-//! - **D5** Absorption needs identities: see [`Cancel`]. A queue never absorbs.
-//! - **D6** Logs are bounded in entries, bytes and time; what happens at the bound is the builder's
-//!   choice ([`WhenFull`]). Nothing is ever dropped silently.
-//! - **D7** A panic while updates are applied reaches the reader that applied them, and so does one
-//!   while another thread absorbs updates on its behalf ([`Log::absorb`]). The object is
+//! - **oplog.D1** A slot's log is written by its slot alone, and publishing an entry is ordered
+//!   before the updater's later loads: by one locked instruction, or by plain stores for which the
+//!   reader waits: for the updater's own answer if it is busy, else for a `membarrier`
+//!   ([`Publish`]).
+//! - **oplog.D2** A read sees every update that returned before the read began, and a consistent
+//!   cut of the rest. Logs with stamps are collected up to a cut in time; logs without stamps all
+//!   stand still at one moment. Where the merge is a tree ([`MergeStrategy`]), all do.
+//! - **oplog.D3** An update that took its stamp early and reached its log late is concurrent with
+//!   every update it could be out of order with. Batches are applied in the order of reads.
+//! - **oplog.D4** What a read takes from a log leaves the log: nothing counts twice.
+//! - **oplog.D5** Absorption needs identities: see [`Cancel`]. A queue never absorbs.
+//! - **oplog.D6** Logs are bounded in entries, bytes and time; what happens at the bound is the
+//!   builder's choice ([`WhenFull`]). Nothing is ever dropped silently.
+//! - **oplog.D7** A panic while updates are applied reaches the reader that applied them, and so
+//!   does one while another thread absorbs updates on its behalf ([`Log::absorb`]). The object is
 //!   poisoned until [`Deferred::clear_poison`]; updates not yet applied stay queued, and updates go
 //!   on being logged. The update that panicked is gone, as with any panic. A panic in any other
 //!   function of a log reaches the thread that called it, or poisons the object if that thread came
 //!   for another object (an eviction); what is in the logs stays there. One in the destructor of an
 //!   emptied log that is freed ends there.
-//! - **D8** A cold object costs its value plus 16 bytes and applies updates at once. Contention
-//!   promotes it to logs. Reads that find too little take them away; so does a busier object in its
-//!   place of the [`LogTable`], or idleness while others are promoted, and then 256 bytes beside
-//!   the value's own place stay until the object is next used.
-//! - **D10** No thread waits for itself, as the next sections say.
-//! - **D11** Poison keeps everything: [`Deferred::get_mut`], [`Deferred::try_into_inner`] and an
-//!   eviction leave a poisoned object's queue as it is. Only its drop drops it.
+//! - **oplog.D8** A cold object costs its value plus 16 bytes and applies updates at once.
+//!   Contention promotes it to logs. Reads that find too little take them away; so does a busier
+//!   object in its place of the [`LogTable`], or idleness while others are promoted, and then 256
+//!   bytes beside the value's own place stay until the object is next used.
+//! - **oplog.D10** No thread waits for itself, as the next sections say.
+//! - **oplog.D11** Poison keeps everything: [`Deferred::get_mut`], [`Deferred::try_into_inner`] and
+//!   an eviction leave a poisoned object's queue as it is. Only its drop drops it.
 //!
 //! # Who may wait for whom
 //!

@@ -1,6 +1,7 @@
 //! The reader's side of a core: collecting, merging, the policies that a read asks, eviction.
 //!
-//! Everything here runs with the core's lock held. The laws (C1 to C6) are in the header of `core`.
+//! Everything here runs with the core's lock held. The laws (oplog.C1 to oplog.C6) are in the
+//! header of `core`.
 
 use super::builder::Publish;
 use super::core::{Core, EVICTED, OPEN, updates};
@@ -24,7 +25,8 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
     /// The caller holds the core's lock.
     ///
     /// # Panics
-    /// If applying does; what was not applied yet stays queued, and the core is poisoned (D7).
+    /// If applying does; what was not applied yet stays queued, and the core is poisoned
+    /// (oplog.D7).
     pub(super) unsafe fn merge(&self) {
         // SAFETY: the caller holds the lock.
         let _merging = unsafe { self.begin_merging() };
@@ -33,16 +35,16 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
             let inner = unsafe { &mut *inner };
             if L::ORDERED {
                 // What this thread stored before the read is visible before the cut; else an
-                // updater that has not seen it could have a stamp above the cut (D1). The full
-                // fence that this needs is the announcement's in `lock_core`.
+                // updater that has not seen it could have a stamp above the cut (oplog.D1). The
+                // full fence that this needs is the announcement's in `lock_core`.
                 barrier::stores_are_visible();
             }
-            // The cut before the logs are looked at: D2. (Harmless where it is not used.)
+            // The cut before the logs are looked at: oplog.D2. (Harmless where it is not used.)
             let cut =
                 if L::ORDERED && !seeded_bug!("no-cut") { self.clock().cut() } else { Stamp::MAX };
             inner.window = 0;
             let dirty = self.count_dirty();
-            // BUG: a read that finds no slot dirty does not look at late updates (L2 of the same).
+            // BUG: a read that finds no slot dirty does not look at late updates (oplog.L2).
             if dirty == 0 && (self.late.is_empty() || seeded_bug!("forgotten-late")) {
                 // What waited for poison to be cleared.
                 // SAFETY: the lock is held.
@@ -52,7 +54,7 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
             if self.wants_tree(dirty, inner) {
                 if let Some(panic) = self.collect_tree(inner) {
                     let _poison = Poison(&self.poisoned);
-                    resume_unwind(panic); // D7
+                    resume_unwind(panic); // oplog.D7
                 }
             } else if L::ORDERED || seeded_bug!("no-cut") {
                 self.collect_each(inner, cut);
@@ -89,10 +91,10 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
     /// How many slots may have updates for a read that begins now. A read that finds none spares
     /// the updaters the gate and itself the barrier.
     ///
-    /// C2: a slot with entries has its bit set, by an RMW and a full fence before its first entry.
-    /// So a word found zero means that whoever sets it later has not returned yet, and will then
-    /// see whatever the calling thread stored before: the two sides of D1. Words are looked at one
-    /// after the other, but nothing is collected, and nothing is a consistent cut.
+    /// oplog.C2: a slot with entries has its bit set, by an RMW and a full fence before its first
+    /// entry. So a word found zero means that whoever sets it later has not returned yet, and will
+    /// then see whatever the calling thread stored before: the two sides of oplog.D1. Words are
+    /// looked at one after the other, but nothing is collected, and nothing is a consistent cut.
     fn count_dirty(&self) -> usize {
         barrier::fence_full();
         // ORDER: Acquire; pairs with `mark_dirty`. What decides is the fence on either side.
@@ -110,12 +112,12 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
         self.biased.load(Ordering::Relaxed)
     }
 
-    /// The reader's half of the store-buffering race of C1.
+    /// The reader's half of the store-buffering race of oplog.C1.
     pub(super) fn barrier(&self) {
         if self.is_biased() { barrier::heavy() } else { barrier::fence_full() }
     }
 
-    /// Logs without stamps: everything dirty stands still at once (C3).
+    /// Logs without stamps: everything dirty stands still at once (oplog.C3).
     fn collect_frozen(&self, inner: &mut Inner<L>) {
         let closed = inner.numbers.next_closed();
         // ORDER: Release is enough: the fence orders the store before the looks that follow.
@@ -125,17 +127,17 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
         self.list_dirty(&mut inner.slots);
         let answered = self.settle(&inner.slots, &mut inner.unanswered, closed);
         let _turns = self.wait_for_updaters(&inner.slots, answered);
-        inner.late = self.late.count(Stamp::MAX); // every slot stands still (L4)
+        inner.late = self.late.count(Stamp::MAX); // every slot stands still (oplog.L4)
         for place in 0..inner.slots.len() {
             let index = inner.slots[place];
-            // SAFETY: C1 - gate closed, barrier passed, no updater inside.
+            // SAFETY: oplog.C1 - gate closed, barrier passed, no updater inside.
             unsafe { self.collect_slot(index, Stamp::MAX, answered, inner) };
         }
     }
 
-    /// Logs with stamps: one after the other, up to the cut (C4).
+    /// Logs with stamps: one after the other, up to the cut (oplog.C4).
     fn collect_each(&self, inner: &mut Inner<L>, cut: Stamp) {
-        inner.late = self.late.count(cut); // L3
+        inner.late = self.late.count(cut); // oplog.L3
         // First, because it was first if a stamp of another log is the same.
         self.collect_late(inner);
         let closed = inner.numbers.next_closed();
@@ -150,14 +152,14 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
         }
         barrier::fence_full();
         let answered = self.settle(&inner.slots, &mut inner.unanswered, closed);
-        // BUG: a reader's cut is taken after it has looked which logs have entries (D2).
+        // BUG: a reader's cut is taken after it has looked which logs have entries (oplog.D2).
         let cut = if seeded_bug!("late-cut") { self.clock().cut() } else { cut };
         for place in 0..inner.slots.len() {
             let index = inner.slots[place];
             let Some(slot) = self.slot_log(index) else { continue };
             let _open = Reopen { gate: &slot.gate, to: OPEN };
             let _turns = self.wait_for_updaters(&[index], answered);
-            // SAFETY: C1 - gate closed, barrier passed, no updater inside.
+            // SAFETY: oplog.C1 - gate closed, barrier passed, no updater inside.
             unsafe { self.collect_slot(index, cut, answered, inner) };
         }
         std::mem::forget(rest);
@@ -165,7 +167,7 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
 
     /// After closing the gates, a fence and `list_dirty`: sees to it that what the slots' updaters
     /// did under the bias is in memory. Returns whether all have answered, so that none is inside.
-    /// Where logs are the CPUs', turns decide it and not announcements (V3).
+    /// Where logs are the CPUs', turns decide it and not announcements (oplog.V3).
     pub(super) fn settle(&self, slots: &[usize], unanswered: &mut bool, closed: u64) -> bool {
         *unanswered = false;
         if self.is_shared() || !self.is_biased() {
@@ -199,7 +201,8 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
     pub(super) fn list_dirty(&self, slots: &mut Vec<usize>) {
         slots.clear();
         for (number, word) in self.logs().dirty.0.iter() {
-            // ORDER: Acquire; pairs with `mark_dirty`. The caller has passed a full fence: C3.
+            // ORDER: Acquire; pairs with `mark_dirty`. The caller has passed a full fence:
+            // oplog.C3.
             let mut bits = word.0.load(Ordering::Acquire);
             while bits != 0 {
                 slots.push(number * 64 + bits.trailing_zeros() as usize);
@@ -215,7 +218,7 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
     /// written here without need, because it would wait for that line.
     ///
     /// # Safety
-    /// C1 holds for the caller as reader.
+    /// oplog.C1 holds for the caller as reader.
     pub(super) unsafe fn collect_slot(
         &self,
         index: usize,
@@ -253,13 +256,13 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
         index: usize,
         busy: bool,
     ) -> u64 {
-        // ORDER: Relaxed; a statistic, stable under C1.
+        // ORDER: Relaxed; a statistic, stable under oplog.C1.
         let new = local.new_since(slot.appended.load(Ordering::Relaxed));
-        // What is above the cut waits for the next read; C2 wants its bit set.
+        // What is above the cut waits for the next read; oplog.C2 wants its bit set.
         if local.log.is_empty() && !(busy && new != 0 && !self.is_timed()) {
             local.dirty = false;
             let word = self.logs().dirty.0.get_or_init(index / 64);
-            // ORDER: Relaxed; passed on with the log (C1).
+            // ORDER: Relaxed; passed on with the log (oplog.C1).
             word.0.fetch_and(!(1 << (index % 64)), Ordering::Relaxed);
         }
         new
@@ -373,8 +376,8 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
         self.gate.load(Ordering::Relaxed) == EVICTED
     }
 
-    /// Whether the core has logs outside of the table and finds no place there (T1). A poisoned one
-    /// need not: its updates have nowhere else to go.
+    /// Whether the core has logs outside of the table and finds no place there (oplog.T1). A
+    /// poisoned one need not: its updates have nowhere else to go.
     ///
     /// # Safety
     /// The caller holds the core's lock.
@@ -421,7 +424,7 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
             self.collect_late(inner);
             for place in 0..inner.slots.len() {
                 let index = inner.slots[place];
-                // SAFETY: C1 - no updater is inside and none will be.
+                // SAFETY: oplog.C1 - no updater is inside and none will be.
                 unsafe { self.collect_slot(index, Stamp::MAX, false, inner) };
             }
         });
@@ -480,7 +483,7 @@ impl<L> Inner<L> {
     }
 }
 
-/// Says that a collection is going on (C8), also when it panics.
+/// Says that a collection is going on (oplog.C8), also when it panics.
 pub(super) struct Collecting<'a>(&'a AtomicU64);
 
 impl<'a> Collecting<'a> {

@@ -3,13 +3,13 @@
 //! A concurrency id says which CPU's log to use, and a thread may be preempted with that log in
 //! hand while another thread runs under the same id. So a slot log has a *turn*, taken by one
 //! locked instruction.
-//! - V1 Whoever has the turn has the log. An updater looks at the gate again after taking it:
+//! - oplog.V1 Whoever has the turn has the log. An updater looks at the gate again after taking it:
 //!   either it was first and the reader waits for the turn, or it reads from the turn that the
 //!   reader gave back, and then sees the gate that was closed before.
-//! - V2 The turn names its holder. A thread that would wait for itself (an update from within an
-//!   update) goes on to the next log.
-//! - V3 The announcement goes on to keep the core alive. It is always biased where it can be: only
-//!   demotion and eviction look at it.
+//! - oplog.V2 The turn names its holder. A thread that would wait for itself (an update from within
+//!   an update) goes on to the next log.
+//! - oplog.V3 The announcement goes on to keep the core alive. It is always biased where it can be:
+//!   only demotion and eviction look at it.
 
 use super::core::{Core, Refusal, SHARED, refusal};
 use super::log::Log;
@@ -23,13 +23,13 @@ pub(super) struct Turn<'a>(&'a AtomicUsize);
 
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
-        // ORDER: Release; pairs with Acquire in `take_turn` (V1).
+        // ORDER: Release; pairs with Acquire in `take_turn` (oplog.V1).
         self.0.store(0, Ordering::Release);
     }
 }
 
 impl<L> SlotLog<L> {
-    /// Waits for the turn; `None` if the calling thread has it (V2).
+    /// Waits for the turn; `None` if the calling thread has it (oplog.V2).
     pub(super) fn take_turn(&self) -> Option<Turn<'_>> {
         let token = percpu::thread_token();
         let mut backoff = Backoff::new();
@@ -70,12 +70,12 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
                 index += 1;
                 continue;
             };
-            // ORDER: Acquire; after the turn (V1).
+            // ORDER: Acquire; after the turn (oplog.V1).
             let gate = self.gate.load(Ordering::Acquire);
             if gate != SHARED {
                 return Err((op, refusal(gate)));
             }
-            // SAFETY: V1 - this thread has the turn.
+            // SAFETY: oplog.V1 - this thread has the turn.
             return unsafe { self.push_to(slot, index, op, growth) };
         }
     }

@@ -23,7 +23,7 @@ pub(super) struct Padded<T>(pub(super) T);
 /// then in the first 64 bytes, if the log has no more than 32.
 #[repr(C, align(128))]
 pub(super) struct SlotLog<L> {
-    /// Closed by a reader that collects a log with stamps (C4).
+    /// Closed by a reader that collects a log with stamps (oplog.C4).
     pub(super) gate: AtomicU64,
     /// Updates pushed; written by the updater alone.
     pub(super) appended: AtomicU64,
@@ -32,14 +32,14 @@ pub(super) struct SlotLog<L> {
     pub(super) turn: AtomicUsize,
 }
 
-/// The part of a slot's log that C1 guards.
+/// The part of a slot's log that oplog.C1 guards.
 #[repr(C)]
 pub(super) struct Local<L> {
     /// `appended` at the last collection; for the reader's policy.
     counted: u64,
     pub(super) log: L,
     pub(super) dirty: bool,
-    /// The last stamp given out, so that stamps of a slot only grow (D2).
+    /// The last stamp given out, so that stamps of a slot only grow (oplog.D2).
     last: Stamp,
     /// When the log became dirty, in raw ticks; kept up only if there is a time bound.
     pub(super) since: u64,
@@ -78,19 +78,19 @@ impl<L> Local<L> {
         appended - std::mem::replace(&mut self.counted, appended)
     }
 
-    /// The stamp of the slot's next update (D2).
+    /// The stamp of the slot's next update (oplog.D2).
     #[inline(always)]
     pub(super) fn next_stamp(&mut self, clock: impl FnOnce() -> Stamp) -> Stamp {
         // BUG: an update's stamp may be as old as its slot's last update, as if the clock were
-        // read before the loads that come before the update (C1 of the clock).
+        // read before the loads that come before the update (clock.C1).
         let stale = seeded_bug!("unfenced-stamp") && self.last != Stamp::ZERO;
         let mut now = if stale { self.last } else { clock() };
-        // BUG: an update's stamp is that of a moment after the update has returned (C1 of the
+        // BUG: an update's stamp is that of a moment after the update has returned (clock.C1 of the
         // clock).
         if seeded_bug!("late-stamp") {
             now = Stamp::from_ticks(now.ticks() + 2);
         }
-        // BUG: a slot's stamps are what the clock says, also where it goes back (D2).
+        // BUG: a slot's stamps are what the clock says, also where it goes back (oplog.D2).
         self.last = if seeded_bug!("unsteady-stamp") { now } else { now.max(self.last.next()) };
         self.last
     }

@@ -45,7 +45,7 @@ pub(super) struct Counts {
     pub(super) applied: u64,
     pub(super) merges: u64,
     pub(super) evictions: u64,
-    /// The core is in the table, unless it was evicted (T1).
+    /// The core is in the table, unless it was evicted (oplog.T1).
     pub(super) placed: bool,
     /// The lock's holder has the core's `Inner`, and perhaps logs, in hand.
     merging: bool,
@@ -159,9 +159,9 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
         let core = self.address();
         percpu::records().wait_until_none(|word| updates(word, core));
         for slot in self.slot_logs() {
-            // ORDER: Relaxed; stable under C1.
+            // ORDER: Relaxed; stable under oplog.C1.
             stats.appended += slot.appended.load(Ordering::Relaxed);
-            // SAFETY: C1 - gate closed, barrier passed, no updater inside.
+            // SAFETY: oplog.C1 - gate closed, barrier passed, no updater inside.
             stats.pending += slot.local.with(|local| unsafe { (*local).log.len() }) as u64;
             stats.logs += 1;
         }

@@ -2,26 +2,26 @@
 //!
 //! Owns: the right of an object to have logs. Does not own: the logs.
 //! Laws:
-//! - T1 At most as many objects of a table have logs as it has places; beside them those whose
-//!   logs were made where an update had nowhere else to go (under its own thread's guard, from
-//!   within another update of the object, or because of poison). Of those, the next read that finds
-//!   no poison takes the place if it is free, or else the logs away.
-//! - T2 An entry's pointer is alive while the place's mutex is held: an object leaves the table
-//!   under that mutex before its core is freed.
-//! - T3 Lock order is core, then place. An evictor goes the other way and only *tries* the core's
-//!   lock, so it can't deadlock; two objects evicting each other both give up or one wins.
-//! - T4 A resident that was used since the last look stays (second chance), unless the newcomer
-//!   insists.
-//! - T5 Places are made 32 at a time, when an object first asks for one of them: the first
+//! - oplog.T1 At most as many objects of a table have logs as it has places; beside them those
+//!   whose logs were made where an update had nowhere else to go (under its own thread's guard,
+//!   from within another update of the object, or because of poison). Of those, the next read that
+//!   finds no poison takes the place if it is free, or else the logs away.
+//! - oplog.T2 An entry's pointer is alive while the place's mutex is held: an object leaves the
+//!   table under that mutex before its core is freed.
+//! - oplog.T3 Lock order is core, then place. An evictor goes the other way and only *tries* the
+//!   core's lock, so it can't deadlock; two objects evicting each other both give up or one wins.
+//! - oplog.T4 A resident that was used since the last look stays (second chance), unless the
+//!   newcomer insists.
+//! - oplog.T5 Places are made 32 at a time, when an object first asks for one of them: the first
 //!   promotion of a process, for which all its threads may be waiting, does not write all 4,096. No
 //!   model checker sees the making (std's `OnceLock`): nothing in it waits for another thread, and
 //!   a place is reached only through it.
-//! - T6 A thread evicts only if it holds no object but the newcomer and has no log in hand: an
-//!   eviction runs user code, which would wait for what other threads hold, while they might wait
-//!   for what this one holds. Inside, an eviction is denied.
-//! - T7 Each promotion also looks at one place, one after the other. An object that has not been
-//!   updated between `IDLE_SWEEPS` looks is evicted: so an idle object loses its logs although it
-//!   is not read, as long as others are promoted.
+//! - oplog.T6 A thread evicts only if it holds no object but the newcomer and has no log in hand:
+//!   an eviction runs user code, which would wait for what other threads hold, while they might
+//!   wait for what this one holds. Inside, an eviction is denied.
+//! - oplog.T7 Each promotion also looks at one place, one after the other. An object that has not
+//!   been updated between `IDLE_SWEEPS` looks is evicted: so an idle object loses its logs although
+//!   it is not read, as long as others are promoted.
 //!
 //! Source: OpLog section 6. There the table is per core and per type; ours is shared and asked only
 //! at promotion and demotion, so no update touches it.
@@ -34,7 +34,7 @@ use crate::sync::{AtomicU64, AtomicUsize, Mutex, Ordering};
 use std::fmt;
 use std::sync::OnceLock;
 
-/// Places that are made together (T5).
+/// Places that are made together (oplog.T5).
 const CHUNK: usize = 32;
 
 /// Who has logs by way of this place.
@@ -57,7 +57,7 @@ pub(crate) trait Resident {
         Self: Sized;
 }
 
-/// A core of any type, by address. Law T2 says when it may be used.
+/// A core of any type, by address. Law oplog.T2 says when it may be used.
 #[derive(Clone, Copy)]
 struct Entry {
     core: *const (),
@@ -80,7 +80,7 @@ impl Entry {
 }
 
 // SAFETY: cores are `Sync` for the three calls of the vtable (they require `T: Send`, `L: Send` and
-// lock before they touch either), and T2 keeps the pointer alive while it is used.
+// lock before they touch either), and oplog.T2 keeps the pointer alive while it is used.
 unsafe impl Send for Entry {}
 
 struct Methods<R>(std::marker::PhantomData<R>);
@@ -137,7 +137,7 @@ impl Drop for Eviction {
 pub struct LogTable {
     chunks: Box<[OnceLock<Box<[Place]>>]>,
     places: usize,
-    /// Places that sweeps have looked at (T7).
+    /// Places that sweeps have looked at (oplog.T7).
     swept: AtomicUsize,
     evictions: AtomicU64,
     denied: AtomicU64,
@@ -198,7 +198,7 @@ impl LogTable {
         self.denied.load(Ordering::Relaxed)
     }
 
-    /// The object's place (T5).
+    /// The object's place (oplog.T5).
     fn place(&self, core: *const ()) -> &Place {
         // Cores are 128-byte aligned; the multiplication spreads them (Fibonacci hashing).
         let spread = (core as usize as u64 >> 7).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
@@ -210,8 +210,8 @@ impl LogTable {
         &chunk[at % CHUNK]
     }
 
-    /// Gives the object a place, evicting whoever has it if that is allowed (T4, T6). The eviction
-    /// runs when the answer is dropped: do that after giving up one's own lock.
+    /// Gives the object a place, evicting whoever has it if that is allowed (oplog.T4, oplog.T6).
+    /// The eviction runs when the answer is dropped: do that after giving up one's own lock.
     ///
     /// `own` is the number of object locks that the calling thread holds for this call.
     pub(crate) fn enter<R: Resident + 'static>(
@@ -227,7 +227,7 @@ impl LogTable {
         let mut place = lock(self.place(core.cast()));
         let victim = place.take();
         if let Some(mut old) = victim {
-            // SAFETY: T2 - the entry was in its place, whose mutex is held.
+            // SAFETY: oplog.T2 - the entry was in its place, whose mutex is held.
             let (used, claimed) = unsafe {
                 let activity = (old.vtable.activity)(old.core);
                 let used = activity != old.seen && !insist;
@@ -250,13 +250,14 @@ impl LogTable {
         Ok(Eviction(evicted))
     }
 
-    /// Looks at the next place, and takes the object out that has been idle in some sweeps (T7).
+    /// Looks at the next place, and takes the object out that has been idle in some sweeps
+    /// (oplog.T7).
     fn sweep(&self, newcomer: *const ()) -> Option<Entry> {
         // ORDER: Relaxed; any place will do.
         let at = self.swept.fetch_add(1, Ordering::Relaxed) % self.places;
         let mut place = lock(&self.chunks[at / CHUNK].get()?[at % CHUNK]);
         let entry = place.as_mut().filter(|entry| !std::ptr::eq(entry.core, newcomer))?;
-        // SAFETY: T2 - the entry is in its place, whose mutex is held.
+        // SAFETY: oplog.T2 - the entry is in its place, whose mutex is held.
         let activity = unsafe { (entry.vtable.activity)(entry.core) };
         entry.idle = if activity == entry.seen { entry.idle + 1 } else { 0 };
         entry.seen = activity;

@@ -11,25 +11,26 @@
 //! ([`Log::absorb`]). All branches do so at once.
 //!
 //! Laws:
-//! - B1 Who has *claimed* a branch has its load until it says that it is done; then the reader has
-//!   it. A branch is claimed at most once for each collection, by a helper or by the reader: its
-//!   word grows with the number of the collection ([`Numbers`](super::gate) are given out in rising
-//!   order), and is only ever exchanged for that of a later one.
-//! - B2 A reader leaves its number in every branch, and waits for every helper that was before it,
-//!   before it looks at a slot's log or opens the gate. So whoever claims a branch for a collection
-//!   does so while its gate is closed, and the gate stays closed until it is done.
-//! - B3 A helper touches the log of a member that has answered the collection (G2), as a reader
-//!   may, and its own. A slot is a member of one branch at most: the reader alone changes members,
-//!   and makes a slot a member only of a branch that it has been at in this collection. What a
-//!   helper has collected the reader leaves alone, and collects the rest.
-//! - B4 So what is collected is what the reader alone would have found: from before its log is
-//!   collected until the gate opens, each slot stands still, and all do at the moment when the last
-//!   one has come to stand (C3). That goes for logs with stamps, too: under the core's gate they
-//!   need no cut, and what is stamped later is applied later.
-//! - B5 If absorbing panics, what was absorbed is in the branch and the rest in its log, which
-//!   counts as not collected. The reader collects all there is, and then the panic is its own (D7).
-//! - B6 Who are members, and how long one waits for them, is a guess from the collections before.
-//!   Nothing but time depends on it.
+//! - oplog.B1 Who has *claimed* a branch has its load until it says that it is done; then the
+//!   reader has it. A branch is claimed at most once for each collection, by a helper or by the
+//!   reader: its word grows with the number of the collection ([`Numbers`](super::gate) are given
+//!   out in rising order), and is only ever exchanged for that of a later one.
+//! - oplog.B2 A reader leaves its number in every branch, and waits for every helper that was
+//!   before it, before it looks at a slot's log or opens the gate. So whoever claims a branch for a
+//!   collection does so while its gate is closed, and the gate stays closed until it is done.
+//! - oplog.B3 A helper touches the log of a member that has answered the collection (oplog.G2), as
+//!   a reader may, and its own. A slot is a member of one branch at most: the reader alone changes
+//!   members, and makes a slot a member only of a branch that it has been at in this collection.
+//!   What a helper has collected the reader leaves alone, and collects the rest.
+//! - oplog.B4 So what is collected is what the reader alone would have found: from before its log
+//!   is collected until the gate opens, each slot stands still, and all do at the moment when the
+//!   last one has come to stand (oplog.C3). That goes for logs with stamps, too: under the core's
+//!   gate they need no cut, and what is stamped later is applied later.
+//! - oplog.B5 If absorbing panics, what was absorbed is in the branch and the rest in its log,
+//!   which counts as not collected. The reader collects all there is, and then the panic is its own
+//!   (oplog.D7).
+//! - oplog.B6 Who are members, and how long one waits for them, is a guess from the collections
+//!   before. Nothing but time depends on it.
 
 use super::builder::MergeStrategy;
 use super::core::{Core, TREE};
@@ -113,7 +114,7 @@ impl SlotSet {
 #[derive(Default)]
 struct SharedSet([AtomicU64; WORDS]);
 
-// ORDER: Relaxed (all): members pass with the gate (B3), the others are hints.
+// ORDER: Relaxed (all): members pass with the gate (oplog.B3), the others are hints.
 impl SharedSet {
     fn get(&self) -> SlotSet {
         SlotSet(std::array::from_fn(|word| self.0[word].load(Ordering::Relaxed)))
@@ -148,7 +149,7 @@ struct Branch<L> {
     load: Padded<UnsafeCell<Load<L>>>,
 }
 
-/// What B1 guards. What is nearly always touched comes first, in 64 bytes.
+/// What oplog.B1 guards. What is nearly always touched comes first, in 64 bytes.
 #[repr(C)]
 struct Load<L> {
     /// What was absorbed, and what it was absorbed into.
@@ -183,7 +184,7 @@ impl<L> Branch<L> {
 }
 
 impl<L> Branch<L> {
-    /// Claims the branch for a helper of this collection (B1).
+    /// Claims the branch for a helper of this collection (oplog.B1).
     fn claim(&self, number: u64) -> Option<Claim<'_, L>> {
         // ORDER: Relaxed; the exchange decides.
         let seen = self.word.load(Ordering::Relaxed);
@@ -197,8 +198,8 @@ impl<L> Branch<L> {
         Some(Claim { branch: self, number })
     }
 
-    /// Leaves the reader's number here (B2), after it has waited for a helper that is at it, or for
-    /// a while for one to come. Whether there was a helper, so that there is a load.
+    /// Leaves the reader's number here (oplog.B2), after it has waited for a helper that is at it,
+    /// or for a while for one to come. Whether there was a helper, so that there is a load.
     fn shut(&self, number: u64, looks: &mut u32) -> bool {
         let mut backoff = Backoff::new();
         let mut patience = config::LOOKS_AT_GATE;
@@ -218,7 +219,7 @@ impl<L> Branch<L> {
             } else if awaited {
                 *looks += 1;
                 hint::spin_loop();
-            // BUG: a reader leaves a branch as it is that no helper has claimed (B2 of `oplog`'s
+            // BUG: a reader leaves a branch as it is that no helper has claimed (oplog.B2's
             // tree).
             } else if seeded_bug!("unshut-branch")
                 || self
@@ -246,7 +247,7 @@ struct Claim<'a, L> {
 
 impl<L> Drop for Claim<'_, L> {
     fn drop(&mut self) {
-        // ORDER: Release; pairs with Acquire in `shut` (B1).
+        // ORDER: Release; pairs with Acquire in `shut` (oplog.B1).
         self.branch.word.store(word_of(self.number, DONE), Ordering::Release);
     }
 }
@@ -316,8 +317,8 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
         }
     }
 
-    /// Collects everything dirty under the core's gate (C3, B4), with the updaters' help. Returns
-    /// what absorbing panicked with.
+    /// Collects everything dirty under the core's gate (oplog.C3, oplog.B4), with the updaters'
+    /// help. Returns what absorbing panicked with.
     ///
     /// The caller holds the lock, and logs are the threads'.
     pub(super) fn collect_tree(&self, inner: &mut Inner<L>) -> Option<Panic> {
@@ -345,7 +346,8 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
         let _turns = self.wait_for_updaters(&rest, answered);
         inner.late = self.late.count(Stamp::MAX);
         for index in &rest {
-            // SAFETY: C1 - gate closed, barrier passed, no updater inside, no helper (B2).
+            // SAFETY: oplog.C1 - gate closed, barrier passed, no updater inside, no helper
+            // (oplog.B2).
             unsafe { self.collect_slot(*index, Stamp::MAX, answered, inner) };
         }
         inner.rest = rest;
@@ -361,7 +363,7 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
     #[cold]
     pub(super) unsafe fn help(&self, closed: u64, index: usize) {
         // ORDER: Acquire; pairs with Release in `make_tree`.
-        // SAFETY: C10 - a gate that a collection closed is as good as an open one.
+        // SAFETY: oplog.C10 - a gate that a collection closed is as good as an open one.
         let tree = unsafe { self.open_logs() }.tree.load(Ordering::Acquire);
         // SAFETY: freed with the log set, which the caller's announcement keeps.
         let Some(tree) = (unsafe { tree.as_ref() }) else { return };
@@ -377,15 +379,15 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
         // ORDER: Relaxed; a hint.
         let reader = tree.reader.load(Ordering::Relaxed);
         claim.branch.load.0.with_mut(|load| {
-            // SAFETY: B1.
+            // SAFETY: oplog.B1.
             let load = unsafe { &mut *load };
-            // SAFETY: B3 - it has answered, and stays away.
+            // SAFETY: oplog.B3 - it has answered, and stays away.
             unsafe { self.put(index, load) };
             let mut looks = 0;
             for member in branch.members.get().iter() {
                 let other = member != index && member != reader;
                 if other && answers(member, closed, &mut looks) {
-                    // SAFETY: B3 - it has answered.
+                    // SAFETY: oplog.B3 - it has answered.
                     unsafe { self.put(member, load) };
                 }
             }
@@ -402,7 +404,7 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
             // SAFETY: the caller's duty.
             let local = unsafe { &mut *local };
             if local.dirty {
-                // The helper's own update goes on, whatever another's log does (B5).
+                // The helper's own update goes on, whatever another's log does (oplog.B5).
                 let taken = sync::caught(|| {
                     load.take::<T>(&mut local.log);
                     self.note_collected(slot, local, index, true)
@@ -508,8 +510,8 @@ impl<L> Tree<L> {
         }
     }
 
-    /// Goes from branch to branch and takes what is there (B2). No user code, so no panic leaves a
-    /// branch open.
+    /// Goes from branch to branch and takes what is there (oplog.B2). No user code, so no panic
+    /// leaves a branch open.
     fn harvest(&self, number: u64, own: usize, inner: &mut Inner<L>) -> Harvest {
         let mut harvest = Harvest::default();
         let mut looks = 0;
@@ -518,14 +520,15 @@ impl<L> Tree<L> {
             came.add(own);
             if branch.shut(number, &mut looks) {
                 branch.load.0.with_mut(|load| {
-                    // SAFETY: B1 - the helper is done, and none claims it for this number again.
+                    // SAFETY: oplog.B1 - the helper is done, and none claims it for this number
+                    // again.
                     let load = unsafe { &mut *load };
                     came = came.or(load.slots);
                     load.hand_over(inner, &mut harvest);
                 });
             }
             self.choose_members(branch, came);
-            // BUG: a reader goes to the first branch alone (B2 of `oplog`'s tree).
+            // BUG: a reader goes to the first branch alone (oplog.B2's tree).
             if seeded_bug!("forgotten-branch") {
                 break;
             }
@@ -534,7 +537,7 @@ impl<L> Tree<L> {
     }
 
     /// Makes those the members who came, and those who want to be: it takes them from other
-    /// branches (B3, B6).
+    /// branches (oplog.B3, oplog.B6).
     fn choose_members(&self, branch: &Branch<L>, came: SlotSet) {
         let members = branch.members.get();
         let mut joiners = branch.joiners.get();

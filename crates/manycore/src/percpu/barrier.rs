@@ -1,21 +1,21 @@
 //! Two halves of a store-load fence: cheap for the frequent side, dear for the rare side.
 //!
 //! Owns: the process's membarrier registration.
-//! Law B1: if thread A stores x, calls `light` and loads y, while thread B stores y, calls
+//! Law percpu.B1: if thread A stores x, calls `light` and loads y, while thread B stores y, calls
 //! `heavy` and loads x, then A sees B's store or B sees A's (the store-buffering litmus).
 //! `membarrier(PRIVATE_EXPEDITED)` makes every running thread of the process execute a full fence
 //! between its call and its return; a thread that is not running has executed one on its way out.
-//! So whichever side of that fence A's store falls on, B1 holds. Where the call is missing,
+//! So whichever side of that fence A's store falls on, percpu.B1 holds. Where the call is missing,
 //! [`is_asymmetric`] is false and callers use `swap_full` with `fence_full` in its place.
 //!
 //! The call may be denied later (a seccomp filter that is applied after the start), when threads
 //! rely on it already: `light` leaves nothing that a fence of the caller's could pair with. Then
 //! `heavy` runs on each CPU of the process's set in turn. When it runs on a CPU, the thread that
-//! ran there has been switched out, which is a full fence, as above; so B1 holds, at the price of
-//! some microseconds to milliseconds for each CPU. (All threads must be in the same cpuset, as they
-//! are unless a program moves single threads between control groups.) If that is denied too, there
-//! is no way to go on: the process is ended with a message. New domains use fences from the first
-//! denial on (`is_denied`).
+//! ran there has been switched out, which is a full fence, as above; so percpu.B1 holds, at the
+//! price of some microseconds to milliseconds for each CPU. (All threads must be in the same
+//! cpuset, as they are unless a program moves single threads between control groups.) If that is
+//! denied too, there is no way to go on: the process is ended with a message. New domains use
+//! fences from the first denial on (`is_denied`).
 //!
 //! Source: DESIGN of asymmetric fences after OpLog's per-core locks (section 4.1) and liburcu.
 

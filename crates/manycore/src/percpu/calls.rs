@@ -3,15 +3,17 @@
 //!
 //! Owns: a short stack for each slot, and how deep the calling thread is.
 //! Laws:
-//! - L1 Entry `i` of a slot's stack is the object of the `i`th call from the outside, as long as
-//!   that call lasts, and zero afterwards. The owner alone writes it. So whoever has seen no entry
-//!   of the object in any slot knows that nobody is inside of a call that was announced before.
-//! - L2 Announcing is ordered before the caller's later loads, against a watcher that stores and
-//!   then passes [`barrier::heavy`] (`biased`) or [`barrier::fence_full`] (otherwise): law B1.
-//! - L3 The depth is the thread's, not the slot's, and is known until the thread's very end. Calls
-//!   deeper than the stack, and those of a thread that has no slot any more, count themselves
+//! - percpu.L1 Entry `i` of a slot's stack is the object of the `i`th call from the outside, as
+//!   long as that call lasts, and zero afterwards. The owner alone writes it. So whoever has seen
+//!   no entry of the object in any slot knows that nobody is inside of a call that was announced
+//!   before.
+//! - percpu.L2 Announcing is ordered before the caller's later loads, against a watcher that stores
+//!   and then passes [`barrier::heavy`] (`biased`) or [`barrier::fence_full`] (otherwise): law
+//!   percpu.B1.
+//! - percpu.L3 The depth is the thread's, not the slot's, and is known until the thread's very end.
+//!   Calls deeper than the stack, and those of a thread that has no slot any more, count themselves
 //!   elsewhere, and here only their depth.
-//! - L4 [`LEAF`] as a depth says that the thread runs code that may call nothing.
+//! - percpu.L4 [`LEAF`] as a depth says that the thread runs code that may call nothing.
 
 use super::slots::{self, Slot};
 use super::{barrier, records};
@@ -19,7 +21,7 @@ use crate::config::CALLS_DEEP;
 use crate::sync::{self, AtomicUsize, Ordering};
 use std::cell::Cell;
 
-/// The depth in code that may call nothing (L4).
+/// The depth in code that may call nothing (percpu.L4).
 pub(crate) const LEAF: usize = usize::MAX;
 
 /// The objects that a slot's owner is inside of, from the outside in.
@@ -69,7 +71,7 @@ pub(crate) fn enter(object: usize, biased: bool) -> Option<Call> {
     if sync::seeded_bug!("plain-publish") {
         entry.store(object, Ordering::Release);
     } else if biased {
-        // ORDER: the store before the caller's later loads, by law B1; pairs with `heavy`.
+        // ORDER: the store before the caller's later loads, by law percpu.B1; pairs with `heavy`.
         entry.store(object, Ordering::Relaxed);
         barrier::light();
     } else {
@@ -91,14 +93,14 @@ impl Drop for Call {
 /// A depth that lasts until this is dropped, also when user code panics.
 pub(crate) struct Depth(usize);
 
-/// Goes one deeper without an announcement (L3).
+/// Goes one deeper without an announcement (percpu.L3).
 pub(crate) fn deeper() -> Depth {
     let before = Depth(depth());
     set_depth(before.0 + 1);
     before
 }
 
-/// Forbids calls (L4).
+/// Forbids calls (percpu.L4).
 pub(crate) fn leaf() -> Depth {
     let before = Depth(depth());
     set_depth(LEAF);

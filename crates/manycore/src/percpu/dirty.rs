@@ -1,4 +1,4 @@
-//! Which slots have something to read: a bit for each (law C2 of `oplog::core`, Q3 of
+//! Which slots have something to read: a bit for each (law oplog.C2, ldu.Q3 of
 //! `ldu::queue`).
 
 use super::segmented::Lazy;

@@ -147,8 +147,8 @@ fn loom_slots_taken_at_once_are_different() {
     });
 }
 
-/// Law B1: an owner announces, then reads `closed`; a watcher closes, passes the barrier, then
-/// reads the announcement. One of them must see the other.
+/// Law percpu.B1: an owner announces, then reads `closed`; a watcher closes, passes the barrier,
+/// then reads the announcement. One of them must see the other.
 fn announce_litmus(biased: bool, barrier: fn()) {
     model(3, move || {
         let shared = Arc::new((Records::new(), AtomicUsize::new(0)));

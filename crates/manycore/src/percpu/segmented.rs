@@ -2,8 +2,8 @@
 //!
 //! Owns: segments of doubling size, allocated when first touched and freed with the table.
 //! Laws:
-//! - G1 An element never moves: `&T` stays valid as long as the table.
-//! - G2 An index is in exactly one segment; a lookup is two loads and no store.
+//! - percpu.G1 An element never moves: `&T` stays valid as long as the table.
+//! - percpu.G2 An index is in exactly one segment; a lookup is two loads and no store.
 
 use crate::config::SEGMENT_BITS;
 use crate::sync::{AtomicPtr, Ordering, model_failed};
@@ -55,8 +55,8 @@ impl<T: From<usize>> Segmented<T> {
         if segment.is_null() {
             return None;
         }
-        // SAFETY: G1/G2 - a published segment has `len > offset` elements and lives as long as
-        // self.
+        // SAFETY: percpu.G1/G2 - a published segment has `len > offset` elements and lives as long
+        // as self.
         Some(unsafe { &*segment.add(offset) })
     }
 
@@ -72,7 +72,7 @@ impl<T: From<usize>> Segmented<T> {
         if segment.is_null() {
             return None;
         }
-        // SAFETY: G1/G2 - the first segment has FIRST elements and lives as long as self.
+        // SAFETY: percpu.G1/G2 - the first segment has FIRST elements and lives as long as self.
         Some(unsafe { &*segment.add(index) })
     }
 
@@ -128,7 +128,8 @@ impl<T> Drop for Segmented<T> {
             let raw = segment.load(Ordering::Relaxed);
             let len = if number == 0 { FIRST } else { FIRST << (number - 1) };
             if !raw.is_null() {
-                // SAFETY: G1 - the pointer came from `Box::into_raw` of a slice of this length.
+                // SAFETY: percpu.G1 - the pointer came from `Box::into_raw` of a slice of this
+                // length.
                 drop(unsafe { Box::from_raw(ptr::slice_from_raw_parts_mut(raw, len)) });
             }
         }

@@ -1,4 +1,4 @@
-//! Slot numbers and announcement records; laws P1 to P4 of the parent module.
+//! Slot numbers and announcement records; laws percpu.P1 to percpu.P4 of the parent module.
 
 use super::barrier;
 use super::calls::Calls;
@@ -122,7 +122,7 @@ impl Records {
         Self { taken: Segmented::new(), records: Segmented::new(), high: AtomicUsize::new(0) }
     }
 
-    /// Takes the lowest free slot (P1).
+    /// Takes the lowest free slot (percpu.P1).
     pub(crate) fn take(&self) -> &Record {
         for word in 0.. {
             let bits = &self.taken.get_or_init(word).0;
@@ -130,7 +130,7 @@ impl Records {
             let mut seen = bits.load(Ordering::Relaxed);
             while seen != u64::MAX {
                 let bit = seen.trailing_ones();
-                // ORDER: Acquire; pairs with Release in `give_back` (P2).
+                // ORDER: Acquire; pairs with Release in `give_back` (percpu.P2).
                 match bits.compare_exchange_weak(
                     seen,
                     seen | 1 << bit,
@@ -152,11 +152,11 @@ impl Records {
         unreachable!("an endless range ended")
     }
 
-    /// Gives a slot back; whatever was kept under its number waits for the next owner (P2).
+    /// Gives a slot back; whatever was kept under its number waits for the next owner (percpu.P2).
     pub(crate) fn give_back(&self, record: &Record) {
         debug_assert!(!record.is_busy(), "a slot was given back while its owner was inside");
         let (word, bit) = (record.index / 64, record.index % 64);
-        // ORDER: Release; pairs with Acquire in `take` (P2).
+        // ORDER: Release; pairs with Acquire in `take` (percpu.P2).
         self.taken.get_or_init(word).0.fetch_and(!(1 << bit), Ordering::Release);
     }
 
@@ -328,7 +328,7 @@ pub(crate) fn with_own_slot<R>(f: impl FnOnce(Slot) -> R) -> R {
 }
 
 /// Runs `f` with a slot that this thread owns and that announces nothing: also at the first use by
-/// a thread, from within an update (P3), and after the thread's own destructors ran.
+/// a thread, from within an update (percpu.P3), and after the thread's own destructors ran.
 pub(crate) fn with_slot<R>(f: impl FnOnce(Slot) -> R) -> R {
     match idle_slot() {
         Some(slot) => f(slot),

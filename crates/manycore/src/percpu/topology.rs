@@ -4,10 +4,11 @@
 //! CPU a thread runs on ([`super::pin`]).
 //!
 //! Laws:
-//! - M1 There is at least one CPU, and each CPU is in exactly one core, one LLC group and one node,
-//!   whatever the tree says: a CPU's group is named by that CPU's own files alone.
-//! - M2 Bad or missing files never fail: what they would have told gets a sane default (a core of
-//!   its own, the package's cache, node 0), and [`Topology::source`] says what the map rests on.
+//! - percpu.M1 There is at least one CPU, and each CPU is in exactly one core, one LLC group and
+//!   one node, whatever the tree says: a CPU's group is named by that CPU's own files alone.
+//! - percpu.M2 Bad or missing files never fail: what they would have told gets a sane default (a
+//!   core of its own, the package's cache, node 0), and [`Topology::source`] says what the map
+//!   rests on.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;

@@ -22,7 +22,7 @@ impl Tree {
         self
     }
 
-    /// One CPU with a private L1 and a shared L3.
+    /// One CPU with a private percpu.L1 and a shared percpu.L3.
     fn cpu(&self, id: usize, package: &str, siblings: &str, llc: &str) -> &Self {
         let cpu = format!("cpu/cpu{id}");
         self.file(&format!("{cpu}/topology/physical_package_id"), package);
@@ -54,7 +54,7 @@ fn members(groups: &[Group]) -> Vec<&[usize]> {
     groups.iter().map(|group| group.cpus.as_slice()).collect()
 }
 
-/// M1, and that the indices of the CPUs and the members of the groups agree.
+/// percpu.M1, and that the indices of the CPUs and the members of the groups agree.
 fn check(topology: &Topology) {
     assert!(!topology.cpus().is_empty());
     assert!(topology.cpus().is_sorted_by(|a, b| a.id < b.id));
@@ -170,7 +170,8 @@ fn garbage_in_one_file_costs_that_fact_only() {
     check(&topology);
     let cpu = topology.cpus()[1];
     assert_eq!(topology.cores()[cpu.core].cpus, [1]);
-    // The L3 is unreadable, so its L1 is the last level; that list does not name CPU 1 either.
+    // The percpu.L3 is unreadable, so its percpu.L1 is the last level; that list does not name CPU
+    // 1 either.
     assert_eq!(cpu.package, 0);
     assert_eq!(members(topology.nodes()), [[0, 1, 2, 3]], "the first node to claim a CPU has it");
 }

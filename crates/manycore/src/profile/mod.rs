@@ -8,12 +8,13 @@
 //! most, and when that was mended, the next one. This module is that, for this library's objects.
 //!
 //! Laws:
-//! - F1 Only who waits anyway counts. A lock that is free is taken as if there were no profile, be
-//!   it on or off; nothing is measured there. While it is off, a wait costs one load more.
-//! - F2 Counts are kept for each thread's slot, on lines of its own, under a lock that only
+//! - profile.F1 Only who waits anyway counts. A lock that is free is taken as if there were no
+//!   profile, be it on or off; nothing is measured there. While it is off, a wait costs one load
+//!   more.
+//! - profile.F2 Counts are kept for each thread's slot, on lines of its own, under a lock that only
 //!   [`read`] and [`start`] want besides.
-//! - F3 A slot keeps so many pairs of object and line; waits of others are counted as left out.
-//!   Nothing is dropped silently.
+//! - profile.F3 A slot keeps so many pairs of object and line; waits of others are counted as left
+//!   out. Nothing is dropped silently.
 //!
 //! ```
 //! use manycore::lock::TicketLock;
@@ -63,7 +64,7 @@ use std::panic::Location;
 use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
-/// Pairs of object and line that a slot keeps (F3).
+/// Pairs of object and line that a slot keeps (profile.F3).
 const KEPT: usize = if SMALL { 4 } else { 4096 };
 
 /// What is waited for: an object, and the line that wants it.
@@ -128,7 +129,7 @@ impl Kept {
     }
 }
 
-/// What one slot counts (F2).
+/// What one slot counts (profile.F2).
 #[repr(align(128))]
 struct Cell(Mutex<Kept>);
 

@@ -94,7 +94,7 @@ impl Profile {
         self.time
     }
 
-    /// Waits that no room was left to count one by one (F3 of the module).
+    /// Waits that no room was left to count one by one (profile.F3 of the module).
     #[must_use]
     pub fn left_out(&self) -> u64 {
         self.left_out

@@ -132,8 +132,8 @@ impl Builder {
         self
     }
 
-    /// Waiting nodes of one thread from which it is made to reclaim (law S5); none if nothing is
-    /// said, and the backlog grows: [`Domain::backlog`] tells.
+    /// Waiting nodes of one thread from which it is made to reclaim (law section.S5); none if
+    /// nothing is said, and the backlog grows: [`Domain::backlog`] tells.
     ///
     /// Beyond the bound, the thread leads a round whenever a section closes in which it retired
     /// something, and frees all that is ripe instead of a few nodes. It never waits for anybody.
@@ -177,7 +177,7 @@ impl Builder {
         self
     }
 
-    /// Asked before each node is freed, after its grace period (law S8).
+    /// Asked before each node is freed, after its grace period (law section.S8).
     pub fn gate(mut self, gate: impl Gate + 'static) -> Self {
         self.gate = Some(Box::new(gate));
         self

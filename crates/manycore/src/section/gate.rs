@@ -1,4 +1,4 @@
-//! Custom grace periods: law S8, the paper's section 3.7.
+//! Custom grace periods: law section.S8, the paper's section 3.7.
 
 use std::time::{Duration, Instant};
 

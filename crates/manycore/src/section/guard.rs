@@ -29,7 +29,8 @@ use std::ptr::{self, NonNull};
 /// Consistency: a section freezes nothing; two loads may see two versions. Progress: wait-free.
 /// Cost: enter and leave together some 2 ns and no shared line written; where there is no
 /// membarrier, a locked instruction more. Once a batch of retired nodes, the leaving thread seals
-/// it and may pay the domain's barrier (some 2 us; see [`crate::section`], S5 and S6).
+/// it and may pay the domain's barrier (some 2 us; see [`crate::section`], section.S5 and
+/// section.S6).
 ///
 /// Source: the paper's `ps_enter` and `ps_exit`, section 2.2.
 ///
@@ -147,7 +148,7 @@ fn enter_first(core: &Core) -> Section<'_> {
     Section { core, local, _thread: PhantomData }
 }
 
-/// A thread ends: everything it leaves in any domain passes to others (S9).
+/// A thread ends: everything it leaves in any domain passes to others (section.S9).
 fn farewell(slot: Slot) -> bool {
     let _ = HOME.try_with(|home| {
         home.slot.set(NOWHERE);
@@ -282,7 +283,7 @@ impl<'d> Section<'d> {
     #[inline(always)]
     pub fn protect<T>(&self, source: &AtomicPtr<T>) -> *mut T {
         // ORDER: Acquire; pairs with the Release that published the node, and keeps the load of
-        // the era behind this one (E4).
+        // the era behind this one (section.E4).
         self.protect_by(|| source.load(Ordering::Acquire))
     }
 
@@ -304,7 +305,7 @@ impl<'d> Section<'d> {
         }
     }
 
-    /// Whether whatever was loaded before this call is covered (E4).
+    /// Whether whatever was loaded before this call is covered (section.E4).
     #[inline(always)]
     fn covers_now(&self) -> bool {
         if !self.core.bounded {

@@ -1,9 +1,9 @@
 //! Limbo: the nodes that one thread retired and that are not freed yet.
 //!
 //! Owns: the way of a node from retired to freed: *open* batch, *sealed* batches in the order of
-//! their stamps, *held* remains of sieved batches (E4), *ripe* nodes, *gated* ones (S8). A batch
-//! *presses* if a node in it is large or of unknown weight (S11). Nothing in here runs user code;
-//! ripe nodes are handed out to be freed.
+//! their stamps, *held* remains of sieved batches (section.E4), *ripe* nodes, *gated* ones
+//! (section.S8). A batch *presses* if a node in it is large or of unknown weight (section.S11).
+//! Nothing in here runs user code; ripe nodes are handed out to be freed.
 
 use crate::config::LARGE_NODE_BYTES;
 use std::collections::VecDeque;
@@ -26,8 +26,9 @@ unsafe impl Send for Node {}
 impl Node {
     /// Frees the node: runs user code.
     pub(super) fn free(self) {
-        // SAFETY: the grace period is over (E1 to E4, kept by `Core`), and a node is retired once
-        // (the duty of who retired it); `free` fits the address, as that duty says too.
+        // SAFETY: the grace period is over (section.E1 to section.E4, kept by `Core`), and a node
+        // is retired once (the duty of who retired it); `free` fits the address, as that duty says
+        // too.
         unsafe { (self.free)(self.address) }
     }
 }
@@ -65,7 +66,7 @@ pub(super) struct Limbo {
     pressing: usize,
     /// Bytes from which the open batch is full.
     limit: usize,
-    /// Whether its owner is among the domain's writers (S11).
+    /// Whether its owner is among the domain's writers (section.S11).
     is_counted: bool,
     /// A buffer to fill next.
     spare: Vec<Node>,
@@ -200,8 +201,8 @@ impl Limbo {
         }
     }
 
-    /// Closes the open batch; `stamp` was taken after a fence that followed its last unlink (S2).
-    /// Returns the stamp of the batch before; zero if there was none.
+    /// Closes the open batch; `stamp` was taken after a fence that followed its last unlink
+    /// (section.S2). Returns the stamp of the batch before; zero if there was none.
     pub(super) fn seal(&mut self, stamp: u64, sealed: Instant) -> u64 {
         let last = self.last_stamp;
         if self.open.is_empty() {
@@ -284,7 +285,7 @@ impl Limbo {
     }
 
     /// Splits the oldest sealed batch: what was born after `youngest` is ripe, the rest is held in
-    /// a buffer of its own size (E4).
+    /// a buffer of its own size (section.E4).
     pub(super) fn sieve(&mut self, youngest: u64) {
         let Some(Batch { stamp, sealed, mut nodes, bytes, presses }) = self.sealed.pop_front()
         else {
@@ -313,7 +314,7 @@ impl Limbo {
         }
     }
 
-    /// Everything that is sealed or further, to be taken over by another thread (S9).
+    /// Everything that is sealed or further, to be taken over by another thread (section.S9).
     pub(super) fn take_all(&mut self) -> Legacy {
         self.waiting = self.open.len();
         self.bytes = self.open_bytes;

@@ -12,7 +12,8 @@ pub(super) const FULL: u32 = 1 << 30;
 /// ...or the slot is to be given back then: it was taken for this section alone, or its thread has
 /// ended in it. Holds the slot until that is done.
 pub(super) const SPARE: u32 = 1 << 31;
-/// ...or a node waits that presses (S11), and the section's end should look whether it is due.
+/// ...or a node waits that presses (section.S11), and the section's end should look whether it is
+/// due.
 pub(super) const PRESSES: u32 = 1 << 29;
 /// The count.
 pub(super) const COUNT: u32 = PRESSES - 1;
@@ -26,13 +27,13 @@ const TAKING: usize = 2;
 const OWNED: usize = 3;
 
 /// One slot's part of one domain. The slot's owner alone writes it, and the next owner goes on from
-/// there (law P2 of `percpu`).
+/// there (law percpu.P2).
 #[repr(C, align(128))]
 pub(super) struct Local {
-    /// Zero outside; inside, the stamp at which the outermost section was entered (S4).
+    /// Zero outside; inside, the stamp at which the outermost section was entered (section.S4).
     pub(super) lower: OwnWord,
-    /// The latest era that a section had to catch up with when it loaded a pointer (E4). An older
-    /// section's is less than `lower`, so it need not be written when a section is opened.
+    /// The latest era that a section had to catch up with when it loaded a pointer (section.E4). An
+    /// older section's is less than `lower`, so it need not be written when a section is opened.
     pub(super) raised: OwnWord,
     pub(super) slot: usize,
     /// Sections open beyond the first, and the flags above: zero nearly always. Touched by the
@@ -149,8 +150,8 @@ impl OwnWord {
     }
 }
 
-// SAFETY: `extra`, `freeing`, `pace` and the copies are touched only by the slot's owner (P2 of
-// `percpu`: one owner at a time, handed over by Release and Acquire), or by whoever owns the
+// SAFETY: `extra`, `freeing`, `pace` and the copies are touched only by the slot's owner (percpu.P2
+// of `percpu`: one owner at a time, handed over by Release and Acquire), or by whoever owns the
 // domain; `limbo` by whom `claim` allows, one at a time; nodes are Send, which `Section::retire`
 // demands.
 unsafe impl Sync for Local {}
@@ -190,7 +191,7 @@ impl Local {
         debug_assert!(self.is_inside(), "law: who is outside claims the limbo");
         // ORDER: Acquire; pairs with Release in `take_over`. A leader that has announced itself
         // either sees the section or is seen here: the store of `lower` and a light barrier lie
-        // before this load, the announcement and a heavy one before the leader's look (B1).
+        // before this load, the announcement and a heavy one before the leader's look (percpu.B1).
         if self.claim.load(Ordering::Acquire) != UNCLAIMED {
             self.refuse();
         }
@@ -271,7 +272,7 @@ impl Local {
         if self.claim.load(Ordering::Relaxed) != WANTED {
             return None;
         }
-        // BUG: a leader takes over the limbo of a thread that is inside of a section (S9).
+        // BUG: a leader takes over the limbo of a thread that is inside of a section (section.S9).
         let to = if is_inside && !seeded_bug!("taken-inside") { UNCLAIMED } else { TAKING };
         // ORDER: Acquire; as in `want`, and the owner's leaving was read with Acquire. Failure: the
         // owner has come.
@@ -296,7 +297,7 @@ impl Local {
         self.extra.get() & SPARE != 0
     }
 
-    /// The latest era whose nodes the open section may hold (E4); for the owner.
+    /// The latest era whose nodes the open section may hold (section.E4); for the owner.
     #[inline(always)]
     pub(super) fn upper(&self) -> u64 {
         self.lower.own().max(self.raised.own())

@@ -8,57 +8,61 @@
 //! retired, sealed with a stamp. *Round*: one thread, the leader, counts the era up, pays the
 //! barrier for everybody, and looks at everybody.
 //!
-//! Laws (S1 to S12 are those of the design; E1 to E4 say why they hold here):
-//! - S1 Enter and leave write the thread's own line and nothing else. In [`Mode::Clock`] they read
-//!   no line that anybody else writes; otherwise they read the era, which changes once a round.
-//! - S2 The unlink is visible *before* the batch is stamped: a full fence lies between them.
-//! - S3 What a round publishes about the others is stamped before the others are looked at.
-//! - S4 Enter stamp and "inside" are one word (`lower`; zero is outside).
-//! - S5 Retire never waits: it appends, frees a few ripe nodes, and at most once a batch leads a
-//!   round or leaves it to the leader. At the end of a section, a thread with more than its share
-//!   of the budget, or with its first batch, waits for its turn to lead. For sections wait only
-//!   [`Domain::synchronize`] and [`Builder::backpressure`]. Rounds do not grow with the threads: a
-//!   thread that saw four rounds since its last batch leads none.
-//! - S6 Readers pay a compiler fence, the leader a membarrier; where there is none, readers pay a
-//!   locked instruction and the leader a fence ([`crate::percpu::barrier`], law B1).
-//! - S7 Taking the lock of a node that was freed fails; releasing and freeing is one step.
-//! - S8 After the grace period a [`Gate`] may hold a node back.
-//! - S9 What a thread leaves behind, the next leader takes over. So it does with the limbo of a
-//!   thread that is idle: it announces that on the thread's line before the barrier that it pays
-//!   anyway, and takes the limbo only if the thread is outside after it and has not refused. A
+//! Laws (section.S1 to section.S12 are those of the design; section.E1 to section.E4 say why they
+//! hold here):
+//! - section.S1 Enter and leave write the thread's own line and nothing else. In [`Mode::Clock`]
+//!   they read no line that anybody else writes; otherwise they read the era, which changes once a
+//!   round.
+//! - section.S2 The unlink is visible *before* the batch is stamped: a full fence lies between
+//!   them.
+//! - section.S3 What a round publishes about the others is stamped before the others are looked at.
+//! - section.S4 Enter stamp and "inside" are one word (`lower`; zero is outside).
+//! - section.S5 Retire never waits: it appends, frees a few ripe nodes, and at most once a batch
+//!   leads a round or leaves it to the leader. At the end of a section, a thread with more than its
+//!   share of the budget, or with its first batch, waits for its turn to lead. For sections wait
+//!   only [`Domain::synchronize`] and [`Builder::backpressure`]. Rounds do not grow with the
+//!   threads: a thread that saw four rounds since its last batch leads none.
+//! - section.S6 Readers pay a compiler fence, the leader a membarrier; where there is none, readers
+//!   pay a locked instruction and the leader a fence ([`crate::percpu::barrier`], law percpu.B1).
+//! - section.S7 Taking the lock of a node that was freed fails; releasing and freeing is one step.
+//! - section.S8 After the grace period a [`Gate`] may hold a node back.
+//! - section.S9 What a thread leaves behind, the next leader takes over. So it does with the limbo
+//!   of a thread that is idle: it announces that on the thread's line before the barrier that it
+//!   pays anyway, and takes the limbo only if the thread is outside after it and has not refused. A
 //!   thread looks at that word when it retires, after it has entered, so one of the two sees the
-//!   other (B1); outside it claims the limbo by a compare-exchange. After `fork`, sections that
-//!   were open in other threads stay open in the child: nothing retired there is freed.
-//! - S10 The stress test poisons what it frees and has an oracle.
-//! - S11 Garbage counts bytes ([`Weight`]). A batch is closed by its thread's share of the domain's
-//!   budget, which follows from the number of writers: a thread becomes one with its first batch,
-//!   closed at [`MIN_BATCH_BYTES`](crate::config::MIN_BATCH_BYTES), until it ends or is idle. A
-//!   batch with a node that is large or of unknown weight *presses*: it is also closed 100 us after
-//!   the last one, its thread looks after it at the end of each section, and it is freed at once
-//!   when it is ripe. Closing a batch early shortens no grace period.
-//! - S12 In a debug build, a load of an untagged link of a retired node panics in a bounded domain
-//!   (`stray`).
+//!   other (percpu.B1); outside it claims the limbo by a compare-exchange. After `fork`, sections
+//!   that were open in other threads stay open in the child: nothing retired there is freed.
+//! - section.S10 The stress test poisons what it frees and has an oracle.
+//! - section.S11 Garbage counts bytes ([`Weight`]). A batch is closed by its thread's share of the
+//!   domain's budget, which follows from the number of writers: a thread becomes one with its first
+//!   batch, closed at [`MIN_BATCH_BYTES`](crate::config::MIN_BATCH_BYTES), until it ends or is
+//!   idle. A batch with a node that is large or of unknown weight *presses*: it is also closed 100
+//!   us after the last one, its thread looks after it at the end of each section, and it is freed
+//!   at once when it is ripe. Closing a batch early shortens no grace period.
+//! - section.S12 In a debug build, a load of an untagged link of a retired node panics in a bounded
+//!   domain (`stray`).
 //!
 //! Why a batch stamped `s` may be freed once every open section has `lower >= s + 2`:
-//! - E1 Let reader R hold a node of the batch. If the leader of a round that began after the seal
-//!   does not see R's `lower`, then R's loads come after the leader's barrier (B1), hence after the
-//!   unlink (S2): R does not hold the node. So the leader sees R.
-//! - E2 Then `lower <= s + 1`. The sealer fenced (F) and read the era as `s`. Who made it `s + 1`
-//!   fenced afterwards, inside the round, so after F; who made it `s + 2` came after that (leaders
-//!   take turns) and released it; who read `s + 2` acquired it. All that R loads afterwards
-//!   comes after the unlink.
-//!   (What an earlier round published is as good: `s + 2` says that it began after `s + 1`.)
-//! - E3 A leader may free its own sealed batches as soon as no section is open that entered before
-//!   its round: who entered later acquired the era from the leader, hence the leader's unlinks.
-//! - E4 In [`Mode::Bounded`], a node born in era `b` cannot be held by a reader whose `upper < b`:
-//!   `b` was read before the node was published; R returns a pointer only if an era read *after*
-//!   the pointer was at most `upper`; so `b <= upper` by coherence. And R raises `upper` before it
-//!   loads again (B1 as in E1). So a batch that one stalled section holds up is sieved: what is
-//!   younger than the section is freed. This needs that a pointer loaded from an unlinked node is
-//!   not followed, which is why the links of a node are tagged before it is unlinked, and why
-//!   [`Shared::as_ref`] refuses a tagged pointer in such a domain.
-//!   (`upper` is the greater of `lower` and `raised`: what earlier sections raised is at most
-//!   `lower`, because one thread reads the eras in order. So to enter is one store.)
+//! - section.E1 Let reader R hold a node of the batch. If the leader of a round that began after
+//!   the seal does not see R's `lower`, then R's loads come after the leader's barrier (percpu.B1),
+//!   hence after the unlink (section.S2): R does not hold the node. So the leader sees R.
+//! - section.E2 Then `lower <= s + 1`. The sealer fenced (F) and read the era as `s`. Who made it
+//!   `s + 1` fenced afterwards, inside the round, so after F; who made it `s + 2` came after that
+//!   (leaders take turns) and released it; who read `s + 2` acquired it. All that R loads
+//!   afterwards comes after the unlink. (What an earlier round published is as good: `s + 2` says
+//!   that it began after `s + 1`.)
+//! - section.E3 A leader may free its own sealed batches as soon as no section is open that entered
+//!   before its round: who entered later acquired the era from the leader, hence the leader's
+//!   unlinks.
+//! - section.E4 In [`Mode::Bounded`], a node born in era `b` cannot be held by a reader whose
+//!   `upper < b`: `b` was read before the node was published; R returns a pointer only if an era
+//!   read *after* the pointer was at most `upper`; so `b <= upper` by coherence. And R raises
+//!   `upper` before it loads again (percpu.B1 as in section.E1). So a batch that one stalled
+//!   section holds up is sieved: what is younger than the section is freed. This needs that a
+//!   pointer loaded from an unlinked node is not followed, which is why the links of a node are
+//!   tagged before it is unlinked, and why [`Shared::as_ref`] refuses a tagged pointer in such a
+//!   domain. (`upper` is the greater of `lower` and `raised`: what earlier sections raised is at
+//!   most `lower`, because one thread reads the eras in order. So to enter is one store.)
 //!
 //! In [`Mode::Clock`] stamps are times: the unlink is visible before the batch is stamped, the
 //! leader stamps its round before it looks, and a batch is ripe below all of these by more than two

@@ -1,4 +1,4 @@
-//! Locks on nodes: law S7, the paper's sections 2.2 and 3.5.
+//! Locks on nodes: law section.S7, the paper's sections 2.2 and 3.5.
 
 use super::guard::Section;
 use super::pointer::Shared;

@@ -2,7 +2,8 @@
 //! [`Owned`] one that nobody else has.
 //!
 //! Owns: the node's header (the era of its birth) and the bits in a link: two of a tag, and in a
-//! `Shared` one more, `WILD`: found beside a tag in a bounded domain, so not to be followed (E4).
+//! `Shared` one more, `WILD`: found beside a tag in a bounded domain, so not to be followed
+//! (section.E4).
 
 use self::sealed::Sealed;
 use super::guard::Section;
@@ -146,7 +147,7 @@ impl<'s, T> Shared<'s, T> {
         Self { raw, _section: PhantomData }
     }
 
-    /// What a section found in a link (E4).
+    /// What a section found in a link (section.E4).
     #[inline(always)]
     fn found(raw: *mut Node<T>, section: &'s Section<'_>) -> Self {
         let is_wild = section.core().bounded && raw.addr() & TAG != 0;
@@ -174,8 +175,9 @@ impl<'s, T> Shared<'s, T> {
         if self.raw.addr() & WILD != 0 {
             return None;
         }
-        // SAFETY: null, or a node that this section keeps (E1, E2; E4 in a bounded domain, for
-        // untagged links). Who frees it early broke the duties of `Section::retire`.
+        // SAFETY: null, or a node that this section keeps (section.E1, section.E2; section.E4 in a
+        // bounded domain, for untagged links). Who frees it early broke the duties of
+        // `Section::retire`.
         unsafe { self.node().as_ref() }.map(|node| &node.value)
     }
 
@@ -268,8 +270,8 @@ impl<T> Sealed<T> for Owned<T> {
     #[inline(always)]
     fn publish(self, section: &Section<'_>) -> *mut Node<T> {
         let node = ManuallyDrop::new(self).node;
-        // The latest era that this section has seen: read before the node is linked (E4), and one
-        // whose nodes this section may hold itself.
+        // The latest era that this section has seen: read before the node is linked (section.E4),
+        // and one whose nodes this section may hold itself.
         // SAFETY: ours alone until linked.
         let birth = unsafe { &node.as_ref().birth };
         // ORDER: Relaxed; published with the node.
@@ -344,7 +346,7 @@ impl<T> Atomic<T> {
     }
 
     /// In a debug build: says so if the link was left untagged in a node of a bounded domain that
-    /// is retired (E4).
+    /// is retired (section.E4).
     #[inline(always)]
     fn expect_no_stray(&self, found: Shared<'_, T>, section: &Section<'_>) {
         if super::stray::KEPT
@@ -389,7 +391,8 @@ impl<T> Atomic<T> {
             return Shared::trusted(self.raw.swap(new, Ordering::AcqRel));
         }
         loop {
-            let old = section.protect_to_change(&self.raw); // so that the section covers it (E4)
+            // So that the section covers it (section.E4).
+            let old = section.protect_to_change(&self.raw);
             // ORDER: AcqRel; as above.
             if self.raw.compare_exchange_weak(old, new, Ordering::AcqRel, Ordering::Relaxed).is_ok()
             {
@@ -433,7 +436,7 @@ impl<T> Atomic<T> {
         loop {
             let tagged = seen.map_addr(|bits| bits | tag);
             // ORDER: AcqRel, so that the tag comes before the unlink that follows it for whoever
-            // finds the node (E4); Acquire on failure.
+            // finds the node (section.E4); Acquire on failure.
             match self.raw.compare_exchange(seen, tagged, Ordering::AcqRel, Ordering::Acquire) {
                 Ok(_) => return Shared::found(seen, section),
                 Err(_) => seen = section.protect_to_change(&self.raw),

@@ -2,7 +2,7 @@
 //! closes.
 //!
 //! Owns: when a batch is sealed, when its thread leads a round, and how many nodes it frees then
-//! (S5, S11). Does not own: what is ripe (`round`).
+//! (section.S5, section.S11). Does not own: what is ripe (`round`).
 
 use super::builder::Mode;
 use super::gate::{Gate, Retired};
@@ -16,7 +16,7 @@ use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
 impl Core {
-    /// Puts a node into the owner's limbo and frees a few that are ripe (S5).
+    /// Puts a node into the owner's limbo and frees a few that are ripe (section.S5).
     #[inline(always)]
     pub(super) fn retire(&self, local: &Local, node: Node, presses: bool) {
         if presses {
@@ -81,7 +81,7 @@ impl Core {
     /// Does what `wishes`, the flags of a section that has just been closed, ask for: seals the
     /// batch that is full, or presses and is due. Then frees all that is ripe if it presses, or at
     /// the bound or the budget, and much of it where ripe batches have piled up, after a stall or
-    /// because threads end sooner than they retire much (S9): runs user code then.
+    /// because threads end sooner than they retire much (section.S9): runs user code then.
     #[cold]
     pub(super) fn seal_after(&self, local: &Local, wishes: u32) {
         if sync::panicking() {
@@ -182,7 +182,7 @@ impl Core {
         }
         let whose = TakeOver { all: is_flush, own: local.slot };
         let mut all = !skip(is_new, last, stamp) && self.round_for(local, whose, is_new);
-        // BUG: a batch that presses is freed when it is closed, with no grace period (S11).
+        // BUG: a batch that presses is freed when it is closed, with no grace period (section.S11).
         all |= seeded_bug!("pressed-ripe") && local.with_limbo(|limbo| limbo.presses());
         local.with_limbo(|limbo| {
             limbo.ripen(most, |stamp| all || self.is_ripe(stamp));
@@ -210,7 +210,7 @@ impl Core {
 
     /// Leads a round if no other thread does. A thread outside that is a new writer, or has more
     /// than its share, waits for its turn instead: the leader may have been switched out, and
-    /// garbage would grow until it runs again (S11).
+    /// garbage would grow until it runs again (section.S11).
     fn round_for(&self, local: &Local, whose: TakeOver, is_new: bool) -> bool {
         let waits = is_new || local.with_limbo(|limbo| limbo.bytes() > BATCHES * self.share());
         if waits && !local.is_inside() {
@@ -233,7 +233,7 @@ impl Core {
         while let Some(stamp) = local.with_limbo(|limbo| limbo.overdue(PATIENCE)) {
             // ORDER: Acquire; pairs with Release in `lead`.
             let looked = self.found.0.looked.load(Ordering::Acquire) > stamp;
-            // BUG: a batch is sieved although no round has looked since it was sealed (E4).
+            // BUG: a batch is sieved although no round has looked since it was sealed (section.E4).
             if !looked && !seeded_bug!("unlooked-sieve") {
                 return; // no barrier since the seal
             }

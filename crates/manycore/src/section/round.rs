@@ -43,7 +43,7 @@ pub(super) struct Found {
     pub(super) looked: AtomicU64,
     /// What waits in the domain, in bytes, as the last round saw it.
     total: AtomicUsize,
-    /// Threads that have closed a batch, and have neither ended nor been idle since (S11).
+    /// Threads that have closed a batch, and have neither ended nor been idle since (section.S11).
     writers: AtomicUsize,
     /// Whether it was reported that the domain is over its budget.
     pub(super) reported: AtomicBool,
@@ -54,20 +54,20 @@ pub(super) struct Core {
     /// No other domain of the process has it, nor will have. Not zero.
     pub(super) number: u64,
     pub(super) mode: Mode,
-    /// Whether births are looked at (E4).
+    /// Whether births are looked at (section.E4).
     pub(super) bounded: bool,
     /// Whether readers pay no fence: the mode has eras, and there is a membarrier.
     pub(super) light: bool,
-    /// How far below `safe` a stamp is ripe (E2).
+    /// How far below `safe` a stamp is ripe (section.E2).
     margin: u64,
     /// What of that is for the way of messages between cores.
     transfer: u64,
     clock: Option<Clock>,
     pub(super) batch_nodes: usize,
     pub(super) batch_bytes: usize,
-    /// Waiting nodes from which a thread is made to reclaim (S5).
+    /// Waiting nodes from which a thread is made to reclaim (section.S5).
     pub(super) bound: usize,
-    /// Bytes that may wait in the domain (S11), and what is done beyond.
+    /// Bytes that may wait in the domain (section.S11), and what is done beyond.
     budget: usize,
     pub(super) wait: Duration,
     pub(super) report: Option<Box<Report>>,
@@ -77,11 +77,11 @@ pub(super) struct Core {
     pub(super) found: Line<Found>,
     /// Held by the leader. No user code runs under it.
     leader: Line<Mutex<Sightings>>,
-    /// What threads left behind (S9).
+    /// What threads left behind (section.S9).
     pub(super) legacy: Line<Mutex<Legacy>>,
 }
 
-/// Whose garbage a leader takes over (S9).
+/// Whose garbage a leader takes over (section.S9).
 #[derive(Clone, Copy)]
 pub(super) struct TakeOver {
     /// Of all threads that are outside, or only of those that have not changed theirs for a while.
@@ -164,8 +164,9 @@ impl Core {
     /// The present era.
     #[inline(always)]
     pub(super) fn era(&self) -> u64 {
-        // ORDER: Acquire; pairs with Release in `start` (E2, E3). As the second load of a protected
-        // pointer load it stays behind the first, which is Acquire (E4).
+        // ORDER: Acquire; pairs with Release in `start` (section.E2, section.E3). As the second
+        // load of a protected pointer load it stays behind the first, which is Acquire
+        // (section.E4).
         self.era.0.load(Ordering::Acquire)
     }
 
@@ -183,7 +184,8 @@ impl Core {
     #[inline(always)]
     pub(super) fn open_light(&self, local: &Local) {
         // ORDER: Release; pairs with Acquire in `look`: the sections before this one are over.
-        // Later loads stay behind by the light barrier (B1 with `heavy` in `start`; E1).
+        // Later loads stay behind by the light barrier (percpu.B1 with `heavy` in `start`;
+        // section.E1).
         local.lower.store(self.era(), Ordering::Release);
         if !seeded_bug!("plain-publish") {
             barrier::light();
@@ -196,35 +198,35 @@ impl Core {
             Mode::Clock => self.clock().stamp().ticks().max(1),
             Mode::Epoch | Mode::Bounded => self.era(),
         };
-        // ORDER: SeqCst and a full fence; pairs with the fence in `start` (E1).
+        // ORDER: SeqCst and a full fence; pairs with the fence in `start` (section.E1).
         local.lower.swap(stamp, Ordering::SeqCst);
         barrier::full_after_rmw();
     }
 
-    /// Raises `raised` to the present era (E4): later loads come after it.
+    /// Raises `raised` to the present era (section.E4): later loads come after it.
     #[cold]
     pub(super) fn catch_up(&self, local: &Local) {
         let era = self.era();
         if self.light {
-            // ORDER: Release and a light barrier; pairs with `heavy` in `start` (E4).
+            // ORDER: Release and a light barrier; pairs with `heavy` in `start` (section.E4).
             local.raised.store(era, Ordering::Release);
-            // BUG: a section that raises its era loads again with no barrier between (E4).
+            // BUG: a section that raises its era loads again with no barrier between (section.E4).
             if !seeded_bug!("unfenced-raise") {
                 barrier::light();
             }
         } else if seeded_bug!("unfenced-raise") {
             local.raised.store(era, Ordering::Release);
         } else {
-            // ORDER: SeqCst and a full fence; pairs with the fence in `start` (E4).
+            // ORDER: SeqCst and a full fence; pairs with the fence in `start` (section.E4).
             local.raised.swap(era, Ordering::SeqCst);
             barrier::full_after_rmw();
         }
     }
 
-    /// The stamp of everything that the calling thread has unlinked (S2).
+    /// The stamp of everything that the calling thread has unlinked (section.S2).
     pub(super) fn stamp(&self) -> u64 {
-        // BUG: a batch of retired nodes is stamped with no fence after the unlinks (S2): the
-        // paper's Figure 2.
+        // BUG: a batch of retired nodes is stamped with no fence after the unlinks (section.S2):
+        // the paper's Figure 2.
         if !seeded_bug!("unfenced-retire") {
             barrier::fence_full();
             if self.mode == Mode::Clock {
@@ -259,20 +261,21 @@ impl Core {
     /// Leads a round; `sightings` are the leader's.
     fn lead(&self, sightings: &mut Sightings, whose: TakeOver) -> Round {
         self.want(sightings, whose);
-        // BUG: a round is stamped after it has looked at the others (S3): the paper's public code.
+        // BUG: a round is stamped after it has looked at the others (section.S3): the paper's
+        // public code.
         let round = if seeded_bug!("late-round") {
             let least = self.look(u64::MAX, sightings);
             let limit = self.start();
             Round { limit, least: least.min(limit) }
         } else {
-            let limit = self.start(); // before anybody is looked at (S3)
+            let limit = self.start(); // before anybody is looked at (section.S3)
             Round { limit, least: self.look(limit, sightings) }
         };
         sightings.forget_before(round.limit);
         // ORDER: Relaxed load, as only leaders write; Release pairs with Acquire in `is_ripe`.
         let safe = round.least.max(self.found.0.safe.load_to_change(Ordering::Relaxed));
         self.found.0.safe.store(safe, Ordering::Release);
-        // ORDER: Release; pairs with Acquire in `sieve`: the barrier before the look (E4).
+        // ORDER: Release; pairs with Acquire in `sieve`: the barrier before the look (section.E4).
         self.found.0.looked.store(round.limit, Ordering::Release);
         round
     }
@@ -285,7 +288,7 @@ impl Core {
         }
         // ORDER: Relaxed; only leaders write it, one after the other.
         let next = self.era.0.load_to_change(Ordering::Relaxed) + 1;
-        // ORDER: Release; pairs with Acquire in `era` (E2, E3).
+        // ORDER: Release; pairs with Acquire in `era` (section.E2, section.E3).
         self.era.0.store(next, Ordering::Release);
         if self.light {
             barrier::heavy()
@@ -337,7 +340,7 @@ impl Core {
         MIN_BATCH_BYTES.min(self.batch_bytes)
     }
 
-    /// Bytes from which a batch is full, so that all threads stay within the budget (S11).
+    /// Bytes from which a batch is full, so that all threads stay within the budget (section.S11).
     pub(super) fn share(&self) -> usize {
         if cfg!(manycore_loom) {
             return self.batch_bytes.min(self.budget);
@@ -391,10 +394,10 @@ impl Core {
         }
     }
 
-    /// After the barrier: takes over what was announced, of an owner who is outside (S9).
+    /// After the barrier: takes over what was announced, of an owner who is outside (section.S9).
     fn take_over(&self, local: &Local, is_inside: bool) {
         let taken = local.take_over(is_inside, |limbo| {
-            // A fence after the owner's last unlink, which came before its leaving (S2).
+            // A fence after the owner's last unlink, which came before its leaving (section.S2).
             limbo.seal(self.stamp(), Instant::now());
             self.discount(limbo);
             limbo.take_all()
@@ -405,7 +408,7 @@ impl Core {
     }
 
     /// Leads a round if no other thread does, and says whether everything that the calling thread
-    /// had sealed before is ripe now (E3).
+    /// had sealed before is ripe now (section.E3).
     pub(super) fn try_round(&self, whose: TakeOver) -> Option<bool> {
         let mut sightings = unpoisoned(self.leader.0.try_lock())?;
         let round = self.lead(&mut sightings, whose);
@@ -441,10 +444,11 @@ impl Core {
         self.try_round(TakeOver::IDLE) == Some(true) || self.is_ripe(stamp)
     }
 
-    /// The latest birth among nodes of a batch so stamped that an open section can hold (E4).
+    /// The latest birth among nodes of a batch so stamped that an open section can hold
+    /// (section.E4).
     pub(super) fn youngest_held(&self, stamp: u64) -> u64 {
         // BUG: the sieve of a bounded domain frees what an open section may hold, whatever its
-        // birth (E4).
+        // birth (section.E4).
         if seeded_bug!("eager-sieve") {
             return 0;
         }
@@ -459,7 +463,7 @@ impl Core {
     }
 }
 
-/// How far two cores' stamps may differ (C2 of the clock).
+/// How far two cores' stamps may differ (clock.C2).
 fn skew(clock: Option<&Clock>) -> u64 {
     match clock.unwrap_or_else(|| Clock::system()).mode() {
         clock::Mode::Bounded { skew_ticks } | clock::Mode::Fake { skew_ticks } => skew_ticks,
@@ -468,11 +472,11 @@ fn skew(clock: Option<&Clock>) -> u64 {
 }
 
 /// The ticks by which a stamp must be older than a section beside what the clock promises. It
-/// promises that no message is seen before it was sent (C2); but that a reader found a link as it
-/// was *before* another thread changed it is no message that anybody received, and so the two
+/// promises that no message is seen before it was sent (clock.C2); but that a reader found a link
+/// as it was *before* another thread changed it is no message that anybody received, and so the two
 /// stamps may be inverted by as much as messages take. This is 3 us or more by a counter of 5 GHz
-/// or less, some ten times what a line takes between sockets; batches are ripe that much later.
-/// A counter in memory needs nothing: its stamps are in one order, and fences put the loads and
+/// or less, some ten times what a line takes between sockets; batches are ripe that much later. A
+/// counter in memory needs nothing: its stamps are in one order, and fences put the loads and
 /// stores in it.
 fn transfer(clock: Option<&Clock>) -> u64 {
     match clock.unwrap_or_else(|| Clock::system()).mode() {

@@ -1,5 +1,5 @@
 //! In debug builds: which nodes of bounded domains are retired, so that a load of an untagged
-//! link in one is noticed (E4).
+//! link in one is noticed (section.E4).
 //!
 //! Owns: the list of retired nodes, by address. A link out of a node is tagged before the node is
 //! unlinked, hence before it is listed here; so a reader that finds the link's node listed, and

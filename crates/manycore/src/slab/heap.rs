@@ -1,6 +1,7 @@
 //! What one slot has of a slab: chunks, lists of free blocks, and what others send home.
 //!
-//! Laws B1 to B5 of the parent module. Owns: the fast paths. All but `remote` is the slot owner's.
+//! Laws slab.B1 to slab.B5 of the parent module. Owns: the fast paths. All but `remote` is the slot
+//! owner's.
 
 use super::check::Check;
 use super::chunk::{Block, Chunk, Note, Shape};
@@ -102,8 +103,8 @@ impl From<usize> for Heap {
     }
 }
 
-// SAFETY: B1 - the pointers are used by the slot's owner alone, which changes by Release and
-// Acquire (P2); `remote` is atomic.
+// SAFETY: slab.B1 - the pointers are used by the slot's owner alone, which changes by Release and
+// Acquire (percpu.P2); `remote` is atomic.
 unsafe impl Send for Heap {}
 // SAFETY: as above.
 unsafe impl Sync for Heap {}
@@ -126,11 +127,11 @@ impl Heap {
     #[inline(always)]
     pub(super) unsafe fn pop(&self, shape: Shape) -> Option<*mut Block> {
         let block = self.local.with_mut(|local| {
-            // SAFETY: B1 - the caller owns the slot.
+            // SAFETY: slab.B1 - the caller owns the slot.
             let local = unsafe { &mut *local };
             let block = local.free;
             if !block.is_null() {
-                // SAFETY: B2 - what is on the list is nobody else's.
+                // SAFETY: slab.B2 - what is on the list is nobody else's.
                 local.free = unsafe { (*block).next };
                 // The next block may lie in the cache of another core, which freed it.
                 sync::prefetch_for_write(local.free);
@@ -141,7 +142,7 @@ impl Heap {
             return None;
         }
         add(&self.live, 1);
-        // SAFETY: B2 - as above.
+        // SAFETY: slab.B2 - as above.
         unsafe { Check::allocated(block, shape) };
         Some(block)
     }
@@ -159,9 +160,9 @@ impl Heap {
                 return block;
             }
             self.local.with_mut(|local| {
-                // SAFETY: B1 - the caller owns the slot.
+                // SAFETY: slab.B1 - the caller owns the slot.
                 let local = unsafe { &mut *local };
-                // SAFETY: B1 - as above.
+                // SAFETY: slab.B1 - as above.
                 unsafe { self.refill(local, shape, note) };
             });
         }
@@ -170,7 +171,7 @@ impl Heap {
     /// Gets blocks to hand when none are: what came home, a chunk's free ones, or fresh ones. If
     /// nothing came, perhaps others wait for theirs as well.
     unsafe fn refill(&self, local: &mut Local, shape: Shape, note: Note) {
-        // SAFETY: B1 - the caller owns the slot, and with it every chunk here.
+        // SAFETY: slab.B1 - the caller owns the slot, and with it every chunk here.
         let (list, len) = unsafe {
             let parcel = self.arrival(local);
             if !parcel.is_null() {
@@ -204,7 +205,7 @@ impl Heap {
         }
         let first = local.incoming;
         if !first.is_null() {
-            // SAFETY: B3 - what came home is this slot's.
+            // SAFETY: slab.B3 - what came home is this slot's.
             local.incoming = unsafe { (*first).below };
             sync::prefetch(local.incoming);
         }
@@ -228,9 +229,9 @@ impl Heap {
             return;
         }
         let limit = self.local.with_mut(|local| {
-            // SAFETY: B1 - the caller owns the slot.
+            // SAFETY: slab.B1 - the caller owns the slot.
             let local = unsafe { &mut *local };
-            // SAFETY: B2 - the caller gives the block up.
+            // SAFETY: slab.B2 - the caller gives the block up.
             unsafe { (*block).next = local.free };
             local.free = block;
             local.limit
@@ -246,7 +247,7 @@ impl Heap {
     #[inline(never)]
     unsafe fn put_away(&self, shape: Shape) {
         self.local.with_mut(|local| {
-            // SAFETY: B1 - the caller owns the slot, and with it every chunk here.
+            // SAFETY: slab.B1 - the caller owns the slot, and with it every chunk here.
             unsafe {
                 let local = &mut *local;
                 let half = shape.ready / 2;
@@ -271,7 +272,7 @@ impl Heap {
     unsafe fn put_all(&self, local: &mut Local, mut list: *mut Block, shape: Shape) {
         while !list.is_null() {
             let block = list;
-            // SAFETY: B1, B2 - the caller owns the slot, and gives the list up.
+            // SAFETY: slab.B1, slab.B2 - the caller owns the slot, and gives the list up.
             unsafe {
                 list = (*block).next;
                 self.put(local, block, shape);
@@ -282,7 +283,7 @@ impl Heap {
     /// Gives a block of this slot back to its chunk.
     unsafe fn put(&self, local: &mut Local, block: *mut Block, shape: Shape) {
         let chunk = Chunk::of(block, shape);
-        // SAFETY: B1 - this slot's chunk; B2 - the caller gives the block up.
+        // SAFETY: slab.B1 - this slot's chunk; slab.B2 - the caller gives the block up.
         unsafe {
             let own = &mut (*chunk).own;
             (*block).next = own.free;
@@ -311,7 +312,8 @@ impl Heap {
     /// Gives an empty chunk, which is on no list but that of all, back to the system.
     unsafe fn give_back(&self, local: &mut Local, chunk: *mut Chunk, shape: Shape) {
         add(&self.chunks, -1);
-        // SAFETY: B1 - the caller owns the slot; B4 - the chunk is empty, so nobody has a block.
+        // SAFETY: slab.B1 - the caller owns the slot; slab.B4 - the chunk is empty, so nobody has a
+        // block.
         unsafe {
             add(&self.blocks, -((*chunk).blocks as isize));
             local.forget(chunk);
@@ -321,7 +323,7 @@ impl Heap {
 
     /// A chunk with free or fresh blocks, which is on the list of those.
     unsafe fn chunk_with_blocks(&self, local: &mut Local, shape: Shape, note: Note) -> *mut Chunk {
-        // SAFETY: B1 - the caller owns the slot, and with it every chunk here.
+        // SAFETY: slab.B1 - the caller owns the slot, and with it every chunk here.
         unsafe {
             if !local.available.is_null() {
                 return local.available;
@@ -349,7 +351,7 @@ impl Heap {
         // ORDER: Relaxed; see `add`.
         let is_large = self.chunks.load(Ordering::Relaxed) * shape.chunk >= LARGE_BYTES;
         let chunk = Chunk::make(self, shape, note, is_large.then_some(&mut local.reserve));
-        // SAFETY: B1 - the caller owns the slot, and with it every chunk here.
+        // SAFETY: slab.B1 - the caller owns the slot, and with it every chunk here.
         unsafe {
             (*chunk).own.all_next = local.all;
             if !local.all.is_null() {
@@ -366,7 +368,7 @@ impl Heap {
     #[inline(never)]
     unsafe fn pack(&self, block: *mut Block, home: *const Heap) {
         self.local.with_mut(|local| {
-            // SAFETY: B1 - the caller owns the slot.
+            // SAFETY: slab.B1 - the caller owns the slot.
             let local = unsafe { &mut *local };
             // `live` fell, and yet no more blocks are at hand.
             local.limit = local.limit.wrapping_sub(1);
@@ -374,7 +376,7 @@ impl Heap {
                 local.begin_parcel(home);
             }
             let parcel = local.parcel_for(home);
-            // SAFETY: B2 - the caller gives the block up.
+            // SAFETY: slab.B2 - the caller gives the block up.
             unsafe { (*block).next = parcel.first };
             parcel.first = block;
             parcel.len += 1;
@@ -397,7 +399,7 @@ impl Heap {
     /// As for [`Heap::pop`].
     pub(super) unsafe fn trim(&self, shape: Shape) {
         self.local.with_mut(|local| {
-            // SAFETY: B1 - the caller owns the slot, and with it every chunk here.
+            // SAFETY: slab.B1 - the caller owns the slot, and with it every chunk here.
             unsafe {
                 let local = &mut *local;
                 local.send_all();
@@ -487,7 +489,7 @@ impl Local {
 
     /// Puts a chunk on the list of those with free or fresh blocks.
     unsafe fn list(&mut self, chunk: *mut Chunk) {
-        // SAFETY: B1 - the caller owns the slot, and with it every chunk here.
+        // SAFETY: slab.B1 - the caller owns the slot, and with it every chunk here.
         unsafe {
             (*chunk).own.is_listed = true;
             (*chunk).own.previous = ptr::null_mut();
@@ -501,7 +503,7 @@ impl Local {
 
     /// Takes a chunk from that list.
     unsafe fn unlist(&mut self, chunk: *mut Chunk) {
-        // SAFETY: B1 - the caller owns the slot, and with it every chunk here.
+        // SAFETY: slab.B1 - the caller owns the slot, and with it every chunk here.
         unsafe {
             (*chunk).own.is_listed = false;
             let (previous, next) = ((*chunk).own.previous, (*chunk).own.next);
@@ -518,7 +520,7 @@ impl Local {
 
     /// Takes a chunk from the list of all.
     unsafe fn forget(&mut self, chunk: *mut Chunk) {
-        // SAFETY: B1 - the caller owns the slot, and with it every chunk here.
+        // SAFETY: slab.B1 - the caller owns the slot, and with it every chunk here.
         unsafe {
             let (previous, next) = ((*chunk).own.all_previous, (*chunk).own.all_next);
             if previous.is_null() {
@@ -543,7 +545,8 @@ impl Parcel {
         }
         // SAFETY: a heap lives as long as its slab, and its blocks were in use.
         let list = unsafe { &(*self.heap).remote.list };
-        // BUG: blocks of a slab go home without the order that lets their owner reuse them (B3).
+        // BUG: blocks of a slab go home without the order that lets their owner reuse them
+        // (slab.B3).
         let order = if sync::seeded_bug!("relaxed-return") {
             Ordering::Relaxed
         } else {
@@ -554,8 +557,8 @@ impl Parcel {
         // A guess: a look first would fetch the line twice, to read and then to write.
         let mut top = ptr::null_mut();
         loop {
-            // SAFETY: B2 - the parcel's blocks are on no other list. (B3: the list is only ever
-            // taken whole, so an equal top is the same list.)
+            // SAFETY: slab.B2 - the parcel's blocks are on no other list. (slab.B3: the list is
+            // only ever taken whole, so an equal top is the same list.)
             unsafe { (*self.first).below = top };
             match list.compare_exchange_weak(top, self.first, order, Ordering::Relaxed) {
                 Ok(_) => break,

@@ -37,7 +37,7 @@ impl Watched {
                 cells.entry(object.0.addr().get()).or_insert_with(|| Arc::new(UnsafeCell::new(0))),
             )
         };
-        // SAFETY: B2 - the caller has the block alone; loom checks it.
+        // SAFETY: slab.B2 - the caller has the block alone; loom checks it.
         cell.with_mut(|uses| unsafe { *uses += 1 });
     }
 

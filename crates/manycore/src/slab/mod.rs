@@ -21,20 +21,21 @@
 //! readers are about (parallel sections do: they call [`Slab::free_raw`] when it may).
 //!
 //! Laws:
-//! - B1 A chunk, and the lists of a slot's heap, belong to the slot: its owner alone looks into
-//!   them. They stay with the slot when its thread ends, and the slot's next owner continues them
-//!   (Release and Acquire, law P2 of [`crate::percpu`]). No other thread takes them.
-//! - B2 A block is in one place: with a user, at hand in its heap, on its chunk's list, in a parcel
-//!   of another slot, on its heap's list of blocks that came home, or never used yet.
-//! - B3 Blocks of another slot are gathered, and sent home in parcels by one CAS. The list that
-//!   they are sent to is only ever taken whole, by its owner: so there is no ABA. A parcel's blocks
-//!   are a list of their own, of which the owner touches the first alone before it needs them.
-//! - B4 A chunk whose blocks are all on its own list or fresh goes back to the system, but for 16
-//!   that a slot keeps, and up to 256 if it turns out to fetch again what it gave back. Blocks at
-//!   hand (64 KiB, at most 1,024 and at least 4), in a parcel or on their way home hold their
+//! - slab.B1 A chunk, and the lists of a slot's heap, belong to the slot: its owner alone looks
+//!   into them. They stay with the slot when its thread ends, and the slot's next owner continues
+//!   them (Release and Acquire, law percpu.P2). No other thread takes them.
+//! - slab.B2 A block is in one place: with a user, at hand in its heap, on its chunk's list, in a
+//!   parcel of another slot, on its heap's list of blocks that came home, or never used yet.
+//! - slab.B3 Blocks of another slot are gathered, and sent home in parcels by one CAS. The list
+//!   that they are sent to is only ever taken whole, by its owner: so there is no ABA. A parcel's
+//!   blocks are a list of their own, of which the owner touches the first alone before it needs
+//!   them.
+//! - slab.B4 A chunk whose blocks are all on its own list or fresh goes back to the system, but for
+//!   16 that a slot keeps, and up to 256 if it turns out to fetch again what it gave back. Blocks
+//!   at hand (64 KiB, at most 1,024 and at least 4), in a parcel or on their way home hold their
 //!   chunk. What a large slot has in reserve for further chunks is its owner's, too.
-//! - B5 Chunks are aligned to their size, which is 64 KiB or more, and belong to one slot: so two
-//!   objects that two slots allocated never share a line, nor a pair of lines.
+//! - slab.B5 Chunks are aligned to their size, which is 64 KiB or more, and belong to one slot: so
+//!   two objects that two slots allocated never share a line, nor a pair of lines.
 //!
 //! Source: J. Bonwick, *The slab allocator*, 1994; Parallel sections, section 3.4 (slabs of a
 //! thread's own, remote frees); D. Leijen, B. Zorn, L. de Moura, *Mimalloc: free list sharding in
@@ -179,7 +180,7 @@ impl<T> Slab<T> {
     /// freed goes with the slab.
     #[inline]
     pub fn alloc_raw(&self) -> NonNull<T> {
-        // SAFETY: the heap is that of the calling thread's slot (B1).
+        // SAFETY: the heap is that of the calling thread's slot (slab.B1).
         let block = self.own_heap().and_then(|heap| unsafe { heap.pop(Self::SHAPE) });
         let block = block.unwrap_or_else(|| self.alloc_slow());
         // SAFETY: blocks are not null.
@@ -195,8 +196,8 @@ impl<T> Slab<T> {
     pub unsafe fn free_raw(&self, object: NonNull<T>) {
         let block = object.as_ptr().cast();
         match self.own_heap() {
-            // SAFETY: the heap is that of the calling thread's slot (B1); the rest is the caller's
-            // duty.
+            // SAFETY: the heap is that of the calling thread's slot (slab.B1); the rest is the
+            // caller's duty.
             Some(heap) => unsafe { heap.push(block, Self::SHAPE) },
             // SAFETY: as above.
             None => self.with_heap(|heap| unsafe { heap.push(block, Self::SHAPE) }),
@@ -209,7 +210,7 @@ impl<T> Slab<T> {
     /// *Cost*: in proportion to what there is to do.
     pub fn trim(&self) {
         self.with_heap(|heap| {
-            // SAFETY: B1 - the slot is the calling thread's for the length of the call.
+            // SAFETY: slab.B1 - the slot is the calling thread's for the length of the call.
             unsafe { heap.trim(Self::SHAPE) };
         });
     }
@@ -245,7 +246,7 @@ impl<T> Slab<T> {
     #[cold]
     #[inline(never)]
     fn alloc_slow(&self) -> *mut chunk::Block {
-        // SAFETY: B1 - the slot is the calling thread's for the length of the call.
+        // SAFETY: slab.B1 - the slot is the calling thread's for the length of the call.
         self.with_heap(|heap| unsafe { heap.pop_slow(Self::SHAPE, self.note) })
     }
 

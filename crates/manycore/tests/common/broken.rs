@@ -16,11 +16,11 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Bug {
     None,
-    /// A read takes whatever is there, ring after ring: law D2 broken.
+    /// A read takes whatever is there, ring after ring: law oplog.D2 broken.
     NoCut,
-    /// The stamp is read with plain `rdtsc`, which may run before earlier loads: C1 broken.
+    /// The stamp is read with plain `rdtsc`, which may run before earlier loads: clock.C1 broken.
     UnfencedStamp,
-    /// The tail moves by a plain store, and no reader makes up for it: D1 broken.
+    /// The tail moves by a plain store, and no reader makes up for it: oplog.D1 broken.
     PlainStore,
 }
 

@@ -156,7 +156,7 @@ pub enum Writers {
     /// Two threads, B's waiting for A's flag, which it reads as late as it can: after a slow path.
     TwoThreads,
     /// One thread through two slots: A or B from within an update of another object, which works
-    /// on a second slot (law P3 of `percpu`). So two cores are enough for both sides to run at
+    /// on a second slot (law percpu.P3). So two cores are enough for both sides to run at
     /// once.
     TwoSlots,
 }

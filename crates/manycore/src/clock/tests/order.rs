@@ -1,4 +1,4 @@
-//! C1 to C4: what stamps say about what came before what.
+//! clock.C1 to clock.C4: what stamps say about what came before what.
 
 use std::time::{Duration, Instant};
 
@@ -150,7 +150,7 @@ fn fake_skew_is_of_one_thread_and_one_clock() {
     assert_eq!(Clock::fake(&other, 0).ticks_now(), other.time() + 50);
 }
 
-/// C4 (b), where waiting from the stamp alone fails: preempted between stamp and publication.
+/// clock.C4 (b), where waiting from the stamp alone fails: preempted between stamp and publication.
 #[test]
 fn settling_waits_from_the_publication_and_not_from_the_stamp() {
     const SKEW: u64 = 100;
@@ -177,7 +177,7 @@ fn settling_ends_at_the_first_tick_beyond_the_skew() {
     assert_eq!(time.time(), ahead.ticks() + 10 + 2, "a stamp that is ahead is waited for");
 }
 
-/// C4 for any offsets within the bound: one thread plays all cores, one after the other.
+/// clock.C4 for any offsets within the bound: one thread plays all cores, one after the other.
 #[test]
 fn after_settling_every_core_is_past_the_stamp_and_all_cuts() {
     const SKEW: u64 = 64;

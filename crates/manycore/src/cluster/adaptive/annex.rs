@@ -49,15 +49,15 @@ impl<Op> Annex<Op> {
         f(&mut self.late.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Puts an update off until a thread has the object to itself (A5). The caller holds the
-    /// object's lock.
+    /// Puts an update off until a thread has the object to itself (adaptive.A5). The caller holds
+    /// the object's lock.
     pub(super) fn put_off(&self, op: Op) {
         let put_off = self.put_off_unless(op, || false);
         debug_assert!(put_off.is_ok(), "nothing refused it");
     }
 
     /// The same for a thread that does not, unless the object has logs: then the update comes back
-    /// (A12).
+    /// (adaptive.A12).
     pub(super) fn put_off_unless(&self, op: Op, has_logs: impl FnOnce() -> bool) -> Result<(), Op> {
         self.late(|late| {
             if has_logs() {
@@ -69,11 +69,11 @@ impl<Op> Annex<Op> {
         })
     }
 
-    /// Runs `f` if nothing waits, so that nothing is put off before it has ended (A12). `f` runs no
-    /// user code.
+    /// Runs `f` if nothing waits, so that nothing is put off before it has ended (adaptive.A12).
+    /// `f` runs no user code.
     pub(super) fn while_none_waits<R>(&self, f: impl FnOnce() -> R) -> Option<R> {
         // BUG: an adaptive object gets logs after a look whether updates wait, not under their
-        // mutex (A12).
+        // mutex (adaptive.A12).
         if seeded_bug!("late-logs") {
             return self.late(|late| late.is_empty()).then(f);
         }

@@ -84,7 +84,8 @@ impl<T: Send + Sync + 'static, L: Log<T>> Drop for Adaptive<T, L> {
         if sync::model_failed() {
             return;
         }
-        // What is left to do there is the evictor's, and with logs nothing is put off (A12).
+        // What is left to do there is the evictor's, and with logs nothing is put off
+        // (adaptive.A12).
         let is_evicted_here = self.object.is_in_own_eviction();
         let settled = if is_evicted_here { Ok(()) } else { sync::caught(|| self.settle()) };
         self.free_annex();

@@ -28,7 +28,7 @@ unsafe impl<T: Send + Sync + 'static, L: Log<T>> Sync for ReadGuard<'_, T, L> {}
 /// What keeps others from changing the value. Two words, so that a way that is not the common one
 /// hands it over in registers, and the guard of the common one needs no memory.
 pub(super) enum Hold<'a> {
-    /// The thread is counted in its lane (A1).
+    /// The thread is counted in its lane (adaptive.A1).
     Lane(&'a Lane),
     /// The thread has the lock of the core that the value is in; with null, the object's own.
     Lock(*const ()),
@@ -78,8 +78,8 @@ impl<T: Send + Sync + 'static, L: Log<T>> Deref for ReadGuard<'_, T, L> {
 
     #[inline(always)]
     fn deref(&self) -> &T {
-        // SAFETY: the hold keeps everybody from changing the value (A1, or the lock) and from
-        // moving it, until the guard is dropped.
+        // SAFETY: the hold keeps everybody from changing the value (adaptive.A1, or the lock) and
+        // from moving it, until the guard is dropped.
         unsafe { (*self.value).deref().assume_init_ref() }
     }
 }

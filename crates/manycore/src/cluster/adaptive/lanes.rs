@@ -5,19 +5,21 @@
 //! refused (it takes the object's lock), nor who may close the gate (the lock's holder).
 //!
 //! Laws:
-//! - A1 A reader counts itself in its lane as the gate's word asks (one full fence, or under
-//!   `BIASED` none), then looks at the word again. It is in if the word is the same and open; else
-//!   it takes itself out.
-//! - A2 Who holds the object's lock may close the gate: it takes `OPEN` away, passes the barrier
-//!   that the word asked of it (`membarrier` under `BIASED`), and waits until no lane counts
-//!   anybody. Then the value is its own until it opens the gate. A wait that would never end, as
-//!   `lock::held` finds out, opens the gate again.
-//! - A3 `BIASED` is taken away from a closed gate alone: a reader that announced itself by a plain
-//!   store is seen by a `membarrier`, not by a fence. It may be set at any time under the lock.
-//! - A4 A lane belongs to the thread whose token it carries; the slot's next owner takes it over
-//!   when nobody is counted in it. The number of lanes to look at grows before a lane is used.
-//! - A5 `LATE` says that updates wait which a thread made while it was reading. It refuses readers,
-//!   and is taken away by the lock's holder when none waits.
+//! - adaptive.A1 A reader counts itself in its lane as the gate's word asks (one full fence, or
+//!   under `BIASED` none), then looks at the word again. It is in if the word is the same and open;
+//!   else it takes itself out.
+//! - adaptive.A2 Who holds the object's lock may close the gate: it takes `OPEN` away, passes the
+//!   barrier that the word asked of it (`membarrier` under `BIASED`), and waits until no lane
+//!   counts anybody. Then the value is its own until it opens the gate. A wait that would never
+//!   end, as `lock::held` finds out, opens the gate again.
+//! - adaptive.A3 `BIASED` is taken away from a closed gate alone: a reader that announced itself by
+//!   a plain store is seen by a `membarrier`, not by a fence. It may be set at any time under the
+//!   lock.
+//! - adaptive.A4 A lane belongs to the thread whose token it carries; the slot's next owner takes
+//!   it over when nobody is counted in it. The number of lanes to look at grows before a lane is
+//!   used.
+//! - adaptive.A5 `LATE` says that updates wait which a thread made while it was reading. It refuses
+//!   readers, and is taken away by the lock's holder when none waits.
 //!
 //! Source: D. Dice, A. Kogan, *BRAVO: Biased Locking for Reader-Writer Locks*, USENIX ATC 2019:
 //! readers that go around a lock, and who revokes that; the announcements are those of `lock::br`.
@@ -33,7 +35,7 @@ use crate::sync::{AtomicUsize, Backoff, Ordering, seeded_bug};
 pub(super) const OPEN: usize = 1;
 /// They do so by plain stores.
 pub(super) const BIASED: usize = 2;
-/// Updates wait (A5).
+/// Updates wait (adaptive.A5).
 pub(super) const LATE: usize = 4;
 /// The object is in `Mode::Shared`, be the gate open or not.
 pub(super) const SHARED: usize = 8;
@@ -41,7 +43,7 @@ pub(super) const SHARED: usize = 8;
 /// Where the readers of one slot count themselves.
 #[repr(align(128))]
 pub(super) struct Lane {
-    /// The thread whose lane it is (A4).
+    /// The thread whose lane it is (adaptive.A4).
     token: AtomicUsize,
     /// Whether it reads. Written by that thread alone.
     readers: AtomicUsize,
@@ -57,19 +59,20 @@ impl From<usize> for Lane {
 }
 
 impl Lane {
-    /// Counts the owner in, if the gate's word is still `state` (A1).
+    /// Counts the owner in, if the gate's word is still `state` (adaptive.A1).
     #[inline(always)]
     fn enter(&self, gate: &AtomicUsize, state: usize) -> bool {
         // ORDER: Relaxed (both counts); the owner alone writes them.
         if self.readers.load(Ordering::Relaxed) != 0 {
             return false; // reads already; the slow path says so
         }
-        // BUG: announcements are plain stores whose reader pays no barrier for them (D1, S6).
+        // BUG: announcements are plain stores whose reader pays no barrier for them (oplog.D1,
+        // section.S6).
         if seeded_bug!("plain-publish") {
             self.readers.store(1, Ordering::Release);
         } else if state & BIASED != 0 {
-            // ORDER: the store before the load below, by law B1; pairs with `heavy` in `close`.
-            // Release; pairs with Acquire in `is_empty`: whose lane it is (`is_held_by`).
+            // ORDER: the store before the load below, by law percpu.B1; pairs with `heavy` in
+            // `close`. Release; pairs with Acquire in `is_empty`: whose lane it is (`is_held_by`).
             self.readers.store(1, Ordering::Release);
             barrier::light();
         } else {
@@ -88,7 +91,7 @@ impl Lane {
     /// The same, if the calling thread is the owner.
     #[inline(always)]
     fn enter_mine(&self, gate: &AtomicUsize, state: usize) -> Option<&Self> {
-        // ORDER: Relaxed; the token is this thread's own store, or none of its (A4).
+        // ORDER: Relaxed; the token is this thread's own store, or none of its (adaptive.A4).
         let is_mine = self.token.load(Ordering::Relaxed) == percpu::thread_token();
         (is_mine && self.enter(gate, state)).then_some(self)
     }
@@ -168,8 +171,8 @@ impl Gate {
         self.lanes.get(percpu::own_slot()?.index())?.enter_mine(&self.state, state)
     }
 
-    /// Gives the calling thread a lane, if the gate is open and there is one for it (A4). Says
-    /// whether it was worth it.
+    /// Gives the calling thread a lane, if the gate is open and there is one for it (adaptive.A4).
+    /// Says whether it was worth it.
     pub(super) fn claim(&self) -> bool {
         if self.state() & OPEN == 0 {
             return false;
@@ -177,7 +180,7 @@ impl Gate {
         let Some(slot) = percpu::own_slot() else { return false };
         let lane = self.lanes.get_or_init(slot.index());
         let me = percpu::thread_token();
-        // ORDER: Relaxed; slots pass from thread to thread by Release and Acquire (P2).
+        // ORDER: Relaxed; slots pass from thread to thread by Release and Acquire (percpu.P2).
         if lane.token.load(Ordering::Relaxed) == me {
             return true;
         }
@@ -185,8 +188,8 @@ impl Gate {
             return false; // a guard that was forgotten
         }
         lane.token.store(me, Ordering::Relaxed);
-        // ORDER: AcqRel and, on the way in, the fence or barrier of A1: who closes the gate later
-        // and does not see this reader's lane in the number is seen by the reader.
+        // ORDER: AcqRel and, on the way in, the fence or barrier of adaptive.A1: who closes the
+        // gate later and does not see this reader's lane in the number is seen by the reader.
         self.high.fetch_max(slot.index() + 1, Ordering::AcqRel);
         true
     }
@@ -200,7 +203,8 @@ impl Gate {
         })
     }
 
-    /// Keeps readers out and waits for those inside (A2). Returns whether the gate was open.
+    /// Keeps readers out and waits for those inside (adaptive.A2). Returns whether the gate was
+    /// open.
     ///
     /// For the holder of the object's lock, if it does not read by a lane itself.
     pub(super) fn close(&self) -> Result<bool, Circle> {
@@ -214,9 +218,9 @@ impl Gate {
         } else {
             barrier::fence_full()
         }
-        // BUG: a shared object's gate is closed, and those inside are not waited for (A2).
+        // BUG: a shared object's gate is closed, and those inside are not waited for (adaptive.A2).
         if !seeded_bug!("hasty-closing") {
-            // A3: the bias is as it was.
+            // adaptive.A3: the bias is as it was.
             self.wait_until_empty().inspect_err(|Circle| self.open(was & BIASED != 0))?;
         }
         Ok(true)
@@ -251,7 +255,7 @@ impl Gate {
         self.state.fetch_and(!SHARED, Ordering::Relaxed);
     }
 
-    /// Says that updates wait (A5).
+    /// Says that updates wait (adaptive.A5).
     pub(super) fn set_late(&self) {
         // ORDER: AcqRel; the queue's mutex passes the updates on. The thread that calls this reads
         // by a lane or holds the lock, so nobody is past the gate who would have to see it.
@@ -273,7 +277,7 @@ impl Gate {
     }
 
     fn lanes(&self) -> impl Iterator<Item = &Lane> {
-        // ORDER: Acquire; pairs with `claim` (A4).
+        // ORDER: Acquire; pairs with `claim` (adaptive.A4).
         let high = self.high.load(Ordering::Acquire);
         (0..high).filter_map(|index| self.lanes.get(index))
     }

@@ -1,5 +1,5 @@
-//! Models of laws A1 to A9. What loom can and can't show, and how a model is itself tested, is in
-//! the header of [`crate::percpu::loom_tests`].
+//! Models of laws adaptive.A1 to adaptive.A9. What loom can and can't show, and how a model is
+//! itself tested, is in the header of [`crate::percpu::loom_tests`].
 //!
 //! The canary is the value's own cell, which is loom's here: an update beside a reader, or after it
 //! with nothing between them, fails the model whatever its assertions say.
@@ -116,7 +116,7 @@ fn loom_update_under_ones_own_guard_races_another() {
     });
 }
 
-/// It changes its mode if the two look by turns, or one waits for the other (A11).
+/// It changes its mode if the two look by turns, or one waits for the other (adaptive.A11).
 #[test]
 fn loom_object_that_decides_for_itself_loses_nothing() {
     let has_switched = Arc::new(Mutex::new(false));
@@ -161,7 +161,7 @@ fn two_in(mode: Mode) -> Arc<[Arc<List>; 2]> {
     Arc::new(lists)
 }
 
-/// Two objects whose updates update each other (D10).
+/// Two objects whose updates update each other (oplog.D10).
 fn cross(mode: Mode) {
     model(1, move || {
         let lists = two_in(mode);
@@ -192,7 +192,7 @@ fn loom_updates_of_each_other_in_shared() {
     cross(Mode::Shared);
 }
 
-/// An update by a thread that holds another object, while this one gets logs (A12).
+/// An update by a thread that holds another object, while this one gets logs (adaptive.A12).
 #[test]
 fn loom_update_from_inside_races_the_way_into_logs() {
     model(2, || {

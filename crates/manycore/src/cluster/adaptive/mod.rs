@@ -17,8 +17,8 @@
 //! of [`ldu`](crate::ldu) are in the members themselves, so they need a value made of members, and
 //! don't fit a value of any type; for those there is [`DeferredSet`](crate::ldu::DeferredSet).
 //!
-//! Laws: H4 of the design (what it costs, compared to the best fixed choice), A1 to A5 in `lanes`,
-//! A6 and A11 in `policy`, A7 to A9 in `switch`, A10 in `trial`.
+//! Laws: adaptive.A1 to adaptive.A5 in `lanes`, adaptive.A6 and adaptive.A11 in `policy`,
+//! adaptive.A7 to adaptive.A9 and adaptive.A12 in `switch`, adaptive.A10 in `trial`.
 //!
 //! Source: K42's adaptable objects (Appavoo and others, section 3.4), with OpLog's logs and BRAVO's
 //! readers as the forms to choose from; none of them changes by itself.
@@ -176,7 +176,7 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
         if percpu::is_announcing() {
             return self.update_inside(op);
         }
-        // BUG: an update acts on the mode that it saw before it took the lock (A7).
+        // BUG: an update acts on the mode that it saw before it took the lock (adaptive.A7).
         let before = seeded_bug!("unchecked-mode") && self.is_plain();
         match self.object.try_lock_cold() {
             Ok(hold) if before || self.is_plain() => self.update_direct(hold, op),
@@ -200,7 +200,7 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
     fn update_slow(&self, mut op: L::Op, mut refused: Refused) {
         loop {
             match refused {
-                // A5: this thread holds the object, and would wait for itself.
+                // adaptive.A5: this thread holds the object, and would wait for itself.
                 Refused::HeldBySelf => return self.annex_or_make().put_off(op),
                 Refused::Busy if held::is_inside() || self.reads_by_lane() => {
                     return self.update_inside(op);
@@ -228,7 +228,7 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
     }
 
     /// An update by a thread that must not wait for the object's holder (`lock::held`): put off, or
-    /// logged if there are logs (A12).
+    /// logged if there are logs (adaptive.A12).
     #[cold]
     fn update_inside(&self, mut op: L::Op) {
         let annex = self.annex_or_make();

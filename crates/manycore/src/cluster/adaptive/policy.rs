@@ -1,16 +1,16 @@
 //! Which mode an object should be in, and what it says about it.
 //!
 //! Owns: the policy and its state, with no atomics and no clock: the same counts and times give the
-//! same answers. Does not own: counting, switching; trials (A10) are in `trial`.
+//! same answers. Does not own: counting, switching; trials (adaptive.A10) are in `trial`.
 //!
-//! Law A11: an object takes logs only if several threads use it: a lock that one thread alone takes
-//! costs it less than a log. Several do if somebody has waited, or if one of the last [`ALONE`]
-//! looks was another thread's.
+//! Law adaptive.A11: an object takes logs only if several threads use it: a lock that one thread
+//! alone takes costs it less than a log. Several do if somebody has waited, or if one of the last
+//! [`ALONE`] looks was another thread's.
 //!
-//! Law A6: a switch takes so many *looks* in a row that all want the same mode. A mode's border on
-//! the way out is lower than on the way in. An object that comes back to the mode that it has just
-//! left needs twice as many looks for its next switch, up to 256 times as many; a long calm makes
-//! it forget.
+//! Law adaptive.A6: a switch takes so many *looks* in a row that all want the same mode. A mode's
+//! border on the way out is lower than on the way in. An object that comes back to the mode that it
+//! has just left needs twice as many looks for its next switch, up to 256 times as many; a long
+//! calm makes it forget.
 
 use super::trial::Trial;
 use crate::config;
@@ -187,7 +187,7 @@ pub(super) struct Control {
     looks: u32,
     left: Mode,
     flaps: u32,
-    /// Who looked last, and so many looks ago at most it was another one (A11).
+    /// Who looked last, and so many looks ago at most it was another one (adaptive.A11).
     last_by: usize,
     others: u32,
     switches: u64,
@@ -248,7 +248,7 @@ impl Control {
         (self.streak >= self.patience()).then_some((wanted, why))
     }
 
-    /// Whether one thread alone seems to use the object (A11).
+    /// Whether one thread alone seems to use the object (adaptive.A11).
     fn is_alone(&mut self, window: Window) -> bool {
         let before = std::mem::replace(&mut self.last_by, window.by);
         self.others = match before != window.by && before != 0 {

@@ -1,16 +1,19 @@
 //! Changing what an object is, and updates that have to keep readers out.
 //!
-//! Laws (A1 to A5 are in `lanes`, A6 in `policy`, W1 to W4 in `oplog`):
-//! - A7 Whoever takes the lock of a cold object looks at the gate's word after that, and closes the
-//!   gate before it changes the value. The word changes under the lock alone, `LATE` apart.
-//! - A8 An object changes its mode under its lock, with its gate closed and nobody counted in a
-//!   lane, and with its logs empty: so each mode begins with the value, and nothing besides. It
-//!   gets no logs while updates wait that were put off: what is logged is newer.
-//! - A12 A thread that must not wait for the object's holder (`lock::held`) puts its update off, if
-//!   the object has no logs. Whether it has is decided under the mutex of the updates that wait,
-//!   and so is its getting logs: so what was put off is applied before what is in a log.
-//! - A9 Updates that were put off are applied before any that come later, by the next thread that
-//!   has the object to itself.
+//! Laws (adaptive.A1 to adaptive.A5 are in `lanes`, adaptive.A6 in `policy`, oplog.W1 to oplog.W5
+//! in `oplog`):
+//! - adaptive.A7 Whoever takes the lock of a cold object looks at the gate's word after that, and
+//!   closes the gate before it changes the value. The word changes under the lock alone, `LATE`
+//!   apart.
+//! - adaptive.A8 An object changes its mode under its lock, with its gate closed and nobody counted
+//!   in a lane, and with its logs empty: so each mode begins with the value, and nothing besides.
+//!   It gets no logs while updates wait that were put off: what is logged is newer.
+//! - adaptive.A12 A thread that must not wait for the object's holder (`lock::held`) puts its
+//!   update off, if the object has no logs. Whether it has is decided under the mutex of the
+//!   updates that wait, and so is its getting logs: so what was put off is applied before what is
+//!   in a log.
+//! - adaptive.A9 Updates that were put off are applied before any that come later, by the next
+//!   thread that has the object to itself.
 
 use super::annex::Annex;
 use super::lanes::{Circle, LATE, OPEN};
@@ -30,7 +33,7 @@ struct Closed<'a, Op> {
 }
 
 impl<'a, Op> Closed<'a, Op> {
-    /// For the lock's holder (A2).
+    /// For the lock's holder (adaptive.A2).
     fn new(annex: &'a Annex<Op>) -> Result<Self, Circle> {
         Ok(Self { annex, was_open: annex.gate.close()? })
     }
@@ -235,7 +238,7 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
             })
         };
         if biased {
-            annex.gate.open(true); // A3: it was open, so this sets the bias at most
+            annex.gate.open(true); // adaptive.A3: it was open, so this sets the bias at most
         }
         drop(hold);
     }
@@ -272,8 +275,8 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
         }
     }
 
-    /// Changes the mode of the cold object that this thread has locked, and gives the lock up (A8).
-    /// Says whether the object is now what was asked for.
+    /// Changes the mode of the cold object that this thread has locked, and gives the lock up
+    /// (adaptive.A8). Says whether the object is now what was asked for.
     pub(super) fn switch(
         &self,
         mut hold: ColdHold<'_, T, L>,
@@ -284,7 +287,7 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
             return self.switch_held(&mut hold, change);
         }
         let annex = self.annex_or_make();
-        // BUG: a shared object gets logs while its gate is open (A8).
+        // BUG: a shared object gets logs while its gate is open (adaptive.A8).
         if !seeded_bug!("open-promotion") && self.shut(annex, &mut hold).is_err() {
             return false;
         }
@@ -292,10 +295,10 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
         let note = |to| unsafe {
             annex.control(|control| control.switched(to, change.why, change.window));
         };
-        // A12: nothing is put off between the look and the logs.
+        // adaptive.A12: nothing is put off between the look and the logs.
         let eviction = annex.while_none_waits(|| hold.publish(insist));
         let admitted = matches!(eviction, Some(Some(_)));
-        note(if admitted { Mode::Logs } else { Mode::Direct }); // A8
+        note(if admitted { Mode::Logs } else { Mode::Direct }); // adaptive.A8
         drop(hold);
         drop(eviction); // runs the victim's updates, now that no lock of ours is held
         admitted

@@ -3,12 +3,12 @@
 //! Owns: what was measured, and when the next trial may be. Does not own: the clock (windows carry
 //! their time), nor switching.
 //!
-//! Law A10: where an object stays a lock by its ratio, but many wait and the ratio is not even, the
-//! mode on that side is tried: it stays if it makes so many percent more operations in the same
-//! time, and else the lock comes back. After each trial in vain the next comes twice as late, so
-//! that trials cost some percent at first and less and less later. Failures are forgotten one by
-//! one: when for long nobody waited, for threads that come and go, or lose their cores, look like
-//! that as well; and sooner when those who wait make half or twice what they made at the last
+//! Law adaptive.A10: where an object stays a lock by its ratio, but many wait and the ratio is not
+//! even, the mode on that side is tried: it stays if it makes so many percent more operations in
+//! the same time, and else the lock comes back. After each trial in vain the next comes twice as
+//! late, so that trials cost some percent at first and less and less later. Failures are forgotten
+//! one by one: when for long nobody waited, for threads that come and go, or lose their cores, look
+//! like that as well; and sooner when those who wait make half or twice what they made at the last
 //! trial, which is another load. A mode that was kept by a trial goes when the ratio leaves the
 //! range, or when its rate is half or twice what it was; that counts as a failure too, which is
 //! forgotten if the mode has been kept for long.

@@ -9,9 +9,9 @@
 //! | SEALED | nobody is inside, and nobody comes in | nobody |
 //! | SEALED, LENDING | the transfer takes helpers | helpers |
 //!
-//! - W2 The count reaches SEALED in the same instruction in which it reaches zero. So nobody is
-//!   inside of a sealed object, whatever came or went before.
-//! - W3 LENDING is taken away before the transfer ends; who is counted then is waited for.
+//! - swap.W2 The count reaches SEALED in the same instruction in which it reaches zero. So nobody
+//!   is inside of a sealed object, whatever came or went before.
+//! - swap.W3 LENDING is taken away before the transfer ends; who is counted then is waited for.
 
 use crate::sync::{AtomicUsize, Backoff, Ordering, seeded_bug};
 
@@ -40,7 +40,7 @@ impl Admission {
         self.change(|word| (word & SEALED == 0).then_some(word + ONE)).is_ok()
     }
 
-    /// Counts a call out. The last one seals a drained object (W2).
+    /// Counts a call out. The last one seals a drained object (swap.W2).
     pub(super) fn dismiss(&self) {
         let sealing = |word| if word == DRAINED { DRAINED | SEALED } else { word };
         let left = self.change(|word| Some(sealing(word - ONE)));
@@ -49,7 +49,7 @@ impl Admission {
 
     /// Every announced call is over. Seals at once if nobody is counted.
     pub(super) fn drained(&self) {
-        // BUG: an implementation is exchanged while admitted calls are inside (W2).
+        // BUG: an implementation is exchanged while admitted calls are inside (swap.W2).
         let seals = |word| word < ONE || seeded_bug!("unsealed-transfer");
         let seal = |word| word | DRAINED | if seals(word) { SEALED } else { 0 };
         let _ = self.change(|word| Some(seal(word)));
@@ -86,7 +86,7 @@ impl Admission {
         let _ = self.change(|word| Some(word - ONE));
     }
 
-    /// Takes no more helpers, and waits for those that are there (W3).
+    /// Takes no more helpers, and waits for those that are there (swap.W3).
     pub(super) fn end_lending(&self) {
         let _ = self.change(|word| Some(word & !LENDING));
         let mut backoff = Backoff::new();

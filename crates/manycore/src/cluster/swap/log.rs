@@ -1,12 +1,12 @@
 //! Blind updates that came while the object was closed, in the order in which they came.
 //!
 //! Owns: the queue, and the turn of who applies it. Laws:
-//! - W4 The object opens under the queue's lock, with the queue empty; and an update is queued
+//! - swap.W4 The object opens under the queue's lock, with the queue empty; and an update is queued
 //!   under that lock, having seen the object closed. So every update is applied before the object
 //!   opens, or runs when it is open.
-//! - W5 Who takes updates out applies them before it gives the turn up. So who has had the turn
-//!   knows that all that was queued before is applied.
-//! - W6 An update calls no exchangeable object ([`leaf`]). So the turn is given up in the end,
+//! - swap.W5 Who takes updates out applies them before it gives the turn up. So who has had the
+//!   turn knows that all that was queued before is applied.
+//! - swap.W6 An update calls no exchangeable object ([`leaf`]). So the turn is given up in the end,
 //!   whatever others wait for.
 
 use crate::config::SWAP_LOG_MAX;
@@ -22,7 +22,8 @@ pub(super) type Update<F> = Box<dyn FnOnce(&F) + Send>;
 #[derive(Debug, Default)]
 pub(super) struct Replayed {
     pub(super) updates: usize,
-    /// What they panicked with: to be dropped when calls go on, because that is user code (W8).
+    /// What they panicked with: to be dropped when calls go on, because that is user code
+    /// (swap.W8).
     pub(super) panics: Vec<Panic>,
 }
 
@@ -74,7 +75,7 @@ impl<F: ?Sized> Log<F> {
         drop(self.apply(to, || ()));
     }
 
-    /// Applies everything, and calls `open` when nothing is left (W4). Says what became of the
+    /// Applies everything, and calls `open` when nothing is left (swap.W4). Says what became of the
     /// updates since the last such call.
     pub(super) fn apply_and_open(&self, to: &F, open: impl FnOnce()) -> Replayed {
         let queue = &mut *self.apply(to, open);

@@ -1,12 +1,14 @@
-//! Exchanging an implementation while it is in use. Law H2, as laws W1 to W7.
+//! Exchanging an implementation while it is in use. Law cluster.H2, as laws swap.W1 to swap.W7.
 //!
 //! Owns: [`Swappable`] (`call`, `blind`), and the rules of entry. `protocol` has the swapper's
 //! side, `admission` the count of those who are let in late, `log` the updates that need not wait,
 //! `transfer` the moving of what the old implementation has.
-//! - W1 A call announces itself on its thread's stack of calls ([`crate::percpu::calls`]), then
-//!   looks at the gate. The swapper closes the gate, passes the barrier, and waits until nobody has
-//!   the object on its stack. So (B1) a call saw the gate closed, or is waited for.
-//! - W2, W3 in `admission`, W4 to W6 in `log`, W7 in `transfer`, W8 in `protocol`.
+//! - swap.W1 A call announces itself on its thread's stack of calls ([`crate::percpu::calls`]),
+//!   then looks at the gate. The swapper closes the gate, passes the barrier, and waits until
+//!   nobody has the object on its stack. So (percpu.B1) a call saw the gate closed, or is waited
+//!   for.
+//! - swap.W2, swap.W3 in `admission`, swap.W4 to swap.W6 in `log`, swap.W7 in `transfer`, swap.W8
+//!   in `protocol`.
 //!
 //! Who finds the gate closed waits, unless the thread is inside of a call already, of this object
 //! or any other: then it is counted and let in, until the count seals at zero. So waits go one way:
@@ -186,10 +188,10 @@ impl<F: Family + ?Sized> Swappable<F> {
     pub fn call<R>(&self, call: impl FnOnce(&F) -> R) -> R {
         if let Some(_announced) = calls::enter(self.number(), self.biased) {
             // ORDER: Acquire; pairs with Release in `Swappable::open`: the implementation before
-            // its address. Behind the announcement by law B1 (W1).
+            // its address. Behind the announcement by law percpu.B1 (swap.W1).
             let gate = self.gate.load(Ordering::Acquire);
             if !is_closed(gate) {
-                // SAFETY: W1 - announced while open: no swap frees it before the withdrawal.
+                // SAFETY: swap.W1 - announced while open: no swap frees it before the withdrawal.
                 return call(unsafe { &(*gate).0 });
             }
         }
@@ -216,7 +218,7 @@ impl<F: Family + ?Sized> Swappable<F> {
     /// Comes in, if who comes is let in now.
     fn try_enter(&self) -> Option<Inside<'_, F>> {
         let depth = assert_may_call();
-        // BUG: a thread inside a call waits at a closed object as all others do (H2).
+        // BUG: a thread inside a call waits at a closed object as all others do (cluster.H2).
         let is_insider = depth > 0 && !seeded_bug!("unadmitted-insider");
         // (After the thread's destructors there is no slot to announce in.)
         if is_insider || percpu::own_slot().is_none() {
@@ -233,7 +235,7 @@ impl<F: Family + ?Sized> Swappable<F> {
         if is_closed(gate) {
             return None;
         }
-        // SAFETY: W1 - as in `call`.
+        // SAFETY: swap.W1 - as in `call`.
         let top: &F = unsafe { &(*gate).0 };
         Some(Inside { top, _how: Entry::Announced(announced) })
     }
@@ -243,12 +245,12 @@ impl<F: Family + ?Sized> Swappable<F> {
         let how = Entry::Counted(Counted { door: &self.rest.door, _depth: calls::deeper() });
         // ORDER: Acquire; as in `call`. The count, too, was read with Acquire.
         let gate = self.gate.load(Ordering::Acquire);
-        // SAFETY: W2 - not sealed before this call is counted out, so nobody exchanges it.
+        // SAFETY: swap.W2 - not sealed before this call is counted out, so nobody exchanges it.
         let top: &F = unsafe { &(*top_of(gate)).0 };
         // BUG: a call that is let into a closed object does not look at the updates that wait
-        // (W5).
+        // (swap.W5).
         if is_closed(gate) && !seeded_bug!("skipped-log") {
-            self.rest.log.catch_up(top); // W5
+            self.rest.log.catch_up(top); // swap.W5
         }
         Inside { top, _how: how }
     }
@@ -279,7 +281,7 @@ impl<F: Family + ?Sized> Swappable<F> {
             let gate = self.gate.load(Ordering::Acquire);
             if !is_closed(gate) {
                 let _leaf = calls::leaf();
-                // SAFETY: W1 - as in `call`.
+                // SAFETY: swap.W1 - as in `call`.
                 return update(unsafe { &(*gate).0 });
             }
         }
@@ -311,7 +313,7 @@ impl<F: Family + ?Sized> Swappable<F> {
         assert_may_call();
         let mut backoff = Backoff::new();
         loop {
-            // ORDER: Relaxed; the gate opens under the lock under which this looks (W4).
+            // ORDER: Relaxed; the gate opens under the lock under which this looks (swap.W4).
             let is_closed = || is_closed(self.gate.load(Ordering::Relaxed));
             update = match self.rest.log.push(is_closed, update) {
                 Queued::Yes => return,

@@ -2,9 +2,9 @@
 //!
 //! Owns: what a claim protects. Whoever has set `claimed` is the swapper: it alone changes the gate
 //! and touches `held`, until it takes `claimed` back.
-//! - W8 While an object is closed, nothing of the user's is dropped: what an exchange has left over
-//!   ([`Left`]) goes when calls go on and the claim is given back. However the swapper leaves, the
-//!   object opens ([`Closed`]).
+//! - swap.W8 While an object is closed, nothing of the user's is dropped: what an exchange has left
+//!   over ([`Left`]) goes when calls go on and the claim is given back. However the swapper leaves,
+//!   the object opens ([`Closed`]).
 
 use super::error::{SwapError, SwapFailure, Swapped};
 use super::family::Family;
@@ -48,7 +48,7 @@ impl<F: Family + ?Sized> Held<F> {
     }
 }
 
-/// The user's things that an exchange has left over (W8).
+/// The user's things that an exchange has left over (swap.W8).
 struct Left<F: ?Sized> {
     tops: Vec<Arc<F>>,
     layer: Option<(Layer, Wrap<F>)>,
@@ -257,8 +257,8 @@ impl<F: Family + ?Sized> Swappable<F> {
         Closed { object: self, before: top_of(top) }
     }
 
-    /// Waits until nobody is inside, and then lets nobody in (W1, W2). False if it took too long,
-    /// and the object is not sealed.
+    /// Waits until nobody is inside, and then lets nobody in (swap.W1, swap.W2). False if it took
+    /// too long, and the object is not sealed.
     fn drain(&self, patience: Patience) -> bool {
         let mut backoff = Backoff::new();
         while calls::is_anybody_inside(self.number()) {
@@ -283,7 +283,7 @@ impl<F: Family + ?Sized> Swappable<F> {
         let to: &F = unsafe { &(*top_of(top)).0 };
         // ORDER: Release; pairs with Acquire in `call`: the implementation and all that was moved.
         let open = || self.gate.store(top, Ordering::Release);
-        // BUG: the object opens without a last look at the updates that wait (W4).
+        // BUG: the object opens without a last look at the updates that wait (swap.W4).
         let replayed = if seeded_bug!("hasty-opening") {
             self.rest.log.catch_up(to);
             open();

@@ -1,7 +1,7 @@
 //! Moving pieces from the old implementation to the new, with the help of those who wait.
 //!
-//! Owns: the job and its pieces. Law W7: the job lives from before LENDING is set until after the
-//! last helper is counted out (W3), and each piece is moved by one thread.
+//! Owns: the job and its pieces. Law swap.W7: the job lives from before LENDING is set until after
+//! the last helper is counted out (swap.W3), and each piece is moved by one thread.
 
 use super::admission::Admission;
 use super::family::Family;
@@ -18,14 +18,14 @@ struct Job<F: ?Sized> {
 
 /// What a swap of one object moves.
 pub(super) struct Transfer<F: ?Sized> {
-    /// Written by the swapper while nobody helps; read by helpers (W7).
+    /// Written by the swapper while nobody helps; read by helpers (swap.W7).
     job: UnsafeCell<Option<Job<F>>>,
     /// The next piece that nobody moves yet.
     next: AtomicUsize,
     panics: Mutex<Vec<Panic>>,
 }
 
-// SAFETY: W7 - the job is shared only while nobody writes it, and `F: Send + Sync`.
+// SAFETY: swap.W7 - the job is shared only while nobody writes it, and `F: Send + Sync`.
 unsafe impl<F: ?Sized + Send + Sync> Sync for Transfer<F> {}
 // SAFETY: owned data.
 unsafe impl<F: ?Sized + Send + Sync> Send for Transfer<F> {}
@@ -47,12 +47,12 @@ impl<F: Family + ?Sized> Transfer<F> {
         }
         // ORDER: Relaxed; published by `lend`.
         self.next.store(0, Ordering::Relaxed);
-        // SAFETY: W7 - nobody helps yet.
+        // SAFETY: swap.W7 - nobody helps yet.
         self.job.with_mut(|job| unsafe { *job = Some(Job { old, new, parts }) });
         door.lend();
         self.work();
         door.end_lending();
-        // SAFETY: W7 - nobody helps any more.
+        // SAFETY: swap.W7 - nobody helps any more.
         let done = self.job.with_mut(|job| unsafe { (*job).take() });
         drop(done);
         let panics = std::mem::take(&mut *self.panics());
@@ -78,7 +78,7 @@ impl<F: Family + ?Sized> Transfer<F> {
     fn work(&self) -> bool {
         self.job.with(|job| {
             let mut has_moved = false;
-            // SAFETY: W7 - written before `lend`, and not again before `end_lending`.
+            // SAFETY: swap.W7 - written before `lend`, and not again before `end_lending`.
             let Some(job) = (unsafe { (*job).as_ref() }) else { return has_moved };
             // ORDER: Relaxed; only that nobody else gets the number matters.
             let next = || self.next.fetch_add(1, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! Models of laws B1 and B3: charges beside releases and stealing.
+//! Models of laws budget.B1 and budget.B3: charges beside releases and stealing.
 
 use super::BudgetTree;
 use crate::percpu::loom_tests::{model, must_catch};

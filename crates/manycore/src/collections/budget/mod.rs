@@ -4,16 +4,17 @@
 //! owe each other, under one lock.
 //!
 //! Laws:
-//! - B1 Of every level: taken = charged + taken by children + reserve + credits in the stocks; and
-//!   taken is at most the limit, always. So a level never has more charged than its limit.
-//! - B2 A charge takes from the stock of the thread's slot, by an exchange on a line of its own.
-//!   The tree's lock is needed when the stock is empty, and when it overflows.
-//! - B3 Who does not find enough takes from where it is idle: the level's reserve, its parent, the
-//!   other threads' stocks, the children's; in this order. A charge is refused only after all of
-//!   them.
-//! - B4 Credits that nobody was given, because more is released than was charged, end where they
-//!   would go above what a level has taken: there they are forgotten, and whoever releases then is
-//!   told. Who only charges, closes a level, or drops a [`Charge`] is not.
+//! - budget.B1 Of every level: taken = charged + taken by children + reserve + credits in the
+//!   stocks; and taken is at most the limit, always. So a level never has more charged than its
+//!   limit.
+//! - budget.B2 A charge takes from the stock of the thread's slot, by an exchange on a line of its
+//!   own. The tree's lock is needed when the stock is empty, and when it overflows.
+//! - budget.B3 Who does not find enough takes from where it is idle: the level's reserve, its
+//!   parent, the other threads' stocks, the children's; in this order. A charge is refused only
+//!   after all of them.
+//! - budget.B4 Credits that nobody was given, because more is released than was charged, end where
+//!   they would go above what a level has taken: there they are forgotten, and whoever releases
+//!   then is told. Who only charges, closes a level, or drops a [`Charge`] is not.
 //!
 //! Source: K42, section 3.2 (page managers that take from and give to each other by levels) and
 //! 4.2, whose free lists are not balanced; stealing is ours.
@@ -59,7 +60,7 @@ impl Stock {
     }
 
     fn take_all(&self) -> u64 {
-        // BUG: a stock of credits is emptied by a load and a store (B1 of the budget).
+        // BUG: a stock of credits is emptied by a load and a store (budget.B1).
         if seeded_bug!("torn-stock") {
             let credits = self.0.load(Ordering::Relaxed);
             self.0.store(0, Ordering::Relaxed);

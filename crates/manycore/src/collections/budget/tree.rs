@@ -65,7 +65,7 @@ impl Tree {
         }
     }
 
-    /// Takes `amount` out of what the level has or can get (B3); the caller has it charged.
+    /// Takes `amount` out of what the level has or can get (budget.B3); the caller has it charged.
     pub(super) fn grant(&mut self, number: usize, amount: u64) -> Result<(), ()> {
         self.grant_to(number, amount, None)
     }
@@ -139,7 +139,7 @@ impl Tree {
     }
 
     /// Gives a part of the reserve to the parent's. Says how much of it did not come from there,
-    /// and is nowhere any more (B4).
+    /// and is nowhere any more (budget.B4).
     fn hand_up(&mut self, number: usize, amount: u64) -> u64 {
         let node = self.node(number);
         let owed = amount.min(node.taken);
@@ -160,7 +160,7 @@ impl Tree {
     }
 
     /// Takes credits back from a stock. What is more than two batches goes up. Says how much was
-    /// found to be nobody's (B4).
+    /// found to be nobody's (budget.B4).
     pub(super) fn give_back(&mut self, number: usize, amount: u64) -> u64 {
         let node = self.node(number);
         node.reserve = node.reserve.saturating_add(amount);

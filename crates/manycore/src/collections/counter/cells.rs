@@ -4,17 +4,17 @@
 //! its double count mended.
 //!
 //! Laws:
-//! - N1 The total of counter i is `values[i] + base[i] +` the sum of `rows[..][i]`, of which the
-//!   last two exist only while hot. A row is never folded while its writer may be at it (design
-//!   D4).
-//! - N2 A row is written by its slot's owner alone, with plain stores, between announcing the cells
-//!   and withdrawing the announcement, having checked in between that the counters still have these
-//!   cells and that they are open.
-//! - N3 Cells are folded or freed after they were closed, the barrier was passed, and no record
-//!   announced them. A reader announces them too.
-//! - N4 While cells are being folded (CLOSING or FOLDING), readers wait: they never see a total
-//!   without the part that is on its way. They wait without announcing the cells, or announced as
-//!   WAITING: whoever folds would else find them inside each time it looks.
+//! - counter.N1 The total of counter i is `values[i] + base[i] +` the sum of `rows[..][i]`, of
+//!   which the last two exist only while hot. A row is never folded while its writer may be at it
+//!   (design oplog.D4).
+//! - counter.N2 A row is written by its slot's owner alone, with plain stores, between announcing
+//!   the cells and withdrawing the announcement, having checked in between that the counters still
+//!   have these cells and that they are open.
+//! - counter.N3 Cells are folded or freed after they were closed, the barrier was passed, and no
+//!   record announced them. A reader announces them too.
+//! - counter.N4 While cells are being folded (CLOSING or FOLDING), readers wait: they never see a
+//!   total without the part that is on its way. They wait without announcing the cells, or
+//!   announced as WAITING: whoever folds would else find them inside each time it looks.
 //!
 //! Source: OpLog, section 5.2; REQUIREMENTS O-10 and O-11.
 
@@ -133,7 +133,7 @@ impl Cells {
     #[inline(always)]
     fn more(&self) -> Option<&MoreRows> {
         // ORDER: Acquire; pairs with the exchange in `make_more`: its contents.
-        // SAFETY: N3 keeps it, as the rows, while the cells are announced.
+        // SAFETY: counter.N3 keeps it, as the rows, while the cells are announced.
         unsafe { self.more.load(Ordering::Acquire).as_ref() }
     }
 
@@ -160,12 +160,13 @@ impl Cells {
     #[inline(always)]
     fn word(&self, slot: usize, index: usize) -> &AtomicU64 {
         // ORDER: Relaxed; only the slot's owners write it, who follow each other by Release and
-        // Acquire (percpu, P2).
+        // Acquire (percpu.P2).
         let row = match self.row_ptr(slot).map(|row| row.0.load(Ordering::Relaxed)) {
             Some(row) if !row.is_null() => row,
             _ => self.make_row(slot),
         };
-        // SAFETY: a row has `lines()` lines, and `index < len`; N3 keeps it while it is announced.
+        // SAFETY: a row has `lines()` lines, and `index < len`; counter.N3 keeps it while it is
+        // announced.
         unsafe { &(*row.add(index / LINE)).0[index % LINE] }
     }
 
@@ -194,13 +195,14 @@ impl Cells {
         places.map(|place| place.0.load(Ordering::Acquire)).filter(|row| !row.is_null())
     }
 
-    /// The hot part of a counter's total (N1).
+    /// The hot part of a counter's total (counter.N1).
     fn part(&self, index: usize) -> u64 {
         // ORDER: Relaxed; the caller's gate check ordered the base, and a row's word is read for
         // what it is at some moment during the call.
         let base = self.base[index].load(Ordering::Relaxed);
         self.rows().fold(base, |sum, row| {
-            // SAFETY: a row has `lines()` lines; the caller has announced or owns the cells (N3).
+            // SAFETY: a row has `lines()` lines; the caller has announced or owns the cells
+            // (counter.N3).
             let word = unsafe { &(*row.add(index / LINE)).0[index % LINE] };
             sum.wrapping_add(word.load(Ordering::Relaxed))
         })
@@ -210,14 +212,14 @@ impl Cells {
         ptr::from_ref(self) as usize
     }
 
-    /// The cells are closed: waits until nobody is inside (N3).
+    /// The cells are closed: waits until nobody is inside (counter.N3).
     fn wait_until_unannounced(&self) {
         barrier_against_updaters();
         let own = self.address();
         percpu::records().wait_until_none(|word| word & ADDRESS == own);
     }
 
-    /// The rows are to be folded: waits until nobody is at them (N3).
+    /// The rows are to be folded: waits until nobody is at them (counter.N3).
     fn wait_until_rows_are_free(&self) {
         barrier_against_updaters();
         let own = self.address();
@@ -227,14 +229,14 @@ impl Cells {
     fn free_rows(&self) {
         // ORDER: Acquire; pairs with the exchange in `make_more`.
         let more = self.more.swap(ptr::null_mut(), Ordering::Acquire);
-        // SAFETY: made by `Box::into_raw` in `make_more`; N3 - no thread is inside.
+        // SAFETY: made by `Box::into_raw` in `make_more`; counter.N3 - no thread is inside.
         let more = (!more.is_null()).then(|| unsafe { Box::from_raw(more) });
         for place in self.first.iter().chain(more.iter().flat_map(|more| more.iter())) {
             // ORDER: Acquire; pairs with Release in `make_row`.
             let row = place.0.swap(ptr::null_mut(), Ordering::Acquire);
             if !row.is_null() {
                 let row = ptr::slice_from_raw_parts_mut(row, self.lines());
-                // SAFETY: made by `Box::into_raw` of so many lines; N3 - nobody is inside.
+                // SAFETY: made by `Box::into_raw` of so many lines; counter.N3 - nobody is inside.
                 drop(unsafe { Box::from_raw(row) });
             }
         }
@@ -322,18 +324,18 @@ impl Group<'_> {
     fn add_hot(self, slot: Slot, hot: *mut Cells, index: usize, n: u64) -> bool {
         let word = hot as usize;
         let _inside = slot.announce(word, barrier::is_asymmetric());
-        // ORDER: Acquire; after the announcement (N2).
+        // ORDER: Acquire; after the announcement (counter.N2).
         if self.hot.load(Ordering::Acquire) != hot || word & CLOSING != 0 {
             return false;
         }
-        // SAFETY: N3 - announced, and checked after that.
+        // SAFETY: counter.N3 - announced, and checked after that.
         let cells = unsafe { &*hot };
         // ORDER: Acquire; as above.
         if cells.gate.load(Ordering::Acquire) != OPEN {
             return false;
         }
         let word = cells.word(slot.index(), index);
-        // ORDER: Relaxed (both); single writer (N2).
+        // ORDER: Relaxed (both); single writer (counter.N2).
         word.store(word.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
         true
     }
@@ -367,7 +369,7 @@ impl Group<'_> {
     fn add_slow(self, index: usize, n: u64) {
         let hot = self.hot.load(Ordering::Acquire);
         if hot.is_null() || hot as usize & CLOSING != 0 {
-            // ORDER: Relaxed; N1 - the value is always part of the total.
+            // ORDER: Relaxed; counter.N1 - the value is always part of the total.
             self.values[index].fetch_add(n, Ordering::Relaxed);
             return;
         }
@@ -377,7 +379,7 @@ impl Group<'_> {
         }
     }
 
-    /// The total of a counter (N1).
+    /// The total of a counter (counter.N1).
     pub(super) fn sum(self, index: usize) -> u64 {
         let mut backoff = Backoff::new();
         loop {
@@ -396,16 +398,16 @@ impl Group<'_> {
         }
     }
 
-    /// Waits while an evictor folds the rows (N4).
+    /// Waits while an evictor folds the rows (counter.N4).
     #[cold]
     fn wait_for_folding(self, hot: *mut Cells, backoff: &mut Backoff) {
         percpu::with_slot(|slot| {
             let _inside = slot.announce(hot as usize | WAITING, false);
-            // ORDER: Acquire; after the announcement (N3).
+            // ORDER: Acquire; after the announcement (counter.N3).
             if self.hot.load(Ordering::Acquire) != hot {
                 return;
             }
-            // SAFETY: N3 - announced, and checked after that.
+            // SAFETY: counter.N3 - announced, and checked after that.
             let cells = unsafe { &*hot };
             // ORDER: Acquire; pairs with Release in `finish_eviction`: the base before EVICTED.
             while cells.gate.load(Ordering::Acquire) == FOLDING {
@@ -416,11 +418,11 @@ impl Group<'_> {
 
     fn sum_hot(self, slot: Slot, hot: *mut Cells, index: usize) -> Option<u64> {
         let _inside = slot.announce(hot as usize, barrier::is_asymmetric());
-        // ORDER: Acquire (both); after the announcement (N3, N4).
+        // ORDER: Acquire (both); after the announcement (counter.N3, counter.N4).
         if self.hot.load(Ordering::Acquire) != hot || hot as usize & CLOSING != 0 {
             return None;
         }
-        // SAFETY: N3 - announced, and checked after that.
+        // SAFETY: counter.N3 - announced, and checked after that.
         let cells = unsafe { &*hot };
         if cells.gate.load(Ordering::Acquire) == FOLDING {
             return None;
@@ -444,8 +446,8 @@ impl Group<'_> {
         }
         percpu::with_slot(|slot| {
             let _inside = slot.announce(hot as usize | WAITING, false);
-            // ORDER: Acquire; after the announcement (N3).
-            // SAFETY: N3 - announced, and checked after that.
+            // ORDER: Acquire; after the announcement (counter.N3).
+            // SAFETY: counter.N3 - announced, and checked after that.
             self.hot.load(Ordering::Acquire) == hot && !unsafe { &*hot }.is_evicted()
         })
     }
@@ -500,16 +502,16 @@ impl Group<'_> {
         }
         let closing = percpu::with_slot(|slot| {
             let _inside = slot.announce(hot as usize, false);
-            // ORDER: Acquire; after the announcement (N3).
+            // ORDER: Acquire; after the announcement (counter.N3).
             if self.hot.load(Ordering::Acquire) != hot {
                 return false;
             }
-            // SAFETY: N3 - announced, and checked after that.
+            // SAFETY: counter.N3 - announced, and checked after that.
             if !agree(unsafe { &*hot }) {
                 return false;
             }
             let marked = hot.map_addr(|address| address | CLOSING);
-            // ORDER: AcqRel; whoever wins folds alone (N4).
+            // ORDER: AcqRel; whoever wins folds alone (counter.N4).
             self.hot.compare_exchange(hot, marked, Ordering::AcqRel, Ordering::Relaxed).is_ok()
         });
         if !closing {
@@ -526,7 +528,7 @@ impl Group<'_> {
         // ORDER: Release; pairs with Acquire in `sum`: the values before the null.
         self.hot.store(ptr::null_mut(), Ordering::Release);
         cells.wait_until_unannounced();
-        // SAFETY: N3 - out of the table, out of the group, announced by nobody.
+        // SAFETY: counter.N3 - out of the table, out of the group, announced by nobody.
         drop(unsafe { Box::from_raw(hot) });
     }
 }

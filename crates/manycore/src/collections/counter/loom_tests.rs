@@ -1,4 +1,4 @@
-//! Models of laws N1 to N4. What loom can and can't show is in the header of
+//! Models of laws counter.N1 to counter.N4. What loom can and can't show is in the header of
 //! [`crate::percpu::loom_tests`]. Counts are atomics, so there are no canaries: a count that is
 //! missing, or there twice, is what these models look for.
 
@@ -60,7 +60,7 @@ fn loom_counter_demoted_under_adds_loses_none() {
     });
 }
 
-/// A reader never sees a total without the part that is being folded (N4).
+/// A reader never sees a total without the part that is being folded (counter.N4).
 #[test]
 fn loom_counter_demoted_under_sum_hides_nothing() {
     model(3, || {

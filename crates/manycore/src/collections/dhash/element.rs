@@ -66,7 +66,7 @@ impl<K, Shared: Clone, Local> Whole<'_, K, Shared, Local> {
         Shared: 'l,
     {
         // BUG: a whole element is looked at without the part that was used before the table spread
-        // (M7 of `dhash`).
+        // (dhash.M7).
         let central = if seeded_bug!("forgotten-centre") { None } else { central.as_mut() };
         central.into_iter().chain(self.nears().map(|near| &mut near.local))
     }

@@ -1,4 +1,4 @@
-//! Which tables a thread is inside of: law M6.
+//! Which tables a thread is inside of: law dhash.M6.
 //!
 //! Owns: a list that hangs on the thread, of what stands on its stack. A lock could tell only of
 //! itself, and a table has many.

@@ -1,5 +1,6 @@
-//! Models of laws M1 to M3 and M7: local elements made beside removals, whole elements looked at
-//! beside changes of their parts, and both while the table spreads and is folded.
+//! Models of laws dhash.M1 to dhash.M3 and dhash.M7: local elements made beside removals, whole
+//! elements looked at beside changes of their parts, and both while the table spreads and is
+//! folded.
 
 use super::{DHash, DHashBuilder, Spread};
 use crate::cluster::Placement;

@@ -7,29 +7,30 @@
 //! one, which all use. When it *spreads*, hits go to local tables, which begin empty; the central
 //! parts stay where they are.
 //!
-//! Laws (M1 to M4 are those of `replicated_map`, for elements in place of values):
-//! - M1 A local table holds nothing but elements that the master table holds: a copy of the shared
-//!   part, and the local part of that place. The master's element says which places may have one,
-//!   and has the central part.
-//! - M2 Master, mark and local element are made under the lock of the master's shard, and a local
-//!   table changes under its own lock inside of that (H5 of [`cluster`](crate::cluster)). A hit
-//!   takes the local lock alone.
-//! - M3 What concerns a whole element (a change of its shared part, a gathering, a removal) holds
-//!   the lock of the master's shard, and those of all local tables that have it, at the same time,
-//!   taken in the order of the places. So it happens at one moment, and no part changes between the
-//!   look at the parts and what is done about it.
-//! - M4 Keys and parts that leave are dropped when no lock is held.
-//! - M5 Each table, and each shard of the master, grows and shrinks by itself, under its own lock.
-//!   Hashes are kept, so that takes no code of the user's.
-//! - M6 Who is inside of the table, in a closure or in code of a key or part, holds a lock, and is
-//!   refused the table: it could wait for itself by way of another thread (`inside`). Of a hit in
-//!   the table of the thread's own slot that lock tells, and no note.
-//! - M7 Whether the table is in one or spread says only which part a hit uses, the central one or
-//!   its place's. What concerns a whole element takes all parts there are. So a thread that has
-//!   missed a change of the form does no wrong, nobody waits for one, and spreading moves nothing.
-//! - M8 is in `spread`: when a table spreads by itself.
-//! - M9 A key is compared, and hashed, to find an element once. From then on the element is its
-//!   [`Tag`]: its parts are matched, shared, folded and removed by that, so a key whose `Hash`,
+//! Laws (dhash.M1 to dhash.M4 are those of `replicated_map`, for elements in place of values):
+//! - dhash.M1 A local table holds nothing but elements that the master table holds: a copy of the
+//!   shared part, and the local part of that place. The master's element says which places may have
+//!   one, and has the central part.
+//! - dhash.M2 Master, mark and local element are made under the lock of the master's shard, and a
+//!   local table changes under its own lock inside of that (cluster.H5). A hit takes the local lock
+//!   alone.
+//! - dhash.M3 What concerns a whole element (a change of its shared part, a gathering, a removal)
+//!   holds the lock of the master's shard, and those of all local tables that have it, at the same
+//!   time, taken in the order of the places. So it happens at one moment, and no part changes
+//!   between the look at the parts and what is done about it.
+//! - dhash.M4 Keys and parts that leave are dropped when no lock is held.
+//! - dhash.M5 Each table, and each shard of the master, grows and shrinks by itself, under its own
+//!   lock. Hashes are kept, so that takes no code of the user's.
+//! - dhash.M6 Who is inside of the table, in a closure or in code of a key or part, holds a lock,
+//!   and is refused the table: it could wait for itself by way of another thread (`inside`). Of a
+//!   hit in the table of the thread's own slot that lock tells, and no note.
+//! - dhash.M7 Whether the table is in one or spread says only which part a hit uses, the central
+//!   one or its place's. What concerns a whole element takes all parts there are. So a thread that
+//!   has missed a change of the form does no wrong, nobody waits for one, and spreading moves
+//!   nothing.
+//! - dhash.M8 is in `spread`: when a table spreads by itself.
+//! - dhash.M9 A key is compared, and hashed, to find an element once. From then on the element is
+//!   its [`Tag`]: its parts are matched, shared, folded and removed by that, so a key whose `Hash`,
 //!   `Eq`, `Borrow` or `Clone` contradicts itself finds a wrong element or none, and never takes a
 //!   part of one for a part of another.
 //!
@@ -140,8 +141,8 @@ impl Spot {
     }
 }
 
-/// Notes that the thread is inside of this table, until the end of the block, or refuses (M6). What
-/// the block drops of the user's has to outlive it.
+/// Notes that the thread is inside of this table, until the end of the block, or refuses
+/// (dhash.M6). What the block drops of the user's has to outlive it.
 macro_rules! enter {
     ($table:expr) => {
         let inside = Inside::new(ptr::from_ref($table).cast());
@@ -303,7 +304,7 @@ where
         self.object.root().hasher.hash_one(key)
     }
 
-    /// Refuses the table to a thread that is in a hit in its own slot's (M6).
+    /// Refuses the table to a thread that is in a hit in its own slot's (dhash.M6).
     #[inline(always)]
     #[track_caller]
     fn refuse_in_hit(&self) {
@@ -312,7 +313,7 @@ where
         }
     }
 
-    /// A shard of the master table (M2). For who has entered.
+    /// A shard of the master table (dhash.M2). For who has entered.
     #[inline]
     #[track_caller]
     fn shard(&self, shard: usize) -> HeldGuard<'_, Shard<K, Shared, Local>> {
@@ -378,7 +379,7 @@ where
         Some(f(&element.shared, element.central.get_or_insert_default()))
     }
 
-    /// Makes the local element of one that the master has (M2), and runs `f` on it.
+    /// Makes the local element of one that the master has (dhash.M2), and runs `f` on it.
     #[cold]
     #[track_caller]
     fn bring<T>(
@@ -387,7 +388,7 @@ where
         which: impl Fn(Tag, &K) -> bool,
         f: impl FnOnce(&Shared, &mut Local) -> T,
     ) -> Option<T> {
-        let _spare; // M4: it outlives the locks
+        let _spare; // dhash.M4: it outlives the locks
         enter!(self);
         let place = self.object.local();
         let mut table;
@@ -395,11 +396,11 @@ where
             let mut master = self.shard(shard_of(spot.tag.hash));
             let found = |element: &Element<_, _, _>| which(element.tag, &element.key);
             let element = master.table.find_mut(spot.tag.hash, found)?;
-            spot.tag = element.tag; // M9
+            spot.tag = element.tag; // dhash.M9
             let (key, shared) = (element.key.clone(), element.shared.clone());
             let near = Near { tag: element.tag, key, shared, local: Local::default() };
             element.holders.add(place.place);
-            // BUG: a found value is cached after the root's lock was given up (H5).
+            // BUG: a found value is cached after the root's lock was given up (cluster.H5).
             if seeded_bug!("cached-unlocked") {
                 drop(master);
             }
@@ -444,7 +445,7 @@ where
     #[track_caller]
     pub fn insert(&self, key: K, mut shared: Shared) -> Option<Shared> {
         let hash = self.hash(&key);
-        let mut out = Vec::new(); // M4: as `key` and `shared`, it outlives the locks
+        let mut out = Vec::new(); // dhash.M4: as `key` and `shared`, it outlives the locks
         {
             enter!(self);
             let mut shard = self.shard(shard_of(hash));
@@ -480,7 +481,7 @@ where
     #[track_caller]
     pub fn clear(&self) {
         for number in 0..SHARDS {
-            let (mut nears, mut elements) = (Vec::new(), Vec::new()); // M4
+            let (mut nears, mut elements) = (Vec::new(), Vec::new()); // dhash.M4
             enter!(self);
             let mut shard = self.shard(number);
             let mut tables: Vec<_> =

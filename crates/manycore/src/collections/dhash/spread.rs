@@ -3,9 +3,9 @@
 //! Owns: the form's flag, what decides about it, and what [`DHash::stats`](super::DHash::stats)
 //! tells. [`Window`] has no atomics and no clock: the same counts give the same answers.
 //!
-//! Law M8: a table in one spreads when so many windows in a row, of one shard, had so many hits
-//! that waited. After each folding it takes twice as many, up to 256 times as many: so who folds
-//! under load does not make it go to and fro.
+//! In detail (dhash.M8): a table in one spreads when so many windows in a row, of one shard, had so many
+//! hits that waited. After each folding it takes twice as many, up to 256 times as many: so who
+//! folds under load does not make it go to and fro.
 
 use super::super::held::Held;
 use crate::config;
@@ -116,7 +116,7 @@ impl Window {
         self.hits >= config::HITS_PER_LOOK
     }
 
-    /// Begins a new window; says what the old one counted if it is time to spread (M8).
+    /// Begins a new window; says what the old one counted if it is time to spread (dhash.M8).
     fn look(&mut self, contention: Contention, folds: u64) -> Option<(u32, u32)> {
         let seen = (self.hits, self.waits);
         self.streak = if self.waits >= contention.waits { self.streak + 1 } else { 0 };
@@ -147,7 +147,7 @@ impl Form {
 
     #[inline(always)]
     pub(super) fn is_spread(&self) -> bool {
-        // ORDER: Relaxed; it says where to look first, and any answer is right (M7).
+        // ORDER: Relaxed; it says where to look first, and any answer is right (dhash.M7).
         self.is_spread.load(Ordering::Relaxed)
     }
 

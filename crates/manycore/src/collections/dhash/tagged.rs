@@ -1,4 +1,4 @@
-//! Calls for collections that go on with an element they have found: law M9.
+//! Calls for collections that go on with an element they have found: law dhash.M9.
 
 use super::element::Near;
 use super::inside::Inside;
@@ -72,7 +72,8 @@ where
         self.with_centre(Tag { hash: hash(), id }, f)
     }
 
-    /// Runs `f` on the part of this element that is all places' (M7). Runs no code of the user's.
+    /// Runs `f` on the part of this element that is all places' (dhash.M7). Runs no code of the
+    /// user's.
     #[track_caller]
     pub(in super::super) fn with_centre<T>(
         &self,

@@ -1,4 +1,4 @@
-//! What concerns a whole element: laws M3 and M7.
+//! What concerns a whole element: laws dhash.M3 and dhash.M7.
 
 use super::super::holders::Holders;
 use super::element::{Element, Whole};
@@ -17,8 +17,8 @@ where
     Local: Default + Send + 'static,
     S: BuildHasher + Send + Sync + 'static,
 {
-    /// Locks the local tables that have the element (M3), and finds it in each. For the holder of
-    /// the shard's lock.
+    /// Locks the local tables that have the element (dhash.M3), and finds it in each. For the
+    /// holder of the shard's lock.
     #[track_caller]
     pub(super) fn hold_all(
         &self,
@@ -27,7 +27,7 @@ where
         let (tag, holders) = (element.tag, element.holders);
         let is_in_one = || !self.object.root().form.is_spread();
         // BUG: a whole element is looked for where the table's form says, not where its holders
-        // are (M7 of `dhash`).
+        // are (dhash.M7).
         if holders.is_none() || seeded_bug!("form-alone") && is_in_one() {
             return Whole { tables: Vec::new() };
         }
@@ -93,7 +93,7 @@ where
         change: impl FnOnce(&mut Shared) -> T,
         each: impl FnMut(&mut Local),
     ) -> Option<T> {
-        let (mut shared, mut out, answer); // M4: they outlive the locks
+        let (mut shared, mut out, answer); // dhash.M4: they outlive the locks
         enter!(self);
         let mut shard = self.shard(shard_of(hash));
         let element = shard.table.find_mut(hash, |found| which(found.tag, &found.key))?;
@@ -200,7 +200,7 @@ where
                 return None;
             }
             // BUG: an element is removed after the locks under which it was looked at were given
-            // up (M3 of `dhash`).
+            // up (dhash.M3).
             if seeded_bug!("torn-gather") {
                 drop((whole, shard));
                 shard = self.shard(shard_of(hash));
@@ -253,7 +253,7 @@ where
 
     #[track_caller]
     fn fold_one(&self, tag: Tag, merge: &mut impl FnMut(&mut Local, &mut Local)) {
-        let mut out = Vec::new(); // M4: outlives the locks
+        let mut out = Vec::new(); // dhash.M4: outlives the locks
         enter!(self);
         let mut shard = self.shard(shard_of(tag.hash));
         let Some(element) = shard.table.find_mut(tag.hash, |element| element.tag == tag) else {

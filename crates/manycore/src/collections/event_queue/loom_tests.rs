@@ -1,5 +1,5 @@
-//! Models of the queue's laws Q2 to Q4. What loom can and can't show is in the header of
-//! [`crate::percpu::loom_tests`].
+//! Models of the queue's laws event_queue.Q2 to event_queue.Q4. What loom can and can't show is in
+//! the header of [`crate::percpu::loom_tests`].
 
 use super::signals::Waiter;
 use super::{EventQueue, RecvError};
@@ -31,7 +31,8 @@ fn send(queue: &Queue, number: u32) {
     assert!(queue.send(Box::new(number)).is_ok());
 }
 
-/// A receiver that goes to sleep while the event is being sent (Q4). A lost wake-up is a deadlock.
+/// A receiver that goes to sleep while the event is being sent (event_queue.Q4). A lost wake-up is
+/// a deadlock.
 fn sleeper_is_woken(publish: Publish) {
     model(2, move || {
         let queue = hot(publish);
@@ -109,13 +110,13 @@ fn loom_event_queue_merge_races_a_send_to_a_dirty_log_with_biased_logs() {
 const DIRTY: &str = "collections::event_queue::loom_tests::\
      loom_event_queue_merge_races_a_send_to_a_dirty_log_with_locked_logs";
 
-/// Q4 stands on law D1 of the log: without it, the event is missed or its log is torn.
+/// event_queue.Q4 stands on law oplog.D1: without it, the event is missed or its log is torn.
 #[test]
 fn loom_event_queue_wake_up_lost_to_a_plain_publish_is_caught() {
     must_catch("plain-publish", DIRTY, &["deadlock", RACE[0], RACE[1], RACE[2]]);
 }
 
-/// What was accepted is received before the end (Q3).
+/// What was accepted is received before the end (event_queue.Q3).
 fn close_races_a_send(publish: Publish) {
     model(2, move || {
         let queue = hot(publish);
@@ -140,7 +141,7 @@ fn loom_event_queue_ends_after_what_it_accepted() {
     close_races_a_send(Publish::Biased);
 }
 
-/// The sole sender's last event before a second sender's first one (Q2).
+/// The sole sender's last event before a second sender's first one (event_queue.Q2).
 fn second_sender_follows_the_first(publish: Publish) {
     model(2, move || {
         let queue = hot(publish);
@@ -194,8 +195,8 @@ fn other_waker() -> Waker {
     Waker::from(Arc::new(Task(Notify::new())))
 }
 
-/// Two callers of `poll_recv`, where the queue keeps one waker (Q6). One polls once and is gone, so
-/// that what wakes the other is the end or that one's coming.
+/// Two callers of `poll_recv`, where the queue keeps one waker (event_queue.Q6). One polls once and
+/// is gone, so that what wakes the other is the end or that one's coming.
 #[test]
 fn loom_event_queue_wakes_the_poller_that_makes_room() {
     large_model(2, || {
@@ -220,8 +221,8 @@ fn loom_event_queue_poller_displaced_in_silence_is_caught() {
     must_catch("silent-displacement", POLLERS, &["deadlock"]);
 }
 
-/// A future that is dropped while another receiver waits and events are being sent (Q6). It may
-/// have received one, so there are two.
+/// A future that is dropped while another receiver waits and events are being sent
+/// (event_queue.Q6). It may have received one, so there are two.
 #[test]
 fn loom_event_queue_dropped_future_leaves_no_other_asleep() {
     large_model(2, || {

@@ -1,8 +1,8 @@
 //! The merge of several slots' events into one order.
 //!
 //! Owns: the merge of two logs at once, and of more as far as somebody asks for it. Keys give the
-//! order (Q2 of the parent module), ties go to the log that comes first, and within a log the order
-//! stays, whatever the keys.
+//! order (event_queue.Q2 of the parent module), ties go to the log that comes first, and within a
+//! log the order stays, whatever the keys.
 
 use crate::sync::prefetch;
 use std::fmt;

@@ -5,17 +5,17 @@
 //!
 //! # The laws
 //!
-//! - **Q1** What is appended is a pointer to the sender's frame ([`Log::push`](crate::oplog::Log)
-//!   and `apply` run on the appending thread, before `append` returns). So an event is moved once,
-//!   into the log, and a closed queue leaves it where it is.
-//! - **Q2** Order. A log's entries have keys, and a merge takes all logs at one moment and sorts by
-//!   key. If send A returns before send B begins, then A is merged earlier than B, or in the same
-//!   merge, and then A's key is lower, or both are in one run with A first:
+//! - **event_queue.Q1** What is appended is a pointer to the sender's frame
+//!   ([`Log::push`](crate::oplog::Log) and `apply` run on the appending thread, before `append`
+//!   returns). So an event is moved once, into the log, and a closed queue leaves it where it is.
+//! - **event_queue.Q2** Order. A log's entries have keys, and a merge takes all logs at one moment
+//!   and sorts by key. If send A returns before send B begins, then A is merged earlier than B, or
+//!   in the same merge, and then A's key is lower, or both are in one run with A first:
 //!   - As long as one thread alone has sent through logs, it is the *sole* sender and its keys
 //!     count up. No clock is read.
 //!   - A second thread first says that there are many, in sight of all, and then sends. From then
 //!     on keys are stamps with the top bit set; a stamp taken after another send returned is higher
-//!     (law C2 of [`crate::clock`]). A sole sender that has not heard yet gives a key below all
+//!     (law clock.C2). A sole sender that has not heard yet gives a key below all
 //!     stamps; it can't have begun after an event of the second thread was sent, or it would have
 //!     heard. So every event from before is below, and whatever is after it sees `MANY` too.
 //!   - While the queue is cold, events go to the inbox at once, in the order of the lock; and it
@@ -26,27 +26,27 @@
 //!
 //!   There may be a sole sender again after the queue was cold: the receiver that holds the cold
 //!   object forgets who has sent, at a moment when nobody is inside `push` and the logs are gone.
-//! - **Q3** Closing. A sender looks at the flag inside `push` or `apply`, where merges are shut
-//!   out. So a merge that begins after the flag was set has every event that was accepted: a
-//!   receiver that saw the flag, merged, and found nothing may say `Closed`, and it stays true.
-//! - **Q4** No lost wake-up, and no shared write by senders while nobody waits. The receiver sets
-//!   `SLEEPING`, then merges once more, then waits; the sender sends, then looks at `SLEEPING`.
-//!   Each stores and then loads what the other stored, the race that a full fence on both sides
-//!   decides. The sender has none when it publishes with plain stores: its event may still be in
-//!   its store buffer when it reads the flag. What decides is law D1 of [`crate::oplog`]: a merge
+//! - **event_queue.Q3** Closing. A sender looks at the flag inside `push` or `apply`, where merges
+//!   are shut out. So a merge that begins after the flag was set has every event that was accepted:
+//!   a receiver that saw the flag, merged, and found nothing may say `Closed`, and it stays true.
+//! - **event_queue.Q4** No lost wake-up, and no shared write by senders while nobody waits. The
+//!   receiver sets `SLEEPING`, then merges once more, then waits; the sender sends, then looks at
+//!   `SLEEPING`. Each stores and then loads what the other stored, the race that a full fence on
+//!   both sides decides. The sender has none when it publishes with plain stores: its event may
+//!   still be in its store buffer when it reads the flag. What decides is law oplog.D1: a merge
 //!   orders every publication against the later loads of its thread, by a `membarrier` on
 //!   everybody's behalf where senders have no fence. Hence the second merge must come *after* the
 //!   flag is set, and must be a whole one: looking at lengths or at events merged before would not
 //!   do. Either it finds the event, or the sender sees the flag and wakes all who wait.
-//! - **Q5** The bound counts merged events (in the inbox, and taken by a receiver that hands them
-//!   out one by one), and those whose merge was left to the receiver. Whoever merges sets `FULL`;
-//!   whoever receives clears it at half the bound. Events in logs come on top: at most one log's
-//!   bound per sending thread.
-//! - **Q6** The list of waiters has one entry for each thread or future that waits, and at most 32
-//!   wakers of `poll_recv`, whose callers can't be told apart. A waker leaves the list in one of
-//!   three ways: it is woken, its future is dropped or ready, or the same waiter has put a later
-//!   one in its place. So no wake-up is lost. Wakers are woken and dropped without any lock, so
-//!   they may use the queue; a panic in one keeps no other from being woken.
+//! - **event_queue.Q5** The bound counts merged events (in the inbox, and taken by a receiver that
+//!   hands them out one by one), and those whose merge was left to the receiver. Whoever merges
+//!   sets `FULL`; whoever receives clears it at half the bound. Events in logs come on top: at most
+//!   one log's bound per sending thread.
+//! - **event_queue.Q6** The list of waiters has one entry for each thread or future that waits, and
+//!   at most 32 wakers of `poll_recv`, whose callers can't be told apart. A waker leaves the list
+//!   in one of three ways: it is woken, its future is dropped or ready, or the same waiter has put
+//!   a later one in its place. So no wake-up is lost. Wakers are woken and dropped without any
+//!   lock, so they may use the queue; a panic in one keeps no other from being woken.
 //!
 //! Lock order: receivers' lock, object, waiters.
 
@@ -212,12 +212,12 @@ impl<E: Send + 'static> EventQueue<E> {
     #[inline(always)]
     fn put(&self, event: E) -> Result<(), SendError<E>> {
         let outgoing = Outgoing::new(event, &self.signals);
-        // SAFETY: Q1 - `append` pushes or applies the call before it returns, or unwinds without
-        // keeping it.
+        // SAFETY: event_queue.Q1 - `append` pushes or applies the call before it returns, or
+        // unwinds without keeping it.
         self.inbox.append(unsafe { outgoing.call() });
         match outgoing.refused() {
             None => {
-                self.signals.wake_receivers(); // after the append: Q4
+                self.signals.wake_receivers(); // after the append: event_queue.Q4
                 Ok(())
             }
             Some(event) => Err(SendError::Closed(event)),
@@ -254,7 +254,7 @@ impl<E: Send + 'static> EventQueue<E> {
     /// Merges, because the front is empty, and takes the first event.
     #[cold]
     fn refill(&self, front: &mut Front<E>) -> Result<E, RecvError> {
-        let closed = self.is_closed(); // before the merge: Q3
+        let closed = self.is_closed(); // before the merge: event_queue.Q3
         self.fill(front);
         front.pop().ok_or(if closed { RecvError::Closed } else { RecvError::Empty })
     }

@@ -1,6 +1,7 @@
 //! Receivers that wait: threads, futures, and callers of `poll_recv`.
 //!
-//! Owns: the order of announcing, looking and waiting that law Q4 of the parent module asks for.
+//! Owns: the order of announcing, looking and waiting that law event_queue.Q4 of the parent module
+//! asks for.
 
 use super::signals::{Key, Waiter};
 use super::{EventQueue, RecvError};
@@ -33,7 +34,7 @@ impl<E: Send + 'static> EventQueue<E> {
         }
         loop {
             self.signals.arm(Waiter::Thread(thread::current()));
-            let received = self.try_recv(); // a whole merge, after arming: Q4
+            let received = self.try_recv(); // a whole merge, after arming: event_queue.Q4
             let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
             if !matches!(received, Err(RecvError::Empty)) || left == Some(Duration::ZERO) {
                 self.signals.disarm(&Key::Thread(thread::current().id()));
@@ -139,7 +140,7 @@ impl<E: Send + 'static> Future for Receive<'_, E> {
         if matches!(received, Err(RecvError::Empty)) {
             let ticket = *this.ticket.get_or_insert_with(|| signals.ticket());
             signals.arm(Waiter::Task(ticket, context.waker().clone()));
-            received = this.queue.try_recv(); // a whole merge, after arming: Q4
+            received = this.queue.try_recv(); // a whole merge, after arming: event_queue.Q4
             if matches!(received, Err(RecvError::Empty)) {
                 return Poll::Pending;
             }

@@ -36,17 +36,18 @@ impl<'a, E> Outgoing<'a, E> {
     }
 }
 
-/// Points to the [`Outgoing`] of the `append` that carries it (Q1).
+/// Points to the [`Outgoing`] of the `append` that carries it (event_queue.Q1).
 pub(super) struct Call<E>(*const Outgoing<'static, E>);
 
-// SAFETY: Q1 - used on the thread that made it alone, and an event may go to another thread.
+// SAFETY: event_queue.Q1 - used on the thread that made it alone, and an event may go to another
+// thread.
 unsafe impl<E: Send> Send for Call<E> {}
 
 impl<E> Call<E> {
-    /// Takes the event unless the queue is closed (Q3).
+    /// Takes the event unless the queue is closed (event_queue.Q3).
     #[inline(always)]
     fn accept<K>(self, key: impl FnOnce(&Signals) -> K) -> Option<(K, E)> {
-        // SAFETY: Q1 - the sender's frame waits for the end of `append`.
+        // SAFETY: event_queue.Q1 - the sender's frame waits for the end of `append`.
         let outgoing = unsafe { &*self.0 };
         if outgoing.signals.is_closed() {
             return None;
@@ -61,7 +62,7 @@ impl<E> Call<E> {
 /// sole sender gets 1.4 times as many events through with this (58 against 41 million a second).
 const AHEAD: usize = 32;
 
-/// One slot's events since the last merge, in the order sent, each with its key (Q2).
+/// One slot's events since the last merge, in the order sent, each with its key (event_queue.Q2).
 #[derive(Debug)]
 pub(super) struct Run<E> {
     entries: Vec<(u64, E)>,

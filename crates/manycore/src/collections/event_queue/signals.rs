@@ -43,7 +43,7 @@ struct Lengths {
     taken: AtomicUsize,
 }
 
-/// Wakers of [`poll_recv`](super::EventQueue::poll_recv) that a queue keeps (Q6).
+/// Wakers of [`poll_recv`](super::EventQueue::poll_recv) that a queue keeps (event_queue.Q6).
 pub(super) const POLLED_MAX: usize = if SMALL { 1 } else { 32 };
 
 /// Threads and tasks that wait.
@@ -152,14 +152,14 @@ impl Signals {
     }
 
     fn state(&self) -> u32 {
-        // ORDER: Acquire; pairs with the AcqRel updates of the flags. What Q3 and Q4 need beyond
-        // that, the log gives.
+        // ORDER: Acquire; pairs with the AcqRel updates of the flags. What event_queue.Q3 and
+        // event_queue.Q4 need beyond that, the log gives.
         self.flags.0.state.load(Ordering::Acquire)
     }
 
     fn set(&self, flag: u32) {
-        // ORDER: SeqCst; the receiver's half of Q4 goes on with the merge's own barrier, and a
-        // cold queue's with its lock.
+        // ORDER: SeqCst; the receiver's half of event_queue.Q4 goes on with the merge's own
+        // barrier, and a cold queue's with its lock.
         self.flags.0.state.fetch_or(flag, Ordering::SeqCst);
     }
 
@@ -180,15 +180,18 @@ impl Signals {
 
     // ---- order ----
 
-    /// Whether the calling thread is the sole sender so far (Q2). From within `push` or `apply`.
+    /// Whether the calling thread is the sole sender so far (event_queue.Q2). From within `push` or
+    /// `apply`.
     #[inline(always)]
     pub(super) fn is_sole_sender(&self) -> bool {
-        // ORDER: Acquire; a sender that comes after the second one's first event sees `MANY` (Q2).
+        // ORDER: Acquire; a sender that comes after the second one's first event sees `MANY`
+        // (event_queue.Q2).
         let sole = self.flags.0.sole.load(Ordering::Acquire);
         sole != MANY && (sole == percpu::thread_token() || self.claim(sole))
     }
 
-    /// The place of the event that the calling thread is about to log (Q2). From within `push`.
+    /// The place of the event that the calling thread is about to log (event_queue.Q2). From within
+    /// `push`.
     #[inline(always)]
     pub(super) fn key(&self) -> u64 {
         if self.is_sole_sender() {
@@ -210,7 +213,8 @@ impl Signals {
     fn claim(&self, seen: usize) -> bool {
         let sole = &self.flags.0.sole;
         let token = percpu::thread_token();
-        // ORDER: SeqCst on success; in sight of everybody before this event is sent (Q2).
+        // ORDER: SeqCst on success; in sight of everybody before this event is sent
+        // (event_queue.Q2).
         let claimed = seen == NOBODY
             && sole.compare_exchange(NOBODY, token, Ordering::SeqCst, Ordering::Relaxed).is_ok();
         if !claimed {
@@ -233,7 +237,7 @@ impl Signals {
     }
 
     /// Lets a sole sender come up again. Only while the caller holds the object and it is cold:
-    /// then no thread is inside `push` and no log has entries (Q2).
+    /// then no thread is inside `push` and no log has entries (event_queue.Q2).
     pub(super) fn forget_senders(&self) {
         // ORDER: Release; whoever sends next takes the object's lock first, or reads a word that
         // was written under it.
@@ -322,9 +326,9 @@ impl Signals {
             self.set(SLEEPING);
         }
         // Without the lock, because wakers are user code; and contained, because the caller, a
-        // task of its own, has nothing to do with them (Q6).
+        // task of its own, has nothing to do with them (event_queue.Q6).
         sync::contain(|| drop(replaced));
-        // BUG: a waker that makes room for another one is not woken (Q6 of the event queue).
+        // BUG: a waker that makes room for another one is not woken (event_queue.Q6).
         if !seeded_bug!("silent-displacement") {
             let woken = wake_each(displaced);
             sync::contain(|| drop(woken));
@@ -337,7 +341,7 @@ impl Signals {
             let mut waiters = self.waiters();
             let at = waiters.receivers.iter().position(|other| other.is(key));
             let removed = at.map(|at| waiters.receivers.swap_remove(at));
-            // BUG: a receiver that waits no more says that none does (Q4 of the event queue).
+            // BUG: a receiver that waits no more says that none does (event_queue.Q4).
             if waiters.receivers.is_empty() || seeded_bug!("deaf-disarm") {
                 self.clear(SLEEPING);
             }
@@ -346,7 +350,7 @@ impl Signals {
         sync::contain(|| drop(removed));
     }
 
-    /// After an event has been sent: wakes whoever waits for one (Q4).
+    /// After an event has been sent: wakes whoever waits for one (event_queue.Q4).
     #[inline(always)]
     pub(super) fn wake_receivers(&self) {
         if self.state() & SLEEPING != 0 {

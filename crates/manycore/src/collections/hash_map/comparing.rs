@@ -1,4 +1,4 @@
-//! Which maps' keys the calling thread is comparing under a lock (law H6).
+//! Which maps' keys the calling thread is comparing under a lock (law hash_map.H6).
 //!
 //! An update of such a map would wait for a lock that the thread holds, or two threads that do it
 //! for each other's. So it panics, whichever bucket it is for.

@@ -1,5 +1,6 @@
-//! Models of laws H1 to H5 on the smallest tables. What loom can and can't show is in the header of
-//! [`crate::percpu::loom_tests`]. Values are canaries, as in the models of sections.
+//! Models of laws hash_map.H1 to hash_map.H5 on the smallest tables. What loom can and can't show
+//! is in the header of [`crate::percpu::loom_tests`]. Values are canaries, as in the models of
+//! sections.
 
 use super::HashMap;
 use crate::percpu::loom_tests::{large_model, model, must_catch};

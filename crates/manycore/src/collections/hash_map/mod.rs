@@ -4,24 +4,25 @@
 //! replaced, never changed; `table` has the buckets.
 //!
 //! Laws:
-//! - H1 A bucket is a line: a word of tags, a lock, five links to entries, a link to more. Writers
-//!   hold the lock of the first bucket of the chain; no user code but `Eq` runs under it.
-//! - H2 A slot's link alone says what is in the map. Its tag is set before the link and cleared
-//!   after it, so who finds no tag of a key finds no link either. A writer of a key changes one
-//!   link once: that store is the moment of the update.
-//! - H3 Growth: the next table becomes the root at once, with every bucket pending, and leads to
-//!   the table before. To move a bucket: lock it, lock its two targets, copy the links, say that
-//!   they have arrived, tag the old links and say that they are gone, unlock. Until a link is
-//!   tagged nobody can change the targets, so what is found by an untagged link is in the map.
-//! - H4 Every update during growth moves its own bucket and a few more, then works in the root
-//!   table. Who moves the last bucket unlinks the table before. Only then may growth begin again.
-//! - H5 A table is unlinked when all its links are tagged (E4 of [`crate::section`]). Entries have
+//! - hash_map.H1 A bucket is a line: a word of tags, a lock, five links to entries, a link to more.
+//!   Writers hold the lock of the first bucket of the chain; no user code but `Eq` runs under it.
+//! - hash_map.H2 A slot's link alone says what is in the map. Its tag is set before the link and
+//!   cleared after it, so who finds no tag of a key finds no link either. A writer of a key changes
+//!   one link once: that store is the moment of the update.
+//! - hash_map.H3 Growth: the next table becomes the root at once, with every bucket pending, and
+//!   leads to the table before. To move a bucket: lock it, lock its two targets, copy the links,
+//!   say that they have arrived, tag the old links and say that they are gone, unlock. Until a link
+//!   is tagged nobody can change the targets, so what is found by an untagged link is in the map.
+//! - hash_map.H4 Every update during growth moves its own bucket and a few more, then works in the
+//!   root table. Who moves the last bucket unlinks the table before. Only then may growth begin
+//!   again.
+//! - hash_map.H5 A table is unlinked when all its links are tagged (section.E4). Entries have
 //!   no links, and chains are part of their table.
-//! - H7 What was found once is taken by its address from then on: `update`, `compute` and `retain`
-//!   replace or remove that entry, or begin again because another thread has. So a key whose `Eq`
-//!   or `Clone` contradicts itself makes no call repeat itself.
-//! - H6 Nodes are retired, and other user code runs, with no lock held and the map in order. What
-//!   `Eq` may not do under the lock, `comparing` finds out.
+//! - hash_map.H7 What was found once is taken by its address from then on: `update`, `compute` and
+//!   `retain` replace or remove that entry, or begin again because another thread has. So a key
+//!   whose `Eq` or `Clone` contradicts itself makes no call repeat itself.
+//! - hash_map.H6 Nodes are retired, and other user code runs, with no lock held and the map in
+//!   order. What `Eq` may not do under the lock, `comparing` finds out.
 
 mod builder;
 mod comparing;

@@ -1,4 +1,5 @@
-//! Tables, their buckets, and how entries move from a table to the next (laws H1 to H5).
+//! Tables, their buckets, and how entries move from a table to the next (laws hash_map.H1 to
+//! hash_map.H5).
 
 use super::super::Line;
 use crate::config::MAP_CHUNK;
@@ -30,7 +31,7 @@ pub(super) struct Entry<K, V> {
 
 #[repr(C, align(64))]
 pub(super) struct Bucket<K, V> {
-    /// For each slot in use a byte of its key's hash (H2), and the flags.
+    /// For each slot in use a byte of its key's hash (hash_map.H2), and the flags.
     tags: AtomicU64,
     /// Of the first bucket of a chain; for writers. `HOT` once the bucket has moved.
     lock: AtomicUsize,
@@ -106,7 +107,7 @@ impl<K, V> Bucket<K, V> {
         std::iter::successors(Some(self), |bucket| bucket.more())
     }
 
-    /// Looks for a key without a lock (H2).
+    /// Looks for a key without a lock (hash_map.H2).
     #[inline(always)]
     pub(super) fn find<'s>(
         &self,
@@ -116,7 +117,8 @@ impl<K, V> Bucket<K, V> {
     ) -> Seen<'s, K, V> {
         let mut bucket = self;
         loop {
-            // ORDER: Acquire; pairs with Release in `take` and in `mark_moved` (H2, H3).
+            // ORDER: Acquire; pairs with Release in `take` and in `mark_moved` (hash_map.H2,
+            // hash_map.H3).
             let tags = bucket.tags.load(Ordering::Acquire);
             if tags & (PENDING | MOVED) != 0 {
                 return if tags & MOVED != 0 { Seen::Moved } else { Seen::Pending };
@@ -201,16 +203,16 @@ impl<K, V> Drop for Bucket<K, V> {
 impl<'s, K, V> Slot<'s, K, V> {
     fn set_tags(&self, f: impl Fn(u64, u64) -> u64) {
         let tags = &self.bucket.tags;
-        // ORDER: Relaxed load under the lock. Release; pairs with Acquire in `find` (H2).
+        // ORDER: Relaxed load under the lock. Release; pairs with Acquire in `find` (hash_map.H2).
         let new = f(tags.load_to_change(Ordering::Relaxed), 0xff_u64 << (8 * self.at));
         tags.store(new, Ordering::Release);
     }
 
-    /// Fills the free slot: the tag first (H2).
+    /// Fills the free slot: the tag first (hash_map.H2).
     pub(super) fn fill(self, hash: u64, entry: Shared<'_, Entry<K, V>>, section: &Section<'_>) {
         let tag = || self.set_tags(|tags, byte| tags & !byte | tag_of(hash) << (8 * self.at));
         let link = || self.bucket.slots[self.at].store(entry, section);
-        // BUG: a map's entry is linked before its slot has a tag (H2).
+        // BUG: a map's entry is linked before its slot has a tag (hash_map.H2).
         if seeded_bug!("link-before-tag") {
             link();
             tag();
@@ -225,9 +227,9 @@ impl<'s, K, V> Slot<'s, K, V> {
         self.bucket.slots[self.at].store(entry, section);
     }
 
-    /// Empties the slot: the tag last (H2).
+    /// Empties the slot: the tag last (hash_map.H2).
     pub(super) fn empty(self, section: &Section<'_>) {
-        // BUG: a map's entry loses its tag before its link (H2).
+        // BUG: a map's entry loses its tag before its link (hash_map.H2).
         if seeded_bug!("tag-before-unlink") {
             self.set_tags(|tags, byte| tags & !byte);
         }
@@ -301,14 +303,14 @@ impl<'s, K, V> Locked<'s, K, V> {
     }
 
     /// The entries have been moved from this bucket: tags every link, in a table that will be
-    /// unlinked (law E4 of sections), and lets no writer in any more.
+    /// unlinked (law section.E4), and lets no writer in any more.
     fn mark_moved(mut self, section: &Section<'_>) {
         for bucket in self.first.chain() {
             for slot in &bucket.slots {
                 slot.store(slot.load_to_change(section).with_tag(GONE), section);
             }
             // ORDER: Relaxed load under the lock. Release; pairs with Acquire in `find`: who sees
-            // it sees the entries' arrival (H3).
+            // it sees the entries' arrival (hash_map.H3).
             let tags = bucket.tags.load_to_change(Ordering::Relaxed);
             bucket.tags.store(tags | MOVED, Ordering::Release);
         }
@@ -415,7 +417,8 @@ impl<K, V> Table<K, V> {
         }
     }
 
-    /// Moves one bucket of the table before to its two buckets here, unless somebody has (H3).
+    /// Moves one bucket of the table before to its two buckets here, unless somebody has
+    /// (hash_map.H3).
     fn move_bucket<'s>(&'s self, old: &'s Self, index: usize, section: &'s Section<'_>) -> bool {
         let Some(source) = old.at(index).lock() else {
             return false;
@@ -453,7 +456,8 @@ impl<K, V> Table<K, V> {
             let chunk = start.min(old.len())..(start + MAP_CHUNK).min(old.len());
             moved += chunk.filter(|index| self.move_bucket(old, *index, section)).count();
         }
-        // ORDER: AcqRel; the links' tags of every mover before the unlinking by the last (E4).
+        // ORDER: AcqRel; the links' tags of every mover before the unlinking by the last
+        // (section.E4).
         moved != 0 && progress.moved.fetch_add(moved, Ordering::AcqRel) + moved == old.len()
     }
 

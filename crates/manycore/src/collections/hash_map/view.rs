@@ -36,7 +36,8 @@ impl<K: Send + Sync, V: Send + Sync> Drop for Leaving<'_, K, V> {
     #[inline]
     fn drop(&mut self) {
         match self.weight {
-            // SAFETY: unlinked under the bucket's lock by the maker, so once; without links (H5).
+            // SAFETY: unlinked under the bucket's lock by the maker, so once; without links
+            // (hash_map.H5).
             None => unsafe { self.section.retire(self.entry) },
             // SAFETY: as above.
             Some(weight) => unsafe { self.section.retire_weighed(self.entry, weight) },
@@ -119,7 +120,7 @@ impl<'m, K, V, S> HashMapView<'m, K, V, S> {
         }
     }
 
-    /// Looks in the table before (H3).
+    /// Looks in the table before (hash_map.H3).
     #[cold]
     fn find_old(
         &self,
@@ -204,7 +205,8 @@ where
                 if table.take_over(old, hash, &self.section) {
                     table.old.store(Shared::null(), &self.section);
                     // SAFETY: unlinked by the one who moved the last bucket; every link out of it
-                    // has a tag, and its own link to a table before is null (H4, H5).
+                    // has a tag, and its own link to a table before is null (hash_map.H4,
+                    // hash_map.H5).
                     unsafe { self.section.retire_quietly(before, old.bytes()) };
                 }
             }
@@ -224,7 +226,8 @@ where
         locked.search(hash, |key| comparing(self.map, || is_key(key)), &self.section)
     }
 
-    /// Puts a table of twice the size in place of `root`, if there are so many entries (H4).
+    /// Puts a table of twice the size in place of `root`, if there are so many entries
+    /// (hash_map.H4).
     #[cold]
     fn grow_if_full(&self, root: Shared<'_, Table<K, V>>) {
         let table = root.as_ref().expect("a map has a table");
@@ -247,7 +250,7 @@ where
         self.map.root.store(next, &self.section);
     }
 
-    /// The last step of an update: nothing of the map's is held any more (H6).
+    /// The last step of an update: nothing of the map's is held any more (hash_map.H6).
     fn retire<'s>(&'s self, old: Shared<'s, Entry<K, V>>) -> Option<&'s Entry<K, V>> {
         let entry = old.as_ref();
         let mut leaving = Leaving { section: &self.section, entry: old, weight: None };
@@ -328,7 +331,7 @@ where
     }
 
     /// Takes this entry out of the map, if it is still in it, or puts another one in its place
-    /// (H7); the other one.
+    /// (hash_map.H7); the other one.
     fn replace<'s>(
         &'s self,
         entry: &'s Entry<K, V>,

@@ -1,12 +1,12 @@
 //! The form with logs: items are counted references, in logs that cancel.
 //!
 //! Owns: [`Logged`].
-//! - **I3** Whoever adds an interval, the log or the tree, has a reference to its item, and the
-//!   handle has one. `Leave` has the address alone; so an address is in use for as long as a log or
-//!   the tree knows it.
-//! - **I4** The handle gives its reference up after `Leave` is logged, outside of every lock. Of
-//!   the handle and the merge, whoever gives up the last reference has the item to drop, by one
-//!   atomic decision; a merge puts it into the garbage.
+//! - **interval_registry.I3** Whoever adds an interval, the log or the tree, has a reference to its
+//!   item, and the handle has one. `Leave` has the address alone; so an address is in use for as
+//!   long as a log or the tree knows it.
+//! - **interval_registry.I4** The handle gives its reference up after `Leave` is logged, outside of
+//!   every lock. Of the handle and the merge, whoever gives up the last reference has the item to
+//!   drop, by one atomic decision; a merge puts it into the garbage.
 
 use super::Item;
 use super::tree::{Panics, Ranged, Tree};
@@ -46,8 +46,9 @@ impl<K: Ord + Clone, V> Op<Intervals<K, V>> for Change<K, V> {
             }
             Self::Leave { id, start } => {
                 let item = intervals.tree.remove(start.as_ref(), id);
-                let item = item.expect("I3: the tree has what was added"); // T4
-                // I4. (While the object is cold, the handle is there still.)
+                // interval_registry.T4
+                let item = item.expect("interval_registry.I3: the tree has what was added");
+                // interval_registry.I4. (While the object is cold, the handle is there still.)
                 if let Some(item) = Arc::into_inner(item) {
                     intervals.garbage.lock().push(item);
                     intervals.garbage.note(true);
@@ -117,7 +118,7 @@ impl<K: Ord + Clone + Send + Sync + 'static, V: Send + Sync + 'static> Logged<K,
     }
 
     pub(super) fn read<R>(&self, f: impl FnOnce(&Tree<K, Arc<Item<K, V>>>) -> R) -> R {
-        // I2
+        // interval_registry.I2
         guarded(
             || self.object.read(),
             |intervals| f(&intervals.tree),

@@ -6,13 +6,14 @@
 //!
 //! # The laws
 //!
-//! - **I1** An interval's item stays where it is, unchanged, from `add` until its handle is gone
-//!   and the tree does not have it any more. Its address is its identity.
-//! - **I2** `Ord`, `Clone` and `Drop` of the key run under the lock of the thread that reads.
-//!   Values are dropped outside of it, and a panic of a walk's closure goes on after it, as does
-//!   the first one that merges have caught.
-//! - **I5** A tree with marks owns the items that leaked handles have left in it. A change of it
-//!   never panics (T4 of `tree`), so it has what it was told of, and nothing else.
+//! - **interval_registry.I1** An interval's item stays where it is, unchanged, from `add` until its
+//!   handle is gone and the tree does not have it any more. Its address is its identity.
+//! - **interval_registry.I2** `Ord`, `Clone` and `Drop` of the key run under the lock of the thread
+//!   that reads. Values are dropped outside of it, and a panic of a walk's closure goes on after
+//!   it, as does the first one that merges have caught.
+//! - **interval_registry.I5** A tree with marks owns the items that leaked handles have left in it.
+//!   A change of it never panics (interval_registry.T4), so it has what it was told of, and nothing
+//!   else.
 
 mod logged;
 mod tree;
@@ -98,7 +99,8 @@ struct Told<K, V>(NonNull<Node<Item<K, V>>>);
 
 impl<K, V> Told<K, V> {
     fn item(&self) -> &Item<K, V> {
-        // SAFETY: I5 - the tree has the nodes that it has been told of, and no others.
+        // SAFETY: interval_registry.I5 - the tree has the nodes that it has been told of, and no
+        // others.
         unsafe { Node::value(self.0) }
     }
 }
@@ -131,14 +133,15 @@ impl<K: Ord + Clone + Send + Sync + 'static, V: Send + Sync + 'static> Nodes<Ite
         // SAFETY: the caller's duty: the node has a value.
         let item = unsafe { Node::value(node) };
         let removed = self.tree.remove(Some(&item.range.start), node.as_ptr() as usize);
-        debug_assert!(removed.is_some(), "I5: the tree has what it was told of");
+        debug_assert!(removed.is_some(), "interval_registry.I5: the tree has what it was told of");
     }
 }
 
 impl<K, V> Drop for Marks<K, V> {
     /// Drops what leaked handles have left.
     fn drop(&mut self) {
-        // SAFETY: I5 - the tree has them, nothing else frees them, and it goes with its set.
+        // SAFETY: interval_registry.I5 - the tree has them, nothing else frees them, and it goes
+        // with its set.
         run_each(self.tree.take_payloads(), |told| unsafe { Node::free_left(told.0) });
     }
 }
@@ -220,7 +223,7 @@ impl<K: Ord + Clone + Send + Sync + 'static, V: Send + Sync + 'static> IntervalR
         len
     }
 
-    /// A panic of a merge goes on in a reader (I2).
+    /// A panic of a merge goes on in a reader (interval_registry.I2).
     fn hand_on(&self) {
         if let Some(panic) = self.panics.take() {
             resume_unwind(panic);
@@ -271,7 +274,7 @@ impl<K: Ord + Clone + Send + Sync + 'static, V: Send + Sync + 'static> Interval<
     /// The range.
     #[must_use]
     pub fn range(&self) -> &Range<K> {
-        // SAFETY: I1.
+        // SAFETY: interval_registry.I1.
         unsafe { &self.item.as_ref().range }
     }
 
@@ -289,7 +292,7 @@ impl<K: Ord + Clone + Send + Sync + 'static, V: Send + Sync + 'static> Deref
 
     #[inline]
     fn deref(&self) -> &V {
-        // SAFETY: I1.
+        // SAFETY: interval_registry.I1.
         unsafe { &self.item.as_ref().value }
     }
 }

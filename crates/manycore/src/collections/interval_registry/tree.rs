@@ -5,17 +5,19 @@
 //! go from core to core line by line, so that few lines matter more than few comparisons.
 //!
 //! Laws:
-//! - T1 The children of a branch have, in order, the keys below the first bound, from there to the
-//!   next, and so on. A bound need not be the key of an interval that is still there.
-//! - T2 A child's reach is the largest end of its intervals, or more. No child is empty.
-//! - T3 Two neighbours have more than half of what one could have, so that the depth is logarithmic
-//!   whatever the order of insertions and removals.
+//! - interval_registry.T1 The children of a branch have, in order, the keys below the first bound,
+//!   from there to the next, and so on. A bound need not be the key of an interval that is still
+//!   there.
+//! - interval_registry.T2 A child's reach is the largest end of its intervals, or more. No child is
+//!   empty.
+//! - interval_registry.T3 Two neighbours have more than half of what one could have, so that the
+//!   depth is logarithmic whatever the order of insertions and removals.
 //!
-//! - T4 The key's `Ord`, `Clone` and `Drop` may panic, or give no order, and no interval is lost:
-//!   what calls them comes before what changes a node, one that was not put where its start says is
-//!   in a list of its own, and one that is not where its start says is found by its id. A panic is
-//!   kept for a reader. (T1 to T3 are laws for keys that have an order; queries of other ones find
-//!   what they find.)
+//! - interval_registry.T4 The key's `Ord`, `Clone` and `Drop` may panic, or give no order, and no
+//!   interval is lost: what calls them comes before what changes a node, one that was not put where
+//!   its start says is in a list of its own, and one that is not where its start says is found by
+//!   its id. A panic is kept for a reader. (interval_registry.T1 to interval_registry.T3 are laws
+//!   for keys that have an order; queries of other ones find what they find.)
 //!
 //! Source: R. Bayer, E. McCreight, *Organization and maintenance of large ordered indices*, 1972;
 //! the largest ends after Cormen and others, *Introduction to Algorithms*, section 14.3.
@@ -48,9 +50,9 @@ enum Below<K, P> {
 }
 
 struct Branch<K, P> {
-    /// T1; one less than there are children.
+    /// interval_registry.T1; one less than there are children.
     bounds: Vec<(K, usize)>,
-    /// T2.
+    /// interval_registry.T2.
     reaches: Vec<K>,
     below: Below<K, P>,
 }
@@ -60,13 +62,14 @@ pub(super) trait Ranged<K> {
     fn range(&self) -> &Range<K>;
 }
 
-/// What user code has panicked with, for a reader (T4).
+/// What user code has panicked with, for a reader (interval_registry.T4).
 pub(super) type Panics = Arc<Garbage<Box<dyn Any + Send>>>;
 
 /// See the module header. `P` is what belongs to an interval.
 pub(super) struct Tree<K, P> {
     root: Branch<K, P>,
-    /// By id; those that were not put into the tree because user code panicked (T4).
+    /// By id; those that were not put into the tree because user code panicked
+    /// (interval_registry.T4).
     strays: Vec<(usize, P)>,
     len: usize,
     panics: Panics,
@@ -86,7 +89,7 @@ impl<K: Ord + Clone, P> Interval<K, P> {
 
 /// The largest of some ends.
 fn largest<'a, K: Ord + Clone + 'a>(mut ends: impl Iterator<Item = &'a K>) -> K {
-    let first = ends.next().expect("T2: no child is empty");
+    let first = ends.next().expect("interval_registry.T2: no child is empty");
     ends.fold(first, |most, end| if end > most { end } else { most }).clone()
 }
 
@@ -201,7 +204,7 @@ impl<K, P> Branch<K, P> {
         }
     }
 
-    /// Takes the interval with this id out, wherever it is (T4).
+    /// Takes the interval with this id out, wherever it is (interval_registry.T4).
     fn remove_anywhere(&mut self, id: usize, removed: &mut Removed<K, P>) {
         for at in 0..self.below.len() {
             match &mut self.below {
@@ -247,7 +250,8 @@ impl<K: Ord + Clone, P> Branch<K, P> {
     /// Makes two of a child.
     fn split_child(&mut self, at: usize) {
         let len = self.below.len_of(at);
-        // What calls user code is first (T4). If it panics, the child is too full for a while.
+        // What calls user code is first (interval_registry.T4). If it panics, the child is too full
+        // for a while.
         let half = len / 2;
         let left = self.below.reach_in(at, 0..half);
         let right = self.below.reach_in(at, half..len);
@@ -294,14 +298,15 @@ impl<K: Ord + Clone, P> Branch<K, P> {
         self.join_neighbours(at, &mut removed.keys);
     }
 
-    /// Sees to T3 for a child that got smaller.
+    /// Sees to interval_registry.T3 for a child that got smaller.
     fn join_neighbours(&mut self, at: usize, keys: &mut Vec<K>) {
         let half = self.below.room() / 2;
         for left in [Some(at), at.checked_sub(1)].into_iter().flatten() {
             let fits = left + 1 < self.below.len()
                 && self.below.len_of(left) + self.below.len_of(left + 1) <= half;
             if fits {
-                let is_larger = self.reaches[left + 1] > self.reaches[left]; // first (T4)
+                // First (interval_registry.T4).
+                let is_larger = self.reaches[left + 1] > self.reaches[left];
                 let bound = self.bounds.remove(left);
                 keys.extend(self.below.join(left, bound));
                 if is_larger {
@@ -358,7 +363,7 @@ impl<K: Ord + Clone, P: Ranged<K>> Tree<K, P> {
         Self { root: Branch::new(), strays: Vec::new(), len: 0, panics }
     }
 
-    /// Does what calls user code; keeps its panic for a reader (T4).
+    /// Does what calls user code; keeps its panic for a reader (interval_registry.T4).
     fn guarded(&mut self, f: impl FnOnce(&mut Branch<K, P>)) {
         let root = &mut self.root;
         let Err(panic) = catch_unwind(AssertUnwindSafe(|| f(root))) else { return };
@@ -481,7 +486,7 @@ mod tests {
         Tree::new(Arc::new(Garbage::new()))
     }
 
-    /// Checks T1 to T3 below a branch; its depth.
+    /// Checks interval_registry.T1 to interval_registry.T3 below a branch; its depth.
     fn check<P>(branch: &Branch<u32, P>, keys: Range<Option<(u32, usize)>>) -> usize {
         let own = &branch.below;
         assert_eq!((own.len(), own.len()), (branch.reaches.len(), branch.bounds.len() + 1));
@@ -489,17 +494,17 @@ mod tests {
         for at in 0..own.len() {
             let from = if at == 0 { keys.start } else { Some(branch.bounds[at - 1]) };
             let to = branch.bounds.get(at).copied().or(keys.end);
-            assert_eq!(branch.reaches[at], own.reach_of(at), "T2");
-            assert!((1..own.room()).contains(&own.len_of(at)), "T2, or too full");
+            assert_eq!(branch.reaches[at], own.reach_of(at), "interval_registry.T2");
+            assert!((1..own.room()).contains(&own.len_of(at)), "interval_registry.T2, or too full");
             let behind = if at + 1 < own.len() { own.len_of(at + 1) } else { own.room() };
-            assert!(own.len_of(at) + behind > own.room() / 2, "T3");
+            assert!(own.len_of(at) + behind > own.room() / 2, "interval_registry.T3");
             depth = 1 + match own {
                 Below::Branches(branches) => check(&branches[at], from..to),
                 Below::Leaves(leaves) => {
                     let keys = leaves[at].iter().map(|own| Some((own.range.start, own.id)));
                     assert!(
                         keys.clone().all(|key| key >= from && (to.is_none() || key < to)),
-                        "T1"
+                        "interval_registry.T1"
                     );
                     assert!(keys.is_sorted());
                     0
@@ -553,7 +558,7 @@ mod tests {
         assert_eq!(tree.take_payloads().len(), list.len());
     }
 
-    /// T4: by its id, wherever that is, and with the rest in order.
+    /// interval_registry.T4: by its id, wherever that is, and with the rest in order.
     #[test]
     fn interval_with_a_wrong_start_is_found() {
         let mut tree = tree();

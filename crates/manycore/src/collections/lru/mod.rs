@@ -5,17 +5,17 @@
 //!
 //! # The laws
 //!
-//! - **L1** Order. An entry carries a stamp taken inside `push`. If one update returns before
-//!   another begins, its stamp is lower (law C2 of [`crate::clock`]), and a merge that has the
+//! - **lru.L1** Order. An entry carries a stamp taken inside `push`. If one update returns before
+//!   another begins, its stamp is lower (law clock.C2), and a merge that has the
 //!   later one has the earlier one too, or an earlier merge had. Applying in the order of stamps is
 //!   therefore an order in which the updates may have happened.
-//! - **L2** Combining. Of the updates of one key in one log only the latest counts: whatever came
-//!   between two updates of a key by one thread, the key's place depends on its last update alone.
-//!   A log may therefore not be collected up to a cut (it may have forgotten an update below the
-//!   cut for one above), and is collected whole, all logs at one moment.
-//! - **L3** User code. Hashing runs in the caller's hands, `Eq` in `push` and in merges, `Drop` of
-//!   keys in both. When one of them panics, the update in hand may be lost, and the list stays in
-//!   order; so the object's poison is cleared by whoever meets it.
+//! - **lru.L2** Combining. Of the updates of one key in one log only the latest counts: whatever
+//!   came between two updates of a key by one thread, the key's place depends on its last update
+//!   alone. A log may therefore not be collected up to a cut (it may have forgotten an update below
+//!   the cut for one above), and is collected whole, all logs at one moment.
+//! - **lru.L3** User code. Hashing runs in the caller's hands, `Eq` in `push` and in merges, `Drop`
+//!   of keys in both. When one of them panics, the update in hand may be lost, and the list stays
+//!   in order; so the object's poison is cleared by whoever meets it.
 
 mod list;
 mod recent;
@@ -146,10 +146,10 @@ impl<K: Eq + Hash + Send + 'static> Lru<K> {
     }
 
     fn with_list<R>(&self, f: impl FnOnce(&mut ReadGuard<'_, List<K>, Recent<K>>) -> R) -> R {
-        guarded(|| self.hold(), f, || ()) // L3
+        guarded(|| self.hold(), f, || ()) // lru.L3
     }
 
-    /// Holds the list up to date, poison or not (L3).
+    /// Holds the list up to date, poison or not (lru.L3).
     fn hold(&self) -> ReadGuard<'_, List<K>, Recent<K>> {
         loop {
             let list = self.list.read_poisoned();

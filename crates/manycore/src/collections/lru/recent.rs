@@ -71,8 +71,8 @@ impl<K: Eq> Recent<K> {
 
 impl<K: Eq + Send + 'static> Log<List<K>> for Recent<K> {
     type Op = Update<K>;
-    /// L2: logs are collected all at one moment, because a log keeps only the latest update of a
-    /// key; the stamps in the entries give the order.
+    /// lru.L2: logs are collected all at one moment, because a log keeps only the latest update of
+    /// a key; the stamps in the entries give the order.
     const ORDERED: bool = false;
 
     fn apply(update: Update<K>, list: &mut List<K>) {

@@ -1,5 +1,5 @@
-//! A model of laws P1 and P3: one thing, two threads. The thing is a loom cell, so two holders, or
-//! one that does not see what the last one did, fail the model.
+//! A model of laws object_pool.P1 and object_pool.P3: one thing, two threads. The thing is a loom
+//! cell, so two holders, or one that does not see what the last one did, fail the model.
 
 use super::ObjectPool;
 use crate::percpu::loom_tests::{model, must_catch};

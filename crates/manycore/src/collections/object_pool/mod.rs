@@ -3,15 +3,17 @@
 //! Owns: [`ObjectPool`] and [`Pooled`].
 //!
 //! Laws:
-//! - P1 made = lent + on shelves + in the back room, and made is at most the bound.
-//! - P2 A thing is taken from the shelf of the thread's slot and put back there, under a lock on a
-//!   line of its own. A full shelf gives half to the back room.
-//! - P3 Who finds the shelf empty looks in the back room, then makes one if the bound allows it,
-//!   then takes half of another shelf. So no thread starves while things lie idle with others.
-//! - P4 Things are made and dropped with no lock held.
+//! - object_pool.P1 made = lent + on shelves + in the back room, and made is at most the bound.
+//! - object_pool.P2 A thing is taken from the shelf of the thread's slot and put back there, under
+//!   a lock on a line of its own. A full shelf gives half to the back room.
+//! - object_pool.P3 Who finds the shelf empty looks in the back room, then makes one if the bound
+//!   allows it, then takes half of another shelf. So no thread starves while things lie idle with
+//!   others.
+//! - object_pool.P4 Things are made and dropped with no lock held.
 //!
 //! Source: K42's global page manager, section 4.2 of the paper (free lists in the representatives,
-//! the second of its three steps). The paper says that it does not balance them; P3 does.
+//! the second of its three steps). The paper says that it does not balance them; object_pool.P3
+//! does.
 
 #[cfg(all(test, manycore_loom))]
 mod loom_tests;
@@ -115,7 +117,7 @@ impl<T: Send + 'static> ObjectPool<T> {
         Pooled { thing: ManuallyDrop::new(thing), pool: self }
     }
 
-    /// From farther away (P3).
+    /// From farther away (object_pool.P3).
     #[cold]
     fn fetch(&self) -> Option<T> {
         let root = self.shelves.root();
@@ -124,7 +126,7 @@ impl<T: Send + 'static> ObjectPool<T> {
                 return Found::Idle(thing);
             }
             if back.made < root.max {
-                // BUG: a pool's new thing is counted after the lock was given up (P1 of the pool).
+                // BUG: a pool's new thing is counted after the lock was given up (object_pool.P1).
                 back.made += usize::from(!seeded_bug!("late-count"));
                 return Found::Room;
             }
@@ -157,7 +159,7 @@ impl<T: Send + 'static> ObjectPool<T> {
         })
     }
 
-    /// Puts a thing on the shelf of the thread that gives it back (P2).
+    /// Puts a thing on the shelf of the thread that gives it back (object_pool.P2).
     #[inline]
     fn put(&self, thing: T) {
         let max = self.shelves.root().shelf;
@@ -191,7 +193,7 @@ impl<T: Send + 'static> ObjectPool<T> {
             back.made -= all.len();
             all
         });
-        dropped.len() // dropped with no lock held (P4)
+        dropped.len() // dropped with no lock held (object_pool.P4)
     }
 }
 

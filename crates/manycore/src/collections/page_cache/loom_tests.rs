@@ -1,5 +1,5 @@
-//! Models of laws G1 to G3, G5 and G8: pins beside a reclaimer, changes beside it, two misses at
-//! once, a load that fails, a miss beside pins.
+//! Models of laws page_cache.G1 to page_cache.G3, page_cache.G5 and page_cache.G8: pins beside a
+//! reclaimer, changes beside it, two misses at once, a load that fails, a miss beside pins.
 
 use super::super::{DHashBuilder, Spread};
 use super::{PageCache, PageStore, PinError};

@@ -6,29 +6,32 @@
 //! pins, dirty bit and used bit are its local parts.
 //!
 //! Laws:
-//! - G1 A key has at most one load under way. A thread that finds one waits for it, and then looks
-//!   for that element again: if the load has failed or panicked, one of those that waited loads.
-//! - G2 The sum of an element's pins, over all parts, less those given back on the page itself, is
-//!   the number of its pinned pages and of write-backs under way. (A pin that was counted in the
-//!   part that all use is given back by one addition, the last access to the page.) A page leaves
-//!   the table only in a step that sees the sum at zero, with all parts locked (M3 of `dhash`), and
-//!   until then the table has a reference to it. So a pinned page is alive, and in a spread table
-//!   no pin writes a line that others write.
-//! - G3 A page leaves the table only if, in the same step, no part says that it is dirty or being
-//!   written. A dirty bit is cleared in the step that begins a write-back, and set again if that
-//!   fails. A page is marked only while it is pinned. So no change that was marked is lost.
-//! - G4 A page has at most one write-back under way: two could reach the store in the wrong order.
-//! - G5 Room is taken before a load begins: there are never more pages than the bound. A load that
-//!   fails gives it back before its element goes, so the next load of that page finds it.
-//! - G6 Store and pages are used with no lock held, but for the flight that a loader's own waiters
-//!   wait for.
-//! - G7 A key is hashed and compared to find an element once, by a pin. Everything later (the end
-//!   of a load, a release, a mark, a write-back, reclaiming) takes the element by its tag (M9 of
-//!   `dhash`), so what a key's `Hash`, `Eq` or `Clone` answers then does not touch G2 to G5.
-//! - G8 A pin is refused for lack of room only if each page was found in use (pinned, loading,
-//!   being written back or dropped) and no room was given back since the pin first asked for some.
-//!   A page stays in the queue while a reclaimer looks at it, so every reclaimer sees every page.
-//!   A page that was used lately is spared for one round; that refuses no pin.
+//! - page_cache.G1 A key has at most one load under way. A thread that finds one waits for it, and
+//!   then looks for that element again: if the load has failed or panicked, one of those that
+//!   waited loads.
+//! - page_cache.G2 The sum of an element's pins, over all parts, less those given back on the page
+//!   itself, is the number of its pinned pages and of write-backs under way. (A pin that was
+//!   counted in the part that all use is given back by one addition, the last access to the page.)
+//!   A page leaves the table only in a step that sees the sum at zero, with all parts locked
+//!   (dhash.M3), and until then the table has a reference to it. So a pinned page is alive, and in
+//!   a spread table no pin writes a line that others write.
+//! - page_cache.G3 A page leaves the table only if, in the same step, no part says that it is dirty
+//!   or being written. A dirty bit is cleared in the step that begins a write-back, and set again
+//!   if that fails. A page is marked only while it is pinned. So no change that was marked is lost.
+//! - page_cache.G4 A page has at most one write-back under way: two could reach the store in the
+//!   wrong order.
+//! - page_cache.G5 Room is taken before a load begins: there are never more pages than the bound. A
+//!   load that fails gives it back before its element goes, so the next load of that page finds it.
+//! - page_cache.G6 Store and pages are used with no lock held, but for the flight that a loader's
+//!   own waiters wait for.
+//! - page_cache.G7 A key is hashed and compared to find an element once, by a pin. Everything later
+//!   (the end of a load, a release, a mark, a write-back, reclaiming) takes the element by its tag
+//!   (dhash.M9 of `dhash`), so what a key's `Hash`, `Eq` or `Clone` answers then does not touch
+//!   page_cache.G2 to page_cache.G5.
+//! - page_cache.G8 A pin is refused for lack of room only if each page was found in use (pinned,
+//!   loading, being written back or dropped) and no room was given back since the pin first asked
+//!   for some. A page stays in the queue while a reclaimer looks at it, so every reclaimer sees
+//!   every page. A page that was used lately is spared for one round; that refuses no pin.
 //!
 //! Source: K42's file cache manager, section 4.3 of the paper: a table with distributed page
 //! descriptors put in place of the one table and lock, dirty bits set where the fault happens and
@@ -56,16 +59,16 @@ use std::ops::Deref;
 use std::ptr;
 use std::sync::Arc;
 
-/// Held by the loader until the load is over, one way or the other (G1).
+/// Held by the loader until the load is over, one way or the other (page_cache.G1).
 type Flight = Arc<Held<()>>;
 
 /// A page that is there.
 struct Frame<K, P> {
     page: P,
     key: K,
-    /// With which the element is in the table (G7).
+    /// With which the element is in the table (page_cache.G7).
     hash: u64,
-    /// Pins of the central part that were given back (G2). It wraps around.
+    /// Pins of the central part that were given back (page_cache.G2). It wraps around.
     back: AtomicUsize,
 }
 
@@ -89,7 +92,7 @@ impl<K, P> Clone for State<K, P> {
 /// An element's local part.
 #[derive(Debug, Default)]
 struct Uses {
-    /// Taken here less given back here (G2). It wraps around.
+    /// Taken here less given back here (page_cache.G2). It wraps around.
     pins: usize,
     dirty: bool,
     /// Since the last look for a victim.
@@ -218,8 +221,8 @@ struct Load<'a, T: PageStore, S: BuildHasher + Send + Sync + 'static> {
 
 impl<T: PageStore, S: BuildHasher + Send + Sync + 'static> Drop for Load<'_, T, S> {
     fn drop(&mut self) {
-        // The room first (G5): who adds the element next finds it.
-        // BUG: a failed load gives its room back after its element has gone (G5 of `page_cache`).
+        // The room first (page_cache.G5): who adds the element next finds it.
+        // BUG: a failed load gives its room back after its element has gone (page_cache.G5).
         let late = seeded_bug!("late-room");
         if self.has_room && !late {
             self.cache.room.with(Room::give_back);
@@ -273,7 +276,8 @@ impl<T: PageStore, S: BuildHasher + Send + Sync + 'static> PageCache<T, S> {
             into.pins = into.pins.wrapping_add(std::mem::take(&mut from.pins));
             into.dirty |= std::mem::take(&mut from.dirty);
             into.used |= std::mem::take(&mut from.used);
-            into.writing |= std::mem::take(&mut from.writing); // at most one is not zero (G4)
+            // At most one is not zero (page_cache.G4).
+            into.writing |= std::mem::take(&mut from.writing);
         })
     }
 
@@ -314,8 +318,8 @@ impl<T: PageStore, S: BuildHasher + Send + Sync + 'static> PageCache<T, S> {
             let _flies = flight.hold();
             let loading = State::Loading(Arc::clone(&flight));
             // One step: a key that answers otherwise a moment later would have no end of looks.
-            // BUG: a page is loaded without a look whether another thread loads it (G1 of
-            // `page_cache`).
+            // BUG: a page is loaded without a look whether another thread loads it (page_cache.G1
+            // of `page_cache`).
             let added = self.pages.add(hash, key.clone(), loading, seeded_bug!("second-load"));
             let tag = match added {
                 Ok(tag) => return self.load(tag, key),
@@ -408,7 +412,7 @@ impl<T: PageStore, S: Send + Sync + 'static> fmt::Debug for PageCache<T, S> {
 #[must_use = "the page may go at once"]
 pub struct Pinned<'a, T: PageStore, S: BuildHasher + Send + Sync + 'static = RandomState> {
     frame: *const Frame<T::Key, T::Page>,
-    /// Of the element's tag (G7).
+    /// Of the element's tag (page_cache.G7).
     id: u64,
     /// Where in a local table it was counted; none if it was by the central part.
     near: Option<NonZero<usize>>,
@@ -416,7 +420,7 @@ pub struct Pinned<'a, T: PageStore, S: BuildHasher + Send + Sync + 'static = Ran
 }
 
 // SAFETY: a pin gives shared access to the page, which is `Sync`, and may be given back by any
-// thread: the pins of all places count (G2).
+// thread: the pins of all places count (page_cache.G2).
 unsafe impl<T: PageStore, S: BuildHasher + Send + Sync> Send for Pinned<'_, T, S> {}
 // SAFETY: as above.
 unsafe impl<T: PageStore, S: BuildHasher + Send + Sync> Sync for Pinned<'_, T, S> {}
@@ -444,8 +448,8 @@ impl<T: PageStore, S: BuildHasher + Send + Sync + 'static> Pinned<'_, T, S> {
 
     #[inline(always)]
     fn frame(&self) -> &Frame<T::Key, T::Page> {
-        // SAFETY: G2 - this pin is counted until it is dropped, so the table has a reference to
-        // the frame; the pointer is from that `Arc`.
+        // SAFETY: page_cache.G2 - this pin is counted until it is dropped, so the table has a
+        // reference to the frame; the pointer is from that `Arc`.
         unsafe { &*self.frame }
     }
 
@@ -473,7 +477,8 @@ impl<T: PageStore, S: BuildHasher + Send + Sync + 'static> Drop for Pinned<'_, T
         match self.near {
             // ORDER: Release; pairs with Acquire in `drop_page`: what was done with the page comes
             // before its end.
-            // SAFETY: G2 - this pin keeps the frame until this addition, the last access to it.
+            // SAFETY: page_cache.G2 - this pin keeps the frame until this addition, the last access
+            // to it.
             None => _ = unsafe { (*self.frame).back.fetch_add(1, Ordering::Release) },
             Some(near) => self.release(near),
         }

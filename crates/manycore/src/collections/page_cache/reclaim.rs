@@ -1,4 +1,4 @@
-//! Making room, and telling the store. Laws G3 to G5 and G8.
+//! Making room, and telling the store. Laws page_cache.G3 to page_cache.G5 and page_cache.G8.
 
 use super::super::held::held_by_self;
 use super::{Frame, PageCache, PageStore, PinError, Room, State, Tag, Uses};
@@ -62,7 +62,8 @@ impl<T: PageStore, S: BuildHasher + Send + Sync + 'static> Drop for Victim<'_, T
     }
 }
 
-/// Begins a write-back, if it is time for one: clears the dirty bits and pins (G3, G4).
+/// Begins a write-back, if it is time for one: clears the dirty bits and pins (page_cache.G3,
+/// page_cache.G4).
 fn begin<F>(page: &Arc<F>, uses: &mut [&mut Uses]) -> Found<F> {
     if let Some(uses) = uses.iter().find(|uses| uses.writing != 0) {
         return Found::Writing(uses.writing);
@@ -77,13 +78,13 @@ fn begin<F>(page: &Arc<F>, uses: &mut [&mut Uses]) -> Found<F> {
 }
 
 impl<T: PageStore, S: BuildHasher + Send + Sync + 'static> PageCache<T, S> {
-    /// Counts a page, if need be in place of another (G5, G8).
+    /// Counts a page, if need be in place of another (page_cache.G5, page_cache.G8).
     pub(super) fn take_room(&self) -> Result<(), PinError<T::Error>> {
         loop {
             let Err(given_back) = self.room.with(Room::take) else { return Ok(()) };
             let made = self.reclaim(1).map_err(PinError::Store)? > 0
-                // BUG: a page that was used lately refuses a pin as one in use does (G8 of
-                // `page_cache`).
+                // BUG: a page that was used lately refuses a pin as one in use does (page_cache.G8
+                // of `page_cache`).
                 || !seeded_bug!("spared-is-full") && self.reclaim_any().map_err(PinError::Store)?;
             // What other threads gave back may be gone again: then they have made progress.
             if !made && self.room.with(|room| room.given_back()) == given_back {
@@ -123,7 +124,7 @@ impl<T: PageStore, S: BuildHasher + Send + Sync + 'static> PageCache<T, S> {
         Ok(reclaimed)
     }
 
-    /// Drops the page if it is not spared (G2, G3). Says whether it has gone.
+    /// Drops the page if it is not spared (page_cache.G2, page_cache.G3). Says whether it has gone.
     fn drop_page(&self, tag: Tag, spare: Spare) -> Result<bool, T::Error> {
         let mut victim = Victim { cache: self, tag, gone: false };
         loop {
@@ -153,7 +154,7 @@ impl<T: PageStore, S: BuildHasher + Send + Sync + 'static> PageCache<T, S> {
     /// Writes a page whose write-back has begun.
     fn write(&self, tag: Tag, page: Arc<Frame<T::Key, T::Page>>) -> Result<(), T::Error> {
         let mut write_back = WriteBack { cache: self, tag, failed: true };
-        let page = page; // dropped before the pin is given back: G5 counts memory
+        let page = page; // dropped before the pin is given back: page_cache.G5 counts memory
         self.store.write_back(&page.key, &page.page)?;
         write_back.failed = false;
         Ok(())

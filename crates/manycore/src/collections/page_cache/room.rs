@@ -1,4 +1,5 @@
-//! How many pages there may be, and in which order a reclaimer looks at them. Laws G5 and G8.
+//! How many pages there may be, and in which order a reclaimer looks at them. Laws page_cache.G5
+//! and page_cache.G8.
 
 use super::super::dhash::Tag;
 use std::collections::VecDeque;
@@ -43,7 +44,7 @@ impl Room {
 
     /// Counts a page no longer.
     pub(super) fn give_back(&mut self) {
-        debug_assert!(self.taken > 0, "room was given back twice (G5)");
+        debug_assert!(self.taken > 0, "room was given back twice (page_cache.G5)");
         self.taken -= 1;
         self.given_back = self.given_back.wrapping_add(1);
     }
@@ -55,7 +56,7 @@ impl Room {
     /// A page has come, for which room was taken.
     pub(super) fn enqueue(&mut self, tag: Tag) {
         self.queue.push_back(tag);
-        debug_assert!(self.queue.len() <= self.taken, "a page without room (G5)");
+        debug_assert!(self.queue.len() <= self.taken, "a page without room (page_cache.G5)");
     }
 
     /// The next page to look at. It goes to the end of the queue.
@@ -69,7 +70,7 @@ impl Room {
     pub(super) fn leave(&mut self, tag: Tag) {
         // From the end, where `next` has just put it, unless its write-back took long.
         let at = self.queue.iter().rposition(|queued| *queued == tag);
-        debug_assert!(at.is_some(), "a page that is there is in the queue (G8)");
+        debug_assert!(at.is_some(), "a page that is there is in the queue (page_cache.G8)");
         at.map(|at| self.queue.remove(at));
         self.give_back();
     }

@@ -1,4 +1,4 @@
-//! The layers of a view, and how they are joined. Law F5.
+//! The layers of a view, and how they are joined. Law private_pages.F5.
 
 use super::frame::Frame;
 use super::layer::Layer;
@@ -42,7 +42,8 @@ impl<K, P> Chain<K, P> {
     }
 }
 
-/// Layers that a view has no more: dropped when no thread looks at them by way of that view (F5).
+/// Layers that a view has no more: dropped when no thread looks at them by way of that view
+/// (private_pages.F5).
 pub(super) struct GivenUp<K, P>(pub(super) Vec<Arc<Layer<K, P>>>);
 
 impl<K, P> Drop for GivenUp<K, P> {
@@ -70,7 +71,7 @@ where
     (next.len() < below.len()).then_some(next)
 }
 
-/// One layer with the pages of both, if they should be one (F5).
+/// One layer with the pages of both, if they should be one (private_pages.F5).
 fn join<K, P>(
     younger: &Arc<Layer<K, P>>,
     older: &Arc<Layer<K, P>>,

@@ -1,4 +1,5 @@
-//! A private copy of a page: who may write it, who reads it. Laws F2 to F4.
+//! A private copy of a page: who may write it, who reads it. Laws private_pages.F2 to
+//! private_pages.F4.
 
 use super::super::held::cannot_hold;
 use super::layer::Layer;
@@ -62,7 +63,8 @@ pub(super) struct Copied<P> {
     _room: Room,
 }
 
-// SAFETY: changed only by who has its frame's lock while nobody reads it (F3, F4), else shared.
+// SAFETY: changed only by who has its frame's lock while nobody reads it (private_pages.F3,
+// private_pages.F4), else shared.
 unsafe impl<P: Send + Sync> Sync for Copied<P> {}
 // SAFETY: owned data.
 unsafe impl<P: Send> Send for Copied<P> {}
@@ -75,7 +77,7 @@ impl<P: Clone> Copied<P> {
     /// A copy of the copy, which nobody may be writing.
     pub(super) fn copy(&self, tally: &Arc<Tally>) -> Result<Self, Full> {
         let room = Room::take(tally)?;
-        // SAFETY: F3, F4 - the caller knows that nobody writes it.
+        // SAFETY: private_pages.F3, private_pages.F4 - the caller knows that nobody writes it.
         Ok(self.page.with(|page| Self::new(room, unsafe { &*page })))
     }
 }
@@ -86,7 +88,7 @@ pub(super) struct Frame<K, P> {
     pub(super) key: K,
     /// Locked by who writes the page.
     word: AtomicUsize,
-    /// Who reads the page where it may be written (F4).
+    /// Who reads the page where it may be written (private_pages.F4).
     readers: AtomicUsize,
     page: Atomic<Copied<P>>,
 }
@@ -137,7 +139,7 @@ impl<K, P> Frame<K, P> {
     }
 
     /// The page of a frame in a layer that was found frozen: for good, once no write is under way
-    /// (F3).
+    /// (private_pages.F3).
     ///
     /// # Panics
     /// If the calling thread is writing it.
@@ -151,14 +153,14 @@ impl<K, P> Frame<K, P> {
     }
 
     /// The page of a frame in a layer that may be written; it stays as it is until the reader is
-    /// no longer counted (F4).
+    /// no longer counted (private_pages.F4).
     ///
     /// # Panics
     /// If the calling thread is writing it.
     fn count_reader<'s>(&'s self, section: &'s Section<'_>) -> &'s Copied<P> {
         self.readers.fetch_add(1, Ordering::SeqCst);
         // ORDER: a full fence between the count and the look at the lock; pairs with the one in
-        // `write` between the lock and the look at the count (F4).
+        // `write` between the lock and the look at the count (private_pages.F4).
         barrier::full_after_rmw();
         // The page before the lock: a page that comes after a write began is one that it writes.
         let current = self.current(section);
@@ -196,23 +198,25 @@ impl<K, P> Frame<K, P> {
         let mut replaced = Replaced { page: Shared::null(), section };
         let hold = self.hold().unwrap_or_else(|refused| cannot_hold(refused));
         // ORDER: a full fence between the lock, taken just now, and the looks at the layer and at
-        // the readers; pairs with `Layer::freeze` (F3) and `count_reader` (F4).
+        // the readers; pairs with `Layer::freeze` (private_pages.F3) and `count_reader`
+        // (private_pages.F4).
         barrier::full_after_rmw();
-        // BUG: a private page is written without a look whether a fork has frozen its layer (F2 of
-        // `private_pages`).
+        // BUG: a private page is written without a look whether a fork has frozen its layer
+        // (private_pages.F2 of `private_pages`).
         if layer.is_frozen() && !seeded_bug!("stale-layer") {
             return Written::Frozen(f);
         }
         // ORDER: Acquire; pairs with Release in `discount_reader`.
         let is_read = self.readers.load(Ordering::Acquire) != 0;
-        // BUG: a private page is written in place without a look whether a thread reads it (F4 of
-        // `private_pages`).
+        // BUG: a private page is written in place without a look whether a thread reads it
+        // (private_pages.F4 of `private_pages`).
         if is_read && !seeded_bug!("written-under-reader") {
             let Ok(copy) = self.current(section).copy(tally) else { return Written::Full(f) };
             replaced.page = self.page.swap(Owned::new(copy), section);
         }
-        // SAFETY: F3, F4 - this thread has the lock; nobody reads without looking at it, because
-        // the layer is not frozen; and nobody is counted, or nobody can have seen this copy yet.
+        // SAFETY: private_pages.F3, private_pages.F4 - this thread has the lock; nobody reads
+        // without looking at it, because the layer is not frozen; and nobody is counted, or nobody
+        // can have seen this copy yet.
         let result = self.current(section).page.with_mut(|page| f(unsafe { &mut *page }));
         // First: a destructor that panics leaks what is being returned.
         drop(hold);
@@ -250,7 +254,7 @@ impl<'a, K, P> Reading<'a, K, P> {
         frozen: bool,
         section: Section<'a>,
     ) -> Self {
-        // SAFETY: the caller's duty: the section keeps what was found in it (F6).
+        // SAFETY: the caller's duty: the section keeps what was found in it (private_pages.F6).
         let found = unsafe { frame.as_ref() };
         let copied = if frozen { found.settled(&section) } else { found.count_reader(&section) };
         let page = ManuallyDrop::new(copied.page.get());
@@ -259,8 +263,8 @@ impl<'a, K, P> Reading<'a, K, P> {
 
     #[inline]
     pub(super) fn page(&self) -> &P {
-        // SAFETY: F3, F4 - it is not changed while it is counted or frozen, and the section keeps
-        // it.
+        // SAFETY: private_pages.F3, private_pages.F4 - it is not changed while it is counted or
+        // frozen, and the section keeps it.
         unsafe { self.page.deref() }
     }
 }

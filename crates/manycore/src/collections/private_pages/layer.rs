@@ -1,4 +1,5 @@
-//! A layer: the pages that a view has written between two forks. Laws F1, F3 and F5.
+//! A layer: the pages that a view has written between two forks. Laws private_pages.F1,
+//! private_pages.F3 and private_pages.F5.
 //!
 //! Owns: [`Layer`], a table to which frames are only added. Readers take no lock. A full array is
 //! followed by one of twice the size and stays until the layer goes: together they are less than
@@ -35,7 +36,7 @@ impl<K, P> Array<K, P> {
         loop {
             // ORDER: Acquire; pairs with Release in `Layer::put`: the frame before its slot.
             let frame = self.slots[at].load(Ordering::Acquire);
-            // SAFETY: null, or a frame that the caller's section or lock keeps (F6).
+            // SAFETY: null, or a frame that the caller's section or lock keeps (private_pages.F6).
             match unsafe { frame.as_ref() } {
                 Some(other) if other.hash != hash || !is_it(other) => {}
                 _ => return (at, frame),
@@ -55,7 +56,7 @@ pub(super) struct Layer<K, P> {
     frames: AtomicUsize,
     /// Not zero once it is.
     frozen: AtomicUsize,
-    /// The views whose chain it is in (F5).
+    /// The views whose chain it is in (private_pages.F5).
     views: AtomicUsize,
     /// All arrays, the newest last. Held by who adds a frame.
     arrays: Held<Vec<NonNull<Array<K, P>>>>,
@@ -82,18 +83,18 @@ impl<K, P> Layer<K, P> {
     }
 
     /// How many frames there are: every one that was added, or found, before, and perhaps some that
-    /// are just being added (F8).
+    /// are just being added (private_pages.F8).
     pub(super) fn len(&self) -> usize {
         // ORDER: Acquire; pairs with Release in `put`.
         self.frames.load(Ordering::Acquire)
     }
 
-    /// No write begins in the layer any more (F3).
+    /// No write begins in the layer any more (private_pages.F3).
     pub(super) fn freeze(&self) {
         // ORDER: a full fence after the store; pairs with the one in `Frame::write` between the
         // lock and the look here. Either the writer sees this store, or who finds the layer frozen,
         // after the fence, sees the lock.
-        // BUG: a layer is frozen with no fence after it (F3 of `private_pages`).
+        // BUG: a layer is frozen with no fence after it (private_pages.F3).
         if seeded_bug!("unfenced-freeze") {
             self.frozen.store(1, Ordering::Release);
         } else {
@@ -103,7 +104,7 @@ impl<K, P> Layer<K, P> {
 
     #[inline]
     pub(super) fn is_frozen(&self) -> bool {
-        // ORDER: Relaxed; the fences decide (F3).
+        // ORDER: Relaxed; the fences decide (private_pages.F3).
         self.frozen.load(Ordering::Relaxed) != 0
     }
 
@@ -143,7 +144,8 @@ impl<K, P> Layer<K, P> {
         K: Eq,
     {
         let (_, frame) = self.newest()?.seek(hash, |frame| frame.key == *key);
-        // SAFETY: null, or a frame that the layer keeps, or that goes after the section (F6).
+        // SAFETY: null, or a frame that the layer keeps, or that goes after the section
+        // (private_pages.F6).
         unsafe { frame.as_ref() }
     }
 
@@ -154,7 +156,8 @@ impl<K, P> Layer<K, P> {
             // ORDER: Acquire; as in `seek`.
             let frame = slot.load(Ordering::Acquire);
             if !frame.is_null() {
-                // SAFETY: from an `Arc`, whose reference the section keeps (F6); not given up here.
+                // SAFETY: from an `Arc`, whose reference the section keeps (private_pages.F6); not
+                // given up here.
                 let frame = std::mem::ManuallyDrop::new(unsafe { Arc::from_raw(frame) });
                 f(&frame);
             }
@@ -202,10 +205,11 @@ impl<K, P> Layer<K, P> {
         let raw = Arc::into_raw(Arc::clone(frame)).cast_mut();
         // ORDER: Release; pairs with Acquire in `len`. Under the lock.
         let count = || self.frames.store(self.len() + 1, Ordering::Release);
-        // BUG: a layer of private pages counts a frame when it can be found already (F8).
+        // BUG: a layer of private pages counts a frame when it can be found already
+        // (private_pages.F8).
         let is_late = seeded_bug!("late-frame-count");
         if found.is_null() && !is_late {
-            count(); // F8
+            count(); // private_pages.F8
         }
         // ORDER: Release; pairs with Acquire in `seek`: the frame, and that it is counted.
         array.slots[at].store(raw, Ordering::Release);
@@ -231,7 +235,7 @@ impl<K, P> Layer<K, P> {
         let mut arrays = self.arrays.hold();
         let array = self.room(&mut arrays, 1);
         let (there, _) = self.put(array, frame, false);
-        // SAFETY: in the layer, which keeps it, or it goes after the section (F6).
+        // SAFETY: in the layer, which keeps it, or it goes after the section (private_pages.F6).
         unsafe { &*there }
     }
 

@@ -1,5 +1,5 @@
-//! Models of laws F1 to F5 and F8: a write beside a fork, the first one and a later one, a reader
-//! beside a write, and one beside a fork that joins layers.
+//! Models of laws private_pages.F1 to private_pages.F5 and private_pages.F8: a write beside a fork,
+//! the first one and a later one, a reader beside a write, and one beside a fork that joins layers.
 
 use super::super::{DHashBuilder, PageStore, Spread};
 use super::{PageCache, PrivatePages};

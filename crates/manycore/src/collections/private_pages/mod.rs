@@ -8,37 +8,40 @@
 //! share.
 //!
 //! Laws:
-//! - F1 Copy on write: a frame is put into a top layer with the page that the view shows there
-//!   without it. So to put it there changes nothing that anybody can see, before a fork, beside it
-//!   or after it, and needs no order with it. Frames are only added; a frame's page stays in it.
-//! - F2 A write changes a page under the lock of its frame, in the layer that was the top when it
-//!   looked for it, and only if that is not frozen. Otherwise it begins again in the next top.
-//! - F3 A fork freezes the top, puts a new one above it, and lets both views have the chain.
-//!   Writer: lock, fence, look at the layer. Fork: freeze, fence. So if a writer finds the layer
-//!   not frozen, all who find it frozen see the lock, and wait for it before they read: the write
-//!   is in both views, wholly. If the writer finds it frozen, it writes above it: in one view
+//! - private_pages.F1 Copy on write: a frame is put into a top layer with the page that the view
+//!   shows there without it. So to put it there changes nothing that anybody can see, before a
+//!   fork, beside it or after it, and needs no order with it. Frames are only added; a frame's page
+//!   stays in it.
+//! - private_pages.F2 A write changes a page under the lock of its frame, in the layer that was the
+//!   top when it looked for it, and only if that is not frozen. Otherwise it begins again in the
+//!   next top.
+//! - private_pages.F3 A fork freezes the top, puts a new one above it, and lets both views have the
+//!   chain. Writer: lock, fence, look at the layer. Fork: freeze, fence. So if a writer finds the
+//!   layer not frozen, all who find it frozen see the lock, and wait for it before they read: the
+//!   write is in both views, wholly. If the writer finds it frozen, it writes above it: in one view
 //!   alone. A frozen layer's page with no lock on it never changes again, and is read without a
 //!   count.
-//! - F4 A page in a top layer is read by who is counted in its frame. Reader: count, fence, look at
-//!   the lock. Writer: lock, fence, look at the count. So the reader sees the lock, and waits, or
-//!   the writer sees the count, and changes a copy, which takes the page's place. So what somebody
-//!   reads never changes, and a reader holds up no writer.
-//! - F5 A fork that froze a layer joins what it can, under the view's lock for forks: two layers
-//!   next to each other if the older one is the view's alone, or if it is at most
+//! - private_pages.F4 A page in a top layer is read by who is counted in its frame. Reader: count,
+//!   fence, look at the lock. Writer: lock, fence, look at the count. So the reader sees the lock,
+//!   and waits, or the writer sees the count, and changes a copy, which takes the page's place. So
+//!   what somebody reads never changes, and a reader holds up no writer.
+//! - private_pages.F5 A fork that froze a layer joins what it can, under the view's lock for forks:
+//!   two layers next to each other if the older one is the view's alone, or if it is at most
 //!   `LAYER_RATIO` times as large as the younger one. The view's own layers are changed in place,
 //!   the smaller into the larger: the younger is looked at first, so nobody sees it; shared ones
 //!   are copied, frames and not pages. A layer is a view's until the last reader is gone who found
 //!   it in that view: it is given up by way of the domain. So each layer of a chain is more than
 //!   that many times as large as the one above, or has just been frozen, and there are never more
 //!   than a logarithm.
-//! - F6 What was found in a section stays until it is closed: chains, frames and pages are retired
-//!   when they were unlinked, in a domain that is not bounded; layers go with the last chain, and
-//!   arrays with their layer.
-//! - F7 The cache, clones and closures are called with no lock held but that of the frame that is
-//!   written, so a panic loses nothing: a copy that was not made is not there, a page that was not
-//!   written wholly is as the closure left it.
-//! - F8 A frame is counted before it can be found. So a top without a frame has had no write that
-//!   has returned, by whichever thread the frame was put there, and a fork may leave it as it is.
+//! - private_pages.F6 What was found in a section stays until it is closed: chains, frames and
+//!   pages are retired when they were unlinked, in a domain that is not bounded; layers go with the
+//!   last chain, and arrays with their layer.
+//! - private_pages.F7 The cache, clones and closures are called with no lock held but that of the
+//!   frame that is written, so a panic loses nothing: a copy that was not made is not there, a page
+//!   that was not written wholly is as the closure left it.
+//! - private_pages.F8 A frame is counted before it can be found. So a top without a frame has had
+//!   no write that has returned, by whichever thread the frame was put there, and a fork may leave
+//!   it as it is.
 //!
 //! Source: fork logic of K42's file cache manager, section 4.3; shadow objects and their collapse
 //! as in Mach (Rashid et al., ASPLOS 1987) and 4.4BSD; the growing sizes of layers are those of
@@ -311,14 +314,16 @@ impl<T: PageStore, S: BuildHasher + Send + Sync + 'static> PrivatePages<T, S> {
         if self.chain(&section).top.len() > 0 {
             self.freeze(&section);
         }
-        // Else no write of this layer has returned yet, nor has its page been seen (F8): those that
-        // are under way come after this moment. Whatever is below is frozen.
+        // Else no write of this layer has returned yet, nor has its page been seen
+        // (private_pages.F8): those that are under way come after this moment. Whatever is below is
+        // frozen.
         let fork = Chain::new(self.chain(&section).below.clone());
         fork.below.iter().for_each(|layer| layer.add_view());
         Self::of(Arc::clone(&self.family), fork)
     }
 
-    /// Freezes the top and puts a new one above it (F3), and joins layers (F5). For who forks.
+    /// Freezes the top and puts a new one above it (private_pages.F3), and joins layers
+    /// (private_pages.F5). For who forks.
     fn freeze(&self, section: &Section<'_>) {
         let chain = self.chain(section);
         let next = Chain::new(chain.layers().cloned().collect());
@@ -333,7 +338,7 @@ impl<T: PageStore, S: BuildHasher + Send + Sync + 'static> PrivatePages<T, S> {
         self.replace(Owned::new(Chain { top: Arc::clone(&chain.top), below }), section);
         let weight = Weight::exact(size_of::<GivenUp<T::Key, T::Page>>());
         // SAFETY: linked nowhere; readers of the layers found the chain that was replaced just now,
-        // in sections of the family's domain (F5, F6).
+        // in sections of the family's domain (private_pages.F5, private_pages.F6).
         unsafe { section.retire_quietly(gone, weight) };
     }
 
@@ -341,7 +346,7 @@ impl<T: PageStore, S: BuildHasher + Send + Sync + 'static> PrivatePages<T, S> {
         let old = self.chain.swap(chain, section);
         // Its layers live on in the chain that has replaced it, or go soon: batches are small here.
         let weight = Weight::exact(size_of::<Chain<T::Key, T::Page>>());
-        // SAFETY: unlinked by the swap; all sections are of the family's domain (F6).
+        // SAFETY: unlinked by the swap; all sections are of the family's domain (private_pages.F6).
         unsafe { section.retire_quietly(old, weight) };
     }
 }
@@ -409,8 +414,8 @@ where
         }
     }
 
-    /// The page's frame in the top layer of `chain`, put there if need be (F1): with a copy of what
-    /// is below, or of the cache's page. `None` if that has not been loaded.
+    /// The page's frame in the top layer of `chain`, put there if need be (private_pages.F1): with
+    /// a copy of what is below, or of the cache's page. `None` if that has not been loaded.
     fn own<'s>(
         &self,
         chain: &'s Chain<T::Key, T::Page>,

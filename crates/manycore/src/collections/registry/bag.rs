@@ -2,8 +2,8 @@
 //!
 //! Owns: [`Node`], [`Bag`], and what an entry that comes or goes has in its frame. The laws of the
 //! registry are in the parent module (R numbers).
-//! - **G1** Of a bag's nodes, the first `live` have a value. The others are memory that nobody else
-//!   knows of, at most [`SPARE`] after an entry has left.
+//! - **registry.G1** Of a bag's nodes, the first `live` have a value. The others are memory that
+//!   nobody else knows of, at most [`SPARE`] after an entry has left.
 
 use crate::config::SMALL;
 use crate::sync::{AtomicUsize, Ordering, run_each};
@@ -18,12 +18,12 @@ const SPARE: usize = if SMALL { 1 } else { 64 };
 
 /// A registered value.
 pub(super) struct Node<T> {
-    /// Where the node is in whatever bag it is in (R3). A hint: whoever uses it checks.
+    /// Where the node is in whatever bag it is in (registry.R3). A hint: whoever uses it checks.
     place: AtomicUsize,
     pub(super) value: T,
 }
 
-/// What an entry that comes is made of, in the frame of whoever appends (R2).
+/// What an entry that comes is made of, in the frame of whoever appends (registry.R2).
 pub(super) struct Arrival<T> {
     value: ManuallyDrop<T>,
     node: Option<NonNull<Node<T>>>,
@@ -50,7 +50,7 @@ enum Rest {
     Node,
 }
 
-/// What becomes of an entry's node, in the frame of whoever appends (R2).
+/// What becomes of an entry's node, in the frame of whoever appends (registry.R2).
 pub(super) struct Departure<T> {
     rest: Rest,
     value: MaybeUninit<T>,
@@ -93,14 +93,15 @@ impl<T> Bag<T> {
     }
 
     pub(super) fn values(&self) -> impl Iterator<Item = &T> {
-        // SAFETY: G1, and a node of a bag stays as it is until the bag changes (R1).
+        // SAFETY: registry.G1, and a node of a bag stays as it is until the bag changes
+        // (registry.R1).
         self.nodes[..self.live].iter().map(|node| unsafe { &(*node.as_ptr()).value })
     }
 
     /// Makes an arrival's node.
     ///
     /// # Safety
-    /// R2: the frame is alive and the calling thread's, and this is called once for it.
+    /// registry.R2: the frame is alive and the calling thread's, and this is called once for it.
     #[inline(always)]
     pub(super) unsafe fn enter(&mut self, frame: NonNull<Arrival<T>>) {
         // SAFETY: the caller's duty. The value is read once and not dropped by its frame.
@@ -116,7 +117,7 @@ impl<T> Bag<T> {
         let Some(node) = self.nodes.get(self.live).copied() else {
             return self.make_new(value);
         };
-        // SAFETY: G1 - memory of a node, without a value, and nobody else's.
+        // SAFETY: registry.G1 - memory of a node, without a value, and nobody else's.
         unsafe {
             (&raw mut (*node.as_ptr()).value).write(value);
             self.settle(node, self.live);
@@ -137,7 +138,7 @@ impl<T> Bag<T> {
     /// Adds a node of another bag.
     ///
     /// # Safety
-    /// The node has a value and is in no bag from here on but this (R1).
+    /// The node has a value and is in no bag from here on but this (registry.R1).
     pub(super) unsafe fn add(&mut self, node: NonNull<Node<T>>) {
         // SAFETY: the caller's duty.
         unsafe { self.settle(node, self.live) };
@@ -155,7 +156,7 @@ impl<T> Bag<T> {
     pub(super) fn empty_into(&mut self, other: &mut Self) {
         let live = std::mem::take(&mut self.live);
         for node in self.nodes.drain(..live) {
-            // SAFETY: G1, and it leaves this bag.
+            // SAFETY: registry.G1, and it leaves this bag.
             unsafe { other.add(node) };
         }
     }
@@ -183,14 +184,14 @@ impl<T> Bag<T> {
         // ORDER: Relaxed; a hint.
         // SAFETY: the caller's duty.
         let place = unsafe { (*node.as_ptr()).place.load(Ordering::Relaxed) };
-        // A node with a value is not among the free ones of any bag (G1).
+        // A node with a value is not among the free ones of any bag (registry.G1).
         if self.nodes.get(place) != Some(&node) {
             return false;
         }
         self.live -= 1;
         if place != self.live {
             self.nodes.swap(place, self.live);
-            // SAFETY: G1, for both.
+            // SAFETY: registry.G1, for both.
             unsafe {
                 self.settle(self.nodes[place], place);
                 self.settle(node, self.live);
@@ -202,7 +203,8 @@ impl<T> Bag<T> {
     /// Ends a node's stay, if this bag has it, and says in the frame what is left to do.
     ///
     /// # Safety
-    /// R2 for the frame, and the node is its entry's, who does not use it any more (R1).
+    /// registry.R2 for the frame, and the node is its entry's, who does not use it any more
+    /// (registry.R1).
     #[inline(always)]
     pub(super) unsafe fn leave(
         &mut self,
@@ -220,7 +222,8 @@ impl<T> Bag<T> {
             self.nodes.swap_remove(self.live);
             frame.rest = Rest::Node;
         } else if moves {
-            // SAFETY: nobody refers to the value any more, and the node counts as free (G1).
+            // SAFETY: nobody refers to the value any more, and the node counts as free
+            // (registry.G1).
             frame.value.write(unsafe { std::ptr::read(&raw const (*node.as_ptr()).value) });
             frame.rest = Rest::Value;
         }
@@ -230,7 +233,7 @@ impl<T> Bag<T> {
     /// Takes a node out with its memory, if this bag has it.
     ///
     /// # Safety
-    /// The node has a value, and nobody uses it any more (R1).
+    /// The node has a value, and nobody uses it any more (registry.R1).
     pub(super) unsafe fn remove(&mut self, node: NonNull<Node<T>>) -> Option<Box<Node<T>>> {
         // SAFETY: the caller's duty; the node came from a box and leaves the bag.
         unsafe {
@@ -247,7 +250,7 @@ impl<T> Drop for Bag<T> {
         let live = self.live;
         run_each(self.nodes.drain(..).enumerate(), |(place, node)| {
             // SAFETY: all came from boxes, and nobody else refers to them: entries borrow the
-            // registry or keep it alive. G1 says which have a value.
+            // registry or keep it alive. registry.G1 says which have a value.
             unsafe {
                 if place < live {
                     drop(Box::from_raw(node.as_ptr()));

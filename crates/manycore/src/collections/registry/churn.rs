@@ -12,14 +12,14 @@ use std::sync::Arc;
 
 /// An entry comes, or goes.
 pub(super) enum Change<T> {
-    /// Gets a node, which is the registry's from here on (R1).
+    /// Gets a node, which is the registry's from here on (registry.R1).
     Enter(NonNull<Arrival<T>>),
     /// Nobody but the registry uses the node any more.
     Leave(NonNull<Node<T>>, NonNull<Departure<T>>),
 }
 
 // SAFETY: nodes are reached by shared reference from any thread (`Sync`) and freed on any (`Send`);
-// the frames are used during `append` alone, on the appending thread (R2).
+// the frames are used during `append` alone, on the appending thread (registry.R2).
 unsafe impl<T: Send + Sync> Send for Change<T> {}
 
 /// One slot's changes since the last merge, less what came and went on this slot.
@@ -67,7 +67,7 @@ impl<T: Send + Sync + 'static> Log<Members<T>> for Churn<T> {
 
     #[inline(always)]
     fn apply(change: Change<T>, members: &mut Members<T>) {
-        // SAFETY: R1 and R2, for each of the calls.
+        // SAFETY: registry.R1 and registry.R2, for each of the calls.
         unsafe {
             match change {
                 Change::Enter(frame) => members.nodes.enter(frame),
@@ -80,7 +80,7 @@ impl<T: Send + Sync + 'static> Log<Members<T>> for Churn<T> {
 
     #[inline(always)]
     fn push(&mut self, change: Change<T>, _: Stamp) {
-        // SAFETY: R1 and R2, for each of the calls.
+        // SAFETY: registry.R1 and registry.R2, for each of the calls.
         unsafe {
             match change {
                 Change::Enter(frame) => self.entered.enter(frame),
@@ -105,14 +105,14 @@ impl<T: Send + Sync + 'static> Log<Members<T>> for Churn<T> {
 
     fn merge(logs: &mut [Self], members: &mut Members<T>) -> usize {
         let before: usize = logs.iter().map(Log::<Members<T>>::len).sum();
-        // All that enter first: who leaves has entered, but maybe in another log (R4).
+        // All that enter first: who leaves has entered, but maybe in another log (registry.R4).
         for log in logs.iter_mut() {
             log.entered.empty_into(&mut members.nodes);
         }
         let mut garbage = members.garbage.lock();
         for log in logs.iter_mut() {
             for node in log.left.drain(..) {
-                // SAFETY: R1 - the entry is gone.
+                // SAFETY: registry.R1 - the entry is gone.
                 let removed = unsafe { members.nodes.remove(node) };
                 garbage.push(removed.expect(LEFT_EARLY));
             }

@@ -28,7 +28,7 @@ impl<T: Send + Sync + 'static> Nodes<T> for List<T> {
         let place = unsafe { (*node.as_ptr()).place.load(Ordering::Relaxed) };
         self.0.swap_remove(place);
         if let Some(moved) = self.0.get(place) {
-            // SAFETY: a node lives as long as it is in the list (U3 of `ldu`).
+            // SAFETY: a node lives as long as it is in the list (ldu.U3).
             unsafe { Self::put(*moved, place) };
         }
     }

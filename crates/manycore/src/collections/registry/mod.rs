@@ -5,26 +5,26 @@
 //!
 //! # The laws
 //!
-//! - **R1** A node is made by `Enter` and belongs to the registry from then on: it is in one log,
-//!   or in the list. Its entry only uses it. Dropping the entry appends `Leave`, after which the
-//!   entry does not touch the node, unless `Leave` gave it back. So a node's address is no other
-//!   node's while any log holds it, which is what makes it an identity (O-09): no numbers are given
-//!   out.
-//! - **R2** `push` and `apply` run on the appending thread before `append` returns, so `Enter` and
-//!   `Leave` can point into its frame. If `Leave` finds the `Enter` in the same log, or the node in
-//!   a cold list, nobody else refers to the node any more: the entry drops its value, outside of
-//!   every lock.
-//! - **R3** A node knows its place in the log or list that has it. Whoever looks there compares the
-//!   pointer found, so a place that is out of date does no harm. Cancelling takes no search and no
-//!   hash, however long the log is.
-//! - **R4** `Leave` happens after `Enter`. A merge takes all logs at one moment, so it has the
-//!   `Enter` of each `Leave` that it has, if that was not merged before.
-//! - **R5** Nothing of the user's runs under the registry's locks: what merges take out goes to a
-//!   heap of garbage, and the next call of any thread drops it. Walks hold the object, and catch a
-//!   panic of the caller's closure until they have given it up.
-//! - **R6** A node that is free at once gives up its value, if that is small, and its memory stays
-//!   in the log or list that had it, for the next `Enter` there. Its address becomes another node's
-//!   then: after `Leave`, and while no log holds it (R1).
+//! - **registry.R1** A node is made by `Enter` and belongs to the registry from then on: it is in
+//!   one log, or in the list. Its entry only uses it. Dropping the entry appends `Leave`, after
+//!   which the entry does not touch the node, unless `Leave` gave it back. So a node's address is
+//!   no other node's while any log holds it, which is what makes it an identity (O-09): no numbers
+//!   are given out.
+//! - **registry.R2** `push` and `apply` run on the appending thread before `append` returns, so
+//!   `Enter` and `Leave` can point into its frame. If `Leave` finds the `Enter` in the same log, or
+//!   the node in a cold list, nobody else refers to the node any more: the entry drops its value,
+//!   outside of every lock.
+//! - **registry.R3** A node knows its place in the log or list that has it. Whoever looks there
+//!   compares the pointer found, so a place that is out of date does no harm. Cancelling takes no
+//!   search and no hash, however long the log is.
+//! - **registry.R4** `Leave` happens after `Enter`. A merge takes all logs at one moment, so it has
+//!   the `Enter` of each `Leave` that it has, if that was not merged before.
+//! - **registry.R5** Nothing of the user's runs under the registry's locks: what merges take out
+//!   goes to a heap of garbage, and the next call of any thread drops it. Walks hold the object,
+//!   and catch a panic of the caller's closure until they have given it up.
+//! - **registry.R6** A node that is free at once gives up its value, if that is small, and its
+//!   memory stays in the log or list that had it, for the next `Enter` there. Its address becomes
+//!   another node's then: after `Leave`, and while no log holds it (registry.R1).
 
 mod bag;
 mod churn;
@@ -139,8 +139,9 @@ impl<T: Send + Sync + 'static> Logged<T> {
     fn enter(&self, value: T) -> NonNull<T> {
         let mut arrival = Arrival::new(value);
         self.members.append(Change::Enter(NonNull::from(&mut arrival)));
-        let node = arrival.node().expect("the change was pushed or applied: R2");
-        // SAFETY: R1 - the node is alive. The pointer leads to the value and back to the node.
+        let node = arrival.node().expect("the change was pushed or applied: registry.R2");
+        // SAFETY: registry.R1 - the node is alive. The pointer leads to the value and back to the
+        // node.
         unsafe { NonNull::new_unchecked(&raw mut (*node.as_ptr()).value) }
     }
 
@@ -152,13 +153,13 @@ impl<T: Send + Sync + 'static> Logged<T> {
         let node: NonNull<Node<T>> = unsafe { value.byte_sub(offset_of!(Node<T>, value)).cast() };
         let mut departure = Departure::new();
         self.members.append(Change::Leave(node, NonNull::from(&mut departure)));
-        // SAFETY: R2 - if the departure has something of the node, nobody else does.
+        // SAFETY: registry.R2 - if the departure has something of the node, nobody else does.
         unsafe { departure.finish(node) };
         self.garbage.sweep();
     }
 
     fn with_members<R>(&self, f: impl FnOnce(&ReadGuard<'_, Members<T>, Churn<T>>) -> R) -> R {
-        // R5
+        // registry.R5
         guarded(|| self.members.read(), |members| f(members), || self.garbage.sweep_for_reader())
     }
 }
@@ -355,7 +356,7 @@ impl<T: Send + Sync + 'static> Deref for Entry<'_, T> {
     type Target = T;
 
     fn deref(&self) -> &T {
-        // SAFETY: R1 - the node lives until after this entry's `Leave`.
+        // SAFETY: registry.R1 - the node lives until after this entry's `Leave`.
         unsafe { self.value.as_ref() }
     }
 }
@@ -364,7 +365,7 @@ impl<T: Send + Sync + 'static> Deref for OwnedEntry<T> {
     type Target = T;
 
     fn deref(&self) -> &T {
-        // SAFETY: R1 - the node lives until after this entry's `Leave`.
+        // SAFETY: registry.R1 - the node lives until after this entry's `Leave`.
         unsafe { self.value.as_ref() }
     }
 }
@@ -372,14 +373,14 @@ impl<T: Send + Sync + 'static> Deref for OwnedEntry<T> {
 impl<T: Send + Sync + 'static> Drop for Entry<'_, T> {
     #[inline]
     fn drop(&mut self) {
-        // SAFETY: R1 - an entry is dropped once, and its value came from `enter`.
+        // SAFETY: registry.R1 - an entry is dropped once, and its value came from `enter`.
         unsafe { self.shared.leave(self.value) };
     }
 }
 
 impl<T: Send + Sync + 'static> Drop for OwnedEntry<T> {
     fn drop(&mut self) {
-        // SAFETY: R1 - an entry is dropped once, and its value came from `enter`.
+        // SAFETY: registry.R1 - an entry is dropped once, and its value came from `enter`.
         unsafe { self.anchor.0.leave(self.value) };
     }
 }

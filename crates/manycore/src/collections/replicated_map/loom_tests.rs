@@ -1,4 +1,4 @@
-//! Models of laws M1 to M3: copying beside removals and changes.
+//! Models of laws replicated_map.M1 to replicated_map.M3: copying beside removals and changes.
 //!
 //! loom's standard hasher is a constant one, so that its choices do not depend on chance. The maps
 //! are in loom cells behind the locks.

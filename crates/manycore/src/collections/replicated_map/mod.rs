@@ -4,20 +4,22 @@
 //! each representative.
 //!
 //! Laws:
-//! - M1 A cache holds nothing but copies of what the master holds. An entry of the master says
-//!   which caches may have a copy.
-//! - M2 Master, mark and copy are written under the master's lock, and a cache under its own lock
-//!   inside of that (H5 of [`cluster`](crate::cluster)). So a copy that is made beside a removal is
-//!   made before it, and removed by it, or not at all. Who holds a cache's lock, to look at a value
-//!   in it, is refused the master's and every other cache's: it could wait for itself by way of
+//! - replicated_map.M1 A cache holds nothing but copies of what the master holds. An entry of the
+//!   master says which caches may have a copy.
+//! - replicated_map.M2 Master, mark and copy are written under the master's lock, and a cache under
+//!   its own lock inside of that (cluster.H5). So a copy that is made beside a removal is made
+//!   before it, and removed by it, or not at all. Who holds a cache's lock, to look at a value in
+//!   it, is refused the master's and every other cache's: it could wait for itself by way of
 //!   another thread.
-//! - M3 An update takes the key out of the caches before it changes the master, so no reader finds
-//!   the new value while another finds the old one; and user code that panics leaves less cached,
-//!   never something wrong.
-//! - M4 Keys and values that leave the master or a cache are dropped when no lock is held.
-//! - M5 An entry has a tag: its hash and an id. A key is compared to find it once, in the cache or
-//!   in the master; its copies are matched by the tag. So a key whose `Hash`, `Eq`, `Borrow` or
-//!   `Clone` contradicts itself finds a wrong entry or none, and leaves no copy in a cache.
+//! - replicated_map.M3 An update takes the key out of the caches before it changes the master, so
+//!   no reader finds the new value while another finds the old one; and user code that panics
+//!   leaves less cached, never something wrong.
+//! - replicated_map.M4 Keys and values that leave the master or a cache are dropped when no lock is
+//!   held.
+//! - replicated_map.M5 An entry has a tag: its hash and an id. A key is compared to find it once,
+//!   in the cache or in the master; its copies are matched by the tag. So a key whose `Hash`, `Eq`,
+//!   `Borrow` or `Clone` contradicts itself finds a wrong entry or none, and leaves no copy in a
+//!   cache.
 //!
 //! Source: K42's region list, section 4.1 of the paper. There the caller that misses looks at the
 //! master and caches what it found, with the locks given up in between; here it keeps the master's
@@ -236,7 +238,7 @@ where
         self.object.root().hasher.hash_one(key)
     }
 
-    /// Looks in the master, and caches what is there (M2).
+    /// Looks in the master, and caches what is there (replicated_map.M2).
     #[cold]
     #[track_caller]
     fn read_master<Q, T>(
@@ -263,7 +265,7 @@ where
         Some(seen)
     }
 
-    /// The master, locked (M2).
+    /// The master, locked (replicated_map.M2).
     ///
     /// # Panics
     /// If the calling thread holds that, or looks into a cache.
@@ -330,7 +332,7 @@ where
     pub fn insert(&self, key: K, mut value: V) -> Option<V> {
         let hash = self.hash(&key);
         let (own, copied) = (key.clone(), value.clone());
-        let mut out = Vec::new(); // as `key` and `value`, it outlives the lock (M4)
+        let mut out = Vec::new(); // as `key` and `value`, it outlives the lock (replicated_map.M4)
         let cache = self.object.local();
         let mut holders = Holders::default();
         holders.add(cache.place);
@@ -338,7 +340,7 @@ where
         let Master { table, next_id } = &mut *master;
         let found = table.find_mut(hash, |entry| entry.key == key);
         let (tag, old) = if let Some(entry) = found {
-            self.purge(entry, &mut out, Location::caller()); // M3
+            self.purge(entry, &mut out, Location::caller()); // replicated_map.M3
             std::mem::swap(&mut entry.value, &mut value);
             entry.holders = holders;
             (entry.tag, Some(value))
@@ -367,9 +369,9 @@ where
         let mut out = Vec::new();
         let mut master = self.master();
         let at = master.table.index_of(hash, |entry| entry.key.borrow() == key)?;
-        self.purge(master.table.at(at), &mut out, Location::caller()); // M3
+        self.purge(master.table.at(at), &mut out, Location::caller()); // replicated_map.M3
         let removed = master.table.remove_at(at);
-        drop(master); // M4
+        drop(master); // replicated_map.M4
         Some(removed.value)
     }
 
@@ -384,7 +386,7 @@ where
         let copies: Vec<_> =
             caches.map(|(_, cache)| cache.entries.with(|entries| entries.take(|_| true))).collect();
         let entries = master.table.take(|_| true);
-        drop(master); // M4
+        drop(master); // replicated_map.M4
         drop((copies, entries));
     }
 

@@ -9,28 +9,31 @@
 //! word. A handle is *central* unless its tag is the period of the object and the object is hot.
 //!
 //! Laws:
-//! - A1 The number of handles is the central count plus the sum of all rows. A row may be negative:
-//!   its slot has dropped handles that others made. While cold there is nothing in the rows.
-//! - A2 While hot (and not folding), the central count is exactly the number of central handles,
-//!   and at least one. So the object is alive, whatever the rows say, and nobody needs their sum.
-//!   The drop that would take the last central handle away first folds, and keeps its handle for as
-//!   long as that takes.
-//! - A3 Zero is decided while cold alone, by the exchange that takes the word from one to zero. The
-//!   flags are in the same word, so no drop takes a hot object for a cold one.
-//! - A4 A row is written by its slot's owner alone, with plain stores, between announcing the side
-//!   and withdrawing that, having seen in between that the word's flags and period are unchanged
-//!   and hot. Rows are summed and freed by one thread, which has set FOLDING, has passed the
-//!   barrier, and has seen no record that announces the side (percpu::barrier, B1). So no updater
-//!   is half-way when the sum is taken: who announced before is waited for, who comes after sees
-//!   FOLDING and leaves the rows alone.
-//! - A5 While folding, everybody counts in the word, whose count may pass below zero meanwhile. The
-//!   folder has a handle; so once it has added the rows, the count is at least one.
-//! - A6 An object becomes hot at most 15 times, since a tag has four bits. Then it stays cold.
-//! - A7 While the object is hot, somebody who has no handle may make one (a weak handle does): he
-//!   has announced the side and seen HOT, so A2 holds until he has withdrawn.
-//! - A8 A change makes the generation odd before it begins and even when it is over. Who has read
-//!   an even one, then whatever the change changes, then made a handle, and finds the same one
-//!   again, has read what belongs together, and the handle is of that.
+//! - scalable_arc.A1 The number of handles is the central count plus the sum of all rows. A row may
+//!   be negative: its slot has dropped handles that others made. While cold there is nothing in the
+//!   rows.
+//! - scalable_arc.A2 While hot (and not folding), the central count is exactly the number of
+//!   central handles, and at least one. So the object is alive, whatever the rows say, and nobody
+//!   needs their sum. The drop that would take the last central handle away first folds, and keeps
+//!   its handle for as long as that takes.
+//! - scalable_arc.A3 Zero is decided while cold alone, by the exchange that takes the word from one
+//!   to zero. The flags are in the same word, so no drop takes a hot object for a cold one.
+//! - scalable_arc.A4 A row is written by its slot's owner alone, with plain stores, between
+//!   announcing the side and withdrawing that, having seen in between that the word's flags and
+//!   period are unchanged and hot. Rows are summed and freed by one thread, which has set FOLDING,
+//!   has passed the barrier, and has seen no record that announces the side (percpu.B1). So no
+//!   updater is half-way when the sum is taken: who announced before is waited for, who comes after
+//!   sees FOLDING and leaves the rows alone.
+//! - scalable_arc.A5 While folding, everybody counts in the word, whose count may pass below zero
+//!   meanwhile. The folder has a handle; so once it has added the rows, the count is at least one.
+//! - scalable_arc.A6 An object becomes hot at most 15 times, since a tag has four bits. Then it
+//!   stays cold.
+//! - scalable_arc.A7 While the object is hot, somebody who has no handle may make one (a weak
+//!   handle does): he has announced the side and seen HOT, so scalable_arc.A2 holds until he has
+//!   withdrawn.
+//! - scalable_arc.A8 A change makes the generation odd before it begins and even when it is over.
+//!   Who has read an even one, then whatever the change changes, then made a handle, and finds the
+//!   same one again, has read what belongs together, and the handle is of that.
 //!
 //! Source: OpLog, section 3 (the count of directory entries) and REQUIREMENTS O-11, O-20. The paper
 //! has no rule for zero; central handles and the fold are ours.
@@ -95,9 +98,9 @@ struct Side {
     weak: Line<AtomicU64>,
     /// Whether announcements leave the fence to the folder.
     biased: bool,
-    /// How often the object has been changed, twice; odd during a change (A8).
+    /// How often the object has been changed, twice; odd during a change (scalable_arc.A8).
     generation: Line<AtomicU64>,
-    /// Shared while announced, exclusive while folding (A4); loom checks it.
+    /// Shared while announced, exclusive while folding (scalable_arc.A4); loom checks it.
     rows: UnsafeCell<Segmented<Row>>,
 }
 
@@ -126,7 +129,7 @@ fn central(word: u64) -> u64 {
 
 /// The rows' sum, as far as it stands still.
 fn sum(rows: &Segmented<Row>) -> u64 {
-    // ORDER: Relaxed; who needs it exact has frozen the rows (A4).
+    // ORDER: Relaxed; who needs it exact has frozen the rows (scalable_arc.A4).
     rows.iter().fold(0, |sum, (_, row)| sum.wrapping_add(row.0.load(Ordering::Relaxed)))
 }
 
@@ -153,7 +156,7 @@ impl Head {
     }
 
     /// Counts a handle in the word. Right in every state: if the object becomes hot before this,
-    /// there is one more central handle (A2).
+    /// there is one more central handle (scalable_arc.A2).
     #[inline(always)]
     fn acquire_central(&self) -> u64 {
         // ORDER: Relaxed; the caller's handle keeps the object alive.
@@ -188,7 +191,7 @@ impl Head {
             if is_hot(seen) {
                 let is_added = percpu::idle_slot().is_some_and(|slot| self.add_hot(slot, seen, 1));
                 if is_added || self.add_hot_slow(seen, 1) {
-                    return Some(tag_of(seen)); // A7
+                    return Some(tag_of(seen)); // scalable_arc.A7
                 }
                 continue;
             }
@@ -242,13 +245,14 @@ impl Head {
                     continue;
                 }
                 // BUG: a reference count is zero when the word says so, whatever the rows hold
-                // (A2).
+                // (scalable_arc.A2).
                 if central(seen) == 1 && !sync::seeded_bug!("central-alone") {
-                    self.fold(seen, 0); // A2
+                    self.fold(seen, 0); // scalable_arc.A2
                     continue;
                 }
             }
-            // ORDER: Release; as in `release`. While folding, the word need not be positive (A5).
+            // ORDER: Release; as in `release`. While folding, the word need not be positive
+            // (scalable_arc.A5).
             if self.exchange(seen, seen.wrapping_add(LESS_ONE), Ordering::Release) {
                 return seen & FOLDING == 0 && was_last(seen);
             }
@@ -264,7 +268,7 @@ impl Head {
             let seen = self.count.load_to_change(Ordering::Acquire);
             if is_hot(seen) {
                 if tag == tag_of(seen) || central(seen) > 1 {
-                    return false; // there is a central one, too (A2)
+                    return false; // there is a central one, too (scalable_arc.A2)
                 }
                 self.fold(seen, 0);
             } else if seen & FOLDING != 0 {
@@ -284,8 +288,8 @@ impl Head {
         self.count.compare_exchange(seen, new, order, Ordering::Relaxed).is_ok()
     }
 
-    /// Adds to the slot's row (A4), if there is one, and the flags and the period are still those
-    /// of `seen`.
+    /// Adds to the slot's row (scalable_arc.A4), if there is one, and the flags and the period are
+    /// still those of `seen`.
     #[inline(always)]
     fn add_hot(&self, slot: Slot, seen: u64, n: u64) -> bool {
         self.add_to(slot, seen, n, Segmented::get)
@@ -309,10 +313,10 @@ impl Head {
     ) -> bool {
         let Some((side, _inside)) = self.announce(slot, seen) else { return false };
         side.rows.with(|rows| {
-            // SAFETY: A4 - announced, and checked after that: nobody changes the table of rows but
-            // who folds, who waits for us.
+            // SAFETY: scalable_arc.A4 - announced, and checked after that: nobody changes the table
+            // of rows but who folds, who waits for us.
             let Some(row) = find(unsafe { &*rows }, slot.index()) else { return false };
-            // ORDER: Relaxed (both); single writer (A4).
+            // ORDER: Relaxed (both); single writer (scalable_arc.A4).
             row.0.store(row.0.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
             true
         })
@@ -326,8 +330,8 @@ impl Head {
         // SAFETY: never changed while the head lives, and the caller has seen HOT: it is set.
         let biased = unsafe { (*side).biased };
         let inside = slot.announce(side as usize, biased);
-        // ORDER: Acquire; after the announcement (A4). Pairs with Release in `promote`: the rows as
-        // the last fold left them.
+        // ORDER: Acquire; after the announcement (scalable_arc.A4). Pairs with Release in
+        // `promote`: the rows as the last fold left them.
         let now = self.count.load(Ordering::Acquire);
         // SAFETY: as above.
         ((now ^ seen) & FLAGS == 0).then(|| (unsafe { &*side }, inside))
@@ -347,13 +351,14 @@ impl Head {
         } else {
             barrier::fence_full()
         }
-        // BUG: rows of a reference count are summed while their owners may be half-way (A4).
+        // BUG: rows of a reference count are summed while their owners may be half-way
+        // (scalable_arc.A4).
         if !sync::seeded_bug!("unfrozen-rows") {
             percpu::records().wait_until_none(|word| word == side as usize);
         }
         // SAFETY: the side lives as long as the head.
         let rows = unsafe { &*side }.rows.with_mut(|rows| {
-            // SAFETY: A4 - FOLDING was set by this thread, and nobody is inside.
+            // SAFETY: scalable_arc.A4 - FOLDING was set by this thread, and nobody is inside.
             std::mem::replace(unsafe { &mut *rows }, Segmented::new())
         });
         let counted = sum(&rows);
@@ -454,7 +459,7 @@ impl Head {
             if is_hot(seen) {
                 let rows = percpu::with_slot(|slot| {
                     let (side, _inside) = self.announce(slot, seen)?;
-                    // SAFETY: A4 - announced, and checked after that.
+                    // SAFETY: scalable_arc.A4 - announced, and checked after that.
                     Some(side.rows.with(|rows| sum(unsafe { &*rows })))
                 });
                 if let Some(rows) = rows {
@@ -551,7 +556,8 @@ impl Drop for Head {
     }
 }
 
-/// Whether an exchange that took a handle from a word that was not folding took the last one (A3).
+/// Whether an exchange that took a handle from a word that was not folding took the last one
+/// (scalable_arc.A3).
 #[inline(always)]
 fn was_last(before: u64) -> bool {
     if central(before) != 1 {

@@ -1,4 +1,5 @@
-//! Generations: is the object that a handle was made of still the one that was looked at? Law A8.
+//! Generations: is the object that a handle was made of still the one that was looked at? Law
+//! scalable_arc.A8.
 //!
 //! Source: OpLog, section 3 (`stat`: the generation of a directory entry is read, the count is
 //! taken, the generation is checked); the sequence lock of Linux.
@@ -48,14 +49,14 @@ fn read(generation: &AtomicU64) -> u64 {
 }
 
 /// Whether nothing has been changed since `then` was read: all that was loaded in between belongs
-/// together (A8).
+/// together (scalable_arc.A8).
 fn is_still(generation: &AtomicU64, then: u64) -> bool {
     // ORDER: Acquire; pairs with the fence in `Changing::begin`: the loads before it come before
     // the second look.
     fence(Ordering::Acquire);
     // ORDER: Relaxed; behind the fence.
     let now = generation.load(Ordering::Relaxed);
-    // BUG: a handle is taken whatever the object's generation has become (A8).
+    // BUG: a handle is taken whatever the object's generation has become (scalable_arc.A8).
     then % 2 == 0 && (now == then || seeded_bug!("unchecked-generation"))
 }
 

@@ -1,5 +1,5 @@
-//! Models of laws A1 to A7. What loom can and can't show, and how a model is itself tested, is in
-//! the header of [`crate::percpu::loom_tests`].
+//! Models of laws scalable_arc.A1 to scalable_arc.A7. What loom can and can't show, and how a model
+//! is itself tested, is in the header of [`crate::percpu::loom_tests`].
 //!
 //! Every value has a canary, a loom cell that handles read and the destructor writes. So a value
 //! that is dropped under a handle, or with no happens-before between the two, fails the model
@@ -248,7 +248,7 @@ fn loom_arc_zero_without_the_rows_is_caught() {
     catches("central-alone", "loom_arc_handles_dropped_elsewhere_leave_a_negative_row");
 }
 
-/// What is read between the generation and the handle belongs together (A8).
+/// What is read between the generation and the handle belongs together (scalable_arc.A8).
 #[test]
 fn loom_arc_handle_by_generation_is_of_what_was_read() {
     model(2, || {

@@ -1,11 +1,11 @@
 //! A shared reference whose count is distributed.
 //!
-//! Owns: [`ScalableArc`], [`ScalableWeak`], the value and its memory. The count and its laws, A1 to
-//! A8, are in `count`. In short: while cold, an exchange on one word, as `Arc`. While hot, handles
-//! made and dropped are counted in the row of the thread's slot; the handles that existed when the
-//! object became hot stay counted in the word, so the word alone proves that the object lives. The
-//! last of those folds the rows into the word when it is dropped. So there is no review and no
-//! garbage: the last handle's drop is what drops the value.
+//! Owns: [`ScalableArc`], [`ScalableWeak`], the value and its memory. The count and its laws,
+//! scalable_arc.A1 to scalable_arc.A8, are in `count`. In short: while cold, an exchange on one
+//! word, as `Arc`. While hot, handles made and dropped are counted in the row of the thread's slot;
+//! the handles that existed when the object became hot stay counted in the word, so the word alone
+//! proves that the object lives. The last of those folds the rows into the word when it is dropped.
+//! So there is no review and no garbage: the last handle's drop is what drops the value.
 
 mod count;
 mod generation;
@@ -206,7 +206,8 @@ impl<T> ScalableArc<T> {
     /// The count is zero, by this handle.
     unsafe fn take(self) -> T {
         let this = ManuallyDrop::new(self);
-        // SAFETY: nobody else has a handle (A3), and nobody will look at the value again.
+        // SAFETY: nobody else has a handle (scalable_arc.A3), and nobody will look at the value
+        // again.
         let value = unsafe { ManuallyDrop::take(&mut (*this.inner()).value) };
         // SAFETY: the value has been taken.
         unsafe { weak::release_memory(this.untagged()) };
@@ -269,7 +270,8 @@ impl<T> ScalableArc<T> {
             }
         }
         let memory = Memory(self.untagged());
-        // SAFETY: only called with the count at zero (A3): nobody else looks at the value.
+        // SAFETY: only called with the count at zero (scalable_arc.A3): nobody else looks at the
+        // value.
         unsafe { ManuallyDrop::drop(&mut (*memory.0.as_ptr()).value) };
     }
 }

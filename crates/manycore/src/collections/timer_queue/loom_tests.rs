@@ -1,4 +1,5 @@
-//! Models of laws T1 and T2: a timer that is cancelled, or detached, beside an advance.
+//! Models of laws timer_queue.T1 and timer_queue.T2: a timer that is cancelled, or detached, beside
+//! an advance.
 //!
 //! The value is a loom cell, which who has it writes and the inserter has written: so a value that
 //! two have, or one that does not see what was done to it, fails the model.

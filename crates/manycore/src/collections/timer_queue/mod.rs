@@ -6,17 +6,18 @@
 //! A. Lauck, *Hashed and hierarchical timing wheels*, SOSP 1987 (the wheel).
 //!
 //! Laws:
-//! - **T1** A timer's value is taken once: by who first sets TAKEN in its state, which is its
-//!   handle when it cancels, or the queue when it fires. What nobody took goes with the item.
-//! - **T2** An item's memory is given back once, by its *owner*: the handle, until it detaches.
-//!   Then by who fires. Of detaching (LOOSE) and firing (TAKEN), which both are one instruction on
-//!   the state, the later one finds the other's bit: a handle that finds the timer fired is its
-//!   owner still; a firing that finds it loose has become the owner.
-//! - **T3** The wheel has an item from the first look after its insertion until the first look
-//!   after its owner gave it back, so a look may touch all that is in the wheel. An item that is
-//!   not in any wheel when it is to be taken out, because it fired, is left alone.
-//! - **T4** Nothing of the user's runs under the queue's lock: values are moved there, and dropped
-//!   elsewhere.
+//! - **timer_queue.T1** A timer's value is taken once: by who first sets TAKEN in its state, which
+//!   is its handle when it cancels, or the queue when it fires. What nobody took goes with the
+//!   item.
+//! - **timer_queue.T2** An item's memory is given back once, by its *owner*: the handle, until it
+//!   detaches. Then by who fires. Of detaching (LOOSE) and firing (TAKEN), which both are one
+//!   instruction on the state, the later one finds the other's bit: a handle that finds the timer
+//!   fired is its owner still; a firing that finds it loose has become the owner.
+//! - **timer_queue.T3** The wheel has an item from the first look after its insertion until the
+//!   first look after its owner gave it back, so a look may touch all that is in the wheel. An item
+//!   that is not in any wheel when it is to be taken out, because it fired, is left alone.
+//! - **timer_queue.T4** Nothing of the user's runs under the queue's lock: values are moved there,
+//!   and dropped elsewhere.
 
 #[cfg(all(test, manycore_loom))]
 mod loom_tests;
@@ -31,9 +32,9 @@ use std::fmt;
 use std::mem::{ManuallyDrop, MaybeUninit, forget};
 use std::ptr::NonNull;
 
-/// The value was taken (T1).
+/// The value was taken (timer_queue.T1).
 const TAKEN: usize = 1;
-/// There is no handle (T2).
+/// There is no handle (timer_queue.T2).
 const LOOSE: usize = 2;
 
 /// A timer.
@@ -43,26 +44,27 @@ struct Item<T> {
     value: UnsafeCell<MaybeUninit<T>>,
 }
 
-// SAFETY: T1 - the value is reached by one thread, which moves it (`Send`).
+// SAFETY: timer_queue.T1 - the value is reached by one thread, which moves it (`Send`).
 unsafe impl<T: Send> Sync for Item<T> {}
 // SAFETY: owned data.
 unsafe impl<T: Send> Send for Item<T> {}
 
 impl<T> Item<T> {
-    /// Takes the value, unless somebody was first (T1). Says whether there was no handle (T2).
+    /// Takes the value, unless somebody was first (timer_queue.T1). Says whether there was no
+    /// handle (timer_queue.T2).
     #[inline]
     fn take(&self) -> Option<(T, bool)> {
         // ORDER: AcqRel; the value before its item was shown by the insertion. Release lets who
-        // finds TAKEN go on from here (T2), Acquire is its other half.
+        // finds TAKEN go on from here (timer_queue.T2), Acquire is its other half.
         let before = self.state.fetch_or(TAKEN, Ordering::AcqRel);
-        // BUG: a timer's value is taken without a look whether it is there (T1 of the timers).
+        // BUG: a timer's value is taken without a look whether it is there (timer_queue.T1).
         if before & TAKEN != 0 && !seeded_bug!("timer-taken-twice") {
             return None;
         }
-        // SAFETY: T1 - this call set the bit.
+        // SAFETY: timer_queue.T1 - this call set the bit.
         let value = self.value.with_mut(|value| unsafe { (*value).assume_init_read() });
-        // BUG: the thread that fires a timer looks for its handle after it took the value (T2 of
-        // timers).
+        // BUG: the thread that fires a timer looks for its handle after it took the value
+        // (timer_queue.T2 of timers).
         let late = seeded_bug!("timer-late-look");
         let found = if late { self.state.load(Ordering::Acquire) } else { before };
         Some((value, found & LOOSE != 0))
@@ -78,7 +80,7 @@ impl<T> Drop for Item<T> {
     fn drop(&mut self) {
         // ORDER: Relaxed; ours alone.
         if self.state.load(Ordering::Relaxed) & TAKEN == 0 && !model_failed() {
-            // SAFETY: T1 - nobody took it, and nobody can any more.
+            // SAFETY: timer_queue.T1 - nobody took it, and nobody can any more.
             self.value.with_mut(|value| unsafe { (*value).assume_init_drop() });
         }
     }
@@ -96,13 +98,13 @@ impl<T> Copy for InWheel<T> {}
 
 impl<T> InWheel<T> {
     fn item<'a>(self) -> &'a Item<T> {
-        // SAFETY: T3 - the wheel has it.
+        // SAFETY: timer_queue.T3 - the wheel has it.
         unsafe { Node::value(self.0) }
     }
 
     /// Where its place is noted.
     fn note<'a>(self) -> &'a AtomicUsize {
-        // SAFETY: T3 - as above.
+        // SAFETY: timer_queue.T3 - as above.
         unsafe { &(*self.0.as_ptr()).place }
     }
 }
@@ -134,7 +136,7 @@ impl<T: Send + 'static> Nodes<Item<T>> for Timers<T> {
     }
 
     unsafe fn remove(&mut self, node: NonNull<Node<Item<T>>>) {
-        self.0.remove(InWheel(node)); // none, if it fired (T3)
+        self.0.remove(InWheel(node)); // none, if it fired (timer_queue.T3)
     }
 }
 
@@ -142,7 +144,7 @@ impl<T> Drop for Timers<T> {
     /// Frees the timers that nobody has a handle of and that have not fired. (Those that have are
     /// given back by who fired them.)
     fn drop(&mut self) {
-        // SAFETY: T3 - the wheel has them, and goes with its set.
+        // SAFETY: timer_queue.T3 - the wheel has them, and goes with its set.
         run_each(self.0.take_all(), |timer| unsafe { Node::free_left(timer.0) });
     }
 }
@@ -238,7 +240,7 @@ impl<T: Send + 'static> TimerQueue<T> {
             });
         });
         for item in loose {
-            // SAFETY: T2 - this call is its owner, and does not use it any more.
+            // SAFETY: timer_queue.T2 - this call is its owner, and does not use it any more.
             unsafe { self.timers.leave(item) };
         }
         fired.sort_by_key(|(deadline, _)| *deadline);
@@ -280,7 +282,7 @@ unsafe impl<T: Send> Sync for Timer<'_, T> {}
 
 impl<T: Send + 'static> Timer<'_, T> {
     fn item(&self) -> &Item<T> {
-        // SAFETY: T2 - the handle is the item's owner.
+        // SAFETY: timer_queue.T2 - the handle is the item's owner.
         unsafe { self.item.as_ref() }
     }
 
@@ -311,14 +313,15 @@ impl<T: Send + 'static> Timer<'_, T> {
     #[inline]
     unsafe fn give_back(&mut self) -> Option<T> {
         let taken = self.item().take();
-        // SAFETY: T2 - the handle is the owner, and goes.
+        // SAFETY: timer_queue.T2 - the handle is the owner, and goes.
         unsafe { self.queue.timers.leave(self.item) };
         taken.map(|(value, _)| value)
     }
 
     /// Lets the timer fire without a handle.
     pub fn detach(self) {
-        // ORDER: AcqRel; T2 - pairs with `take` of who fires, which comes before it or after it.
+        // ORDER: AcqRel; timer_queue.T2 - pairs with `take` of who fires, which comes before it or
+        // after it.
         let before = self.item().state.fetch_or(LOOSE, Ordering::AcqRel);
         if before & TAKEN == 0 {
             forget(self);

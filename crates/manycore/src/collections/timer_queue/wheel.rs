@@ -5,10 +5,11 @@
 //! SOSP 1987, scheme 7.
 //!
 //! Laws:
-//! - **V1** A timer is in the level of the highest digit (base 64) in which its deadline differs
-//!   from the time, in the slot of that digit; one whose deadline has come is in the list `due`. So
-//!   all of a level is before all of the next level, and its slots are in the order of time.
-//! - **V2** A timer's `place` says where it is, or [`OUT`].
+//! - **timer_queue.V1** A timer is in the level of the highest digit (base 64) in which its
+//!   deadline differs from the time, in the slot of that digit; one whose deadline has come is in
+//!   the list `due`. So all of a level is before all of the next level, and its slots are in the
+//!   order of time.
+//! - **timer_queue.V2** A timer's `place` says where it is, or [`OUT`].
 
 /// The place of a timer that is in no wheel.
 pub(super) const OUT: usize = usize::MAX;
@@ -25,7 +26,7 @@ const PLACES: usize = (DUE + 1).next_power_of_two();
 pub(super) trait Timed: Copy {
     /// When it is to fire. Always the same.
     fn deadline(self) -> u64;
-    /// Where it is (V2).
+    /// Where it is (timer_queue.V2).
     fn place(self) -> usize;
     /// Notes where it is.
     fn put(self, place: usize);
@@ -102,7 +103,7 @@ impl<P: Timed> Wheel<P> {
             .iter()
             .flatten()
             .flat_map(|level| ones(level.used).map(|slot| level.slots[slot].as_slice()));
-        std::iter::once(self.due.as_slice()).chain(later).find_map(first) // V1
+        std::iter::once(self.due.as_slice()).chain(later).find_map(first) // timer_queue.V1
     }
 
     /// Makes it `now`, unless it is later already, and takes out what is due then.
@@ -115,7 +116,7 @@ impl<P: Timed> Wheel<P> {
         };
         fire_all(&mut self.due);
         while let Some((level, slot, start)) = self.first_slot().filter(|(.., at)| *at <= now) {
-            // V1: nothing is before `start`, so the digits below it change for nobody.
+            // timer_queue.V1: nothing is before `start`, so the digits below it change for nobody.
             self.now = start;
             let mut timers = self.empty(level, slot);
             if level == 0 {

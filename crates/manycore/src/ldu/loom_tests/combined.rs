@@ -1,5 +1,5 @@
-//! Members and ordered updates in one object (laws C1 to C3): reads see both kinds at one moment,
-//! and nothing is lost.
+//! Members and ordered updates in one object (laws ldu.C1 to ldu.C3): reads see both kinds at one
+//! moment, and nothing is lost.
 
 use super::{Member, Numbers, spawn};
 use crate::ldu::{Both, Combined};

@@ -1,5 +1,5 @@
-//! Sets of one domain (laws F1 to F3): reads of all of them are one moment, and a member that is
-//! queued may serve another set.
+//! Sets of one domain (laws ldu.F1 to ldu.F3): reads of all of them are one moment, and a member
+//! that is queued may serve another set.
 
 use super::{Numbers, spawn};
 use crate::ldu::{DeferredSet, Forest, Linked, Links, SetDomain, SetId, SetMember, Structure};

@@ -1,4 +1,4 @@
-//! Members' memory and data (U3, U4), bounds, and members that change hands.
+//! Members' memory and data (ldu.U3, ldu.U4), bounds, and members that change hands.
 
 use super::{Member, Set, contents, set, spawn};
 use crate::ldu::{DeferredSet, Queue};
@@ -31,7 +31,7 @@ fn loom_ldu_global_member_dropped_while_queued_is_freed_once() {
     member_dropped_while_queued(Queue::Global);
 }
 
-/// A member that was taken back is its owner's alone: its data may change (U4).
+/// A member that was taken back is its owner's alone: its data may change (ldu.U4).
 #[test]
 fn loom_ldu_member_taken_back_may_change() {
     model(3, || {

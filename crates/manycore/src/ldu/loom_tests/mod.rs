@@ -1,6 +1,6 @@
-//! Models of cancelling updates: laws U3, U4, U6 in every interleaving up to a bound, with the
-//! three faults of the published forms caught when they are planted (`seeded`). What loom can and
-//! can't show is in the header of [`crate::percpu::loom_tests`].
+//! Models of cancelling updates: laws ldu.U3, ldu.U4, ldu.U6 in every interleaving up to a bound,
+//! with the three faults of the published forms caught when they are planted (`seeded`). What loom
+//! can and can't show is in the header of [`crate::percpu::loom_tests`].
 //!
 //! The canaries: members' data are loom's cells, which the structure reads and the owner writes
 //! when the member is its own again; and links know when their member's time is over. Freed members

@@ -1,4 +1,4 @@
-//! What reads see (U6), and that nothing is lost.
+//! What reads see (ldu.U6), and that nothing is lost.
 
 use super::{Member, contents, set, spawn};
 use crate::ldu::Queue;
@@ -34,7 +34,7 @@ fn loom_ldu_global_changes_race_reads_and_nothing_is_lost() {
 }
 
 /// Two members of one queue, of which one goes back into it while a read walks: none gets lost on
-/// the way (U3's order).
+/// the way (ldu.U3's order).
 #[test]
 fn loom_ldu_member_queued_again_behind_a_walk_is_not_lost() {
     model(3, || {

@@ -1,4 +1,4 @@
-//! Readers side by side: what they see (U6), and that the structure stays as it is meanwhile.
+//! Readers side by side: what they see (ldu.U6), and that the structure stays as it is meanwhile.
 
 use super::{Member, Numbers, Set, contents, set, spawn};
 use crate::ldu::core::GROWTH;

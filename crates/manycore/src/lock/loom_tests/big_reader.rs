@@ -72,7 +72,7 @@ fn loom_two_writers_exclude_each_other_and_wake_a_reader() {
     });
 }
 
-/// The second read of a thread must not wait for a writer that waits for the first (R4).
+/// The second read of a thread must not wait for a writer that waits for the first (br.R4).
 #[test]
 fn loom_reader_reads_again_while_a_writer_waits() {
     model(2, || {
@@ -110,7 +110,7 @@ fn loom_try_write_has_the_value_alone_or_is_refused() {
     });
 }
 
-/// A thread's lane goes with its slot to the next thread (R2).
+/// A thread's lane goes with its slot to the next thread (br.R2).
 #[test]
 fn loom_lane_passes_to_the_next_thread() {
     large_model(1, || {
@@ -128,7 +128,7 @@ fn loom_lane_passes_to_the_next_thread() {
 }
 
 /// A thread that has ended leaves its token to one thread and its lane to another: the first must
-/// not count itself in the lane of the second (R4).
+/// not count itself in the lane of the second (br.R4).
 #[test]
 fn loom_token_and_lane_of_an_ended_thread_go_different_ways() {
     large_model(3, || {

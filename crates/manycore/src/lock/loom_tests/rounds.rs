@@ -39,7 +39,7 @@ impl Shared {
     fn round(&self) {
         let round = self.rounds.begin();
         let changes = self.changes.load(Ordering::Acquire);
-        // SAFETY: V1.
+        // SAFETY: rounds.V1.
         self.known.with_mut(|known| unsafe { *known = changes });
         self.guess.store(changes, Ordering::Relaxed);
         self.served.fetch_add(1, Ordering::Relaxed);
@@ -58,7 +58,7 @@ impl Shared {
             }
         }
         assert_eq!(self.rounds.enter(self.of(), is_current), Err(Refused::HeldBySelf), "V4");
-        // SAFETY: V1 - nobody changes it while it is shared.
+        // SAFETY: rounds.V1 - nobody changes it while it is shared.
         let known = self.known.with(|known| unsafe { *known });
         self.rounds.leave();
         known

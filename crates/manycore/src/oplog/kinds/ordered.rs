@@ -1,4 +1,4 @@
-//! The paper's basic log, and the merge by stamp [D9].
+//! The paper's basic log, and the merge by stamp.
 
 use crate::clock::Stamp;
 use crate::oplog::{Log, Op};

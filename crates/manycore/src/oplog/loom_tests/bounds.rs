@@ -1,4 +1,4 @@
-//! Logs at their bounds (D6): nothing is dropped, whatever the policy.
+//! Logs at their bounds (oplog.D6): nothing is dropped, whatever the policy.
 
 use super::{Bag, List, builder, contents, push, spawn};
 use crate::oplog::{Log, Publish, WhenFull};

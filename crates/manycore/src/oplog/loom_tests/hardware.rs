@@ -1,5 +1,5 @@
 //! Logs with stamps of the hardware counter: the way of an update that nearly all take
-//! (`push_plain`), and clocks that differ (C4, D1 to D3).
+//! (`push_plain`), and clocks that differ (clock.C4, oplog.D1 to oplog.D3).
 //!
 //! A reading of a hardware counter makes nothing visible. So the order that these models demand
 //! comes from the announcements, the gates, the dirty bits and the fences alone.

@@ -1,5 +1,5 @@
-//! Updates that append updates, to their own object and to another one, in each state (D10), and
-//! updates by a thread that holds another object: none waits, none is lost.
+//! Updates that append updates, to their own object and to another one, in each state (oplog.D10),
+//! and updates by a thread that holds another object: none waits, none is lost.
 
 use super::spawn;
 use crate::oplog::{Commuting, Deferred, LogTable, Logs, Publish};

@@ -1,4 +1,5 @@
-//! Promotion, demotion, updates under a guard, and the end of an object (D8, W1 to W3).
+//! Promotion, demotion, updates under a guard, and the end of an object (oplog.D8, oplog.W1 to
+//! oplog.W3).
 
 use super::{Bag, builder, contents, hot, push, spawn};
 use crate::oplog::{Deferred, Logs, Publish};
@@ -92,8 +93,8 @@ fn loom_promotion_races_demotion_and_the_value_has_one_place() {
     });
 }
 
-/// A thread that holds a cold object may update it: that promotes it under the guard (W2), which
-/// must go on to see the value where it was.
+/// A thread that holds a cold object may update it: that promotes it under the guard (oplog.W2),
+/// which must go on to see the value where it was.
 #[test]
 fn loom_append_under_a_cold_guard_is_logged_for_the_next_read() {
     model(2, || {

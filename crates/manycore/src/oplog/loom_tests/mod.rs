@@ -1,6 +1,7 @@
-//! Models of deferred updates: laws D1, D2, D6, D8, D10, C1 to C6, W1 to W3 and B1 to B4 in every
-//! interleaving up to a bound. What loom can and can't show, and how a model is itself tested, is
-//! in the header of [`crate::percpu::loom_tests`].
+//! Models of deferred updates: laws oplog.D1, oplog.D2, oplog.D6, oplog.D8, oplog.D10, oplog.C1 to
+//! oplog.C6, oplog.W1 to oplog.W3 and oplog.B1 to oplog.B4 in every interleaving up to a bound.
+//! What loom can and can't show, and how a model is itself tested, is in the header of
+//! [`crate::percpu::loom_tests`].
 //!
 //! The canaries are the library's own cells: logs, values and what the lock guards are loom's
 //! `UnsafeCell`s here, so two threads at one of them at a time, or one after the other without a

@@ -1,5 +1,5 @@
-//! Logs with stamps: collected up to a cut, applied in the order of stamps (C4, D2). The clock is a
-//! counter here; `hardware` has the same races by the way of hardware stamps.
+//! Logs with stamps: collected up to a cut, applied in the order of stamps (oplog.C4, oplog.D2).
+//! The clock is a counter here; `hardware` has the same races by the way of hardware stamps.
 
 use super::races::reader_sees_cause_before_effect;
 use super::{List, builder, push, spawn};
@@ -17,7 +17,7 @@ fn list(publish: Publish) -> Arc<List> {
 }
 
 /// Two updaters and a reader: nothing is lost or doubled, and what the reader saw is the beginning
-/// of what is there later (batches are applied in the order of reads, D3).
+/// of what is there later (batches are applied in the order of reads, oplog.D3).
 pub(super) fn appends_race_a_read(make: impl Fn() -> Arc<List> + Sync + Send + 'static) {
     large_model(2, move || {
         let list = make();
@@ -70,7 +70,8 @@ fn loom_ordered_biased_cause_comes_before_effect() {
     reader_sees_cause_before_effect(|| list(Publish::Biased));
 }
 
-/// The store-buffering litmus on two objects (D1), which share a clock as objects do by default.
+/// The store-buffering litmus on two objects (oplog.D1), which share a clock as objects do by
+/// default.
 pub(super) fn one_of_two_readers_sees_the_other(
     make: impl Fn() -> Arc<List> + Sync + Send + 'static,
 ) {
@@ -98,7 +99,7 @@ fn loom_ordered_biased_one_of_two_readers_sees_the_other() {
 }
 
 /// The same with a word of the program's own for the second object: an update is published before
-/// the loads that follow it (D1), a slot's first one and the others.
+/// the loads that follow it (oplog.D1), a slot's first one and the others.
 pub(super) fn append_or_store_is_seen(
     updates: u32,
     make: impl Fn() -> Arc<List> + Sync + Send + 'static,

@@ -6,7 +6,7 @@ use crate::percpu::loom_tests::{large_model, model};
 use crate::sync::{AtomicBool, Ordering};
 use std::sync::Arc;
 
-/// Two updaters and a reader: in the end nothing is lost and nothing is there twice (D4).
+/// Two updaters and a reader: in the end nothing is lost and nothing is there twice (oplog.D4).
 pub(super) fn appends_race_a_read(make: impl Fn() -> Arc<Bag> + Sync + Send + 'static) {
     large_model(2, move || {
         let bag = make();
@@ -41,8 +41,8 @@ pub(super) fn appends_race_two_reads(
 }
 
 /// Y is appended only by who knows that X was: no reader sees Y without X, and where there is an
-/// order X comes first (D2). Y's slot is dirty before, so that a reader that looks at slots one by
-/// one would find it first.
+/// order X comes first (oplog.D2). Y's slot is dirty before, so that a reader that looks at slots
+/// one by one would find it first.
 pub(super) fn reader_sees_cause_before_effect<L: Log<Vec<u32>, Op = Push>>(
     make: impl Fn() -> Arc<Deferred<Vec<u32>, L>> + Sync + Send + 'static,
 ) {

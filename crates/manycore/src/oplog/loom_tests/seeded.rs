@@ -82,7 +82,7 @@ fn loom_second_branch_that_the_reader_passes_by_is_caught() {
     catches("forgotten-branch", &models, &lost);
 }
 
-/// What the litmus of D1 says.
+/// What the litmus of oplog.D1 says.
 const LATE: &str = "both were late";
 /// What a list misses that an update was to be in.
 const MISSING: &str = "what returned before the read began is missing";

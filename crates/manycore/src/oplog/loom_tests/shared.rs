@@ -1,5 +1,5 @@
-//! Logs that belong to CPUs (V1 to V3, C6): several threads under one concurrency id, and a thread
-//! that is moved between two updates.
+//! Logs that belong to CPUs (oplog.V1 to oplog.V3, oplog.C6): several threads under one concurrency
+//! id, and a thread that is moved between two updates.
 
 use super::{Bag, List, builder, contents, push, spawn};
 use crate::oplog::{Deferred, Log, Logs, Publish, Slots};
@@ -99,7 +99,7 @@ fn loom_ordered_shared_cause_comes_before_effect() {
     });
 }
 
-/// As `append_or_store_is_seen` of the other logs (D1).
+/// As `append_or_store_is_seen` of the other logs (oplog.D1).
 #[test]
 fn loom_shared_append_or_later_store_is_seen() {
     for updates in 1..=2 {

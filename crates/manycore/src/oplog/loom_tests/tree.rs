@@ -1,4 +1,5 @@
-//! The merge in a tree: helpers collect in the reader's place (B1 to B4), in one branch and in two.
+//! The merge in a tree: helpers collect in the reader's place (oplog.B1 to oplog.B4), in one branch
+//! and in two.
 //!
 //! All slots are members from the start, unless said: it takes a collection to become one, which
 //! would make the models too large.
@@ -52,7 +53,7 @@ fn loom_tree_ordered_reader_sees_cause_before_effect() {
 }
 
 /// A helper of a collection that is over may still look at the branches when an eviction frees
-/// them (C10).
+/// them (oplog.C10).
 #[test]
 fn loom_tree_helper_races_an_eviction() {
     model(2, || {

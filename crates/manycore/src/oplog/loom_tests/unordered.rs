@@ -1,4 +1,4 @@
-//! Logs without stamps: every slot stands still at one moment (C3).
+//! Logs without stamps: every slot stands still at one moment (oplog.C3).
 
 use super::races::{appends_race_a_read, appends_race_two_reads, reader_sees_cause_before_effect};
 use super::{Bag, Commuting, Push, contents, hot, push, spawn};
@@ -28,7 +28,8 @@ fn loom_unordered_biased_reader_never_sees_effect_without_cause() {
     reader_sees_cause_before_effect(|| hot::<Commuting<Push>>(Publish::Biased));
 }
 
-/// The store-buffering litmus on two objects (D1): each thread appends to one and reads the other.
+/// The store-buffering litmus on two objects (oplog.D1): each thread appends to one and reads the
+/// other.
 fn one_of_two_readers_sees_the_other(publish: Publish) {
     model(2, move || {
         let bags: Arc<(Arc<Bag>, Arc<Bag>)> = Arc::new((hot(publish), hot(publish)));
@@ -54,7 +55,7 @@ fn loom_unordered_biased_one_of_two_readers_sees_the_other() {
 }
 
 /// The same with a word of the program's own for the second object: an update is published before
-/// the loads that follow it (D1), a slot's first one and the others.
+/// the loads that follow it (oplog.D1), a slot's first one and the others.
 fn append_or_store_is_seen(publish: Publish, updates: u32) {
     large_model(3, move || {
         let shared = Arc::new((hot(publish), AtomicBool::new(false)));

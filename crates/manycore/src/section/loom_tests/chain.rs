@@ -1,4 +1,5 @@
-//! Nodes that lead to nodes: a reader stands on an unlinked node and looks at its link (E4).
+//! Nodes that lead to nodes: a reader stands on an unlinked node and looks at its link
+//! (section.E4).
 
 use super::{Canary, Freed, kind};
 use crate::percpu::loom_tests::large_model;

@@ -1,4 +1,4 @@
-//! Node locks against each other and against the freeing of the node: S7.
+//! Node locks against each other and against the freeing of the node: section.S7.
 
 use super::{Freed, kind};
 use crate::percpu::loom_tests::model;

@@ -1,4 +1,4 @@
-//! Readers against reclaimers: S1 to S6, S9, E1 to E4.
+//! Readers against reclaimers: section.S1 to section.S6, section.S9, section.E1 to section.E4.
 
 use super::{Cage, kind, spawn};
 use crate::percpu::loom_tests::{large_model, model, unexplored};
@@ -44,8 +44,8 @@ fn loom_section_clock_reader_keeps_its_node() {
     reader_keeps_its_node("clock");
 }
 
-/// What one thread's rounds found out frees another thread's node (E2): the unlink is a plain
-/// store, the two threads share nothing but the domain, and who unlinks leads no round.
+/// What one thread's rounds found out frees another thread's node (section.E2): the unlink is a
+/// plain store, the two threads share nothing but the domain, and who unlinks leads no round.
 fn shared_quiescence_keeps_the_node(kind_of: &str) {
     let builder = kind(kind_of);
     large_model(2, move || {
@@ -91,7 +91,7 @@ fn loom_section_fenced_shared_quiescence_keeps_the_node() {
 }
 
 /// Batches pile up behind a reader, and their thread leads no round: it sieves none before another
-/// thread's round has looked (E4).
+/// thread's round has looked (section.E4).
 fn sieve_waits_for_a_round(kind_of: &str) {
     let builder = kind(kind_of);
     model(2, move || {
@@ -121,7 +121,7 @@ fn loom_section_fenced_sieve_waits_for_a_round() {
 }
 
 /// A reader stalls on the first node, walks on to a younger one and stays on both, while batches
-/// are sieved under it (E4).
+/// are sieved under it (section.E4).
 #[test]
 fn loom_section_bounded_sieve_frees_nothing_that_the_reader_covers() {
     let builder = kind("bounded");
@@ -139,7 +139,7 @@ fn loom_section_bounded_sieve_frees_nothing_that_the_reader_covers() {
     });
 }
 
-/// A thread ends with nodes in limbo; another frees them (S9).
+/// A thread ends with nodes in limbo; another frees them (section.S9).
 #[test]
 fn loom_section_ended_threads_limbo_is_freed_by_others() {
     model(2, || {
@@ -215,7 +215,7 @@ fn loom_section_pressing_batch_waits_for_its_reader() {
 }
 
 /// What a thread has retired is taken over by another one while the thread is outside, never while
-/// it is inside and may touch it (S9); the models' cells tell.
+/// it is inside and may touch it (section.S9); the models' cells tell.
 #[test]
 fn loom_section_limbo_is_taken_over_from_outside_only() {
     model(2, || {

@@ -49,7 +49,8 @@ fn loom_section_sieve_that_does_not_look_at_births_is_caught() {
     catches("eager-sieve", &["loom_section_bounded_sieve_frees_nothing_that_the_reader_covers"]);
 }
 
-/// The leader's own batches count on its look (E3), whatever the margin of the others' (E2).
+/// The leader's own batches count on its look (section.E3), whatever the margin of the others'
+/// (section.E2).
 #[test]
 fn loom_section_round_that_looks_before_its_barrier_is_caught() {
     let models =
