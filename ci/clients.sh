@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # The cache server under clients that others wrote, each where it can be installed: pymemcache, also
-# over TLS, python-binary-memcached, libmemcached's tools, gomemcache and spymemcached; and twemproxy
-# (Debian's nutcracker), with three servers behind it of which one is killed and comes back.
-# Downloads stay in the target folder.
+# over TLS, python-binary-memcached, libmemcached's tools, gomemcache and spymemcached. And three
+# servers behind twemproxy (Debian's nutcracker) and behind the ketama of libmemcached and of
+# spymemcached, which fail, return, join and leave (docs/cluster.md). Downloads stay in the target
+# folder.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 command -v python3 >/dev/null 2>&1 || skip "no python3, so no clients"
 cargo build -p manycored --locked
@@ -87,8 +88,8 @@ has_java() {
     needs javac || return 1
     if [ ! -s "$jar" ]; then
         needs mvn || return 1
-        timeout 120 mvn -B -C "-Dmaven.repo.local=$clients/java/repository" "$plugin:copy" \
-            "-Dartifact=net.spy:spymemcached:$version" "-DoutputDirectory=$clients/java" \
+        timeout 120 mvn -B -C "-Dmaven.repo.local=$clients/java/repository" \
+            "$plugin:copy" "-Dartifact=net.spy:spymemcached:$version" "-DoutputDirectory=$clients/java" \
             >"$work/log" 2>&1 || return 1
     fi
     echo "$sum  $jar" | sha256sum --check --quiet || die "spymemcached is not what it was"
@@ -128,10 +129,12 @@ else
     without "client in Go"
 fi
 
+classes=-
 if has_java; then
     javac -Xlint:all -Werror -cp "$jar" -d "$work/classes" ci/clients/java/*.java ||
         die "the clients in Java are not built"
-    timeout 120 java -XX:TieredStopAtLevel=1 -XX:+UseSerialGC -cp "$jar:$work/classes" Client "$port" \
+    classes=$jar:$work/classes
+    timeout 120 java -XX:TieredStopAtLevel=1 -XX:+UseSerialGC -cp "$classes" Client "$port" \
         >"$work/log" 2>&1 || die "spymemcached finds fault: $(cat "$work/log")"
     say "spymemcached is served"
 else
@@ -142,10 +145,14 @@ status=0
 wait "${running[0]}" || status=$?
 [ "$status" = 0 ] || die "the server ended with $status"
 
+proxy=-
 if has_debian nutcracker nutcracker; then
-    timeout 200 python3 ci/clients/proxy.py "$server" "$found/nutcracker" ||
-        die "not right behind twemproxy"
-    say "three servers behind twemproxy, one killed and back"
+    proxy=$found/nutcracker
 else
     without twemproxy
 fi
+python=$clients/python/bin/python
+has_python pylibmc pylibmc==1.6.3 || without "libmemcached in Python"
+[ -x "$python" ] || python=python3
+timeout 200 "$python" ci/clients/cluster.py "$server" "$proxy" "$classes" ||
+    die "three servers are not what docs/cluster.md says"
