@@ -82,14 +82,15 @@ has_go() {
 
 # has_java: spymemcached is there. It needs no other library.
 has_java() {
-    local version=2.12.3 sum=133092565f8308b9bcbfce83909d11f505d4094b856ead24e299ac93679bb4e2
+    local version=2.12.3 into=$clients/java
+    local sum=133092565f8308b9bcbfce83909d11f505d4094b856ead24e299ac93679bb4e2
     local plugin=org.apache.maven.plugins:maven-dependency-plugin:3.6.1
-    jar=$clients/java/spymemcached-$version.jar
+    jar=$into/spymemcached-$version.jar
     needs javac || return 1
     if [ ! -s "$jar" ]; then
         needs mvn || return 1
-        timeout 120 mvn -B -C "-Dmaven.repo.local=$clients/java/repository" \
-            "$plugin:copy" "-Dartifact=net.spy:spymemcached:$version" "-DoutputDirectory=$clients/java" \
+        timeout 120 mvn -B -C "-Dmaven.repo.local=$into/repository" "$plugin:copy" \
+            "-Dartifact=net.spy:spymemcached:$version" "-DoutputDirectory=$into" \
             >"$work/log" 2>&1 || return 1
     fi
     echo "$sum  $jar" | sha256sum --check --quiet || die "spymemcached is not what it was"
@@ -115,14 +116,16 @@ else
 fi
 
 if has_debian memcping libmemcached-tools '^lib(memcached|hashkit|event)'; then
-    timeout 120 python3 ci/clients/tools.py "$found" "$port" || die "libmemcached's tools find fault"
+    timeout 120 python3 ci/clients/tools.py "$found" "$port" ||
+        die "libmemcached's tools find fault"
     say "libmemcached's tools are served"
 else
     without "tools of libmemcached"
 fi
 
 if has_go; then
-    (cd ci/clients/go && timeout 300 go build -o "$work/go" .) || die "the client in Go is not built"
+    (cd ci/clients/go && timeout 300 go build -o "$work/go" .) ||
+        die "the client in Go is not built"
     timeout 60 "$work/go" "127.0.0.1:$port" || die "gomemcache finds fault"
     say "gomemcache is served"
 else
