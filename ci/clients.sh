@@ -1,66 +1,161 @@
 #!/usr/bin/env bash
-# The cache server under clients that others wrote: pymemcache, also over TLS, and
-# python-binary-memcached for the binary protocol, from a folder of their own; and twemproxy
-# (Debian's nutcracker), with three servers behind it of which one is killed and comes back.
+# The cache server under clients that others wrote, each where it can be installed: pymemcache, also
+# over TLS, python-binary-memcached, libmemcached's tools, gomemcache and spymemcached. And three
+# servers behind twemproxy (Debian's nutcracker) and behind the ketama of libmemcached and of
+# spymemcached, which fail, return, join and leave (docs/cluster.md). Downloads stay in the target
+# folder.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 command -v python3 >/dev/null 2>&1 || skip "no python3, so no clients"
 cargo build -p manycored --locked
-work=$(mktemp -d)
-server=
-sealed=
-trap 'kill $server $sealed 2>/dev/null || :; rm -rf "$work"' EXIT
-
-# Kept between runs, like the clients.
-proxy=$(PATH=$PATH:/usr/sbin command -v nutcracker) || proxy=$TARGET/nutcracker/usr/sbin/nutcracker
-if [ ! -x "$proxy" ]; then
-    mkdir "$work/proxy"
-    (cd "$work/proxy" && timeout 60 apt-get download nutcracker &&
-        dpkg -x ./*.deb "$TARGET/nutcracker") >"$work/log" 2>&1 || :
-fi
-if "$proxy" --version >/dev/null 2>&1; then
-    timeout 200 python3 ci/proxy.py "$TARGET/debug/manycored" "$proxy" || die "not right behind twemproxy"
-    say "three servers behind twemproxy, one killed and back"
-else
-    say "SKIPPED: no nutcracker, so no twemproxy"
-fi
-
-# Kept between runs.
+server=$TARGET/debug/manycored
 clients=$TARGET/clients
-if ! "$clients/bin/python" -c 'import bmemcached, pymemcache' 2>/dev/null; then
-    rm -rf "$clients"
-    python3 -m venv "$clients" >"$work/log" 2>&1 || skip "no venv for the clients"
-    timeout 120 "$clients/bin/pip" install --quiet 'pymemcache==4.0.0' \
-        'python-binary-memcached==0.33.0' >"$work/log" 2>&1 ||
-        skip "the clients cannot be installed"
-fi
-MEMCACHED_PORT_FILENAME=$work/port "$TARGET/debug/manycored" -u root -p -1 -t 2 2>"$work/err" &
-server=$!
-for _ in $(seq 200); do
-    [ ! -e "$work/port" ] || break
-    sleep 0.05
-done
-[ -e "$work/port" ] || die "the server does not start: $(cat "$work/err")"
-port_of() { sed -n 's/^TCP INET: //p' "$1"; }
-seal=()
-if openssl req -x509 -newkey rsa:2048 -nodes -keyout "$work/key" -out "$work/chain" -days 2 \
-    -subj /CN=localhost -addext subjectAltName=DNS:localhost,IP:127.0.0.1 >"$work/log" 2>&1; then
-    MEMCACHED_PORT_FILENAME=$work/sealed "$TARGET/debug/manycored" -u root -p -1 -t 1 -Z \
-        -o "ssl_chain_cert=$work/chain,ssl_key=$work/key" 2>>"$work/err" &
-    sealed=$!
-    for _ in $(seq 200); do
-        [ ! -e "$work/sealed" ] || break
+mkdir -p "$clients"
+work=$(mktemp -d)
+running=()
+trap 'kill ${running[@]+"${running[@]}"} 2>/dev/null || :; rm -rf "$work"' EXIT
+
+# without WHAT WHY: a part that can't be made here, and the last line of what was tried.
+without() { say "SKIPPED: no $1: $(tail -n 1 "$work/log")"; }
+
+needs() { command -v "$1" >/dev/null 2>&1 || { echo "there is no $1" >"$work/log" && return 1; }; }
+
+# serve NAME OPTION...: a server; $port is its port.
+serve() {
+    local name=$1
+    shift
+    MEMCACHED_PORT_FILENAME=$work/$name "$server" -u root -p -1 "$@" 2>"$work/$name.err" &
+    running+=($!)
+    for _ in $(seq 400); do
+        [ ! -e "$work/$name" ] || break
         sleep 0.05
     done
-    [ -e "$work/sealed" ] || die "the server with TLS does not start: $(cat "$work/err")"
-    seal=("$(port_of "$work/sealed")" "$work/chain")
+    [ -e "$work/$name" ] || die "a server does not start: $(cat "$work/$name.err")"
+    port=$(sed -n 's/^TCP INET: //p' "$work/$name")
+}
+
+# has_python MODULE REQUIREMENT...: the module is in the clients' own environment.
+has_python() {
+    local module=$1
+    shift
+    [ -x "$clients/python/bin/pip" ] ||
+        python3 -m venv "$clients/python" >"$work/log" 2>&1 || return 1
+    "$clients/python/bin/python" -c "import $module" 2>/dev/null ||
+        timeout 120 "$clients/python/bin/pip" install --quiet --only-binary :all: "$@" \
+            >"$work/log" 2>&1
+}
+
+# has_debian PROGRAM PACKAGE [LIBRARIES]: the program of a Debian package is there; $found is its
+# folder. LIBRARIES is a pattern of the packages that it needs.
+has_debian() {
+    local program=$1 package=$2 libraries=${3:-^$} own=$clients/$2
+    found=$(PATH=$PATH:/usr/sbin command -v "$program") && found=$(dirname "$found") && return 0
+    if [ ! -d "$own/usr" ]; then
+        : >"$work/log"
+        mkdir -p "$work/$package" "$own"
+        (cd "$work/$package" && {
+            debian_packages "$package" "$libraries" || {
+                timeout 60 apt-get -qq update && debian_packages "$package" "$libraries"
+            }
+        }) >"$work/log" 2>&1 || return 1
+        for file in "$work/$package"/*.deb; do dpkg -x "$file" "$own"; done
+    fi
+    found=$(dirname "$(find "$own" -path "*bin/$program" -type f)")
+    for folder in "$own"/usr/lib/*-linux-gnu*/; do
+        [ ! -d "$folder" ] || export LD_LIBRARY_PATH=$folder${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+    done
+    "$found/$program" --version >"$work/log" 2>&1
+}
+
+debian_packages() {
+    # shellcheck disable=SC2046
+    timeout 60 apt-get download "$1" $(apt-cache depends --recurse --important "$1" |
+        grep -E "$2" | sort -u)
+}
+
+# has_go: gomemcache is there, at the version and with the sums of ci/clients/go.
+has_go() {
+    needs go || return 1
+    export GOTOOLCHAIN=local GOFLAGS='-mod=readonly -modcacherw -buildvcs=false'
+    export GOMODCACHE=$clients/go CGO_ENABLED=0
+    (cd ci/clients/go && timeout 60 go mod download) >"$work/log" 2>&1
+}
+
+# has_java: spymemcached is there. It needs no other library.
+has_java() {
+    local version=2.12.3 into=$clients/java
+    local sum=133092565f8308b9bcbfce83909d11f505d4094b856ead24e299ac93679bb4e2
+    local plugin=org.apache.maven.plugins:maven-dependency-plugin:3.6.1
+    jar=$into/spymemcached-$version.jar
+    needs javac || return 1
+    if [ ! -s "$jar" ]; then
+        needs mvn || return 1
+        timeout 120 mvn -B -C "-Dmaven.repo.local=$into/repository" "$plugin:copy" \
+            "-Dartifact=net.spy:spymemcached:$version" "-DoutputDirectory=$into" \
+            >"$work/log" 2>&1 || return 1
+    fi
+    echo "$sum  $jar" | sha256sum --check --quiet || die "spymemcached is not what it was"
+}
+
+serve plain -t 2
+if has_python bmemcached,pymemcache pymemcache==4.0.0 python-binary-memcached==0.33.0; then
+    seal=()
+    if openssl req -x509 -newkey rsa:2048 -nodes -keyout "$work/key" -out "$work/chain" -days 2 \
+        -subj /CN=localhost -addext subjectAltName=DNS:localhost,IP:127.0.0.1 >"$work/log" 2>&1; then
+        plain=$port
+        serve sealed -t 1 -Z -o "ssl_chain_cert=$work/chain,ssl_key=$work/key"
+        seal=("$port" "$work/chain")
+        port=$plain
+    else
+        without "client over TLS, as there is no certificate"
+    fi
+    timeout 60 "$clients/python/bin/python" ci/clients/python.py "$port" \
+        ${seal[@]+"${seal[@]}"} || die "a client in Python finds fault"
+    say "pymemcache and python-binary-memcached are served"
 else
-    say "SKIPPED: no openssl to make a certificate with, so no client over TLS"
+    without "clients in Python"
 fi
-timeout 60 "$clients/bin/python" ci/clients.py "$(port_of "$work/port")" ${seal[@]+"${seal[@]}"} ||
-    die "a client finds fault"
-kill -TERM "$server"
+
+if has_debian memcping libmemcached-tools '^lib(memcached|hashkit|event)'; then
+    timeout 120 python3 ci/clients/tools.py "$found" "$port" ||
+        die "libmemcached's tools find fault"
+    say "libmemcached's tools are served"
+else
+    without "tools of libmemcached"
+fi
+
+if has_go; then
+    (cd ci/clients/go && timeout 300 go build -o "$work/go" .) ||
+        die "the client in Go is not built"
+    timeout 60 "$work/go" "127.0.0.1:$port" || die "gomemcache finds fault"
+    say "gomemcache is served"
+else
+    without "client in Go"
+fi
+
+classes=-
+if has_java; then
+    javac -Xlint:all -Werror -cp "$jar" -d "$work/classes" ci/clients/java/*.java ||
+        die "the clients in Java are not built"
+    classes=$jar:$work/classes
+    timeout 120 java -XX:TieredStopAtLevel=1 -XX:+UseSerialGC -cp "$classes" Client "$port" \
+        >"$work/log" 2>&1 || die "spymemcached finds fault: $(cat "$work/log")"
+    say "spymemcached is served"
+else
+    without "client in Java"
+fi
+kill -TERM "${running[0]}"
 status=0
-wait "$server" || status=$?
-server=
+wait "${running[0]}" || status=$?
 [ "$status" = 0 ] || die "the server ended with $status"
-say "pymemcache and python-binary-memcached are served"
+
+proxy=-
+if has_debian nutcracker nutcracker; then
+    proxy=$found/nutcracker
+else
+    without twemproxy
+fi
+python=$clients/python/bin/python
+has_python pylibmc pylibmc==1.6.3 || without "libmemcached in Python"
+[ -x "$python" ] || python=python3
+timeout 200 "$python" ci/clients/cluster.py "$server" "$proxy" "$classes" ||
+    die "three servers are not what docs/cluster.md says"
