@@ -1,6 +1,6 @@
 //! Many keys together: the lines of all are fetched before the first is looked at.
 
-use crate::guard::Entry;
+use crate::guard::{Entry, Guard};
 use crate::lines::prefetch;
 use crate::table::{Bucket, Hit, Place};
 use crate::{BATCH, Cache};
@@ -10,12 +10,23 @@ use std::fmt;
 use std::hash::{BuildHasher, Hash};
 
 /// A key of a batch, hashed, with its lines fetched: see [`Cache::visit_many`].
+///
+/// It is a name for a place, and can be copied: each use looks the key up anew.
 pub struct Spot<'a, Q: ?Sized, K, V, S> {
     cache: &'a Cache<K, V, S>,
     section: &'a Section<'a>,
     place: Place,
     key: &'a Q,
 }
+
+impl<Q: ?Sized, K, V, S> Clone for Spot<'_, Q, K, V, S> {
+    #[inline]
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<Q: ?Sized, K, V, S> Copy for Spot<'_, Q, K, V, S> {}
 
 impl<'a, Q: ?Sized, K, V, S> Spot<'a, Q, K, V, S>
 where
@@ -35,6 +46,28 @@ where
         let node = self.cache.read(self.place, self.key, self.section)?;
         // SAFETY: found in this section, which is open as long as the spot lives.
         Some(unsafe { self.cache.entry(node) })
+    }
+
+    /// As [`Cache::get`]: the entry in a guard, which may be kept beyond the visit.
+    ///
+    /// # Panics
+    /// If `cache` is not the batch's.
+    ///
+    /// ```
+    /// let cache = manycore_cache::Cache::new(100);
+    /// cache.insert(1, 'a');
+    /// let mut kept = Vec::new();
+    /// cache.visit_many([1, 2].iter(), |_, spot| kept.extend(spot.hold(&cache)));
+    /// assert!(cache.remove(&1).is_some());
+    /// assert_eq!((kept.len(), *kept[0]), (1, 'a'));
+    /// ```
+    #[inline]
+    pub fn hold<'c>(self, cache: &'c Cache<K, V, S>) -> Option<Guard<'c, K, V>> {
+        assert!(std::ptr::eq(self.cache, cache), "manycore: another cache than the batch's");
+        let section = cache.domain.enter();
+        let node = cache.read(self.place, self.key, &section)?;
+        // SAFETY: found in this section, in this cache.
+        Some(unsafe { cache.guard(node, section) })
     }
 
     /// As [`Cache::insert`], of this key.
@@ -135,7 +168,7 @@ where
 
     /// As [`get_many`](Self::get_many), for look-ups and insertions one among the other: `f` is
     /// called with each key's number and its [`Spot`], in order. What it does is done when the next
-    /// key's turn comes. A section is open all the while, as with a [`Guard`](crate::Guard).
+    /// key's turn comes. A section is open all the while, as with a [`Guard`].
     ///
     /// ```
     /// let cache = manycore_cache::Cache::new(100);

@@ -82,7 +82,7 @@ impl Plain {
     /// Answers it.
     pub(crate) fn answer(
         self,
-        handle: &Handle<'_>,
+        handle: &mut Handle<'_>,
         turn: Turn<'_>,
         (key, input): (&[u8], &[u8]),
         out: &mut Vec<u8>,
@@ -96,7 +96,10 @@ impl Plain {
         counters.cmd_get.inc();
         if let Some(item) = handle.look(turn) {
             counters.get_hits.inc();
-            hit(handle, item, named, &flags, (item.deadline(), false), out);
+            if hit_line(handle, item, named, &flags, (item.deadline(), false), out) {
+                handle.write_value(turn, item, out);
+                out.extend_from_slice(b"\r\n");
+            }
         } else {
             counters.get_misses.inc();
             if !flags.quiet {
@@ -163,9 +166,24 @@ fn hit(
     item: &Item,
     named: Named<'_>,
     flags: &Flags<'_>,
-    (before, made): (u32, bool),
+    times: (u32, bool),
     out: &mut Vec<u8>,
 ) {
+    if hit_line(handle, item, named, flags, times, out) {
+        item.write_value(out);
+        out.extend_from_slice(b"\r\n");
+    }
+}
+
+/// The line of such a reply, and whether the value follows.
+fn hit_line(
+    handle: &Handle<'_>,
+    item: &Item,
+    named: Named<'_>,
+    flags: &Flags<'_>,
+    (before, made): (u32, bool),
+    out: &mut Vec<u8>,
+) -> bool {
     let clock = handle.store().clock();
     let mut left = clock.seconds_left(before);
     let left_of = |ttl: Option<i64>| clock.seconds_left(clock.deadline(ttl.unwrap_or(0)));
@@ -205,13 +223,10 @@ fn hit(
         out.extend_from_slice(b" W");
     }
     out.extend_from_slice(b"\r\n");
-    if shows_value {
-        item.write_value(out);
-        out.extend_from_slice(b"\r\n");
-    }
     if !flags.no_bump {
         item.touch(clock.second());
     }
+    shows_value
 }
 
 fn store(

@@ -19,7 +19,7 @@ use crate::protocol::{
     Arith, Gets, KeyRoom, Mode, Parser, Request, Step, Store as Put, TOO_LARGE, binary,
 };
 use crate::report::{Facts, Language};
-use crate::store::{Change, Draft, Handle, How, Item, Outcome, Turn};
+use crate::store::{Change, Draft, Handle, How, Item, Outcome, Turn, View};
 
 /// Bytes of replies from which on no request is answered before they are sent.
 pub const OUT_MAX: usize = 256 << 10;
@@ -81,6 +81,12 @@ pub struct Context<'s> {
 }
 
 impl<'s> Context<'s> {
+    /// Whether replies are so many that they are sent before more requests are answered.
+    #[inline]
+    pub(crate) fn is_full(&self, out: &[u8]) -> bool {
+        out.len() + self.handle.pinned.bytes() >= OUT_MAX
+    }
+
     /// For one worker.
     pub fn new(handle: Handle<'s>, facts: &'s Facts) -> Self {
         Self { handle, facts, pending: Vec::with_capacity(2 * TOGETHER) }
@@ -194,7 +200,7 @@ impl Session {
             Err(progress) => return progress,
         };
         loop {
-            if out.len() >= OUT_MAX || budget == 0 || self.wish != Wish::Stay {
+            if context.is_full(out) || budget == 0 || self.wish != Wish::Stay {
                 self.look_up(context, input, out, &mut used);
                 return Progress { used, is_paused: true };
             }
@@ -320,7 +326,7 @@ impl Session {
         };
         ends(out, &mut answered);
         context.handle.each_of(&mut keys, |handle, turn| {
-            if out.len() >= OUT_MAX {
+            if out.len() + handle.pinned.bytes() >= OUT_MAX {
                 return;
             }
             pending[answered].answer(handle, turn, input, out);
@@ -407,7 +413,14 @@ impl Pending {
         match self.kind {
             Kind::Get { with_cas, ends } => {
                 if let Some(item) = handle.get(turn) {
-                    value(out, item, with_cas.then(|| handle.cas(item)));
+                    let view = item.view();
+                    value_line(out, &view, with_cas.then(|| handle.cas(item)));
+                    if view.has_tail() {
+                        handle.write_value(turn, item, out);
+                    } else {
+                        view.write_value(out);
+                    }
+                    out.extend_from_slice(b"\r\n");
                 }
                 if ends {
                     out.extend_from_slice(END);
@@ -480,8 +493,14 @@ pub(crate) fn digits(out: &mut Vec<u8>, number: impl itoa::Integer) {
 /// A found value, in the text protocol.
 #[inline]
 fn value(out: &mut Vec<u8>, item: &Item, cas: Option<u64>) {
-    let item = item.view();
-    out.reserve(item.key.len() + item.length + 64);
+    value_line(out, &item.view(), cas);
+    item.write_value(out);
+    out.extend_from_slice(b"\r\n");
+}
+
+/// The line before a found value.
+#[inline]
+fn value_line(out: &mut Vec<u8>, item: &View<'_>, cas: Option<u64>) {
     out.extend_from_slice(b"VALUE ");
     out.extend_from_slice(item.key);
     out.push(b' ');
@@ -492,8 +511,6 @@ fn value(out: &mut Vec<u8>, item: &Item, cas: Option<u64>) {
         out.push(b' ');
         digits(out, cas);
     }
-    out.extend_from_slice(b"\r\n");
-    item.write_value(out);
     out.extend_from_slice(b"\r\n");
 }
 

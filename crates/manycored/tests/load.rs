@@ -5,7 +5,8 @@
 //!     cargo test --release -p manycored --test load -- --ignored --nocapture
 //! ```
 //!
-//! `MANYCORE_LENGTHS` are those of the values, with commas.
+//! `MANYCORE_LENGTHS` are those of the values, with commas, and `MANYCORE_DEPTHS` how many requests
+//! a client sends at once.
 //!
 //! Servers run in turn on core 0, with as many repeats as `MANYCORE_REPEATS` says; medians are
 //! printed, with the least and the most.
@@ -22,6 +23,11 @@ use std::time::{Duration, Instant};
 
 const RUN: Duration = Duration::from_millis(700);
 const KEYS: usize = 10_000;
+
+/// Keys that are set to values of this length.
+fn keys_of(length: usize) -> usize {
+    KEYS.min((50 << 20) / length).max(120)
+}
 
 struct Server {
     child: Child,
@@ -64,7 +70,7 @@ impl Server {
     /// Sets all keys to values of this length.
     fn fill(&self, length: usize) {
         let mut stream = self.connect();
-        for key in 0..KEYS.min((50 << 20) / length).max(120) {
+        for key in 0..keys_of(length) {
             let line = format!("set {key:016} 0 0 {length} noreply\r\n");
             stream.write_all(&[line.as_bytes(), &vec![b'v'; length], b"\r\n"].concat()).unwrap();
         }
@@ -105,7 +111,7 @@ impl Client {
     fn gets(server: &Server, first: usize, count: usize, length: usize) -> Self {
         let mut request = String::new();
         for key in first..first + count {
-            write!(request, "get {:016}\r\n", key * 7 % KEYS).unwrap();
+            write!(request, "get {:016}\r\n", key * 7 % keys_of(length)).unwrap();
         }
         let one = format!("VALUE {:016} 0 {length}\r\n\r\nEND\r\n", 0).len() + length;
         Self::new(server, request.into_bytes(), one * count)
@@ -206,35 +212,49 @@ fn lone_client_beside_eight_that_send_500_gets_at_once() {
     });
 }
 
+/// The numbers in a variable, with commas.
+fn numbers(name: &str, default: &str) -> Vec<usize> {
+    let text = env::var(name).unwrap_or_else(|_| default.to_owned());
+    text.split(',').map(|number| number.parse().unwrap()).collect()
+}
+
+/// Sends so many sets of one key.
+fn sets(server: &Server, number: usize, depth: usize, length: usize) -> Client {
+    let line = format!("set {number:016} 0 0 {length}\r\n");
+    let set = [line.as_bytes(), &vec![b'w'; length], b"\r\n"].concat();
+    Client::new(server, set.repeat(depth), depth * b"STORED\r\n".len())
+}
+
 #[test]
 #[ignore = "a measurement"]
-fn single_gets_and_sets_of_larger_values() {
-    let lengths = env::var("MANYCORE_LENGTHS").unwrap_or_else(|_| "32,1000,10000".to_owned());
-    for length in lengths.split(',').map(|length| length.parse().unwrap()) {
-        for is_set in [false, true] {
-            println!("{} of {length} bytes", if is_set { "sets" } else { "gets" });
-            compare(["k/s", "p50 us", "p99 us", "server ns"], 1, "0", |server| {
-                server.fill(length);
-                let client = |number: usize| {
-                    if !is_set {
-                        return Client::gets(server, number, 1, length);
-                    }
-                    let line = format!("set {number:016} 0 0 {length}\r\n");
-                    let set = [line.as_bytes(), &vec![b'w'; length], b"\r\n"].concat();
-                    Client::new(server, set, b"STORED\r\n".len())
-                };
-                let mut clients: Vec<_> = (0..16).map(client).collect();
-                let (mut buffer, mut took) = (vec![0; 1 << 16], Vec::new());
-                let (start, before) = (Instant::now(), server.busy());
-                while start.elapsed() < RUN {
-                    for client in &mut clients {
-                        took.extend(client.poll(&mut buffer));
-                    }
+fn gets_and_sets_of_larger_values() {
+    const CLIENTS: usize = 32;
+    let load = |length: usize, depth: usize, is_set: bool| {
+        println!("{} of {length} bytes, {depth} at once", if is_set { "sets" } else { "gets" });
+        compare(["k/s", "p50 us", "p99 us", "server ns"], 1, "0", |server| {
+            server.fill(length);
+            let client = |number: usize| match is_set {
+                true => sets(server, number, depth, length),
+                false => Client::gets(server, number * depth, depth, length),
+            };
+            let mut clients: Vec<_> = (0..CLIENTS).map(client).collect();
+            let (mut buffer, mut took) = (vec![0; 1 << 18], Vec::new());
+            let (start, before) = (Instant::now(), server.busy());
+            while start.elapsed() < RUN {
+                for client in &mut clients {
+                    took.extend(client.poll(&mut buffer));
                 }
-                let busy = (server.busy() - before).as_nanos() as f64 / took.len() as f64;
-                let rate = took.len() as f64 / 1000.0 / RUN.as_secs_f64();
-                [rate, quantile(&mut took, 0.5), quantile(&mut took, 0.99), busy]
-            });
+            }
+            let count = (took.len() * depth) as f64;
+            let busy = (server.busy() - before).as_nanos() as f64 / count;
+            let rate = count / 1000.0 / RUN.as_secs_f64();
+            [rate, quantile(&mut took, 0.5), quantile(&mut took, 0.99), busy]
+        });
+    };
+    for length in numbers("MANYCORE_LENGTHS", "32,1000,10000") {
+        for depth in numbers("MANYCORE_DEPTHS", "1,16") {
+            load(length, depth, false);
+            load(length, depth, true);
         }
     }
 }

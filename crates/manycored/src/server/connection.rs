@@ -22,6 +22,8 @@ const READ: usize = 64 << 10;
 const MOVED: usize = 16 << 10;
 /// Replies of one slice wait for those of the next ones up to so many bytes, and are sent together.
 const GATHERED: usize = 64 << 10;
+/// Pieces of replies that are sent with one call: more than 1024 are refused by the system.
+const SLICES: usize = 1024;
 
 /// The largest buffer for replies that a worker keeps in any case.
 const OUTPUT_KEPT: usize = 2 * OUT_MAX;
@@ -157,7 +159,11 @@ impl Connection {
 
     /// Does what can be done: writes what waits, reads once, answers a slice, writes once.
     pub(super) fn serve(&mut self, desk: &mut Desk<'_>) -> Fate {
+        if self.seal.is_none() {
+            desk.context.handle.pinned.begin();
+        }
         self.fate = self.step(desk).unwrap_or(Fate::Close);
+        desk.context.handle.pinned.end();
         self.note_state();
         self.fate
     }
@@ -320,7 +326,7 @@ impl Connection {
                 if self.hold(room, Use::Replies, desk) {
                     return Ok(Rest { from, room });
                 }
-                if output.len() < OUT_MAX {
+                if !desk.context.is_full(output) {
                     slice = usize::MAX;
                 } else if self.send(output, desk)? {
                     output.clear();
@@ -366,7 +372,8 @@ impl Connection {
         used: usize,
         desk: &mut Desk<'_>,
     ) -> bool {
-        if output.len() >= GATHERED || self.session.wish() != Wish::Stay {
+        let is_pinned = !desk.context.handle.pinned.is_empty();
+        if is_pinned || output.len() >= GATHERED || self.session.wish() != Wish::Stay {
             return false;
         }
         if !is_gathered {
@@ -401,17 +408,62 @@ impl Connection {
 
     /// Sends replies. False if something is left; that is kept.
     fn send(&mut self, output: &[u8], desk: &mut Desk<'_>) -> Result<bool, Errno> {
+        if !desk.context.handle.pinned.is_empty() {
+            return self.send_pinned(output, desk);
+        }
         let Some(end) = self.write(output, 0, desk)? else { return Ok(true) };
-        let holds = self.input.capacity() + output.len() - end;
-        if !desk.ledger.set(&mut self.holds, holds, Use::Replies) {
+        self.keep(output.len() - end, [&output[end..]], desk)?;
+        Ok(false)
+    }
+
+    /// The same with pinned values, which are copied if they are left over.
+    fn send_pinned(&mut self, output: &[u8], desk: &mut Desk<'_>) -> Result<bool, Errno> {
+        let mut pinned = take(&mut desk.context.handle.pinned);
+        let mut slices: Vec<_> = pinned.pieces(output).map(IoSlice::new).collect();
+        let mut rest = &mut slices[..];
+        while !rest.is_empty() {
+            let first = &rest[..rest.len().min(SLICES)];
+            let nothing = &mut SendAncillaryBuffer::default();
+            match sendmsg(&self.socket, first, nothing, SendFlags::NOSIGNAL) {
+                Ok(sent) => {
+                    IoSlice::advance_slices(&mut rest, sent);
+                    self.note_written(sent, desk);
+                }
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => break,
+                Err(error) => return Err(error),
+            }
+        }
+        let left = rest.iter().map(|slice| slice.len()).sum();
+        if left > 0 {
+            self.keep(left, rest.iter().map(|slice| &**slice), desk)?;
+        }
+        drop(slices);
+        pinned.end();
+        desk.context.handle.pinned = pinned;
+        Ok(left == 0)
+    }
+
+    /// Keeps replies that the socket does not take now.
+    fn keep<'b>(
+        &mut self,
+        left: usize,
+        parts: impl IntoIterator<Item = &'b [u8]>,
+        desk: &mut Desk<'_>,
+    ) -> Result<(), Errno> {
+        if !desk.ledger.set(&mut self.holds, self.input.capacity() + left, Use::Replies) {
             desk.ledger.budget().count_closed();
             return Err(Errno::NOBUFS);
         }
-        let left = output.len() - end;
         self.output = desk.spares.take(left, left, &mut desk.ledger);
-        self.output.extend_from_slice(&output[end..]);
+        parts.into_iter().for_each(|part| self.output.extend_from_slice(part));
         let _ = self.hold(self.input.capacity(), Use::Bounded, desk);
-        Ok(false)
+        Ok(())
+    }
+
+    fn note_written(&mut self, bytes: usize, desk: &Desk<'_>) {
+        self.used = desk.context.handle.store().clock().second();
+        desk.context.handle.counters.bytes_written.add(bytes as u64);
     }
 
     /// Sends what was kept. False if something is left.
@@ -449,8 +501,7 @@ impl Connection {
         if let Some(seal) = &mut self.seal {
             let (end, is_sent) = write_sealed(seal, &self.socket, bytes, from)?;
             if end > from {
-                self.used = desk.context.handle.store().clock().second();
-                desk.context.handle.counters.bytes_written.add((end - from) as u64);
+                self.note_written(end - from, desk);
             }
             return Ok((!is_sent).then_some(end));
         }
@@ -458,8 +509,7 @@ impl Connection {
             match send(&self.socket, &bytes[from..], SendFlags::NOSIGNAL) {
                 Ok(sent) => {
                     from += sent;
-                    self.used = desk.context.handle.store().clock().second();
-                    desk.context.handle.counters.bytes_written.add(sent as u64);
+                    self.note_written(sent, desk);
                 }
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => return Ok(Some(from)),

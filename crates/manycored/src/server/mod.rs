@@ -150,10 +150,10 @@ pub fn run(args: &Args, mut plan: Plan) -> Result<(), Failure> {
     let served = thread::scope(|scope| {
         let started = (0..threads).try_for_each(|number| {
             let datagrams = std::mem::take(&mut datagrams[number]);
-            let worker = Worker::new(number, &shared, queues.take(number), datagrams);
+            let worker = Worker::prepare(number, &shared, queues.take(number), datagrams);
             let worker = worker.map_err(Failure::system("a worker's epoll"))?;
             let named = thread::Builder::new().name(format!("worker{number}"));
-            let spawned = named.spawn_scoped(scope, move || worker.run());
+            let spawned = named.spawn_scoped(scope, worker);
             spawned.map(drop).map_err(Failure::system("a thread"))
         });
         let served = started.and_then(|()| {

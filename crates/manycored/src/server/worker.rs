@@ -65,12 +65,13 @@ pub(super) struct Worker<'s> {
 }
 
 impl<'s> Worker<'s> {
-    pub(super) fn new(
+    /// Makes what a worker needs of the system; the rest is made by its thread, and stays there.
+    pub(super) fn prepare(
         number: usize,
         shared: &'s Shared,
         queues: Vec<Queue>,
         datagrams: Vec<OwnedFd>,
-    ) -> Result<Self, Errno> {
+    ) -> Result<impl FnOnce() + Send + 's, Errno> {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         epoll::add(
             &epoll,
@@ -88,10 +89,20 @@ impl<'s> Worker<'s> {
             let data = EventData::new_u64(DATAGRAMS + at as u64);
             epoll::add(&epoll, socket, data, EventFlags::IN)?;
         }
+        Ok(move || Self::new(number, shared, queues, datagrams, epoll).run())
+    }
+
+    fn new(
+        number: usize,
+        shared: &'s Shared,
+        queues: Vec<Queue>,
+        datagrams: Vec<OwnedFd>,
+        epoll: OwnedFd,
+    ) -> Self {
         let room = if datagrams.is_empty() { 0 } else { udp::LONGEST };
         let context = Context::new(shared.store.handle(number), &shared.facts);
         let ledger = Ledger::new(&shared.facts.buffers, shared.inboxes.len());
-        Ok(Self {
+        Self {
             number,
             shared,
             desk: Desk::new(context, ledger),
@@ -107,11 +118,11 @@ impl<'s> Worker<'s> {
             turns: 0,
             ends_by: None,
             looked: 0,
-        })
+        }
     }
 
     /// Serves until it is told to end, and has.
-    pub(super) fn run(mut self) {
+    fn run(mut self) {
         let mut events: Vec<Event> = Vec::with_capacity(EVENTS);
         loop {
             events.clear();

@@ -2,7 +2,7 @@
 
 use super::clock::stamp;
 use super::events::{DELETIONS, DETAIL, FETCHERS, MUTATIONS};
-use super::{Counters, Draft, Item, Store};
+use super::{Counters, Draft, Item, Pinned, Store};
 use crate::protocol::{Arith, Mode, number};
 use foldhash::quality::RandomState;
 use manycore_cache::{Entry, Guard, Spot};
@@ -100,6 +100,8 @@ pub struct Handle<'s> {
     stored: usize,
     /// The descriptor of the client whose requests are answered, for those that watch.
     pub client: i32,
+    /// The values of this turn's replies that are not copied.
+    pub pinned: Pinned<'s>,
 }
 
 /// A key whose turn it is.
@@ -112,7 +114,8 @@ impl<'s> Handle<'s> {
         // Beyond the stamps of the worker's handle before (D1): each takes longer than its share of
         // the clock.
         store.clock.force();
-        Self { store, counters, worker, last: 0, stored: 0, client: 0 }
+        let pinned = Pinned::default();
+        Self { store, counters, worker, last: 0, stored: 0, client: 0, pinned }
     }
 
     /// The store.
@@ -188,6 +191,25 @@ impl<'s> Handle<'s> {
             self.note_fetch(key, item);
         }
         item
+    }
+
+    /// Appends the value of an item that was just found, by its key; pinned, if that is worth it.
+    #[inline]
+    pub fn write_value(&mut self, turn: Turn<'_>, item: &Item, out: &mut Vec<u8>) {
+        if !self.pinned.wants(item) || !self.pin(turn, item, out) {
+            item.write_value(out);
+        }
+    }
+
+    /// Pins the item. False if it has just been replaced, or removed.
+    #[inline(never)]
+    fn pin(&mut self, turn: Turn<'_>, item: &Item, out: &mut Vec<u8>) -> bool {
+        let found = turn.hold(&self.store.cache);
+        let Some(found) = found.filter(|found| std::ptr::eq(found.key(), item)) else {
+            return false;
+        };
+        self.pinned.push(out, found);
+        true
     }
 
     /// As [`put`](Self::put) with a plain `set` of the key whose turn it is.

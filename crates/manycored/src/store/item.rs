@@ -12,6 +12,10 @@
 //! - I3 An item's copy elsewhere in memory has its stamp and all else; its time, marks and use are
 //!   copied under the lock of the bucket, but for a mark that is made in the same moment.
 
+mod view;
+
+pub use view::View;
+
 use super::clock::second_of;
 use super::memory::{GRANULE, Memory, Tail};
 use std::borrow::{Borrow, Cow};
@@ -340,6 +344,20 @@ impl Item {
         std::iter::once(&self.front()[before..]).chain(tail.into_iter().flatten())
     }
 
+    /// The part of its value that lies in the item itself, and the pieces elsewhere.
+    pub(super) fn value_by_place(&self) -> (&[u8], impl Iterator<Item = &[u8]>) {
+        let mut parts = self.value_parts();
+        let is_elsewhere = self.has(HAS_TAIL) && self.has(IS_FULL);
+        let here = if is_elsewhere { None } else { parts.next() };
+        (here.unwrap_or_default(), parts)
+    }
+
+    /// Whether some of it lies elsewhere.
+    #[inline]
+    pub(super) fn has_tail(&self) -> bool {
+        self.has(HAS_TAIL)
+    }
+
     /// Its value; copied if it is in several pieces.
     pub fn value(&self) -> Cow<'_, [u8]> {
         let before = self.before_value();
@@ -467,30 +485,6 @@ impl Item {
     pub fn win(&self) -> bool {
         // ORDER: Relaxed; only that one caller finds the mark clear matters.
         self.marks.fetch_or(TOKEN_SENT, Ordering::Relaxed) & TOKEN_SENT == 0
-    }
-}
-
-/// What a reply to a get has of an item.
-pub struct View<'i> {
-    /// Its key.
-    pub key: &'i [u8],
-    /// The client's own number.
-    pub flags: u32,
-    /// Bytes of its value.
-    pub length: usize,
-    front: &'i [u8],
-    /// If the value is not all there.
-    item: Option<&'i Item>,
-}
-
-impl View<'_> {
-    /// Appends its value.
-    #[inline]
-    pub fn write_value(&self, out: &mut Vec<u8>) {
-        match self.item {
-            None => out.extend_from_slice(self.front),
-            Some(item) => item.write_value(out),
-        }
     }
 }
 

@@ -21,6 +21,7 @@ pub mod events;
 mod handle;
 mod item;
 mod memory;
+mod pinned;
 mod prefixes;
 mod told;
 
@@ -32,6 +33,7 @@ pub use handle::{Change, Handle, How, Outcome, StoreResult, Turn};
 use item::ENTRY;
 pub use item::{Draft, Item, View};
 pub use memory::Usage;
+pub use pinned::Pinned;
 
 use departures::Departures;
 use foldhash::quality::RandomState;

@@ -1,0 +1,81 @@
+//! Values that replies have without a copy: they are sent from the items' own memory.
+//!
+//! Laws:
+//! - G1 A guard keeps each item until its value has been sent, or copied because the socket took
+//!   no more. That is in the turn in which it was found: the list is empty between turns, so a slow
+//!   client keeps no item's memory.
+//! - G2 The reply is the worker's buffer, with each value at the position at which it was pinned.
+
+use super::Item;
+use super::handle::Found;
+
+/// The least length of a value that is sent from its item. Each such value makes two pieces more of
+/// a gathered write, and these cost the kernel more than a copy of 4 KB does, while one of 10 KB
+/// costs more than they (16 gets at once).
+const PINNED_MIN: usize = 8 << 10;
+
+/// The pinned values of one turn's replies.
+#[derive(Default)]
+pub struct Pinned<'s> {
+    /// The position in the buffer, and the item.
+    values: Vec<(usize, Found<'s>)>,
+    /// Bytes of all.
+    bytes: usize,
+    is_on: bool,
+}
+
+impl<'s> Pinned<'s> {
+    /// Begins a turn whose replies may have pinned values.
+    pub fn begin(&mut self) {
+        self.is_on = true;
+    }
+
+    /// Whether the value is worth it: long, and in few pieces.
+    #[inline]
+    pub(super) fn wants(&self, item: &Item) -> bool {
+        if !self.is_on || !item.has_tail() {
+            return false;
+        }
+        let length = item.value_len();
+        length >= PINNED_MIN && item.value_parts().count() <= 2 + length / PINNED_MIN
+    }
+
+    /// Puts an item's value behind what is in the buffer.
+    pub(super) fn push(&mut self, out: &mut Vec<u8>, found: Found<'s>) {
+        let (here, rest) = found.key().value_by_place();
+        out.extend_from_slice(here);
+        self.bytes += rest.map(<[u8]>::len).sum::<usize>();
+        self.values.push((out.len(), found));
+    }
+
+    /// Bytes of the replies besides those in the buffer.
+    #[inline]
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Whether there is none.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.values.is_empty()
+    }
+
+    /// The replies, piece by piece.
+    pub fn pieces<'a>(&'a self, out: &'a [u8]) -> impl Iterator<Item = &'a [u8]> {
+        let ends = self.values.iter().map(|(at, found)| (*at, Some(found)));
+        let mut from = 0;
+        ends.chain([(out.len(), None)]).flat_map(move |(to, found)| {
+            let before = &out[from..to];
+            from = to;
+            let value = found.map(|found| found.key().value_by_place().1);
+            std::iter::once(before).chain(value.into_iter().flatten())
+        })
+    }
+
+    /// Ends the turn (G1).
+    #[inline]
+    pub fn end(&mut self) {
+        self.values.clear();
+        (self.bytes, self.is_on) = (0, false);
+    }
+}
