@@ -130,6 +130,10 @@ pub struct Args {
     /// Raise the limit of core files as far as it goes
     #[arg(short = 'r', long = "enable-coredumps")]
     pub core_dumps: bool,
+    /// Save all items in this file at a graceful end (the signal USR1), and have them again after
+    /// the next start, which removes it; best in a tmpfs with room for all of -m
+    #[arg(short = 'e', long = "memory-file", value_name = "FILE")]
+    memory_file: Option<PathBuf>,
     /// Use huge pages; it is always done where the system allows it, and now said where not
     #[arg(short = 'L', long = "enable-largepages")]
     pub large_pages: bool,
@@ -176,9 +180,6 @@ pub struct Args {
     /// Print the license
     #[arg(short = 'i', long = "license")]
     pub license: bool,
-    /// Refused: items stay in the process's own memory.
-    #[arg(short = 'e', long = "memory-file", value_name = "FILE", hide = true)]
-    memory_file: Option<String>,
 }
 
 /// What is wrong, without the advice that follows it.
@@ -241,6 +242,8 @@ pub struct Plan {
     pub tls: Option<Tls>,
     /// Where the counts are read by HTTP.
     pub metrics: Option<SocketAddr>,
+    /// Where items are kept between a graceful end and the next start.
+    pub memory_file: Option<PathBuf>,
     /// Bytes of the buffers of all connections; 0 is no limit.
     pub buffers: usize,
     /// Requests of one connection at a time.
@@ -292,11 +295,6 @@ impl Args {
     /// # Errors
     /// What is wrong with the options, as a sentence.
     pub fn plan(&self) -> Result<Plan, String> {
-        if self.memory_file.is_some() {
-            return Err("-e: items in a file are not built; leave it out, and have clients \
-                        fill the cache again after a restart"
-                .into());
-        }
         let language = self.language()?;
         let mut warnings = self.warnings()?;
         let extended = self.extended(&mut warnings)?;
@@ -311,6 +309,10 @@ impl Args {
             warnings.push("-p 0: there is nothing to listen on".into());
         }
         let tls = self.tls(&extended, &listeners, &mut warnings)?;
+        // From the root of all folders: in the background the server's own folder is another.
+        let absolute = |path: &PathBuf| std::path::absolute(path);
+        let memory_file = self.memory_file.as_ref().map(absolute).transpose();
+        let memory_file = memory_file.map_err(|error| format!("-e: {error}"))?;
         let settings = Settings {
             flush_enabled: !self.no_flush,
             shutdown_enabled: self.shutdown,
@@ -336,6 +338,7 @@ impl Args {
             has_lru_fields: extended.has_lru_fields,
             tracks_sizes: extended.tracks_sizes,
             watcher_buffer: extended.watcher_buffer,
+            memory_file: memory_file.as_ref().map(|path| path.display().to_string()),
         };
         Ok(Plan {
             settings,
@@ -352,6 +355,7 @@ impl Args {
             auth: self.auth.clone().map(Auth::read).transpose()?,
             tls,
             metrics: self.metrics,
+            memory_file,
             buffers: extended.buffers.limit,
             budget: if self.requests == 0 { usize::MAX } else { self.requests },
             warnings,

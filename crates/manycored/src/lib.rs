@@ -32,6 +32,7 @@ pub mod metrics;
 mod operator;
 pub mod protocol;
 pub mod report;
+pub mod restart;
 #[cfg(target_os = "linux")]
 pub mod server;
 pub mod session;

@@ -16,7 +16,7 @@ use crate::tls::{Files, Tls};
 use std::fmt::Display;
 use std::io::Write;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
 /// What `version` answers: the memcached whose replies these are, and this server's own version.
 pub const VERSION: &str = concat!("1.6.45-manycored-", env!("CARGO_PKG_VERSION"));
@@ -100,6 +100,8 @@ pub struct Settings {
     pub tracks_sizes: bool,
     /// Bytes that wait for a client of `watch`.
     pub watcher_buffer: usize,
+    /// The file for items between a graceful end and the next start.
+    pub memory_file: Option<String>,
 }
 
 impl Default for Settings {
@@ -129,6 +131,7 @@ impl Default for Settings {
             has_lru_fields: true,
             tracks_sizes: false,
             watcher_buffer: 256 << 10,
+            memory_file: None,
         }
     }
 }
@@ -158,9 +161,24 @@ pub struct Facts {
     pub clients: Arc<Clients>,
     /// How much is logged, if a client has changed that: one more than `verbosity` says.
     pub verbosity: AtomicU8,
+    /// Whether a client that ends the server wants its items saved.
+    pub is_end_graceful: AtomicBool,
 }
 
 impl Facts {
+    /// Has items be saved when the server ends.
+    pub fn end_gracefully(&self) {
+        // ORDER: Relaxed; the signal that follows carries the news.
+        self.is_end_graceful.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether items are to be saved when the server ends, whatever the signal says.
+    #[must_use]
+    pub fn is_end_graceful(&self) -> bool {
+        // ORDER: Relaxed; as in `end_gracefully`.
+        self.is_end_graceful.load(Ordering::Relaxed)
+    }
+
     /// How much is logged now.
     #[must_use]
     pub fn verbosity(&self) -> u8 {

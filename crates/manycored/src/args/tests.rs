@@ -70,13 +70,9 @@ fn protocol_is_that_of_the_client_unless_it_is_named() {
 
 #[test]
 fn what_is_not_built_is_refused_with_a_sentence() {
-    for words in [
-        "-e file",
-        "-o ext_path=x",
-        "-o ssl_ciphers=x",
-        "-o ssl_keyformat=DER",
-        "-o no_maxconns_fast",
-    ] {
+    for words in
+        ["-o ext_path=x", "-o ssl_ciphers=x", "-o ssl_keyformat=DER", "-o no_maxconns_fast"]
+    {
         let error = plan(words).unwrap_err();
         assert!(error.contains("buil") || error.contains("refused"), "{words}: {error}");
     }

@@ -261,8 +261,12 @@ fn memlimit(mut words: Words<'_>) -> Plain<'_> {
 }
 
 fn shutdown(mut words: Words<'_>) -> Plain<'_> {
-    let is_known = matches!((words.next(), words.next()), (None | Some(b"graceful"), None));
-    Ok(Request::Admin(Admin::Shutdown { is_known }))
+    let graceful = match (words.next(), words.next()) {
+        (None, _) => Some(false),
+        (Some(b"graceful"), None) => Some(true),
+        _ => None,
+    };
+    Ok(Request::Admin(Admin::Shutdown { graceful }))
 }
 
 #[cfg(test)]

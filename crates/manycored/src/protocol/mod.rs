@@ -121,10 +121,10 @@ pub enum Admin<'a> {
     Memlimit(u64),
     /// Read the certificates again.
     RefreshCerts,
-    /// End the server; whether the line asks for it in a way that there is.
+    /// End the server.
     Shutdown {
-        /// Without a word, or with `graceful`.
-        is_known: bool,
+        /// Whether its items are to be saved; `None` if the line asks for a way that there is not.
+        graceful: Option<bool>,
     },
 }
 

@@ -80,7 +80,7 @@ fn inner(store: &Store, settings: &Settings, out: &mut Vec<u8>) {
     let mut put = |name: &str, value: &dyn Display| line(out, name, value);
     put("threads", &settings.threads);
     put("conn_yields", &totals.conn_yields);
-    put("hash_power_level", &(store.table_bytes() / 8).max(1).ilog2());
+    put("hash_power_level", &hash_power(store.table_room()));
     put("hash_bytes", &store.table_bytes());
     put("hash_is_expanding", &0);
     zeros(
@@ -148,6 +148,12 @@ fn tls_counts(facts: &Facts, out: &mut Vec<u8>) {
         }
         line(out, "time_since_server_cert_refresh", counts.seconds_since_reload);
     }
+}
+
+/// The power of two of memcached's hash table that would have room for so many items: it begins
+/// with 16, and doubles when there are one and a half for each of its buckets.
+fn hash_power(items: u64) -> u32 {
+    (items * 2 / 3).max(1).next_power_of_two().ilog2().max(16)
 }
 
 /// `stats memory`, which memcached has not: where the memory is.
@@ -220,7 +226,7 @@ pub(super) fn settings(store: &Store, facts: &Facts, out: &mut Vec<u8>) {
     put("inline_ascii_response", &"no");
     tls(settings, out);
     line(out, "num_napi_ids", 0);
-    line(out, "memory_file", "(null)");
+    line(out, "memory_file", settings.memory_file.as_deref().unwrap_or("(null)"));
     line(out, "client_flags_size", 4);
 }
 

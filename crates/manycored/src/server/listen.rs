@@ -36,6 +36,8 @@ pub(super) struct Queue {
     pub(super) language: Option<Language>,
     /// Whether all workers have it: of them one is woken at a time.
     pub(super) is_shared: bool,
+    /// Whether the service manager made it, and it listens already.
+    is_inherited: bool,
 }
 
 /// All workers' queues.
@@ -44,12 +46,21 @@ pub(super) struct Queues {
     /// The first address's port.
     pub(super) port: Option<u16>,
     path: Option<PathBuf>,
+    /// The addresses of sockets that do not listen yet.
+    bound: Vec<SocketAddr>,
 }
 
 impl Queue {
     /// One whose clients are as those of any other, shared with all workers.
     pub(super) fn shared(socket: Arc<OwnedFd>, is_tcp: bool) -> Self {
-        Self { socket, is_tcp, demand: Demand::AsConfigured, language: None, is_shared: true }
+        Self {
+            socket,
+            is_tcp,
+            demand: Demand::AsConfigured,
+            language: None,
+            is_shared: true,
+            is_inherited: false,
+        }
     }
 }
 
@@ -57,6 +68,18 @@ impl Queues {
     /// Those of one worker.
     pub(super) fn take(&mut self, worker: usize) -> Vec<Queue> {
         std::mem::take(&mut self.workers[worker])
+    }
+
+    /// Has connections come. Before, they are refused, as long as items are read from a file.
+    pub(super) fn listen(&self, backlog: i32) -> Result<(), Failure> {
+        for address in &self.bound {
+            // A server that was started in between may listen there.
+            free(*address).map_err(Failure::system(format!("cannot listen on {address}")))?;
+        }
+        for queue in self.workers.iter().flatten().filter(|queue| !queue.is_inherited) {
+            listen(&*queue.socket, backlog).map_err(Failure::system("cannot listen"))?;
+        }
+        Ok(())
     }
 
     /// Tells `stats conns` of each address: by the first worker's socket.
@@ -75,34 +98,35 @@ impl Queues {
     }
 }
 
-/// Listens on what the plan names.
+/// Binds what the plan names.
 pub(super) fn queues(plan: &Plan) -> Result<Queues, Failure> {
-    let (threads, backlog) = (plan.settings.threads, plan.settings.backlog);
-    let mut workers: Vec<Vec<Queue>> = (0..threads).map(|_| Vec::new()).collect();
+    let mut workers: Vec<Vec<Queue>> = (0..plan.settings.threads).map(|_| Vec::new()).collect();
     let given = inherit::sockets()?;
     if !given.is_empty() {
         return shared(given, workers);
     }
-    let mut port = None;
+    let (mut port, mut bound) = (None, Vec::new());
     for Listener { address, demand, language } in &plan.listeners {
         let failed = || Failure::system(format!("cannot listen on {address}"));
         let address = free(*address).map_err(failed())?;
         port = port.or(Some(address.port()));
+        bound.push(address);
         for worker in &mut workers {
-            let socket = Arc::new(tcp(address, backlog).map_err(failed())?);
+            let socket = Arc::new(tcp(address).map_err(failed())?);
             let (demand, language) = (*demand, *language);
-            worker.push(Queue { socket, is_tcp: true, demand, language, is_shared: false });
+            let (is_tcp, is_shared, is_inherited) = (true, false, false);
+            worker.push(Queue { socket, is_tcp, demand, language, is_shared, is_inherited });
         }
     }
     let path = plan.socket.as_ref().map(|(path, _)| path.clone());
     if let Some((path, mask)) = &plan.socket {
         let failed = Failure::system(format!("cannot listen on {}", path.display()));
-        let socket = Arc::new(unix(path, *mask, backlog).map_err(failed)?);
+        let socket = Arc::new(unix(path, *mask).map_err(failed)?);
         for worker in &mut workers {
             worker.push(Queue::shared(socket.clone(), false));
         }
     }
-    Ok(Queues { workers, port, path })
+    Ok(Queues { workers, port, path, bound })
 }
 
 /// The queues where sockets are there already.
@@ -114,11 +138,12 @@ fn shared(given: Vec<OwnedFd>, mut workers: Vec<Vec<Queue>>) -> Result<Queues, F
         port = port.or(address.map(|address| address.port()));
         let socket = Arc::new(socket);
         for worker in &mut workers {
-            worker.push(Queue::shared(socket.clone(), address.is_some()));
+            let queue = Queue::shared(socket.clone(), address.is_some());
+            worker.push(Queue { is_inherited: true, ..queue });
         }
     }
     // A Unix socket's name belongs to who made it.
-    Ok(Queues { workers, port, path: None })
+    Ok(Queues { workers, port, path: None, bound: Vec::new() })
 }
 
 fn stream(family: AddressFamily) -> Result<OwnedFd, Errno> {
@@ -144,15 +169,14 @@ fn free(address: SocketAddr) -> Result<SocketAddr, Errno> {
     SocketAddr::try_from(getsockname(&socket)?)
 }
 
-fn tcp(address: SocketAddr, backlog: i32) -> Result<OwnedFd, Errno> {
+fn tcp(address: SocketAddr) -> Result<OwnedFd, Errno> {
     let socket = tcp_socket(address)?;
     set_socket_reuseport(&socket, true)?;
     bind(&socket, &address)?;
-    listen(&socket, backlog)?;
     Ok(socket)
 }
 
-fn unix(path: &Path, mask: u32, backlog: i32) -> Result<OwnedFd, Errno> {
+fn unix(path: &Path, mask: u32) -> Result<OwnedFd, Errno> {
     let address = SocketAddrUnix::new(path)?;
     if fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket()) {
         // Left by a server that was killed, unless somebody answers.
@@ -166,6 +190,5 @@ fn unix(path: &Path, mask: u32, backlog: i32) -> Result<OwnedFd, Errno> {
     let bound = bind(&socket, &address);
     umask(before);
     bound?;
-    listen(&socket, backlog)?;
     Ok(socket)
 }

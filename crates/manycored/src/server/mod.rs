@@ -15,6 +15,7 @@ mod connection;
 mod handover;
 mod inherit;
 mod listen;
+mod memory_file;
 mod process;
 mod scrape;
 mod spares;
@@ -29,12 +30,16 @@ use crate::report::Facts;
 use crate::store::Store;
 use crate::tls::Tls;
 use handover::Inbox;
+use listen::Queues;
+use memory_file::MemoryFile;
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fd::OwnedFd;
 use std::fmt;
 use std::io;
 use std::net::TcpListener;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -122,11 +127,15 @@ pub fn run(args: &Args, mut plan: Plan) -> Result<(), Failure> {
     if args.lock_memory {
         process::lock_memory()?;
     }
+    let saved = |path: &PathBuf| MemoryFile::claim(path, plan.limits.memory);
+    let saved = plan.memory_file.as_ref().map(saved).transpose()?;
     // Before the first thread, so that no other thread is ever interrupted.
     let signals = signals()?;
+    let store = begin(saved.as_ref(), &plan)?;
+    queues.listen(plan.settings.backlog)?;
     let threads = plan.settings.threads;
     let shared = Shared {
-        store: Store::new(plan.limits, threads),
+        store,
         facts: Facts {
             settings: plan.settings,
             auth: plan.auth,
@@ -147,10 +156,40 @@ pub fn run(args: &Args, mut plan: Plan) -> Result<(), Failure> {
     }
     shared.store.set_crawls(shared.facts.settings.crawls);
     process::die_of_panics();
-    let served = thread::scope(|scope| {
-        let started = (0..threads).try_for_each(|number| {
+    let served = serve(&shared, &signals, &mut queues, &mut datagrams, metrics.as_ref());
+    queues.remove_socket();
+    let served = match (served, saved) {
+        (Ok(End::Graceful), Some(file)) => file.save(&shared.store),
+        (served, _) => served.map(drop),
+    };
+    drop(pidfile);
+    served
+}
+
+/// The store that the server begins with. A signal that ends the server ends it at once while items
+/// are read, but for the one that has them saved: that waits.
+fn begin(saved: Option<&MemoryFile>, plan: &Plan) -> Result<Store, Failure> {
+    let threads = plan.settings.threads;
+    let Some(file) = saved else { return Ok(Store::new(plan.limits.clone(), threads)) };
+    let (ending, failed) = (at_once(), || Failure::system("signals"));
+    ending.thread_unblock().map_err(failed())?;
+    let store = file.store(&plan.limits, threads);
+    ending.thread_block().map_err(failed())?;
+    Ok(store)
+}
+
+/// Serves until a signal comes and what clients have sent by then is answered.
+fn serve(
+    shared: &Shared,
+    signals: &SignalFd,
+    queues: &mut Queues,
+    datagrams: &mut [Vec<OwnedFd>],
+    metrics: Option<&TcpListener>,
+) -> Result<End, Failure> {
+    thread::scope(|scope| {
+        let started = (0..shared.inboxes.len()).try_for_each(|number| {
             let datagrams = std::mem::take(&mut datagrams[number]);
-            let worker = Worker::prepare(number, &shared, queues.take(number), datagrams);
+            let worker = Worker::prepare(number, shared, queues.take(number), datagrams);
             let worker = worker.map_err(Failure::system("a worker's epoll"))?;
             let named = thread::Builder::new().name(format!("worker{number}"));
             let spawned = named.spawn_scoped(scope, worker);
@@ -158,27 +197,37 @@ pub fn run(args: &Args, mut plan: Plan) -> Result<(), Failure> {
         });
         let served = started.and_then(|()| {
             process::tell_ports(&shared.facts.settings);
-            keep_house(&shared, &signals, metrics.as_ref())
+            keep_house(shared, signals, metrics)
         });
-        drain(&shared);
-        // A second signal does not wait for slow clients.
-        let _ = ending().thread_unblock();
+        drain(shared);
+        // A second signal does not wait for slow clients, nor for items that are saved.
+        let _ = at_once().thread_unblock();
         served
-    });
-    drop(pidfile);
-    queues.remove_socket();
-    served
+    })
 }
 
-/// The signals that end the server; the hang-up has users and certificates read again.
-fn ending() -> SigSet {
-    let signals = [Signal::SIGTERM, Signal::SIGINT, Signal::SIGUSR1, Signal::SIGHUP];
-    signals.into_iter().collect()
+/// In which way the server ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum End {
+    Plain,
+    /// With its items saved, if there is a file for them.
+    Graceful,
+}
+
+/// The signals that end the server, and at the second time at once.
+fn at_once() -> SigSet {
+    [Signal::SIGTERM, Signal::SIGINT].into_iter().collect()
+}
+
+/// With them the one for a graceful end, and the hang-up, which has users and certificates read
+/// again.
+fn all() -> SigSet {
+    at_once().iter().chain([Signal::SIGUSR1, Signal::SIGHUP]).collect()
 }
 
 /// These signals, to be read.
 fn signals() -> Result<SignalFd, Failure> {
-    let mask = ending();
+    let mask = all();
     let flags = SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK;
     let blocked = mask.thread_block().and_then(|()| SignalFd::with_flags(&mask, flags));
     blocked.map_err(Failure::system("signals"))
@@ -189,7 +238,7 @@ fn keep_house(
     shared: &Shared,
     signals: &SignalFd,
     metrics: Option<&TcpListener>,
-) -> Result<(), Failure> {
+) -> Result<End, Failure> {
     let (mut swept, mut ticked) = (Instant::now(), Instant::now());
     loop {
         let second = Timespec { tv_sec: 1, tv_nsec: 0 };
@@ -201,7 +250,9 @@ fn keep_house(
         }
         while let Ok(Some(signal)) = signals.read_signal() {
             if signal.ssi_signo != Signal::SIGHUP as u32 {
-                return Ok(());
+                let is_graceful =
+                    signal.ssi_signo == Signal::SIGUSR1 as u32 || shared.facts.is_end_graceful();
+                return Ok(if is_graceful { End::Graceful } else { End::Plain });
             }
             let users = shared.facts.auth.as_ref().map_or(Ok(()), Auth::reload);
             let certificate = shared.facts.tls.as_ref().map_or(Ok(()), Tls::reload);

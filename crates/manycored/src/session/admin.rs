@@ -77,7 +77,12 @@ impl Session {
             Admin::Shutdown { .. } if !facts.settings.shutdown_enabled => {
                 say(out, "SERVER_ERROR: shutdown not enabled");
             }
-            Admin::Shutdown { is_known: true } => self.wish = Wish::Shutdown,
+            Admin::Shutdown { graceful: Some(is_graceful) } => {
+                if is_graceful {
+                    facts.end_gracefully();
+                }
+                self.wish = Wish::Shutdown;
+            }
             Admin::Shutdown { .. } => say(out, "CLIENT_ERROR invalid shutdown mode"),
         }
     }

@@ -18,6 +18,8 @@ const STEP: u64 = 1_000_000;
 #[derive(Debug)]
 pub struct Clock {
     start: Instant,
+    /// What it showed then.
+    begin: u64,
     now: AtomicU64,
     /// What tests have moved it by, and where they have stopped it; 0 is nowhere.
     moved: AtomicU64,
@@ -29,6 +31,11 @@ pub(super) fn stamp(nanos: u64, worker: usize) -> u64 {
     (nanos / 16) << 8 | worker as u64
 }
 
+/// A moment at which all stamps are above this one.
+pub(super) fn moment_above(stamp: u64) -> u64 {
+    ((stamp >> 8) + 1).saturating_mul(16)
+}
+
 /// The second of a stamp, on the same clock.
 #[inline]
 pub(super) fn second_of(stamp: u64) -> u32 {
@@ -36,15 +43,16 @@ pub(super) fn second_of(stamp: u64) -> u32 {
 }
 
 impl Clock {
-    pub(super) fn new() -> Self {
-        let zero = || AtomicU64::new(0);
-        let now = AtomicU64::new(START);
-        Self { start: Instant::now(), now, moved: zero(), paused: zero() }
+    /// A clock that goes on from where another has come to, if that is above its own beginning.
+    pub(super) fn new(from: u64) -> Self {
+        let (zero, begin) = (|| AtomicU64::new(0), from.max(START));
+        let (start, now) = (Instant::now(), AtomicU64::new(begin));
+        Self { start, begin, now, moved: zero(), paused: zero() }
     }
 
     /// The moment, exactly.
     pub(super) fn exact(&self) -> u64 {
-        let now = self.start.elapsed().as_nanos() as u64 + START;
+        let now = self.start.elapsed().as_nanos() as u64 + self.begin;
         if !cfg!(debug_assertions) {
             return now;
         }
@@ -64,7 +72,7 @@ impl Clock {
 
     /// Stops the clock, or lets it go on from where it would be, in builds for tests.
     pub fn set_paused(&self, yes: bool) {
-        let now = self.start.elapsed().as_nanos() as u64 + START;
+        let now = self.start.elapsed().as_nanos() as u64 + self.begin;
         // ORDER: Relaxed; as in `exact`.
         self.paused.store(if yes { now } else { 0 }, Ordering::Relaxed);
     }
@@ -142,7 +150,7 @@ impl Clock {
 
     /// Whether a deadline is over.
     #[inline]
-    pub(super) fn is_over(&self, deadline: u32) -> bool {
+    pub(crate) fn is_over(&self, deadline: u32) -> bool {
         deadline != 0 && u64::from(deadline) * EIGHTH <= self.now()
     }
 
@@ -159,7 +167,7 @@ mod tests {
 
     #[test]
     fn times_are_relative_up_to_thirty_days_and_then_of_the_calendar() {
-        let clock = Clock::new();
+        let clock = Clock::new(0);
         assert_eq!((clock.deadline(0), clock.deadline(-1)), (0, PAST));
         assert!(clock.is_over(PAST) && !clock.is_over(0) && !clock.is_over(clock.deadline(1)));
         assert_eq!(clock.seconds_left(0), -1);
@@ -177,5 +185,17 @@ mod tests {
         assert!(stamp(32, 0) > stamp(16, 255) && stamp(16, 1) > stamp(16, 0));
         assert_eq!(second_of(stamp(7_000_000_000, 255)), 7);
         assert_eq!(second_of(stamp(6_999_999_999, 255)), 6);
+        for nanos in [0, 15, 16, 7_000_000_000] {
+            let (last, next) = (stamp(nanos, 255), moment_above(stamp(nanos, 255)));
+            assert!(stamp(next, 0) > last && stamp(next - 1, 0) <= last);
+        }
+    }
+
+    #[test]
+    fn a_clock_goes_on_from_another_one() {
+        let clock = Clock::new(90 * START);
+        assert!(clock.second() == 90 && clock.exact() >= 90 * START);
+        assert_eq!(clock.seconds_left(clock.deadline(30)), 30);
+        assert_eq!(Clock::new(0).second(), 1);
     }
 }

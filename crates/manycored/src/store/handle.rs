@@ -558,6 +558,22 @@ impl<'s> Handle<'s> {
         })
     }
 
+    /// Puts an item of an earlier store in, with the stamp and the use that it had there: false if
+    /// there is no room. For a store that began with what that one came to, and has no clients yet.
+    pub fn restore(&mut self, draft: &Draft<'_>, stamp: u64, age_at_use: u16) -> bool {
+        if !self.has_room(draft.weight()) {
+            return false;
+        }
+        let item = draft.make(&self.store.memory, stamp);
+        item.set_age_at_use(age_at_use);
+        self.store.cache.insert(item, ());
+        if draft.is_fetched {
+            self.bump(draft.key); // as it has proved to be used
+        }
+        self.make_room(draft.weight());
+        true
+    }
+
     /// A stamp that is above all that were made so far, and below all that will be made (D1, D2).
     fn all_so_far(&mut self) -> u64 {
         let all = self.store.clock.all_so_far().max(self.last | 0xff);

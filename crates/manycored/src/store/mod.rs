@@ -23,6 +23,7 @@ mod item;
 mod memory;
 mod pinned;
 mod prefixes;
+mod saved;
 mod told;
 
 pub use clock::Clock;
@@ -31,9 +32,11 @@ pub use departures::DepartureCounts;
 pub use events::{Events, Watch};
 pub use handle::{Change, Handle, How, Outcome, StoreResult, Turn};
 use item::ENTRY;
+pub(crate) use item::used_at;
 pub use item::{Draft, Item, View};
 pub use memory::Usage;
 pub use pinned::Pinned;
+pub use saved::Beginning;
 
 use departures::Departures;
 use foldhash::quality::RandomState;
@@ -79,6 +82,8 @@ const VACATE_COPIES: usize = 4;
 /// Buckets between two looks at how much was copied.
 const VACATE_STEP: usize = 16;
 
+/// Items that the table of an empty store has room for.
+const ENTRIES_MIN: usize = 1 << 12;
 /// Bytes beyond the budget, and a part of the limit, up to which items need not make them good.
 const OVER_MIN: u64 = 2 << 20;
 
@@ -146,8 +151,17 @@ impl Store {
     /// With no memory at all, or more than [`WORKERS_MAX`] workers.
     #[must_use]
     pub fn new(limits: Limits, workers: usize) -> Self {
+        Self::beginning_with(limits, workers, Beginning::default())
+    }
+
+    /// An empty store that is to have the items of an earlier one.
+    ///
+    /// # Panics
+    /// As [`new`](Self::new).
+    #[must_use]
+    pub fn beginning_with(limits: Limits, workers: usize, beginning: Beginning) -> Self {
         assert!(workers <= WORKERS_MAX, "manycored: {workers} workers");
-        let clock = Arc::new(Clock::new());
+        let clock = Arc::new(Clock::new(beginning.clock));
         let cache_clock = clock.clone();
         let events = Arc::new(Events::new(limits.delimiter));
         let departures = Arc::new(Departures::new(events.clone(), clock.clone()));
@@ -156,7 +170,10 @@ impl Store {
         // Each may find room for an item, of which the pieces may take more than it.
         let beyond = workers as u64 * (2 * limits.item as u64 + 4096);
         let evicts_at = if limits.evicts { limits.memory } else { limits.memory + beyond };
+        // No more than all of the memory has room for.
+        let entries = beginning.entries.min(limits.memory / (ENTRY + 64) as u64) as usize;
         let cache = Cache::builder(evicts_at)
+            .initial_entries(entries.max(ENTRIES_MIN))
             .memory(memory.clone())
             .hasher(RandomState::default())
             .weigher(|item: &Item, ()| u32::try_from(item.weight()).unwrap_or(u32::MAX))
@@ -179,7 +196,7 @@ impl Store {
             limits,
             flushed: AtomicU64::new(0),
             suspect: AtomicU64::new(0),
-            flush_at: AtomicU64::new(0),
+            flush_at: AtomicU64::new(beginning.flush_at),
             has_dead: AtomicBool::new(false),
             counters: (0..workers).map(|_| Counters::default()).collect(),
             departures,

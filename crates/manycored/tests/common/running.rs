@@ -16,7 +16,7 @@ pub struct Running {
     pub child: Child,
     pub port: u16,
     pub udp_port: u16,
-    _folder: TempDir,
+    _folder: Option<TempDir>,
 }
 
 pub fn program() -> Command {
@@ -56,7 +56,13 @@ impl Running {
             let text = text.lines().find_map(|line| line.strip_prefix(name));
             text.map_or(0, |port| port.parse().unwrap())
         };
-        Self { child, port: port("TCP INET: "), udp_port: port("UDP INET: "), _folder: folder }
+        let (port, udp_port) = (port("TCP INET: "), port("UDP INET: "));
+        Self { child, port, udp_port, _folder: Some(folder) }
+    }
+
+    /// One that was started elsewhere.
+    pub fn of(child: Child, port: u16) -> Self {
+        Self { child, port, udp_port: 0, _folder: None }
     }
 
     pub fn connect(&self) -> TcpStream {
