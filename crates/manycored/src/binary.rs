@@ -263,7 +263,9 @@ fn look(handle: &mut Handle<'_>, head: Head, key: &[u8], want: Look, out: &mut V
     let clock = handle.store().clock();
     let counters = handle.counters;
     counters.cmd_touch.inc();
-    if let Some(found) = handle.touch(key, clock.deadline(i64::from(exptime))) {
+    let found = handle.touch(key, clock.deadline(i64::from(exptime)));
+    handle.note_get(key, found.as_ref().map(|found| found.key()));
+    if let Some(found) = found {
         handle.bump(key);
         counters.touch_hits.inc();
         found.key().touch(clock.second());

@@ -571,7 +571,9 @@ fn touch(handle: &mut Handle<'_>, key: &[u8], exptime: i64, out: &mut Vec<u8>) {
     let deadline = handle.store().clock().deadline(exptime);
     let counters = handle.counters;
     counters.cmd_touch.inc();
-    if let Some(found) = handle.touch(key, deadline) {
+    let found = handle.touch(key, deadline);
+    handle.note_look_up(key, found.as_ref().map(|found| found.key()));
+    if let Some(found) = found {
         handle.bump(key);
         found.key().touch(handle.store().clock().second());
         counters.touch_hits.inc();
