@@ -8,6 +8,7 @@
 //! eavesdropper.
 
 use crate::protocol::{Words, strict_short};
+use crate::report::Facts;
 use crate::session::{Context, OUT_MAX, say};
 use memchr::memchr;
 use std::fmt;
@@ -70,9 +71,9 @@ pub(crate) struct Admission {
 }
 
 /// Writes to the log why a client is not let in, if that is wanted.
-pub(crate) fn log_refusal(verbosity: u8, reason: &str) {
-    if verbosity > 0 {
-        eprintln!("manycored: authentication refused: {reason}");
+pub(crate) fn log_refusal(facts: &Facts, reason: &str) {
+    if facts.verbosity() > 0 {
+        facts.log.say(&format!("authentication refused: {reason}"));
     }
 }
 
@@ -136,7 +137,7 @@ impl Auth {
         input: &[u8],
         out: &mut Vec<u8>,
     ) -> Admission {
-        let (counters, verbosity) = (context.handle.counters, context.facts.settings.verbosity);
+        let (counters, facts) = (context.handle.counters, context.facts);
         let mut admission = Admission { used: 0, is_known: false, ends: false };
         while !admission.is_known && admission.used < input.len() && out.len() < OUT_MAX {
             match self.judge(&input[admission.used..]) {
@@ -149,17 +150,17 @@ impl Auth {
                         say(out, "STORED");
                     } else {
                         counters.auth_errors.inc();
-                        log_refusal(verbosity, "no such user, or another password");
+                        log_refusal(facts, "no such user, or another password");
                         say(out, "CLIENT_ERROR authentication failure");
                     }
                 }
                 Said::Other(used, words) => {
                     admission.used += used;
-                    log_refusal(verbosity, words.trim_start_matches("CLIENT_ERROR "));
+                    log_refusal(facts, words.trim_start_matches("CLIENT_ERROR "));
                     say(out, words);
                 }
                 Said::Nonsense => {
-                    log_refusal(verbosity, "no line of this protocol");
+                    log_refusal(facts, "no line of this protocol");
                     admission.ends = true;
                     break;
                 }

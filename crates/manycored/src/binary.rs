@@ -1,5 +1,7 @@
 //! Replies in the binary protocol.
 
+mod logged;
+
 use crate::ahead::fetch_ahead;
 use crate::auth::{Auth, log_refusal};
 use crate::protocol::binary::{
@@ -198,7 +200,7 @@ impl Talk {
 fn count_refusal(counters: &Counters, facts: &Facts, reason: &str) {
     counters.auth_cmds.inc();
     counters.auth_errors.inc();
-    log_refusal(facts.settings.verbosity, reason);
+    log_refusal(facts, reason);
 }
 
 impl Head {

@@ -9,6 +9,7 @@ use crate::auth::Auth;
 use crate::buffers::Budget;
 use crate::clients::Clients;
 use crate::latency::Latency;
+use crate::log::Log;
 use crate::protocol::{ERROR, Words};
 use crate::session::say;
 use crate::store::Handle;
@@ -158,11 +159,14 @@ pub struct Facts {
     pub clients: Arc<Clients>,
     /// How much is logged, if a client has changed that: one more than `verbosity` says.
     pub verbosity: AtomicU8,
+    /// Where it is logged.
+    pub log: Log,
 }
 
 impl Facts {
     /// How much is logged now.
     #[must_use]
+    #[inline]
     pub fn verbosity(&self) -> u8 {
         // ORDER: Relaxed; a hint.
         match self.verbosity.load(Ordering::Relaxed) {
