@@ -177,7 +177,10 @@ impl Talk {
         let has_begun = std::mem::take(&mut self.has_begun);
         let users = facts.auth.as_ref();
         let is_known = |(user, password): (&[u8], &[u8])| {
-            users.is_some_and(|users: &Auth| users.knows(user, password))
+            users.is_some_and(|users: &Auth| {
+                users.refresh(facts);
+                users.knows(user, password)
+            })
         };
         let refusal = match pair(proof) {
             _ if !has_begun => "another mechanism than PLAIN, or none begun",
