@@ -85,7 +85,7 @@ pub struct Args {
     /// Keep all memory from being swapped out
     #[arg(short = 'k', long = "lock-memory")]
     pub lock_memory: bool,
-    /// Say more; twice: connections, too
+    /// Say more; twice: connections, requests and replies, too
     #[arg(short = 'v', long = "verbose", action = ArgAction::Count)]
     verbose: u8,
     /// Write the process id to this file
@@ -115,7 +115,8 @@ pub struct Args {
     /// The protocol: ascii, which includes meta, binary, or auto, what a client begins with
     #[arg(short = 'B', long = "protocol", value_name = "NAME")]
     protocol: Option<String>,
-    /// Ask who clients are by SASL, in the binary protocol alone; needs the users of -Y
+    /// Ask who clients are by SASL, in the binary protocol alone: the users of -Y, else of
+    /// MEMCACHED_SASL_PWDB, else of saslpasswd2
     #[arg(short = 'S', long = "enable-sasl")]
     sasl: bool,
     /// Refuse "stats cachedump", "stats detail" and "lru_crawler metadump"
@@ -352,7 +353,10 @@ impl Args {
             listeners,
             datagrams,
             socket: self.socket.clone().map(|path| (path, self.mask)),
-            auth: self.auth.clone().map(Auth::read).transpose()?,
+            auth: match &self.auth {
+                Some(path) => Some(Auth::read(path.clone())?),
+                None => self.sasl.then(Auth::read_sasl).transpose()?,
+            },
             tls,
             metrics: self.metrics,
             memory_file,
@@ -386,9 +390,6 @@ impl Args {
 
     /// What `-B` and `-S` say of the protocol.
     fn language(&self) -> Result<Language, String> {
-        if self.sasl && self.auth.is_none() {
-            return Err("-S: there are no users; name their file with -Y".into());
-        }
         match (self.protocol.as_deref(), self.sasl) {
             (None | Some("binary"), true) | (Some("binary"), false) => Ok(Language::Binary),
             (None | Some("auto" | "auto-negotiate"), false) => Ok(Language::Any),
@@ -430,8 +431,8 @@ impl Args {
 
     /// Where to listen, and where to take datagrams from.
     fn all_addresses(&self) -> Result<(Vec<Listener>, Vec<SocketAddr>), String> {
-        if self.udp != 0 && (self.socket.is_some() || self.auth.is_some()) {
-            return Err("-U: datagrams say nothing of who sends them; not with -s or -Y".into());
+        if self.udp != 0 && (self.socket.is_some() || self.auth.is_some() || self.sasl) {
+            return Err("-U: datagrams do not tell who sends them; not with -s, -S or -Y".into());
         }
         let datagrams = match self.udp {
             0 => Vec::new(),

@@ -4,19 +4,21 @@
 //! A client says `set KEY FLAGS TIME LENGTH` first, with `user password` as the value; the key,
 //! the flags and the time mean nothing. Until that has been accepted nothing else is. What is
 //! refused is counted (`auth_errors`) and, with `-v`, logged. In the binary protocol the same users
-//! authenticate by SASL's mechanism `PLAIN`. Nothing is encrypted: this keeps out mistakes, and no
-//! eavesdropper.
+//! authenticate by SASL's mechanism `PLAIN`; with `-S` alone they are those of SASL's own files
+//! (`auth/source.rs`). Nothing is encrypted: this keeps out mistakes, and no eavesdropper.
+
+mod hash_file;
+mod source;
 
 use crate::protocol::{Words, strict_short};
+use crate::report::Facts;
 use crate::session::{Context, OUT_MAX, say};
 use memchr::memchr;
+use source::{Source, Stamp};
 use std::fmt;
-use std::fs;
 use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// The most users that a file may have, as in memcached.
-const USERS_MAX: usize = 8;
 /// The longest line of a client that is not known yet.
 const LINE_MAX: usize = 2048;
 /// The longest value of such a client.
@@ -34,14 +36,21 @@ type User = (Vec<u8>, Vec<u8>);
 
 /// The users.
 pub struct Auth {
-    path: PathBuf,
-    users: Mutex<Vec<User>>,
+    source: Source,
+    users: Mutex<Users>,
+}
+
+#[derive(Default)]
+struct Users {
+    list: Vec<User>,
+    /// The state of the file when it was read, if a change of it will be seen.
+    stamp: Option<Stamp>,
 }
 
 impl fmt::Debug for Auth {
     /// Without passwords.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Auth").field("path", &self.path).finish_non_exhaustive()
+        f.debug_struct("Auth").field("source", &self.source).finish_non_exhaustive()
     }
 }
 
@@ -70,26 +79,9 @@ pub(crate) struct Admission {
 }
 
 /// Writes to the log why a client is not let in, if that is wanted.
-pub(crate) fn log_refusal(verbosity: u8, reason: &str) {
-    if verbosity > 0 {
-        eprintln!("manycored: authentication refused: {reason}");
-    }
-}
-
-/// The users of a file's text: a line for each, `user:password`.
-fn users(text: &str) -> Result<Vec<User>, String> {
-    let mut users = Vec::new();
-    for (number, line) in text.lines().enumerate().filter(|(_, line)| !line.is_empty()) {
-        let (user, password) = line
-            .split_once(':')
-            .filter(|(user, password)| !user.is_empty() && !password.is_empty())
-            .ok_or_else(|| format!("line {} is not user:password", number + 1))?;
-        users.push((user.into(), password.into()));
-    }
-    match users.len() {
-        0 => Err("there is no user in it".into()),
-        1..=USERS_MAX => Ok(users),
-        count => Err(format!("{count} users are more than {USERS_MAX}")),
+pub(crate) fn log_refusal(facts: &Facts, reason: &str) {
+    if facts.verbosity() > 0 {
+        facts.log.say(&format!("authentication refused: {reason}"));
     }
 }
 
@@ -105,9 +97,25 @@ impl Auth {
     /// # Errors
     /// What is wrong with it, as a sentence.
     pub fn read(path: PathBuf) -> Result<Self, String> {
-        let auth = Self { path, users: Mutex::default() };
+        Self::of(Source::Option(path))
+    }
+
+    /// The users of SASL's files.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read); or that there are none.
+    pub fn read_sasl() -> Result<Self, String> {
+        Self::of(Source::of_sasl()?)
+    }
+
+    fn of(source: Source) -> Result<Self, String> {
+        let auth = Self { source, users: Mutex::default() };
         auth.reload()?;
         Ok(auth)
+    }
+
+    fn users(&self) -> MutexGuard<'_, Users> {
+        self.users.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Reads the file again. If something is wrong with it, the old users stay.
@@ -115,18 +123,33 @@ impl Auth {
     /// # Errors
     /// As [`read`](Self::read).
     pub fn reload(&self) -> Result<(), String> {
-        let text = fs::read_to_string(&self.path).map_err(|error| error.to_string());
-        let read = text.and_then(|text| users(&text));
-        let users = read.map_err(|error| format!("-Y {}: {error}", self.path.display()))?;
-        *self.users.lock().unwrap_or_else(PoisonError::into_inner) = users;
+        // Before the file is read: a change in between is seen later.
+        let stamp = self.source.stamp();
+        let list = self.source.read()?;
+        *self.users() = Users { list, stamp };
         Ok(())
+    }
+
+    /// Reads the files of SASL again if they have changed.
+    pub(crate) fn refresh(&self, facts: &Facts) {
+        if !self.source.is_watched() {
+            return;
+        }
+        let read = self.users().stamp;
+        let is_same = read.is_some() && read == self.source.stamp();
+        if let Some(error) = (!is_same).then(|| self.reload()).and_then(Result::err)
+            && facts.verbosity() > 0
+        {
+            facts.log.say(&error);
+        }
     }
 
     /// Whether there is such a user, with this password.
     pub(crate) fn knows(&self, user: &[u8], password: &[u8]) -> bool {
-        let users = self.users.lock().unwrap_or_else(PoisonError::into_inner);
+        let user = self.source.listed(user);
         // All are compared, whoever it is.
-        users.iter().fold(false, |known, (u, p)| known | (same(u, user) & same(p, password)))
+        let known = |known, (u, p): &User| known | (same(u, &user) & same(p, password));
+        self.users().list.iter().fold(false, known)
     }
 
     /// Answers a client of the text protocol until it is known.
@@ -136,8 +159,9 @@ impl Auth {
         input: &[u8],
         out: &mut Vec<u8>,
     ) -> Admission {
-        let (counters, verbosity) = (context.handle.counters, context.facts.settings.verbosity);
+        let (counters, facts) = (context.handle.counters, context.facts);
         let mut admission = Admission { used: 0, is_known: false, ends: false };
+        self.refresh(facts);
         while !admission.is_known && admission.used < input.len() && out.len() < OUT_MAX {
             match self.judge(&input[admission.used..]) {
                 Said::More => break,
@@ -149,17 +173,17 @@ impl Auth {
                         say(out, "STORED");
                     } else {
                         counters.auth_errors.inc();
-                        log_refusal(verbosity, "no such user, or another password");
+                        log_refusal(facts, "no such user, or another password");
                         say(out, "CLIENT_ERROR authentication failure");
                     }
                 }
                 Said::Other(used, words) => {
                     admission.used += used;
-                    log_refusal(verbosity, words.trim_start_matches("CLIENT_ERROR "));
+                    log_refusal(facts, words.trim_start_matches("CLIENT_ERROR "));
                     say(out, words);
                 }
                 Said::Nonsense => {
-                    log_refusal(verbosity, "no line of this protocol");
+                    log_refusal(facts, "no line of this protocol");
                     admission.ends = true;
                     break;
                 }
@@ -201,15 +225,40 @@ mod tests {
     use super::*;
 
     fn auth(text: &str) -> Auth {
-        Auth { path: PathBuf::new(), users: Mutex::new(users(text).unwrap()) }
+        let list = source::users_of_option(text).unwrap();
+        let users = Mutex::new(Users { list, stamp: None });
+        Auth { source: Source::Option(PathBuf::new()), users }
     }
 
     #[test]
-    fn files_have_users_and_passwords() {
-        assert_eq!(users("a:b\n\nc:d:e\n").unwrap().len(), 2);
-        for text in ["", "a\n", ":b\n", "a:\n", &"u:p\n".repeat(USERS_MAX + 1)] {
-            assert!(users(text).is_err(), "{text}");
+    fn users_of_a_sasldb_have_realms_and_are_read_again_when_the_file_changes() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("sasldb2");
+        let write = |bytes: &[u8]| std::fs::write(&path, bytes).unwrap();
+        write(include_bytes!("../tests/data/saslpasswd2.db"));
+        let auth = Auth::of(Source::Sasldb(path.clone(), b"example.org".into())).unwrap();
+        for user in [&b"user30"[..], b"user30@example.org"] {
+            assert!(auth.knows(user, b"pass30"));
+            assert!(!auth.knows(user, b"pass3") && !auth.knows(user, b"pass30\0"));
+            assert!(!auth.knows(user, b""));
         }
+        assert!(auth.knows(b"long", &[b'p'; 1500]) && !auth.knows(b"long", &[b'p'; 1499]));
+        // In libsasl's lower case, as the host's name.
+        assert!(auth.knows(b"ann@Example.org", b"secret") && !auth.knows(b"ann", b"secret"));
+        assert!(!auth.knows(b"user7", b"pass7") && !auth.knows(b"user30@", b"pass30"));
+        assert!(!auth.knows(b"other", b"secret"));
+        // A file that is damaged changes nothing; another one does.
+        let facts = Facts::default();
+        write(b"damaged");
+        auth.refresh(&facts);
+        assert!(auth.knows(b"user30", b"pass30"));
+        let error = auth.reload().unwrap_err();
+        assert!(error.ends_with("sasldb2: it is too short for a file of Berkeley DB"), "{error}");
+        write(include_bytes!("../tests/data/small_pages.db"));
+        auth.refresh(&facts);
+        assert!(!auth.knows(b"user30", b"pass30") && auth.knows(b"user3", b"pass3"));
+        std::fs::remove_file(&path).unwrap();
+        assert!(auth.reload().unwrap_err().starts_with("sasldb /"));
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! Replies in the binary protocol.
 
+mod logged;
+
 use crate::ahead::fetch_ahead;
 use crate::auth::{Auth, log_refusal};
 use crate::protocol::binary::{
@@ -175,7 +177,10 @@ impl Talk {
         let has_begun = std::mem::take(&mut self.has_begun);
         let users = facts.auth.as_ref();
         let is_known = |(user, password): (&[u8], &[u8])| {
-            users.is_some_and(|users: &Auth| users.knows(user, password))
+            users.is_some_and(|users: &Auth| {
+                users.refresh(facts);
+                users.knows(user, password)
+            })
         };
         let refusal = match pair(proof) {
             _ if !has_begun => "another mechanism than PLAIN, or none begun",
@@ -198,7 +203,7 @@ impl Talk {
 fn count_refusal(counters: &Counters, facts: &Facts, reason: &str) {
     counters.auth_cmds.inc();
     counters.auth_errors.inc();
-    log_refusal(facts.settings.verbosity, reason);
+    log_refusal(facts, reason);
 }
 
 impl Head {
@@ -263,7 +268,9 @@ fn look(handle: &mut Handle<'_>, head: Head, key: &[u8], want: Look, out: &mut V
     let clock = handle.store().clock();
     let counters = handle.counters;
     counters.cmd_touch.inc();
-    if let Some(found) = handle.touch(key, clock.deadline(i64::from(exptime))) {
+    let found = handle.touch(key, clock.deadline(i64::from(exptime)));
+    handle.note_get(key, found.as_ref().map(|found| found.key()));
+    if let Some(found) = found {
         handle.bump(key);
         counters.touch_hits.inc();
         found.key().touch(clock.second());

@@ -27,6 +27,7 @@ pub mod buffers;
 pub mod clients;
 mod config;
 pub mod latency;
+pub mod log;
 mod meta;
 pub mod metrics;
 mod operator;

@@ -416,7 +416,9 @@ fn changed(
 
 fn debug(handle: &mut Handle<'_>, named: Named<'_>, out: &mut Vec<u8>) {
     let room = &mut [0; KEY_MAX];
-    let Some(found) = handle.peek(named.key(room)) else { return say(out, "EN") };
+    let key = named.key(room);
+    handle.note_before(key);
+    let Some(found) = handle.peek(key) else { return say(out, "EN") };
     let item = found.key();
     let clock = handle.store().clock();
     out.extend_from_slice(b"ME ");

@@ -9,6 +9,7 @@ use crate::auth::Auth;
 use crate::buffers::Budget;
 use crate::clients::Clients;
 use crate::latency::Latency;
+use crate::log::Log;
 use crate::protocol::{ERROR, Words};
 use crate::session::say;
 use crate::store::Handle;
@@ -163,6 +164,8 @@ pub struct Facts {
     pub verbosity: AtomicU8,
     /// Whether a client that ends the server wants its items saved.
     pub is_end_graceful: AtomicBool,
+    /// Where it is logged.
+    pub log: Log,
 }
 
 impl Facts {
@@ -181,6 +184,7 @@ impl Facts {
 
     /// How much is logged now.
     #[must_use]
+    #[inline]
     pub fn verbosity(&self) -> u8 {
         // ORDER: Relaxed; a hint.
         match self.verbosity.load(Ordering::Relaxed) {

@@ -9,6 +9,7 @@
 //!   by one are fetched together.
 
 mod admin;
+pub(crate) mod logged;
 mod refusal;
 
 use crate::ahead::{fetch_ahead, glance};
@@ -187,8 +188,8 @@ impl Session {
         }
     }
 
-    /// Answers what is in the input, at most so many keys.
-    pub fn feed(
+    /// As [`feed`](Self::feed), and nothing is logged.
+    fn feed_all(
         &mut self,
         context: &mut Context<'_>,
         input: &[u8],
@@ -275,16 +276,9 @@ impl Session {
         Ok(used)
     }
 
-    /// As [`feed`](Self::feed) in the binary protocol; `None` if the client speaks the other. Its
-    /// first byte tells, unless there is only one.
+    /// Chooses the protocol by the client's first byte, unless there is only one.
     #[inline]
-    fn feed_binary(
-        &mut self,
-        context: &mut Context<'_>,
-        input: &[u8],
-        out: &mut Vec<u8>,
-        budget: usize,
-    ) -> Option<Progress> {
+    fn choose(&mut self, context: &Context<'_>, input: &[u8]) {
         if let (Spoken::Nothing, Some(first)) = (&self.spoken, input.first()) {
             let is_binary = match self.language.unwrap_or(context.facts.settings.language) {
                 Language::Any => *first == binary::MAGIC,
@@ -293,6 +287,18 @@ impl Session {
             };
             self.spoken = if is_binary { Spoken::Binary(Talk::new(context)) } else { Spoken::Text };
         }
+    }
+
+    /// As [`feed`](Self::feed) in the binary protocol; `None` if the client speaks the other.
+    #[inline]
+    fn feed_binary(
+        &mut self,
+        context: &mut Context<'_>,
+        input: &[u8],
+        out: &mut Vec<u8>,
+        budget: usize,
+    ) -> Option<Progress> {
+        self.choose(context, input);
         match &mut self.spoken {
             Spoken::Binary(talk) => {
                 let progress = talk.feed(context, input, out, budget);
@@ -588,7 +594,9 @@ fn touch(handle: &mut Handle<'_>, key: &[u8], exptime: i64, out: &mut Vec<u8>) {
     let deadline = handle.store().clock().deadline(exptime);
     let counters = handle.counters;
     counters.cmd_touch.inc();
-    if let Some(found) = handle.touch(key, deadline) {
+    let found = handle.touch(key, deadline);
+    handle.note_look_up(key, found.as_ref().map(|found| found.key()));
+    if let Some(found) = found {
         handle.bump(key);
         found.key().touch(handle.store().clock().second());
         counters.touch_hits.inc();

@@ -97,6 +97,7 @@ fn watchers_are_told_what_others_do() {
     let line = next();
     assert!(line.starts_with("item_get key=a%23b status=found") && line.ends_with(" size=3"));
     assert!(next().starts_with("item_get key=none status=not_found"));
+    assert!(next().starts_with("item_get key=a%23b status=found")); // by `md`
     assert_eq!(next(), "deleted key=a%23b cmd=md clsid=1 size=3");
     let line = next();
     assert!(line.starts_with("conn_close ") && line.contains(" reason=normal "), "{line}");

@@ -163,7 +163,6 @@ fn what_is_wrong_is_refused() {
         "--metrics nowhere",
         "-Y /no/such/file",
         "-B nonsense",
-        "-S",
         "-S -B ascii -Y /no/such/file",
         "--nonsense",
         "extra",

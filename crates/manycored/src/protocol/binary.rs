@@ -366,6 +366,8 @@ impl Parser {
     }
 
     /// The next request of the input, which begins where the last step's bytes ended.
+    // Always a part of the loop over requests: the log of requests calls it, too.
+    #[inline(always)]
     pub fn next<'a>(&mut self, input: &'a [u8]) -> Step<'a> {
         if self.swallow > 0 {
             let gone = self.swallow.min(input.len() as u64);

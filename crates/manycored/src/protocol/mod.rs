@@ -222,8 +222,14 @@ impl Parser {
         matches!(self.swallow, 0 | UNKNOWN) && self.gets.is_none()
     }
 
+    /// Whether the next byte begins a request for certain: not a value, nor what may be one.
+    pub(crate) fn begins_request(&self) -> bool {
+        self.swallow == 0 && self.gets.is_none()
+    }
+
     /// The next request of the input, which begins where the last step's bytes ended.
-    #[inline]
+    // Always a part of the loop over requests: the log of requests calls it, too.
+    #[inline(always)]
     pub fn next<'a>(&mut self, input: &'a [u8]) -> Step<'a> {
         if self.swallow > 0 {
             if self.swallow == UNKNOWN {

@@ -29,8 +29,7 @@ impl Parser {
     /// [`Request::TooLarge`], and the value is dropped as it comes. `None`, and nothing is changed,
     /// if no value is awaited here.
     pub fn refuse_value<'a>(&mut self, input: &'a [u8]) -> Option<Step<'a>> {
-        // A value is awaited behind a whole line. (`next` has one caller, and is a part of its loop
-        // as long as it stays so.)
+        // A value is awaited behind a whole line. (`next` is a part of its caller's loop.)
         let Line::Whole(line, used) = line_of(input) else { return None };
         if !self.is_between() {
             return None;

@@ -47,6 +47,8 @@ use worker::Worker;
 
 /// How long the end waits for requests that have not come whole, and for slow readers.
 const GRACE: Duration = Duration::from_secs(5);
+/// How long the end waits for the log to be written.
+const LAST_WORDS: Duration = Duration::from_secs(1);
 /// How often dead items are looked for, if there is something else to do meanwhile.
 const TICK: Duration = Duration::from_millis(900);
 /// How often expired items are looked for everywhere.
@@ -162,6 +164,7 @@ pub fn run(args: &Args, mut plan: Plan) -> Result<(), Failure> {
         (Ok(End::Graceful), Some(file)) => file.save(&shared.store),
         (served, _) => served.map(drop),
     };
+    shared.facts.log.flush(LAST_WORDS);
     drop(pidfile);
     served
 }
@@ -257,7 +260,7 @@ fn keep_house(
             let users = shared.facts.auth.as_ref().map_or(Ok(()), Auth::reload);
             let certificate = shared.facts.tls.as_ref().map_or(Ok(()), Tls::reload);
             for error in [users, certificate].into_iter().filter_map(Result::err) {
-                eprintln!("manycored: {error}");
+                shared.facts.log.say(&error);
             }
         }
         if let Some(listener) = metrics {

@@ -25,12 +25,11 @@ impl Worker<'_> {
         if is_logged {
             let text = |address: Option<_>| address.map_or("unix:".into(), address_text);
             let (from, on) = (text(peer.clone()), text(getsockname(socket).ok()));
-            match reason {
-                None => eprintln!("manycored: connection {descriptor} from {from} on {on}"),
-                Some(why) => {
-                    eprintln!("manycored: connection {descriptor} from {from} ends: {why}")
-                }
-            }
+            let log = &self.shared.facts.log;
+            log.say(&match reason {
+                None => format!("connection {descriptor} from {from} on {on}"),
+                Some(why) => format!("connection {descriptor} from {from} ends: {why}"),
+            });
         }
         if events.wants(CONNEVENTS) {
             let address = peer.and_then(|peer| SocketAddr::try_from(peer).ok());

@@ -410,6 +410,7 @@ impl<'s> Handle<'s> {
         new_cas: Option<u64>,
         deadline: Option<u32>,
     ) -> Change {
+        self.note_before(key);
         loop {
             let Some(old) = self.peek(key) else { return Change::Missing };
             let item = old.key();
@@ -458,6 +459,7 @@ impl<'s> Handle<'s> {
 
     /// The same by a command that watchers are told.
     pub fn delete_by(&mut self, command: &str, key: &[u8], cas: Option<u64>) -> Outcome {
+        self.note_before(key);
         let mut outcome = Outcome::NotFound;
         let removed = self.store.cache.remove_held_if(key, |entry| {
             let item = entry.key();
@@ -488,6 +490,7 @@ impl<'s> Handle<'s> {
         cas: Option<u64>,
         change: impl Fn(&Item, &mut Draft<'_>),
     ) -> Outcome {
+        self.note_before(key);
         loop {
             let Some(old) = self.peek(key) else {
                 self.counters.delete_misses.inc();
@@ -511,6 +514,10 @@ impl<'s> Handle<'s> {
             let copied = draft.deadline;
             change(item, &mut draft);
             if self.exchange(&old, &draft, draft.deadline == copied).is_some() {
+                let is_told = self.store.events.wants(MUTATIONS | DELETIONS | FETCHERS);
+                if is_told && draft.value_len() == 0 && item.value_len() > 0 {
+                    self.note_emptied(&draft);
+                }
                 return Outcome::Stored;
             }
         }

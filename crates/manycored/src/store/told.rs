@@ -41,18 +41,35 @@ impl Handle<'_> {
         if events.wants(DETAIL) {
             events.count(key, Asked::Get(item.is_some()));
         }
-        self.tell_found(key, item.map(|item| item.value().len()));
+        self.tell_found(key, item.map(Item::value_len));
     }
 
-    /// Tells of what a value finds before it is put in, as memcached does it.
+    /// Tells of the look-up of `touch`, which is no get, as memcached does it.
+    #[inline]
+    pub fn note_look_up(&self, key: &[u8], item: Option<&Item>) {
+        if self.store().events().wants(FETCHERS) {
+            self.tell_found(key, item.map(Item::value_len));
+        }
+    }
+
+    /// Tells of what a change or a deletion finds, as memcached does it.
+    #[inline]
+    pub fn note_before(&self, key: &[u8]) {
+        if self.store().events().wants(FETCHERS) {
+            self.note_found(key);
+        }
+    }
+
+    /// The same of what a value finds before it is put in.
     #[cold]
     pub(super) fn note_found(&self, key: &[u8]) {
         if self.store().events().wants(FETCHERS) {
-            let found = self.peek_without_bump(key).map(|found| found.key().value().len());
+            let found = self.peek_without_bump(key).map(|found| found.key().value_len());
             self.tell_found(key, found);
         }
     }
 
+    #[cold]
     fn tell_found(&self, key: &[u8], found: Option<usize>) {
         let events = self.store().events();
         if events.wants(FETCHERS) {
@@ -92,14 +109,29 @@ impl Handle<'_> {
             Mode::Prepend => "prepend",
             Mode::Cas(_) => "cas",
         };
-        let left = self.store().clock().seconds_left(draft.deadline).max(0);
-        let size = draft.value[0].len() + draft.value[1].len();
+        let (mut deadline, mut size) = (draft.deadline, draft.value_len());
+        let extends = matches!(mode, Mode::Append | Mode::Prepend);
+        if extends && outcome == Outcome::Stored {
+            // Of the whole value, whose time is that of the item before.
+            if let Some(found) = self.peek_without_bump(draft.key) {
+                (deadline, size) = (found.key().deadline(), found.key().value_len());
+            }
+        }
+        let left = self.store().clock().seconds_left(deadline).max(0);
         events.tell(MUTATIONS, |line| {
             line.push_str("type=item_store key=");
             write_key(line, draft.key);
             let _ = write!(line, " status={status} cmd={command} ttl={left} clsid=1");
             let _ = write!(line, " cfd={} size={size}", self.client);
         });
+    }
+
+    /// Tells of `md x`: to memcached that stores an empty value, and deletes the item.
+    #[cold]
+    pub(super) fn note_emptied(&self, draft: &Draft<'_>) {
+        self.note_found(draft.key);
+        self.note_store(draft, Mode::Set, Outcome::Stored);
+        self.tell_deleted("md", draft.key, 0);
     }
 
     /// Tells of a deletion.
@@ -109,7 +141,14 @@ impl Handle<'_> {
         if events.wants(DETAIL) {
             events.count(key, Asked::Delete);
         }
-        if let Some(size) = gone.map(|item| item.value().len()) {
+        if let Some(size) = gone.map(Item::value_len) {
+            self.tell_deleted(command, key, size);
+        }
+    }
+
+    fn tell_deleted(&self, command: &str, key: &[u8], size: usize) {
+        let events = self.store().events();
+        if events.wants(DELETIONS) {
             events.tell(DELETIONS, |line| {
                 line.push_str("type=deleted key=");
                 write_key(line, key);

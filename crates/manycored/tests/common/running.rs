@@ -43,9 +43,14 @@ pub fn wait_for<T>(what: &str, mut find: impl FnMut() -> Option<T>) -> T {
 impl Running {
     /// Starts one on a port of the system's choice.
     pub fn start(options: &str) -> Self {
+        Self::spawn(program(), options)
+    }
+
+    /// The same by a command of one's own.
+    pub fn spawn(mut command: Command, options: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let told = folder.path().join("port");
-        let child = program()
+        let child = command
             .args(["-p", "-1"])
             .args(options.split_whitespace())
             .env("MEMCACHED_PORT_FILENAME", &told)

@@ -3,6 +3,7 @@
 use super::region::{Handle, Kind, Region};
 use super::{Memory, NODE, REGION, Usage};
 use std::alloc::{self, Layout};
+use std::collections::BTreeSet;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::Ordering;
 
@@ -100,8 +101,10 @@ pub(super) struct Regions {
     fetched: Vec<NonNull<u8>>,
     /// Of the last of these, the regions that were not made yet.
     left: usize,
-    /// Regions that have no memory: it went back to the system.
-    returned: Vec<NonNull<u8>>,
+    /// Regions that have no memory: it went back to the system. In what was fetched with one of
+    /// them there are no huge pages: the system would make its memory resident again when it
+    /// collects small pages for a huge one.
+    returned: BTreeSet<NonNull<u8>>,
     note: *const (),
     /// Regions that are being vacated.
     vacated: Vec<Handle>,
@@ -122,7 +125,7 @@ impl Default for Regions {
             hardness: [0; 2],
             fetched: Vec::new(),
             left: 0,
-            returned: Vec::new(),
+            returned: BTreeSet::new(),
             note: ptr::null(),
             vacated: Vec::new(),
             vacated_total: 0,
@@ -212,12 +215,22 @@ impl Regions {
 
     /// A new region, leased.
     fn make(&mut self, kind: Kind) -> Handle {
-        let memory = self.returned.pop().unwrap_or_else(|| self.fetch());
+        let memory = self.take_returned().unwrap_or_else(|| self.fetch());
         // SAFETY: aligned, as long as a region, and no other region's.
         let region = Handle(unsafe { Region::make(memory, self.note, kind) });
         region.leased().store(true, Ordering::Relaxed);
         self.all.push(region);
         region
+    }
+
+    /// A region that was given back.
+    fn take_returned(&mut self) -> Option<NonNull<u8>> {
+        let memory = self.returned.pop_last()?;
+        let area = fetched_with(memory);
+        if self.returned.last().is_none_or(|next| fetched_with(*next) != area) {
+            want_huge_page(area, true);
+        }
+        Some(memory)
     }
 
     /// Memory for a region.
@@ -228,7 +241,7 @@ impl Regions {
             let memory = unsafe { alloc::alloc(layout) };
             let Some(memory) = NonNull::new(memory) else { alloc::handle_alloc_error(layout) };
             memory.expose_provenance(); // for `Memory::is_vacated`
-            want_huge_page(memory);
+            want_huge_page(memory, true);
             self.fetched.push(memory);
             self.left = FETCH / REGION;
         }
@@ -251,8 +264,9 @@ impl Regions {
             if is_free {
                 more -= 1;
                 let memory = region.0.cast();
+                want_huge_page(fetched_with(memory), false);
                 forget_content(memory);
-                returned.push(memory);
+                returned.insert(memory);
             }
             !is_free
         });
@@ -340,15 +354,66 @@ fn forget_content(memory: NonNull<u8>) {
     let _ = memory;
 }
 
-/// Asks for a huge page: items are looked at in no order, and the processor's list of pages is
-/// short.
-fn want_huge_page(memory: NonNull<u8>) {
+/// Where that begins which was fetched with the memory of a region.
+fn fetched_with(memory: NonNull<u8>) -> NonNull<u8> {
+    let area = memory.as_ptr().map_addr(|address| address & !(FETCH - 1));
+    NonNull::new(area).expect("what is fetched does not begin at 0")
+}
+
+/// Asks for a huge page for what was fetched at once, or for small ones. Items are looked at in no
+/// order, and the processor's list of pages is short.
+fn want_huge_page(memory: NonNull<u8>, is_wanted: bool) {
     #[cfg(all(target_os = "linux", not(miri)))]
     // SAFETY: memory that is ours; the advice changes no content. Without it, all is as before.
     unsafe {
         use nix::sys::mman::{MmapAdvise, madvise};
-        let _ = madvise(memory.cast(), FETCH, MmapAdvise::MADV_HUGEPAGE);
+        let advice =
+            if is_wanted { MmapAdvise::MADV_HUGEPAGE } else { MmapAdvise::MADV_NOHUGEPAGE };
+        let _ = madvise(memory.cast(), FETCH, advice);
     }
     #[cfg(not(all(target_os = "linux", not(miri))))]
-    let _ = memory;
+    let _ = (memory, is_wanted);
+}
+
+#[cfg(all(test, target_os = "linux", not(miri)))]
+mod tests {
+    use super::*;
+
+    /// Whether the system may have huge pages at this address.
+    fn may_have_huge_pages(memory: NonNull<u8>) -> bool {
+        let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+        let mut is_there = false;
+        for line in maps.lines() {
+            let range = line.split(' ').next().and_then(|range| range.split_once('-'));
+            let number = |text| usize::from_str_radix(text, 16).ok();
+            if let Some((Some(from), Some(to))) = range.map(|(from, to)| (number(from), number(to)))
+            {
+                is_there = (from..to).contains(&memory.addr().get());
+            } else if let Some(flags) = line.strip_prefix("VmFlags:").filter(|_| is_there) {
+                return flags.split(' ').any(|flag| flag == "hg");
+            }
+        }
+        panic!("{memory:?} is in none of the mappings");
+    }
+
+    #[test]
+    fn no_huge_page_makes_returned_memory_resident_again() {
+        if !std::path::Path::new("/sys/kernel/mm/transparent_hugepage").exists() {
+            return; // a system without huge pages
+        }
+        let mut regions = Regions::default();
+        let all = [(); 2 * FETCH / REGION].map(|()| regions.make(Kind::Tails));
+        let [first, .., last] = all.map(|region| region.0.cast::<u8>());
+        assert!(may_have_huge_pages(first) && may_have_huge_pages(last));
+        for region in &all[..2] {
+            region.leased().store(false, Ordering::Relaxed);
+        }
+        regions.give_back(0);
+        assert_eq!(regions.returned.len(), 2);
+        assert!(!may_have_huge_pages(first) && may_have_huge_pages(last));
+        regions.make(Kind::Nodes);
+        assert!(!may_have_huge_pages(first), "one is still returned");
+        regions.make(Kind::Nodes);
+        assert!(may_have_huge_pages(first) && regions.returned.is_empty());
+    }
 }

@@ -1,0 +1,286 @@
+//! Where users come from: the file of `-Y`, or what memcached with libsasl reads.
+//!
+//! With `-S` and without `-Y` these are, in this order: the file that `MEMCACHED_SASL_PWDB` names;
+//! the database of `saslpasswd2` that `sasldb_path` of `memcached.conf` names, which stands in
+//! `SASL_CONF_PATH` or where libsasl looks for it; `/etc/sasldb2`. Files are only read.
+
+use super::{User, hash_file};
+use std::borrow::Cow;
+use std::env;
+use std::ffi::OsString;
+use std::fmt;
+use std::fs::{self, File};
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+/// The most users that a file of `-Y` may have, as in memcached.
+pub(super) const USERS_MAX: usize = 8;
+/// The largest file that is read.
+const FILE_MAX: u64 = 16 << 20;
+/// The longest line of `MEMCACHED_SASL_PWDB`'s file, as in memcached.
+const LINE_MAX: usize = 255;
+/// The name of a password in a `sasldb`.
+const PASSWORD: &[u8] = b"userPassword";
+/// A file that was changed so shortly before it was read may change again without a later time.
+const FRESH: Duration = Duration::from_secs(2);
+
+/// Where users come from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Source {
+    /// The file of `-Y`.
+    Option(PathBuf),
+    /// The file that `MEMCACHED_SASL_PWDB` names.
+    Pwdb(PathBuf),
+    /// A `sasldb`, and the realm of users who name none.
+    Sasldb(PathBuf, Vec<u8>),
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (name, path) = match self {
+            Self::Option(path) => ("-Y", path),
+            Self::Pwdb(path) => ("MEMCACHED_SASL_PWDB", path),
+            Self::Sasldb(path, _) => ("sasldb", path),
+        };
+        write!(f, "{name} {}", path.display())
+    }
+}
+
+/// A file's state, by which a change is seen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Stamp(SystemTime, u64);
+
+impl Source {
+    /// What `-S` alone means.
+    pub(super) fn of_sasl() -> Result<Self, String> {
+        Self::find(|name| env::var_os(name), Path::new("/"))
+    }
+
+    /// The same with these variables and the system's files below `root`.
+    fn find(var: impl Fn(&str) -> Option<OsString>, root: &Path) -> Result<Self, String> {
+        if let Some(path) = var("MEMCACHED_SASL_PWDB") {
+            return Ok(Self::Pwdb(path.into()));
+        }
+        let conf = match var("SASL_CONF_PATH") {
+            Some(paths) => env::split_paths(&paths).find_map(conf_at),
+            None => ["etc/sasl", "etc/sasl2", "usr/lib/sasl2"]
+                .into_iter()
+                .find_map(|folder| conf_at(root.join(folder))),
+        };
+        let named = conf.as_deref().map(sasldb_path).transpose()?.flatten();
+        let path = named.unwrap_or_else(|| root.join("etc/sasldb2"));
+        if conf.is_none() && !path.exists() {
+            let path = path.display();
+            return Err(format!(
+                "-S: there are no users; name their file with -Y or MEMCACHED_SASL_PWDB, or make \
+                 {path} with saslpasswd2"
+            ));
+        }
+        let host = fs::read(root.join("proc/sys/kernel/hostname")).unwrap_or_default();
+        Ok(Self::Sasldb(path, host.trim_ascii().to_ascii_lowercase()))
+    }
+
+    fn path(&self) -> &Path {
+        let (Self::Option(path) | Self::Pwdb(path) | Self::Sasldb(path, _)) = self;
+        path
+    }
+
+    /// Whether it is read again when it changes, and not only at a hang-up.
+    pub(super) fn is_watched(&self) -> bool {
+        !matches!(self, Self::Option(_))
+    }
+
+    /// The state of the file now; `None` if that tells nothing.
+    pub(super) fn stamp(&self) -> Option<Stamp> {
+        let found = fs::metadata(self.path()).ok()?;
+        let changed = found.modified().ok()?;
+        let is_fresh = changed.elapsed().map_or(true, |age| age < FRESH);
+        (!is_fresh).then_some(Stamp(changed, found.len()))
+    }
+
+    /// The users.
+    pub(super) fn read(&self) -> Result<Vec<User>, String> {
+        self.users().map_err(|error| format!("{self}: {error}"))
+    }
+
+    fn users(&self) -> Result<Vec<User>, String> {
+        let bytes = bytes_of(self.path())?;
+        match self {
+            Self::Option(_) => {
+                let text = String::from_utf8(bytes).map_err(|_| "it is no text in UTF-8")?;
+                users_of_option(&text)
+            }
+            Self::Pwdb(_) => Ok(users_of_pwdb(&bytes)),
+            Self::Sasldb(..) => Ok(users_of_sasldb(&bytes)?),
+        }
+    }
+
+    /// A client's name as the users are listed. In a `sasldb` a realm follows, which is the host's
+    /// name if the client names none with an `@`.
+    pub(super) fn listed<'a>(&self, user: &'a [u8]) -> Cow<'a, [u8]> {
+        let Self::Sasldb(_, host) = self else { return user.into() };
+        let mut parts = user.splitn(2, |byte| *byte == b'@');
+        let (name, realm) = (parts.next().unwrap_or_default(), parts.next());
+        in_realm(name, realm.unwrap_or(host)).into()
+    }
+}
+
+fn in_realm(name: &[u8], realm: &[u8]) -> Vec<u8> {
+    [name, b"\0", realm].concat()
+}
+
+/// All of a file, if it is one and not too large.
+fn bytes_of(path: &Path) -> Result<Vec<u8>, String> {
+    let found = fs::metadata(path).map_err(|error| error.to_string())?;
+    if !found.is_file() {
+        return Err("it is no file".into());
+    }
+    let mut bytes = Vec::new();
+    let file = File::open(path).map_err(|error| error.to_string())?;
+    file.take(FILE_MAX + 1).read_to_end(&mut bytes).map_err(|error| error.to_string())?;
+    if bytes.len() as u64 > FILE_MAX {
+        return Err("it is larger than 16 MB".into());
+    }
+    Ok(bytes)
+}
+
+/// The configuration for memcached: this file, or one in this folder.
+fn conf_at(path: PathBuf) -> Option<PathBuf> {
+    let inside = path.join("memcached.conf");
+    [inside.join("memcached.conf"), inside, path].into_iter().find(|path| path.is_file())
+}
+
+/// What libsasl's configuration says of the database, if it says anything. What can't be followed
+/// is an error: another source of users, or no `PLAIN`.
+fn sasldb_path(conf: &Path) -> Result<Option<PathBuf>, String> {
+    let bad = |error: &str| format!("{}: {error}", conf.display());
+    let text = bytes_of(conf).map_err(|error| bad(&error))?;
+    let text = String::from_utf8_lossy(&text);
+    let mut path = None;
+    for (at, line) in text.lines().enumerate() {
+        let Some((name, value)) = line.split_once(':').filter(|_| !line.starts_with('#')) else {
+            continue;
+        };
+        let (name, value) = (name.trim().to_ascii_lowercase(), value.trim());
+        let needed = match name.as_str() {
+            "sasldb_path" => {
+                path = Some(value.into());
+                continue;
+            }
+            "pwcheck_method" => "auxprop",
+            "auxprop_plugin" => "sasldb",
+            "mech_list" => "plain",
+            _ => continue,
+        };
+        if !value.split_whitespace().any(|word| word.eq_ignore_ascii_case(needed)) {
+            let line = at + 1;
+            return Err(bad(&format!("line {line}: '{name}: {value}' without {needed}")));
+        }
+    }
+    Ok(path)
+}
+
+/// The users of a file's text: a line for each, `user:password`.
+pub(super) fn users_of_option(text: &str) -> Result<Vec<User>, String> {
+    let mut users = Vec::new();
+    for (number, line) in text.lines().enumerate().filter(|(_, line)| !line.is_empty()) {
+        let (user, password) = line
+            .split_once(':')
+            .filter(|(user, password)| !user.is_empty() && !password.is_empty())
+            .ok_or_else(|| format!("line {} is not user:password", number + 1))?;
+        users.push((user.into(), password.into()));
+    }
+    match users.len() {
+        0 => Err("there is no user in it".into()),
+        1..=USERS_MAX => Ok(users),
+        count => Err(format!("{count} users are more than {USERS_MAX}")),
+    }
+}
+
+/// The same with any number of users and lines that mean nothing. As in memcached, a password ends
+/// with its line, or before any colon in it.
+fn users_of_pwdb(text: &[u8]) -> Vec<User> {
+    let mut users = Vec::new();
+    for line in text.split(|byte| *byte == b'\n').filter(|line| line.len() <= LINE_MAX) {
+        let line = line.strip_suffix(b"\r").unwrap_or(line);
+        let Some(end) = line.iter().position(|byte| *byte == b':') else { continue };
+        let (user, rest) = (&line[..end], &line[end + 1..]);
+        let colons = rest.iter().enumerate().filter(|(_, byte)| **byte == b':').map(|(at, _)| at);
+        let ends = colons.chain([rest.len()]).filter(|end| *end > 0);
+        users.extend(ends.map(|end| (user.to_vec(), rest[..end].to_vec())));
+    }
+    users
+}
+
+/// The users of a `sasldb` with plain passwords: its keys are `user NUL realm NUL userPassword`.
+fn users_of_sasldb(bytes: &[u8]) -> Result<Vec<User>, &'static str> {
+    let mut users = Vec::new();
+    for (key, password) in hash_file::pairs(bytes)? {
+        let mut parts = key.split(|byte| *byte == 0);
+        if let (Some(user), Some(realm), Some(PASSWORD), None) =
+            (parts.next(), parts.next(), parts.next(), parts.next())
+            && !password.is_empty()
+        {
+            users.push((in_realm(user, realm), password));
+        }
+    }
+    Ok(users)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_have_users_and_passwords() {
+        assert_eq!(users_of_option("a:b\n\nc:d:e\n").unwrap().len(), 2);
+        for text in ["", "a\n", ":b\n", "a:\n", &"u:p\n".repeat(USERS_MAX + 1)] {
+            assert!(users_of_option(text).is_err(), "{text}");
+        }
+        let long = format!("l:{}\n", "x".repeat(LINE_MAX));
+        let text = ["ann:one:two\r\nnonsense\nbob:\ncid:x", &long].join("\n");
+        let user = |user: &str, password: &str| (user.into(), password.into());
+        let users = [user("ann", "one"), user("ann", "one:two"), user("cid", "x")];
+        assert_eq!(users_of_pwdb(text.as_bytes()), users);
+        assert_eq!(users_of_pwdb(b""), []);
+    }
+
+    /// A system with these files, and what is found there with these variables.
+    fn found(files: &[(&str, &str)], vars: &[(&str, &str)]) -> Result<String, String> {
+        let root = tempfile::tempdir().unwrap();
+        for (path, text) in files {
+            let path = root.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+        let place = root.path().to_str().unwrap();
+        let var = |name: &str| {
+            let found = vars.iter().find(|var| var.0 == name);
+            found.map(|var| var.1.replace("ROOT", place).into())
+        };
+        let source = Source::find(var, root.path());
+        source.map(|source| source.to_string().replace(place, "ROOT"))
+    }
+
+    #[test]
+    fn users_are_looked_for_where_memcached_and_libsasl_do() {
+        let (db, conf) = (("etc/sasldb2", ""), "etc/sasl2/memcached.conf");
+        let pwdb = ("MEMCACHED_SASL_PWDB", "/p");
+        let named = "# sasldb_path: /a\nmech_list: PLAIN cram-md5\nsasldb_path:  /b/c \n";
+        assert_eq!(found(&[db, (conf, named)], &[pwdb]).unwrap(), "MEMCACHED_SASL_PWDB /p");
+        assert_eq!(found(&[db, (conf, named)], &[]).unwrap(), "sasldb /b/c");
+        assert_eq!(found(&[db, (conf, "")], &[]).unwrap(), "sasldb ROOT/etc/sasldb2");
+        assert_eq!(found(&[db], &[]).unwrap(), "sasldb ROOT/etc/sasldb2");
+        for path in ["ROOT/conf", "ROOT/conf/memcached.conf", "/none:ROOT/conf"] {
+            let other = ("conf/memcached.conf", "sasldb_path: /other\n");
+            let vars = [("SASL_CONF_PATH", path)];
+            assert_eq!(found(&[db, (conf, named), other], &vars).unwrap(), "sasldb /other");
+        }
+        assert!(found(&[], &[]).unwrap_err().starts_with("-S: there are no users; "));
+        for line in ["pwcheck_method: saslauthd", "auxprop_plugin: sql", "mech_list: CRAM-MD5"] {
+            let error = found(&[db, (conf, line)], &[]).unwrap_err();
+            assert!(error.contains("memcached.conf: line 1: '"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,225 @@
+//! Requests and replies in the log, as memcached has them at verbosity 2.
+//!
+//! Laws:
+//! - Y1 While requests are not logged, a slice of them costs one look at the verbosity.
+//! - Y2 A request is logged once, when it has come whole, before its replies. Values and passwords
+//!   are not logged, nor what comes in the place of a value that was refused.
+//! - Y3 Each line of the log is one request, reply or row of a header ([`log::escape`]).
+
+use super::{Context, OUT_MAX, Progress, Session, Spoken, Wish};
+use crate::auth::Said;
+use crate::log;
+use crate::protocol::binary::HEADER;
+use crate::protocol::{Admin, Parser, Request, Step, number};
+use memchr::memchr;
+use std::io::Write;
+
+/// The binary protocol's command for a report.
+const STAT: u8 = 0x10;
+
+/// What is logged of replies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Replies {
+    /// Nothing.
+    None,
+    /// The lines of the text protocol.
+    Lines,
+    /// The headers of packets.
+    Packets,
+}
+
+/// What is answered next.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Next {
+    /// Bytes of one request; or all there are, if these are no whole one.
+    pub(crate) length: usize,
+    /// Keys, or 1.
+    pub(crate) keys: usize,
+    /// What is logged of its replies.
+    pub(crate) replies: Replies,
+}
+
+impl Next {
+    /// Bytes of which nothing is logged.
+    pub(crate) fn silent(length: usize) -> Self {
+        Self { length, keys: 1, replies: Replies::None }
+    }
+}
+
+impl Session {
+    /// Answers what is in the input, at most so many keys.
+    #[inline]
+    pub fn feed(
+        &mut self,
+        context: &mut Context<'_>,
+        input: &[u8],
+        out: &mut Vec<u8>,
+        budget: usize,
+    ) -> Progress {
+        if context.facts.verbosity() > 1 {
+            self.feed_logged(context, input, out, budget)
+        } else {
+            self.feed_all(context, input, out, budget)
+        }
+    }
+
+    /// The same with each request and its replies logged.
+    #[cold]
+    #[inline(never)]
+    fn feed_logged(
+        &mut self,
+        context: &mut Context<'_>,
+        input: &[u8],
+        out: &mut Vec<u8>,
+        mut budget: usize,
+    ) -> Progress {
+        let (mut used, mut lines) = (0, Vec::new());
+        loop {
+            if out.len() >= OUT_MAX || budget == 0 || self.wish != Wish::Stay {
+                return Progress { used, is_paused: true };
+            }
+            let (rest, from) = (&input[used..], out.len());
+            lines.clear();
+            let next = self.next_logged(context, rest, &mut lines);
+            let progress = self.feed_all(context, &rest[..next.length], out, usize::MAX);
+            match next.replies {
+                Replies::None => {}
+                Replies::Lines => text_replies(&mut lines, self.client, &out[from..]),
+                Replies::Packets => packets(&mut lines, self.client, &out[from..]),
+            }
+            if !lines.is_empty() {
+                context.facts.log.append(&lines);
+            }
+            used += progress.used;
+            budget = budget.saturating_sub(next.keys);
+            let is_short = progress.used < next.length || self.task.is_some();
+            if is_short || used == input.len() {
+                return Progress { used, ..progress };
+            }
+        }
+    }
+
+    /// What is answered next. Appends the lines of its request, if one begins there.
+    fn next_logged(&mut self, context: &Context<'_>, rest: &[u8], lines: &mut Vec<u8>) -> Next {
+        if let Some(task) = &self.task {
+            return Next::silent(if task.is_watch() { rest.len() } else { task.line() });
+        }
+        self.choose(context, rest);
+        if let Spoken::Binary(talk) = &self.spoken {
+            return talk.next_logged(rest, self.client, lines);
+        }
+        if let Some(auth) = context.facts.auth.as_ref().filter(|_| !self.is_known) {
+            let length = match auth.judge(rest) {
+                Said::Password(used, _) | Said::Other(used, _) => used,
+                Said::More | Said::Nonsense => rest.len(),
+            };
+            return Next { replies: Replies::Lines, ..Next::silent(length) };
+        }
+        let (begins, mut parser) = (self.parser.begins_request(), self.parser);
+        let (next, is_whole) = next_of_text(&mut parser, rest);
+        if begins && is_whole {
+            line(lines, '<', self.client, &rest[..memchr(b'\n', rest).unwrap_or(rest.len())]);
+        }
+        next
+    }
+}
+
+/// The next request in a text, and whether there is one.
+fn next_of_text(parser: &mut Parser, rest: &[u8]) -> (Next, bool) {
+    let (mut length, mut keys) = (0, 0);
+    loop {
+        match parser.next(&rest[length..]) {
+            Step::More(0) => return (Next::silent(rest.len()), false),
+            Step::More(gone) => return (Next::silent(gone), false),
+            Step::Request { used, request: Request::Get(..), .. } => {
+                length += used;
+                keys += 1;
+            }
+            Step::Request { used, request, .. } => {
+                let (length, keys) = (length + used, keys.max(1));
+                return (Next { length, keys, replies: replies_of(&request) }, true);
+            }
+        }
+    }
+}
+
+/// memcached logs no replies to some commands.
+fn replies_of(request: &Request<'_>) -> Replies {
+    match request {
+        Request::Delete(..)
+        | Request::Arith(..)
+        | Request::Touch(..)
+        | Request::MetaGet(..)
+        | Request::MetaStore(..)
+        | Request::MetaDelete(..)
+        | Request::MetaArith(..)
+        | Request::MetaFlush(..)
+        | Request::MetaDebug(..)
+        | Request::Admin(Admin::Stats(..)) => Replies::None,
+        _ => Replies::Lines,
+    }
+}
+
+/// Appends a line of the log about a client.
+pub(crate) fn line(lines: &mut Vec<u8>, mark: char, client: i32, text: &[u8]) {
+    // Writing to a vector does not fail.
+    let _ = write!(lines, "{mark}{client} ");
+    log::escape(lines, text.strip_suffix(b"\r").unwrap_or(text));
+    lines.push(b'\n');
+}
+
+/// The same about replies of the text protocol: of a value only its key.
+fn text_replies(lines: &mut Vec<u8>, client: i32, mut replies: &[u8]) {
+    while let Some(end) = memchr(b'\n', replies) {
+        let reply = &replies[..end];
+        replies = &replies[end + 1..];
+        let Some(value) = reply.strip_prefix(b"VALUE ") else {
+            line(lines, '>', client, reply);
+            continue;
+        };
+        let mut words = value.split(|byte| matches!(byte, b' ' | b'\r'));
+        let key = words.next().unwrap_or_default();
+        line(lines, '>', client, &[b"sending key ", key].concat());
+        let length = words.nth(1).and_then(number).and_then(|length| usize::try_from(length).ok());
+        let Some(rest) = length.and_then(|length| replies.get(length + 2..)) else { return };
+        replies = rest;
+    }
+}
+
+/// The same about replies of the binary protocol: their headers, and the words of errors. As in
+/// memcached, the packets of a report are left out.
+fn packets(lines: &mut Vec<u8>, client: i32, mut replies: &[u8]) {
+    while let Some((header, rest)) = replies.split_first_chunk::<HEADER>() {
+        let pair = |at: usize| u16::from_be_bytes([header[at], header[at + 1]]);
+        let (key, status) = (pair(2), pair(6));
+        let length = usize::from(pair(8)) << 16 | usize::from(pair(10));
+        let Some((body, rest)) = rest.split_at_checked(length) else { return };
+        replies = rest;
+        if header[1] == STAT && status == 0 {
+            continue;
+        }
+        if status != 0 && key == 0 && !body.is_empty() {
+            line(lines, '>', client, &[b"Writing an error: ", body].concat());
+        }
+        header_rows(lines, '>', client, "Writing bin response:", header);
+    }
+}
+
+/// The bytes of a packet's header, in rows of four, as memcached logs them.
+pub(crate) fn header_rows(
+    lines: &mut Vec<u8>,
+    mark: char,
+    client: i32,
+    title: &str,
+    header: &[u8],
+) {
+    let _ = writeln!(lines, "{mark}{client} {title}");
+    let indent = if mark == '<' { "   " } else { "  " };
+    for row in header.chunks(4) {
+        let _ = write!(lines, "{mark}{client}{indent}");
+        row.iter().for_each(|byte| {
+            let _ = write!(lines, " 0x{byte:02x}");
+        });
+        lines.push(b'\n');
+    }
+}
