@@ -5,12 +5,13 @@
 //! else passes through buffers that its worker's connections share.
 //!
 //! Laws:
-//! - B1 What connections hold is reserved in the [`Budget`] before it is allocated. A worker's
-//!   [`Ledger`] reserves it in chunks, so that buffers that come and go write nothing shared.
-//! - B2 Requests that have not come whole leave a quarter of the limit to replies: a refused
-//!   request costs an error, a refused reply the connection.
-//! - B3 A connection may hold [`SMALL`] bytes whatever the others hold, so that a short request
-//!   that a packet's end cuts is served.
+//! - buffers.B1 What connections hold is reserved in the [`Budget`] before it is allocated. A
+//!   worker's [`Ledger`] reserves it in chunks, so that buffers that come and go write nothing
+//!   shared.
+//! - buffers.B2 Requests that have not come whole leave a quarter of the limit to replies: a
+//!   refused request costs an error, a refused reply the connection.
+//! - buffers.B3 A connection may hold [`SMALL`] bytes whatever the others hold, so that a short
+//!   request that a packet's end cuts is served.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
@@ -70,7 +71,7 @@ impl Options {
     }
 }
 
-/// What a buffer is for, and so how much of the limit it may take (B2).
+/// What a buffer is for, and so how much of the limit it may take (buffers.B2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Use {
     /// A request that has not come whole.
@@ -155,7 +156,7 @@ impl Budget {
     }
 }
 
-/// One worker's part of the budget (B1).
+/// One worker's part of the budget (buffers.B1).
 #[derive(Debug)]
 pub struct Ledger<'b> {
     budget: &'b Budget,
@@ -195,7 +196,7 @@ impl<'b> Ledger<'b> {
         let held = self.held - *holds + bytes;
         if held > self.reserved {
             let missing = held - self.reserved;
-            let what = if bytes <= SMALL { Use::Bounded } else { what }; // B3
+            let what = if bytes <= SMALL { Use::Bounded } else { what }; // buffers.B3
             let chunk = missing.max(self.chunk);
             if self.budget.reserve(chunk, what) {
                 self.reserved += chunk;

@@ -1,11 +1,11 @@
 //! The log of a running server: lines on the standard error stream.
 //!
 //! Laws:
-//! - L1 A thread that logs does not wait for the stream: it appends to a buffer, which a thread of
-//!   the log's own writes. That thread starts with the first line.
-//! - L2 What waits is bounded. A line without room is dropped, and the log tells how many were.
-//! - L3 What a client sent is escaped and cut before it gets here ([`escape`]), so one line of the
-//!   log is one event.
+//! - log.L1 A thread that logs does not wait for the stream: it appends to a buffer, which a thread
+//!   of the log's own writes. That thread starts with the first line.
+//! - log.L2 What waits is bounded. A line without room is dropped, and the log tells how many were.
+//! - log.L3 What a client sent is escaped and cut before it gets here ([`escape`]), so one line of
+//!   the log is one event.
 
 use std::fmt;
 use std::io::{self, Write};
@@ -65,6 +65,7 @@ impl Log {
 
     /// Logs whole lines, in the order of the calls.
     pub fn append(&self, lines: &[u8]) {
+        // log.L1, log.L2: a lock that is held for copies alone, and no room is no wait.
         let mut state = self.shared.locked();
         if !state.has_writer && !self.start(&mut state) {
             return;
@@ -165,6 +166,7 @@ fn standard_error() -> Option<Box<dyn Write + Send>> {
 /// Appends what a client sent: printable ASCII as it is, anything else and the backslash as
 /// `\xNN`, and no more than [`SHOWN_MAX`] bytes of it.
 pub fn escape(out: &mut Vec<u8>, sent: &[u8]) {
+    // log.L3: of the control bytes none is left that could end a line.
     for byte in &sent[..sent.len().min(SHOWN_MAX)] {
         match byte {
             b'\\' | ..=0x1f | 0x7f.. => {

@@ -1,10 +1,10 @@
 //! Commands of the server's operator: lists of keys, events, searches for what has expired.
 //!
 //! Laws:
-//! - O1 A list is made in steps: each puts down at most [`STEP`] bytes and one bucket's keys, is
-//!   sent before the next, and holds nothing in between. So it needs no memory to speak of, and no
-//!   worker is kept by it.
-//! - O2 A client that is told of events has its own words dropped.
+//! - operator.O1 A list is made in steps: each puts down at most [`STEP`] bytes and one bucket's
+//!   keys, is sent before the next, and holds nothing in between. So it needs no memory to speak
+//!   of, and no worker is kept by it.
+//! - operator.O2 A client that is told of events has its own words dropped.
 
 use crate::protocol::{ERROR, Operator, Words, number};
 use crate::session::{Context, Progress, say};
@@ -62,6 +62,7 @@ impl Task {
 
     /// Begins behind a line that stands there in the input.
     pub(crate) fn begin(&mut self, from: usize, to: usize) -> Progress {
+        // operator.O2: what a client sends while it watches is used up unread.
         self.line = to - from;
         let used = if self.is_watch() { to } else { from };
         Progress { used, is_paused: !self.is_watch() }
@@ -74,6 +75,7 @@ impl Task {
         input: &[u8],
         out: &mut Vec<u8>,
     ) -> Option<Progress> {
+        // operator.O1: at most a step, and then the worker serves other clients.
         match &mut self.work {
             Work::Watch(watch) => {
                 watch.take(out);

@@ -14,19 +14,20 @@
 //! are little-endian.
 //!
 //! Laws:
-//! - W1 The header is written last: without it there is no file. It says how long the file is, how
-//!   many blocks and items it has, and a number of the file's own. A block's checksum covers that
-//!   number, the block's place and its content: a block of another file, or of another place, is as
-//!   wrong as one with a flipped bit.
-//! - W2 A file that is wrong anywhere is refused whole: what was read of it before is dropped with
-//!   its store.
-//! - W3 No length is believed beyond what was read and checked, nor beyond the limit of an item.
-//! - W4 The new store's clock begins above the old one's stamps, and as much later as the calendar
-//!   says; so stamps, deadlines and uses keep their meaning (law D1 of `store`). A calendar that
-//!   was set back while the server was away refuses the file, as memcached does it: how long items
-//!   had to live is not known.
-//! - W5 If there is less memory than before, the items that were used last are taken: the header
-//!   has their bytes by the time since their use.
+//! - restart.W1 The header is written last: without it there is no file. It says how long the file
+//!   is, how many blocks and items it has, and a number of the file's own. A block's checksum
+//!   covers that number, the block's place and its content: a block of another file, or of another
+//!   place, is as wrong as one with a flipped bit.
+//! - restart.W2 A file that is wrong anywhere is refused whole: what was read of it before is
+//!   dropped with its store.
+//! - restart.W3 No length is believed beyond what was read and checked, nor beyond the limit of an
+//!   item.
+//! - restart.W4 The new store's clock begins above the old one's stamps, and as much later as the
+//!   calendar says; so stamps, deadlines and uses keep their meaning (law store.D1). A calendar
+//!   that was set back while the server was away refuses the file, as memcached does it: how long
+//!   items had to live is not known.
+//! - restart.W5 If there is less memory than before, the items that were used last are taken: the
+//!   header has their bytes by the time since their use.
 
 mod ages;
 mod read;
@@ -138,6 +139,7 @@ impl Header {
     /// # Errors
     /// It is another program's file, or damaged.
     pub fn decode(bytes: &[u8], file_len: u64) -> Result<Self, Refusal> {
+        // restart.W3: each length is compared with the length of the file before it is used.
         let Some((magic, rest)) = bytes.split_first_chunk() else { return Err(Refusal::Foreign) };
         if *magic != MAGIC {
             return Err(Refusal::Foreign);
@@ -172,7 +174,7 @@ impl Header {
         Ok(header)
     }
 
-    /// What a store begins with that takes the file's items now (W4).
+    /// What a store begins with that takes the file's items now (restart.W4).
     ///
     /// # Errors
     /// The calendar contradicts the file.

@@ -1,10 +1,10 @@
 //! A connection without its socket: bytes in, replies out.
 //!
 //! Owns: which reply a request gets. Laws:
-//! - Q1 Replies come in the order of requests, each whole.
-//! - Q2 Nothing is answered beyond [`OUT_MAX`] waiting bytes and one item: what was not answered is
-//!   not used up, and comes again when the replies have been sent.
-//! - Q3 Gets, plain sets, and `mg`s that change nothing, wait for one another if they come
+//! - session.Q1 Replies come in the order of requests, each whole.
+//! - session.Q2 Nothing is answered beyond [`OUT_MAX`] waiting bytes and one item: what was not
+//!   answered is not used up, and comes again when the replies have been sent.
+//! - session.Q3 Gets, plain sets, and `mg`s that change nothing, wait for one another if they come
 //!   together, and are done together, in their order; the keys of requests that are answered one
 //!   by one are fetched together.
 
@@ -258,6 +258,7 @@ impl Session {
         out: &mut Vec<u8>,
         budget: usize,
     ) -> Result<usize, Progress> {
+        // session.Q1: a list that goes on was asked for before the input.
         let mut used = self.go_on(context, input, out)?;
         if let Some(progress) = self.feed_binary(context, input, out, budget) {
             return Err(progress);
@@ -310,7 +311,7 @@ impl Session {
     }
 
     /// Answers what waits. True if it stopped: then parser and `used` are set back to the first
-    /// that was not answered (Q2).
+    /// that was not answered (session.Q2).
     fn look_up(
         &mut self,
         context: &mut Context<'_>,
@@ -318,6 +319,7 @@ impl Session {
         out: &mut Vec<u8>,
         used: &mut usize,
     ) -> bool {
+        // session.Q3: in the order in which they were asked.
         if context.pending.is_empty() {
             return false;
         }

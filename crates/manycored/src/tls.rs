@@ -4,9 +4,9 @@
 //! send. Versions 1.2 and 1.3.
 //!
 //! Laws:
-//! - T1 A connection keeps what it began with: files that are read again count for later ones.
-//! - T2 What waits to be sent is bounded (rustls: 64 KB of records), as is what was not opened: a
-//!   record that has not come whole.
+//! - tls.T1 A connection keeps what it began with: files that are read again count for later ones.
+//! - tls.T2 What waits to be sent is bounded (rustls: 64 KB of records), as is what was not opened:
+//!   a record that has not come whole.
 
 pub use crate::tls_files::{Demand, Files, Verify};
 
@@ -236,8 +236,8 @@ impl Tls {
         Ok(Self { files, state, counts })
     }
 
-    /// Reads the files again, for later connections (T1). If something is wrong with them, it stays
-    /// as it was.
+    /// Reads the files again, for later connections (tls.T1). If something is wrong with them, it
+    /// stays as it was.
     ///
     /// # Errors
     /// As [`read`](Self::read).
@@ -324,6 +324,7 @@ impl Seal {
 
     /// Takes some of these bytes to be sent, and says how many.
     pub(crate) fn seal(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        // tls.T2: no more is taken than the limit of records leaves room for.
         self.connection.writer().write(bytes)
     }
 

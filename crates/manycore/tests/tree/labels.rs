@@ -6,7 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Words of the form of a bare label that are none.
 const WORDS: &[&str] = &["K42", "S3", "D12", "C11", "A64", "X86"];
 /// Where laws have labels.
-const FOLDERS: &[&str] = &["crates/manycore/", "crates/manycore-cache/", "crates/manycore-sim-rt/"];
+const FOLDERS: &[&str] =
+    &["crates/manycore/", "crates/manycore-cache/", "crates/manycore-sim-rt/", "crates/manycored/"];
 /// This folder: its texts are about labels.
 const OWN: &str = "crates/manycore/tests/tree/";
 

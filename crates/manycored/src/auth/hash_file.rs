@@ -7,9 +7,9 @@
 //! long for its page names a chain of pages for itself.
 //!
 //! Laws:
-//! - F1 No byte outside of the file is read, and no page is read twice, so reading ends after as
-//!   many steps as the file has bytes, however it is damaged.
-//! - F2 A file that is not understood in every part that is read gives an error, and no pairs.
+//! - auth.F1 No byte outside of the file is read, and no page is read twice, so reading ends after
+//!   as many steps as the file has bytes, however it is damaged.
+//! - auth.F2 A file that is not understood in every part that is read gives an error, and no pairs.
 //!
 //! No well-kept crate reads these files. Source: the on-disk format of Berkeley DB 4.2 to 6, of
 //! which Debian has 5.3.
@@ -41,6 +41,7 @@ const DAMAGED: &str = "it is damaged";
 
 /// All pairs of a file with these bytes.
 pub(super) fn pairs(bytes: &[u8]) -> Result<Vec<Pair>, &'static str> {
+    // auth.F2: the first page that is not understood ends this with its error.
     let mut file = File::new(bytes)?;
     let first = &bytes[..file.page_size];
     let buckets = file.number(first, 72)?;
@@ -65,7 +66,7 @@ struct File<'a> {
     page_size: usize,
     /// The byte order is that of the machine that wrote it.
     is_big_endian: bool,
-    /// Pages that were read (F1).
+    /// Pages that were read (auth.F1).
     seen: Vec<bool>,
 }
 

@@ -8,9 +8,12 @@
 //! ```
 //!
 //! Owns: what a header means, and which lengths a command may have. Does not own: buffers, items,
-//! passwords, replies to what is well formed. Its laws are those of the text parser (P1 to P3), and
-//! - B1 At most a header, extras and a key of 64 KiB, and a value within the limit are waited for.
-//! - B2 Before a client is known where that is asked for, no value is waited for but a password.
+//! passwords, replies to what is well formed. Its laws are those of the text parser (protocol.P1 to
+//! protocol.P3), and
+//! - protocol.B1 At most a header, extras and a key of 64 KiB, and a value within the limit are
+//!   waited for.
+//! - protocol.B2 Before a client is known where that is asked for, no value is waited for but a
+//!   password.
 //!
 //! Source: memcached's `doc/protocol-binary.txt`; statuses and their words as memcached 1.6 sends
 //! them.
@@ -412,6 +415,7 @@ impl Parser {
         input: &'a [u8],
     ) -> Step<'a> {
         let key = packet.key;
+        // protocol.B1: a value beyond the limit is dropped as it comes.
         if (key.len() + ITEM_HEADER) as u64 + length > self.value_max as u64 {
             let gone = (mode == Mode::Set).then_some(key);
             return self.refuse(packet, length, Request::TooLarge(gone));
@@ -434,6 +438,7 @@ impl Parser {
         length: u64,
         input: &'a [u8],
     ) -> Step<'a> {
+        // protocol.B2: the only value that an unknown client may send.
         let status = match () {
             () if self.door == Door::None => Status::Unknown,
             () if packet.key.len() > MECHANISM_MAX => Status::Invalid,

@@ -5,14 +5,15 @@
 //! own: buffers, items, replies to what is well formed.
 //!
 //! Laws:
-//! - P1 The requests of a stream do not depend on how it is cut into pieces: [`Parser::next`] asks
-//!   for more, uses nothing and changes nothing, or uses what it names.
-//! - P2 Nothing is allocated. What a length field claims is compared with the limit and with what
-//!   has come, and never reserved.
-//! - P3 A request borrows from the input; its numbers are checked, its key has 1 to 250 bytes.
-//! - P4 The keys of a get come one by one, so that whoever answers can stop in between.
-//! - P5 A value whose line is refused is never read as requests: it is skipped by the length that
-//!   the line names; if that can't be read, the connection is closed.
+//! - protocol.P1 The requests of a stream do not depend on how it is cut into pieces:
+//!   [`Parser::next`] asks for more, uses nothing and changes nothing, or uses what it names.
+//! - protocol.P2 Nothing is allocated. What a length field claims is compared with the limit and
+//!   with what has come, and never reserved.
+//! - protocol.P3 A request borrows from the input; its numbers are checked, its key has 1 to 250
+//!   bytes.
+//! - protocol.P4 The keys of a get come one by one, so that whoever answers can stop in between.
+//! - protocol.P5 A value whose line is refused is never read as requests: it is skipped by the
+//!   length that the line names; if that can't be read, the connection is closed.
 //!
 //! Source: memcached's `doc/protocol.txt`; the words of errors as memcached 1.6 sends them.
 
@@ -272,6 +273,7 @@ impl Parser {
 
     /// The next key of a get whose line is whole.
     fn next_key<'a>(&mut self, gets: Gets, input: &'a [u8]) -> Step<'a> {
+        // protocol.P4: one key a call.
         let spaces = input.iter().take_while(|byte| **byte == b' ').count();
         let rest = &input[spaces..];
         let Some(end) = rest.iter().position(|byte| matches!(byte, b' ' | b'\n')) else {
@@ -292,6 +294,7 @@ impl Parser {
 
     /// The data of a value, which stands behind its line.
     fn data<'a>(&mut self, input: &'a [u8], used: usize, length: usize) -> Data<'a> {
+        // protocol.P2: the length is compared with what has come; nothing is reserved for it.
         let whole = used + length + 2;
         match input.get(used..whole) {
             None => Data::More,
@@ -308,6 +311,7 @@ impl Parser {
         request: Request<'a>,
         quiet: bool,
     ) -> Step<'a> {
+        // protocol.P5: by its length, or not at all.
         self.swallow = length as u64 + 2;
         step(used, request, quiet)
     }
@@ -349,7 +353,7 @@ fn single(input: &[u8]) -> Option<(&[u8], usize)> {
 #[inline]
 fn line_of(input: &[u8]) -> Line<'_> {
     let Some(end) = memchr(b'\n', input) else {
-        // By the place of the end alone (P1).
+        // By the place of the end alone (protocol.P1).
         let most = if asks_for_keys(input) { GET_LINE_MAX } else { LINE_MAX };
         return if input.len() > most { Line::TooLong } else { Line::More };
     };

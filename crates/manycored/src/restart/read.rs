@@ -142,7 +142,7 @@ impl Loader<'_> {
 /// of the file were read.
 ///
 /// # Errors
-/// What is wrong with the file; the store is then not to be used (W2).
+/// What is wrong with the file; the store is then not to be used (restart.W2).
 pub fn load(
     header: &Header,
     file: &mut impl Read,

@@ -54,7 +54,7 @@ impl<F: Write> Writer<'_, F> {
 }
 
 /// Writes all items to an empty file and takes them out of the store, to which no request may be
-/// under way. What is written is no file until the last write (W1).
+/// under way. What is written is no file until the last write (restart.W1).
 ///
 /// # Errors
 /// Those of the file, after which items are missing from both.

@@ -159,6 +159,7 @@ impl Connection {
 
     /// Does what can be done: writes what waits, reads once, answers a slice, writes once.
     pub(super) fn serve(&mut self, desk: &mut Desk<'_>) -> Fate {
+        // server.V2: each step returns at once, whatever the socket has or takes.
         if self.seal.is_none() {
             desk.context.handle.pinned.begin();
         }
@@ -360,6 +361,7 @@ impl Connection {
 
     /// Whether this connection may hold so many bytes of input, besides its replies.
     fn hold(&mut self, input: usize, what: Use, desk: &mut Desk<'_>) -> bool {
+        // server.V3: no buffer grows without this.
         desk.ledger.set(&mut self.holds, input + self.output.capacity(), what)
     }
 

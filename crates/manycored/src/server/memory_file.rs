@@ -2,14 +2,15 @@
 //! content.
 //!
 //! Laws:
-//! - M1 FILE is there only between a server's orderly end and the next start: it is complete when
-//!   it gets its name, and has lost its name before its first item is read. So no kill leaves one
-//!   that a later start could take for what the server held last.
-//! - M2 FILE.part is open and locked from the start to the end of a server: it is what is written,
-//!   and it keeps a second server away from FILE, which would else find the first one's items when
-//!   it has served others already. What a killed server left in it is cut off at the next start.
-//! - M3 A file that is not this server's own is not destroyed: FILE is set aside if it is another
-//!   program's, and nothing is begun where memcached left its FILE.meta.
+//! - server.M1 FILE is there only between a server's orderly end and the next start: it is complete
+//!   when it gets its name, and has lost its name before its first item is read. So no kill leaves
+//!   one that a later start could take for what the server held last.
+//! - server.M2 FILE.part is open and locked from the start to the end of a server: it is what is
+//!   written, and it keeps a second server away from FILE, which would else find the first one's
+//!   items when it has served others already. What a killed server left in it is cut off at the
+//!   next start.
+//! - server.M3 A file that is not this server's own is not destroyed: FILE is set aside if it is
+//!   another program's, and nothing is begun where memcached left its FILE.meta.
 
 use super::Failure;
 use crate::restart::{HEADER, Header, Loaded, Refusal, load, save};
@@ -90,6 +91,7 @@ impl MemoryFile {
 
     /// The file that is written to, empty and locked.
     fn lock(path: &Path, part: &Path) -> Result<File, Failure> {
+        // server.M2: the lock lasts as long as the file is open.
         let failed = || Failure::system(format!("-e {}: {}", path.display(), part.display()));
         loop {
             let file = open(part, OFlags::CREATE).map_err(failed())?;
@@ -132,7 +134,8 @@ impl MemoryFile {
         header.beginning(SystemTime::now())
     }
 
-    /// The file and its header, if there is one. It has no name any more (M1), or another (M3).
+    /// The file and its header, if there is one. It has no name any more (server.M1), or another
+    /// (server.M3).
     fn take(&self) -> Result<Option<(File, Header)>, Refusal> {
         let mut file = match open(&self.path, OFlags::empty()) {
             Ok(file) => file,

@@ -1,15 +1,16 @@
 //! The server: its sockets, its workers, its signals, its end.
 //!
 //! Laws:
-//! - V1 A connection belongs to one worker for ever: the one that had the fewest when it was
+//! - server.V1 A connection belongs to one worker for ever: the one that had the fewest when it was
 //!   accepted. Workers share the items, and nothing else that is written at each request.
-//! - V2 A worker never waits for one client: reads and writes return at once, and what cannot be
-//!   written keeps the client's next requests unread. Nor does one client wait for all that
-//!   another has sent: every ready connection has a slice of keys in each round, and new events
-//!   are fetched between rounds.
-//! - V3 What a client makes the server hold is bounded: a request's line or value on the way in,
-//!   and `session`'s bound on the way out. So is what all clients do together: [`crate::buffers`].
-//! - V4 At the end every request that has come whole is answered.
+//! - server.V2 A worker never waits for one client: reads and writes return at once, and what
+//!   cannot be written keeps the client's next requests unread. Nor does one client wait for all
+//!   that another has sent: every ready connection has a slice of keys in each round, and new
+//!   events are fetched between rounds.
+//! - server.V3 What a client makes the server hold is bounded: a request's line or value on the way
+//!   in, and `session`'s bound on the way out. So is what all clients do together:
+//!   [`crate::buffers`].
+//! - server.V4 At the end every request that has come whole is answered.
 
 mod connection;
 mod handover;
@@ -134,7 +135,11 @@ pub fn run(args: &Args, mut plan: Plan) -> Result<(), Failure> {
     // Before the first thread, so that no other thread is ever interrupted.
     let signals = signals()?;
     let store = begin(saved.as_ref(), &plan)?;
-    queues.listen(plan.settings.backlog)?;
+    if let Err(failure) = queues.listen(plan.settings.backlog) {
+        // Another program has taken the port since: the items go back to the file.
+        saved.map_or(Ok(()), |file| file.save(&store))?;
+        return Err(failure);
+    }
     let threads = plan.settings.threads;
     let shared = Shared {
         store,

@@ -8,14 +8,14 @@
 //! to several keys as messages of their own; that text, and this server, have one message.)
 //!
 //! Laws:
-//! - U1 A datagram is answered at once, and nothing of it is kept: no client holds memory.
-//! - U2 Who sends is not known, and may be another than the reply goes to. So the datagrams of a
-//!   reply have at most [`UDP_RATIO`](crate::report::UDP_RATIO) times the bytes of the request's,
-//!   unless the options say otherwise (`-o udp_reply_ratio`), or the sender is this machine, which
-//!   nothing on a network can claim to be. What would exceed that is refused in a line, and what
-//!   was asked behind it gets no reply.
-//! - U3 Its replies end with the one that reaches `session`'s bound; what was asked behind that
-//!   gets none. What the system does not take at once is lost, as datagrams are.
+//! - server.U1 A datagram is answered at once, and nothing of it is kept: no client holds memory.
+//! - server.U2 Who sends is not known, and may be another than the reply goes to. So the datagrams
+//!   of a reply have at most [`UDP_RATIO`](crate::report::UDP_RATIO) times the bytes of the
+//!   request's, unless the options say otherwise (`-o udp_reply_ratio`), or the sender is this
+//!   machine, which nothing on a network can claim to be. What would exceed that is refused in a
+//!   line, and what was asked behind it gets no reply.
+//! - server.U3 Its replies end with the one that reaches `session`'s bound; what was asked behind
+//!   that gets none. What the system does not take at once is lost, as datagrams are.
 
 use super::Failure;
 use super::connection::Desk;
@@ -49,7 +49,7 @@ const TURN: usize = 64;
 const BUFFER: usize = 4 << 20;
 
 const IN_PARTS: &[u8] = b"SERVER_ERROR multi-packet request not supported\r\n";
-/// What a client gets instead of a reply that would be too long (U2).
+/// What a client gets instead of a reply that would be too long (server.U2).
 const TOO_LONG: &[u8] = b"SERVER_ERROR reply too long for a datagram of this length\r\n";
 
 /// Each worker's sockets, and the first one's port.
@@ -125,6 +125,7 @@ pub(super) fn serve(
     room: &mut Vec<u8>,
     ratio: Option<usize>,
 ) -> bool {
+    // server.U1: read, answered and forgotten, one datagram after the other.
     let mut wish = Wish::Stay;
     for _ in 0..TURN {
         room.clear();
@@ -208,7 +209,7 @@ fn send(socket: impl AsFd, to: &SocketAddrAny, id: [u8; 2], reply: &[u8], desk: 
         match sendto(&socket, &datagram, SendFlags::NOSIGNAL, to) {
             Ok(sent) => desk.context.handle.counters.bytes_written.add(sent as u64),
             Err(Errno::INTR) => {}
-            Err(_) => return, // U3
+            Err(_) => return, // server.U3
         }
     }
 }

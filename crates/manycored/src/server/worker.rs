@@ -169,7 +169,7 @@ impl<'s> Worker<'s> {
         }
     }
 
-    /// Whether the end has come. Begins it when it is asked for (law V4).
+    /// Whether the end has come. Begins it when it is asked for (law server.V4).
     fn is_over(&mut self) -> bool {
         // ORDER: Relaxed; an eventfd brought the news.
         if !self.shared.draining.load(Ordering::Relaxed) {
@@ -221,7 +221,8 @@ impl<'s> Worker<'s> {
         }
     }
 
-    /// Serves an accepted connection, or has it served by the worker with the fewest (law V1).
+    /// Serves an accepted connection, or has it served by the worker with the fewest (law
+    /// server.V1).
     fn place(&mut self, accepted: Accepted) {
         let inboxes = &self.shared.inboxes;
         let counts = inboxes.iter().map(Inbox::connections).enumerate();

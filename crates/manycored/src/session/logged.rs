@@ -1,10 +1,10 @@
 //! Requests and replies in the log, as memcached has them at verbosity 2.
 //!
 //! Laws:
-//! - Y1 While requests are not logged, a slice of them costs one look at the verbosity.
-//! - Y2 A request is logged once, when it has come whole, before its replies. Values and passwords
-//!   are not logged, nor what comes in the place of a value that was refused.
-//! - Y3 Each line of the log is one request, reply or row of a header ([`log::escape`]).
+//! - session.Y1 While requests are not logged, a slice of them costs one look at the verbosity.
+//! - session.Y2 A request is logged once, when it has come whole, before its replies. Values and
+//!   passwords are not logged, nor what comes in the place of a value that was refused.
+//! - session.Y3 Each line of the log is one request, reply or row of a header ([`log::escape`]).
 
 use super::{Context, OUT_MAX, Progress, Session, Spoken, Wish};
 use crate::auth::Said;
@@ -56,6 +56,7 @@ impl Session {
         out: &mut Vec<u8>,
         budget: usize,
     ) -> Progress {
+        // session.Y1: the one look.
         if context.facts.verbosity() > 1 {
             self.feed_logged(context, input, out, budget)
         } else {
@@ -101,6 +102,7 @@ impl Session {
 
     /// What is answered next. Appends the lines of its request, if one begins there.
     fn next_logged(&mut self, context: &Context<'_>, rest: &[u8], lines: &mut Vec<u8>) -> Next {
+        // session.Y2: only whole requests, and of a value nothing but its length.
         if let Some(task) = &self.task {
             return Next::silent(if task.is_watch() { rest.len() } else { task.line() });
         }
@@ -162,6 +164,7 @@ fn replies_of(request: &Request<'_>) -> Replies {
 
 /// Appends a line of the log about a client.
 pub(crate) fn line(lines: &mut Vec<u8>, mark: char, client: i32, text: &[u8]) {
+    // session.Y3: escaped, and ended here alone.
     // Writing to a vector does not fail.
     let _ = write!(lines, "{mark}{client} ");
     log::escape(lines, text.strip_suffix(b"\r").unwrap_or(text));

@@ -26,7 +26,7 @@ pub struct Clock {
     paused: AtomicU64,
 }
 
-/// The stamp of a moment and a worker (law D1).
+/// The stamp of a moment and a worker (law store.D1).
 pub(super) fn stamp(nanos: u64, worker: usize) -> u64 {
     (nanos / 16) << 8 | worker as u64
 }
@@ -95,7 +95,8 @@ impl Clock {
         now
     }
 
-    /// A stamp that is above all that were made so far, and below all that will be made (law D1).
+    /// A stamp that is above all that were made so far, and below all that will be made (law
+    /// store.D1).
     pub(super) fn all_so_far(&self) -> u64 {
         stamp(self.force(), 0) | 0xff
     }

@@ -1,10 +1,10 @@
 //! What clients of `watch`, and `stats detail`, are told of single requests.
 //!
 //! Laws:
-//! - E1 Where there is no watcher and no detail, a request costs one load of a word that is not
-//!   written in between.
-//! - E2 What waits for a watcher is bounded: a line that has no room is counted and dropped, and
-//!   the watcher is told how many were. So are the prefixes of `stats detail`.
+//! - store.E1 Where there is no watcher and no detail, a request costs one load of a word that is
+//!   not written in between.
+//! - store.E2 What waits for a watcher is bounded: a line that has no room is counted and dropped,
+//!   and the watcher is told how many were. So are the prefixes of `stats detail`.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -55,7 +55,7 @@ pub enum Asked {
 /// Who is told what.
 #[derive(Debug)]
 pub struct Events {
-    /// What anybody wants to be told (E1).
+    /// What anybody wants to be told (store.E1).
     wanted: AtomicU32,
     has_detail: AtomicBool,
     delimiter: u8,
@@ -161,7 +161,7 @@ impl Events {
         let Some(end) = key.iter().position(|byte| *byte == self.delimiter) else { return };
         let mut details = locked(&self.details);
         if details.len() >= PREFIXES_MAX && !details.contains_key(&key[..end]) {
-            return; // E2
+            return; // store.E2
         }
         let detail = match details.get_mut(&key[..end]) {
             Some(detail) => detail,
@@ -237,7 +237,7 @@ impl Events {
 }
 
 impl Watcher {
-    /// Puts a line down, if there is room (E2).
+    /// Puts a line down, if there is room (store.E2).
     fn put(&self, line: &str) -> bool {
         let mut waiting = locked(&self.waiting);
         // What comes after one that was dropped would stand before the note of it.

@@ -111,8 +111,8 @@ pub type Found<'s> = Guard<'s, Item, ()>;
 
 impl<'s> Handle<'s> {
     pub(super) fn new(store: &'s Store, counters: &'s Counters, worker: usize) -> Self {
-        // Beyond the stamps of the worker's handle before (D1): each takes longer than its share of
-        // the clock.
+        // Beyond the stamps of the worker's handle before (store.D1): each takes longer than its
+        // share of the clock.
         store.clock.force();
         let pinned = Pinned::default();
         Self { store, counters, worker, last: 0, stored: 0, client: 0, pinned }
@@ -129,7 +129,7 @@ impl<'s> Handle<'s> {
         if self.store.limits.has_versions { item.cas() } else { 0 }
     }
 
-    /// A stamp that is larger than all before (D1).
+    /// A stamp that is larger than all before (store.D1).
     fn next_stamp(&mut self) -> u64 {
         self.last = stamp(self.store.clock.now(), self.worker).max(self.last + 256);
         self.last
@@ -353,7 +353,7 @@ impl<'s> Handle<'s> {
         }
     }
 
-    /// Puts the new item in the place of the old one, if that is there still (D4).
+    /// Puts the new item in the place of the old one, if that is there still (store.D4).
     /// `keeps_time` says that the new one's deadline was copied: the old one must have it still.
     fn exchange(&mut self, old: &Found<'_>, draft: &Draft<'_>, keeps_time: bool) -> Option<u64> {
         let item = self.make(draft);
@@ -523,7 +523,7 @@ impl<'s> Handle<'s> {
         }
     }
 
-    /// Gives the key's item another deadline (D3); the item.
+    /// Gives the key's item another deadline (store.D3); the item.
     pub fn touch(&mut self, key: &[u8], deadline: u32) -> Option<Found<'s>> {
         self.store.cache.hold_if(key, |entry| {
             let is_live = self.is_live(entry.key());
@@ -550,7 +550,7 @@ impl<'s> Handle<'s> {
         if at == 0 {
             for _ in 0..2 {
                 let all = self.all_so_far();
-                self.store.kill_up_to(all); // D5
+                self.store.kill_up_to(all); // store.D5
             }
         }
     }
@@ -561,7 +561,7 @@ impl<'s> Handle<'s> {
         self.counters.cmd_flush.inc();
         (0..2).all(|_| {
             let all = self.all_so_far();
-            self.store.kill_prefix(prefix, all) // D5
+            self.store.kill_prefix(prefix, all) // store.D5
         })
     }
 
@@ -581,7 +581,8 @@ impl<'s> Handle<'s> {
         true
     }
 
-    /// A stamp that is above all that were made so far, and below all that will be made (D1, D2).
+    /// A stamp that is above all that were made so far, and below all that will be made (store.D1,
+    /// store.D2).
     fn all_so_far(&mut self) -> u64 {
         let all = self.store.clock.all_so_far().max(self.last | 0xff);
         self.last = all - 0xff + self.worker as u64;

@@ -1,16 +1,16 @@
 //! Items: a key, its value, and what memcached knows of them. Small ones lie in one piece.
 //!
 //! Laws:
-//! - I1 An item is a line of 64 bytes: 16 that say what it is, and 48 for its parts, one behind the
-//!   other: version, flags, key, value. If they are less than 48, the last byte is their length. If
-//!   they are more, the last eight lead to a tail (R4 of `memory`), and the rest of the parts is
-//!   there; or all of them, if what stands before the value does not fit the 40 bytes before. So
+//! - store.I1 An item is a line of 64 bytes: 16 that say what it is, and 48 for its parts, one
+//!   behind the other: version, flags, key, value. If they are less than 48, the last byte is their
+//!   length. If they are more, the last eight lead to a tail (memory.R4), and the rest of the parts
+//!   is there; or all of them, if what stands before the value does not fit the 40 bytes before. So
 //!   what stands before the value is always in one piece. Which of these it is never changes.
-//! - I2 When an item was used is kept as the time since it was made, in 16 bits: exact in the first
-//!   two hours, and to a 4096th of that time later, a minute in six days. (memcached itself notes
-//!   a use once a minute.)
-//! - I3 An item's copy elsewhere in memory has its stamp and all else; its time, marks and use are
-//!   copied under the lock of the bucket, but for a mark that is made in the same moment.
+//! - store.I2 When an item was used is kept as the time since it was made, in 16 bits: exact in the
+//!   first two hours, and to a 4096th of that time later, a minute in six days. (memcached itself
+//!   notes a use once a minute.)
+//! - store.I3 An item's copy elsewhere in memory has its stamp and all else; its time, marks and
+//!   use are copied under the lock of the bucket, but for a mark that is made in the same moment.
 
 mod view;
 
@@ -57,14 +57,14 @@ pub struct Item {
     stamp: u64,
     /// In eighths of a second since the start of the store; 0 is never.
     deadline: AtomicU32,
-    /// How old it was when it was used last (I2).
+    /// How old it was when it was used last (store.I2).
     used: AtomicU16,
     marks: AtomicU8,
     key_len: u8,
     body: Body,
 }
 
-/// An item's parts: in it, or with a tail. Its marks say which (I1).
+/// An item's parts: in it, or with a tail. Its marks say which (store.I1).
 #[derive(Clone, Copy)]
 union Body {
     here: [u8; INLINE],
@@ -79,7 +79,7 @@ struct Long {
 }
 
 // SAFETY: a tail belongs to its item alone, which is dropped once, by any thread; what is in it is
-// not changed after the item was made (I1).
+// not changed after the item was made (store.I1).
 unsafe impl Send for Item {}
 // SAFETY: as above; the fields that change are atomic.
 unsafe impl Sync for Item {}
@@ -96,7 +96,7 @@ fn unrounded(seconds: u16) -> u32 {
     if power == 0 { rest } else { (rest | 0x1000) << (power - 1) }
 }
 
-/// The second at which an item with this stamp was used last, or a little before that (I2).
+/// The second at which an item with this stamp was used last, or a little before that (store.I2).
 pub(crate) fn used_at(stamp: u64, age: u16) -> u32 {
     second_of(stamp).saturating_add(unrounded(age))
 }
@@ -229,7 +229,7 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// The parts of an item that has a tail, and the marks that say so (I1).
+    /// The parts of an item that has a tail, and the marks that say so (store.I1).
     fn with_tail(&self, memory: &Memory) -> (Body, u8) {
         let (length, front) = (self.body_len(), self.front_len());
         let is_split = front <= HEAD;
@@ -265,7 +265,7 @@ impl Item {
         if !self.has(HAS_TAIL) {
             return None;
         }
-        // SAFETY: I1 - made so by `Draft::make`.
+        // SAFETY: store.I1 - made so by `Draft::make`.
         Some(unsafe { self.body.long.tail })
     }
 
@@ -280,7 +280,7 @@ impl Item {
         if marks & HAS_TAIL != 0 {
             return self.front_of_long(marks);
         }
-        // SAFETY: I1 - made so by `Draft::make`.
+        // SAFETY: store.I1 - made so by `Draft::make`.
         let here = unsafe { &self.body.here };
         let full = marks & IS_FULL != 0;
         &here[..if full { INLINE } else { usize::from(here[INLINE - 1]) }]
@@ -288,7 +288,7 @@ impl Item {
 
     #[inline]
     fn front_of_long(&self, marks: u8) -> &[u8] {
-        // SAFETY: I1 - made so by `Draft::make`.
+        // SAFETY: store.I1 - made so by `Draft::make`.
         let long = unsafe { &self.body.long };
         if marks & IS_FULL == 0 {
             return &long.head;
@@ -392,7 +392,7 @@ impl Item {
             || self.tail().is_some_and(Tail::is_vacated)
     }
 
-    /// The same item elsewhere (I3).
+    /// The same item elsewhere (store.I3).
     pub(super) fn copy(&self, memory: &Memory) -> Item {
         let (value, cas) = (self.value(), self.chosen_cas());
         let draft = Draft { flags: self.flags(), cas, ..Draft::new(self.key(), &value) };
@@ -401,7 +401,7 @@ impl Item {
         copy
     }
 
-    /// Takes over what changes in an item (I3).
+    /// Takes over what changes in an item (store.I3).
     pub(super) fn take_over(&self, from: &Self) {
         const CHANGING: u8 = TOKEN_SENT | FETCHED | STALE | BINARY;
         self.set_deadline(from.deadline());
@@ -475,12 +475,13 @@ impl Item {
         self.has(FETCHED)
     }
 
-    /// Seconds since the store's start at which it was used last, or a little before that (I2).
+    /// Seconds since the store's start at which it was used last, or a little before that
+    /// (store.I2).
     pub fn used(&self) -> u32 {
         used_at(self.stamp, self.age_at_use())
     }
 
-    /// How old it was when it was used last, in the form of I2.
+    /// How old it was when it was used last, in the form of store.I2.
     pub(crate) fn age_at_use(&self) -> u16 {
         // ORDER: Relaxed; times order nothing.
         self.used.load(Ordering::Relaxed)
@@ -517,7 +518,7 @@ impl Drop for Item {
     #[inline]
     fn drop(&mut self) {
         if let Some(tail) = self.tail() {
-            // SAFETY: I1 - the item's own, which is never used again.
+            // SAFETY: store.I1 - the item's own, which is never used again.
             unsafe { tail.free() };
         }
     }

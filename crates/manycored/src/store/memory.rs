@@ -9,17 +9,17 @@
 //! may take (the cache's capacity), nor when an item may be freed (the cache's sections).
 //!
 //! Laws:
-//! - R1 A region holds nodes or tails. Its kind changes only while all of it is free, under the
-//!   lock of the list of regions.
-//! - R2 A set bit is a free unit (a node's block, or a granule). Only the lessee of a region clears
-//!   bits, so what it has seen free stays free until it takes it. Any thread may set the bits of
-//!   what it frees, once.
-//! - R3 A region is leased to one slot at a time, or is being vacated, or neither: decided under
-//!   the lock of the list. A region that is being vacated gives nothing out.
-//! - R4 A tail is a list of pieces, each in one region. Its form never changes. The first bytes of
-//!   a piece that is not the last are a link to the next; those of the first piece of a chain say
-//!   how long the chain is.
-//! - R5 Regions live as long as the memory, which its store drops after the cache.
+//! - memory.R1 A region holds nodes or tails. Its kind changes only while all of it is free, under
+//!   the lock of the list of regions.
+//! - memory.R2 A set bit is a free unit (a node's block, or a granule). Only the lessee of a region
+//!   clears bits, so what it has seen free stays free until it takes it. Any thread may set the
+//!   bits of what it frees, once.
+//! - memory.R3 A region is leased to one slot at a time, or is being vacated, or neither: decided
+//!   under the lock of the list. A region that is being vacated gives nothing out.
+//! - memory.R4 A tail is a list of pieces, each in one region. Its form never changes. The first
+//!   bytes of a piece that is not the last are a link to the next; those of the first piece of a
+//!   chain say how long the chain is.
+//! - memory.R5 Regions live as long as the memory, which its store drops after the cache.
 //!
 //! Source: runs found in a bitmap are how file systems allocate extents; leases of regions to
 //! threads as in K42's and ParSec's allocators, section 3.4 of the latter.
@@ -192,8 +192,8 @@ impl Memory {
     }
 }
 
-// SAFETY: nodes lie in regions, which are aligned to `NODE_AREA` and begin with the note (R5: they
-// live as long as this); a block is given out once until it is freed (R2).
+// SAFETY: nodes lie in regions, which are aligned to `NODE_AREA` and begin with the note
+// (memory.R5: they live as long as this); a block is given out once until it is freed (memory.R2).
 unsafe impl NodeMemory for Memory {
     fn begin(&self, node: Layout, note: *const ()) {
         assert!(node.size() <= NODE && node.align() <= NODE, "manycored: a node of {node:?}");

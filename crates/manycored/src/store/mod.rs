@@ -1,18 +1,19 @@
 //! memcached's items on top of the cache: their times, versions, marks, and conditions.
 //!
 //! Laws:
-//! - D1 A stamp is never used twice: a worker's own grow, and carry its number. Stamps follow the
-//!   clock, so an item made after a reply has a larger one than what that reply was about.
-//! - D2 An item is dead if its stamp is not above that of the last flush, of everything or of one
-//!   of its key's prefixes. Dead ones are never shown; a sweep removes them later.
-//! - D3 An item's deadline is in the item alone, and is changed under the lock of its bucket. What
-//!   depends on it, or on whether the item is dead, is looked at under that lock, too, before an
-//!   item is replaced or removed.
-//! - D4 What changes a value puts a new item in the place of the one that it has seen, or begins
-//!   anew; so it does if that one was given another time meanwhile, and the new one is to have it.
-//! - D5 A flush is told twice, the second time with a later stamp. So what was made of an item that
-//!   a flush kills dies, too: either its stamp is not above the second, or it was made after the
-//!   first was told, and then D3's look found the item dead.
+//! - store.D1 A stamp is never used twice: a worker's own grow, and carry its number. Stamps follow
+//!   the clock, so an item made after a reply has a larger one than what that reply was about.
+//! - store.D2 An item is dead if its stamp is not above that of the last flush, of everything or of
+//!   one of its key's prefixes. Dead ones are never shown; a sweep removes them later.
+//! - store.D3 An item's deadline is in the item alone, and is changed under the lock of its bucket.
+//!   What depends on it, or on whether the item is dead, is looked at under that lock, too, before
+//!   an item is replaced or removed.
+//! - store.D4 What changes a value puts a new item in the place of the one that it has seen, or
+//!   begins anew; so it does if that one was given another time meanwhile, and the new one is to
+//!   have it.
+//! - store.D5 A flush is told twice, the second time with a later stamp. So what was made of an
+//!   item that a flush kills dies, too: either its stamp is not above the second, or it was made
+//!   after the first was told, and then store.D3's look found the item dead.
 
 mod clock;
 mod counters;
@@ -96,7 +97,7 @@ fn with_garbage(bytes: u64) -> u64 {
 /// All items, for all workers.
 pub struct Store {
     cache: Cache<Item, (), RandomState>,
-    /// Where the items are; dropped after the cache (R5 of `memory`).
+    /// Where the items are; dropped after the cache (memory.R5).
     memory: Arc<Memory>,
     /// Where the walk is that vacates regions, if one is under way.
     vacating: Mutex<Option<Cursor>>,
@@ -108,7 +109,7 @@ pub struct Store {
     capacity: AtomicU64,
     /// Bytes that workers may put in beyond that at the same moment, where nothing is evicted.
     beyond: u64,
-    /// Items with stamps up to this are dead (D2).
+    /// Items with stamps up to this are dead (store.D2).
     flushed: AtomicU64,
     /// Only items with stamps up to this may be dead.
     suspect: AtomicU64,
@@ -387,7 +388,7 @@ impl Store {
                 // Up to now, and not to when it was due: who made something anew of what he read
                 // has a later stamp.
                 for _ in 0..2 {
-                    self.kill_up_to(self.clock.all_so_far()); // D5
+                    self.kill_up_to(self.clock.all_so_far()); // store.D5
                 }
             }
         }
@@ -413,7 +414,7 @@ impl Store {
         done
     }
 
-    /// Whether the item was flushed (D2).
+    /// Whether the item was flushed (store.D2).
     #[inline]
     fn is_dead(&self, item: &Item) -> bool {
         // ORDER: Relaxed; as in `kill_up_to`.

@@ -1,10 +1,11 @@
 //! Values that replies have without a copy: they are sent from the items' own memory.
 //!
 //! Laws:
-//! - G1 A guard keeps each item until its value has been sent, or copied because the socket took
-//!   no more. That is in the turn in which it was found: the list is empty between turns, so a slow
-//!   client keeps no item's memory.
-//! - G2 The reply is the worker's buffer, with each value at the position at which it was pinned.
+//! - store.G1 A guard keeps each item until its value has been sent, or copied because the socket
+//!   took no more. That is in the turn in which it was found: the list is empty between turns, so a
+//!   slow client keeps no item's memory.
+//! - store.G2 The reply is the worker's buffer, with each value at the position at which it was
+//!   pinned.
 
 use super::Item;
 use super::handle::Found;
@@ -62,6 +63,7 @@ impl<'s> Pinned<'s> {
 
     /// The replies, piece by piece.
     pub fn pieces<'a>(&'a self, out: &'a [u8]) -> impl Iterator<Item = &'a [u8]> {
+        // store.G2: the buffer up to a position, then the value that belongs there.
         let ends = self.values.iter().map(|(at, found)| (*at, Some(found)));
         let mut from = 0;
         ends.chain([(out.len(), None)]).flat_map(move |(to, found)| {
@@ -72,7 +74,7 @@ impl<'s> Pinned<'s> {
         })
     }
 
-    /// Ends the turn (G1).
+    /// Ends the turn (store.G1).
     #[inline]
     pub fn end(&mut self) {
         self.values.clear();

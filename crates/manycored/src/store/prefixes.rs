@@ -2,12 +2,13 @@
 //!
 //! A key's prefixes are what stands before each of its delimiters: those of `a:b:c` are `a` and
 //! `a:b`. Laws:
-//! - X1 An item is dead if its stamp is not above that of the last flush of one of its prefixes.
-//! - X2 An item newer than the last flush of any prefix costs one comparison with a word that is
-//!   not written in between; the store makes it. An older one costs a look at a word for each of
+//! - store.X1 An item is dead if its stamp is not above that of the last flush of one of its
+//!   prefixes.
+//! - store.X2 An item newer than the last flush of any prefix costs one comparison with a word that
+//!   is not written in between; the store makes it. An older one costs a look at a word for each of
 //!   its delimiters, and takes the lock only if that word says so.
-//! - X3 A flush is remembered until a sweep that begins [`KEEP`] later has removed what is dead. (A
-//!   worker takes less than that from an item's stamp to its place in the table.)
+//! - store.X3 A flush is remembered until a sweep that begins [`KEEP`] later has removed what is
+//!   dead. (A worker takes less than that from an item's stamp to its place in the table.)
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -66,8 +67,9 @@ impl Prefixes {
         true
     }
 
-    /// Whether an item with this key and stamp was flushed (X1).
+    /// Whether an item with this key and stamp was flushed (store.X1).
     pub(super) fn is_dead(&self, key: &[u8], stamp: u64) -> bool {
+        // store.X2: the caller has compared with the last flush of any prefix.
         let mut hash = NOTHING;
         for (at, byte) in key.iter().enumerate() {
             // ORDER: Relaxed; as in `flush`.
@@ -82,7 +84,7 @@ impl Prefixes {
         false
     }
 
-    /// Those whose items a sweep that begins now will have removed for good (X3).
+    /// Those whose items a sweep that begins now will have removed for good (store.X3).
     pub(super) fn old(&self, now: u64) -> Vec<(Box<[u8]>, u64)> {
         let keep = KEEP.as_nanos() as u64;
         let stamps = self.stamps.read().unwrap_or_else(PoisonError::into_inner);

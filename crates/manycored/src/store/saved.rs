@@ -20,8 +20,8 @@ const ROOM: u64 = 14;
 /// Where an earlier store ended.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Beginning {
-    /// Its time, in nanoseconds: above all its stamps (law D1), and the moment from which items'
-    /// deadlines and uses are counted. 0 is that of a new store.
+    /// Its time, in nanoseconds: above all its stamps (law store.D1), and the moment from which
+    /// items' deadlines and uses are counted. 0 is that of a new store.
     pub clock: u64,
     /// When a flush is due on that clock; 0 is never.
     pub flush_at: u64,

@@ -1,4 +1,4 @@
-//! Which slot allocates from which region. Law R3.
+//! Which slot allocates from which region. Law memory.R3.
 
 use super::region::{Handle, Kind, Region};
 use super::{Memory, NODE, REGION, Usage};
@@ -335,7 +335,7 @@ impl Drop for Regions {
     fn drop(&mut self) {
         let layout = Layout::from_size_align(FETCH, FETCH).expect("a power of two");
         for memory in &self.fetched {
-            // SAFETY: allocated so by `make`; R5 - no item is left.
+            // SAFETY: allocated so by `make`; memory.R5 - no item is left.
             unsafe { alloc::dealloc(memory.as_ptr(), layout) };
         }
     }

@@ -1,4 +1,4 @@
-//! A region: a header with a bit for each unit, and the units. Laws R1 and R2.
+//! A region: a header with a bit for each unit, and the units. Laws memory.R1 and memory.R2.
 
 use super::{GRANULE, NODE, REGION};
 use std::ptr::NonNull;
@@ -104,8 +104,8 @@ impl Handle {
     }
 
     pub(super) fn kind(self) -> Kind {
-        // SAFETY: R5 - the region lives; the field is atomic.
-        // ORDER: Relaxed; it changes under the lock of the list, which orders it (R1).
+        // SAFETY: memory.R5 - the region lives; the field is atomic.
+        // ORDER: Relaxed; it changes under the lock of the list, which orders it (memory.R1).
         match unsafe { &(*self.pointer()).kind }.load(Ordering::Relaxed) {
             0 => Kind::Nodes,
             _ => Kind::Tails,
@@ -113,19 +113,19 @@ impl Handle {
     }
 
     pub(super) fn leased(&self) -> &AtomicBool {
-        // SAFETY: R5 - the region lives.
+        // SAFETY: memory.R5 - the region lives.
         unsafe { &(*self.pointer()).is_leased }
     }
 
     #[inline(always)]
     pub(super) fn is_vacated(self) -> bool {
-        // SAFETY: R5 - the region lives.
+        // SAFETY: memory.R5 - the region lives.
         // ORDER: Relaxed; the walk that asks began after it was set, by the same lock.
         unsafe { &(*self.pointer()).is_vacated }.load(Ordering::Relaxed)
     }
 
     pub(super) fn set_vacated(self, yes: bool) {
-        // SAFETY: R5 - the region lives.
+        // SAFETY: memory.R5 - the region lives.
         // ORDER: Relaxed; as above.
         unsafe { &(*self.pointer()).is_vacated }.store(yes, Ordering::Relaxed);
     }
@@ -133,8 +133,8 @@ impl Handle {
     #[inline(always)]
     pub(super) fn word<'r>(self, at: usize) -> &'r AtomicU64 {
         debug_assert!(at < Kind::Tails.words());
-        // SAFETY: R5 - the region lives; within the bitmap, which both kinds have up to the words
-        // of theirs, and callers ask for no others.
+        // SAFETY: memory.R5 - the region lives; within the bitmap, which both kinds have up to the
+        // words of theirs, and callers ask for no others.
         unsafe { &*(&raw mut (*self.pointer()).free).cast::<AtomicU64>().add(at) }
     }
 
@@ -145,7 +145,7 @@ impl Handle {
 
     /// Makes all of it free, of this kind.
     pub(super) fn lay_out(self, kind: Kind) {
-        // SAFETY: R5 - the region lives.
+        // SAFETY: memory.R5 - the region lives.
         // ORDER: Relaxed; under the lock of the list, or by the thread that makes it.
         unsafe { &(*self.pointer()).kind }.store(kind as u8, Ordering::Relaxed);
         // ORDER: Relaxed; as above.
@@ -154,7 +154,7 @@ impl Handle {
         for at in 0..kind.words() {
             let taken = first.saturating_sub(at * 64).min(64);
             let free = if taken == 64 { 0 } else { u64::MAX << taken };
-            // SAFETY: within the bitmap of this kind; no unit is in use (R1).
+            // SAFETY: within the bitmap of this kind; no unit is in use (memory.R1).
             let word = unsafe { (&raw mut (*self.pointer()).free).cast::<AtomicU64>().add(at) };
             // SAFETY: as above.
             unsafe { word.write(AtomicU64::new(free)) };
@@ -163,7 +163,7 @@ impl Handle {
 
     #[inline(always)]
     fn count<'r>(self) -> &'r AtomicU32 {
-        // SAFETY: R5 - the region lives.
+        // SAFETY: memory.R5 - the region lives.
         unsafe { &(*self.pointer()).count }
     }
 
@@ -191,7 +191,7 @@ impl Handle {
         self.pointer().cast::<u8>().wrapping_add(number * bytes)
     }
 
-    /// Clears bits that the lessee has seen set (R2).
+    /// Clears bits that the lessee has seen set (memory.R2).
     #[inline(always)]
     pub(super) fn take(self, word: usize, bits: u64) {
         // ORDER: Acquire; pairs with Release in `free`: the last use of a unit before its next.
@@ -281,5 +281,5 @@ fn bits(from: usize, count: usize) -> u64 {
     (u64::MAX >> (64 - count)) << from
 }
 
-// SAFETY: an address; what is behind it is atomic, or is changed under R1.
+// SAFETY: an address; what is behind it is atomic, or is changed under memory.R1.
 unsafe impl Send for Handle {}

@@ -1,4 +1,4 @@
-//! A tail: the bytes of an item that do not fit its node, in pieces. Law R4.
+//! A tail: the bytes of an item that do not fit its node, in pieces. Law memory.R4.
 //!
 //! A piece's pointer says all of it: the address, whose lowest four bits are the bytes of the last
 //! granule that are not used, the number of granules less one in the 15 bits from the 48th on, and
@@ -140,7 +140,8 @@ impl Tail {
 
     fn head(&self) -> &Head {
         debug_assert!(self.0.has_next());
-        // SAFETY: R4 - written when the chain was made, and not changed while the tail is there.
+        // SAFETY: memory.R4 - written when the chain was made, and not changed while the tail is
+        // there.
         unsafe { &*self.0.address().cast::<Head>() }
     }
 
@@ -179,7 +180,7 @@ impl Tail {
         let mut next = Some(self.0);
         while let Some(piece) = next {
             let address = piece.address();
-            // SAFETY: R4 - a piece that has a next one begins with a link to it.
+            // SAFETY: memory.R4 - a piece that has a next one begins with a link to it.
             next = piece.has_next().then(|| unsafe { (*address.cast::<Link>()).next });
             Region::of(address).free_granules(address, piece.granules());
         }
@@ -230,7 +231,7 @@ impl Pieces<'_> {
         let mut before = 0;
         self.next = piece.has_next().then(|| {
             before = std::mem::replace(&mut self.before, size_of::<Link>());
-            // SAFETY: R4 - a piece that has a next one begins with a link to it.
+            // SAFETY: memory.R4 - a piece that has a next one begins with a link to it.
             unsafe { (*address.cast::<Link>()).next }
         });
         Some((address.wrapping_add(before), piece.bytes(before)))
@@ -243,8 +244,8 @@ impl<'i> Iterator for Pieces<'i> {
     #[inline]
     fn next(&mut self) -> Option<&'i [u8]> {
         let (from, bytes) = self.step()?;
-        // SAFETY: R4 - a piece of an item that the caller keeps; its bytes were all written when
-        // it was made, and do not change.
+        // SAFETY: memory.R4 - a piece of an item that the caller keeps; its bytes were all written
+        // when it was made, and do not change.
         Some(unsafe { slice::from_raw_parts(from, bytes) })
     }
 }
