@@ -316,6 +316,8 @@ impl<K, V> Drop for Lead<'_, K, V> {
             state.is_over = true;
             std::mem::take(&mut state.wakers)
         };
+        // cache.F2: the load has left the list, so a thread or task that wakes here may lead the
+        // next.
         flight.landed.notify_all();
         // Wakers and destructors are user code: a panic of one must not keep the rest from running.
         let mut panics = Panics::default();

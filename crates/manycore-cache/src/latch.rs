@@ -86,6 +86,8 @@ impl Latch {
         if reentrancy::is_under_lock() {
             return self.lock_for_callback();
         }
+        // cache.W1: the byte was held, so this thread stands in line, and keeps its turn with the
+        // lock.
         let turn = queue.turn();
         let mut hold = self.lock_in_turn(&turn)?;
         hold._turn = Some(turn.0);

@@ -7,7 +7,7 @@
 //! Laws:
 //! - cache.G1 Capacity is in one place: in the common pool, spare in a segment, reserved by a
 //!   thread that is about to link, or used by linked entries. Who links has reserved before, but
-//!   for E1.
+//!   when nothing is left to evict: then the pool goes below zero, and later updates pay it back.
 //! - cache.G2 Nobody holds two buckets' locks, except who replaces a table, who holds all of that
 //!   table, and its queue's turn (cache.W3).
 //! - cache.G3 The hands are hints: two evictors at one hand may look at a bucket twice.
@@ -219,6 +219,8 @@ impl<K, V> Segment<K, V> {
         let buckets = table.buckets();
         let hand = &self.changing.main;
         let (mut index, mut from) = hand.get(buckets.len());
+        // cache.G4: after PATIENCE buckets any entry goes, so a full turn finds one if there is
+        // one.
         for step in 0..=PATIENCE + buckets.len() {
             let bucket = &buckets[index];
             let next = if index + 1 == buckets.len() { 0 } else { index + 1 };

@@ -92,7 +92,7 @@ impl Stack {
         self.head.load(Ordering::Acquire).is_null()
     }
 
-    /// Everything, newest first.
+    /// Everything, newest first; the drain need not mind the order (ldu.Q2).
     fn take(&self) -> Option<NonNull<Links>> {
         // ORDER: AcqRel; pairs with `push`, both ways.
         let head = NonNull::new(self.head.swap(ptr::null_mut(), Ordering::AcqRel));

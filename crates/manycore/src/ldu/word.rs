@@ -35,7 +35,7 @@ pub(super) enum Change {
     Recycle,
 }
 
-/// See the module header.
+/// All marks of a member (ldu.U5), so that one instruction changes and reads them together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Word(pub(super) u64);
 
@@ -86,6 +86,7 @@ impl Word {
     /// under way, unless its owner inserts it again. Its data are its owner's then (ldu.U4).
     #[inline(always)]
     pub(super) fn is_idle(self) -> bool {
+        // ldu.M5: while BUSY, the structure may still look at the member.
         self.0 & (ATTACHED | BEFORE | APPLIED | BUSY) == 0
     }
 

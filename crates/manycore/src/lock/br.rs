@@ -48,7 +48,7 @@ impl From<usize> for Lane {
 }
 
 impl Lane {
-    /// Counts a reader, unless a writer has closed the lock. For the lane's owner.
+    /// Counts a reader, unless a writer has closed the lock (br.R1). For the lane's owner.
     #[inline(always)]
     fn enter(&self, state: &AtomicUsize, biased: bool) -> bool {
         // ORDER: Relaxed; the owner alone writes it.

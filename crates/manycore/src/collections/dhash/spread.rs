@@ -3,9 +3,9 @@
 //! Owns: the form's flag, what decides about it, and what [`DHash::stats`](super::DHash::stats)
 //! tells. [`Window`] has no atomics and no clock: the same counts give the same answers.
 //!
-//! In detail (dhash.M8): a table in one spreads when so many windows in a row, of one shard, had so many
-//! hits that waited. After each folding it takes twice as many, up to 256 times as many: so who
-//! folds under load does not make it go to and fro.
+//! In detail (dhash.M8): a table in one spreads when so many windows in a row, of one shard, had so
+//! many hits that waited. After each folding it takes twice as many, up to 256 times as many: so
+//! who folds under load does not make it go to and fro.
 
 use super::super::held::Held;
 use crate::config;
