@@ -308,9 +308,11 @@ impl<K, V> Drop for Lead<'_, K, V> {
             let mut shard = lock(self.flights.shard(flight.hash));
             shard.iter().position(own).map(|at| shard.swap_remove(at))
         };
+        debug_assert!(listed.is_some(), "cache.F1: a load ends that is not listed");
         drop(listed);
         // ORDER: Release; pairs with Acquire in `are_any_now`: who sees no load sees its entry.
-        self.flights.count.0.fetch_sub(1, Ordering::Release);
+        let before = self.flights.count.0.fetch_sub(1, Ordering::Release);
+        debug_assert!(before > 0, "cache.F1: more loads have ended than were listed");
         let wakers = {
             let mut state = lock(&flight.state);
             state.is_over = true;

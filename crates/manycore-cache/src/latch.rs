@@ -190,7 +190,9 @@ impl Drop for Hold<'_> {
     fn drop(&mut self) {
         // ORDER: Relaxed; the mark orders nothing, and one that comes later is made again
         // (cache.W2).
-        let is_wanted = self.latch.0.load(Ordering::Relaxed) == WANTED;
+        let seen = self.latch.0.load(Ordering::Relaxed);
+        debug_assert!(matches!(seen, HELD | WANTED), "cache.W2: a held byte was changed to {seen}");
+        let is_wanted = seen == WANTED;
         let next = match (self.is_last != 0, is_wanted) {
             (true, _) => MOVED,
             (false, true) => RESERVED,

@@ -75,6 +75,7 @@ impl Stack {
                 Err(now) => head = now,
             }
         }
+        debug_assert!(head != links.as_ptr(), "ldu.Q1: a member is pushed twice");
         // ORDER: Relaxed (all); an estimate. Of a slot's stack, `pushed` has one writer.
         let pushed = if shared {
             self.pushed.fetch_add(1, Ordering::Relaxed) + 1
