@@ -308,14 +308,18 @@ impl<K, V> Drop for Lead<'_, K, V> {
             let mut shard = lock(self.flights.shard(flight.hash));
             shard.iter().position(own).map(|at| shard.swap_remove(at))
         };
+        debug_assert!(listed.is_some(), "cache.F1: a load ends that is not listed");
         drop(listed);
         // ORDER: Release; pairs with Acquire in `are_any_now`: who sees no load sees its entry.
-        self.flights.count.0.fetch_sub(1, Ordering::Release);
+        let before = self.flights.count.0.fetch_sub(1, Ordering::Release);
+        debug_assert!(before > 0, "cache.F1: more loads have ended than were listed");
         let wakers = {
             let mut state = lock(&flight.state);
             state.is_over = true;
             std::mem::take(&mut state.wakers)
         };
+        // cache.F2: the load has left the list, so a thread or task that wakes here may lead the
+        // next.
         flight.landed.notify_all();
         // Wakers and destructors are user code: a panic of one must not keep the rest from running.
         let mut panics = Panics::default();

@@ -86,6 +86,8 @@ impl Latch {
         if reentrancy::is_under_lock() {
             return self.lock_for_callback();
         }
+        // cache.W1: the byte was held, so this thread stands in line, and keeps its turn with the
+        // lock.
         let turn = queue.turn();
         let mut hold = self.lock_in_turn(&turn)?;
         hold._turn = Some(turn.0);
@@ -188,7 +190,9 @@ impl Drop for Hold<'_> {
     fn drop(&mut self) {
         // ORDER: Relaxed; the mark orders nothing, and one that comes later is made again
         // (cache.W2).
-        let is_wanted = self.latch.0.load(Ordering::Relaxed) == WANTED;
+        let seen = self.latch.0.load(Ordering::Relaxed);
+        debug_assert!(matches!(seen, HELD | WANTED), "cache.W2: a held byte was changed to {seen}");
+        let is_wanted = seen == WANTED;
         let next = match (self.is_last != 0, is_wanted) {
             (true, _) => MOVED,
             (false, true) => RESERVED,

@@ -44,6 +44,7 @@ impl Lines {
     /// So many lines, not none, and if there are many half as many spare ones. The first `hot` of
     /// them are looked at all the time.
     pub(crate) fn zeroed(lines: usize, hot: usize) -> Self {
+        // cache.L1: a mapping of its own goes back to the system when the table does.
         let is_mapped = cfg!(all(unix, not(miri))) && lines >= MAPPED_MIN / LINE;
         let all = if is_mapped { lines + lines / 2 } else { lines };
         let bytes = all.checked_mul(LINE).expect("manycore: capacity overflow");

@@ -203,7 +203,7 @@ impl<K, V> Home<K, V> {
             Kind::Full => self.full.alloc_raw().cast(),
         };
         // SAFETY: cache.N1 - fresh memory of this type from the slab, and the key comes first
-        // (cache.N2).
+        // (cache.N2). It is written before the load is listed, so requests may read it (cache.N4).
         unsafe { node.cast::<K>().write(key) };
         Seed { node, kind: self.kind }
     }

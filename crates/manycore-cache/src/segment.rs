@@ -7,7 +7,7 @@
 //! Laws:
 //! - cache.G1 Capacity is in one place: in the common pool, spare in a segment, reserved by a
 //!   thread that is about to link, or used by linked entries. Who links has reserved before, but
-//!   for E1.
+//!   when nothing is left to evict: then the pool goes below zero, and later updates pay it back.
 //! - cache.G2 Nobody holds two buckets' locks, except who replaces a table, who holds all of that
 //!   table, and its queue's turn (cache.W3).
 //! - cache.G3 The hands are hints: two evictors at one hand may look at a bucket twice.
@@ -219,6 +219,8 @@ impl<K, V> Segment<K, V> {
         let buckets = table.buckets();
         let hand = &self.changing.main;
         let (mut index, mut from) = hand.get(buckets.len());
+        // cache.G4: after PATIENCE buckets any entry goes, so a full turn finds one if there is
+        // one.
         for step in 0..=PATIENCE + buckets.len() {
             let bucket = &buckets[index];
             let next = if index + 1 == buckets.len() { 0 } else { index + 1 };
@@ -304,6 +306,7 @@ struct Grown<'a>(&'a AtomicBool);
 
 impl Drop for Grown<'_> {
     fn drop(&mut self) {
+        debug_assert!(self.0.load(Ordering::Relaxed), "cache.G2: two threads replace a table");
         self.0.store(false, Ordering::Release);
     }
 }
@@ -345,6 +348,7 @@ pub(crate) fn take(from: &AtomicI64, wanted: i64) -> i64 {
             return 0;
         }
         let left = there - taken;
+        debug_assert!(left >= 0 && taken <= wanted, "cache.G1: more taken than there is");
         match from.compare_exchange_weak(there, left, Ordering::Relaxed, Ordering::Relaxed) {
             Ok(_) => return taken,
             Err(now) => there = now,
@@ -357,11 +361,17 @@ impl<K, V> Drop for Segment<K, V> {
         // SAFETY: made by `Box::into_raw`, and `&mut self`: no other thread has it.
         let table = unsafe { Box::from_raw(*self.table.get_mut()) };
         let mut panics = Panics::default();
+        let mut linked = 0;
         for node in table.buckets().iter().flat_map(|bucket| bucket.slots()).filter_map(Slot::node)
         {
+            linked += 1;
             // SAFETY: linked, so not retired, and no other thread sees it any more.
             panics.catch(|| drop(unsafe { Fresh::adopt(node, self.kind) }));
         }
+        debug_assert!(
+            linked == *self.changing.entries.get_mut() || std::thread::panicking(),
+            "cache.N1: the entries that were counted are not those that are linked"
+        );
         drop(table);
         panics.resume();
     }

@@ -338,6 +338,7 @@ impl<'t, K, V> Locked<'t, K, V> {
         node: NonNull<Node<K, V>>,
     ) -> bool {
         let link = slot.bucket.link(slot.at);
+        debug_assert!(old != node, "cache.N1: a node replaces itself");
         let is_there = tag_in(link) != 0 && address_in(link) == old.as_ptr();
         if is_there {
             self.set(slot, Self::link_to(node, tag_in(link), slot.state()));
@@ -354,6 +355,7 @@ impl<'t, K, V> Locked<'t, K, V> {
 
     /// Unlinks.
     pub(crate) fn clear(&self, slot: Slot<'t, K, V>) {
+        debug_assert!(slot.node().is_some(), "cache.N1: an entry is unlinked twice");
         self.set(slot, ptr::null_mut());
         slot.set_heat(0);
     }
@@ -368,6 +370,8 @@ impl<'t, K, V> Locked<'t, K, V> {
         (state, heat): (usize, u8),
     ) {
         let link = Self::link_to(node, place.tag(), state);
+        debug_assert!(place.tag() != 0, "cache.T1: an entry with the tag of a link to a bucket");
+        debug_assert!(self.slot_of(node).is_none(), "cache.N1: a node is linked twice");
         let mut last = None;
         for slot in self.slots() {
             if slot.is_free() {

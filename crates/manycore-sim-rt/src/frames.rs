@@ -61,6 +61,7 @@ impl Frames {
         let known = self.children.get(&(parent, caller)).copied();
         let child = match known {
             Some(child) if place.beyond == 0 => child,
+            // sim_rt.F1: beyond the last node there is, calls are counted in `beyond` only.
             None if place.beyond == 0 && self.nodes.len() < NODES => {
                 let child = self.nodes.len() as u32;
                 self.nodes.push(Node { caller, parent, last: 0 });

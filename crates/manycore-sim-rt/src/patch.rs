@@ -66,6 +66,7 @@ impl Patches {
         }
     }
 
+    /// By a jump to a stub, if the instructions behind can move (sim_rt.K1).
     fn by_jump(&mut self, code: &mut Code, instruction: &Instruction) -> Option<()> {
         let site = instruction.ip() as usize;
         let behind = site + instruction.len();

@@ -177,7 +177,9 @@ fn live(own: *mut Thread) -> *mut c_void {
     // SAFETY: threads are boxed and never dropped; nobody else changes these fields (sim_rt.S1).
     let (entry, argument) = unsafe { ((*own).entry, (*own).argument) };
     let result = entry.map_or(std::ptr::null_mut(), |entry| entry(argument));
-    // SAFETY: as above; a destructor may register more, so the borrow ends with each pop.
+    // Here, on the virtual thread, for destructors may run instrumented code (sim_rt.S3).
+    // SAFETY: sim_rt.S1 - boxed, never dropped, and only this thread pushes and pops; a destructor
+    // may register more, so the borrow ends with each pop.
     while let Some((destroy, object)) = unsafe { (*own).destructors.pop() } {
         destroy(object);
     }

@@ -18,6 +18,7 @@ const REALTIME: [usize; 2] = [0, 5];
 /// Clocks of the kernel that we stand for.
 const CLOCKS: usize = 12;
 
+/// What a clock shows at virtual time zero; from there all advance together (sim_rt.T1).
 fn start(realtime: bool) -> u64 {
     if realtime { DAY_NS } else { EPOCH_NS }
 }

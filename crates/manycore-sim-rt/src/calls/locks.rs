@@ -42,6 +42,7 @@ pub(super) fn look_until<T>(
             return None;
         }
         let waited = now - began;
+        // sim_rt.L1: a wait without an end stops the run.
         if waited >= GIVE_UP_NS {
             say::fatal(format_args!(
                 "a thread has waited for {} virtual seconds {what}: a deadlock, it seems",

@@ -44,6 +44,8 @@ impl Instruction {
                 "mrs {ticks}, cntvct_el0",
                 "isb",
                 ticks = out(reg) ticks,
+                // Without `nomem` (cntvct.T4). Earlier stores are not waited for (cntvct.T3): the
+                // publisher settles its stamp (clock.C3).
                 options(nostack, preserves_flags)
             );
         }

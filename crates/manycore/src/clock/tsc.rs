@@ -50,7 +50,8 @@ impl Instruction {
         }
     }
 
-    /// tsc.T1: after everything before it.
+    /// tsc.T1: after everything before it, but for stores, which may still be in the store buffer
+    /// (tsc.T3): the publisher settles its stamp (clock.C3).
     #[inline(always)]
     pub(crate) fn stamp(self) -> u64 {
         match self {
@@ -63,6 +64,7 @@ impl Instruction {
     #[inline(always)]
     pub(crate) fn cut(self) -> u64 {
         let ticks = self.stamp();
+        // Without `nomem`, so that the compiler keeps later loads behind it too (tsc.T4).
         // SAFETY: `lfence` is in every x86-64, touches no register and no memory.
         unsafe { asm!("lfence", options(nostack, preserves_flags)) };
         ticks

@@ -166,7 +166,8 @@ impl<T: Structure<E>, E, O: Send> Structure<E> for Both<T, O> {
 }
 
 impl<T, O: Op<T>> Both<T, O> {
-    /// Takes what was gathered, and applies what noted the cut or less (ldu.C1, ldu.C3).
+    /// Takes what was gathered, and applies what noted the cut or less (ldu.C1, ldu.C3). What it
+    /// leaves began after the cut, so a later read takes it in order (ldu.C2).
     fn apply(&mut self, gathered: Vec<Noted<O>>, cut: u64) {
         self.later.extend(gathered);
         self.later.sort_by_key(|noted| noted.stamp);

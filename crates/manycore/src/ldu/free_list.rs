@@ -1,9 +1,9 @@
 //! Members that came and went unseen, for use again.
 //!
-//! Owns: [`FreeList`]. Law: **ldu.L1** A member in the list is idle: no structure has it, and no
-//! read will ask for it, although a queue may have it still (as
-//! [`recycle_raw`](super::DeferredSet::recycle_raw) says). So its set and its value are the list's,
-//! and its marks are not. Its value has been taken out.
+//! Owns: [`FreeList`]. Law:
+//! - **ldu.L1** A member in the list is idle: no structure has it, and no read will ask for it,
+//!   although a queue may have it still (as [`recycle_raw`](super::DeferredSet::recycle_raw) says).
+//!   So its set and its value are the list's, and its marks are not. Its value has been taken out.
 
 use super::forest::{Forest, SetDomain, SetElement, SetId};
 use super::handle::Attached;

@@ -28,8 +28,8 @@
 //!   lets go of a member, and does not touch it afterwards.
 //! - **ldu.U4** A member's own data stay as they are from its insertion until no queue has it. Only
 //!   then does [`Detached::into_box`] give it back.
-//! - **ldu.U5** One word holds all marks: attached, queued, given up, applied, and the number of
-//!   the last read that began before the last change.
+//! - **ldu.U5** One word (`word`) holds all marks: attached, queued, given up, applied, and the
+//!   number of the last read that began before the last change.
 //! - **ldu.U6** A read has a cut. It raises the set's *epoch* before it looks at the first queue.
 //!   Every change notes the epoch that it found, and the member's state before its first change in
 //!   that epoch; the read takes the state that each member had at the cut. So a read sees every

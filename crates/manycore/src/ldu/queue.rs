@@ -75,6 +75,7 @@ impl Stack {
                 Err(now) => head = now,
             }
         }
+        debug_assert!(head != links.as_ptr(), "ldu.Q1: a member is pushed twice");
         // ORDER: Relaxed (all); an estimate. Of a slot's stack, `pushed` has one writer.
         let pushed = if shared {
             self.pushed.fetch_add(1, Ordering::Relaxed) + 1
@@ -92,7 +93,7 @@ impl Stack {
         self.head.load(Ordering::Acquire).is_null()
     }
 
-    /// Everything, newest first.
+    /// Everything, newest first; the drain need not mind the order (ldu.Q2).
     fn take(&self) -> Option<NonNull<Links>> {
         // ORDER: AcqRel; pairs with `push`, both ways.
         let head = NonNull::new(self.head.swap(ptr::null_mut(), Ordering::AcqRel));

@@ -35,7 +35,7 @@ pub(super) enum Change {
     Recycle,
 }
 
-/// See the module header.
+/// All marks of a member (ldu.U5), so that one instruction changes and reads them together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Word(pub(super) u64);
 
@@ -86,6 +86,7 @@ impl Word {
     /// under way, unless its owner inserts it again. Its data are its owner's then (ldu.U4).
     #[inline(always)]
     pub(super) fn is_idle(self) -> bool {
+        // ldu.M5: while BUSY, the structure may still look at the member.
         self.0 & (ATTACHED | BEFORE | APPLIED | BUSY) == 0
     }
 
@@ -99,6 +100,7 @@ impl Word {
     /// After a toggle that found the member let go in the last moment: what it should have been.
     #[inline(always)]
     pub(super) fn queued_again(self) -> Self {
+        debug_assert!(!self.is_queued(), "ldu.Q1: a queued member is to be pushed");
         let told = if self.is_attached() { 0 } else { APPLIED };
         Self(self.0 & !APPLIED | told | QUEUED)
     }
@@ -106,6 +108,11 @@ impl Word {
     /// After a change that found `epoch`. The change has to push the member unless it was queued.
     #[inline(always)]
     pub(super) fn after(self, change: Change, epoch: u64) -> Self {
+        debug_assert!(!self.is_dead(), "ldu.M4: a member that was given up changes");
+        debug_assert!(
+            self.is_attached() != (change == Change::Insert),
+            "ldu.U1: {change:?} of a member that is so already"
+        );
         let attached = self.0 & ATTACHED;
         // ldu.M2, ldu.M3. (Written so that neither is a branch.)
         let before = if epoch > self.epoch() { attached * BEFORE } else { self.0 & BEFORE };
@@ -124,16 +131,19 @@ impl Word {
     /// Given up by an owner who removed it before (ldu.M4).
     #[inline(always)]
     pub(super) fn given_up(self) -> Self {
+        debug_assert!(!self.is_attached() && !self.is_dead(), "ldu.M4: given up while in use");
         Self(self.0 | DEAD)
     }
 
     /// In a drain's hands, which is about to tell the structure that the member is there, or not.
     pub(super) fn telling(self, attached: bool) -> Self {
+        debug_assert!(self.is_queued() && self.0 & BUSY == 0, "ldu.M5: two tell the structure");
         Self(self.0 & !APPLIED | if attached { APPLIED } else { 0 } | BUSY)
     }
 
     /// The structure has been told. Stays queued if that is not the last word.
     pub(super) fn told(self) -> Self {
+        debug_assert!(self.is_queued() && self.0 & BUSY != 0, "ldu.M5: told, and not by telling");
         let told = Self(self.0 & !BUSY);
         if told.is_settled() { told.let_go() } else { told }
     }
@@ -147,6 +157,7 @@ impl Word {
     /// Out of all queues.
     #[inline(always)]
     pub(super) fn let_go(self) -> Self {
+        debug_assert!(self.is_queued(), "ldu.Q1: a member is let go that is in no queue");
         Self(self.0 & !QUEUED)
     }
 }

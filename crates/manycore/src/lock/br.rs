@@ -48,7 +48,7 @@ impl From<usize> for Lane {
 }
 
 impl Lane {
-    /// Counts a reader, unless a writer has closed the lock. For the lane's owner.
+    /// Counts a reader, unless a writer has closed the lock (br.R1). For the lane's owner.
     #[inline(always)]
     fn enter(&self, state: &AtomicUsize, biased: bool) -> bool {
         // ORDER: Relaxed; the owner alone writes it.
@@ -86,6 +86,7 @@ impl Lane {
         let readers = self.readers.load_to_change(Ordering::Relaxed);
         // ORDER: Release; pairs with Acquire in `is_empty`: the reads before the writer's writes,
         // and the last owner's stores before the next owner's.
+        debug_assert!(readers > 0, "lock.K6: a lane's reader is counted out twice");
         self.readers.store(readers - 1, Ordering::Release);
     }
 
@@ -378,7 +379,9 @@ impl<T> BrLock<T> {
     /// Lets readers and other writers in. For the holder of `writers`.
     fn open(&self) {
         // ORDER: Release; pairs with Acquire in `Lane::enter`: what the writer wrote.
-        if self.state.swap(0, Ordering::Release) & SLEEPERS != 0 {
+        let before = self.state.swap(0, Ordering::Release);
+        debug_assert!(before & CLOSED != 0, "br.R1: a lock is opened that is not closed");
+        if before & SLEEPERS != 0 {
             futex::wake_all(&self.state);
         }
         // SAFETY: the caller holds the word lock; `self` keeps the word.

@@ -70,7 +70,7 @@ impl Holding {
 // loom takes a thread's locals away when the thread ends; elsewhere `try_with` never fails
 // (holding.S2).
 
-/// The calling thread has the object from here on.
+/// The calling thread has the object from here on (holding.S1).
 pub(super) fn note(object: usize) {
     let _ = HOLDING.try_with(|own| own.note(object));
 }

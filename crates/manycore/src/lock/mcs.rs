@@ -67,7 +67,9 @@ impl Mcs {
             node.wait();
             wait.end(of, 1);
         }
-        // This thread holds the lock, and its node must leave the queue.
+        // This thread holds the lock, and its node must leave the queue. `head` is null again
+        // before
+        // `tail` can be (mcs.Q1): whoever frees the lock by `tail` has seen `head` null.
         // ORDER: Acquire; pairs with the Release of who swapped behind.
         let successor = node.next.load(Ordering::Acquire);
         // ORDER: Relaxed; ordered before whoever writes `head` next by the CAS below, and

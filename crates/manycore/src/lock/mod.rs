@@ -27,14 +27,13 @@
 //! - *Fork*: a child inherits the lock as it was. If a thread that did not survive held it, it
 //!   stays locked.
 //!
-//! Laws (lock.K1 to lock.K3 are of the word lock inside, see its file):
+//! Laws (lock.K1 to lock.K3 are those of the word lock inside; rounds.V1 to rounds.V6 those of the
+//! lock in rounds, whose holder does what its waiters came for; see their files):
 //! - lock.K4 Order: ticket and MCS are taken in the order in which the lockers drew a ticket or
 //!   swapped themselves into the queue, one atomic instruction.
 //! - lock.K5 Sleep: whoever goes to sleep has said so in memory before it looks for the last time,
 //!   and whoever gives up a lock looks whether somebody said so after it gave up (or in the same
 //!   instruction). So no wake-up is lost.
-//! - rounds.V1 to rounds.V6 are of the lock in rounds inside: its holder does what those who wait
-//!   have come for, see its file.
 //! - lock.K6 Big reader: a lane's count is written by one thread at a time: the thread whose token
 //!   the lane carries, until its last guard is gone. A reader that saw the lock open is counted in
 //!   what the writer sees, or has seen the writer (law percpu.B1).

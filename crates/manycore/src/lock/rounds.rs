@@ -109,6 +109,7 @@ impl Rounds {
         // ORDER: Acquire (also of the loads below); pairs with Release in `leave`: what the last
         // one did with the object, before the holder changes it.
         let seen = self.state.fetch_or(HELD, Ordering::AcqRel);
+        debug_assert!(seen & HELD == 0, "rounds.V1: two have set HELD");
         if seen >= ONE && !seeded_bug!("hasty-closing") {
             let is_alone = || self.state.load(Ordering::Acquire) < ONE;
             let mut waiting = None;
@@ -156,7 +157,8 @@ impl Rounds {
     pub(crate) fn unlock(&self) {
         holding::forget(self.address());
         // ORDER: Release; pairs with Acquire in `join` and `exclude`.
-        self.state.fetch_and(!HELD, Ordering::Release);
+        let seen = self.state.fetch_and(!HELD, Ordering::Release);
+        debug_assert!(seen & HELD != 0, "rounds.V1: unlocked by a thread that does not hold it");
         self.give_up_lock();
     }
 
@@ -164,7 +166,8 @@ impl Rounds {
     pub(crate) fn share(&self) {
         // ORDER: Release; as in `unlock`. HELD is set and nobody is in: this clears it, and counts
         // the caller in.
-        self.state.fetch_add(ONE - HELD, Ordering::Release);
+        let seen = self.state.fetch_add(ONE - HELD, Ordering::Release);
+        debug_assert!(seen & HELD != 0, "rounds.V1: shared by a thread that does not hold it");
         self.give_up_lock();
     }
 
@@ -300,6 +303,7 @@ impl Rounds {
         holding::forget(self.address());
         // ORDER: AcqRel; Release pairs with Acquire in `exclude`; with a fence for rounds.V3.
         let seen = self.state.fetch_sub(ONE, Ordering::AcqRel);
+        debug_assert!(seen >= ONE, "rounds.V1: a sharer is counted out twice");
         if seen & HELD != 0 && seen < 2 * ONE {
             self.wake();
         }

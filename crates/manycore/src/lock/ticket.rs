@@ -96,6 +96,11 @@ unsafe impl Raw for Ticket {
     unsafe fn unlock(&self) {
         // ORDER: Relaxed; the holder alone writes it.
         let next = self.serving.load(Ordering::Relaxed).wrapping_add(1);
+        debug_assert!(
+            cfg!(manycore_loom)
+                || self.next.load(Ordering::Relaxed).wrapping_sub(next) <= usize::MAX / 2,
+            "lock.K4: a ticket is served that nobody has drawn"
+        );
         // ORDER: a full fence between the store and the load; pairs with `wait`'s (lock.K5). The
         // store is a Release; pairs with the Acquire loads of `serving`.
         barrier::swap_full(&self.serving, next);

@@ -39,6 +39,8 @@ impl<Op> Late<Op> {
 
     fn with<R>(&self, f: impl FnOnce(&mut Queue<Op>) -> R) -> R {
         let _leaf = held::leaf();
+        // oplog.L1: `leaf` has a debug build refuse user code here; `f` moves updates, and runs
+        // none.
         let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
         let result = f(&mut queue);
         // ORDER: Relaxed; oplog.L2's fences, or the mutex, order it.

@@ -210,7 +210,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
 
     /// Brings the object up to date, with no other thread at it, and makes it cold; unless it is
     /// poisoned and updates are queued: then these stay, and the value stays in the core. An
-    /// update's panic comes back after everything is in its place.
+    /// update's panic comes back after everything is in its place (oplog.D11).
     pub(super) fn settle_down(&mut self) -> Result<(), Panic> {
         // ORDER: Relaxed (all); `&mut self` orders everything.
         let word = self.word.load(Ordering::Relaxed);

@@ -42,7 +42,9 @@ type Place = Mutex<Option<Entry>>;
 
 /// What a table needs of an object's core.
 pub(crate) trait Resident {
-    /// Takes the core's lock if it is free; then [`finish_eviction`](Self::finish_eviction) is due.
+    /// Takes the core's lock if it is free, and never waits for it: the caller holds the place's
+    /// mutex, and others take the two the other way round (oplog.T3). Then
+    /// [`finish_eviction`](Self::finish_eviction) is due.
     fn try_claim(&self) -> bool;
 
     /// A number that changes when the object is updated.

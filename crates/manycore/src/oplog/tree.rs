@@ -335,6 +335,7 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
         self.gate.store(closed, Ordering::Release);
         let _open = Reopen { gate: &self.gate, to: self.open };
         barrier::fence_full();
+        // Slots that are not dirty need no answer (oplog.G4).
         self.list_dirty(&mut inner.slots);
         let harvest = tree.harvest(number_of(closed), own, inner);
         // SAFETY: the caller holds the lock.

@@ -61,7 +61,8 @@ pub(crate) struct Call {
     depth: usize,
 }
 
-/// Announces that the calling thread is inside of `object`. `None` if the stack is full, if nothing
+/// Announces that the calling thread is inside of `object`, on the stack and not in the record,
+/// which has one object at a time (percpu.P5). `None` if the stack is full, if nothing
 /// may be called, or if the thread has no slot.
 #[inline(always)]
 pub(crate) fn enter(object: usize, biased: bool) -> Option<Call> {
@@ -72,6 +73,7 @@ pub(crate) fn enter(object: usize, biased: bool) -> Option<Call> {
         entry.store(object, Ordering::Release);
     } else if biased {
         // ORDER: the store before the caller's later loads, by law percpu.B1; pairs with `heavy`.
+        // percpu.L2: ordered by the light half of the barrier, or below by a full fence.
         entry.store(object, Ordering::Relaxed);
         barrier::light();
     } else {

@@ -55,8 +55,8 @@ impl<T: From<usize>> Segmented<T> {
         if segment.is_null() {
             return None;
         }
-        // SAFETY: percpu.G1/G2 - a published segment has `len > offset` elements and lives as long
-        // as self.
+        // SAFETY: percpu.G1, percpu.G2 - `locate` names the only segment that has the index; a
+        // published one has `len > offset` elements and lives as long as self.
         Some(unsafe { &*segment.add(offset) })
     }
 
@@ -72,7 +72,8 @@ impl<T: From<usize>> Segmented<T> {
         if segment.is_null() {
             return None;
         }
-        // SAFETY: percpu.G1/G2 - the first segment has FIRST elements and lives as long as self.
+        // SAFETY: percpu.G1, percpu.G2 - indices below FIRST are in the first segment, which has
+        // FIRST elements and lives as long as self.
         Some(unsafe { &*segment.add(index) })
     }
 

@@ -222,6 +222,7 @@ impl Keys {
             .find_map(|name| lowest_of(&dir.join(name), cpu, online));
         Self {
             cpu,
+            // percpu.M2: the defaults for files that are bad or missing.
             core: siblings.unwrap_or(cpu),
             package: read_number(&dir.join("topology/physical_package_id")).unwrap_or(0),
             llc: last_level_cache(&dir, cpu, online).unwrap_or(Self::PACKAGE_CACHE),

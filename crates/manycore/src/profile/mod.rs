@@ -215,7 +215,7 @@ pub fn stop() {
     }
 }
 
-/// Whether waits are counted now.
+/// Whether waits are counted now. Only a thread that waits asks (profile.F1).
 #[must_use]
 pub fn is_on() -> bool {
     // ORDER: Relaxed; a hint.

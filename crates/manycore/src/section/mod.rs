@@ -8,8 +8,8 @@
 //! retired, sealed with a stamp. *Round*: one thread, the leader, counts the era up, pays the
 //! barrier for everybody, and looks at everybody.
 //!
-//! Laws (section.S1 to section.S12 are those of the design; section.E1 to section.E4 say why they
-//! hold here):
+//! Laws (section.S1 to section.S12 are those of the design; section.E1 to
+//! section.E4 say why they hold here):
 //! - section.S1 Enter and leave write the thread's own line and nothing else. In [`Mode::Clock`]
 //!   they read no line that anybody else writes; otherwise they read the era, which changes once a
 //!   round.
@@ -32,7 +32,6 @@
 //!   thread looks at that word when it retires, after it has entered, so one of the two sees the
 //!   other (percpu.B1); outside it claims the limbo by a compare-exchange. After `fork`, sections
 //!   that were open in other threads stay open in the child: nothing retired there is freed.
-//! - section.S10 The stress test poisons what it frees and has an oracle.
 //! - section.S11 Garbage counts bytes ([`Weight`]). A batch is closed by its thread's share of the
 //!   domain's budget, which follows from the number of writers: a thread becomes one with its first
 //!   batch, closed at [`MIN_BATCH_BYTES`](crate::config::MIN_BATCH_BYTES), until it ends or is

@@ -44,7 +44,7 @@ impl Admission {
     pub(super) fn dismiss(&self) {
         let sealing = |word| if word == DRAINED { DRAINED | SEALED } else { word };
         let left = self.change(|word| Some(sealing(word - ONE)));
-        debug_assert!(left.is_ok_and(|word| word >= ONE), "a call was counted out twice");
+        debug_assert!(left.is_ok_and(|word| word >= ONE), "swap.W2: a call was counted out twice");
     }
 
     /// Every announced call is over. Seals at once if nobody is counted.
@@ -52,7 +52,8 @@ impl Admission {
         // BUG: an implementation is exchanged while admitted calls are inside (swap.W2).
         let seals = |word| word < ONE || seeded_bug!("unsealed-transfer");
         let seal = |word| word | DRAINED | if seals(word) { SEALED } else { 0 };
-        let _ = self.change(|word| Some(seal(word)));
+        let before = self.change(|word| Some(seal(word)));
+        debug_assert!(before.is_ok_and(|word| word & SEALED == 0), "swap.W2: sealed twice");
     }
 
     pub(super) fn is_sealed(&self) -> bool {
@@ -72,7 +73,13 @@ impl Admission {
 
     /// Takes helpers in. For the swapper of a sealed object.
     pub(super) fn lend(&self) {
-        let _ = self.change(|word| Some(word | LENDING));
+        let before = self.change(|word| Some(word | LENDING));
+        debug_assert!(
+            before.is_ok_and(
+                |word| word & (SEALED | LENDING) == SEALED || seeded_bug!("unsealed-transfer")
+            ),
+            "swap.W3: helpers are let into an object that is not sealed"
+        );
     }
 
     /// Counts a helper in, if helpers are wanted.
@@ -83,7 +90,11 @@ impl Admission {
     }
 
     pub(super) fn leave(&self) {
-        let _ = self.change(|word| Some(word - ONE));
+        let left = self.change(|word| Some(word - ONE));
+        debug_assert!(
+            left.is_ok_and(|word| word & SEALED != 0),
+            "swap.W3: unsealed under a helper"
+        );
     }
 
     /// Takes no more helpers, and waits for those that are there (swap.W3).

@@ -7,8 +7,9 @@
 //!   then looks at the gate. The swapper closes the gate, passes the barrier, and waits until
 //!   nobody has the object on its stack. So (percpu.B1) a call saw the gate closed, or is waited
 //!   for.
-//! - swap.W2, swap.W3 in `admission`, swap.W4 to swap.W6 in `log`, swap.W7 in `transfer`, swap.W8
-//!   in `protocol`.
+//!
+//! The others stand in their files: swap.W2 and swap.W3 in `admission`, swap.W4 to swap.W6 in
+//! `log`, swap.W7 in `transfer`, swap.W8 in `protocol`.
 //!
 //! Who finds the gate closed waits, unless the thread is inside of a call already, of this object
 //! or any other: then it is counted and let in, until the count seals at zero. So waits go one way:

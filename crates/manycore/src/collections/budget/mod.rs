@@ -180,6 +180,7 @@ impl BudgetTree {
     /// If a limit is in the way, here or above. Nothing is charged then.
     #[inline]
     pub fn try_charge(&self, amount: u64) -> Result<(), Exceeded> {
+        // budget.B2: the stock covers most charges; the tree's lock is for the rest.
         if self.level.stocks.local().take(amount) {
             return Ok(());
         }

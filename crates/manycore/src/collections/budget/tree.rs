@@ -60,6 +60,7 @@ impl Tree {
     pub(super) fn close(&mut self, number: usize) {
         self.reclaim(number, u64::MAX);
         let Some(node) = self.0[number].take() else { return };
+        debug_assert!(node.children.is_empty(), "budget.B1: a level closes before its children");
         if let Some(parent) = node.parent {
             self.node(parent).children.retain(|child| *child != number);
         }
@@ -82,7 +83,9 @@ impl Tree {
         if !self.expand(number, amount, 0) {
             return Err(());
         }
-        self.node(number).reserve -= amount;
+        let node = self.node(number);
+        debug_assert!(node.reserve >= amount, "budget.B3: granted without the credits");
+        node.reserve -= amount;
         Ok(())
     }
 
@@ -105,6 +108,7 @@ impl Tree {
         let Some(taken) = taken else { return false };
         let node = self.node(number);
         node.taken += taken;
+        debug_assert!(node.taken <= node.limit, "budget.B1: a level has taken more than its limit");
         node.reserve += taken;
         true
     }
@@ -142,6 +146,7 @@ impl Tree {
     /// and is nowhere any more (budget.B4).
     fn hand_up(&mut self, number: usize, amount: u64) -> u64 {
         let node = self.node(number);
+        debug_assert!(node.reserve >= amount, "budget.B1: credits go up that are not idle");
         let owed = amount.min(node.taken);
         node.reserve -= amount;
         node.taken -= owed;

@@ -124,6 +124,7 @@ impl<E: Tagged> Table<E> {
     fn fit(&mut self) {
         let (entries, places) = (self.0.len(), self.0.capacity());
         if places > KEPT && entries.saturating_mul(SPARSE) < places {
+            // dhash.M5: by the kept hashes, under this table's own lock; no user code runs.
             self.0.shrink_to((entries * 2).max(KEPT / 2), hash_of);
         }
     }

@@ -253,6 +253,7 @@ impl Signals {
         lengths.merged.store(merged, Ordering::Relaxed);
         let taken = lengths.taken.load(Ordering::Relaxed);
         if merged.saturating_add(taken) >= self.max_events && !self.is_full() {
+            // event_queue.Q5: the thread that merged finds the bound reached; a receiver clears it.
             self.set(FULL);
         }
     }

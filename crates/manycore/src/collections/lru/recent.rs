@@ -83,7 +83,9 @@ impl<K: Eq + Send + 'static> Log<List<K>> for Recent<K> {
     fn push(&mut self, update: Update<K>, _: Stamp) {
         let clock = Clock::system();
         let stamp = clock.stamp();
-        clock.settle(stamp); // later updates have higher stamps; a merge needs no cut
+        // lru.L1: an update that begins after this returns has a higher stamp; a merge needs no
+        // cut.
+        clock.settle(stamp);
         self.add(stamp, update);
     }
 

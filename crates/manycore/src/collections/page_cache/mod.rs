@@ -384,6 +384,7 @@ impl<T: PageStore, S: BuildHasher + Send + Sync + 'static> PageCache<T, S> {
         self.take_room()?;
         load.has_room = true;
         let own = key.clone();
+        // page_cache.G6: no lock of the table is held; only waiters for this page wait meanwhile.
         let page = self.store.load(key).map_err(PinError::Store)?;
         let frame = Frame { page, key: own, hash: tag.hash, back: AtomicUsize::new(0) };
         let frame = Arc::new(frame);

@@ -194,7 +194,8 @@ impl<K, P> Frame<K, P> {
     where
         P: Clone + Send,
     {
-        // Before the lock, so that it is dropped after it.
+        // Before the lock, so that it is dropped after it: a page's destructor is user code, and
+        // runs with no lock held (private_pages.F7).
         let mut replaced = Replaced { page: Shared::null(), section };
         let hold = self.hold().unwrap_or_else(|refused| cannot_hold(refused));
         // ORDER: a full fence between the lock, taken just now, and the looks at the layer and at

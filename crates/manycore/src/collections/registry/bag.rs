@@ -13,7 +13,7 @@ use std::ptr::NonNull;
 /// Bytes of a value up to which it is moved out of its node when its entry goes, so that the
 /// memory can be used again. Moving a larger one under a lock takes longer than the allocator.
 const MOVED_BYTES: usize = 256;
-/// Free nodes that a bag keeps.
+/// Free nodes that a bag keeps for the next `Enter` (registry.R6).
 const SPARE: usize = if SMALL { 1 } else { 64 };
 
 /// A registered value.

@@ -48,7 +48,7 @@ struct Entry<K, V> {
     holders: Holders,
 }
 
-/// A copy of an entry, in a cache.
+/// A copy of an entry, in a cache; matched by its tag, never by the key (replicated_map.M5).
 struct Copied<K, V> {
     tag: Tag,
     key: K,

@@ -381,6 +381,8 @@ impl Head {
         // ORDER: Relaxed; a number.
         if HOT_NOW.fetch_add(1, Ordering::Relaxed) < HOT_OBJECTS {
             self.side();
+            // scalable_arc.A6: after the last period the tag would repeat, so the object stays
+            // cold.
             // ORDER: Acquire; the side's Release by whoever made it hot.
             let mut seen = self.count.load_to_change(Ordering::Acquire);
             while is_cold(seen)

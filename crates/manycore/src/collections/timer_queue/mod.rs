@@ -51,7 +51,8 @@ unsafe impl<T: Send> Send for Item<T> {}
 
 impl<T> Item<T> {
     /// Takes the value, unless somebody was first (timer_queue.T1). Says whether there was no
-    /// handle (timer_queue.T2).
+    /// handle (timer_queue.T2). Moves the value only, since a look does this under the queue's lock
+    /// (timer_queue.T4).
     #[inline]
     fn take(&self) -> Option<(T, bool)> {
         // ORDER: AcqRel; the value before its item was shown by the insertion. Release lets who

@@ -62,6 +62,10 @@ impl<P: Timed> Wheel<P> {
         }
         let level = ((deadline ^ self.now).ilog2() / BITS) as usize;
         let slot = digit(deadline, level);
+        debug_assert!(
+            slot > digit(self.now, level),
+            "timer_queue.V1: a slot that the hand has passed"
+        );
         let Level { used, slots } = &mut **self.levels[level].get_or_insert_with(|| {
             Box::new(Level { used: 0, slots: std::array::from_fn(|_| Vec::new()) })
         });
@@ -87,6 +91,8 @@ impl<P: Timed> Wheel<P> {
             }
             _ => &mut self.due,
         };
+        // `put(OUT)` above marks the timer; a stale place would name another one.
+        debug_assert!(slot[at].place() == OUT, "timer_queue.T3: a place names another timer");
         slot.swap_remove(at);
         if let Some(moved) = slot.get(at) {
             moved.put(place);
@@ -108,8 +114,15 @@ impl<P: Timed> Wheel<P> {
 
     /// Makes it `now`, unless it is later already, and takes out what is due then.
     pub(super) fn advance(&mut self, now: u64, mut fire: impl FnMut(P)) {
+        // A look may say an earlier time than the last one: what is due stays due.
+        let until = now.max(self.now);
         let mut fire_all = |timers: &mut Vec<P>| {
             for timer in timers.drain(..) {
+                debug_assert!(
+                    timer.place() != OUT,
+                    "timer_queue.T3: a timer in the wheel says it is out"
+                );
+                debug_assert!(timer.deadline() <= until, "timer_queue.V1: a timer fires too early");
                 timer.put(OUT);
                 fire(timer);
             }
@@ -117,6 +130,7 @@ impl<P: Timed> Wheel<P> {
         fire_all(&mut self.due);
         while let Some((level, slot, start)) = self.first_slot().filter(|(.., at)| *at <= now) {
             // timer_queue.V1: nothing is before `start`, so the digits below it change for nobody.
+            debug_assert!(start >= self.now, "timer_queue.V1: the hand goes back");
             self.now = start;
             let mut timers = self.empty(level, slot);
             if level == 0 {

@@ -12,6 +12,7 @@ use std::hash::Hash;
 /// - All inserts of one key insert the same thing: the key is the element's identity. It is not
 ///   used again for another element while an update with it may be in a log.
 pub trait Cancel {
+    // By this, and not by the value, a removal finds its insertion (oplog.D5).
     /// Identifies the element.
     type Key: Hash + Eq;
     /// The element's identity.
