@@ -244,7 +244,8 @@ impl<T: Structure<E>, E: Linked, O: Op<T> + Send + 'static> Combined<T, E, O> {
     /// As [`DeferredSet::insert_raw`].
     #[inline]
     pub unsafe fn insert_raw(&self, member: NonNull<E>) {
-        // SAFETY: the caller's duty.
+        // SAFETY: the caller promises what `DeferredSet::insert_raw` asks for (# Safety): a live
+        // member of no other set, whose calls follow each other (ldu.U1).
         unsafe { self.parts.set.insert_raw(member) };
     }
 
@@ -257,7 +258,8 @@ impl<T: Structure<E>, E: Linked, O: Op<T> + Send + 'static> Combined<T, E, O> {
     /// As [`DeferredSet::remove_raw`].
     #[inline]
     pub unsafe fn remove_raw(&self, member: NonNull<E>) {
-        // SAFETY: the caller's duty.
+        // SAFETY: the caller promises what `DeferredSet::remove_raw` asks for (# Safety): a live
+        // member that was inserted here, whose calls follow each other (ldu.U1).
         unsafe { self.parts.set.remove_raw(member) };
     }
 
@@ -269,7 +271,8 @@ impl<T: Structure<E>, E: Linked, O: Op<T> + Send + 'static> Combined<T, E, O> {
     /// # Safety
     /// As [`DeferredSet::settle_raw`].
     pub unsafe fn settle_raw(&self, member: NonNull<E>) {
-        // SAFETY: the caller's duty.
+        // SAFETY: the caller promises what `DeferredSet::settle_raw` asks for (# Safety): a live
+        // member of this object, and no other call for it at this time (ldu.U1).
         unsafe { self.parts.set.settle_raw(member) };
     }
 
@@ -322,7 +325,7 @@ impl<T: Structure<E>, E: Linked, O: Op<T> + Send + 'static> Combined<T, E, O> {
             // SAFETY: `&mut self` is more than the lock.
             if let Some(cut) = unsafe { core.drain_to(true, true) } {
                 let gathered = log.get_mut().take();
-                // SAFETY: as above.
+                // SAFETY: `&mut self` - no other thread and no guard reaches the structure.
                 core.value.with_mut(|both| unsafe { (*both).apply(gathered, cut) });
             }
         });

@@ -61,10 +61,12 @@ pub(super) struct Core<T, E: Linked> {
     pub(super) inner: UnsafeCell<Inner<E>>,
 }
 
-// SAFETY: the structure and `inner` are reached under the lock alone, one thread at a time; members
-// are shared between threads and freed on any (`Linked` has both as its bounds).
+// SAFETY: a core that moves takes along the structure (`T: Send`) and members, which any thread may
+// use and free (`Linked` is `Send + Sync`).
 unsafe impl<T: Send, E: Linked> Send for Core<T, E> {}
-// SAFETY: as above.
+// SAFETY: shared, the core gives the structure and `inner` to the lock's holder alone (rounds.V1,
+// kept by `Core::lock`), so `T: Send` is enough. `&T` for several threads is given out by
+// `read_shared` alone, which asks for `T: Sync`. Everything else is atomic.
 unsafe impl<T: Send, E: Linked> Sync for Core<T, E> {}
 
 impl<T: Structure<E>, E: Linked> Core<T, E> {
@@ -92,7 +94,9 @@ impl<T: Structure<E>, E: Linked> Core<T, E> {
         // ORDER: Acquire; pairs with the Release in `raise`. What makes it new enough are the
         // fences of the changes that came before this one (see the header).
         let epoch = self.front.epoch.load(Ordering::Acquire);
-        // SAFETY: the caller's duty.
+        // SAFETY: ldu.U3 - the caller promises that `member` is alive, and that its memory is held
+        // until a drain has let it go (# Safety). After the change that gives it up, `marks` is not
+        // used.
         let (links, marks) = unsafe {
             let links = links_of(member);
             (links, &*links.as_ptr())
@@ -134,7 +138,8 @@ impl<T: Structure<E>, E: Linked> Core<T, E> {
     /// As [`Queues::push`].
     #[inline(never)]
     unsafe fn push(&self, links: NonNull<super::links::Links>) {
-        // SAFETY: the caller's duty.
+        // SAFETY: ldu.Q1 - the caller promises that it made the member queued (# Safety); its
+        // memory lives until a drain has let it go.
         let (pushed, overdue) =
             unsafe { self.front.queues.push(links, |stack, first| self.is_overdue(stack, first)) };
         if pushed.len >= self.front.max_queued || overdue {

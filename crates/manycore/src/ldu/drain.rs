@@ -97,7 +97,7 @@ impl<T: Structure<E>, E: Linked> Core<T, E> {
     /// If the structure does; what it was not told yet stays queued, and the set is poisoned
     /// (ldu.U7).
     pub(super) unsafe fn drain(&self, keep: bool) {
-        // SAFETY: the caller's duty.
+        // SAFETY: the caller promises that it holds the lock, taken by `lock` (# Safety).
         let _ = unsafe { self.drain_to(keep, false) };
     }
 
@@ -114,7 +114,7 @@ impl<T: Structure<E>, E: Linked> Core<T, E> {
             // SAFETY: the lock is held, and guards `inner`.
             let inner = unsafe { &mut *inner };
             if self.is_poisoned() {
-                // SAFETY: the caller's duty.
+                // SAFETY: the caller promises that it holds the lock (# Safety).
                 unsafe { self.visit_all(inner, keep, false) };
                 return None;
             }
@@ -126,7 +126,7 @@ impl<T: Structure<E>, E: Linked> Core<T, E> {
                 return None;
             }
             inner.drains += 1;
-            // SAFETY: the caller's duty.
+            // SAFETY: the caller promises that it holds the lock (# Safety).
             let cut = unsafe { self.visit_all(inner, keep, true) };
             self.hub.rounds.end(round);
             Some(cut)
@@ -149,7 +149,8 @@ impl<T: Structure<E>, E: Linked> Core<T, E> {
         }
         while let Some(links) = inner.chains.pop() {
             let next = || {
-                // SAFETY: as below; planted bugs apart, read before the member is let go (ldu.U3).
+                // SAFETY: ldu.R1 - queued, so its memory is held; `visit` comes later, planted bugs
+                // apart (ldu.U3).
                 let next = unsafe { &(*links.as_ptr()).next };
                 // ORDER: Relaxed; shown by the Acquire of `take`.
                 NonNull::new(next.load(Ordering::Relaxed))
@@ -157,7 +158,7 @@ impl<T: Structure<E>, E: Linked> Core<T, E> {
             // BUG: a drain reads where its queue goes on after it has let a member go (`ldu`,
             // ldu.U3).
             if seeded_bug!("next-after-clear") {
-                // SAFETY: as below.
+                // SAFETY: ldu.R1 - queued, so its memory is held; it has just left `chains`.
                 unsafe { self.visit(inner, links, cut, keep, tell) };
                 inner.chains.extend(next());
                 continue;
@@ -251,7 +252,7 @@ impl<T: Structure<E>, E: Linked> Core<T, E> {
             inner.old.append(&mut inner.carry);
             let mut last = Vec::new();
             while let Some(links) = inner.chains.pop() {
-                // SAFETY: as in `drain`.
+                // SAFETY: ldu.R1 - queued, so its memory is held until the loop below lets it go.
                 let next = unsafe { (*links.as_ptr()).next.load(Ordering::Relaxed) };
                 inner.chains.extend(NonNull::new(next));
                 last.push(links);
@@ -291,7 +292,8 @@ impl<E: Linked> Inner<E> {
     /// The member is dead, and in no list.
     unsafe fn free(&mut self, links: NonNull<Links>) {
         self.freed += 1;
-        // SAFETY: the caller's duty.
+        // SAFETY: ldu.M4 - the caller promises that the member is dead and in no list (# Safety),
+        // so this drain alone has it, and makes a `Given` of it once.
         self.garbage.push(unsafe { Given::new(member_of(links)) });
     }
 }

@@ -144,7 +144,8 @@ impl<V> SetElement<V> {
     /// The member is live, and its set and value are the caller's: nobody else looks at them.
     #[inline]
     pub(super) unsafe fn take(member: NonNull<Self>) -> Option<V> {
-        // SAFETY: the caller's duty; the reference is to the value alone.
+        // SAFETY: the caller promises that the member is live, and that no other thread looks at
+        // its value (# Safety). The reference is to the value alone, not to the marks.
         unsafe { &mut (*member.as_ptr()).value }.take()
     }
 
@@ -154,7 +155,8 @@ impl<V> SetElement<V> {
     /// As [`take`](Self::take), which was called before: an old value is not dropped.
     #[inline]
     pub(super) unsafe fn refill(member: NonNull<Self>, set: SetId, value: V) {
-        // SAFETY: the caller's duty; both are places within the member, beside its marks.
+        // SAFETY: the caller promises that the member is live, and its set and value the caller's
+        // alone (# Safety). Both are places within the member, beside its marks.
         unsafe {
             (&raw mut (*member.as_ptr()).set).write(set);
             (&raw mut (*member.as_ptr()).value).write(Some(value));

@@ -53,7 +53,8 @@ impl<T: Structure<E>, E: Linked> Deref for ReadGuard<'_, T, E> {
 impl<T: Structure<E>, E: Linked> DerefMut for ReadGuard<'_, T, E> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: as in `deref`; `&mut self` makes the access exclusive.
+        // SAFETY: the guard holds the set's lock, which guards the structure (rounds.V1); `&mut
+        // self` makes this the guard's only access to it.
         unsafe { self.value.as_ref().expect(LIVE).deref() }
     }
 }

@@ -58,14 +58,15 @@ pub struct Detached<'s, T: Structure<E>, E: Linked> {
     member: NonNull<E>,
 }
 
-// SAFETY: (all four) a handle gives shared access to the member and to the set, and may lead to the
-// member's end on that thread: `Linked` is `Send + Sync`, and sets may be used from any thread.
+// SAFETY: a handle that moves takes along shared access to the set (`DeferredSet` is `Sync`) and to
+// the member, which may be freed on the other thread: `Linked` is `Send + Sync`.
 unsafe impl<T: Structure<E>, E: Linked> Send for Attached<'_, T, E> {}
-// SAFETY: as above.
+// SAFETY: a shared handle gives out `&E` and the set alone: `Linked` and `DeferredSet` are `Sync`.
 unsafe impl<T: Structure<E>, E: Linked> Sync for Attached<'_, T, E> {}
-// SAFETY: as above.
+// SAFETY: as an `Attached`, this is shared access to the set, and a member that may be freed or
+// taken back on the other thread: `Linked` is `Send + Sync`.
 unsafe impl<T: Structure<E>, E: Linked> Send for Detached<'_, T, E> {}
-// SAFETY: as above.
+// SAFETY: a shared handle gives out `&E` and the set alone: `Linked` and `DeferredSet` are `Sync`.
 unsafe impl<T: Structure<E>, E: Linked> Sync for Detached<'_, T, E> {}
 
 impl<'s, T: Structure<E>, E: Linked> Attached<'s, T, E> {
@@ -83,7 +84,8 @@ impl<'s, T: Structure<E>, E: Linked> Attached<'s, T, E> {
     /// As [`DeferredSet::insert_raw`]; the member came from a box, and has no other handle.
     #[inline]
     pub(super) unsafe fn from_raw(set: &'s DeferredSet<T, E>, member: NonNull<E>) -> Self {
-        // SAFETY: the caller's duty.
+        // SAFETY: the caller promises what `insert_raw` asks for, and that no other handle exists
+        // (# Safety). So all further calls for the member are this handle's (ldu.U1).
         unsafe { set.insert_raw(member) };
         Self { set, member }
     }
@@ -173,9 +175,10 @@ impl<T: Structure<E>, E: Linked> Drop for Detached<'_, T, E> {
 /// Frees a member that is not attached, or leaves that to the drain if a queue has it (ldu.U3).
 ///
 /// # Safety
-/// The caller owns the member, and does not touch it afterwards.
+/// The caller owns the member, which is not attached, and does not touch it afterwards.
 pub(super) unsafe fn give_up<E: Linked>(member: NonNull<E>) {
-    // SAFETY: the caller's duty.
+    // SAFETY: ldu.U3 - the caller promises that it owns the member (# Safety), so the member is
+    // alive until the change that gives it up.
     let marks = unsafe { &*links_of(member).as_ptr() };
     let mut word = marks.load_for_change();
     // BUG: a member is freed while it is queued (`ldu`, ldu.U3).

@@ -194,7 +194,8 @@ pub(super) unsafe fn links_of<E: Linked>(member: NonNull<E>) -> NonNull<Links> {
 /// `links` came from [`links_of`] for a member of this type.
 #[inline(always)]
 pub(super) unsafe fn member_of<E: Linked>(links: NonNull<Links>) -> NonNull<E> {
-    // SAFETY: the caller's duty; the pointer was made from one to the whole member.
+    // SAFETY: the caller promises that `links` came from `links_of` for this type (# Safety), so
+    // the pointer was made from one to the whole member, which begins `LINKS` bytes earlier.
     unsafe { links.byte_sub(E::LINKS).cast() }
 }
 

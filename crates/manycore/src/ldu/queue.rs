@@ -54,7 +54,8 @@ impl Stack {
     /// ldu.Q1: the caller made the member queued, and its memory lives until a drain lets it go.
     #[inline(always)]
     unsafe fn push(&self, links: NonNull<Links>, shared: bool) -> Pushed {
-        // SAFETY: the caller's duty.
+        // SAFETY: ldu.Q1 - the caller promises that the member lives until a drain has let it go
+        // (# Safety), which none can before the CAS below; `next` is not used after that.
         let next = unsafe { &(*links.as_ptr()).next };
         // ORDER: Relaxed; the CAS decides. (For loom a guess, as in `Links::load_for_change`.)
         let mut head =
@@ -138,7 +139,8 @@ impl Queues {
     ) -> (Pushed, bool) {
         match self {
             Self::Global(stack) => {
-                // SAFETY: the caller's duty.
+                // SAFETY: ldu.Q1 - the caller promises that it made the member queued, and that it
+                // lives until a drain has let it go (# Safety).
                 let pushed = unsafe { stack.push(links, true) };
                 barrier::full_after_rmw();
                 let overdue = timed(stack, pushed.first);
@@ -147,7 +149,9 @@ impl Queues {
             Self::PerCore(own) => percpu::with_own_slot(|slot| {
                 let index = slot.index();
                 let stack = own.stacks.get_or_init(index);
-                // SAFETY: the caller's duty.
+                // SAFETY: ldu.Q1 - the caller promises that it made the member queued, and that it
+                // lives until a drain has let it go (# Safety). The slot is this thread's, as
+                // `false` says.
                 let pushed = unsafe { stack.push(links, false) };
                 if pushed.first {
                     let word = own.dirty.get_or_init(index / 64);

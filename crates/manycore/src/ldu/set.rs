@@ -37,7 +37,8 @@ pub trait Structure<E>: Send {
     /// The member is alive, and nothing changes it during the call but its marks.
     #[doc(hidden)]
     unsafe fn insert_at(&mut self, member: NonNull<E>) {
-        // SAFETY: the caller's duty.
+        // SAFETY: the caller promises that the member is alive, and that nothing changes it during
+        // the call but its marks, which are atomic (# Safety).
         self.insert(unsafe { member.as_ref() });
     }
 
@@ -47,7 +48,8 @@ pub trait Structure<E>: Send {
     /// As [`insert_at`](Self::insert_at).
     #[doc(hidden)]
     unsafe fn remove_at(&mut self, member: NonNull<E>) {
-        // SAFETY: the caller's duty.
+        // SAFETY: the caller promises that the member is alive, and that nothing changes it during
+        // the call but its marks, which are atomic (# Safety).
         self.remove(unsafe { member.as_ref() });
     }
 }
@@ -257,7 +259,8 @@ impl<T: Structure<E>, E: Linked> DeferredSet<T, E> {
     pub fn get_mut(&mut self) -> &mut T {
         // SAFETY: `&mut self` is more than the lock.
         unsafe { self.core.drain(true) };
-        // SAFETY: as above.
+        // SAFETY: `&mut self` lasts as long as the reference, so no guard and no other thread
+        // reaches the structure.
         self.core.value.with_mut(|value| unsafe { &mut *value })
     }
 
@@ -336,9 +339,12 @@ impl<T: Structure<E>, E: Linked> DeferredSet<T, E> {
     /// - Calls for one member follow each other (ldu.U1).
     #[inline]
     pub unsafe fn insert_raw(&self, member: NonNull<E>) {
-        // SAFETY: the caller's duty.
+        // SAFETY: ldu.U1, ldu.U3 - the caller promises a live member that is in no other set or
+        // queue, is not changed until it is settled or retired, and has one call at a time
+        // (# Safety).
         if unsafe { self.core.change(member, Change::Insert) }.is_err() {
-            // SAFETY: as above.
+            // SAFETY: the change was refused, so it took nothing: the caller's member is alive
+            // (# Safety).
             misused(unsafe { member.as_ref() }, "is inserted, but is in the set already");
         }
     }
@@ -352,9 +358,11 @@ impl<T: Structure<E>, E: Linked> DeferredSet<T, E> {
     /// As [`insert_raw`](Self::insert_raw), and it was inserted into this set.
     #[inline]
     pub unsafe fn remove_raw(&self, member: NonNull<E>) {
-        // SAFETY: the caller's duty.
+        // SAFETY: ldu.U1, ldu.U3 - the caller promises a live member that was inserted into this
+        // set, and one call at a time (# Safety).
         if unsafe { self.core.change(member, Change::Remove) }.is_err() {
-            // SAFETY: as above.
+            // SAFETY: the change was refused, so it took nothing: the caller's member is alive
+            // (# Safety).
             misused(unsafe { member.as_ref() }, "is removed, but is not in the set");
         }
     }
@@ -369,9 +377,11 @@ impl<T: Structure<E>, E: Linked> DeferredSet<T, E> {
     /// As [`remove_raw`](Self::remove_raw), and nobody uses the member afterwards.
     #[inline]
     pub unsafe fn retire_raw(&self, member: NonNull<E>) {
-        // SAFETY: the caller's duty.
+        // SAFETY: ldu.U1, ldu.U3 - the caller promises a live member that was inserted into this
+        // set, one call at a time, and no use of the member afterwards (# Safety).
         if unsafe { self.core.change(member, Change::GiveUp) }.is_err() {
-            // SAFETY: as above.
+            // SAFETY: the change was refused, so it did not give the member up: it is alive
+            // (# Safety).
             misused(unsafe { member.as_ref() }, "is removed, but is not in the set");
         }
     }
@@ -392,10 +402,12 @@ impl<T: Structure<E>, E: Linked> DeferredSet<T, E> {
     /// false.
     #[inline]
     pub unsafe fn recycle_raw(&self, member: NonNull<E>) -> bool {
-        // SAFETY: the caller's duty.
+        // SAFETY: ldu.U1, ldu.U3 - the caller promises a live member that was inserted into this
+        // set, one call at a time, and no use afterwards if the answer is false (# Safety).
         match unsafe { self.core.change(member, Change::Recycle) } {
             Ok(word) => word.is_idle(),
-            // SAFETY: as above.
+            // SAFETY: the change was refused, so it did not give the member up: it is alive
+            // (# Safety).
             Err(_) => misused(unsafe { member.as_ref() }, "is removed, but is not in the set"),
         }
     }
@@ -409,11 +421,13 @@ impl<T: Structure<E>, E: Linked> DeferredSet<T, E> {
     /// # Safety
     /// As [`remove_raw`](Self::remove_raw).
     pub unsafe fn settle_raw(&self, member: NonNull<E>) {
-        // SAFETY: the caller's duty.
+        // SAFETY: ldu.U3 - the caller promises a live member that was not retired (# Safety); a
+        // drain that lets it go leaves its memory to the caller.
         let marks = unsafe { &*links_of(member).as_ptr() };
         let word = marks.load();
         if word.is_attached() {
-            // SAFETY: as above.
+            // SAFETY: the member is alive, and nothing changes it before this call has returned
+            // (# Safety).
             misused(unsafe { member.as_ref() }, "is settled, but is in the set");
         }
         if !word.is_queued() {
@@ -435,7 +449,8 @@ impl<T: Structure<E>, E: Linked> DeferredSet<T, E> {
     /// As [`remove_raw`](Self::remove_raw); the member is not in the set, and nobody uses it
     /// afterwards.
     pub unsafe fn free_raw(&self, member: NonNull<E>) {
-        // SAFETY: the caller's duty.
+        // SAFETY: the caller promises a member of its own that is not in the set, and that it is
+        // not used afterwards (# Safety).
         unsafe { give_up(member) };
     }
 }

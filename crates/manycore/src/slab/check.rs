@@ -39,7 +39,7 @@ mod on {
                 bytes.iter().all(|byte| *byte == POISON),
                 "manycore: memory of a slab was written after it was freed"
             );
-            // SAFETY: as above.
+            // SAFETY: the caller promises a block of a live chunk with this shape (# Safety).
             let was_used = unsafe { Self::flip(block, shape, true) };
             assert!(!was_used, "manycore: a slab gave memory out twice");
         }
@@ -47,7 +47,7 @@ mod on {
         /// # Safety
         /// `block` is a block of a live chunk with this shape.
         pub(in crate::slab) unsafe fn freed(block: *mut Block, shape: Shape) {
-            // SAFETY: the caller's duty.
+            // SAFETY: the caller promises a block of a live chunk with this shape (# Safety).
             let was_used = unsafe { Self::flip(block, shape, false) };
             assert!(was_used, "manycore: memory of a slab was freed twice");
             // SAFETY: the bit said that the block was in use, so it is the caller's to free.
@@ -57,7 +57,8 @@ mod on {
         /// # Safety
         /// The block is the caller's alone.
         pub(in crate::slab) unsafe fn poison(block: *mut Block, shape: Shape) {
-            // SAFETY: the caller's duty; the bytes after the link are within the block.
+            // SAFETY: the caller promises that the block is its own alone (# Safety); the bytes
+            // after the link are within the block (`Shape::of`).
             unsafe {
                 block.add(1).cast::<u8>().write_bytes(POISON, shape.block - size_of::<Block>());
             };
@@ -65,9 +66,10 @@ mod on {
 
         /// Sets or clears the block's bit; returns what it was.
         unsafe fn flip(block: *mut Block, shape: Shape, used: bool) -> bool {
-            // SAFETY: the caller's duty: a live chunk.
+            // SAFETY: `allocated` and `freed` promise a block of a live chunk with this shape.
             let index = unsafe { Chunk::index_of(block, shape) };
-            // SAFETY: the caller's duty: a live chunk.
+            // SAFETY: `allocated` and `freed` promise a live chunk. The bits are atomic, and the
+            // reference is to one word of them.
             let word = unsafe { &(*Chunk::of(block, shape)).check.used[index / 64] };
             let bit = 1 << (index % 64);
             // ORDER: Relaxed; the bit only tells on callers that are wrong.
@@ -82,7 +84,8 @@ mod on {
         /// What of a free block is filled.
         unsafe fn rest<'a>(block: *mut Block, shape: Shape) -> &'a [u8] {
             let len = shape.block - size_of::<Block>();
-            // SAFETY: the caller has the block, and `carve` or `freed` filled these bytes.
+            // SAFETY: slab.B2 - `allocated` has the block from its owner's list, so no other thread
+            // writes it; `carve` or `freed` filled these bytes.
             unsafe { std::slice::from_raw_parts(block.add(1).cast(), len) }
         }
     }

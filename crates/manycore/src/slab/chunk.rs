@@ -77,7 +77,8 @@ pub(super) struct Note(pub(super) *const ());
 
 // SAFETY: it is handed out and never followed here; who follows it is unsafe code of its own.
 unsafe impl Send for Note {}
-// SAFETY: as above.
+// SAFETY: a shared note gives out the pointer's value, which never changes; `note_of` hands it to
+// code that is unsafe where it follows it.
 unsafe impl Sync for Note {}
 
 /// The header.
@@ -147,7 +148,8 @@ impl Chunk {
         let check = Check::new();
         // SAFETY: the header lies in the chunk that `take` gave (`Shape::of`), aligned to lines.
         let chunk = unsafe { base.add(header) }.cast::<Self>();
-        // SAFETY: as above.
+        // SAFETY: `take` gave `shape.chunk` bytes to this call alone, and the header lies in them,
+        // aligned to lines (`Shape::of`).
         unsafe { chunk.write(Self { heap, note, base, before, behind, blocks, own, check }) };
         chunk
     }
@@ -155,9 +157,11 @@ impl Chunk {
     /// Gives the memory back.
     ///
     /// # Safety
-    /// The chunk was made with this shape, is on no list, and none of its blocks is in use.
+    /// The chunk was made with this shape, none of its blocks is in use, and its lists are not looked
+    /// at again.
     pub(super) unsafe fn give_back(chunk: *mut Self, shape: Shape) {
-        // SAFETY: the caller's duty.
+        // SAFETY: the caller promises a chunk of this shape without a block in use, whose lists are
+        // not looked at again (# Safety). `make` got `base` from `take`, so it is not null.
         unsafe { system::give_back(NonNull::new_unchecked((*chunk).base), shape.chunk) };
     }
 
@@ -177,16 +181,19 @@ impl Chunk {
     /// # Safety
     /// The caller owns the chunk, and this is its shape.
     pub(super) unsafe fn take(chunk: *mut Self, shape: Shape) -> (*mut Block, usize) {
-        // SAFETY: the caller owns the chunk.
+        // SAFETY: slab.B1 - the caller promises that it owns the chunk (# Safety), so `own` is this
+        // thread's.
         let own = unsafe { &mut (*chunk).own };
         let came_back = own.carved - own.taken;
         if came_back > 0 {
             own.taken = own.carved;
             return (std::mem::replace(&mut own.free, ptr::null_mut()), came_back);
         }
-        // SAFETY: the caller owns the chunk.
+        // SAFETY: slab.B1 - the caller promises that it owns the chunk, and that this is its shape
+        // (# Safety). The reference to `own` above is not used any more.
         let list = unsafe { Self::carve(chunk, shape) };
-        // SAFETY: as above.
+        // SAFETY: slab.B1 - the caller owns the chunk (# Safety), and `carve` has returned, so this
+        // is the only reference to `own`.
         let own = unsafe { &mut (*chunk).own };
         let fresh = own.carved - own.taken;
         own.taken = own.carved;
@@ -195,7 +202,8 @@ impl Chunk {
 
     /// Makes a list of some fresh blocks, in rising order; null if there are none.
     unsafe fn carve(chunk: *mut Self, shape: Shape) -> *mut Block {
-        // SAFETY: the caller owns the chunk, of which only `own` changes.
+        // SAFETY: slab.B1 - `take`, whose caller owns the chunk, calls this without a reference to
+        // `own`; `base` and `blocks` never change.
         let (own, base, blocks) = unsafe { (&mut (*chunk).own, (*chunk).base, (*chunk).blocks) };
         let until = blocks.min(own.carved + (CARVE_BYTES / shape.block).max(1));
         let mut list = ptr::null_mut();
@@ -218,7 +226,7 @@ impl Chunk {
     /// # Safety
     /// The chunk is live, and this is its shape.
     unsafe fn offset(chunk: *mut Self, index: usize, shape: Shape) -> usize {
-        // SAFETY: the caller's duty; these never change.
+        // SAFETY: the caller promises that the chunk is live (# Safety); these never change.
         let (before, behind) = unsafe { ((*chunk).before, (*chunk).behind) };
         match index.checked_sub(before) {
             None => index * shape.block,
@@ -231,7 +239,8 @@ impl Chunk {
     /// # Safety
     /// The caller owns the chunk.
     pub(super) unsafe fn has_more(chunk: *mut Self) -> bool {
-        // SAFETY: the caller owns the chunk.
+        // SAFETY: slab.B1 - the caller promises that it owns the chunk (# Safety); `blocks` never
+        // changes.
         unsafe { (*chunk).own.taken < (*chunk).blocks }
     }
 
@@ -242,7 +251,8 @@ impl Chunk {
     #[cfg(all(debug_assertions, not(manycore_loom)))]
     pub(super) unsafe fn index_of(block: *mut Block, shape: Shape) -> usize {
         let chunk = Self::of(block, shape);
-        // SAFETY: the caller's duty; these never change.
+        // SAFETY: the caller promises that the block lies in a live chunk of this shape (# Safety);
+        // these never change.
         let (before, behind, blocks) =
             unsafe { ((*chunk).before, (*chunk).behind, (*chunk).blocks) };
         let offset = block.addr() & (shape.chunk - 1);
@@ -251,7 +261,7 @@ impl Chunk {
             Some(offset) => before + offset / shape.block,
         };
         assert!(
-            // SAFETY: as above.
+            // SAFETY: the caller promises a live chunk of this shape (# Safety).
             index < blocks && offset == unsafe { Self::offset(chunk, index, shape) },
             "manycore: {block:?} was freed, but it is no block of a slab"
         );

@@ -106,7 +106,8 @@ impl From<usize> for Heap {
 // SAFETY: slab.B1 - the pointers are used by the slot's owner alone, which changes by Release and
 // Acquire (percpu.P2); `remote` is atomic.
 unsafe impl Send for Heap {}
-// SAFETY: as above.
+// SAFETY: slab.B1 - of a shared heap, `local` is touched by the slot's owner alone; other threads
+// reach only `remote` and the counts, which are atomic.
 unsafe impl Sync for Heap {}
 
 /// Changes a number that only the calling thread writes; returns what it is then.
@@ -155,7 +156,8 @@ impl Heap {
     #[inline(never)]
     pub(super) unsafe fn pop_slow(&self, shape: Shape, note: Note) -> *mut Block {
         loop {
-            // SAFETY: the caller's duty.
+            // SAFETY: slab.B1 - the caller promises that it owns the slot, and that `shape` is the
+            // slab's (# Safety).
             if let Some(block) = unsafe { self.pop(shape) } {
                 return block;
             }
@@ -218,13 +220,15 @@ impl Heap {
     /// As for [`Heap::pop`]; and the block is in use, of this slab, and the caller's to free.
     #[inline(always)]
     pub(super) unsafe fn push(&self, block: *mut Block, shape: Shape) {
-        // SAFETY: the caller's duty.
+        // SAFETY: slab.B2 - the caller promises a block of this slab that is in use (# Safety), so
+        // its chunk is live and has the slab's shape.
         unsafe { Check::freed(block, shape) };
         // SAFETY: a block that is in use keeps its chunk; `heap` never changes.
         let home = unsafe { (*Chunk::of(block, shape)).heap };
         let live = add(&self.live, -1);
         if !ptr::eq(home, self) {
-            // SAFETY: the caller's duty.
+            // SAFETY: slab.B1, slab.B2 - the caller promises that it owns the slot, and gives the
+            // block up (# Safety). `home` is the block's heap, as its chunk says.
             unsafe { self.pack(block, home) };
             return;
         }
@@ -237,7 +241,8 @@ impl Heap {
             local.limit
         });
         if live == limit {
-            // SAFETY: the caller's duty.
+            // SAFETY: slab.B1 - the caller promises that it owns the slot (# Safety); the reference
+            // to `local` has ended.
             unsafe { self.put_away(shape) };
         }
     }
@@ -441,7 +446,8 @@ impl Heap {
     /// Nobody uses the slab any more.
     pub(super) unsafe fn destroy(&self, shape: Shape) {
         self.local.with_mut(|local| {
-            // SAFETY: the caller's duty: nobody has a block, and nobody is in a heap.
+            // SAFETY: the caller promises that the slab is not used any more (# Safety): no thread
+            // is in a heap or has a block, and no list of this heap is looked at again.
             unsafe {
                 (*local).reserve.give_back();
                 let mut chunk = (*local).all;

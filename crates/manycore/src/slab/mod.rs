@@ -166,7 +166,8 @@ impl<T> Slab<T> {
     #[inline(always)]
     #[must_use]
     pub unsafe fn note_of(object: NonNull<T>) -> *const () {
-        // SAFETY: the caller's duty: a block in use keeps its chunk, and this never changes.
+        // SAFETY: slab.B4 - the caller promises that the object was not freed (# Safety), and a
+        // block in use keeps its chunk; `note` never changes.
         unsafe { (*Chunk::of(object.as_ptr().cast(), Self::SHAPE)).note.0 }
     }
 
@@ -199,7 +200,9 @@ impl<T> Slab<T> {
             // SAFETY: the heap is that of the calling thread's slot (slab.B1); the rest is the
             // caller's duty.
             Some(heap) => unsafe { heap.push(block, Self::SHAPE) },
-            // SAFETY: as above.
+            // SAFETY: slab.B1 - `with_heap` gives the heap of a slot that is this thread's for the
+            // call; the caller promises an object of this slab that is not used any more
+            // (# Safety).
             None => self.with_heap(|heap| unsafe { heap.push(block, Self::SHAPE) }),
         }
     }

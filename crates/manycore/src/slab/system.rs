@@ -50,12 +50,14 @@ pub(super) fn take(bytes: usize) -> NonNull<u8> {
     imp::take(bytes).unwrap_or_else(|| std::alloc::handle_alloc_error(layout(bytes)))
 }
 
-/// Gives back what `take` returned.
+/// Gives back what `take` returned, here or of a [`Reserve`].
 ///
 /// # Safety
-/// `chunk` came from `take(bytes)`, and nobody uses it any more.
+/// `chunk` came from `take(bytes)` or [`Reserve::take`] with the same `bytes`, and is not used any
+/// more.
 pub(super) unsafe fn give_back(chunk: NonNull<u8>, bytes: usize) {
-    // SAFETY: the caller's duty.
+    // SAFETY: the caller promises memory that a `take` of this file gave, and that is not used any
+    // more (# Safety).
     unsafe { imp::give_back(chunk, bytes) }
 }
 
@@ -89,7 +91,7 @@ mod imp {
         if bytes == 0 {
             return;
         }
-        // SAFETY: the caller's duty.
+        // SAFETY: the caller promises that `map` made the range, and that it is unused (# Safety).
         let failed = unsafe { libc::munmap(start.cast(), bytes) };
         debug_assert_eq!(failed, 0, "manycore: munmap refused");
     }
@@ -114,7 +116,8 @@ mod imp {
     }
 
     pub(super) unsafe fn give_back(chunk: NonNull<u8>, bytes: usize) {
-        // SAFETY: the caller's duty.
+        // SAFETY: the callers, `super::give_back` and `Reserve::give_back`, promise whole pages of
+        // a mapping of `map` that are not used any more.
         unsafe { unmap(chunk.as_ptr(), bytes) };
     }
 
@@ -149,7 +152,8 @@ mod imp {
     }
 
     pub(super) unsafe fn give_back(chunk: NonNull<u8>, bytes: usize) {
-        // SAFETY: the caller's duty; the layout is that of `take`.
+        // SAFETY: without huge pages each chunk came from `take` above, with the same `bytes` and
+        // so the same layout; `super::give_back`'s caller promises that it is not used any more.
         unsafe { std::alloc::dealloc(chunk.as_ptr(), layout(bytes)) };
     }
 }

@@ -68,7 +68,7 @@ fn object_takes_what_is_documented() {
     let apart = |two: &[std::ptr::NonNull<()>]| two[0].addr().get().abs_diff(two[1].addr().get());
     assert!(objects.windows(2).all(|two| apart(two) >= 16));
     assert_eq!(slab.stats().live, 100);
-    // SAFETY: as `into_raw` left them.
+    // SAFETY: `into_raw` gave up the box of each object, which this takes back once, with its slab.
     objects.into_iter().for_each(|object| drop(unsafe { SlabBox::from_raw(&slab, object) }));
     assert_eq!(slab.stats().live, 0);
 }
@@ -78,7 +78,7 @@ fn last_freed_is_first_allocated() {
     let slab = Slab::new();
     let first = SlabBox::into_raw(slab.alloc(1_u64));
     let second = SlabBox::into_raw(slab.alloc(2_u64));
-    // SAFETY: as `into_raw` left them.
+    // SAFETY: `into_raw` gave up both boxes of this slab; each object is freed once.
     unsafe {
         slab.free_raw(first);
         slab.free_raw(second);
@@ -102,7 +102,7 @@ fn reserve_gives_each_chunk_once_and_the_rest_back() {
     reserve.give_back();
     chunks.push(reserve.take(CHUNK_BYTES));
     for (number, chunk) in chunks.iter().take(100).enumerate() {
-        // SAFETY: as above.
+        // SAFETY: memory of ours still: `give_back` took only what no `take` had given out.
         let ends = unsafe {
             [chunk.cast::<usize>().read(), chunk.byte_add(CHUNK_BYTES - 8).cast().read()]
         };
@@ -197,7 +197,7 @@ mod misuse {
         unsafe { slab.free_raw(object) };
         let again = || {
             let object = object_at(&slab, address);
-            // SAFETY: as above.
+            // SAFETY: the chunk is live; the second free is wrong, and panics before it does harm.
             message(|| unsafe { slab.free_raw(object) })
         };
         assert!(again().contains("freed twice"));

@@ -59,7 +59,8 @@ fn loom_ldu_member_changes_hands() {
         let address = member.as_ptr() as usize;
         let other = spawn(&set, move |set: &Set| {
             let member = NonNull::new(address as *mut Member).unwrap();
-            // SAFETY: as above, and it is not used afterwards.
+            // SAFETY: ldu.U1 - the insertion returned before this thread began; the member is not
+            // used after this call.
             unsafe { set.retire_raw(member) };
         });
         let seen = contents(&set);
