@@ -63,7 +63,7 @@ pub struct Detached<'s, T: Structure<E>, E: Linked> {
 unsafe impl<T: Structure<E>, E: Linked> Send for Attached<'_, T, E> {}
 // SAFETY: a shared handle gives out `&E` and the set alone: `Linked` and `DeferredSet` are `Sync`.
 unsafe impl<T: Structure<E>, E: Linked> Sync for Attached<'_, T, E> {}
-// SAFETY: as an `Attached`, this is shared access to the set, and a member that may be freed or
+// SAFETY: a moved handle is shared access to the set, and to a member that may be freed or
 // taken back on the other thread: `Linked` is `Send + Sync`.
 unsafe impl<T: Structure<E>, E: Linked> Send for Detached<'_, T, E> {}
 // SAFETY: a shared handle gives out `&E` and the set alone: `Linked` and `DeferredSet` are `Sync`.

@@ -123,7 +123,10 @@ pub(super) struct Core<T, L: Log<T>> {
 // SAFETY: the value and the logs are reached under the core's lock or under oplog.C1 alone, by one
 // thread at a time; both may move between threads (`T: Send`, and `L: Send` as every log is).
 unsafe impl<T: Send, L: Log<T>> Send for Core<T, L> {}
-// SAFETY: as above.
+// SAFETY: shared, the core gives the value and `inner` to the lock's holder, and a log to its
+// updater, the reader or a helper (oplog.C1, oplog.C6, oplog.B3), one thread at a time; late
+// updates are `Send` and move through `Late`. Only a `ReadGuard` shares the value, and it is `Sync`
+// with `T: Sync` alone.
 unsafe impl<T: Send, L: Log<T>> Sync for Core<T, L> {}
 
 /// Why an update did not go to the log. The update comes back with it.
@@ -322,7 +325,8 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
     ) -> Result<Stamp, (L::Op, Refusal)> {
         // Not `with_mut`: its closure is not always inlined, which costs an ordered append 2 ns.
         let local = slot.local.get_mut();
-        // SAFETY: the caller's duty.
+        // SAFETY: the caller promises that it has the log to itself, by oplog.C1 or by the turn
+        // (oplog.C6), until this returns (# Safety).
         let local = unsafe { local.deref() };
         if !local.dirty {
             if let Err(refused) = self.mark_dirty(index, local) {
@@ -367,7 +371,8 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
         let stamp = || if L::ORDERED { self.clock_stamp() } else { Stamp::ZERO };
         let stamp = self.late.push(op, stamp)?;
         let skewed = L::ORDERED && !self.stamps_in_hardware();
-        // SAFETY: the caller's duty.
+        // SAFETY: oplog.O1 - the caller promises to use the clock only while the object is borrowed
+        // whose core this is (# Safety).
         Ok(skewed.then(|| (unsafe { self.clock_of_builder() }, stamp)))
     }
 
@@ -435,7 +440,8 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
     /// The first update since the last collection: sets the slot's dirty bit (oplog.C2, oplog.C3).
     #[cold]
     fn mark_dirty(&self, index: usize, local: &mut Local<L>) -> Result<(), Refusal> {
-        // SAFETY: the caller is an updater with a log in hand.
+        // SAFETY: oplog.C10 - `push_to` calls this for an updater with a log in hand, which it has
+        // only while it is announced and has found the gate open.
         let word = unsafe { self.open_logs() }.dirty.0.get_or_init(index / 64);
         // ORDER: AcqRel and a full fence, against the gate's closing, the reader's barrier and
         // `list_dirty`: either the reader finds this bit, or the gate is seen closed below. An

@@ -120,9 +120,12 @@ pub struct Deferred<T: Send + 'static, L: Log<T>> {
 /// updates may cross because every `Log<T>` and its `Op` are `Send`.
 pub(super) struct Inline<T>(UnsafeCell<MaybeUninit<T>>);
 
-// SAFETY: the value is reached under a lock alone (oplog.W1), one thread at a time.
+// SAFETY: a shared object gives its value to the lock's holder alone (oplog.W1), one thread at a
+// time. A guard that is shared, and an `Adaptive`, which lets readers in by lanes (adaptive.A1),
+// ask for `T: Sync`.
 unsafe impl<T: Send> Sync for Inline<T> {}
-// SAFETY: as above.
+// SAFETY: an object that moves takes its value along (`T: Send`); its logs and updates are `Send`
+// by `Log`'s own bounds.
 unsafe impl<T: Send> Send for Inline<T> {}
 
 impl<T> Deref for Inline<T> {
@@ -545,7 +548,8 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     /// Whether the object that this thread holds through `core` is poisoned.
     pub(super) fn is_poisoned_held(&self, core: *const Core<T, L>) -> bool {
         // ORDER: Relaxed (both); guarded by the lock that the caller holds.
-        // SAFETY: the caller's guard holds the core's lock, so the core is alive.
+        // SAFETY: oplog.W3 - the caller, a guard or the keeper of its lock, holds the lock of
+        // `core` if that is not null, so the core is alive.
         self.heat.load(Ordering::Relaxed) & POISONED != 0
             || unsafe { core.as_ref() }.is_some_and(|core| core.poisoned.load(Ordering::Relaxed))
     }

@@ -36,7 +36,8 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
         let collected = sync::caught(|| {
             // SAFETY: the lock is held and the gate closed for good.
             let _merging = unsafe { self.begin_merging() };
-            // SAFETY: as above.
+            // SAFETY: oplog.C7 - the lock is held, and the gate says `EVICTED`: updaters that
+            // announce the core from now on touch no log.
             unsafe { self.collect_all() };
         });
         if let Err(panic) = collected {
@@ -50,7 +51,8 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
         sync::contain(|| {
             // SAFETY: the lock is held.
             let _merging = unsafe { self.begin_merging() };
-            // SAFETY: as above.
+            // SAFETY: the lock is held, which guards `inner` and the value; user code that runs in
+            // here finds `inner` closed (`begin_merging`).
             self.logs().inner.with_mut(|inner| unsafe { self.apply(&mut *inner) });
         });
         // SAFETY: the lock is held, and the collection has waited for the updaters.
@@ -69,12 +71,14 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
     /// # Safety
     /// `core` came from `Box::into_raw`, and nothing else refers to it.
     unsafe fn bury(core: *mut Self) {
-        // SAFETY: the caller's duty, which is more than the core's lock.
+        // SAFETY: oplog.W4 - the caller promises that nothing else refers to the core (# Safety):
+        // its lock has no other taker, and no updater can announce it.
         sync::contain(|| unsafe { (*core).drain_all() });
         // SAFETY: the value is in the core (oplog.W2), whose end does not drop it.
         let value = unsafe { (*core).value.with(|value| ptr::read(value).assume_init()) };
         sync::contain(|| drop(value));
-        // SAFETY: the caller's duty.
+        // SAFETY: the caller promises a core from `Box::into_raw` to which nothing else refers
+        // (# Safety), and this is its last use.
         sync::contain(|| drop(unsafe { Box::from_raw(core) }));
     }
 }
@@ -99,7 +103,8 @@ impl<T: Send + 'static, L: Log<T>> Resident for Core<T, L> {
         // SAFETY: `try_claim` took the core's lock, so the core lives until `unlock` below.
         unsafe { (*this).evict() };
         // ORDER: Relaxed; only this thread can have set it (oplog.W4).
-        // SAFETY: as above.
+        // SAFETY: `try_claim` took the core's lock and `claimed` is set, so the core lives until
+        // both are given up below; an orphaned one (oplog.W4) until `bury`.
         if unsafe { (*this).orphaned.load(Ordering::Relaxed) } {
             held::leave();
             // SAFETY: the object is gone, and has left value and core to this eviction.

@@ -48,7 +48,8 @@ impl<T: Send + 'static, L: Log<T>> Deref for ReadGuard<'_, T, L> {
 
 impl<T: Send + 'static, L: Log<T>> DerefMut for ReadGuard<'_, T, L> {
     fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: as in `deref`; `&mut self` makes the access exclusive.
+        // SAFETY: oplog.W1 - the guard holds the object's lock, and the value stays in place until
+        // the drop; `&mut self` makes this the guard's only access to it.
         unsafe { self.value.as_ref().expect(LIVE).deref().assume_init_mut() }
     }
 }

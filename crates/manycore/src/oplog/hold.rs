@@ -161,7 +161,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         let flags = core.flags() | if biased { BIASED } else { 0 };
         // ORDER: Release; an updater that announces the new word reads it with Acquire.
         self.word.store(ptr::from_ref(core) as usize | flags, Ordering::Release);
-        // SAFETY: the caller holds the core's lock.
+        // SAFETY: `merge_held`, the only caller, holds the core's lock.
         unsafe { core.set_biased(biased) };
     }
 
@@ -304,7 +304,9 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     /// # Safety
     /// The caller holds the core's lock, or is alone with the object. The value is inline.
     pub(super) unsafe fn move_in(&self, core: &Core<T, L>) {
-        // SAFETY: the caller's duty; the place in the core is empty.
+        // SAFETY: oplog.W1, oplog.W2 - the caller promises that it holds the core's lock or is
+        // alone with the object, and that the value is inline (# Safety). The place in the core is
+        // empty.
         unsafe {
             self.value.with(|from| core.value.with_mut(|to| ptr::copy_nonoverlapping(from, to, 1)));
         }
@@ -341,7 +343,8 @@ impl<T: Send + 'static, L: Log<T>> Drop for ColdHold<'_, T, L> {
             return unsafe { self.object.release_poisoned() };
         }
         held::leave();
-        // SAFETY: as above.
+        // SAFETY: a `ColdHold` is made by the thread that has just taken the word's lock, which is
+        // given up here alone; the word may have become HOT since (oplog.W2).
         if !unsafe { lock::unlock_unless_hot(&self.object.word, percpu::thread_token()) } {
             // SAFETY: oplog.W2 - the core's lock is this thread's, and the value is inline.
             unsafe { self.object.finish_promotion() };
@@ -356,7 +359,8 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     /// As there.
     #[cold]
     unsafe fn release_poisoned(&self) {
-        // SAFETY: the caller's duty.
+        // SAFETY: the caller promises that this thread holds the word's lock, and that no reference
+        // to the value is left (# Safety). Null says that the lock is the word's.
         unsafe { self.release(ptr::null(), true) };
     }
 }

@@ -121,7 +121,8 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
             guard.value = Some(self.value.get_mut());
         } else {
             drop(revive);
-            // SAFETY: as above.
+            // SAFETY: oplog.W3 - the core was not closed, so the object keeps it, and the guard
+            // holds its lock still.
             guard.value = Some(unsafe { (*core).value.get_mut() });
         }
     }
@@ -229,11 +230,13 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
             // SAFETY: oplog.W2 - the value is inline still, and `&mut self` is exclusive.
             unsafe { self.move_in(core) };
         }
-        // SAFETY: as above, which is more than the lock asks for.
+        // SAFETY: `&mut self`, and `leave_table` has waited for the evictor: no other thread takes
+        // the lock or announces the core, so none is inside and none will be.
         let drained = sync::caught(|| unsafe { core.drain_all() });
-        // SAFETY: as above.
+        // SAFETY: `&mut self`, and the core has left the table: no other thread takes its lock.
         if unsafe { core.has_carry() } || !core.late.is_empty() || core.has_dirty() {
-            // SAFETY: as above. It has left the table.
+            // SAFETY: `&mut self`, and the core has left the table: no other thread takes its lock.
+            // `placed` says that it has left.
             unsafe {
                 core.revive();
                 core.count(|counts| counts.placed = false);

@@ -164,7 +164,8 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
     #[inline(always)]
     pub(super) unsafe fn near_place(&self, index: usize) -> Option<&SlotPtr<L>> {
         match self.first.get(index) {
-            // SAFETY: the caller's duty.
+            // SAFETY: oplog.C10 - the caller promises that it has announced the core as an updater,
+            // and has found the gate open after that (# Safety).
             None => unsafe { self.open_logs() }.slots.near.get(index),
             place => place,
         }

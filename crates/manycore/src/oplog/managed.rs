@@ -112,7 +112,8 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     /// # Safety
     /// It was, by this thread, `core` came with it, and the value is not looked at any more.
     pub(crate) unsafe fn release_logged(&self, core: *const ()) {
-        // SAFETY: the caller's duty.
+        // SAFETY: the caller promises that this thread kept the lock's guard, that `core` came with
+        // it, and that the value is not looked at any more (# Safety).
         unsafe { self.release(core.cast(), false) };
     }
 

@@ -28,10 +28,12 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
     /// If applying does; what was not applied yet stays queued, and the core is poisoned
     /// (oplog.D7).
     pub(super) unsafe fn merge(&self) {
-        // SAFETY: the caller holds the lock.
+        // SAFETY: the caller promises that it holds the core's lock (# Safety); `_merging` is
+        // dropped on return.
         let _merging = unsafe { self.begin_merging() };
         self.logs().inner.with_mut(|inner| {
-            // SAFETY: the caller holds the lock, which guards `inner`.
+            // SAFETY: the caller promises that it holds the core's lock (# Safety), which guards
+            // `inner`; user code that runs in here finds it closed (`begin_merging`).
             let inner = unsafe { &mut *inner };
             if L::ORDERED {
                 // What this thread stored before the read is visible before the cut; else an
@@ -82,7 +84,8 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
             };
             inner.late -= 1;
             inner.window += 1;
-            // SAFETY: the caller has `inner`, so it holds the lock.
+            // SAFETY: the lock guards the counts, and the caller holds it: it has `inner`, which
+            // only the lock's holder reaches.
             unsafe { self.count(|counts| counts.appended_before += 1) };
             log.push(op, stamp);
         }
@@ -228,7 +231,8 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
     ) {
         let Some(slot) = self.slot_log(index) else { return };
         slot.local.with_mut(|local| {
-            // SAFETY: the caller's duty.
+            // SAFETY: oplog.C1 - the caller promises that the slot's log is its own as a reader's
+            // (# Safety): gate closed, barrier passed, no updater inside.
             let local = unsafe { &mut *local };
             held::assert_no_leaf();
             if !local.log.is_empty() {
@@ -314,7 +318,8 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
         let wanted = match self.config.publish {
             Publish::Locked => false,
             Publish::Biased => barrier::is_asymmetric(),
-            // SAFETY: the caller holds the lock.
+            // SAFETY: the caller promises that it holds the core's lock (# Safety), which guards
+            // `inner` and the counts. No merge is going on, and no user code runs in here.
             Publish::Auto => self.logs().inner.with_mut(|inner| unsafe {
                 let inner = &mut *inner;
                 if inner.window == 0 {
@@ -346,7 +351,8 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
         }
         // ORDER: Relaxed; guarded by the lock.
         self.biased.store(biased, Ordering::Relaxed);
-        // SAFETY: the caller holds the lock.
+        // SAFETY: the caller promises that it holds the core's lock (# Safety), which guards
+        // `inner` and the counts. No user code runs in here.
         self.logs().inner.with_mut(|inner| unsafe {
             let inner = &mut *inner;
             inner.for_switch = 0;
@@ -362,7 +368,8 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
     /// # Safety
     /// The caller holds the core's lock.
     pub(super) unsafe fn wants_demotion(&self) -> bool {
-        // SAFETY: the caller holds the lock.
+        // SAFETY: the caller promises that it holds the core's lock (# Safety), which guards
+        // `inner`. No user code runs in here.
         self.logs().inner.with_mut(|inner| unsafe {
             let inner = &mut *inner;
             let idle = inner.window < u64::from(logs_pay_from(inner.slots.len()) / 2);
@@ -389,7 +396,8 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
             return false;
         }
         let placed = self.table().enter_if_free(ptr::from_ref(self));
-        // SAFETY: as above.
+        // SAFETY: the caller promises that it holds the core's lock (# Safety), which guards the
+        // counts.
         unsafe { self.count(|counts| counts.placed = placed) };
         !placed
     }
@@ -400,9 +408,11 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
     /// The caller holds the core's lock and has made sure that updaters which announce the core
     /// from now on leave without touching a log.
     pub(super) unsafe fn drain_all(&self) {
-        // SAFETY: the caller holds the lock.
+        // SAFETY: the caller promises that it holds the core's lock (# Safety); `_merging` is
+        // dropped on return.
         let _merging = unsafe { self.begin_merging() };
-        // SAFETY: the caller's duty.
+        // SAFETY: the caller promises that it holds the core's lock, and that updaters which
+        // announce the core from now on touch no log (# Safety).
         unsafe { self.collect_all() };
         // SAFETY: the lock is held.
         self.logs().inner.with_mut(|inner| unsafe { self.apply(&mut *inner) });
@@ -417,7 +427,8 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
         let core = self.address();
         percpu::records().wait_until_none(|word| updates(word, core));
         self.logs().inner.with_mut(|inner| {
-            // SAFETY: the caller holds the lock.
+            // SAFETY: the caller promises that it holds the core's lock (# Safety), which guards
+            // `inner`; both callers have said that they merge (`begin_merging`).
             let inner = unsafe { &mut *inner };
             self.list_dirty(&mut inner.slots);
             inner.late = self.late.count(Stamp::MAX);
@@ -452,7 +463,8 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
     /// # Safety
     /// The caller holds the core's lock.
     pub(super) unsafe fn has_carry(&self) -> bool {
-        // SAFETY: the caller holds the lock.
+        // SAFETY: the caller promises that it holds the core's lock (# Safety), which guards
+        // `inner`. No user code runs in here.
         self.logs().inner.with_mut(|inner| unsafe { !(*inner).carry.is_empty() })
     }
 }

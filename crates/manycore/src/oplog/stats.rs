@@ -77,7 +77,8 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
     /// # Safety
     /// The caller holds the core's lock.
     pub(super) unsafe fn count(&self, change: impl FnOnce(&mut Counts)) {
-        // SAFETY: as above.
+        // SAFETY: the caller promises that it holds the core's lock (# Safety), which guards the
+        // counts; `change` runs no user code, so no other reference to them exists.
         self.counts.with_mut(|counts| unsafe { change(&mut *counts) });
     }
 
@@ -87,9 +88,11 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
     /// # Safety
     /// The caller holds the core's lock, until the answer is dropped.
     pub(super) unsafe fn begin_merging(&self) -> Merging<'_, T, L> {
-        // SAFETY: the caller's duty.
+        // SAFETY: the caller promises that it holds the core's lock (# Safety), which guards the
+        // counts.
         let outer = unsafe { self.counts() }.merging;
-        // SAFETY: as above.
+        // SAFETY: the caller promises that it holds the core's lock until the answer is dropped
+        // (# Safety), which guards the counts now and at the drop.
         unsafe { self.count(|counts| counts.merging = true) };
         Merging { core: self, outer }
     }
@@ -99,7 +102,8 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
     /// # Safety
     /// The caller holds the core's lock.
     pub(super) unsafe fn stats(&self) -> Stats {
-        // SAFETY: the caller's duty.
+        // SAFETY: the caller promises that it holds the core's lock (# Safety), which guards the
+        // counts.
         let counts = unsafe { self.counts() };
         let mut stats = Stats {
             appended: counts.appended_before,
@@ -125,7 +129,8 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
             stats.pending = stats.appended.saturating_sub(stats.applied);
             return stats;
         }
-        // SAFETY: the caller holds the lock.
+        // SAFETY: the caller promises that it holds the core's lock (# Safety), and the branch
+        // above has left if it merges or is inside as an updater.
         unsafe { self.look_into_logs(&mut stats) };
         let known = stats.applied.saturating_add(stats.pending);
         stats.absorbed = stats.appended.saturating_sub(known);
@@ -139,15 +144,18 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
     /// # Safety
     /// The caller holds the core's lock; it is not merging, and not inside as an updater.
     unsafe fn look_into_logs(&self, stats: &mut Stats) {
-        // SAFETY: the caller holds the lock.
+        // SAFETY: the caller promises that it holds the core's lock (# Safety); `_merging` is
+        // dropped on return.
         let _merging = unsafe { self.begin_merging() }; // `len` is user code
-        // SAFETY: the caller holds the lock, and is not merging.
+        // SAFETY: the caller promises that it holds the lock, which guards `inner`, and that it is
+        // not merging (# Safety), so no other reference to `inner` exists.
         stats.pending = self
             .logs()
             .inner
             .with(|inner| unsafe { (*inner).carry.iter().map(L::len).sum::<usize>() })
             as u64;
-        // SAFETY: the caller holds the lock.
+        // SAFETY: the caller promises that it holds the core's lock (# Safety), which guards the
+        // counts.
         stats.appended = unsafe { self.counts() }.appended_before;
         stats.logs = 0;
         // ORDER: as in `collect_frozen`.

@@ -81,19 +81,23 @@ impl Entry {
     }
 }
 
-// SAFETY: cores are `Sync` for the three calls of the vtable (they require `T: Send`, `L: Send` and
-// lock before they touch either), and oplog.T2 keeps the pointer alive while it is used.
+// SAFETY: oplog.T2 keeps the pointer alive while it is used. Both kinds of residents, `Core` and a
+// counter's `Cells`, are `Sync`, and `finish_eviction`, which any thread may run, moves only what
+// is `Send`.
 unsafe impl Send for Entry {}
 
 struct Methods<R>(std::marker::PhantomData<R>);
 
 impl<R: Resident + 'static> Methods<R> {
     const VTABLE: &'static VTable = &VTable {
-        // SAFETY: the pointer was erased from `*const R` by `enter` (so for all three).
+        // SAFETY: `new` erased `core` from `*const R` and chose this table for `R`; the place's
+        // mutex is held (oplog.T2).
         try_claim: |core| unsafe { (*core.cast::<R>()).try_claim() },
-        // SAFETY: as above.
+        // SAFETY: `new` erased `core` from `*const R` and chose this table for `R`; the place's
+        // mutex is held (oplog.T2).
         activity: |core| unsafe { (*core.cast::<R>()).activity() },
-        // SAFETY: as above; the caller claimed it.
+        // SAFETY: `new` erased `core` from `*const R` and chose this table for `R`; `try_claim`
+        // returned true, which `Eviction` alone passes on, once.
         finish_eviction: |core| unsafe { R::finish_eviction(core.cast::<R>()) },
     };
 }
@@ -263,7 +267,8 @@ impl LogTable {
         let activity = unsafe { (entry.vtable.activity)(entry.core) };
         entry.idle = if activity == entry.seen { entry.idle + 1 } else { 0 };
         entry.seen = activity;
-        // SAFETY: as above.
+        // SAFETY: oplog.T2 - the entry is in its place, whose mutex is held until it has been taken
+        // out.
         let claimed = entry.idle >= IDLE_SWEEPS && unsafe { (entry.vtable.try_claim)(entry.core) };
         if claimed { place.take() } else { None }
     }

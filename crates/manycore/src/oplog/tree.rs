@@ -276,7 +276,8 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
             MergeStrategy::Flat => false,
             MergeStrategy::Tree => true,
             MergeStrategy::Auto => {
-                // SAFETY: the caller has `inner`, so it holds the lock.
+                // SAFETY: the lock guards the counts, and the caller holds it: it has `inner`,
+                // which only the lock's holder reaches.
                 let merges = unsafe { self.counts() }.merges;
                 // With stamps nothing is absorbed, so that little is left to win.
                 !L::ORDERED
@@ -338,7 +339,8 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
         // Slots that are not dirty need no answer (oplog.G4).
         self.list_dirty(&mut inner.slots);
         let harvest = tree.harvest(number_of(closed), own, inner);
-        // SAFETY: the caller holds the lock.
+        // SAFETY: the lock guards the counts, and the caller holds it: it has `inner`, which only
+        // the lock's holder reaches.
         inner.judge_tree(harvest.slots.len(), unsafe { self.counts() }.merges);
         let mut rest = mem::take(&mut inner.rest);
         rest.clear();
@@ -402,7 +404,8 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
     unsafe fn put(&self, index: usize, load: &mut Load<L>) {
         let Some(slot): Option<&SlotLog<L>> = self.slot_log(index) else { return };
         slot.local.with_mut(|local| {
-            // SAFETY: the caller's duty.
+            // SAFETY: oplog.B3 - the caller promises that it has the slot's log to itself
+            // (# Safety).
             let local = unsafe { &mut *local };
             if local.dirty {
                 // The helper's own update goes on, whatever another's log does (oplog.B5).

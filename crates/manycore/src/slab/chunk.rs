@@ -157,8 +157,8 @@ impl Chunk {
     /// Gives the memory back.
     ///
     /// # Safety
-    /// The chunk was made with this shape, none of its blocks is in use, and its lists are not looked
-    /// at again.
+    /// The chunk was made with this shape, none of its blocks is in use, and no list that it is on
+    /// is looked at again.
     pub(super) unsafe fn give_back(chunk: *mut Self, shape: Shape) {
         // SAFETY: the caller promises a chunk of this shape without a block in use, whose lists are
         // not looked at again (# Safety). `make` got `base` from `take`, so it is not null.
