@@ -191,7 +191,9 @@ impl<T> Core<T> {
                 !local.is_some_and(Local::credit)
             };
             if is_over {
-                // SAFETY: as above; this block was not credited.
+                // SAFETY: namespace.N7 - the block was retired with a debit and not credited, so
+                // `late` counts it, and the core stays until `settle` has taken it off; no
+                // reference to the core is left.
                 unsafe { Self::settle(core.cast_mut(), 1) };
             }
         });
@@ -202,7 +204,8 @@ impl<T> Core<T> {
     /// # Safety
     /// namespace.N7: the caller accounts for so many, and does not use the core afterwards.
     unsafe fn settle(core: *mut Self, blocks: u64) {
-        // SAFETY: the caller's duty.
+        // SAFETY: namespace.N7 - the caller promises that `late` counts so many blocks for it
+        // (# Safety), so the core stays until they are taken off; the reference ends with that.
         // ORDER: AcqRel; everything that others did with the core comes before its end.
         let before = unsafe { &*core }.late.0.fetch_sub(blocks, Ordering::AcqRel);
         if before == blocks && !crate::sync::model_failed() {

@@ -27,7 +27,8 @@ impl<T> Slots<T> {
     /// `first` is a slot that lives as long as this is used, its index is `index`, and it is the
     /// first of a block of at least `len`.
     unsafe fn new(first: *mut Slot<T>, index: u32, len: usize) -> Self {
-        // SAFETY: the caller's duty.
+        // SAFETY: namespace.N2 - the caller promises that `first` is a live slot with this index
+        // (# Safety), and every slot is in a leaf, which lives as long.
         let leaf = unsafe { Leaf::of(first, index) };
         Self { leaf, offset: index as usize % Leaf::<T>::LEN, left: len }
     }

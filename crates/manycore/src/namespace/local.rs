@@ -55,7 +55,8 @@ pub(super) struct Local {
 // time, handed over by Release and Acquire (percpu.P2), or by whoever drops the namespace's
 // core, when nobody else has it (namespace.N7). The addresses are those of the core's slots.
 unsafe impl Send for Local {}
-// SAFETY: as above.
+// SAFETY: a shared part gives out `account` and `live`, which are atomic. All else is touched by
+// the slot's owner alone (percpu.P2), or by the core's drop (namespace.N7).
 unsafe impl Sync for Local {}
 
 impl From<usize> for Local {

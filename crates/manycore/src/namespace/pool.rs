@@ -86,7 +86,8 @@ pub(super) struct Pool {
 // SAFETY: a magazine's blocks are touched by its holder alone (`Held`), and pass from one to the
 // next by the stacks' Release and Acquire; the addresses in them are numbers to this module.
 unsafe impl Send for Pool {}
-// SAFETY: as above.
+// SAFETY: a shared pool gives out atomics, and a magazine's blocks by `with` to its holder alone: a
+// number is in one `Held` or on one stack (namespace.N6).
 unsafe impl Sync for Pool {}
 
 impl Pool {

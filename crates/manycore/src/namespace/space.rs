@@ -35,7 +35,7 @@ use std::ptr::NonNull;
 /// unsafe { section.retire(old) };
 /// assert_eq!(link.load(&section).as_ref(), Some(&"new"));
 /// # let last = link.swap(section::Shared::null(), &section);
-/// # // SAFETY: as above.
+/// # // SAFETY: the swap unlinked it.
 /// # unsafe { section.retire(last) };
 /// ```
 ///
@@ -113,7 +113,9 @@ pub struct IdSpace<'d, T> {
 // SAFETY: threads share `&T`, and values are dropped by other threads than their makers; the rest
 // is made for being shared (namespace.N2 to namespace.N7).
 unsafe impl<T: Send + Sync> Send for IdSpace<'_, T> {}
-// SAFETY: as above.
+// SAFETY: a shared space gives `&T` to every thread (`T: Sync`) and lets any of them remove a node,
+// which another may drop (`T: Send`); trie, core and pool are made for being shared (namespace.N2
+// to namespace.N7).
 unsafe impl<T: Send + Sync> Sync for IdSpace<'_, T> {}
 
 sync::global! {
@@ -261,11 +263,13 @@ impl<'d, T> IdSpace<'d, T> {
             (0..Leaf::<T>::LEN).filter_map(move |offset| {
                 // SAFETY: namespace.N2 - a slot of this space; its word alone, as in `get`.
                 let slot = unsafe { Leaf::slot(leaf, offset) };
-                // SAFETY: as above.
+                // SAFETY: namespace.N2 - the slot stays as long as the space; the reference is to
+                // its word alone, because its value may be in the making.
                 let word = unsafe { &(*slot).word };
                 // ORDER: Acquire; as in `get`.
                 let id = Id::in_word(word.load(Ordering::Acquire))?;
-                // SAFETY: as in `get`.
+                // SAFETY: namespace.N3 and namespace.N4 - the word is an id, so the value is there,
+                // and this section keeps it (`expect_section`).
                 let value: &'s T = unsafe { (*slot).value.assume_init_ref() };
                 Some((id, value))
             })
@@ -474,7 +478,7 @@ impl<T> IdSpace<'_, T> {
             for offset in 0..Leaf::<T>::LEN {
                 // SAFETY: namespace.N2 - a slot of this space.
                 let slot = unsafe { Leaf::slot(leaf, offset) };
-                // SAFETY: as above.
+                // SAFETY: namespace.N2 - a slot of this space; the reference is to its word alone.
                 let word = unsafe { &(*slot).word };
                 // ORDER: Relaxed; the space is ours alone, and who gave it to us came after
                 // everybody's inserts.

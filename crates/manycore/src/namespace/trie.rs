@@ -97,7 +97,8 @@ impl<T> Leaf<T> {
     /// # Safety
     /// `leaf` came from `alloc`, and nobody else has it.
     unsafe fn free(leaf: *mut Self) {
-        // SAFETY: the caller's duty. Values are not dropped here (see `Slot`), atomics need not be.
+        // SAFETY: the caller promises that `alloc` made the leaf, of this layout, and that no other
+        // thread has it (# Safety). Values are not dropped here (see `Slot`), atomics need not be.
         unsafe { alloc::dealloc(leaf.cast(), Self::layout()) }
     }
 
@@ -184,7 +185,8 @@ fn reaches<T>(height: usize, index: u32) -> bool {
 #[inline(always)]
 unsafe fn link<'a, T>(node: *mut (), level: usize, index: u32) -> &'a AtomicPtr<()> {
     let child = index as usize >> (Leaf::<T>::BITS as usize + (level - 1) * ID_FAN_BITS as usize);
-    // SAFETY: the caller's duty; the remainder is below FAN.
+    // SAFETY: the caller promises an inner node of a trie that outlives the result (# Safety); the
+    // remainder is below FAN.
     unsafe { &(*node.cast::<Inner>()).children[child % FAN] }
 }
 
@@ -314,7 +316,8 @@ fn make_child<T>(link: &AtomicPtr<()>, level: usize, core: *const Core<T>) -> *m
 /// # Safety
 /// `inner` came from `Inner::alloc`, and nobody else has it.
 unsafe fn free_inner(inner: *mut Inner) {
-    // SAFETY: the caller's duty; atomics need no drop.
+    // SAFETY: the caller promises that `Inner::alloc` made the node, of this layout, and that no
+    // other thread has it (# Safety); atomics need no drop.
     unsafe { alloc::dealloc(inner.cast(), Layout::new::<Inner>()) }
 }
 
@@ -327,7 +330,8 @@ unsafe fn free_nodes<T>(node: *mut (), height: usize) {
         return;
     }
     if height == 0 {
-        // SAFETY: the caller's duty.
+        // SAFETY: namespace.N2 - the caller promises a node of height zero, which is a leaf, and
+        // that no other thread has it (# Safety).
         return unsafe { Leaf::<T>::free(node.cast()) };
     }
     let inner = node.cast::<Inner>();
@@ -336,7 +340,8 @@ unsafe fn free_nodes<T>(node: *mut (), height: usize) {
         // else's.
         unsafe { free_nodes::<T>((*inner).children[child].load(Ordering::Relaxed), height - 1) };
     }
-    // SAFETY: the caller's duty.
+    // SAFETY: namespace.N2 - the caller promises a node of this height that no other thread has
+    // (# Safety); above the leaves it is an inner one, and its children are freed.
     unsafe { free_inner(inner) }
 }
 

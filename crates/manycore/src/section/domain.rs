@@ -110,7 +110,8 @@ pub struct Moment(u64);
 
 // SAFETY: a `Core` is Send and Sync (its parts say why), and a domain owns one as a box does.
 unsafe impl Send for Domain {}
-// SAFETY: as above.
+// SAFETY: a shared domain gives out `&Core` alone, and `Core` is `Sync`, as the assertion below
+// says.
 unsafe impl Sync for Domain {}
 
 const _: () = {

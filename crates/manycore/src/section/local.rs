@@ -153,9 +153,11 @@ impl OwnWord {
 // SAFETY: `extra`, `freeing`, `pace` and the copies are touched only by the slot's owner (percpu.P2
 // of `percpu`: one owner at a time, handed over by Release and Acquire), or by whoever owns the
 // domain; `limbo` by whom `claim` allows, one at a time; nodes are Send, which `Section::retire`
-// demands.
+// demands, and the caller of `retire_raw` promises.
 unsafe impl Sync for Local {}
-// SAFETY: as above.
+// SAFETY: a `Local` has no ties to a thread: its cells are plain data, and the nodes in its limbo
+// may be freed by any, which `Section::retire` demands (`T: Send`) and `retire_raw`'s caller
+// promises.
 unsafe impl Send for Local {}
 
 impl From<usize> for Local {

@@ -149,7 +149,8 @@ impl NodeGuard<'_> {
             "manycore: the node to be retired is not the one whose lock is held"
         );
         self.release_freed();
-        // SAFETY: the caller's duty.
+        // SAFETY: the caller promises what `Section::retire` asks for: an unlinked node of this
+        // domain that is retired once (# Safety).
         unsafe { section.retire(node) };
     }
 }

@@ -40,7 +40,8 @@ impl<T> Node<T> {
     /// `address` is a node made by `alloc` that nobody else has any more.
     unsafe fn free(address: NonNull<()>) {
         super::stray::remove(address.addr().get(), size_of::<Self>());
-        // SAFETY: the caller's duty.
+        // SAFETY: the caller promises a node that `alloc` made, and that it has it alone
+        // (# Safety).
         drop(unsafe { Box::from_raw(address.cast::<Self>().as_ptr()) });
     }
 }
@@ -59,7 +60,7 @@ pub struct Owned<T> {
 
 // SAFETY: an `Owned` owns its value, like a `Box`.
 unsafe impl<T: Send> Send for Owned<T> {}
-// SAFETY: as above.
+// SAFETY: a shared `Owned` gives out `&T` alone, like a `Box`.
 unsafe impl<T: Sync> Sync for Owned<T> {}
 
 impl<T> Owned<T> {
@@ -280,7 +281,8 @@ impl<T> Sealed<T> for Owned<T> {
     }
 
     unsafe fn recover(raw: *mut Node<T>) -> Self {
-        // SAFETY: the caller's duty; `publish` never gives null.
+        // SAFETY: the caller promises that `raw` came from `publish`, which never gives null, and
+        // was linked nowhere (# Safety), so the node is still the caller's alone.
         unsafe { Self::from_node(NonNull::new_unchecked(raw)) }
     }
 }
@@ -319,7 +321,8 @@ pub struct Atomic<T> {
 
 // SAFETY: through a shared `Atomic` threads get `&T`, and values move from one to another.
 unsafe impl<T: Send + Sync> Send for Atomic<T> {}
-// SAFETY: as above.
+// SAFETY: shared, it gives `&T` to the threads that follow it (`T: Sync`), and lets one swap out
+// and drop what another put in (`T: Send`); the link itself is atomic.
 unsafe impl<T: Send + Sync> Sync for Atomic<T> {}
 
 impl<T> Atomic<T> {
@@ -454,7 +457,8 @@ impl<T> Atomic<T> {
     pub unsafe fn into_owned(self) -> Option<Owned<T>> {
         // ORDER: Relaxed; `self` is ours alone.
         let raw = self.raw.load(Ordering::Relaxed).map_addr(|bits| bits & !TAG);
-        // SAFETY: the caller's duty.
+        // SAFETY: the caller promises that it has the node alone, and that it was not retired
+        // (# Safety); every node in a link is from `alloc`.
         NonNull::new(raw).map(|node| unsafe { Owned::from_node(node) })
     }
 }
