@@ -62,7 +62,8 @@ impl Instruction {
     #[inline(always)]
     pub(crate) fn ticks(self) -> u64 {
         let ticks: u64;
-        // SAFETY: as in `stamp`.
+        // SAFETY: user mode may read CNTVCT_EL0, as the system's own time calls do; this writes
+        // only the register named.
         unsafe {
             asm!(
                 "mrs {ticks}, cntvct_el0",

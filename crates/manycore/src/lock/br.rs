@@ -384,7 +384,8 @@ impl<T> BrLock<T> {
         if before & SLEEPERS != 0 {
             futex::wake_all(&self.state);
         }
-        // SAFETY: the caller holds the word lock; `self` keeps the word.
+        // SAFETY: lock.K1 - the writer that closed the lock calls this, and holds the word lock;
+        // `self` keeps the word.
         unsafe { word::unlock(&self.writers, 0) };
     }
 
@@ -520,7 +521,8 @@ impl<T> Deref for BrWriteGuard<'_, T> {
 impl<T> DerefMut for BrWriteGuard<'_, T> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: as in `deref`; `&mut self` is the only way to it.
+        // SAFETY: lock.K6 - this writer has drained the lanes and keeps the lock closed; `&mut
+        // self` is the guard's only access to the value.
         unsafe { (*self.value).deref() }
     }
 }

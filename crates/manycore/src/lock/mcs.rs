@@ -133,7 +133,8 @@ impl Node {
         // (mcs.Q3).
         let state = unsafe { &raw const (*node).state };
         // ORDER: Release; pairs with the Acquire loads in `wait`.
-        // SAFETY: as above.
+        // SAFETY: mcs.Q3 - the caller promises that `node` is its successor (# Safety), which
+        // waits, and so keeps its node, until this swap.
         let old = unsafe { (*state).swap(GRANTED, Ordering::Release) };
         if old == ASLEEP {
             futex::wake_one(state);

@@ -172,7 +172,8 @@ impl Rounds {
     }
 
     fn give_up_lock(&self) {
-        // SAFETY: the caller has the lock, and `self` keeps the word.
+        // SAFETY: lock.K1 - every caller in this file has taken the lock, by `word::lock` or
+        // `try_lock`, and gives it up here once; `self` keeps the word.
         unsafe { word::unlock(&raw const self.lock, 0) };
         // rounds.V3: the look comes after that.
         barrier::full_after_rmw();

@@ -327,14 +327,16 @@ fn lock_slow<const WATCHED: bool>(
 pub(crate) unsafe fn unlock(word: *const AtomicUsize, next: usize) {
     // ORDER (both): Release; pairs with the Acquire CAS of the next owner (lock.K1).
     if next != 0 {
-        // SAFETY: the caller's duty; afterwards the memory is not touched again.
+        // SAFETY: lock.K3 - the caller promises that the word is valid until it is given up
+        // (# Safety), which this swap does; afterwards only its address is used.
         if unsafe { (*word).swap(next, Ordering::Release) } & WAITERS != 0 {
             futex::wake_all(word);
         }
         return;
     }
     // Others change the flags alone, so this leaves what they have set.
-    // SAFETY: as above.
+    // SAFETY: lock.K3 - the caller promises that the word is valid until it is given up (# Safety),
+    // which this subtraction does; afterwards only its address is used.
     let old = unsafe { (*word).fetch_sub(thread_token() | LOCKED, Ordering::Release) };
     debug_assert_eq!(old & (TOKEN | LOCKED), thread_token() | LOCKED, "unlocked by another");
     if old & (WAITERS | SPIN) == WAITERS {
@@ -355,7 +357,8 @@ pub(crate) unsafe fn unlock_unless_hot(word: &AtomicUsize, token: usize) -> bool
         if word.load(Ordering::Acquire) & HOT != 0 {
             return false;
         }
-        // SAFETY: the caller's duty, but for the bug.
+        // SAFETY: lock.K3 - the caller promises that it holds the lock (# Safety), unless the word
+        // has become HOT since the look: that is the bug. `word` is borrowed.
         unsafe { unlock(word, 0) };
         return true;
     }

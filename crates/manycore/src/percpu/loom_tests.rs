@@ -116,7 +116,8 @@ fn loom_slot_handed_over_shows_the_old_owners_writes() {
         let mine = records.take();
         let index = mine.index();
         if index == 0 {
-            // SAFETY: as above.
+            // SAFETY: this thread has slot 0, and with it the cell; loom checks that the owner
+            // before is done.
             canary.with_mut(|canary| unsafe { *canary += 1 });
         }
         records.give_back(mine);

@@ -174,7 +174,7 @@ impl<T: From<usize>> Lazy<T> {
                 other
             }
         };
-        // SAFETY: as in `table`.
+        // SAFETY: from a box, published by this exchange or another one, and freed with self alone.
         unsafe { &*table }.get_or_init(index)
     }
 

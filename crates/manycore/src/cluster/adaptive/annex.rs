@@ -23,7 +23,8 @@ pub(super) struct Annex<Op> {
 // SAFETY: the control is reached under the object's lock alone, and has no ties to a thread; the
 // rest is shared as it is.
 unsafe impl<Op: Send> Sync for Annex<Op> {}
-// SAFETY: as above.
+// SAFETY: an `Annex` that moves takes along waiting updates (`Op: Send`) and a control, which has
+// no ties to a thread.
 unsafe impl<Op: Send> Send for Annex<Op> {}
 
 impl<Op> Annex<Op> {
@@ -40,7 +41,8 @@ impl<Op> Annex<Op> {
     /// # Safety
     /// The caller holds the object's lock, and `f` does not come back here.
     pub(super) unsafe fn control<R>(&self, f: impl FnOnce(&mut Control) -> R) -> R {
-        // SAFETY: the caller's duty.
+        // SAFETY: the caller promises that it holds the object's lock, which guards the control,
+        // and that `f` does not come back here (# Safety).
         self.control.with_mut(|control| f(unsafe { &mut *control }))
     }
 

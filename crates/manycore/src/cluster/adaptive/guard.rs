@@ -104,7 +104,8 @@ impl<T: Send + Sync + 'static, L: Log<T>> Drop for ReadGuard<'_, T, L> {
             }
             // SAFETY: the guard was made of a hold that was kept, on this thread.
             Hold::Lock(core) if core.is_null() => unsafe { self.object.object.release_cold() },
-            // SAFETY: as above.
+            // SAFETY: the hold was kept on this thread, `core` came with it, and the value is
+            // dropped above.
             Hold::Lock(core) => unsafe { self.object.object.release_logged(core) },
         }
     }

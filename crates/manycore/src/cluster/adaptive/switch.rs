@@ -58,7 +58,8 @@ impl<Op> Drop for Closed<'_, Op> {
     fn drop(&mut self) {
         if self.was_open {
             self.annex.gate.leave_shared();
-            // SAFETY: as in `open`.
+            // SAFETY: adaptive.A2 - a `Closed` is made by the lock's holder, and dropped before the
+            // lock is given up. `switched` does not come back to the control.
             unsafe {
                 self.annex.control(|control| {
                     control.switched(Mode::Direct, Why::Poisoned, Window::default());
