@@ -222,7 +222,8 @@ impl<T> Trie<T> {
     pub(super) fn make(&self, index: u32, core: *const Core<T>) -> *mut Leaf<T> {
         let (mut node, height) = self.grow(index, core);
         for level in (1..=height).rev() {
-            // SAFETY: namespace.N2 - as in `find`.
+            // SAFETY: namespace.N2 - `node` is at `level`, above the leaves, and lives as long as
+            // the trie.
             node = make_child::<T>(unsafe { link::<T>(node, level, index) }, level, core);
         }
         node.cast()

@@ -144,7 +144,8 @@ impl<T, L: Log<T>> Core<T, L> {
         if old.is_null() {
             return;
         }
-        // SAFETY: from a box, and the caller's duty.
+        // SAFETY: oplog.C10 - the set came from a box, the swap has taken it out, and the caller
+        // promises that no other thread reaches it (# Safety).
         let old = unsafe { Box::from_raw(old) };
         for (from, to) in self.first.iter().zip(&old.slots.near) {
             // ORDER: Acquire, Relaxed; pairs with Release in `find_or_make_slot`.

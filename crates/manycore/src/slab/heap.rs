@@ -143,7 +143,8 @@ impl Heap {
             return None;
         }
         add(&self.live, 1);
-        // SAFETY: slab.B2 - as above.
+        // SAFETY: slab.B2 - the block was on this heap's list, so it is a block of a live chunk of
+        // this shape, and from here on the caller's alone.
         unsafe { Check::allocated(block, shape) };
         Some(block)
     }
@@ -164,7 +165,8 @@ impl Heap {
             self.local.with_mut(|local| {
                 // SAFETY: slab.B1 - the caller owns the slot.
                 let local = unsafe { &mut *local };
-                // SAFETY: slab.B1 - as above.
+                // SAFETY: slab.B1 - the caller promises that it owns the slot, and with it every
+                // chunk here; `shape` and `note` are the slab's (# Safety).
                 unsafe { self.refill(local, shape, note) };
             });
         }

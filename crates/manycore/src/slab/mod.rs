@@ -197,8 +197,8 @@ impl<T> Slab<T> {
     pub unsafe fn free_raw(&self, object: NonNull<T>) {
         let block = object.as_ptr().cast();
         match self.own_heap() {
-            // SAFETY: the heap is that of the calling thread's slot (slab.B1); the rest is the
-            // caller's duty.
+            // SAFETY: slab.B1 - the heap is that of the calling thread's slot; the caller promises
+            // an object of this slab that is not used any more (# Safety).
             Some(heap) => unsafe { heap.push(block, Self::SHAPE) },
             // SAFETY: slab.B1 - `with_heap` gives the heap of a slot that is this thread's for the
             // call; the caller promises an object of this slab that is not used any more

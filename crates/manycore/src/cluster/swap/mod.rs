@@ -236,7 +236,7 @@ impl<F: Family + ?Sized> Swappable<F> {
         if is_closed(gate) {
             return None;
         }
-        // SAFETY: swap.W1 - as in `call`.
+        // SAFETY: swap.W1 - announced while open: no swap frees it before `announced` is dropped.
         let top: &F = unsafe { &(*gate).0 };
         Some(Inside { top, _how: Entry::Announced(announced) })
     }
@@ -282,7 +282,7 @@ impl<F: Family + ?Sized> Swappable<F> {
             let gate = self.gate.load(Ordering::Acquire);
             if !is_closed(gate) {
                 let _leaf = calls::leaf();
-                // SAFETY: swap.W1 - as in `call`.
+                // SAFETY: swap.W1 - announced while open: no swap frees it before the withdrawal.
                 return update(unsafe { &(*gate).0 });
             }
         }
