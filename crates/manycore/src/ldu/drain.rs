@@ -91,13 +91,14 @@ impl<T: Structure<E>, E: Linked> Core<T, E> {
     /// stays queued (ldu.R4).
     ///
     /// # Safety
-    /// The caller holds the lock, taken by [`lock`](Core::lock).
+    /// The caller has the structure alone: by the lock, taken by [`lock`](Core::lock) or as the
+    /// first by [`enter`](Core::enter), or by `&mut self`.
     ///
     /// # Panics
     /// If the structure does; what it was not told yet stays queued, and the set is poisoned
     /// (ldu.U7).
     pub(super) unsafe fn drain(&self, keep: bool) {
-        // SAFETY: the caller promises that it holds the lock, taken by `lock` (# Safety).
+        // SAFETY: the caller promises that it has the structure alone (# Safety).
         let _ = unsafe { self.drain_to(keep, false) };
     }
 
@@ -114,7 +115,7 @@ impl<T: Structure<E>, E: Linked> Core<T, E> {
             // SAFETY: the lock is held, and guards `inner`.
             let inner = unsafe { &mut *inner };
             if self.is_poisoned() {
-                // SAFETY: the caller promises that it holds the lock (# Safety).
+                // SAFETY: the caller promises that it has the structure alone (# Safety).
                 unsafe { self.visit_all(inner, keep, false) };
                 return None;
             }
@@ -126,7 +127,7 @@ impl<T: Structure<E>, E: Linked> Core<T, E> {
                 return None;
             }
             inner.drains += 1;
-            // SAFETY: the caller promises that it holds the lock (# Safety).
+            // SAFETY: the caller promises that it has the structure alone (# Safety).
             let cut = unsafe { self.visit_all(inner, keep, true) };
             self.hub.rounds.end(round);
             Some(cut)

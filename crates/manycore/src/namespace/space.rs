@@ -261,7 +261,7 @@ impl<'d, T> IdSpace<'d, T> {
         self.expect_section(section);
         self.trie.leaves(self.core().end()).flat_map(|leaf| {
             (0..Leaf::<T>::LEN).filter_map(move |offset| {
-                // SAFETY: namespace.N2 - a slot of this space; its word alone, as in `get`.
+                // SAFETY: namespace.N2 - a leaf of this space, and the offset is below LEN.
                 let slot = unsafe { Leaf::slot(leaf, offset) };
                 // SAFETY: namespace.N2 - the slot stays as long as the space; the reference is to
                 // its word alone, because its value may be in the making.
