@@ -35,7 +35,8 @@ pub struct ScalableWeak<T> {
 
 // SAFETY: a weak handle can become a strong one, so the bounds are the same (those of `Arc`).
 unsafe impl<T: Send + Sync> Send for ScalableWeak<T> {}
-// SAFETY: as above.
+// SAFETY: through a shared weak handle another thread can make a strong one, so again the bounds of
+// `Arc`.
 unsafe impl<T: Send + Sync> Sync for ScalableWeak<T> {}
 
 impl<T> ScalableWeak<T> {
