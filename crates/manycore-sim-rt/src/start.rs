@@ -42,7 +42,8 @@ extern "C" fn begin() {
         }
         CStr::from_ptr(text).to_string_lossy().into_owned()
     };
-    // SAFETY: as above.
+    // SAFETY: before `main` there is one thread, and the text was copied: no pointer into the
+    // environment is left.
     unsafe { unsetenv(VARIABLE.as_ptr()) };
     if !switch::is_supported() {
         say::fatal(format_args!(

@@ -259,7 +259,8 @@ pub unsafe extern "C" fn pthread_join(handle: usize, result: *mut *mut c_void) -
     let ended_with = world::with(|world| world.threads[number].result);
     collect(number);
     if !result.is_null() {
-        // SAFETY: the caller's, and not null.
+        // SAFETY: not null, and the caller promises that it is good for a pointer then, as libc's
+        // `pthread_join` asks.
         unsafe { *result = ended_with };
     }
     0
