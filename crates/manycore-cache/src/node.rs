@@ -183,7 +183,8 @@ impl<K, V> Home<K, V> {
     /// It was made here, nothing is in it any more, and nobody has it.
     #[inline(always)]
     unsafe fn take_back(&self, node: NonNull<Node<K, V>>, kind: Kind) {
-        // SAFETY: cache.N2 - made by the slab of this home's kind; the rest is the caller's duty.
+        // SAFETY: cache.N2 - the caller promises that the node was made here, so by the slab of
+        // this home's kind, and that nothing is in it and nothing reaches it any more.
         unsafe {
             match kind {
                 Kind::Lean => self.lean.free_raw(node),
