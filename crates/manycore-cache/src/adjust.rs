@@ -69,7 +69,8 @@ where
             if time.is_some() {
                 self.note_end();
             }
-            // SAFETY: cache.N2 - a timed cache is full, and this one is not lean; as above.
+            // SAFETY: cache.N2 - a timed cache is full, and this one is not lean; found in a
+            // section that is open.
             // ORDER: Relaxed; times order nothing.
             unsafe { Node::extra(node).as_ref() }.expires.store(expires, Ordering::Relaxed);
             true
@@ -211,10 +212,11 @@ where
             if !accept(unsafe { self.entry(node) }) {
                 return None;
             }
-            // SAFETY: as above.
+            // SAFETY: cache.N1 - found in this section, which is open still.
             let again = is_held.then_some(|| accept(unsafe { self.entry(node) }));
             if let Some(is_out) = self.take_out_if(place, node, Cause::Removed, &section, again) {
-                // SAFETY: as above; it is retired, and the section keeps it.
+                // SAFETY: cache.N1 - found in this section; `take_out_if` has retired it, but the
+                // section keeps it and moves into the guard. It is of this cache.
                 return is_out.then(|| unsafe { self.guard(node, section) });
             }
         }

@@ -113,7 +113,8 @@ where
             Node::retire(departed.node, &self.home, section, departed.weight);
         });
         panics.catch(|| {
-            // SAFETY: the caller's section keeps the node (cache.N1).
+            // SAFETY: cache.N1 - retired just above, in the section of the caller, which is open
+            // until after this call and keeps it.
             let node = unsafe { departed.node.as_ref() };
             listener(&node.key, &node.value, departed.cause);
         });

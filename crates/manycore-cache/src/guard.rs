@@ -49,7 +49,8 @@ impl<'a, K, V> Entry<'a, K, V> {
     /// The version: a number that no other entry of this process has, this key's next one
     /// included. For [`Cache::compare_and_swap`]. Zero in a lean cache (`Builder::lean`).
     pub fn version(self) -> u64 {
-        // SAFETY: as in `node`.
+        // SAFETY: cache.N1, cache.N2 - the maker of this promised a section that outlives `'a` and
+        // keeps the node, and that the node is of this kind (`Entry::new`).
         unsafe { Node::version(self.node, self.kind) }
     }
 }

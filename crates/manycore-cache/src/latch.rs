@@ -340,7 +340,7 @@ mod loom_tests {
 
     // SAFETY: the cell is touched by who holds the latch alone; loom checks it.
     unsafe impl Sync for Shared {}
-    // SAFETY: as above.
+    // SAFETY: the cell belongs to no thread: the holder of the latch may be any.
     unsafe impl Send for Shared {}
 
     impl Shared {

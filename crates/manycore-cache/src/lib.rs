@@ -279,7 +279,8 @@ impl<K, V, S> Cache<K, V, S> {
 
     fn is_expired_at(&self, node: NonNull<Node<K, V>>, now: u64) -> bool {
         if let Some(ends) = &self.ends {
-            // SAFETY: the caller's section keeps the node.
+            // SAFETY: cache.N1 - callers pass a node that they found in a section that is still
+            // open.
             let node = unsafe { node.as_ref() };
             return ends(&node.key, &node.value).is_some_and(|end| now >= builder::nanos(end));
         }
@@ -356,7 +357,8 @@ impl<K, V, S> Cache<K, V, S> {
     /// As for [`Guard::new`]; the node is of this cache.
     #[inline(always)]
     unsafe fn guard<'c>(&self, node: NonNull<Node<K, V>>, section: Section<'c>) -> Guard<'c, K, V> {
-        // SAFETY: the caller's duty; a cache's nodes are of one kind (cache.N2).
+        // SAFETY: the caller promises that the node was found, or published, in `section`, and is
+        // of this cache, whose nodes are of one kind (cache.N2).
         unsafe { Guard::new(node, self.kind(), section) }
     }
 
@@ -364,7 +366,8 @@ impl<K, V, S> Cache<K, V, S> {
     /// As for [`Entry::new`]; the node is of this cache.
     #[inline(always)]
     unsafe fn entry<'a>(&self, node: NonNull<Node<K, V>>) -> Entry<'a, K, V> {
-        // SAFETY: the caller's duty; a cache's nodes are of one kind (cache.N2).
+        // SAFETY: the caller promises that a section that outlives `'a` keeps the node (cache.N1),
+        // and that it is of this cache, whose nodes are of one kind (cache.N2).
         unsafe { Entry::new(node, self.kind()) }
     }
 

@@ -37,7 +37,8 @@ pub(crate) struct Lines {
 
 // SAFETY: a piece of memory, which belongs to no thread.
 unsafe impl Send for Lines {}
-// SAFETY: as above; what is done in the lines is argued by who does it.
+// SAFETY: shared `Lines` give out addresses and count spare lines by an atomic; they read and write
+// none of the memory.
 unsafe impl Sync for Lines {}
 
 impl Lines {
@@ -66,7 +67,8 @@ impl Lines {
     /// Where the line of this number is, or would be.
     pub(crate) fn line(&self, number: usize) -> NonNull<u8> {
         debug_assert!(number <= self.all);
-        // SAFETY: the caller names a line of these, or the end.
+        // SAFETY: callers name a line of these, or the end: `spare` and `has` compare with `all`,
+        // and a table's parts lie within the lines that it asked for (`Table::some`).
         unsafe { self.first.add(number * LINE) }
     }
 
@@ -157,7 +159,8 @@ mod system {
     /// # Safety
     /// Taken with this layout, and nobody uses it any more.
     pub(super) unsafe fn give_back(memory: NonNull<u8>, layout: Layout) {
-        // SAFETY: the caller's duty.
+        // SAFETY: the caller promises that `take` mapped the memory with this layout, so of this
+        // size, and that it is not used any more.
         let failed = unsafe { libc::munmap(memory.as_ptr().cast(), layout.size()) };
         debug_assert_eq!(failed, 0, "manycore: munmap refused");
     }
@@ -182,7 +185,8 @@ mod system {
     }
 
     pub(super) unsafe fn give_back(memory: NonNull<u8>, layout: Layout) {
-        // SAFETY: the caller's duty: taken above.
+        // SAFETY: the caller promises that `take` took it, from the allocator and with this layout,
+        // and that it is not used any more.
         unsafe { super::alloc::dealloc(memory.as_ptr(), layout) };
     }
 

@@ -183,7 +183,8 @@ impl<K, V> Home<K, V> {
     /// It was made here, nothing is in it any more, and nobody has it.
     #[inline(always)]
     unsafe fn take_back(&self, node: NonNull<Node<K, V>>, kind: Kind) {
-        // SAFETY: cache.N2 - made by the slab of this home's kind; the rest is the caller's duty.
+        // SAFETY: cache.N2 - the caller promises that the node was made here, so by the slab of
+        // this home's kind, and that nothing is in it and nothing reaches it any more.
         unsafe {
             match kind {
                 Kind::Lean => self.lean.free_raw(node),
@@ -257,14 +258,14 @@ impl<K, V> Home<K, V> {
             Kind::Plain => {
                 let extra = Plain { version: next_version() };
                 let node = self.plain.alloc_raw();
-                // SAFETY: cache.N1 - as above.
+                // SAFETY: cache.N1 - fresh memory of this type from the slab.
                 unsafe { node.write(Node { key, value, extra }) };
                 node.cast()
             }
             Kind::Full => {
                 let extra = extra(&key, &value);
                 let node = self.full.alloc_raw();
-                // SAFETY: cache.N1 - as above.
+                // SAFETY: cache.N1 - fresh memory of this type from the slab.
                 unsafe { node.write(Node { key, value, extra }) };
                 node.cast()
             }
@@ -291,7 +292,8 @@ impl<K, V> Node<K, V> {
         if matches!(kind, Kind::Lean | Kind::Lent) {
             return 0;
         }
-        // SAFETY: the caller's duty; of both other kinds the version stands there (cache.N2).
+        // SAFETY: the caller promises that the node is alive and of this kind; in plain and in full
+        // nodes the version stands in the same place (cache.N2).
         unsafe { (*this.cast::<Node<K, V, Plain>>().as_ptr()).extra.version }
     }
 
@@ -310,7 +312,8 @@ impl<K, V> Node<K, V> {
                 Kind::Full => Slab::note_of(this.cast::<Node<K, V, Extra>>()),
             }
         };
-        // SAFETY: as above; the caller says that it lives.
+        // SAFETY: the caller promises that the home is alive; what is noted with a home's slab or
+        // area is the address of that home (cache.N3).
         unsafe { &*home.cast::<Home<K, V>>() }
     }
 
@@ -332,7 +335,8 @@ impl<K, V> Node<K, V> {
     #[inline(always)]
     unsafe fn free(this: NonNull<Self>, kind: Kind) {
         if !std::mem::needs_drop::<(K, V)>() {
-            // SAFETY: the caller's duty; nothing is to be dropped.
+            // SAFETY: the caller promises that the node is reached by nothing else, of this kind,
+            // and its home alive; it was made there (cache.N3), and no part of it has a destructor.
             unsafe { Node::home(this, kind).take_back(this, kind) };
             return;
         }
@@ -346,20 +350,21 @@ impl<K, V> Node<K, V> {
             }
         }
         let _back = Back(this, kind);
-        // SAFETY: the caller's duty; `Extra` has no destructor.
+        // SAFETY: cache.N1 - the caller promises that the node is reached by nothing else; key and
+        // value are in it and are dropped once, here. No other field has a destructor.
         unsafe { this.drop_in_place() };
     }
 
     /// What frees a node of this kind, for who knows its address alone.
     fn freeing(kind: Kind) -> unsafe fn(NonNull<()>) {
         match kind {
-            // SAFETY: the duties of `free`, which whoever calls this has.
+            // SAFETY: the caller of this function makes the promises of `free`, for a lean node.
             Kind::Lean => |node| unsafe { Self::free(node.cast(), Kind::Lean) },
-            // SAFETY: as above.
+            // SAFETY: the caller of this function makes the promises of `free`, for a lent node.
             Kind::Lent => |node| unsafe { Self::free(node.cast(), Kind::Lent) },
-            // SAFETY: as above.
+            // SAFETY: the caller of this function makes the promises of `free`, for a plain node.
             Kind::Plain => |node| unsafe { Self::free(node.cast(), Kind::Plain) },
-            // SAFETY: as above.
+            // SAFETY: the caller of this function makes the promises of `free`, for a full node.
             Kind::Full => |node| unsafe { Self::free(node.cast(), Kind::Full) },
         }
     }
@@ -373,25 +378,31 @@ impl<K, V> Node<K, V> {
         struct Back<K, V>(NonNull<Node<K, V>>, Kind);
         impl<K, V> Drop for Back<K, V> {
             fn drop(&mut self) {
-                // SAFETY: the duties of `free_key`.
+                // SAFETY: the caller of `free_key` promises that nothing else reaches the node, its
+                // kind, and that its home is alive; the key was dropped, or its `drop` panicked.
                 unsafe { Node::home(self.0, self.1).take_back(self.0, self.1) };
             }
         }
         let _back = Back(this, kind);
-        // SAFETY: the caller's duty; the key comes first (cache.N2).
+        // SAFETY: cache.N4 - the caller promises that the node is a `Seed` that nothing else
+        // reaches: its key is there, at its beginning (cache.N2), and is dropped once, here.
         unsafe { this.cast::<K>().drop_in_place() };
     }
 
     /// As `freeing`, of a node that is a [`Seed`].
     fn freeing_key(kind: Kind) -> unsafe fn(NonNull<()>) {
         match kind {
-            // SAFETY: the duties of `free_key`, which the caller of this has.
+            // SAFETY: the caller of this function makes the promises of `free_key`, for a lean
+            // node.
             Kind::Lean => |node| unsafe { Self::free_key(node.cast(), Kind::Lean) },
-            // SAFETY: as above.
+            // SAFETY: the caller of this function makes the promises of `free_key`, for a lent
+            // node.
             Kind::Lent => |node| unsafe { Self::free_key(node.cast(), Kind::Lent) },
-            // SAFETY: as above.
+            // SAFETY: the caller of this function makes the promises of `free_key`, for a plain
+            // node.
             Kind::Plain => |node| unsafe { Self::free_key(node.cast(), Kind::Plain) },
-            // SAFETY: as above.
+            // SAFETY: the caller of this function makes the promises of `free_key`, for a full
+            // node.
             Kind::Full => |node| unsafe { Self::free_key(node.cast(), Kind::Full) },
         }
     }

@@ -48,7 +48,8 @@ where
                 let old_weight = self.weight_of(node);
                 let Some(locked) = table.lock(bucket) else { break };
                 let Some(slot) = locked.slot_of(node) else { continue };
-                // SAFETY: the caller's alone.
+                // SAFETY: cache.N1 - not linked yet, so only this call has it, and `fresh` keeps it
+                // until `publish`; `settle` cannot keep the entry longer.
                 let new = unsafe { self.entry(fresh.address()) };
                 self.under_lock(|| settle(entry(), new));
                 let is_replaced = locked.replace(slot, node, fresh.address());

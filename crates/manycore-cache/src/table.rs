@@ -154,7 +154,8 @@ impl<K, V> Bucket<K, V> {
                 // SAFETY: a link with a tag leads to a node, which the caller's section keeps
                 // (cache.N1).
                 let node = unsafe { NonNull::new_unchecked(address_in(link)) };
-                // SAFETY: as above.
+                // SAFETY: cache.N1 - the section keeps the node, whose key does not change before
+                // the grace period is over.
                 if is_key(unsafe { &(*node.as_ptr()).key }) {
                     return Some(Hit { node, slot, degree });
                 }
@@ -416,7 +417,8 @@ pub(crate) struct Table<K, V> {
 // SAFETY: what a table leads to is shared by all threads under cache.T2; nodes pass from one to
 // another.
 unsafe impl<K: Send + Sync, V: Send + Sync> Send for Table<K, V> {}
-// SAFETY: as above.
+// SAFETY: a shared table gives out `&K` and `&V` (`Sync`); links change by one atomic store each,
+// under their chain's lock (cache.T2).
 unsafe impl<K: Send + Sync, V: Send + Sync> Sync for Table<K, V> {}
 
 impl<K, V> Table<K, V> {
@@ -566,7 +568,8 @@ impl<K, V> Drop for Table<K, V> {
                 // SAFETY: made by `new_bucket`, owned by this chain alone.
                 more = Bucket::more(unsafe { next.as_ref() }.link(SLOTS - 1));
                 if !self.lines.has(next.cast()) {
-                    // SAFETY: as above, by the allocator.
+                    // SAFETY: cache.T1 - no line of the table's, so `new_bucket` took it from the
+                    // allocator with this layout; this chain alone led to it.
                     unsafe { alloc::dealloc(next.as_ptr().cast(), Layout::new::<Bucket<K, V>>()) };
                 }
             }

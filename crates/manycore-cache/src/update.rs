@@ -90,11 +90,13 @@ where
     pub(crate) fn weight_of(&self, node: Found<K, V>) -> i64 {
         let Some(weigh) = &self.weigher else { return 1 };
         if self.ends.is_some() {
-            // SAFETY: the caller's section keeps the node, or it is the caller's alone (cache.N1).
+            // SAFETY: cache.N1 - callers pass a node that their section keeps, or one that is not
+            // linked yet and theirs alone.
             let node = unsafe { node.as_ref() };
             return i64::from(weigh(&node.key, &node.value).max(1));
         }
-        // SAFETY: cache.N2 - a cache with a weigher is full, unless it is lean; as above.
+        // SAFETY: cache.N2 - a cache with a weigher is full, unless it is lean; callers pass a node
+        // that their section keeps, or one that is not linked yet and theirs alone (cache.N1).
         i64::from(unsafe { Node::extra(node).as_ref() }.weight)
     }
 

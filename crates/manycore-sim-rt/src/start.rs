@@ -42,7 +42,8 @@ extern "C" fn begin() {
         }
         CStr::from_ptr(text).to_string_lossy().into_owned()
     };
-    // SAFETY: as above.
+    // SAFETY: before `main` there is one thread, and the text was copied: no pointer into the
+    // environment is left.
     unsafe { unsetenv(VARIABLE.as_ptr()) };
     if !switch::is_supported() {
         say::fatal(format_args!(
@@ -126,7 +127,8 @@ pub unsafe extern "C" fn __libc_start_main(
     } else {
         main
     };
-    // SAFETY: the type of libc's function, and the caller's promises.
+    // SAFETY: the type of libc's function, which is given the arguments that the program's start
+    // gave to this one; its `main` is the program's own, or calls it.
     unsafe {
         let start: Start = std::mem::transmute(START_MAIN.get());
         start(main, argc, argv, init, fini, linker_fini, stack_end)

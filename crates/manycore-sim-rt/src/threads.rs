@@ -186,7 +186,8 @@ fn live(own: *mut Thread) -> *mut c_void {
     let next = world::with(|world| world.end_current(result));
     let next = world::chosen(next);
     let (save, to, pointer) = world::with(|world| world.change_to(next));
-    // SAFETY: sim_rt.S2, as in `resume`; this comes back on the real kernel thread, from `park`.
+    // SAFETY: sim_rt.S2, sim_rt.W1 - `to` is where the thread that the engine chose gave way, and
+    // the pointer is its own. This comes back on the real kernel thread, from `park`.
     unsafe { switch::switch(save, to, pointer) };
     result
 }
@@ -259,7 +260,8 @@ pub unsafe extern "C" fn pthread_join(handle: usize, result: *mut *mut c_void) -
     let ended_with = world::with(|world| world.threads[number].result);
     collect(number);
     if !result.is_null() {
-        // SAFETY: the caller's, and not null.
+        // SAFETY: not null, and the caller promises that it is good for a pointer then, as libc's
+        // `pthread_join` asks.
         unsafe { *result = ended_with };
     }
     0

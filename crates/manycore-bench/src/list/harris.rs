@@ -143,8 +143,8 @@ impl Drop for HarrisList {
         let guard = unsafe { crossbeam_epoch::unprotected() };
         let mut current = self.head.load(Relaxed, guard).with_tag(0);
         while !current.is_null() {
-            // SAFETY: owned as above; every node in the chain is freed once, and marked nodes
-            // still in the chain were never handed to the collector (harris.H2).
+            // SAFETY: `&mut self`, so no other thread has the chain; every node in it is freed
+            // once, and marked nodes still in it were never handed to the collector (harris.H2).
             let node = unsafe { current.into_owned() };
             current = node.next.load(Relaxed, guard).with_tag(0);
         }

@@ -94,7 +94,8 @@ impl ListHandle for MarkedHandle<'_> {
 
     #[inline]
     fn remove(&mut self, element: Element) {
-        // SAFETY: as above.
+        // SAFETY: ldu.U1 - the member is this thread's, which makes one change at a time; it
+        // outlives the set and was inserted into it, as a thread removes only what it has added.
         unsafe { self.set.remove_raw(self.member(element)) };
     }
 

@@ -111,7 +111,8 @@ impl LockImpl for Unshared {
 
     #[inline]
     fn update<R>(&self, f: impl FnOnce(&mut Words) -> R) -> R {
-        // SAFETY: as above.
+        // SAFETY: one thread's (`Kind::Baseline`), and `f` is not given the lock: no other
+        // reference is alive.
         f(unsafe { &mut *self.0.get() })
     }
 }

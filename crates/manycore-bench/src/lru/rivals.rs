@@ -63,7 +63,7 @@ impl LruImpl for Unshared {
     }
 
     fn evict(&self) -> Option<u64> {
-        // SAFETY: as above.
+        // SAFETY: one thread's (`Kind::Baseline`), for the length of the call.
         unsafe { &mut *self.0.get() }.pop_lru().map(|(key, ())| key)
     }
 }

@@ -29,7 +29,8 @@ impl SourceHandle for &Slab<Node> {
 
     #[inline]
     unsafe fn free(&mut self, node: NonNull<Node>) {
-        // SAFETY: the caller's duty.
+        // SAFETY: the caller promises that `node` comes from `alloc` of a handle of the same
+        // source, so of this slab, and that it is not used any more.
         unsafe { self.free_raw(node) };
     }
 }

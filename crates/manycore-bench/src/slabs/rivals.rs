@@ -42,7 +42,8 @@ impl SourceHandle for Boxes {
 
     #[inline]
     unsafe fn free(&mut self, node: NonNull<Node>) {
-        // SAFETY: the caller's duty: it was a box's.
+        // SAFETY: the caller promises that `node` comes from `alloc` of these boxes or others,
+        // which leaked a `Box<MaybeUninit<Node>>`, and that it is not used any more.
         self.0.push(unsafe { Box::from_raw(node.as_ptr().cast()) });
     }
 }
@@ -76,7 +77,9 @@ macro_rules! global {
             #[inline]
             unsafe fn free(&mut self, node: NonNull<Node>) {
                 let free: unsafe fn(*mut u8) = $free;
-                // SAFETY: the caller's duty: it comes from `alloc` above.
+                // SAFETY: the caller promises that `node` comes from `alloc` of the same allocator,
+                // and that it is not used any more; it is freed with the layout that it was made
+                // with.
                 unsafe { free(node.as_ptr().cast()) };
             }
         }

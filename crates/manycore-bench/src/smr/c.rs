@@ -54,7 +54,8 @@ extern "C" fn manycore_smr_node(value: u64, counts: &'static Counts) -> *mut CNo
 /// The node came from `manycore_smr_node`, nobody can reach it, and it is dropped once.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn manycore_smr_drop(node: *mut CNode) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller promises that the node came from `manycore_smr_node`, so from a box, that
+    // no thread can reach it, and that it is dropped once.
     drop(unsafe { Box::from_raw(node) });
 }
 
@@ -163,29 +164,32 @@ impl<L: Library> Drop for NativeHandle<'_, L> {
     }
 }
 
-// SAFETY (of all calls below): `thread` is that of the calling thread, joined and not yet left, as
-// the handle cannot move to another thread; slots are within the table.
+// A handle stays with the thread that joined, as it has a raw pointer, and leaves when it is
+// dropped. The slots of its calls are below `SLOTS`: those of operations (`Op`), or taken so.
 impl<L: Library> SchemeHandle for NativeHandle<'_, L> {
     #[inline]
     fn empty(&mut self, _: usize) {
-        // SAFETY: as above.
+        // SAFETY: `thread` is the calling thread's, joined and not yet left.
         unsafe { (L::vtable().empty)(self.thread) };
     }
 
     #[inline]
     fn read(&mut self, slot: usize) -> u64 {
-        // SAFETY: as above.
+        // SAFETY: `thread` is the calling thread's, joined and not yet left; `slot` is within the
+        // table.
         unsafe { (L::vtable().read)(self.thread, slot) }
     }
 
     #[inline]
     fn update(&mut self, slot: usize, value: u64) {
-        // SAFETY: as above.
+        // SAFETY: `thread` is the calling thread's, joined and not yet left; `slot` is within the
+        // table.
         unsafe { (L::vtable().update)(self.thread, slot, value) };
     }
 
     fn hold(&mut self, slot: usize, inside: &mut dyn FnMut(&Payload)) {
-        // SAFETY: as above; what `enter` returns is kept until `exit`.
+        // SAFETY: `thread` is the calling thread's, joined and not yet left; `slot` is within the
+        // table, and what `enter` returns is kept until `exit`.
         unsafe {
             inside((*(L::vtable().enter)(self.thread, slot)).payload());
             (L::vtable().exit)(self.thread);
@@ -194,17 +198,20 @@ impl<L: Library> SchemeHandle for NativeHandle<'_, L> {
 
     #[inline]
     fn rest(&mut self) {
-        // SAFETY: as above.
+        // SAFETY: `thread` is the calling thread's, joined and not yet left; it is outside of
+        // sections.
         unsafe { (L::vtable().rest)(self.thread) };
     }
 
     fn flush(&mut self) {
-        // SAFETY: as above.
+        // SAFETY: `thread` is the calling thread's, joined and not yet left; it is outside of
+        // sections.
         unsafe { (L::vtable().flush)(self.thread) };
     }
 
     fn idle(&mut self, wait: &mut dyn FnMut()) {
-        // SAFETY: as above; `wait` uses nothing of the table.
+        // SAFETY: `thread` is the calling thread's, joined and not yet left; `wait` uses nothing of
+        // the table.
         unsafe {
             (L::vtable().pause)(self.thread);
             wait();
@@ -214,12 +221,13 @@ impl<L: Library> SchemeHandle for NativeHandle<'_, L> {
 
     fn run(&mut self, ops: &[Op], read: Read, number: &mut u64) -> u64 {
         let node = i32::from(read == Read::Node);
-        // SAFETY: as above; the slice is valid for its length.
+        // SAFETY: `thread` is the calling thread's, joined and not yet left; the slice is valid for
+        // its length, and the slots of its operations are within the table (`Op::slot`).
         unsafe { (L::vtable().run)(self.thread, ops.as_ptr(), ops.len(), node, number) }
     }
 
     fn sections(&mut self, _: usize, count: u64) {
-        // SAFETY: as above.
+        // SAFETY: `thread` is the calling thread's, joined and not yet left.
         unsafe { (L::vtable().sections)(self.thread, count) };
     }
 }

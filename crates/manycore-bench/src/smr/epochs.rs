@@ -73,7 +73,8 @@ impl SchemeHandle for CrossbeamHandle<'_> {
 
     fn hold(&mut self, slot: usize, inside: &mut dyn FnMut(&Payload)) {
         let guard = self.local.pin();
-        // SAFETY: as for `read`.
+        // SAFETY: a slot is never null, and the guard, which is dropped after `inside`, keeps what
+        // it held at the load.
         inside(unsafe { self.scheme.table[slot].load(Acquire, &guard).deref() }.payload());
     }
 
@@ -163,7 +164,8 @@ impl SchemeHandle for FlizeHandle<'_> {
 
     fn hold(&mut self, slot: usize, inside: &mut dyn FnMut(&Payload)) {
         let shield = self.local.thin_shield();
-        // SAFETY: as for `read`.
+        // SAFETY: a slot is never null, and the shield, which is dropped after `inside`, keeps what
+        // it held at the load.
         let node = unsafe { self.scheme.table[slot].load(Acquire, &shield).as_ref_unchecked() };
         inside(node.payload());
     }

@@ -75,7 +75,8 @@ impl SchemeHandle for &Seize {
 
     fn hold(&mut self, slot: usize, inside: &mut dyn FnMut(&Payload)) {
         let guard = self.collector.enter();
-        // SAFETY: as for `read`.
+        // SAFETY: a slot is never null, and the guard, which is dropped after `inside`, keeps what
+        // it held at the load.
         inside(unsafe { &*guard.protect(&self.table[slot], Acquire) }.payload());
     }
 
@@ -158,7 +159,8 @@ impl SchemeHandle for &SeizePortable {
 
     fn hold(&mut self, slot: usize, inside: &mut dyn FnMut(&Payload)) {
         let guard = self.collector.enter();
-        // SAFETY: as for `read`.
+        // SAFETY: a slot is never null, and the guard, which is dropped after `inside`, keeps what
+        // it held at the load.
         inside(unsafe { &*guard.protect(&self.table[slot], Acquire) }.payload());
     }
 
@@ -233,7 +235,8 @@ impl SchemeHandle for &Kovan {
 
     fn hold(&mut self, slot: usize, inside: &mut dyn FnMut(&Payload)) {
         let guard = kovan::pin();
-        // SAFETY: as for `read`.
+        // SAFETY: a slot is never null, and the guard, which is dropped after `inside`, keeps what
+        // it held at the load.
         inside(unsafe { self.table[slot].load(Acquire, &guard).deref() }.payload());
     }
 

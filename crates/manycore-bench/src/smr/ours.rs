@@ -135,7 +135,8 @@ fn in_slab(node: Plain) -> NonNull<Plain> {
 /// A node of `in_slab` that nobody else has.
 unsafe fn free(node: NonNull<()>) {
     let node = node.cast::<Plain>();
-    // SAFETY: the caller's duty.
+    // SAFETY: the caller promises a node of `in_slab` that no other thread has: its value is
+    // dropped once, and its memory goes back to the slab that it came from.
     unsafe {
         node.drop_in_place();
         SLAB.free_raw(node);
@@ -198,7 +199,8 @@ impl SchemeHandle for &Slabbed {
     fn hold(&mut self, slot: usize, inside: &mut dyn FnMut(&Payload)) {
         let section = self.domain.enter();
         let node = section.protect(&self.table[slot]);
-        // SAFETY: as in `read`.
+        // SAFETY: loaded from a slot, which is never null, in a section that is open until `inside`
+        // has returned.
         inside(unsafe { &*node }.payload());
     }
 

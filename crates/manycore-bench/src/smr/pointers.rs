@@ -66,7 +66,8 @@ impl SchemeHandle for HazardHandle<'_> {
 
     #[inline]
     fn read(&mut self, slot: usize) -> u64 {
-        // SAFETY: as for `empty`.
+        // SAFETY: a node that leaves the table is retired in the table's domain, which this
+        // thread's hazard pointer is of.
         let node = unsafe { self.scheme.table[slot].load(&mut self.pointer) };
         let value = node.expect("a slot is never null").payload().value();
         self.pointer.reset_protection();
@@ -83,7 +84,8 @@ impl SchemeHandle for HazardHandle<'_> {
     }
 
     fn hold(&mut self, slot: usize, inside: &mut dyn FnMut(&Payload)) {
-        // SAFETY: as for `empty`.
+        // SAFETY: a node that leaves the table is retired in the table's domain, which this
+        // thread's hazard pointer is of.
         let node = unsafe { self.scheme.table[slot].load(&mut self.pointer) };
         inside(node.expect("a slot is never null").payload());
         self.pointer.reset_protection();

@@ -32,7 +32,7 @@ fn nanoseconds([seconds, rest]: [u64; 2]) -> u64 {
 /// # Safety
 /// `time` is null or a timespec.
 pub(super) unsafe fn after(time: *const [u64; 2]) -> Option<u64> {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller promises that `time` is null or a timespec (# Safety).
     let time = nanoseconds(unsafe { *time.as_ref()? });
     Some(world::with(|world| world.nanoseconds()).saturating_add(time))
 }
@@ -42,7 +42,7 @@ pub(super) unsafe fn after(time: *const [u64; 2]) -> Option<u64> {
 /// # Safety
 /// `time` is null or a timespec.
 pub(super) unsafe fn moment(time: *const [u64; 2], realtime: bool) -> Option<u64> {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller promises that `time` is null or a timespec (# Safety).
     let time = nanoseconds(unsafe { *time.as_ref()? });
     Some(time.saturating_sub(start(realtime)))
 }
@@ -56,7 +56,7 @@ pub(crate) unsafe fn time_call(clock: usize, time: *mut [u64; 2]) -> Option<isiz
         return None;
     }
     let now = world::read_time().saturating_add(start(REALTIME.contains(&clock)));
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller promises that `time` is good for a timespec (# Safety).
     unsafe { *time = [now / SECOND_NS, now % SECOND_NS] };
     Some(0)
 }
@@ -71,7 +71,8 @@ pub(crate) unsafe fn sleep_call(
     time: *const [u64; 2],
 ) -> Option<isize> {
     let realtime = REALTIME.contains(&clock);
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller promises that `time` is null or a timespec (# Safety), which is all that
+    // either function asks.
     let until = unsafe { if absolute { moment(time, realtime) } else { after(time) } };
     world::sleep_until(until?);
     Some(0)
@@ -84,13 +85,15 @@ pub(crate) unsafe fn sleep_call(
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn clock_gettime(clock: c_int, time: *mut [u64; 2]) -> c_int {
     if world::active() {
-        // SAFETY: the caller's timespec.
+        // SAFETY: the caller promises that `time` is good for a timespec, as libc's `clock_gettime`
+        // asks.
         if let Some(answer) = unsafe { time_call(clock as usize, time) } {
             return answer as c_int;
         }
     }
     let arguments = [clock as usize, time as usize, 0, 0, 0, 0];
-    // SAFETY: the caller's promises.
+    // SAFETY: the arguments are those of the system call of this name, which writes a timespec to
+    // `time`; the caller promises that it is good for one.
     as_libc(unsafe { host::call(host::SYS_CLOCK_GETTIME, arguments) }) as c_int
 }
 
@@ -104,7 +107,8 @@ pub unsafe extern "C" fn gettimeofday(time: *mut [u64; 2], _zone: *mut u8) -> c_
     // SAFETY: CLOCK_REALTIME, into a timespec of our own.
     let answer = unsafe { clock_gettime(0, &raw mut now) };
     if !time.is_null() {
-        // SAFETY: the caller's timeval.
+        // SAFETY: not null, and the caller promises that it is good for a timeval then, as libc's
+        // `gettimeofday` asks.
         unsafe { *time = [now[0], now[1] / 1000] };
     }
     answer
@@ -120,7 +124,8 @@ pub unsafe extern "C" fn time(out: *mut c_long) -> c_long {
     // SAFETY: CLOCK_REALTIME, into a timespec of our own.
     unsafe { clock_gettime(0, &raw mut now) };
     if !out.is_null() {
-        // SAFETY: the caller's word.
+        // SAFETY: not null, and the caller promises that it is good for a `time_t` then, as libc's
+        // `time` asks.
         unsafe { *out = now[0] as c_long };
     }
     now[0] as c_long
@@ -133,13 +138,14 @@ pub unsafe extern "C" fn time(out: *mut c_long) -> c_long {
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn nanosleep(time: *const [u64; 2], left: *mut [u64; 2]) -> c_int {
     if world::active() {
-        // SAFETY: the caller's timespec.
+        // SAFETY: the caller promises that `time` is a timespec, as libc's `nanosleep` asks.
         if let Some(answer) = unsafe { sleep_call(false, 1, time) } {
             return answer as c_int;
         }
     }
     let arguments = [time as usize, left as usize, 0, 0, 0, 0];
-    // SAFETY: the caller's promises.
+    // SAFETY: the arguments are those of the system call of this name. The caller promises a
+    // timespec to read and, if `left` is not null, room for one.
     as_libc(unsafe { host::call(host::SYS_NANOSLEEP, arguments) }) as c_int
 }
 
@@ -155,13 +161,14 @@ pub unsafe extern "C" fn clock_nanosleep(
     left: *mut [u64; 2],
 ) -> c_int {
     if world::active() {
-        // SAFETY: the caller's timespec.
+        // SAFETY: the caller promises that `time` is a timespec, as libc's `clock_nanosleep` asks.
         if let Some(answer) = unsafe { sleep_call(flags & 1 == 1, clock as usize, time) } {
             return answer as c_int;
         }
     }
     let arguments = [clock as usize, flags as usize, time as usize, left as usize, 0, 0];
-    // SAFETY: the caller's promises.
+    // SAFETY: the arguments are those of the system call of this name. The caller promises a
+    // timespec to read and, if `left` is not null, room for one.
     -unsafe { host::call(host::SYS_CLOCK_NANOSLEEP, arguments) } as c_int
 }
 

@@ -25,7 +25,8 @@ type Four = extern "C" fn(*mut c_void, *mut c_void, c_int, *const [u64; 2]) -> c
 /// # Safety
 /// `condition` is libc's, and lives.
 unsafe fn words<'a>(condition: *mut c_void) -> &'a [AtomicU32; 2] {
-    // SAFETY: the caller's promise; it is aligned for its words and longer than two (sim_rt.C1).
+    // SAFETY: the caller promises a living condition variable of libc's (# Safety), which is
+    // aligned for its words and longer than two; all access to these two is atomic (sim_rt.C1).
     unsafe { &*condition.cast() }
 }
 
@@ -33,7 +34,8 @@ unsafe fn words<'a>(condition: *mut c_void) -> &'a [AtomicU32; 2] {
 /// As for libc's `pthread_cond_wait`.
 unsafe fn wait(condition: *mut c_void, mutex: *mut c_void, until: Option<u64>) -> c_int {
     static UNLOCK: Next = Next::new(c"pthread_mutex_unlock");
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller promises a condition variable of libc's that lives, as `pthread_cond_wait`
+    // asks.
     let count = unsafe { &words(condition)[0] };
     let seen = count.load(SEQ_CST);
     // SAFETY: the type of the function.
@@ -42,9 +44,12 @@ unsafe fn wait(condition: *mut c_void, mutex: *mut c_void, until: Option<u64>) -
     if answer != 0 {
         return answer;
     }
-    // SAFETY: the word of a living condition variable.
+    // SAFETY: the word of a condition variable that lives while a thread waits for it. One that is
+    // destroyed and freed right after its last broadcast, before this thread has looked, would not:
+    // libc's `pthread_cond_destroy` waits for such threads, but does not know of ours (sim_rt.C1).
     let woken = unsafe { futex::wait(condition as usize, seen, until, u32::MAX) };
-    // SAFETY: the caller's mutex.
+    // SAFETY: the caller promises a mutex of libc's, as `pthread_cond_wait` asks; it was unlocked
+    // above.
     let answer = unsafe { locks::pthread_mutex_lock(mutex) };
     match (answer, woken) {
         (0, Err(ETIMEDOUT)) => ETIMEDOUT,
@@ -55,7 +60,7 @@ unsafe fn wait(condition: *mut c_void, mutex: *mut c_void, until: Option<u64>) -
 /// # Safety
 /// `condition` is libc's, and lives.
 unsafe fn signal(condition: *mut c_void, count: u32) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller promises that `condition` is libc's and lives (# Safety).
     unsafe { words(condition)[0].fetch_add(1, SEQ_CST) };
     world::wake(condition as usize, count, u32::MAX);
     0
@@ -80,7 +85,8 @@ pub unsafe extern "C" fn pthread_cond_init(
         // SAFETY: the type of the function.
         let ask: Two = unsafe { std::mem::transmute(CLOCK.get()) };
         ask(attributes, (&raw mut clock).cast());
-        // SAFETY: the caller's condition variable.
+        // SAFETY: libc has just initialized the condition variable, for which the caller gave the
+        // room.
         unsafe { words(condition)[1].store(clock as u32, SEQ_CST) };
     }
     answer
@@ -94,7 +100,8 @@ pub unsafe extern "C" fn pthread_cond_init(
 pub unsafe extern "C" fn pthread_cond_wait(condition: *mut c_void, mutex: *mut c_void) -> c_int {
     static REAL: Next = Next::new(c"pthread_cond_wait");
     if world::active() {
-        // SAFETY: the caller's promises.
+        // SAFETY: the caller promises a condition variable and a mutex that it has locked, as
+        // libc's function asks, and so `wait`.
         return unsafe { wait(condition, mutex, None) };
     }
     // SAFETY: the type of the function.
@@ -114,9 +121,10 @@ pub unsafe extern "C" fn pthread_cond_timedwait(
 ) -> c_int {
     static REAL: Next = Next::new(c"pthread_cond_timedwait");
     if world::active() {
-        // SAFETY: the caller's condition variable (sim_rt.C2).
+        // SAFETY: sim_rt.C2 - the caller promises a condition variable of libc's that lives.
         let is_day = unsafe { words(condition)[1].load(SEQ_CST) == 0 };
-        // SAFETY: the caller's promises.
+        // SAFETY: the caller promises a condition variable, a mutex that it has locked, and a
+        // timespec, as libc's function asks.
         return unsafe { wait(condition, mutex, clock::moment(time, is_day)) };
     }
     // SAFETY: the type of the function.
@@ -137,7 +145,8 @@ pub unsafe extern "C" fn pthread_cond_clockwait(
 ) -> c_int {
     static REAL: Next = Next::new(c"pthread_cond_clockwait");
     if world::active() {
-        // SAFETY: the caller's promises.
+        // SAFETY: the caller promises a condition variable, a mutex that it has locked, and a
+        // timespec, as libc's function asks.
         return unsafe { wait(condition, mutex, clock::moment(time, which == 0)) };
     }
     // SAFETY: the type of the function.
@@ -153,7 +162,8 @@ pub unsafe extern "C" fn pthread_cond_clockwait(
 pub unsafe extern "C" fn pthread_cond_signal(condition: *mut c_void) -> c_int {
     static REAL: Next = Next::new(c"pthread_cond_signal");
     if world::active() {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that `condition` is libc's and lives, as libc's function
+        // asks.
         return unsafe { signal(condition, 1) };
     }
     // SAFETY: the type of the function.
@@ -169,7 +179,8 @@ pub unsafe extern "C" fn pthread_cond_signal(condition: *mut c_void) -> c_int {
 pub unsafe extern "C" fn pthread_cond_broadcast(condition: *mut c_void) -> c_int {
     static REAL: Next = Next::new(c"pthread_cond_broadcast");
     if world::active() {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that `condition` is libc's and lives, as libc's function
+        // asks.
         return unsafe { signal(condition, EVERYBODY) };
     }
     // SAFETY: the type of the function.

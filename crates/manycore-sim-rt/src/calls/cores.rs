@@ -15,7 +15,7 @@ static SYSCONF: Next = Next::new(c"sysconf");
 /// # Safety
 /// `mask` is good for `bytes` bytes.
 pub(crate) unsafe fn mask_call(bytes: usize, mask: *mut u8) -> isize {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller promises that `mask` is good for `bytes` bytes (# Safety).
     let mask = unsafe { std::slice::from_raw_parts_mut(mask, bytes) };
     let (allowed, cores) = world::with(|world| (world.allowed(), world.engine.cores()));
     if bytes * 8 < cores as usize {
@@ -33,7 +33,7 @@ pub(crate) unsafe fn mask_call(bytes: usize, mask: *mut u8) -> isize {
 /// # Safety
 /// `mask` is good for `bytes` bytes.
 pub(crate) unsafe fn set_mask_call(bytes: usize, mask: *const u8) -> isize {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller promises that `mask` is good for `bytes` bytes (# Safety).
     let mask = unsafe { std::slice::from_raw_parts(mask, bytes) };
     let cores = world::with(|world| world.engine.cores());
     let wanted: Vec<u32> = (0..cores)
@@ -93,11 +93,13 @@ pub unsafe extern "C" fn sched_getaffinity(thread: c_int, bytes: usize, mask: *m
         if !is_caller(thread) {
             return as_libc(-(ESRCH as isize)) as c_int;
         }
-        // SAFETY: the caller's buffer.
+        // SAFETY: the caller promises a buffer of `bytes` bytes to write to, as libc's
+        // `sched_getaffinity` asks.
         return as_libc(unsafe { mask_call(bytes, mask) }).min(0) as c_int;
     }
     let arguments = [thread as usize, bytes, mask as usize, 0, 0, 0];
-    // SAFETY: the caller's promises.
+    // SAFETY: the arguments are those of the system call of this name, which writes no more than
+    // `bytes` bytes to `mask`; the caller promises so much room.
     let written = as_libc(unsafe { host::call(host::SYS_GETAFFINITY, arguments) });
     if written >= 0 {
         // SAFETY: libc clears what the kernel did not write.
@@ -116,11 +118,12 @@ pub unsafe extern "C" fn sched_setaffinity(thread: c_int, bytes: usize, mask: *c
         if !is_caller(thread) {
             return as_libc(-(ESRCH as isize)) as c_int;
         }
-        // SAFETY: the caller's buffer.
+        // SAFETY: the caller promises a mask of `bytes` bytes, as libc's `sched_setaffinity` asks.
         return as_libc(unsafe { set_mask_call(bytes, mask) }) as c_int;
     }
     let arguments = [thread as usize, bytes, mask as usize, 0, 0, 0];
-    // SAFETY: the caller's promises.
+    // SAFETY: the arguments are those of the system call of this name, which reads no more than
+    // `bytes` bytes of `mask`; the caller promises that they are there.
     as_libc(unsafe { host::call(host::SYS_SETAFFINITY, arguments) }) as c_int
 }
 
@@ -139,7 +142,7 @@ pub unsafe extern "C" fn pthread_setaffinity_np(
     if thread != switch::thread_pointer() {
         return ESRCH;
     }
-    // SAFETY: the caller's buffer.
+    // SAFETY: the caller promises a mask of `bytes` bytes, as libc's `pthread_setaffinity_np` asks.
     if unsafe { sched_setaffinity(0, bytes, mask) } == 0 { 0 } else { EINVAL }
 }
 
@@ -157,7 +160,8 @@ pub unsafe extern "C" fn pthread_getaffinity_np(
     if thread != switch::thread_pointer() {
         return ESRCH;
     }
-    // SAFETY: the caller's buffer.
+    // SAFETY: the caller promises a buffer of `bytes` bytes, as libc's `pthread_getaffinity_np`
+    // asks.
     if unsafe { sched_getaffinity(0, bytes, mask) } == 0 { 0 } else { EINVAL }
 }
 

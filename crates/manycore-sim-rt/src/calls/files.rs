@@ -20,7 +20,7 @@ static OPEN64: Next = Next::new(c"open64");
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn open64(path: *const c_char, flags: c_int, mode: c_uint) -> c_int {
     type Open = unsafe extern "C" fn(*const c_char, c_int, ...) -> c_int;
-    // SAFETY: the caller's path, which libc would read as well.
+    // SAFETY: the caller promises that the path ends with a zero byte, as libc's `open64` asks.
     if world::active() && unsafe { CStr::from_ptr(path) } == QUOTA {
         return as_libc(-ENOENT) as c_int;
     }

@@ -38,11 +38,13 @@ pub unsafe extern "C" fn syscall(
 ) -> c_long {
     let number = number as usize;
     let arguments = [a, b, c, d, e, f];
-    // SAFETY: the caller's promises for the call of that number.
+    // SAFETY: the caller promises what the system call of this number asks of its arguments (#
+    // Safety).
     if let Some(answer) = unsafe { virtual_call(number, arguments) } {
         return as_libc(answer) as c_long;
     }
-    // SAFETY: the caller's promises.
+    // SAFETY: the caller promises what the system call of this number asks of its arguments (#
+    // Safety).
     as_libc(unsafe { host::call(number, arguments) }) as c_long
 }
 
@@ -56,7 +58,8 @@ pub(crate) unsafe fn virtual_call(number: usize, arguments: [usize; 6]) -> Optio
     }
     let [a, b, c, d, _, f] = arguments;
     match number {
-        // SAFETY: the caller's promises for a futex call.
+        // SAFETY: the caller promises what the futex call asks: an aligned and mapped word, and for
+        // a wait a timespec or null.
         host::SYS_FUTEX => Some(unsafe { futex(a, b, c as u32, d, f as u32) }),
         host::SYS_MEMBARRIER => Some(membarrier(a)),
         host::SYS_GETTID => Some(world::with(|world| world.thread_id()) as isize),
@@ -68,32 +71,33 @@ pub(crate) unsafe fn virtual_call(number: usize, arguments: [usize; 6]) -> Optio
             let (core, socket) = world::with(|world| world.where_now());
             for (out, value) in [(a, core), (b, socket)] {
                 if out != 0 {
-                    // SAFETY: the caller's pointers, null or good for a word.
+                    // SAFETY: not null, and the caller promises that it is good for a word then, as
+                    // `getcpu` asks.
                     unsafe { *(out as *mut u32) = value };
                 }
             }
             Some(0)
         }
         host::SYS_GETRANDOM => {
-            // SAFETY: the caller's buffer of `b` bytes.
+            // SAFETY: the caller promises a buffer of `b` bytes, as `getrandom` asks.
             let buffer = unsafe { std::slice::from_raw_parts_mut(a as *mut u8, b) };
             world::with(|world| world.random.fill(buffer));
             Some(b as isize)
         }
-        // SAFETY: the caller's pointers, as the call wants them.
+        // SAFETY: the caller promises that `b` is good for a timespec, as `clock_gettime` asks.
         host::SYS_CLOCK_GETTIME => unsafe { clock::time_call(a, b as *mut [u64; 2]) },
-        // SAFETY: as above.
+        // SAFETY: the caller promises that `a` is a timespec, as `nanosleep` asks.
         host::SYS_NANOSLEEP => unsafe { clock::sleep_call(false, 1, a as *const [u64; 2]) },
-        // SAFETY: as above.
+        // SAFETY: the caller promises that `c` is a timespec, as `clock_nanosleep` asks.
         host::SYS_CLOCK_NANOSLEEP => unsafe {
             clock::sleep_call(b & 1 == 1, a, c as *const [u64; 2])
         },
         host::SYS_GETAFFINITY | host::SYS_SETAFFINITY if !super::is_caller(a as c_int) => {
             Some(-(ESRCH as isize))
         }
-        // SAFETY: as above.
+        // SAFETY: the caller promises that `c` is good for `b` bytes, as `sched_getaffinity` asks.
         host::SYS_GETAFFINITY => Some(unsafe { super::mask_call(b, c as *mut u8) }),
-        // SAFETY: as above.
+        // SAFETY: the caller promises that `c` is good for `b` bytes, as `sched_setaffinity` asks.
         host::SYS_SETAFFINITY => Some(unsafe { super::set_mask_call(b, c as *const u8) }),
         _ => None,
     }
@@ -104,12 +108,13 @@ pub(crate) unsafe fn virtual_call(number: usize, arguments: [usize; 6]) -> Optio
 unsafe fn futex(word: usize, flags: usize, value: u32, time: usize, bits: u32) -> isize {
     let time = time as *const [u64; 2];
     let answer = match flags & OPERATION {
-        // SAFETY: the caller's promises.
+        // SAFETY: the caller promises that `word` is aligned and mapped, and `time` null or a
+        // timespec.
         WAIT => unsafe { wait(word, value, clock::after(time), u32::MAX) },
         WAIT_BITSET => {
-            // SAFETY: the caller's promises.
+            // SAFETY: the caller promises that `time` is null or a timespec (# Safety).
             let until = unsafe { clock::moment(time, flags & CLOCK_REALTIME != 0) };
-            // SAFETY: as above.
+            // SAFETY: the caller promises that `word` is aligned and mapped (# Safety).
             unsafe { wait(word, value, until, bits) }
         }
         WAKE => Ok(world::wake(word, value, u32::MAX)),
@@ -133,7 +138,8 @@ pub(super) unsafe fn wait(
     bits: u32,
 ) -> Result<usize, c_int> {
     world::enter_kernel(word);
-    // SAFETY: the caller's promise. The kernel looks at the word only after the call has begun.
+    // SAFETY: the caller promises that `word` is aligned and mapped (# Safety). The kernel looks at
+    // the word only after the call has begun.
     let now = unsafe { (*(word as *const std::sync::atomic::AtomicU32)).load(super::SEQ_CST) };
     if now != value {
         return Err(EAGAIN);

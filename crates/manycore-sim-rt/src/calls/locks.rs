@@ -94,7 +94,7 @@ macro_rules! locks {
                 static TRY: Next = Next::new($try);
                 static REAL: Next = Next::of(concat!(stringify!($timed), "\0"));
                 if world::active() {
-                    // SAFETY: the caller's timespec.
+                    // SAFETY: the caller promises a timespec, as libc's function asks.
                     return taken($what, unsafe { clock::moment(time, true) }, lock, &TRY);
                 }
                 // SAFETY: the type of the function.
@@ -116,7 +116,7 @@ macro_rules! locks {
                 static TRY: Next = Next::new($try);
                 static REAL: Next = Next::of(concat!(stringify!($clocked), "\0"));
                 if world::active() {
-                    // SAFETY: the caller's timespec.
+                    // SAFETY: the caller promises a timespec, as libc's function asks.
                     let until = unsafe { clock::moment(time, clock == 0) };
                     return taken($what, until, lock, &TRY);
                 }
@@ -179,7 +179,7 @@ pub unsafe extern "C" fn sem_wait(which: *mut c_void) -> c_int {
 pub unsafe extern "C" fn sem_timedwait(which: *mut c_void, time: *const [u64; 2]) -> c_int {
     static REAL: Next = Next::new(c"sem_timedwait");
     if world::active() {
-        // SAFETY: the caller's timespec.
+        // SAFETY: the caller promises a timespec, as libc's `sem_timedwait` asks.
         return semaphore(which, unsafe { clock::moment(time, true) });
     }
     // SAFETY: the type of the function.

@@ -73,7 +73,8 @@ pub unsafe extern "C" fn read(descriptor: c_int, buffer: *mut c_void, bytes: usi
     if world::active() {
         wait(descriptor, POLLIN, "to read from a pipe or socket");
     }
-    // SAFETY: the caller's promises.
+    // SAFETY: the caller promises a buffer of `bytes` bytes, as libc's `read` asks; the kernel
+    // writes no more.
     as_libc(unsafe { host::call(SYS_READ, [descriptor as usize, buffer as usize, bytes, 0, 0, 0]) })
 }
 
@@ -90,7 +91,8 @@ pub unsafe extern "C" fn write(descriptor: c_int, buffer: *const c_void, bytes: 
             bytes = bytes.min(PIPE_BUF);
         }
     }
-    // SAFETY: the caller's promises.
+    // SAFETY: the caller promises a buffer of as many bytes as it named, as libc's `write` asks;
+    // `bytes` is not more, and the kernel reads no more.
     as_libc(unsafe {
         host::call(SYS_WRITE, [descriptor as usize, buffer as usize, bytes, 0, 0, 0])
     })

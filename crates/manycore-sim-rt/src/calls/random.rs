@@ -30,12 +30,13 @@ impl Random {
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn getrandom(buffer: *mut u8, bytes: usize, flags: u32) -> isize {
     if world::active() {
-        // SAFETY: the caller's buffer.
+        // SAFETY: the caller promises a buffer of `bytes` bytes, as libc's `getrandom` asks.
         let buffer = unsafe { std::slice::from_raw_parts_mut(buffer, bytes) };
         world::with(|world| world.random.fill(buffer));
         return bytes as isize;
     }
     let arguments = [buffer as usize, bytes, flags as usize, 0, 0, 0];
-    // SAFETY: the caller's promises.
+    // SAFETY: the caller promises a buffer of `bytes` bytes, as libc's `getrandom` asks; the kernel
+    // writes no more.
     as_libc(unsafe { host::call(host::SYS_GETRANDOM, arguments) })
 }

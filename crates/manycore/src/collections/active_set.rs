@@ -61,7 +61,7 @@ struct Keys<K>(BTreeMap<K, usize>);
 
 impl<K: Ord + Clone + Send + Sync + 'static> Nodes<K> for Keys<K> {
     unsafe fn insert(&mut self, node: NonNull<Node<K>>) {
-        // SAFETY: the caller's duty: the node has a value.
+        // SAFETY: marked.N1 - the caller promises that the node has a value (`Nodes::insert`).
         let key = unsafe { Node::value(node) };
         match self.0.get_mut(key) {
             Some(count) => *count += 1,
@@ -72,7 +72,8 @@ impl<K: Ord + Clone + Send + Sync + 'static> Nodes<K> for Keys<K> {
     }
 
     unsafe fn remove(&mut self, node: NonNull<Node<K>>) {
-        // SAFETY: as above.
+        // SAFETY: marked.N1 - the caller promises that the node has a value until this returns
+        // (`Nodes::remove`).
         let key = unsafe { Node::value(node) };
         let count = self.0.get_mut(key).expect("manycore: a key was not where its Ord says");
         if *count > 1 {
@@ -164,7 +165,8 @@ pub struct Active<'a, K: Ord + Clone + Send + Sync + 'static> {
 // SAFETY: a handle gives shared access to the key (`K: Sync`), and dropping it can drop the key on
 // that thread (`K: Send`). The set may be used from any thread.
 unsafe impl<K: Ord + Clone + Send + Sync + 'static> Send for Active<'_, K> {}
-// SAFETY: as above.
+// SAFETY: a shared handle gives out `&K` alone (`K: Sync`); leaving the set takes the handle
+// itself.
 unsafe impl<K: Ord + Clone + Send + Sync + 'static> Sync for Active<'_, K> {}
 
 impl<K: Ord + Clone + Send + Sync + 'static> Active<'_, K> {

@@ -91,7 +91,8 @@ impl<T> Deref for HeldGuard<'_, T> {
 impl<T> DerefMut for HeldGuard<'_, T> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: as above, and the guard is borrowed for writing.
+        // SAFETY: lock.K1 - this thread holds the lock until `_hold` is dropped, and the guard is
+        // borrowed for writing, so this is the only reference.
         unsafe { self.value.deref() }
     }
 }

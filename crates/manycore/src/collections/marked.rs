@@ -68,7 +68,8 @@ impl<T> Node<T> {
     /// The structure has been told of the node's coming, and not yet of its going (marked.N1).
     #[inline(always)]
     pub(super) unsafe fn value<'a>(node: NonNull<Self>) -> &'a T {
-        // SAFETY: the caller's duty.
+        // SAFETY: marked.N1 - the caller promises that a structure has the node; the set frees it,
+        // and its owner takes the value back, only when no structure has it.
         unsafe { (*node.as_ptr()).value.assume_init_ref() }
     }
 
@@ -128,7 +129,8 @@ impl<T: Send + Sync + 'static, S: Nodes<T>> Structure<Node<T>> for Told<S> {
     }
 
     unsafe fn remove_at(&mut self, node: NonNull<Node<T>>) {
-        // SAFETY: as above.
+        // SAFETY: marked.N1 - a node that a structure is told of keeps its value until this
+        // returns; the caller promises that it was inserted before (`Structure::remove_at`).
         unsafe { self.0.remove(node) };
     }
 }
@@ -145,7 +147,8 @@ pub(super) struct Marked<T: Send + Sync + 'static, S: Nodes<T>> {
 /// `value` came from [`Marked::enter`].
 #[inline(always)]
 unsafe fn node_of<T>(value: NonNull<T>) -> NonNull<Node<T>> {
-    // SAFETY: the caller's duty; the pointer was made from one to the whole node.
+    // SAFETY: the caller promises that the pointer came from `Marked::enter`, so it points to the
+    // field `value` of a node and was made from a pointer to the whole node (`Node::handle`).
     unsafe { value.byte_sub(offset_of!(Node<T>, value)).cast() }
 }
 
@@ -193,9 +196,11 @@ impl<T: Send + Sync + 'static, S: Nodes<T>> Marked<T, S> {
     /// `value` came from `enter`, this is called once for it, and nobody uses it afterwards.
     #[inline(always)]
     pub(super) unsafe fn leave(&self, value: NonNull<T>) {
-        // SAFETY: the caller's duty.
+        // SAFETY: the caller promises that `value` came from `enter`.
         let node = unsafe { node_of(value) };
-        // SAFETY: as above; `free` drops a value that the set keeps.
+        // SAFETY: ldu.U1 - the caller promises that this is called once and that the value is not
+        // used afterwards; the node was inserted by `enter`. If the set keeps it, `free` drops the
+        // value.
         if !unsafe { self.set.recycle_raw(node) } {
             return;
         }

@@ -13,6 +13,12 @@ const LINE_CHARS: usize = 100;
 const FUNCTION_LINES: usize = 70;
 /// How far above an `unsafe` its reason may stand.
 const REASON_LINES: usize = 6;
+/// How the reason of an `unsafe` begins that only points elsewhere.
+const POINTERS: &[&str] = &["as above", "as below", "as in ", "as for ", "see ", "the caller's "];
+/// Longest such reason, in words. A longer one says something of its own.
+const POINTER_WORDS: usize = 5;
+/// Reasons in the tree that only point elsewhere. The number may fall, never rise.
+const POINTERS_LEFT: usize = 120;
 
 /// Files that may be longer, each with the reason.
 const LONG_FILES: &[(&str, &str)] = &[];
@@ -108,6 +114,34 @@ fn check_unsafe(path: &str, text: &str) -> Vec<String> {
         .collect()
 }
 
+/// The reason that a SAFETY comment gives: the rest of its first line, and the lines that go on.
+fn reason<'a>(mut comments: impl Iterator<Item = &'a str>) -> Option<String> {
+    let (before, first) = comments.next()?.split_once("SAFETY:")?;
+    let rest = comments
+        .map_while(|line| line.trim().strip_prefix(before.trim()))
+        .take_while(|line| !line.contains("SAFETY:"));
+    Some(std::iter::once(first).chain(rest).map(str::trim).collect::<Vec<_>>().join(" "))
+}
+
+/// Whether a reason is only a pointer elsewhere: a reader must look it up, and an author who
+/// copies it does not look at all.
+fn is_pointer(reason: &str) -> bool {
+    let reason = reason.trim().trim_end_matches('.').to_lowercase() + " ";
+    POINTERS.iter().any(|start| reason.starts_with(start))
+        && reason.split_whitespace().count() <= POINTER_WORDS
+        && !reason.contains([';', ':', '('])
+}
+
+fn check_pointers(path: &str, text: &str) -> Vec<String> {
+    let comments = lex(text).comments;
+    let lines: Vec<&str> = comments.lines().collect();
+    (0..lines.len())
+        .filter_map(|at| Some((at + 1, reason(lines[at..].iter().copied())?)))
+        .filter(|(_, reason)| is_pointer(reason))
+        .map(|(line, reason)| format!("{path}:{line}: only a pointer elsewhere: {}", reason.trim()))
+        .collect()
+}
+
 fn check_marks(path: &str, text: &str) -> Vec<String> {
     let words = |line: &str, mark: &str| {
         line.split(|c: char| !c.is_alphanumeric() && c != '_').any(|word| word == mark)
@@ -184,6 +218,14 @@ fn rust_files_keep_the_house_rules() {
 }
 
 #[test]
+fn reasons_of_unsafe_code_that_only_point_elsewhere_get_fewer() {
+    let findings: Vec<String> =
+        walk::rust_files().iter().flat_map(|f| check_pointers(&f.path, &f.text)).collect();
+    let (found, list) = (findings.len(), findings.join("\n"));
+    assert!(found <= POINTERS_LEFT, "{found} of them, at most {POINTERS_LEFT}:\n{list}");
+}
+
+#[test]
 fn no_file_holds_marks_of_unfinished_work_or_machine_paths() {
     let findings: Vec<String> =
         walk::files().iter().flat_map(|f| check_marks(&f.path, &f.text)).collect();
@@ -245,6 +287,23 @@ fn unsafe_without_a_reason_is_caught() {
     assert_eq!(check_unsafe("a.rs", concat!("unsa", "fe impl Send for A {}")).len(), 1);
     assert_eq!(check_unsafe("a.rs", concat!("let s = \"SAFETY\"; unsa", "fe { f() }")).len(), 1);
     assert_eq!(check_unsafe("a.rs", "unsafe fn f(); // no block"), Vec::<String>::new());
+}
+
+#[test]
+fn a_reason_that_only_points_elsewhere_is_caught() {
+    let found = |comment: &str| check_pointers("a.rs", &format!("x;\n{comment}\ny;\n")).len();
+    for pointer in ["as above.", "As below", "as for `read`.", "see above.", "the caller's duty."] {
+        assert_eq!(found(&format!("    // SAFETY: {pointer}")), 1, "{pointer}");
+        assert_eq!(found(&format!("    // SAFETY: list.L1 - {pointer}")), 0, "{pointer}");
+        assert_eq!(found(&format!("// SAFETY: {pointer}\n// And the guard keeps it.")), 0);
+        assert_eq!(found(&format!("let s = \"SAFETY: {pointer}\";")), 0, "{pointer}");
+    }
+    assert_eq!(found("// SAFETY: the caller's\n// duty, stated above."), 1);
+    assert_eq!(found("// SAFETY: as above.\n// SAFETY: see above."), 2);
+    assert_eq!(found("/// # // SAFETY: as above.\n/// # unsafe { f(a, b, c, d, e) }"), 1);
+    assert_eq!(found("// SAFETY: as above; it has no links."), 0);
+    assert_eq!(found("// SAFETY: the caller's section keeps the node."), 0);
+    assert_eq!(found("// SAFETY: the lock is held."), 0);
 }
 
 #[test]

@@ -81,7 +81,8 @@ struct Long {
 // SAFETY: a tail belongs to its item alone, which is dropped once, by any thread; what is in it is
 // not changed after the item was made (store.I1).
 unsafe impl Send for Item {}
-// SAFETY: as above; the fields that change are atomic.
+// SAFETY: store.I1 - a shared item gives out its key and value, which never change; the fields that
+// do are atomic.
 unsafe impl Sync for Item {}
 
 /// A number of seconds in 16 bits: a power of two in the upper ones, and 12 bits of it.

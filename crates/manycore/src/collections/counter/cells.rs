@@ -152,7 +152,7 @@ impl Cells {
                 other
             }
         };
-        // SAFETY: as in `more`.
+        // SAFETY: counter.N3 keeps it, as the rows, while the calling thread announces the cells.
         unsafe { &*more }
     }
 
@@ -546,10 +546,13 @@ fn leave_table(cells: &Cells) {
 /// Frees cells that no other thread can reach, an evictor apart.
 ///
 /// # Safety
-/// The cells came from `Box::into_raw` and belong to no group any more.
+/// The cells came from `Box::into_raw` and belong to no group any more, and no other thread reaches
+/// them, but for an evictor that found them in the table.
 pub(super) unsafe fn release(cells: *mut Cells) {
-    // SAFETY: the caller's duty.
+    // SAFETY: the caller promises that the cells came from `Box::into_raw`; only `release` frees
+    // such cells, and it does so below.
     leave_table(unsafe { &*cells });
-    // SAFETY: as above.
+    // SAFETY: they came from `Box::into_raw` (# Safety), no group leads to them, and the table and
+    // its evictors have let go of them (`leave_table`).
     drop(unsafe { Box::from_raw(cells) });
 }

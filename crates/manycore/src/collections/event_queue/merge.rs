@@ -246,7 +246,8 @@ unsafe fn step_front<E>(
     high: &mut Range<*const Entry<E>>,
     to: &mut *mut E,
 ) {
-    // SAFETY: the caller's duty.
+    // SAFETY: the caller promises that neither range is empty, so both heads can be read and
+    // passed, and that `to` has room for one event.
     unsafe {
         let takes_high = (*high.start).0 < (*low.start).0;
         let from = if takes_high { high.start } else { low.start };

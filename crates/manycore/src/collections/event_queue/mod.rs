@@ -145,7 +145,7 @@ pub struct EventQueue<E: Send + 'static> {
 // through the bounds of `Deferred`. `_SHARED` has it look at the fields.
 // SAFETY: every field is `Send` and `Sync` if `E` is `Send`.
 unsafe impl<E: Send + 'static> Send for EventQueue<E> {}
-// SAFETY: as above.
+// SAFETY: every field is `Sync` if `E` is `Send`: no two threads reach an event at a time.
 unsafe impl<E: Send + 'static> Sync for EventQueue<E> {}
 
 const _SHARED: () = {

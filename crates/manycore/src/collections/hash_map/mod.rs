@@ -198,7 +198,8 @@ impl<K, V, S> Drop for HashMap<K, V, S> {
         // SAFETY: `&mut self`: no view is open, and the root is not retired.
         while let Some(mut table) = unsafe { link.into_owned() } {
             link = std::mem::take(&mut table.old);
-            // SAFETY: as above; an entry is linked without a tag in one table only.
+            // SAFETY: hash_map.H3 - an entry is linked without a tag in one table only, so it is
+            // dropped once; `&mut self`: no view is open, and what is linked is not retired.
             unsafe { table.drop_entries(&section) };
         }
     }

@@ -473,7 +473,9 @@ impl<K, V> Table<K, V> {
                 let entry = slot.swap(Shared::null(), section);
                 let link = Atomic::null();
                 link.store(if here { entry } else { Shared::null() }, section);
-                // SAFETY: the caller's duty.
+                // SAFETY: the caller promises that no other thread reaches the table and that the
+                // entries linked here are not retired. The swap has taken the entry out of its
+                // slot, and a moved one (`GONE`) is left to the next table (hash_map.H3).
                 unsafe { link.into_owned() }
             }));
             bucket.clear();

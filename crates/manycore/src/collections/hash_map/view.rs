@@ -39,7 +39,8 @@ impl<K: Send + Sync, V: Send + Sync> Drop for Leaving<'_, K, V> {
             // SAFETY: unlinked under the bucket's lock by the maker, so once; without links
             // (hash_map.H5).
             None => unsafe { self.section.retire(self.entry) },
-            // SAFETY: as above.
+            // SAFETY: unlinked under the bucket's lock by the maker, so once; without links
+            // (hash_map.H5). A wrong weight is safe.
             Some(weight) => unsafe { self.section.retire_weighed(self.entry, weight) },
         }
     }

@@ -101,7 +101,8 @@ impl<K: Ord + Clone + Send + Sync + 'static, V: Send + Sync + 'static> Logged<K,
     /// # Safety
     /// `item` came from `enter`, this is called once for it, and nobody uses it afterwards.
     pub(super) unsafe fn leave(&self, item: NonNull<Item<K, V>>) {
-        // SAFETY: the caller's duty: the reference that `enter` kept for the handle.
+        // SAFETY: the caller promises that `item` came from `enter`, which kept a reference of the
+        // `Arc` for the handle, and that it gives this reference up once.
         let item = unsafe { Arc::from_raw(item.as_ptr()) };
         let id = Arc::as_ptr(&item) as usize;
         let start = catch_unwind(AssertUnwindSafe(|| item.range.start.clone()));

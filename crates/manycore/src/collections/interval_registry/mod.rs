@@ -119,7 +119,8 @@ struct Marks<K, V> {
 // SAFETY: items are reached by shared reference from any thread (`Sync`), and freed on any
 // (`Send`).
 unsafe impl<K: Send + Sync, V: Send + Sync> Send for Marks<K, V> {}
-// SAFETY: as above; a shared tree gives shared access to its items.
+// SAFETY: interval_registry.I1 - a shared tree gives out `&K` and `&Item` alone (`Sync`), and items
+// do not change while the tree has them.
 unsafe impl<K: Send + Sync, V: Send + Sync> Sync for Marks<K, V> {}
 
 impl<K: Ord + Clone + Send + Sync + 'static, V: Send + Sync + 'static> Nodes<Item<K, V>>
@@ -130,7 +131,8 @@ impl<K: Ord + Clone + Send + Sync + 'static, V: Send + Sync + 'static> Nodes<Ite
     }
 
     unsafe fn remove(&mut self, node: NonNull<Node<Item<K, V>>>) {
-        // SAFETY: the caller's duty: the node has a value.
+        // SAFETY: marked.N1 - the caller promises that the node has a value until this returns
+        // (`Nodes::remove`).
         let item = unsafe { Node::value(node) };
         let removed = self.tree.remove(Some(&item.range.start), node.as_ptr() as usize);
         debug_assert!(removed.is_some(), "interval_registry.I5: the tree has what it was told of");
@@ -267,7 +269,8 @@ pub struct Interval<'a, K: Ord + Clone + Send + Sync + 'static, V: Send + Sync +
 // SAFETY: a handle gives shared access to the range and the value (`Sync`), and dropping it can
 // drop them on that thread (`Send`). The registry may be used from any thread.
 unsafe impl<K: Ord + Clone + Send + Sync, V: Send + Sync> Send for Interval<'_, K, V> {}
-// SAFETY: as above.
+// SAFETY: a shared handle gives out `&Range<K>` and `&V` alone (`Sync`), which do not change
+// (interval_registry.I1).
 unsafe impl<K: Ord + Clone + Send + Sync, V: Send + Sync> Sync for Interval<'_, K, V> {}
 
 impl<K: Ord + Clone + Send + Sync + 'static, V: Send + Sync + 'static> Interval<'_, K, V> {

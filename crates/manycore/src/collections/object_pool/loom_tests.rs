@@ -30,7 +30,8 @@ fn loom_pool_lends_a_thing_to_one_at_a_time() {
         assert!(uses >= 1, "one of them comes first");
         assert_eq!(pool.made(), 1, "more things than the bound");
         let thing = pool.take().expect("idle, wherever it lies");
-        // SAFETY: as above.
+        // SAFETY: the pool lends the thing to this thread alone, as the other one has ended; loom
+        // checks it.
         assert_eq!(thing.0.with(|seen| unsafe { *seen }), uses);
         assert!(pool.take().is_none() && pool.made() == 1);
     });

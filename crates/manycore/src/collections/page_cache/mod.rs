@@ -423,7 +423,8 @@ pub struct Pinned<'a, T: PageStore, S: BuildHasher + Send + Sync + 'static = Ran
 // SAFETY: a pin gives shared access to the page, which is `Sync`, and may be given back by any
 // thread: the pins of all places count (page_cache.G2).
 unsafe impl<T: PageStore, S: BuildHasher + Send + Sync> Send for Pinned<'_, T, S> {}
-// SAFETY: as above.
+// SAFETY: a shared pin gives out the page (`T::Page: Sync`) and marks it by way of the cache, which
+// any thread may use.
 unsafe impl<T: PageStore, S: BuildHasher + Send + Sync> Sync for Pinned<'_, T, S> {}
 
 impl<T: PageStore, S: BuildHasher + Send + Sync + 'static> Pinned<'_, T, S> {

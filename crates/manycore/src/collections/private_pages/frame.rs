@@ -255,7 +255,8 @@ impl<'a, K, P> Reading<'a, K, P> {
         frozen: bool,
         section: Section<'a>,
     ) -> Self {
-        // SAFETY: the caller's duty: the section keeps what was found in it (private_pages.F6).
+        // SAFETY: private_pages.F6 - the caller promises that the frame was found in `section`,
+        // which keeps it, and moves into the `Reading`.
         let found = unsafe { frame.as_ref() };
         let copied = if frozen { found.settled(&section) } else { found.count_reader(&section) };
         let page = ManuallyDrop::new(copied.page.get());

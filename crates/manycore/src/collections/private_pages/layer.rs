@@ -66,7 +66,8 @@ pub(super) struct Layer<K, P> {
 // SAFETY: threads share frames, whose parts are `Send` and `Sync` then, and the last one drops
 // them; arrays are changed by atomics, the list of them under its lock.
 unsafe impl<K: Send + Sync, P: Send + Sync> Sync for Layer<K, P> {}
-// SAFETY: as above.
+// SAFETY: any thread may drop a layer, and with it the last reference to a frame, whose parts are
+// `Send` and `Sync` then; no field belongs to a thread.
 unsafe impl<K: Send + Sync, P: Send + Sync> Send for Layer<K, P> {}
 
 impl<K, P> Layer<K, P> {

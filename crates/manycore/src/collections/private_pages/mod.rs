@@ -292,7 +292,8 @@ impl<T: PageStore, S: BuildHasher + Send + Sync + 'static> PrivatePages<T, S> {
                         let frame = NonNull::from(&**frame);
                         // SAFETY: found in a section that is open still, of the same domain.
                         let page = unsafe { Reading::new(frame, depth > 0, inner) };
-                        // SAFETY: as above.
+                        // SAFETY: private_pages.F6 - the frame was found in `section`, which is
+                        // open until `f` has returned.
                         f(unsafe { &frame.as_ref().key }, page.page());
                     }
                 });

@@ -104,7 +104,9 @@ impl<T> Bag<T> {
     /// registry.R2: the frame is alive and the calling thread's, and this is called once for it.
     #[inline(always)]
     pub(super) unsafe fn enter(&mut self, frame: NonNull<Arrival<T>>) {
-        // SAFETY: the caller's duty. The value is read once and not dropped by its frame.
+        // SAFETY: registry.R2 - the caller promises that the frame is alive and this thread's, and
+        // that this is called once for it: so the value is read once, and `ManuallyDrop` keeps its
+        // frame from dropping it.
         unsafe {
             let value = std::ptr::read(&raw const (*frame.as_ptr()).value);
             let node = self.make(ManuallyDrop::into_inner(value));
@@ -140,7 +142,8 @@ impl<T> Bag<T> {
     /// # Safety
     /// The node has a value and is in no bag from here on but this (registry.R1).
     pub(super) unsafe fn add(&mut self, node: NonNull<Node<T>>) {
-        // SAFETY: the caller's duty.
+        // SAFETY: the caller promises that the node has a value (registry.R1), so its memory is
+        // alive.
         unsafe { self.settle(node, self.live) };
         match self.nodes.get(self.live).copied() {
             None => self.nodes.push(node),
@@ -167,7 +170,8 @@ impl<T> Bag<T> {
     /// The node's memory is alive.
     #[inline(always)]
     unsafe fn settle(&self, node: NonNull<Node<T>>, place: usize) {
-        // SAFETY: the caller's duty; `place` has been set since the memory became a node.
+        // SAFETY: the caller promises that the node's memory is alive; `place` has been set since
+        // the memory became a node.
         let hint = unsafe { &(*node.as_ptr()).place };
         // ORDER: Relaxed (both); a hint.
         if hint.load(Ordering::Relaxed) != place {
@@ -182,7 +186,8 @@ impl<T> Bag<T> {
     #[inline(always)]
     unsafe fn take(&mut self, node: NonNull<Node<T>>) -> bool {
         // ORDER: Relaxed; a hint.
-        // SAFETY: the caller's duty.
+        // SAFETY: the caller promises that the node has a value, so its memory is alive and no bag
+        // has given it up (registry.G1).
         let place = unsafe { (*node.as_ptr()).place.load(Ordering::Relaxed) };
         // A node with a value is not among the free ones of any bag (registry.G1).
         if self.nodes.get(place) != Some(&node) {
@@ -211,11 +216,13 @@ impl<T> Bag<T> {
         node: NonNull<Node<T>>,
         frame: NonNull<Departure<T>>,
     ) -> bool {
-        // SAFETY: the caller's duty.
+        // SAFETY: registry.R1 - the caller promises that the node is its entry's, so it has a value
+        // still.
         if !unsafe { self.take(node) } {
             return false;
         }
-        // SAFETY: the caller's duty.
+        // SAFETY: registry.R2 - the caller promises that the frame is alive and used by this thread
+        // alone.
         let frame = unsafe { &mut *frame.as_ptr() };
         let moves = needs_drop::<T>() && size_of::<T>() <= MOVED_BYTES;
         if (needs_drop::<T>() && !moves) || self.nodes.len() - self.live > SPARE {
@@ -235,7 +242,8 @@ impl<T> Bag<T> {
     /// # Safety
     /// The node has a value, and nobody uses it any more (registry.R1).
     pub(super) unsafe fn remove(&mut self, node: NonNull<Node<T>>) -> Option<Box<Node<T>>> {
-        // SAFETY: the caller's duty; the node came from a box and leaves the bag.
+        // SAFETY: registry.R1 - the caller promises that the node has a value and is not used any
+        // more. It came from a box (`make_new`), and after `swap_remove` this bag does not have it.
         unsafe {
             self.take(node).then(|| {
                 self.nodes.swap_remove(self.live);

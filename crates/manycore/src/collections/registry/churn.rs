@@ -34,7 +34,8 @@ impl<T> Default for Churn<T> {
     }
 }
 
-// SAFETY: as for `Change`.
+// SAFETY: nodes are reached by shared reference from any thread (`Sync`) and freed on any (`Send`);
+// a log has no frames, only nodes, which are the registry's (registry.R1).
 unsafe impl<T: Send + Sync> Send for Churn<T> {}
 
 /// The underlying list of what is registered.
@@ -43,7 +44,8 @@ pub(super) struct Members<T> {
     garbage: Arc<Garbage<Box<Node<T>>>>,
 }
 
-// SAFETY: as for `Change`.
+// SAFETY: nodes are reached by shared reference from any thread (`Sync`) and freed on any (`Send`),
+// and so is the garbage; no part belongs to a thread.
 unsafe impl<T: Send + Sync> Send for Members<T> {}
 
 impl<T> Members<T> {

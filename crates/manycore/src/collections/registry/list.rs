@@ -12,19 +12,21 @@ pub(super) struct List<T>(Vec<NonNull<Node<T>>>);
 // SAFETY: nodes are reached by shared reference from any thread (`T: Sync`) and freed on any
 // (`T: Send`).
 unsafe impl<T: Send + Sync> Send for List<T> {}
-// SAFETY: as above; a shared list gives shared access to its values.
+// SAFETY: a shared list gives out `&T` alone (`T: Sync`); it is changed through `&mut self`.
 unsafe impl<T: Send + Sync> Sync for List<T> {}
 
 impl<T: Send + Sync + 'static> Nodes<T> for List<T> {
     unsafe fn insert(&mut self, node: NonNull<Node<T>>) {
-        // SAFETY: the caller's duty: a node of the list's is alive.
+        // SAFETY: marked.N1 - the caller promises that the node is alive until it is removed
+        // (`Nodes::insert`).
         unsafe { Self::put(node, self.0.len()) };
         self.0.push(node);
     }
 
     unsafe fn remove(&mut self, node: NonNull<Node<T>>) {
         // ORDER: Relaxed; as in `put`.
-        // SAFETY: the caller's duty.
+        // SAFETY: marked.N1 - the caller promises that the node is alive until this returns
+        // (`Nodes::remove`).
         let place = unsafe { (*node.as_ptr()).place.load(Ordering::Relaxed) };
         self.0.swap_remove(place);
         if let Some(moved) = self.0.get(place) {
@@ -49,7 +51,7 @@ impl<T> List<T> {
     /// The node is alive.
     unsafe fn put(node: NonNull<Node<T>>, place: usize) {
         // ORDER: Relaxed; guarded by the set's lock.
-        // SAFETY: the caller's duty.
+        // SAFETY: the caller promises that the node is alive; the place is atomic.
         unsafe { (*node.as_ptr()).place.store(place, Ordering::Relaxed) };
     }
 

@@ -116,7 +116,7 @@ struct Logged<T: Send + Sync + 'static> {
 // through the bounds of `Deferred`. `_SHARED` has it look at the fields.
 // SAFETY: every field is `Send` and `Sync` if `T` is both.
 unsafe impl<T: Send + Sync + 'static> Send for Shared<T> {}
-// SAFETY: as above.
+// SAFETY: every field is `Sync` if `T` is `Send` and `Sync`; `_SHARED` has the compiler look.
 unsafe impl<T: Send + Sync + 'static> Sync for Shared<T> {}
 
 const _SHARED: () = {
@@ -149,7 +149,8 @@ impl<T: Send + Sync + 'static> Logged<T> {
     /// As [`Shared::leave`].
     #[inline(always)]
     unsafe fn leave(&self, value: NonNull<T>) {
-        // SAFETY: the caller's duty.
+        // SAFETY: the caller promises that `value` came from `enter`, which made the pointer from
+        // one to the whole node; registry.R1 - the node is alive until this entry's `Leave` below.
         let node: NonNull<Node<T>> = unsafe { value.byte_sub(offset_of!(Node<T>, value)).cast() };
         let mut departure = Departure::new();
         self.members.append(Change::Leave(node, NonNull::from(&mut departure)));
@@ -180,7 +181,8 @@ impl<T: Send + Sync + 'static> Shared<T> {
     /// `value` came from `enter`, this is called once for it, and nobody uses it afterwards.
     #[inline(always)]
     unsafe fn leave(&self, value: NonNull<T>) {
-        // SAFETY: the caller's duty.
+        // SAFETY: the caller promises that `value` came from `enter`, so from this same form, that
+        // this is the only call for it, and that it is not used afterwards.
         unsafe {
             match self {
                 Self::Logged(logged) => logged.leave(value),
@@ -345,11 +347,12 @@ pub struct OwnedEntry<T: Send + Sync + 'static> {
 // SAFETY: (all four) an entry gives shared access to the value (`T: Sync`), and dropping it can
 // drop the value on that thread (`T: Send`). The registry itself may be used from any thread.
 unsafe impl<T: Send + Sync + 'static> Send for Entry<'_, T> {}
-// SAFETY: as above.
+// SAFETY: a shared entry gives out `&T` alone (`T: Sync`).
 unsafe impl<T: Send + Sync + 'static> Sync for Entry<'_, T> {}
-// SAFETY: as above.
+// SAFETY: an owned entry gives the value as a borrowed one does, and keeps the registry by an
+// `Arc`, whose count any thread may change.
 unsafe impl<T: Send + Sync + 'static> Send for OwnedEntry<T> {}
-// SAFETY: as above.
+// SAFETY: a shared owned entry gives out `&T` alone (`T: Sync`).
 unsafe impl<T: Send + Sync + 'static> Sync for OwnedEntry<T> {}
 
 impl<T: Send + Sync + 'static> Deref for Entry<'_, T> {

@@ -333,7 +333,8 @@ impl Head {
         // ORDER: Acquire; after the announcement (scalable_arc.A4). Pairs with Release in
         // `promote`: the rows as the last fold left them.
         let now = self.count.load(Ordering::Acquire);
-        // SAFETY: as above.
+        // SAFETY: the side is never changed while the head lives, and the caller has seen HOT: it
+        // is set.
         ((now ^ seen) & FLAGS == 0).then(|| (unsafe { &*side }, inside))
     }
 
@@ -501,7 +502,8 @@ impl Head {
                 other
             }
         };
-        // SAFETY: as above.
+        // SAFETY: the head's side is set now (by this thread, or by the winner of the exchange),
+        // and is never changed while the head lives.
         unsafe { &*side }
     }
 

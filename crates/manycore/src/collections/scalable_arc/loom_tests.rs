@@ -36,7 +36,7 @@ impl Drop for Canary {
 
 // SAFETY: the cell is what the tests are about.
 unsafe impl Sync for Canary {}
-// SAFETY: as above.
+// SAFETY: the cell is what the tests are about: loom checks that its accesses do not race.
 unsafe impl Send for Canary {}
 
 type Bird = ScalableArc<Canary>;

@@ -95,9 +95,11 @@ pub struct ScalableArc<T> {
     _owns: PhantomData<Inner<T>>,
 }
 
-// SAFETY: as for `Arc`: handles share the value, and any of them may be the one that drops it.
+// SAFETY: handles share the value (`T: Sync`), and any of them may be the one that drops it, on its
+// thread (`T: Send`): the one that takes the count to zero (scalable_arc.A3).
 unsafe impl<T: Send + Sync> Send for ScalableArc<T> {}
-// SAFETY: as above; through a shared handle another can be made.
+// SAFETY: a shared handle gives out `&T` (`T: Sync`), and by `clone` a handle that drops the value
+// on another thread (`T: Send`).
 unsafe impl<T: Send + Sync> Sync for ScalableArc<T> {}
 
 impl<T> ScalableArc<T> {

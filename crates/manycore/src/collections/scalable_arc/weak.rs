@@ -35,7 +35,8 @@ pub struct ScalableWeak<T> {
 
 // SAFETY: a weak handle can become a strong one, so the bounds are the same (those of `Arc`).
 unsafe impl<T: Send + Sync> Send for ScalableWeak<T> {}
-// SAFETY: as above.
+// SAFETY: through a shared weak handle another thread can make a strong one, so again the bounds of
+// `Arc`.
 unsafe impl<T: Send + Sync> Sync for ScalableWeak<T> {}
 
 impl<T> ScalableWeak<T> {
@@ -93,7 +94,8 @@ impl<T> Drop for ScalableWeak<T> {
 /// The handle was counted and is not used again. (The one that all strong ones have together: the
 /// value has been dropped or taken.)
 pub(super) unsafe fn release_memory<T>(inner: NonNull<Inner<T>>) {
-    // SAFETY: counted until now; as in `head`.
+    // SAFETY: the caller promises that the handle was counted, so it keeps the memory until here.
+    // The reference does not cover the value.
     if unsafe { &(*inner.as_ptr()).head }.release_weak() {
         // SAFETY: made by `Box::into_raw`; nobody has a handle, and the value is gone (its field
         // drops nothing).

@@ -105,7 +105,7 @@ impl<T> InWheel<T> {
 
     /// Where its place is noted.
     fn note<'a>(self) -> &'a AtomicUsize {
-        // SAFETY: timer_queue.T3 - as above.
+        // SAFETY: timer_queue.T3 - the wheel has the node, so it is alive; the place is atomic.
         unsafe { &(*self.0.as_ptr()).place }
     }
 }

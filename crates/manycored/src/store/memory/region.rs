@@ -71,8 +71,9 @@ impl Region {
     /// `memory` is aligned to [`REGION`], as long, and the caller's.
     pub(super) unsafe fn make(memory: NonNull<u8>, note: *const (), kind: Kind) -> NonNull<Self> {
         let region = memory.cast::<Self>();
-        // SAFETY: the caller's duty. References to the fields below cover no more than the header
-        // and as much of the bitmap as the kind has, and units begin behind that.
+        // SAFETY: the caller promises memory that is aligned to `REGION`, as long, and the caller's
+        // alone. References to the fields below cover no more than the header and as much of the
+        // bitmap as the kind has, and units begin behind that.
         unsafe {
             (&raw mut (*region.as_ptr()).note).write(note);
             (&raw mut (*region.as_ptr()).kind).write(AtomicU8::new(kind as u8));
@@ -156,7 +157,8 @@ impl Handle {
             let free = if taken == 64 { 0 } else { u64::MAX << taken };
             // SAFETY: within the bitmap of this kind; no unit is in use (memory.R1).
             let word = unsafe { (&raw mut (*self.pointer()).free).cast::<AtomicU64>().add(at) };
-            // SAFETY: as above.
+            // SAFETY: memory.R1, memory.R3 - all of the region is free, it has no lessee, and the
+            // list is locked, or this thread makes it: no other thread looks at the bitmap.
             unsafe { word.write(AtomicU64::new(free)) };
         }
     }
