@@ -18,7 +18,7 @@ const POINTERS: &[&str] = &["as above", "as below", "as in ", "as for ", "see ",
 /// Longest such reason, in words. A longer one says something of its own.
 const POINTER_WORDS: usize = 5;
 /// Reasons in the tree that only point elsewhere. The number may fall, never rise.
-const POINTERS_LEFT: usize = 120;
+const POINTERS_LEFT: usize = 2;
 
 /// Files that may be longer, each with the reason.
 const LONG_FILES: &[(&str, &str)] = &[];
