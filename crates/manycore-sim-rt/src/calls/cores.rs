@@ -13,14 +13,15 @@ static SYSCONF: Next = Next::new(c"sysconf");
 /// The kernel's `sched_getaffinity` for a virtual thread: the bytes written, or the error.
 ///
 /// # Safety
-/// `mask` is good for `bytes` bytes.
+/// `mask` is good for `bytes` bytes; it may be null if there are none.
 pub(crate) unsafe fn mask_call(bytes: usize, mask: *mut u8) -> isize {
-    // SAFETY: the caller promises that `mask` is good for `bytes` bytes (# Safety).
-    let mask = unsafe { std::slice::from_raw_parts_mut(mask, bytes) };
     let (allowed, cores) = world::with(|world| (world.allowed(), world.engine.cores()));
     if bytes * 8 < cores as usize {
         return -(EINVAL as isize);
     }
+    // SAFETY: the caller promises that `mask` is good for `bytes` bytes (# Safety); there is a
+    // core, so there are some, and it is not null.
+    let mask = unsafe { std::slice::from_raw_parts_mut(mask, bytes) };
     mask.fill(0);
     for core in allowed {
         mask[core as usize / 8] |= 1 << (core % 8);
@@ -31,9 +32,13 @@ pub(crate) unsafe fn mask_call(bytes: usize, mask: *mut u8) -> isize {
 /// The kernel's `sched_setaffinity` for a virtual thread.
 ///
 /// # Safety
-/// `mask` is good for `bytes` bytes.
+/// `mask` is good for `bytes` bytes; it may be null if there are none.
 pub(crate) unsafe fn set_mask_call(bytes: usize, mask: *const u8) -> isize {
-    // SAFETY: the caller promises that `mask` is good for `bytes` bytes (# Safety).
+    if bytes == 0 {
+        return -(EINVAL as isize);
+    }
+    // SAFETY: the caller promises that `mask` is good for `bytes` bytes (# Safety), so it is not
+    // null here.
     let mask = unsafe { std::slice::from_raw_parts(mask, bytes) };
     let cores = world::with(|world| world.engine.cores());
     let wanted: Vec<u32> = (0..cores)

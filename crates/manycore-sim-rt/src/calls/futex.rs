@@ -78,12 +78,8 @@ pub(crate) unsafe fn virtual_call(number: usize, arguments: [usize; 6]) -> Optio
             }
             Some(0)
         }
-        host::SYS_GETRANDOM => {
-            // SAFETY: the caller promises a buffer of `b` bytes, as `getrandom` asks.
-            let buffer = unsafe { std::slice::from_raw_parts_mut(a as *mut u8, b) };
-            world::with(|world| world.random.fill(buffer));
-            Some(b as isize)
-        }
+        // SAFETY: the caller promises a buffer of `b` bytes, as `getrandom` asks.
+        host::SYS_GETRANDOM => Some(unsafe { super::random::random_call(a as *mut u8, b) }),
         // SAFETY: the caller promises that `b` is good for a timespec, as `clock_gettime` asks.
         host::SYS_CLOCK_GETTIME => unsafe { clock::time_call(a, b as *mut [u64; 2]) },
         // SAFETY: the caller promises that `a` is a timespec, as `nanosleep` asks.

@@ -23,6 +23,19 @@ impl Random {
     }
 }
 
+/// The kernel's `getrandom` for a virtual thread: the bytes written.
+///
+/// # Safety
+/// `buffer` is good for `bytes` bytes; it may be null if there are none.
+pub(super) unsafe fn random_call(buffer: *mut u8, bytes: usize) -> isize {
+    if bytes != 0 {
+        // SAFETY: the caller promises a buffer of `bytes` bytes, so it is not null here.
+        let buffer = unsafe { std::slice::from_raw_parts_mut(buffer, bytes) };
+        world::with(|world| world.random.fill(buffer));
+    }
+    bytes as isize
+}
+
 /// Random bytes.
 ///
 /// # Safety
@@ -31,9 +44,7 @@ impl Random {
 pub unsafe extern "C" fn getrandom(buffer: *mut u8, bytes: usize, flags: u32) -> isize {
     if world::active() {
         // SAFETY: the caller promises a buffer of `bytes` bytes, as libc's `getrandom` asks.
-        let buffer = unsafe { std::slice::from_raw_parts_mut(buffer, bytes) };
-        world::with(|world| world.random.fill(buffer));
-        return bytes as isize;
+        return unsafe { random_call(buffer, bytes) };
     }
     let arguments = [buffer as usize, bytes, flags as usize, 0, 0, 0];
     // SAFETY: the caller promises a buffer of `bytes` bytes, as libc's `getrandom` asks; the kernel

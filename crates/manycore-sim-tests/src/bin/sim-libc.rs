@@ -29,6 +29,9 @@ unsafe extern "C" {
     fn pthread_barrier_init(barrier: *mut c_void, attributes: *mut c_void, count: u32) -> c_int;
     fn pthread_barrier_wait(barrier: *mut c_void) -> c_int;
     fn clock_gettime(clock: c_int, time: *mut [u64; 2]) -> c_int;
+    fn getrandom(buffer: *mut u8, bytes: usize, flags: u32) -> isize;
+    fn sched_getaffinity(thread: c_int, bytes: usize, mask: *mut u8) -> c_int;
+    fn sched_setaffinity(thread: c_int, bytes: usize, mask: *const u8) -> c_int;
 }
 
 const ROUNDS: u64 = 20;
@@ -74,8 +77,20 @@ fn main() {
             reads_and_writes(cores);
             posts();
             sends_through_a_pipe();
+            takes_null_for_no_bytes();
             println!("{cores} cores: all well");
         }
+    }
+}
+
+/// As the kernel does: crates ask so whether `getrandom` is there.
+fn takes_null_for_no_bytes() {
+    let (out, mask) = (std::ptr::null_mut(), std::ptr::null());
+    // SAFETY: no byte is read or written.
+    unsafe {
+        assert_eq!(getrandom(out, 0, 0), 0);
+        assert_eq!(sched_getaffinity(0, 0, out), -1, "EINVAL");
+        assert_eq!(sched_setaffinity(0, 0, mask), -1, "EINVAL");
     }
 }
 
