@@ -320,7 +320,7 @@ pub(crate) fn drop_each<X>(things: impl IntoIterator<Item = X>) {
 /// As for dereferencing what the pointer was made of, with others who read.
 #[inline(always)]
 pub(crate) unsafe fn deref_ref<T>(pointer: &MutPtr<T>) -> &T {
-    // SAFETY: the caller's duty, stated above.
+    // SAFETY: the caller promises that the cell is there, and that others only read (# Safety).
     unsafe { &*pointer.with(|pointer| pointer.cast_const()) }
 }
 
@@ -371,7 +371,8 @@ mod cell {
         /// As for dereferencing the pointer that `UnsafeCell::get` returned, with others who read.
         #[inline(always)]
         pub(crate) unsafe fn deref(&self) -> &T {
-            // SAFETY: the caller's duty, stated above.
+            // SAFETY: the caller promises that the cell is there, and that others only read it
+            // (# Safety).
             unsafe { &*self.0 }
         }
     }
@@ -391,7 +392,8 @@ mod cell {
         #[inline(always)]
         #[allow(clippy::mut_from_ref)] // loom's signature
         pub(crate) unsafe fn deref(&self) -> &mut T {
-            // SAFETY: the caller's duty, stated above.
+            // SAFETY: the caller promises that the cell is there, and that no other thread has it
+            // (# Safety).
             unsafe { &mut *self.0 }
         }
     }

@@ -252,7 +252,7 @@ const VTABLE: RawWakerVTable = RawWakerVTable::new(
         // SAFETY: `data` came from `Arc::into_raw`, and the waker at hand keeps a count of it.
         let hostile = unsafe { &*data.cast::<Hostile>() };
         hostile.at(Hook::Clone);
-        // SAFETY: as above.
+        // SAFETY: the waker at hand keeps a count of `data`, so there is one to be raised.
         unsafe { Arc::increment_strong_count(data.cast::<Hostile>()) };
         RawWaker::new(data, &VTABLE)
     },

@@ -24,19 +24,19 @@ static BYTES: AtomicUsize = AtomicUsize::new(0);
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         BYTES.fetch_add(layout.size(), Ordering::Relaxed);
-        // SAFETY: the caller's duty.
+        // SAFETY: the caller promises what the trait asks; the system's allocator asks the same.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         BYTES.fetch_add(layout.size(), Ordering::Relaxed);
-        // SAFETY: the caller's duty.
+        // SAFETY: the caller promises what the trait asks; the system's allocator asks the same.
         unsafe { System.alloc_zeroed(layout) }
     }
 
     unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
         BYTES.fetch_sub(layout.size(), Ordering::Relaxed);
-        // SAFETY: the caller's duty.
+        // SAFETY: the caller promises what the trait asks; the system's allocator asks the same.
         unsafe { System.dealloc(memory, layout) }
     }
 }

@@ -24,11 +24,11 @@ thread_local! {
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.with(|count| count.set(count.get() + 1));
-        // SAFETY: the caller's duty.
+        // SAFETY: the caller promises what the trait asks; the system's allocator asks the same.
         unsafe { System.alloc(layout) }
     }
     unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
-        // SAFETY: the caller's duty.
+        // SAFETY: the caller promises what the trait asks; the system's allocator asks the same.
         unsafe { System.dealloc(memory, layout) };
     }
 }

@@ -42,7 +42,7 @@ struct Members(HashMap<u64, *const Element<Body>>);
 
 // SAFETY: members are shared between threads (`Linked`).
 unsafe impl Send for Members {}
-// SAFETY: as above.
+// SAFETY: shared access gives out members, which are `Sync` (`Linked`).
 unsafe impl Sync for Members {}
 
 impl Structure<Element<Body>> for Members {

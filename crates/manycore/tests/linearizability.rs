@@ -117,7 +117,7 @@ struct Marks {
 
 // SAFETY: members may be used by any thread (`Linked`).
 unsafe impl Send for Marks {}
-// SAFETY: as above.
+// SAFETY: shared access gives out members, which are `Sync` (`Linked`).
 unsafe impl Sync for Marks {}
 
 #[derive(Default)]
@@ -202,7 +202,7 @@ type Domain = ldu::SetDomain<Counts, ldu::SetElement<u8>>;
 
 // SAFETY: members may be used by any thread (`Linked`).
 unsafe impl Send for OneOfMany {}
-// SAFETY: as above.
+// SAFETY: shared access gives out members, which are `Sync` (`Linked`).
 unsafe impl Sync for OneOfMany {}
 
 impl ldu::Structure<ldu::SetElement<u8>> for Counts {

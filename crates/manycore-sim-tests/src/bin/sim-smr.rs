@@ -36,7 +36,7 @@ fn in_slab() -> *mut Node {
 /// # Safety
 /// A node of `in_slab` that nobody else has.
 unsafe fn free(node: NonNull<()>) {
-    // SAFETY: the caller's duty.
+    // SAFETY: the caller promises a node of `in_slab` that no other thread has (# Safety).
     unsafe { SLAB.free_raw(node.cast::<Node>()) };
 }
 

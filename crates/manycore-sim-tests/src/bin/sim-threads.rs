@@ -137,7 +137,7 @@ fn identifies_its_core(cores: usize) {
                 let start = unsafe { std::arch::x86_64::_rdtsc() };
                 let cores: Vec<u32> =
                     (0..TIMES).map(|_| std::arch::x86_64::__cpuid(1).ebx >> 24).collect();
-                // SAFETY: as above.
+                // SAFETY: every x86-64 processor has the instruction.
                 let took = unsafe { std::arch::x86_64::_rdtsc() } - start;
                 assert!((60 * TIMES..300 * TIMES).contains(&took), "{took} cycles");
                 assert!(cores.iter().all(|core| *core == cores[0]), "{cores:?}");
