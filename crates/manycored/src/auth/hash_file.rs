@@ -11,8 +11,9 @@
 //!   as many steps as the file has bytes, however it is damaged.
 //! - auth.F2 A file that is not understood in every part that is read gives an error, and no pairs.
 //!
-//! No well-kept crate reads these files. Source: the on-disk format of Berkeley DB 4.2 to 6, of
-//! which Debian has 5.3.
+//! Read here, because the pairs are all that is wanted: no writes, no locks, and no library in C
+//! for a file of a few pages. Source: the on-disk format of Berkeley DB 4.2 to 6, of which Debian
+//! has 5.3.
 
 /// A key and its value.
 pub(super) type Pair = (Vec<u8>, Vec<u8>);
