@@ -7,12 +7,11 @@
 # test is not among the tests: it keeps freed memory on purpose, to look at it.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
-long=
+long=()
 case "${1:-}" in
 "") ;;
 --short)
-    long="collection_histories hash_map linearizability locks oplog_tree properties"
-    long+=" reentrancy replicated_map section_list"
+    long=(collection_histories hash_map locks oplog_tree properties replicated_map section_list)
     ;;
 *) die "unknown argument '$1'" ;;
 esac
@@ -37,40 +36,38 @@ grep -q 'heap-use-after-free' "$work/report" ||
 export MANYCORE_TESTS="${MANYCORE_TESTS:-short}"
 export RUSTFLAGS="-Zsanitizer=address" CARGO_TARGET_DIR="$TARGET/asan"
 
-# run CRATE NAME...: these tests of the crate.
+# run CRATE PROGRAM... [-- ARGUMENT...]: these test programs of the crate.
 run() {
-    local crate=$1
+    local crate=$1 programs=()
     shift
-    cargo +nightly test --target "$HOST" --locked -p "$crate" "${@/#/--test=}"
-}
-
-shopt -s nullglob
-# those CRATE LIST: the crate's tests that are not in the list.
-those() {
-    local name
-    for name in "crates/$1"/tests/*.rs "crates/$1"/tests/*/main.rs; do
-        name=${name%/main.rs}
-        name=$(basename "$name" .rs)
-        case " $2 " in *" $name "*) ;; *) printf '%s\n' "$name" ;; esac
+    while [ $# -gt 0 ] && [ "$1" != -- ]; do
+        programs+=("--test=$1")
+        shift
     done
+    cargo +nightly test --target "$HOST" --locked -p "$crate" "${programs[@]}" "$@"
 }
 
-# What looks at no memory of the library's, or measures how much the process has.
-no_matter="tree litmus figures footprint memory garbage torture"
-# What forgets guards, members or nodes, or makes circles of reference counts, on purpose.
-forgetful="adaptive barrier_denied callbacks circles fork ldu ldu_forest ldu_reentry page_cache"
-forgetful+=" slab"
-[ -n "$long" ] || forgetful+=" reentrancy"
+# skips FILE...: the arguments that leave these files of a program out.
+skips() { printf -- '--skip=%s::\n' "$@"; }
 
-mapfile -t library < <(those manycore "$no_matter $forgetful $long")
-run manycore "${library[@]}"
-mapfile -t cache < <(those manycore-cache "$no_matter reentrancy")
-run manycore-cache "${cache[@]}"
+# Left out are the programs that look at no memory of the library's or measure how much the process
+# has: tree litmus figures footprint memory garbage torture.
+programs=(borrows section_birth section_ends stress)
+[ ${#long[@]} -gt 0 ] || programs+=(linearizability)
+# What forgets guards, members or nodes, or makes circles of reference counts, on purpose.
+forgetful=(adaptive callbacks circles ldu ldu_forest ldu_reentry page_cache slab)
+
+mapfile -t skipped < <(skips "${forgetful[@]}" ${long[@]+"${long[@]}"})
+run manycore integration -- "${skipped[@]}"
+run manycore "${programs[@]}"
+run manycore-cache integration -- --skip=reentrancy::
 cargo +nightly test --target "$HOST" --locked -p manycore-cache --lib
 say "nothing used after it was freed, nothing leaked"
 
 export ASAN_OPTIONS=detect_leaks=0
-# shellcheck disable=SC2086
-run manycore $forgetful
-run manycore-cache reentrancy
+run manycore integration -- "${forgetful[@]/%/::}"
+programs=(barrier_denied fork)
+[ ${#long[@]} -gt 0 ] || programs+=(reentrancy)
+run manycore "${programs[@]}"
+run manycore-cache integration -- reentrancy::
 say "nothing used after it was freed"

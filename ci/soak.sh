@@ -9,5 +9,5 @@ case "${1:-600}" in
 *) export MANYCORE_SOAK="${1:-600}" ;;
 esac
 quick_builds
-cargo test --release --locked -p manycored -p manycore-cache --test soak --test linearizability \
-    --test threads -- --nocapture --test-threads=1
+cargo test --release --locked -p manycored -p manycore-cache --test integration -- \
+    soak:: linearizability:: threads:: --nocapture --test-threads=1

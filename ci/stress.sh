@@ -37,11 +37,12 @@ long() {
     [ "$status" = 0 ] || die "a test failed; what it printed is in $folder"
 }
 
-tests=(litmus linearizability stress torture ldu_stress swap locks slab namespace)
+tests=(litmus linearizability stress torture)
+files=(ldu_stress swap locks slab namespace)
 case "${1:-60}" in
 --short)
     export MANYCORE_SOAK=1
-    tests=(litmus linearizability stress torture)
+    files=()
     ;;
 long)
     [[ ${2:-3600} =~ ^[1-9][0-9]*$ ]] || die "'$2' is no number of seconds"
@@ -55,7 +56,9 @@ esac
 
 say "each soak $MANYCORE_SOAK s${MANYCORE_ROUNDS:+, each race $MANYCORE_ROUNDS rounds}"
 quick_builds
-cargo test --release --locked -p manycore "${tests[@]/#/--test=}" -- --nocapture --test-threads=1
+run() { cargo test --release --locked -p manycore "$@" --nocapture --test-threads=1; }
+run "${tests[@]/#/--test=}" --
+[ ${#files[@]} = 0 ] || run --test=integration -- "${files[@]/%/::}"
 
 # The test of the torture test, in a build where bugs can be planted: the long form only.
 [ -z "${MANYCORE_ROUNDS:-}" ] ||

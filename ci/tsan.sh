@@ -39,24 +39,24 @@ grep -q 'data race' "$work/report" || die "the sanitizer's own test failed: $(ca
 
 export MANYCORE_SOAK="${MANYCORE_SOAK:-5}" MANYCORE_TESTS="${MANYCORE_TESTS:-short}"
 optimised=1
-tests=(stress torture section node_lock deferred counter event_queue registry lru order slab)
-tests+=(private_pages private_pages_shared adaptive cluster swap dhash dhash_spread page_cache)
-tests+=(hash_map replicated_map namespace oplog_tree timer_queue intervals ldu ldu_stress)
-tests+=(ldu_shared ldu_combined ldu_forest ldu_forest_random ldu_reentry ldu_faults circles)
-tests+=(callbacks event_queue_tasks collection_histories linearizability locks budget object_pool)
-tests+=(scalable_arc oplog_faults oplog_reentrancy oplog_inside oplog_own_end section_list borrows)
-tests+=(configurations gates)
-tests+=(threads loads faults newer reentrancy expiry) # the cache's, beside those of the same name
+library=(--test=stress --test=torture --test=linearizability --test=integration)
+short=()
 case "${1:-}" in
 "") ;;
 --short)
     optimised=0
-    tests=(stress torture threads)
+    library=(--test=stress --test=torture)
+    short=(threads::)
     ;;
 *) die "unknown argument '$1'" ;;
 esac
-RUSTFLAGS="-Zsanitizer=thread" CARGO_TARGET_DIR="$TARGET/tsan" CARGO_PROFILE_DEV_OPT_LEVEL=$optimised \
-    TSAN_OPTIONS="suppressions=$ROOT/ci/tsan.supp halt_on_error=1 die_after_fork=0 ${TSAN_OPTIONS:-}" \
-    cargo +nightly test -Zbuild-std --target "$HOST" \
-    -p manycore -p manycore-cache "${tests[@]/#/--test=}"
+export RUSTFLAGS="-Zsanitizer=thread" CARGO_TARGET_DIR="$TARGET/tsan"
+export CARGO_PROFILE_DEV_OPT_LEVEL=$optimised
+options="suppressions=$ROOT/ci/tsan.supp halt_on_error=1 die_after_fork=0"
+export TSAN_OPTIONS="$options ${TSAN_OPTIONS:-}"
+run() { cargo +nightly test -Zbuild-std --target "$HOST" --locked "$@"; }
+# What runs on one thread is left out.
+run -p manycore "${library[@]}" -- --skip=liars:: --skip=properties::
+run -p manycore-cache --test=integration -- --skip=sequential:: --skip=liars:: \
+    ${short[@]+"${short[@]}"}
 say "no race found"

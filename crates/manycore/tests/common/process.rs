@@ -5,19 +5,20 @@ use std::process::Command;
 const OWN: &str = "MANYCORE_OWN_PROCESS";
 
 /// Runs the body of the test `name` here if this process was started for it alone, or else starts
-/// one that does, and demands that it passes. Returns what it printed.
+/// one that does, and demands that it passes. Returns what it printed. No other test of the program
+/// has `name` as a part of its own.
 pub fn in_own_process(name: &str, body: impl FnOnce()) -> Option<String> {
     if std::env::var(OWN).as_deref() == Ok(name) {
         body();
         return None;
     }
     let run = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", name, "--nocapture", "--test-threads=1"])
+        .args([name, "--nocapture", "--test-threads=1"])
         .env(OWN, name)
         .output()
         .unwrap();
     let said = String::from_utf8_lossy(&run.stdout).into_owned();
-    assert!(said.contains("running 1 test"), "{name} is no test:\n{said}");
+    assert!(said.contains("running 1 test"), "{name} is not one test:\n{said}");
     let wrong = String::from_utf8_lossy(&run.stderr);
     assert!(run.status.success(), "{name} failed:\n{said}{wrong}");
     Some(said)

@@ -11,5 +11,6 @@ mod lexer;
 mod loc;
 mod manifests;
 mod paths;
+mod programs;
 mod tidy;
 mod walk;

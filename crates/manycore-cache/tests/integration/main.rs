@@ -1,0 +1,38 @@
+//! The cache, through its public interface.
+//!
+//! Each file of tests is a module of this one program, so that what they share is compiled once:
+//!
+//!     cargo test -p manycore-cache --test integration FILE::
+//!
+//! Programs of their own, in the folder above, are the tests that measure the memory of their
+//! process.
+
+#[path = "../../../manycore/tests/common/canary.rs"]
+#[allow(dead_code, reason = "shared with other tests")]
+mod canary;
+#[path = "../../../manycore/tests/common/env.rs"]
+#[allow(dead_code, reason = "shared with other tests")]
+mod env;
+#[path = "../common/fuse.rs"]
+mod fuse;
+#[path = "../../../manycore/tests/common/process.rs"]
+#[allow(dead_code, reason = "shared with other tests")]
+mod process;
+#[path = "../../../manycore/tests/common/rng.rs"]
+#[allow(dead_code, reason = "shared with other tests")]
+mod rng;
+#[path = "../common/tasks.rs"]
+mod tasks;
+
+mod adjust;
+mod circles;
+mod corners;
+mod expiry;
+mod faults;
+mod liars;
+mod loads;
+mod newer;
+mod reentrancy;
+mod relocate;
+mod sequential;
+mod threads;
