@@ -3,7 +3,7 @@
 //! sections.
 
 use super::HashMap;
-use crate::percpu::loom_tests::{large_model, model, must_catch};
+use crate::percpu::loom_tests::{large_model, model, must_catch, unexplored};
 use crate::section::{Domain, Mode};
 use crate::sync::{AtomicUsize, Ordering, UnsafeCell, thread};
 use std::hash::{BuildHasherDefault, DefaultHasher};
@@ -192,21 +192,22 @@ fn loom_map_iteration_against_growth_sees_each_entry_once() {
 fn loom_map_updates_that_move_buckets_lose_nothing() {
     model(2, || {
         let cage = Cage::new(Mode::Bounded, &[1]);
-        cage.grow();
+        unexplored(|| cage.grow());
         let other = spawn(&cage, |cage| cage.put(2, 0));
         assert!(cage.remove(1));
         other.join().unwrap();
         assert_eq!((cage.look(1), cage.look(2)), (None, Some(0)));
-        cage.grow();
-        cage.grow();
-        cage.put(3, 0);
+        unexplored(|| {
+            (0..2).for_each(|_| cage.grow());
+            cage.put(3, 0);
+        });
         assert_eq!((cage.look(2), cage.look(3), cage.map.len()), (Some(0), Some(0), 2));
     });
 }
 
 #[test]
 fn loom_map_frees_every_value_once() {
-    model(2, || {
+    large_model(2, || {
         let cage = Cage::new(Mode::Epoch, &[1]);
         let freed = Arc::clone(&cage.freed);
         let other = spawn(&cage, |cage| cage.remove(1));
@@ -217,7 +218,7 @@ fn loom_map_frees_every_value_once() {
         while Arc::strong_count(&cage) > 1 {
             thread::yield_now();
         }
-        drop(cage);
+        unexplored(|| drop(cage));
         assert_eq!(freed.load(Ordering::Relaxed), 2);
     });
 }
