@@ -42,7 +42,7 @@ impl Setup {
         Store::new(Limits { memory: 1 << 20, item: ITEM, evicts, delimiter, has_versions: true }, 1)
     }
 
-    /// With the one user `a`, whose password is `b`, if somebody has to say who he is.
+    /// With the one user `a`, whose password is `b`, if authentication is required.
     fn facts(self) -> Facts {
         let language = if self.has(4) { Language::Text } else { Language::Any };
         let (flush_enabled, shutdown_enabled) = (!self.has(2), self.has(3));
@@ -83,7 +83,7 @@ struct Turn {
 /// As much as there is.
 const WHOLE: Turn = Turn { budget: usize::MAX, room: OUT_MAX };
 
-/// The replies to a client who sends these pieces, so much answered at a time.
+/// The replies to a client that sends these pieces, so much answered at a time.
 fn talk(store: &Store, facts: &Facts, pieces: &[&[u8]], turn: Turn) -> (Vec<u8>, Wish) {
     let mut context = Context::new(store.handle(0), facts);
     let mut session = Session::new(ITEM);

@@ -115,7 +115,7 @@ pub fn timing_ns() -> f64 {
             let start = ticks::now();
             times.record(ticks::now().wrapping_sub(start));
         }
-        // The middle: an interrupt in between says nothing about the clock.
+        // The median: an interrupt in between would distort a mean.
         times.quantile_ns(0.5)
     })
 }

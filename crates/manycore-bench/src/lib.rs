@@ -1,18 +1,18 @@
 //! Workloads of `manycore` and of its rivals, measured side by side in one run.
 //!
 //! Owns: the one place that runs threads against an implementation ([`runner`]), the workloads
-//! ([`workload::WORKLOADS`]), the adapters to every rival, and what comes out (rows, tables, the
-//! page with plots). Does not own: the command line.
+//! ([`workload::WORKLOADS`]), the adapters to every rival, and the output (rows, tables, the page
+//! with plots). Does not own: the command line.
 //!
-//! Laws that every figure obeys:
+//! Laws of every figure:
 //!
 //! 1. *One run.* All implementations of one table run in the same process, interleaved: repeat 1
 //!    of each, then repeat 2 of each. What disturbs the machine disturbs all of them.
 //! 2. *Same work.* Every implementation runs the same loop, generic over a small trait, so that
-//!    the compiler can inline ours and theirs alike. Where rivals need a sequential type inside,
+//!    the compiler can inline all of them alike. Where rivals need a sequential type inside,
 //!    all use the same one.
 //! 3. *Spread.* A row is a median with minimum and maximum, never a single sample.
-//! 4. *Baseline.* Every table has the plain structure on one thread, shared with nobody.
+//! 4. *Baseline.* Every table has the plain structure on one thread, unshared.
 //! 5. *Checked.* Every adapter must pass the conformance test of its workload: a fast rival that
 //!    loses updates is no rival.
 //!

@@ -15,7 +15,7 @@ pub enum Kind {
     Rival,
     /// Code written by hand for this very workload: an honest baseline, but no general type.
     ByHand,
-    /// The plain structure on one thread, shared with nobody.
+    /// The plain structure on one thread, unshared.
     Baseline,
     /// What the loop costs when nothing is done, or the hardware's own figure.
     Floor,

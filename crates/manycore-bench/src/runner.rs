@@ -11,7 +11,7 @@
 //! 2. A thread counts in its own stack frame and looks at the stop flag once per batch; the flag's
 //!    line is written twice per run and otherwise only read.
 //! 3. Each repeat builds its subject anew. Repeats go round-robin over the implementations of a
-//!    group, and each round starts one further, so that nobody always runs after the same rival.
+//!    group, and each round starts one further, so that none always runs after the same rival.
 //! 4. A thread that cannot start, or that panics, ends the run with an error; no thread is left.
 
 use std::{
@@ -239,9 +239,9 @@ pub struct Group {
     pub params: Params,
     /// What to compute.
     pub metrics: Vec<Metric>,
-    /// Who takes part.
+    /// The implementations that take part.
     pub cases: Vec<Case>,
-    /// Who was asked for and cannot serve so many threads.
+    /// Requested implementations that do not support so many threads.
     pub left_out: Vec<&'static str>,
 }
 

@@ -58,7 +58,7 @@ impl Plain {
 
 impl Calls for Plain {
     fn call(&self, entry: usize) {
-        // ORDER: Relaxed; read when nobody calls.
+        // ORDER: Relaxed; read when no call is running.
         self.0[entry].fetch_add(1, Relaxed);
     }
 }

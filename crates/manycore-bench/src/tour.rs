@@ -17,7 +17,7 @@ use crate::{
 /// How often the tour repeats each measurement.
 const REPEATS: usize = 5;
 
-/// One part of the tour: a workload, and words for somebody who never saw it.
+/// One part of the tour: a workload, and its explanation for a newcomer.
 pub struct Chapter {
     /// The workload.
     pub bench: &'static str,

@@ -427,7 +427,7 @@ pub fn choose<P>(
     Ok(baseline.into_iter().chain(others).collect())
 }
 
-/// The cases of one group: the baseline on one thread, everybody else on `threads`; and the names
+/// The cases of one group: the baseline on one thread, all others on `threads`; and the names
 /// of those that cannot serve so many.
 pub fn cases<P: Copy + 'static>(
     entries: &[&'static Entry<P>],

@@ -1,4 +1,4 @@
-//! What is changed of an entry, or of the cache, in place: times, and the capacity.
+//! Changes in place: the expiration of an entry, and the capacity of the cache.
 
 use crate::departure::Cause;
 use crate::guard::{Entry, Guard};
@@ -31,8 +31,9 @@ where
 
     /// As [`expire`](Self::expire), if `accept` says so of the key's entry, which is returned then.
     ///
-    /// `accept` runs under the lock of the entry's bucket, once: nobody replaces the entry or gives
-    /// it another time then. It should be short, and must not update the cache, which panics.
+    /// `accept` runs under the lock of the entry's bucket, once: the entry is neither replaced nor
+    /// given another TTL at that time. It should be short, and must not update the cache, which
+    /// panics.
     ///
     /// # Panics
     /// As [`insert_for`](Self::insert_for).
@@ -77,9 +78,9 @@ where
         })
     }
 
-    /// Shows the key's entry to `look` while nobody can replace or remove it; returns it if `look`
-    /// says so. For what changes in an entry by itself (an atomic in its value), and must not be
-    /// lost with it: who replaces the entry afterwards sees the change.
+    /// Calls `look` with the key's entry under the bucket's lock, so that it can't be replaced or
+    /// removed; returns the entry if `look` returns true. For interior mutability (an atomic in the
+    /// value): a thread that replaces the entry afterwards sees the change.
     ///
     /// `look` runs under the bucket's lock: it should be short, and must not update the cache: that
     /// panics. Does not count as a use.
@@ -234,7 +235,7 @@ where
         while let Some(node) = self.find(place, key, &section) {
             let locked = self.lock(place, &section);
             if locked.slot_of(node).is_none() {
-                continue; // replaced or removed meanwhile
+                continue; // replaced or removed in between
             }
             let is_wanted = self.under_lock(|| look(node));
             drop(locked);
@@ -244,9 +245,10 @@ where
         None
     }
 
-    /// Removes every entry of which `keep` says no. Not a snapshot: what comes meanwhile may be
-    /// asked about or not. Cost: the tables, and a lock for each bucket in turn, under which `keep`
-    /// runs; it must not update the cache, which panics. Loads that are under way are not put in.
+    /// Removes every entry for which `keep` returns false. Not a snapshot: concurrent insertions
+    /// may be visited or not. Cost: the tables, and a lock for each bucket in turn, under which
+    /// `keep` runs; it must not update the cache, which panics. Loads that are under way are not
+    /// put in.
     ///
     /// ```
     /// let cache = manycore_cache::Cache::new(100);

@@ -1,4 +1,4 @@
-//! Single flight: which loads are under way, one of each kind for each key.
+//! Single flight: the loads under way, at most one of each kind for each key.
 //!
 //! Laws:
 //! - cache.F1 A load is in the list from before its leader looks into the cache a second time until
@@ -310,7 +310,8 @@ impl<K, V> Drop for Lead<'_, K, V> {
         };
         debug_assert!(listed.is_some(), "cache.F1: a load ends that is not listed");
         drop(listed);
-        // ORDER: Release; pairs with Acquire in `are_any_now`: who sees no load sees its entry.
+        // ORDER: Release; pairs with Acquire in `are_any_now`: a thread that sees no load sees its
+        // entry.
         let before = self.flights.count.0.fetch_sub(1, Ordering::Release);
         debug_assert!(before > 0, "cache.F1: more loads have ended than were listed");
         let wakers = {

@@ -1,4 +1,4 @@
-//! What a caller sees of an entry: [`Entry`], [`Guard`], and the walk over all of them.
+//! Access to entries: [`Entry`], [`Guard`], and the iterator.
 
 use crate::Cache;
 use crate::node::{Kind, Node};
@@ -32,7 +32,7 @@ impl<'a, K, V> Entry<'a, K, V> {
     }
 
     fn node(self) -> &'a Node<K, V> {
-        // SAFETY: whoever made this promised that it is kept (cache.N1).
+        // SAFETY: the caller of `new` promised that it is kept (cache.N1).
         unsafe { self.node.as_ref() }
     }
 
@@ -65,7 +65,7 @@ impl<K: fmt::Debug, V: fmt::Debug> fmt::Debug for Entry<'_, K, V> {
     }
 }
 
-/// An entry that stays valid for who looks at it, whatever becomes of it in the cache meanwhile. It
+/// An entry that stays valid even if it is replaced or evicted while the guard is held. It
 /// dereferences to the value.
 ///
 /// It keeps a [`Section`] open, so it stays with its thread, and memory of entries that leave the
@@ -80,7 +80,7 @@ impl<K: fmt::Debug, V: fmt::Debug> fmt::Debug for Entry<'_, K, V> {
 /// drop(cache);
 /// println!("{guard:?}");
 /// ```
-#[must_use = "a guard that nobody looks at keeps memory for nothing"]
+#[must_use = "an unused guard delays reclamation for nothing"]
 pub struct Guard<'c, K, V> {
     node: NonNull<Node<K, V>>,
     kind: Kind,
@@ -163,7 +163,7 @@ impl<'c, K, V, S> Iterator for Iter<'c, K, V, S> {
                 return Some(unsafe { self.cache.guard(node, self.cache.domain.enter()) });
             }
             let segment = self.cache.segments.get(self.segment)?;
-            // All from one table, which stays as it is if it is replaced meanwhile (cache.T4).
+            // All from one table, which stays as it is if it is replaced in between (cache.T4).
             let buckets = segment.table(&self.section).buckets().iter();
             self.found.extend(buckets.flat_map(|b| b.slots()).filter_map(Slot::node));
             self.segment += 1;

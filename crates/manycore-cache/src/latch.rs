@@ -1,18 +1,20 @@
-//! The lock of a chain: a byte in its first bucket's line, and a queue of those who wait.
+//! The lock of a bucket chain: a byte in the first bucket's line, and an MCS queue of waiters.
 //!
-//! The line is what readers look at and what the holder works on, so whoever looks at the byte
-//! again and again takes it from all of them. So only one does: the first in the table's queue.
-//! The others stand behind, each with a word of its own.
+//! Readers read that line and the holder writes it, so a waiter that spins on the byte contends
+//! with all of them. So only one does: the head of the table's queue. The others wait behind it,
+//! each on a word of its own.
 //!
 //! Laws:
-//! - cache.W1 Who sees the byte free may take it, and passes by the queue so. Who sees it held gets
-//!   in line, and keeps its *turn*, the head of the line, until it has given the lock up.
-//! - cache.W2 Who has the turn marks a held byte as wanted. The holder leaves a wanted byte
-//!   reserved, and only who has the turn takes a reserved one: nobody passes by for ever. A mark
-//!   that the holder's store overwrites is made again.
-//! - cache.W3 Nobody waits for a turn who holds a lock of the same table; who replaces a table has
-//!   the turn first, and keeps it. So who has the turn waits for nobody who waits for the turn.
-//! - cache.W4 A byte whose table was replaced says so for ever.
+//! - cache.W1 A thread that finds the byte free may take it, and so barge past the queue. A thread
+//!   that finds it held enqueues, and keeps the *turn*, the head of the queue, until it has
+//!   released the lock.
+//! - cache.W2 The owner of the turn marks a held byte as wanted. The holder leaves a wanted byte
+//!   reserved, and only the owner of the turn takes a reserved one: no thread barges for ever. A
+//!   mark that the holder's store overwrites is set again.
+//! - cache.W3 A thread that holds a lock of a table does not wait for that table's turn; a thread
+//!   that replaces a table acquires the turn first, and keeps it. So the owner of the turn does not
+//!   wait for a thread that waits for the turn.
+//! - cache.W4 The byte of a replaced table stays `MOVED` for ever.
 //!
 //! Source: the queue is that of Mellor-Crummey and Scott (1991), which the ParSec paper (EuroSys
 //! 2016, section 5.2) gives memcached's buckets.
@@ -25,17 +27,17 @@ use std::time::{Duration, Instant};
 
 const FREE: u8 = 0;
 const HELD: u8 = 1;
-/// Held, and who has the turn wants it.
+/// Held, and the owner of the turn wants it.
 const WANTED: u8 = 2;
-/// Free for who has the turn.
+/// Free for the owner of the turn.
 const RESERVED: u8 = 3;
 const MOVED: u8 = 4;
 
-/// Looks of who has the turn, each after up to `PAUSES` pauses; then it gives its core away.
+/// Probes of the owner of the turn, each after up to `PAUSES` pauses; then it yields its core.
 const LOOKS: u32 = 20;
-/// Looks, with the first ones, before it sleeps: the holder has lost its core.
+/// Probes, the first ones included, before it sleeps: the holder was preempted.
 const LOOKS_AWAKE: u32 = 60;
-/// Pause instructions between two looks, at most: some microseconds.
+/// Pause instructions between two probes, at most: some microseconds.
 const PAUSES: u32 = if cfg!(manycore_loom) { 1 } else { 64 };
 const NAP: Duration = Duration::from_micros(50);
 
@@ -43,16 +45,16 @@ const NAP: Duration = Duration::from_micros(50);
 #[repr(transparent)]
 pub(crate) struct Latch(AtomicU8);
 
-/// Those who wait for a lock of one table.
+/// The waiters for the locks of one table.
 pub(crate) struct Queue(Line<McsLock<()>>);
 
-/// The head of the line.
+/// The head of the queue.
 pub(crate) struct Turn<'t>(McsGuard<'t, ()>);
 
-/// The lock is held; dropping this gives it up, and the turn after it.
+/// The lock is held; dropping this releases it, and the turn after it.
 pub(crate) struct Hold<'t> {
     latch: &'t Latch,
-    /// Not zero if the lock is given up for ever. A word, because holds are moved as words.
+    /// Not zero if the lock is retired with its table. A word, because holds are moved as words.
     is_last: usize,
     _turn: Option<McsGuard<'t, ()>>,
 }
@@ -86,7 +88,7 @@ impl Latch {
         if reentrancy::is_under_lock() {
             return self.lock_for_callback();
         }
-        // cache.W1: the byte was held, so this thread stands in line, and keeps its turn with the
+        // cache.W1: the byte was held, so this thread enqueues, and keeps its turn with the
         // lock.
         let turn = queue.turn();
         let mut hold = self.lock_in_turn(&turn)?;
@@ -94,8 +96,8 @@ impl Latch {
         Some(hold)
     }
 
-    /// Takes the lock for a thread that holds one of another cache: out of line, so that no thread
-    /// waits behind it, and not without limit (law cache.U2).
+    /// Takes the lock for a thread that holds one of another cache: outside the queue, so that no
+    /// thread waits behind it, and with a time limit (law cache.U2).
     ///
     /// # Panics
     /// If the lock does not become free in that time.
@@ -146,8 +148,7 @@ impl Latch {
                     }
                 }
                 HELD => {
-                    // ORDER: Relaxed; who takes the lock next orders. If it fails, the holder was
-                    // faster.
+                    // ORDER: Relaxed; taking the lock orders. If it fails, the holder was faster.
                     let (new, order) = (WANTED, Ordering::Relaxed);
                     let _ = self.0.compare_exchange(HELD, new, order, order);
                 }
@@ -223,7 +224,7 @@ mod tests {
         holders: AtomicUsize,
     }
 
-    // SAFETY: the value is touched by who holds the latch alone.
+    // SAFETY: the value is touched only by the holder of the latch.
     unsafe impl Sync for Shared {}
 
     impl Shared {
@@ -269,9 +270,9 @@ mod tests {
                     std::thread::yield_now();
                 }
                 drop(hold);
-                // Free for others only when who waited has been there.
+                // Free for others only after the waiter had it.
                 if shared.latch.0.load(Ordering::Acquire) == FREE {
-                    // SAFETY: who added has given the lock up.
+                    // SAFETY: the thread that added has released the lock.
                     assert_eq!(unsafe { *shared.value.get() }, 1, "others may pass by");
                 }
                 assert!(waiting.join().unwrap());
@@ -338,7 +339,7 @@ mod loom_tests {
 
     struct Shared(Latch, Queue, UnsafeCell<usize>);
 
-    // SAFETY: the cell is touched by who holds the latch alone; loom checks it.
+    // SAFETY: the cell is touched only by the holder of the latch; loom checks it.
     unsafe impl Sync for Shared {}
     // SAFETY: the cell belongs to no thread: the holder of the latch may be any.
     unsafe impl Send for Shared {}

@@ -1,4 +1,5 @@
-//! A concurrent cache: reads take no lock, updates lock one bucket, and the bound is hard.
+//! A concurrent cache: reads take no lock, updates lock one bucket, and the capacity is a hard
+//! bound.
 //!
 //! ```
 //! use manycore_cache::Cache;
@@ -7,63 +8,66 @@
 //! cache.insert("a".into(), vec![1, 2, 3]);
 //! assert_eq!(cache.get("a").as_deref(), Some(&vec![1, 2, 3]));
 //!
-//! // One thread loads, and all who want the key meanwhile wait for it.
+//! // One thread loads; others that want the key wait for it (single flight).
 //! let page = cache.get_or_insert_with("b".into(), || vec![4, 5]);
 //! assert_eq!(page.len(), 2);
 //! ```
 //!
-//! *For* values that are dear to compute or to fetch, looked up by many threads, of which only so
-//! many may be kept. *Not for* what must not be forgotten (take
-//! [`HashMap`](manycore::collections::HashMap)), and not for one thread alone.
+//! *For* values that are expensive to compute or to fetch, looked up by many threads, bounded, with
+//! eviction. *Not for* what must not be evicted (use
+//! [`HashMap`](manycore::collections::HashMap)), and not for a single thread.
 //!
 //! # What is guaranteed
 //!
-//! - *Consistency*: linearizable for each key, where an eviction or an expiry is a removal at some
+//! - *Consistency*: linearizable for each key, where an eviction or expiration is a removal at some
 //!   moment. `len`, `weight`, `iter` and `stats` are not snapshots.
 //! - *The bound*: an insertion makes room before it links. The entries never exceed the
-//!   capacity, but for one entry of each thread that is in an insertion at that moment and found
-//!   all the capacity reserved by others. What has left the cache is garbage until no reader can be
-//!   looking at it: see [memory](#memory).
-//! - *Expired values* are never returned. They are dropped by whoever passes: a read that finds
-//!   one, an update that sweeps one bucket more of its segment at each call, [`Cache::purge`],
+//!   capacity, except for one entry of each thread that is in an insertion at that moment and found
+//!   all the capacity reserved by others. What has left the cache is garbage until its grace period
+//!   is over: see [memory](#memory).
+//! - *Expired values* are never returned. They expire lazily: a read that finds one drops it,
+//!   and so do each update, which sweeps one more bucket of its segment, [`Cache::purge`], and
 //!   eviction. So after as many updates of a segment as it has buckets (a fifth to a sixth of its
-//!   entries) nothing expired is left. There are no helper threads: if nobody calls, nothing
-//!   happens. Call [`Cache::purge`] from a timer of yours if that matters.
+//!   entries) nothing expired is left. There are no helper threads: without
+//!   calls, nothing happens. Call [`Cache::purge`] from a timer of yours if that matters.
 //! - *Progress*: reads are lock-free. An update locks one bucket at a time, for some tens of
 //!   nanoseconds; of your code only the closures that say so run under that lock, and `Hash` while
 //!   a table grows.
-//! - *Cost*: a read is the hash, the bucket's line and the entry's; it writes nothing, but the byte
-//!   of heat of an entry that is not hot yet. An update allocates from the thread's own slab.
+//! - *Cost*: a read is the hash, the bucket's line and the entry's; it writes nothing except the
+//!   reference byte (*heat*) of an entry that is not hot yet. An update allocates from the thread's
+//!   own slab.
 //! - *Memory*: an entry takes its key, its value and 8 bytes, 24 more if the cache weighs or
 //!   expires, and some 16 bytes of table, 22 in one that has just grown (72 bytes for keys of 16
-//!   and values of 32, a million of them). [`Cache::footprint`] says what it is. Keys and values
+//!   and values of 32, a million of them). [`Cache::footprint`] reports it. Keys and values
 //!   with their headers have at most 64 KiB: box what is larger.
 //! - *Panics* in your code (keys, values, closures, wakers) are the caller's. Before the entry is
-//!   linked they leave the key as it was; later the update has happened, and what it made leave is
-//!   counted, told and freed nevertheless. No lock stays held. A cache can be used after
-//!   [`catch_unwind`](std::panic::catch_unwind).
-//! - *Lies*: keys whose `Hash`, `Eq` or `Borrow` are inconsistent, and weighers and clocks that
-//!   change their mind, get wrong answers, and nothing worse: an entry weighs what it weighed when
-//!   it was inserted. (In a [lean](Builder::lean) cache nothing of that is kept: there a weigher
-//!   that changes its mind makes the weight, and with it the bound, wrong for good.)
+//!   linked they leave the key as it was; later the update has happened, and the entries that it
+//!   removed are counted, reported and freed nevertheless. No lock stays held. A cache can be used
+//!   after [`catch_unwind`](std::panic::catch_unwind).
+//! - *Inconsistent callbacks*: keys whose `Hash`, `Eq` or `Borrow` are inconsistent, and weighers
+//!   and clocks that contradict themselves, get wrong answers, and nothing worse: an entry weighs
+//!   what it weighed when it was inserted. (In a [lean](Builder::lean) cache nothing of that is
+//!   kept: there a weigher that contradicts itself makes the weight, and with it the bound, wrong
+//!   for good.)
 //!
 //! # Memory
 //!
 //! All together: *entries x (key + value + 8 or 32 bytes, and what they own) + 22 bytes x entries
-//! of table + garbage + some 64 KiB for each thread that updates*. Memory that nodes took once, at
-//! the peak of garbage, is kept for others ([`Footprint::free`]); what they own is given back.
+//! of table + garbage + some 64 KiB for each thread that updates*. Memory of nodes,
+//! once allocated at the peak of garbage, is kept for reuse ([`Footprint::free`]); what they own is
+//! freed.
 //!
 //! Garbage is what was evicted, removed or replaced and is not freed yet. One updating thread
 //! keeps three batches of it, of up to a quarter of a megabyte or 1,024 entries, and up to five
 //! entries that are larger than that; all threads together have a budget: an eighth of the capacity
-//! in bytes, but at least 4 and at most 32 MiB. A section that stays open (a [`Guard`] that is
-//! held, or a thread that lost its core within a call) can make garbage exceed that. Then updates
-//! wait at their end, for 200 us at most each, which lets a thread without a core go on; under a
-//! guard that is held for long, garbage grows at the pace that this leaves.
+//! in bytes, but at least 4 and at most 32 MiB. A stalled section (a [`Guard`] that is
+//! held, or a thread that was preempted within a call) can make garbage exceed that. Then
+//! backpressure applies: updates wait at their end, for 200 us at most each, which lets a preempted
+//! thread go on; under a guard that is held for long, garbage grows at the pace that this leaves.
 //!
-//! Bytes are known of keys and values without destructors, which own nothing, and from a
-//! [weigher](Builder::weigher), if it counts bytes. Of others an entry counts as itself and some
-//! heap, and its thread frees what it can every 100 us.
+//! Bytes are known for keys and values without destructors, which own nothing, and from a
+//! [weigher](Builder::weigher), if it counts bytes. Other entries count as their own size and an
+//! estimate of heap, and their thread reclaims every 100 us.
 //!
 //! # Re-entrancy
 //!
@@ -75,10 +79,10 @@
 //!   `Hash` while a table grows) may read its own cache, and may update others. If it updates its
 //!   own, that panics. Two threads whose callbacks under a lock update each other's cache wait for
 //!   each other: after five seconds one of them panics.
-//! - A load may do everything but ask for its own key, which panics: see
+//! - A load may do everything except load its own key, which panics: see
 //!   [`Cache::get_or_insert_with`].
 //! - All other callbacks run with no lock held, and may do everything. A listener that inserts for
-//!   every entry that it is told of, into a full cache, calls itself without end.
+//!   every entry that it is called for, into a full cache, recurses without end.
 //!
 //! The table of all callbacks and operations is in the repository's `docs/cache.md`; a test walks
 //! it.
@@ -86,7 +90,7 @@
 //! # Which eviction?
 //!
 //! [`Eviction::ScanResistant`] unless you measure that [`Eviction::Clock`] suits you as well.
-//! `manycore bench kv` shows both, with their hit ratios, beside others' caches.
+//! `manycore bench kv` shows both, with their hit ratios, beside other caches.
 //!
 //! Source: Wang, Stamler, Parmer, "Parallel Sections" (EuroSys 2016), section 5.2.
 
@@ -164,7 +168,7 @@ struct Line<T>(T);
 /// ```
 pub struct Cache<K, V, S = RandomState> {
     segments: Box<[Segment<K, V>]>,
-    /// Capacity that nobody has; below zero if somebody found none (law cache.G1).
+    /// Unreserved capacity; below zero if a thread found none (law cache.G1).
     pool: Line<AtomicI64>,
     capacity: AtomicI64,
     hasher: S,
@@ -184,7 +188,7 @@ pub struct Cache<K, V, S = RandomState> {
     told: u8,
     time: Time,
     is_timed: bool,
-    /// Whether an entry was ever given an end: if not, nobody looks for what has expired.
+    /// Whether an entry was ever given a TTL: if not, there is no search for expired ones.
     may_end: AtomicBool,
     counts: Counts,
     flights: Flights<K, V>,
@@ -212,8 +216,8 @@ impl<K, V> Cache<K, V> {
 }
 
 impl<K, V, S> Cache<K, V, S> {
-    /// How many entries there are, expired ones that nobody has passed by included. Cost: a line
-    /// for each segment.
+    /// The number of entries, expired ones that were not dropped yet included. Cost: a line for
+    /// each segment.
     #[must_use]
     pub fn len(&self) -> usize {
         // While others are at work, a removal may be seen and its insertion not.
@@ -253,9 +257,9 @@ impl<K, V, S> Cache<K, V, S> {
 
     /// Every entry, in no order, as guards. None that has expired by the time when it is yielded.
     ///
-    /// Consistency: not a snapshot. An entry that is there all the while comes exactly once; what
-    /// comes or goes meanwhile may be among them. Cost: the tables, and a buffer for one segment.
-    /// Keeps a section open, as a [`Guard`] does.
+    /// Consistency: not a snapshot. An entry that is present throughout is yielded exactly once;
+    /// concurrent insertions and removals may be seen or not. Cost: the tables, and a buffer for
+    /// one segment. Keeps a section open, as a [`Guard`] does.
     pub fn iter(&self) -> Iter<'_, K, V, S> {
         Iter::new(self)
     }
@@ -316,7 +320,7 @@ impl<K, V, S> Cache<K, V, S> {
 
     /// Some entry will end.
     fn note_end(&self) {
-        // ORDER: Relaxed; who inserted it sweeps, or whoever comes later.
+        // ORDER: Relaxed; the inserting thread sweeps, or a later one.
         if !self.may_end.load(Ordering::Relaxed) {
             self.may_end.store(true, Ordering::Relaxed);
         }
@@ -504,8 +508,8 @@ where
         }
     }
 
-    /// Frees what has left the cache and can be freed now, of what the calling thread made leave
-    /// and of what ended threads left. For a thread that falls idle. Never waits.
+    /// Reclaims garbage of the calling thread and of ended threads, as far as it can be freed now.
+    /// Call it before a thread goes idle. Never waits.
     pub fn collect(&self) {
         self.domain.collect();
     }

@@ -1,14 +1,13 @@
-//! Zeroed memory for tables, in whole lines; in huge pages where there is enough of it. And lines
-//! that are fetched before they are needed.
+//! Zeroed memory for tables, in whole lines, in huge pages where large enough; and prefetching.
 //!
-//! A look-up in a large table takes a page's address from the processor's list of pages, too, and
-//! that is short: with pages of two megabytes it reaches 512 times further.
+//! A lookup in a large table needs an entry of the TLB, too, which has few: with pages of two
+//! megabytes it covers 512 times as much.
 //!
 //! Laws:
 //! - cache.L1 From 4 KiB on the memory comes from the system and goes back there at once: the
 //!   tables that a growing cache leaves behind do not stay with the allocator.
-//! - cache.L2 Behind the lines that were asked for are spare ones. Each is given out once. Pages of
-//!   them that nobody has touched cost nothing.
+//! - cache.L2 Behind the requested lines are spare ones. Each is handed out once. Untouched pages
+//!   of them cost nothing.
 
 use std::alloc::{self, Layout};
 use std::ptr::NonNull;
@@ -26,7 +25,7 @@ pub(crate) struct Lines {
     memory: NonNull<u8>,
     layout: Layout,
     first: NonNull<u8>,
-    /// Lines that were asked for.
+    /// Lines that were requested.
     lines: usize,
     /// How often a spare one was.
     asked: AtomicUsize,
@@ -55,7 +54,7 @@ impl Lines {
         let memory = if is_mapped { system::take(layout) } else { heap::take(layout) };
         let memory = memory.unwrap_or_else(|| alloc::handle_alloc_error(layout));
         let skipped = memory.addr().get().next_multiple_of(align) - memory.addr().get();
-        // SAFETY: less than `align` bytes on, which were asked for besides.
+        // SAFETY: less than `align` bytes on, which were requested besides.
         let first = unsafe { memory.add(skipped) };
         if hot * LINE >= HUGE {
             // Not the last ones, if they fill no huge page: it would take in what is spare.
@@ -72,7 +71,7 @@ impl Lines {
         unsafe { self.first.add(number * LINE) }
     }
 
-    /// A line that nobody has (cache.L2), while there are any.
+    /// An unused spare line (cache.L2), while there are any.
     pub(crate) fn spare(&self) -> Option<NonNull<u8>> {
         // ORDER: Relaxed; only that no two get the same line matters.
         let number = self.lines + self.asked.fetch_add(1, Ordering::Relaxed);
@@ -157,7 +156,7 @@ mod system {
     }
 
     /// # Safety
-    /// Taken with this layout, and nobody uses it any more.
+    /// Taken with this layout, and not used any more.
     pub(super) unsafe fn give_back(memory: NonNull<u8>, layout: Layout) {
         // SAFETY: the caller promises that `take` mapped the memory with this layout, so of this
         // size, and that it is not used any more.

@@ -1,4 +1,4 @@
-//! Reading through: one load for each key, however many ask (laws cache.F1 to cache.F5).
+//! Read-through with single flight: one load for each key (laws cache.F1 to cache.F5).
 
 use crate::Cache;
 use crate::flight::{Landed, Lead, Turn};
@@ -26,19 +26,19 @@ where
     /// which may be its own to poll: it loads beside it, and the first value counts.
     ///
     /// A load never overwrites what is newer. If the key is inserted, replaced or removed after its
-    /// load began (also removed in vain, or by [`invalidate_all`](Self::invalidate_all) or
+    /// load began (also a removal without effect, or by [`invalidate_all`](Self::invalidate_all) or
     /// [`retain`](Self::retain)), the load's value is not put in: the caller gets the newer
     /// entry, or, if there is none, the value it has loaded; waiters look again, and one of them
     /// loads. (An update of another key of the same hash may have the same effect.) Evictions and
-    /// expiries do not count.
+    /// expirations do not count.
     ///
-    /// If `load` panics, the panic is its caller's; those who wait go on, and one of them loads.
+    /// If `load` panics, the panic is its caller's; the waiters go on, and one of them loads.
     ///
     /// # Panics
     /// If `load` asks for the same key in this way, itself or through the loads of other keys, also
-    /// on other threads: it would wait for itself. (What is not seen is a load that waits by other
-    /// means, as a channel, for a thread that waits for it.) If it is called under a lock of the
-    /// cache: see the [crate's page](crate#re-entrancy).
+    /// on other threads: it would wait for itself. (A load that waits by other means, as a channel,
+    /// for a thread that waits for it is not detected.) If it is called under a lock of the cache:
+    /// see the [crate's page](crate#re-entrancy).
     ///
     /// ```
     /// let squares = manycore_cache::Cache::new(100);
@@ -53,7 +53,7 @@ where
     /// As [`get_or_insert_with`](Self::get_or_insert_with), with a load that may fail.
     ///
     /// # Errors
-    /// That of this caller's own `load`. Others who waited for it go on, and one of them loads:
+    /// That of this caller's own `load`. The waiters go on, and one of them loads:
     /// an error is not shared, and not kept.
     ///
     /// # Panics
@@ -138,11 +138,11 @@ where
     /// [`get_or_insert_with`](Self::get_or_insert_with) for futures, of any runtime. Returns a
     /// clone, because a guard must not live across an `await`. It waits for threads' loads, too.
     ///
-    /// If the future is dropped before it is done, so is its load, and one of those who wait loads.
+    /// If the future is dropped before it is done, so is its load, and one of the waiters loads.
     ///
     /// # Panics
     /// As [`get_or_insert_with`](Self::get_or_insert_with), when it is polled. A load that has
-    /// *another task* ask for its key, and awaits that task, is not seen, and waits for ever.
+    /// *another task* ask for its key, and awaits that task, is not detected, and waits for ever.
     pub async fn get_or_insert_async(&self, key: K, load: impl Future<Output = V>) -> V {
         let load = async { Ok::<V, Infallible>(load.await) };
         let loaded = self.try_get_or_insert_async(key, load).await;

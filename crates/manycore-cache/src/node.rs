@@ -7,8 +7,8 @@
 //! - cache.N2 A node ends with nothing, [`Plain`] or [`Extra`], as the [`Kind`] of its [`Home`]
 //!   says; the fields before it stand in the same places in all three (`repr(C)`), and so does the
 //!   version in the last two.
-//! - cache.N3 A node does not say whose it is: its slab does, or the area that it lies in, which
-//!   are noted with its home. So whoever has a node must know its cache, or its kind.
+//! - cache.N3 A node does not point to its owner: its slab does, or the area that it lies in, which
+//!   are noted with its home. So the user of a node must know its cache, or its kind.
 //! - cache.N4 A load's node ([`Seed`]) has its key before its value. Threads that want the same key
 //!   may read that, in sections, until it leaves the list of loads; then it is linked or retired
 //!   (law cache.F5).
@@ -158,7 +158,7 @@ impl<K, V> Home<K, V> {
         }
     }
 
-    /// Bytes that nodes have from the system, and of those the bytes that are nobody's.
+    /// Bytes that were allocated for nodes, and of those the free bytes.
     pub(crate) fn memory(&self) -> (usize, usize) {
         if let Some(lent) = &self.lent {
             return lent.bytes();
@@ -180,7 +180,7 @@ impl<K, V> Home<K, V> {
     /// Takes the memory of a node of this kind back.
     ///
     /// # Safety
-    /// It was made here, nothing is in it any more, and nobody has it.
+    /// It was made here, nothing is in it any more, and no pointer to it is left.
     #[inline(always)]
     unsafe fn take_back(&self, node: NonNull<Node<K, V>>, kind: Kind) {
         // SAFETY: cache.N2 - the caller promises that the node was made here, so by the slab of
@@ -234,7 +234,7 @@ impl<K, V> Home<K, V> {
         Fresh { node, kind }
     }
 
-    /// A node that nobody else sees.
+    /// A node that no other thread sees.
     #[inline]
     pub(crate) fn make(
         &self,
@@ -331,7 +331,7 @@ impl<K, V> Node<K, V> {
     /// Drops what is in the node, and gives its memory back.
     ///
     /// # Safety
-    /// Nobody has the node any more, it is of this kind, and its home is alive (cache.N1).
+    /// No thread has the node any more, it is of this kind, and its home is alive (cache.N1).
     #[inline(always)]
     unsafe fn free(this: NonNull<Self>, kind: Kind) {
         if !std::mem::needs_drop::<(K, V)>() {
@@ -345,7 +345,7 @@ impl<K, V> Node<K, V> {
         impl<K, V> Drop for Back<K, V> {
             fn drop(&mut self) {
                 // SAFETY: cache.N1 - the cache drops its home after the domain, which runs this;
-                // made there, and nobody has it any more.
+                // made there, and no thread has it any more.
                 unsafe { Node::home(self.0, self.1).take_back(self.0, self.1) };
             }
         }
@@ -355,7 +355,7 @@ impl<K, V> Node<K, V> {
         unsafe { this.drop_in_place() };
     }
 
-    /// What frees a node of this kind, for who knows its address alone.
+    /// What frees a node of this kind, given its address alone.
     fn freeing(kind: Kind) -> unsafe fn(NonNull<()>) {
         match kind {
             // SAFETY: the caller of this function makes the promises of `free`, for a lean node.
@@ -477,7 +477,7 @@ impl<K, V> Fresh<K, V> {
 
     #[inline]
     pub(crate) fn get(&self) -> &Node<K, V> {
-        // SAFETY: cache.N1 - alive, and nobody changes it.
+        // SAFETY: cache.N1 - alive, and it does not change.
         unsafe { self.node.as_ref() }
     }
 
@@ -491,7 +491,7 @@ impl<K, V> Fresh<K, V> {
         self.node
     }
 
-    /// Leaves the node to who links or retires it.
+    /// Leaves the node to the caller, which links or retires it.
     #[inline]
     pub(crate) fn publish(self) -> NonNull<Node<K, V>> {
         std::mem::ManuallyDrop::new(self).node
@@ -512,8 +512,8 @@ impl<K, V> Fresh<K, V> {
     pub(crate) fn into_parts(self) -> (K, V) {
         let kind = self.kind;
         let node = self.publish();
-        // SAFETY: cache.N1 - nobody else has the node; key and value are moved out once, and then
-        // only the memory is given back.
+        // SAFETY: cache.N1 - no other thread has the node; key and value are moved out once, and
+        // then only the memory is given back.
         unsafe {
             let read = node.as_ptr();
             let parts = ((&raw const (*read).key).read(), (&raw const (*read).value).read());

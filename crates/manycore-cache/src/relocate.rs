@@ -1,4 +1,4 @@
-//! Entries that go elsewhere in memory, and stay what they are.
+//! Moving entries to other memory, against fragmentation.
 
 use crate::table::Slot;
 use crate::{Cache, Cursor, Entry};
@@ -11,8 +11,8 @@ where
     V: Send + Sync,
     S: BuildHasher,
 {
-    /// Puts copies of entries in their places: of those for which `copy` makes one. For the owner
-    /// of a lean cache's [memory](crate::NodeMemory), who wants some of it to become free.
+    /// Replaces entries by copies: those for which `copy` returns one. For the owner
+    /// of a lean cache's [memory](crate::NodeMemory), to free some of it.
     ///
     /// Visits the entries of some buckets from the cursor on, as [`scan`](Self::scan) does. One
     /// that is inserted in the course of a walk may be missed.

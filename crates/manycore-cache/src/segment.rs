@@ -1,22 +1,23 @@
-//! Segments: which entries go when room is wanted.
+//! Segments: the shards of the cache, and their eviction.
 //!
 //! Owns: the table of a segment, its hand, its part of the capacity. A segment holds the keys of
-//! some hashes, and evicts among them alone, so that no thread waits for a list of
-//! all of them: local decisions instead of a global policy.
+//! some hashes, and evicts among them alone, so that no thread waits for a global list: local
+//! decisions instead of a global policy.
 //!
 //! Laws:
 //! - cache.G1 Capacity is in one place: in the common pool, spare in a segment, reserved by a
-//!   thread that is about to link, or used by linked entries. Who links has reserved before, but
-//!   when nothing is left to evict: then the pool goes below zero, and later updates pay it back.
-//! - cache.G2 Nobody holds two buckets' locks, except who replaces a table, who holds all of that
-//!   table, and its queue's turn (cache.W3).
-//! - cache.G3 The hands are hints: two evictors at one hand may look at a bucket twice.
-//! - cache.G4 An eviction looks at so many buckets at most, and then takes any entry.
+//!   thread that is about to link, or used by linked entries. A link is made after a
+//!   reservation, except when nothing is left to evict: then the pool goes below zero, and later
+//!   updates pay it back.
+//! - cache.G2 No thread holds two buckets' locks, except one that replaces a table: it holds all
+//!   locks of that table, and its queue's turn (cache.W3).
+//! - cache.G3 The hands are hints: two evictors at one hand may visit a bucket twice.
+//! - cache.G4 An eviction visits so many buckets at most, and then takes any entry.
 //!
 //! Source: CLOCK in shards as in Wang, Stamler, Parmer, "Parallel Sections" (EuroSys 2016),
 //! section 5.2; the scan-resistant policy after Yang et al., "FIFO queues are all you need for
-//! cache eviction" (SOSP 2023), with a queue for those on trial and a hand over the table for the
-//! rest.
+//! cache eviction" (SOSP 2023), with a queue for entries on probation and a hand over the table
+//! for the rest.
 
 use crate::flight::Panics;
 use crate::node::{Fresh, Kind, Node};
@@ -40,9 +41,9 @@ pub enum Eviction {
     ScanResistant,
 }
 
-/// Of how many entries one may be on trial.
+/// Of how many entries one may be on probation.
 const TRIAL_SHARE: usize = 20;
-/// How often a used entry is passed over.
+/// How often the hand skips a referenced entry.
 const HEAT_MAX: u8 = 3;
 /// Buckets that the main hand passes before it takes any entry: that bounds an update's time.
 const PATIENCE: usize = 64;
@@ -81,7 +82,7 @@ impl Hand {
 
 #[repr(align(128))]
 pub(crate) struct Segment<K, V> {
-    /// Read by everybody, written when the table is replaced.
+    /// Read by all threads, written when the table is replaced.
     table: AtomicPtr<Table<K, V>>,
     /// Of the nodes in it.
     kind: Kind,
@@ -296,7 +297,7 @@ impl<K, V> Segment<K, V> {
         locks.into_iter().for_each(Locked::give_up);
         drop(turn); // destructors may run below
         let bytes = old.bytes();
-        // SAFETY: unlinked just now by the only one who may; what it leads to stays linked.
+        // SAFETY: unlinked just now by the only thread that may; what it leads to stays linked.
         unsafe { section.retire_raw(NonNull::from(old).cast(), bytes, free::<K, V>) };
     }
 }
@@ -318,9 +319,9 @@ enum Verdict {
     Go,
 }
 
-/// What the main hand says: who was used stays, and is a degree colder. Entries on trial are their
-/// queue's; one that the hand meets a second time seems to be lost from it (cache.Q1). A hand
-/// without patience takes what comes.
+/// The decision of the main hand: a referenced entry stays, and cools by a degree. Entries on
+/// probation belong to their queue; one that the hand meets a second time seems to be lost from it
+/// (cache.Q1). A hand without patience takes the next entry.
 #[inline(always)]
 fn judge<K, V>(slot: Slot<'_, K, V>, is_patient: bool) -> Verdict {
     if !is_patient {

@@ -1,10 +1,10 @@
 //! Buckets of one line, and tables of them.
 //!
 //! Laws:
-//! - cache.T1 A bucket is a line: seven links, a byte of heat for each, a lock. A link is the
-//!   node's address below 14 bits of its key's hash and two of state. A link of tag 0 that is not
-//!   null, in the last place, leads to another bucket of the chain. Chains only grow, with their
-//!   table, and their buckets are the table's spare lines while it has any.
+//! - cache.T1 A bucket is a line: seven links, a reference byte (*heat*) for each, a lock. A link
+//!   is the node's address below 14 bits of its key's hash and two of state. A link of tag 0 that
+//!   is not null, in the last place, leads to another bucket of the chain. Chains only grow, with
+//!   their table, and their buckets are the table's spare lines while it has any.
 //! - cache.T2 Links change only under the lock of the chain's first bucket, by one store each: that
 //!   store is the moment of the update. Readers take no lock: a key is linked in one place, and
 //!   moves to another only behind a link that leads there before the old place is overwritten.
@@ -169,8 +169,8 @@ impl<K, V> Bucket<K, V> {
         }
     }
 
-    /// Which links have the tag: bit `2 * n` for link `n`. A hint: who follows a link reads it
-    /// again, with order.
+    /// Which links have the tag: bit `2 * n` for link `n`. A hint: a thread that follows a link
+    /// reads it again, with order.
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     #[inline(always)]
     fn hits(&self, tag: usize) -> u32 {
@@ -181,8 +181,8 @@ impl<K, V> Bucket<K, V> {
         const SHIFT: i32 = TAG_SHIFT as i32;
         const LINKS: i32 = 0x1555;
         let (first, second, third, fourth): (__m128i, __m128i, __m128i, __m128i);
-        // SAFETY: the four quarters of a bucket, which is a line and aligned to one.
-        // Others may write meanwhile, so this is left to the hardware, which reads each word whole.
+        // SAFETY: the four quarters of a bucket, which is a line and aligned to one. Other threads
+        // may write concurrently, so this is left to the hardware, which reads each word whole.
         unsafe {
             std::arch::asm!(
                 "movdqa {first}, [{bucket}]",
@@ -244,7 +244,7 @@ impl<K, V> Bucket<K, V> {
         first
     }
 
-    /// Every link of the chain to a node; who holds no lock sees each as it is at some moment.
+    /// Every link of the chain to a node; without the lock, each is seen as it is at some moment.
     pub(crate) fn slots(&self) -> impl Iterator<Item = Slot<'_, K, V>> {
         let mut bucket = Some(self);
         let mut at = 0;
@@ -410,7 +410,7 @@ pub(crate) struct Table<K, V> {
     ghosts: NonNull<AtomicU64>,
     has_ghosts: bool,
     pub(crate) trial: Trial,
-    /// Those who wait for a chain's lock.
+    /// The waiters for the chains' locks.
     queue: Queue,
 }
 
@@ -514,7 +514,7 @@ impl<K, V> Table<K, V> {
         Some(Locked { first, hold: first.latch.lock(&self.queue)? })
     }
 
-    /// Has all who would wait for a lock wait, but for the caller.
+    /// Makes all threads that would wait for a lock wait, except the caller.
     pub(crate) fn turn(&self) -> Turn<'_> {
         self.queue.turn()
     }

@@ -1,13 +1,13 @@
-//! The queue of entries on trial: a ring of records, oldest first.
+//! The queue of entries on probation (*on trial*): a ring of records, oldest first.
 //!
-//! A record is the half of a hash that chooses the bucket, in a table of any size. Whose turn it is
-//! looks into that bucket for an entry on trial.
+//! A record is the half of a hash that chooses the bucket, in a table of any size. The evictor that
+//! takes it searches that bucket for an entry on trial.
 //!
 //! Laws:
 //! - cache.Q1 Records are hints: what is linked counts. A record whose entry is gone finds nothing,
 //!   or another entry on trial in its bucket. A record that was lost, because it was taken before
 //!   it was written, leaves an entry on trial that the main hand decides about (see `segment`).
-//! - cache.Q2 Records are added with the lock of their entry's bucket held; so nobody adds one to a
+//! - cache.Q2 Records are added with the lock of their entry's bucket held; so none is added to a
 //!   table that is being replaced.
 
 use crate::table::Place;
@@ -48,7 +48,7 @@ impl Trial {
     #[inline]
     pub(crate) fn len(&self) -> usize {
         // ORDER: Relaxed; hints (cache.Q1), as all of this file. The head is read first: so it is
-        // not beyond the tail, but for what was taken meanwhile.
+        // not beyond the tail, except for what was taken in between.
         let head = self.ends.head.load(Ordering::Relaxed);
         self.ends.tail.load(Ordering::Relaxed).saturating_sub(head)
     }

@@ -1,4 +1,4 @@
-//! Updates: room first, then one bucket's lock, then what has to be told and freed.
+//! Updates: make room, then one bucket's lock, then listeners and reclamation.
 
 use crate::compared::Compared;
 use crate::departure::{Cause, Departed};
@@ -206,14 +206,14 @@ where
         }
     }
 
-    /// Pays back what somebody took beyond the capacity.
+    /// Pays back what a thread took beyond the capacity.
     #[inline]
     pub(crate) fn settle(&self, segment: &Segment<K, V>, section: &Section<'_>) {
         // ORDER: Relaxed; counts of capacity order nothing.
         while self.pool.0.load(Ordering::Relaxed) < 0 {
             match self.evict(segment, None, section) {
                 Some(weight) => self.give_back(weight),
-                None => return, // who comes next, elsewhere
+                None => return, // a later update pays, elsewhere
             }
         }
     }
@@ -390,8 +390,8 @@ where
     /// Puts the value in if `accept` says so of the key's entry, or of its not being there; returns
     /// the version.
     ///
-    /// `accept` runs without a lock, and again if the key's entry was replaced meanwhile. What
-    /// changes in an entry by itself needs [`insert_held_if`](Self::insert_held_if).
+    /// `accept` runs without a lock, and again if the key's entry was replaced in between.
+    /// Interior mutability of an entry needs [`insert_held_if`](Self::insert_held_if).
     ///
     /// # Errors
     /// Key and value, if they were not accepted.
@@ -450,7 +450,7 @@ where
 
     /// Removes the key if `accept` says so of its entry, which is returned then.
     ///
-    /// `accept` runs without a lock, and again if the entry was changed meanwhile.
+    /// `accept` runs without a lock, and again if the entry was replaced in between.
     pub fn remove_if<Q>(
         &self,
         key: &Q,

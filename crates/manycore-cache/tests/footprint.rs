@@ -34,7 +34,7 @@ fn check(what: &str, room: usize, node: f64, most: f64) {
     assert!((node..node * 1.03).contains(&entries), "{what}: {entries} bytes of entries");
     assert!(sum <= most, "{what}: {sum} bytes of an entry");
     // Of tables, pages that were not touched; and besides what is at hand, and what was replaced,
-    // and a huge page where the system gives them to everybody.
+    // and a huge page where the system gives them to all processes.
     assert!((sum * 0.95..sum + 30.0).contains(&measured), "{what}: {measured} bytes resident");
 }
 

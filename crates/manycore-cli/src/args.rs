@@ -39,7 +39,7 @@ pub enum Command {
     Tour(TourArgs),
     /// Run one workload against ours and every rival
     Bench(Box<BenchArgs>),
-    /// Say what this machine offers and what the library made of it
+    /// Report the hardware features found and which of them are used
     Doctor(DoctorArgs),
     /// Run a program of cargo's on virtual machines with many cores
     Sim(SimArgs),
@@ -78,16 +78,16 @@ pub struct SimArgs {
     /// Change a parameter of the machine
     #[arg(long, value_name = "NAME=VALUE")]
     pub set: Vec<String>,
-    /// Add sockets that nobody built, where the machine has too few cores
+    /// Extend the model with extra sockets, where the machine has too few cores
     #[arg(long)]
     pub grow: bool,
-    /// What is random in the model and in the program's system calls comes from this
+    /// Seed of what is random in the model and in the program's system calls
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
     pub seed: u64,
-    /// Run again with other values of what nobody knows, and say what it changes
+    /// Sensitivity runs over uncertain parameters
     #[arg(long)]
     pub band: bool,
-    /// Print only what each operation writes to shared lines, reads from others' and locks
+    /// Print only the accesses of each operation: writes of shared lines, reads of others', locks
     #[arg(long)]
     pub audit: bool,
     /// How many cache lines to show

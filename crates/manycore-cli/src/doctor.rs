@@ -1,4 +1,4 @@
-//! `manycore doctor`: what this machine offers, what the library made of it, and why.
+//! `manycore doctor`: the hardware features found, which of them are used, and why.
 
 use std::{
     fmt::{Display, Write as _},
@@ -96,7 +96,7 @@ fn topology(topology: &Topology) -> String {
     line(&mut text, "processors", format_args!("{all}, of which we may use {ours}"));
     line(&mut text, "cores", topology.cores().len());
     let (caches, nodes) = (topology.llc_groups(), topology.nodes());
-    for (name, groups) in [("last-level caches", caches), ("memory nodes", nodes)] {
+    for (name, groups) in [("last-level caches", caches), ("NUMA nodes", nodes)] {
         line(&mut text, name, groups.len());
         for group in groups {
             line(&mut text, "", format_args!("{}: processors {}", group.id, ranges(&group.cpus)));

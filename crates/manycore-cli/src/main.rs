@@ -34,7 +34,7 @@ fn main() -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(Failure { message, code }) => {
-            // Nobody is left to tell if stderr is closed too.
+            // There is no other channel if stderr is closed too.
             let _ = writeln!(std::io::stderr(), "manycore: {message}");
             ExitCode::from(code)
         }

@@ -112,7 +112,7 @@ fn a_stalled_reader_is_measured_instead_of_the_other_passes() {
         .collect();
     assert!(!rows.is_empty() && rows.iter().all(|row| row["params"]["pass"] == "stall"));
     let stalled = |row: &&Value| row["impl"] == "rwlock" && row["metric"] == "rate-stalled";
-    // Who reads under a lock lets nobody update but one or two that were on their way.
+    // A reader that holds the lock blocks all updates but one or two that had begun.
     assert!(rows.iter().filter(stalled).all(|row| row["median"].as_f64().unwrap() < 0.01));
     assert_eq!(rows.iter().filter(stalled).count(), 2);
 }

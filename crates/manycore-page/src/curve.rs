@@ -27,8 +27,8 @@ pub struct Curve {
     pub band: Vec<(f64, f64, f64)>,
     /// The colour: curves that belong together have the same.
     pub colour: usize,
-    /// Somebody else's figures: drawn as hollow squares, without a line, since what lies between
-    /// is not known.
+    /// Published figures: drawn as hollow squares, without a line, since the values in between are
+    /// not known.
     pub published: bool,
 }
 

@@ -1,5 +1,5 @@
-//! Where the stubs of [`crate::patch`] lead: in assembly, because the program expects all its
-//! registers back, but for those that the replaced instruction writes.
+//! The targets of the stubs of [`crate::patch`]: in assembly, because all registers are preserved,
+//! except those that the replaced instruction writes.
 
 use std::arch::naked_asm;
 

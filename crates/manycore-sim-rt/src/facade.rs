@@ -1,4 +1,4 @@
-//! What a program that knows of us may call; the crate `manycore-sim` offers it in Rust.
+//! The functions that a program may call; the crate `manycore-sim` offers it in Rust.
 //!
 //! A program finds these symbols at run time, so it needs nothing of ours to be linked. Without a
 //! simulation they do nothing.

@@ -52,7 +52,7 @@ impl Private {
         while self.busy.swap(true, Ordering::Acquire) {
             spin_loop();
         }
-        // SAFETY: `busy` is ours, so nobody else is here.
+        // SAFETY: `busy` is ours, so no other thread is in here.
         let result = act(unsafe { &mut *self.lists.get() });
         self.busy.store(false, Ordering::Release);
         result
@@ -95,7 +95,7 @@ unsafe impl GlobalAlloc for Private {
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
         let (_, list) = class(layout);
         self.locked(|lists| {
-            // SAFETY: the block is at least 16 bytes and nobody's any more, says the caller.
+            // SAFETY: the block is at least 16 bytes, and the caller has no more pointers to it.
             unsafe { *block.cast::<*mut u8>() = lists.free[list] };
             lists.free[list] = block;
         });

@@ -105,7 +105,7 @@ pub(crate) fn wait_while(word: &AtomicU32, value: u32) {
     }
 }
 
-/// Stores `value` and wakes who waits on the real kernel.
+/// Stores `value` and wakes the waiters on the real kernel.
 pub(crate) fn wake(word: &AtomicU32, value: u32) {
     const WAKE_PRIVATE: usize = 129;
     // ORDER: Release; pairs with `wait_while`.

@@ -1,7 +1,7 @@
-//! The program's instructions that ask the system something, replaced: `rdtsc`, `rdtscp`, `cpuid`,
+//! The program's instructions that query the system, replaced: `rdtsc`, `rdtscp`, `cpuid`,
 //! `syscall`.
 //!
-//! Owns: the replacement, in instrumented code, whoever wrote it. There is nothing to call in the
+//! Owns: the replacement, in all instrumented code. There is nothing to call in the
 //! program's source and nothing to pay in a native build: before a block runs for the first time
 //! it is decoded for its cost ([`crate::blocks`]); where it reads the processor's clock, asks what
 //! processor this is, or enters the kernel by itself, the instruction gives way to a stub that asks

@@ -24,7 +24,7 @@ pub(crate) extern "C" fn at_exit() {
     }
 }
 
-/// Nobody can run: writes the result and ends the process.
+/// No thread can run: writes the result and ends the process.
 pub(crate) fn deadlock() -> ! {
     world::stop();
     let blocked = world::with(|world| world.engine.deadlock());

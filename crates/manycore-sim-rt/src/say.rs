@@ -1,4 +1,4 @@
-//! What the runtime has to say to people goes to the real standard error, past the program's own.
+//! Diagnostics: written to the real standard error, past the program's own.
 
 use std::fmt::{Arguments, Write};
 
@@ -20,7 +20,7 @@ impl Write for Stderr {
 
 /// A line on standard error.
 pub(crate) fn line(text: Arguments<'_>) {
-    // Nobody is left to tell if standard error is closed.
+    // There is no other channel if standard error is closed.
     let _ = writeln!(Stderr, "manycore sim: {text}");
 }
 

@@ -34,7 +34,7 @@ unsafe extern "C" {
 static BEGIN: extern "C" fn() = begin;
 
 extern "C" fn begin() {
-    // SAFETY: before `main` there is one thread, so nobody changes the environment meanwhile.
+    // SAFETY: before `main` there is one thread, so the environment does not change concurrently.
     let text = unsafe {
         let text = getenv(VARIABLE.as_ptr());
         if text.is_null() {

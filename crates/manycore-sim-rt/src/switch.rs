@@ -1,4 +1,5 @@
-//! Changing from one virtual thread to another: its stack, its callee-saved registers, its TLS.
+//! Context switch from one virtual thread to another: its stack, its callee-saved registers, its
+//! TLS.
 //!
 //! Owns: the few lines of assembly. Law sim_rt.W1: a suspended thread's stack ends with what
 //! `switch` pushed, lowest first: the x87 and SSE control words, r15 to r12, rbx, rbp, the return
@@ -29,8 +30,8 @@ pub(crate) fn thread_pointer() -> usize {
 /// thread pointer of 0 stays as it is.
 ///
 /// # Safety
-/// `to` is a place that this function saved or [`prepare`] made (sim_rt.W1), and nobody has resumed
-/// it since; `save` is writable; `pointer` belongs to the thread that is resumed.
+/// `to` is a place that this function saved or [`prepare`] made (sim_rt.W1), and it has not been
+/// resumed since; `save` is writable; `pointer` belongs to the thread that is resumed.
 #[unsafe(naked)]
 pub(crate) unsafe extern "C" fn switch(save: *mut usize, to: usize, pointer: usize) {
     naked_asm!(
@@ -65,7 +66,7 @@ pub(crate) unsafe extern "C" fn switch(save: *mut usize, to: usize, pointer: usi
 /// Lays out the stack below `top` so that resuming it calls `entry`, which never returns.
 ///
 /// # Safety
-/// The 256 bytes below `top` are writable and nobody's.
+/// The 256 bytes below `top` are writable and unused.
 pub(crate) unsafe fn prepare(top: *mut u8, entry: extern "C" fn() -> !) -> usize {
     const MXCSR_DEFAULT: u64 = 0x1f80;
     const X87_DEFAULT: u64 = 0x37f;

@@ -155,7 +155,7 @@ extern "C" fn trampoline(own: *mut c_void) -> *mut c_void {
     live(own)
 }
 
-/// Who is about to park; set and read by that thread alone, while its creator waits.
+/// The thread that is about to park; set and read by it alone, while its creator waits.
 struct Parking(std::sync::atomic::AtomicPtr<Thread>);
 static PARKING: Parking = Parking(std::sync::atomic::AtomicPtr::new(std::ptr::null_mut()));
 
@@ -174,7 +174,8 @@ extern "C" fn park() -> ! {
 
 /// The virtual thread's life, and the end of the real one.
 fn live(own: *mut Thread) -> *mut c_void {
-    // SAFETY: threads are boxed and never dropped; nobody else changes these fields (sim_rt.S1).
+    // SAFETY: threads are boxed and never dropped; no other thread changes these fields
+    // (sim_rt.S1).
     let (entry, argument) = unsafe { ((*own).entry, (*own).argument) };
     let result = entry.map_or(std::ptr::null_mut(), |entry| entry(argument));
     // Here, on the virtual thread, for destructors may run instrumented code (sim_rt.S3).
@@ -193,7 +194,7 @@ fn live(own: *mut Thread) -> *mut c_void {
 }
 
 impl world::World {
-    /// Notes the end of the running thread and asks who is next.
+    /// Records the end of the running thread and asks which one is next.
     fn end_current(&mut self, result: *mut c_void) -> manycore_sim::Outcome {
         let number = self.current;
         let thread = &mut self.threads[number];
@@ -205,7 +206,7 @@ impl world::World {
         self.engine.exit()
     }
 
-    /// Who has this handle and still has a real thread.
+    /// The virtual thread with this handle, if it still has a real one.
     fn by_handle(&self, handle: usize) -> Option<usize> {
         let fits = |thread: &Thread| thread.handle == handle && !thread.collected;
         self.threads.iter().skip(1).position(|thread| fits(thread)).map(|index| index + 1)
@@ -267,7 +268,7 @@ pub unsafe extern "C" fn pthread_join(handle: usize, result: *mut *mut c_void) -
     0
 }
 
-/// Says that nobody will wait for a thread.
+/// Detaches a thread: it will not be joined.
 ///
 /// # Safety
 /// As for the function of libc.

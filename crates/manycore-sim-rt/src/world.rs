@@ -1,4 +1,4 @@
-//! The running simulation: the engine, and what the runtime knows beside it.
+//! The running simulation: the engine, and the runtime's own state.
 //!
 //! Owns: the one [`World`], and every call of the engine that may change threads. Such a call is
 //! made under [`with`], its outcome is followed outside: no borrow of the world is alive while
@@ -120,7 +120,7 @@ pub(crate) fn start(engine: Engine, seed: u64, out: String) {
     ACTIVE.store(true, Ordering::Relaxed);
 }
 
-/// Whom the outcome names; ends the process if nobody can run.
+/// The thread that the outcome names; ends the process if none can run.
 pub(crate) fn chosen(outcome: Outcome) -> usize {
     match outcome {
         Outcome::Continue => with(|world| world.current),
@@ -129,7 +129,7 @@ pub(crate) fn chosen(outcome: Outcome) -> usize {
     }
 }
 
-/// Runs whom the engine has chosen, and returns when it has chosen the caller again.
+/// Runs the thread that the engine has chosen, and returns when it has chosen the caller again.
 #[inline(always)]
 fn follow(outcome: Outcome) {
     if outcome != Outcome::Continue {
@@ -223,13 +223,13 @@ pub(crate) fn identity(leaf: u32, subleaf: u32) -> [u32; 4] {
     answer
 }
 
-/// The time in nanoseconds since the start, after everybody who is earlier has run.
+/// The time in nanoseconds since the start, after all earlier threads have run.
 pub(crate) fn read_time() -> u64 {
     follow(with(|world| world.engine.read_clock()));
     with(|world| world.nanoseconds())
 }
 
-/// Charges a system call, and lets everybody who is earlier run.
+/// Charges a system call, and lets all earlier threads run.
 pub(crate) fn system_call() {
     follow(with(|world| {
         let cost = u64::from(world.engine.machine().syscall);
@@ -245,7 +245,7 @@ pub(crate) fn enter_kernel(word: usize) {
     system_call();
 }
 
-/// Waits at a futex word; whether somebody woke the thread.
+/// Waits at a futex word; whether the thread was woken.
 pub(crate) fn wait(word: usize, until: Option<u64>, bits: u32) -> bool {
     follow(with(|world| {
         let site = world.call_site();
@@ -255,7 +255,7 @@ pub(crate) fn wait(word: usize, until: Option<u64>, bits: u32) -> bool {
     with(|world| world.engine.wakened() == Wakened::ByThread)
 }
 
-/// Wakes who waits at a futex word; how many.
+/// Wakes the waiters at a futex word; how many.
 pub(crate) fn wake(word: usize, count: u32, bits: u32) -> usize {
     system_call();
     with(|world| world.engine.futex_wake(word, count, bits)) as usize

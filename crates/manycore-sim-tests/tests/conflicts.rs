@@ -109,7 +109,7 @@ fn sections_do_not_conflict() {
     );
 }
 
-/// Links and nodes on lines of their own, and who reads and replaces the nodes.
+/// Links and nodes on lines of their own, and the threads that read and replace the nodes.
 struct Nodes {
     domain: Domain,
     links: [Line<Atomic<Line<u64>>>; 2],
@@ -139,7 +139,7 @@ impl Nodes {
 impl Drop for Nodes {
     fn drop(&mut self) {
         for link in &mut self.links {
-            // SAFETY: the link owns its node, and nobody else has it any more.
+            // SAFETY: the link owns its node, and no other thread has it any more.
             drop(unsafe { std::mem::take(&mut link.0).into_owned() });
         }
     }

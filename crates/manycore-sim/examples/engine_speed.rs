@@ -29,7 +29,7 @@ fn mixed(me: usize, at: u64) -> (usize, Access) {
     private(me, at)
 }
 
-/// Everybody writes one line.
+/// All cores write one line.
 fn contended(_: usize, _: u64) -> (usize, Access) {
     (64, Access::Rmw)
 }

@@ -75,7 +75,7 @@ pub struct ConflictLine {
     pub address: u64,
     /// Whether they use different bytes of it: padding would help.
     pub is_false_sharing: bool,
-    /// Who touches it, and where.
+    /// The cores that access it, and where.
     pub touchers: Vec<Toucher>,
 }
 

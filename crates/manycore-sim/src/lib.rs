@@ -8,14 +8,14 @@
 //! # What it claims
 //!
 //! It simulates a stated cost model of coherence on real code. Use it to rank, to see the shape of
-//! a curve, and to find the lines that cost. Absolute figures can be off by a factor of two or
-//! more. It does not foretell the throughput of any machine.
+//! a curve, and to find contended lines. Absolute figures can be off by a factor of two or more. It
+//! does not predict the throughput of any machine.
 //!
 //! # Laws
 //!
 //! - The same machine, cores, seed and calls give the same answers, bit for bit, everywhere.
-//! - The engine takes no lock, keeps nothing in thread-locals, asks no clock and no random number
-//!   of the system, and starts nothing. It can run inside a program whose threads it schedules.
+//! - The engine takes no lock, keeps nothing in thread-locals, reads no clock and no random number
+//!   of the system, and starts no thread. It can run inside a program whose threads it schedules.
 //! - A thread acts only when no other thread is behind it by more than the machine's quantum; with
 //!   quantum 0 all accesses happen in the order of virtual time.
 //! - A line has either one exclusive holder or any number of readers, never both.

@@ -87,7 +87,8 @@ pub fn operations(count: u64) {
 }
 
 /// Runs what is to be measured: the report is then of this part alone, without what the program
-/// does before and after. Several parts add up. Other threads that run meanwhile are measured too.
+/// does before and after. Several parts add up. Other threads that run at that time are measured
+/// too.
 ///
 /// ```
 /// let sum: u64 = manycore_sim::measured(|| (0..1000).sum());

@@ -2,7 +2,7 @@
 //!
 //! The interesting place is the program's own, not the line in the standard library that it came
 //! through. So the frames that were inlined at an address and those of the functions around it make
-//! one list, and the first that is nobody's but the program's is shown.
+//! one list, and the first of the program's own is shown.
 
 use std::collections::BTreeMap;
 

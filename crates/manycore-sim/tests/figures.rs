@@ -48,8 +48,8 @@ enum Next {
     HandTo(usize),
 }
 
-/// The queue lock of Mellor-Crummey and Scott, whose kind K42 uses: the tail, and for each
-/// processor who comes after it and whether it has to wait.
+/// The MCS queue lock of Mellor-Crummey and Scott, whose kind K42 uses: the tail, and for each
+/// processor its successor and whether it has to wait.
 #[derive(Default)]
 struct Queue {
     tail: Cell<Option<usize>>,

@@ -1,7 +1,7 @@
-//! Requests that change a shared data set for themselves alone: each forks a view of it, writes
-//! some pages, reads some, and drops it. Once with the library and once with a map of shared pages
-//! that is cloned at the first write, behind a lock. Prints what each step takes; the argument is
-//! how many pages there are (1,000 unless said).
+//! Requests that need a private copy of a shared data set: each forks a copy-on-write view of it,
+//! writes some pages, reads some, and drops it. Once with the library and once with a map of shared
+//! pages that is cloned at the first write, behind a lock. Prints what each step takes; the
+//! argument is how many pages there are (1,000 by default).
 
 use manycore::collections::{PageCache, PageStore, PrivatePages};
 use std::collections::HashMap;
@@ -11,7 +11,7 @@ use std::time::Instant;
 
 type Page = Box<[u8; 4096]>;
 
-/// Pages that nobody has written yet.
+/// Pages that were never written.
 struct Blank;
 
 impl PageStore for Blank {

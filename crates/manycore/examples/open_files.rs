@@ -118,7 +118,7 @@ where
                 })
             })
             .collect();
-        assert!(open_files().len() <= 8); // a walk meanwhile: at most two of each thread
+        assert!(open_files().len() <= 8); // a concurrent walk: at most two of each thread
         threads.into_iter().map(|thread| thread.join().unwrap()).collect()
     });
     let mut files = open_files();

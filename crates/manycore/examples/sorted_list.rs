@@ -1,10 +1,11 @@
-//! A lock-free sorted set on parallel sections, as a user of the library writes it: a linked list
-//! whose nodes are found without a lock and freed when no section can hold them.
+//! A lock-free sorted set on parallel sections (epoch-based reclamation), as a user of the library
+//! writes it: a linked list whose nodes are found without a lock and freed when no section can hold
+//! them.
 //!
 //! To remove a node is two steps. The tag in its link *out* says that it is removed; from then on
-//! the link never changes. Then the link *to* it is swung past it, by the remover or by whoever
-//! comes by. Source: M. Michael, "High performance dynamic lock-free hash tables and list-based
-//! sets" (SPAA 2002), section 3, after T. Harris (DISC 2001).
+//! the link never changes. Then the link *to* it is exchanged for its successor, by the remover or
+//! by the next thread that passes. Source: M. Michael, "High performance dynamic lock-free hash
+//! tables and list-based sets" (SPAA 2002), section 3, after T. Harris (DISC 2001).
 
 use manycore::section::{Atomic, Domain, Owned, Section, Shared};
 use std::thread;
@@ -68,10 +69,10 @@ impl<K: Ord + Send + Sync> SortedList<K> {
         };
         let next = node.next.set_tag(REMOVED, &section);
         if next.tag() == REMOVED {
-            return false; // somebody removed it since we found it
+            return false; // another thread removed it since we found it
         }
         if Self::unlink(&place, next, &section).is_none() {
-            self.find(key, &section); // which unlinks it, if nobody has yet
+            self.find(key, &section); // which unlinks it, if no thread has yet
         }
         true
     }
@@ -99,7 +100,8 @@ impl<K: Ord + Send + Sync> SortedList<K> {
         }
     }
 
-    /// Swings the link past a removed node, if it still leads there, and returns what comes next.
+    /// Replaces the link to a removed node by its successor, if unchanged, and returns the
+    /// successor.
     fn unlink<'s>(
         place: &Place<'s, K>,
         next: Shared<'s, Node<K>>,
@@ -109,16 +111,16 @@ impl<K: Ord + Send + Sync> SortedList<K> {
         // while both are linked; what comes after a linked node is linked.
         let next = unsafe { next.assume_linked() }.with_tag(0);
         place.link.compare_exchange(place.here, next, section).ok()?;
-        // SAFETY: unlinked just now, by us alone; its only link has a tag, which nobody takes back.
+        // SAFETY: unlinked just now, by us alone; its only link has a tag, which is never removed.
         unsafe { section.retire(place.here) };
         Some(next)
     }
 }
 
 impl<K> SortedList<K> {
-    /// Takes the first node out. Nobody else can be looking.
+    /// Takes the first node out. No other thread has access.
     fn pop(&mut self) -> Option<Node<K>> {
-        // SAFETY: `&mut self`: nobody is inside, and a linked node is not retired.
+        // SAFETY: `&mut self`: no section is open, and a linked node is not retired.
         let node = unsafe { std::mem::take(&mut self.head).into_owned() }?.into_inner();
         Some(node)
     }
@@ -127,7 +129,7 @@ impl<K> SortedList<K> {
     pub fn into_keys(mut self) -> Vec<K> {
         let mut keys = Vec::new();
         let removed = |node: &Node<K>, domain: &Domain| {
-            node.next.load(&domain.enter()).tag() == REMOVED // unlinked by nobody yet
+            node.next.load(&domain.enter()).tag() == REMOVED // not unlinked yet
         };
         while let Some(node) = self.pop() {
             if !removed(&node, &self.domain) {

@@ -1,7 +1,9 @@
 //! Constants, sized for a full run or for a model checker.
 //!
-//! Owns: every tuning constant of the library. Under loom, shuttle and miri they shrink, so that a
-//! model reaches the same corners (a full log, a second segment) within few steps.
+//! Owns: the tuning constants that are public, shared by several files, or thresholds of a
+//! controller; and [`SMALL`], by which constants shrink under loom, shuttle and miri, so that a
+//! model reaches a full log or a second segment within few steps. A constant that one file alone
+//! uses is beside its use.
 
 /// True when a model checker or interpreter drives the code.
 pub(crate) const SMALL: bool = cfg!(any(manycore_loom, manycore_shuttle, miri));
@@ -12,23 +14,23 @@ pub const CACHE_LINE_BYTES: usize = 128;
 /// log2 of the first segment of a per-slot table (see `percpu::segmented`).
 pub(crate) const SEGMENT_BITS: u32 = if SMALL { 1 } else { 5 };
 
-/// Calls of exchangeable objects, one inside the other, that a thread announces on its own line; at
-/// deeper ones it counts itself in the object.
+/// Nested calls of exchangeable objects that a thread announces on its own line; deeper ones are
+/// counted in the object.
 pub(crate) const CALLS_DEEP: usize = if SMALL { 2 } else { 16 };
 
-/// Updates that may wait while an object's implementation is exchanged; later ones wait themselves.
+/// Updates that may be queued during a hot swap; the caller of a later one blocks.
 pub(crate) const SWAP_LOG_MAX: usize = if SMALL { 2 } else { 1 << 16 };
 
-/// Entries that one slot keeps of one object, if the builder says nothing.
+/// Entries that one slot keeps of one object, by default.
 pub const DEFAULT_MAX_ENTRIES: usize = if SMALL { 4 } else { 4096 };
 
-/// Bytes that one slot keeps of one object, if the builder says nothing.
+/// Bytes that one slot keeps of one object, by default.
 pub const DEFAULT_MAX_BYTES: usize = 1 << 20;
 
-/// How far over its bound a log may grow while the object is busy, if the builder says nothing.
+/// By what factor a log may exceed its bound while the object is busy, by default.
 pub const DEFAULT_GROWTH: usize = 4;
 
-/// The largest bound that a builder takes.
+/// The largest bound that a builder accepts.
 pub const MAX_BOUND: usize = 1 << 40;
 
 /// Objects that may have logs at the same time, in the table that all objects share by default.
@@ -56,24 +58,24 @@ pub(crate) const RATIO_FOR_LOGS_MAX: u32 = if SMALL { 2 } else { 64 };
 /// Contended updates that promote an object.
 pub(crate) const CONTENDED_FOR_LOGS: u32 = if SMALL { 1 } else { 4 };
 
-/// How many more times than not a thread finds that others have changed a count since it did,
-/// before the count gets rows. In models, lost exchanges alone give it some.
+/// How many more times than not a thread finds that other threads have changed a count since its
+/// own last change, before the count gets rows. In models, only failed compare-exchanges count.
 pub(crate) const CHANGES_FOR_ROWS: u32 = if SMALL { 1 << 30 } else { 16 };
 
-/// Reads in a row with too few updates before each that demote an object.
+/// Reads in a row, each after too few updates, that demote an object.
 pub(crate) const IDLE_READS: u32 = if SMALL { 2 } else { 8 };
 
-/// Looks between which an object that was not updated loses its logs, one in each sweep.
+/// Sweeps without an update in between after which an object loses its logs.
 pub(crate) const IDLE_SWEEPS: u32 = 2;
 
-/// How often a demotion that was asked for applies what comes while it applies: updates that append
+/// How often a requested demotion applies what is appended while it applies: updates that append
 /// updates to their own object could go on for ever.
 pub(crate) const ROUNDS_OF_DEMOTION: u32 = if SMALL { 2 } else { 16 };
 
-/// Looks that an updater takes at a closed gate before it waits more patiently: some microseconds.
+/// Probes of a closed gate before an updater backs off: some microseconds.
 pub(crate) const LOOKS_AT_GATE: u32 = if SMALL { 0 } else { 200 };
 
-/// Looks that a reader takes for answers before it calls membarrier: about what the call costs.
+/// Probes for answers before a reader calls membarrier: about the cost of the call.
 pub(crate) const LOOKS_FOR_ANSWER: u32 = if SMALL { 1 } else { 100 };
 
 /// Updates per read above which the reader's membarrier is cheaper than one locked instruction in
@@ -82,8 +84,8 @@ pub(crate) const LOOKS_FOR_ANSWER: u32 = if SMALL { 1 } else { 100 };
 /// reads (1.6x). Back below half of it, so as not to flap.
 pub(crate) const RATIO_FOR_BIAS: u64 = if SMALL { 1 } else { 6000 };
 
-/// The same, and below which it is dearer, where the updaters answer a closed gate by themselves,
-/// so that no membarrier is needed.
+/// The same, where the updaters answer a closed gate by themselves, so that no membarrier is
+/// needed; and below, the ratio under which the bias costs more than it saves.
 pub(crate) const RATIO_FOR_ANSWERS: u64 = if SMALL { 1 } else { 8 };
 
 /// See above.
@@ -96,12 +98,12 @@ pub(crate) const READS_WITHOUT_HOPE: u64 = if SMALL { 1 } else { 64 };
 /// See above.
 pub(crate) const VAIN_MAX: u32 = if SMALL { 1 } else { 10 };
 
-/// Dirty slots from which a read has branches.
+/// Dirty slots from which a read uses a combining tree.
 pub(crate) const TREE_SLOTS_MIN: usize =
     if cfg!(any(manycore_loom, manycore_shuttle)) { usize::MAX } else { 16 };
 
-/// Branches that a machine must have for that, and the most that it may have: the reader goes from
-/// one to the next.
+/// Branches that a machine must have for that, and the most that it may have: the reader visits one
+/// after the other.
 pub(crate) const TREE_BRANCHES_MIN: usize = 2;
 
 /// See above.
@@ -113,31 +115,32 @@ pub(crate) const TREE_BRANCHES_MAX: usize = match () {
 /// CPUs of one branch: their logs are collected one after the other.
 pub(crate) const TREE_CPUS_MAX: usize = 16;
 
-/// Entries of a log that a helper absorbs, while others wait; a longer one is handed over as it is.
+/// Entries of a log that a helper absorbs while others wait; a longer log is passed on unchanged.
 pub(crate) const TREE_ABSORB_MAX: usize = 64;
 
-/// Looks that a helper takes for the answers of its branch's members.
+/// Probes of a helper for the answers of its branch's members.
 pub(crate) const LOOKS_AT_MEMBERS: u32 = if SMALL { 1 } else { 700 };
 
-/// Looks that a reader takes at its branches before it goes on without helpers.
+/// Probes of a reader at its branches before it goes on without helpers.
 pub(crate) const LOOKS_AT_BRANCHES: u32 = if SMALL { 1 } else { 400 };
 
-/// Collections with branches before one can be in vain: the first ones find out who comes.
+/// Collections with a tree before one can count as failed: the first ones find out which threads
+/// help.
 pub(crate) const TREE_TRIES: u32 = 4;
 
-/// Reads that a member of a `ldu` set stays queued for although it did not change: looking at it
+/// Reads for which a member of a `ldu` set stays queued although it did not change: visiting it
 /// costs less than queueing it again.
 pub(crate) const READS_KEPT: u64 = if SMALL { 0 } else { 4 };
 
-/// Nodes that a thread retires before it seals them and looks what is ripe, if the builder says
-/// nothing: enough that the round's barrier (some 2 us) costs each about a nanosecond.
+/// Nodes that a thread retires before it seals them and reclaims what it may, by default: enough to
+/// amortize the round's barrier (some 2 us) to about a nanosecond a node.
 pub const DEFAULT_BATCH_NODES: usize = if SMALL { 2 } else { 2048 };
 
-/// Bytes that a thread retires before it seals them, if the builder says nothing.
+/// Bytes that a thread retires before it seals them, by default.
 pub const DEFAULT_BATCH_BYTES: usize = 1 << 18;
 
-/// Bytes that may wait to be freed in a domain, if the builder says nothing: up to 21 threads have
-/// batches of the full size.
+/// Bytes that may wait to be freed in a domain, by default: up to 21 threads have batches of the
+/// full size.
 pub const DEFAULT_BUDGET_BYTES: usize = 1 << 25;
 
 /// Bytes that a batch may always have, whatever the budget: below, rounds would cost more than the
@@ -147,21 +150,21 @@ pub const MIN_BATCH_BYTES: usize = 1 << 12;
 /// What a retired node with drop glue counts as beside its own size, if its weight is not given.
 pub const ASSUMED_HEAP_BYTES: usize = 256;
 
-/// Nodes from so many bytes are freed as soon as they may be, not in their turn.
+/// Nodes of at least so many bytes are freed as soon as they may be, not in order.
 pub const LARGE_NODE_BYTES: usize = 1 << 14;
 
-/// A batch with a large node, or one of unknown weight, is closed when the last one is so old. A
+/// A batch with a large node, or one of unknown weight, is sealed when the last one is so old. A
 /// round each time costs its thread some 2 % (2 us), and a core that writes 10 GB/s can have filled
 /// a megabyte.
 pub const PRESSING_MICROS: u64 = 100;
 
-/// How often the time is doubled while nothing could be freed: up to a tenth of a second.
+/// How often that time is doubled while nothing can be freed: up to a tenth of a second.
 pub(crate) const PRESSING_DOUBLED: u32 = 10;
 
-/// Sections that close with such a node between two looks at the time, at most.
+/// Sections that close with such a node between two clock reads, at most.
 pub(crate) const CLOSES_PER_LOOK: u32 = 8;
 
-/// A thread's garbage that has not changed for so long is taken over by others.
+/// A thread's garbage that has not changed for so long is adopted by a leader.
 pub(crate) const IDLE_MILLIS: u64 = 10;
 
 /// Bytes that a leaf of a namespace's trie may have, unless one node has more; and a magazine of
@@ -181,7 +184,7 @@ pub(crate) const ID_CHUNK_BITS: u32 = if SMALL { 1 } else { 6 };
 pub(crate) const ID_MAGAZINE: usize = if SMALL { 1 } else { 32 };
 
 /// Bytes of free nodes that a slot keeps in full magazines before it passes one on: two batches, so
-/// that what comes out of limbo goes into the same core's next nodes. And the most magazines.
+/// that nodes reclaimed on a core are reused there. And the most magazines.
 pub(crate) const ID_KEPT_BYTES: usize = if SMALL { 0 } else { 2 * DEFAULT_BATCH_BYTES };
 
 /// See above.
@@ -205,49 +208,50 @@ pub(crate) const LAYER_SLOTS: usize = if SMALL { 2 } else { 16 };
 /// joined: chains have a logarithm of layers to this base.
 pub(crate) const LAYER_RATIO: usize = 4;
 
-/// What a thread replaces in a `PrivatePages`, pages or lists of layers, before it looks what can
-/// be freed. Few, because each may be the last that holds many pages.
+/// Pages or lists of layers that a thread replaces in a `PrivatePages` before it reclaims. Few,
+/// because each may be the last reference to many pages.
 pub(crate) const PRIVATE_BATCH: usize = if SMALL { 2 } else { 8 };
 
-/// What it replaces before it frees all that can be freed.
+/// Replacements after which it frees all that can be freed.
 pub(crate) const PRIVATE_BOUND: usize = 4 * PRIVATE_BATCH;
 
-/// Updates of a plain `Adaptive` object, or reads, after which it looks whether it should be
-/// something else: some ten microseconds. Below 8,192 (the meter's width).
+/// Updates or reads of an `Adaptive` object in direct mode between two decisions of its controller:
+/// some ten microseconds. Below 8,192 (the meter's width).
 pub(crate) const OPS_PER_LOOK: u32 = if SMALL { 2 } else { 1024 };
 
-/// Reads after which one with logs looks.
+/// Reads between two decisions in logs mode.
 pub(crate) const LOGGED_READS_PER_LOOK: u64 = if SMALL { 1 } else { 32 };
 
-/// Updates after which a shared one looks.
+/// Updates between two decisions in shared mode.
 pub(crate) const SHARED_UPDATES_PER_LOOK: u64 = if SMALL { 1 } else { 32 };
 
-/// Reads of one thread after which a shared one looks; a power of two.
+/// Reads of one thread between two decisions in shared mode; a power of two.
 pub(crate) const SHARED_READS_PER_LOOK: usize = if SMALL { 2 } else { 1 << 14 };
 
-/// Updates for each read from which an `Adaptive` object takes logs; it gives them up below half.
-/// With fewer, the cores decide: with 99, logs make twice a lock's progress on 6 virtual cores, and
-/// half of it on two real ones; so that is tried.
+/// Updates for each read from which an `Adaptive` object takes logs; it drops them below half. With
+/// fewer, the number of cores matters: at 99, logs have twice a lock's throughput on 6 virtual
+/// cores, and half of it on two real ones; so a trial decides.
 pub(crate) const LOGS_FROM: u32 = 256;
 
-/// Reads for each update from which it lets readers in together; it stops below half.
+/// Reads for each update from which it admits parallel readers; it stops below half.
 pub(crate) const SHARED_FROM: u32 = 24;
 
 /// Reads for each update from which a `membarrier` in each update costs less than a locked
 /// instruction in each read.
 pub(crate) const BIASED_FROM: u32 = 2000;
 
-/// Looks in a row that must want a change.
+/// Decisions in a row that must want the same change.
 pub(crate) const PATIENCE: u32 = if SMALL { 1 } else { 2 };
 
-/// Updates for each read, or reads for each update, from which it tries what many waits suggest.
+/// Updates for each read, or reads for each update, from which a contended object tries another
+/// mode.
 pub(crate) const TRY_FROM: u32 = 4;
 
-/// Percent by which a mode that is tried must be faster to stay.
+/// Percent by which a mode on trial must be faster to stay.
 pub(crate) const TRY_GAIN: u32 = 15;
 
-/// Hits of a shard of a `DHash` in one after which it looks whether the table should spread.
+/// Hits of a shard of an unspread `DHash` between two decisions whether to spread.
 pub(crate) const HITS_PER_LOOK: u32 = if SMALL { 2 } else { 1024 };
 
-/// How many of them must have waited, if nobody says otherwise.
+/// How many of them must have waited, by default.
 pub(crate) const SPREAD_WAITS: u32 = if SMALL { 1 } else { 16 };

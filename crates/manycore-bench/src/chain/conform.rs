@@ -1,4 +1,4 @@
-//! Whether chains know who is in which set, and the load takes out what it put in.
+//! Checks that chains know the members of each set, and that the load removes what it added.
 
 use std::{
     collections::HashSet,
@@ -37,7 +37,7 @@ fn knows_who_is_where<C: Chains>() -> Result<(), String> {
             let first = thread << 16 | line << 3;
             let sets: Vec<_> = (0..3).map(|_| chains.set()).collect();
             let at = |level: usize| level.checked_sub(1).map(|place| &sets[place]);
-            // Who is at which level: the n-th process in the root's set and the first n + 1.
+            // The members at each level: the n-th process in the root's set and the first n + 1.
             let mut there = Vec::new();
             for process in 0..3 {
                 for level in 0..process + 2 {

@@ -1,17 +1,18 @@
 //! The anonymous reverse map under fork (LDU, section 2.5.1): `fork-chain`. Every process has a set
-//! of its own, of those who may map its pages, and a link in each ancestor's set; a child copies
-//! its parent's chain of links, and adds one to its own set. All sets of a family share a root.
+//! of its own, of the processes that may map its pages, and a link in each ancestor's set; a child
+//! copies its parent's chain of links, and adds one to its own set. All sets of a family share a
+//! root.
 //!
 //! Owns: the trait of such chains, the load, and the table of implementations.
 //!
 //! A thread forks a line of one to five processes, each from the one before, under a root that all
 //! threads share, and ends them, youngest first and eldest first by turns. One operation is one
-//! fork; a process at depth d takes d + 1 links and gives them back, so that sets come and go with
-//! two to ten changes each. With `--read-every k` a thread walks one of its line's sets, or the
-//! root's, after each k links of its own that come or go: where is this page mapped?
+//! fork; a process at depth d takes d + 1 links and gives them back, so that sets are short-lived,
+//! with two to ten changes each. With `--read-every k` a thread walks one of its line's sets, or
+//! the root's, after each k links of its own that come or go: where is this page mapped?
 //!
-//! Sets stand in the thread's own memory, so that nobody pays for an allocation of them; who needs
-//! one for a set's inside pays for that.
+//! Sets are in the thread's own memory, so that no implementation pays for allocating them; one
+//! that allocates inside a set pays for that.
 
 mod conform;
 mod ours;
@@ -29,7 +30,7 @@ use crate::{
 /// Processes of one line, at most.
 const DEPTH: usize = 5;
 
-/// The sets of one family, and who is linked into which.
+/// The sets of one family, and their members.
 pub trait Chains: Sync + Sized + 'static {
     /// One process' set. It is dropped when no link is in it any more.
     type Set<'a>;

@@ -130,7 +130,7 @@ impl<L: Lock> Chains for RootLocked<L> {
 
     fn for_each(&self, set: Option<&Guarded>, f: impl FnMut(u32)) {
         let tree = set.unwrap_or(&self.root);
-        // SAFETY: the lock is held, and those who share it do not change the tree.
+        // SAFETY: the lock is held, and its shared holders do not change the tree.
         L::read(&self.lock, |()| unsafe { &*tree.0.get() }.iter().copied().for_each(f));
     }
 }

@@ -40,7 +40,7 @@ pub trait CounterHandle {
     /// Adds.
     fn add(&mut self, n: u64);
 
-    /// The total of everything added before the call, and perhaps of what is added meanwhile.
+    /// The total of everything added before the call, and perhaps of concurrent additions.
     fn read(&mut self) -> u64;
 }
 

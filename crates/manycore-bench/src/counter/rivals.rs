@@ -29,7 +29,7 @@ impl CounterHandle for Box<AtomicU64> {
     #[inline]
     fn add(&mut self, n: u64) {
         // A plain load and store, as an integer would have; only that it stays in memory, like
-        // every counter that somebody may want to read.
+        // every counter that another thread may read.
         add_to_own(self, n);
     }
 

@@ -51,10 +51,11 @@ it does on this machine. Published numbers are those that a text states; nothing
 picture, so where a paper gives only a picture there is an order and no number. Published values \
 are the hollow squares.</p>\n\
 <p>One figure is a <b>calibration</b>: OpLog's Figure 4, with which the order in which waiting \
-cores are served was chosen. It cannot speak for the model. All others are <b>validation</b>: the \
-model was not changed for them, and each difference is listed. A number counts as borne out \
-within a factor of two, a peak within two cores, an order if it is the same wherever it was \
-looked at.</p>\n";
+cores are served was chosen. It is no evidence for the model. K42's Figure 4 decided one rule, \
+that conditional stores never fail. Apart from that, all others are <b>validation</b>: the model \
+was not changed for them, and each difference is listed. A number counts as borne out within \
+a factor of two, a peak within two cores, an order if it is the same at every point \
+compared.</p>\n";
 
 /// The whole page.
 pub fn render(setting: &Setting, shown: &[Shown], real: Option<&Real>) -> String {

@@ -1,4 +1,4 @@
-//! Requests from a file: what somebody's clients asked of their cache.
+//! Requests from a file: a recorded trace.
 //!
 //! Owns: the format. Text, a request a line, in the order in which they were made:
 //!

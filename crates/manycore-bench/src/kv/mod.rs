@@ -2,14 +2,14 @@
 //!
 //! Owns: the traits that every cache implements, the loop, and the table of implementations.
 //!
-//! A million keys of 16 bytes unless said, values of 32; requests are made beforehand. With a
-//! capacity that is sufficient every key is put in first; with one of a tenth a get that misses is
+//! By default a million keys of 16 bytes, values of 32; requests are generated beforehand. With a
+//! sufficient capacity every key is inserted first; with one of a tenth a get that misses is
 //! followed by a set, and the cache is warmed up by a million requests. One operation in sixteen
-//! is timed. All get the same fast hash function, and room from the start. Under a scan, a loop
-//! and a mix of both only the hit ratio says something.
+//! is timed. All use the same fast hash function, and are allocated in full size. Under a scan,
+//! a loop and a mix of both only the hit ratio is meaningful.
 //!
-//! With the requests of a file (`--trace`; see `file` for its form) an empty cache goes through
-//! them once, which gives the hit ratio, and then over and over, which gives the rest.
+//! With the requests of a file (`--trace`; see `file` for its form) they are replayed once
+//! on an empty cache, which gives the hit ratio, and then repeatedly, which gives the rest.
 
 mod file;
 mod memory;

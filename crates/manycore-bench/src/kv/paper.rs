@@ -1,14 +1,13 @@
 //! The ParSec paper's steps from memcached to sections (section 5.2), without memcached: the same
 //! locks and lists around a table of chains.
 //!
-//! - `Stock`: a mutex for each chain, and one list of recency behind another, which each get
-//!   changes.
-//! - `Modified`: a CLOCK, which a get only marks, and MCS locks.
-//! - Sections with CLOCK, in parts chosen by hash, are `manycore-cache` itself.
-//! - `Unreplaced`: sections, and nothing is ever evicted: what CLOCK costs beside it.
+//! - `Stock`: a mutex for each chain, and one LRU list behind another, which each get changes.
+//! - `Modified`: CLOCK, in which a get only sets a bit, and MCS locks.
+//! - Sections with CLOCK, sharded by hash, are `manycore-cache` itself.
+//! - `Unreplaced`: sections without eviction, which shows the cost of CLOCK.
 //!
 //! Law: an entry is in its chain before it is in a list, and leaves the list before the chain. So
-//! who takes a victim from a list finds it in its chain, and nobody else removes it.
+//! a thread that takes a victim from a list finds it in its chain, and no other thread removes it.
 
 use std::{
     hash::BuildHasher,
@@ -181,7 +180,7 @@ impl Policy for Clock {
             if let Some(at) = hand.free.pop() {
                 return Some(Room { at, victim: None });
             }
-            // Twice around finds one, unless all are taken or used meanwhile.
+            // Twice around finds one, unless all are concurrently taken or used.
             for _ in 0..2 * self.states.len() {
                 let at = hand.at;
                 hand.at = (at + 1) % self.states.len();
@@ -290,7 +289,7 @@ impl<L: Lock<Vec<Item>>, P: Policy> Locked<L, P> {
             other
         });
         match other {
-            Some(_) => self.policy.give_back(room.at), // somebody else was faster
+            Some(_) => self.policy.give_back(room.at), // another thread was faster
             None => self.policy.fill(room.at, key),
         }
     }

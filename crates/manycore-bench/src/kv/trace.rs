@@ -1,5 +1,5 @@
-//! Requests, made before anybody is timed: keys by a zipfian distribution, and shapes that break
-//! simple policies.
+//! Requests, generated before the timed part: zipf-distributed keys, and patterns that defeat
+//! simple eviction policies.
 
 use std::sync::{Arc, Mutex, PoisonError};
 

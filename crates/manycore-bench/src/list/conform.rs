@@ -1,7 +1,7 @@
-//! What every list must do, whatever it is made of.
+//! The conformance test of every list.
 //!
-//! Threads add and remove elements of their own at random. Each read must hold exactly those of
-//! the reader's own elements that are in the list, and nothing that nobody adds; at the end the
+//! Threads add and remove elements of their own at random. Each read must hold exactly those of the
+//! reader's own elements that are in the list, and no element that was never added; at the end the
 //! list must hold exactly what was left in it.
 
 use std::{collections::BTreeSet, thread};

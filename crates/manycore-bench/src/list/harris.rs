@@ -99,7 +99,7 @@ impl HarrisList {
             let marked = next.with_tag(MARK);
             if node.next.compare_exchange(next, marked, Release, Relaxed, guard).is_ok() {
                 if !unlink(link, current, next, guard) {
-                    // Somebody changed the link; a search unlinks every marked node it meets.
+                    // Another thread changed the link; a search unlinks every marked node it meets.
                     self.find(element, guard);
                 }
                 return;
@@ -139,7 +139,7 @@ fn unlink<'g>(
 
 impl Drop for HarrisList {
     fn drop(&mut self) {
-        // SAFETY: the list is owned: nobody else follows its pointers.
+        // SAFETY: the list is owned: no other thread follows its pointers.
         let guard = unsafe { crossbeam_epoch::unprotected() };
         let mut current = self.head.load(Relaxed, guard).with_tag(0);
         while !current.is_null() {

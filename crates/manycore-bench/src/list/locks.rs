@@ -107,7 +107,7 @@ impl Exclusive for ParkingLot {
     }
 }
 
-/// Flat combining: a waiter's update is run by whoever holds the lock.
+/// Flat combining: the lock holder runs the updates of the waiters.
 pub(super) struct FlatCombining(CachePadded<lamlock::Lock<ElementList>>);
 
 impl Exclusive for FlatCombining {

@@ -63,7 +63,8 @@ fn member(thread: usize, own: usize) -> Member<Element> {
 
 impl<const GLOBAL: bool> Drop for MarkedList<GLOBAL> {
     fn drop(&mut self) {
-        // SAFETY: dropped here alone; then no queue has a member, and the array is nobody's.
+        // SAFETY: dropped here alone; then no queue has a member, and no other pointer to the array
+        // is left.
         unsafe {
             ManuallyDrop::drop(&mut self.set);
             drop(Box::from_raw(self.members));

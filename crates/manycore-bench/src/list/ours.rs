@@ -85,7 +85,7 @@ setup!(
     LocalFlat, Cancelling, Always, Auto, Flat
 );
 setup!(
-    /// The same, where those who wait for a read collect for it.
+    /// The same with the combining tree: threads that wait for a read collect for it.
     LocalTree, Cancelling, Always, Auto, Tree
 );
 setup!(

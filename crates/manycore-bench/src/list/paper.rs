@@ -21,7 +21,7 @@ use manycore::{
 
 use super::{Element, ListHandle, ListImpl, ListOp, first_element};
 
-/// Updates in a log before somebody must merge.
+/// Updates in a log before its owner must merge.
 const LENGTH: usize = 512;
 
 struct Node {

@@ -1,5 +1,5 @@
-//! Queues of updates in front of the sequential list: what a programmer builds who wants deferred
-//! updates and has only a concurrent queue.
+//! Queues of updates in front of the sequential list: deferred updates as one builds them by hand
+//! from a concurrent queue.
 //!
 //! Updates are pushed; a read takes the list's lock, applies what the queue held at that moment,
 //! and walks. Each thread also applies the queue after [`OWN_PUSHES_MAX`] pushes of its own, so
@@ -84,8 +84,8 @@ impl<Q: OpQueue> Queued<Q> {
     /// Brings the list up to date with everything pushed before the call.
     fn up_to_date(&self) -> MutexGuard<'_, ElementList> {
         let mut list = self.list.lock().unwrap_or_else(PoisonError::into_inner);
-        // Counted once: with busy producers, "until empty" might never come. Whoever holds the
-        // lock is the only one to pop, so at least as many are there.
+        // Counted once: with busy producers, "until empty" might never come. Only
+        // the lock holder pops, so at least as many are there.
         for _ in 0..self.queue.len() {
             match self.queue.pop() {
                 Some(op) => list.apply(op),

@@ -82,7 +82,7 @@ impl ListHandle for LeftRightHandle<'_> {
 }
 
 /// How many threads one replica serves. More would take a second replica, and a replica that
-/// nobody uses for a while blocks the log of the others: the known stalls of this crate.
+/// is idle for a while blocks the log of the others: the known stalls of this crate.
 pub(super) const NODE_REPLICATION_THREADS_MAX: usize = node_replication::MAX_THREADS_PER_REPLICA;
 
 /// Room in the shared log, in bytes.

@@ -1,8 +1,8 @@
 //! Concurrent sets used as a list: each update goes straight to a shared structure.
 //!
-//! Their walks see every element that is in the set during the whole walk; an element that comes
-//! or goes meanwhile may be seen or not, so a read is no snapshot. A workload cannot tell; a
-//! program may.
+//! Their walks see every element that is in the set during the whole walk; an element that is
+//! concurrently inserted or removed may be seen or not, so a read is no snapshot. That makes no
+//! difference to a workload; it may to a program.
 
 //!
 //! The hash sets get what suits them: a fast hash function, and room for all elements from the

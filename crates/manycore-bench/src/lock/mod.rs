@@ -131,7 +131,7 @@ pub fn groups(options: &Options) -> Result<Vec<Group>, UnknownImpl> {
     Ok(groups)
 }
 
-/// Nobody sees half an update, and none is lost.
+/// No thread sees half an update, and none is lost.
 fn conform<L: LockImpl>(threads: usize) -> Result<(), String> {
     const STEPS: u64 = 2_000;
     let lock = &L::new();

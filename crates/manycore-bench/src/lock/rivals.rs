@@ -67,7 +67,8 @@ lock!(
     lock.write().unwrap_or_else(PoisonError::into_inner)
 );
 
-/// parking_lot's, handed to who waits longest: what the locks that serve in order are like.
+/// parking_lot's, with fair unlocking to the thread that has waited longest, to compare with fair
+/// locks.
 pub(super) struct ParkFair(parking_lot::Mutex<Words>);
 
 impl LockImpl for ParkFair {

@@ -48,7 +48,7 @@ pub trait MapHandle {
     fn remove(&mut self, key: u64);
 }
 
-/// The value that belongs to a key, with a mark of who put it there.
+/// The value that belongs to a key, with a mark of the thread that stored it.
 fn value_of(key: u64, mark: u64) -> u64 {
     mark << 32 | key
 }

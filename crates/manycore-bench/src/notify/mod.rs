@@ -3,7 +3,7 @@
 //! Owns: the traits that every queue implements, the two loops, and the table of implementations.
 //!
 //! The figure is events per second that arrived at the drainer. `--threads` counts producers; the
-//! drainer is one thread more. Events are 16 bytes: who sent it, and its number.
+//! drainer is one thread more. Events are 16 bytes: the sender and a sequence number.
 //!
 //! *Bound.* A queue that outgrows the cache measures the allocator. Every implementation gets the
 //! same rule: a producer has at most [`WINDOW`] events under way. The drainer counts what it took
@@ -50,7 +50,7 @@ const ROUND: usize = 1024;
 /// One event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// Who sent it.
+    /// The sender.
     pub producer: u32,
     /// Which of the producer's events it is, from 0.
     pub number: u64,

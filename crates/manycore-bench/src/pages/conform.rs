@@ -14,7 +14,7 @@ pub(super) fn conform<C: Pages>() -> Result<(), String> {
     loses_no_change::<C>()
 }
 
-/// Everybody wants the same pages at the same time.
+/// All threads want the same pages at the same time.
 fn loads_once<C: Pages>() -> Result<(), String> {
     const KEYS: u64 = 50;
     let cache = &C::new(Disk::new(KEYS, 3, 500), 64 * KEYS as usize);

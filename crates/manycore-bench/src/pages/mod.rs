@@ -1,4 +1,4 @@
-//! Pages of a slow store that many threads use: `pages` pins one at random and sometimes changes
+//! Pages of a slow store, used by many threads: `pages` pins one at random and sometimes changes
 //! it (K42, sections 4.2 and 4.3: file cache manager and page descriptors), `grep` reads a whole
 //! file page by page, on every thread from its beginning (K42, figure 12).
 //!
@@ -108,7 +108,7 @@ trait Pages: Sync + Sized + 'static {
     /// An empty one for so many pages.
     fn new(disk: Disk, room: usize) -> Self;
 
-    /// Calls `f` with a page, which stays meanwhile. `f` says whether it has changed it.
+    /// Calls `f` with a page, which is pinned until it returns. `f` says whether it has changed it.
     fn with(&self, key: u64, f: impl FnOnce(&Page) -> bool);
 
     /// Writes back all that was changed.
@@ -193,7 +193,7 @@ fn skewed(word: u64, keys: u64) -> u64 {
     (((even * even) >> 24) * keys) >> 24
 }
 
-/// A file, read by everybody.
+/// A file, read by all threads.
 struct Grep;
 
 impl Load for Grep {

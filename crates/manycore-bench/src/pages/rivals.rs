@@ -1,7 +1,7 @@
 //! Caches of pages as they are built by hand: a map of counted pages, behind locks of all kinds.
 //!
 //! A page that is in use has a second count, which keeps it from being evicted; second chance
-//! chooses whom to evict. If all are in use, the caches grow.
+//! chooses the victim. If all are in use, the caches grow.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -44,10 +44,10 @@ impl Frame {
         }
     }
 
-    /// Whether the page may go. For who keeps others from counting themselves in.
+    /// Whether the page may be evicted. The caller keeps other threads from pinning it.
     fn may_go(frame: &Arc<Self>) -> bool {
         let is_idle = Arc::strong_count(frame) == 1 && frame.page.get().is_some();
-        // The count was given back by Release; what its owner marked is to be seen.
+        // Pairs with the Release of the last unpin: the owner's dirty mark is visible.
         std::sync::atomic::fence(Ordering::Acquire);
         is_idle && !frame.used.swap(false, Ordering::Relaxed)
     }
@@ -218,7 +218,7 @@ impl Pages for Dash {
     }
 
     fn flush(&self) {
-        // Nobody evicts meanwhile, and nobody else flushes.
+        // Excludes evictions and other flushes.
         let _alone = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
         self.frames.iter().for_each(|frame| frame.write_back(&self.disk));
     }

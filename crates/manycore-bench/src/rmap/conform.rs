@@ -1,4 +1,5 @@
-//! Whether a reverse map knows who maps, and a load removes what it added.
+//! Checks that a reverse map knows which processes map a file, and that a load removes what it
+//! added.
 
 use std::{
     collections::HashSet,

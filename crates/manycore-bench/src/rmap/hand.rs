@@ -7,10 +7,9 @@
 //!
 //! Laws:
 //!
-//! 1. At most four processes wait for a thread; whoever hands it one more ends the oldest of
-//!    them itself, so that a thread that sleeps stops nobody.
-//! 2. A maker's ids come again after 65,536 of its processes, when their mappings are
-//!    long gone.
+//! 1. At most four processes wait for a thread; a thread that hands it one more ends the oldest of
+//!    them itself, so that a descheduled thread blocks no other.
+//! 2. A thread reuses its ids after 65,536 processes, when their mappings are long gone.
 
 use std::{
     collections::VecDeque,
@@ -143,7 +142,7 @@ mod tests {
     static HERE: AtomicUsize = AtomicUsize::new(0);
     static ELSEWHERE: AtomicUsize = AtomicUsize::new(0);
 
-    /// Counts who removes a mapping.
+    /// Counts removals by thread.
     struct Counting;
 
     impl ReverseMap for Counting {
@@ -174,7 +173,7 @@ mod tests {
             scope.spawn(|| {
                 let (mut one, mut turn) = (handed.worker(0), 0);
                 let other = &handed;
-                // By turns, so that nobody is behind.
+                // In turns, so that no thread falls behind.
                 while turn < 10 {
                     other.turn(&mut one, 0, turn);
                     thread::scope(|inner| {

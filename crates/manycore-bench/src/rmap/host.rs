@@ -86,12 +86,12 @@ fn fork_and_wait() -> Result<(), Error> {
 
 fn map_and_unmap(file: &File) -> Result<(), Error> {
     let (access, kind) = (libc::PROT_READ, libc::MAP_SHARED);
-    // SAFETY: a new mapping touches nothing that exists, and nobody reads it.
+    // SAFETY: a new mapping touches nothing that exists, and it is never read.
     let page = unsafe { libc::mmap(ptr::null_mut(), PAGE, access, kind, file.as_raw_fd(), 0) };
     if page == libc::MAP_FAILED {
         return Err(Error::last_os_error());
     }
-    // SAFETY: mapped above, and nobody has it.
+    // SAFETY: mapped above, and no other pointer to it exists.
     match unsafe { libc::munmap(page, PAGE) } {
         0 => Ok(()),
         _ => Err(Error::last_os_error()),

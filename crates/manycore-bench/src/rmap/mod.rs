@@ -1,12 +1,12 @@
 //! The reverse map under fork (OpLog, figure 7; LDU, sections 2.5.2 and 2.6.5): processes map
-//! shared files and go away again; now and then a file is truncated: who maps these pages?
+//! shared files and exit; at times a file is truncated: which processes map these pages?
 //!
 //! Owns: the traits of reverse maps and of loads, and the table of implementations, which all
 //! loads share. `rmap-fork` is here, `rmap-hand` in [`hand`]; `aim`, `mail` and `spawn`, which work
 //! between updates as programs do, are in [`loads`]. What the kernel itself does is in `host`.
 //!
 //! A thread forks and exits all the time: it adds eight mappings and removes them, one at a
-//! time. Files are chosen as programs choose libraries: a few are mapped by nearly everybody (the
+//! time. Files are chosen as programs choose libraries: a few are mapped by nearly all (the
 //! n-th of sixteen as often as 1/n). With `--read-every k` a thread truncates a file after each k
 //! updates of its own, so that k = 1, 3, 9, 99, 999 are 50, 75, 90, 99, 99.9 % updates, which is
 //! what `--update-pct` says.
@@ -34,7 +34,7 @@ pub trait ReverseMap: Sync + Sized + 'static {
     /// What removes a mapping again, on any thread.
     type Mapping<'a>: Send;
 
-    /// The map of a file that nobody maps.
+    /// The map of a file without mappings.
     fn new() -> Self;
 
     /// Adds a mapping. No other has its id.

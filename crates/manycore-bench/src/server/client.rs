@@ -145,7 +145,7 @@ impl Client {
 
     /// Fetches what has come. Returns how many keys were answered.
     fn turn(&mut self) -> io::Result<u64> {
-        // Who has a schedule does not sleep.
+        // A client with a schedule does not sleep.
         let tv_nsec = if self.interval.is_some() { 0 } else { WAIT_NANOS };
         self.events.clear();
         let spare = rustix::buffer::spare_capacity(&mut self.events);

@@ -142,7 +142,7 @@ fn spawn(command: &mut Command, cores: &[usize]) -> io::Result<Child> {
     cores.iter().for_each(|core| set.set(*core));
     let is_bound = !cores.is_empty();
     let prepare = move || {
-        // Nobody is left behind if this program is killed.
+        // No server is left running if this program is killed.
         set_parent_process_death_signal(Some(Signal::KILL))?;
         if is_bound {
             sched_setaffinity(None, &set)?;

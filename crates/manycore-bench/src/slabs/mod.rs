@@ -69,7 +69,7 @@ pub trait SourceHandle {
     /// Takes it back.
     ///
     /// # Safety
-    /// `node` comes from `alloc` of a handle of the same source, and nobody uses it any more.
+    /// `node` comes from `alloc` of a handle of the same source, and it is not used any more.
     unsafe fn free(&mut self, node: NonNull<Node>);
 }
 
@@ -266,7 +266,7 @@ pub fn groups(options: &Options) -> Result<Vec<Group>, UnknownImpl> {
     Ok(groups)
 }
 
-/// Nodes are nobody else's as long as they are not freed, whoever frees them.
+/// A node is not handed out twice before it is freed, on whichever thread.
 fn conform<S: Source>() -> Result<(), String> {
     const NODES: u64 = 5_000;
     let source = S::new();

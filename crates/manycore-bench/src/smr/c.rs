@@ -51,7 +51,7 @@ extern "C" fn manycore_smr_node(value: u64, counts: &'static Counts) -> *mut CNo
 /// The end of a node, for C.
 ///
 /// # Safety
-/// The node came from `manycore_smr_node`, nobody can reach it, and it is dropped once.
+/// The node came from `manycore_smr_node`, no thread can reach it, and it is dropped once.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn manycore_smr_drop(node: *mut CNode) {
     // SAFETY: the caller promises that the node came from `manycore_smr_node`, so from a box, that
@@ -151,7 +151,7 @@ impl<L: Library> Drop for Native<L> {
         // SAFETY: every handle is gone, as they borrow `self`.
         unsafe { (L::vtable().close)(self.domain) };
         for slot in &self.table {
-            // SAFETY: the slot owns its node, and nobody else looks at it.
+            // SAFETY: the slot owns its node, and no other thread has access.
             unsafe { manycore_smr_drop(slot.swap(ptr::null_mut(), Relaxed)) };
         }
     }

@@ -128,7 +128,7 @@ impl Churn {
         if self.number != before + 4 {
             return Err(format!("{} updates were made of 4", self.number - before));
         }
-        // What was read is only known if nobody else writes, or if there is nothing to add up.
+        // What was read is only known without other writers, or if there is nothing to add up.
         let read = handle.read(slot);
         if alone && digest != read {
             return Err(format!("a trace read {digest:#x} instead of {read:#x}"));

@@ -43,7 +43,7 @@ impl Scheme for Crossbeam {
 impl Drop for Crossbeam {
     fn drop(&mut self) {
         for slot in std::mem::take(&mut self.table) {
-            // SAFETY: the slot owns its node, and with `&mut self` nobody else looks at it.
+            // SAFETY: the slot owns its node, and with `&mut self` no other thread has access.
             drop(unsafe { slot.into_owned() });
         }
     }
@@ -121,7 +121,7 @@ impl Drop for Flize {
         for _ in 0..8 {
             let _nobody_is_inside = self.collector.try_collect_light();
         }
-        // SAFETY: with `&mut self` nobody else looks at the table.
+        // SAFETY: with `&mut self` no other thread has access to the table.
         let alone = unsafe { flize::unprotected() };
         for slot in &self.table {
             // SAFETY: the slot owns its node, which came from a box.

@@ -43,8 +43,8 @@ impl Scheme for Seize {
 impl Drop for Seize {
     fn drop(&mut self) {
         for slot in &mut self.table {
-            // SAFETY: the slot owns its node, which came from a box, and with `&mut self` nobody
-            // else looks at it.
+            // SAFETY: the slot owns its node, which came from a box, and with `&mut self` no other
+            // thread has access.
             drop(unsafe { Box::from_raw(*slot.get_mut()) });
         }
     }
@@ -92,8 +92,8 @@ type PortableNode = Node<seize_portable::Link, 4>;
 unsafe impl seize_portable::AsLink for PortableNode {}
 
 /// seize before 0.5, built without its asymmetric fence. Cargo builds one crate of each compatible
-/// version, with all features that anybody asks for; so 0.5 cannot be here twice. Without epochs,
-/// which 0.5 has no more.
+/// version, with the union of the features that dependents enable; so 0.5 cannot be here twice.
+/// Without epochs, which 0.5 no longer has.
 pub(super) struct SeizePortable {
     table: Box<[AtomicPtr<PortableNode>]>,
     collector: seize_portable::Collector,
@@ -127,8 +127,8 @@ impl Scheme for SeizePortable {
 impl Drop for SeizePortable {
     fn drop(&mut self) {
         for slot in &mut self.table {
-            // SAFETY: the slot owns its node, which came from a box, and with `&mut self` nobody
-            // else looks at it.
+            // SAFETY: the slot owns its node, which came from a box, and with `&mut self` no other
+            // thread has access.
             drop(unsafe { Box::from_raw(*slot.get_mut()) });
         }
     }
@@ -203,8 +203,8 @@ impl Drop for Kovan {
     fn drop(&mut self) {
         let guard = kovan::pin();
         for slot in &self.table {
-            // SAFETY: the slot owns its node, which `alloc_node` made, and with `&mut self` nobody
-            // else looks at it.
+            // SAFETY: the slot owns its node, which `alloc_node` made, and with `&mut self` no
+            // other thread has access.
             unsafe { kovan::drop_node(slot.load(Relaxed, &guard).as_raw()) };
         }
     }

@@ -107,7 +107,7 @@ macro_rules! scheme_under_a_lock {
                 let new = Box::new(Plain::new(value, self.counts));
                 let mut table = self.lock.$write().unwrap_or_else(PoisonError::into_inner);
                 let old = std::mem::replace(&mut table[slot], new);
-                // Nobody can have it any more: whoever reads holds the lock.
+                // No reader can have it any more: readers hold the lock.
                 drop(table);
                 drop(old);
             }

@@ -5,32 +5,32 @@
 //!
 //! The table has [`SLOTS`] pointers, each to a node of 64 bytes. A *read* is a section: enter,
 //! leave, nothing between, as in the paper (`--read empty`), or with one word of a slot's node read
-//! inside (`--read node`). A scheme that guards single pointers instead of sections protects the
-//! slot's node and lets it go. An *update* allocates a node, swaps it into a slot, and retires the
-//! one that was there. Words that a scheme makes its users embed are part of the 64 bytes; what it
-//! allocates beside them is its own affair.
+//! inside (`--read node`). A scheme that guards single pointers instead of sections (hazard
+//! pointers) protects the slot's node and releases it. An *update* allocates a node, swaps it into
+//! a slot, and retires the one that was there. Words that a scheme makes its users embed are part
+//! of the 64 bytes; what it allocates besides is not.
 //!
 //! What is measured, each in runs of its own (`params.pass`):
 //!
 //! 1. *section*: enter and leave in a loop.
 //! 2. *rate*: a trace of `--ops` operations, made beforehand, of which each thread does its part.
-//!    The first thread to finish ends the run, so that nobody works alone. Nothing is timed inside.
+//!    The first thread to finish ends the run, so that no thread works alone. Nothing is timed
+//!    inside.
 //! 3. *times*: the same trace, each operation timed by itself; from that quantiles over all
 //!    operations and, with the price of timing taken off, the mean of reads and of updates. The
 //!    most nodes that were retired and not yet freed is sampled here, after each 64 updates.
 //! 4. *stall* (`--stall`, instead of the others): a reader stays in its section while the others
 //!    update; the file `stall.rs` has the details.
 //!
-//! What our sections do not reach, on two cores of a Xeon in November 2026:
+//! Limits of our sections, on two cores of a Xeon in November 2026:
 //!
-//! - Twice the rate of every Rust crate with `--update 0`: it is 1.5 to 1.7 times kovan's. The loop
-//!   alone takes 0.7 to 0.9 ns an operation (`unshared` has nothing inside), kovan 3.1; twice its
-//!   rate would leave 0.6 to 0.9 ns, and a section is two stores and ten instructions more.
-//! - With `--update 90`, twice the rate of Concurrency Kit or liburcu on a day when the C library's
-//!   `malloc` is slow there: 1.8 to 2.2 times. All of them wait for it; `section-slab` does not.
-//! - With `--stall`, a drain within 100 ms for `section-epoch` (0.2 to 0.6 s for 470 to 840 MB):
-//!   that is how fast `free` takes the nodes. `section`, the default, has 0.6 MB a thread waiting,
-//!   and nothing to drain.
+//! - With `--update 0` they have 1.5 to 1.7 times the rate of kovan, the fastest Rust crate. The
+//!   loop alone takes 0.7 to 0.9 ns an operation (`unshared` has nothing inside), kovan 3.1; a
+//!   section is two stores and ten instructions more than the loop.
+//! - With `--update 90` they have 1.8 to 2.2 times the rate of Concurrency Kit and liburcu when the
+//!   C library's `malloc` is slow. All of them wait for it; `section-slab` does not.
+//! - With `--stall`, `section-epoch` takes 0.2 to 0.6 s to drain 470 to 840 MB: the speed of
+//!   `free`. `section`, the default, has 0.6 MB a thread waiting, and nothing to drain.
 
 #[cfg(feature = "c-rivals")]
 mod c;
@@ -131,7 +131,7 @@ pub trait SchemeHandle {
 pub struct Setup {
     /// How many threads will take a handle.
     pub threads: usize,
-    /// Who counts the nodes.
+    /// The counts of nodes.
     pub counts: &'static Counts,
 }
 

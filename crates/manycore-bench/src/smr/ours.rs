@@ -75,7 +75,7 @@ impl<M: Setting> Scheme for Sections<M> {
 impl<M: Setting> Drop for Sections<M> {
     fn drop(&mut self) {
         for slot in std::mem::take(&mut self.table) {
-            // SAFETY: the slot owns its node, and with `&mut self` nobody else looks at it.
+            // SAFETY: the slot owns its node, and with `&mut self` no other thread has access.
             drop(unsafe { slot.into_owned() });
         }
     }
@@ -132,7 +132,7 @@ fn in_slab(node: Plain) -> NonNull<Plain> {
 }
 
 /// # Safety
-/// A node of `in_slab` that nobody else has.
+/// A node of `in_slab` without other pointers to it.
 unsafe fn free(node: NonNull<()>) {
     let node = node.cast::<Plain>();
     // SAFETY: the caller promises a node of `in_slab` that no other thread has: its value is
@@ -165,7 +165,7 @@ impl Drop for Slabbed {
     fn drop(&mut self) {
         for slot in &mut self.table {
             let node = NonNull::new(*slot.get_mut()).expect("a slot is never null");
-            // SAFETY: the slot owns its node, and with `&mut self` nobody else looks at it.
+            // SAFETY: the slot owns its node, and with `&mut self` no other thread has access.
             unsafe { free(node.cast()) };
         }
     }

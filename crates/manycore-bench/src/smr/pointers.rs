@@ -48,8 +48,8 @@ impl Scheme for Hazard {
 impl Drop for Hazard {
     fn drop(&mut self) {
         for slot in std::mem::take(&mut self.table) {
-            // SAFETY: the slot owns its node, which came from a box, and with `&mut self` nobody
-            // else looks at it.
+            // SAFETY: the slot owns its node, which came from a box, and with `&mut self` no other
+            // thread has access.
             drop(unsafe { Box::from_raw(slot.into_inner()) });
         }
     }
@@ -58,7 +58,7 @@ impl Drop for Hazard {
 impl SchemeHandle for HazardHandle<'_> {
     #[inline]
     fn empty(&mut self, slot: usize) {
-        // SAFETY: whoever takes a node out of the table retires it in the table's domain.
+        // SAFETY: the thread that takes a node out of the table retires it in the table's domain.
         let node = unsafe { self.scheme.table[slot].load(&mut self.pointer) };
         std::hint::black_box(node.is_some());
         self.pointer.reset_protection();

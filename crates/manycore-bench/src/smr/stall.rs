@@ -11,7 +11,7 @@
 //!    *drain*, under full load. A scheme that takes longer than [`PATIENCE`] is shown with that.
 //!
 //! It looks once a millisecond, and tries to free what it can at each look outside the section.
-//! The reader of a lock holds it: nobody updates until it leaves.
+//! With a lock, the reader holds it: no thread updates until it leaves.
 
 use std::{
     sync::{Mutex, PoisonError},
@@ -97,7 +97,7 @@ impl<S: Scheme> Stall<S> {
         let mut start = Instant::now();
         handle.hold(0, &mut |_| {
             seen.stalled = self.watch(self.length, control);
-            // Some schemes make the one who leaves free what it held up: that is part of it.
+            // Some schemes make the leaving thread free what it held back: that is part of it.
             start = Instant::now();
         });
         let enough = FEW.max(2 * seen.before.most);

@@ -1,12 +1,12 @@
-//! `stat` on one path from every thread: entries of a directory cache are found, referenced, looked
-//! at and given back (OpLog, section 3, figure 3).
+//! `stat` on one path from every thread: entries of a directory cache are found, referenced, read
+//! and released (OpLog, section 3, figure 3).
 //!
 //! Owns: the trait that every cache implements, the loop, and the table of implementations.
 //!
 //! A path has [`DEPTH`] entries, the same for all threads. Each is a name and a parent, and changes
 //! by a renaming. To use one: read its generation, the name and the parent, take a reference, and
-//! look whether the generation is the same still; if not, again. The search for the name is left
-//! out, as it is the same for all.
+//! check that the generation is unchanged; if not, retry (as in a seqlock). The search for the name
+//! is left out, as it is the same for all.
 //!
 //! With `--work`, so many ticks of other work follow each path, as in a server that answers
 //! requests (figure 9).
@@ -35,7 +35,7 @@ pub const DEPTH: usize = 3;
 /// Operations between two looks at the stop flag.
 const BATCH: u64 = 64;
 
-/// An entry of a directory cache, with the count of those who use it.
+/// An entry of a directory cache, with its reference count.
 pub trait Dentry: Sync + Sized + 'static {
     /// An entry of this name and this parent.
     fn new(word: u64) -> Self;
@@ -134,7 +134,7 @@ pub fn groups(options: &Options) -> Result<Vec<Group>, UnknownImpl> {
     Ok(options.threads.iter().map(group).collect())
 }
 
-/// Nobody gets a reference to half a renaming.
+/// No thread gets a reference to half a renaming.
 fn conform<D: Dentry>() -> Result<(), String> {
     let (entry, stop) = (&D::new(0), &AtomicBool::new(false));
     let look = || {

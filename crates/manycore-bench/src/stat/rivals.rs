@@ -53,7 +53,7 @@ impl Words {
     }
 }
 
-/// Nobody counts: what there is to win at most.
+/// No reference counts: the upper bound.
 pub(super) struct Uncounted(Words);
 
 impl Dentry for Uncounted {

@@ -72,7 +72,7 @@ behind_a_lock! {
     ParkRwLock: parking_lot::RwLock<ElementList>, |lock| lock.write(), lock.read();
 }
 
-/// Flat combining: a waiter's work is done by whoever holds the lock.
+/// Flat combining: the lock holder does the work of the waiters.
 pub(super) struct FlatCombining(CachePadded<lamlock::Lock<ElementList>>);
 
 impl SweepImpl for FlatCombining {

@@ -160,7 +160,7 @@ fn build(kind: Kind, eviction: Eviction) -> Cache<Key, Value> {
         value.0.sing();
         whim(7) as u32
     };
-    // A clock that jumps to and fro.
+    // A clock that jumps back and forth.
     let builder = builder.clock(|| Duration::from_secs(whim(5) as u64));
     let builder = match kind {
         Kind::Plain => builder,

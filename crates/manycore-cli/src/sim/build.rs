@@ -132,7 +132,7 @@ fn metadata(tools: &Tools, manifest: Option<&Path>) -> Result<Value, Failure> {
         .output()
         .map_err(|error| Failure::run(format_args!("cannot run cargo: {error}")))?;
     if !output.status.success() {
-        return Err(Failure::run("cargo does not know what is here, see above"));
+        return Err(Failure::run("no Cargo project found here, see above"));
     }
     serde_json::from_slice(&output.stdout)
         .map_err(|error| Failure::run(format_args!("cargo's metadata make no sense: {error}")))

@@ -1,4 +1,4 @@
-//! `manycore sim`: a program of cargo's, unchanged, on virtual many-core machines.
+//! `manycore sim`: a Cargo target, unchanged, on virtual many-core machines.
 //!
 //! Owns: the steps from a name on the command line to a report. `toolchain` says whether and how
 //! the compiler can instrument, `runtime` finds the library that receives the callbacks, `standard`
@@ -157,7 +157,7 @@ fn machine(args: &SimArgs) -> Result<Machine, Failure> {
     let machine = if args.grow { machine.grown_to(most) } else { machine };
     if most > machine.cores() {
         return Err(Failure::usage(format_args!(
-            "{} has {} cores, and {most} were asked for (--grow adds sockets that nobody built)",
+            "{} has {} cores, and {most} were requested (--grow adds extra sockets)",
             machine.name,
             machine.cores()
         )));

@@ -14,19 +14,19 @@ const FIRST_LINE: &str = "manycore-sim 1";
 pub(crate) struct Run {
     counts: BTreeMap<String, u64>,
     pub(crate) modules: Vec<Module>,
-    /// The cache lines that cost most, the dearest first.
+    /// The cache lines that cost most, the most expensive first.
     pub(crate) lines: Vec<Line>,
-    /// Who waits for whom in a deadlock.
+    /// The wait-for graph of a deadlock.
     pub(crate) blocked: Vec<Blocked>,
 }
 
-/// A cache line and who waited for it.
+/// A cache line and the places that waited for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Line {
     pub(crate) address: u64,
     pub(crate) misses: u64,
     pub(crate) cycles: u64,
-    /// The dearest first.
+    /// The most expensive first.
     pub(crate) sites: Vec<Site>,
 }
 

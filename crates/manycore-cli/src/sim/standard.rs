@@ -98,7 +98,7 @@ fn sysroot(tools: &Tools, folder: &Path) -> Result<PathBuf, String> {
         }
     }
     match fs::rename(&root, &place) {
-        Err(_) if place.is_dir() => {} // somebody else was faster
+        Err(_) if place.is_dir() => {} // another process was faster
         renamed => renamed.map_err(said)?,
     }
     absolute(&place)

@@ -1,11 +1,12 @@
 //! libc's condition variables, on virtual futexes.
 //!
 //! Law sim_rt.C1: while a simulation runs, the first word of a condition variable counts its
-//! signals, and all who wait or signal are ours: libc's own bookkeeping in the rest of it says that
-//! nobody waits. A waiter notes the count while it has the mutex, gives the mutex up, and sleeps
-//! unless the count has changed: no signal between is lost. To wake up early is allowed (POSIX), so
-//! a wrong guess costs a look. Law sim_rt.C2: the second word holds the clock that the variable's
-//! attributes name, and is zero, the time of day, in one that was never initialized by a call.
+//! signals, and all waiters and signallers are ours: libc's own bookkeeping in the rest of it says
+//! that there is no waiter. A waiter notes the count while it holds the mutex, releases the mutex,
+//! and sleeps unless the count has changed: no signal in between is lost. Spurious wake-ups are
+//! allowed (POSIX), so a wrong guess costs a check. Law sim_rt.C2: the second word holds the clock
+//! that the variable's attributes name, and is zero, the time of day, in one that was never
+//! initialized by a call.
 
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::AtomicU32;
@@ -154,7 +155,7 @@ pub unsafe extern "C" fn pthread_cond_clockwait(
     real(condition, mutex, which, time)
 }
 
-/// Wakes one who waits.
+/// Wakes one waiter.
 ///
 /// # Safety
 /// As for the function of libc.
@@ -171,7 +172,7 @@ pub unsafe extern "C" fn pthread_cond_signal(condition: *mut c_void) -> c_int {
     real(condition)
 }
 
-/// Wakes all who wait.
+/// Wakes all waiters.
 ///
 /// # Safety
 /// As for the function of libc.

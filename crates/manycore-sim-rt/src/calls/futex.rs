@@ -115,7 +115,7 @@ unsafe fn futex(word: usize, flags: usize, value: u32, time: usize, bits: u32) -
         }
         WAKE => Ok(world::wake(word, value, u32::MAX)),
         WAKE_BITSET => Ok(world::wake(word, value, bits)),
-        // Who is moved to another queue may as well wake up: waiters expect that.
+        // A thread that is moved to another queue may as well wake up: waiters expect that.
         REQUEUE | CMP_REQUEUE => Ok(world::wake(word, u32::MAX, u32::MAX)),
         _ => Err(ENOSYS),
     };

@@ -19,7 +19,7 @@ const EAGAIN: c_int = 11;
 const ETIMEDOUT: c_int = 110;
 /// How long to wait between the first looks.
 const LOOK_NS: u64 = 1000;
-/// After so much virtual time, nobody will come any more.
+/// After so much virtual time, no thread will release the lock any more.
 const GIVE_UP_NS: u64 = 100_000_000_000;
 
 type Function = extern "C" fn(*mut c_void) -> c_int;

@@ -1,9 +1,10 @@
 //! Reading and writing where another thread may be at the other end: pipes and sockets.
 //!
-//! The system would stop all virtual threads when it stops one. So a virtual thread looks whether
+//! The system would block all virtual threads when it blocks one. So a virtual thread polls whether
 //! it could go on, and sleeps in virtual time until it can. A pipe takes a large write in parts, as
 //! the system may answer it. Files, terminals and the three descriptors that a program is started
-//! with go to the system at once: how soon somebody else reads them must not show in virtual time.
+//! with go to the system at once: how soon another process reads them must not show in virtual
+//! time.
 //!
 //! Owns: `read` and `write` alone. Other calls that wait for a descriptor stop the simulation, and
 //! last if it is one of the program's own threads that would end the wait.
@@ -48,7 +49,7 @@ fn kind(descriptor: c_int) -> Option<Wait> {
     }
 }
 
-/// Whether the descriptor would not make anybody wait; an error is no reason to.
+/// Whether the descriptor would not block; an error is no reason to.
 fn is_ready(descriptor: c_int, event: i16) -> bool {
     #[repr(C)]
     struct Poll(c_int, i16, i16);

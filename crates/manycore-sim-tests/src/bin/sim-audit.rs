@@ -106,7 +106,7 @@ fn main() {
 /// `act` is counted.
 fn on_all_cores(act: impl Fn() + Sync) {
     let cores = thread::available_parallelism().expect("a number of cores").get();
-    // Nobody writes to what the threads read here, nor to anything beside it.
+    // What the threads read here is never written, nor is anything on the same line.
     let read_only = Padded((Instant::now(), act));
     let (started, act) = &read_only.0;
     let until = |moment: Duration| thread::sleep(moment.saturating_sub(started.elapsed()));

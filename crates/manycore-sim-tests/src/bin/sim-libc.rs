@@ -1,6 +1,6 @@
 //! libc's own locks, condition variables, semaphores and pipes, as C code uses them; fails if one
 //! of them does not do what it does on real cores. With `barrier` it calls what is not simulated,
-//! with `pipe` it reads from a pipe that nobody writes to.
+//! with `pipe` it reads from a pipe without a writer.
 
 use std::{
     cell::UnsafeCell,

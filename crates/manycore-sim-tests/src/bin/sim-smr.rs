@@ -34,7 +34,7 @@ fn in_slab() -> *mut Node {
 }
 
 /// # Safety
-/// A node of `in_slab` that nobody else has.
+/// A node of `in_slab` without other pointers to it.
 unsafe fn free(node: NonNull<()>) {
     // SAFETY: the caller promises a node of `in_slab` that no other thread has (# Safety).
     unsafe { SLAB.free_raw(node.cast::<Node>()) };

@@ -11,7 +11,7 @@ use std::{cmp::Reverse, collections::BinaryHeap};
 pub(super) enum Event {
     /// A thread that holds its core goes on.
     Go(u32),
-    /// The line of this index serves who waits for it.
+    /// The line of this index serves its next waiter.
     Serve(u32),
     /// A thread that was blocked wants its core again.
     Wake(u32),

@@ -1,4 +1,4 @@
-//! Cache lines: who has a copy, who waits, and the table that finds a line by its number.
+//! Cache lines: copies, waiters, and the table that finds a line by its number.
 
 use super::{
     Access,
@@ -22,7 +22,7 @@ pub(super) struct Request {
 pub(super) struct Line {
     /// The one core that may write, or `NOBODY`.
     pub(super) owner: u16,
-    /// Who answers the next request: the last owner.
+    /// The core that answers the next request: the last owner.
     pub(super) supplier: u16,
     /// Buffered stores on their way.
     pub(super) stores: u32,
@@ -30,11 +30,11 @@ pub(super) struct Line {
     pub(super) busy_until: u64,
     /// When the last buffered store that arrived can be seen.
     pub(super) visible_at: u64,
-    /// What only a line needs that several cores have used; most never do.
+    /// State of lines that several cores have used; most never need it.
     traffic: Option<Box<Traffic>>,
 }
 
-/// Who has a copy, who held a line before, and who waits for it.
+/// The copies, the past holders and the waiters of a line.
 #[derive(Default)]
 struct Traffic {
     /// Cores with a copy to read, when there is no owner.
@@ -43,7 +43,7 @@ struct Traffic {
     past_copies: CoreSet,
     /// Until when these may go on using it.
     linger_until: u64,
-    /// Who waits in this round, in order of arrival, and who came since it began.
+    /// The waiters of this round, in order of arrival, and those that arrived since it began.
     waiting: Vec<Request>,
     late: Vec<Request>,
 }
@@ -100,7 +100,7 @@ impl Line {
         })
     }
 
-    /// The holders of now may use the line until then, whoever gets it.
+    /// The present holders may use the line until then, whichever core gets it.
     pub(super) fn linger(&mut self, until: u64) {
         let owner = (self.owner != NOBODY).then_some(self.owner);
         if owner.is_none() && self.traffic.is_none() {
@@ -122,7 +122,7 @@ impl Line {
         self.traffic.get_or_insert_default().late.push(request);
     }
 
-    /// Everybody who came belongs to this round. Whether the round is a new one.
+    /// Admits all late requests to this round. Whether the round is a new one.
     pub(super) fn admit_late(&mut self) -> bool {
         let traffic = self.traffic.get_or_insert_default();
         let new = traffic.waiting.is_empty();
@@ -130,12 +130,12 @@ impl Line {
         new
     }
 
-    /// Who waits in this round.
+    /// The waiters of this round.
     pub(super) fn round(&mut self) -> &mut Vec<Request> {
         &mut self.traffic.get_or_insert_default().waiting
     }
 
-    /// Everybody who waits.
+    /// All waiters.
     #[cfg(test)]
     pub(super) fn all_waiting(&self) -> impl Iterator<Item = &Request> {
         let traffic = self.traffic.iter();

@@ -6,8 +6,9 @@
 //! - Else it asks. A line serves one request at a time. Granting takes the time of a transfer from
 //!   the owner; for a read of a shared line, from the nearest copy on the own socket or else from
 //!   the last owner; for a write of a shared line, until the farthest copy is gone; from memory if
-//!   nobody has it. The line is busy meanwhile, for a read of a shared line only `read_occupancy`.
-//! - Requests for a busy line wait. Who is next is the machine's arbitration.
+//!   no core has it. The line is busy for that time, for a read of a shared line only
+//!   `read_occupancy`.
+//! - Requests for a busy line wait. The machine's arbitration chooses the next one.
 //! - While a transfer is under way, the old holder may use the line for its first `linger` cycles.
 //! - With a store buffer, a store that misses asks, and its core goes on. What it wrote can be read
 //!   by others when it has arrived; the core's own reads find it in the buffer. A locked
@@ -306,7 +307,7 @@ impl Engine {
         true
     }
 
-    /// Takes the line from the fast path of all who hold it.
+    /// Removes the line from the fast path of all its holders.
     fn bar(&mut self, at: u32) {
         let (line, number) = (&self.lines[at], self.lines.number(at));
         if line.owner != NOBODY {
@@ -410,7 +411,7 @@ impl Engine {
         self.memory.fetch(&self.machine, self.lines.number(at), socket, now)
     }
 
-    /// A line is free: serves one who waits.
+    /// A line is free: serves one waiter.
     pub(super) fn serve(&mut self, at: u32, now: u64) {
         let request = self.pick(at);
         // With a quantum, a thread can have asked ahead of the line's time.
@@ -428,7 +429,7 @@ impl Engine {
         }
     }
 
-    /// Takes out who is served next.
+    /// Removes the request that is served next.
     fn pick(&mut self, at: u32) -> Request {
         let arbitration = self.machine.arbitration;
         let rounds = matches!(arbitration, Arbitration::Rounds | Arbitration::Turns);

@@ -1,4 +1,4 @@
-//! The engine: virtual time, virtual cores, cache lines, and who goes next.
+//! The engine: virtual time, virtual cores, cache lines, and scheduling.
 //!
 //! One thread runs at a time: [`Engine::running`]. All calls are on its behalf. A call that may
 //! make it wait returns an [`Outcome`]: the caller goes on with the same thread, or switches to the
@@ -6,9 +6,9 @@
 //! returned [`Outcome::Switch`] and the thread runs again, the call is complete: the access has
 //! happened, the lock may be tried, the time is up.
 //!
-//! The parts, bottom up: `cores` (sets of cores), `events` (what happens next), `line` (who has a
-//! copy), `filter` (the fast path), `thread`, `memory` (the protocol), `sched` (cores and turns),
-//! `wait` (futex, join, sleep), `stats` and `record`.
+//! The parts, bottom up: `cores` (sets of cores), `events` (what happens next), `line` (copies and
+//! waiters), `filter` (the fast path), `thread`, `memory` (the protocol), `sched` (cores and
+//! turns), `wait` (futex, join, sleep), `stats` and `record`.
 
 mod cores;
 mod events;
@@ -84,7 +84,7 @@ pub enum Outcome {
 /// Calls after [`Outcome::Finished`] or [`Outcome::Deadlock`] may panic.
 pub struct Engine {
     // What every access needs, first.
-    /// Clock of the running thread. Its entry in `threads` is stale meanwhile.
+    /// Clock of the running thread. Its entry in `threads` is stale while it runs.
     clock: u64,
     /// The running thread need not ask while its clock is not beyond this.
     fast_until: u64,
@@ -234,9 +234,9 @@ impl Engine {
 
     /// The running thread computes for so many cycles.
     ///
-    /// Nobody can see compute, so the thread may run ahead of the others by the machine's `drift`.
-    /// Only beyond that can the outcome be a switch: a thread that spins without an access that we
-    /// see cannot hang the others.
+    /// Computation is not visible to other threads, so the thread may run ahead of the others by
+    /// the machine's `drift`. Only beyond that can the outcome be a switch: a thread that spins
+    /// without an access that we see cannot hang the others.
     #[inline]
     pub fn work(&mut self, cycles: u64) -> Outcome {
         self.clock += cycles;

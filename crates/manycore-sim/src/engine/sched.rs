@@ -1,9 +1,9 @@
-//! Who runs: turns in virtual time, and threads that share a core.
+//! Scheduling: turns in virtual time, and threads that share a core.
 //!
 //! A thread holds its core from when it starts to run until it blocks, ends, or uses up its slice
 //! while others want the core; a thread that waits for a line holds it. A woken thread that is not
 //! pinned goes to an idle core, if its own is taken and there is one: the nearest. A core that
-//! falls idle takes the longest-waiting thread of the longest queue.
+//! goes idle takes the longest-waiting thread of the longest queue.
 
 use super::{
     Engine, Outcome, ThreadId, WaitFor,
@@ -36,7 +36,7 @@ impl Engine {
         ThreadId(id)
     }
 
-    /// The running thread ends: whoever joins it goes on.
+    /// The running thread ends: the thread that joins it goes on.
     ///
     /// Never [`Outcome::Continue`].
     pub fn exit(&mut self) -> Outcome {
@@ -116,7 +116,7 @@ impl Engine {
         self.events.post(at, Event::Go(thread));
     }
 
-    /// The running thread waits until everybody who is earlier has run.
+    /// The running thread waits until all earlier threads have run.
     #[inline(never)]
     pub(super) fn give_way(&mut self) -> Outcome {
         self.leave(State::Ready);

@@ -98,7 +98,7 @@ pub struct LineCost {
     pub misses: u64,
     /// Cycles that all places waited for it.
     pub cycles: u64,
-    /// The places, the dearest first: who writes, and who reads.
+    /// The places that write or read it, the most expensive first.
     pub sites: Vec<SiteCost>,
 }
 
@@ -113,7 +113,7 @@ impl Engine {
         self.lines.len()
     }
 
-    /// The lines that cost most, the dearest first, with their places.
+    /// The lines that cost most, the most expensive first, with their places.
     pub fn dearest_lines(&self, most: usize) -> Vec<LineCost> {
         let mut by_line: Map<u32, LineCost> = Map::default();
         for (key, tally) in &self.sites {

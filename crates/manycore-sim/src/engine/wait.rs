@@ -34,7 +34,7 @@ pub enum WaitFor {
 /// How a wait ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Wakened {
-    /// Somebody woke the thread.
+    /// Another thread woke this one.
     ByThread,
     /// Its time ran out.
     ByTime,
@@ -181,7 +181,7 @@ impl Engine {
         taken.map(|(thread, _)| thread)
     }
 
-    /// Who waits for what: after [`Outcome::Deadlock`], the reason for it.
+    /// What each thread waits for: after [`Outcome::Deadlock`], the reason for it.
     pub fn deadlock(&self) -> Deadlock {
         let waiting = self.threads.iter().zip(0..).filter_map(|(thread, id)| {
             let waits_for = match thread.state {

@@ -140,7 +140,7 @@ fn instruction_nanos() -> Option<[f64; 4]> {
     let word = 0_u64;
     let loads = smallest(20_000, |steps| {
         for _ in 0..steps {
-            // SAFETY: reads `word`, and writes a register that nobody needs.
+            // SAFETY: reads `word`, and writes a scratch register.
             unsafe {
                 asm!(".rept 16", "mov {to}, [{from}]", ".endr",
                     from = in(reg) &raw const word, to = out(reg) _,
@@ -150,7 +150,7 @@ fn instruction_nanos() -> Option<[f64; 4]> {
     });
     let additions = smallest(20_000, |steps| {
         for _ in 0..steps {
-            // SAFETY: changes registers that nobody needs.
+            // SAFETY: changes scratch registers.
             unsafe {
                 asm!(".rept 4", "add {a}, 1", "add {b}, 1", "add {c}, 1", "add {d}, 1", ".endr",
                     a = inout(reg) 0_u64 => _, b = inout(reg) 0_u64 => _,

@@ -22,24 +22,24 @@ pub use parameter::{PARAMETERS, Parameter};
 /// Most cores that a model may have: the engine keeps a set of cores in four words.
 pub const MAX_CORES: u32 = 256;
 
-/// Who gets a contended line next, when the transfer under way ends.
+/// Which core gets a contended line next, when the transfer under way ends.
 ///
 /// No data sheet says this, and nothing else in the model moves the results as much: with all else
 /// equal, 48 cores that write one line need 700 cycles a write under `Nearest` and 15,000 under
 /// `Random`. `Rounds` and `Turns` are what the published curve (OpLog, Figure 4) leaves possible.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Arbitration {
-    /// Who asked first.
+    /// The first request.
     Fifo,
-    /// Who waits when a round begins is served before who comes later; in a round, the nearest to
-    /// the last holder goes first.
+    /// Requests that wait when a round begins are served before later ones; in a round, the nearest
+    /// to the last holder goes first.
     #[default]
     Rounds,
     /// Like `Rounds`, but a round visits the sockets in the order of their numbers.
     Turns,
     /// Always the nearest to the last holder. Far cores can starve.
     Nearest,
-    /// Anybody, from the engine's seed.
+    /// Any core, chosen by the engine's seed.
     Random,
 }
 
@@ -103,7 +103,7 @@ pub struct Machine {
     /// How long the old holder may go on using a line that has been granted to another core: the
     /// time until the request reaches it.
     pub linger: u32,
-    /// Who gets a contended line next.
+    /// Which core gets a contended line next.
     pub arbitration: Arbitration,
     /// Stores that may be under way while the core goes on. 0: the core waits for each.
     pub store_buffer: u32,
@@ -114,7 +114,7 @@ pub struct Machine {
     /// How far, in cycles, a thread may run ahead of the others before they get their turn. 0 is
     /// exact, more is faster.
     pub quantum: u32,
-    /// How far pure compute may run ahead, since nobody can see it.
+    /// How far pure computation may run ahead, since it is not visible to other threads.
     pub drift: u32,
     /// Time slice of a thread, where a core has several.
     pub slice: u32,
@@ -157,7 +157,7 @@ impl Machine {
 
     /// The same machine with as many more sockets as `cores` needs.
     ///
-    /// Nobody has built it; it shows where a curve goes on.
+    /// No such machine exists; it shows how a curve continues.
     #[must_use]
     pub fn grown_to(mut self, cores: u32) -> Machine {
         if cores > self.cores() {
@@ -166,7 +166,7 @@ impl Machine {
         self
     }
 
-    /// Where the value of a parameter comes from; `guess` if nobody said.
+    /// Where the value of a parameter comes from; `guess` if none is given.
     pub fn source(&self, parameter: &str) -> &str {
         self.sources.get(parameter).map_or("guess", |source| source)
     }
@@ -309,7 +309,7 @@ impl fmt::Display for ModelError {
                 write!(f, "{name} is {value}; it must be from {least} to {most}")
             }
             ModelError::TooManyCores { wanted, cores } => {
-                write!(f, "{wanted} cores were asked for, and the machine has {cores}")
+                write!(f, "{wanted} cores were requested, and the machine has {cores}")
             }
             ModelError::Damaged { part } => write!(f, "not a machine: {part}"),
         }

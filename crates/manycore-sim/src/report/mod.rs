@@ -45,7 +45,7 @@ pub fn missing(machine: &Machine) -> Vec<String> {
     missing
 }
 
-/// The model again, with one thing changed that nobody knows: for the band around a curve.
+/// Sensitivity: the model with one uncertain parameter changed, for the band around a curve.
 pub fn variations(machine: &Machine) -> Vec<(String, Machine)> {
     let mut changes: Vec<(&str, String)> = Vec::new();
     for other in [Arbitration::Fifo, Arbitration::Rounds, Arbitration::Turns] {
@@ -165,7 +165,7 @@ pub struct HotLine {
     pub misses: u64,
     /// Cycles waited.
     pub cycles: u64,
-    /// The places that waited, the dearest first.
+    /// The places that waited, the most expensive first.
     pub sites: Vec<HotSite>,
 }
 

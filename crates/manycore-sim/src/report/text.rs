@@ -63,7 +63,7 @@ impl Report {
         if curve.variations.is_empty() {
             return Ok(());
         }
-        writeln!(f, "\nWhat nobody knows may change the rate by:")?;
+        writeln!(f, "\nUncertain parameters may change the rate by:")?;
         for variation in &curve.variations {
             write!(f, "{:>22}", variation.change)?;
             for (changed, point) in variation.points.iter().zip(&curve.points) {

@@ -1,41 +1,43 @@
-//! Ready-made types: what users search for by name.
+//! Ready-made types, found by the name of what they are.
 //!
-//! Owns: the types below, each built on the public interface of [`oplog`](crate::oplog),
-//! [`ldu`](crate::ldu), [`cluster`](crate::cluster) or [`section`](crate::section) (which proves
-//! that they suffice for types of your own), [`clock`](crate::clock) and [`percpu`](crate::percpu).
+//! Owns: the types below. Most are built on [`oplog`](crate::oplog), [`ldu`](crate::ldu),
+//! [`cluster`](crate::cluster) or [`section`](crate::section), which suffice for types of your own.
+//! They are not confined to its public interface: [`Counter`], [`CounterArray`] and [`ScalableArc`]
+//! have protocols of their own on private parts of [`percpu`](crate::percpu) and `oplog`, and
+//! several use the library's private locks, deadlock detection and profiling.
 //!
 //! | You have | Take |
 //! |---|---|
 //! | a count that many threads change: statistics, bytes, requests | [`Counter`] |
 //! | many counts at once: histograms, counts per status | [`CounterArray`] |
-//! | a list of what is open now, walked rarely: connections, sessions | [`Registry`] |
-//! | ranges that come and go, and which of them overlap one: mappings | [`IntervalRegistry`] |
-//! | who is active, and who began first: snapshots, transactions | [`ActiveSet`] |
+//! | a list of what is open now, rarely iterated: connections, sessions | [`Registry`] |
+//! | intervals that are inserted and removed, and overlap queries: mappings | [`IntervalRegistry`] |
+//! | active transactions or snapshots, and the oldest of them (low-water mark) | [`ActiveSet`] |
 //! | timers that are set by many threads and nearly always cancelled: timeouts | [`TimerQueue`] |
 //! | events from many threads, wanted in the order they happened | [`EventQueue`] |
-//! | keys by how recently they were used, touched at every access and asked at eviction | [`Lru`] |
+//! | an LRU list, updated at every access and read at eviction | [`Lru`] |
 //! | values by key, looked up all the time and changed now and then | [`HashMap`] |
-//! | the same, with a copy near each reader: routes, configuration | [`ReplicatedMap`] |
+//! | the same, replicated near each reader: routes, configuration | [`ReplicatedMap`] |
 //! | the same, with a part of each value for each thread: descriptors, dirty bits | [`DHash`] |
-//! | pages of a slow store, used by many at once and changed in place | [`PageCache`] |
-//! | private copies of such pages: snapshots, undo, scratch copies, forked at once | [`PrivatePages`] |
-//! | things that are dear to make, used and given back by all | [`ObjectPool`] |
-//! | a limit on what many threads take and give back, in levels | [`BudgetTree`] |
-//! | a value that all threads take references to, and give back, all the time | [`ScalableArc`] |
+//! | pages of a slow store, pinned while in use and changed in place | [`PageCache`] |
+//! | private, copy-on-write views of such pages: snapshots, undo, scratch copies | [`PrivatePages`] |
+//! | objects that are expensive to create and are reused | [`ObjectPool`] |
+//! | a hierarchical limit on what many threads acquire and release | [`BudgetTree`] |
+//! | a value whose reference count all threads change all the time | [`ScalableArc`] |
 //!
 //! All but the last eight are for state that is updated often and read rarely.
 //!
-//! # Code of the user's that calls the object from inside
+//! # Re-entrancy: user code that calls the object from inside
 //!
 //! | object | called from | outcome |
 //! |---|---|---|
 //! | [`EventQueue`] | a waker's clone, wake or drop; an event's drop | works |
-//! | [`ObjectPool`] | the constructor; a thing's drop | works |
+//! | [`ObjectPool`] | the constructor; an object's drop | works |
 //! | [`ScalableArc`] | the value's drop | works; a weak handle of the value is dead |
 //! | [`Counter`], [`BudgetTree`] | the drop of a thread-local | works |
 //! | [`IdSpace`](crate::namespace::IdSpace) | a node's constructor or drop | works |
 //! | [`Slab`](crate::slab::Slab) | an object's drop | works |
-//! | [`Clustered`](crate::cluster::Clustered) | a constructor | a look works; a call or scatter panics |
+//! | [`Clustered`](crate::cluster::Clustered) | a constructor | a lookup works; a call or scatter panics |
 //! | [`Swappable`](crate::cluster::Swappable) | a call | works; a swap is an error |
 //! | | a transfer or blind update | a call panics; a swap is an error |
 //!

@@ -13,7 +13,7 @@ const LAYERS: &[&[&str]] = &[
     &["sync", "config"],
     &["clock", "percpu"],
     &["profile"],
-    &["lock", "trace"],
+    &["lock"],
     &["section"],
     &["slab"],
     &["namespace", "oplog", "ldu", "cluster"],
@@ -99,6 +99,50 @@ fn cycles(sideways: &BTreeSet<(String, String)>) -> Vec<String> {
     reach.iter().filter(|(a, b)| a == b).map(|(a, _)| format!("{a} imports itself")).collect()
 }
 
+/// The modules of a folder, as (file or folder name), that have no layer, and layers without one.
+fn check_modules(entries: &[&str]) -> Vec<String> {
+    let modules: BTreeSet<&str> = entries
+        .iter()
+        .map(|entry| entry.trim_end_matches(".rs"))
+        .filter(|module| *module != "lib")
+        .collect();
+    let layers: BTreeSet<&str> = LAYERS.iter().flat_map(|layer| layer.iter().copied()).collect();
+    let strangers = modules.difference(&layers).map(|m| format!("{m} has no layer in LAYERS"));
+    let missing = layers.difference(&modules).map(|m| format!("LAYERS: there is no module {m}"));
+    strangers.chain(missing).collect()
+}
+
+/// Whether the layers of a document are ours: the rows of its table of modules, top layer first,
+/// each with the module's name as the first word in code marks.
+fn check_table(path: &str, text: &str) -> Vec<String> {
+    let Some((_, table)) = text.split_once("\n| Module | ") else {
+        return vec![format!("{path}: no table of modules")];
+    };
+    let rows = table.lines().skip(2).take_while(|line| line.starts_with('|'));
+    let named: Vec<&str> = rows.filter_map(|row| row.split('`').nth(1)).collect();
+    let ours: Vec<&str> = LAYERS.iter().rev().flat_map(|layer| layer.iter().copied()).collect();
+    let ranks: Vec<_> = named.iter().map(|module| rank(module)).collect();
+    let mut findings: Vec<String> = named
+        .iter()
+        .filter(|module| rank(module).is_none())
+        .map(|module| format!("{path}: there is no module {module}"))
+        .collect();
+    let missing = ours.iter().filter(|module| !named.contains(module));
+    findings.extend(missing.map(|module| format!("{path}: {module} is missing")));
+    if !ranks.is_sorted_by(|above, below| above >= below) {
+        findings.push(format!("{path}: the modules are not in the order of LAYERS"));
+    }
+    findings
+}
+
+/// The layers as a document writes them in one line, lowest first.
+fn chain() -> String {
+    let names = |layer: &&[&str]| {
+        layer.iter().map(|module| format!("`{module}`")).collect::<Vec<_>>().join(", ")
+    };
+    LAYERS.iter().map(names).collect::<Vec<_>>().join(" < ")
+}
+
 /// What one file names although only the facade may.
 fn check_facade(path_in_src: &str, source: &str) -> Vec<String> {
     if path_in_src == FACADE {
@@ -145,6 +189,46 @@ fn imports_go_downward() {
     }
     findings.extend(cycles(&sideways));
     assert!(findings.is_empty(), "{}", findings.join("\n"));
+}
+
+#[test]
+fn each_module_has_a_layer_and_each_layer_its_module() {
+    let folder = walk::top().join(SOURCE);
+    let entries: Vec<String> = std::fs::read_dir(folder)
+        .expect("the library's folder")
+        .map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned())
+        .collect();
+    let findings = check_modules(&entries.iter().map(String::as_str).collect::<Vec<_>>());
+    assert!(findings.is_empty(), "{}", findings.join("\n"));
+}
+
+#[test]
+fn documents_draw_the_layers_as_they_are() {
+    let text = |path: &str| std::fs::read_to_string(walk::top().join(path)).expect("a document");
+    let findings = check_table("ARCHITECTURE.md", &text("ARCHITECTURE.md"));
+    assert!(findings.is_empty(), "{}", findings.join("\n"));
+    let guide = text("CONTRIBUTING.md").split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(guide.contains(&chain()), "CONTRIBUTING.md does not say: {}", chain());
+}
+
+#[test]
+fn modules_without_a_layer_and_layers_without_a_module_are_caught() {
+    let all: Vec<&str> = LAYERS.iter().flat_map(|layer| layer.iter().copied()).collect();
+    assert_eq!(check_modules(&all), Vec::<String>::new());
+    assert_eq!(check_modules(&[&all[1..], &["sync.rs", "lib.rs"]].concat()), Vec::<String>::new());
+    assert_eq!(check_modules(&all[1..]), ["LAYERS: there is no module sync"]);
+    assert_eq!(check_modules(&[&all[..], &["misc"]].concat()), ["misc has no layer in LAYERS"]);
+
+    let table = |modules: &[&str]| {
+        let row = |module: &&str| format!("| [`{module}`](there) | owns `sync` |\n");
+        format!("x\n| Module | Owns |\n|-|-|\n{}\ny", modules.iter().map(row).collect::<String>())
+    };
+    let down: Vec<&str> = all.iter().rev().copied().collect();
+    assert_eq!(check_table("a.md", &table(&down)), Vec::<String>::new());
+    assert_eq!(check_table("a.md", &table(&down[1..])), ["a.md: collections is missing"]);
+    assert_eq!(check_table("a.md", &table(&all)).len(), 1);
+    assert_eq!(check_table("a.md", &table(&[&["misc"], &down[..]].concat())).len(), 2);
+    assert_eq!(check_table("a.md", "no table").len(), 1);
 }
 
 #[test]

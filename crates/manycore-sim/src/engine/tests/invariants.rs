@@ -7,7 +7,7 @@ pub(super) fn verify(engine: &Engine) {
     verify_cores(engine);
 }
 
-/// One writer or many readers; nobody lost; the fast path allows nothing that the line forbids.
+/// One writer or many readers; no thread lost; the fast path allows nothing that the line forbids.
 fn verify_lines(engine: &Engine) {
     for at in engine.lines.indices() {
         let (line, number) = (&engine.lines[at], engine.lines.number(at));

@@ -1,0 +1,193 @@
+//! The words of prose: the field's terms, and sentences whose subjects are things of the program.
+//!
+//! A reader searches for the term that he knows, so each thing has that name and no private one.
+//! Looks at documents (all but code) and at the comments of Rust files (all but code in marks).
+
+use crate::{lexer::lex, walk};
+use std::collections::HashMap;
+
+/// What is not written, and what stands there instead. A pattern is a row of whole words.
+const PATTERNS: &[(&str, &str)] = &[
+    ("nobody", "no thread, no reader, no caller"),
+    ("somebody", "a thread, a caller, a user"),
+    ("anybody", "any thread, a reader"),
+    ("everybody", "all threads, all readers"),
+    ("whoever", "the thread that, the caller that"),
+    ("who", "the thread that, the lock holder, the caller"),
+    ("whom", "the thread that, the waiter that"),
+    ("meanwhile", "while it waits, in between, concurrently"),
+    ("dear", "expensive"),
+    ("dearer", "more expensive"),
+    ("dearest", "most expensive"),
+    ("puts off", "defers"),
+    ("put off", "deferred"),
+    ("puts down", "appends"),
+    ("put down", "appended"),
+    ("swings", "stores, swaps, compare-exchanges"),
+    ("live shortly", "are short-lived"),
+    ("lives shortly", "is short-lived"),
+    ("of no account", "ignored"),
+    ("left to itself", "in `Auto` mode, by default"),
+    ("whatever becomes of it", "even if it is replaced or removed"),
+    ("fit for use", "the poison flag is cleared"),
+    ("falls idle", "goes idle"),
+    ("falls asleep", "blocks, parks, stalls"),
+    ("builder says nothing", "by default"),
+    ("unless said", "by default"),
+    ("memory nodes", "NUMA nodes"),
+    ("to and fro", "back and forth"),
+    ("mend", "fix, repair"),
+    ("mends", "fixes, repairs"),
+    ("mended", "fixed, repaired"),
+];
+
+/// Folders and files that are not clean yet. The list only shrinks: one that is clean leaves it.
+const NOT_YET: &[&str] = &[
+    "crates/manycore/src/clock",
+    "crates/manycore/src/cluster",
+    "crates/manycore/src/collections",
+    "crates/manycore/src/collections/budget",
+    "crates/manycore/src/collections/counter",
+    "crates/manycore/src/collections/dhash",
+    "crates/manycore/src/collections/event_queue",
+    "crates/manycore/src/collections/hash_map",
+    "crates/manycore/src/collections/interval_registry",
+    "crates/manycore/src/collections/lru",
+    "crates/manycore/src/collections/object_pool",
+    "crates/manycore/src/collections/page_cache",
+    "crates/manycore/src/collections/private_pages",
+    "crates/manycore/src/collections/registry",
+    "crates/manycore/src/collections/replicated_map",
+    "crates/manycore/src/collections/scalable_arc",
+    "crates/manycore/src/collections/timer_queue",
+    "crates/manycore/src/ldu",
+    "crates/manycore/src/lib.rs",
+    "crates/manycore/src/lock",
+    "crates/manycore/src/namespace",
+    "crates/manycore/src/oplog",
+    "crates/manycore/src/percpu",
+    "crates/manycore/src/profile",
+    "crates/manycore/src/section",
+    "crates/manycore/src/slab",
+    "crates/manycore/src/sync.rs",
+    "crates/manycore/tests",
+    "crates/manycored/src/args.rs",
+    "crates/manycored/src/auth",
+    "crates/manycored/src/auth.rs",
+    "crates/manycored/src/binary.rs",
+    "crates/manycored/src/clients.rs",
+    "crates/manycored/src/log.rs",
+    "crates/manycored/src/main.rs",
+    "crates/manycored/src/meta.rs",
+    "crates/manycored/src/operator.rs",
+    "crates/manycored/src/protocol",
+    "crates/manycored/src/report.rs",
+    "crates/manycored/src/server",
+    "crates/manycored/src/session.rs",
+    "crates/manycored/src/store",
+    "crates/manycored/src/tls.rs",
+    "crates/manycored/src/tls_files.rs",
+    "crates/manycored/tests",
+];
+
+/// A word of prose in small letters, without `'s`, and its line.
+type Word = (String, usize);
+
+/// The prose of a document: what is neither in a block of code nor in code marks.
+fn prose_of_document(text: &str) -> String {
+    let mut fenced = false;
+    let mut out = String::new();
+    for line in text.lines() {
+        let is_fence = line.trim_start().starts_with("```");
+        fenced ^= is_fence;
+        if !fenced && !is_fence {
+            out.push_str(line);
+        }
+        out.push('\n');
+    }
+    out
+}
+
+/// The words of `prose`, without what stands in code marks.
+fn words(prose: &str) -> Vec<Word> {
+    let mut found = Vec::new();
+    for (index, line) in prose.lines().enumerate() {
+        // A mark without its pair belongs to code of several lines; that line is all prose.
+        let parts: Vec<&str> = line.split('`').collect();
+        let paired = parts.len() % 2 == 1;
+        let plain = parts.iter().enumerate().filter(|(at, _)| !paired || at % 2 == 0);
+        for part in plain.map(|(_, part)| part) {
+            let split = part.split(|c: char| !c.is_alphanumeric() && c != '_' && c != '\'');
+            let bare = split.map(|word| word.trim_matches('\'').trim_end_matches("'s"));
+            found.extend(bare.filter(|w| !w.is_empty()).map(|w| (w.to_lowercase(), index + 1)));
+        }
+    }
+    found
+}
+
+/// Every pattern that stands in `text`, as findings.
+fn check(path: &str, text: &str) -> Vec<String> {
+    let prose = if walk::is_rust(path) { lex(text).comments } else { prose_of_document(text) };
+    let words = words(&prose);
+    let mut by_first: HashMap<&str, Vec<(Vec<&str>, &str)>> = HashMap::new();
+    for (pattern, instead) in PATTERNS {
+        let pattern: Vec<&str> = pattern.split(' ').collect();
+        by_first.entry(pattern[0]).or_default().push((pattern, instead));
+    }
+    let mut findings = Vec::new();
+    for (at, (word, line)) in words.iter().enumerate() {
+        for (pattern, instead) in by_first.get(word.as_str()).into_iter().flatten() {
+            let here = words[at..].iter().take(pattern.len()).map(|(word, _)| word);
+            if here.eq(pattern.iter()) {
+                findings.push(format!("{path}:{line}: \"{}\": {instead}", pattern.join(" ")));
+            }
+        }
+    }
+    findings
+}
+
+fn is_below(path: &str, place: &str) -> bool {
+    path.strip_prefix(place).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+#[test]
+fn documents_and_comments_speak_the_field_s_language() {
+    let mut unclean: Vec<(&str, bool)> = NOT_YET.iter().map(|place| (*place, false)).collect();
+    let mut findings = Vec::new();
+    let own = |path: &str| path.ends_with("tree/dialect.rs");
+    let files = walk::files();
+    let prose = |path: &str| path.ends_with(".md") || (walk::is_rust(path) && !own(path));
+    for file in files.iter().filter(|file| prose(&file.path)) {
+        match unclean.iter_mut().find(|(place, _)| is_below(&file.path, place)) {
+            Some((_, seen)) => *seen = *seen || !check(&file.path, &file.text).is_empty(),
+            None => findings.extend(check(&file.path, &file.text)),
+        }
+    }
+    let clean = unclean.iter().filter(|(_, seen)| !seen);
+    findings.extend(clean.map(|(place, _)| format!("NOT_YET: {place} is clean, take it out")));
+    assert!(findings.is_empty(), "{}", findings.join("\n"));
+}
+
+#[test]
+fn patterns_are_found_in_prose_and_not_in_code() {
+    for (pattern, _) in PATTERNS {
+        let [big, small] = [pattern.to_uppercase(), pattern.to_lowercase()];
+        for text in [format!("If {big}, so."), format!("{small}'s")] {
+            assert_eq!(check("a.md", &text).len(), 1, "{text}");
+            assert_eq!(check("a.rs", &format!("f(); // {text}")).len(), 1, "{text}");
+        }
+        let code = format!("let a = \"{small}\";");
+        assert_eq!(check("a.rs", &code), Vec::<String>::new());
+        assert_eq!(check("a.md", &format!("```rust\n{code}\n```\nx")), Vec::<String>::new());
+        assert_eq!(check("a.md", &format!("see `{code}`")), Vec::<String>::new());
+        assert_eq!(check("a.md", &format!("un{small}s, {small}_x")), Vec::<String>::new());
+    }
+    let found = check("a.rs", "x;\n/// It puts\n/// off the call.\n");
+    assert_eq!(found, ["a.rs:2: \"puts off\": defers"]);
+}
+
+#[test]
+fn places_are_whole_names() {
+    assert!(is_below("crates/a/src/b.rs", "crates/a") && is_below("a.rs", "a.rs"));
+    assert!(!is_below("crates/ab/src/b.rs", "crates/a"));
+}
