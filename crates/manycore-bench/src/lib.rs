@@ -1,7 +1,7 @@
 //! Workloads of `manycore` and of its rivals, measured side by side in one run.
 //!
 //! Owns: the one place that runs threads against an implementation ([`runner`]), the workloads
-//! ([`workload::WORKLOADS`]), the adapters to every rival, and the output (rows, tables, the page
+//! ([`catalogue::WORKLOADS`]), the adapters to every rival, and the output (rows, tables, the page
 //! with plots). Does not own: the command line.
 //!
 //! Laws of every figure:
@@ -17,9 +17,10 @@
 //!    loses updates is no rival.
 //!
 //! A new workload is a trait, its adapters, a loop that implements [`runner::Subject`], and one
-//! line in [`workload::WORKLOADS`].
+//! line in [`catalogue::WORKLOADS`].
 
 pub mod arc;
+pub mod catalogue;
 pub mod chain;
 pub mod coherence;
 mod conform;

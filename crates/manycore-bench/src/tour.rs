@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use crate::{
-    limits,
+    catalogue, limits,
     output::number,
     row::Row,
     runner::{Group, Runner},
@@ -123,7 +123,7 @@ fn thread_counts(cores: usize) -> Vec<usize> {
 }
 
 fn groups(bench: &str, options: &Options) -> Vec<Group> {
-    let workload = workload::find(bench).expect("the tour names workloads that exist");
+    let workload = catalogue::find(bench).expect("the tour names workloads that exist");
     (workload.groups)(options).expect("the tour names implementations that exist")
 }
 

@@ -1,18 +1,20 @@
-//! Workloads as data: what exists, what was asked for, and the groups to run.
-//!
-//! Owns: the options that all workloads share, the table of workloads, and the choice of
-//! implementations by name.
+//! What all workloads are made of: options, tables of implementations, and the choice of
+//! implementations by name. The workloads themselves are listed in [`crate::catalogue`].
 
-use std::{fmt, str::FromStr, time::Duration};
+use std::{
+    any::{Any, TypeId},
+    collections::HashMap,
+    fmt,
+    str::FromStr,
+    sync::Arc,
+    time::Duration,
+};
 
 use serde_json::Value;
 
 use crate::{
-    arc, chain, coherence, counter, dispatch, ids, kv, list, lock, lru, map, notify, pages,
-    registry, rmap,
     row::{Kind, Params},
     runner::{Case, Group, Metric, Runner, Subject},
-    slabs, smr, stat, swap, sweep, timers,
 };
 
 /// How often a thread reads the whole structure.
@@ -90,14 +92,43 @@ pub struct Options {
     pub repeats: usize,
     /// Whether threads stay on their cores.
     pub pin: bool,
-    /// What concerns `smr` alone.
-    pub smr: smr::SmrOptions,
-    /// What concerns `kv` alone.
-    pub kv: kv::KvOptions,
-    /// What concerns `server` alone.
-    #[cfg(target_os = "linux")]
-    pub server: crate::server::ServerOptions,
+    /// Shares of updates, in percent.
+    pub update: Vec<u8>,
+    /// Operations of a trace.
+    pub ops: usize,
+    /// Shares of sets, in percent (caches).
+    pub set: Vec<u8>,
+    /// How many different keys there are (caches).
+    pub keys: usize,
+    /// What concerns one workload alone.
+    pub own: OwnOptions,
 }
+
+/// Options that belong to one workload each, found by their type. Those that were not set are the
+/// type's defaults.
+#[derive(Clone, Debug, Default)]
+pub struct OwnOptions(HashMap<TypeId, Arc<dyn OwnOption>>);
+
+trait OwnOption: Any + fmt::Debug + Send + Sync {}
+impl<T: Any + fmt::Debug + Send + Sync> OwnOption for T {}
+
+impl OwnOptions {
+    /// With these, too.
+    #[must_use]
+    pub fn with<T: Any + fmt::Debug + Send + Sync>(mut self, options: T) -> Self {
+        self.0.insert(TypeId::of::<T>(), Arc::new(options));
+        self
+    }
+
+    /// The options of that type.
+    pub fn get<T: Any + Clone + Default>(&self) -> T {
+        let own = self.0.get(&TypeId::of::<T>()).map(|own| &**own as &dyn Any);
+        own.and_then(|own| own.downcast_ref()).cloned().unwrap_or_default()
+    }
+}
+
+/// Shares of updates unless asked for.
+pub const DEFAULT_UPDATE: [u8; 4] = [0, 10, 50, 90];
 
 impl Default for Options {
     fn default() -> Self {
@@ -119,10 +150,11 @@ impl Default for Options {
             warm_up: Duration::from_millis(60),
             repeats: 5,
             pin: true,
-            smr: smr::SmrOptions::default(),
-            kv: kv::KvOptions::default(),
-            #[cfg(target_os = "linux")]
-            server: crate::server::ServerOptions::default(),
+            update: DEFAULT_UPDATE.to_vec(),
+            ops: 10_000_000,
+            set: vec![0, 10, 20],
+            keys: 1_000_000,
+            own: OwnOptions::default(),
         }
     }
 }
@@ -182,200 +214,6 @@ impl<P> From<&Entry<P>> for About {
         let Entry { name, kind, about, conform, .. } = *entry;
         Self { name, kind, about, conform }
     }
-}
-
-/// A workload of the command.
-pub struct Workload {
-    /// Its name.
-    pub name: &'static str,
-    /// One line on it.
-    pub about: &'static str,
-    /// Its implementations.
-    pub impls: fn() -> Vec<About>,
-    /// The groups to run for some options.
-    pub groups: fn(&Options) -> Result<Vec<Group>, UnknownImpl>,
-}
-
-/// Every workload.
-pub static WORKLOADS: &[Workload] = &[
-    Workload {
-        name: "list",
-        about: "add and remove an own element of one shared list (OpLog, section 7.3)",
-        impls: || abouts(list::ENTRIES),
-        groups: list::groups,
-    },
-    Workload {
-        name: "counter",
-        about: "increment one shared counter (K42, figure 4)",
-        impls: || abouts(counter::ENTRIES),
-        groups: counter::groups,
-    },
-    Workload {
-        name: "notify",
-        about: "many producers, one drainer (OpLog, figure 2: inotify)",
-        impls: || abouts(notify::ENTRIES),
-        groups: notify::groups,
-    },
-    Workload {
-        name: "coherence",
-        about: "what one write to a shared line costs (OpLog, figure 4)",
-        impls: || abouts(coherence::ENTRIES),
-        groups: coherence::groups,
-    },
-    Workload {
-        name: "registry",
-        about: "register and unregister entries, sometimes walk over all (OpLog: open files)",
-        impls: || abouts(registry::ENTRIES),
-        groups: registry::groups,
-    },
-    Workload {
-        name: "rmap-fork",
-        about: "fork and exit: add and remove mappings of shared files (OpLog, figure 7; LDU, 2.6)",
-        impls: || abouts(rmap::ENTRIES),
-        groups: rmap::groups,
-    },
-    Workload {
-        name: "rmap-hand",
-        about: "fork here, exit on the next thread (LDU, 2.1: what logs cannot cancel)",
-        impls: || abouts(rmap::hand::ENTRIES),
-        groups: rmap::hand::groups,
-    },
-    Workload {
-        name: "fork-chain",
-        about: "fork lines of processes, each linked into its ancestors' sets (LDU, 2.5.1)",
-        impls: || abouts(chain::ENTRIES),
-        groups: chain::groups,
-    },
-    Workload {
-        name: "aim",
-        about: "users' jobs: a process, its file, memory, pipe and arithmetic (LDU, 2.6.2: AIM7)",
-        impls: || abouts(rmap::loads::AIM),
-        groups: rmap::loads::aim,
-    },
-    Workload {
-        name: "mail",
-        about: "a message makes three processes, which spool and deliver it (LDU, 2.6.3: Exim)",
-        impls: || abouts(rmap::loads::MAIL),
-        groups: rmap::loads::mail,
-    },
-    Workload {
-        name: "spawn",
-        about: "a process is made, runs and ends (LDU, 2.6.4: lmbench)",
-        impls: || abouts(rmap::loads::SPAWN),
-        groups: rmap::loads::spawn,
-    },
-    Workload {
-        name: "slab",
-        about: "allocate and free nodes: at once, at random, on another thread (ParSec, 3.4)",
-        impls: || abouts(slabs::ENTRIES),
-        groups: slabs::groups,
-    },
-    Workload {
-        name: "smr",
-        about: "read, replace and reclaim shared nodes (ParSec, figures 4 to 6)",
-        impls: || abouts(smr::ENTRIES),
-        groups: smr::groups,
-    },
-    Workload {
-        name: "arc",
-        about: "clone and drop one counted reference",
-        impls: || abouts(arc::ENTRIES),
-        groups: arc::groups,
-    },
-    Workload {
-        name: "map",
-        about: "look up, insert and remove keys of one map",
-        impls: || abouts(map::ENTRIES),
-        groups: map::groups,
-    },
-    Workload {
-        name: "ids",
-        about: "look up, give out and take back ids of nodes (ParSec, section 3.6)",
-        impls: || abouts(ids::ENTRIES),
-        groups: ids::groups,
-    },
-    Workload {
-        name: "regions",
-        about: "look up keys that are there, now and then remove one (K42, figure 8)",
-        impls: || abouts(map::regions::ENTRIES),
-        groups: map::regions::groups,
-    },
-    Workload {
-        name: "pages",
-        about: "pin pages of a slow store, sometimes change one (K42, 4.3: the file cache)",
-        impls: || abouts(pages::PIN),
-        groups: pages::groups,
-    },
-    Workload {
-        name: "grep",
-        about: "read one cached file page by page on every thread (K42, figure 12)",
-        impls: || abouts(pages::GREP),
-        groups: pages::grep,
-    },
-    Workload {
-        name: "dispatch",
-        about: "call one method of a shared object (K42, section 3.3)",
-        impls: || abouts(dispatch::ENTRIES),
-        groups: dispatch::groups,
-    },
-    Workload {
-        name: "swap",
-        about: "call an object whose implementation is exchanged every millisecond",
-        impls: || abouts(swap::ENTRIES),
-        groups: swap::groups,
-    },
-    Workload {
-        name: "stat",
-        about: "reference the entries of one path by their generations (OpLog, figure 3)",
-        impls: || abouts(stat::ENTRIES),
-        groups: stat::groups,
-    },
-    Workload {
-        name: "lock",
-        about: "take one lock, to read or to update four words",
-        impls: || abouts(lock::ENTRIES),
-        groups: lock::groups,
-    },
-    Workload {
-        name: "lru",
-        about: "touch keys of one recency list, and sometimes evict the oldest",
-        impls: || abouts(lru::ENTRIES),
-        groups: lru::groups,
-    },
-    Workload {
-        name: "timers",
-        about: "set timers and cancel them, sometimes advance the time (timeouts of requests)",
-        impls: || abouts(timers::ENTRIES),
-        groups: timers::groups,
-    },
-    Workload {
-        name: "kv",
-        about: "read a cache, fill it at a miss, and set keys (ParSec, figures 7 and 8)",
-        impls: || abouts(kv::ENTRIES),
-        groups: kv::groups,
-    },
-    #[cfg(target_os = "linux")]
-    Workload {
-        name: "server",
-        about: "a cache server on loopback: gets and sets, pipelined, and gets of many keys",
-        impls: || abouts(crate::server::ENTRIES),
-        groups: crate::server::groups,
-    },
-    Workload {
-        name: "adaptive-sweep",
-        about: "one list at every share of updates: the adaptive object and the fixed ones",
-        impls: || abouts(sweep::ENTRIES),
-        groups: sweep::groups,
-    },
-];
-
-fn abouts<P>(entries: &[Entry<P>]) -> Vec<About> {
-    entries.iter().map(About::from).collect()
-}
-
-/// The workload of that name.
-pub fn find(name: &str) -> Option<&'static Workload> {
-    WORKLOADS.iter().find(|workload| workload.name == name)
 }
 
 /// A name that no implementation has.
@@ -498,4 +336,15 @@ pub fn groups_by_reads(
 /// "1 thread", "2 threads".
 pub fn threads_word(threads: usize) -> String {
     format!("{threads} thread{}", if threads == 1 { "" } else { "s" })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::OwnOptions;
+
+    #[test]
+    fn own_options_are_found_by_their_type_and_else_are_the_default() {
+        let own = OwnOptions::default().with(7_u32).with(8_u64).with(9_u32);
+        assert_eq!((own.get::<u32>(), own.get::<u64>(), own.get::<u16>()), (9, 8, 0));
+    }
 }

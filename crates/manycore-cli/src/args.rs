@@ -4,6 +4,7 @@ use std::{path::PathBuf, str::FromStr, time::Duration};
 
 use clap::{Args, Parser, Subcommand, ValueEnum, builder::PossibleValuesParser, error::ErrorKind};
 use manycore_bench::{
+    catalogue::WORKLOADS,
     figures,
     kv::{FileTrace, KvOptions},
     limits,
@@ -11,7 +12,7 @@ use manycore_bench::{
     output,
     smr::{Read, SmrOptions},
     ticks::SPIN_MAX,
-    workload::{Options, ReadEvery, WORKLOADS},
+    workload::{Options, OwnOptions, ReadEvery},
 };
 
 use crate::failure::Failure;
@@ -316,17 +317,23 @@ impl BenchArgs {
             warm_up: self.warm_up,
             repeats: self.repeat,
             pin: !self.no_pin,
-            smr: SmrOptions {
-                update: self.update.clone(),
-                ops: self.ops,
-                read: self.read,
-                stall: self.stall,
-                at_most: self.duration,
-            },
-            kv: KvOptions { set: self.set.clone(), keys: self.keys, trace: self.trace },
-            #[cfg(target_os = "linux")]
-            server: self.server.options(),
+            update: self.update.clone(),
+            ops: self.ops,
+            set: self.set.clone(),
+            keys: self.keys,
+            own: self.own(),
         }
+    }
+
+    /// The options that belong to one workload each.
+    fn own(&self) -> OwnOptions {
+        let (read, stall, at_most) = (self.read, self.stall, self.duration);
+        let own = OwnOptions::default()
+            .with(SmrOptions { read, stall, at_most })
+            .with(KvOptions { trace: self.trace });
+        #[cfg(target_os = "linux")]
+        let own = own.with(self.server.options());
+        own
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::io::{Write, stdout};
 
-use manycore_bench::{machine::Machine, output::Writer, workload};
+use manycore_bench::{catalogue, machine::Machine, output::Writer};
 
 use crate::{args::BenchArgs, failure::Failure, progress::Progress, save};
 
@@ -36,7 +36,7 @@ fn run_to<W: Write>(
     failed: impl Fn(&std::io::Error) -> Failure,
 ) -> Result<W, Failure> {
     let options = args.options();
-    let workload = workload::find(&args.workload)
+    let workload = catalogue::find(&args.workload)
         .ok_or_else(|| Failure::usage(format_args!("no workload '{}'", args.workload)))?;
     if workload.name == "server" && manycore_sim::is_simulated() {
         return Err(Failure::usage(

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::{Claim, Series, all, page};
-use crate::workload::{self, Options};
+use crate::{catalogue, workload::Options};
 
 fn series(curves: &[(&'static str, &[(f64, f64)])]) -> Series {
     Series { curves: curves.iter().map(|(id, points)| (*id, *id, points.to_vec())).collect() }
@@ -14,7 +14,7 @@ fn every_figure_names_a_workload_and_implementations_that_exist() {
     let mut ids = BTreeSet::new();
     for figure in all() {
         assert!(ids.insert(figure.id), "{} twice", figure.id);
-        let workload = workload::find(figure.workload).expect(figure.id);
+        let workload = catalogue::find(figure.workload).expect(figure.id);
         let known: Vec<_> = (workload.impls)().iter().map(|about| about.name).collect();
         for curve in figure.curves {
             let names = [Some(curve.implementation), curve.less];
@@ -138,7 +138,7 @@ fn loop_without_the_write_is_taken_away() {
 fn fresh_workloads_exist_and_their_errors_have_a_median() {
     use super::fresh::{Compared, FRESH, cases, median};
     for fresh in FRESH {
-        let workload = workload::find(fresh.workload).expect(fresh.workload);
+        let workload = catalogue::find(fresh.workload).expect(fresh.workload);
         let known = (workload.impls)();
         let name = fresh.implementation;
         assert!(known.iter().any(|about| about.name == name), "{}: {name}", fresh.workload);

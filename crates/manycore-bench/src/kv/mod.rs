@@ -104,20 +104,10 @@ fn value_of(word: u64) -> Value {
 }
 
 /// What concerns `kv` alone.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct KvOptions {
-    /// Shares of sets, in percent.
-    pub set: Vec<u8>,
-    /// How many different keys there are.
-    pub keys: usize,
-    /// The requests, instead of generated ones; the two above do not count then.
+    /// The requests, instead of generated ones; neither shares of sets nor keys count then.
     pub trace: Option<&'static FileTrace>,
-}
-
-impl Default for KvOptions {
-    fn default() -> Self {
-        Self { set: vec![0, 10, 20], keys: 1_000_000, trace: None }
-    }
 }
 
 /// What a subject is built from.
@@ -398,10 +388,10 @@ const METRICS: [Metric; 6] = [
 pub fn groups(options: &Options) -> Result<Vec<Group>, UnknownImpl> {
     let chosen = choose("kv", ENTRIES, &options.impls)?;
     let mut groups = Vec::new();
-    let file = options.kv.trace;
+    let file = options.own.get::<KvOptions>().trace;
     let mut group = |threads, set, order: Keys, is_sufficient| {
-        let keys = file.map_or(options.kv.keys, |file| file.keys);
-        let wanted = Wanted { set, requests: options.smr.ops, order, keys };
+        let keys = file.map_or(options.keys, |file| file.keys);
+        let wanted = Wanted { set, requests: options.ops, order, keys };
         let shape = |threads| Shape { threads, wanted, file, is_sufficient };
         let mut chosen = chosen.clone();
         chosen.retain(|entry| is_sufficient || !UNBOUNDED.contains(&entry.name));
@@ -427,7 +417,7 @@ pub fn groups(options: &Options) -> Result<Vec<Group>, UnknownImpl> {
         return Ok(groups);
     }
     for is_sufficient in [true, false] {
-        for &set in &options.kv.set {
+        for &set in &options.set {
             options.threads.iter().for_each(|&t| group(t, set, Keys::Zipf, is_sufficient));
         }
     }

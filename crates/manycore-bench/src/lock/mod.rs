@@ -115,7 +115,7 @@ const METRICS: [Metric; 2] = [
 pub fn groups(options: &Options) -> Result<Vec<Group>, UnknownImpl> {
     let chosen = choose("lock", ENTRIES, &options.impls)?;
     let mut groups = Vec::new();
-    for &update in &options.smr.update {
+    for &update in &options.update {
         for &threads in &options.threads {
             let (cases, left_out) = cases(&chosen, threads, |threads| Shape { threads, update });
             groups.push(Group {

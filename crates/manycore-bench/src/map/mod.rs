@@ -222,7 +222,7 @@ fn groups_of<X: Mix>(
 ) -> Result<Vec<Group>, UnknownImpl> {
     let chosen = choose(X::BENCH, entries, &options.impls)?;
     let mut groups = Vec::new();
-    for &update in &options.smr.update {
+    for &update in &options.update {
         for &threads in &options.threads {
             let (cases, left_out) = cases(&chosen, threads, |threads| Shape { threads, update });
             groups.push(Group {

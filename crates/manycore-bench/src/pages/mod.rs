@@ -333,7 +333,7 @@ pub fn groups(options: &Options) -> Result<Vec<Group>, UnknownImpl> {
     let chosen = choose("pages", PIN, &options.impls)?;
     let mut groups = Vec::new();
     for (room, fit) in [(PAGES, "all fit"), (PAGES / 2, "half fit")] {
-        for &update in &options.smr.update {
+        for &update in &options.update {
             for &threads in &options.threads {
                 let shape = |threads| Shape { threads, update, room };
                 let (cases, left_out) = cases(&chosen, threads, shape);

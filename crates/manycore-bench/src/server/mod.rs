@@ -98,13 +98,13 @@ impl Fleet {
         match which {
             Which::Redis => Protocol::Resp,
             Which::Floor => Protocol::Text,
-            _ => self.options.server.protocol,
+            _ => self.options.own.get::<ServerOptions>().protocol,
         }
     }
 
     /// A new server with all keys in it; and bytes that each made it grow.
     fn bear(&self, which: Which, shape: &Shape) -> io::Result<(Live, f64)> {
-        let keys = self.options.kv.keys;
+        let keys = self.options.keys;
         let cores = pin::allowed().unwrap_or_default();
         let own = cores.get(CLIENTS..CLIENTS + shape.threads).filter(|_| self.options.pin);
         let cores = own.map(<[_]>::to_vec).unwrap_or_default();
@@ -155,12 +155,12 @@ impl Load {
         let problem = live.as_ref().err().map(ToString::to_string);
         let live = live.ok();
         let plan = live.as_ref().map(|live| {
-            let keys = options.kv.keys;
-            let (set, requests) = (shape.set, options.smr.ops);
+            let keys = options.keys;
+            let (set, requests) = (shape.set, options.ops);
             let trace = Trace::shared(Wanted { set, requests, order: Keys::Zipf, keys });
             let protocol = shape.fleet.protocol(which);
             let wire = Wire::new(protocol, shape.multiget, which != Which::Floor);
-            let connections = options.server.connections;
+            let connections = options.own.get::<ServerOptions>().connections;
             let (depth, rate, address) = (shape.pipeline, shape.rate, live.address);
             Plan { address, wire, depth, connections, rate, trace }
         });
@@ -316,7 +316,7 @@ const BIRTH: [Metric; 2] =
 /// If an implementation is unknown.
 pub fn groups(options: &Options) -> Result<Vec<Group>, UnknownImpl> {
     let chosen = choose("server", ENTRIES, &options.impls)?;
-    let server = &options.server;
+    let server: ServerOptions = options.own.get();
     let live = Mutex::new(HashMap::new());
     let fleet = Arc::new(Fleet { options: options.clone(), live });
     let mut groups = Vec::new();
@@ -337,7 +337,7 @@ pub fn groups(options: &Options) -> Result<Vec<Group>, UnknownImpl> {
         };
         for rate in rates {
             for &pipeline in &server.pipeline {
-                for &set in &options.kv.set {
+                for &set in &options.set {
                     let shape = Shape { pipeline, set, rate, ..first.clone() };
                     groups.push(group(&chosen, shape));
                 }
@@ -356,7 +356,7 @@ pub fn groups(options: &Options) -> Result<Vec<Group>, UnknownImpl> {
 
 fn group(chosen: &[&'static Entry<Shape>], shape: Shape) -> Group {
     let options = &shape.fleet.options;
-    let server = &options.server;
+    let server: ServerOptions = options.own.get();
     let (mut cases, mut left_out) = (Vec::new(), Vec::new());
     if let Some(address) = server.connect {
         let shape = shape.clone();
@@ -389,7 +389,7 @@ fn group(chosen: &[&'static Entry<Shape>], shape: Shape) -> Group {
         metrics.retain(|metric| metric.name != "server_cpu");
     }
     let params = options.params([
-        ("keys", options.kv.keys.into()),
+        ("keys", options.keys.into()),
         ("connections", server.connections.into()),
         ("protocol", server.protocol.to_string().into()),
         ("set", shape.set.into()),
@@ -419,10 +419,8 @@ fn conform(which: Which) -> Result<(), String> {
     if !which.is_here() {
         return Ok(());
     }
-    let kv = crate::kv::KvOptions { keys: 1_000, ..Default::default() };
-    let smr = crate::smr::SmrOptions { ops: 4_096, ..Default::default() };
     let pin = limits::cores() > CLIENTS;
-    let options = Options { kv, smr, pin, ..Options::default() };
+    let options = Options { keys: 1_000, ops: 4_096, pin, ..Options::default() };
     let fleet = Arc::new(Fleet { options, live: Mutex::new(HashMap::new()) });
     for (pipeline, multiget, set) in [(1, 1, 0), (16, 1, 20), (1, 16, 0)] {
         let (rate, threads, fleet) = (None, 1, fleet.clone());
@@ -439,7 +437,7 @@ fn conform(which: Which) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::{ENTRIES, ServerOptions, groups};
-    use crate::workload::Options;
+    use crate::workload::{Options, OwnOptions};
 
     #[test]
     fn every_server_that_is_here_answers_as_it_must() {
@@ -454,7 +452,8 @@ mod tests {
     fn a_server_that_is_there_is_the_only_one_asked() {
         let connect = Some("127.0.0.1:1".parse().unwrap());
         let server = ServerOptions { connect, rate: vec![1e3], ..ServerOptions::default() };
-        let groups = groups(&Options { server, ..Options::default() }).unwrap();
+        let own = OwnOptions::default().with(server);
+        let groups = groups(&Options { own, ..Options::default() }).unwrap();
         assert_eq!(groups.len(), 10);
         for group in groups {
             assert_eq!((group.cases.len(), group.cases[0].impl_name), (1, "connected"));

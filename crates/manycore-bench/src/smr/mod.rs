@@ -152,9 +152,10 @@ pub fn value_of(slot: usize, number: u64) -> u64 {
 }
 
 /// What happens inside a read's section.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Read {
     /// Nothing.
+    #[default]
     Empty,
     /// One word of a node is read.
     Node,
@@ -179,30 +180,14 @@ impl FromStr for Read {
 }
 
 /// What is asked of this workload alone.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct SmrOptions {
-    /// Shares of updates, in percent.
-    pub update: Vec<u8>,
-    /// Operations of a trace.
-    pub ops: usize,
     /// What a read does.
     pub read: Read,
     /// How long a reader stays in its section, if that is to be measured.
     pub stall: Option<Duration>,
     /// The most time for one run, if not the whole trace.
     pub at_most: Option<Duration>,
-}
-
-impl Default for SmrOptions {
-    fn default() -> Self {
-        Self {
-            update: vec![0, 10, 50, 90],
-            ops: 10_000_000,
-            read: Read::Empty,
-            stall: None,
-            at_most: None,
-        }
-    }
 }
 
 /// What a subject is built from.
@@ -324,7 +309,7 @@ pub fn groups(options: &Options) -> Result<Vec<Group>, UnknownImpl> {
     let chosen = choose("smr", ENTRIES, &options.impls)?;
     let mut groups = Vec::new();
     let mut group = |threads: usize, update: u8, pass: Pass| {
-        let SmrOptions { ops, read, at_most, .. } = options.smr;
+        let (ops, SmrOptions { read, at_most, .. }) = (options.ops, options.own.get());
         let shape = |threads| Shape { threads, ops, update, read, at_most, pass };
         let (cases, left_out) = cases(&chosen, threads, shape);
         let (what, metrics) = pass.plan(update);
@@ -337,12 +322,12 @@ pub fn groups(options: &Options) -> Result<Vec<Group>, UnknownImpl> {
             left_out,
         });
     };
-    if let Some(length) = options.smr.stall {
+    if let Some(length) = options.own.get::<SmrOptions>().stall {
         options.threads.iter().for_each(|&threads| group(threads, 100, Pass::Stall(length)));
         return Ok(groups);
     }
     options.threads.iter().for_each(|&threads| group(threads, 0, Pass::Section));
-    for &update in &options.smr.update {
+    for &update in &options.update {
         for &threads in &options.threads {
             group(threads, update, Pass::Rate);
             group(threads, update, Pass::Times);
@@ -387,7 +372,7 @@ impl Pass {
     }
 
     fn params(self, options: &Options, update: u8) -> crate::row::Params {
-        let SmrOptions { ops, read, at_most, .. } = options.smr;
+        let (ops, SmrOptions { read, at_most, .. }) = (options.ops, options.own.get());
         let mut params = options.params([("slots", SLOTS.into())]);
         params.remove("duration_ms");
         let mut say = |key: &str, value: serde_json::Value| params.insert(key.to_owned(), value);

@@ -22,8 +22,7 @@ use crate::{
     list::{ElementList, ListOp},
     row::Kind,
     runner::{Control, Group, Metric, Subject, Tally, total_rate},
-    smr::SmrOptions,
-    workload::{Entry, Options, UnknownImpl, cases, choose, threads_word},
+    workload::{DEFAULT_UPDATE, Entry, Options, UnknownImpl, cases, choose, threads_word},
 };
 
 /// Shares of updates, in thousandths, if the command names none.
@@ -167,10 +166,10 @@ const METRICS: [Metric; 2] = [
 /// If an implementation is unknown.
 pub fn groups(options: &Options) -> Result<Vec<Group>, UnknownImpl> {
     let chosen = choose("adaptive-sweep", ENTRIES, &options.impls)?;
-    let shares: Vec<u64> = if options.smr.update == SmrOptions::default().update {
+    let shares: Vec<u64> = if options.update == DEFAULT_UPDATE {
         SHARES.to_vec()
     } else {
-        options.smr.update.iter().map(|percent| u64::from(*percent) * 10).collect()
+        options.update.iter().map(|percent| u64::from(*percent) * 10).collect()
     };
     let mut groups = Vec::new();
     for &threads in &options.threads {

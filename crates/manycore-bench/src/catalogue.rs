@@ -1,0 +1,206 @@
+//! Every workload of the command: its name, its implementations, and the groups that it runs.
+//!
+//! Imports all workloads; none imports it. A workload's options, its loop and its table are in its
+//! own module, what all share is in [`crate::workload`].
+
+use crate::{
+    arc, chain, coherence, counter, dispatch, ids, kv, list, lock, lru, map, notify, pages,
+    registry, rmap,
+    runner::Group,
+    slabs, smr, stat, swap, sweep, timers,
+    workload::{About, Entry, Options, UnknownImpl},
+};
+
+/// A workload of the command.
+pub struct Workload {
+    /// Its name.
+    pub name: &'static str,
+    /// One line on it.
+    pub about: &'static str,
+    /// Its implementations.
+    pub impls: fn() -> Vec<About>,
+    /// The groups to run for some options.
+    pub groups: fn(&Options) -> Result<Vec<Group>, UnknownImpl>,
+}
+
+/// Every workload.
+pub static WORKLOADS: &[Workload] = &[
+    Workload {
+        name: "list",
+        about: "add and remove an own element of one shared list (OpLog, section 7.3)",
+        impls: || abouts(list::ENTRIES),
+        groups: list::groups,
+    },
+    Workload {
+        name: "counter",
+        about: "increment one shared counter (K42, figure 4)",
+        impls: || abouts(counter::ENTRIES),
+        groups: counter::groups,
+    },
+    Workload {
+        name: "notify",
+        about: "many producers, one drainer (OpLog, figure 2: inotify)",
+        impls: || abouts(notify::ENTRIES),
+        groups: notify::groups,
+    },
+    Workload {
+        name: "coherence",
+        about: "what one write to a shared line costs (OpLog, figure 4)",
+        impls: || abouts(coherence::ENTRIES),
+        groups: coherence::groups,
+    },
+    Workload {
+        name: "registry",
+        about: "register and unregister entries, sometimes walk over all (OpLog: open files)",
+        impls: || abouts(registry::ENTRIES),
+        groups: registry::groups,
+    },
+    Workload {
+        name: "rmap-fork",
+        about: "fork and exit: add and remove mappings of shared files (OpLog, figure 7; LDU, 2.6)",
+        impls: || abouts(rmap::ENTRIES),
+        groups: rmap::groups,
+    },
+    Workload {
+        name: "rmap-hand",
+        about: "fork here, exit on the next thread (LDU, 2.1: what logs cannot cancel)",
+        impls: || abouts(rmap::hand::ENTRIES),
+        groups: rmap::hand::groups,
+    },
+    Workload {
+        name: "fork-chain",
+        about: "fork lines of processes, each linked into its ancestors' sets (LDU, 2.5.1)",
+        impls: || abouts(chain::ENTRIES),
+        groups: chain::groups,
+    },
+    Workload {
+        name: "aim",
+        about: "users' jobs: a process, its file, memory, pipe and arithmetic (LDU, 2.6.2: AIM7)",
+        impls: || abouts(rmap::loads::AIM),
+        groups: rmap::loads::aim,
+    },
+    Workload {
+        name: "mail",
+        about: "a message makes three processes, which spool and deliver it (LDU, 2.6.3: Exim)",
+        impls: || abouts(rmap::loads::MAIL),
+        groups: rmap::loads::mail,
+    },
+    Workload {
+        name: "spawn",
+        about: "a process is made, runs and ends (LDU, 2.6.4: lmbench)",
+        impls: || abouts(rmap::loads::SPAWN),
+        groups: rmap::loads::spawn,
+    },
+    Workload {
+        name: "slab",
+        about: "allocate and free nodes: at once, at random, on another thread (ParSec, 3.4)",
+        impls: || abouts(slabs::ENTRIES),
+        groups: slabs::groups,
+    },
+    Workload {
+        name: "smr",
+        about: "read, replace and reclaim shared nodes (ParSec, figures 4 to 6)",
+        impls: || abouts(smr::ENTRIES),
+        groups: smr::groups,
+    },
+    Workload {
+        name: "arc",
+        about: "clone and drop one counted reference",
+        impls: || abouts(arc::ENTRIES),
+        groups: arc::groups,
+    },
+    Workload {
+        name: "map",
+        about: "look up, insert and remove keys of one map",
+        impls: || abouts(map::ENTRIES),
+        groups: map::groups,
+    },
+    Workload {
+        name: "ids",
+        about: "look up, give out and take back ids of nodes (ParSec, section 3.6)",
+        impls: || abouts(ids::ENTRIES),
+        groups: ids::groups,
+    },
+    Workload {
+        name: "regions",
+        about: "look up keys that are there, now and then remove one (K42, figure 8)",
+        impls: || abouts(map::regions::ENTRIES),
+        groups: map::regions::groups,
+    },
+    Workload {
+        name: "pages",
+        about: "pin pages of a slow store, sometimes change one (K42, 4.3: the file cache)",
+        impls: || abouts(pages::PIN),
+        groups: pages::groups,
+    },
+    Workload {
+        name: "grep",
+        about: "read one cached file page by page on every thread (K42, figure 12)",
+        impls: || abouts(pages::GREP),
+        groups: pages::grep,
+    },
+    Workload {
+        name: "dispatch",
+        about: "call one method of a shared object (K42, section 3.3)",
+        impls: || abouts(dispatch::ENTRIES),
+        groups: dispatch::groups,
+    },
+    Workload {
+        name: "swap",
+        about: "call an object whose implementation is exchanged every millisecond",
+        impls: || abouts(swap::ENTRIES),
+        groups: swap::groups,
+    },
+    Workload {
+        name: "stat",
+        about: "reference the entries of one path by their generations (OpLog, figure 3)",
+        impls: || abouts(stat::ENTRIES),
+        groups: stat::groups,
+    },
+    Workload {
+        name: "lock",
+        about: "take one lock, to read or to update four words",
+        impls: || abouts(lock::ENTRIES),
+        groups: lock::groups,
+    },
+    Workload {
+        name: "lru",
+        about: "touch keys of one recency list, and sometimes evict the oldest",
+        impls: || abouts(lru::ENTRIES),
+        groups: lru::groups,
+    },
+    Workload {
+        name: "timers",
+        about: "set timers and cancel them, sometimes advance the time (timeouts of requests)",
+        impls: || abouts(timers::ENTRIES),
+        groups: timers::groups,
+    },
+    Workload {
+        name: "kv",
+        about: "read a cache, fill it at a miss, and set keys (ParSec, figures 7 and 8)",
+        impls: || abouts(kv::ENTRIES),
+        groups: kv::groups,
+    },
+    #[cfg(target_os = "linux")]
+    Workload {
+        name: "server",
+        about: "a cache server on loopback: gets and sets, pipelined, and gets of many keys",
+        impls: || abouts(crate::server::ENTRIES),
+        groups: crate::server::groups,
+    },
+    Workload {
+        name: "adaptive-sweep",
+        about: "one list at every share of updates: the adaptive object and the fixed ones",
+        impls: || abouts(sweep::ENTRIES),
+        groups: sweep::groups,
+    },
+];
+
+fn abouts<P>(entries: &[Entry<P>]) -> Vec<About> {
+    entries.iter().map(About::from).collect()
+}
+
+/// The workload of that name.
+pub fn find(name: &str) -> Option<&'static Workload> {
+    WORKLOADS.iter().find(|workload| workload.name == name)
+}
