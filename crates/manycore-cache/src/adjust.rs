@@ -2,8 +2,9 @@
 
 use crate::departure::Cause;
 use crate::guard::{Entry, Guard};
+use crate::node::Found;
 use crate::node::{NEVER, Node};
-use crate::update::{Asked, Found};
+use crate::update::Asked;
 use crate::{Cache, builder};
 use std::borrow::Borrow;
 use std::hash::{BuildHasher, Hash};

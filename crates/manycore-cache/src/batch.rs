@@ -2,7 +2,8 @@
 
 use crate::guard::{Entry, Guard};
 use crate::lines::prefetch;
-use crate::table::{Bucket, Hit, Place};
+use crate::place::Place;
+use crate::table::{Bucket, Hit};
 use crate::{BATCH, Cache};
 use manycore::section::Section;
 use std::borrow::Borrow;

@@ -11,12 +11,13 @@
 use crate::Cache;
 use crate::builder::Listener;
 use crate::flight::Panics;
-use crate::node::{Fresh, Node};
+use crate::node::{Found, Fresh, Node};
+use crate::place::Place;
 use crate::segment::Segment;
-use crate::table::{Place, Slot};
-use crate::update::{Back, Found};
+use crate::table::Slot;
 use manycore::section::Section;
 use std::hash::{BuildHasher, Hash};
+use std::sync::atomic::Ordering;
 
 /// Why an entry left the cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -282,5 +283,20 @@ where
             self.clear_all(Cause::Expired, |node| self.is_expired(node));
         }
         self.collect();
+    }
+}
+
+/// Capacity that goes back to the pool, whatever panics.
+pub(crate) struct Back<'a, K, V, S> {
+    pub(crate) cache: &'a Cache<K, V, S>,
+    pub(crate) capacity: i64,
+}
+
+impl<K, V, S> Drop for Back<'_, K, V, S> {
+    fn drop(&mut self) {
+        if self.capacity > 0 {
+            // ORDER: Relaxed; counts of capacity order nothing.
+            self.cache.pool.0.fetch_add(self.capacity, Ordering::Relaxed);
+        }
     }
 }

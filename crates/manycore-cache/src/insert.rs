@@ -3,7 +3,7 @@
 use crate::Cache;
 use crate::departure::{Cause, Departed};
 use crate::node::Fresh;
-use crate::table::Place;
+use crate::place::Place;
 use crate::update::Asked;
 use manycore::section::Section;
 use std::hash::{BuildHasher, Hash};

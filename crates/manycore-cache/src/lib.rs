@@ -107,6 +107,7 @@ mod latch;
 mod lines;
 mod load;
 mod node;
+mod place;
 mod reentrancy;
 mod relocate;
 mod scan;
@@ -132,6 +133,7 @@ use flight::Flights;
 use lines::prefetch;
 use manycore::section::{Domain, Section};
 use node::{Home, Kind, NEVER, Node};
+use place::Place;
 use segment::Segment;
 use stats::Counts;
 use std::borrow::Borrow;
@@ -142,7 +144,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::Duration;
-use table::{Hit, Place};
+use table::Hit;
 
 /// Keys whose lines are fetched together.
 const BATCH: usize = 16;

@@ -4,7 +4,7 @@ use crate::Cache;
 use crate::flight::{Landed, Lead, Turn};
 use crate::guard::Guard;
 use crate::node::Seed;
-use crate::table::Place;
+use crate::place::Place;
 use crate::update::Asked;
 use std::convert::Infallible;
 use std::future::{Future, poll_fn};

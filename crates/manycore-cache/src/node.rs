@@ -31,6 +31,9 @@ pub(crate) struct Node<K, V, X = ()> {
     extra: X,
 }
 
+/// A node as it was found.
+pub(crate) type Found<K, V> = NonNull<Node<K, V>>;
+
 /// What a cache keeps of an entry besides key and value.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {

@@ -266,7 +266,7 @@ impl<K, V> Segment<K, V> {
         &self,
         buckets: usize,
         section: &Section<'_>,
-        place_of: impl Fn(&Node<K, V>) -> crate::table::Place,
+        place_of: impl Fn(&Node<K, V>) -> crate::place::Place,
     ) where
         K: Send + Sync,
         V: Send + Sync,

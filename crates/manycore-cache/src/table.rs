@@ -18,6 +18,7 @@ use crate::compared::Compared;
 use crate::latch::{Hold, Latch, Queue, Turn};
 use crate::lines::{LINE, Lines, prefetch, prefetch_for_write};
 use crate::node::Node;
+use crate::place::Place;
 use crate::trial::Trial;
 use std::alloc::{self, Layout};
 use std::ptr::{self, NonNull};
@@ -36,41 +37,6 @@ const ADDRESS: usize = (1 << STATE_SHIFT) - 1;
 pub(crate) const MAIN: usize = 1;
 /// A state bit of the others, which are on trial: the main hand has passed it once.
 pub(crate) const AGED: usize = 2;
-
-/// What the hash says: which segment, which bucket, which tag.
-#[derive(Clone, Copy)]
-pub(crate) struct Place(u64);
-
-impl Place {
-    /// Spreads a hash over all bits, whatever hasher made it.
-    #[inline(always)]
-    pub(crate) fn of(hash: u64) -> Self {
-        let product = u128::from(hash) * 0x9e37_79b9_7f4a_7c15;
-        Self((product as u64) ^ (product >> 64) as u64)
-    }
-
-    /// A number below `segments`, a power of two.
-    #[inline(always)]
-    pub(crate) fn segment(self, segments: usize) -> usize {
-        self.0 as usize & (segments - 1)
-    }
-
-    /// Never zero.
-    #[inline(always)]
-    fn tag(self) -> usize {
-        ((self.0 >> 16) as usize & 0x3fff).max(1)
-    }
-
-    /// The half that chooses the bucket.
-    #[inline(always)]
-    pub(crate) fn upper(self) -> u32 {
-        (self.0 >> 32) as u32
-    }
-
-    pub(crate) fn whole(self) -> u64 {
-        self.0
-    }
-}
 
 /// Which of so many buckets the upper half of a hash chooses.
 #[inline(always)]

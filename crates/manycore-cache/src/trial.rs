@@ -10,7 +10,7 @@
 //! - cache.Q2 Records are added with the lock of their entry's bucket held; so none is added to a
 //!   table that is being replaced.
 
-use crate::table::Place;
+use crate::place::Place;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 pub(crate) struct Trial {

@@ -1,19 +1,19 @@
 //! Updates: make room, then one bucket's lock, then listeners and reclamation.
 
 use crate::compared::Compared;
-use crate::departure::{Cause, Departed};
+use crate::departure::{Back, Cause, Departed};
 use crate::guard::{Entry, Guard};
 use crate::lines::prefetch;
-use crate::node::{Extra, Fresh, NEVER, Node, Seed};
+use crate::node::{Extra, Found, Fresh, NEVER, Node, Seed};
+use crate::place::Place;
 use crate::segment::{Segment, take};
-use crate::table::{Locked, MAIN, Place, Slot};
+use crate::table::{Locked, MAIN, Slot};
 use crate::{Cache, builder};
 use manycore::section::Section;
 use std::borrow::Borrow;
 use std::cell::RefCell;
 use std::fmt;
 use std::hash::{BuildHasher, Hash};
-use std::ptr::NonNull;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -43,9 +43,6 @@ const AHEAD: i64 = 32;
 /// And at most its part of the pool divided by so much. So it will want, on average, so many times
 /// what it has ahead before the pool is dry: then, all but certainly, nothing is left idle.
 const POOL_SHARE: i64 = 32;
-
-/// A node as it was found.
-pub(crate) type Found<K, V> = NonNull<Node<K, V>>;
 
 /// When `put` asks whether the node may be put in.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -461,20 +458,5 @@ where
         Q: Hash + Eq + ?Sized,
     {
         self.take_if(key, false, accept)
-    }
-}
-
-/// Capacity that goes back to the pool, whatever panics.
-pub(crate) struct Back<'a, K, V, S> {
-    pub(crate) cache: &'a Cache<K, V, S>,
-    pub(crate) capacity: i64,
-}
-
-impl<K, V, S> Drop for Back<'_, K, V, S> {
-    fn drop(&mut self) {
-        if self.capacity > 0 {
-            // ORDER: Relaxed; counts of capacity order nothing.
-            self.cache.pool.0.fetch_add(self.capacity, Ordering::Relaxed);
-        }
     }
 }

@@ -10,7 +10,7 @@ use std::{fmt::Write, process::Command};
 use manycore_bench::output::number;
 use manycore_sim::{Machine, report::CLAIM};
 
-use crate::{failure::Failure, report::for_benchmarks, sim::Own, tour::wrapped};
+use crate::{failure::Failure, prose::wrapped, report::for_benchmarks, sim::Own};
 
 /// Virtual cores, all that the machine has.
 const CORES: u32 = 48;

@@ -10,6 +10,7 @@ mod beside;
 mod doctor;
 mod failure;
 mod progress;
+mod prose;
 mod report;
 mod save;
 #[cfg(target_os = "linux")]

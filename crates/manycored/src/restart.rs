@@ -32,9 +32,11 @@
 mod ages;
 mod read;
 mod record;
+mod refusal;
 mod write;
 
-pub use read::{Loaded, Refusal, load};
+pub use read::{Loaded, load};
+pub use refusal::Refusal;
 pub use write::{Saved, save};
 
 use crate::store::Beginning;

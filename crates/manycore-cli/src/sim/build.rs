@@ -87,7 +87,7 @@ impl Plan {
         library: &Path,
         standard: &Standard,
     ) -> Result<PathBuf, Failure> {
-        let mut cargo = tools.instrumenting_cargo(library, standard);
+        let mut cargo = tools.instrumenting_cargo(library, standard.sysroot());
         cargo.args(["build", "--target", TARGET]).arg("--target-dir").arg(&self.folder);
         let Target { package, kind, name } = &self.target;
         eprintln!("manycore sim: building {kind} {name} of {package}");

@@ -54,6 +54,14 @@ impl Standard {
         }
     }
 
+    /// What `--sysroot` names, if the library is instrumented.
+    pub(crate) fn sysroot(&self) -> Option<&Path> {
+        match self {
+            Self::Instrumented(path) => Some(path),
+            Self::Precompiled(_) => None,
+        }
+    }
+
     /// What a report says of it.
     pub(crate) fn note(&self) -> String {
         match self {

@@ -23,7 +23,8 @@ pub(crate) fn run(args: &SimArgs, machine: &Machine, arguments: &[String]) -> Re
     let cores = args.cores().into_iter().max().unwrap_or(1);
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or("target".into(), PathBuf::from);
     let folder = toolchain::folder(&target);
-    let mut cargo = tools.instrumenting_cargo(&library, &Standard::prepare(&tools, &folder));
+    let mut cargo =
+        tools.instrumenting_cargo(&library, Standard::prepare(&tools, &folder).sysroot());
     cargo.args(["test", "--target", toolchain::TARGET]).arg("--target-dir").arg(&folder);
     cargo.args(arguments);
     // cargo and the compiler are not instrumented, so they hand the variable on to the tests.

@@ -8,7 +8,6 @@ use std::{
     process::Command,
 };
 
-use super::standard::Standard;
 use crate::failure::Failure;
 
 /// The one target there is a runtime for.
@@ -139,10 +138,11 @@ impl Tools {
         Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
     }
 
-    /// Cargo, set up to instrument everything and to link `library`.
-    pub(crate) fn instrumenting_cargo(&self, library: &Path, standard: &Standard) -> Command {
+    /// Cargo, set up to instrument everything and to link `library`; with the standard library of
+    /// `sysroot`, if there is one.
+    pub(crate) fn instrumenting_cargo(&self, library: &Path, sysroot: Option<&Path>) -> Command {
         let mut command = self.cargo();
-        command.env("CARGO_ENCODED_RUSTFLAGS", flags(library, standard).join("\x1f"));
+        command.env("CARGO_ENCODED_RUSTFLAGS", flags(library, sysroot).join("\x1f"));
         for profile in ["RELEASE", "BENCH", "TEST", "DEV"] {
             // Each pass of link-time optimization would instrument once more.
             command.env(format!("CARGO_PROFILE_{profile}_LTO"), "off");
@@ -154,10 +154,10 @@ impl Tools {
 }
 
 /// The flags, after the user's own.
-fn flags(library: &Path, standard: &Standard) -> Vec<String> {
+fn flags(library: &Path, sysroot: Option<&Path>) -> Vec<String> {
     let own = std::env::var("RUSTFLAGS").unwrap_or_default();
     let mut flags: Vec<String> = own.split_whitespace().map(str::to_owned).collect();
-    if let Standard::Instrumented(sysroot) = standard {
+    if let Some(sysroot) = sysroot {
         flags.push(format!("--sysroot={}", sysroot.display()));
     }
     // What a debug build checks beside the program, over lines that its threads share, is left out.
@@ -213,8 +213,8 @@ mod tests {
 
     #[test]
     fn runtime_comes_with_its_folder() {
-        let standard = Standard::Instrumented("/std".into());
-        let flags = flags(Path::new("/lib/libmanycore_sim_rt.so"), &standard);
+        let library = Path::new("/lib/libmanycore_sim_rt.so");
+        let flags = flags(library, Some(Path::new("/std")));
         assert!(flags.contains(&"--sysroot=/std".to_owned()), "{flags:?}");
         assert!(flags.contains(&"-Lnative=/lib".to_owned()), "{flags:?}");
         assert!(flags.contains(&"-Clink-arg=-Wl,-rpath,/lib".to_owned()), "{flags:?}");

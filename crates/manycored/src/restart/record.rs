@@ -3,7 +3,7 @@
 //! 20 bytes: stamp (8), deadline (4), length of the value (4), age at the last use (2), length of
 //! the key (1), marks (1). Then flags (4) and version (8), if the marks say so, key and value.
 
-use super::read::Refusal;
+use super::refusal::Refusal;
 use crate::protocol::KEY_MAX;
 use crate::store::{Draft, Item};
 

@@ -1,14 +1,11 @@
 //! What is told of connections: to clients that watch, and to the log.
 
-use super::worker::Worker;
+use super::worker::{WATCH_PAUSE, Worker};
 use crate::clients::address_text;
 use crate::store::events::CONNEVENTS;
 use rustix::net::{getpeername, getsockname};
 use std::fmt::Write;
 use std::net::SocketAddr;
-
-/// Nanoseconds after which what waits for clients that watch is sent.
-pub(super) const PAUSE: u64 = 20_000_000;
 
 impl Worker<'_> {
     /// Tells of a connection that came or goes, if that is wanted.
@@ -59,7 +56,7 @@ impl Worker<'_> {
     /// Sends what waits for connections that watch.
     pub(super) fn serve_watchers(&mut self) {
         let now = self.shared.store.clock().now();
-        if self.watchers.is_empty() || now < self.watched + PAUSE / 2 {
+        if self.watchers.is_empty() || now < self.watched + WATCH_PAUSE / 2 {
             return;
         }
         self.watched = now;

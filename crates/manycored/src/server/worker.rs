@@ -3,7 +3,7 @@
 use super::connection::{Connection, Desk, Fate};
 use super::handover::{Accepted, Inbox};
 use super::listen::Queue;
-use super::{GRACE, Shared, told, udp};
+use super::{GRACE, Shared, udp};
 use crate::buffers::Ledger;
 use crate::latency::Latency;
 use crate::session::{Context, Session};
@@ -17,6 +17,9 @@ use rustix::net::sockopt::{set_socket_keepalive, set_tcp_nodelay};
 use rustix::net::{SendFlags, SocketFlags, accept_with, send};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
+
+/// Nanoseconds after which what waits for clients that watch is sent.
+pub(super) const WATCH_PAUSE: u64 = 20_000_000;
 
 /// Events that are fetched at once.
 const EVENTS: usize = 256;
@@ -159,7 +162,7 @@ impl<'s> Worker<'s> {
         if !self.again.is_empty() {
             nanos(0)
         } else if !self.watchers.is_empty() {
-            nanos(told::PAUSE as i64)
+            nanos(WATCH_PAUSE as i64)
         } else if self.ends_by.is_some() {
             nanos(20_000_000)
         } else if self.shared.facts.settings.idle_timeout > 0 || self.desk.ledger.held() > 0 {
