@@ -15,9 +15,9 @@ use manycore_bench::{
     workload::{Options, OwnOptions, ReadEvery},
 };
 
-use crate::failure::Failure;
 #[cfg(target_os = "linux")]
 use crate::server_args::ServerArgs;
+use crate::{failure::Failure, number::positive};
 
 /// The longest trace: two bytes an operation, so at most two gigabytes.
 const OPS_MAX: usize = 1_000_000_000;
@@ -385,13 +385,6 @@ fn cores(text: &str) -> Result<u32, String> {
     match text.parse() {
         Ok(count) if (1..=manycore_sim::MAX_CORES).contains(&count) => Ok(count),
         _ => Err(format!("a whole number from 1 to {} is needed", manycore_sim::MAX_CORES)),
-    }
-}
-
-pub(crate) fn positive(text: &str) -> Result<usize, &'static str> {
-    match text.parse() {
-        Ok(count) if count > 0 => Ok(count),
-        _ => Err("a whole number from 1 is needed"),
     }
 }
 

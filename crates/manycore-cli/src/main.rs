@@ -9,6 +9,7 @@ mod bench;
 mod beside;
 mod doctor;
 mod failure;
+mod number;
 mod progress;
 mod prose;
 mod report;

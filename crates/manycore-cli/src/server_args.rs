@@ -25,7 +25,7 @@ pub struct ServerArgs {
           default_value = "1,16,64")]
     pipeline: Vec<usize>,
     /// Connections (server)
-    #[arg(long, value_name = "COUNT", default_value_t = 32, value_parser = super::args::positive)]
+    #[arg(long, value_name = "COUNT", default_value_t = 32, value_parser = crate::number::positive)]
     connections: usize,
     /// Keys of a get in the group of gets with many keys; 1 leaves it out (server)
     #[arg(long, value_name = "COUNT", default_value_t = 64, value_parser = depth)]

@@ -84,11 +84,8 @@ fn contention_promotes_and_idle_reads_demote() {
         for _ in 0..2 {
             s.spawn(|| {
                 barrier.wait();
-                while !sum.is_logged() {
+                while !sum.is_logged() && total.fetch_add(1, SeqCst) < 10_000_000 {
                     sum.append(SlowAdd(1));
-                    if total.fetch_add(1, SeqCst) > 10_000_000 {
-                        break;
-                    }
                 }
             });
         }

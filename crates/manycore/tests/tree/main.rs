@@ -5,6 +5,7 @@
 //! and over small wrong texts, where it must find exactly the fault (the test of the test).
 
 mod bugs;
+mod circles;
 mod dialect;
 mod labels;
 mod layers;

@@ -2,7 +2,6 @@
 //! private_pages.F4.
 
 use super::super::held::cannot_hold;
-use super::layer::Layer;
 use crate::lock::{self, Hold, LOCKED, Refused};
 use crate::percpu::barrier;
 use crate::profile::Of;
@@ -179,14 +178,14 @@ impl<K, P> Frame<K, P> {
         self.readers.fetch_sub(1, Ordering::Release);
     }
 
-    /// Changes the page, unless `layer`, its own, was frozen before: in place if nobody reads it,
-    /// or else a copy of it that takes its place.
+    /// Changes the page, unless its layer was frozen before (`is_frozen`): in place if no thread
+    /// reads it, or else a copy of it that takes its place.
     ///
     /// # Panics
     /// If the calling thread is writing it, or if `f` or the page's `Clone` does.
     pub(super) fn write<R, F: FnOnce(&mut P) -> R>(
         &self,
-        layer: &Layer<K, P>,
+        is_frozen: impl Fn() -> bool,
         tally: &Arc<Tally>,
         section: &Section<'_>,
         f: F,
@@ -204,7 +203,7 @@ impl<K, P> Frame<K, P> {
         barrier::full_after_rmw();
         // BUG: a private page is written without a look whether a fork has frozen its layer
         // (private_pages.F2 of `private_pages`).
-        if layer.is_frozen() && !seeded_bug!("stale-layer") {
+        if is_frozen() && !seeded_bug!("stale-layer") {
             return Written::Frozen(f);
         }
         // ORDER: Acquire; pairs with Release in `discount_reader`.

@@ -382,22 +382,24 @@ where
             let section = domain.enter();
             let chain = self.chain(&section);
             let full = match self.own(chain, hash, key, loaded.as_deref(), &section) {
-                Ok(Some(frame)) => match frame.write(&chain.top, tally, &section, f) {
-                    Written::Done(result) => {
-                        // First: a destructor that panics leaks what is being returned.
-                        drop(section);
-                        return Ok(result);
+                Ok(Some(frame)) => {
+                    match frame.write(|| chain.top.is_frozen(), tally, &section, f) {
+                        Written::Done(result) => {
+                            // First: a destructor that panics leaks what is being returned.
+                            drop(section);
+                            return Ok(result);
+                        }
+                        Written::Frozen(again) => {
+                            f = again;
+                            backoff.pause();
+                            false
+                        }
+                        Written::Full(again) => {
+                            f = again;
+                            true
+                        }
                     }
-                    Written::Frozen(again) => {
-                        f = again;
-                        backoff.pause();
-                        false
-                    }
-                    Written::Full(again) => {
-                        f = again;
-                        true
-                    }
-                },
+                }
                 Ok(None) => {
                     drop(section); // a load may take long
                     loaded = Some(cache.pin(key)?);

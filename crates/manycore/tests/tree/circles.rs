@@ -1,0 +1,158 @@
+//! Files of a crate do not name each other in a circle: what two need lies below both. A module and
+//! its own submodules may, and so may tests.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::{
+    paths::{module_of, named},
+    walk,
+};
+
+/// Circles that are still there, as crate and modules. A new one is a finding, and so is one of
+/// these that is gone.
+const KNOWN: &[(&str, &[&str])] = &[
+    ("manycore", &["cluster::adaptive::policy", "cluster::adaptive::trial"]),
+    ("manycore", &["collections::scalable_arc::count", "collections::scalable_arc::others"]),
+    (
+        "manycore",
+        &["ldu::builder", "ldu::core", "ldu::drain", "ldu::guard", "ldu::handle", "ldu::set"],
+    ),
+    ("manycore", &["lock::held", "lock::word"]),
+    ("manycore", &["namespace::core", "namespace::local", "namespace::pool", "namespace::trie"]),
+    ("manycore", &["oplog::builder", "oplog::configurations"]),
+    (
+        "manycore",
+        &[
+            "oplog::core",
+            "oplog::gate",
+            "oplog::log_set",
+            "oplog::reader",
+            "oplog::shared",
+            "oplog::slot_log",
+            "oplog::stats",
+            "oplog::tree",
+        ],
+    ),
+    ("manycore", &["oplog::deferred", "oplog::hold", "oplog::lifecycle"]),
+    ("manycore", &["percpu::calls", "percpu::slots"]),
+    (
+        "manycore",
+        &[
+            "section::builder",
+            "section::domain",
+            "section::guard",
+            "section::pointer",
+            "section::round",
+        ],
+    ),
+    ("manycore", &["slab::check", "slab::chunk", "slab::heap"]),
+    ("manycore-sim-rt", &["blocks", "entries", "patch", "result", "threads", "world"]),
+    ("manycore-sim-rt", &["host", "say"]),
+    ("manycored", &["ahead", "auth", "binary", "meta", "operator", "report", "session"]),
+];
+
+type Graph = BTreeMap<String, BTreeSet<String>>;
+
+/// The text without a test module at its end.
+fn without_tests(text: &str) -> &str {
+    text.find("#[cfg(test)]\nmod tests {").map_or(text, |end| &text[..end])
+}
+
+/// Whether the file (below `src`) is compiled for tests alone.
+fn is_test(path: &str) -> bool {
+    path.split('/').any(|part| {
+        let part = part.trim_end_matches(".rs");
+        part.ends_with("tests") || part.starts_with("loom") || part.starts_with("shuttle")
+    })
+}
+
+/// What each file of a crate names, as modules. `files` are (path below `src`, text).
+fn graph(files: &[(&str, &str)]) -> Graph {
+    let module = |path: &str| module_of(path).join("::");
+    let files: Vec<_> = files.iter().filter(|(path, _)| !is_test(path)).collect();
+    let modules: BTreeSet<String> = files.iter().map(|(path, _)| module(path)).collect();
+    let mut graph = Graph::new();
+    for (path, text) in files {
+        let own = module(path);
+        let below = |a: &str, b: &str| a.is_empty() || b.starts_with(&format!("{a}::"));
+        let mut targets = BTreeSet::new();
+        for path in named(without_tests(text), &module_of(path), &[]) {
+            if path.parts[0] != "crate" {
+                continue;
+            }
+            let whole = &path.parts[1..];
+            let found = (1..=whole.len()).rev().map(|length| whole[..length].join("::"));
+            if let Some(target) = found.into_iter().find(|target| modules.contains(target)) {
+                if target != own && !below(&target, &own) && !below(&own, &target) {
+                    targets.insert(target);
+                }
+            }
+        }
+        graph.insert(own, targets);
+    }
+    graph
+}
+
+/// The modules that can be reached from `start`.
+fn reach(graph: &Graph, start: &str) -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    let mut next = vec![start.to_owned()];
+    while let Some(module) = next.pop() {
+        for target in graph.get(&module).into_iter().flatten() {
+            if found.insert(target.clone()) {
+                next.push(target.clone());
+            }
+        }
+    }
+    found
+}
+
+/// The circles: sets of modules that reach each other.
+fn circles(graph: &Graph) -> BTreeSet<Vec<String>> {
+    let reached: BTreeMap<_, _> =
+        graph.keys().map(|module| (module, reach(graph, module))).collect();
+    let circle = |module: &String| -> Vec<String> {
+        let both =
+            |other: &&String| reached[module].contains(*other) && reached[*other].contains(module);
+        graph.keys().filter(both).cloned().collect()
+    };
+    graph.keys().map(circle).filter(|modules| !modules.is_empty()).collect()
+}
+
+#[test]
+fn files_name_each_other_in_no_circle() {
+    let mut crates: BTreeMap<String, Vec<(String, String)>> = BTreeMap::new();
+    for file in walk::rust_files() {
+        let parts = file.path.strip_prefix("crates/").and_then(|rest| rest.split_once("/src/"));
+        if let Some((name, path)) = parts {
+            crates.entry(name.to_owned()).or_default().push((path.to_owned(), file.text.clone()));
+        }
+    }
+    assert!(crates.len() > 5, "crates were not found");
+    let mut found = BTreeSet::new();
+    for (name, files) in &crates {
+        let files: Vec<_> = files.iter().map(|(path, text)| (&**path, &**text)).collect();
+        found.extend(circles(&graph(&files)).into_iter().map(|modules| (name.clone(), modules)));
+    }
+    let owned = |list: &[&str]| list.iter().map(|module| (*module).to_owned()).collect();
+    let known: BTreeSet<(String, Vec<String>)> =
+        KNOWN.iter().map(|(name, list)| ((*name).to_owned(), owned(list))).collect();
+    assert_eq!(found.difference(&known).collect::<Vec<_>>(), Vec::<&_>::new(), "new circles");
+    assert_eq!(known.difference(&found).collect::<Vec<_>>(), Vec::<&_>::new(), "no longer there");
+}
+
+#[test]
+fn circles_are_caught_and_families_are_not() {
+    let files = [
+        ("lib.rs", "mod a; mod b; mod c; use a::A;"),
+        ("a.rs", "use crate::b::B;"),
+        ("b.rs", "fn f() { crate::c::d::e() }"),
+        ("c.rs", "mod d; use d::D;"),
+        ("c/d.rs", "use super::C; use crate::a::A;"),
+        ("e.rs", "use crate::f::F;"),
+        ("f.rs", "use crate::E;\n#[cfg(test)]\nmod tests {\n use crate::e::E; }"),
+        ("f/loom_tests.rs", "use crate::e::E;"),
+    ];
+    let found = circles(&graph(&files));
+    assert_eq!(found, BTreeSet::from([["a", "b", "c::d"].map(str::to_owned).to_vec()]));
+}
