@@ -46,7 +46,8 @@ done
 check_rows server "$work/server.json"
 grep -q '"ours":true' "$work/server.json.rows" || die "server: nothing of ours was measured"
 "$MANYCORE" bench server --impl manycored --duration 30ms --repeat 1 --threads 1 --set 0 \
-    --keys 1000 --ops 20000 --pipeline 4 --rate 20000 --protocol meta --format json \
+    --keys 1000 --ops 20000 --pipeline 4 --rate 20000 --protocol meta --value 1000 --slice default,9 \
+    --format json \
     >"$work/open.json"
 check_rows server "$work/open.json"
 

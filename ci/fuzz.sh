@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# The cache server's protocols under a fuzzer that follows the code which inputs reach (libFuzzer),
-# with AddressSanitizer. What must hold is in fuzz/src/lib.rs.
-#   ci/fuzz.sh [SECONDS]        each protocol that long (default 600)
+# The cache server's protocols, and its file of items (-e), under a fuzzer that follows the code which
+# inputs reach (libFuzzer), with AddressSanitizer. What must hold is in fuzz/src/lib.rs and file.rs.
+#   ci/fuzz.sh [SECONDS]        each of them that long (default 600)
 #   ci/fuzz.sh --short          8 seconds each
 #   ci/fuzz.sh --keep SECONDS   as the first, and what was found is kept in fuzz/corpus
+# FUZZ_TARGETS="file text" runs only these.
 # An input that fails is left in cargo's target folder, and the command that repeats it is printed.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 keeps=
@@ -27,12 +28,19 @@ RUSTFLAGS="$coverage --cfg fuzzing -Zsanitizer=address -Ccodegen-units=1" CARGO_
     cargo +nightly build --release --locked --manifest-path fuzz/Cargo.toml --target "$HOST"
 programs=$TARGET/fuzz/$HOST/release
 found=$TARGET/fuzz/found
-for name in text meta binary; do
+for name in ${FUZZ_TARGETS:-text meta binary file}; do
     folder=$found/$name
     mkdir -p "$folder"
     "$programs/corpus" unpack "fuzz/corpus/$name.txt" "$folder"
+    longest=1024 kept=100 words=(-dict="fuzz/dictionaries/$name.dict")
+    if [ "$name" = file ]; then
+        # A header of 4 KB, and some items; files that were saved just now are inputs, too. No length
+        # in a file makes the reader allocate more than it needs for its store.
+        longest=8192 kept=300 words=(-malloc_limit_mb=16)
+        "$programs/corpus" saved "$folder"
+    fi
     input="$found/$name-"
-    "$programs/$name" -dict="fuzz/dictionaries/$name.dict" -max_len=1024 -timeout=60 \
+    "$programs/$name" "${words[@]}" -max_len="$longest" -timeout=60 \
         -rss_limit_mb=4096 -max_total_time="$seconds" -artifact_prefix="$input" \
         -print_final_stats=1 "$folder" >"$found/$name.log" 2>&1 ||
         die "$(tail -n 30 "$found/$name.log")
@@ -41,6 +49,6 @@ again: $programs/$name $(echo "$input"*)"
     [ -n "$keeps" ] || continue
     rm -rf "$folder.least"
     mkdir "$folder.least"
-    "$programs/$name" -set_cover_merge=1 -max_len=100 "$folder.least" "$folder" >/dev/null 2>&1
+    "$programs/$name" -set_cover_merge=1 -max_len="$kept" "$folder.least" "$folder" >/dev/null 2>&1
     "$programs/corpus" pack "fuzz/corpus/$name.txt" "$folder.least"
 done

@@ -1,6 +1,8 @@
 #!/usr/bin/env bash
-# The cache and the cache server for long, optimised: a server under good and bad clients, whose
-# memory, replies and values are checked; and histories of commands, checked for linearizability.
+# The cache and the cache server for long, optimised: servers under good and bad clients at once that
+# end, are killed and start again with their items, whose memory, replies and values are checked (the
+# line SUMMARY has the seed); kills at any moment; and histories of commands, checked for
+# linearizability.
 #   ci/soak.sh [SECONDS]   each test that long (default 600)
 # MANYCORE_SEED=0x12ab repeats the commands of an earlier run. `cargo test` has the short form.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
@@ -10,4 +12,4 @@ case "${1:-600}" in
 esac
 quick_builds
 cargo test --release --locked -p manycored -p manycore-cache --test integration -- \
-    soak:: linearizability:: threads:: --nocapture --test-threads=1
+    soak:: warm:: linearizability:: threads:: --nocapture --test-threads=1

@@ -11,6 +11,7 @@
 //!
 //! The server's ordinary tests call these with the inputs of `corpus`, too.
 
+pub mod file;
 mod replies;
 
 use manycored::auth::Auth;

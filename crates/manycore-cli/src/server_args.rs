@@ -6,10 +6,12 @@ use std::{
 };
 
 use clap::Args;
-use manycore_bench::server::{Protocol, ServerOptions};
+use manycore_bench::server::{Protocol, ServerOptions, VALUE};
 
 /// The most requests under way on a connection: their bytes fit in the sockets' buffers.
 const PIPELINE_MAX: usize = 1024;
+/// The largest value: what all servers take without an option.
+const VALUE_MAX: usize = 1_000_000;
 
 /// What concerns servers alone.
 #[derive(Args)]
@@ -30,6 +32,15 @@ pub struct ServerArgs {
     /// Keys of a get in the group of gets with many keys; 1 leaves it out (server)
     #[arg(long, value_name = "COUNT", default_value_t = 64, value_parser = depth)]
     multiget: usize,
+    /// Bytes of a value; -m grows with them, so take fewer --keys for large ones (server)
+    #[arg(long, value_name = "LENGTHS", value_delimiter = ',', value_parser = length,
+          default_value = "32")]
+    value: Vec<usize>,
+    /// The servers' -R: requests of a connection before others have their turn; 'default', or a
+    /// number, which Redis and the floor do not take (server)
+    #[arg(long, value_name = "COUNTS", value_delimiter = ',', value_parser = slice,
+          default_value = "default")]
+    slice: Vec<Slice>,
     /// Keys a second, a group for each: an open loop, timed from when a batch was due (server)
     #[arg(long, value_name = "RATES", value_delimiter = ',', value_parser = rate)]
     rate: Vec<f64>,
@@ -44,6 +55,8 @@ impl ServerArgs {
             pipeline: self.pipeline.clone(),
             connections: self.connections,
             multiget: self.multiget,
+            value: self.value.clone(),
+            slice: self.slice.iter().map(|slice| slice.0).collect(),
             rate: self.rate.clone(),
         }
     }
@@ -58,6 +71,25 @@ fn depth(text: &str) -> Result<usize, String> {
     match text.parse() {
         Ok(count) if (1..=PIPELINE_MAX).contains(&count) => Ok(count),
         _ => Err(format!("a whole number from 1 to {PIPELINE_MAX} is needed")),
+    }
+}
+
+fn length(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(length) if (VALUE..=VALUE_MAX).contains(&length) => Ok(length),
+        _ => Err(format!("a whole number from {VALUE} to {VALUE_MAX} is needed")),
+    }
+}
+
+/// A server's `-R`, if it is not its own choice.
+#[derive(Clone, Copy)]
+struct Slice(Option<usize>);
+
+fn slice(text: &str) -> Result<Slice, &'static str> {
+    match text.parse() {
+        _ if text == "default" => Ok(Slice(None)),
+        Ok(count) if count > 0 => Ok(Slice(Some(count))),
+        _ => Err("'default' or a whole number from 1 is needed"),
     }
 }
 

@@ -85,7 +85,7 @@ pub struct Args {
     /// Keep all memory from being swapped out
     #[arg(short = 'k', long = "lock-memory")]
     pub lock_memory: bool,
-    /// Say more; twice: connections, requests and replies, too
+    /// Say more; twice: connections, requests and replies, too; thrice is no more than that
     #[arg(short = 'v', long = "verbose", action = ArgAction::Count)]
     verbose: u8,
     /// Write the process id to this file

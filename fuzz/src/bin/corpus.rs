@@ -2,13 +2,25 @@
 //!
 //!     corpus unpack FILE FOLDER
 //!     corpus pack FILE FOLDER
+//!
+//! And inputs for files that a server has just saved, into a folder:
+//!
+//!     corpus saved FOLDER
 
 use std::{env, fs, io};
 
 fn main() -> io::Result<()> {
     let words: Vec<String> = env::args().skip(1).collect();
+    if let [what, folder] = &words[..]
+        && what == "saved"
+    {
+        for (number, input) in manycored_fuzz::file::saved().iter().enumerate() {
+            fs::write(format!("{folder}/saved{number:02}"), input)?;
+        }
+        return Ok(());
+    }
     let [what, file, folder] = &words[..] else {
-        panic!("corpus pack|unpack FILE FOLDER");
+        panic!("corpus pack|unpack FILE FOLDER, or corpus saved FOLDER");
     };
     if what == "unpack" {
         fs::create_dir_all(folder)?;

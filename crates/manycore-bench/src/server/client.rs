@@ -204,7 +204,7 @@ impl Client {
             wire.push_request(numbers, is_set, &mut self.output);
         }
         self.next += length;
-        write_all(&mut connection.stream, &self.output)
+        write_all(connection, &self.output, &mut self.input)
     }
 
     /// Reads once. Returns how many keys were answered.
@@ -264,12 +264,23 @@ fn take_replies(
     Ok((used, answered))
 }
 
-/// Writes all. What is written is small, and the server reads whatever comes.
-fn write_all(stream: &mut TcpStream, mut bytes: &[u8]) -> io::Result<()> {
+/// Writes all. A server that writes large replies may wait for them to be read before it reads on:
+/// what has come is set aside. The last reply is still to come then, and with it the event upon
+/// which all are looked at.
+fn write_all(connection: &mut Connection, mut bytes: &[u8], buffer: &mut [u8]) -> io::Result<()> {
     while !bytes.is_empty() {
-        match stream.write(bytes) {
+        match connection.stream.write(bytes) {
             Ok(written) => bytes = &bytes[written..],
-            Err(error) if error.kind() == ErrorKind::WouldBlock => std::thread::yield_now(),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                match connection.stream.read(buffer) {
+                    Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
+                    Ok(read) => connection.input.extend_from_slice(&buffer[..read]),
+                    Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                        std::thread::yield_now();
+                    }
+                    Err(error) => return Err(error),
+                }
+            }
             Err(error) => return Err(error),
         }
     }

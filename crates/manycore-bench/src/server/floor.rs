@@ -37,7 +37,7 @@ pub(super) struct Floor {
 
 impl Floor {
     /// Starts one, on this core if one is named.
-    pub(super) fn start(keys: usize, core: Option<usize>) -> io::Result<Self> {
+    pub(super) fn start(keys: usize, value: usize, core: Option<usize>) -> io::Result<Self> {
         let listener = TcpListener::bind(("127.0.0.1", 0))?;
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
@@ -50,7 +50,7 @@ impl Floor {
                 let _ = pin::pin_to(core);
             }
             let _ = told.send(rustix::thread::gettid().as_raw_nonzero().get() as u32);
-            serve(&listener, keys, &ended).expect("the floor's sockets work");
+            serve(&listener, Canned::new(keys, value), &ended).expect("the floor's sockets work");
         };
         let handle = thread::Builder::new().name("floor".into()).spawn(serve)?;
         let thread = started.recv().map_err(io::Error::other)?;
@@ -74,8 +74,8 @@ struct Canned {
 }
 
 impl Canned {
-    fn new(keys: usize) -> Self {
-        let mut wire = Wire::new(Protocol::Text, keys, false);
+    fn new(keys: usize, value: usize) -> Self {
+        let mut wire = Wire::new(Protocol::Text, keys, value, false);
         let (mut get, mut set) = (Vec::new(), Vec::new());
         wire.push_reply(&vec![0; keys], false, &mut get);
         wire.push_reply(&[0], true, &mut set);
@@ -98,8 +98,7 @@ impl Canned {
     }
 }
 
-fn serve(listener: &TcpListener, keys: usize, ends: &AtomicBool) -> io::Result<()> {
-    let canned = Canned::new(keys);
+fn serve(listener: &TcpListener, canned: Canned, ends: &AtomicBool) -> io::Result<()> {
     let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
     let data = epoll::EventData::new_u64;
     epoll::add(&epoll, listener, data(LISTENER), epoll::EventFlags::IN)?;

@@ -18,12 +18,12 @@ use rustix::{
 
 use super::{
     floor::Floor,
-    wire::{Protocol, Wire},
+    wire::{Protocol, VALUE, Wire},
 };
 
 /// How long a server may take until its first reply.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Memory for items, as all servers are told: so much for each key.
+/// Memory for items, as all servers are told: so much for each key with a value of [`VALUE`] bytes.
 const MEMORY_PER_KEY: usize = 512;
 /// And at least so many megabytes.
 const MEGABYTES_MIN: usize = 64;
@@ -48,8 +48,12 @@ pub enum Which {
 pub(super) struct Size {
     pub(super) threads: usize,
     pub(super) keys: usize,
+    /// Bytes of a value.
+    pub(super) value: usize,
     /// Keys of a get, which the floor must know.
     pub(super) multiget: usize,
+    /// Requests of a connection before others have their turn, if not what the server does itself.
+    pub(super) slice: Option<usize>,
     /// Where it runs, if it has cores of its own.
     pub(super) cores: Vec<usize>,
 }
@@ -86,13 +90,19 @@ impl Which {
         }
     }
 
+    /// Whether requests of a connection before others have their turn can be chosen (`-R`).
+    pub(super) fn has_slices(self) -> bool {
+        matches!(self, Self::Manycored | Self::Memcached)
+    }
+
     /// Whether it can be started here, or is there.
     pub(super) fn is_here(self) -> bool {
         matches!(self, Self::Floor | Self::There(_)) || self.program().is_some()
     }
 
     fn command(self, port: u16, size: &Size) -> Option<Command> {
-        let megabytes = ((size.keys * MEMORY_PER_KEY) >> 20).max(MEGABYTES_MIN);
+        let megabytes =
+            ((size.keys * (MEMORY_PER_KEY + size.value - VALUE)) >> 20).max(MEGABYTES_MIN);
         let mut command = Command::new(self.program()?);
         match self {
             Self::Redis => {
@@ -103,6 +113,9 @@ impl Which {
             _ => {
                 command.args(["-l", "127.0.0.1", "-U", "0", "-p", &port.to_string()]);
                 command.args(["-m", &megabytes.to_string(), "-t", &size.threads.to_string()]);
+                if let Some(slice) = size.slice {
+                    command.args(["-R", &slice.to_string()]);
+                }
             }
         }
         if self != Self::Redis && rustix::process::geteuid().is_root() {
@@ -117,7 +130,7 @@ impl Which {
         let (body, address) = match self {
             Self::There(address) => (Body::Foreign, address),
             Self::Floor => {
-                let floor = Floor::start(size.multiget, size.cores.first().copied())?;
+                let floor = Floor::start(size.multiget, size.value, size.cores.first().copied())?;
                 let address = floor.address;
                 (Body::Floor(floor), address)
             }

@@ -21,7 +21,7 @@ use std::{
 };
 
 pub use host::Which;
-pub use wire::Protocol;
+pub use wire::{Protocol, VALUE};
 
 use crate::{
     kv::Keys,
@@ -53,6 +53,11 @@ pub struct ServerOptions {
     pub connections: usize,
     /// Keys of a get, in the group of gets with many keys; 1 leaves it out.
     pub multiget: usize,
+    /// Bytes of a value, at least [`VALUE`].
+    pub value: Vec<usize>,
+    /// Requests of a connection before others have their turn (`-R`); none is what a server does
+    /// itself.
+    pub slice: Vec<Option<usize>>,
     /// Keys a second, for open loops; none is a closed one.
     pub rate: Vec<f64>,
 }
@@ -65,6 +70,8 @@ impl Default for ServerOptions {
             pipeline: vec![1, 16, 64],
             connections: 32,
             multiget: 64,
+            value: vec![VALUE],
+            slice: vec![None],
             rate: Vec::new(),
         }
     }
@@ -78,15 +85,37 @@ pub struct Shape {
     set: u8,
     pipeline: usize,
     multiget: usize,
+    value: usize,
+    slice: Option<usize>,
     rate: Option<f64>,
     /// Whether a new server is started and filled, and nothing is asked.
     is_birth: bool,
 }
 
+impl Shape {
+    /// Single gets.
+    fn first(fleet: &Arc<Fleet>, threads: usize) -> Self {
+        Self {
+            fleet: fleet.clone(),
+            threads,
+            set: 0,
+            pipeline: 1,
+            multiget: 1,
+            value: VALUE,
+            slice: None,
+            rate: None,
+            is_birth: false,
+        }
+    }
+}
+
+/// What a server was started for: which, its threads, the keys of a get, a value's bytes, `-R`.
+type Birthmark = (Which, usize, usize, usize, Option<usize>);
+
 /// Servers that were started for some options, each filled once.
 struct Fleet {
     options: Options,
-    live: Mutex<HashMap<(Which, usize, usize), Arc<Live>>>,
+    live: Mutex<HashMap<Birthmark, Arc<Live>>>,
 }
 
 fn unpoisoned<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -108,12 +137,13 @@ impl Fleet {
         let cores = pin::allowed().unwrap_or_default();
         let own = cores.get(CLIENTS..CLIENTS + shape.threads).filter(|_| self.options.pin);
         let cores = own.map(<[_]>::to_vec).unwrap_or_default();
-        let size = Size { threads: shape.threads, keys, multiget: shape.multiget, cores };
+        let Shape { threads, multiget, value, slice, .. } = *shape;
+        let size = Size { threads, keys, value, multiget, slice, cores };
         let protocol = self.protocol(which);
         let live = which.start(protocol, &size)?;
         let before = live.resident();
         if which != Which::Floor {
-            client::fill(live.address, &Wire::new(protocol, 1, true), keys)?;
+            client::fill(live.address, &Wire::new(protocol, 1, value, true), keys)?;
         }
         let grown = live.resident().zip(before).map_or(0, |(now, then)| now.saturating_sub(then));
         Ok((live, grown as f64 / keys as f64))
@@ -121,7 +151,8 @@ impl Fleet {
 
     fn get(&self, which: Which, shape: &Shape) -> io::Result<Arc<Live>> {
         // The floor's requests must all be alike.
-        let key = (which, shape.threads, if which == Which::Floor { shape.multiget } else { 0 });
+        let multiget = if which == Which::Floor { shape.multiget } else { 0 };
+        let key = (which, shape.threads, multiget, shape.value, shape.slice);
         let mut all = unpoisoned(&self.live);
         if let Some(live) = all.get(&key) {
             return Ok(live.clone());
@@ -159,7 +190,7 @@ impl Load {
             let (set, requests) = (shape.set, options.ops);
             let trace = Trace::shared(Wanted { set, requests, order: Keys::Zipf, keys });
             let protocol = shape.fleet.protocol(which);
-            let wire = Wire::new(protocol, shape.multiget, which != Which::Floor);
+            let wire = Wire::new(protocol, shape.multiget, shape.value, which != Which::Floor);
             let connections = options.own.get::<ServerOptions>().connections;
             let (depth, rate, address) = (shape.pipeline, shape.rate, live.address);
             Plan { address, wire, depth, connections, rate, trace }
@@ -322,36 +353,39 @@ pub fn groups(options: &Options) -> Result<Vec<Group>, UnknownImpl> {
     let mut groups = Vec::new();
     let threads: &[usize] = if server.connect.is_some() { &[1] } else { &options.threads };
     for &threads in threads {
-        let first = Shape {
-            fleet: fleet.clone(),
-            threads,
-            set: 0,
-            pipeline: 1,
-            multiget: 1,
-            rate: None,
-            is_birth: false,
-        };
-        let rates: Vec<_> = match &server.rate[..] {
-            [] => vec![None],
-            rates => rates.iter().map(|rate| Some(*rate)).collect(),
-        };
-        for rate in rates {
-            for &pipeline in &server.pipeline {
-                for &set in &options.set {
-                    let shape = Shape { pipeline, set, rate, ..first.clone() };
-                    groups.push(group(&chosen, shape));
-                }
+        for &value in &server.value {
+            for &slice in &server.slice {
+                let first = Shape { value, slice, ..Shape::first(&fleet, threads) };
+                loads(&chosen, &first, &mut groups);
             }
-            if server.multiget > 1 {
-                let shape = Shape { multiget: server.multiget, rate, ..first.clone() };
-                groups.push(group(&chosen, shape));
+            if server.connect.is_none() && server.rate.is_empty() {
+                let first = Shape::first(&fleet, threads);
+                groups.push(group(&chosen, Shape { value, is_birth: true, ..first }));
             }
-        }
-        if server.connect.is_none() && server.rate.is_empty() {
-            groups.push(group(&chosen, Shape { is_birth: true, ..first }));
         }
     }
     Ok(groups)
+}
+
+/// The groups of one server, length of values and `-R`.
+fn loads(chosen: &[&'static Entry<Shape>], first: &Shape, groups: &mut Vec<Group>) {
+    let options = &first.fleet.options;
+    let server: ServerOptions = options.own.get();
+    let rates: Vec<_> = match &server.rate[..] {
+        [] => vec![None],
+        rates => rates.iter().map(|rate| Some(*rate)).collect(),
+    };
+    for rate in rates {
+        for &pipeline in &server.pipeline {
+            for &set in &options.set {
+                groups.push(group(chosen, Shape { pipeline, set, rate, ..first.clone() }));
+            }
+        }
+        if server.multiget > 1 {
+            let multiget = server.multiget;
+            groups.push(group(chosen, Shape { multiget, rate, ..first.clone() }));
+        }
+    }
 }
 
 fn group(chosen: &[&'static Entry<Shape>], shape: Shape) -> Group {
@@ -372,7 +406,8 @@ fn group(chosen: &[&'static Entry<Shape>], shape: Shape) -> Group {
         if is_floor && shape.is_birth {
             continue;
         }
-        if shape.threads > entry.threads_max || !which(entry).is_here() {
+        let is_fit = shape.slice.is_none() || which(entry).has_slices();
+        if shape.threads > entry.threads_max || !is_fit || !which(entry).is_here() {
             left_out.push(entry.name);
             continue;
         }
@@ -395,22 +430,33 @@ fn group(chosen: &[&'static Entry<Shape>], shape: Shape) -> Group {
         ("set", shape.set.into()),
         ("pipeline", shape.pipeline.into()),
         ("multiget", shape.multiget.into()),
+        ("value", shape.value.into()),
+        ("slice", shape.slice.map_or("default".into(), Into::into)),
         ("rate", shape.rate.map_or("closed".into(), Into::into)),
     ]);
     Group { bench: "server", title: title(&shape), params, metrics, cases, left_out }
 }
 
+/// The length of values, if it is not the usual one.
+fn values_of(shape: &Shape) -> String {
+    if shape.value == VALUE {
+        return String::new();
+    }
+    format!(", values of {} bytes", shape.value)
+}
+
 fn title(shape: &Shape) -> String {
     let threads = threads_word(shape.threads);
     if shape.is_birth {
-        return format!("{threads}, first reply, and memory of the items");
+        return format!("{threads}, first reply, and memory of the items{}", values_of(shape));
     }
     let what = match shape.multiget {
         1 => format!("pipeline {}, {} % sets", shape.pipeline, shape.set),
         keys => format!("gets of {keys} keys"),
     };
     let rate = shape.rate.map_or(String::new(), |rate| format!(", {rate} keys/s (open loop)"));
-    format!("{threads}, {what}{rate}")
+    let slice = shape.slice.map_or(String::new(), |slice| format!(", -R {slice}"));
+    format!("{threads}, {what}{}{slice}{rate}", values_of(shape))
 }
 
 /// Every key is found with its own value, singly and many at a time, among sets. A server that is
@@ -422,9 +468,16 @@ fn conform(which: Which) -> Result<(), String> {
     let pin = limits::cores() > CLIENTS;
     let options = Options { keys: 1_000, ops: 4_096, pin, ..Options::default() };
     let fleet = Arc::new(Fleet { options, live: Mutex::new(HashMap::new()) });
-    for (pipeline, multiget, set) in [(1, 1, 0), (16, 1, 20), (1, 16, 0)] {
-        let (rate, threads, fleet) = (None, 1, fleet.clone());
-        let shape = Shape { fleet, threads, set, pipeline, multiget, rate, is_birth: false };
+    let first = Shape::first(&fleet, 1);
+    for (pipeline, multiget, set, value, slice) in [
+        (1, 1, 0, VALUE, None),
+        (16, 1, 20, VALUE, Some(500)),
+        (1, 16, 0, VALUE, None),
+        (64, 1, 50, 10_000, None),
+        (1, 16, 0, 1_000, None),
+    ] {
+        let slice = slice.filter(|_| which.has_slices());
+        let shape = Shape { set, pipeline, multiget, value, slice, ..first.clone() };
         let load = Load::new(which, &shape);
         let Some(plan) = load.plan.clone() else {
             return Err(load.problem().unwrap_or_default());
@@ -436,7 +489,7 @@ fn conform(which: Which) -> Result<(), String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{ENTRIES, ServerOptions, groups};
+    use super::{ENTRIES, ServerOptions, VALUE};
     use crate::workload::{Options, OwnOptions};
 
     #[test]
@@ -452,8 +505,17 @@ mod tests {
     fn a_server_that_is_there_is_the_only_one_asked() {
         let connect = Some("127.0.0.1:1".parse().unwrap());
         let server = ServerOptions { connect, rate: vec![1e3], ..ServerOptions::default() };
-        let own = OwnOptions::default().with(server);
-        let groups = groups(&Options { own, ..Options::default() }).unwrap();
+        let chosen = |server: ServerOptions| {
+            let own = OwnOptions::default().with(server);
+            super::groups(&Options { own, ..Options::default() }).unwrap()
+        };
+        let each = ServerOptions {
+            value: vec![VALUE, 1000],
+            slice: vec![None, Some(9)],
+            ..server.clone()
+        };
+        assert_eq!(chosen(each).len(), 40);
+        let groups = chosen(server);
         assert_eq!(groups.len(), 10);
         for group in groups {
             assert_eq!((group.cases.len(), group.cases[0].impl_name), (1, "connected"));

@@ -1,13 +1,15 @@
 //! What goes over the wire: requests, and the replies that they must get.
 //!
-//! Owns: the form of both in each protocol. Keys have 16 bytes and values are the key twice, so
-//! every message of a kind has the same length, and a reply can be compared with what it must be:
-//! a reply under another key, or with another's value, is noticed.
+//! Owns: the form of both in each protocol. Keys have 16 bytes, and values begin and end with their
+//! key, so every message of a kind has the same length, and a reply can be compared with what it
+//! must be: a reply under another key, or with another's value, is noticed.
 
 use std::{fmt, str::FromStr};
 
 /// Bytes of a key.
 const KEY: usize = 16;
+/// Bytes of a value, if nothing is said: its key twice.
+pub const VALUE: usize = 2 * KEY;
 
 /// A key, as it is sent.
 type Key = [u8; KEY];
@@ -155,39 +157,40 @@ pub(super) struct Wire {
 }
 
 impl Wire {
-    /// Gets of so many keys each.
-    pub(super) fn new(protocol: Protocol, keys: usize, checks: bool) -> Self {
+    /// Gets of so many keys each, with values of so many bytes, at least [`VALUE`].
+    pub(super) fn new(protocol: Protocol, keys: usize, length: usize, checks: bool) -> Self {
+        let value = format!("@{}@", ".".repeat(length - VALUE));
+        let text = format!("VALUE @ 0 {length}\r\n{value}\r\n");
+        let bulk = format!("${length}\r\n{value}\r\n");
         let (get, get_reply) = match (protocol, keys) {
             (Protocol::Text, 1) => {
-                (Message::single("get @\r\n"), Message::single("VALUE @ 0 32\r\n@@\r\nEND\r\n"))
+                (Message::single("get @\r\n"), Message::single(&format!("{text}END\r\n")))
             }
-            (Protocol::Text, _) => (
-                Message::new("get", " @", "\r\n", keys),
-                Message::new("", "VALUE @ 0 32\r\n@@\r\n", "END\r\n", keys),
-            ),
+            (Protocol::Text, _) => {
+                (Message::new("get", " @", "\r\n", keys), Message::new("", &text, "END\r\n", keys))
+            }
             // Several keys are as many requests.
             (Protocol::Meta, _) => (
                 Message::new("", "mg @ v\r\n", "", keys),
-                Message::new("", "VA 32\r\n@@\r\n", "", keys),
+                Message::new("", &format!("VA {length}\r\n{value}\r\n"), "", keys),
             ),
-            (Protocol::Resp, 1) => (
-                Message::single("*2\r\n$3\r\nGET\r\n$16\r\n@\r\n"),
-                Message::single("$32\r\n@@\r\n"),
-            ),
+            (Protocol::Resp, 1) => {
+                (Message::single("*2\r\n$3\r\nGET\r\n$16\r\n@\r\n"), Message::single(&bulk))
+            }
             (Protocol::Resp, _) => {
                 let head = format!("*{}\r\n$4\r\nMGET\r\n", keys + 1);
                 (
                     Message::new(&head, "$16\r\n@\r\n", "", keys),
-                    Message::new(&format!("*{keys}\r\n"), "$32\r\n@@\r\n", "", keys),
+                    Message::new(&format!("*{keys}\r\n"), &bulk, "", keys),
                 )
             }
         };
         let (set, set_reply) = match protocol {
-            Protocol::Text => ("set @ 0 0 32\r\n@@\r\n", "STORED\r\n"),
-            Protocol::Meta => ("ms @ 32\r\n@@\r\n", "HD\r\n"),
-            Protocol::Resp => ("*3\r\n$3\r\nSET\r\n$16\r\n@\r\n$32\r\n@@\r\n", "+OK\r\n"),
+            Protocol::Text => (format!("set @ 0 0 {length}\r\n{value}\r\n"), "STORED\r\n"),
+            Protocol::Meta => (format!("ms @ {length}\r\n{value}\r\n"), "HD\r\n"),
+            Protocol::Resp => (format!("*3\r\n$3\r\nSET\r\n$16\r\n@\r\n{bulk}"), "+OK\r\n"),
         };
-        let set = [Message::single(set), Message::single(set_reply)];
+        let set = [Message::single(&set), Message::single(set_reply)];
         Self { get: [get, get_reply], set, checks }
     }
 
@@ -241,7 +244,7 @@ impl Wire {
 
 #[cfg(test)]
 mod tests {
-    use super::{Protocol, Wire, key_of};
+    use super::{Protocol, VALUE, Wire, key_of};
 
     #[test]
     fn keys_are_words_and_differ() {
@@ -253,7 +256,7 @@ mod tests {
     #[test]
     fn requests_and_replies_are_those_of_the_protocols() {
         let text = |protocol, keys, numbers: &[u32], is_set| {
-            let mut wire = Wire::new(protocol, keys, true);
+            let mut wire = Wire::new(protocol, keys, VALUE, true);
             let (mut request, mut reply) = (Vec::new(), Vec::new());
             wire.push_request(numbers, is_set, &mut request);
             wire.push_reply(numbers, is_set, &mut reply);
@@ -288,14 +291,20 @@ mod tests {
     fn a_reply_with_anothers_value_is_noticed() {
         for protocol in [Protocol::Text, Protocol::Meta, Protocol::Resp] {
             for keys in [1, 2] {
-                let mut wire = Wire::new(protocol, keys, true);
-                let mut reply = Vec::new();
-                wire.push_reply(&[5, 6][..keys], false, &mut reply);
-                assert!(wire.is_reply(&[5, 6][..keys], false, &reply));
-                assert!(!wire.is_reply(&[7, 6][..keys], false, &reply));
-                let last = reply.len() - 3;
-                reply[last] ^= 1;
-                assert!(!wire.is_reply(&[5, 6][..keys], false, &reply));
+                for length in [VALUE, 100] {
+                    let mut wire = Wire::new(protocol, keys, length, true);
+                    let mut reply = Vec::new();
+                    wire.push_reply(&[5, 6][..keys], false, &mut reply);
+                    assert!(reply.len() >= keys * length);
+                    assert!(wire.is_reply(&[5, 6][..keys], false, &reply));
+                    assert!(!wire.is_reply(&[7, 6][..keys], false, &reply));
+                    for place in [3, length / 2] {
+                        let mut wrong = reply.clone();
+                        let place = wrong.len() - place;
+                        wrong[place] ^= 1;
+                        assert!(!wire.is_reply(&[5, 6][..keys], false, &wrong));
+                    }
+                }
             }
         }
     }

@@ -387,10 +387,11 @@ impl Item {
         }
     }
 
-    /// Whether some of it lies where things are to go elsewhere.
-    pub(super) fn is_vacated(&self) -> bool {
-        Memory::is_vacated(std::ptr::from_ref(self).cast())
-            || self.tail().is_some_and(Tail::is_vacated)
+    /// Whether it is to go elsewhere, because some of it lies where memory is vacated.
+    pub(super) fn is_to_move(&self) -> bool {
+        let node = usize::from(Memory::is_vacated(std::ptr::from_ref(self).cast()));
+        let pieces = node + self.tail().map_or(0, Tail::vacated);
+        pieces > 0 && Memory::is_worth_moving(self.weight(), pieces)
     }
 
     /// The same item elsewhere (store.I3).

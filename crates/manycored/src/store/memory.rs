@@ -45,6 +45,9 @@ pub(super) const GRANULE: usize = 16;
 /// Bytes of a region, which is aligned to them.
 const REGION: usize = manycore_cache::NODE_AREA;
 
+/// Bytes that are copied at most for a region: an item has one piece in it, or few.
+const MOVED_FOR_REGION: usize = 32 * REGION;
+
 /// A lock that no other slot writes the line of.
 #[repr(align(128))]
 struct Slot(Mutex<Leases>);
@@ -168,6 +171,13 @@ impl Memory {
         // A reference to an item, of which the address may be, does not reach its region's header:
         // the memory of regions is exposed.
         Region::of(std::ptr::with_exposed_provenance_mut(address.addr())).is_vacated()
+    }
+
+    /// Whether an item of so many bytes is to go elsewhere, of which so many pieces are in regions
+    /// that are vacated. Else a large item would be copied whole, and be there twice for that time,
+    /// for a region of which it has a little.
+    pub(super) fn is_worth_moving(bytes: usize, pieces: usize) -> bool {
+        bytes <= pieces * MOVED_FOR_REGION
     }
 
     /// What there is. Looks at all regions.

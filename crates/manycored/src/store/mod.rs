@@ -362,7 +362,7 @@ impl Store {
                 step,
                 |entry| {
                     let item = entry.key();
-                    item.is_vacated().then(|| {
+                    item.is_to_move().then(|| {
                         copied += item.weight();
                         (item.copy(&self.memory), ())
                     })

@@ -7,7 +7,7 @@ mod fuzz;
 /// Each input of a corpus; of a panic it is known which it was.
 fn replay(corpus: &str, demand: fn(&[u8])) {
     let inputs = fuzz::inputs(corpus);
-    assert!(inputs.len() > 50, "{}", inputs.len());
+    assert!(inputs.len() > 40, "{}", inputs.len());
     for input in inputs {
         assert_eq!(fuzz::inputs(&fuzz::line(&input)), [&input[..]]);
         if let Err(panic) = std::panic::catch_unwind(|| demand(&input)) {
@@ -30,4 +30,9 @@ fn kept_inputs_of_the_meta_protocol_do_no_harm() {
 #[test]
 fn kept_inputs_of_the_binary_protocol_do_no_harm() {
     replay(include_str!("../../../../fuzz/corpus/binary.txt"), fuzz::binary);
+}
+
+#[test]
+fn kept_inputs_of_the_memory_file_do_no_harm() {
+    replay(include_str!("../../../../fuzz/corpus/file.txt"), fuzz::file::file);
 }

@@ -160,15 +160,16 @@ impl Tail {
         Filler { pieces, to: std::ptr::null_mut(), room: 0 }
     }
 
-    /// Whether some of it lies in a region that is being vacated.
-    pub(in super::super) fn is_vacated(self) -> bool {
+    /// How many of its pieces lie in regions that are being vacated.
+    pub(in super::super) fn vacated(self) -> usize {
         let mut pieces = self.pieces();
         std::iter::from_fn(|| {
             let address = pieces.next?.address();
             pieces.step();
             Some(address)
         })
-        .any(|address| Memory::is_vacated(address))
+        .filter(|address| Memory::is_vacated(*address))
+        .count()
     }
 
     /// Gives the memory back.

@@ -132,9 +132,9 @@ fn what_is_vacated_gives_nothing_out() {
     }
     assert!(memory.begin_vacating() > 0);
     for number in 0..if cfg!(miri) { 500 } else { 8000 } {
-        assert!(!filled(&memory, number, 300, 0).is_vacated());
+        assert!(!filled(&memory, number, 300, 0).vacated() > 0);
     }
-    let moved = even.iter().filter(|(_, tail)| tail.is_vacated()).count();
+    let moved = even.iter().filter(|(_, tail)| tail.vacated() > 0).count();
     assert!(moved > 0);
     memory.end_vacating();
     assert!(even.iter().all(|(number, tail)| read(*tail) == content(*number, 200)));
@@ -147,9 +147,30 @@ fn no_piece_is_empty_at_the_end_of_a_region() {
     let memory = Memory::new(2 << 20, 1);
     let most = filled(&memory, 1, (Kind::Tails.units() - 1) * GRANULE, 0);
     let tail = filled(&memory, 2, 100, 0);
-    assert!(tail.pieces().all(|piece| !piece.is_empty()) && !tail.is_vacated());
+    assert!(tail.pieces().all(|piece| !piece.is_empty()) && tail.vacated() == 0);
     assert!(read(tail) == content(2, 100));
     for tail in [most, tail] {
+        // SAFETY: used no more.
+        unsafe { tail.free() };
+    }
+}
+
+/// A large item of which a little is in the way stays where it is.
+#[test]
+fn no_item_is_moved_for_a_small_part_of_it() {
+    let memory = Memory::new(1 << 20, 1);
+    for (regions, moved_for) in [(1, 1), (5, 1), (40, 2), (80, 3)] {
+        let tail = memory.tail(regions * REGION, 0);
+        assert_eq!(tail.vacated(), 0);
+        for (before, piece) in tail.pieces().enumerate() {
+            Region::of(piece.as_ptr().cast_mut()).set_vacated(true);
+            // A region may have two of the pieces.
+            let vacated = tail.vacated();
+            assert!(vacated > before);
+            assert_eq!(Memory::is_worth_moving(tail.memory(), vacated), vacated >= moved_for);
+        }
+        assert!(tail.vacated() >= regions);
+        tail.pieces().for_each(|piece| Region::of(piece.as_ptr().cast_mut()).set_vacated(false));
         // SAFETY: used no more.
         unsafe { tail.free() };
     }
