@@ -115,7 +115,7 @@ pub struct Args {
     /// The protocol: ascii, which includes meta, binary, or auto, what a client begins with
     #[arg(short = 'B', long = "protocol", value_name = "NAME")]
     protocol: Option<String>,
-    /// Ask who clients are by SASL, in the binary protocol alone: the users of -Y, else of
+    /// SASL authentication, in the binary protocol only: the users of -Y, else of
     /// MEMCACHED_SASL_PWDB, else of saslpasswd2
     #[arg(short = 'S', long = "enable-sasl")]
     sasl: bool,
@@ -237,7 +237,7 @@ pub struct Plan {
     pub datagrams: Vec<SocketAddr>,
     /// The Unix socket to listen on.
     pub socket: Option<(PathBuf, u32)>,
-    /// Who may talk to it.
+    /// Authentication of clients.
     pub auth: Option<Auth>,
     /// What TLS begins with, if it is wanted.
     pub tls: Option<Tls>,
@@ -438,7 +438,7 @@ impl Args {
             0 => Vec::new(),
             port => self.listeners(port, "-U")?.into_iter().map(|found| found.address).collect(),
         };
-        // As memcached does it: who names a port for datagrams alone has TCP on it, too.
+        // As in memcached: if only a UDP port is named, TCP has the same one.
         let port = self.port.unwrap_or(if self.udp == 0 { PORT } else { self.udp });
         let listeners = match port {
             _ if self.socket.is_some() => Vec::new(),
