@@ -45,7 +45,6 @@ const PATTERNS: &[(&str, &str)] = &[
 const NOT_YET: &[&str] = &[
     "crates/manycore/src/cluster",
     "crates/manycore/src/collections/counter",
-    "crates/manycore/src/collections/private_pages",
     "crates/manycore/src/collections/scalable_arc",
     "crates/manycore/src/lock",
     "crates/manycore/src/oplog",

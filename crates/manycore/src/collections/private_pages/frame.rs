@@ -1,5 +1,4 @@
-//! A private copy of a page: who may write it, who reads it. Laws private_pages.F2 to
-//! private_pages.F4.
+//! A private copy of a page, its writer and its readers. Laws private_pages.F2 to private_pages.F4.
 
 use super::super::held::cannot_hold;
 use super::layer::Layer;
@@ -24,7 +23,7 @@ impl Tally {
     }
 
     pub(super) fn live(&self) -> usize {
-        // ORDER: Relaxed; a statistic to whoever asks.
+        // ORDER: Relaxed; a statistic.
         self.live.load(Ordering::Relaxed)
     }
 
@@ -63,7 +62,7 @@ pub(super) struct Copied<P> {
     _room: Room,
 }
 
-// SAFETY: changed only by who has its frame's lock while nobody reads it (private_pages.F3,
+// SAFETY: changed only by the holder of its frame's lock without readers (private_pages.F3,
 // private_pages.F4), else shared.
 unsafe impl<P: Send + Sync> Sync for Copied<P> {}
 // SAFETY: owned data.
@@ -74,10 +73,11 @@ impl<P: Clone> Copied<P> {
         Self { page: UnsafeCell::new(page.clone()), _room: room }
     }
 
-    /// A copy of the copy, which nobody may be writing.
+    /// A copy of the copy, which must not be written concurrently.
     pub(super) fn copy(&self, tally: &Arc<Tally>) -> Result<Self, Full> {
         let room = Room::take(tally)?;
-        // SAFETY: private_pages.F3, private_pages.F4 - the caller knows that nobody writes it.
+        // SAFETY: private_pages.F3, private_pages.F4 - the caller knows that it is not being
+        // written.
         Ok(self.page.with(|page| Self::new(room, unsafe { &*page })))
     }
 }
@@ -86,9 +86,9 @@ impl<P: Clone> Copied<P> {
 pub(super) struct Frame<K, P> {
     pub(super) hash: u64,
     pub(super) key: K,
-    /// Locked by who writes the page.
+    /// Locked by the writer of the page.
     word: AtomicUsize,
-    /// Who reads the page where it may be written (private_pages.F4).
+    /// Readers of the page where it may be written (private_pages.F4).
     readers: AtomicUsize,
     page: Atomic<Copied<P>>,
 }
@@ -102,7 +102,7 @@ pub(super) enum Written<R, F> {
     Full(F),
 }
 
-/// A version of a page that was replaced; given up when nobody holds the frame's lock any more.
+/// A version of a page that was replaced; given up when the frame's lock is free again.
 struct Replaced<'s, P: Send> {
     page: Shared<'s, Copied<P>>,
     section: &'s Section<'s>,
@@ -179,7 +179,7 @@ impl<K, P> Frame<K, P> {
         self.readers.fetch_sub(1, Ordering::Release);
     }
 
-    /// Changes the page, unless `layer`, its own, was frozen before: in place if nobody reads it,
+    /// Changes the page, unless `layer`, its own, was frozen before: in place without readers,
     /// or else a copy of it that takes its place.
     ///
     /// # Panics
@@ -215,9 +215,9 @@ impl<K, P> Frame<K, P> {
             let Ok(copy) = self.current(section).copy(tally) else { return Written::Full(f) };
             replaced.page = self.page.swap(Owned::new(copy), section);
         }
-        // SAFETY: private_pages.F3, private_pages.F4 - this thread has the lock; nobody reads
-        // without looking at it, because the layer is not frozen; and nobody is counted, or nobody
-        // can have seen this copy yet.
+        // SAFETY: private_pages.F3, private_pages.F4 - this thread has the lock; readers check it,
+        // because the layer is not frozen; and no reader is counted, or none can have seen this
+        // copy yet.
         let result = self.current(section).page.with_mut(|page| f(unsafe { &mut *page }));
         // First: a destructor that panics leaks what is being returned.
         drop(hold);
@@ -233,7 +233,7 @@ impl<K, P> Drop for Frame<K, P> {
     }
 }
 
-/// A page that somebody reads, in the section in which it was found.
+/// A page that is being read, in the section in which it was found.
 pub(super) struct Reading<'a, K, P> {
     page: ManuallyDrop<ConstPtr<P>>,
     /// The frame in which it is counted, if it is.
