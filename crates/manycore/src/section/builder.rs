@@ -105,7 +105,7 @@ impl Builder {
         }
     }
 
-    /// How grace periods are found; [`Mode::Bounded`] if nothing is said.
+    /// How grace periods are found; [`Mode::Bounded`] by default.
     pub fn mode(mut self, mode: Mode) -> Self {
         self.mode = mode;
         self
@@ -126,14 +126,14 @@ impl Builder {
         self
     }
 
-    /// Bytes that a thread retires before it looks, if the nodes are so large that this is less.
+    /// Bytes that a thread retires before it seals a batch, if the nodes are so large that this is less.
     pub fn batch_bytes(mut self, bytes: usize) -> Self {
         self.batch_bytes = bytes;
         self
     }
 
-    /// Waiting nodes of one thread from which it is made to reclaim (law section.S5); none if
-    /// nothing is said, and the backlog grows: [`Domain::backlog`] tells.
+    /// Retired nodes of one thread from which it is made to reclaim (law section.S5). By default
+    /// there is no such bound, and the backlog may grow: see [`Domain::backlog`].
     ///
     /// Beyond the bound, the thread leads a round whenever a section closes in which it retired
     /// something, and frees all that is ripe instead of a few nodes. It never waits.
@@ -144,7 +144,7 @@ impl Builder {
     }
 
     /// Bytes that may wait to be freed in the whole domain, by their [`Weight`](super::Weight);
-    /// [`DEFAULT_BUDGET_BYTES`](crate::config::DEFAULT_BUDGET_BYTES) if nothing is said.
+    /// [`DEFAULT_BUDGET_BYTES`](crate::config::DEFAULT_BUDGET_BYTES) by default.
     ///
     /// With `T` threads that retire, a batch is closed at `budget / (6 * T)` bytes, so that all
     /// together stay within the budget, or twice as much while threads come, and six of the
@@ -166,7 +166,7 @@ impl Builder {
     }
 
     /// How long a thread that retires waits at the end of its outermost section, at most, for the
-    /// garbage to come within the budget; it does not wait if nothing is said.
+    /// garbage to come within the budget; by default it does not wait.
     ///
     /// This bounds memory even under a stalled section, at the price of progress: writers run no
     /// faster than one section in so much time until the stalled section is closed. Choose it

@@ -44,7 +44,7 @@ use std::time::Duration;
 /// its first batch at `MIN_BATCH_BYTES` and waits for a round, which sees what all threads have:
 /// beyond the budget all batches are that small, and below it, what is added before the next round
 /// like this is once more the budget at most. Hence the factor of two. (The budget is 32 MiB and
-/// `batch_bytes` 256 KiB, if nothing is said. `T` counts threads that have closed a batch and have
+/// `batch_bytes` 256 KiB, by default. `T` counts threads that have closed a batch and have
 /// neither ended nor been idle since.)
 ///
 /// A node weighs what [`Weight`](super::Weight) says. A node of unknown weight, one with drop glue,

@@ -34,6 +34,7 @@ const PATTERNS: &[(&str, &str)] = &[
     ("falls asleep", "blocks, parks, stalls"),
     ("builder says nothing", "by default"),
     ("unless said", "by default"),
+    ("nothing is said", "by default"),
     ("memory nodes", "NUMA nodes"),
     ("to and fro", "back and forth"),
     ("mend", "fix, repair"),

@@ -108,7 +108,7 @@ pub enum Operator {
 pub enum Admin<'a> {
     /// Forget everything, now or in so many seconds.
     FlushAll(i64),
-    /// Forget the keys with this prefix; and whether nothing is said of it.
+    /// Invalidates the keys with this prefix; and whether without a reply.
     FlushPrefix(&'a [u8], bool),
     /// The version of the server.
     Version,
