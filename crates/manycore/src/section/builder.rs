@@ -126,7 +126,7 @@ impl Builder {
         self
     }
 
-    /// Bytes that a thread retires before it seals a batch, if the nodes are so large that this is less.
+    /// Bytes that a thread retires before it seals them, if nodes are so large that this is less.
     pub fn batch_bytes(mut self, bytes: usize) -> Self {
         self.batch_bytes = bytes;
         self
