@@ -14,13 +14,13 @@ use std::time::{Duration, Instant};
 
 /// Entries for each bucket of seven links that a table is made for.
 const LOAD_TENTHS: usize = 56;
-/// Entries of a segment, about, from which on more segments are made.
+/// Approximate entries of a segment from which on there are more segments.
 const SEGMENT_ENTRIES: usize = 1024;
 /// As the paper has it: more did not help.
 const SEGMENTS_MAX: usize = 64;
-/// Entries that a table has room for from the start, if nothing is said.
+/// Initial entries of a table, by default.
 const ROOM: usize = 1 << 20;
-/// The same if the capacity is in weight, which says nothing about their number.
+/// The same if the capacity is in weight, which does not tell their number.
 const ROOM_BY_WEIGHT: usize = 1 << 12;
 
 /// Bytes of garbage, as a part of the capacity in bytes, and their bounds.
@@ -28,8 +28,8 @@ const GARBAGE_PART: usize = 8;
 const GARBAGE_MIN: usize = 4 << 20;
 const GARBAGE_MAX: usize = 32 << 20;
 
-/// How long an update waits at its end, at most, while there is more garbage: the thread that holds
-/// it back has most often lost its core, and needs one.
+/// Backpressure: how long an update waits at its end, at most, while there is more garbage. The
+/// thread that holds it back has most often been preempted, and needs a core.
 const GARBAGE_WAIT: Duration = Duration::from_micros(200);
 
 pub(crate) type Weigher<K, V> = Box<dyn Fn(&K, &V) -> u32 + Send + Sync>;
@@ -45,7 +45,7 @@ pub enum BuildError {
     OutOfRange(&'static str, u64),
     /// The setting must be longer than zero.
     NoTime(&'static str),
-    /// A lean cache has no room for what the setting wants to keep.
+    /// A lean cache does not keep what the setting needs.
     NotLean(&'static str),
     /// Only a lean cache has the setting.
     OnlyLean(&'static str),
@@ -66,7 +66,7 @@ impl fmt::Display for BuildError {
 
 impl std::error::Error for BuildError {}
 
-/// Settings of a [`Cache`]; [`Cache::builder`] makes one.
+/// Builder for a [`Cache`], from [`Cache::builder`].
 ///
 /// ```
 /// use manycore_cache::{Cache, Cause, Eviction};
@@ -97,7 +97,7 @@ pub struct Builder<K, V, S = RandomState> {
     expiry: Option<Expiry<K, V>>,
     ends: Option<Expiry<K, V>>,
     listener: Option<Listener<K, V>>,
-    /// A bit for each cause of which the listener is told.
+    /// A bit for each cause for which the listener is called.
     told: u8,
     time: Option<Time>,
     counts_reads: bool,
@@ -128,8 +128,8 @@ impl<K, V> Builder<K, V> {
 }
 
 impl<K, V, S> Builder<K, V, S> {
-    /// What hashes the keys. The default is safe against keys that an attacker chooses; a faster
-    /// one is a good part of a read's time.
+    /// The hasher of the keys. The default resists hash flooding by an attacker; with a faster one,
+    /// a read takes notably less time.
     pub fn hasher<T>(self, hasher: T) -> Builder<K, V, T> {
         let Self {
             capacity, initial, eviction, weigher, live, idle, expiry, listener, told, ..
@@ -155,21 +155,21 @@ impl<K, V, S> Builder<K, V, S> {
         }
     }
 
-    /// Entries for which there is room from the start, so that no table has to grow: the capacity,
-    /// and at most a million, if nothing is said; 4,096 if the capacity is in weight.
+    /// Initial size of the tables in entries, so that none has to grow. Default: the capacity, at
+    /// most a million; 4,096 if the capacity is in weight.
     pub fn initial_entries(mut self, entries: usize) -> Self {
         self.initial = Some(entries);
         self
     }
 
-    /// Which entry goes when room is wanted.
+    /// The eviction policy.
     pub fn eviction(mut self, eviction: Eviction) -> Self {
         self.eviction = eviction;
         self
     }
 
-    /// What an entry weighs; the capacity is then one of weight. Called once for each entry, when
-    /// it is made. Nothing weighs less than 1.
+    /// The weight of an entry; the capacity is then one of weight. Called once for each entry, when
+    /// it is inserted. The least weight is 1.
     pub fn weigher(mut self, weigh: impl Fn(&K, &V) -> u32 + Send + Sync + 'static) -> Self {
         self.weigher = Some(Box::new(weigh));
         self
@@ -178,31 +178,31 @@ impl<K, V, S> Builder<K, V, S> {
     /// Whether weights are the bytes that an entry holds. What has left the cache and is not freed
     /// yet is counted in bytes: see [memory](crate#memory).
     ///
-    /// If nothing is said, it is counted as if it were so, and freed early besides, in case it is
-    /// not: a thread then looks for what can be freed every 100 us in which it updates. With `true`
-    /// it looks when there is enough; with `false` an entry counts as its key and value, and some
-    /// heap. Keys and values without destructors own no heap, and count as their size.
+    /// By default they are assumed to be bytes, and garbage is reclaimed early besides, in case
+    /// they are not: an updating thread then reclaims every 100 us. With `true` it reclaims when
+    /// there is enough; with `false` an entry counts as its key and value, and an estimate of heap.
+    /// Keys and values without destructors own no heap, and count as their size.
     pub fn weight_in_bytes(mut self, yes: bool) -> Self {
         self.in_bytes = Some(yes);
         self
     }
 
-    /// How long an entry lives after it was inserted or replaced.
+    /// Time to live (TTL) of an entry, from its insertion or replacement.
     pub fn time_to_live(mut self, time: Duration) -> Self {
         self.live = Some(time);
         self
     }
 
-    /// How long an entry lives after it was last used. A use is noted if the last note is older
-    /// than a sixteenth of this time; so an entry may go by that much early.
+    /// Time to idle of an entry, from its last use. A use is recorded if the last record is older
+    /// than a sixteenth of this time; so an entry may expire up to 1/16 early.
     pub fn time_to_idle(mut self, time: Duration) -> Self {
         self.idle = Some(time);
         self
     }
 
-    /// How long this entry lives, asked when it is made; `None` is for ever. The shortest of this,
-    /// the time to live and the time to idle counts. A cache with a time of its own for each entry
-    /// only by [`Cache::insert_for`] says `|_, _| None` here.
+    /// TTL of this entry, called when it is inserted; `None` is for ever. The shortest of this, the
+    /// time to live and the time to idle counts. A cache that gives entries a TTL only by
+    /// [`Cache::insert_for`] uses `|_, _| None` here.
     pub fn expire_after(
         mut self,
         time: impl Fn(&K, &V) -> Option<Duration> + Send + Sync + 'static,
@@ -214,11 +214,11 @@ impl<K, V, S> Builder<K, V, S> {
     /// Keeps nothing of an entry besides key and value, where others keep 8 bytes, or 32 if they
     /// weigh or expire. For keys or values that know their own weight and time.
     ///
-    /// `ends` says at which moment of the cache's clock (see [`clock`](Self::clock)) an entry is
-    /// over; `None` is never. It and the weigher are asked at each look, not once. An entry's
-    /// weight must never change, or the sum is wrong for good; its end may ([`Cache::hold_if`]).
-    /// There are no versions: `version` is 0, and [`Cache::compare_and_swap`],
-    /// [`Cache::insert_for`] and [`Cache::expire_if`] panic.
+    /// `ends` returns the time of the cache's clock (see [`clock`](Self::clock)) at which an entry
+    /// expires; `None` is never. It and the weigher are called at each access, not once. An entry's
+    /// weight must never change, or the sum is wrong for good; its expiration may
+    /// ([`Cache::hold_if`]). There are no versions: `version` is 0, and
+    /// [`Cache::compare_and_swap`], [`Cache::insert_for`] and [`Cache::expire_if`] panic.
     ///
     /// ```
     /// use manycore_cache::{BuildError, Cache};
@@ -249,16 +249,16 @@ impl<K, V, S> Builder<K, V, S> {
         self
     }
 
-    /// Called with each entry that leaves the cache, and why: in the thread that made it leave,
-    /// after it left, with no lock held. It may use the cache. If it panics, so does the call that
-    /// made the entry leave; an insertion that was making room is then not done.
+    /// Eviction listener: called with each entry that was removed, and the cause, on the thread
+    /// that removed it, after the removal, with no lock held. It may use the cache. If it panics,
+    /// so does the call that removed the entry; an insertion that was making room is then not done.
     pub fn listener(mut self, listen: impl Fn(&K, &V, Cause) + Send + Sync + 'static) -> Self {
         self.listener = Some(Box::new(listen));
         self
     }
 
-    /// Of these causes alone the listener is told: an entry that leaves for another one costs as
-    /// much as without a listener.
+    /// Calls the listener for these causes alone: a removal for another cause costs as much as
+    /// without a listener.
     ///
     /// ```
     /// use manycore_cache::{Cache, Cause};
@@ -285,7 +285,7 @@ impl<K, V, S> Builder<K, V, S> {
         self
     }
 
-    /// The time, since some moment: for tests. It must not run backwards.
+    /// The clock, as time since some moment: for tests. It must be monotonic.
     pub fn clock(mut self, now: impl Fn() -> Duration + Send + Sync + 'static) -> Self {
         self.time = Some(Box::new(now));
         self
@@ -323,7 +323,7 @@ impl<K, V, S> Builder<K, V, S> {
         Ok(())
     }
 
-    /// Makes the cache.
+    /// Builds the cache.
     ///
     /// # Errors
     /// A capacity of zero or above 2^62, a time of zero, or times of a lean cache.
@@ -382,14 +382,14 @@ impl<K, V, S> Builder<K, V, S> {
     }
 }
 
-/// Where the entries of a cache of so many bytes wait to be freed.
+/// The reclamation domain of a cache of so many bytes.
 fn garbage_domain(capacity: usize) -> Result<Domain, manycore::section::BuildError> {
     let garbage = (capacity / GARBAGE_PART).clamp(GARBAGE_MIN, GARBAGE_MAX);
     let domain = Domain::builder().mode(Mode::Epoch).batch_nodes(1024);
     domain.budget(garbage).backpressure(GARBAGE_WAIT).build()
 }
 
-/// A time in nanoseconds; what is longer than 500 years is for ever.
+/// A time in nanoseconds; more than 500 years is for ever.
 pub(crate) fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }

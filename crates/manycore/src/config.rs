@@ -1,7 +1,7 @@
 //! Constants, sized for a full run or for a model checker.
 //!
 //! Owns: the tuning constants that are public, shared by several files, or thresholds of a
-//! controller; and [`SMALL`], by which constants shrink under loom, shuttle and miri, so that a
+//! controller; and `SMALL`, by which constants shrink under loom, shuttle and miri, so that a
 //! model reaches a full log or a second segment within few steps. A constant that one file alone
 //! uses is beside its use.
 

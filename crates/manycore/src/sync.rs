@@ -277,7 +277,7 @@ fn discard(panic: Panic) {
 /// What a panic says.
 pub(crate) type Panic = Box<dyn std::any::Any + Send>;
 
-/// Runs user code whose panic is for somebody else to know. (loom's is let through, as above.)
+/// Runs user code and returns its panic. (loom's is let through, as above.)
 pub(crate) fn caught<R>(f: impl FnOnce() -> R) -> Result<R, Panic> {
     if cfg!(manycore_loom) {
         return Ok(f());
@@ -317,7 +317,7 @@ pub(crate) fn drop_each<X>(things: impl IntoIterator<Item = X>) {
 /// other shared references.
 ///
 /// # Safety
-/// As for dereferencing what the pointer was made of, with others who read.
+/// As for dereferencing what the pointer was made of, with concurrent readers.
 #[inline(always)]
 pub(crate) unsafe fn deref_ref<T>(pointer: &MutPtr<T>) -> &T {
     // SAFETY: the caller promises that the cell is there, and that others only read (# Safety).
@@ -368,7 +368,8 @@ mod cell {
 
     impl<T> ConstPtr<T> {
         /// # Safety
-        /// As for dereferencing the pointer that `UnsafeCell::get` returned, with others who read.
+        /// As for dereferencing the pointer that `UnsafeCell::get` returned, with concurrent
+        /// readers.
         #[inline(always)]
         pub(crate) unsafe fn deref(&self) -> &T {
             // SAFETY: the caller promises that the cell is there, and that others only read it

@@ -233,7 +233,7 @@ fn child_retires_although_another_thread_was_inside() {
             retire(&domain, &link, 10);
             drop(domain);
             assert_eq!(FREED.swap(0, SeqCst), 10, "{mode:?}");
-            // SAFETY: nobody else has the link.
+            // SAFETY: no other thread has the link.
             drop(unsafe { link.into_owned() });
             FREED.store(0, SeqCst);
         }
@@ -344,8 +344,8 @@ fn child_of_a_busy_process_can_use_the_library() {
     });
 }
 
-/// Threads wait for an object while they hold another all the while, so that a fork meets the graph
-/// of who waits for whom in their hands, and with them in it.
+/// Threads wait for an object while they hold another all the while, so that a fork happens while
+/// they are in the wait-for graph and change it.
 #[test]
 fn child_of_threads_that_wait_for_each_other_can_wait_too() {
     type Sum = Deferred<u64, Commuting<Add>>;

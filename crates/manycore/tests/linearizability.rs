@@ -227,7 +227,7 @@ impl Drop for OneOfMany {
     fn drop(&mut self) {
         let there = self.domain.set(self.id).read().0.clone();
         for (key, member) in self.members.drain(..).enumerate() {
-            // SAFETY: as in `update`, and nobody uses the member afterwards.
+            // SAFETY: as in `update`, and the member is not used afterwards.
             unsafe {
                 if there.contains_key(&(key as u8)) {
                     self.domain.retire_raw(member);
@@ -398,7 +398,7 @@ fn checker_rejects_publication_by_plain_store() {
 }
 
 /// A by one thread, a flag, B by another that learns of the flag as late as can be. The order is
-/// known, so nobody notes moments: that would take a fenced stamp just before the unfenced one.
+/// known, so no moments are recorded: that would take a fenced stamp just before the unfenced one.
 /// Returns how many of `rounds` histories the checker rejects.
 fn chains_rejected(bug: Bug, rounds: usize) -> usize {
     let lists: Vec<_> = (0..rounds).map(|_| Broken::list(bug)).collect();

@@ -59,7 +59,7 @@ fn million_cold_objects_cost_sixteen_bytes_each_beside_the_value() {
     measure("million_cold_objects_cost_sixteen_bytes_each_beside_the_value", million_cold_objects);
 }
 
-/// Two threads update two objects and nobody reads. Says what memory did in the second half.
+/// Two threads update two objects without reads. Returns the growth of memory in the second half.
 fn grown_without_reads<L: Log<u64, Op = Add>>(kind: &str, full: WhenFull, seconds: u64) {
     let builder = Deferred::<u64, L>::builder().logs(Logs::Always).when_full(full);
     let objects = [builder.build(0).unwrap(), builder.build(0).unwrap()];
@@ -85,7 +85,7 @@ fn grown_without_reads<L: Log<u64, Op = Add>>(kind: &str, full: WhenFull, second
     let updates = done.into_inner();
     println!("{kind}, {full:?}: {grown} bytes more after the second half of {updates} updates");
     // A log holds at most 4,096 entries of up to 16 bytes, or four times that while another thread
-    // drains, which may be preempted meanwhile: 256 KiB, and as much again for the buffer that was
+    // drains, which may be preempted: 256 KiB, and as much again for the buffer that was
     // collected last. For two objects and two threads that is 2 MiB, which the second half may be
     // the first to need. Without a bound it would be 8 bytes an update.
     assert!(grown < 3 << 20, "memory grows while nobody reads");
@@ -121,7 +121,8 @@ fn many_objects_in_a_small_table() {
         assert!(table.residents() <= PLACES);
         assert_eq!(*object.read(), 1);
         if (number + 1) % (many / 10) == 0 {
-            // Whoever is in the table came lately: the last few thousand objects have all the logs.
+            // The objects in the table came lately: the last few thousand objects have all the
+            // logs.
             let last = &objects[(number + 1).saturating_sub(10_000)..=number];
             bytes.push(last.iter().map(|object| object.stats().bytes).sum::<usize>());
         }

@@ -9,7 +9,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::thread;
 
-/// Whoever links a node may stay on it, also if the era has moved since the thread's last section.
+/// A thread that links a node may hold it, also if the era has moved since the thread's last
+/// section.
 #[test]
 fn stalled_section_holds_the_node_that_it_has_linked_itself() {
     let domain = Domain::builder().batch_nodes(1).build().unwrap();

@@ -2,7 +2,7 @@
 //! demotion, eviction, bounded logs, updates that panic.
 //!
 //! What must hold whatever happens: nothing is lost, nothing counts twice, the updates of one
-//! producer keep their order, whoever has updated an object sees that update in its next read, and
+//! producer keep their order, a thread that has updated an object sees that in its next read, and
 //! the statistics add up.
 //!
 //! `MANYCORE_STRESS_SECONDS=60` (or `MANYCORE_SOAK`) says how long, `MANYCORE_SEED=0x12ab` repeats
@@ -267,7 +267,8 @@ impl<'a> Worker<'a> {
         self.world.cancelling[which].object.append(Toggle { key, insert });
     }
 
-    /// Inserts an element for somebody else to remove, or removes one that somebody else inserted.
+    /// Inserts an element for another thread to remove, or removes one that another thread
+    /// inserted.
     fn hand_over(&mut self) {
         let orphans = || self.world.orphans.lock().expect("nobody panics under it");
         let found = orphans().pop();
@@ -282,7 +283,7 @@ impl<'a> Worker<'a> {
         orphans().push((which, key));
     }
 
-    /// Writes to a journal some of whose updates panic, and mends what that breaks.
+    /// Writes to a journal some of whose updates panic, and repairs what that breaks.
     fn dare(&mut self) {
         let which = self.rng.below(EACH);
         let fragile = &self.world.fragile[which];
@@ -424,7 +425,7 @@ fn populate(world: &World, seed: u64, until: Instant) -> u64 {
             if alive == 0 {
                 return born;
             }
-            world.patient.synchronize(); // somebody may wait for room
+            world.patient.synchronize(); // a thread may wait for room
             while let Ok(result) = endings.recv_timeout(Duration::from_millis(1)) {
                 alive -= 1;
                 if let Err(panic) = result {

@@ -28,7 +28,7 @@ use std::thread::available_parallelism;
 /// The port of memcached.
 const PORT: i32 = 11211;
 
-/// Under which terms the program may be used.
+/// The licence of the program.
 pub const LICENSE: &str = concat!(
     "manycored ",
     env!("CARGO_PKG_VERSION"),
@@ -45,20 +45,20 @@ pub struct Args {
     /// TCP port to listen on; 0 is none, -1 lets the system choose [default: 11211, or that of -U]
     #[arg(short = 'p', long = "port", value_name = "NUM", allow_negative_numbers = true)]
     port: Option<i32>,
-    /// Addresses to listen on: names or numbers, each with :PORT if it has its own. Before an
-    /// address may stand, in this order and each with a colon: notls, btls (clients are asked for
-    /// no certificate) or mtls (they must show one), where there is -Z; proto[ascii],
-    /// proto[binary] or proto[negotiating]; and tag[NAME]
+    /// Addresses to listen on: names or numbers, each with :PORT if it has its own. Prefixes of an
+    /// address, in this order and each with a colon: with -Z, notls, btls (no client certificate)
+    /// or mtls (a client certificate is required); proto[ascii], proto[binary] or
+    /// proto[negotiating]; and tag[NAME]
     #[arg(short = 'l', long = "listen", value_name = "ADDR", value_delimiter = ',')]
     listen: Vec<String>,
-    /// Unix socket to listen on; there is no network then
+    /// Unix socket to listen on, instead of the network
     #[arg(short = 's', long = "unix-socket", value_name = "FILE")]
     socket: Option<PathBuf>,
     /// Access mask of the Unix socket, octal
     #[arg(short = 'a', long = "unix-mask", value_name = "MASK", default_value = "700")]
     #[arg(value_parser = mask)]
     mask: u32,
-    /// UDP port to take requests from, on the same addresses; 0 is none, -1 lets the system choose
+    /// UDP port to listen on, at the same addresses; 0 is none, -1 lets the system choose
     #[arg(short = 'U', long = "udp-port", value_name = "NUM", default_value_t = 0)]
     #[arg(allow_negative_numbers = true)]
     udp: i32,
@@ -68,21 +68,21 @@ pub struct Args {
     /// Run in the background
     #[arg(short = 'd', long = "daemon")]
     pub daemon: bool,
-    /// Take the identity of this user, when started as root: then it must be given
+    /// User to run as when started as root, where it is required
     #[arg(short = 'u', long = "user", value_name = "NAME")]
     pub user: Option<String>,
     /// Memory for items, in megabytes
     #[arg(short = 'm', long = "memory-limit", value_name = "NUM", default_value_t = 64)]
     #[arg(value_parser = clap::value_parser!(u64).range(1..=1 << 32))]
     memory: u64,
-    /// Refuse new items when memory is full, instead of evicting
+    /// Refuse new items when memory is full, instead of evicting others
     #[arg(short = 'M', long = "disable-evictions")]
     no_evictions: bool,
-    /// Connections at once
+    /// Concurrent connections, at most
     #[arg(short = 'c', long = "conn-limit", value_name = "NUM", default_value_t = 1024)]
     #[arg(value_parser = clap::value_parser!(u64).range(1..))]
     connections: u64,
-    /// Keep all memory from being swapped out
+    /// Lock all memory, so that it is not swapped out
     #[arg(short = 'k', long = "lock-memory")]
     pub lock_memory: bool,
     /// Say more; twice: connections, requests and replies, too; thrice is no more than that
@@ -94,10 +94,10 @@ pub struct Args {
     /// Worker threads [default: one for each core]
     #[arg(short = 't', long = "threads", value_name = "NUM", value_parser = threads)]
     threads: Option<usize>,
-    /// Keys of one connection before others have their turn; 0 is 64, or more if few are ready
+    /// Keys of one connection in a turn; 0 is 64, or more if few connections are ready
     #[arg(short = 'R', long = "max-reqs-per-event", value_name = "NUM", default_value_t = 0)]
     requests: usize,
-    /// Connections that may wait to be accepted
+    /// Backlog of connections to be accepted
     #[arg(short = 'b', long = "listen-backlog", value_name = "NUM", default_value_t = 1024)]
     #[arg(value_parser = clap::value_parser!(i32).range(1..))]
     backlog: i32,
@@ -105,17 +105,17 @@ pub struct Args {
     #[arg(short = 'I', long = "max-item-size", value_name = "SIZE", default_value = "1m")]
     #[arg(value_parser = size)]
     item: usize,
-    /// What ends a key's prefix: counts by prefix for "stats detail dump", which "stats detail on"
-    /// begins elsewhere; and allows "flush_prefix PREFIX" and "mf PREFIX"
+    /// Delimiter of key prefixes: enables counts by prefix for "stats detail dump" (without it,
+    /// "stats detail on" does), and "flush_prefix PREFIX" and "mf PREFIX"
     #[arg(short = 'D', long = "prefix-delimiter", value_name = "CHAR", value_parser = delimiter)]
     delimiter: Option<u8>,
     /// Refuse "flush_all" and "flush_prefix"
     #[arg(short = 'F', long = "disable-flush-all")]
     no_flush: bool,
-    /// The protocol: ascii, which includes meta, binary, or auto, what a client begins with
+    /// The protocol: ascii, which includes meta, binary, or auto, by a client's first byte
     #[arg(short = 'B', long = "protocol", value_name = "NAME")]
     protocol: Option<String>,
-    /// Ask who clients are by SASL, in the binary protocol alone: the users of -Y, else of
+    /// SASL authentication, in the binary protocol only: the users of -Y, else of
     /// MEMCACHED_SASL_PWDB, else of saslpasswd2
     #[arg(short = 'S', long = "enable-sasl")]
     sasl: bool,
@@ -125,54 +125,54 @@ pub struct Args {
     /// Refuse "watch"
     #[arg(short = 'W', long = "disable-watch")]
     no_watch: bool,
-    /// Keep no versions of items: "gets" shows 0, and "cas" compares with nothing else
+    /// Keep no versions of items: "gets" returns 0, and "cas" compares with 0
     #[arg(short = 'C', long = "disable-cas")]
     no_cas: bool,
-    /// Raise the limit of core files as far as it goes
+    /// Raise the limit of core files to its maximum
     #[arg(short = 'r', long = "enable-coredumps")]
     pub core_dumps: bool,
-    /// Save all items in this file at a graceful end (the signal USR1), and have them again after
-    /// the next start, which removes it; best in a tmpfs with room for all of -m
+    /// Warm restart: save all items in this file at a graceful shutdown (the signal USR1), and
+    /// restore them at the next start, which removes it; best on a tmpfs with room for all of -m
     #[arg(short = 'e', long = "memory-file", value_name = "FILE")]
     memory_file: Option<PathBuf>,
-    /// Use huge pages; it is always done where the system allows it, and now said where not
+    /// Huge pages: always used where the system allows it; with this, a warning where not
     #[arg(short = 'L', long = "enable-largepages")]
     pub large_pages: bool,
     /// No effect: connections stay with the worker that accepted them
     #[arg(short = 'N', long = "napi-ids", value_name = "NUM")]
     #[arg(value_parser = clap::value_parser!(u64).range(1..))]
     napi_ids: Option<u64>,
-    /// No effect: items have no classes of sizes
+    /// No effect: there are no slab classes
     #[arg(short = 'n', long = "slab-min-size", value_name = "BYTES")]
     #[arg(value_parser = clap::value_parser!(u64).range(1..))]
     slab_min: Option<u64>,
-    /// No effect: items have no classes of sizes
+    /// No effect: there are no slab classes
     #[arg(short = 'f', long = "slab-growth-factor", value_name = "NUM")]
     slab_factor: Option<f64>,
-    /// TLS on TCP; needs -o ssl_chain_cert=FILE,ssl_key=FILE, which a hang-up (HUP) or the command
-    /// 'refresh_certs' reads again
+    /// TLS on TCP; needs -o ssl_chain_cert=FILE,ssl_key=FILE, which SIGHUP or the command
+    /// 'refresh_certs' reloads
     #[arg(short = 'Z', long = "enable-ssl")]
     tls: bool,
     /// Further options: idle_timeout=SECONDS; read_buf_mem_limit=MB, for the buffers of all
     /// connections, beside -m (0 is no limit; default: a quarter of -m, and at least 32);
-    /// buffer_timeout=SECONDS, after which a connection that stands still with something in its
-    /// buffers is closed while more than half of that is taken (default: 30; 0 is never);
-    /// udp_reply_ratio=NUM, how many times the bytes of its datagram a reply may have (default:
-    /// 100, and no limit on loopback; 0 is no limit); watcher_logbuf_size=KB, what waits for a slow
-    /// "watch" client; track_sizes for "stats sizes"; no_lru_crawler, so that expired items are not
-    /// looked for; with -Z, ssl_chain_cert=FILE, ssl_key=FILE, ssl_ca_cert=FILE,
-    /// ssl_verify_mode=NUM (0 asks clients for no certificate, 1 checks one that is shown, 2
-    /// demands one), ssl_min_version=NUM (2 is TLS 1.2, 3 is 1.3) and ssl_session_cache; and names
-    /// of memcached's that have no effect here, such as no_drop_privileges
+    /// buffer_timeout=SECONDS, after which an idle connection with buffered data is closed while
+    /// more than half of that is taken (default: 30; 0 is never); udp_reply_ratio=NUM, the largest
+    /// ratio of a UDP reply to its request, in bytes (default: 100, and no limit on loopback; 0 is
+    /// no limit); watcher_logbuf_size=KB, the buffer of a slow "watch" client; track_sizes for
+    /// "stats sizes"; no_lru_crawler, no sweep for expired items; with -Z, ssl_chain_cert=FILE,
+    /// ssl_key=FILE, ssl_ca_cert=FILE, ssl_verify_mode=NUM (client certificates: 0 not requested, 1
+    /// verified if sent, 2 required), ssl_min_version=NUM (2 is TLS 1.2, 3 is 1.3) and
+    /// ssl_session_cache; and names of memcached's that have no effect here, such as
+    /// no_drop_privileges
     #[arg(short = 'o', long = "extended", value_name = "OPTIONS", value_delimiter = ',')]
     extended: Vec<String>,
-    /// Serve only clients that name a user and password of this file: lines 'user:password'
+    /// Require authentication: a file of lines 'user:password'
     #[arg(short = 'Y', long = "auth-file", value_name = "FILE")]
     auth: Option<PathBuf>,
-    /// Address on which Prometheus reads the counts, at /metrics; only a port is on loopback
+    /// Address of the metrics for Prometheus, at /metrics; a bare port is on loopback
     #[arg(long = "metrics", value_name = "ADDR", value_parser = metrics)]
     metrics: Option<SocketAddr>,
-    /// Read options from this file, one a line: 'threads = 4'; the command line's go before them
+    /// Read options from this file, one a line: 'threads = 4'; the command line takes precedence
     #[arg(long = "config", value_name = "FILE")]
     config: Option<PathBuf>,
     /// Print the version
@@ -224,32 +224,32 @@ fn size(text: &str) -> Result<usize, String> {
     size.ok_or_else(|| "a size from 1k to 1024m is wanted".into())
 }
 
-/// What the server is to do.
+/// The configuration of the server.
 #[derive(Debug)]
 pub struct Plan {
-    /// What it tells of itself.
+    /// Settings that `stats` reports.
     pub settings: Settings,
     /// The store's limits.
     pub limits: Limits,
-    /// Where to listen, and how.
+    /// Listeners.
     pub listeners: Vec<Listener>,
-    /// Addresses to take datagrams from.
+    /// UDP addresses.
     pub datagrams: Vec<SocketAddr>,
     /// The Unix socket to listen on.
     pub socket: Option<(PathBuf, u32)>,
-    /// Who may talk to it.
+    /// Authentication of clients.
     pub auth: Option<Auth>,
-    /// What TLS begins with, if it is wanted.
+    /// The TLS configuration, if TLS is enabled.
     pub tls: Option<Tls>,
-    /// Where the counts are read by HTTP.
+    /// The address of the metrics.
     pub metrics: Option<SocketAddr>,
-    /// Where items are kept between a graceful end and the next start.
+    /// The file of a warm restart.
     pub memory_file: Option<PathBuf>,
     /// Bytes of the buffers of all connections; 0 is no limit.
     pub buffers: usize,
     /// Requests of one connection at a time.
     pub budget: usize,
-    /// What the user should know.
+    /// Warnings.
     pub warnings: Vec<String>,
 }
 
@@ -284,14 +284,14 @@ impl Args {
         Self::try_parse_from(program.iter().cloned().chain(own).chain(rest.iter().cloned()))
     }
 
-    /// Looks at what can be wrong with an option whatever the others are.
+    /// Checks each option by itself.
     fn check_alone(&self) -> Result<(), String> {
         self.extended(&mut Vec::new())?;
         self.warnings()?;
         self.listen.iter().try_for_each(|text| listeners::read(text, 0, true).map(drop))
     }
 
-    /// Says what is to be done.
+    /// The configuration that the options make.
     ///
     /// # Errors
     /// What is wrong with the options, as a sentence.
@@ -366,14 +366,14 @@ impl Args {
         })
     }
 
-    /// What is said of options that have no effect here.
+    /// The warnings of options that have no effect here.
     fn warnings(&self) -> Result<Vec<String>, String> {
         let mut warnings = Vec::new();
         if self.slab_factor.is_some_and(|factor| factor.is_nan() || factor <= 1.0) {
             return Err("-f: a number greater than 1 is wanted".into());
         }
         if self.slab_min.is_some() || self.slab_factor.is_some() {
-            warnings.push("-n and -f have no effect: items have no classes of sizes".to_string());
+            warnings.push("-n and -f have no effect: there are no slab classes".to_string());
         }
         if self.napi_ids.is_some() {
             let why = "connections stay with the worker that accepted them";
@@ -382,13 +382,13 @@ impl Args {
         Ok(warnings)
     }
 
-    /// What follows `-o`.
+    /// The arguments of `-o`.
     fn extended(&self, warnings: &mut Vec<String>) -> Result<Extended, String> {
         let buffers = buffers::Options::new(self.memory << 20, self.item);
         Extended::read(&self.extended, buffers, warnings)
     }
 
-    /// What `-B` and `-S` say of the protocol.
+    /// The protocol, by `-B` and `-S`.
     fn language(&self) -> Result<Language, String> {
         match (self.protocol.as_deref(), self.sasl) {
             (None | Some("binary"), true) | (Some("binary"), false) => Ok(Language::Binary),
@@ -401,7 +401,7 @@ impl Args {
         }
     }
 
-    /// What TLS begins with.
+    /// The TLS configuration.
     fn tls(
         &self,
         extended: &Extended,
@@ -429,7 +429,7 @@ impl Args {
         Tls::read(files.clone()).map(Some)
     }
 
-    /// Where to listen, and where to take datagrams from.
+    /// The listeners, TCP and UDP.
     fn all_addresses(&self) -> Result<(Vec<Listener>, Vec<SocketAddr>), String> {
         if self.udp != 0 && (self.socket.is_some() || self.auth.is_some() || self.sasl) {
             return Err("-U: datagrams do not tell who sends them; not with -s, -S or -Y".into());
@@ -438,7 +438,7 @@ impl Args {
             0 => Vec::new(),
             port => self.listeners(port, "-U")?.into_iter().map(|found| found.address).collect(),
         };
-        // As memcached does it: who names a port for datagrams alone has TCP on it, too.
+        // As in memcached: if only a UDP port is named, TCP has the same one.
         let port = self.port.unwrap_or(if self.udp == 0 { PORT } else { self.udp });
         let listeners = match port {
             _ if self.socket.is_some() => Vec::new(),
@@ -448,7 +448,7 @@ impl Args {
         Ok((listeners, datagrams))
     }
 
-    /// Those that `-l` names, with this port unless they have their own.
+    /// The addresses of `-l`, with this port unless they have their own.
     fn listeners(&self, port: i32, option: &str) -> Result<Vec<Listener>, String> {
         let wrong =
             |_| format!("{option} {port}: a port is 1 to 65535, or -1 for any, or 0 for none");

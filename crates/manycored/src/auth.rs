@@ -1,11 +1,10 @@
-//! Who may talk to the server: users and passwords from a file (`-Y`), as memcached's text protocol
-//! has them.
+//! Authentication: users and passwords from a file (`-Y`), as in memcached's text protocol.
 //!
 //! A client says `set KEY FLAGS TIME LENGTH` first, with `user password` as the value; the key,
-//! the flags and the time mean nothing. Until that has been accepted nothing else is. What is
-//! refused is counted (`auth_errors`) and, with `-v`, logged. In the binary protocol the same users
-//! authenticate by SASL's mechanism `PLAIN`; with `-S` alone they are those of SASL's own files
-//! (`auth/source.rs`). Nothing is encrypted: this keeps out mistakes, and no eavesdropper.
+//! the flags and the time are ignored. Until that is accepted, nothing else is. Refusals are
+//! counted (`auth_errors`) and, with `-v`, logged. In the binary protocol the same users
+//! authenticate with SASL `PLAIN`; with `-S` alone they are those of SASL's own files
+//! (`auth/source.rs`). Nothing is encrypted: this prevents mistakes, not eavesdropping.
 
 mod hash_file;
 mod source;
@@ -54,7 +53,7 @@ impl fmt::Debug for Auth {
     }
 }
 
-/// What somebody has said who has not been let in.
+/// A message of a client that is not authenticated.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Said {
     /// Not all of it has come.
@@ -147,7 +146,7 @@ impl Auth {
     /// Whether there is such a user, with this password.
     pub(crate) fn knows(&self, user: &[u8], password: &[u8]) -> bool {
         let user = self.source.listed(user);
-        // All are compared, whoever it is.
+        // All are compared, for constant time.
         let known = |known, (u, p): &User| known | (same(u, &user) & same(p, password));
         self.users().list.iter().fold(false, known)
     }

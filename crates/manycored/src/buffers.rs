@@ -33,7 +33,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// What counts if nothing is said, with so much memory for items, and for one.
+    /// The default, with so much memory for items, and for one.
     #[must_use]
     pub fn new(memory: u64, item: usize) -> Self {
         let quarter = usize::try_from(memory / 4).unwrap_or(usize::MAX);

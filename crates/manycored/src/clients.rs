@@ -1,7 +1,7 @@
 //! Connections, as `stats conns` shows them.
 //!
-//! Law: a connection leaves the list before its descriptor is closed, and whoever looks at a
-//! descriptor has the lock of its part of the list. So what is looked at is the connection's.
+//! Law: a connection leaves the list before its descriptor is closed, and a thread that uses a
+//! descriptor holds the lock of its shard of the list. So the descriptor is the connection's.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};

@@ -141,7 +141,7 @@ impl Shared {
                 let note = format!("manycored: {dropped} lines of the log were dropped\n");
                 lines.extend_from_slice(note.as_bytes());
             }
-            // A stream that fails is that of an operator who does not read it.
+            // A stream that fails is not read by the operator.
             let _ = stream.write_all(&lines).and_then(|()| stream.flush());
             state = self.locked();
             state.is_writing = false;

@@ -11,7 +11,7 @@ fn main() -> ExitCode {
     let args = match Args::from_command_line(std::env::args_os()) {
         Ok(args) => args,
         Err(error) => {
-            // Help and version are no errors. If nobody reads it, nothing is to be done.
+            // Help and version are no errors. A closed stream is ignored.
             let _ = error.print();
             return if error.use_stderr() { USAGE.into() } else { ExitCode::SUCCESS };
         }

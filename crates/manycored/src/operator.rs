@@ -1,9 +1,9 @@
 //! Commands of the server's operator: lists of keys, events, searches for what has expired.
 //!
 //! Laws:
-//! - operator.O1 A list is made in steps: each puts down at most [`STEP`] bytes and one bucket's
-//!   keys, is sent before the next, and holds nothing in between. So it needs no memory to speak
-//!   of, and no worker is kept by it.
+//! - operator.O1 A list is made in steps: each writes at most [`STEP`] bytes and one bucket's
+//!   keys, is sent before the next, and holds nothing in between. So it needs little memory and
+//!   blocks no worker.
 //! - operator.O2 A client that is told of events has its own words dropped.
 
 use crate::protocol::{ERROR, Operator, Words, number};
@@ -15,9 +15,9 @@ use manycore_cache::Cursor;
 use std::fmt::Write;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Bytes of a list that are put down in one step.
+/// Bytes of a list that are written in one step.
 const STEP: usize = 64 << 10;
-/// Classes of sizes that memcached knows.
+/// Slab classes of memcached.
 const CLASSES: u64 = 64;
 
 const DISABLED: &str = "CLIENT_ERROR lru crawler disabled";

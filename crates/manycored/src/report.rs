@@ -1,6 +1,6 @@
-//! What the server tells about itself: `stats` and its parts.
+//! `stats` and its subcommands.
 //!
-//! The fields are memcached's. Those of mechanisms that are not here are 0 or `no` for ever, and
+//! The fields are memcached's. Those of mechanisms that do not exist here are always 0 or `no`, and
 //! `docs/server.md` names them.
 
 mod fields;
@@ -142,9 +142,9 @@ impl Default for Settings {
 pub struct Facts {
     /// What it was started with.
     pub settings: Settings,
-    /// Who may talk to it; everybody, if nothing is said.
+    /// Authentication of clients, if it is required.
     pub auth: Option<Auth>,
-    /// What TLS begins with, if TCP is sealed.
+    /// The TLS configuration, if TCP uses TLS.
     pub tls: Option<Tls>,
     /// What the buffers of all connections may take.
     pub buffers: Budget,

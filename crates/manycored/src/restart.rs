@@ -1,13 +1,12 @@
-//! Items in a file, from a server's orderly end to the next start (`-e`): the file's content.
-//! Names, locks and the system's calls are `server::memory_file`'s.
+//! Warm restart (`-e`): the format of the file with all items, from a graceful shutdown to the next
+//! start. Names, locks and system calls are in `server::memory_file`.
 //!
-//! Why a file that is written at the end, and not a mapping that items live in: what is in a
-//! mapping after a kill is whatever the processor had written by then, so it must be refused
-//! anyway; at run time it would cost what pages of tmpfs cost (no huge pages by default), and the
-//! form of items in memory would be a format that later versions have to read. What a file costs
-//! instead is two copies, seconds for each million items, and memory for one part in sixteen
-//! of the items twice (`Store::take_all` gives memory back as it goes, and the reader's side of
-//! the file is cut off as it is read).
+//! Why a file that is written at shutdown, and not a mapping that holds the items: after a kill a
+//! mapping holds whatever was written by then, so it must be refused anyway; at run time it would
+//! have the cost of tmpfs pages (no huge pages by default), and the layout of items in memory would
+//! be a format that later versions have to read. The file costs two copies instead, seconds for
+//! each million items, and memory for one part in sixteen of the items twice (`Store::take_all`
+//! gives memory back as it goes, and the reader's side of the file is cut off as it is read).
 //!
 //! A file is a header of [`HEADER`] bytes, and blocks of up to [`BLOCK`] bytes, each behind its
 //! length and checksum. The blocks together are a stream of records, one for each item. All numbers
@@ -26,8 +25,8 @@
 //!   calendar says; so stamps, deadlines and uses keep their meaning (law store.D1). A calendar
 //!   that was set back while the server was away refuses the file, as memcached does it: how long
 //!   items had to live is not known.
-//! - restart.W5 If there is less memory than before, the items that were used last are taken: the
-//!   header has their bytes by the time since their use.
+//! - restart.W5 If there is less memory than before, the items that were used last are restored:
+//!   the header has their bytes by the time since their use.
 
 mod ages;
 mod read;

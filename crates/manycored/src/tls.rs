@@ -349,7 +349,7 @@ impl Seal {
     /// Says good-bye, so that the client knows that nothing was cut off.
     pub(crate) fn end(&mut self, to: &mut dyn Write) {
         self.connection.send_close_notify();
-        // Who does not take it has gone, or is slow.
+        // A client that does not take it is gone, or slow.
         let _ = self.send(to);
     }
 }

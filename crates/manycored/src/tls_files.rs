@@ -35,9 +35,9 @@ pub struct Files {
     pub chain: PathBuf,
     /// Its key.
     pub key: PathBuf,
-    /// Who may sign clients' certificates.
+    /// The authority for clients' certificates.
     pub clients: Option<PathBuf>,
-    /// Whether these are asked for.
+    /// Whether these are requested.
     pub verify: Verify,
     /// Whether TLS 1.2 is too old.
     pub newest_only: bool,

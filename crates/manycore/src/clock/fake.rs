@@ -64,7 +64,7 @@ impl FakeClock {
         self
     }
 
-    /// The time without anybody's offset; does not move it.
+    /// The time without any thread's offset; does not move it.
     pub fn time(&self) -> u64 {
         // ORDER: SeqCst, as in `read`.
         self.time.load(Ordering::SeqCst)

@@ -1,7 +1,7 @@
 //! One ordered time for all cores.
 //!
 //! Owns: [`Stamp`], the [`Clock`] that gives it, the choice between a hardware counter and a shared
-//! one, and the report on that choice ([`Verdict`]). Does not own: who publishes what when.
+//! one, and the report on that choice ([`Verdict`]). Does not own: the publication of updates.
 //!
 //! Laws. *Before* is happens-before through memory; `e` is the largest difference between two
 //! cores' counters.
@@ -218,10 +218,10 @@ impl Clock {
     ///
     /// Synchronized where the kernel itself keeps time by an invariant counter that this process
     /// may read. Where the kernel does not tell (a container without sysfs), a probe of at most a
-    /// few milliseconds decides; it keeps the calling thread on one CPU meanwhile. Otherwise, and
-    /// in all doubt, Counter. The environment variable `MANYCORE_CLOCK` overrules the detection:
-    /// `tsc`, `counter`, or `bounded:<ticks>`. A value that makes no sense or that the machine
-    /// cannot do is ignored, and the verdict says so.
+    /// few milliseconds decides; it pins the calling thread to one CPU for that time. Otherwise,
+    /// and in all doubt, Counter. The environment variable `MANYCORE_CLOCK` overrules the
+    /// detection: `tsc`, `counter`, or `bounded:<ticks>`. A value that makes no sense or that the
+    /// machine cannot do is ignored, and the verdict says so.
     ///
     /// Cost: the first call about 0.1 ms, later ones one load and a branch.
     #[inline]
@@ -314,7 +314,7 @@ impl Clock {
     fn read_in_software(&self) -> Stamp {
         match &self.source {
             Source::Hardware(instruction) => Stamp(instruction.cut()),
-            // ORDER: SeqCst. clock.C1 and clock.C2 need AcqRel: whoever reads a later value
+            // ORDER: SeqCst. clock.C1 and clock.C2 need AcqRel: a thread that reads a later value
             // acquires from the release sequence of the earlier increments, so what was before an
             // earlier stamp is before a later cut. SeqCst also keeps later loads behind it
             // (clock.C1, the cut).
@@ -333,7 +333,7 @@ impl Clock {
     }
 
     /// Waits until `stamp` is past on every core (clock.C4). Call it after publishing the update
-    /// that `stamp` belongs to and before telling anybody that the update is done.
+    /// that `stamp` belongs to and before reporting that the update is done.
     ///
     /// Does nothing unless the clock is Bounded (or a fake with a skew). `stamp` must come from
     /// this clock: one from the far future is waited for.

@@ -103,7 +103,7 @@ impl error::Error for ProbeError {
 /// With one CPU there are no pairs, and the result is empty. A pair whose CPUs were busy elsewhere
 /// for all of its time is missing. Time: about half a microsecond per round and pair, at most
 /// [`DURATION_MAX`] in all unless starting a thread takes longer than a pair's share. Both CPUs of
-/// a pair spin meanwhile. `progress` is called before the first pair and after each.
+/// a pair spin during the probe. `progress` is called before the first pair and after each.
 ///
 /// # Errors
 /// See [`ProbeError`]; the calling thread may run where it might before in any case.

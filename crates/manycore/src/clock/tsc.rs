@@ -13,7 +13,7 @@
 //! - tsc.T2 [`Instruction::cut`] also reads before every later load: neither instruction keeps
 //!   later ones from starting, so an `lfence` follows.
 //! - tsc.T3 Neither waits for earlier *stores*, which may still sit in the store buffer. See
-//!   clock.C3 in [`crate::clock`]: making an update visible is the duty of whoever publishes it.
+//!   clock.C3 in [`crate::clock`]: making an update visible is the duty of the publishing thread.
 //! - tsc.T4 The blocks do not claim `nomem`, so the compiler moves no memory access across them.
 //!
 //! Measured on a 2.6 GHz Xeon (Sapphire Rapids class, KVM guest), ns per read in a loop:

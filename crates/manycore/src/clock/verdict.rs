@@ -10,7 +10,8 @@ use super::{Mode, NANOS_PER_SECOND};
 /// The environment variable that overrules the detection.
 pub(crate) const VARIABLE: &str = "MANYCORE_CLOCK";
 
-/// A dearer read is trapped by a hypervisor; the shared counter is then faster as well as safer.
+/// A more expensive read is trapped by a hypervisor; the shared counter is then faster as well as
+/// safer.
 const READ_NS_MAX: f64 = 300.0;
 
 /// Slower counters tick less often than messages can pass between cores (2 ns).
@@ -214,7 +215,7 @@ fn detected(facts: &Facts, reasons: &mut Vec<String>) -> Mode {
     }
 }
 
-/// What the probe says, where nobody else vouches for the counter.
+/// The result of the probe, where no other source vouches for the counter.
 fn probed(probe: &Probe, reasons: &mut Vec<String>) -> Mode {
     let (mode, reason) = match probe {
         Probe::Clean { pairs, min_ticks } => (

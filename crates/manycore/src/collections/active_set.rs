@@ -1,4 +1,4 @@
-//! Who is active, and since when: the oldest of all decides what may be forgotten.
+//! Active transactions, snapshots or readers, and the oldest of them (low-water mark).
 //!
 //! Owns: [`ActiveSet`] and its handles. Built on values with marks
 //! ([`Marked`](crate::collections::marked::Marked)). Source: LDU, section 2.4, for the
@@ -13,30 +13,30 @@ use std::ops::Deref;
 use std::ptr::NonNull;
 
 /// Active transactions, snapshots, readers, leases: each with a key, and the smallest key of all
-/// when somebody asks.
+/// at the next query.
 ///
-/// A member that registers and leaves before anybody asks never reaches the ordered list: it costs
+/// A member that registers and leaves between two queries never reaches the ordered list: it costs
 /// two atomic instructions on a line of its own, on whichever threads.
 ///
-/// **Registering and the key.** [`oldest`](Self::oldest) knows who has registered. If the key is
-/// taken from a counter that goes on meanwhile, register with what the counter says and take the
-/// version to work with afterwards; and whoever cleans up reads the counter first, asks for the
-/// oldest then, and stays below both.
+/// **Registering and the key.** [`oldest`](Self::oldest) sees registered members. If the key is
+/// taken from a counter that other threads advance, register with its value and take the version to
+/// work with afterwards; and a cleaner reads the counter first, then the oldest member, and stays
+/// below both.
 ///
 /// Not where the oldest is asked for at every registration, and not for a set of which only the
 /// size matters (take [`Counter`](super::Counter)).
 ///
 /// - Consistency: linearizable.
-/// - Progress: registering and leaving wait for nobody, unless a queue is far over its bound
-///   (16,384 changes that a question under way keeps from being gathered): then for that question.
-///   Asking waits for others who ask.
+/// - Progress: registering and leaving do not wait, unless a queue is far over its bound (16,384
+///   changes that a running query keeps from being drained): then for that query. Queries wait for
+///   each other.
 /// - Cost: of registering and leaving, see [`DeferredSet`](crate::ldu::DeferredSet); no allocation
-///   in a steady state. Of asking: the lock, a look at each member that changed since, and a search
-///   tree's insertion or removal for each that did not cancel itself.
+///   in a steady state. Of a query: the lock, a visit of each member that changed since, and a
+///   search tree's insertion or removal for each that did not cancel itself.
 /// - Memory: 1.7 KiB for a set; a key and 32 bytes for each member, 64 free ones for each thread, a
-///   tree of the keys that were there at the last question.
-/// - Panics: in the key's `Ord`, `Clone` or `Drop`, in whoever asks, because they run under the
-///   set's lock there (they must not use the set); it is of no use then. So it is if `Ord`
+///   tree of the keys that were present at the last query.
+/// - Panics: in the key's `Ord`, `Clone` or `Drop`, in the querying thread, because they run under
+///   the set's lock there (they must not use the set); it is of no use then. So it is if `Ord`
 ///   contradicts itself. The `Drop` of a registered key itself runs in the caller's hands.
 /// - A forgotten handle stays active for as long as the set lives.
 ///
@@ -132,7 +132,7 @@ impl<K: Ord + Clone + Send + Sync + 'static> ActiveSet<K> {
         self.members.read(|keys| keys.0.values().sum())
     }
 
-    /// Whether nobody is active now.
+    /// Whether no member is active now.
     ///
     /// # Panics
     /// As [`oldest`](Self::oldest).

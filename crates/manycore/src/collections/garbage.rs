@@ -1,4 +1,4 @@
-//! What merges take out of a collection, until somebody without a lock drops it.
+//! Deferred drops: what merges remove from a collection, until a thread without a lock drops it.
 //!
 //! Owns: [`Garbage`]. Nothing of the user's runs under its lock.
 
@@ -56,7 +56,7 @@ impl<X> Garbage<X> {
         contain(|| self.sweep_all());
     }
 
-    /// The same on behalf of a reader, whom the first panic reaches.
+    /// The same on behalf of a reader, which the first panic reaches.
     pub(super) fn sweep_for_reader(&self) {
         // ORDER: Relaxed; as above.
         if self.any.load(Ordering::Relaxed) {

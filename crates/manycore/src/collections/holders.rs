@@ -1,4 +1,4 @@
-//! Who has a copy of an entry.
+//! The set of replicas that have a copy of an entry.
 
 /// Which places may have a copy: one bit for each of the first 63, and one for all others.
 #[derive(Debug, Clone, Copy, Default)]

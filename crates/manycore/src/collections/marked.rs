@@ -7,8 +7,8 @@
 //!   its owner leaves, or, if the structure has to be told of that still, until the set frees it.
 //! - **marked.N2** A node whose owner came and went without a read between them is the owner's
 //!   again: it gives its value up and waits in the heap of the thread's slot, perhaps still queued,
-//!   for the next `enter` there. A heap is used by its slot's owner alone, and nothing of the
-//!   user's runs meanwhile.
+//!   for the next `enter` there. A heap is used by its slot's owner alone, and no user
+//!   code runs in between.
 //! - **marked.N3** The user's code runs under the set's lock only where the structure says so.
 //!   Values are dropped outside of it, and closures that a read calls give their panic to the
 //!   reader after it.
@@ -193,7 +193,7 @@ impl<T: Send + Sync + 'static, S: Nodes<T>> Marked<T, S> {
     /// Ends a registration.
     ///
     /// # Safety
-    /// `value` came from `enter`, this is called once for it, and nobody uses it afterwards.
+    /// `value` came from `enter`, this is called once for it, and it is not used afterwards.
     #[inline(always)]
     pub(super) unsafe fn leave(&self, value: NonNull<T>) {
         // SAFETY: the caller promises that `value` came from `enter`.

@@ -1,4 +1,4 @@
-//! How a set is configured, and the check of what was asked for.
+//! Builder of a set, and the checks of its options.
 
 use super::core::Core;
 use super::links::Linked;
@@ -13,8 +13,8 @@ use std::time::Duration;
 /// Where changed members wait for the next read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Queue {
-    /// In a queue of the thread's own: nobody else writes it but the read that empties it. Some
-    /// 4 KiB for a set that is in use; where sets are many and live shortly, a
+    /// In a per-thread queue: written only by its thread and by the read that drains it. Some
+    /// 4 KiB for a set that is in use; for many short-lived sets, a
     /// [`SetDomain`](super::SetDomain) has them once for all. The default.
     #[default]
     PerCore,
@@ -106,9 +106,9 @@ impl<T: Structure<E>, E: Linked> Builder<T, E> {
         self
     }
 
-    /// Time that a member may wait in a queue before a change drains the set (default: any). Looked
-    /// at when a change brings a member to the same queue; a set that nobody changes is not drained
-    /// by itself. Costs a look at the clock for each member that is brought.
+    /// Time that a member may wait in a queue before a change drains the set (default: any).
+    /// Checked when a change appends a member to the same queue; a set without changes is not
+    /// drained by itself. Costs a clock read for each member that is appended.
     #[must_use]
     pub fn max_delay(mut self, delay: Duration) -> Self {
         self.max_delay = Some(delay);

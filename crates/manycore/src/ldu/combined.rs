@@ -10,8 +10,8 @@
 //!   takes what noted the cut or less. The rest waits for the next read.
 //! - **ldu.C2** So what ldu.U6 says of two changes holds for any two of either kind, by the
 //!   argument in the header of `core`: the log's gathering stands in for the look at a queue. What
-//!   a read misses was published after it had gathered, and whoever goes on from there finds the
-//!   raised epoch.
+//!   a read misses was published after it had gathered, and what follows finds the raised
+//!   epoch.
 //! - **ldu.C3** A read applies updates in the order of their stamps. One with an earlier stamp than
 //!   some that were applied before it was still under way when those were gathered, or had begun
 //!   after the cut while they had begun before: they overlap, and may come in either order.
@@ -54,7 +54,7 @@ const GROWTH: usize = config::DEFAULT_GROWTH;
 /// want, `E` a member, `O` an ordered update of `T`.
 ///
 /// Not where only one kind is needed: take [`DeferredSet`] or [`Deferred`]. Not where an ordered
-/// update needs to know who is a member at that moment (ldu.C4): it is applied at a read, after all
+/// update needs to know the members at that moment (ldu.C4): it is applied at a read, after all
 /// that came and went before that read.
 ///
 /// - Consistency: linearizable, the two kinds together: a read that sees a change, of whichever
@@ -317,7 +317,8 @@ impl<T: Structure<E>, E: Linked, O: Op<T> + Send + 'static> Combined<T, E, O> {
         Ok(ReadGuard::new(held))
     }
 
-    /// The same for the object's owner, who waits for no lock: a forgotten guard may have it.
+    /// The same for the object's owner, without waiting for the lock: a forgotten guard may hold
+    /// it.
     fn bring_up_to_date(&mut self) {
         let Parts { set, log, .. } = &mut *self.parts;
         let core = &*set.core;
@@ -410,7 +411,7 @@ impl<T: Structure<E>, E: Linked, O: Op<T> + Send + 'static> Combined<T, E, O> {
         self.parts.set.is_poisoned()
     }
 
-    /// Says that the structure is fit for use again. The next read applies what waits.
+    /// Clears the poison flag. The next read applies what waits.
     pub fn clear_poison(&self) {
         self.parts.set.clear_poison();
     }

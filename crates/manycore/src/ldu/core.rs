@@ -113,7 +113,7 @@ impl<T: Structure<E>, E: Linked> Core<T, E> {
                 if word.is_queued() {
                     break next;
                 }
-                // A drain let it go between the look and the toggle; nobody else has it now.
+                // A drain let it go between the look and the toggle; no other thread has it now.
                 let toggled = Word(word.0 ^ super::word::TOGGLE);
                 let queued = marks.change(toggled, toggled.queued_again());
                 debug_assert!(queued.is_ok(), "only its owner changes a member in no queue");
@@ -215,7 +215,7 @@ impl<T: Structure<E>, E: Linked> Core<T, E> {
     }
 
     pub(super) fn is_poisoned(&self) -> bool {
-        // ORDER: Relaxed; whoever needs more holds the lock.
+        // ORDER: Relaxed; callers that need more hold the lock.
         self.hub.poisoned.load(Ordering::Relaxed)
     }
 }

@@ -1,4 +1,4 @@
-//! The reader's side: the cut, the walk over the queues, and what becomes of each member.
+//! The reader's side: the cut, draining the queues, and what becomes of each member.
 //!
 //! Everything here runs with the set's lock held.
 //!
@@ -45,7 +45,7 @@ pub(super) struct Given<E: Linked>(NonNull<E>);
 
 impl<E: Linked> Drop for Given<E> {
     fn drop(&mut self) {
-        // SAFETY: ldu.M4 of `word` - nobody refers to the member any more, and a `Given` is made
+        // SAFETY: ldu.M4 of `word` - no reference to the member is left, and a `Given` is made
         // once.
         unsafe {
             (*super::links::links_of(self.0).as_ptr()).is_over();
@@ -173,7 +173,7 @@ impl<T: Structure<E>, E: Linked> Core<T, E> {
         cut
     }
 
-    /// Begins a read: whoever begins a change from here on notes more than the cut (ldu.U6).
+    /// Begins a read: changes that begin from here on note more than the cut (ldu.U6).
     fn raise(&self) -> u64 {
         if seeded_bug!("no-cut") {
             return u64::MAX;
@@ -234,7 +234,7 @@ impl<T: Structure<E>, E: Linked> Core<T, E> {
         let mut telling = Telling { inner, links, poisoned: &self.hub.poisoned, panics: true };
         self.value.with_mut(|value| {
             // SAFETY: the lock is held, and guards the structure. The member is held while it is
-            // queued, and only its owner could change its data, who does not until it is let go
+            // queued, and only its owner could change its data, which does not until it is let go
             // (ldu.U4).
             unsafe {
                 let (value, member) = (&mut *value, member_of::<E>(links));
@@ -327,7 +327,7 @@ impl<E: Linked> Drop for Telling<'_, E> {
         if told.is_queued() {
             self.inner.carry.push(self.links);
         } else if told.is_dead() {
-            // SAFETY: ldu.M4 - nobody else has it.
+            // SAFETY: ldu.M4 - no other thread has it.
             unsafe { self.inner.free(self.links) };
         }
     }

@@ -78,7 +78,7 @@ impl From<SetId> for u64 {
     }
 }
 
-/// Spreads numbers that follow each other; nobody chooses them.
+/// Hashes consecutive numbers; they are not chosen by users.
 #[derive(Default)]
 struct Spread(u64);
 
@@ -98,7 +98,7 @@ impl Hasher for Spread {
 
 /// A member that says which set of a [`Forest`] it is in.
 ///
-/// For types that have [`Links`] of their own. Everybody else takes [`SetElement`].
+/// For types that have [`Links`] of their own. All others use [`SetElement`].
 ///
 /// # Safety
 /// [`set`](Self::set) gives the same answer from the member's insertion until no queue has it, or
@@ -138,10 +138,10 @@ impl<V> SetElement<V> {
         self.value.expect(HERE)
     }
 
-    /// Takes the value out of an idle member, whose marks a drain may look at meanwhile.
+    /// Takes the value out of an idle member, whose marks a drain may read concurrently.
     ///
     /// # Safety
-    /// The member is live, and its set and value are the caller's: nobody else looks at them.
+    /// The member is live, and its set and value are the caller's: no other thread accesses them.
     #[inline]
     pub(super) unsafe fn take(member: NonNull<Self>) -> Option<V> {
         // SAFETY: the caller promises that the member is live, and that no other thread looks at
@@ -164,12 +164,12 @@ impl<V> SetElement<V> {
     }
 }
 
-// SAFETY: the offset is the field's, which is private and used by nobody.
+// SAFETY: the offset is the field's, which is private and unused.
 unsafe impl<V: Send + Sync + 'static> Linked for SetElement<V> {
     const LINKS: usize = std::mem::offset_of!(Self, links);
 }
 
-// SAFETY: ldu.F3 - `move_to` needs the element mutably, and who inserts it gives it away until
+// SAFETY: ldu.F3 - `move_to` needs the element mutably, and an insertion gives it away until
 // `into_box` has settled it, or a free list has it, where it is idle.
 unsafe impl<V: Send + Sync + 'static> SetMember for SetElement<V> {
     #[inline]
@@ -197,7 +197,7 @@ impl<V> DerefMut for SetElement<V> {
 /// For sets that are many and do not live long: the mappings of each process in a family that
 /// forks, the children of a request, the members of a room. A set is nothing but a number, so to
 /// make one and to be done with it costs neither memory nor a line that others write. A set
-/// that came and went before anybody read is never in the forest.
+/// that came and went between two reads is never in the forest.
 ///
 /// `T` is a set's structure, made at its first member that a read applies, and dropped, under the
 /// domain's lock, with its last one.
@@ -208,17 +208,17 @@ impl<V> DerefMut for SetElement<V> {
 /// |---|---|---|
 /// | a set costs | its memory (1,250 bytes and the queues), making it and dropping it | nothing until a read finds members in it, then a place in a table |
 /// | a change costs | as written there | the same |
-/// | a set that came and went without a read | is emptied when it is dropped | waits in the queues until somebody reads, or they are full |
+/// | a set that came and went without a read | is emptied when it is dropped | waits in the queues until a read, or until they are full |
 /// | a read of one set | applies what changed in that set | applies what changed in all, then looks the set up |
-/// | two who read different sets | do not meet | wait for each other, or share one round ([`Set::read_shared`]) |
+/// | two readers of different sets | do not contend | wait for each other, or share one round ([`Set::read_shared`]) |
 /// | a panic of a structure's | poisons its set | poisons the domain |
-/// | pays for | few sets, or sets that live long or are read often | many sets that live shortly, read rarely |
+/// | pays for | few sets, or long-lived ones, or read often | many short-lived sets, read rarely |
 ///
 /// In both, [`Queue`](super::Queue) says whether each thread has a queue or all have one. For a
 /// million sets of their own that decides the memory; a domain has its queues once.
 ///
 /// Measured by `manycore bench fork-chain`, on two cores: a domain with a
-/// [`FreeList`](super::FreeList) is nine times as fast as a lock at the root if nobody reads, five
+/// [`FreeList`](super::FreeList) is nine times as fast as a lock at the root without reads, five
 /// times with a read after each 1,000 changes and 1.3 times after each 100; after each 10, it has
 /// 0.4 of the lock's speed. Sets of their own with one queue each have 1.8, 1.8, 1.7 and 1.1 times;
 /// a domain without a free list 2.0, 1.6, 1.3 and 0.4.
@@ -448,7 +448,7 @@ impl<'d, T: Structure<E>, E: SetMember> Set<'d, T, E> {
         SetGuard { guard: self.domain.read(), id: self.id }
     }
 
-    /// As [`read`](Self::read), side by side with others who read the domain so.
+    /// As [`read`](Self::read), in parallel with other shared readers of the domain.
     ///
     /// # Panics
     /// As [`DeferredSet::read_shared`].

@@ -1,4 +1,4 @@
-//! Members that came and went unseen, for use again.
+//! A free list of members that were inserted and removed between two reads.
 //!
 //! Owns: [`FreeList`]. Law:
 //! - **ldu.L1** A member in the list is idle: no structure has it, and no read will ask for it,
@@ -21,7 +21,7 @@ const KEPT: usize = if SMALL { 1 } else { 64 };
 /// list it puts in again, also into another set, and also while a queue still has it: then the
 /// whole life of a member is two atomic instructions on a line of the thread's own, with neither
 /// memory nor a queue. On two cores, sets of one to five members come and go four times as fast so
-/// if nobody reads (`manycore bench fork-chain`). Queues for each set cannot do that: a member
+/// without reads (`manycore bench fork-chain`). Queues for each set cannot do that: a member
 /// that waits in one can't serve another set.
 ///
 /// One for each thread; it may be moved to another. It may take members that other threads
@@ -50,7 +50,7 @@ const KEPT: usize = if SMALL { 1 } else { 64 };
 /// let mut free = FreeList::new(&domain);
 /// for number in 0..1000 {
 ///     let member = free.add(domain.new_set().id(), number);
-///     assert_eq!(free.remove(member), Some(number)); // nobody read meanwhile
+///     assert_eq!(free.remove(member), Some(number)); // no read in between
 /// }
 /// assert_eq!(domain.stats().queued, 1);
 /// ```

@@ -1,4 +1,4 @@
-//! What a reader holds, or shares.
+//! Guards of readers, exclusive and shared.
 
 use super::core::{Core, Held};
 use super::drain::Given;
@@ -11,8 +11,8 @@ use std::ops::{Deref, DerefMut};
 
 /// An up-to-date structure, held by one reader. Dropping it gives the set up.
 ///
-/// Changes go on meanwhile; this guard does not see them. The structure may be changed through the
-/// guard, but for its members: those are the set's to tell.
+/// Changes go on concurrently; this guard does not see them. The structure may be changed through
+/// the guard, but for its members: those are the set's to tell.
 pub struct ReadGuard<'a, T: Structure<E>, E: Linked> {
     held: Option<Held<'a, T, E>>,
     /// Taken before the lock is given up.
@@ -77,11 +77,11 @@ impl<T: Structure<E>, E: Linked> Drop for ReadGuard<'_, T, E> {
     }
 }
 
-/// An up-to-date structure, shared by those who read side by side:
+/// An up-to-date structure, shared by parallel readers:
 /// [`DeferredSet::read_shared`](super::DeferredSet::read_shared). Dropping it is the reader's end.
 ///
-/// Changes go on meanwhile; this guard does not see them. Whoever would bring the structure up to
-/// date again waits for it.
+/// Changes go on concurrently; this guard does not see them. A reader that has to bring the
+/// structure up to date again waits for it.
 pub struct SharedGuard<'a, T: Structure<E>, E: Linked> {
     core: &'a Core<T, E>,
     /// Taken before the reader goes.
@@ -96,7 +96,7 @@ pub struct SharedGuard<'a, T: Structure<E>, E: Linked> {
 unsafe impl<T: Structure<E> + Sync, E: Linked> Sync for SharedGuard<'_, T, E> {}
 
 impl<'a, T: Structure<E>, E: Linked> SharedGuard<'a, T, E> {
-    /// For who has come in.
+    /// For a reader that was admitted.
     pub(super) fn new(core: &'a Core<T, E>, garbage: Vec<Given<E>>) -> Self {
         Self { core, value: Some(core.value.get()), garbage, not_send: PhantomData }
     }
@@ -107,7 +107,7 @@ impl<T: Structure<E>, E: Linked> Deref for SharedGuard<'_, T, E> {
 
     #[inline]
     fn deref(&self) -> &T {
-        // SAFETY: nobody changes the structure while somebody shares it (rounds.V1).
+        // SAFETY: the structure does not change while a reader shares it (rounds.V1).
         unsafe { self.value.as_ref().expect(LIVE).deref() }
     }
 }

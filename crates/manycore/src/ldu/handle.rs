@@ -1,4 +1,4 @@
-//! Who owns a member: one that is in the set, and one that is not.
+//! Handles that own a member: one that is in the set, and one that is not.
 //!
 //! Owns: the handles, which make ldu.U1 and ldu.U3 rules of the compiler: a member goes from
 //! [`Attached`] to [`Detached`] and back by moves, and its memory is the handle's or the set's.
@@ -74,7 +74,7 @@ impl<'s, T: Structure<E>, E: Linked> Attached<'s, T, E> {
     #[inline]
     pub(super) fn new(set: &'s DeferredSet<T, E>, member: Box<E>) -> Self {
         let member = NonNull::from(Box::leak(member));
-        // SAFETY: the box was nobody else's, and its memory is the set's from here on.
+        // SAFETY: the box was not shared, and its memory is the set's from here on.
         unsafe { Self::from_raw(set, member) }
     }
 

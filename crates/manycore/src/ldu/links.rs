@@ -1,4 +1,4 @@
-//! What a member carries, and how the set finds it from there.
+//! The links embedded in a member, and the way from them to the member.
 
 use super::word::{TOGGLE, Word};
 use crate::sync::{AtomicPtr, AtomicU64, Ordering, UnsafeCell, const_fn};
@@ -10,10 +10,10 @@ use std::ptr::{self, NonNull};
 /// type has among its fields, so that changes allocate nothing ([`Linked`]).
 pub struct Links {
     pub(super) word: AtomicU64,
-    /// The next member of the same queue. Written by whoever pushes, before the push.
+    /// The next member of the same queue. Written by the pushing thread, before the push.
     pub(super) next: AtomicPtr<Links>,
     /// A canary of law ldu.U3 for loom; nothing elsewhere.
-    #[cfg_attr(not(manycore_loom), allow(dead_code))] // nobody looks at it there
+    #[cfg_attr(not(manycore_loom), allow(dead_code))] // unused there
     life: UnsafeCell<Life>,
 }
 
@@ -46,8 +46,8 @@ impl Links {
     /// What the word says, and all that was done before it said so.
     #[inline(always)]
     pub(super) fn load(&self) -> Word {
-        // ORDER: Acquire; pairs with the Release in `change`: whoever sees a state sees what its
-        // maker did before.
+        // ORDER: Acquire; pairs with the Release in `change`: a thread that sees a state sees what
+        // happened before it.
         Word(self.word.load(Ordering::Acquire))
     }
 
@@ -64,8 +64,8 @@ impl Links {
         }
     }
 
-    /// Attaches or detaches, whatever else the word says; returns what it said before. The owner's
-    /// alone, who knows that this changes no bit but the one.
+    /// Attaches or detaches, whatever else the word says; returns what it said before. For the
+    /// owner alone, which knows that this changes no bit but the one.
     #[inline(always)]
     pub(super) fn toggle(&self, attach: bool) -> Word {
         // ORDER: AcqRel; as in `change`.
@@ -79,20 +79,20 @@ impl Links {
     /// One transition. `Err` has the word found instead.
     #[inline(always)]
     pub(super) fn change(&self, from: Word, to: Word) -> Result<(), Word> {
-        // ORDER: AcqRel; Release pairs with the Acquire of whoever finds the new state: a change
-        // shows the member's data to the drain (ldu.U4), a drain shows the owner that it is done
-        // (ldu.U3). Acquire (both) is the other half.
+        // ORDER: AcqRel; Release pairs with the Acquire of a thread that finds the new state: a
+        // change shows the member's data to the drain (ldu.U4), a drain shows the owner that it is
+        // done (ldu.U3). Acquire (both) is the other half.
         self.word
             .compare_exchange(from.0, to.0, Ordering::AcqRel, Ordering::Acquire)
             .map(drop)
             .map_err(Word)
     }
 
-    /// Says to loom that the member is in use here, so that it must not be freed meanwhile.
+    /// Says to loom that the member is in use here, so that it must not be freed now.
     #[inline(always)]
     pub(super) fn in_use(&self) {
         #[cfg(manycore_loom)]
-        // SAFETY: loom checks that nobody writes it meanwhile.
+        // SAFETY: loom checks that there is no concurrent write.
         self.life.with(|over| assert!(!unsafe { *over }, "a member is used after its time"));
     }
 
@@ -100,7 +100,7 @@ impl Links {
     #[inline(always)]
     pub(super) fn is_over(&self) {
         #[cfg(manycore_loom)]
-        // SAFETY: loom checks that nobody else is at it.
+        // SAFETY: loom checks that access is exclusive.
         self.life.with_mut(|over| assert!(!unsafe { std::mem::replace(&mut *over, true) }));
     }
 }
@@ -123,8 +123,8 @@ impl fmt::Debug for Links {
 
 /// A type that carries [`Links`] and so can be a member of a [`DeferredSet`](super::DeferredSet).
 ///
-/// For types that should not be wrapped, because they are in other structures too. Everybody else
-/// takes [`Element`].
+/// For types that should not be wrapped, because they are in other structures too. All others use
+/// [`Element`].
 ///
 /// # Safety
 /// `LINKS` is the offset of a field of type [`Links`] that nothing but this module uses.
@@ -136,7 +136,7 @@ impl fmt::Debug for Links {
 ///     pages: std::ops::Range<u64>,
 ///     links: Links,
 /// }
-/// // SAFETY: the offset is the field's, and nobody else uses it.
+/// // SAFETY: the offset is the field's, which is used for this alone.
 /// unsafe impl Linked for Mapping {
 ///     const LINKS: usize = std::mem::offset_of!(Mapping, links);
 /// }
@@ -168,10 +168,10 @@ pub unsafe trait Linked: Send + Sync + Sized + 'static {
     }
 
     /// Frees a member that was given up, outside of every lock. The default takes it for a box. A
-    /// panic reaches the reader or the owner who frees it; a change that drained contains it.
+    /// panic reaches the reader or the owner that frees it; a change that drained contains it.
     ///
     /// # Safety
-    /// Called once for a member, by the set, when nobody refers to it any more.
+    /// Called once for a member, by the set, when no reference to it is left.
     unsafe fn free(member: NonNull<Self>) {
         // SAFETY: handles are made of boxes; a type whose members are not says so here.
         drop(unsafe { Box::from_raw(member.as_ptr()) });
@@ -222,7 +222,7 @@ impl<V> Element<V> {
     }
 }
 
-// SAFETY: the offset is the field's, which is private and used by nobody.
+// SAFETY: the offset is the field's, which is private and unused.
 unsafe impl<V: Send + Sync + 'static> Linked for Element<V> {
     const LINKS: usize = std::mem::offset_of!(Self, links);
 }

@@ -1,21 +1,21 @@
-//! Cancelling updates: members come and go through marks of their own, and only what is left over
-//! reaches the structure.
+//! Cancelling updates (update-side removing of LDU): insertions and removals of a member cancel in
+//! a mark of its own, and only the difference reaches the structure.
 //!
 //! **Only for structures where operations on different members commute** (ldu.U2): sets,
-//! registries, reverse maps, interval trees. Not for queues, stacks, or anything that shows in
-//! which order its members came.
+//! registries, reverse maps, interval trees. Not for queues, stacks, or anything in which
+//! the order of insertions is visible.
 //!
-//! A structure that has other updates besides, whose order shows, is a [`Combined`]. Many small
-//! sets that live shortly are a [`SetDomain`].
+//! A structure that has other updates besides, whose order matters, is a [`Combined`]. Many
+//! small, short-lived sets are a [`SetDomain`].
 //!
 //! Owns: [`DeferredSet`], the marks ([`Links`]), the queues, and the handles. Source: LDU (the
 //! thesis), section 2.4, and its preliminary paper.
 //!
 //! Every member carries one atomic word. An insertion or a removal changes that word, with one
 //! atomic instruction, and is done; if the member is not in a queue already, it goes into one. A
-//! read takes the set's lock, empties the queues, and does to the structure what the words say. A
-//! member that came and went since the last read has cancelled itself, on whichever threads that
-//! happened; no clock is read, nothing is allocated, and no line is written but the member's.
+//! read takes the set's lock, drains the queues, and applies to the structure what the words say. A
+//! member that was inserted and removed since the last read has cancelled, on whichever threads
+//! that happened; no clock is read, nothing is allocated, and no line is written but the member's.
 //!
 //! # The laws
 //!
@@ -23,7 +23,7 @@
 //!   returned. Handles make that a rule of the compiler ([`Attached`], [`Detached`]); the raw calls
 //!   check it and panic with the member's name.
 //! - **ldu.U2** Operations on different members commute.
-//! - **ldu.U3** A queued member's memory is held: whoever has done with it while it is queued
+//! - **ldu.U3** A queued member's memory is held: an owner that drops it while it is queued
 //!   leaves it to the next drain, which frees it. A drain reads where the queue goes on *before* it
 //!   lets go of a member, and does not touch it afterwards.
 //! - **ldu.U4** A member's own data stay as they are from its insertion until no queue has it. Only
@@ -42,9 +42,9 @@
 //!   [`DeferredSet::clear_poison`]; what was not applied stays queued, and changes go on. The call
 //!   that panicked counts as made.
 //!
-//! The design has a gate for ldu.U6: a reader shuts changes out while it captures the words. The
-//! epoch does without. It costs a change one load of a line that only reads write, where the gate
-//! costs an announcement besides, and nobody waits for anybody.
+//! A gate, with which a reader excludes changes while it captures the words, would do for ldu.U6,
+//! too. The epoch costs a change one load of a line that only reads write, where a gate costs an
+//! announcement besides, and no thread waits for another.
 //!
 //! # Consistency
 //!
@@ -62,11 +62,11 @@
 //!   it panics instead, before it takes anything. The same holds for a thread that has a guard of
 //!   the set, exclusive or shared, whichever other readers wait; and neither of its changes waits
 //!   for a reader, of this set or another ([`Builder::max_queued`]). Of threads that each
-//!   hold a set (or another object of the library's) and *read* each other's in a circle, the last
-//!   one panics and says so.
-//! - A panic in a member's destructor reaches the reader or the owner who frees it, after all
-//!   others have been dropped; in a thread that is unwinding, or in a change that drains, it ends
-//!   there.
+//!   hold a set (or another object of the library's) and *read* each other's in a cycle (deadlock),
+//!   the last one panics with a message.
+//! - A panic in a member's destructor reaches the reader or the owner that frees it, after all
+//!   others have been dropped; in a thread that is unwinding, or in a change that drains, it is
+//!   contained.
 //! - A poisoned set's members that came and went are freed all the same: what a set keeps is
 //!   bounded by what is in it.
 

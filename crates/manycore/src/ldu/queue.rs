@@ -3,8 +3,8 @@
 //! Owns: [`Stack`] and the choice between one for all and one for each slot.
 //!
 //! Laws:
-//! - ldu.Q1 A member is pushed by whoever made it queued (ldu.M1 of `word`), and by nobody else
-//!   until a drain has let it go. So it is in one stack at most, and `next` has one writer.
+//! - ldu.Q1 A member is pushed by the thread that made it queued (ldu.M1 of `word`), and by no
+//!   other until a drain has let it go. So it is in one stack at most, and `next` has one writer.
 //! - ldu.Q2 The order of a stack means nothing: the words say what is to be done.
 //! - ldu.Q3 A slot whose stack is not empty has its dirty bit set, or the push is under way still.
 //!   The drain clears the bit before it empties the stack.
@@ -64,7 +64,7 @@ impl Stack {
             // ORDER: Relaxed; shown by the CAS.
             next.store(head, Ordering::Relaxed);
             // ORDER: AcqRel; Release pairs with the Acquire of `take`: `next` before the head. The
-            // Acquire is ldu.U6's: who pushes after a drain has found the epoch that the drain
+            // Acquire is ldu.U6's: a push after a drain has found the epoch that the drain
             // raised.
             match self.head.compare_exchange_weak(
                 head,

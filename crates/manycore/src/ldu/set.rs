@@ -54,7 +54,7 @@ pub trait Structure<E>: Send {
     }
 }
 
-/// A set whose insertions and removals are put off until somebody reads, and cancel each other.
+/// A set whose insertions and removals are deferred until the next read, and cancel each other.
 ///
 /// For sets that are changed often, by many threads, and read rarely: mappings of a file, open
 /// connections, active transactions. `T` is what reads want, any single-threaded structure; `E` is
@@ -202,7 +202,7 @@ impl<T: Structure<E>, E: Linked> DeferredSet<T, E> {
         if guard.is_poisoned() { Err(TryReadError::Poisoned) } else { Ok(guard) }
     }
 
-    /// As [`read`](Self::read), side by side with others who share the structure, so it can't be
+    /// As [`read`](Self::read), in parallel with other shared readers, so the structure can't be
     /// changed through the guard. A reader that had to wait for another one to bring the structure
     /// up to date uses what that one did, if it began after this call.
     ///
@@ -284,7 +284,7 @@ impl<T: Structure<E>, E: Linked> DeferredSet<T, E> {
         self.core.is_poisoned()
     }
 
-    /// Says that the structure is fit for use again. The next read applies what is queued.
+    /// Clears the poison flag. The next read applies what is queued.
     ///
     /// Takes the set's lock, unless this thread holds the set already.
     ///
@@ -374,7 +374,7 @@ impl<T: Structure<E>, E: Linked> DeferredSet<T, E> {
     /// As [`remove_raw`](Self::remove_raw).
     ///
     /// # Safety
-    /// As [`remove_raw`](Self::remove_raw), and nobody uses the member afterwards.
+    /// As [`remove_raw`](Self::remove_raw), and the member is not used afterwards.
     #[inline]
     pub unsafe fn retire_raw(&self, member: NonNull<E>) {
         // SAFETY: ldu.U1, ldu.U3 - the caller promises a live member that was inserted into this
@@ -386,7 +386,7 @@ impl<T: Structure<E>, E: Linked> DeferredSet<T, E> {
         }
     }
 
-    /// Removes a member by hand, for an owner who wants to use its memory for another soon. True
+    /// Removes a member by hand, for an owner that wants to reuse its memory soon. True
     /// says that the member's data are the caller's again, although a queue may have it still: it
     /// may be inserted with other data, or given to [`free_raw`](Self::free_raw). False says that
     /// the structure has to be told of it yet, and that the set frees it, as after
@@ -398,8 +398,8 @@ impl<T: Structure<E>, E: Linked> DeferredSet<T, E> {
     /// As [`remove_raw`](Self::remove_raw).
     ///
     /// # Safety
-    /// As [`remove_raw`](Self::remove_raw), and nobody uses the member afterwards if the answer is
-    /// false.
+    /// As [`remove_raw`](Self::remove_raw), and the member is not used afterwards if the result
+    /// is false.
     #[inline]
     pub unsafe fn recycle_raw(&self, member: NonNull<E>) -> bool {
         // SAFETY: ldu.U1, ldu.U3 - the caller promises a live member that was inserted into this
@@ -446,7 +446,7 @@ impl<T: Structure<E>, E: Linked> DeferredSet<T, E> {
     /// Frees a member that is not in the set, or leaves that to the set if a queue has it still.
     ///
     /// # Safety
-    /// As [`remove_raw`](Self::remove_raw); the member is not in the set, and nobody uses it
+    /// As [`remove_raw`](Self::remove_raw); the member is not in the set, and it is not used
     /// afterwards.
     pub unsafe fn free_raw(&self, member: NonNull<E>) {
         // SAFETY: the caller promises a member of its own that is not in the set, and that it is

@@ -9,8 +9,8 @@
 //!   for the read that raised the epoch to that number, which is the only one that can be at work,
 //!   it is the state at the cut (ldu.U6).
 //! - ldu.M3 The epoch of a word never falls: a change that found an older one takes the word's.
-//! - ldu.M4 `DEAD` means that nobody but a drain will touch the member again. `DEAD` without
-//!   `QUEUED` does not last: whoever makes the one while the other is missing frees the member.
+//! - ldu.M4 `DEAD` means that only a drain will access the member again. `DEAD` without `QUEUED`
+//!   does not last: the thread that sets the one or clears the other frees the member.
 //! - ldu.M5 `BUSY` is set while the structure is being told.
 
 const ATTACHED: u64 = 1;
@@ -29,7 +29,7 @@ pub(super) const TOGGLE: u64 = ATTACHED;
 pub(super) enum Change {
     Insert,
     Remove,
-    /// Removes, and leaves the memory to whoever has done with it last.
+    /// Removes, and leaves the memory to its last user.
     GiveUp,
     /// Removes, and gives up unless that leaves the member idle.
     Recycle,
@@ -128,7 +128,7 @@ impl Word {
         Self(now | before | applied | QUEUED | kept | epoch.max(self.epoch()) << EPOCH_SHIFT)
     }
 
-    /// Given up by an owner who removed it before (ldu.M4).
+    /// Given up by an owner that removed it before (ldu.M4).
     #[inline(always)]
     pub(super) fn given_up(self) -> Self {
         debug_assert!(!self.is_attached() && !self.is_dead(), "ldu.M4: given up while in use");

@@ -19,11 +19,11 @@ struct Line<T>(T);
 pub(super) struct Core<T> {
     locals: Segmented<Local>,
     pool: Pool,
-    /// The first index that nobody has taken.
+    /// The first unused index.
     frontier: Line<AtomicU64>,
     /// `OPEN`, less the blocks that came back where there is no account, or to a closed one. When
-    /// the namespace is dropped, all accounts are settled here; who brings it to zero frees the
-    /// core (namespace.N7).
+    /// the namespace is dropped, all accounts are settled here; the thread that brings it to zero
+    /// frees the core (namespace.N7).
     late: Line<AtomicU64>,
     /// Blocks that have had their last generation.
     worn: AtomicU64,
@@ -34,7 +34,7 @@ pub(super) struct Core<T> {
     own: AtomicPtr<Self>,
 }
 
-/// A block that nobody else has, not in use: its first slot, index, and the generation it had.
+/// A block owned by this thread, not in use: its first slot, index, and the generation it had.
 pub(super) struct Block<T> {
     pub(super) slot: *mut Slot<T>,
     pub(super) index: u32,
@@ -75,7 +75,7 @@ impl<T> Core<T> {
 
     /// One past the highest index that may be in use.
     pub(super) fn end(&self) -> u64 {
-        // ORDER: Relaxed; who knows an id knows its leaf by other means.
+        // ORDER: Relaxed; a holder of an id knows its leaf by other means.
         self.frontier.0.load(Ordering::Relaxed)
     }
 
@@ -126,8 +126,8 @@ impl<T> Core<T> {
         let (len, offset) = (Leaf::<T>::LEN, index as usize % Leaf::<T>::LEN);
         for more in ((len - offset) as u64..ids).step_by(len) {
             let next = trie.make(index + more as u32, own);
-            // SAFETY: namespace.N2 - a leaf, of a trie that the caller borrows.
-            // ORDER: Relaxed; read by who has an id of this chunk, which is published afterwards.
+            // SAFETY: namespace.N2 - a leaf, of a trie that the caller borrows. ORDER: Relaxed;
+            // read by holders of an id of this chunk, which is published afterwards.
             unsafe { (*last).next.store(next, Ordering::Relaxed) };
             last = next;
         }
@@ -135,7 +135,7 @@ impl<T> Core<T> {
         unsafe { Leaf::slot(leaf, offset) }
     }
 
-    /// Makes a block free again that nobody can be looking at: what is in it has been dropped.
+    /// Makes a block free again after its grace period: its content has been dropped.
     ///
     /// # Safety
     /// The caller has the block to itself, and `local` is its own.
@@ -217,15 +217,15 @@ impl<T> Core<T> {
     /// The namespace goes: the core follows when the last block has come back (namespace.N7).
     ///
     /// # Safety
-    /// Nobody else has the namespace, and `core` came from `Box::leak`.
+    /// No other thread has the namespace, and `core` came from `Box::leak`.
     pub(super) unsafe fn close(core: NonNull<Self>, trie: Trie<T>) {
         let core = core.as_ptr();
-        // SAFETY: `legacy` is touched by who drops the namespace and by who drops the core, which
-        // the accounts order; blocks that come back meanwhile touch other fields.
+        // SAFETY: `legacy` is accessed when the namespace is dropped and when the core is, which
+        // the accounts order; blocks that come back in between access other fields.
         unsafe { (*core).legacy.with_mut(|legacy| *legacy = Some(trie)) };
         // SAFETY: namespace.N7 - the core stays until `late` is settled below.
         let locals = unsafe { &(*core).locals };
-        // No account is opened meanwhile: only who has the namespace does that.
+        // No account is opened concurrently: only the owner of the namespace does that.
         let away = locals.iter().fold(0, |sum: u64, (_, local)| sum.wrapping_add(local.close()));
         // SAFETY: the accounts are settled, and this is the last use.
         unsafe { Self::settle(core, OPEN.wrapping_sub(away)) }

@@ -41,7 +41,7 @@ impl<T> Iterator for Slots<T> {
         self.left = self.left.checked_sub(1)?;
         if self.offset == Leaf::<T>::LEN {
             // SAFETY: namespace.N2 - a leaf. ORDER: Relaxed; see `Core::make_slots`, which linked
-            // the leaves of this block before anybody had it.
+            // the leaves of this block before it was handed out.
             self.leaf = unsafe { (*self.leaf).next.load(Ordering::Relaxed) };
             self.offset = 0;
         }
@@ -88,7 +88,7 @@ impl<T: Send + Sync + 'static> IdSpace<'_, T> {
         }
     }
 
-    /// As [`insert_extent`](Self::insert_extent), for who can do without.
+    /// As [`insert_extent`](Self::insert_extent), for callers that can do without.
     ///
     /// # Errors
     /// If there are not so many contiguous ids left. `f` has not been called then.
@@ -125,7 +125,7 @@ impl<T: Send + Sync + 'static> IdSpace<'_, T> {
             head.take().into_iter().for_each(show);
         }
         all.for_each(show);
-        // The first comes last: who removes the extent begins there, and must find all.
+        // The first comes last: a removal of the extent begins there, and must find all.
         head.into_iter().for_each(show);
         mem::forget(making);
         local.count(len as u64);
@@ -186,8 +186,8 @@ impl<T: Send + Sync + 'static> IdSpace<'_, T> {
         local.count((removed as u64).wrapping_neg());
         local.debit();
         let weight = Weight::holding::<T>(removed * size_of::<Slot<T>>());
-        // SAFETY: namespace.N4 - unlinked just now by us alone, since only who retracts the first
-        // id retracts the others; the rest as in `remove`.
+        // SAFETY: namespace.N4 - unlinked just now by us alone, since only the thread that retracts
+        // the first id retracts the others; the rest as in `remove`.
         unsafe { section.retire_raw(slot.cast(), weight, come_back::<T>) };
         true
     }
@@ -212,7 +212,7 @@ impl<T> Making<'_, T> {
 impl<T> Drop for Making<'_, T> {
     fn drop(&mut self) {
         for slot in self.slots(self.made) {
-            // SAFETY: namespace.N3 - made, and seen by nobody.
+            // SAFETY: namespace.N3 - made, and not published.
             unsafe { (&raw mut (*slot).value).cast::<T>().drop_in_place() };
         }
         self.core.untake(self.local, self.class, &self.block);
@@ -225,7 +225,7 @@ struct Rest<T>(Slots<T>);
 impl<T> Rest<T> {
     fn drop_nodes(&mut self) {
         for slot in &mut self.0 {
-            // SAFETY: namespace.N2 - a slot of a block that nobody else has.
+            // SAFETY: namespace.N2 - a slot of a block that no other thread has.
             let word = unsafe { &(*slot).word };
             // ORDER: Relaxed; ours alone, since the grace period is over.
             let bits = word.load_to_change(Ordering::Relaxed);
@@ -233,7 +233,7 @@ impl<T> Rest<T> {
                 break; // behind the extent's end
             }
             word.store(dead(index_in(bits), generation_in(bits), 0), Ordering::Relaxed);
-            // SAFETY: namespace.N4 - it is there, and nobody can be looking at it any more.
+            // SAFETY: namespace.N4 - it is there, and no reader can hold it any more.
             unsafe { (&raw mut (*slot).value).cast::<T>().drop_in_place() };
         }
     }

@@ -1,9 +1,9 @@
-//! What names a node outside of sections: [`Id`] and [`Extent`], and the words they stand in.
+//! Names of nodes outside of sections: [`Id`] and [`Extent`], and their representation.
 
 use std::fmt;
 use std::num::NonZeroU64;
 
-/// In a slot's word: nobody is to find the slot.
+/// In a slot's word: lookups do not find the slot.
 pub(super) const DEAD: u64 = 1 << 63;
 /// In a live word and its id: part of an extent.
 pub(super) const EXTENT: u64 = 1 << 62;
@@ -43,12 +43,12 @@ pub(super) fn class_of(len: usize) -> usize {
 }
 
 /// The name of a node in an [`IdSpace`](super::IdSpace): a number that may be kept anywhere, sent
-/// to anybody and compared, inside sections and outside.
+/// anywhere and compared, inside sections and outside.
 ///
 /// An id names one node for ever. Once that node is removed the id leads nowhere, even if the place
 /// is used again: it carries the place (32 bits), the place's generation (24 bits) and a tag of its
-/// namespace. Ids are not secrets: whoever knows one can guess others. Order means nothing but that
-/// there is one. `Option<Id>` is as small as `Id`.
+/// namespace. Ids are not secrets: others can be guessed from one. Their order has no meaning.
+/// `Option<Id>` is as small as `Id`.
 ///
 /// ```
 /// use manycore::{namespace::{Id, IdSpace}, section};

@@ -1,4 +1,4 @@
-//! What one slot has in one namespace: its free blocks, and its accounts.
+//! The state of one slot in one namespace: its free blocks, and its accounts.
 
 use super::pool::{CLASSES, Held, Pool};
 use super::trie::Slot;
@@ -23,7 +23,7 @@ struct List {
     fresh: Cell<Fresh>,
 }
 
-/// Blocks of one chunk that nobody has used yet.
+/// Unused blocks of one chunk.
 #[derive(Clone, Copy)]
 pub(super) struct Fresh {
     pub(super) slot: *mut (),
@@ -51,9 +51,9 @@ pub(super) struct Local {
     account: AtomicU64,
 }
 
-// SAFETY: everything but the atomics is touched by the slot's owner alone, who is one thread at a
-// time, handed over by Release and Acquire (percpu.P2), or by whoever drops the namespace's
-// core, when nobody else has it (namespace.N7). The addresses are those of the core's slots.
+// SAFETY: everything but the atomics is accessed by the slot's owner alone, one thread at a
+// time, handed over by Release and Acquire (percpu.P2), or by the thread that drops the namespace's
+// core, when no other has it (namespace.N7). The addresses are those of the core's slots.
 unsafe impl Send for Local {}
 // SAFETY: a shared part gives out `account` and `live`, which are atomic. All else is touched by
 // the slot's owner alone (percpu.P2), or by the core's drop (namespace.N7).
@@ -108,7 +108,7 @@ impl List {
         block
     }
 
-    /// Keeps a block. What these magazines can't hold goes to everybody.
+    /// Keeps a block. What these magazines can't hold goes to the shared pool.
     #[inline(always)]
     fn push(&self, class: usize, block: *mut (), pool: &Pool) {
         if let Some(loaded) = self.loaded.take() {
@@ -213,8 +213,8 @@ impl Local {
     /// Counts a block that is retired. By the owner, while the namespace is there.
     #[inline(always)]
     pub(super) fn debit(&self) {
-        // ORDER: Relaxed; the owner's own word as long as nobody drops the namespace, and who does
-        // has it to himself.
+        // ORDER: Relaxed; the owner's own word until the namespace is dropped, and then the
+        // dropping thread has it alone.
         let account = self.account.load(Ordering::Relaxed);
         self.account.store(account.wrapping_sub(2), Ordering::Relaxed);
     }

@@ -26,7 +26,7 @@ unsafe impl Sync for Canary {}
 
 impl Canary {
     fn sing(&self) -> usize {
-        // SAFETY: nobody writes while a section keeps the node; loom checks it.
+        // SAFETY: no thread writes while a section keeps the node; loom checks it.
         assert!(self.alive.with(|alive| unsafe { *alive }), "a dead canary sang");
         self.number
     }
@@ -34,7 +34,7 @@ impl Canary {
 
 impl Drop for Canary {
     fn drop(&mut self) {
-        // SAFETY: the node is dropped, so nobody else looks at it; loom checks it.
+        // SAFETY: the node is dropped, so no other thread has access; loom checks it.
         self.alive.with_mut(|alive| unsafe { *alive = false });
         self.freed.fetch_add(1, Ordering::Relaxed);
     }

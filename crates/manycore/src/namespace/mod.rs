@@ -1,9 +1,10 @@
-//! Namespaces: ids that may be kept anywhere, and the nodes they name.
+//! Namespaces: ids with generations that may be kept anywhere, and the nodes they name (a slot
+//! map).
 //!
 //! Owns: [`IdSpace`], its trie and its free ids; [`Id`] and [`Extent`]. Does not own: the grace
 //! period, which is the section's.
 //!
-//! A node stands in the trie's leaf itself, beside a word that is its id's bits as long as it is
+//! A node is stored in the trie's leaf itself, beside a word that is its id's bits as long as it is
 //! live. The other form, a pointer in the leaf to a node elsewhere, would cost each lookup one more
 //! load that depends on the one before, and each insert an allocation; what it would gain is
 //! replacing a node under the same id, and for that `T` can be an [`Atomic`]. The price: a leaf is
@@ -15,13 +16,13 @@
 //!   comparison, which checks place, generation and namespace at once.
 //! - namespace.N2 A node of the trie, once linked, stays until the namespace's core goes; so do its
 //!   slots. An inner node's children are one level lower, leaves are at level zero.
-//! - namespace.N3 A slot's value is written by who has the slot to himself, before the word becomes
-//!   an id (Release), and read by who found that id in the word (Acquire).
-//! - namespace.N4 Who changes the word from the id to dead has removed the node; nobody else has.
-//!   The slot then goes through the section's limbo, and its value is dropped and its word changed
-//!   again only when every section is over that was open at the removal (section.S2, section.E1,
-//!   section.E2 of [`crate::section`]; it is retired with no known birth, so that a bounded domain
-//!   holds it back for every stalled section).
+//! - namespace.N3 A slot's value is written by the exclusive owner of the slot, before the word
+//!   becomes an id (Release), and read by threads that found that id in the word (Acquire).
+//! - namespace.N4 The thread that changes the word from the id to dead has removed the node; no
+//!   other has. The slot then goes through the section's limbo, and its value is dropped and its
+//!   word changed again only when every section is over that was open at the removal (section.S2,
+//!   section.E1, section.E2 of [`crate::section`]; it is retired with no known birth, so that a
+//!   bounded domain holds it back for every stalled section).
 //! - namespace.N5 The generation in the id is one more at each use of the slot. A slot that has had
 //!   its last one (2^24 - 1) is never used again. So no id is ever given twice: a namespace has
 //!   2^32 slots and 2^56 ids. At ten million inserts a second that is 228 years, and a slot of
@@ -31,12 +32,12 @@
 //!   single ids some full ones besides, so that what comes out of its limbo goes into its next
 //!   inserts, and the rest of one chunk. What is beyond goes to the stack of its class, a magazine
 //!   at a time, and is taken from there before the frontier moves: so ids that one thread frees and
-//!   another one inserts go round and do not grow in number. What a thread leaves, its slot's next
-//!   owner has.
+//!   another one inserts go round and do not grow in number. The slot's next owner
+//!   inherits what a thread leaves.
 //! - namespace.N7 Blocks in limbo lead to the core, so it outlives the namespace until they have
 //!   come back. Each slot counts its own (debit at the removal, credit at the return). Dropping the
-//!   namespace closes the accounts; who finds his closed settles with everybody, and the last
-//!   frees.
+//!   namespace closes the accounts; a thread that finds its account closed settles with all, and
+//!   the last one frees.
 //!
 //! Source: Wang, Stamler, Parmer, "Parallel Sections" (EuroSys 2016), section 3.6. The paper's ids
 //! have no generations; ours may leave their section.

@@ -1,7 +1,7 @@
-//! Free ids on their way from thread to thread: law namespace.N6 of the parent module.
+//! Transfer of free ids between threads: law namespace.N6 of the parent module.
 //!
 //! Owns: magazines (arrays of free blocks of one class) and the stacks on which full and empty ones
-//! lie. A magazine that is on no stack belongs to who took it off.
+//! lie. A magazine that is on no stack belongs to the thread that popped it.
 
 use crate::config::{self, ID_LEAF_BYTES, ID_MAGAZINE};
 use crate::percpu::segmented::{CAPACITY, Segmented};
@@ -57,8 +57,8 @@ impl From<usize> for Magazine {
 }
 
 /// A stack of magazines: one more than the number of the topmost, and above it a count of changes,
-/// so that who was slow does not take the same one for an unchanged stack. (Wrong only if the count
-/// goes round, 2^32 changes, within one attempt.)
+/// so that a slow thread does not take the same one for an unchanged stack (ABA). (Wrong only if
+/// the count wraps, 2^32 changes, within one attempt.)
 #[derive(Default)]
 struct Stack(AtomicU64);
 
@@ -158,7 +158,7 @@ impl Pool {
             below.store(head as u32, Ordering::Relaxed);
             let new = changed(head) | u64::from(number + 1);
             // ORDER: Release; pairs with Acquire in `pop`: the blocks, and the words of their
-            // slots, before who takes them.
+            // slots, before the thread that pops them.
             match stack.0.compare_exchange_weak(head, new, Ordering::Release, Ordering::Relaxed) {
                 Ok(_) => return,
                 Err(now) => head = now,

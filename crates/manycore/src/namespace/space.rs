@@ -70,13 +70,13 @@ use std::ptr::NonNull;
 /// };
 /// let receive = |id: Id, bytes| match table.get(id, &section::enter()) {
 ///     Some(connection) => { connection.bytes.fetch_add(bytes, Ordering::Relaxed); true }
-///     None => false, // closed meanwhile
+///     None => false, // closed in between
 /// };
 ///
 /// let (first, second) = (accept("10.0.0.1"), accept("10.0.0.2"));
 /// assert!(receive(first, 100) && receive(second, 10));
 /// let section = section::enter();
-/// let closed = table.remove(first, &section).expect("nobody else closes it");
+/// let closed = table.remove(first, &section).expect("closed once");
 /// assert_eq!(closed.peer, "10.0.0.1"); // still there: the section is from before
 /// assert!(!receive(first, 1));
 /// assert_eq!(table.len(), 1);
@@ -249,8 +249,9 @@ impl<'d, T> IdSpace<'d, T> {
 
     /// Every node, by place.
     ///
-    /// Consistency: weak. It has each node that is there all the time, none twice, and of those
-    /// that come or go meanwhile some. Cost: a look at every place that was ever used.
+    /// Consistency: weak. It yields each node that is present throughout, none twice, and some of
+    /// those that are concurrently inserted or removed. Cost: a load of every slot that was ever
+    /// used.
     ///
     /// # Panics
     /// If the section is of another domain.
@@ -391,7 +392,7 @@ pub(super) fn retract(word: &AtomicU64, id: Id) -> bool {
     let bits = id.to_bits();
     let held = dead(index_in(bits), generation_in(bits), HELD);
     // ORDER: AcqRel; Acquire as in `get`. Release, so that what this thread did before comes before
-    // the id's being dead for who sees that.
+    // the id's being dead for a thread that sees that.
     word.compare_exchange(bits, held, Ordering::AcqRel, Ordering::Relaxed).is_ok()
 }
 
@@ -445,7 +446,7 @@ unsafe fn come_back<T>(address: NonNull<()>) {
         (*Leaf::of(slot, index)).core
     };
     let _back = Back { core, slot, class: 0 };
-    // SAFETY: namespace.N4 - nobody can be looking at it any more, and it was there (namespace.N3).
+    // SAFETY: namespace.N4 - no reader can hold it any more, and it was there (namespace.N3).
     unsafe { (&raw mut (*slot).value).cast::<T>().drop_in_place() };
 }
 
@@ -480,11 +481,11 @@ impl<T> IdSpace<'_, T> {
                 let slot = unsafe { Leaf::slot(leaf, offset) };
                 // SAFETY: namespace.N2 - a slot of this space; the reference is to its word alone.
                 let word = unsafe { &(*slot).word };
-                // ORDER: Relaxed; the space is ours alone, and who gave it to us came after
-                // everybody's inserts.
+                // ORDER: Relaxed; the space is ours alone, and it was handed over after all
+                // inserts.
                 if Id::in_word(word.load(Ordering::Relaxed)).is_some() {
                     word.store(0, Ordering::Relaxed);
-                    // SAFETY: namespace.N3 - it is there; nobody else has a reference, since those
+                    // SAFETY: namespace.N3 - it is there; no references are left, since those
                     // borrow the space.
                     unsafe { (&raw mut (*slot).value).cast::<T>().drop_in_place() };
                 }

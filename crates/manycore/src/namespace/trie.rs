@@ -77,7 +77,7 @@ impl<T> Leaf<T> {
 
     fn alloc(core: *const Core<T>) -> *mut Self {
         let leaf = alloc_zeroed(Self::layout()).cast::<Self>();
-        // SAFETY: fresh memory of this layout, nobody else's. All zeros are valid atomics of std;
+        // SAFETY: fresh memory of this layout, not shared. All zeros are valid atomics of std;
         // a checker's are made one by one.
         unsafe {
             (&raw mut (*leaf).core).write(core);
@@ -95,7 +95,7 @@ impl<T> Leaf<T> {
     }
 
     /// # Safety
-    /// `leaf` came from `alloc`, and nobody else has it.
+    /// `leaf` came from `alloc`, and no other thread has it.
     unsafe fn free(leaf: *mut Self) {
         // SAFETY: the caller promises that `alloc` made the leaf, of this layout, and that no other
         // thread has it (# Safety). Values are not dropped here (see `Slot`), atomics need not be.
@@ -149,7 +149,7 @@ impl Inner {
         let inner = alloc_zeroed(Layout::new::<Self>()).cast::<Self>();
         if SMALL {
             for child in 0..FAN {
-                // SAFETY: fresh memory of this layout, nobody else's.
+                // SAFETY: fresh memory of this layout, not shared.
                 unsafe {
                     (&raw mut (*inner).children[child]).write(AtomicPtr::new(ptr::null_mut()));
                 }
@@ -243,7 +243,7 @@ impl<T> Trie<T> {
                 return (node, height);
             }
             let higher = Inner::alloc();
-            // SAFETY: just made; nobody else has it.
+            // SAFETY: just made, not shared.
             let first = unsafe { &(*higher).children[0] };
             // ORDER: Relaxed; published below.
             first.store(node, Ordering::Relaxed);
@@ -265,7 +265,7 @@ impl<T> Trie<T> {
         let leaf = self.find(index);
         // SAFETY: namespace.N2 - the chunk's taker has made the leaf.
         let entry = unsafe { (*leaf).class_at(index as usize % Leaf::<T>::LEN) };
-        // ORDER: Relaxed; read by who has an id of the extent, which is published afterwards.
+        // ORDER: Relaxed; read by holders of an id of the extent, which is published afterwards.
         entry.store(class as u32 + 1, Ordering::Relaxed);
     }
 
@@ -315,7 +315,7 @@ fn make_child<T>(link: &AtomicPtr<()>, level: usize, core: *const Core<T>) -> *m
 }
 
 /// # Safety
-/// `inner` came from `Inner::alloc`, and nobody else has it.
+/// `inner` came from `Inner::alloc`, and no other thread has it.
 unsafe fn free_inner(inner: *mut Inner) {
     // SAFETY: the caller promises that `Inner::alloc` made the node, of this layout, and that no
     // other thread has it (# Safety); atomics need no drop.
@@ -325,7 +325,7 @@ unsafe fn free_inner(inner: *mut Inner) {
 /// Frees a node of this height, and all below it.
 ///
 /// # Safety
-/// It is one, and nobody else has it.
+/// It is one, and no other thread has it.
 unsafe fn free_nodes<T>(node: *mut (), height: usize) {
     if node.is_null() {
         return;
@@ -337,8 +337,8 @@ unsafe fn free_nodes<T>(node: *mut (), height: usize) {
     }
     let inner = node.cast::<Inner>();
     for child in 0..FAN {
-        // SAFETY: namespace.N2 - an inner node's children are one lower. ORDER: Relaxed; nobody
-        // else's.
+        // SAFETY: namespace.N2 - an inner node's children are one lower. ORDER: Relaxed; not
+        // shared.
         unsafe { free_nodes::<T>((*inner).children[child].load(Ordering::Relaxed), height - 1) };
     }
     // SAFETY: namespace.N2 - the caller promises a node of this height that no other thread has
@@ -351,7 +351,7 @@ impl<T> Drop for Trie<T> {
         if crate::sync::model_failed() {
             return;
         }
-        // ORDER: Relaxed; nobody else has it.
+        // ORDER: Relaxed; not shared.
         let (node, height) = split(self.root.load(Ordering::Relaxed));
         // SAFETY: the trie's own.
         unsafe { free_nodes::<T>(node, height) }

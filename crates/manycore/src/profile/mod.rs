@@ -5,11 +5,11 @@
 //! the waits, which every lock and object of the library tells of.
 //!
 //! The papers' authors found what to change by the kernel's lock statistics: the lock that cost
-//! most, and when that was mended, the next one. This module is that, for this library's objects.
+//! most, and when that was fixed, the next one. This module is that, for this library's objects.
 //!
 //! Laws:
-//! - profile.F1 Only who waits anyway counts. A lock that is free is taken as if there were no
-//!   profile, be it on or off; nothing is measured there. While it is off, a wait costs one load
+//! - profile.F1 Only a thread that waits anyway counts. The uncontended path is the same with the
+//!   profile on or off; nothing is measured there. While it is off, a wait costs one load
 //!   more.
 //! - profile.F2 Counts are kept for each thread's slot, on lines of its own, under a lock that only
 //!   [`read`] and [`start`] want besides.
@@ -28,7 +28,7 @@
 //! thread::scope(|scope| {
 //!     let held = orders.lock();
 //!     let waiter = scope.spawn(|| *orders.lock() += 1);
-//!     *journal.lock() += 1; // nobody is in the way
+//!     *journal.lock() += 1; // uncontended
 //!     thread::sleep(std::time::Duration::from_millis(20));
 //!     drop(held);
 //!     waiter.join().unwrap();
@@ -275,7 +275,7 @@ impl Drop for Named<'_> {
     }
 }
 
-/// A wait that is under way, if somebody wants to know.
+/// A wait that is under way, if the profile is on.
 #[derive(Debug)]
 #[must_use = "a wait counts when it ends"]
 pub(crate) struct Wait(Option<Instant>);
@@ -287,7 +287,7 @@ impl Wait {
         Self(counts().then(Instant::now))
     }
 
-    /// It is over; meanwhile the object was given from one to the next so often.
+    /// It is over, after so many hand-offs of the object between holders.
     #[inline]
     pub(crate) fn end(self, of: Of, handoffs: u64) {
         if let Some(since) = self.0 {

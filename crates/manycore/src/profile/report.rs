@@ -32,14 +32,14 @@ pub struct Hot {
     /// The longest single wait.
     pub longest: Duration,
     /// How often it went from one holder to the next while a thread waited, the hand-over to that
-    /// thread among them, as far as the waiting threads saw it (who sleeps sees less).
+    /// thread among them, as far as the waiting threads saw it (a parked thread sees fewer).
     pub handoffs: u64,
     /// Updates, where the object counts them, else zero. They may lag by some thousands.
     pub updates: u64,
     /// Reads, likewise.
     pub reads: u64,
-    /// The lines that waited, the dearest first. A line of the library's own stands for a type
-    /// that does not pass on who called it.
+    /// The source lines that waited, the most expensive first. A line of the library's own stands
+    /// for a type that does not pass on its caller.
     pub places: Vec<Place>,
 }
 

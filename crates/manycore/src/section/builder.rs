@@ -1,4 +1,4 @@
-//! How a domain is made.
+//! The builder of a domain.
 
 use super::domain::Domain;
 use super::gate::Gate;
@@ -11,15 +11,15 @@ use std::time::Duration;
 /// What is told that a domain is over its budget.
 pub(super) type Report = dyn Fn(&Backlog) + Send + Sync;
 
-/// How a domain finds out that nobody can be reading a node any more.
+/// How a domain finds out that a grace period is over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Mode {
     /// A published era, copied at enter; no node's age is looked at. One stalled section holds back
     /// everything retired since it was opened. Structures may be walked as under any epoch scheme,
     /// through unlinked nodes too.
     ///
-    /// What a stalled section held back is freed by those who go on retiring, as fast as the
-    /// memory's source takes it: two threads need some 12 ns a node for a [slab](crate::slab), and
+    /// What a stalled section held back is freed by the threads that go on retiring, as fast as the
+    /// allocator takes it: two threads need some 12 ns a node for a [slab](crate::slab), and
     /// 30 to 40 for the C library's `malloc`. So 470 MB of nodes of 64 bytes are gone a tenth or a
     /// quarter of a second after the section; asking for the nodes' lines ahead, or freeing more at
     /// a time, changed neither. (`manycore bench smr --stall 1` measures it.) `Bounded` lets no
@@ -33,10 +33,10 @@ pub enum Mode {
     #[default]
     Bounded,
     /// The paper's literal form: each section stamps itself by the clock and pays a full fence, and
-    /// reads nothing that anybody else writes. One stalled section holds back everything.
+    /// reads nothing that another thread writes. One stalled section holds back everything.
     ///
     /// Memory safety rests here on the machine's clocks: what [`Clock`] decided about them, or what
-    /// the environment variable `MANYCORE_CLOCK` says, if somebody set it. Cores whose counters are
+    /// the environment variable `MANYCORE_CLOCK` says, if it is set. Cores whose counters are
     /// further apart than that, and some microseconds more, free memory under readers. The other
     /// modes trust no clock. [`Domain::quiesced`] and [`Domain::collect`] wait those microseconds
     /// out.
@@ -105,7 +105,7 @@ impl Builder {
         }
     }
 
-    /// How grace periods are found; [`Mode::Bounded`] if nothing is said.
+    /// How grace periods are found; [`Mode::Bounded`] by default.
     pub fn mode(mut self, mode: Mode) -> Self {
         self.mode = mode;
         self
@@ -126,17 +126,17 @@ impl Builder {
         self
     }
 
-    /// Bytes that a thread retires before it looks, if the nodes are so large that this is less.
+    /// Bytes that a thread retires before it seals them, if nodes are so large that this is less.
     pub fn batch_bytes(mut self, bytes: usize) -> Self {
         self.batch_bytes = bytes;
         self
     }
 
-    /// Waiting nodes of one thread from which it is made to reclaim (law section.S5); none if
-    /// nothing is said, and the backlog grows: [`Domain::backlog`] tells.
+    /// Retired nodes of one thread from which it is made to reclaim (law section.S5). By default
+    /// there is no such bound, and the backlog may grow: see [`Domain::backlog`].
     ///
     /// Beyond the bound, the thread leads a round whenever a section closes in which it retired
-    /// something, and frees all that is ripe instead of a few nodes. It never waits for anybody.
+    /// something, and frees all that is ripe instead of a few nodes. It never waits.
     /// (Within one long section nothing can be done: it could hold all.)
     pub fn bound(mut self, nodes: usize) -> Self {
         self.bound = nodes;
@@ -144,7 +144,7 @@ impl Builder {
     }
 
     /// Bytes that may wait to be freed in the whole domain, by their [`Weight`](super::Weight);
-    /// [`DEFAULT_BUDGET_BYTES`](crate::config::DEFAULT_BUDGET_BYTES) if nothing is said.
+    /// [`DEFAULT_BUDGET_BYTES`](crate::config::DEFAULT_BUDGET_BYTES) by default.
     ///
     /// With `T` threads that retire, a batch is closed at `budget / (6 * T)` bytes, so that all
     /// together stay within the budget, or twice as much while threads come, and six of the
@@ -166,7 +166,7 @@ impl Builder {
     }
 
     /// How long a thread that retires waits at the end of its outermost section, at most, for the
-    /// garbage to come within the budget; it does not wait if nothing is said.
+    /// garbage to come within the budget; by default it does not wait.
     ///
     /// This bounds memory even under a stalled section, at the price of progress: writers run no
     /// faster than one section in so much time until the stalled section is closed. Choose it

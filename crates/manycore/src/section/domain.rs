@@ -1,4 +1,4 @@
-//! Domains: who can hold what back.
+//! Domains: a set of sections and the garbage that they can hold back.
 
 use super::builder::Builder;
 use super::guard::{self, Section};
@@ -27,10 +27,9 @@ use std::time::Duration;
 /// allocator's part and destructors aside. Not so a thread's first section here or at all (a list
 /// of threads under a lock), a thread's end (a look at every domain, under the list's lock; what it
 /// leaves behind, under the domain's), to make or drop a domain, and [`backlog`](Self::backlog),
-/// which waits for who leads a round: each of these waits for others that run some microseconds.
-/// [`synchronize`](Self::synchronize) waits for sections.
-/// Memory: with `T` threads that retire and a heaviest node of `w` bytes, the garbage of a domain
-/// weighs at most
+/// which waits for the leader of a round: each of these waits for others that run some
+/// microseconds. [`synchronize`](Self::synchronize) waits for sections. Memory: with `T` threads
+/// that retire and a heaviest node of `w` bytes, the garbage of a domain weighs at most
 ///
 /// ```text
 /// 2 * max(budget, 6 * T * MIN_BATCH_BYTES) + 6 * T * (w + 24)
@@ -45,7 +44,7 @@ use std::time::Duration;
 /// its first batch at `MIN_BATCH_BYTES` and waits for a round, which sees what all threads have:
 /// beyond the budget all batches are that small, and below it, what is added before the next round
 /// like this is once more the budget at most. Hence the factor of two. (The budget is 32 MiB and
-/// `batch_bytes` 256 KiB, if nothing is said. `T` counts threads that have closed a batch and have
+/// `batch_bytes` 256 KiB, by default. `T` counts threads that have closed a batch and have
 /// neither ended nor been idle since.)
 ///
 /// A node weighs what [`Weight`](super::Weight) says. A node of unknown weight, one with drop glue,
@@ -206,9 +205,9 @@ impl Domain {
 
     /// Whether every section that was open at `moment`, of this domain, has been closed.
     ///
-    /// Waits for nobody (in [`Mode::Clock`](super::Mode::Clock) until some microseconds after the
-    /// moment). It looks at what rounds have found out, and else leads one round itself; with
-    /// nobody inside, two calls after the moment are enough. Inside a section of this domain that
+    /// Does not wait (in [`Mode::Clock`](super::Mode::Clock) until some microseconds after the
+    /// moment). It uses the results of finished rounds, or else leads one round itself; if no
+    /// section is open, two calls after the moment are enough. Inside a section of this domain that
     /// is as old as `moment` it is false.
     ///
     /// ```

@@ -1,4 +1,4 @@
-//! Being inside: [`Section`], and what a thread does at its first and after its last.
+//! [`Section`], the guard of an open section: enter, leave, retire, defer.
 
 use super::domain::Domain;
 use super::limbo::Node;
@@ -17,10 +17,10 @@ use std::ptr::{self, NonNull};
 /// An open section: while it lives, no node of its domain is freed that could be reached when it
 /// was opened.
 ///
-/// What for: reading nodes that other threads may unlink and retire meanwhile. References to nodes
-/// borrow from the section, so that none outlives it. When not: around anything that blocks or
-/// computes for long. An open section holds memory back: everything retired since it was opened, or
-/// in [`Mode::Bounded`](super::Mode::Bounded) what it could have reached; see
+/// What for: reading nodes that other threads may unlink and retire concurrently. References to
+/// nodes borrow from the section, so that none outlives it. When not: around anything that blocks
+/// or computes for long. An open section holds memory back: everything retired since it was opened,
+/// or in [`Mode::Bounded`](super::Mode::Bounded) what it could have reached; see
 /// [`refresh`](Self::refresh).
 ///
 /// Sections nest, in one domain and across domains; the outermost one of a domain counts. Dropping
@@ -260,7 +260,7 @@ impl<'d> Section<'d> {
     ///
     /// ```
     /// let section = manycore::section::enter();
-    /// section.defer(|| println!("nobody looks any more"));
+    /// section.defer(|| println!("the grace period is over"));
     /// ```
     pub fn defer<F: FnOnce() + Send + 'static>(&self, f: F) {
         unsafe fn run<F: FnOnce()>(address: NonNull<()>) {
@@ -330,7 +330,7 @@ impl<'d> Section<'d> {
             return;
         }
         self.local.leave();
-        // Whatever user code does meanwhile: it may panic, or leave a section open.
+        // Whatever user code does in between: it may panic, or leave a section open.
         let _reopen = Reopen { core: self.core, local: self.local };
         if extra & (FULL | PRESSES) != 0 {
             self.core.seal_after(self.local, extra & (FULL | PRESSES));
@@ -386,7 +386,7 @@ struct Reopen<'a> {
 impl Drop for Reopen<'_> {
     fn drop(&mut self) {
         if self.local.is_inside() {
-            self.local.nest(); // a section that was opened meanwhile is the outermost now
+            self.local.nest(); // a section that was opened in between is the outermost now
         } else {
             self.core.open(self.local);
         }

@@ -14,21 +14,21 @@ use std::time::Instant;
 pub(super) struct Node {
     pub(super) address: NonNull<()>,
     pub(super) free: unsafe fn(NonNull<()>),
-    /// The era in which it was born; zero if nobody knows.
+    /// The era in which it was born; zero if unknown.
     pub(super) birth: u64,
     /// Its weight.
     pub(super) bytes: usize,
 }
 
-// SAFETY: whoever retires a node says that it may be freed by any thread (`Section::retire`).
+// SAFETY: the caller of `Section::retire` promises that any thread may free the node.
 unsafe impl Send for Node {}
 
 impl Node {
     /// Frees the node: runs user code.
     pub(super) fn free(self) {
         // SAFETY: the grace period is over (section.E1 to section.E4, kept by `Core`), and a node
-        // is retired once (the duty of who retired it); `free` fits the address, as that duty says
-        // too.
+        // is retired once (promised by the caller of `retire`); `free` fits the address, as
+        // promised there, too.
         unsafe { (self.free)(self.address) }
     }
 }

@@ -1,4 +1,4 @@
-//! What one thread has in one domain: the words that the others look at, and its limbo.
+//! The state of one thread in one domain: the words that other threads read, and its limbo.
 
 use super::limbo::{Legacy, Limbo};
 use crate::config::{CLOSES_PER_LOOK, PRESSING_DOUBLED, PRESSING_MICROS};
@@ -18,9 +18,9 @@ pub(super) const PRESSES: u32 = 1 << 29;
 /// The count.
 pub(super) const COUNT: u32 = PRESSES - 1;
 
-/// States of `claim`: who may touch the limbo. Its owner may while it has a section open, or has
-/// changed the word to `OWNED`. A leader announces its wish with `WANTED` before its barrier, and
-/// takes over only if it finds the owner outside after it, and the word unchanged.
+/// States of `claim`: which thread may access the limbo. Its owner may while it has a section open,
+/// or has changed the word to `OWNED`. A leader announces its wish with `WANTED` before its
+/// barrier, and takes over only if it finds the owner outside after it, and the word unchanged.
 const UNCLAIMED: usize = 0;
 const WANTED: usize = 1;
 const TAKING: usize = 2;
@@ -39,18 +39,18 @@ pub(super) struct Local {
     /// Sections open beyond the first, and the flags above: zero nearly always. Touched by the
     /// owner alone.
     pub(super) extra: Cell<u32>,
-    /// Whether the owner is freeing a node: what is retired meanwhile only waits, so that a chain
-    /// of nodes that retire one another in their destructors needs no deep stack.
+    /// Whether the owner is freeing a node: what is retired in the course of it only waits, so that
+    /// a chain of nodes that retire one another in their destructors needs no deep stack.
     pub(super) freeing: Cell<bool>,
     /// Nodes that wait here, for reports.
     pub(super) waiting: AtomicUsize,
-    /// What they weigh: for the leader, who compares it with the domain's budget.
+    /// What they weigh: for the leader, which compares it with the domain's budget.
     pub(super) bytes: AtomicUsize,
     /// Which thread may touch the limbo while no section is open.
     claim: AtomicUsize,
     /// When a pressing batch is due.
     pub(super) pace: Pace,
-    /// Touched by whom `claim` allows.
+    /// Accessed by the thread that `claim` allows.
     limbo: UnsafeCell<Limbo>,
 }
 
@@ -151,9 +151,9 @@ impl OwnWord {
 }
 
 // SAFETY: `extra`, `freeing`, `pace` and the copies are touched only by the slot's owner (percpu.P2
-// of `percpu`: one owner at a time, handed over by Release and Acquire), or by whoever owns the
-// domain; `limbo` by whom `claim` allows, one at a time; nodes are Send, which `Section::retire`
-// demands, and the caller of `retire_raw` promises.
+// of `percpu`: one owner at a time, handed over by Release and Acquire), or by the owner of the
+// domain; `limbo` by the thread that `claim` allows, one at a time; nodes are Send, which
+// `Section::retire` demands, and the caller of `retire_raw` promises.
 unsafe impl Sync for Local {}
 // SAFETY: a `Local` has no ties to a thread: its cells are plain data, and the nodes in its limbo
 // may be freed by any, which `Section::retire` demands (`T: Send`) and `retire_raw`'s caller
@@ -187,7 +187,7 @@ impl Local {
         self.touch_limbo(f)
     }
 
-    /// The same for an owner who has a section open.
+    /// The same for an owner that has a section open.
     #[inline(always)]
     pub(super) fn with_limbo_inside<R>(&self, f: impl FnOnce(&mut Limbo) -> R) -> R {
         debug_assert!(self.is_inside(), "law: who is outside claims the limbo");
@@ -203,7 +203,7 @@ impl Local {
     #[inline(always)]
     fn touch_limbo<R>(&self, f: impl FnOnce(&mut Limbo) -> R) -> R {
         self.limbo.with_mut(|limbo| {
-            // SAFETY: `claim` allows it to the caller alone, who called with a section open and
+            // SAFETY: `claim` allows it to the caller alone, which called with a section open and
             // the word unclaimed, or with the word changed by itself; and no user code runs
             // inside, so there is no second reference.
             let limbo = unsafe { &mut *limbo };
@@ -217,7 +217,7 @@ impl Local {
         })
     }
 
-    /// Turns down a leader that wants to take over the limbo of an owner who is inside; waits for
+    /// Refuses a leader that wants to take over the limbo of an owner that is inside; waits for
     /// one that has begun to, some instructions.
     #[cold]
     fn refuse(&self) {
@@ -233,7 +233,7 @@ impl Local {
         }
     }
 
-    /// Claims the limbo for an owner who is outside.
+    /// Claims the limbo for an owner that is outside.
     fn own_limbo(&self) -> impl Drop + '_ {
         struct Owned<'a>(&'a Local);
         impl Drop for Owned<'_> {

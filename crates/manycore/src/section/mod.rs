@@ -1,18 +1,22 @@
-//! Parallel sections: read shared nodes without a lock, free them when nobody can be reading.
+//! Safe memory reclamation by read-side sections: readers traverse shared nodes without a lock, and
+//! a retired node is freed after its grace period, when no reader can hold it.
 //!
-//! Owns: [`Domain`] (who is inside, and what waits to be freed), [`Section`] (being inside), the
-//! typed pointers [`Atomic`], [`Shared`] and [`Owned`], and [`NodeLock`]. Does not own: where
-//! memory comes from.
+//! A section is what RCU calls a read-side critical section and epoch-based reclamation a pin; the
+//! paper calls it a parallel section. Unlike hazard pointers, one section protects all nodes.
 //!
-//! *Era*: a number that reclaimers count up and readers copy. *Batch*: nodes that one thread
-//! retired, sealed with a stamp. *Round*: one thread, the leader, counts the era up, pays the
-//! barrier for everybody, and looks at everybody.
+//! Owns: [`Domain`] (the threads inside, and the garbage), [`Section`] (the guard of a thread
+//! inside), the typed pointers [`Atomic`], [`Shared`] and [`Owned`], and [`NodeLock`]. Does not
+//! own: allocation.
 //!
-//! Laws (section.S1 to section.S12 are those of the design; section.E1 to
-//! section.E4 say why they hold here):
+//! *Era*: a number that reclaimers advance and readers copy. *Batch*: nodes that one thread
+//! retired, sealed with a stamp. *Round*: one thread, the leader, advances the era, pays the
+//! membarrier for all threads, and looks at all of them. A batch is *ripe* when its grace period is
+//! over.
+//!
+//! Laws (section.S1 to section.S12 state what holds, section.E1 to section.E4 why):
 //! - section.S1 Enter and leave write the thread's own line and nothing else. In [`Mode::Clock`]
-//!   they read no line that anybody else writes; otherwise they read the era, which changes once a
-//!   round.
+//!   they read no line that another thread writes; otherwise they read the era, which changes once
+//!   a round.
 //! - section.S2 The unlink is visible *before* the batch is stamped: a full fence lies between
 //!   them.
 //! - section.S3 What a round publishes about the others is stamped before the others are looked at.
@@ -26,9 +30,9 @@
 //!   pay a locked instruction and the leader a fence ([`crate::percpu::barrier`], law percpu.B1).
 //! - section.S7 Taking the lock of a node that was freed fails; releasing and freeing is one step.
 //! - section.S8 After the grace period a [`Gate`] may hold a node back.
-//! - section.S9 What a thread leaves behind, the next leader takes over. So it does with the limbo
-//!   of a thread that is idle: it announces that on the thread's line before the barrier that it
-//!   pays anyway, and takes the limbo only if the thread is outside after it and has not refused. A
+//! - section.S9 The next leader adopts the garbage of a thread that ended, and the limbo of a
+//!   thread that is idle: it announces that on the thread's line before the barrier that it pays
+//!   anyway, and takes the limbo only if the thread is outside after it and has not refused. A
 //!   thread looks at that word when it retires, after it has entered, so one of the two sees the
 //!   other (percpu.B1); outside it claims the limbo by a compare-exchange. After `fork`, sections
 //!   that were open in other threads stay open in the child: nothing retired there is freed.
@@ -36,7 +40,7 @@
 //!   domain's budget, which follows from the number of writers: a thread becomes one with its first
 //!   batch, closed at [`MIN_BATCH_BYTES`](crate::config::MIN_BATCH_BYTES), until it ends or is
 //!   idle. A batch with a node that is large or of unknown weight *presses*: it is also closed 100
-//!   us after the last one, its thread looks after it at the end of each section, and it is freed
+//!   us after the last one, its thread checks it at the end of each section, and it is freed
 //!   at once when it is ripe. Closing a batch early shortens no grace period.
 //! - section.S12 In a debug build, a load of an untagged link of a retired node panics in a bounded
 //!   domain (`stray`).
@@ -45,22 +49,22 @@
 //! - section.E1 Let reader R hold a node of the batch. If the leader of a round that began after
 //!   the seal does not see R's `lower`, then R's loads come after the leader's barrier (percpu.B1),
 //!   hence after the unlink (section.S2): R does not hold the node. So the leader sees R.
-//! - section.E2 Then `lower <= s + 1`. The sealer fenced (F) and read the era as `s`. Who made it
-//!   `s + 1` fenced afterwards, inside the round, so after F; who made it `s + 2` came after that
-//!   (leaders take turns) and released it; who read `s + 2` acquired it. All that R loads
-//!   afterwards comes after the unlink. (What an earlier round published is as good: `s + 2` says
-//!   that it began after `s + 1`.)
+//! - section.E2 Then `lower <= s + 1`. The sealer fenced (F) and read the era as `s`. The leader
+//!   that made it `s + 1` fenced afterwards, inside the round, so after F; the one that made it `s
+//!   + 2` came after that (leaders take turns) and released it; a reader of `s + 2` acquired it.
+//!   All that R loads afterwards comes after the unlink. (What an earlier round published is as
+//!   good: `s + 2` says that it began after `s + 1`.)
 //! - section.E3 A leader may free its own sealed batches as soon as no section is open that entered
-//!   before its round: who entered later acquired the era from the leader, hence the leader's
-//!   unlinks.
+//!   before its round: a reader that entered later acquired the era from the leader, hence the
+//!   leader's unlinks.
 //! - section.E4 In [`Mode::Bounded`], a node born in era `b` cannot be held by a reader whose
 //!   `upper < b`: `b` was read before the node was published; R returns a pointer only if an era
 //!   read *after* the pointer was at most `upper`; so `b <= upper` by coherence. And R raises
 //!   `upper` before it loads again (percpu.B1 as in section.E1). So a batch that one stalled
-//!   section holds up is sieved: what is younger than the section is freed. This needs that a
-//!   pointer loaded from an unlinked node is not followed, which is why the links of a node are
-//!   tagged before it is unlinked, and why [`Shared::as_ref`] refuses a tagged pointer in such a
-//!   domain. (`upper` is the greater of `lower` and `raised`: what earlier sections raised is at
+//!   section holds up is filtered (*sieved*): nodes younger than the section are freed. This needs
+//!   that a pointer loaded from an unlinked node is not followed, which is why the links of a node
+//!   are tagged before it is unlinked, and why [`Shared::as_ref`] refuses a tagged pointer in such
+//!   a domain. (`upper` is the greater of `lower` and `raised`: what earlier sections raised is at
 //!   most `lower`, because one thread reads the eras in order. So to enter is one store.)
 //!
 //! In [`Mode::Clock`] stamps are times: the unlink is visible before the batch is stamped, the
@@ -98,7 +102,7 @@ pub use pointer::{Atomic, CompareExchangeError, Owned, Pointer, Shared};
 pub use report::{Backlog, Stalled};
 pub use weight::Weight;
 
-/// The domain for everybody who needs none of their own.
+/// The default domain, shared by all that need none of their own.
 ///
 /// A domain's garbage waits for every open section of that domain, so a structure whose sections
 /// are long deserves a domain of its own.
@@ -118,7 +122,7 @@ pub fn global() -> &'static Domain {
 /// // SAFETY: the swap unlinked the node, and nothing else leads to it.
 /// unsafe { section.retire(old) };
 /// # drop(section);
-/// # // SAFETY: nobody else has `config`.
+/// # // SAFETY: no other thread has `config`.
 /// # drop(unsafe { config.into_owned() });
 /// ```
 #[inline]

@@ -16,7 +16,7 @@ const FREED: usize = HOT;
 /// A lock inside a node that others may free: taking it fails once they have.
 ///
 /// What for: a node is found without a lock, inside a section, and then changed or removed under
-/// its own. Whoever is late gets `None` and looks again. When not: data that readers need in one
+/// its own. A late thread gets `None` and looks up again. When not: data that readers need in one
 /// piece must be read under the lock too, or be replaced instead of changed.
 ///
 /// Consistency: at most one thread holds it, and none after it was freed. Progress: blocking (looks
@@ -36,7 +36,7 @@ const FREED: usize = HOT;
 /// let found = slot.load(&section);
 /// let account = found.as_ref().unwrap();
 ///
-/// let guard = account.lock.lock(&section).expect("nobody has freed it");
+/// let guard = account.lock.lock(&section).expect("not freed");
 /// let unlinked = slot.swap(Shared::null(), &section);
 /// // SAFETY: unlinked just now, under its lock; it has no links.
 /// unsafe { guard.retire(unlinked, &section) };
@@ -76,7 +76,7 @@ impl NodeLock {
     /// Takes the lock if it is free and the node is not freed.
     ///
     /// # Errors
-    /// [`TryLockError::Busy`] if somebody holds it, and [`TryLockError::Freed`] if the node has
+    /// [`TryLockError::Busy`] if it is held, and [`TryLockError::Freed`] if the node has
     /// been freed.
     #[inline]
     pub fn try_lock<'s>(
@@ -109,7 +109,7 @@ impl NodeLock {
 /// Why [`NodeLock::try_lock`] did not take the lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TryLockError {
-    /// Somebody holds it.
+    /// It is held.
     Busy,
     /// The node has been freed.
     Freed,
@@ -127,9 +127,9 @@ impl fmt::Display for TryLockError {
 impl std::error::Error for TryLockError {}
 
 impl NodeGuard<'_> {
-    /// Releases the lock and, in the same step, declares the node freed: who waits for the lock, or
-    /// comes later, is turned away. The caller has unlinked the node, or is about to, and retires
-    /// it.
+    /// Releases the lock and, in the same step, declares the node freed: a thread that waits for
+    /// the lock, or comes later, is refused. The caller has unlinked the node, or is about to, and
+    /// retires it.
     pub fn release_freed(self) {
         let guard = ManuallyDrop::new(self);
         // SAFETY: the guard holds the lock, is not dropped, and borrows the node's memory.
@@ -168,7 +168,7 @@ impl Drop for NodeLock {
     fn drop(&mut self) {
         debug_assert!(
             crate::sync::panicking()
-                // ORDER: Relaxed; `&mut self` proves that everybody is done.
+                // ORDER: Relaxed; `&mut self` proves that all threads are done.
                 || self.word.load(Ordering::Relaxed) & lock::LOCKED == 0,
             "manycore: a node was freed while its lock was held; use `NodeGuard::retire`"
         );

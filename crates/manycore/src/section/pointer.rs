@@ -1,5 +1,5 @@
 //! Typed pointers to nodes: [`Atomic`] links them, [`Shared`] is one that a section may follow,
-//! [`Owned`] one that nobody else has.
+//! [`Owned`] one that no other thread has.
 //!
 //! Owns: the node's header (the era of its birth) and the bits in a link: two of a tag, and in a
 //! `Shared` one more, `WILD`: found beside a tag in a bounded domain, so not to be followed
@@ -24,7 +24,7 @@ const RETIRED: u64 = 1 << 63;
 /// A node with its header. Private: `Owned`, `Shared` and `Atomic` lead to the value.
 #[repr(C)]
 pub struct Node<T> {
-    /// The era in which the node was linked, or earlier; zero if nobody knows.
+    /// The era in which the node was linked, or earlier; zero if unknown.
     birth: AtomicU64,
     value: T,
 }
@@ -37,7 +37,7 @@ impl<T> Node<T> {
     }
 
     /// # Safety
-    /// `address` is a node made by `alloc` that nobody else has any more.
+    /// `address` is a node made by `alloc` that no other thread has any more.
     unsafe fn free(address: NonNull<()>) {
         super::stray::remove(address.addr().get(), size_of::<Self>());
         // SAFETY: the caller promises a node that `alloc` made, and that it has it alone
@@ -46,7 +46,7 @@ impl<T> Node<T> {
     }
 }
 
-/// A node that nobody else can see: a box that can be linked without a copy.
+/// A node that no other thread can reach: a box that can be linked without a copy.
 ///
 /// ```
 /// let mut node = manycore::section::Owned::new(vec![1]);
@@ -71,7 +71,7 @@ impl<T> Owned<T> {
     }
 
     /// # Safety
-    /// Nobody else has the node.
+    /// No other thread has the node.
     unsafe fn from_node(node: NonNull<Node<T>>) -> Self {
         Self { node, _owns: PhantomData }
     }
@@ -83,7 +83,7 @@ impl<T> Owned<T> {
         unsafe { Box::from_raw(owned.node.as_ptr()) }.value
     }
 
-    /// A pointer to the node, which now belongs to whoever links it or retires it.
+    /// A pointer to the node, which the caller now links or retires.
     pub fn into_shared<'s>(self, section: &'s Section<'_>) -> Shared<'s, T> {
         Shared::trusted(self.publish(section))
     }
@@ -177,7 +177,7 @@ impl<'s, T> Shared<'s, T> {
             return None;
         }
         // SAFETY: null, or a node that this section keeps (section.E1, section.E2; section.E4 in a
-        // bounded domain, for untagged links). Who frees it early broke the duties of
+        // bounded domain, for untagged links). To free it early violates the contract of
         // `Section::retire`.
         unsafe { self.node().as_ref() }.map(|node| &node.value)
     }
@@ -370,7 +370,7 @@ impl<T> Atomic<T> {
         }
     }
 
-    /// As `load`, for who may write the link next.
+    /// As `load`, for a thread that may write the link next.
     #[inline(always)]
     pub(crate) fn load_to_change<'s>(&self, section: &'s Section<'_>) -> Shared<'s, T> {
         let found = Shared::found(section.protect_to_change(&self.raw), section);
@@ -378,14 +378,14 @@ impl<T> Atomic<T> {
         found
     }
 
-    /// Swings the link. What it led to is not freed.
+    /// Stores the pointer. The old node is not freed.
     #[inline]
     pub fn store<P: Pointer<T>>(&self, new: P, section: &Section<'_>) {
         // ORDER: Release; pairs with Acquire in `Section::protect`: the node before its link.
         self.raw.store(new.publish(section), Ordering::Release);
     }
 
-    /// Swings the link and returns where it led.
+    /// Swaps the pointer and returns the old one.
     #[inline]
     pub fn swap<'s, P: Pointer<T>>(&self, new: P, section: &'s Section<'_>) -> Shared<'s, T> {
         let new = new.publish(section);
@@ -404,12 +404,12 @@ impl<T> Atomic<T> {
         }
     }
 
-    /// Swings the link if it leads where `current` does, with the same tag; returns the new
-    /// pointer.
+    /// Compare-exchanges the pointer: replaces it if it equals `current`, tag included; returns the
+    /// new pointer.
     ///
     /// # Errors
-    /// Where it leads, and `new` back. That is loaded anew, so that the section covers it: if the
-    /// link was changed back meanwhile, it may lead where `current` does again.
+    /// The present pointer, and `new` back. The pointer is loaded anew, so that the section covers
+    /// it: if it was changed back in between (ABA), it may equal `current` again.
     #[inline]
     pub fn compare_exchange<'s, P: Pointer<T>>(
         &self,
@@ -438,8 +438,8 @@ impl<T> Atomic<T> {
         let mut seen = section.protect_to_change(&self.raw);
         loop {
             let tagged = seen.map_addr(|bits| bits | tag);
-            // ORDER: AcqRel, so that the tag comes before the unlink that follows it for whoever
-            // finds the node (section.E4); Acquire on failure.
+            // ORDER: AcqRel, so that the tag comes before the unlink that follows it for a
+            // reader that finds the node (section.E4); Acquire on failure.
             match self.raw.compare_exchange(seen, tagged, Ordering::AcqRel, Ordering::Acquire) {
                 Ok(_) => return Shared::found(seen, section),
                 Err(_) => seen = section.protect_to_change(&self.raw),
@@ -447,7 +447,7 @@ impl<T> Atomic<T> {
         }
     }
 
-    /// The node of a link that nobody else can see any more, to be dropped or used.
+    /// The node of a link that no other thread can reach any more, to be dropped or used.
     ///
     /// # Safety
     /// No other link leads to the node, and it was not retired. The caller has it alone: no thread,

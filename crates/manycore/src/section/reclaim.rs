@@ -1,5 +1,4 @@
-//! From retired to freed: what the owner of a limbo does when it retires, and when its section
-//! closes.
+//! Reclamation: what the owner of a limbo does when it retires a node, and when its section closes.
 //!
 //! Owns: when a batch is sealed, when its thread leads a round, and how many nodes it frees then
 //! (section.S5, section.S11). Does not own: what is ripe (`round`).
@@ -219,8 +218,8 @@ impl Core {
         self.try_round(whose) == Some(true)
     }
 
-    /// Sieves batches that a stalled section holds up, and some of those that were sieved before:
-    /// whom they were held back for may have gone.
+    /// Filters batches that a stalled section holds up, and some that were filtered before: the
+    /// sections that they were held back for may be closed.
     fn sieve(&self, local: &Local) {
         const PATIENCE: usize = 1;
         const AGAIN: usize = 4;

@@ -1,4 +1,4 @@
-//! What a domain can tell about itself: its backlog, and who holds it up.
+//! Statistics of a domain: its backlog, and stalled readers.
 
 use crate::config::IDLE_MILLIS;
 use crate::sync::{self, thread};
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Backlog {
-    /// Nodes retired and not freed yet, of all threads. Exact when nobody retires.
+    /// Nodes retired and not freed yet, of all threads. Exact when no thread retires.
     pub nodes: usize,
     /// What they weigh together (see [`Weight`](super::Weight)).
     pub bytes: usize,
@@ -124,7 +124,7 @@ impl Stalled {
     }
 }
 
-/// Who has which slot.
+/// The thread of each slot.
 #[derive(Clone, Default)]
 struct Name {
     name: Option<String>,

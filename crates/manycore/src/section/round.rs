@@ -1,4 +1,4 @@
-//! What the threads of a domain share, and the rounds that find out what is ripe.
+//! The shared state of a domain, and the rounds that end grace periods.
 
 use super::builder::{Builder, Mode, Report};
 use super::gate::Gate;
@@ -38,7 +38,7 @@ pub(super) struct HeldLocks<'a> {
 pub(super) struct Found {
     /// What is stamped `margin` below this is ripe. Rises.
     safe: AtomicU64,
-    /// The limit of the last round that is over: it looked at everybody after a barrier that came
+    /// The limit of the last round that is over: it looked at all threads after a barrier that came
     /// after every seal with a lower stamp.
     pub(super) looked: AtomicU64,
     /// What waits in the domain, in bytes, as the last round saw it.
@@ -110,7 +110,7 @@ impl Core {
         let transfer = if has_eras { 0 } else { transfer(clock.as_ref()) };
         let apart = skew(clock.as_ref()).saturating_add(transfer);
         Self {
-            // ORDER: Relaxed; only that nobody else gets it matters.
+            // ORDER: Relaxed; only uniqueness matters.
             number: NEXT_NUMBER.fetch_add(1, Ordering::Relaxed),
             mode,
             bounded: mode == Mode::Bounded,
@@ -252,7 +252,7 @@ impl Core {
         }
     }
 
-    /// Whether what was stamped so can be held by nobody, as far as rounds have found out.
+    /// Whether the grace period of this stamp is over, as far as finished rounds know.
     pub(super) fn is_ripe(&self, stamp: u64) -> bool {
         // ORDER: Acquire; pairs with Release in `lead`: the readers' leaving before the free.
         stamp.saturating_add(self.margin) <= self.found.0.safe.load(Ordering::Acquire)
@@ -268,7 +268,7 @@ impl Core {
             let limit = self.start();
             Round { limit, least: least.min(limit) }
         } else {
-            let limit = self.start(); // before anybody is looked at (section.S3)
+            let limit = self.start(); // before any thread is looked at (section.S3)
             Round { limit, least: self.look(limit, sightings) }
         };
         sightings.forget_before(round.limit);
@@ -394,7 +394,7 @@ impl Core {
         }
     }
 
-    /// After the barrier: takes over what was announced, of an owner who is outside (section.S9).
+    /// After the barrier: takes over what was announced, of an owner that is outside (section.S9).
     fn take_over(&self, local: &Local, is_inside: bool) {
         let taken = local.take_over(is_inside, |limbo| {
             // A fence after the owner's last unlink, which came before its leaving (section.S2).
@@ -431,7 +431,7 @@ impl Core {
         self.mode != Mode::Clock && round.least == round.limit
     }
 
-    /// Leads a round, after who leads now; then `f` with what was seen.
+    /// Leads a round, after the present leader; then `f` with what was seen.
     pub(super) fn round<R>(&self, f: impl FnOnce(&Sightings) -> R) -> R {
         let mut sightings = self.leader.0.lock().unwrap_or_else(PoisonError::into_inner);
         self.lead(&mut sightings, TakeOver::IDLE);
@@ -473,7 +473,7 @@ fn skew(clock: Option<&Clock>) -> u64 {
 
 /// The ticks by which a stamp must be older than a section beside what the clock promises. It
 /// promises that no message is seen before it was sent (clock.C2); but that a reader found a link
-/// as it was *before* another thread changed it is no message that anybody received, and so the two
+/// as it was *before* another thread changed it is no message that was received, and so the two
 /// stamps may be inverted by as much as messages take. This is 3 us or more by a counter of 5 GHz
 /// or less, some ten times what a line takes between sockets; batches are ripe that much later. A
 /// counter in memory needs nothing: its stamps are in one order, and fences put the loads and
@@ -485,7 +485,7 @@ fn transfer(clock: Option<&Clock>) -> u64 {
     }
 }
 
-/// The lock, if nobody has it. No panic leaves anything half-done under these locks.
+/// The lock, if it is free. No panic leaves anything half-done under these locks.
 pub(super) fn unpoisoned<T>(locked: TryLockResult<T>) -> Option<T> {
     match locked {
         Ok(guard) => Some(guard),

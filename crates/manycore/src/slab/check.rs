@@ -1,4 +1,4 @@
-//! What debug builds check: that a block is freed once, by who has it, and not written after.
+//! Checks of debug builds: a block is freed once, by its owner, and not written after that.
 //!
 //! Owns: a bit for each block of a chunk (in use or not), and the pattern in blocks that are not.
 //! In release builds nothing is here and nothing is checked.

@@ -1,8 +1,8 @@
 //! A chunk: a piece of memory aligned to its size, a header, and blocks of one size.
 //!
-//! The header has a line that everybody reads and nobody writes after the chunk is made (whose it
-//! is), and a line for the owner, so that a foreign free does not take the owner's line away.
-//! Blocks lie before it and behind it: of 64 KiB a chunk takes 256 bytes for itself.
+//! The header has a read-only line that names the owner, and a line for the owner alone, so that a
+//! remote free does not contend for the owner's line. Blocks lie before it and behind it: the
+//! header takes 256 of 64 KiB.
 
 use super::check::Check;
 use super::heap::Heap;
@@ -63,7 +63,7 @@ const fn max(a: usize, b: usize) -> usize {
     if a > b { a } else { b }
 }
 
-/// A block that nobody uses.
+/// A free block.
 #[repr(C)]
 pub(super) struct Block {
     pub(super) next: *mut Block,
@@ -71,11 +71,11 @@ pub(super) struct Block {
     pub(super) below: *mut Block,
 }
 
-/// A pointer of whoever made the slab, who alone follows it.
+/// A pointer of the slab's creator, which alone follows it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Note(pub(super) *const ());
 
-// SAFETY: it is handed out and never followed here; who follows it is unsafe code of its own.
+// SAFETY: it is handed out and never followed here; following it is unsafe code elsewhere.
 unsafe impl Send for Note {}
 // SAFETY: a shared note gives out the pointer's value, which never changes; `note_of` hands it to
 // code that is unsafe where it follows it.
@@ -210,7 +210,7 @@ impl Chunk {
         for index in (own.carved..until).rev() {
             // SAFETY: a live chunk; `index < blocks`, so the block lies within it.
             let block = unsafe { base.add(Self::offset(chunk, index, shape)) }.cast::<Block>();
-            // SAFETY: the block is fresh, aligned, and nobody else's.
+            // SAFETY: the block is fresh, aligned, and not shared.
             unsafe {
                 block.write(Block { next: list, below: ptr::null_mut() });
                 Check::poison(block, shape);

@@ -1,4 +1,4 @@
-//! What one slot has of a slab: chunks, lists of free blocks, and what others send home.
+//! The heap of one slot: chunks, free lists, and remote frees.
 //!
 //! Laws slab.B1 to slab.B5 of the parent module. Owns: the fast paths. All but `remote` is the slot
 //! owner's.
@@ -132,7 +132,7 @@ impl Heap {
             let local = unsafe { &mut *local };
             let block = local.free;
             if !block.is_null() {
-                // SAFETY: slab.B2 - what is on the list is nobody else's.
+                // SAFETY: slab.B2 - what is on the list is owned by this slot.
                 local.free = unsafe { (*block).next };
                 // The next block may lie in the cache of another core, which freed it.
                 sync::prefetch_for_write(local.free);
@@ -319,8 +319,8 @@ impl Heap {
     /// Gives an empty chunk, which is on no list but that of all, back to the system.
     unsafe fn give_back(&self, local: &mut Local, chunk: *mut Chunk, shape: Shape) {
         add(&self.chunks, -1);
-        // SAFETY: slab.B1 - the caller owns the slot; slab.B4 - the chunk is empty, so nobody has a
-        // block.
+        // SAFETY: slab.B1 - the caller owns the slot; slab.B4 - the chunk is empty, so no user has
+        // a block.
         unsafe {
             add(&self.blocks, -((*chunk).blocks as isize));
             local.forget(chunk);
@@ -412,7 +412,7 @@ impl Heap {
                 local.send_all();
                 let at_hand = std::mem::replace(&mut local.free, ptr::null_mut());
                 self.put_all(local, at_hand, shape);
-                // This ends: what comes home meanwhile was out before.
+                // This ends: what comes home in between was out before.
                 loop {
                     let parcel = self.arrival(local);
                     if parcel.is_null() {
@@ -445,7 +445,7 @@ impl Heap {
     /// Gives everything back, in use or not.
     ///
     /// # Safety
-    /// Nobody uses the slab any more.
+    /// The slab is not used any more.
     pub(super) unsafe fn destroy(&self, shape: Shape) {
         self.local.with_mut(|local| {
             // SAFETY: the caller promises that the slab is not used any more (# Safety): no thread

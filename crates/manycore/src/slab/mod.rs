@@ -1,8 +1,7 @@
-//! Memory for objects of one type: each thread has chunks of its own.
+//! A slab allocator: memory for objects of one type, from thread-local chunks.
 //!
-//! [`Slab<T>`](Slab) gives out memory for `T` and takes it back. Allocation and free on one thread
-//! touch no line that another thread writes; memory that another thread frees goes home to whose it
-//! is.
+//! [`Slab<T>`](Slab) allocates and frees memory for `T`. Allocation and free on one thread access
+//! no line that another thread writes; a remote free returns the memory to its owner.
 //!
 //! ```
 //! use manycore::slab::Slab;
@@ -17,8 +16,8 @@
 //! assert_eq!(NODES.stats().live, 0);
 //! ```
 //!
-//! Owns: chunks, and which slot has which block. Does not own: when a block may be used again while
-//! readers are about (parallel sections do: they call [`Slab::free_raw`] when it may).
+//! Owns: chunks, and which slot has which block. Does not own: safe reclamation under readers
+//! (parallel sections do: they call [`Slab::free_raw`] after the grace period).
 //!
 //! Laws:
 //! - slab.B1 A chunk, and the lists of a slot's heap, belong to the slot: its owner alone looks
@@ -81,8 +80,8 @@ use std::ptr::{self, NonNull};
 /// (`madvise`), of which at most 2 MiB lie idle. [`Slab::trim`] gives all that back. The first
 /// allocation makes a table of 12 KiB.
 /// *Threads that end* leave their chunks to the thread that gets their slot next. What others free
-/// meanwhile waits there for it. In a thread's last destructors a slab works as ever.
-/// *Nodes of memory*: a page belongs to the node of the core that touches it first, and that is the
+/// in between waits there for it. In a thread's last destructors a slab works as ever.
+/// *NUMA*: a page belongs to the node of the core that touches it first, and that is the
 /// thread that allocates. A slot that passes to a thread on another node takes its chunks along.
 /// *Fork*: the child has a copy and goes on. The chunks of threads that did not survive are not
 /// used again; their objects can be freed.
@@ -142,10 +141,10 @@ impl<T> Slab<T> {
         }
     }
 
-    /// The pointer that the object's slab was made with: for who frees objects of many slabs, and
-    /// would have to keep in each whose it is.
+    /// The pointer that the object's slab was made with: for code that frees objects of many slabs,
+    /// and would otherwise store the owner in each.
     ///
-    /// *Cost*: a line for each 64 KiB of objects, which nobody writes.
+    /// *Cost*: a line for each 64 KiB of objects, which is never written.
     ///
     /// # Safety
     /// `object` is what [`Slab::alloc_raw`] or [`SlabBox::into_raw`] of a slab of `T` returned, and
@@ -177,8 +176,8 @@ impl<T> Slab<T> {
         SlabBox::new(self, value)
     }
 
-    /// Memory for a `T`, without one in it. For those who free by [`Slab::free_raw`]; what is not
-    /// freed goes with the slab.
+    /// Memory for a `T`, without one in it. For callers that free by [`Slab::free_raw`]; what is
+    /// not freed is freed with the slab.
     #[inline]
     pub fn alloc_raw(&self) -> NonNull<T> {
         // SAFETY: the heap is that of the calling thread's slot (slab.B1).
@@ -192,7 +191,7 @@ impl<T> Slab<T> {
     ///
     /// # Safety
     /// `object` is what [`Slab::alloc_raw`] (or [`SlabBox::into_raw`]) of this slab returned, and
-    /// nobody uses that memory any more.
+    /// that memory is not used any more.
     #[inline]
     pub unsafe fn free_raw(&self, object: NonNull<T>) {
         let block = object.as_ptr().cast();
@@ -220,8 +219,8 @@ impl<T> Slab<T> {
 
     /// How much there is.
     ///
-    /// *Consistency*: exact while nobody uses the slab; otherwise it may miss what is under way.
-    /// *Cost*: a line for each slot.
+    /// *Consistency*: exact while no thread uses the slab; otherwise it may miss operations under
+    /// way. *Cost*: a line for each slot.
     #[must_use]
     pub fn stats(&self) -> Stats {
         let (mut live, mut chunks, mut blocks) = (0_usize, 0, 0_usize);

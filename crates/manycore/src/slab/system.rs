@@ -1,15 +1,15 @@
 //! Memory from the system and back: whole chunks, aligned to their size.
 //!
-//! Who has many chunks takes further ones from a [`Reserve`], a huge page at a time: objects of a
-//! large slab are looked at in no order, and with pages of two megabytes the processor's list of
-//! pages reaches 512 times further. Chunks go back one by one, wherever they came from.
+//! A slot with many chunks takes further ones from a [`Reserve`], a huge page at a time: objects of
+//! a large slab are accessed in no order, and with pages of two megabytes the TLB covers 512 times
+//! as much. Chunks are returned one by one, wherever they came from.
 
 use std::ptr::{self, NonNull};
 
 /// Bytes of a huge page.
 const HUGE: usize = 2 << 20;
 
-/// Chunks that lie in one huge page and that nobody has yet. Give it back before it is dropped.
+/// Unused chunks of one huge page. Give it back before it is dropped.
 pub(super) struct Reserve {
     next: *mut u8,
     bytes: usize,
@@ -34,7 +34,7 @@ impl Reserve {
         NonNull::new(chunk).expect("a mapping does not begin at zero")
     }
 
-    /// Gives back what nobody has taken.
+    /// Returns the unused rest.
     pub(super) fn give_back(&mut self) {
         let rest = std::mem::replace(self, Self::EMPTY);
         if let Some(next) = NonNull::new(rest.next).filter(|_| rest.bytes > 0) {
@@ -45,7 +45,8 @@ impl Reserve {
 }
 
 /// Takes `bytes` (a power of two, pages at least) of zeroed or unspecified memory, aligned to
-/// `bytes`. Pages that nobody has touched cost nothing; who touches one first gets it on its node.
+/// `bytes`. Untouched pages cost nothing; a page is allocated on the NUMA node of its first
+/// toucher.
 pub(super) fn take(bytes: usize) -> NonNull<u8> {
     imp::take(bytes).unwrap_or_else(|| std::alloc::handle_alloc_error(layout(bytes)))
 }
@@ -107,7 +108,7 @@ mod imp {
         let start = map(2 * bytes)?;
         let skipped = start.addr().next_multiple_of(bytes) - start.addr();
         let chunk = start.wrapping_add(skipped);
-        // SAFETY: both ends lie in the mapping, outside the chunk, and nobody has seen them.
+        // SAFETY: both ends lie in the mapping, outside the chunk, and unused.
         unsafe {
             unmap(start, skipped);
             unmap(chunk.wrapping_add(bytes), bytes - skipped);
@@ -124,7 +125,7 @@ mod imp {
     /// A place for a huge page. If the system has none, it is small ones.
     pub(super) fn take_huge() -> Option<NonNull<u8>> {
         if cfg!(not(target_os = "linux")) {
-            return None; // nobody else would take the advice
+            return None; // other systems ignore the advice
         }
         let page = take(HUGE)?;
         #[cfg(target_os = "linux")]

@@ -21,7 +21,7 @@ pub fn replace(link: &Atomic<Counted>, freed: &Arc<AtomicUsize>, section: &Secti
     unsafe { section.retire(old) };
 }
 
-/// Calls `collect` until nothing waits: at most a few rounds when nobody is inside.
+/// Calls `collect` until nothing waits: at most a few rounds when no section is open.
 pub fn drain(domain: &Domain) {
     for _ in 0..4 {
         domain.collect();
@@ -31,6 +31,6 @@ pub fn drain(domain: &Domain) {
 
 /// Drops the link's node.
 pub fn forget<T>(link: Atomic<T>) {
-    // SAFETY: the test is over; nobody else has the link.
+    // SAFETY: the test is over; no other thread has the link.
     drop(unsafe { link.into_owned() });
 }

@@ -35,7 +35,7 @@ pub fn in_child(child: impl FnOnce() -> bool) -> i32 {
 
     assert!(std::env::var(OWN).is_ok(), "a test that forks needs a process of its own");
     // SAFETY: the child uses memory of its own alone and ends by `_exit`; the harness's thread
-    // waits meanwhile, and the C library keeps its allocator usable after a fork.
+    // waits for it, and the C library keeps its allocator usable after a fork.
     let process = unsafe { libc::fork() };
     assert!(process >= 0, "fork failed: {}", std::io::Error::last_os_error());
     if process == 0 {

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// An update that says who made it, and in which round (1, 2, 3, ...).
+/// An update with its thread and its round (1, 2, 3, ...).
 #[derive(Debug, Clone, Copy)]
 pub enum Mark {
     A(u64),
@@ -150,7 +150,7 @@ pub fn store_buffering<O: Racer>(left: &O, right: &O, rounds: u64) -> Outcome {
     outcome
 }
 
-/// Who makes A and B.
+/// The threads that make A and B.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Writers {
     /// Two threads, B's waiting for A's flag, which it reads as late as it can: after a slow path.

@@ -22,7 +22,7 @@ impl Gate {
     }
 }
 
-/// Spins for a moment, then lets others run meanwhile.
+/// Spins for a moment, then yields.
 pub fn spin_until(done: impl Fn() -> bool) {
     let mut spins = 0_u32;
     while !done() {

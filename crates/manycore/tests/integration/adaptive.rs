@@ -23,7 +23,7 @@ const MODES: [Mode; 3] = [Mode::Direct, Mode::Logs, Mode::Shared];
 
 // ---- histories ----
 
-/// An object that changes its mode again and again, by anybody.
+/// An object that changes its mode again and again, on any thread.
 struct Restless<S: Send + Sync + 'static, L: Log<S>> {
     object: Adaptive<S, L>,
     calls: AtomicU64,

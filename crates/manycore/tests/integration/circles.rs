@@ -252,7 +252,7 @@ fn holders_of_sets_that_read_each_others_are_told() {
     crossing("sets", move |at| {
         let _guard = sets[at].read();
         both.wait();
-        drop(sets[1 - at].read_poisoned()); // by the guard of who was told
+        drop(sets[1 - at].read_poisoned()); // by the guard of the thread that panicked
     });
 }
 
@@ -262,7 +262,7 @@ fn sharers_of_sets_that_hold_each_others_are_told() {
     crossing("shared sets", move |at| {
         let _guard = sets[at].read_shared();
         both.wait();
-        drop(sets[1 - at].read_poisoned()); // by the guard of who was told
+        drop(sets[1 - at].read_poisoned()); // by the guard of the thread that panicked
     });
 }
 

@@ -1,4 +1,5 @@
-//! Clustered objects: who is made when, by every placement, and what user code may do wrong.
+//! Clustered objects: when representatives are created, by every placement, and faults of user
+//! code.
 
 use manycore::cluster::{Clustered, Placement, Rep};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -9,7 +10,7 @@ use std::thread;
 const PLACEMENTS: [Placement; 4] =
     [Placement::Shared, Placement::PerNode, Placement::PerLlc, Placement::PerCore];
 
-/// Counts locally; the root knows who was made.
+/// Counts locally; the root knows which were made.
 #[derive(Debug)]
 struct Count(AtomicUsize);
 

@@ -138,7 +138,7 @@ fn configurations_beyond_65535_at_a_time_are_an_error() {
 }
 
 /// Threads build and drop objects of equal and of different configurations at the same time: each
-/// object must find its own bound, whoever frees and takes numbers.
+/// object must find its own bound, whichever thread frees and takes numbers.
 #[test]
 fn numbers_that_threads_take_and_free_lead_to_their_own_configuration() {
     let made = AtomicUsize::new(0);

@@ -1,5 +1,5 @@
 //! When a distributed hash table spreads and is folded, and what that costs. (That it answers as
-//! ever meanwhile is for `dhash.rs`.)
+//! before is for `dhash.rs`.)
 
 use crate::common::env;
 use manycore::collections::{Contention, DHash, DHashBuilder, Spread, SpreadWhy};
@@ -33,7 +33,7 @@ fn table_that_is_waited_for_spreads_and_one_thread_alone_never_does() {
                 scope.spawn(|| {
                     let mut added = 0;
                     while !over.load(Relaxed) {
-                        // Now and then so long that others come meanwhile, also on one busy core;
+                        // At times so long that others come in between, also on one busy core;
                         // they get in afterwards, and so it counts that they have waited.
                         let pause = || {
                             if added % 16 == 0 {

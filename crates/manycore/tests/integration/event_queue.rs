@@ -162,8 +162,8 @@ fn parallel_senders_lose_nothing_and_keep_their_own_order() {
     }
 }
 
-/// Many logs with many events are merged while they are received, and what is sent meanwhile, or
-/// merged by somebody else, comes after.
+/// Many logs with many events are merged while they are received, and what is sent in between, or
+/// merged by another thread, comes after.
 #[test]
 fn order_holds_while_a_large_merge_is_received_in_portions() {
     const THREADS: usize = 5;
@@ -443,7 +443,7 @@ fn timeout_ends_a_wait() {
     assert_eq!(queue.recv_timeout(Duration::MAX), Ok(1));
 }
 
-/// Wakes nobody; counts.
+/// Wakes no task; counts.
 struct CountingWaker(AtomicUsize);
 
 impl Wake for CountingWaker {

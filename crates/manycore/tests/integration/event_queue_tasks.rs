@@ -326,7 +326,7 @@ fn case(logs: Logs, hook: Hook, act: Act, way: Way) -> (usize, bool) {
     }));
     hostile.armed.store(false, Ordering::SeqCst);
     let acted = hostile.acted.load(Ordering::SeqCst);
-    // Whoever waited beside the hostile one has been woken.
+    // The waiters beside the hostile one have been woken.
     let wakes = matches!(way, Way::Sent | Way::Closed);
     if wakes && (acted == 0 || act != Act::Close) && hook != Hook::Clone {
         assert_eq!(woken.0.load(Ordering::SeqCst), 1, "{hook:?} {act:?} {way:?}: left asleep");

@@ -53,7 +53,7 @@ pub enum Call {
     GetOrInsert(u32, u32),
     Add(u32, u32),
     TakeOdd(u32),
-    /// A key that nobody asks for, so that the map grows.
+    /// A key that is never looked up, so that the map grows.
     Fill(u32),
 }
 

@@ -71,7 +71,7 @@ fn registry_answers_like_a_list() {
 fn threads_find_their_own_intervals() {
     for registry in registries::<Arc<(u32, Range<u32>)>>() {
         let counted = Arc::new((u32::MAX, 0..400));
-        // There all the time, and in everybody's way.
+        // Present throughout, and overlapping all others.
         let kept = registry.add(0..400, Arc::clone(&counted));
         let check = |name: u32, mut rng: Rng| {
             for _ in 0..200 {
@@ -162,7 +162,7 @@ fn oldest_is_the_smallest_of_those_who_are_active() {
     }
 }
 
-/// What snapshots are for: nobody may clean up what a snapshot that is open can still see. Each
+/// What snapshots are for: what an open snapshot can still see must not be cleaned up. Each
 /// registers with what the counter said before, and takes its version afterwards.
 #[test]
 fn oldest_never_passes_a_version_that_is_in_use() {

@@ -45,7 +45,7 @@ fn worked_example_of_the_thesis() {
         let set = set(queue);
         let (a, b) = (set.add('A'), set.add('B'));
         assert_eq!(contents(&set), ['A', 'B']);
-        (0..10).for_each(|_| set.synchronize()); // nobody is busy any more
+        (0..10).for_each(|_| set.synchronize()); // no thread is busy any more
         let before = set.stats();
         let on_core = |f: &mut (dyn FnMut() + Send)| thread::scope(|s| drop(s.spawn(f).join()));
         let (mut c, mut d, mut e) = (None, None, None);
@@ -145,7 +145,7 @@ fn full_queue_is_drained_by_a_change() {
         }
         let freed = set.stats().freed;
         assert!(freed >= 100 - 2 * 16, "{freed} of 100 were freed without a read");
-        // A reader who brings members itself has to let the queue grow.
+        // A reader that queues members itself has to let the queue grow.
         let guard = set.read();
         let members: Vec<_> = (0..200).map(|number| set.add(number)).collect();
         assert!(guard.0.is_empty());
@@ -220,7 +220,7 @@ struct Session {
 
 static FREED: AtomicUsize = AtomicUsize::new(0);
 
-// SAFETY: the offset is the field's, and nobody else uses it.
+// SAFETY: the offset is the field's, which is used for this alone.
 unsafe impl Linked for Session {
     const LINKS: usize = offset_of!(Session, links);
 
@@ -230,7 +230,7 @@ unsafe impl Linked for Session {
 
     unsafe fn free(session: NonNull<Self>) {
         FREED.fetch_add(1, SeqCst);
-        // SAFETY: from a box, and nobody's any more.
+        // SAFETY: from a box, and not used any more.
         drop(unsafe { Box::from_raw(session.as_ptr()) });
     }
 }

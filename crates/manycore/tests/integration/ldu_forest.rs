@@ -1,4 +1,4 @@
-//! Many small sets in one domain: what reads see of each, what a set costs that nobody sees, and
+//! Many small sets in one domain: what reads see of each, what a set costs that no read sees, and
 //! what happens to members that outlive the name of their set, to panics, and to misuse.
 
 use crate::allocations;
@@ -52,7 +52,7 @@ fn worked_example_of_the_thesis_in_a_domain() {
         let (set, other) = (domain.new_set(), domain.new_set());
         let (a, b, twin) = (set.add('A'), set.add('B'), other.add('A'));
         assert_eq!((contents(set), contents(other)), (vec!['A', 'B'], vec!['A']));
-        (0..10).for_each(|_| domain.synchronize()); // nobody is busy any more
+        (0..10).for_each(|_| domain.synchronize()); // no thread is busy any more
         let before = domain.stats();
         let on_core = |f: &mut (dyn FnMut() + Send)| thread::scope(|s| drop(s.spawn(f).join()));
         let (mut c, mut d, mut e) = (None, None, None);
@@ -76,8 +76,8 @@ fn worked_example_of_the_thesis_in_a_domain() {
     }
 }
 
-/// The point of a domain. Another thread holds its lock all the time, so whoever took it would wait
-/// for ever; the only allocations are the members' boxes.
+/// The point of a domain. Another thread holds its lock all the time, so a thread that took it
+/// would wait for ever; the only allocations are the members' boxes.
 #[test]
 fn set_that_lives_and_dies_between_two_reads_costs_its_members_alone() {
     const SETS: usize = 500;
@@ -350,7 +350,7 @@ struct Link {
     pid: u32,
 }
 
-// SAFETY: the offset is the field's, and nobody else uses it.
+// SAFETY: the offset is the field's, which is used for this alone.
 unsafe impl Linked for Link {
     const LINKS: usize = offset_of!(Link, links);
 

@@ -134,7 +134,7 @@ fn random_steps_on_several_sets_are_the_sequential_replay() {
 }
 
 /// Threads fork and exit: each child is in a set of its own and in those of its ancestors, one of
-/// which all threads share. Whoever reads a set finds exactly its own members among its own.
+/// which all threads share. A reader of a set finds exactly its own members among its own.
 fn families(queue: Queue, max_queued: usize) {
     let seed = env::seed();
     println!("{queue:?}, at most {max_queued}: MANYCORE_SEED={seed:#x}");

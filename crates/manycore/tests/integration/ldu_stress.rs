@@ -16,7 +16,7 @@ const THREADS: usize = 4;
 const KEYS: usize = 8;
 const SHARE: Duration = Duration::from_millis(1_500);
 
-/// A member says who it is twice, so that memory that is somebody else's shows.
+/// A member has its number twice, so that reused memory is detected.
 #[derive(Debug)]
 struct Body {
     number: u64,

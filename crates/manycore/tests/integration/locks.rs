@@ -219,7 +219,7 @@ fn big_writer_waits_for_a_reader_and_keeps_later_ones_out() {
         while scope.spawn(|| lock.try_read().is_some()).join().unwrap() {
             thread::yield_now();
         }
-        let inner = lock.read(); // whoever reads may read again
+        let inner = lock.read(); // a reader may read again
         assert!(!writer.is_finished());
         assert_eq!((*outer, *inner), (0, 0));
         assert!(lock.try_write().is_none());

@@ -187,7 +187,8 @@ impl Arena<'_> {
         self.inserted.fetch_add(1, SeqCst);
         self.space.get(id, &section).expect("just inserted").expect(id, self.seed);
         let old = self.board.0[rng.below(self.board.0.len())].swap(id.to_bits(), SeqCst);
-        // Who overwrites an id on the board removes it, unless it has been removed already.
+        // The thread that overwrites an id on the board removes it, unless it has been removed
+        // already.
         if let Some(old) = Id::from_bits(old) {
             self.remove(old, &section);
         }
@@ -214,7 +215,7 @@ impl Arena<'_> {
             if rng.once_in(50) {
                 thread::yield_now();
             }
-            // Removed or not, the section keeps it, and its place is nobody else's.
+            // Removed or not, the section keeps it, and its place is not reused.
             node.expect(id, self.seed);
             let place = id.to_bits() as u32;
             if rng.once_in(1000) {
@@ -394,7 +395,7 @@ fn slots_next_owner_goes_on_with_what_a_thread_has_left() {
             });
         });
     }
-    // Other tests take slots meanwhile; what must not be is a chunk for each thread.
+    // Other tests take slots concurrently; what must not be is a chunk for each thread.
     let places = places.lock().unwrap();
     assert!(places.iter().max() < Some(&10_000), "{:?}", places.iter().max());
 }

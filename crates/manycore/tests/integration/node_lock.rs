@@ -22,7 +22,7 @@ fn node_lock_refuses_once_the_node_is_freed() {
         });
         thread::sleep(Duration::from_millis(20));
         let node = link.load(&section);
-        // SAFETY: nobody loads the link after the other thread has; it has no links.
+        // SAFETY: no thread loads the link after the other thread has; it has no links.
         unsafe { guard.retire(node, &section) };
         assert!(waiting.join().unwrap(), "the lock of a freed node was taken");
     });

@@ -285,7 +285,7 @@ fn adaptive_objects_lose_no_other_update_to_a_panic() {
                     let mut told = 0;
                     for _ in 0..4 {
                         told += u64::from(catch_unwind(AssertUnwindSafe(append)).is_err());
-                        // Under a guard: put off, or logged.
+                        // Under a guard: deferred, or logged.
                         let guard = catch_unwind(AssertUnwindSafe(|| object.try_read()));
                         told += u64::from(guard.is_err());
                         told += u64::from(catch_unwind(AssertUnwindSafe(append)).is_err());

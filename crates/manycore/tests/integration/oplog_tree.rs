@@ -1,4 +1,5 @@
-//! The merge in a tree (`MergeStrategy::Tree`): the same results as the flat one, whoever collects;
+//! The combining tree (`MergeStrategy::Tree`): the same results as the flat merge, whichever thread
+//! collects;
 //! and what user code in `absorb` may do wrong.
 
 use manycore::clock::Stamp;

@@ -1,5 +1,6 @@
-//! The page cache: one load for all who miss, also when loads fail or panic; pinned pages stay; no
-//! marked change is lost, whatever the store does; the bound holds; histories are linearizable.
+//! The page cache: one load for all misses (single flight), also when loads fail or panic; pinned
+//! pages stay; no marked change is lost, whatever the store does; the bound holds; histories are
+//! linearizable.
 //!
 //! `MANYCORE_SOAK=60` runs each test for 60 seconds, `MANYCORE_SEED=0x12ab` generates the same
 //! programs again.
@@ -167,7 +168,7 @@ fn one_load(form: Spread) {
     }
 }
 
-/// The callers whose loads fail or panic are told; everybody else gets the page.
+/// The callers whose loads fail or panic are told; all others get the page.
 #[test]
 fn failed_load_fails_its_caller_and_the_next_one_loads() {
     for mood in [Mood::Fails, Mood::Panics] {
@@ -349,7 +350,7 @@ fn store_that_waits_for_itself_is_told() {
 }
 
 /// Threads count in pages while others reclaim and flush, and the store now and then fails or
-/// panics. In the end the store has every count; nobody ever saw a page that was not there.
+/// panics. In the end the store has every count; no thread ever saw a page that was not there.
 #[test]
 fn no_marked_change_is_lost_and_no_pinned_page_goes() {
     let _alone = env::alone();

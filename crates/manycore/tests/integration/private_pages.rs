@@ -67,7 +67,7 @@ fn page_that_is_held_stays_as_it_is() {
     write(&fork, 1, 11);
     assert_eq!((held.number(), frozen.number(), read(&one, 1), read(&fork, 1)), (7, 8, 10, 11));
     drop((held, cached));
-    // Nobody reads: the next write is in place.
+    // No readers: the next write is in place.
     let copies = one.copies();
     (20..40).for_each(|number| _ = write(&one, 1, number));
     assert_eq!(one.copies(), copies);

@@ -70,7 +70,7 @@ fn hot_lock_is_first_and_its_line_is_named() {
         let _held = ticket.lock();
         meanwhile();
     };
-    // The first wait may have been long: nobody knows when a thread gets its core back.
+    // The first wait may have been long: a preempted thread may get its core back late.
     while find(&profile::read(), "hot").map(|hot| hot.time)
         <= find(&profile::read(), "warm").map(|warm| warm.time)
     {

@@ -31,7 +31,7 @@ enum Step {
     Stats,
 }
 
-/// Steps and who makes them; mostly updates and reads.
+/// Steps and their threads; mostly updates and reads.
 fn steps() -> impl Strategy<Value = Vec<(usize, Step)>> {
     let step = prop_oneof![
         12 => Just(Step::Update),

@@ -1,4 +1,4 @@
-//! `Registry` from outside: who is there, who cancels what, when values are dropped, panics.
+//! `Registry` from outside: its entries, cancelling, when values are dropped, panics.
 
 use manycore::collections::{Entry, OwnedEntry, Registry};
 use manycore::ldu::Queue;
@@ -342,7 +342,7 @@ fn panic_in_a_values_drop_does_no_harm() {
         let entry = registry.register(Explosive(true));
         assert!(catch_unwind(AssertUnwindSafe(|| drop(entry))).is_err());
         assert!(registry.is_empty());
-        // Merged, left, and dropped by the next one who comes by.
+        // Merged, left, and dropped by the next thread that passes.
         let entry = registry.register(Explosive(true));
         let calm = registry.register(Explosive(false));
         assert_eq!(registry.len(), 2);

@@ -43,8 +43,8 @@ fn canary() -> (ScalableArc<Canary>, Arc<AtomicUsize>) {
 
 fn is_send_and_sync<T: Send + Sync>() {}
 
-/// Objects that a thread makes and drops one after another lie at one place, which nobody else
-/// changes.
+/// Objects that a thread makes and drops one after another lie at one address, which no other
+/// thread changes.
 #[test]
 fn objects_of_one_place_do_not_become_distributed() {
     for before in 0..100 {

@@ -552,7 +552,7 @@ fn tagged_pointers_of_a_bounded_domain_lead_nowhere() {
     let other = Atomic::null();
     let linked = catch_unwind(AssertUnwindSafe(|| other.store(tagged, &section)));
     assert!(linked.is_err(), "a pointer that may lead nowhere was linked");
-    // SAFETY: the node is linked in `link`, which nobody else can see.
+    // SAFETY: the node is linked in `link`, which no other thread can see.
     let trusted = unsafe { tagged.with_tag(0).assume_linked() };
     assert_eq!(trusted.as_ref(), Some(&7));
     drop(section);

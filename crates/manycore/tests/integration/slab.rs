@@ -100,7 +100,7 @@ proptest! {
             prop_assert!(whole, "an object was overwritten");
         }
         live.lock().unwrap().clear();
-        // Everybody sends home what it has of others; then everybody gives back what is its own.
+        // Each thread returns remote blocks to their owners; then each frees its own.
         for thread in (0..THREADS).chain(0..THREADS) {
             threads.on(thread, || slab.trim());
         }
@@ -236,7 +236,7 @@ fn producer_and_consumer_do_not_grow_the_process() {
     });
 }
 
-/// Who allocates has the memory on the node of the core on which it runs: the first touch is its
+/// A thread's allocation is on the NUMA node of the core on which it runs: the first touch is its
 /// own. (With one node the answer can only be that one; it is asked for all the same.)
 #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
 #[test]
@@ -283,7 +283,7 @@ fn fresh_objects_lie_on_the_node_of_their_thread() {
     });
 }
 
-/// What is freed while its owner is gone waits for whoever gets the owner's slot.
+/// What is freed while its owner is gone waits for the next owner of the slot.
 #[test]
 fn thread_after_thread_uses_what_the_last_one_left() {
     let slab = Slab::new();

@@ -490,7 +490,7 @@ struct Keepsake {
 impl Drop for Keepsake {
     fn drop(&mut self) {
         self.table.call(|table| table.add(9, 1));
-        self.table.swap(make(1)).unwrap(); // nobody else swaps any more
+        self.table.swap(make(1)).unwrap(); // no other thread swaps any more
         assert!(!self.panics, "in the wrapper's drop");
     }
 }

@@ -62,7 +62,7 @@ pub trait Subject: Sized + Send + Sync + 'static {
 
     fn new(table: &Arc<LogTable>) -> Self;
     fn update(&self, update: Update);
-    /// The value when everything that was put off has been applied.
+    /// The value when all deferred updates have been applied.
     fn settled(&self) -> u64;
     fn with_logs(&self);
     /// Runs `f` while this thread holds the object.

@@ -176,3 +176,40 @@ fn rivals_in_code_and_comments_are_caught() {
     let harmless = "let success = \"scc\"; // as the succession of accesses\n";
     assert_eq!(check_words("a.rs", harmless), Vec::<String>::new());
 }
+
+/// The rivals that a document counts and lists, as in "those of 2 rival crates among them: a and
+/// b.", against a manifest's dependencies.
+fn check_count(text: &str, manifest: &str) -> Vec<String> {
+    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let Some((count, names)) = text.split_once("those of ").and_then(|(_, rest)| {
+        let (count, rest) = rest.split_once(" rival crates among them: ")?;
+        Some((count.to_owned(), rest.split_once('.')?.0.replace(" and ", ", ")))
+    }) else {
+        return vec!["no list of rival crates".to_owned()];
+    };
+    let names: Vec<&str> = names.split(", ").collect();
+    let ours = dependencies(manifest);
+    let strangers = names.iter().filter(|name| !ours.iter().any(|own| own == *name));
+    let mut findings: Vec<String> = strangers.map(|name| format!("{name} is no rival")).collect();
+    if count.parse() != Ok(names.len()) {
+        findings.push(format!("{count} rivals are announced, {} listed", names.len()));
+    }
+    findings
+}
+
+#[test]
+fn virtual_cores_list_rivals_that_there_are() {
+    let text = |path: &str| std::fs::read_to_string(walk::top().join(path)).expect("a file");
+    let manifest = text(&format!("crates/{BENCH}/Cargo.toml"));
+    assert_eq!(check_count(&text("docs/virtual-cores.md"), &manifest), Vec::<String>::new());
+}
+
+#[test]
+fn wrong_lists_of_rivals_are_caught() {
+    let manifest = "[dependencies]\na = \"1\"\nb = \"1\"\n";
+    let check = |list: &str| check_count(&format!("x, those of {list}. y"), manifest);
+    assert_eq!(check("2 rival\ncrates among them: a and b"), Vec::<String>::new());
+    assert_eq!(check("3 rival crates among them: a and b"), ["3 rivals are announced, 2 listed"]);
+    assert_eq!(check("2 rival crates among them: a and c"), ["c is no rival"]);
+    assert_eq!(check("two").len(), 1);
+}

@@ -121,7 +121,7 @@ fn reason<'a>(mut comments: impl Iterator<Item = &'a str>) -> Option<String> {
     Some(std::iter::once(first).chain(rest).map(str::trim).collect::<Vec<_>>().join(" "))
 }
 
-/// Whether a reason is only a pointer elsewhere: a reader must look it up, and an author who
+/// Whether a reason is only a pointer elsewhere: a reader must look it up, and an author that
 /// copies it does not look at all.
 fn is_pointer(reason: &str) -> bool {
     let reason = reason.trim().trim_end_matches('.').to_lowercase() + " ";

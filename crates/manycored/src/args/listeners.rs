@@ -14,7 +14,7 @@ pub struct Listener {
     pub address: SocketAddr,
     /// Whether its connections are encrypted, where `-Z` is given, and what clients show.
     pub demand: Demand,
-    /// What is spoken on it; that of `-B` if nothing is said.
+    /// The protocol on it; that of `-B` by default.
     pub language: Option<Language>,
 }
 

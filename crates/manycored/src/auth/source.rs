@@ -32,7 +32,7 @@ pub(super) enum Source {
     Option(PathBuf),
     /// The file that `MEMCACHED_SASL_PWDB` names.
     Pwdb(PathBuf),
-    /// A `sasldb`, and the realm of users who name none.
+    /// A `sasldb`, and the realm of users without one.
     Sasldb(PathBuf, Vec<u8>),
 }
 

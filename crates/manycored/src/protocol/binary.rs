@@ -26,9 +26,9 @@ pub const MAGIC: u8 = 0x80;
 pub const REPLY_MAGIC: u8 = 0x81;
 /// Bytes before extras, key and value.
 pub const HEADER: usize = 24;
-/// The longest name of a way to say who one is.
+/// The longest name of a SASL mechanism.
 const MECHANISM_MAX: usize = 32;
-/// The longest proof of it.
+/// The longest credentials.
 const PROOF_MAX: usize = 2048;
 
 /// What became of a request.
@@ -49,9 +49,9 @@ pub enum Status {
     NotStored = 5,
     /// What is there is no number.
     NoNumber = 6,
-    /// It is not known who asks, or not allowed.
+    /// Authentication failed, or is required.
     AuthFailed = 0x20,
-    /// More is wanted to know who asks.
+    /// Authentication needs a further step.
     AuthGoesOn = 0x21,
     /// There is no such command.
     Unknown = 0x81,
@@ -130,17 +130,17 @@ pub enum Request<'a> {
     Flush(u32),
     /// Are you there?
     Noop,
-    /// Who are you?
+    /// The name and version of the server.
     Version,
     /// How much is logged.
     Verbosity,
     /// Counters; which ones.
     Stats(&'a [u8]),
-    /// How can one say who one is?
+    /// Lists the SASL mechanisms.
     Mechanisms,
-    /// Who the client is: in which way, and the proof.
+    /// Authentication: mechanism and credentials.
     Auth(&'a [u8], &'a [u8]),
-    /// The next part of a proof.
+    /// The next step of an authentication.
     AuthStep(&'a [u8]),
     /// Say this and close.
     Quit,
@@ -161,14 +161,14 @@ pub enum Step<'a> {
     Request(usize, Head, Request<'a>),
 }
 
-/// Who is let in.
+/// Whether a client is authenticated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Door {
-    /// Everybody: nobody can say who he is.
+    /// No authentication is required or possible.
     None,
-    /// Only who says who he is: this client has not.
+    /// It is required, and this client is not authenticated.
     Shut,
-    /// This client has.
+    /// This client is authenticated.
     Open,
 }
 
@@ -179,7 +179,7 @@ pub struct Parser {
     swallow: u64,
     /// The largest value.
     value_max: usize,
-    /// Whether the client is let in: for whoever answers to change.
+    /// Whether the client is authenticated; set by the layer that replies.
     pub door: Door,
 }
 
@@ -267,7 +267,7 @@ impl Command {
         }
     }
 
-    /// Whether somebody may say it who has not said who he is.
+    /// Whether the command is allowed without authentication.
     fn is_for_all(self) -> bool {
         matches!(self, Self::Mechanisms | Self::Auth | Self::AuthStep | Self::Version)
     }

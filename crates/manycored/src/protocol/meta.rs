@@ -98,9 +98,9 @@ pub struct Flags<'a> {
     pub empty: bool,
     /// `T`: time to live.
     pub ttl: Option<i64>,
-    /// `N`: make an item for who misses, with this time to live.
+    /// `N`: vivify: on a miss, create an item with this TTL.
     pub vivify: Option<i64>,
-    /// `R`: below this time to live somebody should make the value anew.
+    /// `R`: recache: below this TTL a client should refresh the value.
     pub recache: Option<i64>,
     /// `u`: the access does not count: neither for eviction nor in `h` and `l`.
     pub no_bump: bool,
@@ -193,7 +193,7 @@ impl<'a> Flags<'a> {
         Ok(())
     }
 
-    /// The time to live of an item that is made for who misses: the last one named.
+    /// The TTL of a vivified item: the last one named.
     #[must_use]
     pub fn made_ttl(&self) -> Option<i64> {
         self.vivify?;

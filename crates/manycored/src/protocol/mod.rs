@@ -1,21 +1,21 @@
 //! The text and meta protocols, without sockets: bytes in, requests out. ([`binary`] is the other
 //! one.)
 //!
-//! Owns: what a line means, and which words memcached answers to one that means nothing. Does not
-//! own: buffers, items, replies to what is well formed.
+//! Owns: parsing, and memcached's error replies to malformed lines. Does not own: buffers, items,
+//! replies to well-formed requests.
 //!
 //! Laws:
 //! - protocol.P1 The requests of a stream do not depend on how it is cut into pieces:
 //!   [`Parser::next`] asks for more, uses nothing and changes nothing, or uses what it names.
-//! - protocol.P2 Nothing is allocated. What a length field claims is compared with the limit and
-//!   with what has come, and never reserved.
+//! - protocol.P2 Nothing is allocated. A length field is compared with the limit and with the
+//!   input, and never reserved.
 //! - protocol.P3 A request borrows from the input; its numbers are checked, its key has 1 to 250
 //!   bytes.
-//! - protocol.P4 The keys of a get come one by one, so that whoever answers can stop in between.
+//! - protocol.P4 The keys of a get come one by one, so that the caller can stop in between.
 //! - protocol.P5 A value whose line is refused is never read as requests: it is skipped by the
 //!   length that the line names; if that can't be read, the connection is closed.
 //!
-//! Source: memcached's `doc/protocol.txt`; the words of errors as memcached 1.6 sends them.
+//! Source: memcached's `doc/protocol.txt`; error replies as memcached 1.6 sends them.
 
 pub mod binary;
 mod classic;
@@ -108,9 +108,9 @@ pub enum Operator {
 pub enum Admin<'a> {
     /// Forget everything, now or in so many seconds.
     FlushAll(i64),
-    /// Forget the keys with this prefix; and whether nothing is said of it.
+    /// Invalidates the keys with this prefix; and whether without a reply.
     FlushPrefix(&'a [u8], bool),
-    /// Who are you?
+    /// The version of the server.
     Version,
     /// How much is logged.
     Verbosity(u64),

@@ -22,7 +22,7 @@ pub struct Running {
 pub fn program() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_manycored"));
     command.stderr(Stdio::null()).stdin(Stdio::null());
-    // Without a user it does not run as root; anybody else it does not ask.
+    // As root it needs a user; others need none.
     command.args(["-u", "root"]);
     command
 }

@@ -356,7 +356,7 @@ fn unknown_commands_are_passed_over() {
         let sent = [packet(opcode, &[1, 2, 3], "key", "value"), noop()];
         expect(&server, &sent, &[(0, 0x81, "Unknown command"), (1, 0, "")]);
     }
-    // Without users, what would say who one is is not known either.
+    // Without users, the commands of authentication are unknown.
     let sent =
         [bare(0x20, ""), packet(0x21, &[], "PLAIN", "\0a\0b"), packet(0x22, &[], "X", ""), noop()];
     let not = "Unknown command";
@@ -403,7 +403,7 @@ fn first_byte_tells_what_a_client_speaks_unless_the_server_does() {
     assert_eq!(talk(Language::Binary, binary), (Some(0x81), Wish::Stay));
 }
 
-/// A server that asks who its clients are, and the folder of its file.
+/// A server that requires authentication, and the folder of its file.
 fn asking() -> (Server, tempfile::TempDir) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("users");
@@ -419,7 +419,7 @@ fn where_users_are_asked_for_only_these_are_served() {
     let auth = |proof: &str| packet(0x21, &[], "PLAIN", proof);
     let step = |proof: &str| packet(0x22, &[], "PLAIN", proof);
     let (known, not) = ("Authenticated", "Auth failure.");
-    // Each is another client, who asks for nothing else when refused.
+    // Each is another client, which sends nothing else when refused.
     expect(&server, &[bare(0x20, "")], &[(0, 0, "PLAIN")]);
     expect(&server, &[auth("\0ann\0secret"), noop()], &[(0, 0, known), (1, 0, "")]);
     expect(&server, &[auth("ann\0ann\0secret"), noop()], &[(0, 0, known), (1, 0, "")]);
@@ -459,7 +459,7 @@ fn who_is_not_known_is_told_so_and_nothing_is_done() {
     assert_eq!(ask(&server, &[set]).1, Wish::Close);
     assert!(server.store.is_empty());
     assert_eq!(ask(&server, &[bare(0x0b, "")]).0[0].status, 0);
-    // Who says again who he is, and is wrong, is not known any more.
+    // A client that authenticates again, and fails, is not authenticated any more.
     for second in [auth("\0ann\0wrong"), auth(&"x".repeat(5_000)), auth("")] {
         let (replies, wish) = ask(&server, &[auth("\0ann\0secret"), noop(), second, noop()]);
         let last = replies.last().map(|reply| (reply.opaque, reply.status));

@@ -83,7 +83,7 @@ fn only_one_of_many_is_told_to_make_the_value_anew() {
     expect(&server, "ms a 1 T60\nx\nmg a R90\nmg a R90\nmg a R30\n", "HD\nHD W\nHD Z\nHD Z\n");
     expect(&server, "ms a 1\nx\nmg a R90\n", "HD\nHD\n");
     expect(&server, "md a I T20\nmg a t\nmg a t\n", "HD\nHD t20 X W\nHD t20 Z X\n");
-    // Who was told comes too late: his value is put in, and stays stale.
+    // The client with the token comes too late: its value is stored, and stays stale.
     expect(&server, "ms a 1 I C1\ny\nmg a v\n", "HD\nVA 1 Z X\ny\n");
     expect(&server, "ms a 1\nz\nmg a v\n", "HD\nVA 1\nz\n");
     expect(&server, "ms a 1 I C18446744073709551615\nx\n", "EX\n");

@@ -82,7 +82,7 @@ impl Life {
     }
 }
 
-/// What a key has. The version of what was just stored is not known before somebody reads it.
+/// What a key has. The version of what was just stored is not known before a read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct Held {
     number: u64,
@@ -393,7 +393,7 @@ fn histories_under_eviction_lose_items_and_nothing_else() {
     histories::<true>(8 << 10);
 }
 
-// ---- tests of the test: broken on purpose, without luck about who meets whom ----
+// ---- tests of the test: broken on purpose, without luck in the interleaving ----
 
 /// A number to which one client adds in two steps, while another adds between these.
 fn lost_update(is_broken: bool) -> Vec<Event> {

@@ -263,7 +263,7 @@ fn memory_stays_within_the_limit_and_some() {
 fn an_item_takes_a_line_and_its_part_of_the_table() {
     // The table is as full as with a million. What a server needs anyway, some 7 bytes of each
     // here, is less than one of each then; and a debug build's slabs take one more. A system that
-    // gives huge pages to everybody may take two megabytes more.
+    // gives huge pages to all processes may take two megabytes more.
     const ITEMS: u64 = 125_000;
     let server = Running::start("-t 1 -m 64");
     let mut stream = server.connect();

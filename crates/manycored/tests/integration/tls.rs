@@ -151,7 +151,7 @@ fn who_speaks_without_a_seal_gets_nothing_and_harms_nobody() {
         let _ = stream.read_to_end(&mut reply);
         assert!(!reply.windows(3).any(|part| part == b"END"), "{reply:?}");
     }
-    // Somebody stops in the middle of the greeting, and stays.
+    // A client stops in the middle of the handshake, and stays.
     let mut half = server.connect();
     half.write_all(b"\x16\x03\x01\x01\x00").unwrap();
     assert!(is_served(&mut good));

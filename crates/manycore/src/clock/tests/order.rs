@@ -46,8 +46,9 @@ fn counter_gives_every_stamp_once() {
     assert_eq!(stamps.len(), 40_000);
 }
 
-/// Two threads hand a word to and fro. Each stamps before it passes the word on, and must then see
-/// the other's stamp in between. Returns how many passes were inverted, and how many there were.
+/// Two threads pass a word back and forth. Each stamps before it passes the word on, and must then
+/// see the other's stamp in between. Returns how many passes were inverted, and how many there
+/// were.
 fn inversions(clock: &Clock, rounds: u64, settle: bool, enter: impl Fn(bool) + Sync) -> (u64, u64) {
     // A busy machine makes each pass a wait for the scheduler: stop in time, but not before the
     // first hundred.

@@ -9,12 +9,12 @@
 //!   limit.
 //! - budget.B2 A charge takes from the stock of the thread's slot, by an exchange on a line of its
 //!   own. The tree's lock is needed when the stock is empty, and when it overflows.
-//! - budget.B3 Who does not find enough takes from where it is idle: the level's reserve, its
+//! - budget.B3 A thread without enough credits takes idle ones: the level's reserve, its
 //!   parent, the other threads' stocks, the children's; in this order. A charge is refused only
 //!   after all of them.
-//! - budget.B4 Credits that nobody was given, because more is released than was charged, end where
-//!   they would go above what a level has taken: there they are forgotten, and whoever releases
-//!   then is told. Who only charges, closes a level, or drops a [`Charge`] is not.
+//! - budget.B4 Surplus credits, because more is released than was charged, end where they would
+//!   exceed what a level has taken: there they are dropped, and that `release` reports it. A
+//!   charge, the closing of a level, or the drop of a [`Charge`] does not.
 //!
 //! Source: K42, section 3.2 (page managers that take from and give to each other by levels) and
 //! 4.2, whose free lists are not balanced; stealing is ours.
@@ -29,7 +29,7 @@ use crate::sync::{AtomicU64, Mutex, Ordering, seeded_bug};
 use std::fmt;
 use std::sync::{Arc, PoisonError};
 
-/// A share of a level's limit that a part of it takes at a time, if nobody says otherwise.
+/// A share of a level's limit that a part of it takes at a time, by default.
 const BATCHES: u64 = 64;
 
 /// Credits of one slot. Taken from by its threads and, when credits are short, by others.
@@ -149,7 +149,7 @@ impl BudgetTree {
     }
 
     /// A level below this one: what it has charged, this one has charged. Several children may have
-    /// larger limits than there is for all; then who comes first has it.
+    /// larger limits than there is for all; then the first charge gets it.
     #[must_use]
     pub fn child(&self, limit: u64) -> Self {
         self.child_with_batch(limit, limit / BATCHES)
@@ -174,7 +174,7 @@ impl BudgetTree {
         Self { level: Arc::new(Level { number, batch, stocks, tree, _parent: parent }) }
     }
 
-    /// Charges so much, here and above. Who charges gives it back by [`release`](Self::release).
+    /// Charges so much, here and above. The caller gives it back by [`release`](Self::release).
     ///
     /// # Errors
     /// If a limit is in the way, here or above. Nothing is charged then.

@@ -164,8 +164,8 @@ impl Tree {
         spare
     }
 
-    /// Takes credits back from a stock. What is more than two batches goes up. Says how much was
-    /// found to be nobody's (budget.B4).
+    /// Takes credits back from a stock. What is more than two batches goes up. Returns the surplus
+    /// that was dropped (budget.B4).
     pub(super) fn give_back(&mut self, number: usize, amount: u64) -> u64 {
         let node = self.node(number);
         node.reserve = node.reserve.saturating_add(amount);

@@ -40,7 +40,7 @@ impl Default for DHashBuilder {
 }
 
 impl<S> DHashBuilder<S> {
-    /// Who shares a local table once it is spread.
+    /// The threads that share a local table once it is spread.
     ///
     /// With [`Placement::Shared`] it does not spread by itself: the same lock would be waited for.
     pub fn placement(mut self, placement: Placement) -> Self {

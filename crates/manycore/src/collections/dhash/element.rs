@@ -12,7 +12,7 @@ pub(super) struct Element<K, Shared, Local> {
     pub(super) key: K,
     pub(super) shared: Shared,
     pub(super) holders: Holders,
-    /// The part that all use while the table is in one, once somebody has.
+    /// The part that all use while the table is in one, once one has.
     pub(super) central: Option<Local>,
 }
 

@@ -62,7 +62,7 @@ fn loom_dhash_element_brought_unlocked_is_caught() {
     must_catch("cached-unlocked", &test, &signs);
 }
 
-/// Who has a reference keeps the element, if the removal asks for the sum.
+/// A thread with a reference keeps the element, if the removal asks for the sum.
 #[test]
 fn loom_dhash_referenced_element_is_not_removed() {
     model(2, || {

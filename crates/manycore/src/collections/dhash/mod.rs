@@ -21,12 +21,12 @@
 //! - dhash.M4 Keys and parts that leave are dropped when no lock is held.
 //! - dhash.M5 Each table, and each shard of the master, grows and shrinks by itself, under its own
 //!   lock. Hashes are kept, so that takes no code of the user's.
-//! - dhash.M6 Who is inside of the table, in a closure or in code of a key or part, holds a lock,
-//!   and is refused the table: it could wait for itself by way of another thread (`inside`). Of a
-//!   hit in the table of the thread's own slot that lock tells, and no note.
+//! - dhash.M6 Re-entrancy: a thread inside of the table, in a closure or in code of a key or part,
+//!   holds a lock, and is refused the table: it could deadlock with itself by way of another thread
+//!   (`inside`). For a hit in the table of the thread's own slot that lock is the record of it.
 //! - dhash.M7 Whether the table is in one or spread says only which part a hit uses, the central
-//!   one or its place's. What concerns a whole element takes all parts there are. So a thread that
-//!   has missed a change of the form does no wrong, nobody waits for one, and spreading moves
+//!   one or its place's. What concerns a whole element takes all parts there are. So it is
+//!   harmless if a thread misses a change of the form, no thread waits for one, and spreading moves
 //!   nothing.
 //! - dhash.M8 is in `spread`: when a table spreads by itself.
 //! - dhash.M9 A key is compared, and hashed, to find an element once. From then on the element is
@@ -203,17 +203,17 @@ where
 /// A table begins *in one*: each element has one local part, which all threads use, under one of 16
 /// locks. If threads wait for each other (see [`Spread`]), it *spreads*: from then on each place on
 /// the machine (a thread, unless a [`Placement`] says otherwise) that uses an element has a copy of
-/// the shared part and a local part of its own, under a lock that nobody else wants. What was in
+/// the shared part and a local part of its own, under an uncontended lock. What was in
 /// the part that all have used stays there and is gathered with the others. So a thread may find
 /// another part than it has used before: what a part says is part of a sum, and no secret of the
 /// thread's. ([`Spread::Always`] gives each place its own from the start.)
 ///
 /// It stays spread: that costs a lonely thread little, and parts that are copies go with their
-/// elements. [`fold`](Self::fold) brings the parts together again, for who knows how to add them
-/// up and that the contention is over.
+/// elements. [`fold`](Self::fold) brings the parts together again, when the caller knows how to
+/// add them up, and that the contention is over.
 ///
-/// What for: descriptors that are changed at every use, by everybody, and looked at as a whole now
-/// and then. When not: where elements have no part of their own for each thread, take
+/// What for: descriptors that are changed at every use, by all threads, and occasionally read as a
+/// whole. When not: where elements have no part of their own for each thread, take
 /// [`ReplicatedMap`](super::ReplicatedMap) or [`HashMap`](super::HashMap); for a fixed number of
 /// counts, [`CounterArray`](super::CounterArray); where most elements are used by one thread once,
 /// because the first use by a thread copies the shared part.
@@ -313,7 +313,7 @@ where
         }
     }
 
-    /// A shard of the master table (dhash.M2). For who has entered.
+    /// A shard of the master table (dhash.M2). For a thread that has entered.
     #[inline]
     #[track_caller]
     fn shard(&self, shard: usize) -> HeldGuard<'_, Shard<K, Shared, Local>> {

@@ -5,7 +5,7 @@
 //!
 //! In detail (dhash.M8): a table in one spreads when so many windows in a row, of one shard, had so
 //! many hits that waited. After each folding it takes twice as many, up to 256 times as many: so a
-//! caller that folds under load does not make it go to and fro.
+//! caller that folds under load does not make it flap.
 
 use super::super::held::Held;
 use crate::config;
@@ -64,7 +64,7 @@ pub enum SpreadWhy {
     Built,
     /// Threads waited for each other.
     Contended,
-    /// Somebody called [`spread`](super::DHash::spread) or [`fold`](super::DHash::fold).
+    /// The user called [`spread`](super::DHash::spread) or [`fold`](super::DHash::fold).
     Asked,
 }
 

@@ -32,7 +32,7 @@ where
             return Whole { tables: Vec::new() };
         }
         let place = Location::caller();
-        // By place, as everybody does.
+        // By place: the one lock order.
         let concerned = self.object.reps().filter(|&(at, _)| holders.may_include(at));
         let held = concerned.map(|(_, at)| {
             let table = at.table.hold_for(place);
@@ -147,8 +147,8 @@ where
         self.remove_if(key, |_, _| true)
     }
 
-    /// Removes the element if `decide` says so, who sees all of its parts; nothing comes between
-    /// the look and the removal.
+    /// Removes the element if `decide` returns true, which sees all of its parts; decision and
+    /// removal are atomic.
     ///
     /// # Panics
     /// If `decide` does, or if it uses the table.

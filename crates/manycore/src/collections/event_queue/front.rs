@@ -4,8 +4,8 @@
 //! 15 of a cold queue). Several senders pay a stamp for a log, so they begin on the cold queue's
 //! lock, and its contention promotes. And senders stand still while a merge takes their logs, so a
 //! receiver that polls without a pause would leave them no time to send: it is paced. It rests for
-//! so many times what its merge took, and gives its core away meanwhile, because the senders may
-//! want it: with two senders and a receiver on two cores, merges then bring 4,000 events instead of
+//! a multiple of its merge's duration, and yields its core for that time, because the senders may
+//! need it: with two senders and a receiver on two cores, merges then bring 4,000 events instead of
 //! 40, and 2.4 to 3 times as many get through.
 
 use super::merge::Pending;

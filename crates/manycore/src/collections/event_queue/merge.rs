@@ -1,6 +1,6 @@
 //! The merge of several slots' events into one order.
 //!
-//! Owns: the merge of two logs at once, and of more as far as somebody asks for it. Keys give the
+//! Owns: the merge of two logs at once, and the lazy merge of more. Keys give the
 //! order (event_queue.Q2 of the parent module), ties go to the log that comes first, and within a
 //! log the order stays, whatever the keys.
 
@@ -14,7 +14,7 @@ pub(super) type Entry<E> = (u64, E);
 /// How many entries ahead of the merge a log's memory is asked for: another core wrote it last.
 const AHEAD: usize = 16;
 
-/// Events of many logs that are merged one by one, when somebody takes them.
+/// Events of many logs that are merged one by one, on demand.
 ///
 /// A tournament: each event costs one match for each doubling of the number of logs, and is moved
 /// once. Merging two by two moves it as often as it has matches.
@@ -55,7 +55,7 @@ impl<E> Source<E> {
 impl<E> Drop for Source<E> {
     fn drop(&mut self) {
         let all = std::ptr::slice_from_raw_parts_mut(self.0.start.cast_mut(), left(&self.0));
-        // SAFETY: these entries are initialised, and nobody else will read or drop them.
+        // SAFETY: these entries are initialised, and no other code reads or drops them.
         unsafe { std::ptr::drop_in_place(all) }
     }
 }
@@ -151,8 +151,8 @@ impl<E> Pending<E> {
         self.matches[0] = winners[1];
     }
 
-    /// The matches of the source that was first, with its next head. No branch depends on who
-    /// wins, because senders that run side by side make that unpredictable.
+    /// The matches of the source that was first, with its next head. No branch depends on the
+    /// winner, which parallel senders make unpredictable.
     #[inline]
     fn replay(&mut self, mut head: Head) {
         let mut place = (self.matches.len() + head.source) / 2;

@@ -1,7 +1,7 @@
 //! Many senders, one receiver at a time, events in the order in which they happened.
 //!
-//! Owns: [`EventQueue`]. Built on [`Deferred`] with a kind of log of its own (`run`), and flags for
-//! those who wait (`signals`). Source: OpLog, section 3 (inotify) and Figure 2.
+//! Owns: [`EventQueue`]. Built on [`Deferred`] with a kind of log of its own (`run`), and flags
+//! for waiters (`signals`). Source: OpLog, section 3 (inotify) and Figure 2.
 //!
 //! # The laws
 //!
@@ -25,22 +25,22 @@
 //!   moment all the same, and whatever comes to the inbox later is put behind all of it.
 //!
 //!   There may be a sole sender again after the queue was cold: the receiver that holds the cold
-//!   object forgets who has sent, at a moment when nobody is inside `push` and the logs are gone.
+//!   object forgets the senders, at a moment when no thread is inside `push` and the logs are gone.
 //! - **event_queue.Q3** Closing. A sender looks at the flag inside `push` or `apply`, where merges
-//!   are shut out. So a merge that begins after the flag was set has every event that was accepted:
+//!   are excluded. So a merge that begins after the flag was set has every event that was accepted:
 //!   a receiver that saw the flag, merged, and found nothing may say `Closed`, and it stays true.
-//! - **event_queue.Q4** No lost wake-up, and no shared write by senders while nobody waits. The
+//! - **event_queue.Q4** No lost wake-up, and no shared write by senders without waiters. The
 //!   receiver sets `SLEEPING`, then merges once more, then waits; the sender sends, then looks at
 //!   `SLEEPING`. Each stores and then loads what the other stored, the race that a full fence on
 //!   both sides decides. The sender has none when it publishes with plain stores: its event may
 //!   still be in its store buffer when it reads the flag. What decides is law oplog.D1: a merge
-//!   orders every publication against the later loads of its thread, by a `membarrier` on
-//!   everybody's behalf where senders have no fence. Hence the second merge must come *after* the
+//!   orders every publication against the later loads of its thread, by a `membarrier` on behalf
+//!   of all threads where senders have no fence. Hence the second merge must come *after* the
 //!   flag is set, and must be a whole one: looking at lengths or at events merged before would not
-//!   do. Either it finds the event, or the sender sees the flag and wakes all who wait.
+//!   do. Either it finds the event, or the sender sees the flag and wakes all waiters.
 //! - **event_queue.Q5** The bound counts merged events (in the inbox, and taken by a receiver that
-//!   hands them out one by one), and those whose merge was left to the receiver. Whoever merges
-//!   sets `FULL`; whoever receives clears it at half the bound. Events in logs come on top: at most
+//!   hands them out one by one), and those whose merge was left to the receiver. The merging thread
+//!   sets `FULL`; a receiver clears it at half the bound. Events in logs come on top: at most
 //!   one log's bound per sending thread.
 //! - **event_queue.Q6** The list of waiters has one entry for each thread or future that waits, and
 //!   at most 32 wakers of `poll_recv`, whose callers can't be told apart. A waker leaves the list
@@ -184,7 +184,7 @@ impl<E: Send + 'static> EventQueue<E> {
 
     /// Sends an event. Waits while the queue is full.
     ///
-    /// A queue that is full stays so until somebody receives: a thread that sends and receives
+    /// A queue that is full stays so until a receive: a thread that sends and receives
     /// should use [`try_send`](Self::try_send).
     ///
     /// # Errors
@@ -413,7 +413,7 @@ const IDLE_FACTOR: u32 = if config::SMALL { 1 } else { 32 };
 /// of the senders' time, and pays from so many times fewer updates on.
 const BIAS_PART: u64 = if config::SMALL { 1 } else { 3 };
 
-/// Merged events that a queue holds if the builder says nothing.
+/// Merged events that a queue holds by default.
 const DEFAULT_MAX_EVENTS: usize = 1 << 20;
 
 /// Collects how a queue is to behave, checks it, and makes the queue.

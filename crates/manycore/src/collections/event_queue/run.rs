@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 /// An event on its way from its sender's frame to a log or to the inbox.
 pub(super) struct Outgoing<'a, E> {
-    /// Taken out by whoever keeps it; still here afterwards if the queue is closed.
+    /// Taken out by the code that keeps it; still here afterwards if the queue is closed.
     event: Cell<Option<E>>,
     signals: &'a Signals,
 }
@@ -85,8 +85,8 @@ pub(super) struct Inbox<E> {
     signals: Arc<Signals>,
 }
 
-/// Events of many logs from which on their merge is left to who receives them: what comes first
-/// is to be had at once then, and not after the last of two hundred thousand has found its place.
+/// Events of many logs from which on their merge is left to the receiver: the first event is then
+/// available at once, and not after a merge of two hundred thousand.
 const MANY_EVENTS: usize = 4096;
 
 impl<E> Inbox<E> {

@@ -1,6 +1,6 @@
 //! What senders and receivers tell each other besides events.
 //!
-//! Owns: the flags that a send reads, the lists of those who wait, and the order of events. The
+//! Owns: the flags that a send reads, the lists of waiters, and the order of events. The
 //! laws are in the parent module (Q numbers).
 
 use crate::clock::Clock;
@@ -19,7 +19,7 @@ const SLEEPING: u32 = 2;
 /// The bound is reached: senders wait.
 const FULL: u32 = 4;
 
-/// Nobody has sent through a log yet.
+/// No thread has sent through a log yet.
 const NOBODY: usize = 0;
 /// More than one thread has. Not a thread's token: those are multiples of 16.
 const MANY: usize = 1;
@@ -34,7 +34,7 @@ struct Flags {
     clock: &'static Clock,
 }
 
-/// How many events are where. Written under the lock of the place, read by anybody.
+/// How many events are where. Written under the lock of the place, read by any thread.
 #[derive(Debug)]
 struct Lengths {
     /// Merged, and not taken by a receiver.
@@ -61,7 +61,7 @@ pub(super) enum Waiter {
     Thread(thread::Thread),
     /// A future of its own, known by its ticket.
     Task(u64, Waker),
-    /// Whoever calls `poll_recv`, known by the waker alone.
+    /// A caller of `poll_recv`, known by the waker alone.
     Polled(Waker),
 }
 
@@ -213,7 +213,7 @@ impl Signals {
     fn claim(&self, seen: usize) -> bool {
         let sole = &self.flags.0.sole;
         let token = percpu::thread_token();
-        // ORDER: SeqCst on success; in sight of everybody before this event is sent
+        // ORDER: SeqCst on success; visible to all threads before this event is sent
         // (event_queue.Q2).
         let claimed = seen == NOBODY
             && sole.compare_exchange(NOBODY, token, Ordering::SeqCst, Ordering::Relaxed).is_ok();
@@ -239,7 +239,7 @@ impl Signals {
     /// Lets a sole sender come up again. Only while the caller holds the object and it is cold:
     /// then no thread is inside `push` and no log has entries (event_queue.Q2).
     pub(super) fn forget_senders(&self) {
-        // ORDER: Release; whoever sends next takes the object's lock first, or reads a word that
+        // ORDER: Release; the next sender takes the object's lock first, or reads a word that
         // was written under it.
         self.flags.0.sole.store(NOBODY, Ordering::Release);
     }
@@ -249,7 +249,7 @@ impl Signals {
     /// Says how many merged events there are. Under the object's lock.
     pub(super) fn note_merged(&self, merged: usize) {
         let lengths = &self.lengths.0;
-        // ORDER: Relaxed (both); whoever acts on it takes the waiters' lock, and looks again.
+        // ORDER: Relaxed (both); a thread that acts on it takes the waiters' lock, and looks again.
         lengths.merged.store(merged, Ordering::Relaxed);
         let taken = lengths.taken.load(Ordering::Relaxed);
         if merged.saturating_add(taken) >= self.max_events && !self.is_full() {
@@ -336,7 +336,7 @@ impl Signals {
         }
     }
 
-    /// Takes a receiver off the list of those who wait.
+    /// Removes a receiver from the list of waiters.
     pub(super) fn disarm(&self, key: &Key<'_>) {
         let removed = {
             let mut waiters = self.waiters();
@@ -351,7 +351,7 @@ impl Signals {
         sync::contain(|| drop(removed));
     }
 
-    /// After an event has been sent: wakes whoever waits for one (event_queue.Q4).
+    /// After an event has been sent: wakes a waiter, if there is one (event_queue.Q4).
     #[inline(always)]
     pub(super) fn wake_receivers(&self) {
         if self.state() & SLEEPING != 0 {

@@ -17,7 +17,7 @@ struct Canary {
 
 impl Canary {
     fn sing(&self) -> usize {
-        // SAFETY: nobody writes while a section keeps the entry; loom checks it.
+        // SAFETY: no thread writes while a section keeps the entry; loom checks it.
         assert!(self.alive.with(|alive| unsafe { *alive }), "a dead canary sang");
         self.number
     }
@@ -25,7 +25,7 @@ impl Canary {
 
 impl Drop for Canary {
     fn drop(&mut self) {
-        // SAFETY: the entry is freed, so nobody else looks at it; loom checks it.
+        // SAFETY: the entry is freed, so no other thread has access; loom checks it.
         self.alive.with_mut(|alive| unsafe { *alive = false });
         self.freed.fetch_add(1, Ordering::Relaxed);
     }

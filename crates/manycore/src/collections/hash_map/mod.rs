@@ -7,15 +7,16 @@
 //! - hash_map.H1 A bucket is a line: a word of tags, a lock, five links to entries, a link to more.
 //!   Writers hold the lock of the first bucket of the chain; no user code but `Eq` runs under it.
 //! - hash_map.H2 A slot's link alone says what is in the map. Its tag is set before the link and
-//!   cleared after it, so who finds no tag of a key finds no link either. A writer of a key changes
-//!   one link once: that store is the moment of the update.
+//!   cleared after it, so a reader that finds no tag of a key finds no link either. A writer of a
+//!   key changes one link once: that store is the moment of the update.
 //! - hash_map.H3 Growth: the next table becomes the root at once, with every bucket pending, and
 //!   leads to the table before. To move a bucket: lock it, lock its two targets, copy the links,
 //!   say that they have arrived, tag the old links and say that they are gone, unlock. Until a link
-//!   is tagged nobody can change the targets, so what is found by an untagged link is in the map.
+//!   is tagged no thread can change the targets, so what is found by an untagged link is in the
+//!   map.
 //! - hash_map.H4 Every update during growth moves its own bucket and a few more, then works in the
-//!   root table. Who moves the last bucket unlinks the table before. Only then may growth begin
-//!   again.
+//!   root table. The thread that moves the last bucket unlinks the table before. Only then may
+//!   growth begin again.
 //! - hash_map.H5 A table is unlinked when all its links are tagged (section.E4). Entries have
 //!   no links, and chains are part of their table.
 //! - hash_map.H7 What was found once is taken by its address from then on: `update`, `compute` and
@@ -46,8 +47,8 @@ pub use view::HashMapView;
 /// A concurrent hash map, for many reads and some updates: reads take no lock and write nothing.
 ///
 /// Everything is done through a view: [`enter`](Self::enter) opens a section, and references to
-/// values borrow from it. A value that is replaced or removed stays valid for those who look at it,
-/// and is freed when they have left. When not: for a map that is built once and then read, put a
+/// values borrow from it. A value that is replaced or removed stays valid for readers that hold it,
+/// and is freed after its grace period. When not: for a map that is built once and then read, put a
 /// `std::collections::HashMap` behind an `Arc`; for values that change in place, put atomics or
 /// locks into them, or take a map with locks in it, because here an update allocates.
 ///
@@ -59,10 +60,10 @@ pub use view::HashMapView;
 ///   the caches, where one with its entries in the table has one); if the key is absent, mostly the
 ///   bucket's line alone. Of an update: an allocation, the bucket's lock, and the old entry to
 ///   retire. [`enter`](Self::enter): some 2 ns; keep a view for many calls, not for ever.
-/// - Growth: the table doubles at three entries for each bucket of five. Whoever notices allocates
-///   the new one; then each update moves its own bucket and sixteen more, until all are moved.
-///   Nobody waits for more than that, but to allocate and fill a large table takes one caller some
-///   time (64 bytes a bucket). The table never shrinks.
+/// - Growth: the table doubles at three entries for each bucket of five. The first update that
+///   notices allocates the new one; then each update moves its own bucket and sixteen more, until
+///   all are moved. No caller waits for more than that, but to allocate and fill a large table
+///   takes one caller some time (64 bytes a bucket). The table never shrinks.
 /// - Memory: an entry is its key and value and 16 bytes, allocated by itself; the table adds 21 to
 ///   43 bytes for each. Removed entries wait for open views, in a bounded domain (the default) only
 ///   those that a view may still see: see [`section::Mode`](crate::section::Mode). Their bytes are
@@ -73,7 +74,7 @@ pub use view::HashMapView;
 ///   drop of a domain looks at all domains, under one lock. So many small maps should share a
 ///   domain: see [`HashMapBuilder::domain`].
 /// - Hashing: `RandomState` is safe against keys chosen by an attacker, and takes a good part of a
-///   read's time in a small map. If nobody can choose keys, take a faster hasher, by
+///   read's time in a small map. If keys cannot be chosen by an attacker, take a faster hasher, by
 ///   [`with_hasher`](Self::with_hasher). It should spread over both the low bits (the bucket) and
 ///   the upper seven (the tag).
 /// - Panics: one in `Hash`, `Eq` or a closure leaves the map as it was. One in a `Drop` surfaces in
@@ -175,7 +176,7 @@ impl<K, V, S> HashMap<K, V, S> {
         &self.hasher
     }
 
-    /// The domain of the map's sections: how much waits there to be freed, and for whom.
+    /// The domain of the map's sections: how much garbage waits there, and for which readers.
     pub fn domain(&self) -> &Domain {
         &self.domain
     }

@@ -44,7 +44,7 @@ pub(super) struct Bucket<K, V> {
 pub(super) enum Seen<'s, K, V> {
     Here(Shared<'s, Entry<K, V>>),
     Nowhere,
-    /// The entries are in the table before, if it has not moved them meanwhile.
+    /// The entries are in the table before, if it has not moved them in between.
     Pending,
     /// The entries are in the next table.
     Moved,
@@ -176,7 +176,7 @@ impl<K, V> Bucket<K, V> {
             Ok(_waited) => Some(Locked { first: self, leave: 0 }),
             Err(Refused::Hot) => {
                 // ORDER: Acquire, behind the load that found the word hot; pairs with Release in
-                // `lock::unlock`: who is turned away here sees the next table.
+                // `lock::unlock`: a thread that is refused here sees the next table.
                 fence(Ordering::Acquire);
                 None
             }
@@ -189,7 +189,7 @@ impl<K, V> Bucket<K, V> {
 
 impl<K, V> Drop for Bucket<K, V> {
     fn drop(&mut self) {
-        // ORDER: Relaxed; `&mut self`: nobody else looks.
+        // ORDER: Relaxed; `&mut self`: no other thread has access.
         let mut more = self.more.swap(ptr::null_mut(), Ordering::Relaxed);
         while !more.is_null() {
             // SAFETY: made by `extend`, linked here alone; its own link is taken out before it is
@@ -309,8 +309,8 @@ impl<'s, K, V> Locked<'s, K, V> {
             for slot in &bucket.slots {
                 slot.store(slot.load_to_change(section).with_tag(GONE), section);
             }
-            // ORDER: Relaxed load under the lock. Release; pairs with Acquire in `find`: who sees
-            // it sees the entries' arrival (hash_map.H3).
+            // ORDER: Relaxed load under the lock. Release; pairs with Acquire in `find`: a reader
+            // that sees it sees the entries' arrival (hash_map.H3).
             let tags = bucket.tags.load_to_change(Ordering::Relaxed);
             bucket.tags.store(tags | MOVED, Ordering::Release);
         }
@@ -327,7 +327,7 @@ impl<K, V> Drop for Locked<'_, K, V> {
 
 /// How far the moving from the table before has come.
 struct Progress {
-    /// The first bucket that nobody has been told to move.
+    /// The first bucket that is not assigned to a mover.
     next: AtomicUsize,
     /// Buckets moved.
     moved: AtomicUsize,
@@ -403,7 +403,7 @@ impl<K, V> Table<K, V> {
                 Seen::Pending => {}
             }
             let Some(old) = self.old.load(section).as_ref() else {
-                continue; // moved meanwhile
+                continue; // moved in between
             };
             let mut found = Vec::new();
             let mine = |entry: &Entry<K, V>| entry.hash as usize & self.mask == index;
@@ -417,7 +417,7 @@ impl<K, V> Table<K, V> {
         }
     }
 
-    /// Moves one bucket of the table before to its two buckets here, unless somebody has
+    /// Moves one bucket of the table before to its two buckets here, unless that is done
     /// (hash_map.H3).
     fn move_bucket<'s>(&'s self, old: &'s Self, index: usize, section: &'s Section<'_>) -> bool {
         let Some(source) = old.at(index).lock() else {
@@ -440,7 +440,7 @@ impl<K, V> Table<K, V> {
     }
 
     /// Moves the bucket of this hash here, and a few more; true if the table before is empty now,
-    /// for the one who emptied it.
+    /// for the thread that emptied it.
     pub(super) fn take_over<'s>(
         &'s self,
         old: &'s Self,
@@ -464,7 +464,7 @@ impl<K, V> Table<K, V> {
     /// Drops the entries that have not moved away.
     ///
     /// # Safety
-    /// Nobody else can reach the table, and the entries linked here are not retired.
+    /// No other thread can reach the table, and the entries linked here are not retired.
     pub(super) unsafe fn drop_entries(&mut self, section: &Section<'_>) {
         let mut bucket = Vec::new();
         for first in &mut self.buckets {

@@ -86,9 +86,9 @@ impl<'m, K, V, S> HashMapView<'m, K, V, S> {
 
     /// Every entry, in no order.
     ///
-    /// Consistency: not a snapshot. An entry that is there all the while comes exactly once; one
-    /// that comes or goes meanwhile may be among them, and a key that is removed and inserted again
-    /// may come twice. Cost: the table, and a buffer for one bucket.
+    /// Consistency: not a snapshot. An entry that is present throughout is yielded exactly once;
+    /// concurrent insertions and removals may be seen or not, and a key that is removed and
+    /// inserted again may be yielded twice. Cost: the table, and a buffer for one bucket.
     pub fn iter(&self) -> HashMapIter<'_, K, V> {
         HashMapIter::new(&self.map.root, &self.section)
     }
@@ -205,8 +205,8 @@ where
             if let Some(old) = before.as_ref() {
                 if table.take_over(old, hash, &self.section) {
                     table.old.store(Shared::null(), &self.section);
-                    // SAFETY: unlinked by the one who moved the last bucket; every link out of it
-                    // has a tag, and its own link to a table before is null (hash_map.H4,
+                    // SAFETY: unlinked by the thread that moved the last bucket; every link out of
+                    // it has a tag, and its own link to a table before is null (hash_map.H4,
                     // hash_map.H5).
                     unsafe { self.section.retire_quietly(before, old.bytes()) };
                 }
@@ -240,14 +240,14 @@ where
     /// Puts a table of twice the size in place of `root`.
     pub(super) fn grow(&self, root: Shared<'_, Table<K, V>>) {
         let Ok(_growing) = self.map.growing.try_lock() else {
-            return; // somebody does
+            return; // another thread does
         };
         let grows = root.as_ref().is_none_or(|table| !table.old.load(&self.section).is_null());
         if grows || self.root() != root {
             return;
         }
         let next = Owned::new(Table::after(root, &self.section));
-        // Under the lock, and nobody else writes the root.
+        // Under the lock, and no other thread writes the root.
         self.map.root.store(next, &self.section);
     }
 
@@ -318,7 +318,7 @@ where
 
     /// The key's value, or what `make` makes, if there is none.
     ///
-    /// `make` runs without a lock: if another thread inserts the key meanwhile, its value counts,
+    /// `make` runs without a lock: if another thread inserts the key first, its value counts,
     /// and the one made here is dropped.
     pub fn get_or_insert_with(&self, key: K, make: impl FnOnce() -> V) -> &V {
         let hash = self.hash(&key);
@@ -387,7 +387,7 @@ where
 
     /// Replaces the key's value by what `f` makes of it, if the key is there; the new value.
     ///
-    /// `f` runs without a lock, and again if the value was changed meanwhile.
+    /// `f` runs without a lock, and again if the value was replaced in between.
     pub fn update<Q>(&self, key: &Q, mut f: impl FnMut(&V) -> V) -> Option<&V>
     where
         K: Borrow<Q> + Clone,
@@ -406,7 +406,7 @@ where
     /// Makes the key's next value of the present one, if there is one: a value, or none, and then
     /// the key is removed. Returns the next value.
     ///
-    /// `f` runs without a lock, and again if the key's value was changed meanwhile.
+    /// `f` runs without a lock, and again if the key's value was replaced in between.
     ///
     /// ```
     /// let map = manycore::collections::HashMap::new();
@@ -441,7 +441,7 @@ where
         }
     }
 
-    /// Removes every entry of which `keep` says no. What comes meanwhile may be overlooked.
+    /// Removes every entry for which `keep` returns false. Concurrent insertions may be overlooked.
     pub fn retain(&self, mut keep: impl FnMut(&K, &V) -> bool) {
         let mut entries = self.iter();
         while let Some(entry) = entries.next_entry() {

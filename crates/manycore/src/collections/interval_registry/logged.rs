@@ -1,12 +1,12 @@
 //! The form with logs: items are counted references, in logs that cancel.
 //!
 //! Owns: [`Logged`].
-//! - **interval_registry.I3** Whoever adds an interval, the log or the tree, has a reference to its
+//! - **interval_registry.I3** Each user of an interval, the log or the tree, has a reference to its
 //!   item, and the handle has one. `Leave` has the address alone; so an address is in use for as
 //!   long as a log or the tree knows it.
 //! - **interval_registry.I4** The handle gives its reference up after `Leave` is logged, outside of
-//!   every lock. Of the handle and the merge, whoever gives up the last reference has the item to
-//!   drop, by one atomic decision; a merge puts it into the garbage.
+//!   every lock. Of the handle and the merge, the one that gives up the last reference drops the
+//!   item, by one atomic decision; a merge puts it into the garbage.
 
 use super::Item;
 use super::tree::{Panics, Ranged, Tree};
@@ -99,7 +99,7 @@ impl<K: Ord + Clone + Send + Sync + 'static, V: Send + Sync + 'static> Logged<K,
     }
 
     /// # Safety
-    /// `item` came from `enter`, this is called once for it, and nobody uses it afterwards.
+    /// `item` came from `enter`, this is called once for it, and it is not used afterwards.
     pub(super) unsafe fn leave(&self, item: NonNull<Item<K, V>>) {
         // SAFETY: the caller promises that `item` came from `enter`, which kept a reference of the
         // `Arc` for the handle, and that it gives this reference up once.

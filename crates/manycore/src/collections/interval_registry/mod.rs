@@ -1,4 +1,4 @@
-//! The reverse map: ranges that come and go, and who of them overlaps a range.
+//! The reverse map: intervals that are inserted and removed, and overlap queries.
 //!
 //! Owns: [`IntervalRegistry`] and its handles. Two forms: on [`Deferred`] with cancelling logs
 //! (`logged`), and on values with marks ([`Marked`](crate::collections::marked::Marked)). Source:
@@ -51,10 +51,10 @@ struct Item<K, V> {
 /// - Consistency: linearizable.
 /// - Progress: adding and dropping wait for a reader that collects the thread's log, or for the
 ///   lock while the registry is cold; with marks for a reader, if four times
-///   [`max_entries`](IntervalRegistryBuilder::max_entries) changes are queued, and otherwise for
-///   nobody. Questions wait for each other.
+///   [`max_entries`](IntervalRegistryBuilder::max_entries) changes are queued, and otherwise not.
+///   Queries wait for each other.
 /// - Cost of adding and dropping: as [`Cancelling`](crate::oplog::Cancelling) or
-///   [`DeferredSet`](crate::ldu::DeferredSet), and with logs an allocation. Of a question:
+///   [`DeferredSet`](crate::ldu::DeferredSet), and with logs an allocation. Of a query:
 ///   gathering what changed, a logarithmic insertion or removal for each change that did not cancel
 ///   itself, and logarithmic time besides what it finds.
 /// - Memory: 270 bytes; for each interval the value, the range and 16 bytes (with marks 32), and in

@@ -15,7 +15,7 @@
 //!   the cut for one above), and is collected whole, all logs at one moment.
 //! - **lru.L3** User code. Hashing runs in the caller's hands, `Eq` in `push` and in merges, `Drop`
 //!   of keys in both. When one of them panics, the update in hand may be lost, and the list stays
-//!   in order; so the object's poison is cleared by whoever meets it.
+//!   in order; so the object's poison is cleared by the thread that meets it.
 
 mod list;
 mod recent;
@@ -31,9 +31,9 @@ use std::marker::PhantomData;
 
 /// Keys by how recently they were touched: what a cache or a page daemon evicts by.
 ///
-/// [`touch`](Self::touch) and [`remove`](Self::remove) are put off; [`evict`](Self::evict) gathers
-/// them and takes the least recently touched keys out. The list holds keys alone: keep the values
-/// in a map beside it.
+/// [`touch`](Self::touch) and [`remove`](Self::remove) are deferred; [`evict`](Self::evict)
+/// collects them and removes the least recently used keys. The list holds keys alone: keep the
+/// values in a map beside it.
 ///
 /// Not for a cache that evicts at every insertion: evict in batches, or the gathering costs more
 /// than it saves. And not where an approximation will do (random or clock eviction need no list).

@@ -6,9 +6,9 @@
 //! - object_pool.P1 made = lent + on shelves + in the back room, and made is at most the bound.
 //! - object_pool.P2 A thing is taken from the shelf of the thread's slot and put back there, under
 //!   a lock on a line of its own. A full shelf gives half to the back room.
-//! - object_pool.P3 Who finds the shelf empty looks in the back room, then makes one if the bound
-//!   allows it, then takes half of another shelf. So no thread starves while things lie idle with
-//!   others.
+//! - object_pool.P3 A thread that finds its shelf empty tries the back room, then creates an object
+//!   if the bound allows it, then takes half of another shelf (work stealing). So no thread starves
+//!   while objects are idle elsewhere.
 //! - object_pool.P4 Things are made and dropped with no lock held.
 //!
 //! Source: K42's global page manager, section 4.2 of the paper (free lists in the representatives,
@@ -25,7 +25,7 @@ use std::fmt;
 use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
 
-/// Things that one shelf keeps, if nobody says otherwise.
+/// Objects that one shelf keeps, by default.
 const SHELF: usize = 16;
 
 /// What lies idle near one place.
@@ -51,16 +51,16 @@ impl<T: Send + 'static> Rep for Shelf<T> {
     }
 }
 
-/// A pool of things that are dear to make: buffers, connections, parsers.
+/// A pool of objects that are expensive to create: buffers, connections, parsers.
 ///
-/// What for: things that many threads borrow for a moment and give back all the time, with a bound
+/// What for: objects that many threads borrow for a moment and give back all the time, with a bound
 /// on how many there are. When not: for plain memory, a [`Slab`](crate::slab::Slab) or the
 /// allocator; for one thing for each thread, a thread-local.
 ///
 /// - Consistency: never more things than the bound. [`take`](Self::take) is refused if it found
 ///   none idle anywhere; beside things that are given back it may miss the last of them.
 /// - Progress: blocking, for moments: no code of the user's runs under a lock.
-/// - Cost: while the thread's shelf has something, a lock that nobody else wants and a `Vec`'s
+/// - Cost: while the thread's shelf has something, an uncontended lock and a `Vec`'s
 ///   `pop` for taking, as much for giving back, and no shared line written. Otherwise the pool's
 ///   lock, a look at the other shelves, or the making of a thing.
 /// - Memory: the things, 280 bytes, 256 for every 32 threads of the process once it is used, and

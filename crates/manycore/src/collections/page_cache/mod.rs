@@ -1,4 +1,4 @@
-//! Pages of a slow store, kept near those who use them.
+//! A cache of pages of a slow store, near the threads that use them.
 //!
 //! Owns: [`PageCache`] and [`Pinned`]. Does not own: the pages' contents, nor the store.
 //!
@@ -111,10 +111,10 @@ impl Uses {
 
 /// Pages of a slow [store](PageStore), at most so many, each loaded once for all threads.
 ///
-/// What for: blocks of files, pages of a database, tiles, decoded objects: what is dear to get,
-/// used by many threads at once, changed in place, and must be written back before it goes. When
-/// not: for values that are replaced and not changed, and may simply be forgotten, take a cache
-/// (`manycore-cache`); for what fits in memory, a [`HashMap`](super::HashMap).
+/// What for: blocks of files, pages of a database, tiles, decoded objects: what is expensive to
+/// load, used by many threads at once, changed in place, and must be written back before it goes.
+/// When not: for values that are replaced and not changed, and may simply be forgotten, take a
+/// cache (`manycore-cache`); for what fits in memory, a [`HashMap`](super::HashMap).
 ///
 /// A [pinned](Self::pin) page is there until its pin is dropped. Its contents are shared: a page
 /// that is changed in place needs atomics or a lock of its own. After a change,
@@ -221,7 +221,7 @@ struct Load<'a, T: PageStore, S: BuildHasher + Send + Sync + 'static> {
 
 impl<T: PageStore, S: BuildHasher + Send + Sync + 'static> Drop for Load<'_, T, S> {
     fn drop(&mut self) {
-        // The room first (page_cache.G5): who adds the element next finds it.
+        // The room first (page_cache.G5): the next thread to add the element finds it.
         // BUG: a failed load gives its room back after its element has gone (page_cache.G5).
         let late = seeded_bug!("late-room");
         if self.has_room && !late {
@@ -384,7 +384,8 @@ impl<T: PageStore, S: BuildHasher + Send + Sync + 'static> PageCache<T, S> {
         self.take_room()?;
         load.has_room = true;
         let own = key.clone();
-        // page_cache.G6: no lock of the table is held; only waiters for this page wait meanwhile.
+        // page_cache.G6: no lock of the table is held; only waiters for this page wait for that
+        // time.
         let page = self.store.load(key).map_err(PinError::Store)?;
         let frame = Frame { page, key: own, hash: tag.hash, back: AtomicUsize::new(0) };
         let frame = Arc::new(frame);

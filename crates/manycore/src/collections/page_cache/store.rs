@@ -18,11 +18,11 @@ pub trait PageStore: Send + Sync + 'static {
     /// Gets the page. One call at a time for each key.
     ///
     /// # Errors
-    /// As the store has it. The cache asks again when somebody wants the page again.
+    /// As the store has it. The cache calls again when the page is wanted again.
     fn load(&self, key: &Self::Key) -> Result<Self::Page, Self::Error>;
 
-    /// Writes the page, which may be changed meanwhile: then this is called again, later. One call
-    /// at a time for each key.
+    /// Writes the page, which may be changed concurrently: then this is called again, later. One
+    /// call at a time for each key.
     ///
     /// # Errors
     /// As the store has it. The page stays in the cache, and dirty.

@@ -52,8 +52,8 @@ impl<K, P> Drop for GivenUp<K, P> {
     }
 }
 
-/// The layers with those joined that should be, if any. For the view that has them, while nobody
-/// else forks it. What it does to a layer shows to nobody.
+/// The layers with those joined that should be, if any. For the view that has them, under its
+/// lock for forks. Its changes of layers are not visible.
 pub(super) fn joined<K, P>(below: &Below<K, P>, section: &Section<'_>) -> Option<Below<K, P>>
 where
     K: Eq + Send + Sync,

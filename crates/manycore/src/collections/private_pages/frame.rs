@@ -1,5 +1,4 @@
-//! A private copy of a page: who may write it, who reads it. Laws private_pages.F2 to
-//! private_pages.F4.
+//! A private copy of a page, its writer and its readers. Laws private_pages.F2 to private_pages.F4.
 
 use super::super::held::cannot_hold;
 use crate::lock::{self, Hold, LOCKED, Refused};
@@ -23,7 +22,7 @@ impl Tally {
     }
 
     pub(super) fn live(&self) -> usize {
-        // ORDER: Relaxed; a statistic to whoever asks.
+        // ORDER: Relaxed; a statistic.
         self.live.load(Ordering::Relaxed)
     }
 
@@ -62,7 +61,7 @@ pub(super) struct Copied<P> {
     _room: Room,
 }
 
-// SAFETY: changed only by who has its frame's lock while nobody reads it (private_pages.F3,
+// SAFETY: changed only by the holder of its frame's lock without readers (private_pages.F3,
 // private_pages.F4), else shared.
 unsafe impl<P: Send + Sync> Sync for Copied<P> {}
 // SAFETY: owned data.
@@ -73,10 +72,11 @@ impl<P: Clone> Copied<P> {
         Self { page: UnsafeCell::new(page.clone()), _room: room }
     }
 
-    /// A copy of the copy, which nobody may be writing.
+    /// A copy of the copy, which must not be written concurrently.
     pub(super) fn copy(&self, tally: &Arc<Tally>) -> Result<Self, Full> {
         let room = Room::take(tally)?;
-        // SAFETY: private_pages.F3, private_pages.F4 - the caller knows that nobody writes it.
+        // SAFETY: private_pages.F3, private_pages.F4 - the caller knows that it is not being
+        // written.
         Ok(self.page.with(|page| Self::new(room, unsafe { &*page })))
     }
 }
@@ -85,9 +85,9 @@ impl<P: Clone> Copied<P> {
 pub(super) struct Frame<K, P> {
     pub(super) hash: u64,
     pub(super) key: K,
-    /// Locked by who writes the page.
+    /// Locked by the writer of the page.
     word: AtomicUsize,
-    /// Who reads the page where it may be written (private_pages.F4).
+    /// Readers of the page where it may be written (private_pages.F4).
     readers: AtomicUsize,
     page: Atomic<Copied<P>>,
 }
@@ -101,7 +101,7 @@ pub(super) enum Written<R, F> {
     Full(F),
 }
 
-/// A version of a page that was replaced; given up when nobody holds the frame's lock any more.
+/// A version of a page that was replaced; given up when the frame's lock is free again.
 struct Replaced<'s, P: Send> {
     page: Shared<'s, Copied<P>>,
     section: &'s Section<'s>,
@@ -178,8 +178,8 @@ impl<K, P> Frame<K, P> {
         self.readers.fetch_sub(1, Ordering::Release);
     }
 
-    /// Changes the page, unless its layer was frozen before (`is_frozen`): in place if no thread
-    /// reads it, or else a copy of it that takes its place.
+    /// Changes the page, unless its layer was frozen before (`is_frozen`): in place without readers,
+    /// or else a copy of it that takes its place.
     ///
     /// # Panics
     /// If the calling thread is writing it, or if `f` or the page's `Clone` does.
@@ -214,9 +214,9 @@ impl<K, P> Frame<K, P> {
             let Ok(copy) = self.current(section).copy(tally) else { return Written::Full(f) };
             replaced.page = self.page.swap(Owned::new(copy), section);
         }
-        // SAFETY: private_pages.F3, private_pages.F4 - this thread has the lock; nobody reads
-        // without looking at it, because the layer is not frozen; and nobody is counted, or nobody
-        // can have seen this copy yet.
+        // SAFETY: private_pages.F3, private_pages.F4 - this thread has the lock; readers check it,
+        // because the layer is not frozen; and no reader is counted, or none can have seen this
+        // copy yet.
         let result = self.current(section).page.with_mut(|page| f(unsafe { &mut *page }));
         // First: a destructor that panics leaks what is being returned.
         drop(hold);
@@ -232,7 +232,7 @@ impl<K, P> Drop for Frame<K, P> {
     }
 }
 
-/// A page that somebody reads, in the section in which it was found.
+/// A page that is being read, in the section in which it was found.
 pub(super) struct Reading<'a, K, P> {
     page: ManuallyDrop<ConstPtr<P>>,
     /// The frame in which it is counted, if it is.

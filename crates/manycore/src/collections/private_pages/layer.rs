@@ -58,7 +58,7 @@ pub(super) struct Layer<K, P> {
     frozen: AtomicUsize,
     /// The views whose chain it is in (private_pages.F5).
     views: AtomicUsize,
-    /// All arrays, the newest last. Held by who adds a frame.
+    /// All arrays, the newest last. Locked to add a frame.
     arrays: Held<Vec<NonNull<Array<K, P>>>>,
     _owns: PhantomData<Arc<Frame<K, P>>>,
 }
@@ -93,8 +93,8 @@ impl<K, P> Layer<K, P> {
     /// No write begins in the layer any more (private_pages.F3).
     pub(super) fn freeze(&self) {
         // ORDER: a full fence after the store; pairs with the one in `Frame::write` between the
-        // lock and the look here. Either the writer sees this store, or who finds the layer frozen,
-        // after the fence, sees the lock.
+        // lock and the look here. Either the writer sees this store, or a thread that finds the
+        // layer frozen, after the fence, sees the lock.
         // BUG: a layer is frozen with no fence after it (private_pages.F3).
         if seeded_bug!("unfenced-freeze") {
             self.frozen.store(1, Ordering::Release);
@@ -119,7 +119,7 @@ impl<K, P> Layer<K, P> {
         self.views.fetch_sub(1, Ordering::Release);
     }
 
-    /// Whether one view alone has the layer. If that asks, while nobody forks it: for good.
+    /// Whether one view alone has the layer. If that asks under its lock for forks: for good.
     pub(super) fn is_sole(&self) -> bool {
         // ORDER: Acquire; pairs with Release in `drop_view`: what other views read here came
         // before.
@@ -271,7 +271,7 @@ impl<K, P> Layer<K, P> {
     {
         self.take(younger, true, |old| {
             let old = Owned::new(old).into_shared(section);
-            // SAFETY: unlinked just now, and linked nowhere by this pointer; readers who found the
+            // SAFETY: unlinked just now, and linked nowhere by this pointer; readers that found the
             // frame here have sections of the same domain, which is not bounded.
             unsafe { section.retire_quietly(old, Weight::of::<P>()) };
         });
@@ -281,7 +281,7 @@ impl<K, P> Layer<K, P> {
 impl<K, P> Drop for Layer<K, P> {
     fn drop(&mut self) {
         self.for_each(|frame| {
-            // SAFETY: the slot's reference; nobody looks at the layer any more.
+            // SAFETY: the slot's reference; the layer is not reachable any more.
             drop(unsafe { Arc::from_raw(Arc::as_ptr(frame)) });
         });
         self.arrays.with(|arrays| {

@@ -1,36 +1,35 @@
-//! Private, writable views of a page cache, forked at the cost of a pointer or two.
+//! Private, copy-on-write views of a page cache, forked at the cost of a pointer or two.
 //!
 //! Owns: [`PrivatePages`], [`PrivatePage`] and the copies of pages. Does not own: the cache.
 //!
 //! A view is a *chain* of *layers*, its own on top. A layer has *frames*: a key and a copy of its
-//! page. What is in no layer is the cache's. Layers, frames and pages that are replaced go when
-//! nobody looks at them any more, by a domain of [`crate::section`] that all views of a family
-//! share.
+//! page. What is in no layer is the cache's. Replaced layers, frames and pages are
+//! reclaimed by a domain of [`crate::section`] that all views of a family share.
 //!
 //! Laws:
 //! - private_pages.F1 Copy on write: a frame is put into a top layer with the page that the view
-//!   shows there without it. So to put it there changes nothing that anybody can see, before a
-//!   fork, beside it or after it, and needs no order with it. Frames are only added; a frame's page
+//!   shows there without it. So the insertion changes nothing that is visible, before a fork,
+//!   beside it or after it, and needs no order with it. Frames are only added; a frame's page
 //!   stays in it.
 //! - private_pages.F2 A write changes a page under the lock of its frame, in the layer that was the
 //!   top when it looked for it, and only if that is not frozen. Otherwise it begins again in the
 //!   next top.
 //! - private_pages.F3 A fork freezes the top, puts a new one above it, and lets both views have the
 //!   chain. Writer: lock, fence, look at the layer. Fork: freeze, fence. So if a writer finds the
-//!   layer not frozen, all who find it frozen see the lock, and wait for it before they read: the
-//!   write is in both views, wholly. If the writer finds it frozen, it writes above it: in one view
-//!   alone. A frozen layer's page with no lock on it never changes again, and is read without a
-//!   count.
-//! - private_pages.F4 A page in a top layer is read by who is counted in its frame. Reader: count,
+//!   layer not frozen, all threads that find it frozen see the lock, and wait for it before they
+//!   read: the write is in both views, wholly. If the writer finds it frozen, it writes above it:
+//!   in one view alone. A frozen layer's page with no lock on it never changes again, and is read
+//!   without a count.
+//! - private_pages.F4 Readers of a page in a top layer are counted in its frame. Reader: count,
 //!   fence, look at the lock. Writer: lock, fence, look at the count. So the reader sees the lock,
 //!   and waits, or the writer sees the count, and changes a copy, which takes the page's place. So
-//!   what somebody reads never changes, and a reader holds up no writer.
+//!   what a reader sees never changes, and a reader blocks no writer.
 //! - private_pages.F5 A fork that froze a layer joins what it can, under the view's lock for forks:
 //!   two layers next to each other if the older one is the view's alone, or if it is at most
 //!   `LAYER_RATIO` times as large as the younger one. The view's own layers are changed in place,
-//!   the smaller into the larger: the younger is looked at first, so nobody sees it; shared ones
-//!   are copied, frames and not pages. A layer is a view's until the last reader is gone who found
-//!   it in that view: it is given up by way of the domain. So each layer of a chain is more than
+//!   the smaller into the larger: the younger is searched first, so that is invisible; shared ones
+//!   are copied, frames and not pages. A layer is a view's until the last reader that found it in
+//!   that view is gone: it is given up by way of the domain. So each layer of a chain is more than
 //!   that many times as large as the one above, or has just been frozen, and there are never more
 //!   than a logarithm.
 //! - private_pages.F6 What was found in a section stays until it is closed: chains, frames and
@@ -100,9 +99,9 @@ struct Family<T: PageStore, S: BuildHasher + Send + Sync + 'static> {
 ///   is.
 /// - Progress: reads and writes of different pages never wait for each other, nor for a fork's
 ///   work, but for the moment in which a fork puts a new layer on top (writes only). A read waits
-///   for a write of the same page, also in a view that was forked meanwhile; a write never waits
-///   for who reads: it changes a copy then. Forks of one view wait for each other. A page that is
-///   in no layer is pinned, and perhaps loaded.
+///   for a write of the same page, also in a view that was forked in between; a write never waits
+///   for readers: it changes a copy then. Forks of one view wait for each other. A page that is in
+///   no layer is pinned, and perhaps loaded.
 /// - Cost: a read of a page of a frozen layer (written before the last fork) writes no shared line;
 ///   one of a page written since counts itself on that page's line; one of the cache's pages is a
 ///   look-up in every layer, and a pin. So for many readers of one view: fork it first. The first
@@ -115,8 +114,8 @@ struct Family<T: PageStore, S: BuildHasher + Send + Sync + 'static> {
 ///   as long as there, and a fork 70 ns, where an `Arc` is cloned in 8
 ///   (`cargo run --release --example forks 20000`).
 /// - Memory: an own copy has some 130 bytes beside the page. A family of views (all forked from
-///   one) has a [domain](crate::section), 8 KiB for every 32 threads. Copies that nobody can see
-///   any more go with the last view that had their layer, or, joined, some 32 replacements later
+///   one) has a [domain](crate::section), 8 KiB for every 32 threads. Unreachable copies
+///   go with the last view that had their layer, or, joined, some 32 replacements later
 ///   on the same thread, when no [`PrivatePage`] is held that is as old.
 ///   [`copies`](Self::copies) counts all; [`with_limit`](Self::with_limit) bounds them.
 /// - Depth: layers are joined when the views they were shared with are gone, and when they are of a
@@ -124,9 +123,9 @@ struct Family<T: PageStore, S: BuildHasher + Send + Sync + 'static> {
 ///   million pages).
 /// - Errors: those of [`PageCache::pin`], and [`PinError::Full`] at the limit.
 /// - Panics: if the store, the page's `Clone`, the key's `Hash`, `Eq` or `Clone` or a closure does;
-///   nothing is lost and nobody waits for ever. What a closure did to a page before it panicked
+///   nothing is lost and no thread waits for ever. What a closure did to a page before it panicked
 ///   stays. If a closure reads or writes the page that it is writing, in this view or one forked
-///   since. If closures use each other's pages in a circle: the one that closes it.
+///   since. If closures use each other's pages in a cycle (deadlock): the one that closes it.
 /// - Source: K42's file cache manager, section 4.3; Mach's shadow objects.
 ///
 /// ```
@@ -167,7 +166,7 @@ where
     S: BuildHasher + Send + Sync + 'static,
 {
     chain: Atomic<Chain<T::Key, T::Page>>,
-    /// Held by who forks the view.
+    /// Locked to fork the view.
     forking: Held<()>,
     /// Last: its domain frees what was retired.
     family: Arc<Family<T, S>>,
@@ -181,7 +180,7 @@ impl<T: PageStore, S: BuildHasher + Send + Sync + 'static> PrivatePages<T, S> {
     }
 
     /// The same, with so many copies of pages at most, in this view and all that are forked from
-    /// it or from those. Copies that nobody can see any more count until they are freed.
+    /// it or from those. Unreachable copies count until they are freed.
     #[must_use]
     pub fn with_limit(cache: Arc<PageCache<T, S>>, copies_max: usize) -> Self {
         let domain = Domain::builder().mode(Mode::Epoch).batch_nodes(PRIVATE_BATCH);
@@ -230,7 +229,7 @@ impl<T: PageStore, S: BuildHasher + Send + Sync + 'static> PrivatePages<T, S> {
     /// for pages of the cache that others change in place.
     ///
     /// What is returned stays with its thread, and holds back the memory of what other threads
-    /// replace meanwhile: not a thing to keep while waiting.
+    /// replace: do not keep it while waiting.
     ///
     /// # Errors
     /// If the page is the cache's, as [`PageCache::pin`].
@@ -270,16 +269,17 @@ impl<T: PageStore, S: BuildHasher + Send + Sync + 'static> PrivatePages<T, S> {
     /// Calls `f` with every page that differs from the cache's, or may: the copies that this view
     /// shows.
     ///
-    /// Consistency: each page as [`read`](Self::read) shows it at some moment meanwhile. One that
-    /// is written meanwhile may come twice, its later state last. For all pages at one moment, fork
-    /// the view and look at the fork. Cost: each copy is looked up in the layers above its own.
+    /// Consistency: each page as [`read`](Self::read) shows it at some moment of the walk. One that
+    /// is written concurrently may come twice, its later state last. For all pages at one moment,
+    /// fork the view and look at the fork. Cost: each copy is looked up in the layers above its
+    /// own.
     ///
     /// # Panics
     /// If `f` does, or the key's `Eq`; or from within a closure that writes one of the pages.
     pub fn for_each(&self, mut f: impl FnMut(&T::Key, &T::Page)) {
         let section = self.family.domain.enter();
         let chain = self.chain(&section);
-        // The oldest first: what moves into the top meanwhile is not passed by.
+        // The oldest first: what moves into the top in between is not missed.
         for depth in (0..=chain.below.len()).rev() {
             let is_above = |frame: &Frame<_, _>| {
                 let mut above = chain.layers().take(depth);
@@ -324,7 +324,7 @@ impl<T: PageStore, S: BuildHasher + Send + Sync + 'static> PrivatePages<T, S> {
     }
 
     /// Freezes the top and puts a new one above it (private_pages.F3), and joins layers
-    /// (private_pages.F5). For who forks.
+    /// (private_pages.F5). For a fork.
     fn freeze(&self, section: &Section<'_>) {
         let chain = self.chain(section);
         let next = Chain::new(chain.layers().cloned().collect());
@@ -358,7 +358,7 @@ where
     S: BuildHasher + Send + Sync + 'static,
 {
     /// Runs `f` on this view's own copy of the page, which is made first if there is none since the
-    /// last fork, or if somebody reads it. `f` has the page to itself.
+    /// last fork, or if it has readers. `f` has the page to itself.
     ///
     /// Progress: waits for other writes of the same page, in this view or (before it is copied) in
     /// one that this was forked from; and a moment if a fork is just putting a new layer on top.
@@ -446,7 +446,7 @@ impl<T: PageStore, S: BuildHasher + Send + Sync + 'static> Drop for PrivatePages
         if crate::sync::model_failed() {
             return;
         }
-        // SAFETY: nobody reads or writes the view any more, and its chain has no other link.
+        // SAFETY: the view is not used any more, and its chain has no other link.
         let chain = unsafe { std::mem::take(&mut self.chain).into_owned() };
         if let Some(chain) = &chain {
             chain.layers().for_each(|layer| layer.drop_view());

@@ -1,4 +1,4 @@
-//! A page as somebody reads it.
+//! A page as a reader sees it.
 
 use super::super::{PageStore, Pinned};
 use super::frame::Reading;

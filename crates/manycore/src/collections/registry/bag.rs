@@ -2,8 +2,8 @@
 //!
 //! Owns: [`Node`], [`Bag`], and what an entry that comes or goes has in its frame. The laws of the
 //! registry are in the parent module (R numbers).
-//! - **registry.G1** Of a bag's nodes, the first `live` have a value. The others are memory that
-//!   nobody else knows of, at most [`SPARE`] after an entry has left.
+//! - **registry.G1** Of a bag's nodes, the first `live` have a value. The others are free
+//!   memory, at most [`SPARE`] after an entry has left.
 
 use crate::config::SMALL;
 use crate::sync::{AtomicUsize, Ordering, run_each};
@@ -18,12 +18,12 @@ const SPARE: usize = if SMALL { 1 } else { 64 };
 
 /// A registered value.
 pub(super) struct Node<T> {
-    /// Where the node is in whatever bag it is in (registry.R3). A hint: whoever uses it checks.
+    /// The position in the bag that the node is in (registry.R3). A hint: its users check.
     place: AtomicUsize,
     pub(super) value: T,
 }
 
-/// What an entry that comes is made of, in the frame of whoever appends (registry.R2).
+/// A new entry, in the stack frame of the appending thread (registry.R2).
 pub(super) struct Arrival<T> {
     value: ManuallyDrop<T>,
     node: Option<NonNull<Node<T>>>,
@@ -50,7 +50,7 @@ enum Rest {
     Node,
 }
 
-/// What becomes of an entry's node, in the frame of whoever appends (registry.R2).
+/// What becomes of an entry's node, in the stack frame of the appending thread (registry.R2).
 pub(super) struct Departure<T> {
     rest: Rest,
     value: MaybeUninit<T>,
@@ -71,7 +71,8 @@ impl<T> Departure<T> {
             Rest::Nothing => {}
             // SAFETY: `Bag::leave` moved it here.
             Rest::Value => drop(unsafe { self.value.assume_init() }),
-            // SAFETY: `Bag::leave` gave the node up, which came from a box; nobody refers to it.
+            // SAFETY: `Bag::leave` gave the node up, which came from a box; no reference to it is
+            // left.
             Rest::Node => drop(unsafe { Box::from_raw(node.as_ptr()) }),
         }
     }
@@ -119,7 +120,7 @@ impl<T> Bag<T> {
         let Some(node) = self.nodes.get(self.live).copied() else {
             return self.make_new(value);
         };
-        // SAFETY: registry.G1 - memory of a node, without a value, and nobody else's.
+        // SAFETY: registry.G1 - memory of a node, without a value, and not shared.
         unsafe {
             (&raw mut (*node.as_ptr()).value).write(value);
             self.settle(node, self.live);
@@ -208,7 +209,7 @@ impl<T> Bag<T> {
     /// Ends a node's stay, if this bag has it, and says in the frame what is left to do.
     ///
     /// # Safety
-    /// registry.R2 for the frame, and the node is its entry's, who does not use it any more
+    /// registry.R2 for the frame, and the node is its entry's, which does not use it any more
     /// (registry.R1).
     #[inline(always)]
     pub(super) unsafe fn leave(
@@ -229,7 +230,7 @@ impl<T> Bag<T> {
             self.nodes.swap_remove(self.live);
             frame.rest = Rest::Node;
         } else if moves {
-            // SAFETY: nobody refers to the value any more, and the node counts as free
+            // SAFETY: no reference to the value is left, and the node counts as free
             // (registry.G1).
             frame.value.write(unsafe { std::ptr::read(&raw const (*node.as_ptr()).value) });
             frame.rest = Rest::Value;
@@ -240,7 +241,7 @@ impl<T> Bag<T> {
     /// Takes a node out with its memory, if this bag has it.
     ///
     /// # Safety
-    /// The node has a value, and nobody uses it any more (registry.R1).
+    /// The node has a value, and is not used any more (registry.R1).
     pub(super) unsafe fn remove(&mut self, node: NonNull<Node<T>>) -> Option<Box<Node<T>>> {
         // SAFETY: registry.R1 - the caller promises that the node has a value and is not used any
         // more. It came from a box (`make_new`), and after `swap_remove` this bag does not have it.
@@ -257,7 +258,7 @@ impl<T> Drop for Bag<T> {
     fn drop(&mut self) {
         let live = self.live;
         run_each(self.nodes.drain(..).enumerate(), |(place, node)| {
-            // SAFETY: all came from boxes, and nobody else refers to them: entries borrow the
+            // SAFETY: all came from boxes, and no other reference is left: entries borrow the
             // registry or keep it alive. registry.G1 says which have a value.
             unsafe {
                 if place < live {
@@ -312,7 +313,7 @@ mod tests {
                 side => {
                     let (_, node) = alive.swap_remove((random >> 8) as usize % alive.len());
                     if !leave(&mut log, node) {
-                        // SAFETY: it has not left yet, and nobody uses it.
+                        // SAFETY: it has not left yet, and is not used.
                         let removed = side % 2 == 0 && unsafe { list.remove(node) }.is_some();
                         assert!(removed || leave(&mut list, node), "the node was in no bag");
                     }

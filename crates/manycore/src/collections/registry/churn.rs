@@ -14,7 +14,7 @@ use std::sync::Arc;
 pub(super) enum Change<T> {
     /// Gets a node, which is the registry's from here on (registry.R1).
     Enter(NonNull<Arrival<T>>),
-    /// Nobody but the registry uses the node any more.
+    /// Only the registry uses the node from now on.
     Leave(NonNull<Node<T>>, NonNull<Departure<T>>),
 }
 
@@ -107,7 +107,8 @@ impl<T: Send + Sync + 'static> Log<Members<T>> for Churn<T> {
 
     fn merge(logs: &mut [Self], members: &mut Members<T>) -> usize {
         let before: usize = logs.iter().map(Log::<Members<T>>::len).sum();
-        // All that enter first: who leaves has entered, but maybe in another log (registry.R4).
+        // All insertions first: a removal follows its insertion, but maybe from another log
+        // (registry.R4).
         for log in logs.iter_mut() {
             log.entered.empty_into(&mut members.nodes);
         }

@@ -12,10 +12,10 @@
 //!   are given out.
 //! - **registry.R2** `push` and `apply` run on the appending thread before `append` returns, so
 //!   `Enter` and `Leave` can point into its frame. If `Leave` finds the `Enter` in the same log, or
-//!   the node in a cold list, nobody else refers to the node any more: the entry drops its value,
+//!   the node in a cold list, no other reference to the node is left: the entry drops its value,
 //!   outside of every lock.
-//! - **registry.R3** A node knows its place in the log or list that has it. Whoever looks there
-//!   compares the pointer found, so a place that is out of date does no harm. Cancelling takes no
+//! - **registry.R3** A node knows its place in the log or list that has it. A user compares
+//!   the pointer found, so a stale place is harmless. Cancelling takes no
 //!   search and no hash, however long the log is.
 //! - **registry.R4** `Leave` happens after `Enter`. A merge takes all logs at one moment, so it has
 //!   the `Enter` of each `Leave` that it has, if that was not merged before.
@@ -47,9 +47,9 @@ use std::sync::{Arc, OnceLock};
 
 /// A list of what is alive: connections, sessions, tasks, transactions, open files.
 ///
-/// [`register`](Self::register) gives an [`Entry`]; dropping that ends the registration.
-/// An entry that is dropped by the thread that registered it, before anybody has walked, never
-/// reaches the list at all.
+/// [`register`](Self::register) gives an [`Entry`]; dropping that ends the registration. An entry
+/// that is dropped by the thread that registered it, before the next walk, never reaches the list
+/// at all.
 ///
 /// Not for lookup by a key (that is a map), and not for lists that are walked about as often as
 /// they change: a `Mutex<Slab>` is better there.
@@ -154,7 +154,7 @@ impl<T: Send + Sync + 'static> Logged<T> {
         let node: NonNull<Node<T>> = unsafe { value.byte_sub(offset_of!(Node<T>, value)).cast() };
         let mut departure = Departure::new();
         self.members.append(Change::Leave(node, NonNull::from(&mut departure)));
-        // SAFETY: registry.R2 - if the departure has something of the node, nobody else does.
+        // SAFETY: registry.R2 - if the departure has something of the node, no other thread does.
         unsafe { departure.finish(node) };
         self.garbage.sweep();
     }
@@ -166,7 +166,7 @@ impl<T: Send + Sync + 'static> Logged<T> {
 }
 
 impl<T: Send + Sync + 'static> Shared<T> {
-    /// Begins a registration; whoever calls this has an entry for it before anything can panic.
+    /// Begins a registration; the caller makes an entry for it before anything can panic.
     #[inline(always)]
     fn enter(&self, value: T) -> NonNull<T> {
         match self {
@@ -178,7 +178,7 @@ impl<T: Send + Sync + 'static> Shared<T> {
     /// Ends a registration.
     ///
     /// # Safety
-    /// `value` came from `enter`, this is called once for it, and nobody uses it afterwards.
+    /// `value` came from `enter`, this is called once for it, and it is not used afterwards.
     #[inline(always)]
     unsafe fn leave(&self, value: NonNull<T>) {
         // SAFETY: the caller promises that `value` came from `enter`, so from this same form, that
@@ -242,8 +242,8 @@ impl<T: Send + Sync + 'static> Registry<T> {
     }
 
     /// As [`register`](Self::register), with an entry that keeps what it needs of the registry
-    /// alive and may outlive this handle. Nobody can walk the registry then, but the values are
-    /// there and are dropped properly.
+    /// alive and may outlive this handle. The registry cannot be walked then, but the values are
+    /// kept and dropped properly.
     ///
     /// Costs two more read-modify-writes for each entry, on a line that the threads of one slot in
     /// 64 share.
@@ -260,7 +260,7 @@ impl<T: Send + Sync + 'static> Registry<T> {
 
     /// Calls `f` with every value that is registered, in no particular order.
     ///
-    /// The registry stands still meanwhile for other walkers, not for those who register and drop.
+    /// Other walks block until it ends; registering and dropping entries does not.
     /// `f` may register and drop entries (this walk does not see them).
     ///
     /// # Panics
@@ -269,7 +269,7 @@ impl<T: Send + Sync + 'static> Registry<T> {
         self.shared.for_each(f);
     }
 
-    /// Clones of all values, at one moment. Register an `Arc` where cloning is dear.
+    /// Clones of all values, at one moment. Register an `Arc` where cloning is expensive.
     ///
     /// # Panics
     /// If cloning does.
@@ -435,8 +435,8 @@ impl<T: Send + Sync + 'static> RegistryBuilder<T> {
     /// are registered by one thread and dropped by another: with logs such a pair waits for the
     /// next merge, with marks it cancels at once, at the price of one atomic instruction for each
     /// of the two, and of a cache line that moves from the one thread to the other. See
-    /// [`ldu`](crate::ldu). [`logs`](Self::logs) and [`publish`](Self::publish) are then of no
-    /// account; a value that was given up while a walk had it is dropped by whoever drains next.
+    /// [`ldu`](crate::ldu). [`logs`](Self::logs) and [`publish`](Self::publish) are then
+    /// ignored; a value that was given up during a walk is dropped by the next drain.
     ///
     /// ```
     /// use manycore::collections::Registry;

@@ -8,9 +8,9 @@
 //!   master says which caches may have a copy.
 //! - replicated_map.M2 Master, mark and copy are written under the master's lock, and a cache under
 //!   its own lock inside of that (cluster.H5). So a copy that is made beside a removal is made
-//!   before it, and removed by it, or not at all. Who holds a cache's lock, to look at a value in
-//!   it, is refused the master's and every other cache's: it could wait for itself by way of
-//!   another thread.
+//!   before it, and removed by it, or not at all. A thread that holds a cache's lock, to read a
+//!   value in it, is refused the master's and every other cache's: it could deadlock with itself by
+//!   way of another thread.
 //! - replicated_map.M3 An update takes the key out of the caches before it changes the master, so
 //!   no reader finds the new value while another finds the old one; and user code that panics
 //!   leaves less cached, never something wrong.
@@ -100,12 +100,12 @@ where
     }
 }
 
-/// A map for values that all threads look up all the time and somebody changes now and then: each
-/// place on the machine has a cache of what was asked for there.
+/// A read-mostly map, for values that all threads look up all the time and that rarely change: each
+/// place on the machine has a cache (replica) of what was looked up there.
 ///
 /// What for: configuration, routes, sessions, maps from addresses to what is there. A look-up that
-/// hits the cache locks a line that nobody else uses, so look-ups scale with the cores; and the
-/// cache is near, also on a machine with several memory nodes. When not: for maps that change more
+/// hits the cache locks an uncontended line, so look-ups scale with the cores; and the
+/// cache is near, also on a machine with several NUMA nodes. When not: for maps that change more
 /// than once in some hundred look-ups, because an update visits every cache that has the key; for
 /// large maps, because each cache may copy all of it; where values cannot be cloned cheaply.
 /// [`HashMap`](super::HashMap) reads one copy without a lock, and is the better choice unless
@@ -402,7 +402,7 @@ where
         self.len() == 0
     }
 
-    /// Clones of all entries, as they were at one moment. Blocks updates and misses meanwhile.
+    /// Clones of all entries, as they were at one moment. Blocks concurrent updates and misses.
     #[track_caller]
     pub fn snapshot(&self) -> Vec<(K, V)> {
         let mut clones = Vec::new();

@@ -1,8 +1,8 @@
 //! Models of laws timer_queue.T1 and timer_queue.T2: a timer that is cancelled, or detached, beside
 //! an advance.
 //!
-//! The value is a loom cell, which who has it writes and the inserter has written: so a value that
-//! two have, or one that does not see what was done to it, fails the model.
+//! The value is a loom cell, which its owner writes and the inserter has written: so a value with
+//! two owners, or one that misses an earlier write, fails the model.
 
 use super::TimerQueue;
 use crate::ldu::Queue;
@@ -24,7 +24,7 @@ impl Value {
 
 impl Drop for Value {
     fn drop(&mut self) {
-        // SAFETY: whoever has the value; loom checks it.
+        // SAFETY: the owner of the value has it alone; loom checks it.
         self.0.with_mut(|drops| unsafe { *drops += 1 });
     }
 }

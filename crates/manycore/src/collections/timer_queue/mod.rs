@@ -1,18 +1,18 @@
 //! Timers that nearly always are cancelled.
 //!
-//! Owns: [`TimerQueue`], [`Timer`], and who has a timer's value. `wheel` has the timers that were
-//! there when somebody looked. Built on values with marks
+//! Owns: [`TimerQueue`], [`Timer`], and the ownership of a timer's value. `wheel` has the timers
+//! that were present at the last look. Built on values with marks
 //! ([`Marked`](crate::collections::marked::Marked)). Source: LDU, section 2.4 (marks); G. Varghese,
 //! A. Lauck, *Hashed and hierarchical timing wheels*, SOSP 1987 (the wheel).
 //!
 //! Laws:
-//! - **timer_queue.T1** A timer's value is taken once: by who first sets TAKEN in its state, which
-//!   is its handle when it cancels, or the queue when it fires. What nobody took goes with the
-//!   item.
+//! - **timer_queue.T1** A timer's value is taken once: by the first to set TAKEN in its state,
+//!   which is its handle when it cancels, or the queue when it fires. A value that is not taken is
+//!   dropped with the item.
 //! - **timer_queue.T2** An item's memory is given back once, by its *owner*: the handle, until it
-//!   detaches. Then by who fires. Of detaching (LOOSE) and firing (TAKEN), which both are one
-//!   instruction on the state, the later one finds the other's bit: a handle that finds the timer
-//!   fired is its owner still; a firing that finds it loose has become the owner.
+//!   detaches. Then by the thread that fires it. Of detaching (LOOSE) and firing (TAKEN), which
+//!   both are one instruction on the state, the later one finds the other's bit: a handle that
+//!   finds the timer fired is its owner still; a firing that finds it loose has become the owner.
 //! - **timer_queue.T3** The wheel has an item from the first look after its insertion until the
 //!   first look after its owner gave it back, so a look may touch all that is in the wheel. An item
 //!   that is not in any wheel when it is to be taken out, because it fired, is left alone.
@@ -50,13 +50,13 @@ unsafe impl<T: Send> Sync for Item<T> {}
 unsafe impl<T: Send> Send for Item<T> {}
 
 impl<T> Item<T> {
-    /// Takes the value, unless somebody was first (timer_queue.T1). Says whether there was no
+    /// Takes the value, unless it is taken (timer_queue.T1). Says whether there was no
     /// handle (timer_queue.T2). Moves the value only, since a look does this under the queue's lock
     /// (timer_queue.T4).
     #[inline]
     fn take(&self) -> Option<(T, bool)> {
-        // ORDER: AcqRel; the value before its item was shown by the insertion. Release lets who
-        // finds TAKEN go on from here (timer_queue.T2), Acquire is its other half.
+        // ORDER: AcqRel; the value before its item was shown by the insertion. Release lets a
+        // thread that finds TAKEN go on from here (timer_queue.T2), Acquire is its other half.
         let before = self.state.fetch_or(TAKEN, Ordering::AcqRel);
         // BUG: a timer's value is taken without a look whether it is there (timer_queue.T1).
         if before & TAKEN != 0 && !seeded_bug!("timer-taken-twice") {
@@ -81,7 +81,7 @@ impl<T> Drop for Item<T> {
     fn drop(&mut self) {
         // ORDER: Relaxed; ours alone.
         if self.state.load(Ordering::Relaxed) & TAKEN == 0 && !model_failed() {
-            // SAFETY: timer_queue.T1 - nobody took it, and nobody can any more.
+            // SAFETY: timer_queue.T1 - it is not taken, and cannot be any more.
             self.value.with_mut(|value| unsafe { (*value).assume_init_drop() });
         }
     }
@@ -142,21 +142,21 @@ impl<T: Send + 'static> Nodes<Item<T>> for Timers<T> {
 }
 
 impl<T> Drop for Timers<T> {
-    /// Frees the timers that nobody has a handle of and that have not fired. (Those that have are
-    /// given back by who fired them.)
+    /// Frees the timers without a handle that have not fired. (Fired ones are freed by the thread
+    /// that fired them.)
     fn drop(&mut self) {
         // SAFETY: timer_queue.T3 - the wheel has them, and goes with its set.
         run_each(self.0.take_all(), |timer| unsafe { Node::free_left(timer.0) });
     }
 }
 
-/// Timers, set and cancelled all the time by many threads, and fired by whoever looks after the
+/// Timers, set and cancelled all the time by many threads, and fired by a thread that keeps the
 /// time: timeouts of requests, leases, retries.
 ///
 /// [`insert`](Self::insert) gives a [`Timer`]; cancelling or dropping that takes the value back.
-/// Whoever keeps the time calls [`advance`](Self::advance) and gets the values that are due. A
-/// timer that came and went between two such calls never reaches the wheel and never takes its
-/// lock, on whichever threads that happened.
+/// The timekeeping thread calls [`advance`](Self::advance) and gets the values that are due. A
+/// timer that is inserted and cancelled between two such calls never reaches the wheel and never
+/// takes its lock, on whichever threads that happened.
 ///
 /// Deadlines are numbers of a unit that you choose; the queue looks at no clock and has no thread.
 /// Say `advance(now)` before the first insertion if your time does not begin near zero.
@@ -170,12 +170,12 @@ impl<T> Drop for Timers<T> {
 ///   Several timers do not fire at one moment, but each at its own between the call of `advance`
 ///   and its return: of two that are due, one may have fired while the other can still be
 ///   cancelled.
-/// - Progress: inserting and cancelling wait for nobody, unless a thread's queue of changes is at
-///   its bound: at 4,096 the thread tends the wheel itself if nobody does, and at four times that
-///   many it waits for who does. Looks ([`advance`](Self::advance),
+/// - Progress: inserting and cancelling do not wait, unless a thread's queue of changes is at its
+///   bound: at 4,096 the thread drains it into the wheel itself if no other thread does, and at
+///   four times that many it waits for the one that does. Looks ([`advance`](Self::advance),
 ///   [`next_deadline`](Self::next_deadline)) wait for each other.
 /// - Cost: inserting and cancelling, one atomic instruction each on the timer's own line, one more
-///   for the decision who has the value; for a timer's first change after a look one or two more.
+///   for the ownership of the value; for a timer's first change after a look one or two more.
 ///   No allocation in a steady state. A look: the lock, and for each timer that has come since and
 ///   is there still, or was there and has gone, a few steps in the wheel. Finding the next deadline
 ///   reads all timers of one slot; a timer is moved to a finer wheel at most ten times.
@@ -321,8 +321,8 @@ impl<T: Send + 'static> Timer<'_, T> {
 
     /// Lets the timer fire without a handle.
     pub fn detach(self) {
-        // ORDER: AcqRel; timer_queue.T2 - pairs with `take` of who fires, which comes before it or
-        // after it.
+        // ORDER: AcqRel; timer_queue.T2 - pairs with `take` of the firing thread, which comes
+        // before it or after it.
         let before = self.item().state.fetch_or(LOOSE, Ordering::AcqRel);
         if before & TAKEN == 0 {
             forget(self);

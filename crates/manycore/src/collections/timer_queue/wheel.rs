@@ -129,7 +129,8 @@ impl<P: Timed> Wheel<P> {
         };
         fire_all(&mut self.due);
         while let Some((level, slot, start)) = self.first_slot().filter(|(.., at)| *at <= now) {
-            // timer_queue.V1: nothing is before `start`, so the digits below it change for nobody.
+            // timer_queue.V1: nothing is before `start`, so the digits below it change for no
+            // timer.
             debug_assert!(start >= self.now, "timer_queue.V1: the hand goes back");
             self.now = start;
             let mut timers = self.empty(level, slot);

@@ -34,7 +34,7 @@ fn contents(object: &Object) -> (Vec<u32>, Vec<u32>) {
     (members, said)
 }
 
-/// What is done only by who knows that something of the other kind was done.
+/// An effect in one kind whose cause is in the other.
 fn effect_has_its_cause(member_first: bool) {
     model(2, move || {
         let insert = |object: &Object| std::mem::forget(object.insert(Member::boxed(1)));
@@ -77,7 +77,7 @@ fn loom_ldu_combined_member_never_seen_without_its_cause() {
     effect_has_its_cause(false);
 }
 
-/// One thread does both kinds in turn while somebody reads: each read sees a beginning of it.
+/// One thread does both kinds in turn beside a reader: each read sees a beginning of it.
 fn reads_see_a_beginning(logs: bool) {
     model(2, move || {
         let object = Arc::new(object(logs));

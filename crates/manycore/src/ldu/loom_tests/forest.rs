@@ -18,7 +18,7 @@ struct Link {
 // SAFETY: loom checks every access to the cell.
 unsafe impl Sync for Link {}
 
-// SAFETY: the offset is the field's, which nobody else uses.
+// SAFETY: the offset is the field's, which is used for this alone.
 unsafe impl Linked for Link {
     const LINKS: usize = offset_of!(Link, links);
 }
@@ -36,7 +36,7 @@ impl Link {
     }
 
     fn get(&self) -> (SetId, u32) {
-        // SAFETY: loom checks that nobody writes it meanwhile.
+        // SAFETY: loom checks that there is no concurrent write.
         self.home.with(|home| unsafe { *home })
     }
 }
@@ -88,7 +88,8 @@ fn loom_ldu_forest_read_of_two_sets_is_one_moment() {
     });
 }
 
-/// One link serves two sets in turn while somebody reads: never both, and whoever frees it is last.
+/// One link serves two sets in turn beside a reader: never both, and the thread that frees it is
+/// last.
 #[test]
 fn loom_ldu_forest_recycled_link_moves_to_another_set() {
     model(3, || {

@@ -6,7 +6,7 @@ use crate::percpu::loom_tests::model;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-/// A member is dropped while a read may have it: whoever is last frees it, once.
+/// A member is dropped while a read may have it: the last user frees it, once.
 fn member_dropped_while_queued(queue: Queue) {
     model(3, move || {
         let set = set(queue);
@@ -48,7 +48,7 @@ fn loom_ldu_member_taken_back_may_change() {
     });
 }
 
-/// Inserted by one thread, removed by another while somebody reads, and freed by whoever is last.
+/// Inserted by one thread, removed by another beside a reader, and freed by the last user.
 #[test]
 fn loom_ldu_member_changes_hands() {
     model(2, || {

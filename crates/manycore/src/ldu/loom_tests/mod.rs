@@ -27,12 +27,12 @@ struct Member {
 // SAFETY: loom checks every access to the cell.
 unsafe impl Sync for Member {}
 
-// SAFETY: the offset is the field's, which nobody else uses.
+// SAFETY: the offset is the field's, which is used for this alone.
 unsafe impl Linked for Member {
     const LINKS: usize = offset_of!(Member, links);
 
     unsafe fn free(member: NonNull<Self>) {
-        // SAFETY: the set calls this once, when nobody refers to the member any more.
+        // SAFETY: the set calls this once, when no reference to the member is left.
         unsafe { member.as_ref() }.set(0);
     }
 }
@@ -43,12 +43,12 @@ impl Member {
     }
 
     fn get(&self) -> u32 {
-        // SAFETY: loom checks that nobody writes it meanwhile.
+        // SAFETY: loom checks that there is no concurrent write.
         self.number.with(|number| unsafe { *number })
     }
 
     fn set(&self, number: u32) {
-        // SAFETY: loom checks that nobody else is at it.
+        // SAFETY: loom checks that access is exclusive.
         self.number.with_mut(|own| unsafe { *own = number });
     }
 }

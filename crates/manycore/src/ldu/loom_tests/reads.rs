@@ -6,7 +6,7 @@ use crate::percpu::loom_tests::model;
 use crate::sync::{AtomicBool, Ordering};
 use std::sync::Arc;
 
-/// One member comes and goes while somebody reads twice; in the end, nothing is lost.
+/// One member is inserted and removed during two reads; in the end, nothing is lost.
 fn changes_race_two_reads(queue: Queue) {
     model(3, move || {
         let set = set(queue);
@@ -79,7 +79,7 @@ fn loom_ldu_global_read_sees_a_state_that_was() {
     one_thread_in_order(Queue::Global);
 }
 
-/// Y is inserted only by who knows that X was: no read may see Y without X. Y's slot has a member
+/// Y is inserted only after X was seen: no read may see Y without X. Y's slot has a member
 /// queued before, so that a read that looks at slots one by one would find it first.
 fn effect_has_its_cause(queue: Queue) {
     model(2, move || {

@@ -1,4 +1,4 @@
-//! Readers side by side: what they see (ldu.U6), and that the structure stays as it is meanwhile.
+//! Parallel readers: what they see (ldu.U6), and that the structure does not change under them.
 
 use super::{Member, Numbers, Set, contents, set, spawn};
 use crate::ldu::core::GROWTH;
@@ -14,7 +14,7 @@ fn shared_contents(set: &Set) -> Vec<u32> {
     seen
 }
 
-/// Each changes the set and then reads it: both see their own change, whoever did the round, and
+/// Each changes the set and then reads it: both see their own change, whichever did the round, and
 /// one of them both.
 #[test]
 fn loom_ldu_shared_readers_see_their_own_changes() {
@@ -33,7 +33,7 @@ fn loom_ldu_shared_readers_see_their_own_changes() {
     });
 }
 
-/// A reader that finds nothing to do, beside one who has the structure alone.
+/// A reader that finds nothing to do, beside one that has the structure alone.
 #[test]
 fn loom_ldu_shared_reader_and_exclusive_reader_with_changes() {
     large_model(3, || {
@@ -50,7 +50,7 @@ fn loom_ldu_shared_reader_and_exclusive_reader_with_changes() {
     });
 }
 
-/// One thread's changes in their order, and two who read side by side.
+/// One thread's changes in their order, and two parallel readers.
 #[test]
 fn loom_ldu_shared_readers_see_states_that_were() {
     large_model(2, || {

@@ -17,7 +17,7 @@ unsafe impl Sync for Account {}
 
 impl Drop for Account {
     fn drop(&mut self) {
-        // SAFETY: freed, so nobody else looks at it; loom checks it.
+        // SAFETY: freed, so no other thread has access; loom checks it.
         self.balance.with_mut(|balance| unsafe { *balance = 0 });
         self.freed.fetch_add(1, Ordering::Relaxed);
     }

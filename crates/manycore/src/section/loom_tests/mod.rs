@@ -31,7 +31,7 @@ impl Canary {
     }
 
     fn sing(&self) -> usize {
-        // SAFETY: nobody writes while a section keeps the node; loom checks it.
+        // SAFETY: no thread writes while a section keeps the node; loom checks it.
         assert!(self.alive.with(|alive| unsafe { *alive }), "a dead canary sang");
         self.number
     }
@@ -39,7 +39,7 @@ impl Canary {
 
 impl Drop for Canary {
     fn drop(&mut self) {
-        // SAFETY: the node is freed, so nobody else looks at it; loom checks it.
+        // SAFETY: the node is freed, so no other thread has access; loom checks it.
         self.alive.with_mut(|alive| unsafe { *alive = false });
         self.freed.fetch_add(1, Ordering::Relaxed);
     }
@@ -91,7 +91,7 @@ impl Cage {
 impl Drop for Cage {
     fn drop(&mut self) {
         if !crate::sync::model_failed() {
-            // SAFETY: the cage is gone, so nobody else has the link.
+            // SAFETY: the cage is gone, so no other thread has the link.
             drop(unsafe { std::mem::take(&mut self.link).into_owned() });
         }
     }

@@ -44,7 +44,8 @@ fn loom_section_clock_reader_keeps_its_node() {
 }
 
 /// What one thread's rounds found out frees another thread's node (section.E2): the unlink is a
-/// plain store, the two threads share nothing but the domain, and who unlinks leads no round.
+/// plain store, the two threads share nothing but the domain, and the unlinking thread leads no
+/// round.
 fn shared_quiescence_keeps_the_node(kind_of: &str) {
     let builder = kind(kind_of);
     large_model(2, move || {
@@ -168,7 +169,7 @@ fn loom_section_quiesced_is_never_early() {
         cage.link.store(fresh.load(&section), &section);
         let moment = cage.domain.now();
         if cage.domain.quiesced(moment) || cage.domain.quiesced(moment) {
-            // Nobody can hold it: what its destructor would do.
+            // No reader can hold it: what its destructor would do.
             taken.alive.with_mut(|alive| {
                 // SAFETY: unlinked, and every section that was open is closed; loom checks it.
                 unsafe { *alive = false };
