@@ -8,7 +8,7 @@ use std::{fmt, str::FromStr};
 
 /// Bytes of a key.
 const KEY: usize = 16;
-/// Bytes of a value, if nothing is said: its key twice.
+/// Bytes of a value by default: its key twice.
 pub const VALUE: usize = 2 * KEY;
 
 /// A key, as it is sent.

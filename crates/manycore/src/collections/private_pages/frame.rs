@@ -178,8 +178,8 @@ impl<K, P> Frame<K, P> {
         self.readers.fetch_sub(1, Ordering::Release);
     }
 
-    /// Changes the page, unless its layer was frozen before (`is_frozen`): in place without readers,
-    /// or else a copy of it that takes its place.
+    /// Changes the page, unless its layer was frozen before (`is_frozen`): in place without
+    /// readers, or else a copy of it that takes its place.
     ///
     /// # Panics
     /// If the calling thread is writing it, or if `f` or the page's `Clone` does.
