@@ -79,7 +79,7 @@ impl<L> Inner<L> {
 #[repr(C)]
 pub(super) struct LogSet<L> {
     // Read by every update; written at a slot's first one.
-    pub(super) slots: SlotTable<L>,
+    pub(super) slots: SlotTable<SlotLog<L>>,
     /// The branches, once a collection wanted some.
     pub(super) tree: AtomicPtr<Tree<L>>,
     // Written by updates that make a slot dirty.
@@ -163,7 +163,7 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
     /// # Safety
     /// The caller has announced the core as an updater, and found the gate open after that.
     #[inline(always)]
-    pub(super) unsafe fn near_place(&self, index: usize) -> Option<&SlotPtr<L>> {
+    pub(super) unsafe fn near_place(&self, index: usize) -> Option<&SlotPtr<SlotLog<L>>> {
         match self.first.get(index) {
             // SAFETY: oplog.C10 - the caller promises that it has announced the core as an updater,
             // and has found the gate open after that (# Safety).
@@ -172,7 +172,7 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
         }
     }
 
-    fn place(&self, index: usize) -> Option<&SlotPtr<L>> {
+    fn place(&self, index: usize) -> Option<&SlotPtr<SlotLog<L>>> {
         match self.first.get(index) {
             None => self.logs_if_any()?.slots.get(index),
             place => place,

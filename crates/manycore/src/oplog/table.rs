@@ -41,7 +41,7 @@ const CHUNK: usize = 32;
 type Place = Mutex<Option<Entry>>;
 
 /// What a table needs of an object's core.
-pub(crate) trait Resident {
+pub(crate) trait Resident: Sync {
     /// Takes the core's lock if it is free, and never waits for it: the caller holds the place's
     /// mutex, and others take the two the other way round (oplog.T3). Then
     /// [`finish_eviction`](Self::finish_eviction) is due.
@@ -81,9 +81,8 @@ impl Entry {
     }
 }
 
-// SAFETY: oplog.T2 keeps the pointer alive while it is used. Both kinds of residents, `Core` and a
-// counter's `Cells`, are `Sync`, and `finish_eviction`, which any thread may run, moves only what
-// is `Send`.
+// SAFETY: oplog.T2 keeps the pointer alive while it is used, and residents are `Sync`.
+// `finish_eviction`, which any thread may run, moves only what is `Send`.
 unsafe impl Send for Entry {}
 
 struct Methods<R>(std::marker::PhantomData<R>);

@@ -41,6 +41,7 @@
 use super::super::Line;
 use super::others;
 use crate::config;
+use crate::oplog::promotion;
 use crate::percpu::segmented::Segmented;
 use crate::percpu::{self, Slot, barrier};
 use crate::sync::{
@@ -311,7 +312,7 @@ impl Head {
         n: u64,
         find: impl for<'a> FnOnce(&'a Segmented<Row>, usize) -> Option<&'a Row>,
     ) -> bool {
-        let Some((side, _inside)) = self.announce(slot, seen) else { return false };
+        let Some(side) = self.enter(slot, seen) else { return false };
         side.rows.with(|rows| {
             // SAFETY: scalable_arc.A4 - announced, and checked after that: nobody changes the table
             // of rows but who folds, who waits for us.
@@ -322,20 +323,19 @@ impl Head {
         })
     }
 
-    /// Announces the side, and checks that the word has not changed but for the count.
+    /// Enters the side, if the word has not changed but for the count.
     #[inline(always)]
-    fn announce(&self, slot: Slot, seen: u64) -> Option<(&Side, impl Drop + use<>)> {
+    fn enter(&self, slot: Slot, seen: u64) -> Option<promotion::Inside<Side>> {
         // ORDER: Relaxed; HOT was seen by an Acquire load, and the side is set before it.
         let side = self.side.load(Ordering::Relaxed);
         // SAFETY: never changed while the head lives, and the caller has seen HOT: it is set.
         let biased = unsafe { (*side).biased };
-        let inside = slot.announce(side as usize, biased);
         // ORDER: Acquire; after the announcement (scalable_arc.A4). Pairs with Release in
         // `promote`: the rows as the last fold left them.
-        let now = self.count.load(Ordering::Acquire);
+        let is_current = || (self.count.load(Ordering::Acquire) ^ seen) & FLAGS == 0;
         // SAFETY: the side is never changed while the head lives, and the caller has seen HOT: it
-        // is set.
-        ((now ^ seen) & FLAGS == 0).then(|| (unsafe { &*side }, inside))
+        // is set. `fold` knows the bias.
+        unsafe { promotion::enter(slot, side.cast_const(), biased, is_current) }
     }
 
     /// Makes the object cold, and sets `flags`, if it is still as `seen`. The caller has a handle.
@@ -347,18 +347,10 @@ impl Head {
         }
         // ORDER: Acquire; set before HOT, for good.
         let side = self.side.load(Ordering::Acquire);
-        if barrier::is_asymmetric() {
-            barrier::heavy()
-        } else {
-            barrier::fence_full()
-        }
-        // BUG: rows of a reference count are summed while their owners may be half-way
-        // (scalable_arc.A4).
-        if !sync::seeded_bug!("unfrozen-rows") {
-            percpu::records().wait_until_none(|word| word == side as usize);
-        }
         // SAFETY: the side lives as long as the head.
-        let rows = unsafe { &*side }.rows.with_mut(|rows| {
+        let side = unsafe { &*side };
+        promotion::wait_for_updaters(side, side.biased);
+        let rows = side.rows.with_mut(|rows| {
             // SAFETY: scalable_arc.A4 - FOLDING was set by this thread, and nobody is inside.
             std::mem::replace(unsafe { &mut *rows }, Segmented::new())
         });
@@ -461,7 +453,7 @@ impl Head {
             }
             if is_hot(seen) {
                 let rows = percpu::with_slot(|slot| {
-                    let (side, _inside) = self.announce(slot, seen)?;
+                    let side = self.enter(slot, seen)?;
                     // SAFETY: scalable_arc.A4 - announced, and checked after that.
                     Some(side.rows.with(|rows| sum(unsafe { &*rows })))
                 });
