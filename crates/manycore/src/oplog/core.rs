@@ -29,8 +29,9 @@
 //!   decided by the slot log's turn instead of the announcement (see `shared`).
 //! - oplog.C7 While the core's gate says `EVICTED`, no updater is inside and no slot has a log.
 //! - oplog.C8 A reader waits for the updaters that were inside when it closed the gate, and for no
-//!   other: whoever finds a gate closed stays away, announced as `WAITING`, until the collection is
-//!   over. (Coming back at once, it might be inside each time the reader looks.)
+//!   other: an updater that finds a gate closed stays away, announced as a waiter (promotion.H3),
+//!   until the collection is over. (Coming back at once, it might be inside each time the reader
+//!   looks.)
 //! - oplog.C9 While it stays away it may help: in the reader's place, as the laws of `tree` say.
 
 use super::builder::{Config, Slots};
@@ -410,6 +411,7 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
     /// The first update since the last collection: sets the slot's dirty bit (oplog.C2, oplog.C3).
     #[cold]
     fn mark_dirty(&self, index: usize, local: &mut Local<L>) -> Result<(), Refusal> {
+        debug_assert!(!local.dirty, "oplog.C2: a dirty slot is marked again");
         // SAFETY: oplog.C10 - `push_to` calls this for an updater with a log in hand, which it has
         // only while it is announced and has found the gate open.
         let word = unsafe { self.open_logs() }.dirty.0.get_or_init(index / 64);

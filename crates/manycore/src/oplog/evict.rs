@@ -28,6 +28,9 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
 
     /// Takes the logs away from a core whose lock `try_claim` has taken. No panic comes out.
     fn evict(&self) {
+        // ORDER: Relaxed; only the lock's holder writes it.
+        let gate = self.gate.load(Ordering::Relaxed);
+        debug_assert_eq!(gate, self.open, "oplog.C7: a core is evicted twice, or while it merges");
         // ORDER: Release; the collection passes the barrier before it looks at the updaters.
         self.gate.store(EVICTED, Ordering::Release);
         // What panics is the *victim's*: it must not reach the newcomer's thread. The victim is
@@ -83,6 +86,8 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
 }
 
 impl<T: Send + 'static, L: Log<T>> Resident for Core<T, L> {
+    const RUNS_USER_CODE: bool = true;
+
     fn try_claim(&self) -> bool {
         let free = lock::try_lock(&self.lock, percpu::thread_token()).is_ok();
         if free {

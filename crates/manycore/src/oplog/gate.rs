@@ -55,6 +55,10 @@ impl Numbers {
             self.next = NEXT_BLOCK.fetch_add(BLOCK, Ordering::Relaxed);
             self.end = self.next + BLOCK;
         }
+        debug_assert!(
+            self.next != 0 && self.next < self.end,
+            "oplog.G1: a number of no collection"
+        );
         self.next += 1;
         (self.next - 1) << NUMBER_SHIFT | FROZEN
     }
@@ -68,7 +72,7 @@ pub(super) fn is_frozen(gate: u64) -> bool {
 
 impl<T: Send + 'static, L: Log<T>> Core<T, L> {
     /// Lets a collection come to its end (oplog.C8), answering it. The caller announces the core as
-    /// `WAITING` in `slot`'s record.
+    /// waiter in `slot`'s record (promotion.H3).
     pub(super) fn wait_for_collection(&self, slot: Slot, backoff: &mut Backoff) {
         let mut answered = 0;
         let mut looks = 0;

@@ -260,6 +260,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     unsafe fn finish_promotion(&self) {
         // ORDER: Acquire; pairs with Release in `lock::redirect`: the core's contents.
         let word = Word::load(&self.word, Ordering::Acquire);
+        debug_assert!(word.is_open(), "oplog.W2: a core is closed before its promotion is over");
         // ORDER: Relaxed; a hint, which the holder may have overwritten since.
         self.heat.fetch_or(LOGGED, Ordering::Relaxed);
         let core: *const Core<T, L> = word.state();
@@ -276,6 +277,9 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     /// # Safety
     /// The caller holds the core's lock, or is alone with the object. The value is inline.
     pub(super) unsafe fn move_in(&self, core: &Core<T, L>) {
+        // ORDER: Relaxed; guarded by the core's lock.
+        let has_value = core.has_value.load(Ordering::Relaxed);
+        debug_assert!(!has_value, "oplog.W2: a promotion is finished twice");
         // SAFETY: oplog.W1, oplog.W2 - the caller promises that it holds the core's lock or is
         // alone with the object, and that the value is inline (# Safety). The place in the core is
         // empty.

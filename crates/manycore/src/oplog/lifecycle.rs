@@ -153,6 +153,9 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     pub(super) unsafe fn abandon(&self, core: *const Core<T, L>) {
         // SAFETY: the core is alive until this function frees it, last thing (oplog.W3).
         let held = unsafe { &*core };
+        // ORDER: Relaxed (both); guarded by the core's lock.
+        debug_assert!(held.has_value.load(Ordering::Relaxed), "oplog.W1: the value is elsewhere");
+        debug_assert!(!held.closed.load(Ordering::Relaxed), "oplog.W3: a core is given up twice");
         // SAFETY: oplog.W1 - the value is in the core and guarded by its lock.
         unsafe {
             held.value.with(|from| self.value.with_mut(|to| ptr::copy_nonoverlapping(from, to, 1)));

@@ -8,7 +8,7 @@
 //!   updaters are out (oplog.C7). So these may use it: the lock's holder; a thread that has
 //!   announced the core as an updater and has seen another gate than `EVICTED` after that; and a
 //!   thread that has the mutex of the place in the table where it has found the core (oplog.T2).
-//!   One that is announced as `WAITING` may not. An evicted core gets a new one from the lock's
+//!   One that is announced as a waiter may not. An evicted core gets a new one from the lock's
 //!   holder who needs it.
 
 use super::core::Core;

@@ -48,7 +48,9 @@
 use super::table::{Denied, Eviction, LogTable, Resident};
 use crate::lock::{self, held};
 use crate::percpu::{self, Announced, Slot, barrier};
-use crate::sync::{AtomicBool, AtomicUsize, Backoff, Ordering, UnsafeCell, seeded_bug};
+use crate::sync::{
+    self, AtomicBool, AtomicUsize, Backoff, Ordering, UnsafeCell, panicking, seeded_bug,
+};
 use std::marker::PhantomData;
 use std::ops::Deref;
 
@@ -198,7 +200,6 @@ pub(crate) unsafe fn look_on<H, R>(
         let announced = slot.announce(hot as usize | WAITING, false);
         // ORDER: Acquire; after the announcement (promotion.H1).
         let now = Word::load(word, Ordering::Acquire);
-        // BUG: as in `enter`.
         let is_current = now.is_hot() && now.state() == hot.cast_mut();
         if !is_current && !seeded_bug!("unchecked-entry") {
             return None;
@@ -367,6 +368,11 @@ impl Membership {
 
 impl Drop for Membership {
     fn drop(&mut self) {
+        if sync::model_failed() {
+            return;
+        }
+        let is_placed = self.is_placed();
+        debug_assert!(!is_placed || panicking(), "promotion.H4: freed while in the table");
         self.life.with_mut(|_| ());
     }
 }

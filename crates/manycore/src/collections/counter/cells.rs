@@ -14,7 +14,7 @@
 //!   promotion.H4 say. A reader enters them as an updater does.
 //! - counter.N4 While cells are being folded (CLOSING or FOLDING), readers wait: they never see a
 //!   total without the part that is on its way. They wait without announcing the cells, or
-//!   announced as WAITING: whoever folds would else find them inside each time it looks.
+//!   announced as waiters (promotion.H3).
 //!
 //! Source: OpLog, section 5.2; REQUIREMENTS O-10 and O-11.
 
@@ -204,6 +204,8 @@ impl Drop for Cells {
 }
 
 impl Resident for Cells {
+    const RUNS_USER_CODE: bool = false;
+
     fn try_claim(&self) -> bool {
         // There is no lock: what evictors may do, the claim alone decides (promotion.H5).
         self.membership.claim();

@@ -44,6 +44,8 @@ impl Hot {
 }
 
 impl Resident for Hot {
+    const RUNS_USER_CODE: bool = false;
+
     fn try_claim(&self) -> bool {
         self.membership.claim();
         true
