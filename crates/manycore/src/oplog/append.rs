@@ -4,11 +4,12 @@
 //! of something: the rule is in the header of the parent module.
 
 use super::builder::WhenFull;
-use super::core::{ANY_GROWTH, CLOSING, Refusal};
+use super::core::{ANY_GROWTH, Refusal};
 use super::hold::ColdHold;
 use super::lifecycle::Admission;
+use super::promotion::Word;
 use super::{Deferred, Log};
-use crate::lock::{self, HOT, Refused, held};
+use crate::lock::{self, Refused, held};
 use crate::percpu;
 use crate::profile::{Of, Wait};
 use crate::sync::{self, Backoff, Ordering};
@@ -71,9 +72,9 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         is_inside: bool,
     ) -> Result<(), (L::Op, Refusal)> {
         // ORDER: Acquire; as in `append`.
-        let word = self.word.load(Ordering::Acquire);
-        if word & HOT != 0 {
-            if word & CLOSING != 0 {
+        let word = Word::load(&self.word, Ordering::Acquire);
+        if word.is_hot() {
+            if !word.is_open() {
                 return Err((op, Refusal::Closed));
             }
             return percpu::with_slot(|slot| self.append_hot(slot, word, op, growth));

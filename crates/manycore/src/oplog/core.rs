@@ -29,8 +29,9 @@
 //!   decided by the slot log's turn instead of the announcement (see `shared`).
 //! - oplog.C7 While the core's gate says `EVICTED`, no updater is inside and no slot has a log.
 //! - oplog.C8 A reader waits for the updaters that were inside when it closed the gate, and for no
-//!   other: whoever finds a gate closed stays away, announced as `WAITING`, until the collection is
-//!   over. (Coming back at once, it might be inside each time the reader looks.)
+//!   other: an updater that finds a gate closed stays away, announced as a waiter (promotion.H3),
+//!   until the collection is over. (Coming back at once, it might be inside each time the reader
+//!   looks.)
 //! - oplog.C9 While it stays away it may help: in the reader's place, as the laws of `tree` say.
 
 use super::builder::{Config, Slots};
@@ -38,6 +39,7 @@ use super::gate::is_frozen;
 use super::late::Late;
 use super::log::Log;
 use super::log_set::LogSet;
+use super::promotion::{Membership, Word};
 use super::slot_log::{FIRST, Local, Padded, SlotLog, SlotPtr};
 use super::stats::Counts;
 use super::table::{self, LogTable};
@@ -50,16 +52,6 @@ use crate::sync::{
 use std::mem::MaybeUninit;
 use std::ptr;
 use std::sync::Arc;
-
-/// Bits beside a core's address in an object's word and in announcements.
-pub(super) const BIASED: usize = 8;
-/// The core is about to be given up: updaters look again later.
-pub(super) const CLOSING: usize = 16;
-/// In an announcement: waits for the core's lock or for a collection, touches no log.
-pub(super) const WAITING: usize = 32;
-/// Updates need more than [`Core::push_plain`] does: do not try.
-pub(super) const LONG_WAY: usize = 64;
-const ADDRESS: usize = !0x7f;
 
 /// Growth that waives a log's bounds.
 pub(super) const ANY_GROWTH: usize = usize::MAX;
@@ -87,7 +79,7 @@ pub(super) struct Core<T, L: Log<T>> {
     hardware: Option<Hardware>,
     pub(super) biased: AtomicBool,
     /// The logs of the first slots, one load nearer than those in the log set.
-    pub(super) first: [SlotPtr<L>; FIRST],
+    pub(super) first: [SlotPtr<SlotLog<L>>; FIRST],
     /// Null once an eviction has freed it (oplog.C10).
     pub(super) logs: AtomicPtr<LogSet<L>>,
     /// What the gate says when it is open: `OPEN` or `SHARED`.
@@ -109,15 +101,12 @@ pub(super) struct Core<T, L: Log<T>> {
     pub(super) has_value: AtomicBool,
     /// Set, under the lock, when the object has given this core up.
     pub(super) closed: AtomicBool,
-    /// Set under the table's mutex by an evictor, cleared as the last thing it does here.
-    pub(super) claimed: AtomicBool,
+    pub(super) membership: Membership,
     /// Set by the object's end within its own eviction: the evictor frees value and core
     /// (oplog.W4).
     pub(super) orphaned: AtomicBool,
     pub(super) poisoned: AtomicBool,
     pub(super) value: UnsafeCell<MaybeUninit<T>>,
-    /// A canary of law oplog.W3 for loom; nothing elsewhere.
-    life: UnsafeCell<()>,
 }
 
 // SAFETY: the value and the logs are reached under the core's lock or under oplog.C1 alone, by one
@@ -153,18 +142,6 @@ fn clock_of(config: &Config) -> &Clock {
     }
 }
 
-/// Whether an announced word is that of an updater inside `core`.
-#[inline(always)]
-pub(super) fn updates(word: usize, core: usize) -> bool {
-    word & ADDRESS == core && word & WAITING == 0
-}
-
-/// The core's address in an object's word or an announcement.
-#[inline(always)]
-pub(super) fn address_of(word: usize) -> usize {
-    word & ADDRESS
-}
-
 impl<T: Send + 'static, L: Log<T>> Core<T, L> {
     /// A core without a value, locked by `token`. From a box; never one again while another thread
     /// may have a reference to it.
@@ -191,11 +168,10 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
             collecting: AtomicU64::new(0),
             has_value: AtomicBool::new(false),
             closed: AtomicBool::new(false),
-            claimed: AtomicBool::new(false),
+            membership: Membership::new(),
             orphaned: AtomicBool::new(false),
             poisoned: AtomicBool::new(false),
             value: UnsafeCell::new(MaybeUninit::uninit()),
-            life: UnsafeCell::new(()),
         }))
     }
 
@@ -203,12 +179,7 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
     /// (oplog.W3).
     #[inline(always)]
     pub(super) fn in_use(&self) {
-        self.life.with(|_| ());
-    }
-
-    #[inline(always)]
-    pub(super) fn address(&self) -> usize {
-        ptr::from_ref(self) as usize
+        self.membership.in_use();
     }
 
     #[inline(always)]
@@ -225,11 +196,11 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
 
     // ---- the updater's side ----
 
-    /// What the object's word says of its core, beside `BIASED`.
-    pub(super) fn flags(&self) -> usize {
+    /// The word of the object whose core this is.
+    pub(super) fn word(&self, biased: bool) -> Word {
         let plain = !self.is_shared() && !self.is_timed();
         let stamps = !L::ORDERED || self.stamps_in_hardware();
-        if plain && stamps { lock::HOT } else { lock::HOT | LONG_WAY }
+        Word::hot(self, biased, !(plain && stamps))
     }
 
     /// Pushes an update to the slot's log if nothing out of the ordinary has to be done for it;
@@ -440,6 +411,7 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
     /// The first update since the last collection: sets the slot's dirty bit (oplog.C2, oplog.C3).
     #[cold]
     fn mark_dirty(&self, index: usize, local: &mut Local<L>) -> Result<(), Refusal> {
+        debug_assert!(!local.dirty, "oplog.C2: a dirty slot is marked again");
         // SAFETY: oplog.C10 - `push_to` calls this for an updater with a log in hand, which it has
         // only while it is announced and has found the gate open.
         let word = unsafe { self.open_logs() }.dirty.0.get_or_init(index / 64);
@@ -467,7 +439,6 @@ pub(super) fn refusal(gate: u64) -> Refusal {
 impl<T, L: Log<T>> Drop for Core<T, L> {
     /// Drops logs and late updates. A panic of theirs ends here, one by one: all memory is freed.
     fn drop(&mut self) {
-        self.life.with_mut(|_| ());
         // SAFETY: no other thread is left.
         unsafe { self.take_logs(ptr::null_mut()) };
         while let Some(op) = self.late.pop() {

@@ -3,7 +3,7 @@
 //! Owns: the public face, and the way of an update. Holding is in `hold`, promotion and demotion in
 //! `lifecycle`.
 //!
-//! The word is a lock word of [`crate::lock`], or with `HOT` the address of a core and its flags.
+//! The word is a lock word of [`crate::lock`], or with `HOT` it leads to a core ([`promotion`]).
 //! - oplog.W1 Without `HOT`, the value is inline and guarded by the word. With `HOT`, it is in the
 //!   core and guarded by the core's lock; but see oplog.W2.
 //! - oplog.W2 A promotion publishes the core locked in the name of the word's holder, with the
@@ -19,16 +19,17 @@
 
 use super::builder::Builder;
 use super::configurations::ConfigId;
-use super::core::{BIASED, CLOSING, Core, LONG_WAY, Refusal, address_of};
+use super::core::{Core, Refusal};
 use super::guard::ReadGuard;
 use super::hold::{ColdHold, Locked};
 use super::lifecycle::Admission;
 use super::log::Log;
+use super::promotion::{self, Word};
 use super::reader::logs_pay_from;
 use super::stats::Stats;
 use crate::config;
 use crate::lock::error::{TryReadError, would_wait_in_a_circle};
-use crate::lock::{self, HOT, Refused, held};
+use crate::lock::{self, Refused, held};
 use crate::percpu::{self, Slot};
 use crate::profile::Of;
 use crate::sync::{self, AtomicU32, AtomicUsize, Ordering, Panic, UnsafeCell, panicking};
@@ -184,11 +185,9 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     #[inline(never)]
     fn append_logged(&self, op: L::Op) {
         // ORDER: Acquire; pairs with Release at promotion: the core's contents before its address.
-        let word = self.word.load(Ordering::Acquire);
+        let word = Word::load(&self.word, Ordering::Acquire);
         let refused = match percpu::idle_slot() {
-            Some(slot) if word & (HOT | CLOSING | LONG_WAY) == HOT => {
-                self.append_plain(slot, word, op)
-            }
+            Some(slot) if word.is_plain() => self.append_plain(slot, word, op),
             _ => Err(op),
         };
         if let Err(op) = refused {
@@ -198,14 +197,10 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
 
     /// As [`append_hot`](Self::append_hot), for what nearly all updates are.
     #[inline(always)]
-    pub(super) fn append_plain(&self, slot: Slot, word: usize, op: L::Op) -> Result<(), L::Op> {
-        let _inside = slot.announce(word, word & BIASED != 0);
-        // ORDER: Acquire; as in `append_hot`.
-        if self.word.load(Ordering::Acquire) != word {
-            return Err(op);
-        }
-        // SAFETY: oplog.W3 - the object has this core, and it will be kept while it is announced.
-        let core = unsafe { &*(address_of(word) as *const Core<T, L>) };
+    pub(super) fn append_plain(&self, slot: Slot, word: Word, op: L::Op) -> Result<(), L::Op> {
+        // SAFETY: oplog.W3 - the word of this object; its cores are freed as promotion.H4 says.
+        let core = unsafe { promotion::enter_by::<Core<T, L>>(slot, &self.word, word) };
+        let Some(core) = core else { return Err(op) };
         // SAFETY: announced, and checked after that.
         unsafe { core.push_plain(slot.index(), op) }
     }
@@ -214,18 +209,13 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     pub(super) fn append_hot(
         &self,
         slot: Slot,
-        word: usize,
+        word: Word,
         op: L::Op,
         growth: usize,
     ) -> Result<(), (L::Op, Refusal)> {
-        let inside = slot.announce(word, word & BIASED != 0);
-        // ORDER: Acquire; with the announcement before it, the updater's half of oplog.C1 and
-        // oplog.W3.
-        if self.word.load(Ordering::Acquire) != word {
-            return Err((op, Refusal::Stale));
-        }
-        // SAFETY: oplog.W3 - the object has this core, and it will be kept while it is announced.
-        let core = unsafe { &*(address_of(word) as *const Core<T, L>) };
+        // SAFETY: oplog.W3 - the word of this object; its cores are freed as promotion.H4 says.
+        let core = unsafe { promotion::enter_by::<Core<T, L>>(slot, &self.word, word) };
+        let Some(core) = core else { return Err((op, Refusal::Stale)) };
         // SAFETY: announced, and checked after that.
         let stamp = unsafe { core.push(slot.index(), op, growth) }?;
         if !L::ORDERED || core.stamps_in_hardware() {
@@ -233,7 +223,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         }
         // SAFETY: this call borrows the object.
         let clock = unsafe { core.clock_of_builder() };
-        drop(inside);
+        drop(core);
         clock.settle(stamp);
         Ok(())
     }
@@ -266,7 +256,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         if contended && pays() && !self.config.never_logs() {
             heat += CONTENDED_ONE;
             // ORDER: Relaxed; a hint: `publish_core` decides.
-            let promoted = self.word.load(Ordering::Relaxed) & HOT != 0;
+            let promoted = Word::load(&self.word, Ordering::Relaxed).is_hot();
             if !promoted && heat & CONTENDED >= config::CONTENDED_FOR_LOGS * CONTENDED_ONE {
                 heat &= !CONTENDED;
                 self.heat.store(heat, Ordering::Relaxed);
@@ -474,7 +464,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     #[inline]
     pub(crate) fn is_hot(&self) -> bool {
         // ORDER: Relaxed; a hint.
-        self.word.load(Ordering::Relaxed) & HOT != 0
+        Word::load(&self.word, Ordering::Relaxed).is_hot()
     }
 
     /// Gives the object logs now, without waiting for contention. Returns whether it has them: no

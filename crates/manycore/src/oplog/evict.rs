@@ -6,6 +6,7 @@
 
 use super::core::{Core, EVICTED};
 use super::log::Log;
+use super::promotion::Membership;
 use super::table::Resident;
 use crate::lock::{self, held};
 use crate::percpu;
@@ -20,8 +21,6 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
     pub(super) unsafe fn revive(&self) {
         if self.is_evicted() {
             self.logs(); // there before the gate is open (oplog.C10)
-            // SAFETY: the lock is held.
-            unsafe { self.count(|counts| counts.placed = false) };
             // ORDER: Release; pairs with the updater's Acquire.
             self.gate.store(self.open, Ordering::Release);
         }
@@ -29,6 +28,9 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
 
     /// Takes the logs away from a core whose lock `try_claim` has taken. No panic comes out.
     fn evict(&self) {
+        // ORDER: Relaxed; only the lock's holder writes it.
+        let gate = self.gate.load(Ordering::Relaxed);
+        debug_assert_eq!(gate, self.open, "oplog.C7: a core is evicted twice, or while it merges");
         // ORDER: Release; the collection passes the barrier before it looks at the updaters.
         self.gate.store(EVICTED, Ordering::Release);
         // What panics is the *victim's*: it must not reach the newcomer's thread. The victim is
@@ -84,12 +86,12 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
 }
 
 impl<T: Send + 'static, L: Log<T>> Resident for Core<T, L> {
+    const RUNS_USER_CODE: bool = true;
+
     fn try_claim(&self) -> bool {
         let free = lock::try_lock(&self.lock, percpu::thread_token()).is_ok();
         if free {
-            held::enter();
-            // ORDER: Relaxed; the table's mutex, held here and by `leave_table`, orders it.
-            self.claimed.store(true, Ordering::Relaxed);
+            self.membership.claim();
         }
         free
     }
@@ -103,20 +105,17 @@ impl<T: Send + 'static, L: Log<T>> Resident for Core<T, L> {
         // SAFETY: `try_claim` took the core's lock, so the core lives until `unlock` below.
         unsafe { (*this).evict() };
         // ORDER: Relaxed; only this thread can have set it (oplog.W4).
-        // SAFETY: `try_claim` took the core's lock and `claimed` is set, so the core lives until
+        // SAFETY: `try_claim` took the core's lock and it is claimed, so the core lives until
         // both are given up below; an orphaned one (oplog.W4) until `bury`.
         if unsafe { (*this).orphaned.load(Ordering::Relaxed) } {
             held::leave();
             // SAFETY: the object is gone, and has left value and core to this eviction.
             return unsafe { Self::bury(this as usize as *mut Self) };
         }
-        // SAFETY: locked by `try_claim`; `claimed` keeps the core alive until the last store.
+        // SAFETY: locked by `try_claim`; the claim keeps the core alive until it ends.
         unsafe {
             lock::unlock(&raw const (*this).lock, 0);
-            held::leave();
-            (*this).in_use();
-            // ORDER: Release; pairs with Acquire in `leave_table`.
-            (*this).claimed.store(false, Ordering::Release);
+            Membership::end_claim(&raw const (*this).membership);
         }
     }
 }

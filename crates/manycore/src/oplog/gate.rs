@@ -22,12 +22,12 @@
 //! - oplog.G4 A slot that is not dirty needs no answer: its next entry sets the dirty bit first,
 //!   with a full fence before it looks at the gate (oplog.C3).
 
-use super::core::{Core, FROZEN, TREE, WAITING};
+use super::core::{Core, FROZEN, TREE};
 use super::log::Log;
+use super::promotion;
 use crate::config;
 use crate::percpu::{self, Slot};
 use crate::sync::{self, AtomicU64, Backoff, Ordering, hint, seeded_bug};
-use std::mem;
 
 /// Numbers that a core takes at a time, so that collections do not meet at one counter.
 const BLOCK: u64 = 1 << 16;
@@ -55,6 +55,10 @@ impl Numbers {
             self.next = NEXT_BLOCK.fetch_add(BLOCK, Ordering::Relaxed);
             self.end = self.next + BLOCK;
         }
+        debug_assert!(
+            self.next != 0 && self.next < self.end,
+            "oplog.G1: a number of no collection"
+        );
         self.next += 1;
         (self.next - 1) << NUMBER_SHIFT | FROZEN
     }
@@ -68,7 +72,7 @@ pub(super) fn is_frozen(gate: u64) -> bool {
 
 impl<T: Send + 'static, L: Log<T>> Core<T, L> {
     /// Lets a collection come to its end (oplog.C8), answering it. The caller announces the core as
-    /// `WAITING` in `slot`'s record.
+    /// waiter in `slot`'s record (promotion.H3).
     pub(super) fn wait_for_collection(&self, slot: Slot, backoff: &mut Backoff) {
         let mut answered = 0;
         let mut looks = 0;
@@ -108,17 +112,15 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
     /// updaters and not for those who wait (oplog.C10).
     #[cold]
     fn help_as_updater(&self, seen: u64, slot: Slot) {
-        // Forgotten, because the caller's caller withdraws the announcement, whatever it says.
         // BUG: a helper looks at the branches announced as one who waits, for whom no eviction
         // waits (oplog.C10).
-        let waits = if seeded_bug!("waiting-helper") { WAITING } else { 0 };
-        mem::forget(slot.announce(self.address() | waits, false));
+        promotion::announce_again(slot, self, seeded_bug!("waiting-helper"));
         // ORDER: Acquire; after the announcement, as in `push`.
         if self.gate.load(Ordering::Acquire) == seen {
             // SAFETY: announced, and the gate says that the collection goes on.
             unsafe { self.help(seen, slot.index()) };
         }
-        mem::forget(slot.announce(self.address() | WAITING, false));
+        promotion::announce_again(slot, self, true);
     }
 
     /// Whether the updaters of these slots answer the collection that closed the gates with

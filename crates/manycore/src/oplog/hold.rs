@@ -4,12 +4,13 @@
 //! `deferred`.
 
 use super::Deferred;
-use super::core::{BIASED, Core, WAITING, address_of};
+use super::core::Core;
 use super::deferred::{CONTENDED, LOGGED, POISONED, UPDATES};
 use super::guard::ReadGuard;
 use super::log::Log;
+use super::promotion::{self, Word};
 use super::reader::logs_pay_from;
-use crate::lock::{self, HOT, Refused, held};
+use crate::lock::{self, Refused, held};
 use crate::percpu::{self, Slot};
 use crate::profile::{self, Of};
 use crate::sync::{Backoff, Ordering, panicking};
@@ -34,8 +35,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         let mut backoff = Backoff::new();
         loop {
             // ORDER: Relaxed; taking either lock orders what follows.
-            let word = self.word.load(Ordering::Relaxed);
-            if word & HOT == 0 {
+            if !Word::load(&self.word, Ordering::Relaxed).is_hot() {
                 if self.config.is_managed() {
                     return Err(Refused::Hot); // not for this module to hold
                 }
@@ -78,10 +78,10 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         let mut backoff = Backoff::new();
         loop {
             // ORDER: Relaxed; taking either lock orders what follows.
-            let locked = if self.word.load(Ordering::Relaxed) & HOT == 0 {
-                self.lock_word(true).map(|()| ptr::null())
-            } else {
+            let locked = if Word::load(&self.word, Ordering::Relaxed).is_hot() {
                 self.lock_core(true)
+            } else {
+                self.lock_word(true).map(|()| ptr::null())
             };
             match locked {
                 Ok(core) => return Ok(Locked { object: self, core }),
@@ -158,9 +158,8 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     }
 
     fn set_biased(&self, core: &Core<T, L>, biased: bool) {
-        let flags = core.flags() | if biased { BIASED } else { 0 };
-        // ORDER: Release; an updater that announces the new word reads it with Acquire.
-        self.word.store(ptr::from_ref(core) as usize | flags, Ordering::Release);
+        // ORDER: Release; an updater that enters by the new word reads it with Acquire.
+        self.word.store(core.word(biased).raw(), Ordering::Release);
         // SAFETY: `merge_held`, the only caller, holds the core's lock.
         unsafe { core.set_biased(biased) };
     }
@@ -168,24 +167,8 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     /// Takes the lock of the object's core. `Refused::Hot` says: look at the word again.
     #[track_caller]
     pub(super) fn lock_core(&self, wait: bool) -> Result<*const Core<T, L>, Refused> {
-        // ORDER: Acquire; as in `append`.
-        let word = self.word.load(Ordering::Acquire);
-        if word & HOT == 0 {
-            return Err(Refused::Hot);
-        }
         let of = Of::new("Deferred", self);
-        let address = address_of(word);
-        percpu::with_slot(|slot| {
-            let _inside = slot.announce(address | WAITING, false);
-            // ORDER: Acquire; with the announcement before it, oplog.W3.
-            let now = self.word.load(Ordering::Acquire);
-            if now & HOT == 0 || address_of(now) != address {
-                return Err(Refused::Hot);
-            }
-            // SAFETY: oplog.W3 - the object has this core, and it will be kept while it is
-            // announced.
-            let core = unsafe { &*(address as *const Core<T, L>) };
-            core.in_use();
+        let locked = self.with_core(|core, _| {
             let token = percpu::thread_token();
             if wait {
                 lock::lock_nested(&core.lock, token, of)?;
@@ -200,29 +183,18 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
             }
             held::enter();
             Ok(ptr::from_ref(core))
-        })
+        });
+        locked.unwrap_or(Err(Refused::Hot))
     }
 
     /// Runs `f` on the object's core, if it has one, without taking its lock.
     pub(super) fn with_core<R>(&self, f: impl FnOnce(&Core<T, L>, Slot) -> R) -> Option<R> {
-        // ORDER: Acquire; as in `append`.
-        let word = self.word.load(Ordering::Acquire);
-        if word & HOT == 0 {
-            return None;
-        }
-        percpu::with_slot(|slot| {
-            let _inside = slot.announce(address_of(word) | WAITING, false);
-            // ORDER: Acquire; with the announcement before it, oplog.W3.
-            let now = self.word.load(Ordering::Acquire);
-            if now & HOT == 0 || address_of(now) != address_of(word) {
-                return None;
-            }
-            // SAFETY: oplog.W3 - the object has this core, and it will be kept while it is
-            // announced.
-            let core = unsafe { &*(address_of(word) as *const Core<T, L>) };
+        let look = |core: &promotion::Inside<Core<T, L>>, slot| {
             core.in_use();
-            Some(f(core, slot))
-        })
+            f(core, slot)
+        };
+        // SAFETY: oplog.W3 - the word of this object; its cores are freed as promotion.H4 says.
+        unsafe { promotion::look_on(&self.word, look) }
     }
 
     /// Queues an update for the next read without waiting (`late`). It comes back if the object is
@@ -287,10 +259,11 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     #[cold]
     unsafe fn finish_promotion(&self) {
         // ORDER: Acquire; pairs with Release in `lock::redirect`: the core's contents.
-        let word = self.word.load(Ordering::Acquire);
+        let word = Word::load(&self.word, Ordering::Acquire);
+        debug_assert!(word.is_open(), "oplog.W2: a core is closed before its promotion is over");
         // ORDER: Relaxed; a hint, which the holder may have overwritten since.
         self.heat.fetch_or(LOGGED, Ordering::Relaxed);
-        let core = address_of(word) as *const Core<T, L>;
+        let core: *const Core<T, L> = word.state();
         // SAFETY: oplog.W2 - the core is locked in this thread's name; the value is inline.
         unsafe {
             self.move_in(&*core);
@@ -304,6 +277,9 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     /// # Safety
     /// The caller holds the core's lock, or is alone with the object. The value is inline.
     pub(super) unsafe fn move_in(&self, core: &Core<T, L>) {
+        // ORDER: Relaxed; guarded by the core's lock.
+        let has_value = core.has_value.load(Ordering::Relaxed);
+        debug_assert!(!has_value, "oplog.W2: a promotion is finished twice");
         // SAFETY: oplog.W1, oplog.W2 - the caller promises that it holds the core's lock or is
         // alone with the object, and that the value is inline (# Safety). The place in the core is
         // empty.

@@ -4,13 +4,14 @@
 
 use super::Deferred;
 use super::builder::{Config, Publish, Slots};
-use super::core::{BIASED, CLOSING, Core, address_of};
+use super::core::Core;
 use super::deferred::{LOGGED, POISONED};
 use super::guard::ReadGuard;
 use super::hold::ColdHold;
 use super::log::Log;
+use super::promotion::{self, Word};
 use super::table::Eviction;
-use crate::lock::{self, HOT, LOCKED};
+use crate::lock::{self, LOCKED};
 use crate::percpu::{self, barrier};
 use crate::sync::{self, AtomicUsize, MutPtr, Ordering, Panic, seeded_bug};
 use std::mem::MaybeUninit;
@@ -29,7 +30,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     }
 
     /// A core for this object, locked by `token`, and what leads to it.
-    fn new_core(&self, token: usize) -> (*mut Core<T, L>, usize) {
+    fn new_core(&self, token: usize) -> (*mut Core<T, L>, Word) {
         let config: Arc<Config> = self.config.config();
         // `Auto` begins biased too: an object that is never read would never learn that it should
         // be.
@@ -37,8 +38,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         let biased = wanted && barrier::is_asymmetric();
         let core = Core::<T, L>::new_locked(config, token, biased);
         // SAFETY: made just above.
-        let flags = unsafe { (*core).flags() } | if biased { BIASED } else { 0 };
-        (core, core as usize | flags)
+        (core, unsafe { (*core).word(biased) })
     }
 
     /// Publishes a core for the object that is cold and locked by this thread, unless another
@@ -53,13 +53,8 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
             Admission::Bypass => None,
             _ => {
                 // SAFETY: not published yet, so this thread has the core to itself.
-                let table = unsafe { (*core).table() };
-                match table.enter(core.cast_const(), admission == Admission::Insist, 1) {
-                    Ok(eviction) => {
-                        // SAFETY: this thread has the core's lock.
-                        unsafe { (*core).count(|counts| counts.placed = true) };
-                        Some(eviction)
-                    }
+                match unsafe { (*core).enter_table(admission == Admission::Insist) } {
+                    Ok(eviction) => Some(eviction),
                     Err(_) => {
                         // SAFETY: no other thread has seen it.
                         drop(unsafe { Box::from_raw(core) });
@@ -90,12 +85,12 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         }
     }
 
-    fn publish(&self, core: *mut Core<T, L>, word: usize) -> bool {
+    fn publish(&self, core: *mut Core<T, L>, word: Word) -> bool {
         // SAFETY: not published yet; a core is in the table at most, whose users only try the lock.
         let lock = unsafe { &(*core).lock };
         // ORDER: Relaxed; published with the core.
         let in_name_of = |token| lock.store(token | LOCKED, Ordering::Relaxed);
-        let published = lock::redirect(&self.word, word, in_name_of);
+        let published = lock::redirect(&self.word, word.raw(), in_name_of);
         if published {
             // ORDER: Relaxed; a hint.
             self.heat.fetch_or(LOGGED, Ordering::Relaxed);
@@ -133,9 +128,10 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     /// This thread holds the core's lock.
     pub(super) unsafe fn close(&self, core: &Core<T, L>) -> bool {
         // ORDER: Relaxed; only the lock's holder changes a HOT word.
-        let word = self.word.load(Ordering::Relaxed);
+        let word = Word::load(&self.word, Ordering::Relaxed);
+        debug_assert!(ptr::eq(word.state(), core), "oplog.W1: the object has another core");
         // ORDER: Release; `drain_all` passes the barrier before it looks at the updaters.
-        self.word.store(word | CLOSING, Ordering::Release);
+        self.word.store(word.closing().raw(), Ordering::Release);
         let reopen = Reopen { word: &self.word, to: word };
         // SAFETY: the lock is held, and CLOSING keeps new updaters out.
         let drained = unsafe {
@@ -157,6 +153,9 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     pub(super) unsafe fn abandon(&self, core: *const Core<T, L>) {
         // SAFETY: the core is alive until this function frees it, last thing (oplog.W3).
         let held = unsafe { &*core };
+        // ORDER: Relaxed (both); guarded by the core's lock.
+        debug_assert!(held.has_value.load(Ordering::Relaxed), "oplog.W1: the value is elsewhere");
+        debug_assert!(!held.closed.load(Ordering::Relaxed), "oplog.W3: a core is given up twice");
         // SAFETY: oplog.W1 - the value is in the core and guarded by its lock.
         unsafe {
             held.value.with(|from| self.value.with_mut(|to| ptr::copy_nonoverlapping(from, to, 1)));
@@ -171,9 +170,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         // SAFETY: held by this thread. Waiters wake one by one, see `closed`, and leave.
         unsafe { lock::unlock(&raw const held.lock, 0) };
         held.leave_table();
-        // Between the word's change and the look at the records; pairs with `announce`.
-        barrier::fence_full();
-        held.wait_until_unannounced();
+        promotion::wait_until_left(core);
         // SAFETY: oplog.W3 - no thread can reach it any more; it came from `Box::into_raw`.
         drop(unsafe { Box::from_raw(core.cast_mut()) });
     }
@@ -181,14 +178,14 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     /// Whether the caller's caller, however far up the stack, evicts this very object (oplog.W4).
     pub(crate) fn is_in_own_eviction(&mut self) -> bool {
         // ORDER: Relaxed (both); `&mut self`, and a thread sees its own claim.
-        let word = self.word.load(Ordering::Relaxed);
-        if word & HOT == 0 {
+        let word = Word::load(&self.word, Ordering::Relaxed);
+        if !word.is_hot() {
             return false;
         }
         // SAFETY: oplog.W3 - the object has this core.
-        let core = unsafe { &*(address_of(word) as *const Core<T, L>) };
+        let core = unsafe { &*word.state::<Core<T, L>>() };
         // An evictor takes the lock and lets it go; it runs user code between the two.
-        lock::is_held_by(&core.lock, percpu::thread_token()) && core.claimed.load(Ordering::Relaxed)
+        lock::is_held_by(&core.lock, percpu::thread_token()) && core.membership.is_claimed()
     }
 
     #[track_caller]
@@ -202,9 +199,11 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     /// Leaves the value and the core to the evictor up the stack (oplog.W4).
     pub(super) fn leave_to_evictor(&mut self) {
         // ORDER: Relaxed (all); for this thread.
-        let word = self.word.swap(0, Ordering::Relaxed);
+        let word = Word::load(&self.word, Ordering::Relaxed);
+        debug_assert!(word.is_open(), "oplog.W4: an end within the eviction of a cold object");
+        self.word.store(0, Ordering::Relaxed);
         // SAFETY: oplog.W3 - the evictor frees it, when this has returned.
-        let core = unsafe { &*(address_of(word) as *const Core<T, L>) };
+        let core = unsafe { &*word.state::<Core<T, L>>() };
         debug_assert!(core.has_value.load(Ordering::Relaxed), "oplog.W2: its lock has been free");
         core.orphaned.store(true, Ordering::Relaxed);
     }
@@ -214,12 +213,12 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     /// update's panic comes back after everything is in its place (oplog.D11).
     pub(super) fn settle_down(&mut self) -> Result<(), Panic> {
         // ORDER: Relaxed (all); `&mut self` orders everything.
-        let word = self.word.load(Ordering::Relaxed);
-        if word & HOT == 0 {
+        let word = Word::load(&self.word, Ordering::Relaxed);
+        if !word.is_hot() {
             self.word.store(0, Ordering::Relaxed); // at most locked by a guard that was leaked
             return Ok(());
         }
-        let raw = address_of(word) as *mut Core<T, L>;
+        let raw: *mut Core<T, L> = word.state();
         // SAFETY: oplog.W3 - the object has this core. `&mut self`: an evictor apart, no other
         // thread can reach it.
         let core = unsafe { &*raw };
@@ -236,11 +235,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         // SAFETY: `&mut self`, and the core has left the table: no other thread takes its lock.
         if unsafe { core.has_carry() } || !core.late.is_empty() || core.has_dirty() {
             // SAFETY: `&mut self`, and the core has left the table: no other thread takes its lock.
-            // `placed` says that it has left.
-            unsafe {
-                core.revive();
-                core.count(|counts| counts.placed = false);
-            }
+            unsafe { core.revive() };
             return drained;
         }
         self.word.store(0, Ordering::Relaxed);
@@ -258,12 +253,12 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     /// The value, after [`settle_down`](Self::settle_down): inline, or in the core that stayed.
     pub(super) fn settled_value(&mut self) -> MutPtr<MaybeUninit<T>> {
         // ORDER: Relaxed; `&mut self`.
-        let word = self.word.load(Ordering::Relaxed);
-        if word & HOT == 0 {
+        let word = Word::load(&self.word, Ordering::Relaxed);
+        if !word.is_hot() {
             return self.value.get_mut();
         }
         // SAFETY: oplog.W3 - the object has this core.
-        unsafe { (*(address_of(word) as *const Core<T, L>)).value.get_mut() }
+        unsafe { (*word.state::<Core<T, L>>()).value.get_mut() }
     }
 
     /// Moves the value out for good, and frees the core if there is one, with what is queued.
@@ -274,10 +269,11 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         // SAFETY: oplog.W1 - the value is there, and is not used there again.
         let value = self.settled_value().with(|value| unsafe { ptr::read(value).assume_init() });
         // ORDER: Relaxed; `&mut self`.
-        let word = self.word.swap(0, Ordering::Relaxed);
-        if word & HOT != 0 {
+        let word = Word::load(&self.word, Ordering::Relaxed);
+        self.word.store(0, Ordering::Relaxed);
+        if word.is_hot() {
             // SAFETY: it has left the table (`settle_down`); no other thread can reach it.
-            drop(unsafe { Box::from_raw(address_of(word) as *mut Core<T, L>) });
+            drop(unsafe { Box::from_raw(word.state::<Core<T, L>>()) });
         }
         value
     }
@@ -309,12 +305,12 @@ impl<T: Send + 'static, L: Log<T>> Drop for Revive<T, L> {
 /// Takes CLOSING back if the core stays.
 struct Reopen<'a> {
     word: &'a AtomicUsize,
-    to: usize,
+    to: Word,
 }
 
 impl Drop for Reopen<'_> {
     fn drop(&mut self) {
         // ORDER: Release; as `set_biased`.
-        self.word.store(self.to, Ordering::Release);
+        self.word.store(self.to.raw(), Ordering::Release);
     }
 }

@@ -8,7 +8,7 @@
 //!   updaters are out (oplog.C7). So these may use it: the lock's holder; a thread that has
 //!   announced the core as an updater and has seen another gate than `EVICTED` after that; and a
 //!   thread that has the mutex of the place in the table where it has found the core (oplog.T2).
-//!   One that is announced as `WAITING` may not. An evicted core gets a new one from the lock's
+//!   One that is announced as a waiter may not. An evicted core gets a new one from the lock's
 //!   holder who needs it.
 
 use super::core::Core;
@@ -79,7 +79,7 @@ impl<L> Inner<L> {
 #[repr(C)]
 pub(super) struct LogSet<L> {
     // Read by every update; written at a slot's first one.
-    pub(super) slots: SlotTable<L>,
+    pub(super) slots: SlotTable<SlotLog<L>>,
     /// The branches, once a collection wanted some.
     pub(super) tree: AtomicPtr<Tree<L>>,
     // Written by updates that make a slot dirty.
@@ -163,7 +163,7 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
     /// # Safety
     /// The caller has announced the core as an updater, and found the gate open after that.
     #[inline(always)]
-    pub(super) unsafe fn near_place(&self, index: usize) -> Option<&SlotPtr<L>> {
+    pub(super) unsafe fn near_place(&self, index: usize) -> Option<&SlotPtr<SlotLog<L>>> {
         match self.first.get(index) {
             // SAFETY: oplog.C10 - the caller promises that it has announced the core as an updater,
             // and has found the gate open after that (# Safety).
@@ -172,7 +172,7 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
         }
     }
 
-    fn place(&self, index: usize) -> Option<&SlotPtr<L>> {
+    fn place(&self, index: usize) -> Option<&SlotPtr<SlotLog<L>>> {
         match self.first.get(index) {
             None => self.logs_if_any()?.slots.get(index),
             place => place,

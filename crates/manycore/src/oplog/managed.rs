@@ -12,15 +12,16 @@
 //! owner last looked, beside the flags. It is guarded by the word's lock.
 
 use super::configurations::ConfigId;
-use super::core::{CLOSING, LONG_WAY, Refusal};
+use super::core::Refusal;
 use super::deferred::{LOGGED, POISONED};
 use super::guard::ReadGuard;
 use super::hold::ColdHold;
 use super::lifecycle::Admission;
 use super::log::Log;
+use super::promotion::Word;
 use super::table::Eviction;
 use super::{Deferred, core};
-use crate::lock::{self, HOT, Refused};
+use crate::lock::{self, Refused};
 use crate::percpu;
 use crate::profile::Of;
 use crate::sync::{ConstPtr, MutPtr, Ordering};
@@ -80,11 +81,9 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     #[inline(never)]
     pub(crate) fn append_managed(&self, op: L::Op) -> Result<(), L::Op> {
         // ORDER: Acquire; as in `append_logged`.
-        let word = self.word.load(Ordering::Acquire);
+        let word = Word::load(&self.word, Ordering::Acquire);
         let refused = match percpu::idle_slot() {
-            Some(slot) if word & (HOT | CLOSING | LONG_WAY) == HOT => {
-                self.append_plain(slot, word, op)
-            }
+            Some(slot) if word.is_plain() => self.append_plain(slot, word, op),
             _ => Err(op),
         };
         match refused {

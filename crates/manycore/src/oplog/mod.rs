@@ -93,11 +93,12 @@ mod log_set;
 #[cfg(all(test, manycore_loom))]
 mod loom_tests;
 mod managed;
+pub(crate) mod promotion;
 mod reader;
 mod shared;
 #[cfg(all(test, manycore_shuttle))]
 mod shuttle_tests;
-mod slot_log;
+pub(crate) mod slot_log;
 mod stats;
 pub(crate) mod table;
 mod tree;

@@ -4,17 +4,19 @@
 //! header of `core`.
 
 use super::builder::Publish;
-use super::core::{Core, EVICTED, OPEN, updates};
+use super::core::{Core, EVICTED, OPEN};
 use super::log::Log;
 use super::log_set::Inner;
+use super::promotion;
 use super::shared::Turn;
 use super::slot_log::{Local, SlotLog};
+use super::table::{Denied, Eviction};
 use crate::clock::Stamp;
 use crate::config;
 use crate::lock::held;
 use crate::percpu::dirty::DirtyWord;
 use crate::percpu::{self, barrier};
-use crate::sync::{AtomicBool, AtomicU64, Backoff, Ordering, seeded_bug};
+use crate::sync::{AtomicBool, AtomicU64, Ordering, seeded_bug};
 use std::panic::resume_unwind;
 use std::ptr;
 
@@ -115,11 +117,6 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
         self.biased.load(Ordering::Relaxed)
     }
 
-    /// The reader's half of the store-buffering race of oplog.C1.
-    pub(super) fn barrier(&self) {
-        if self.is_biased() { barrier::heavy() } else { barrier::fence_full() }
-    }
-
     /// Logs without stamps: everything dirty stands still at once (oplog.C3).
     fn collect_frozen(&self, inner: &mut Inner<L>) {
         let closed = inner.numbers.next_closed();
@@ -193,9 +190,8 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
         if answered {
             return Vec::new();
         }
-        let core = self.address();
         for index in slots {
-            percpu::records().wait_for(*index, |word| updates(word, core));
+            percpu::records().wait_for(*index, |announced| promotion::updates(announced, self));
         }
         Vec::new()
     }
@@ -391,15 +387,8 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
     pub(super) unsafe fn is_without_place(&self) -> bool {
         // ORDER: Relaxed; written under the core's lock, which the caller holds.
         let poisoned = self.poisoned.load(Ordering::Relaxed);
-        // SAFETY: the lock is held.
-        if poisoned || unsafe { self.counts() }.placed {
-            return false;
-        }
-        let placed = self.table().enter_if_free(ptr::from_ref(self));
-        // SAFETY: the caller promises that it holds the core's lock (# Safety), which guards the
-        // counts.
-        unsafe { self.count(|counts| counts.placed = placed) };
-        !placed
+        let needs_none = poisoned || self.membership.is_placed();
+        !needs_none && !self.membership.enter_if_free(self.table(), ptr::from_ref(self))
     }
 
     /// Waits until no updater is inside and takes everything from every log.
@@ -423,9 +412,7 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
     /// # Safety
     /// As [`drain_all`](Self::drain_all).
     pub(super) unsafe fn collect_all(&self) {
-        self.barrier();
-        let core = self.address();
-        percpu::records().wait_until_none(|word| updates(word, core));
+        promotion::wait_for_updaters(self, self.is_biased());
         self.logs().inner.with_mut(|inner| {
             // SAFETY: the caller promises that it holds the core's lock (# Safety), which guards
             // `inner`; both callers have said that they merge (`begin_merging`).
@@ -441,21 +428,15 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
         });
     }
 
-    /// Leaves the table and waits for an evictor that may have claimed the core before. Whoever
-    /// frees a core calls this first.
-    pub(super) fn leave_table(&self) {
-        self.table().leave(ptr::from_ref(self));
-        let mut backoff = Backoff::new();
-        // ORDER: Acquire; pairs with Release in `finish_eviction`.
-        while self.claimed.load(Ordering::Acquire) {
-            backoff.pause();
-        }
+    /// Enters the core in its table, before it is published; in the name of the object's lock,
+    /// which the caller holds.
+    pub(super) fn enter_table(&self, insist: bool) -> Result<Eviction, Denied> {
+        self.membership.enter(self.table(), ptr::from_ref(self), insist, 1)
     }
 
-    /// Waits until nobody announces the core, not even a thread that waits for its lock.
-    pub(super) fn wait_until_unannounced(&self) {
-        let core = self.address();
-        percpu::records().wait_until_none(|word| super::core::address_of(word) == core);
+    /// Leaves the table (promotion.H5). A thread that frees a core calls this first.
+    pub(super) fn leave_table(&self) {
+        self.membership.leave(self.table(), ptr::from_ref(self));
     }
 
     /// Whether collected updates wait for poison to be cleared.

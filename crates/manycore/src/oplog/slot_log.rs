@@ -1,4 +1,4 @@
-//! One slot's log of one object, and the table of them.
+//! One slot's log of one object, and the table of every slot's part of a hot state.
 //!
 //! Owns: where they lie. Who may touch what of them, and when, is in the header of `core`.
 
@@ -9,11 +9,11 @@ use crate::percpu::segmented::Lazy;
 use crate::sync::{AtomicPtr, AtomicU64, AtomicUsize, Ordering, UnsafeCell, seeded_bug};
 use std::ptr;
 
-/// Slots whose logs a core finds without going through a segment.
+/// Slots whose parts are found without going through a segment.
 const NEAR: usize = 1 << config::SEGMENT_BITS;
 
-/// Slots whose logs a core finds without going through its log set.
-pub(super) const FIRST: usize = if config::SMALL { 1 } else { 8 };
+/// Slots whose parts a hot state keeps in itself: so many that these take two cache lines at most.
+pub(crate) const FIRST: usize = if config::SMALL { 1 } else { 8 };
 
 /// Keeps what several cores write apart from what they read.
 #[repr(align(128))]
@@ -96,36 +96,36 @@ impl<L> Local<L> {
     }
 }
 
-/// A slot's log, made at the slot's first update.
-pub(super) struct SlotPtr<L>(pub(super) AtomicPtr<SlotLog<L>>);
+/// A slot's part of something, such as its log; null until the slot's first update.
+pub(crate) struct SlotPtr<P>(pub(crate) AtomicPtr<P>);
 
-impl<L> From<usize> for SlotPtr<L> {
+impl<P> From<usize> for SlotPtr<P> {
     fn from(_: usize) -> Self {
         Self(AtomicPtr::new(ptr::null_mut()))
     }
 }
 
-/// Every slot's log. The first ones, which are nearly all there ever are, are one load away.
-pub(super) struct SlotTable<L> {
-    pub(super) near: [SlotPtr<L>; NEAR],
-    far: Lazy<SlotPtr<L>>,
+/// Every slot's part. The first ones, which are nearly all there ever are, are one load away.
+pub(crate) struct SlotTable<P> {
+    pub(super) near: [SlotPtr<P>; NEAR],
+    far: Lazy<SlotPtr<P>>,
 }
 
-impl<L> SlotTable<L> {
-    pub(super) fn new() -> Self {
+impl<P> SlotTable<P> {
+    pub(crate) fn new() -> Self {
         Self { near: std::array::from_fn(SlotPtr::from), far: Lazy::new() }
     }
 
     #[inline(always)]
-    pub(super) fn get(&self, index: usize) -> Option<&SlotPtr<L>> {
+    pub(crate) fn get(&self, index: usize) -> Option<&SlotPtr<P>> {
         self.near.get(index).or_else(|| self.far.get(index))
     }
 
-    pub(super) fn get_or_init(&self, index: usize) -> &SlotPtr<L> {
+    pub(crate) fn get_or_init(&self, index: usize) -> &SlotPtr<P> {
         self.near.get(index).unwrap_or_else(|| self.far.get_or_init(index))
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = (usize, &SlotPtr<L>)> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (usize, &SlotPtr<P>)> {
         self.near.iter().enumerate().chain(self.far.iter())
     }
 }

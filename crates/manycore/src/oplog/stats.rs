@@ -1,7 +1,8 @@
 //! Counting what happens to an object's updates.
 
-use super::core::{Core, EVICTED, FROZEN, updates};
+use super::core::{Core, EVICTED, FROZEN};
 use super::log::Log;
+use super::promotion;
 use super::reader::{Collecting, Reopen};
 use super::slot_log::SlotLog;
 use crate::percpu;
@@ -45,8 +46,6 @@ pub(super) struct Counts {
     pub(super) applied: u64,
     pub(super) merges: u64,
     pub(super) evictions: u64,
-    /// The core is in the table, unless it was evicted (oplog.T1).
-    pub(super) placed: bool,
     /// The lock's holder has the core's `Inner`, and perhaps logs, in hand.
     merging: bool,
 }
@@ -163,9 +162,7 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
         let gate = Reopen { gate: &self.gate, to: self.gate.load(Ordering::Relaxed) };
         let closed = if gate.to == EVICTED { EVICTED } else { FROZEN };
         self.gate.store(closed, Ordering::Release);
-        self.barrier();
-        let core = self.address();
-        percpu::records().wait_until_none(|word| updates(word, core));
+        promotion::wait_for_updaters(self, self.is_biased());
         for slot in self.slot_logs() {
             // ORDER: Relaxed; stable under oplog.C1.
             stats.appended += slot.appended.load(Ordering::Relaxed);

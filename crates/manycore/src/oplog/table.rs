@@ -41,7 +41,10 @@ const CHUNK: usize = 32;
 type Place = Mutex<Option<Entry>>;
 
 /// What a table needs of an object's core.
-pub(crate) trait Resident {
+pub(crate) trait Resident: Sync {
+    /// Whether the end of an eviction may run user code.
+    const RUNS_USER_CODE: bool;
+
     /// Takes the core's lock if it is free, and never waits for it: the caller holds the place's
     /// mutex, and others take the two the other way round (oplog.T3). Then
     /// [`finish_eviction`](Self::finish_eviction) is due.
@@ -70,6 +73,7 @@ struct Entry {
 }
 
 struct VTable {
+    runs_user_code: bool,
     try_claim: unsafe fn(*const ()) -> bool,
     activity: unsafe fn(*const ()) -> u64,
     finish_eviction: unsafe fn(*const ()),
@@ -81,15 +85,15 @@ impl Entry {
     }
 }
 
-// SAFETY: oplog.T2 keeps the pointer alive while it is used. Both kinds of residents, `Core` and a
-// counter's `Cells`, are `Sync`, and `finish_eviction`, which any thread may run, moves only what
-// is `Send`.
+// SAFETY: oplog.T2 keeps the pointer alive while it is used, and residents are `Sync`.
+// `finish_eviction`, which any thread may run, moves only what is `Send`.
 unsafe impl Send for Entry {}
 
 struct Methods<R>(std::marker::PhantomData<R>);
 
 impl<R: Resident + 'static> Methods<R> {
     const VTABLE: &'static VTable = &VTable {
+        runs_user_code: R::RUNS_USER_CODE,
         // SAFETY: `new` erased `core` from `*const R` and chose this table for `R`; the place's
         // mutex is held (oplog.T2).
         try_claim: |core| unsafe { (*core.cast::<R>()).try_claim() },
@@ -112,8 +116,12 @@ pub(crate) struct Eviction([Option<Entry>; 2]);
 
 impl Drop for Eviction {
     fn drop(&mut self) {
+        // First those that run no user code: the others' may use these very objects, and would wait
+        // for the end of this thread's own claim (promotion.H5).
+        let runs_user_code = |old: &Option<Entry>| old.is_some_and(|old| old.vtable.runs_user_code);
+        self.0.sort_by_key(runs_user_code);
         for old in self.0.iter_mut().filter_map(Option::take) {
-            // SAFETY: `enter` claimed it, so the core's lock keeps its owner from freeing it.
+            // SAFETY: promotion.H5 - `enter` claimed it, so its owner does not free it before this.
             unsafe { (old.vtable.finish_eviction)(old.core) };
         }
     }
@@ -232,6 +240,10 @@ impl LogTable {
         let _leaf = held::leaf();
         let mut place = lock(self.place(core.cast()));
         let victim = place.take();
+        debug_assert!(
+            !victim.is_some_and(|old| std::ptr::eq(old.core, core.cast())),
+            "oplog.T1: a core enters the table twice"
+        );
         if let Some(mut old) = victim {
             // SAFETY: oplog.T2 - the entry was in its place, whose mutex is held.
             let (used, claimed) = unsafe {
@@ -317,3 +329,46 @@ static AT_FORK: AtFork = AtFork::new(
     },
     || (),
 );
+
+#[cfg(all(test, not(any(manycore_loom, manycore_shuttle))))]
+mod tests {
+    use super::*;
+    use crate::sync::AtomicU32;
+
+    /// Says when its eviction ended, by a count that all of a test share.
+    struct Fake<const USER_CODE: bool> {
+        clock: std::sync::Arc<AtomicU32>,
+        ended: AtomicU32,
+    }
+
+    impl<const USER_CODE: bool> Resident for Fake<USER_CODE> {
+        const RUNS_USER_CODE: bool = USER_CODE;
+
+        fn try_claim(&self) -> bool {
+            true
+        }
+
+        fn activity(&self) -> u64 {
+            0
+        }
+
+        unsafe fn finish_eviction(this: *const Self) {
+            // SAFETY: the test keeps it.
+            let this = unsafe { &*this };
+            let now = this.clock.fetch_add(1, Ordering::Relaxed);
+            this.ended.store(now, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn evictions_without_user_code_come_first() {
+        let clock = std::sync::Arc::new(AtomicU32::new(1));
+        let ended = || AtomicU32::new(0);
+        let user = Fake::<true> { clock: clock.clone(), ended: ended() };
+        let quiet = Fake::<false> { clock, ended: ended() };
+        let due = [Some(Entry::new(&raw const user)), Some(Entry::new(&raw const quiet))];
+        drop(Eviction(due));
+        assert_eq!(quiet.ended.into_inner(), 1);
+        assert_eq!(user.ended.into_inner(), 2);
+    }
+}

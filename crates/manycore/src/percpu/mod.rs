@@ -33,6 +33,7 @@ mod slots;
 pub(crate) mod token;
 pub mod topology;
 
+pub(crate) use slots::Announced;
 pub(crate) use slots::{
     Slot, give_back, home_slot, idle_slot, is_announcing, known_slot, own_slot, records,
     with_own_slot, with_slot,

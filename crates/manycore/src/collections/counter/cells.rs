@@ -10,39 +10,27 @@
 //! - counter.N2 A row is written by its slot's owner alone, with plain stores, between announcing
 //!   the cells and withdrawing the announcement, having checked in between that the counters still
 //!   have these cells and that they are open.
-//! - counter.N3 Cells are folded or freed after they were closed, the barrier was passed, and no
-//!   record announced them. A reader announces them too.
+//! - counter.N3 Cells are the hot state of [`promotion`], and folded and freed as promotion.H2 and
+//!   promotion.H4 say. A reader enters them as an updater does.
 //! - counter.N4 While cells are being folded (CLOSING or FOLDING), readers wait: they never see a
 //!   total without the part that is on its way. They wait without announcing the cells, or
-//!   announced as WAITING: whoever folds would else find them inside each time it looks.
+//!   announced as waiters (promotion.H3).
 //!
 //! Source: OpLog, section 5.2; REQUIREMENTS O-10 and O-11.
 
 use crate::config;
-use crate::lock;
+use crate::oplog::promotion::{self, Membership, Word};
+use crate::oplog::slot_log::{FIRST, SlotPtr, SlotTable};
 use crate::oplog::table::{self, Resident};
-use crate::percpu::segmented::Lazy;
 use crate::percpu::{self, Slot, barrier};
-use crate::sync::{
-    self, AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Backoff, Ordering,
-};
+use crate::sync::{self, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Backoff, Ordering};
 use std::cell::Cell;
 use std::ptr;
-
-/// Bit in the pointer to the cells: they are being folded into the values.
-const CLOSING: usize = 16;
-/// In an announcement: looks at the gate alone.
-const WAITING: usize = 32;
-const ADDRESS: usize = !0x7f;
 
 const OPEN: u32 = 0;
 const FOLDING: u32 = 1;
 const EVICTED: u32 = 2;
 
-/// Slots whose rows are found in the cells themselves: so many that these take two cache lines.
-const FIRST: usize = if config::SMALL { 1 } else { 8 };
-/// Slots whose rows are found without going through a segment.
-const NEAR: usize = 1 << config::SEGMENT_BITS;
 /// Words to a cache line pair.
 const LINE: usize = config::CACHE_LINE_BYTES / size_of::<u64>();
 /// Failed compare-and-swaps of one thread after which the counter it failed on is promoted.
@@ -54,31 +42,10 @@ const IDLE_READS: u32 = config::IDLE_READS;
 #[repr(align(128))]
 struct Line([AtomicU64; LINE]);
 
-/// Pointer to a slot's row; null until the slot counts something.
-struct RowPtr(AtomicPtr<Line>);
-
-impl From<usize> for RowPtr {
-    fn from(_: usize) -> Self {
-        Self(AtomicPtr::new(ptr::null_mut()))
-    }
-}
-
+/// A slot's row: its first line.
+type RowPtr = SlotPtr<Line>;
 /// The rows of all slots but the first ones (whose places here stay empty).
-struct MoreRows {
-    near: [RowPtr; NEAR],
-    far: Lazy<RowPtr>,
-}
-
-impl MoreRows {
-    #[inline(always)]
-    fn get(&self, slot: usize) -> Option<&RowPtr> {
-        self.near.get(slot).or_else(|| self.far.get(slot))
-    }
-
-    fn iter(&self) -> impl Iterator<Item = &RowPtr> {
-        self.near.iter().chain(self.far.iter().map(|(_, place)| place))
-    }
-}
+type MoreRows = SlotTable<Line>;
 
 /// The hot side of a group of counters.
 #[repr(C, align(128))]
@@ -92,8 +59,9 @@ pub(super) struct Cells {
     len: usize,
     /// What evicted rows held.
     base: Box<[AtomicU64]>,
-    lock: AtomicUsize,
-    claimed: AtomicBool,
+    membership: Membership,
+    /// Whether announcements leave the fence to the thread that folds.
+    biased: bool,
     /// Total at the last read, per group; for the policy alone.
     last: AtomicU64,
 }
@@ -107,8 +75,8 @@ impl Cells {
             more: AtomicPtr::new(ptr::null_mut()),
             len,
             base: (0..len).map(|_| AtomicU64::new(0)).collect(),
-            lock: AtomicUsize::new(0),
-            claimed: AtomicBool::new(false),
+            membership: Membership::new(),
+            biased: barrier::is_asymmetric(),
             last: AtomicU64::new(0),
         })
     }
@@ -139,8 +107,7 @@ impl Cells {
 
     #[cold]
     fn make_more(&self) -> &MoreRows {
-        let near = std::array::from_fn(RowPtr::from);
-        let made = Box::into_raw(Box::new(MoreRows { near, far: Lazy::new() }));
+        let made = Box::into_raw(Box::new(MoreRows::new()));
         // ORDER: Release; pairs with Acquire in `more`, and on failure with the winner's.
         let raced =
             self.more.compare_exchange(ptr::null_mut(), made, Ordering::AcqRel, Ordering::Acquire);
@@ -179,7 +146,7 @@ impl Cells {
             Some(place) => place,
             None => {
                 let more = self.more().unwrap_or_else(|| self.make_more());
-                more.near.get(slot).unwrap_or_else(|| more.far.get_or_init(slot))
+                more.get_or_init(slot)
             }
         };
         // ORDER: Release; pairs with Acquire in `rows`: zeros before the pointer.
@@ -190,7 +157,7 @@ impl Cells {
     /// Every row that exists.
     fn rows(&self) -> impl Iterator<Item = *mut Line> {
         let more = self.more().into_iter().flat_map(MoreRows::iter);
-        let places = self.first.iter().chain(more);
+        let places = self.first.iter().chain(more.map(|(_, place)| place));
         // ORDER: Acquire; pairs with Release in `make_row`.
         places.map(|place| place.0.load(Ordering::Acquire)).filter(|row| !row.is_null())
     }
@@ -208,22 +175,8 @@ impl Cells {
         })
     }
 
-    fn address(&self) -> usize {
-        ptr::from_ref(self) as usize
-    }
-
-    /// The cells are closed: waits until nobody is inside (counter.N3).
-    fn wait_until_unannounced(&self) {
-        barrier_against_updaters();
-        let own = self.address();
-        percpu::records().wait_until_none(|word| word & ADDRESS == own);
-    }
-
-    /// The rows are to be folded: waits until nobody is at them (counter.N3).
-    fn wait_until_rows_are_free(&self) {
-        barrier_against_updaters();
-        let own = self.address();
-        percpu::records().wait_until_none(|word| word & (ADDRESS | WAITING) == own);
+    fn leave_table(&self) {
+        self.membership.leave(table::shared(), ptr::from_ref(self));
     }
 
     fn free_rows(&self) {
@@ -231,7 +184,8 @@ impl Cells {
         let more = self.more.swap(ptr::null_mut(), Ordering::Acquire);
         // SAFETY: made by `Box::into_raw` in `make_more`; counter.N3 - no thread is inside.
         let more = (!more.is_null()).then(|| unsafe { Box::from_raw(more) });
-        for place in self.first.iter().chain(more.iter().flat_map(|more| more.iter())) {
+        let others = more.iter().flat_map(|more| more.iter().map(|(_, place)| place));
+        for place in self.first.iter().chain(others) {
             // ORDER: Acquire; pairs with Release in `make_row`.
             let row = place.0.swap(ptr::null_mut(), Ordering::Acquire);
             if !row.is_null() {
@@ -249,20 +203,13 @@ impl Drop for Cells {
     }
 }
 
-/// The closing side's half of the race that [`Slot::announce`] is the other half of.
-fn barrier_against_updaters() {
-    if barrier::is_asymmetric() { barrier::heavy() } else { barrier::fence_full() }
-}
-
 impl Resident for Cells {
+    const RUNS_USER_CODE: bool = false;
+
     fn try_claim(&self) -> bool {
-        let free = lock::try_lock(&self.lock, percpu::thread_token()).is_ok();
-        if free {
-            lock::held::enter();
-            // ORDER: Relaxed; the table's mutex orders it.
-            self.claimed.store(true, Ordering::Relaxed);
-        }
-        free
+        // There is no lock: what evictors may do, the claim alone decides (promotion.H5).
+        self.membership.claim();
+        true
     }
 
     fn activity(&self) -> u64 {
@@ -270,11 +217,12 @@ impl Resident for Cells {
     }
 
     unsafe fn finish_eviction(this: *const Self) {
-        // SAFETY: `claimed` keeps the cells alive until the last store below.
+        // SAFETY: the claim keeps the cells alive until it ends below (promotion.H5).
         let cells = unsafe { &*this };
-        // ORDER: Release; the barrier comes before the look at the records.
+        // ORDER: Relaxed, Release; the barrier comes before the look at the records.
+        debug_assert_eq!(cells.gate.load(Ordering::Relaxed), OPEN, "counter.N3: evicted twice");
         cells.gate.store(FOLDING, Ordering::Release);
-        cells.wait_until_rows_are_free();
+        promotion::wait_for_updaters(this, cells.biased);
         for index in 0..cells.len {
             // ORDER: Relaxed; published by the gate's Release below.
             cells.base[index].store(cells.part(index), Ordering::Relaxed);
@@ -282,11 +230,8 @@ impl Resident for Cells {
         cells.free_rows();
         // ORDER: Release; pairs with Acquire of the gate in `sum`: base before EVICTED.
         cells.gate.store(EVICTED, Ordering::Release);
-        // SAFETY: locked by `try_claim`.
-        unsafe { lock::unlock(&raw const (*this).lock, 0) };
-        lock::held::leave();
-        // ORDER: Release; pairs with Acquire in `Group::give_up`.
-        cells.claimed.store(false, Ordering::Release);
+        // SAFETY: claimed by `try_claim`.
+        unsafe { Membership::end_claim(&raw const (*this).membership) };
     }
 }
 
@@ -299,15 +244,16 @@ sync::thread_local! {
 #[derive(Clone, Copy)]
 pub(super) struct Group<'a> {
     pub(super) values: &'a [AtomicU64],
-    pub(super) hot: &'a AtomicPtr<Cells>,
+    /// Zero, or the [`Word`] of their cells.
+    pub(super) hot: &'a AtomicUsize,
 }
 
 impl Group<'_> {
     #[inline(always)]
     pub(super) fn add(self, index: usize, n: u64) {
         // ORDER: Acquire; pairs with Release in `promote`.
-        let hot = self.hot.load(Ordering::Acquire);
-        if !hot.is_null() {
+        let hot = self.word();
+        if hot.is_hot() {
             if let Some(slot) = percpu::idle_slot() {
                 if self.add_hot(slot, hot, index, n) {
                     return;
@@ -321,16 +267,9 @@ impl Group<'_> {
 
     /// Adds to the slot's row, if the cells are these and open.
     #[inline(always)]
-    fn add_hot(self, slot: Slot, hot: *mut Cells, index: usize, n: u64) -> bool {
-        let word = hot as usize;
-        let _inside = slot.announce(word, barrier::is_asymmetric());
+    fn add_hot(self, slot: Slot, hot: Word, index: usize, n: u64) -> bool {
+        let Some(cells) = self.enter(slot, hot) else { return false };
         // ORDER: Acquire; after the announcement (counter.N2).
-        if self.hot.load(Ordering::Acquire) != hot || word & CLOSING != 0 {
-            return false;
-        }
-        // SAFETY: counter.N3 - announced, and checked after that.
-        let cells = unsafe { &*hot };
-        // ORDER: Acquire; as above.
         if cells.gate.load(Ordering::Acquire) != OPEN {
             return false;
         }
@@ -364,11 +303,33 @@ impl Group<'_> {
         }
     }
 
+    #[inline(always)]
+    fn word(self) -> Word {
+        // ORDER: Acquire; pairs with Release in `promote`: the cells before their address.
+        Word::load(self.hot, Ordering::Acquire)
+    }
+
+    /// Enters the cells as an updater, if they are those of the word still, and the word is open.
+    #[inline(always)]
+    fn enter(self, slot: Slot, hot: Word) -> Option<promotion::Inside<Cells>> {
+        if !hot.is_open() {
+            return None;
+        }
+        // SAFETY: counter.N3 - the word of this group, whose cells are freed as promotion.H4 says.
+        unsafe { promotion::enter_by(slot, self.hot, hot) }
+    }
+
+    /// Looks on at the cells, if there are some.
+    fn look_on<R>(self, look: impl FnOnce(&Cells) -> R) -> Option<R> {
+        // SAFETY: counter.N3 - the word of this group, whose cells are freed as promotion.H4 says.
+        unsafe { promotion::look_on::<Cells, R>(self.hot, |cells, _| look(cells)) }
+    }
+
     /// The cells are closing, evicted or gone; or the thread has no idle slot.
     #[cold]
     fn add_slow(self, index: usize, n: u64) {
-        let hot = self.hot.load(Ordering::Acquire);
-        if hot.is_null() || hot as usize & CLOSING != 0 {
+        let hot = self.word();
+        if !hot.is_open() {
             // ORDER: Relaxed; counter.N1 - the value is always part of the total.
             self.values[index].fetch_add(n, Ordering::Relaxed);
             return;
@@ -383,16 +344,16 @@ impl Group<'_> {
     pub(super) fn sum(self, index: usize) -> u64 {
         let mut backoff = Backoff::new();
         loop {
-            let hot = self.hot.load(Ordering::Acquire);
-            if hot.is_null() {
+            let hot = self.word();
+            if !hot.is_hot() {
                 // ORDER: Relaxed; see `add_cold`.
                 return self.values[index].load(Ordering::Relaxed);
             }
-            if hot as usize & CLOSING == 0 {
+            if hot.is_open() {
                 if let Some(sum) = percpu::with_slot(|slot| self.sum_hot(slot, hot, index)) {
                     return sum;
                 }
-                self.wait_for_folding(hot, &mut backoff);
+                self.wait_for_folding(&mut backoff);
             }
             backoff.pause();
         }
@@ -400,15 +361,8 @@ impl Group<'_> {
 
     /// Waits while an evictor folds the rows (counter.N4).
     #[cold]
-    fn wait_for_folding(self, hot: *mut Cells, backoff: &mut Backoff) {
-        percpu::with_slot(|slot| {
-            let _inside = slot.announce(hot as usize | WAITING, false);
-            // ORDER: Acquire; after the announcement (counter.N3).
-            if self.hot.load(Ordering::Acquire) != hot {
-                return;
-            }
-            // SAFETY: counter.N3 - announced, and checked after that.
-            let cells = unsafe { &*hot };
+    fn wait_for_folding(self, backoff: &mut Backoff) {
+        self.look_on(|cells| {
             // ORDER: Acquire; pairs with Release in `finish_eviction`: the base before EVICTED.
             while cells.gate.load(Ordering::Acquire) == FOLDING {
                 backoff.pause();
@@ -416,14 +370,9 @@ impl Group<'_> {
         });
     }
 
-    fn sum_hot(self, slot: Slot, hot: *mut Cells, index: usize) -> Option<u64> {
-        let _inside = slot.announce(hot as usize, barrier::is_asymmetric());
-        // ORDER: Acquire (both); after the announcement (counter.N3, counter.N4).
-        if self.hot.load(Ordering::Acquire) != hot || hot as usize & CLOSING != 0 {
-            return None;
-        }
-        // SAFETY: counter.N3 - announced, and checked after that.
-        let cells = unsafe { &*hot };
+    fn sum_hot(self, slot: Slot, hot: Word, index: usize) -> Option<u64> {
+        let cells = self.enter(slot, hot)?;
+        // ORDER: Acquire; after the announcement (counter.N3, counter.N4).
         if cells.gate.load(Ordering::Acquire) == FOLDING {
             return None;
         }
@@ -435,21 +384,12 @@ impl Group<'_> {
     #[inline]
     pub(super) fn is_hot(self) -> bool {
         // ORDER: Relaxed; a hint.
-        !self.hot.load(Ordering::Relaxed).is_null()
+        Word::load(self.hot, Ordering::Relaxed).is_hot()
     }
 
     /// Whether each thread counts for itself: not any more once the cells were evicted.
     pub(super) fn is_distributed(self) -> bool {
-        let hot = self.hot.load(Ordering::Acquire);
-        if hot.is_null() || hot as usize & CLOSING != 0 {
-            return false;
-        }
-        percpu::with_slot(|slot| {
-            let _inside = slot.announce(hot as usize | WAITING, false);
-            // ORDER: Acquire; after the announcement (counter.N3).
-            // SAFETY: counter.N3 - announced, and checked after that.
-            self.hot.load(Ordering::Acquire) == hot && !unsafe { &*hot }.is_evicted()
-        })
+        self.word().is_open() && self.look_on(|cells| !cells.is_evicted()).unwrap_or(false)
     }
 
     /// After a read of the whole group that gave `total`: gives cells up that nobody uses.
@@ -471,20 +411,24 @@ impl Group<'_> {
     #[cold]
     pub(super) fn promote(self, insist: bool) -> bool {
         self.give_up(Cells::is_evicted);
-        if !self.hot.load(Ordering::Acquire).is_null() {
+        if self.word().is_hot() {
             return true;
         }
         let cells = Box::into_raw(Cells::new(self.values.len()));
-        let Ok(eviction) = table::shared().enter(cells.cast_const(), insist, 0) else {
-            // SAFETY: made just above and shared with nobody.
+        // SAFETY: made just above and shared with no thread.
+        let (word, entered) = unsafe {
+            let made = &*cells;
+            let word = Word::hot(cells, made.biased, false);
+            (word, made.membership.enter(table::shared(), cells.cast_const(), insist, 0))
+        };
+        let Ok(eviction) = entered else {
+            // SAFETY: made above and shared with no thread.
             drop(unsafe { Box::from_raw(cells) });
             return false;
         };
         // ORDER: AcqRel; Release publishes the cells.
-        let raced = self
-            .hot
-            .compare_exchange(ptr::null_mut(), cells, Ordering::AcqRel, Ordering::Acquire)
-            .is_err();
+        let raced =
+            self.hot.compare_exchange(0, word.raw(), Ordering::AcqRel, Ordering::Acquire).is_err();
         if raced {
             // SAFETY: published nowhere but in the table, which it leaves here.
             unsafe { release(cells) };
@@ -496,50 +440,44 @@ impl Group<'_> {
     /// Takes the cells away if they agree, folding what they hold into the values.
     #[cold]
     pub(super) fn give_up(self, agree: impl Fn(&Cells) -> bool) {
-        let hot = self.hot.load(Ordering::Acquire);
-        if hot.is_null() || hot as usize & CLOSING != 0 {
-            return;
-        }
-        let closing = percpu::with_slot(|slot| {
-            let _inside = slot.announce(hot as usize, false);
-            // ORDER: Acquire; after the announcement (counter.N3).
-            if self.hot.load(Ordering::Acquire) != hot {
-                return false;
+        let closed = self.look_on(|cells| {
+            let hot = self.word();
+            let is_theirs = ptr::eq(hot.state(), cells);
+            if !is_theirs || !hot.is_open() || !agree(cells) {
+                return None;
             }
-            // SAFETY: counter.N3 - announced, and checked after that.
-            if !agree(unsafe { &*hot }) {
-                return false;
-            }
-            let marked = hot.map_addr(|address| address | CLOSING);
-            // ORDER: AcqRel; whoever wins folds alone (counter.N4).
-            self.hot.compare_exchange(hot, marked, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+            let closing = hot.closing().raw();
+            // ORDER: AcqRel; the winner folds alone (counter.N4).
+            let won =
+                self.hot.compare_exchange(hot.raw(), closing, Ordering::AcqRel, Ordering::Relaxed);
+            won.is_ok().then_some(hot)
         });
-        if !closing {
-            return;
-        }
-        // SAFETY: the CAS above made this thread the one that frees the cells.
-        let cells = unsafe { &*hot };
-        leave_table(cells);
-        cells.wait_until_unannounced();
+        let Some(hot) = closed.flatten() else { return };
+        let raw: *mut Cells = hot.state();
+        // SAFETY: the exchange above made this thread the one that frees the cells.
+        let cells = unsafe { &*raw };
+        cells.leave_table();
+        promotion::wait_for_updaters(raw, hot.is_biased());
         for (index, value) in self.values.iter().enumerate() {
             // ORDER: Relaxed; published by the Release below.
             value.fetch_add(cells.part(index), Ordering::Relaxed);
         }
-        // ORDER: Release; pairs with Acquire in `sum`: the values before the null.
-        self.hot.store(ptr::null_mut(), Ordering::Release);
-        cells.wait_until_unannounced();
-        // SAFETY: counter.N3 - out of the table, out of the group, announced by nobody.
-        drop(unsafe { Box::from_raw(hot) });
+        // ORDER: Release; pairs with Acquire in `sum`: the values before the zero.
+        self.hot.store(0, Ordering::Release);
+        promotion::wait_until_left(raw);
+        // SAFETY: counter.N3 - out of the table, out of the group, announced by no record.
+        drop(unsafe { Box::from_raw(raw) });
     }
 }
 
-/// Leaves the table and waits for an evictor that claimed the cells before.
-fn leave_table(cells: &Cells) {
-    table::shared().leave(ptr::from_ref(cells));
-    let mut backoff = Backoff::new();
-    // ORDER: Acquire; pairs with Release in `finish_eviction`.
-    while cells.claimed.load(Ordering::Acquire) {
-        backoff.pause();
+/// Frees the cells of a group that is dropped.
+pub(super) fn release_of(hot: &AtomicUsize) {
+    // ORDER: Relaxed; the caller has the counters to itself.
+    let hot = Word::load(hot, Ordering::Relaxed);
+    if hot.is_hot() {
+        debug_assert!(hot.is_open(), "counter.N3: a demotion ends before the borrow it runs under");
+        // SAFETY: the owner is being dropped, so no thread can reach the cells through it.
+        unsafe { release(hot.state()) };
     }
 }
 
@@ -548,11 +486,11 @@ fn leave_table(cells: &Cells) {
 /// # Safety
 /// The cells came from `Box::into_raw` and belong to no group any more, and no other thread reaches
 /// them, but for an evictor that found them in the table.
-pub(super) unsafe fn release(cells: *mut Cells) {
+unsafe fn release(cells: *mut Cells) {
     // SAFETY: the caller promises that the cells came from `Box::into_raw`; only `release` frees
     // such cells, and it does so below.
-    leave_table(unsafe { &*cells });
+    unsafe { (*cells).leave_table() };
     // SAFETY: they came from `Box::into_raw` (# Safety), no group leads to them, and the table and
-    // its evictors have let go of them (`leave_table`).
+    // its evictors have let go of them (promotion.H5).
     drop(unsafe { Box::from_raw(cells) });
 }

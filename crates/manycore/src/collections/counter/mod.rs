@@ -4,10 +4,9 @@ mod cells;
 #[cfg(all(test, manycore_loom))]
 mod loom_tests;
 
-use crate::sync::{AtomicPtr, AtomicU64, Ordering};
-use cells::{Cells, Group};
+use crate::sync::{AtomicU64, AtomicUsize};
+use cells::Group;
 use std::fmt;
-use std::ptr;
 
 /// A count that many threads change and few read.
 ///
@@ -48,7 +47,7 @@ use std::ptr;
 /// ```
 pub struct Counter {
     value: AtomicU64,
-    hot: AtomicPtr<Cells>,
+    hot: AtomicUsize,
 }
 
 impl Counter {
@@ -56,14 +55,14 @@ impl Counter {
     #[cfg(not(manycore_loom))]
     #[must_use]
     pub const fn new(value: i64) -> Self {
-        Self { value: AtomicU64::new(value as u64), hot: AtomicPtr::new(ptr::null_mut()) }
+        Self { value: AtomicU64::new(value as u64), hot: AtomicUsize::new(0) }
     }
 
     /// A cold counter with this value.
     #[cfg(manycore_loom)]
     #[must_use]
     pub fn new(value: i64) -> Self {
-        Self { value: AtomicU64::new(value as u64), hot: AtomicPtr::new(ptr::null_mut()) }
+        Self { value: AtomicU64::new(value as u64), hot: AtomicUsize::new(0) }
     }
 
     #[inline(always)]
@@ -131,7 +130,7 @@ impl fmt::Debug for Counter {
 
 impl Drop for Counter {
     fn drop(&mut self) {
-        drop_cells(&self.hot);
+        cells::release_of(&self.hot);
     }
 }
 
@@ -152,17 +151,14 @@ impl Drop for Counter {
 /// ```
 pub struct CounterArray {
     values: Box<[AtomicU64]>,
-    hot: AtomicPtr<Cells>,
+    hot: AtomicUsize,
 }
 
 impl CounterArray {
     /// `len` counters of zero.
     #[must_use]
     pub fn new(len: usize) -> Self {
-        Self {
-            values: (0..len).map(|_| AtomicU64::new(0)).collect(),
-            hot: AtomicPtr::new(ptr::null_mut()),
-        }
+        Self { values: (0..len).map(|_| AtomicU64::new(0)).collect(), hot: AtomicUsize::new(0) }
     }
 
     fn group(&self) -> Group<'_> {
@@ -236,16 +232,6 @@ impl fmt::Debug for CounterArray {
 
 impl Drop for CounterArray {
     fn drop(&mut self) {
-        drop_cells(&self.hot);
-    }
-}
-
-fn drop_cells(hot: &AtomicPtr<Cells>) {
-    // ORDER: Relaxed; the caller has the counters to itself.
-    let cells = hot.load(Ordering::Relaxed);
-    if !cells.is_null() {
-        // SAFETY: the owner is being dropped, so no thread can reach the cells through it; the
-        // pointer has no mark, because a demotion ends before the borrow that it runs under.
-        unsafe { cells::release(cells) };
+        cells::release_of(&self.hot);
     }
 }

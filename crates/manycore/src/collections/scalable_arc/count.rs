@@ -2,11 +2,8 @@
 //!
 //! Owns: the count, its promotion, folding and end. Does not own: the value and its memory.
 //!
-//! The word holds, from the low end: HOT, FOLDING, RETIRED, the period (how often the object has
-//! become hot), above them the *central count*, and on top how often that went down, without what
-//! exceeds 16 bits: so the word differs after others have made and dropped a handle. A handle
-//! carries a tag: the period in which it was counted in a row, or zero if it was counted in the
-//! word. A handle is *central* unless its tag is the period of the object and the object is hot.
+//! The word and its states are in `word`; how threads enter the rows, and how a fold waits for
+//! them, in [`promotion`].
 //!
 //! Laws:
 //! - scalable_arc.A1 The number of handles is the central count plus the sum of all rows. A row may
@@ -40,7 +37,9 @@
 
 use super::super::Line;
 use super::others;
+use super::word::{CENTRAL, ONE_MORE, TOO_MANY, Word};
 use crate::config;
+use crate::oplog::promotion;
 use crate::percpu::segmented::Segmented;
 use crate::percpu::{self, Slot, barrier};
 use crate::sync::{
@@ -48,30 +47,6 @@ use crate::sync::{
     global,
 };
 use std::ptr;
-
-/// Handles are counted in rows.
-const HOT: u64 = 1;
-/// Somebody adds the rows to the word.
-const FOLDING: u64 = 2;
-/// No weak handle can be upgraded any more, and the object stays cold.
-const RETIRED: u64 = 4;
-/// One period.
-const PERIOD: u64 = 8;
-const PERIODS: u64 = TAGS * PERIOD;
-/// One central handle.
-const ONE: u64 = 128;
-/// One central handle less.
-const LESS_ONE: u64 = DROP - ONE;
-/// One drop of a central handle, in the bits above the central count.
-const DROP: u64 = 1 << 48;
-const FLAGS: u64 = ONE - 1;
-/// As many handles as no program makes. Below zero a central count looks like more.
-const TOO_MANY: u64 = DROP / ONE / 2;
-
-/// The greatest tag of a handle; the lowest is [`CENTRAL`].
-pub(super) const TAGS: u64 = 15;
-/// The tag of handles that were counted in the word.
-pub(super) const CENTRAL: u64 = 0;
 
 /// Objects that may be hot at the same time.
 const HOT_OBJECTS: usize = config::DEFAULT_TABLE_OBJECTS;
@@ -110,23 +85,6 @@ pub(super) struct Head {
     side: AtomicPtr<Side>,
 }
 
-fn is_hot(word: u64) -> bool {
-    word & (HOT | FOLDING) == HOT
-}
-
-pub(super) fn is_cold(word: u64) -> bool {
-    word & (HOT | FOLDING) == 0
-}
-
-/// The tag of handles counted in rows in this period.
-fn tag_of(word: u64) -> u64 {
-    word % ONE / PERIOD
-}
-
-fn central(word: u64) -> u64 {
-    word % DROP / ONE
-}
-
 /// The rows' sum, as far as it stands still.
 fn sum(rows: &Segmented<Row>) -> u64 {
     // ORDER: Relaxed; who needs it exact has frozen the rows (scalable_arc.A4).
@@ -136,20 +94,20 @@ fn sum(rows: &Segmented<Row>) -> u64 {
 impl Head {
     /// One handle, which is central.
     pub(super) fn new() -> Self {
-        Self { count: AtomicU64::new(ONE), side: AtomicPtr::new(ptr::null_mut()) }
+        Self { count: AtomicU64::new(Word::NEW.0), side: AtomicPtr::new(ptr::null_mut()) }
     }
 
     /// Counts another handle, for somebody who has one. Returns its tag.
     #[inline(always)]
     pub(super) fn acquire(&self) -> u64 {
         // ORDER: Acquire; pairs with Release in `promote`: the side before HOT.
-        let seen = self.count.load_to_change(Ordering::Acquire);
-        if !is_hot(seen) {
+        let seen = Word(self.count.load_to_change(Ordering::Acquire));
+        if !seen.is_hot() {
             return self.acquire_central();
         }
         if let Some(slot) = percpu::idle_slot() {
             if self.add_hot(slot, seen, 1) {
-                return tag_of(seen);
+                return seen.tag();
             }
         }
         self.acquire_slow()
@@ -160,11 +118,11 @@ impl Head {
     #[inline(always)]
     fn acquire_central(&self) -> u64 {
         // ORDER: Relaxed; the caller's handle keeps the object alive.
-        let before = self.count.fetch_add(ONE, Ordering::Relaxed);
-        if central(before) >= TOO_MANY && before & FOLDING == 0 {
+        let before = Word(self.count.fetch_add(ONE_MORE, Ordering::Relaxed));
+        if before.central() >= TOO_MANY && !before.is_folding() {
             std::process::abort(); // as `Arc` does: only forgotten handles come to so many
         }
-        self.note(before, before.wrapping_add(ONE));
+        self.note(before, before.one_more());
         CENTRAL
     }
 
@@ -172,12 +130,12 @@ impl Head {
     fn acquire_slow(&self) -> u64 {
         loop {
             // ORDER: Acquire; as in `acquire`.
-            let seen = self.count.load_to_change(Ordering::Acquire);
-            if !is_hot(seen) {
+            let seen = Word(self.count.load_to_change(Ordering::Acquire));
+            if !seen.is_hot() {
                 return self.acquire_central();
             }
             if self.add_hot_slow(seen, 1) {
-                return tag_of(seen);
+                return seen.tag();
             }
         }
     }
@@ -187,20 +145,20 @@ impl Head {
     pub(super) fn try_acquire(&self) -> Option<u64> {
         loop {
             // ORDER: Acquire; pairs with Release in `promote`, as in `acquire`.
-            let seen = self.count.load_to_change(Ordering::Acquire);
-            if is_hot(seen) {
+            let seen = Word(self.count.load_to_change(Ordering::Acquire));
+            if seen.is_hot() {
                 let is_added = percpu::idle_slot().is_some_and(|slot| self.add_hot(slot, seen, 1));
                 if is_added || self.add_hot_slow(seen, 1) {
-                    return Some(tag_of(seen)); // scalable_arc.A7
+                    return Some(seen.tag()); // scalable_arc.A7
                 }
                 continue;
             }
-            if seen & RETIRED != 0 || (is_cold(seen) && central(seen) == 0) {
+            if seen.is_retired() || (seen.is_cold() && seen.central() == 0) {
                 return None;
             }
             // ORDER: Acquire; pairs with nothing that this needs, but costs nothing: what the last
             // fold or retirement did is seen.
-            if self.exchange(seen, seen.wrapping_add(ONE), Ordering::Acquire) {
+            if self.exchange(seen, seen.one_more(), Ordering::Acquire) {
                 return Some(CENTRAL);
             }
             self.note_contention();
@@ -216,19 +174,18 @@ impl Head {
     #[inline(always)]
     pub(super) fn release_fast(&self, tag: u64) -> Option<bool> {
         if tag == CENTRAL {
-            if let Some(before) = self.release_what_was_left(LESS_ONE) {
+            if let Some(before) = self.release_what_was_left() {
                 return Some(was_last(before));
             }
         }
         // ORDER: Acquire; pairs with Release in `promote`: the side before HOT.
-        let seen = self.count.load_to_change(Ordering::Acquire);
-        if is_hot(seen) {
-            let slot = if tag == tag_of(seen) { percpu::idle_slot()? } else { return None };
+        let seen = Word(self.count.load_to_change(Ordering::Acquire));
+        if seen.is_hot() {
+            let slot = if tag == seen.tag() { percpu::idle_slot()? } else { return None };
             return self.add_hot(slot, seen, u64::MAX).then_some(false);
         }
         // ORDER: Release; as above.
-        let is_done =
-            is_cold(seen) && self.exchange(seen, seen.wrapping_add(LESS_ONE), Ordering::Release);
+        let is_done = seen.is_cold() && self.exchange(seen, seen.one_less(), Ordering::Release);
         is_done.then(|| was_last(seen))
     }
 
@@ -236,9 +193,9 @@ impl Head {
     pub(super) fn release_slow(&self, tag: u64) -> bool {
         loop {
             // ORDER: Acquire; as in `release`.
-            let seen = self.count.load_to_change(Ordering::Acquire);
-            if is_hot(seen) {
-                if tag == tag_of(seen) {
+            let seen = Word(self.count.load_to_change(Ordering::Acquire));
+            if seen.is_hot() {
+                if tag == seen.tag() {
                     if self.add_hot_slow(seen, u64::MAX) {
                         return false;
                     }
@@ -246,15 +203,15 @@ impl Head {
                 }
                 // BUG: a reference count is zero when the word says so, whatever the rows hold
                 // (scalable_arc.A2).
-                if central(seen) == 1 && !sync::seeded_bug!("central-alone") {
-                    self.fold(seen, 0); // scalable_arc.A2
+                if seen.central() == 1 && !sync::seeded_bug!("central-alone") {
+                    self.fold(seen, false); // scalable_arc.A2
                     continue;
                 }
             }
             // ORDER: Release; as in `release`. While folding, the word need not be positive
             // (scalable_arc.A5).
-            if self.exchange(seen, seen.wrapping_add(LESS_ONE), Ordering::Release) {
-                return seen & FOLDING == 0 && was_last(seen);
+            if self.exchange(seen, seen.one_less(), Ordering::Release) {
+                return !seen.is_folding() && was_last(seen);
             }
             self.note_contention();
         }
@@ -265,38 +222,38 @@ impl Head {
         let mut backoff = Backoff::new();
         loop {
             // ORDER: Acquire; as in `acquire`.
-            let seen = self.count.load_to_change(Ordering::Acquire);
-            if is_hot(seen) {
-                if tag == tag_of(seen) || central(seen) > 1 {
+            let seen = Word(self.count.load_to_change(Ordering::Acquire));
+            if seen.is_hot() {
+                if tag == seen.tag() || seen.central() > 1 {
                     return false; // there is a central one, too (scalable_arc.A2)
                 }
-                self.fold(seen, 0);
-            } else if seen & FOLDING != 0 {
+                self.fold(seen, false);
+            } else if seen.is_folding() {
                 backoff.pause();
-            } else if central(seen) != 1 {
+            } else if seen.central() != 1 {
                 return false;
             // ORDER: AcqRel; Acquire pairs with Release in `release`: what others did with it.
-            } else if self.exchange(seen, seen.wrapping_add(LESS_ONE), Ordering::AcqRel) {
+            } else if self.exchange(seen, seen.one_less(), Ordering::AcqRel) {
                 return true;
             }
         }
     }
 
     #[inline(always)]
-    pub(super) fn exchange(&self, seen: u64, new: u64, order: Ordering) -> bool {
+    pub(super) fn exchange(&self, seen: Word, new: Word, order: Ordering) -> bool {
         // ORDER: as the caller says; Relaxed on failure, where the caller loads again.
-        self.count.compare_exchange(seen, new, order, Ordering::Relaxed).is_ok()
+        self.count.compare_exchange(seen.0, new.0, order, Ordering::Relaxed).is_ok()
     }
 
     /// Adds to the slot's row (scalable_arc.A4), if there is one, and the flags and the period are
     /// still those of `seen`.
     #[inline(always)]
-    fn add_hot(&self, slot: Slot, seen: u64, n: u64) -> bool {
+    fn add_hot(&self, slot: Slot, seen: Word, n: u64) -> bool {
         self.add_to(slot, seen, n, Segmented::get)
     }
 
     /// The same, from any slot, and makes the row if need be.
-    fn add_hot_slow(&self, seen: u64, n: u64) -> bool {
+    fn add_hot_slow(&self, seen: Word, n: u64) -> bool {
         fn make(rows: &Segmented<Row>, index: usize) -> Option<&Row> {
             Some(rows.get_or_init(index))
         }
@@ -307,11 +264,11 @@ impl Head {
     fn add_to(
         &self,
         slot: Slot,
-        seen: u64,
+        seen: Word,
         n: u64,
         find: impl for<'a> FnOnce(&'a Segmented<Row>, usize) -> Option<&'a Row>,
     ) -> bool {
-        let Some((side, _inside)) = self.announce(slot, seen) else { return false };
+        let Some(side) = self.enter(slot, seen) else { return false };
         side.rows.with(|rows| {
             // SAFETY: scalable_arc.A4 - announced, and checked after that: nobody changes the table
             // of rows but who folds, who waits for us.
@@ -322,43 +279,36 @@ impl Head {
         })
     }
 
-    /// Announces the side, and checks that the word has not changed but for the count.
+    /// Enters the side, if the word has not changed but for the count.
     #[inline(always)]
-    fn announce(&self, slot: Slot, seen: u64) -> Option<(&Side, impl Drop + use<>)> {
+    fn enter(&self, slot: Slot, seen: Word) -> Option<promotion::Inside<Side>> {
         // ORDER: Relaxed; HOT was seen by an Acquire load, and the side is set before it.
         let side = self.side.load(Ordering::Relaxed);
         // SAFETY: never changed while the head lives, and the caller has seen HOT: it is set.
         let biased = unsafe { (*side).biased };
-        let inside = slot.announce(side as usize, biased);
         // ORDER: Acquire; after the announcement (scalable_arc.A4). Pairs with Release in
         // `promote`: the rows as the last fold left them.
-        let now = self.count.load(Ordering::Acquire);
+        let is_current = || Word(self.count.load(Ordering::Acquire)).is_in_state_of(seen);
         // SAFETY: the side is never changed while the head lives, and the caller has seen HOT: it
-        // is set.
-        ((now ^ seen) & FLAGS == 0).then(|| (unsafe { &*side }, inside))
+        // is set. `fold` knows the bias.
+        unsafe { promotion::enter(slot, side.cast_const(), biased, is_current) }
     }
 
-    /// Makes the object cold, and sets `flags`, if it is still as `seen`. The caller has a handle.
+    /// Makes the object cold, and retires it if asked to, if it is still as `seen`. The caller has
+    /// a handle.
     #[cold]
-    fn fold(&self, seen: u64, flags: u64) -> bool {
+    fn fold(&self, seen: Word, retires: bool) -> bool {
         // ORDER: AcqRel; the barrier comes before the look at the records.
-        if !self.exchange(seen, seen | FOLDING | flags, Ordering::AcqRel) {
+        let folding = if retires { seen.folding().retired() } else { seen.folding() };
+        if !self.exchange(seen, folding, Ordering::AcqRel) {
             return false;
         }
         // ORDER: Acquire; set before HOT, for good.
         let side = self.side.load(Ordering::Acquire);
-        if barrier::is_asymmetric() {
-            barrier::heavy()
-        } else {
-            barrier::fence_full()
-        }
-        // BUG: rows of a reference count are summed while their owners may be half-way
-        // (scalable_arc.A4).
-        if !sync::seeded_bug!("unfrozen-rows") {
-            percpu::records().wait_until_none(|word| word == side as usize);
-        }
         // SAFETY: the side lives as long as the head.
-        let rows = unsafe { &*side }.rows.with_mut(|rows| {
+        let side = unsafe { &*side };
+        promotion::wait_for_updaters(side, side.biased);
+        let rows = side.rows.with_mut(|rows| {
             // SAFETY: scalable_arc.A4 - FOLDING was set by this thread, and nobody is inside.
             std::mem::replace(unsafe { &mut *rows }, Segmented::new())
         });
@@ -367,7 +317,7 @@ impl Head {
         if counted >= TOO_MANY {
             std::process::abort(); // as above
         }
-        let added = counted.wrapping_mul(ONE).wrapping_sub(HOT | FOLDING);
+        let added = Word::fold(counted);
         // ORDER: AcqRel; pairs with Acquire in `promote` and with the fence in `was_last`: the rows
         // are empty, and what their owners did with the value came before.
         self.count.fetch_add(added, Ordering::AcqRel);
@@ -385,22 +335,18 @@ impl Head {
             // scalable_arc.A6: after the last period the tag would repeat, so the object stays
             // cold.
             // ORDER: Acquire; the side's Release by whoever made it hot.
-            let mut seen = self.count.load_to_change(Ordering::Acquire);
-            while is_cold(seen)
-                && central(seen) != 0
-                && seen & RETIRED == 0
-                && seen & PERIODS != PERIODS
-            {
+            let mut seen = Word(self.count.load_to_change(Ordering::Acquire));
+            while seen.may_be_promoted() {
                 // ORDER: AcqRel; Release pairs with Acquire in `acquire`: the side, and the rows as
                 // the last fold left them, which Acquire reads from that.
                 match self.count.compare_exchange(
-                    seen,
-                    seen + PERIOD + HOT,
+                    seen.0,
+                    seen.promoted().0,
                     Ordering::AcqRel,
                     Ordering::Acquire,
                 ) {
                     Ok(_) => return true,
-                    Err(now) => seen = now,
+                    Err(now) => seen = Word(now),
                 }
             }
         }
@@ -411,30 +357,30 @@ impl Head {
 
     /// Counts in the word from now on. The caller has a handle.
     pub(super) fn demote(&self) {
-        self.settle(0);
+        self.settle(false);
     }
 
     /// Counts in the word for good, and refuses weak handles. The caller has a handle. True for the
     /// first caller.
     pub(super) fn retire(&self) -> bool {
-        self.settle(RETIRED)
+        self.settle(true)
     }
 
-    fn settle(&self, flags: u64) -> bool {
+    fn settle(&self, retires: bool) -> bool {
         let mut backoff = Backoff::new();
         loop {
             // ORDER: Acquire; pairs with Release in `fold`, if another thread has folded.
-            let seen = self.count.load_to_change(Ordering::Acquire);
-            if seen & FOLDING != 0 {
+            let seen = Word(self.count.load_to_change(Ordering::Acquire));
+            if seen.is_folding() {
                 backoff.pause();
-            } else if is_hot(seen) {
-                if self.fold(seen, flags) {
+            } else if seen.is_hot() {
+                if self.fold(seen, retires) {
                     return true;
                 }
             // ORDER: AcqRel; who sees the flag sees what came before it.
-            } else if seen & flags == flags {
+            } else if !retires || seen.is_retired() {
                 return false;
-            } else if self.exchange(seen, seen | flags, Ordering::AcqRel) {
+            } else if self.exchange(seen, seen.retired(), Ordering::AcqRel) {
                 return true;
             }
         }
@@ -442,12 +388,12 @@ impl Head {
 
     pub(super) fn is_hot(&self) -> bool {
         // ORDER: Relaxed; a hint.
-        is_hot(self.count.load(Ordering::Relaxed))
+        Word(self.count.load(Ordering::Relaxed)).is_hot()
     }
 
     pub(super) fn is_retired(&self) -> bool {
         // ORDER: Acquire; what came before the retirement.
-        self.count.load(Ordering::Acquire) & RETIRED != 0
+        Word(self.count.load(Ordering::Acquire)).is_retired()
     }
 
     /// The number of handles: exact if nobody makes or drops one meanwhile.
@@ -455,19 +401,19 @@ impl Head {
         let mut backoff = Backoff::new();
         loop {
             // ORDER: Acquire; as in `acquire`.
-            let seen = self.count.load(Ordering::Acquire);
-            if is_cold(seen) {
-                return central(seen);
+            let seen = Word(self.count.load(Ordering::Acquire));
+            if seen.is_cold() {
+                return seen.central();
             }
-            if is_hot(seen) {
+            if seen.is_hot() {
                 let rows = percpu::with_slot(|slot| {
-                    let (side, _inside) = self.announce(slot, seen)?;
+                    let side = self.enter(slot, seen)?;
                     // SAFETY: scalable_arc.A4 - announced, and checked after that.
                     Some(side.rows.with(|rows| sum(unsafe { &*rows })))
                 });
                 if let Some(rows) = rows {
                     // At least the central ones, however the rows moved while they were summed.
-                    return central(seen) + (rows as i64).max(0) as u64;
+                    return seen.central() + (rows as i64).max(0) as u64;
                 }
             }
             backoff.pause();
@@ -563,8 +509,8 @@ impl Drop for Head {
 /// Whether an exchange that took a handle from a word that was not folding took the last one
 /// (scalable_arc.A3).
 #[inline(always)]
-fn was_last(before: u64) -> bool {
-    if central(before) != 1 {
+fn was_last(before: Word) -> bool {
+    if before.central() != 1 {
         return false;
     }
     others::forget();

@@ -240,7 +240,7 @@ fn loom_arc_plain_announcement_is_caught() {
 
 #[test]
 fn loom_arc_rows_summed_while_in_use_are_caught() {
-    catches("unfrozen-rows", "loom_arc_owner_dropped_under_clones_drops_the_value_once");
+    catches("unwaited-updaters", "loom_arc_owner_dropped_under_clones_drops_the_value_once");
 }
 
 #[test]

@@ -13,11 +13,12 @@ mod generation;
 mod loom_tests;
 mod others;
 mod weak;
+mod word;
 
 pub use weak::ScalableWeak;
 
 use crate::sync;
-use count::{CENTRAL, Head, TAGS};
+use count::Head;
 use std::borrow::Borrow;
 use std::cmp;
 use std::fmt;
@@ -26,6 +27,7 @@ use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
 use std::ops::Deref;
 use std::ptr::NonNull;
+use word::{CENTRAL, TAGS};
 
 /// What handles point to. Aligned so that a handle's tag fits into the low bits of its address.
 #[repr(C, align(16))]

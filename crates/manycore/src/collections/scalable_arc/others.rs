@@ -12,7 +12,8 @@
 //! Law: a note is a guess. It may be of a count that is gone and whose memory is another's, so
 //! nothing is done on its word but an exchange that fails unless it holds.
 
-use super::count::{Head, is_cold};
+use super::count::Head;
+use super::word::Word;
 use crate::config::{CHANGES_FOR_ROWS, CONTENDED_FOR_LOGS};
 use crate::sync::{self, Ordering};
 use std::cell::Cell;
@@ -40,15 +41,15 @@ struct Last {
 
 impl Head {
     /// Gives a handle up, if the word is still as this thread left it, and the object is therefore
-    /// cold: adds `less_one` to it. Returns what it was. The caller has a central handle.
+    /// cold. Returns what the word was. The caller has a central handle.
     #[inline(always)]
-    pub(super) fn release_what_was_left(&self, less_one: u64) -> Option<u64> {
+    pub(super) fn release_what_was_left(&self) -> Option<Word> {
         // Late in the thread's life there is no note.
-        let left = LAST.try_with(|last| last.left_at(self.address())).ok().flatten()?;
+        let left = Word(LAST.try_with(|last| last.left_at(self.address())).ok().flatten()?);
         // ORDER: Release; pairs with the fence in `was_last`: what was done with the value.
-        let next = left.wrapping_add(less_one);
+        let next = left.one_less();
         let is_same = self.exchange(left, next, Ordering::Release);
-        let now = if is_same { next } else { UNKNOWN };
+        let now = if is_same { next.0 } else { UNKNOWN };
         let _ = LAST.try_with(|last| last.left.set(now));
         is_same.then_some(left)
     }
@@ -60,9 +61,9 @@ impl Head {
     ///
     /// Who clones, drops soon: so a drop notes nothing of another word than the noted one.
     #[inline(always)]
-    pub(super) fn note(&self, found: u64, left: u64) {
-        let note = |last: &Last| last.note(self.address(), found, left);
-        if is_cold(found) && matches!(LAST.try_with(note), Ok(true)) {
+    pub(super) fn note(&self, found: Word, left: Word) {
+        let note = |last: &Last| last.note(self.address(), found.0, left.0);
+        if found.is_cold() && matches!(LAST.try_with(note), Ok(true)) {
             self.promote();
         }
     }

@@ -11,7 +11,7 @@ use super::ordered::{
 use super::races::{reader_ahead_sees_cause_before_effect, reader_sees_cause_before_effect};
 use super::{Deferred, List, Log, Op, Ordered, Push, builder, push, spawn};
 use crate::clock::{self, Clock, Stamp};
-use crate::oplog::core::LONG_WAY;
+use crate::oplog::promotion::Word;
 use crate::oplog::{Publish, Slots};
 use crate::percpu;
 use crate::percpu::cid::run_under;
@@ -38,8 +38,8 @@ fn loom_stamped_second_update_goes_the_plain_way() {
         model(1, move || {
             let list = list(publish);
             list.append(push(1));
-            let word = list.word.load(Ordering::Acquire);
-            assert!(word & LONG_WAY == 0, "updates are told not to try");
+            let word = Word::load(&list.word, Ordering::Acquire);
+            assert!(word.is_plain(), "updates are told not to try");
             let slot = percpu::idle_slot().unwrap();
             assert!(list.append_plain(slot, word, push(2)).is_ok());
             assert_eq!(*list.read(), [1, 2]);

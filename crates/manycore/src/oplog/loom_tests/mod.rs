@@ -12,6 +12,7 @@ mod hardware;
 mod inside;
 mod life;
 mod ordered;
+mod promotion;
 mod races;
 mod seeded;
 mod shared;

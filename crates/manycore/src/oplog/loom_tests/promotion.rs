@@ -1,0 +1,240 @@
+//! Models of laws promotion.H1 to promotion.H5, on the smallest object that uses the protocol: one
+//! word, one updater's part, a gate for evictions. `Deferred`, `Counter` and `ScalableArc` have
+//! models of their own for what they fold.
+
+use super::spawn;
+use crate::oplog::LogTable;
+use crate::oplog::promotion::{self, Inside, Membership, Word};
+use crate::oplog::table::Resident;
+use crate::percpu;
+use crate::percpu::loom_tests::{RACE, model, must_catch};
+use crate::sync::{AtomicBool, AtomicUsize, Ordering, UnsafeCell};
+use std::sync::{Arc, Mutex};
+
+/// A hot state with the part of one updater.
+#[repr(align(128))]
+struct Hot {
+    is_open: AtomicBool,
+    part: UnsafeCell<u32>,
+    folded: UnsafeCell<u32>,
+    is_freed: UnsafeCell<bool>,
+    membership: Membership,
+    biased: bool,
+}
+
+// SAFETY: the cells are shared as promotion.H1 to promotion.H4 say, which loom checks.
+unsafe impl Sync for Hot {}
+
+const FREED: &str = "a hot state was used after its end";
+const LOST: &str = "updates are missing";
+
+impl Hot {
+    fn in_use(&self) {
+        // SAFETY: shared; loom checks that it is not freed at the same time.
+        self.is_freed.with(|freed| assert!(unsafe { !*freed }, "{FREED}"));
+    }
+
+    /// Takes what the updater left. The caller has waited for it.
+    fn fold(&self) {
+        // SAFETY: promotion.H2 - loom checks it.
+        let part = self.part.with_mut(|part| unsafe { std::mem::take(&mut *part) });
+        // SAFETY: promotion.H2 - loom checks it.
+        self.folded.with_mut(|folded| unsafe { *folded += part });
+    }
+}
+
+impl Resident for Hot {
+    const RUNS_USER_CODE: bool = false;
+
+    fn try_claim(&self) -> bool {
+        self.membership.claim();
+        true
+    }
+
+    fn activity(&self) -> u64 {
+        0
+    }
+
+    unsafe fn finish_eviction(this: *const Self) {
+        // SAFETY: claimed; hot states are kept until the end of the model.
+        let hot = unsafe { &*this };
+        hot.is_open.store(false, Ordering::Release);
+        promotion::wait_for_updaters(this, hot.biased);
+        hot.fold();
+        hot.in_use();
+        // SAFETY: claimed by `try_claim`.
+        unsafe { Membership::end_claim(&raw const (*this).membership) };
+    }
+}
+
+struct Object {
+    word: AtomicUsize,
+    table: Arc<LogTable>,
+    /// Hot states whose time is over: loom would not see the use of freed memory.
+    ended: Mutex<Vec<usize>>,
+}
+
+impl Object {
+    fn new(table: &Arc<LogTable>) -> Self {
+        let ended = Mutex::default();
+        Self { word: AtomicUsize::new(0), table: Arc::clone(table), ended }
+    }
+
+    fn promote(&self, biased: bool) {
+        let hot = Box::into_raw(Box::new(Hot {
+            is_open: AtomicBool::new(true),
+            part: UnsafeCell::new(0),
+            folded: UnsafeCell::new(0),
+            is_freed: UnsafeCell::new(false),
+            membership: Membership::new(),
+            biased,
+        }));
+        // SAFETY: made above, and kept until the end of the model.
+        let membership = unsafe { &(*hot).membership };
+        let eviction = membership.enter(&self.table, hot.cast_const(), true, 0).unwrap();
+        self.word.store(Word::hot(hot, biased, false).raw(), Ordering::Release);
+        drop(eviction);
+    }
+
+    /// Whether the update went to the hot state.
+    fn update(&self) -> bool {
+        let seen = Word::load(&self.word, Ordering::Acquire);
+        if !seen.is_plain() {
+            return false;
+        }
+        percpu::with_slot(|slot| {
+            // SAFETY: the object's word; hot states are kept until the end of the model.
+            let hot = unsafe { promotion::enter_by::<Hot>(slot, &self.word, seen) };
+            let Some(hot) = hot else { return false };
+            hot.in_use();
+            let is_open = hot.is_open.load(Ordering::Acquire);
+            if is_open {
+                // SAFETY: promotion.H1 - loom checks it.
+                hot.part.with_mut(|part| unsafe { *part += 1 });
+            }
+            is_open
+        })
+    }
+
+    fn look(&self) {
+        let look = |hot: &Inside<Hot>, _| hot.in_use();
+        // SAFETY: the object's word; hot states are kept until the end of the model.
+        let _: Option<()> = unsafe { promotion::look_on(&self.word, look) };
+    }
+
+    /// Returns the updates that the hot state had, for the only thread that demotes.
+    fn demote(&self) -> u32 {
+        let seen = Word::load(&self.word, Ordering::Acquire);
+        self.word.store(seen.closing().raw(), Ordering::Release);
+        let raw: *mut Hot = seen.state();
+        // SAFETY: kept until the end of the model.
+        let hot = unsafe { &*raw };
+        hot.membership.leave(&self.table, raw.cast_const());
+        promotion::wait_for_updaters(raw, seen.is_biased());
+        hot.fold();
+        self.word.store(0, Ordering::Release);
+        promotion::wait_until_left(raw);
+        // SAFETY: promotion.H4 - loom checks it.
+        hot.is_freed.with_mut(|freed| unsafe { *freed = true });
+        self.ended.lock().unwrap().push(raw as usize);
+        // SAFETY: folded, and freed.
+        hot.folded.with(|folded| unsafe { *folded })
+    }
+}
+
+impl Drop for Object {
+    fn drop(&mut self) {
+        for raw in self.ended.lock().unwrap().drain(..) {
+            // SAFETY: made by `promote`, and the model is over.
+            drop(unsafe { Box::from_raw(raw as *mut Hot) });
+        }
+    }
+}
+
+fn demotion_races(biased: bool) {
+    model(3, move || {
+        let object = Arc::new(Object::new(&Arc::new(LogTable::new(1))));
+        object.promote(biased);
+        let updater = spawn(&object, |object| (0..2).filter(|_| object.update()).count());
+        let seen = object.demote();
+        assert_eq!(seen as usize, updater.join().unwrap(), "{LOST}");
+    });
+}
+
+#[test]
+fn loom_promotion_locked_updates_race_a_demotion() {
+    demotion_races(false);
+}
+
+#[test]
+fn loom_promotion_biased_updates_race_a_demotion() {
+    demotion_races(true);
+}
+
+/// A waiter holds up the end of the hot state, not the fold; and the same address does not lead
+/// it into a hot state that is gone.
+#[test]
+fn loom_promotion_waiters_race_a_demotion() {
+    model(3, || {
+        let object = Arc::new(Object::new(&Arc::new(LogTable::new(1))));
+        object.promote(true);
+        let waiter = spawn(&object, |object| {
+            object.look();
+            object.look();
+        });
+        assert_eq!(object.demote(), 0);
+        waiter.join().unwrap();
+    });
+}
+
+/// An updater, a demotion and an eviction on behalf of another object.
+#[test]
+fn loom_promotion_eviction_races_updates_and_a_demotion() {
+    model(2, || {
+        let table = Arc::new(LogTable::new(1));
+        let [victim, newcomer] = [(); 2].map(|()| Arc::new(Object::new(&table)));
+        victim.promote(true);
+        let evictor = spawn(&newcomer, |newcomer| newcomer.promote(true));
+        let updater = spawn(&victim, Object::update);
+        let seen = victim.demote();
+        assert_eq!(seen, u32::from(updater.join().unwrap()), "{LOST}");
+        evictor.join().unwrap();
+        assert_eq!(newcomer.demote(), 0);
+        assert_eq!(table.residents(), 0);
+    });
+}
+
+fn catches(bug: &str, models: &[&str]) {
+    let signs: Vec<&str> = RACE.into_iter().chain([FREED, LOST]).collect();
+    for model in models {
+        must_catch(bug, &format!("oplog::loom_tests::promotion::loom_promotion_{model}"), &signs);
+    }
+}
+
+#[test]
+fn loom_promotion_plain_announcement_is_caught() {
+    let models = ["locked_updates_race_a_demotion", "biased_updates_race_a_demotion"];
+    catches("plain-publish", &models);
+}
+
+#[test]
+fn loom_promotion_entry_without_a_second_look_is_caught() {
+    let models = ["biased_updates_race_a_demotion", "waiters_race_a_demotion"];
+    catches("unchecked-entry", &models);
+}
+
+#[test]
+fn loom_promotion_fold_under_an_updater_is_caught() {
+    let models = ["biased_updates_race_a_demotion", "eviction_races_updates_and_a_demotion"];
+    catches("unwaited-updaters", &models);
+}
+
+#[test]
+fn loom_promotion_end_under_a_waiter_is_caught() {
+    catches("unwaited-waiters", &["waiters_race_a_demotion"]);
+}
+
+#[test]
+fn loom_promotion_end_under_an_evictor_is_caught() {
+    catches("unwaited-evictor", &["eviction_races_updates_and_a_demotion"]);
+}

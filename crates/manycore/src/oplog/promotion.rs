@@ -1,0 +1,378 @@
+//! Promotion: how an object gets a *hot state* for many threads, and how it gives that up again.
+//!
+//! Owns: the protocol that [`Deferred`](super::Deferred), `Counter` and `ScalableArc` share: the
+//! bits of an object's word, the entry of a thread into the hot state, the wait of a thread that
+//! closes it, and the membership of the [`LogTable`]. Does not own: what the hot state holds, and
+//! how that is folded into the object.
+//!
+//! An object is *cold* while its word leads nowhere. A *promotion* makes the hot state, enters it
+//! in the table, and publishes its address in the word. Threads *enter*: they announce the address
+//! in their slot's record, look at the word once more, and work on their own part of the hot state.
+//! A *demotion* closes the word, leaves the table, waits until the updaters have left, *folds* what
+//! they left behind into the object, makes the word cold, and frees the hot state when no thread
+//! announces it. An *eviction* does the same on behalf of another object, without access to the
+//! word: it closes a gate inside the hot state, folds into a base beside it, and leaves the rest to
+//! the object's next use. So the states are
+//!
+//! | state | the word | the hot state |
+//! |---|---|---|
+//! | cold | leads nowhere | none |
+//! | hot | [`Word::hot`] | open, a member of the table or not (oplog.T1) |
+//! | closing | [`Word::closing`] | being folded; it becomes cold, or hot again |
+//! | evicted | as hot | its own gate is closed; a use of the object demotes it |
+//!
+//! Laws:
+//! - promotion.H1 A thread reaches the hot state only between an announcement and its withdrawal,
+//!   having seen *after* the announcement that the word still leads there ([`enter`]). It changes
+//!   its own part only if, after the announcement, it has also seen it open.
+//! - promotion.H2 The hot state is folded by one thread, which has closed it, has passed the
+//!   barrier, and has then seen no record that announces it as an updater ([`wait_for_updaters`]).
+//!   With promotion.H1 that is the store-buffering race that `percpu::barrier` decides: the updater
+//!   sees the hot state closed, or the folding thread sees the announcement.
+//! - promotion.H3 A thread that only looks, or that waits for a lock or a fold, announces the hot
+//!   state as a waiter ([`look_on`]): it touches no updater's part, so a fold does not wait for it.
+//!   (It might wait for the fold.)
+//! - promotion.H4 The hot state is freed by the thread that took it out of the word, after it has
+//!   left the table ([`Membership::leave`]) and no record announces it, not even as a waiter
+//!   ([`wait_until_left`]).
+//! - promotion.H5 An evictor finds the hot state in the table and claims it there, under the mutex
+//!   of its place, which takes it out. A thread that leaves the table either finds the hot state
+//!   there, or waits until the evictor has ended its claim, its last access.
+//!
+//! Two parts stay with their owners. `Deferred` also waits for single slots, and accepts a slot's
+//! answer in place of the wait (`gate`); its word is a lock while it is cold (oplog.W1).
+//! `ScalableArc` keeps flags, count and period in one word, which decides about its end
+//! (scalable_arc.A3), so that word has bits of its own; and it is no member of the table: only a
+//! handle's owner may fold (scalable_arc.A5), and an evictor has no handle.
+
+use super::table::{Denied, Eviction, LogTable, Resident};
+use crate::lock::{self, held};
+use crate::percpu::{self, Announced, Slot, barrier};
+use crate::sync::{
+    self, AtomicBool, AtomicUsize, Backoff, Ordering, UnsafeCell, panicking, seeded_bug,
+};
+use std::marker::PhantomData;
+use std::ops::Deref;
+
+/// Announcements of the hot state leave the fence to the thread that closes it.
+const BIASED: usize = 8;
+/// The hot state is about to be given up: updaters look again later.
+const CLOSING: usize = 16;
+/// In an announcement: promotion.H3.
+const WAITING: usize = 32;
+/// Updates need more than the short path does.
+const SLOW_PATH: usize = 64;
+/// Hot states are aligned to 128 bytes.
+const ADDRESS: usize = !0x7f;
+const _: () = assert!(lock::HOT & ADDRESS == 0 && lock::HOT < BIASED);
+
+/// An object's word, or what a record announces of it. While an object is cold, its word is the
+/// owner's: zero, or a lock word without [`lock::HOT`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Word(usize);
+
+impl Word {
+    /// What `word` says now.
+    #[inline(always)]
+    pub(crate) fn load(word: &AtomicUsize, order: Ordering) -> Self {
+        // ORDER: as the caller says.
+        Self(word.load(order))
+    }
+
+    /// The word of an object that `hot` has been made for.
+    pub(crate) fn hot<H>(hot: *const H, biased: bool, slow_path: bool) -> Self {
+        debug_assert!(!hot.is_null() && hot as usize & !ADDRESS == 0, "hot states are aligned");
+        let bias = if biased { BIASED } else { 0 };
+        Self(hot as usize | lock::HOT | bias | if slow_path { SLOW_PATH } else { 0 })
+    }
+
+    /// The same hot state, closed.
+    pub(crate) fn closing(self) -> Self {
+        debug_assert!(self.is_open(), "promotion.H2: {self:?} is closed by two threads");
+        Self(self.0 | CLOSING)
+    }
+
+    #[inline(always)]
+    pub(crate) fn raw(self) -> usize {
+        self.0
+    }
+
+    /// Whether there is a hot state, open or closing.
+    #[inline(always)]
+    pub(crate) fn is_hot(self) -> bool {
+        self.0 & lock::HOT != 0
+    }
+
+    /// Whether there is a hot state and the word does not close it.
+    #[inline(always)]
+    pub(crate) fn is_open(self) -> bool {
+        self.0 & (lock::HOT | CLOSING) == lock::HOT
+    }
+
+    /// Whether the short path may be tried.
+    #[inline(always)]
+    pub(crate) fn is_plain(self) -> bool {
+        self.0 & (lock::HOT | CLOSING | SLOW_PATH) == lock::HOT
+    }
+
+    #[inline(always)]
+    pub(crate) fn is_biased(self) -> bool {
+        self.0 & BIASED != 0
+    }
+
+    /// The hot state, of a word that has one.
+    #[inline(always)]
+    pub(crate) fn state<H>(self) -> *mut H {
+        (self.0 & ADDRESS) as *mut H
+    }
+}
+
+/// A thread is in a hot state (promotion.H1); dropping this withdraws the announcement, also when
+/// user code panics.
+pub(crate) struct Inside<H> {
+    // Not a reference: the hot state may be freed as soon as the announcement is withdrawn.
+    hot: *const H,
+    _announced: Announced<'static>,
+    not_send: PhantomData<*mut ()>,
+}
+
+impl<H> Deref for Inside<H> {
+    type Target = H;
+
+    #[inline(always)]
+    fn deref(&self) -> &H {
+        // SAFETY: promotion.H1 - announced, and checked after that: it is freed only by a thread
+        // that waits for the withdrawal (promotion.H4).
+        unsafe { &*self.hot }
+    }
+}
+
+/// Announces `hot` in `slot`'s record, and then looks whether the object still leads there
+/// (promotion.H1). `is_current` loads with Acquire.
+///
+/// # Safety
+/// `hot` was the object's hot state when the caller looked; it is freed as promotion.H4 says, after
+/// `is_current` would say no. If `biased` is true, those who fold or free it know.
+#[inline(always)]
+pub(crate) unsafe fn enter<H>(
+    slot: Slot,
+    hot: *const H,
+    biased: bool,
+    is_current: impl FnOnce() -> bool,
+) -> Option<Inside<H>> {
+    let announced = slot.announce(hot as usize, biased);
+    // BUG: a thread enters a hot state that the object may have given up (promotion.H1).
+    (is_current() || seeded_bug!("unchecked-entry")).then_some(Inside {
+        hot,
+        _announced: announced,
+        not_send: PhantomData,
+    })
+}
+
+/// [`enter`]s the hot state that `seen`, the object's word a moment ago, leads to, as an updater.
+///
+/// # Safety
+/// As there; the hot state is an `H`.
+#[inline(always)]
+pub(crate) unsafe fn enter_by<H>(slot: Slot, word: &AtomicUsize, seen: Word) -> Option<Inside<H>> {
+    // ORDER: Acquire; after the announcement (promotion.H1). Pairs with Release at promotion.
+    let is_current = || Word::load(word, Ordering::Acquire) == seen;
+    // SAFETY: the caller promises that an object's word led to it, and the word loses it before it
+    // is freed (# Safety).
+    unsafe { enter(slot, seen.state(), seen.is_biased(), is_current) }
+}
+
+/// Looks on at the hot state that `word` leads to, if it leads to one (promotion.H3).
+///
+/// # Safety
+/// The word's hot states are of type `H`, and are freed as promotion.H4 says.
+pub(crate) unsafe fn look_on<H, R>(
+    word: &AtomicUsize,
+    look: impl FnOnce(&Inside<H>, Slot) -> R,
+) -> Option<R> {
+    // ORDER: Acquire; pairs with Release at promotion: the contents before the address.
+    let seen = Word::load(word, Ordering::Acquire);
+    if !seen.is_hot() {
+        return None;
+    }
+    percpu::with_slot(|slot| {
+        let hot: *const H = seen.state();
+        let announced = slot.announce(hot as usize | WAITING, false);
+        // ORDER: Acquire; after the announcement (promotion.H1).
+        let now = Word::load(word, Ordering::Acquire);
+        let is_current = now.is_hot() && now.state() == hot.cast_mut();
+        if !is_current && !seeded_bug!("unchecked-entry") {
+            return None;
+        }
+        let inside = Inside { hot, _announced: announced, not_send: PhantomData };
+        Some(look(&inside, slot))
+    })
+}
+
+/// Makes the announcement of an updater one of a waiter, or the other way round, for as long as its
+/// [`Inside`] lasts. The caller looks again whether it may do what it wants to do.
+pub(crate) fn announce_again<H>(slot: Slot, hot: *const H, waits: bool) {
+    let waiting = if waits { WAITING } else { 0 };
+    // Forgotten, because the caller's caller withdraws the announcement, whatever it says.
+    std::mem::forget(slot.announce(hot as usize | waiting, false));
+}
+
+/// Whether an announced word is that of an updater in `hot`.
+#[inline(always)]
+pub(crate) fn updates<H>(announced: usize, hot: *const H) -> bool {
+    announced & (ADDRESS | WAITING) == hot as usize
+}
+
+/// The closing thread's half of the race of promotion.H2, and of each race like it.
+pub(crate) fn pass_barrier(biased: bool) {
+    if biased { barrier::heavy() } else { barrier::fence_full() }
+}
+
+/// Waits until no updater is in the hot state, which the caller has closed (promotion.H2).
+pub(crate) fn wait_for_updaters<H>(hot: *const H, biased: bool) {
+    pass_barrier(biased);
+    // BUG: a hot state is folded while its updaters may be half-way (promotion.H2).
+    if !seeded_bug!("unwaited-updaters") {
+        percpu::records().wait_until_none(|announced| updates(announced, hot));
+    }
+}
+
+/// Waits until no record announces the hot state, to which no word leads any more (promotion.H4).
+/// The updaters have left since it was closed, so only announcements with a fence are awaited.
+pub(crate) fn wait_until_left<H>(hot: *const H) {
+    barrier::fence_full();
+    // BUG: a hot state is freed while a thread may wait for its lock (promotion.H4).
+    if !seeded_bug!("unwaited-waiters") {
+        percpu::records().wait_until_none(|announced| announced & ADDRESS == hot as usize);
+    }
+}
+
+/// What a hot state keeps of its membership of a [`LogTable`].
+pub(crate) struct Membership {
+    /// Whether it is in the table. Guarded by the place's mutex, or written before it is entered.
+    is_placed: AtomicBool,
+    /// Set under the place's mutex by an evictor, cleared as the last thing it does here.
+    is_claimed: AtomicBool,
+    /// A canary of promotion.H4 for loom; nothing elsewhere.
+    life: UnsafeCell<()>,
+}
+
+// SAFETY: the canary is a cell of nothing, and only `drop`, which has `&mut self`, changes it.
+unsafe impl Sync for Membership {}
+
+impl Membership {
+    pub(crate) fn new() -> Self {
+        Self {
+            is_placed: AtomicBool::new(false),
+            is_claimed: AtomicBool::new(false),
+            life: UnsafeCell::new(()),
+        }
+    }
+
+    /// Says to loom that the hot state is in use here, so that it must not be freed meanwhile.
+    #[inline(always)]
+    pub(crate) fn in_use(&self) {
+        self.life.with(|_| ());
+    }
+
+    /// Enters `hot` in the table; the arguments and the result are [`LogTable::enter`]'s.
+    pub(crate) fn enter<R: Resident + 'static>(
+        &self,
+        table: &LogTable,
+        hot: *const R,
+        insist: bool,
+        own: usize,
+    ) -> Result<Eviction, Denied> {
+        self.place();
+        table.enter(hot, insist, own).inspect_err(|Denied| self.displace())
+    }
+
+    /// Enters `hot` in the table if its place there is free.
+    pub(crate) fn enter_if_free<R: Resident + 'static>(
+        &self,
+        table: &LogTable,
+        hot: *const R,
+    ) -> bool {
+        self.place();
+        let placed = table.enter_if_free(hot);
+        if !placed {
+            self.displace();
+        }
+        placed
+    }
+
+    /// Whether it is in the table, for the only thread that may enter or claim it: the holder of
+    /// its lock.
+    pub(crate) fn is_placed(&self) -> bool {
+        // ORDER: Relaxed; guarded by the lock.
+        self.is_placed.load(Ordering::Relaxed)
+    }
+
+    fn place(&self) {
+        debug_assert!(!self.is_placed(), "promotion.H5: a hot state is entered twice");
+        // ORDER: Relaxed; the place's mutex passes it on to an evictor.
+        self.is_placed.store(true, Ordering::Relaxed);
+    }
+
+    fn displace(&self) {
+        // ORDER: Relaxed; guarded by the lock.
+        self.is_placed.store(false, Ordering::Relaxed);
+    }
+
+    /// Claims the hot state for an eviction (promotion.H5), which is one of the objects that the
+    /// calling thread holds until it ends the claim. The caller has the mutex of its place, and its
+    /// lock if it has one.
+    pub(crate) fn claim(&self) {
+        debug_assert!(!self.is_claimed(), "promotion.H5: a hot state is claimed twice");
+        debug_assert!(self.is_placed(), "promotion.H5: a claim outside of the table");
+        held::enter();
+        self.displace();
+        // ORDER: Relaxed; the place's mutex, held here and by `leave`, orders it.
+        self.is_claimed.store(true, Ordering::Relaxed);
+    }
+
+    /// Ends a claim, as the evictor's last access.
+    ///
+    /// # Safety
+    /// The calling thread has claimed the hot state that `this` is in.
+    pub(crate) unsafe fn end_claim(this: *const Self) {
+        held::leave();
+        // SAFETY: promotion.H5 - claimed, so the hot state is there until the store below.
+        unsafe {
+            debug_assert!((*this).is_claimed(), "promotion.H5: a claim ends twice");
+            (*this).in_use();
+            // ORDER: Release; pairs with Acquire in `leave`.
+            (*this).is_claimed.store(false, Ordering::Release);
+        }
+    }
+
+    /// Whether an evictor has claimed it, for that evictor.
+    pub(crate) fn is_claimed(&self) -> bool {
+        // ORDER: Relaxed; a thread sees its own claim.
+        self.is_claimed.load(Ordering::Relaxed)
+    }
+
+    /// Leaves the table, and waits for an evictor that has claimed the hot state before
+    /// (promotion.H5). A thread that frees a hot state calls this first.
+    pub(crate) fn leave<R>(&self, table: &LogTable, hot: *const R) {
+        table.leave(hot);
+        let mut backoff = Backoff::new();
+        // BUG: a hot state is freed while an evictor is at it (promotion.H5).
+        // ORDER: Acquire; pairs with Release in `end_claim`.
+        while !seeded_bug!("unwaited-evictor") && self.is_claimed.load(Ordering::Acquire) {
+            backoff.pause();
+        }
+        self.displace();
+    }
+}
+
+impl Drop for Membership {
+    fn drop(&mut self) {
+        if sync::model_failed() {
+            return;
+        }
+        let is_placed = self.is_placed();
+        debug_assert!(!is_placed || panicking(), "promotion.H4: freed while in the table");
+        self.life.with_mut(|_| ());
+    }
+}
