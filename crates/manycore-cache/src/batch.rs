@@ -199,9 +199,12 @@ where
         loop {
             let mut batch: [Option<(&Q, Place)>; BATCH] = [None; BATCH];
             for (slot, key) in batch.iter_mut().zip(keys.by_ref()) {
-                let place = self.place(key);
-                prefetch(self.segment(place).table(&section).bucket(place));
-                *slot = Some((key, place));
+                *slot = Some((key, self.place(key)));
+            }
+            // In a loop of its own: the processor's window then has many of them under way, each
+            // of which may wait for a page's address.
+            for (_, place) in batch.iter().flatten() {
+                prefetch(self.segment(*place).table(&section).bucket(*place));
             }
             for (_, place) in batch.iter().flatten() {
                 self.segment(*place).table(&section).bucket(*place).probe(*place);

@@ -274,7 +274,9 @@ impl<K, V, S> Cache<K, V, S> {
     /// Whether the time of a node, found in an open section, is over.
     #[inline(always)]
     fn is_expired(&self, node: NonNull<Node<K, V>>) -> bool {
-        self.is_timed && self.is_expired_at(node, self.now())
+        // The clock is read only for an entry that has an end.
+        let end = if self.is_timed { self.end_of(node) } else { NEVER };
+        end < NEVER && end <= self.now()
     }
 
     /// The same in code of its own, for a path on which times are rare.
@@ -284,11 +286,17 @@ impl<K, V, S> Cache<K, V, S> {
     }
 
     fn is_expired_at(&self, node: NonNull<Node<K, V>>, now: u64) -> bool {
+        now >= self.end_of(node)
+    }
+
+    /// When the time of a node, found in an open section, is over.
+    #[inline]
+    fn end_of(&self, node: NonNull<Node<K, V>>) -> u64 {
         if let Some(ends) = &self.ends {
             // SAFETY: cache.N1 - callers pass a node that they found in a section that is still
             // open.
             let node = unsafe { node.as_ref() };
-            return ends(&node.key, &node.value).is_some_and(|end| now >= builder::nanos(end));
+            return ends(&node.key, &node.value).map_or(NEVER, builder::nanos);
         }
         // SAFETY: cache.N2 - a timed cache is full, unless it is lean; the caller's section keeps
         // it.
@@ -296,7 +304,7 @@ impl<K, V, S> Cache<K, V, S> {
         // ORDER: Relaxed; times order nothing.
         let used = extra.used.load(Ordering::Relaxed);
         let idle = self.idle.map_or(NEVER, |idle| used.saturating_add(idle));
-        now >= extra.expires.load(Ordering::Relaxed).min(idle)
+        extra.expires.load(Ordering::Relaxed).min(idle)
     }
 
     /// Warms an entry. Writes nothing if it is hot.
@@ -434,16 +442,20 @@ where
     }
 
     /// The same where reads are counted, or entries expire.
-    #[cold]
+    #[inline(never)]
     fn read_watched(
         &self,
         place: Place,
         hit: Option<Hit<'_, K, V>>,
         section: &Section<'_>,
     ) -> Option<NonNull<Node<K, V>>> {
-        let now = if self.is_timed { self.now() } else { 0 };
+        // Read once, but for a lean cache, most of whose entries have no end.
+        let now = (self.is_timed && self.ends.is_none()).then(|| self.now());
         let hit = hit.filter(|hit| {
-            let is_over = self.is_timed && self.is_expired_at(hit.node, now);
+            let is_over = match now {
+                Some(now) => self.is_expired_at(hit.node, now),
+                None => self.is_expired(hit.node),
+            };
             if is_over && !reentrancy::is_under_lock_of(self.identity()) {
                 self.drop_expired(place, hit.node, section);
             }
@@ -452,7 +464,7 @@ where
         self.counts.read(hit.is_some());
         let hit = hit?;
         self.touch(&hit);
-        self.note_use(hit.node, now);
+        self.note_use(hit.node, now.unwrap_or(0));
         Some(hit.node)
     }
 
@@ -502,8 +514,11 @@ where
         let (mut places, mut count) = ([Place::of(0); BATCH], 0);
         for (place, key) in places.iter_mut().zip(keys) {
             *place = self.place(key);
-            prefetch(self.segment(*place).table(&section).bucket(*place));
             count += 1;
+        }
+        // In a loop of its own, as in `visit_many`.
+        for place in &places[..count] {
+            prefetch(self.segment(*place).table(&section).bucket(*place));
         }
         for place in &places[..count] {
             self.segment(*place).table(&section).bucket(*place).probe(*place);

@@ -201,7 +201,7 @@ impl Session {
             Err(progress) => return progress,
         };
         loop {
-            if context.is_full(out) || budget == 0 || self.wish != Wish::Stay {
+            if context.is_full(out) || self.wish != Wish::Stay {
                 self.look_up(context, input, out, &mut used);
                 return Progress { used, is_paused: true };
             }
@@ -221,6 +221,12 @@ impl Session {
                     let at = used;
                     used += more;
                     let pending = pending(input, request, quiet, before, at);
+                    // The end of a get whose keys were the last ones belongs to them.
+                    if budget == 0 && pending.is_none_or(Pending::has_key) {
+                        (self.parser, used) = (before, at);
+                        self.look_up(context, input, out, &mut used);
+                        return Progress { used, is_paused: true };
+                    }
                     if at >= fetched && pending.is_none() && breaks_batches(request) {
                         fetched = fetch_ahead(context, input, at, glance);
                     }

@@ -189,6 +189,26 @@ fn a_lean_cache_has_no_versions_to_compare() {
 }
 
 #[test]
+fn a_lean_cache_reads_the_clock_only_for_an_entry_with_an_end() {
+    let reads = Arc::new(AtomicU64::new(0));
+    let clock = reads.clone();
+    let cache = Cache::builder(10)
+        .lean(|_: &u32, end: &u64| (*end > 0).then(|| Duration::from_secs(*end)))
+        .clock(move || Duration::from_secs(clock.fetch_add(1, SeqCst)))
+        .build()
+        .unwrap();
+    cache.insert(1, 0);
+    cache.insert(2, 1 << 20);
+    let reads_of = |key: &u32| {
+        let before = reads.load(SeqCst);
+        cache.visit_many([key], |_, spot| assert!(spot.get().is_some()));
+        assert!(cache.get(key).is_some());
+        reads.load(SeqCst) - before
+    };
+    assert_eq!((reads_of(&1), reads_of(&2)), (0, 2));
+}
+
+#[test]
 fn a_lean_cache_refuses_times_that_it_had_to_keep() {
     let build = |builder: Builder<u32, u32>| builder.lean(|_, _| None).build().map(drop);
     let second = Duration::from_secs(1);

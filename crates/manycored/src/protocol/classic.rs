@@ -5,7 +5,8 @@ use super::{
     Admin, Arith, BAD_CHUNK, BAD_FORMAT, Data, ERROR, Gets, KEY_MAX, Mode, Named, Operator, Parser,
     Request, Step, Store, length_of, step,
 };
-use memchr::memchr2;
+use memchr::{memchr_iter, memchr2};
+use std::iter::once;
 
 const BAD_EXPTIME: &str = "CLIENT_ERROR invalid exptime argument";
 const BAD_DELTA: &str = "CLIENT_ERROR invalid numeric delta argument";
@@ -56,17 +57,17 @@ impl Parser {
         let mut touch = None;
         if has_time {
             let time = words.next();
-            if words.left() == 0 {
+            if words.is_empty() {
                 return step(used, Request::Error(BAD_FORMAT), false);
             }
             let Some(time) = time.and_then(strict_signed) else {
                 return step(used, Request::Error(BAD_EXPTIME), false);
             };
             touch = Some(i64::from(time));
-        } else if words.left() == 0 {
+        } else if words.is_empty() {
             return step(used, Request::Error(BAD_FORMAT), false);
         }
-        if words.into_iter().any(|key| key.len() > KEY_MAX) {
+        if has_long_word(words.rest()) {
             return step(used, Request::Error(BAD_FORMAT), false);
         }
         // The line's words end before its end: so far it is used, and the keys follow.
@@ -106,6 +107,16 @@ impl Parser {
             }
         }
     }
+}
+
+/// Whether a word of the line is longer than a key may be.
+fn has_long_word(line: &[u8]) -> bool {
+    let mut from = 0;
+    memchr_iter(b' ', line).chain(once(line.len())).any(|at| {
+        let length = at - from;
+        from = at + 1;
+        length > KEY_MAX
+    })
 }
 
 /// A whole `set` with nothing unusual about it, in one pass, and its bytes. What is not so plain,

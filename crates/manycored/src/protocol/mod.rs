@@ -276,7 +276,7 @@ impl Parser {
         // protocol.P4: one key a call.
         let spaces = input.iter().take_while(|byte| **byte == b' ').count();
         let rest = &input[spaces..];
-        let Some(end) = rest.iter().position(|byte| matches!(byte, b' ' | b'\n')) else {
+        let Some(end) = memchr2(b' ', b'\n', rest) else {
             return Step::More(0);
         };
         let is_last = rest[end] == b'\n';

@@ -23,6 +23,11 @@ impl<'a> Words<'a> {
         self.count()
     }
 
+    /// Whether none is left.
+    pub(super) fn is_empty(mut self) -> bool {
+        self.next().is_none()
+    }
+
     /// Whether the last of them says that no answer is wanted.
     pub(super) fn is_quiet(self) -> bool {
         self.last() == Some(b"noreply")

@@ -1,9 +1,9 @@
 //! What memcached's recorded conversations do not show: limits, newer flags, conditions, times.
 
 use crate::common::{Server, expect};
-use manycored::report::Settings;
-use manycored::session::Wish;
-use manycored::store::Limits;
+use manycored::report::{Facts, Settings};
+use manycored::session::{Context, Session, Wish};
+use manycored::store::{Limits, Store};
 use std::time::Duration;
 
 #[test]
@@ -357,4 +357,34 @@ fn prefixes_are_unknown_where_nobody_asked_for_them() {
     let refused = "CLIENT_ERROR flush_prefix not allowed\n";
     expect(&server, "set a:1 0 0 1\nx\nflush_prefix a\n", &format!("STORED\n{refused}"));
     expect(&server, "mf a q\nmg a:1\n", &format!("{refused}HD\n"));
+}
+
+#[test]
+fn a_get_with_a_key_that_is_too_long_gets_nothing_wherever_that_stands() {
+    let server = Server::new();
+    for at in 0..3 {
+        for (length, reply) in [(250, "END\n"), (251, "CLIENT_ERROR bad command line format\n")] {
+            let mut keys = ["a", "b", "c"].map(str::to_owned);
+            keys[at] = "k".repeat(length);
+            expect(&server, &format!("get {}\n", keys.join(" ")), reply);
+            expect(&server, &format!("gets  {}  \n", keys.join("  ")), reply);
+        }
+    }
+    expect(&server, "get \ngat 1 \n", &"CLIENT_ERROR bad command line format\n".repeat(2));
+}
+
+#[test]
+fn the_end_of_a_get_needs_no_slice_of_its_own() {
+    let (store, facts) = (Store::new(Limits::default(), 1), Facts::default());
+    let mut context = Context::new(store.handle(0), &facts);
+    let mut session = Session::new(store.limits().item);
+    let mut feed = |input: &str, budget| {
+        let mut out = Vec::new();
+        let progress = session.feed(&mut context, input.as_bytes(), &mut out, budget);
+        (progress.used, progress.is_paused, String::from_utf8(out).unwrap())
+    };
+    assert_eq!(feed("get a b\r\n", 2), (9, false, "END\r\n".to_owned()));
+    assert_eq!(feed("get a b c\r\nget d\r\n", 2), (7, true, String::new()));
+    assert_eq!(feed(" c\r\nget d\r\n", 1), (4, true, "END\r\n".to_owned()));
+    assert_eq!(feed("get d\r\n", 1), (7, false, "END\r\n".to_owned()));
 }
