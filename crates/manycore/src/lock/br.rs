@@ -1,100 +1,35 @@
 //! The big-reader lock: a reader writes its own line, a writer looks at all of them. Law lock.K6 of
 //! the parent module.
 //!
-//! Owns: one lane for each slot, and a list for the rare reader that has no lane.
-//! - br.R1 A reader counts itself in its lane, then looks whether a writer has closed the lock, and
-//!   if so takes itself out again. A writer closes, then waits until no lane counts anybody.
-//! - br.R2 A lane belongs to the thread whose token it carries. The next owner of a slot takes the
-//!   lane over when its count is zero; until then (a guard of a thread that is ending, or a
-//!   forgotten one) it reads as a stray.
+//! Owns: what stands around a [`percpu::gate`](crate::percpu::gate): the mutual exclusion of
+//! writers, the sleep of readers, and a list for the rare reader that has no lane.
+//! - br.R1 A reader enters the gate while its word is `OPEN`. A writer holds the word lock of the
+//!   writers, closes the gate, and waits until no lane counts a reader (gate.E1 to gate.E3).
+//! - br.R2 The bias is the process's, and never changes (gate.E4).
 //! - br.R3 Strays are threads without a lane; they stand in a list under a mutex.
-//! - br.R4 Who is counted already counts itself once more, where it is counted and without looking:
-//!   the writer waits for it anyway. So a thread may read while it reads, also when a writer waits,
-//!   when it has lost its slot since, or got the use of a lane.
+//! - br.R4 A thread that is counted already counts itself once more, where it is counted and
+//!   without a look (gate.E7): the writer waits for it anyway. So a thread may read while it reads,
+//!   also when a writer waits, when it has lost its slot since, or got the use of a lane.
 
 use super::word::{self, Refused};
 use super::{futex, spin_until};
-use crate::percpu::segmented::Segmented;
+use crate::percpu::gate::{self, Gate, Lane};
 use crate::percpu::{self, barrier};
 use crate::profile::{Of, Wait};
 use crate::sync::{
-    self, AtomicUsize, Backoff, ConstPtr, LoadToChange, MutPtr, Mutex, Ordering, UnsafeCell,
-    const_fn,
+    self, AtomicUsize, ConstPtr, MutPtr, Mutex, MutexGuard, Ordering, UnsafeCell, const_fn,
 };
+use std::convert::Infallible;
 use std::fmt;
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
 use std::sync::PoisonError;
 
-/// `state`: a writer has closed the lock.
-const CLOSED: usize = 1;
-/// `state`: readers sleep until it opens.
+/// The gate's word: readers may enter. Otherwise a writer has closed the lock...
+const OPEN: usize = 1;
+/// ...and perhaps readers sleep until it opens.
 const SLEEPERS: usize = 2;
-
-/// Where the readers of one slot count themselves.
-#[repr(align(128))]
-struct Lane {
-    /// The thread whose lane it is (br.R2).
-    token: AtomicUsize,
-    /// Its guards. Written by that thread alone.
-    readers: AtomicUsize,
-}
-
-impl From<usize> for Lane {
-    fn from(_: usize) -> Self {
-        Self { token: AtomicUsize::new(0), readers: AtomicUsize::new(0) }
-    }
-}
-
-impl Lane {
-    /// Counts a reader, unless a writer has closed the lock (br.R1). For the lane's owner.
-    #[inline(always)]
-    fn enter(&self, state: &AtomicUsize, biased: bool) -> bool {
-        // ORDER: Relaxed; the owner alone writes it.
-        let readers = self.readers.load_to_change(Ordering::Relaxed);
-        if readers > 0 {
-            // ORDER: Release, here and below; pairs with Acquire in `is_empty`: who sees that the
-            // lane counts somebody sees whom (`lane_of`).
-            self.readers.store(readers + 1, Ordering::Release); // br.R4
-            return true;
-        }
-        if sync::seeded_bug!("plain-publish") {
-            self.readers.store(1, Ordering::Release);
-        } else if biased {
-            // ORDER: the store before the load below, by law percpu.B1; pairs with `heavy` in
-            // `close`.
-            self.readers.store(1, Ordering::Release);
-            barrier::light();
-        } else {
-            // ORDER: a full fence after the store; pairs with the one in `close`.
-            barrier::swap_full(&self.readers, 1);
-        }
-        // ORDER: Acquire; pairs with Release in `open`: what the writer wrote.
-        if state.load(Ordering::Acquire) == 0 {
-            return true;
-        }
-        // ORDER: Release; as in `leave`, though nothing was read.
-        self.readers.store(0, Ordering::Release);
-        false
-    }
-
-    #[inline(always)]
-    fn leave(&self) {
-        // ORDER: Relaxed; the owner alone writes it, also when its slot is another's by now
-        // (br.R2).
-        let readers = self.readers.load_to_change(Ordering::Relaxed);
-        // ORDER: Release; pairs with Acquire in `is_empty`: the reads before the writer's writes,
-        // and the last owner's stores before the next owner's.
-        debug_assert!(readers > 0, "lock.K6: a lane's reader is counted out twice");
-        self.readers.store(readers - 1, Ordering::Release);
-    }
-
-    fn is_empty(&self) -> bool {
-        // ORDER: Acquire; pairs with Release in `leave`.
-        self.readers.load(Ordering::Acquire) == 0
-    }
-}
 
 /// A reader-writer lock for values that are read by every core and hardly ever written.
 ///
@@ -128,11 +63,7 @@ impl Lane {
 /// });
 /// ```
 pub struct BrLock<T> {
-    lanes: Segmented<Lane>,
-    /// Zero (open), or CLOSED and perhaps SLEEPERS.
-    state: AtomicUsize,
-    /// Whether readers pay for a full fence although they need not.
-    fenced: bool,
+    gate: Gate,
     /// Tokens of readers without a lane, one for each guard (br.R3).
     strays: Mutex<Vec<usize>>,
     /// The word lock of the writers.
@@ -151,25 +82,12 @@ impl<T> BrLock<T> {
         #[must_use]
         pub const fn new(value: T) -> Self {
             Self {
-                lanes: Segmented::new(),
-                state: AtomicUsize::new(0),
-                fenced: false,
+                gate: Gate::new(OPEN),
                 strays: Mutex::new(Vec::new()),
                 writers: AtomicUsize::new(0),
                 value: UnsafeCell::new(value),
             }
         }
-    }
-
-    /// A lock whose readers pay a full fence each, as where the kernel has no `membarrier`.
-    #[cfg(all(test, manycore_loom))]
-    pub(super) fn with_full_fences(value: T) -> Self {
-        Self { fenced: true, ..Self::new(value) }
-    }
-
-    #[inline(always)]
-    fn is_biased(&self) -> bool {
-        !self.fenced && barrier::is_asymmetric()
     }
 
     /// Waits until no writer has the lock, and reads.
@@ -179,7 +97,7 @@ impl<T> BrLock<T> {
     #[inline]
     #[track_caller]
     pub fn read(&self) -> BrReadGuard<'_, T> {
-        match self.enter_own_lane() {
+        match self.gate.enter(OPEN, barrier::is_asymmetric()) {
             Some(lane) => self.read_guard(Some(lane)),
             None => self.read_slow(),
         }
@@ -188,72 +106,30 @@ impl<T> BrLock<T> {
     /// Reads if no writer has the lock or waits for it.
     #[inline]
     pub fn try_read(&self) -> Option<BrReadGuard<'_, T>> {
-        match self.enter_own_lane() {
+        match self.gate.enter(OPEN, barrier::is_asymmetric()) {
             Some(lane) => Some(self.read_guard(Some(lane))),
             None => self.enter().ok().map(|lane| self.read_guard(lane)),
         }
     }
 
-    /// Enters by the calling thread's lane if it has one already.
-    #[inline(always)]
-    fn enter_own_lane(&self) -> Option<&Lane> {
-        let lane = self.lanes.get(percpu::own_slot()?.index())?;
-        // ORDER: Relaxed; the token is this thread's own store, or none of its (br.R2).
-        let is_mine = lane.token.load(Ordering::Relaxed) == percpu::thread_token();
-        (is_mine && lane.enter(&self.state, self.is_biased())).then_some(lane)
-    }
-
-    /// Takes the lane of the thread's slot over, if its last owner has left it (br.R2).
-    fn claim_lane(&self) -> Option<&Lane> {
-        let lane = self.lanes.get_or_init(percpu::own_slot()?.index());
-        let me = percpu::thread_token();
-        if lane.token.load(Ordering::Relaxed) == me {
-            return Some(lane);
-        }
-        if !lane.is_empty() {
-            return None;
-        }
-        // ORDER: Relaxed; slots pass from thread to thread by Release and Acquire (percpu.P2), and
-        // the Release store that counts this thread (`Lane::enter`) makes the token known
-        // (`lane_of`).
-        lane.token.store(me, Ordering::Relaxed);
-        Some(lane)
-    }
-
-    /// The lane that counts this thread, wherever it is (br.R4).
-    fn lane_of(&self, token: usize) -> Option<&Lane> {
-        // ORDER: the count before the token. `is_empty` is Acquire and pairs with the Release
-        // stores of `Lane::enter`: the token seen then is that of who is counted, or a later one.
-        // The lane of a dead thread that had the same token goes over to another that way only: the
-        // dead one's token, seen before, would go with the count of who took the lane meanwhile.
-        // (A dead thread may have forgotten a guard: its lane is written by nobody else.) The first
-        // look, which proves nothing, passes over the lanes that others are counting in.
-        let has_token = |lane: &Lane| lane.token.load(Ordering::Relaxed) == token;
-        // BUG: a reader asks whose a lane is before it asks whether anybody is counted there (br.R4
-        // of the big-reader lock).
-        let unsure = sync::seeded_bug!("token-before-count");
-        let is_its =
-            |lane: &Lane| has_token(lane) && !lane.is_empty() && (unsure || has_token(lane));
-        self.lanes.iter().map(|(_, lane)| lane).find(|lane| is_its(lane))
+    fn strays(&self) -> MutexGuard<'_, Vec<usize>> {
+        self.strays.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Enters by a lane or as a stray, unless a writer has closed the lock.
     fn enter(&self) -> Result<Option<&Lane>, Closed> {
-        let me = percpu::thread_token();
-        let strays = || self.strays.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_stray = strays().contains(&me);
-        let lane = if is_stray { None } else { self.lane_of(me).or_else(|| self.claim_lane()) };
-        if let Some(lane) = lane {
-            return if lane.enter(&self.state, self.is_biased()) {
-                Ok(Some(lane))
-            } else {
-                Err(Closed)
-            };
+        if let Some(lane) = self.gate.enter_again() {
+            return Ok(Some(lane)); // br.R4
         }
-        let mut strays = strays();
+        let me = percpu::thread_token();
+        let is_stray = self.strays().contains(&me);
+        if !is_stray && self.gate.claim() {
+            return self.gate.enter(OPEN, barrier::is_asymmetric()).map(Some).ok_or(Closed);
+        }
+        let mut strays = self.strays();
         // ORDER: Acquire; pairs with Release in `open`. The mutex decides between this and the
         // writer: it closed before it found the list empty, or it finds this stray in the list.
-        let may_enter = is_stray || self.state.load(Ordering::Acquire) == 0;
+        let may_enter = is_stray || self.gate.word.load(Ordering::Acquire) == OPEN;
         if !may_enter {
             return Err(Closed);
         }
@@ -282,18 +158,16 @@ impl<T> BrLock<T> {
             "manycore: a thread reads a BrLock that it is writing: it would wait for itself"
         );
         // ORDER: Relaxed, here and below; the reader looks again when it has counted itself.
-        let is_open = || self.state.load(Ordering::Relaxed) == 0;
-        if spin_until(1, is_open) {
+        let word = &self.gate.word;
+        if spin_until(1, || word.load(Ordering::Relaxed) == OPEN) {
             return;
         }
-        let asleep = CLOSED | SLEEPERS;
         loop {
             // lock.K5: said in the word that the opening swap replaces.
-            match self.state.compare_exchange(CLOSED, asleep, Ordering::Relaxed, Ordering::Relaxed)
-            {
-                Err(0) => return,
+            match word.compare_exchange(0, SLEEPERS, Ordering::Relaxed, Ordering::Relaxed) {
+                Err(OPEN) => return,
                 _ => {
-                    futex::wait(&self.state, asleep);
+                    futex::wait(word, SLEEPERS);
                 }
             }
         }
@@ -316,7 +190,7 @@ impl<T> BrLock<T> {
     pub fn write(&self) -> BrWriteGuard<'_, T> {
         let token = percpu::thread_token();
         let of = Of::new("BrLock", self);
-        let is_own = self.is_read_by(token)
+        let is_own = self.is_read_by_me()
             || word::lock(&self.writers, token, of) == Err(Refused::HeldBySelf);
         assert!(
             !is_own,
@@ -349,49 +223,40 @@ impl<T> BrLock<T> {
 
     /// Keeps readers out that come from now on. For the holder of `writers`.
     fn close(&self) {
-        // ORDER: the store before the loads of the lanes; pairs with the fence of `Lane::enter`.
-        self.state.store(CLOSED, Ordering::Relaxed);
-        if self.is_biased() { barrier::heavy() } else { barrier::fence_full() }
+        // ORDER: Relaxed; the barrier decides (gate.E2).
+        self.gate.word.store(0, Ordering::Relaxed);
+        gate::pass_barrier(barrier::is_asymmetric()); // br.R2
     }
 
     /// Waits for readers that came before.
     fn drain(&self) {
-        for (_, lane) in self.lanes.iter() {
-            let mut backoff = Backoff::new();
-            while !lane.is_empty() {
-                backoff.pause();
-            }
-        }
-        let mut backoff = Backoff::new();
-        while !self.has_no_strays() {
-            backoff.pause();
-        }
+        let Ok(()) = self.gate.wait(|_| Ok::<(), Infallible>(()));
+        gate::wait_forever_while(|| !self.has_no_strays());
     }
 
     fn is_drained(&self) -> bool {
-        self.lanes.iter().all(|(_, lane)| lane.is_empty()) && self.has_no_strays()
+        self.gate.is_empty() && self.has_no_strays()
     }
 
     fn has_no_strays(&self) -> bool {
-        self.strays.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
+        self.strays().is_empty()
     }
 
     /// Lets readers and other writers in. For the holder of `writers`.
     fn open(&self) {
-        // ORDER: Release; pairs with Acquire in `Lane::enter`: what the writer wrote.
-        let before = self.state.swap(0, Ordering::Release);
-        debug_assert!(before & CLOSED != 0, "br.R1: a lock is opened that is not closed");
+        // ORDER: Release; pairs with Acquire in `Gate::enter` (gate.E3): what the writer wrote.
+        let before = self.gate.word.swap(OPEN, Ordering::Release);
+        debug_assert!(before & OPEN == 0, "br.R1: a lock is opened that is not closed");
         if before & SLEEPERS != 0 {
-            futex::wake_all(&self.state);
+            futex::wake_all(&self.gate.word);
         }
         // SAFETY: lock.K1 - the writer that closed the lock calls this, and holds the word lock;
         // `self` keeps the word.
         unsafe { word::unlock(&self.writers, 0) };
     }
 
-    fn is_read_by(&self, token: usize) -> bool {
-        self.lane_of(token).is_some()
-            || self.strays.lock().unwrap_or_else(PoisonError::into_inner).contains(&token)
+    fn is_read_by_me(&self) -> bool {
+        self.gate.inside().is_some() || self.strays().contains(&percpu::thread_token())
     }
 
     fn write_guard(&self) -> BrWriteGuard<'_, T> {
@@ -462,7 +327,7 @@ impl<T> BrReadGuard<'_, T> {
     #[cold]
     fn leave_strays(&self) {
         let me = percpu::thread_token();
-        let mut strays = self.lock.strays.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut strays = self.lock.strays();
         let mine = strays.iter().position(|token| *token == me);
         strays.swap_remove(mine.expect("a stray stands in the list until its guard is dropped"));
     }

@@ -34,9 +34,9 @@
 //! - lock.K5 Sleep: whoever goes to sleep has said so in memory before it looks for the last time,
 //!   and whoever gives up a lock looks whether somebody said so after it gave up (or in the same
 //!   instruction). So no wake-up is lost.
-//! - lock.K6 Big reader: a lane's count is written by one thread at a time: the thread whose token
-//!   the lane carries, until its last guard is gone. A reader that saw the lock open is counted in
-//!   what the writer sees, or has seen the writer (law percpu.B1).
+//! - lock.K6 Big reader: a reader is inside of a gate or stands in the list of strays, until its
+//!   guard is gone. A writer has closed the gate, and has seen every lane and the list empty since
+//!   (gate.E2, gate.E3, br.R3).
 //!
 //! Source: J. Mellor-Crummey and M. Scott, *Algorithms for scalable synchronization on
 //! shared-memory multiprocessors*, 1991 (ticket, MCS); the form of MCS without a node in the

@@ -110,6 +110,8 @@ impl Rounds {
         // one did with the object, before the holder changes it.
         let seen = self.state.fetch_or(HELD, Ordering::AcqRel);
         debug_assert!(seen & HELD == 0, "rounds.V1: two have set HELD");
+        // BUG: the lock is taken from those who share the object, and they are not waited for
+        // (rounds.V1).
         if seen >= ONE && !seeded_bug!("hasty-closing") {
             let is_alone = || self.state.load(Ordering::Acquire) < ONE;
             let mut waiting = None;

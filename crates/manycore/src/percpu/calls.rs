@@ -8,17 +8,16 @@
 //!   no entry of the object in any slot knows that nobody is inside of a call that was announced
 //!   before.
 //! - percpu.L2 Announcing is ordered before the caller's later loads, against a watcher that stores
-//!   and then passes [`barrier::heavy`] (`biased`) or [`barrier::fence_full`] (otherwise): law
-//!   percpu.B1.
+//!   and then calls [`gate::pass_barrier`] with the same bias (gate.E1, gate.E2).
 //! - percpu.L3 The depth is the thread's, not the slot's, and is known until the thread's very end.
 //!   Calls deeper than the stack, and those of a thread that has no slot any more, count themselves
 //!   elsewhere, and here only their depth.
 //! - percpu.L4 [`LEAF`] as a depth says that the thread runs code that may call nothing.
 
 use super::slots::{self, Slot};
-use super::{barrier, records};
+use super::{gate, records};
 use crate::config::CALLS_DEEP;
-use crate::sync::{self, AtomicUsize, Ordering};
+use crate::sync::{self, AtomicUsize};
 use std::cell::Cell;
 
 /// The depth in code that may call nothing (percpu.L4).
@@ -34,8 +33,7 @@ impl Calls {
     }
 
     fn contains(&self, object: usize) -> bool {
-        // ORDER: Acquire; pairs with Release in `Call::drop`: the call before the watcher's deeds.
-        self.0.iter().any(|entry| entry.load(Ordering::Acquire) == object)
+        self.0.iter().any(|entry| gate::announced(entry) == object)
     }
 }
 
@@ -69,16 +67,7 @@ pub(crate) fn enter(object: usize, biased: bool) -> Option<Call> {
     let depth = depth();
     let slot: Slot = slots::own_slot()?;
     let entry = slot.calls().0.get(depth)?;
-    if sync::seeded_bug!("plain-publish") {
-        entry.store(object, Ordering::Release);
-    } else if biased {
-        // ORDER: the store before the caller's later loads, by law percpu.B1; pairs with `heavy`.
-        // percpu.L2: ordered by the light half of the barrier, or below by a full fence.
-        entry.store(object, Ordering::Relaxed);
-        barrier::light();
-    } else {
-        barrier::swap_full(entry, object);
-    }
+    gate::announce(entry, object, biased); // percpu.L2
     set_depth(depth + 1);
     Some(Call { entry, depth })
 }
@@ -86,8 +75,7 @@ pub(crate) fn enter(object: usize, biased: bool) -> Option<Call> {
 impl Drop for Call {
     #[inline(always)]
     fn drop(&mut self) {
-        // ORDER: Release; pairs with Acquire in `contains`: what was done in the call.
-        self.entry.store(0, Ordering::Release);
+        gate::withdraw(self.entry);
         set_depth(self.depth);
     }
 }

@@ -148,64 +148,6 @@ fn loom_slots_taken_at_once_are_different() {
     });
 }
 
-/// Law percpu.B1: an owner announces, then reads `closed`; a watcher closes, passes the barrier,
-/// then reads the announcement. One of them must see the other.
-fn announce_litmus(biased: bool, barrier: fn()) {
-    model(3, move || {
-        let shared = Arc::new((Records::new(), AtomicUsize::new(0)));
-        let owner = {
-            let shared = Arc::clone(&shared);
-            thread::spawn(move || {
-                let (records, closed) = &*shared;
-                let mine = records.take();
-                let _inside = mine.announce(16, biased);
-                std::mem::forget(_inside);
-                closed.load(Ordering::Acquire) != 0
-            })
-        };
-        let (records, closed) = &*shared;
-        closed.store(1, Ordering::Release);
-        barrier();
-        let watcher_saw = (0..records.high()).any(|slot| records.get(slot).announced() == 16);
-        let owner_saw = owner.join().unwrap();
-        assert!(owner_saw || watcher_saw, "neither side saw the other");
-    });
-}
-
-#[test]
-fn loom_locked_announcement_meets_full_fence() {
-    announce_litmus(false, barrier::fence_full);
-}
-
-#[test]
-fn loom_locked_announcement_meets_heavy_barrier() {
-    announce_litmus(false, barrier::heavy);
-}
-
-#[test]
-fn loom_biased_announcement_meets_heavy_barrier() {
-    announce_litmus(true, barrier::heavy);
-}
-
-#[test]
-fn loom_plain_announcement_is_caught() {
-    let signs = ["neither side saw the other"];
-    for test in [
-        "loom_locked_announcement_meets_full_fence",
-        "loom_biased_announcement_meets_heavy_barrier",
-    ] {
-        must_catch("plain-publish", &format!("percpu::loom_tests::{test}"), &signs);
-    }
-}
-
-/// The two barriers are no pair for each other: who announced by the light half is met by the heavy
-/// half alone.
-#[test]
-#[should_panic(expected = "neither side saw the other")]
-fn loom_biased_announcement_against_a_mere_fence_is_caught() {
-    announce_litmus(true, barrier::fence_full);
-}
-
 /// What the owner did before it withdrew, a watcher that waited for the withdrawal has seen.
 #[test]
 fn loom_wait_for_returns_after_the_owners_writes() {
@@ -236,7 +178,7 @@ fn loom_wait_for_returns_after_the_owners_writes() {
 #[test]
 fn loom_unwaited_owner_is_caught() {
     let test = "percpu::loom_tests::loom_wait_for_returns_after_the_owners_writes";
-    must_catch("plain-publish", test, &RACE);
+    must_catch("unawaited-reader", test, &RACE);
 }
 
 /// Waits until nobody but the caller, who has a token, has one or a slot: others have really ended.

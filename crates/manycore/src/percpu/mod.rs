@@ -1,7 +1,7 @@
 //! Who am I? Slots, the announcement record behind each, topology and pinning.
 //!
-//! Owns: the numbering of threads and one `Record` per slot. Does not own: what objects keep per
-//! slot.
+//! Owns: the numbering of threads, one `Record` per slot, and the protocol by which threads
+//! announce themselves against a closer (`gate`). Does not own: what objects keep per slot.
 //! Laws:
 //! - percpu.P1 Slots are dense and recycled: the lowest free number is handed out, so per-slot
 //!   tables stay as small as the largest number of threads alive at once. There is no limit but
@@ -23,6 +23,7 @@ pub mod cid;
 pub(crate) mod dirty;
 #[cfg(not(any(manycore_loom, manycore_shuttle)))]
 pub(crate) mod fork;
+pub(crate) mod gate;
 #[cfg(all(test, manycore_loom))]
 pub(crate) mod loom_tests;
 pub mod pin;

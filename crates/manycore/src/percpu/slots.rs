@@ -1,7 +1,7 @@
 //! Slot numbers and announcement records; laws percpu.P1 to percpu.P4 of the parent module.
 
-use super::barrier;
 use super::calls::Calls;
+use super::gate;
 use super::segmented::Segmented;
 #[cfg(manycore_loom)]
 use super::token::Token;
@@ -39,27 +39,17 @@ impl Record {
     }
 
     /// Announces `word` so that loads after this call are ordered after the announcement, against
-    /// a watcher that calls [`barrier::heavy`] (`biased`) or [`barrier::fence_full`] (otherwise)
-    /// between closing the object and looking at this record.
+    /// a watcher that calls [`gate::pass_barrier`] with the same bias between closing the object
+    /// and looking at this record.
     #[inline(always)]
     pub(crate) fn announce(&self, word: usize, biased: bool) -> Announced<'_> {
-        if sync::seeded_bug!("plain-publish") {
-            self.active.store(word, Ordering::Release);
-        } else if biased {
-            // ORDER: Release; pairs with the Acquire in `announced` for the *previous* object:
-            // a watcher that sees this word also sees everything done under the one before.
-            self.active.store(word, Ordering::Release);
-            barrier::light();
-        } else {
-            barrier::swap_full(&self.active, word);
-        }
+        gate::announce(&self.active, word, biased);
         Announced { record: self }
     }
 
     /// What the owner is inside of now.
     pub(crate) fn announced(&self) -> usize {
-        // ORDER: Acquire; pairs with the Release stores of `announce` and `Announced::drop`.
-        self.active.load(Ordering::Acquire)
+        gate::announced(&self.active)
     }
 
     /// The calls that the owner is inside of.
@@ -95,8 +85,7 @@ pub(crate) struct Announced<'a> {
 impl Drop for Announced<'_> {
     #[inline(always)]
     fn drop(&mut self) {
-        // ORDER: Release; pairs with Acquire in `announced`: what was done before the withdrawal.
-        self.record.active.store(0, Ordering::Release);
+        gate::withdraw(&self.record.active);
     }
 }
 
@@ -189,10 +178,7 @@ impl Records {
     #[inline]
     pub(crate) fn wait_for(&self, index: usize, inside: impl Fn(usize) -> bool) {
         let record = self.get(index);
-        let mut backoff = sync::Backoff::new();
-        while inside(record.announced()) {
-            backoff.pause();
-        }
+        gate::wait_forever_while(|| inside(record.announced()));
     }
 }
 

@@ -171,6 +171,10 @@ impl Core {
     }
 
     /// Opens the outermost section of `local`'s owner.
+    ///
+    /// Not by [`crate::percpu::gate`], although the barriers are the same: a section is never
+    /// turned away, so there is no word to look at afterwards, and no leader waits. A leader reads
+    /// *when* each section was opened, from an `AtomicU64` that holds an era or a clock's stamp.
     #[inline(always)]
     pub(super) fn open(&self, local: &Local) {
         if self.light || seeded_bug!("plain-publish") {
@@ -187,6 +191,7 @@ impl Core {
         // Later loads stay behind by the light barrier (percpu.B1 with `heavy` in `start`;
         // section.E1).
         local.lower.store(self.era(), Ordering::Release);
+        // BUG: a section is announced by a plain store with no barrier behind it (section.S6).
         if !seeded_bug!("plain-publish") {
             barrier::light();
         }

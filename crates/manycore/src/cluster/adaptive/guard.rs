@@ -1,6 +1,9 @@
 //! What a reader holds.
 
-use super::{Adaptive, lanes::Lane};
+use super::{
+    Adaptive,
+    lanes::{self, Lane},
+};
 use crate::lock::held;
 use crate::oplog::{self, ColdHold, Log};
 use crate::sync::ConstPtr;
@@ -98,7 +101,7 @@ impl<T: Send + Sync + 'static, L: Log<T>> Drop for ReadGuard<'_, T, L> {
         match self.hold {
             Hold::Lane(lane) => {
                 held::leave();
-                if lane.leave() {
+                if lanes::leave(lane) {
                     self.object.look_after_reads();
                 }
             }

@@ -222,12 +222,7 @@ fn catches(bug: &str, models: &[&str], signs: &[&str]) {
 #[test]
 fn loom_closing_without_a_wait_is_caught() {
     let models = ["loom_shared_reads_race_an_update", "loom_biased_reads_race_an_update"];
-    catches("hasty-closing", &models, &RACE);
-}
-
-#[test]
-fn loom_reader_that_does_not_announce_itself_is_caught() {
-    catches("plain-publish", &["loom_shared_reads_race_an_update"], &RACE);
+    catches("unawaited-reader", &models, &RACE);
 }
 
 #[test]

@@ -17,8 +17,8 @@
 //! of [`ldu`](crate::ldu) are in the members themselves, so they need a value made of members, and
 //! don't fit a value of any type; for those there is [`DeferredSet`](crate::ldu::DeferredSet).
 //!
-//! Laws: adaptive.A1 to adaptive.A5 in `lanes`, adaptive.A6 and adaptive.A11 in `policy`,
-//! adaptive.A7 to adaptive.A9 and adaptive.A12 in `switch`, adaptive.A10 in `trial`.
+//! Laws: adaptive.A1 to adaptive.A3 and adaptive.A5 in `lanes`, adaptive.A6 and adaptive.A11 in
+//! `policy`, adaptive.A7 to adaptive.A9 and adaptive.A12 in `switch`, adaptive.A10 in `trial`.
 //!
 //! Source: K42's adaptable objects (Appavoo and others, section 3.4), with OpLog's logs and BRAVO's
 //! readers as the forms to choose from; none of them changes by itself.

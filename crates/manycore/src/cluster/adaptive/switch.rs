@@ -1,7 +1,7 @@
 //! Changing what an object is, and updates that have to keep readers out.
 //!
-//! Laws (adaptive.A1 to adaptive.A5 are in `lanes`, adaptive.A6 in `policy`, oplog.W1 to oplog.W5
-//! in `oplog`):
+//! Laws (adaptive.A1 to adaptive.A3 and adaptive.A5 are in `lanes`, adaptive.A6 in `policy`,
+//! oplog.W1 to oplog.W5 in `oplog`):
 //! - adaptive.A7 Whoever takes the lock of a cold object looks at the gate's word after that, and
 //!   closes the gate before it changes the value. The word changes under the lock alone, `LATE`
 //!   apart.

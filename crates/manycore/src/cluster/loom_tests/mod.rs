@@ -74,9 +74,8 @@ impl Family for Plain {
 
 type Object = Swappable<dyn Sum>;
 
-fn object(fenced: bool) -> Arc<Object> {
-    let first = Plain::in_parts(1);
-    Arc::new(if fenced { Swappable::with_full_fences(first) } else { Swappable::new(first) })
+fn object() -> Arc<Object> {
+    Arc::new(Swappable::new(Plain::in_parts(1)))
 }
 
 fn add(object: &Object) {

@@ -12,7 +12,7 @@ fn swap(object: &Object) {
 #[test]
 fn loom_call_from_within_itself_passes_a_swap() {
     model(2, || {
-        let shared = object(false);
+        let shared = object();
         let other = {
             let shared = Arc::clone(&shared);
             thread::spawn(move || shared.call(|_| add(&shared)))
@@ -26,7 +26,7 @@ fn loom_call_from_within_itself_passes_a_swap() {
 #[test]
 fn loom_deep_calls_are_counted_and_pass_a_swap() {
     model(2, || {
-        let shared = object(false);
+        let shared = object();
         let other = {
             let shared = Arc::clone(&shared);
             thread::spawn(move || shared.call(|_| shared.call(|_| add(&shared))))
@@ -41,8 +41,8 @@ fn loom_deep_calls_are_counted_and_pass_a_swap() {
 #[test]
 fn loom_nested_call_of_another_object_beside_its_swap() {
     model(2, || {
-        let outer = object(false);
-        let inner = object(false);
+        let outer = object();
+        let inner = object();
         let other = {
             let inner = Arc::clone(&inner);
             thread::spawn(move || outer.call(|_| add(&inner)))
@@ -64,7 +64,7 @@ fn loom_transfer_beside_an_admitted_call_is_caught() {
 #[test]
 fn loom_objects_that_call_each_other_pass_a_swap() {
     model(1, || {
-        let (a, b) = (object(false), object(false));
+        let (a, b) = (object(), object());
         let through = |first: &Arc<Object>, second: &Arc<Object>| {
             let (first, second) = (Arc::clone(first), Arc::clone(second));
             thread::spawn(move || first.call(|_| add(&second)))
@@ -80,7 +80,7 @@ fn loom_objects_that_call_each_other_pass_a_swap() {
 #[test]
 fn loom_two_objects_exchanged_at_once_let_nested_calls_pass() {
     model(1, || {
-        let (a, b) = (object(false), object(false));
+        let (a, b) = (object(), object());
         let caller = {
             let (a, b) = (Arc::clone(&a), Arc::clone(&b));
             thread::spawn(move || a.call(|_| add(&b)))
@@ -100,7 +100,7 @@ fn loom_two_objects_exchanged_at_once_let_nested_calls_pass() {
 #[test]
 fn loom_admitted_call_sees_its_own_updates_that_wait() {
     model(2, || {
-        let shared = object(false);
+        let shared = object();
         let insider = {
             let shared = Arc::clone(&shared);
             thread::spawn(move || {
@@ -121,7 +121,7 @@ fn loom_admitted_call_sees_its_own_updates_that_wait() {
 #[test]
 fn loom_admitted_call_sees_updates_of_others_that_wait() {
     model(1, || {
-        let shared = object(false);
+        let shared = object();
         let told = Arc::new(AtomicBool::new(false));
         let updater = {
             let (shared, told) = (Arc::clone(&shared), Arc::clone(&told));

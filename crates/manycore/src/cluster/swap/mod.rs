@@ -3,10 +3,11 @@
 //! Owns: [`Swappable`] (`call`, `blind`), and the rules of entry. `protocol` has the swapper's
 //! side, `admission` the count of those who are let in late, `log` the updates that need not wait,
 //! `transfer` the moving of what the old implementation has.
-//! - swap.W1 A call announces itself on its thread's stack of calls ([`crate::percpu::calls`]),
-//!   then looks at the gate. The swapper closes the gate, passes the barrier, and waits until
-//!   nobody has the object on its stack. So (percpu.B1) a call saw the gate closed, or is waited
-//!   for.
+//! - swap.W1 A call enters by [`crate::percpu::gate`]: it announces the object on its thread's
+//!   stack of calls ([`crate::percpu::calls`]), and the gate's word is the address of what calls go
+//!   to. The swapper waits until no stack has the object. So (gate.E1, gate.E2) a call saw the gate
+//!   closed, or is waited for. A thread's stack serves all objects, so that an object costs no
+//!   memory for each thread.
 //!
 //! The others stand in their files: swap.W2 and swap.W3 in `admission`, swap.W4 to swap.W6 in
 //! `log`, swap.W7 in `transfer`, swap.W8 in `protocol`.
@@ -167,14 +168,6 @@ impl<F: Family + ?Sized> Swappable<F> {
         }
     }
 
-    /// An object whose calls pay a full fence each, as where the kernel has no `membarrier`.
-    #[cfg(all(test, manycore_loom))]
-    pub(crate) fn with_full_fences(first: Arc<F>) -> Self {
-        let mut object = Self::new(first);
-        object.biased = false;
-        object
-    }
-
     /// What calls announce.
     #[inline(always)]
     fn number(&self) -> usize {
@@ -187,16 +180,25 @@ impl<F: Family + ?Sized> Swappable<F> {
     /// From within a blind update or a transfer.
     #[inline]
     pub fn call<R>(&self, call: impl FnOnce(&F) -> R) -> R {
-        if let Some(_announced) = calls::enter(self.number(), self.biased) {
-            // ORDER: Acquire; pairs with Release in `Swappable::open`: the implementation before
-            // its address. Behind the announcement by law percpu.B1 (swap.W1).
-            let gate = self.gate.load(Ordering::Acquire);
-            if !is_closed(gate) {
-                // SAFETY: swap.W1 - announced while open: no swap frees it before the withdrawal.
-                return call(unsafe { &(*gate).0 });
-            }
+        match self.enter_announced() {
+            Some((_announced, top)) => call(top),
+            None => self.call_slow(call),
         }
-        self.call_slow(call)
+    }
+
+    /// Announces a call, if the object is open (swap.W1). What it returns beside the announcement
+    /// is used no longer than that.
+    #[inline(always)]
+    fn enter_announced(&self) -> Option<(Call, &F)> {
+        let announced = calls::enter(self.number(), self.biased)?;
+        // ORDER: Acquire; pairs with Release in `Swappable::open` (gate.E3): the implementation
+        // before its address. Behind the announcement by gate.E1.
+        let gate = self.gate.load(Ordering::Acquire);
+        if is_closed(gate) {
+            return None;
+        }
+        // SAFETY: swap.W1 - announced while open: no swap frees it before `announced` is dropped.
+        Some((announced, unsafe { &(*gate).0 }))
     }
 
     #[cold]
@@ -230,21 +232,14 @@ impl<F: Family + ?Sized> Swappable<F> {
         if is_closed(self.gate.load(Ordering::Relaxed)) {
             return None;
         }
-        let announced = calls::enter(self.number(), self.biased)?;
-        // ORDER: Acquire; as in `call`.
-        let gate = self.gate.load(Ordering::Acquire);
-        if is_closed(gate) {
-            return None;
-        }
-        // SAFETY: swap.W1 - announced while open: no swap frees it before `announced` is dropped.
-        let top: &F = unsafe { &(*gate).0 };
+        let (announced, top) = self.enter_announced()?;
         Some(Inside { top, _how: Entry::Announced(announced) })
     }
 
     /// For a call that has just been admitted.
     fn counted(&self) -> Inside<'_, F> {
         let how = Entry::Counted(Counted { door: &self.rest.door, _depth: calls::deeper() });
-        // ORDER: Acquire; as in `call`. The count, too, was read with Acquire.
+        // ORDER: Acquire; as in `enter_announced`. The count, too, was read with Acquire.
         let gate = self.gate.load(Ordering::Acquire);
         // SAFETY: swap.W2 - not sealed before this call is counted out, so nobody exchanges it.
         let top: &F = unsafe { &(*top_of(gate)).0 };
@@ -277,16 +272,13 @@ impl<F: Family + ?Sized> Swappable<F> {
     /// within such an update.
     #[inline]
     pub fn blind<U: FnOnce(&F) + Send + 'static>(&self, update: U) {
-        if let Some(_announced) = calls::enter(self.number(), self.biased) {
-            // ORDER: Acquire; as in `call`.
-            let gate = self.gate.load(Ordering::Acquire);
-            if !is_closed(gate) {
+        match self.enter_announced() {
+            Some((_announced, top)) => {
                 let _leaf = calls::leaf();
-                // SAFETY: swap.W1 - announced while open: no swap frees it before the withdrawal.
-                return update(unsafe { &(*gate).0 });
+                update(top);
             }
+            None => self.blind_slow(update),
         }
-        self.blind_slow(update);
     }
 
     /// How many [`blind`](Self::blind) updates have panicked so far after they were noted, and so

@@ -10,7 +10,7 @@ use super::error::{SwapError, SwapFailure, Swapped};
 use super::family::Family;
 use super::log::Replayed;
 use super::{CLOSED, Swappable, Top, top_of};
-use crate::percpu::{barrier, calls};
+use crate::percpu::{calls, gate};
 use crate::sync::{self, Backoff, Ordering, Panic, seeded_bug};
 use std::mem::ManuallyDrop;
 use std::sync::Arc;
@@ -247,27 +247,21 @@ impl<F: Family + ?Sized> Swappable<F> {
     fn close(&self) -> Closed<'_, F> {
         // ORDER: Relaxed; the swapper reads what swappers wrote.
         let top = self.gate.load(Ordering::Relaxed);
-        // ORDER: the store before the loads of the stacks; pairs with the fence of `calls::enter`.
+        // ORDER: Relaxed; the barrier decides (gate.E2).
         self.gate.store(top.map_addr(|address| address | CLOSED), Ordering::Relaxed);
-        if self.biased {
-            barrier::heavy()
-        } else {
-            barrier::fence_full()
-        }
+        gate::pass_barrier(self.biased);
         Closed { object: self, before: top_of(top) }
     }
 
     /// Waits until nobody is inside, and then lets nobody in (swap.W1, swap.W2). False if it took
     /// too long, and the object is not sealed.
     fn drain(&self, patience: Patience) -> bool {
-        let mut backoff = Backoff::new();
-        while calls::is_anybody_inside(self.number()) {
-            if is_over(patience) {
-                return false;
-            }
-            backoff.pause();
+        let in_time = |_: &Backoff| if is_over(patience) { Err(()) } else { Ok(()) };
+        if gate::wait_while(|| calls::is_anybody_inside(self.number()), in_time).is_err() {
+            return false;
         }
         self.rest.door.drained();
+        let mut backoff = Backoff::new();
         while !self.rest.door.is_sealed() {
             if is_over(patience) && self.rest.door.give_up() {
                 return false;

@@ -1,0 +1,367 @@
+//! One revocable gate: readers enter by a store to a line of their own, and a closer that has
+//! turned them away looks at all lines.
+//!
+//! Owns: the protocol, in two layers. The *announcement* ([`announce`], [`withdraw`],
+//! [`pass_barrier`], [`wait_while`]) is for users that have lines of their own: the slots' records
+//! and the stacks of calls. The [`Gate`] is a word with a *lane* for each slot, for objects that
+//! are entered one at a time: the big-reader lock and the adaptive object. Does not own: which
+//! values of the word let readers in, where a reader that is turned away waits, what a reader
+//! without a lane does, nor who may close. A user decides on the bias, too (gate.E4).
+//!
+//! Laws:
+//! - gate.E1 *Enter*: a reader stores that it is inside, passes its half of the barrier, and loads
+//!   the gate's word. It is inside if the word lets it in; otherwise it withdraws the announcement.
+//! - gate.E2 *Close*: a closer changes the word so that it lets no reader in, passes its half of
+//!   the barrier, and then looks at each line. By percpu.B1 a reader saw the word closed or is seen
+//!   on its line.
+//! - gate.E3 *Wait*: a reader withdraws by Release, and the closer looks by Acquire; a closer opens
+//!   by Release, and a reader loads the word by Acquire. So what the closer does between the wait
+//!   and the opening comes after all readers before it and before all readers after it. A user
+//!   whose wait can fail opens the gate again, also on the way of a panic.
+//! - gate.E4 *Bias*: both sides use the same pair of barriers: readers a light and the closer a
+//!   heavy one (biased), or both a full fence. A gate whose bias changes keeps it in its word, so a
+//!   reader enters by the word that it announced itself by and no other. A heavy barrier meets full
+//!   fences as well: the bias may be set at any time, and is taken away from a closed gate alone.
+//! - gate.E5 *Lanes*: a lane belongs to the thread whose token it carries, and only that thread
+//!   writes its count. The next owner of the slot takes the lane over when its count is zero; until
+//!   then (a guard of a thread that is ending, or a forgotten one) that thread has no lane.
+//! - gate.E6 The number of lanes that closers look at grows before a lane is used.
+//! - gate.E7 A thread that is inside may enter again in the same lane without a look: the closer
+//!   waits for it anyway. Which lane that is ([`Gate::inside`]) is found by the count first and the
+//!   token second.
+//!
+//! Source: D. Dice, A. Kogan, *BRAVO: Biased Locking for Reader-Writer Locks*, USENIX ATC 2019
+//! (readers that bypass a lock, and their revocation); the barrier is that of [`super::barrier`].
+
+#[cfg(all(test, manycore_loom))]
+mod loom_tests;
+
+use super::segmented::Segmented;
+use super::{barrier, slots, thread_token};
+use crate::sync::{AtomicUsize, Backoff, LoadToChange, Ordering, const_fn, seeded_bug};
+use std::convert::Infallible;
+
+/// The reader's half of gate.E1: stores `word` to the reader's own line, ordered before every later
+/// load of this thread, against a closer that calls [`pass_barrier`] with the same bias.
+#[inline(always)]
+pub(crate) fn announce(line: &AtomicUsize, word: usize, biased: bool) {
+    // BUG: announcements are plain stores whose closer pays no barrier for them (gate.E1, oplog.D1,
+    // section.S6).
+    if seeded_bug!("plain-publish") {
+        line.store(word, Ordering::Release);
+    } else if biased {
+        // ORDER: the store before later loads, by law percpu.B1; pairs with `heavy` in
+        // `pass_barrier`. Release; pairs with Acquire in `announced`: a closer that sees this word
+        // sees all that was done under the one before, and whose lane it is (`Gate::inside`).
+        line.store(word, Ordering::Release);
+        barrier::light();
+    } else {
+        // ORDER: Release, as above, and a full fence; pairs with the one in `pass_barrier`.
+        barrier::swap_full(line, word);
+    }
+}
+
+/// Takes an announcement back.
+#[inline(always)]
+pub(crate) fn withdraw(line: &AtomicUsize) {
+    // ORDER: Release; pairs with Acquire in `announced` (gate.E3): what was done inside.
+    line.store(0, Ordering::Release);
+}
+
+/// What stands on a line; zero if its owner is outside.
+#[inline(always)]
+pub(crate) fn announced(line: &AtomicUsize) -> usize {
+    // ORDER: Acquire; pairs with the Release stores of `announce` and `withdraw` (gate.E3).
+    line.load(Ordering::Acquire)
+}
+
+/// The closer's half of gate.E2, between the change of the word and the look at the lines.
+pub(crate) fn pass_barrier(biased: bool) {
+    // BUG: the closer of a biased gate passes a fence, which meets no light barrier (gate.E4).
+    if biased && !seeded_bug!("fenced-closing") {
+        barrier::heavy();
+    } else {
+        barrier::fence_full();
+    }
+}
+
+/// Waits for a reader for as long as `is_inside` says (gate.E3). `go_on` is asked before each
+/// pause, and its error ends the wait.
+#[inline]
+pub(crate) fn wait_while<E>(
+    is_inside: impl Fn() -> bool,
+    mut go_on: impl FnMut(&Backoff) -> Result<(), E>,
+) -> Result<(), E> {
+    let mut backoff = Backoff::new();
+    // BUG: a gate is closed, and the readers inside are not waited for (gate.E3).
+    while is_inside() && !seeded_bug!("unawaited-reader") {
+        go_on(&backoff)?;
+        backoff.pause();
+    }
+    Ok(())
+}
+
+/// The same, however long it takes.
+#[inline]
+pub(crate) fn wait_forever_while(is_inside: impl Fn() -> bool) {
+    let Ok(()) = wait_while(is_inside, |_| Ok::<(), Infallible>(()));
+}
+
+/// Where the reader of one slot is counted, and what its user keeps beside the count.
+#[repr(align(128))]
+pub(crate) struct Lane<D = ()> {
+    /// The thread whose lane it is (gate.E5).
+    token: AtomicUsize,
+    /// How many times that thread is inside. Written by that thread alone.
+    count: AtomicUsize,
+    pub(crate) data: D,
+}
+
+impl<D: Default> From<usize> for Lane<D> {
+    fn from(_: usize) -> Self {
+        Self { token: AtomicUsize::new(0), count: AtomicUsize::new(0), data: D::default() }
+    }
+}
+
+impl<D> Lane<D> {
+    #[inline(always)]
+    fn is_of(&self, token: usize) -> bool {
+        // ORDER: Relaxed; a thread that finds its own token stored it itself, and a look at others'
+        // lanes comes after one at the count (`inside`).
+        self.token.load(Ordering::Relaxed) == token
+    }
+
+    /// Whether a reader is counted here.
+    pub(crate) fn is_inside(&self) -> bool {
+        announced(&self.count) != 0
+    }
+
+    /// Whether the thread with this token is counted here.
+    pub(crate) fn is_held_by(&self, token: usize) -> bool {
+        // The count before the token, as in `Gate::inside`.
+        self.is_inside() && self.is_of(token)
+    }
+
+    /// Enters by gate.E1, if the calling thread owns the lane and is not counted in it.
+    #[inline(always)]
+    fn enter(&self, word: &AtomicUsize, open: usize, biased: bool) -> Option<&Self> {
+        // ORDER: Relaxed; the owner alone writes the count.
+        if !self.is_of(thread_token()) || self.count.load_to_change(Ordering::Relaxed) != 0 {
+            return None;
+        }
+        announce(&self.count, 1, biased);
+        // ORDER: Acquire; pairs with the opening's Release (gate.E3): what the closer wrote.
+        let seen = word.load(Ordering::Acquire);
+        // BUG: a reader that announced itself by one bias enters by a word that says another
+        // (gate.E4).
+        if seen == open || seeded_bug!("stale-bias") && seen & 1 == open & 1 {
+            return Some(self);
+        }
+        withdraw(&self.count);
+        None
+    }
+
+    /// Counts a thread that is counted here once more, without a look (gate.E7).
+    #[inline(always)]
+    pub(crate) fn enter_again(&self) {
+        // ORDER: Relaxed load, as the owner alone writes; Release, as in `announce`.
+        let count = self.count.load_to_change(Ordering::Relaxed);
+        debug_assert!(count > 0, "gate.E7: a thread that is outside enters without a look");
+        self.count.store(count + 1, Ordering::Release);
+    }
+
+    /// Counts the owner out, also when its slot is another thread's by now (gate.E5).
+    #[inline(always)]
+    pub(crate) fn leave(&self) {
+        // ORDER: Relaxed load, as the owner alone writes; Release, as in `withdraw`. It also passes
+        // the lane on to its next owner (`claim`).
+        let count = self.count.load_to_change(Ordering::Relaxed);
+        debug_assert!(count > 0, "gate.E5: a reader is counted out twice");
+        self.count.store(count - 1, Ordering::Release);
+    }
+}
+
+/// A word that lets readers in or not, and a lane for each slot.
+pub(crate) struct Gate<D: Default = ()> {
+    /// What it means is the user's business. A closer changes it, opens by Release (gate.E3), and
+    /// passes the barrier between.
+    pub(crate) word: AtomicUsize,
+    /// One more than the highest lane in use (gate.E6).
+    high: AtomicUsize,
+    lanes: Segmented<Lane<D>>,
+}
+
+impl<D: Default> Gate<D> {
+    const_fn! {
+        /// A gate without lanes.
+        pub(crate) const fn new(word: usize) -> Self {
+            Self {
+                word: AtomicUsize::new(word),
+                high: AtomicUsize::new(0),
+                lanes: Segmented::new(),
+            }
+        }
+    }
+
+    /// Enters by the calling thread's lane, if it has one in which it is not counted, and if the
+    /// gate's word is `open` (gate.E1).
+    #[inline(always)]
+    pub(crate) fn enter(&self, open: usize, biased: bool) -> Option<&Lane<D>> {
+        match slots::known_slot().and_then(|slot| self.lanes.get_near(slot)) {
+            Some(lane) => lane.enter(&self.word, open, biased),
+            None => self.enter_far(open, biased),
+        }
+    }
+
+    /// As above, where the lane is not found at once.
+    #[inline(never)]
+    fn enter_far(&self, open: usize, biased: bool) -> Option<&Lane<D>> {
+        self.lanes.get(slots::own_slot()?.index())?.enter(&self.word, open, biased)
+    }
+
+    /// Enters once more if the calling thread is inside (gate.E7).
+    #[inline]
+    pub(crate) fn enter_again(&self) -> Option<&Lane<D>> {
+        let lane = self.inside()?;
+        lane.enter_again();
+        Some(lane)
+    }
+
+    /// The lane that counts the calling thread, wherever it is.
+    #[inline]
+    pub(crate) fn inside(&self) -> Option<&Lane<D>> {
+        let me = thread_token();
+        // ORDER: the count before the token (gate.E7). `is_inside` is Acquire and pairs with the
+        // Release stores of `announce`: the token seen then is that of the thread that is counted,
+        // or a later one. The lane of an ended thread that had the same token passes to another
+        // thread that way only: the ended one's token, seen before, would go with the count of the
+        // next owner. (An ended thread may have forgotten a guard: then no other thread writes its
+        // lane.) The first look, which proves nothing, skips the lanes that others count in.
+        // BUG: a thread asks whose a lane is before it asks whether it counts a reader (gate.E7).
+        let unsure = seeded_bug!("token-before-count");
+        let is_mine =
+            |lane: &Lane<D>| lane.is_of(me) && lane.is_inside() && (unsure || lane.is_of(me));
+        // Nearly always that of the thread's slot: others' lines are looked at for the rest.
+        let own = slots::known_slot().and_then(|slot| self.lanes.get(slot));
+        own.into_iter().chain(self.lanes()).find(|lane| is_mine(lane))
+    }
+
+    /// Gives the calling thread the lane of its slot. Says whether it has one now (gate.E5).
+    pub(crate) fn claim(&self) -> bool {
+        let Some(slot) = slots::own_slot() else { return false };
+        let lane = self.lanes.get_or_init(slot.index());
+        let me = thread_token();
+        if lane.is_of(me) {
+            return true;
+        }
+        if lane.is_inside() {
+            return false;
+        }
+        // ORDER: Relaxed; slots pass from thread to thread by Release and Acquire (percpu.P2), a
+        // late leaving by `is_inside`, and `announce` makes the token known (`inside`).
+        lane.token.store(me, Ordering::Relaxed);
+        // ORDER: AcqRel; the barrier of the next `announce` orders it as it does the announcement
+        // (gate.E6): a closer that does not see this lane in the number is seen by the reader.
+        // BUG: a lane is used that closers do not look at (gate.E6).
+        if !seeded_bug!("unlisted-lane") {
+            self.high.fetch_max(slot.index() + 1, Ordering::AcqRel);
+        }
+        true
+    }
+
+    /// Waits until no lane counts a reader (gate.E3). For a closer that has passed the barrier and
+    /// is not inside. When the wait for a lane is long, `stuck` is asked once whether it may go on;
+    /// what it returns lives as long as that wait.
+    pub(crate) fn wait<W, E>(&self, stuck: impl Fn(&Lane<D>) -> Result<W, E>) -> Result<(), E> {
+        for lane in self.lanes() {
+            let mut waiting = None;
+            wait_while(
+                || lane.is_inside(),
+                |backoff| {
+                    // (Never in a model.)
+                    if backoff.is_long() && waiting.is_none() {
+                        waiting = Some(stuck(lane)?);
+                    }
+                    Ok(())
+                },
+            )?;
+        }
+        Ok(())
+    }
+
+    /// Whether no lane counts a reader now.
+    pub(crate) fn is_empty(&self) -> bool {
+        !self.lanes().any(Lane::is_inside)
+    }
+
+    /// The lanes that have been used.
+    pub(crate) fn lanes(&self) -> impl Iterator<Item = &Lane<D>> {
+        // ORDER: Acquire; pairs with AcqRel in `claim` (gate.E6).
+        let high = self.high.load(Ordering::Acquire);
+        (0..high).filter_map(|index| self.lanes.get(index))
+    }
+}
+
+#[cfg(all(test, not(manycore_loom), not(manycore_shuttle)))]
+mod tests {
+    use super::*;
+    use crate::sync::thread;
+
+    const OPEN: usize = 1;
+
+    fn gate() -> Gate {
+        Gate::new(OPEN)
+    }
+
+    #[test]
+    fn thread_without_a_lane_is_turned_away_until_it_has_one() {
+        let gate = gate();
+        assert!(gate.enter(OPEN, false).is_none() && gate.is_empty());
+        assert!(gate.claim());
+        let lane = gate.enter(OPEN, false).unwrap();
+        assert!(!gate.is_empty() && gate.inside().is_some());
+        assert!(gate.enter(OPEN, false).is_none(), "it is inside already");
+        lane.leave();
+        assert!(gate.is_empty() && gate.inside().is_none());
+    }
+
+    #[test]
+    fn closed_gate_lets_only_those_inside_enter_again() {
+        let gate = gate();
+        assert!(gate.claim() && gate.enter_again().is_none());
+        let lane = gate.enter(OPEN, false).unwrap();
+        gate.word.store(0, Ordering::Relaxed);
+        assert!(gate.enter(OPEN, false).is_none());
+        gate.enter_again().unwrap().leave();
+        assert!(!gate.is_empty(), "one count is left");
+        thread::scope(|scope| {
+            scope.spawn(|| assert!(gate.claim() && gate.enter(OPEN, false).is_none()));
+        });
+        lane.leave();
+        assert!(gate.is_empty() && gate.enter_again().is_none());
+    }
+
+    /// A lane with a forgotten count is not taken over (gate.E5).
+    #[test]
+    fn forgotten_count_keeps_its_lane_from_the_slots_next_owner() {
+        let gate = gate();
+        assert!(gate.claim());
+        let lane = gate.enter(OPEN, false).unwrap();
+        // As if an ended thread had had this slot.
+        lane.token.store(8, Ordering::Relaxed);
+        assert!(!gate.claim() && gate.inside().is_none());
+        lane.leave();
+        assert!(gate.claim());
+    }
+
+    #[test]
+    fn wait_that_may_not_go_on_ends_with_an_error() {
+        let gate = gate();
+        assert!(gate.claim());
+        let lane = gate.enter(OPEN, false).unwrap();
+        assert_eq!(gate.wait(|_| Err::<(), _>("a circle")), Err("a circle"));
+        assert_eq!(wait_while(|| lane.is_inside(), |_| Err("over")), Err("over"));
+        lane.leave();
+        assert_eq!(gate.wait(|_| Err::<(), _>("a circle")), Ok(()));
+    }
+}
