@@ -34,7 +34,7 @@ const KNOWN: &[(&str, &[&str])] = &[
         ],
     ),
     ("manycore", &["oplog::deferred", "oplog::hold", "oplog::lifecycle"]),
-    ("manycore", &["percpu::calls", "percpu::slots"]),
+    ("manycore", &["percpu::calls", "percpu::gate", "percpu::slots"]),
     (
         "manycore",
         &[
