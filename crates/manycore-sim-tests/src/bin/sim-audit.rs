@@ -101,9 +101,10 @@ fn main() {
 
 /// Measures `act` on all cores but one at once.
 ///
-/// The threads meet by the clock, which writes to no memory, have gone the same way once before,
-/// and wake up on the core that they slept on, because the first thread has one too: nothing but
-/// `act` is counted.
+/// The threads meet by the clock, which writes to no memory, have gone the same way twice before
+/// (a row or a log that one of them makes at its first turn is entered on a line that the others
+/// read), and wake up on the core that they slept on, because the first thread has one too: nothing
+/// but `act` is counted.
 fn on_all_cores(act: impl Fn() + Sync) {
     let cores = thread::available_parallelism().expect("a number of cores").get();
     // What the threads read here is never written, nor is anything on the same line.
@@ -119,12 +120,13 @@ fn on_all_cores(act: impl Fn() + Sync) {
         for _ in 1..cores {
             scope.spawn(move || {
                 act_at(READY);
-                act_at(READY * 3);
-                until(READY * 5);
+                act_at(READY * 2);
+                act_at(READY * 4);
+                until(READY * 6);
                 manycore_sim::operations(EACH);
             });
         }
-        until(READY * 2);
-        manycore_sim::measured(|| until(READY * 4));
+        until(READY * 3);
+        manycore_sim::measured(|| until(READY * 5));
     });
 }
