@@ -39,7 +39,7 @@ use super::gate::is_frozen;
 use super::late::Late;
 use super::log::Log;
 use super::log_set::LogSet;
-use super::promotion::{Membership, Word};
+use super::promotion::Membership;
 use super::slot_log::{FIRST, Local, Padded, SlotLog, SlotPtr};
 use super::stats::Counts;
 use super::table::{self, LogTable};
@@ -196,11 +196,11 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
 
     // ---- the updater's side ----
 
-    /// The word of the object whose core this is.
-    pub(super) fn word(&self, biased: bool) -> Word {
+    /// Whether updates take more than the short path, whatever their logs hold.
+    pub(super) fn needs_slow_path(&self) -> bool {
         let plain = !self.is_shared() && !self.is_timed();
         let stamps = !L::ORDERED || self.stamps_in_hardware();
-        Word::hot(self, biased, !(plain && stamps))
+        !(plain && stamps)
     }
 
     /// Pushes an update to the slot's log if nothing out of the ordinary has to be done for it;

@@ -158,8 +158,10 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     }
 
     fn set_biased(&self, core: &Core<T, L>, biased: bool) {
+        // ORDER: Relaxed; only the holder of the core's lock changes the word of a hot object.
+        let word = Word::load(&self.word, Ordering::Relaxed).with_bias(biased);
         // ORDER: Release; an updater that enters by the new word reads it with Acquire.
-        self.word.store(core.word(biased).raw(), Ordering::Release);
+        self.word.store(word.raw(), Ordering::Release);
         // SAFETY: `merge_held`, the only caller, holds the core's lock.
         unsafe { core.set_biased(biased) };
     }

@@ -38,7 +38,8 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         let biased = wanted && barrier::is_asymmetric();
         let core = Core::<T, L>::new_locked(config, token, biased);
         // SAFETY: made just above.
-        (core, unsafe { (*core).word(biased) })
+        let slow_path = unsafe { (*core).needs_slow_path() };
+        (core, Word::hot(core, biased, slow_path))
     }
 
     /// Publishes a core for the object that is cold and locked by this thread, unless another

@@ -79,11 +79,18 @@ impl Word {
         Self(word.load(order))
     }
 
-    /// The word of an object that `hot` has been made for.
-    pub(crate) fn hot<H>(hot: *const H, biased: bool, slow_path: bool) -> Self {
+    /// The word of an object that `hot` has been made for: the pointer that frees it, because what
+    /// is found in a word may do no more than the pointer that was stored there.
+    pub(crate) fn hot<H>(hot: *mut H, biased: bool, slow_path: bool) -> Self {
         debug_assert!(!hot.is_null() && hot as usize & !ADDRESS == 0, "hot states are aligned");
         let bias = if biased { BIASED } else { 0 };
         Self(hot as usize | lock::HOT | bias | if slow_path { SLOW_PATH } else { 0 })
+    }
+
+    /// The same hot state, whose announcements leave the fence to the closer or do not.
+    pub(crate) fn with_bias(self, biased: bool) -> Self {
+        debug_assert!(self.is_open(), "promotion.H2: the bias of {self:?} changes");
+        Self(if biased { self.0 | BIASED } else { self.0 & !BIASED })
     }
 
     /// The same hot state, closed.
