@@ -47,7 +47,6 @@ const NOT_YET: &[&str] = &[
     "crates/manycore/src/cluster",
     "crates/manycore/src/collections/counter",
     "crates/manycore/src/collections/scalable_arc",
-    "crates/manycore/src/lock",
     "crates/manycore/src/oplog",
     "crates/manycore/src/percpu",
     "crates/manycored/src/binary.rs",
