@@ -96,7 +96,7 @@ struct Waiter {
     shared: Vec<usize>,
 }
 
-// SAFETY: what is awaited is used under the graph's mutex alone, and is alive then (held.Q4).
+// SAFETY: what is awaited is used only under the graph's mutex, and is alive then (held.Q4).
 unsafe impl Send for Waiter {}
 
 sync::global! {

@@ -73,7 +73,7 @@ impl Mcs {
         // ORDER: Acquire; pairs with the Release of the thread that swapped itself behind.
         let successor = node.next.load(Ordering::Acquire);
         // ORDER: Relaxed; ordered by the CAS below before the thread that writes `head` next, and
-        // otherwise read by the holder alone.
+        // otherwise read only by the holder.
         self.head.store(successor, Ordering::Relaxed);
         if successor.is_null() {
             // ORDER: Release; the empty `head` before the successor's own store to it.

@@ -11,7 +11,7 @@ use crate::sync::{AtomicUsize, Ordering, const_fn, parallelism};
 pub(super) struct Ticket {
     /// The number that the next locker draws.
     next: AtomicUsize,
-    /// The number whose owner holds the lock; written by the holder alone.
+    /// The number whose owner holds the lock; written only by the holder.
     serving: AtomicUsize,
     /// Lockers that are parked or about to park.
     sleepers: AtomicUsize,
@@ -68,8 +68,8 @@ fn bit_of(ticket: usize) -> u32 {
     1 << (ticket % 32)
 }
 
-// SAFETY: a ticket is drawn once (an atomic add, or a CAS from the number that is served), and a
-// holder alone moves `serving`, by one.
+// SAFETY: a ticket is drawn once (an atomic add, or a CAS from the number that is served), and
+// only a holder moves `serving`, by one.
 unsafe impl Raw for Ticket {
     #[inline]
     #[track_caller]
@@ -94,7 +94,7 @@ unsafe impl Raw for Ticket {
 
     #[inline]
     unsafe fn unlock(&self) {
-        // ORDER: Relaxed; the holder alone writes it.
+        // ORDER: Relaxed; only the holder writes it.
         let next = self.serving.load(Ordering::Relaxed).wrapping_add(1);
         debug_assert!(
             cfg!(manycore_loom)

@@ -232,7 +232,7 @@ impl Waiter {
     /// nothing.
     fn give_up(&self, word: &AtomicUsize) -> Refused {
         debug_assert_eq!(self.owes, 0);
-        // ORDER: Relaxed; a flag alone changes.
+        // ORDER: Relaxed; only a flag changes.
         if self.spin != 0
             && word.fetch_and(!SPIN, Ordering::Relaxed) & (LOCKED | WAITERS) == WAITERS
         {

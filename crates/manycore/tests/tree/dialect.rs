@@ -48,7 +48,6 @@ const NOT_YET: &[&str] = &[
     "crates/manycore/src/collections/counter",
     "crates/manycore/src/collections/scalable_arc",
     "crates/manycore/src/oplog",
-    "crates/manycore/src/percpu",
     "crates/manycored/src/binary.rs",
     "crates/manycored/src/meta.rs",
     "crates/manycored/src/server",
