@@ -1,19 +1,19 @@
-//! Clustered objects: a root, and a representative where calls come from. Law cluster.H1 and laws
-//! clustered.R1 to clustered.R4.
+//! Clustered objects: a root, and a representative for each place of its callers. Law cluster.H1
+//! and laws clustered.R1 to clustered.R4.
 //!
-//! Owns: who represents the object where, and the making of representatives. Does not own: what
-//! root and representatives keep.
-//! - clustered.R1 A place has at most one representative. It is made by the first call that comes
-//!   from there, under the object's list lock, and stays as long as the object: a reference to it
-//!   never dies.
-//! - clustered.R2 No representative is made while [`Clustered::scatter`] runs, so one that is made
-//!   later is made of the changed root, and one that was made before is visited.
+//! Owns: which representative serves which place, and the creation of representatives. Does not
+//! own: what root and representatives keep.
+//! - clustered.R1 A place has at most one representative. It is created by the first call from that
+//!   place, under the object's list lock, and stays as long as the object: a reference to it stays
+//!   valid.
+//! - clustered.R2 No representative is created while [`Clustered::scatter`] runs, so one that is
+//!   created later is created from the changed root, and one that was created before is visited.
 //! - clustered.R3 A constructor that panics leaves the place empty and the lock free: the next call
 //!   tries again.
 //! - clustered.R4 Locks are taken in this order: the list lock, a lock in the root, a lock in a
 //!   representative.
 //!
-//! Source: K42, sections 3.3 and 4.4; Gamsa and others, *Tornado* (OSDI 1999), for making
+//! Source: K42, sections 3.3 and 4.4; Gamsa and others, *Tornado* (OSDI 1999), for creating
 //! representatives at the first miss.
 
 use crate::lock::{self, Hold, Refused};
@@ -25,38 +25,39 @@ use crate::sync::{AtomicPtr, AtomicUsize, Ordering, model_failed, seeded_bug};
 use std::fmt;
 use std::ptr;
 
-/// A representative of a [`Clustered`] object: what answers calls from one place.
+/// A representative of a [`Clustered`] object: it answers the calls from one place.
 pub trait Rep: Send + Sync + 'static {
-    /// What the representatives have in common.
+    /// The part that all representatives share.
     type Root: Send + Sync + 'static;
 
-    /// A representative for the place with this number: called once for each place, at the first
-    /// call from there, in the calling thread.
+    /// Creates the representative of the place with this number: called once for each place, at the
+    /// first call from there, in the calling thread.
     ///
-    /// It may lock what is in the root. It must not call the same object.
+    /// It may take locks in the root. It must not call the same object.
     fn create(root: &Self::Root, place: usize) -> Self;
 }
 
-/// Who shares a representative.
+/// Which threads share a representative.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Placement {
     /// Each thread has its own, by its [slot](crate::percpu::current_slot): like one for each core
-    /// in a program with a thread for each core. A thread that ends leaves it to a later one.
+    /// in a program with a thread for each core. The representative of a thread that ends serves a
+    /// later thread.
     #[default]
     PerCore,
-    /// The CPUs under one last-level cache.
+    /// The threads that run on CPUs with the same last-level cache.
     PerLlc,
-    /// The CPUs of one memory node.
+    /// The threads that run on the same NUMA node.
     PerNode,
-    /// Everybody: the object is not distributed.
+    /// All threads: the object is not distributed.
     Shared,
 }
 
-/// A representative, alone on its lines.
+/// A representative on lines of its own.
 #[repr(align(128))]
 struct Alone<R>(R);
 
-/// Where the representative of a place is, once there is one.
+/// A pointer to the representative of a place, once there is one.
 struct Home<R>(AtomicPtr<Alone<R>>);
 
 impl<R> From<usize> for Home<R> {
@@ -70,11 +71,11 @@ impl<R> Home<R> {
     fn get(&self) -> Option<&R> {
         // ORDER: Acquire; pairs with Release in `fill`: the representative before its address.
         let found = self.0.load(Ordering::Acquire);
-        // SAFETY: clustered.R1 - null, or a leaked box that `drop` alone frees.
+        // SAFETY: clustered.R1 - null, or a leaked box that only `drop` frees.
         unsafe { found.as_ref() }.map(|alone| &alone.0)
     }
 
-    /// For the holder of the list lock, if the place is empty.
+    /// To be called by the holder of the list lock, if the place is empty.
     fn fill(&self, rep: R) {
         // ORDER: Release; pairs with Acquire in `get`.
         self.0.store(Box::into_raw(Box::new(Alone(rep))), Ordering::Release);
@@ -83,39 +84,39 @@ impl<R> Home<R> {
 
 impl<R> Drop for Home<R> {
     fn drop(&mut self) {
-        // ORDER: Relaxed; the object is ours alone.
+        // ORDER: Relaxed; `&mut self` is exclusive.
         let rep = self.0.load(Ordering::Relaxed);
         if !rep.is_null() && !model_failed() {
-            // SAFETY: clustered.R1 - from `Box::into_raw`, and nobody has a reference any more.
+            // SAFETY: clustered.R1 - from `Box::into_raw`, and no reference to it is left.
             drop(unsafe { Box::from_raw(rep) });
         }
     }
 }
 
-/// One object to its callers, and behind that a root and a representative in each place from which
-/// it is called.
+/// One object to its callers; inside, a root and a representative for each place from which it is
+/// called.
 ///
-/// What for: an object that all cores use and whose common calls can be answered from what is near:
-/// a cache of what the root knows, a part of a count, a stock of free items. When not: for values
-/// that never change (an `Arc` will do), and for objects that one thread uses: distribution costs
-/// memory and makes rare calls dearer. The ready-made
+/// What for: an object that all cores use and whose common calls can be answered from data near the
+/// caller: a cache of what the root has, a part of a count, a stock of free items. When not: for
+/// values that never change (use an `Arc`), and for objects that one thread uses: distribution
+/// costs memory and makes rare calls more expensive. The ready-made
 /// [`ReplicatedMap`](crate::collections::ReplicatedMap) is one.
 ///
-/// Begin with everything in the root and a representative that passes on; then move the calls that
-/// are hot. A call that changes what representatives have copied goes to the root first and then to
-/// them, by [`scatter`](Self::scatter); one that needs all of their parts uses
+/// Begin with everything in the root and a representative that forwards its calls; then move the
+/// calls that are hot. A call that changes what representatives have copied goes to the root first
+/// and then to them, by [`scatter`](Self::scatter); one that needs all of their parts uses
 /// [`gather`](Self::gather). Where a representative caches what it found in the root, a removal may
 /// come between: cache under the root's lock, or look again after caching.
 ///
 /// - Consistency: what root and representatives make of it. Representatives are shared references,
-///   also for others than the callers from their place, so their parts need atomics or locks.
-/// - Progress: a call never waits, but for the first from each place.
+///   also for callers from other places, so their parts need atomics or locks.
+/// - Progress: a call never waits, except the first from each place.
 /// - Cost: a call costs some 2 to 4 ns more than one through a `dyn` reference (a thread-local,
-///   three loads, branches that are always taken the same way), and writes nothing. From the 33rd
-///   slot on it is a call more. With [`Placement::PerLlc`] and [`PerNode`](Placement::PerNode) it
-///   is that and a few loads, where kernel and libc keep the CPU's number in memory (Linux 6.3
-///   and glibc 2.35), else a call of `sched_getcpu`.
-/// - Memory: a word for each place (256 bytes for the first 32), and each representative on 128
+///   three loads, well-predicted branches), and writes nothing. From the 33rd slot on it is a
+///   function call more. With [`Placement::PerLlc`] and [`PerNode`](Placement::PerNode) it is that
+///   and a few loads, where kernel and libc keep the CPU's number in memory (Linux 6.3 and glibc
+///   2.35), else a call of `sched_getcpu`.
+/// - Memory: a word for each place (256 bytes for the first 32), and for each representative 128
 ///   bytes of its own or a multiple.
 /// - Panics: a constructor's panic reaches the call that needed the representative; the next call
 ///   tries again.
@@ -160,25 +161,26 @@ impl<R: Rep> Clustered<R> {
         Self { placement, homes: Segmented::new(), list: AtomicUsize::new(0), root }
     }
 
-    /// The part that all share.
+    /// The part that all representatives share.
     #[inline(always)]
     pub fn root(&self) -> &R::Root {
         &self.root
     }
 
-    /// Who shares a representative.
+    /// Which threads share a representative.
     pub fn placement(&self) -> Placement {
         self.placement
     }
 
-    /// The number of the place that the calling thread calls from now. Dense, from zero. What is
-    /// kept for a place, such as a handle's home, is found again by [`at`](Self::at).
+    /// The number of the place that the calling thread calls from now. Dense, from zero.
+    /// [`at`](Self::at) finds by this number what is kept for a place, such as the home of a
+    /// handle.
     #[inline]
     pub fn place(&self) -> usize {
         match self.placement {
             Placement::PerCore => match percpu::own_slot() {
                 Some(slot) => slot.index(),
-                None => percpu::with_own_slot(Slot::index), // the thread's locals are gone
+                None => percpu::with_own_slot(Slot::index), // the thread's locals are destroyed
             },
             Placement::PerLlc => place::group(Kind::Llc),
             Placement::PerNode => place::group(Kind::Node),
@@ -186,13 +188,12 @@ impl<R: Rep> Clustered<R> {
         }
     }
 
-    /// The representative of the place that the calling thread calls from now; makes it if there is
-    /// none yet.
+    /// The representative of the place that the calling thread calls from now; creates it if there
+    /// is none yet.
     ///
     /// # Panics
-    /// If its constructor panics, or calls this object, or closes a circle of constructors that
-    /// call each other's objects, or if a closure that [`scatter`](Self::scatter) runs needs a new
-    /// one.
+    /// If its constructor panics, or calls this object, or closes a cycle of constructors that call
+    /// each other's objects, or if a closure that [`scatter`](Self::scatter) runs needs a new one.
     #[inline(always)]
     pub fn local(&self) -> &R {
         match self.near() {
@@ -201,9 +202,9 @@ impl<R: Rep> Clustered<R> {
         }
     }
 
-    /// The representative of the calling thread's own slot, if places are slots and there is one
-    /// that is found at once. The common placement by itself, so that a call is a few instructions
-    /// in its caller.
+    /// The representative of the calling thread's own slot, if places are slots and it is in the
+    /// first segment. A function of its own for the common placement, so that a call is a few
+    /// instructions in its caller.
     #[inline(always)]
     pub(crate) fn near(&self) -> Option<&R> {
         if self.placement != Placement::PerCore {
@@ -229,7 +230,7 @@ impl<R: Rep> Clustered<R> {
         call(self.local())
     }
 
-    /// The representative of a place, if it has one. No lock, no write.
+    /// The representative of a place, if it has one. Takes no lock and writes nothing.
     #[inline]
     pub fn at(&self, place: usize) -> Option<&R> {
         self.homes.get(place).and_then(Home::get)
@@ -264,25 +265,26 @@ impl<R: Rep> Clustered<R> {
         )
     }
 
-    /// The representatives that exist, with their places. Those made meanwhile may be among them.
+    /// The representatives that exist, with their places. Those created during the iteration may be
+    /// among them.
     pub fn reps(&self) -> impl Iterator<Item = (usize, &R)> {
         self.homes.iter().filter_map(|(place, home)| home.get().map(|rep| (place, rep)))
     }
 
-    /// Folds what the representatives have. Takes no lock: calls go on meanwhile.
+    /// Folds the contents of the representatives. Takes no lock: calls go on concurrently.
     ///
     /// Cost: a cache miss or two for each representative.
     pub fn gather<T>(&self, start: T, mut fold: impl FnMut(T, &R) -> T) -> T {
         self.reps().fold(start, |folded, (_, rep)| fold(folded, rep))
     }
 
-    /// Changes the root, then each representative; none is made meanwhile. So every one is either
-    /// visited or made of the changed root.
+    /// Changes the root, then each representative; none is created while this runs. So every
+    /// representative is either visited or created from the changed root.
     ///
     /// Scatters of one object wait for each other, and so does a first call from a place.
     ///
     /// # Panics
-    /// If it is called from within itself.
+    /// If it is called from within a scatter of the same object.
     ///
     /// ```
     /// use manycore::cluster::{Clustered, Placement, Rep};
@@ -308,7 +310,7 @@ impl<R: Rep> Clustered<R> {
         changed
     }
 
-    /// The root; the representatives are dropped.
+    /// Drops the representatives and returns the root.
     #[must_use]
     pub fn into_root(self) -> R::Root {
         self.root

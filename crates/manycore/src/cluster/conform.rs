@@ -1,22 +1,23 @@
-//! One suite for all implementations of a family, alone and exchanged for each other in its midst.
+//! One test suite for all implementations of a family, each alone and exchanged for each other
+//! while the suite runs.
 //!
-//! Owns: which implementations run when. Source: the K42 paper names the worry, section 4.4: many
+//! Owns: which implementations run when. Source: the K42 paper names the concern, section 4.4: many
 //! implementations of one interface, drifting apart.
 
 use super::{Family, Swappable};
 use std::sync::Arc;
 
-/// Makes an implementation that is still empty.
+/// Makes an empty implementation.
 pub type Maker<'a, F> = (&'a str, &'a dyn Fn() -> Arc<F>);
 
 /// Runs `suite` on every implementation of a family: on each by itself, and for each pair on an
 /// object that goes from one to the other and back wherever the suite calls its second argument.
 ///
 /// The suite asserts what the interface promises. It runs in the calling thread, and may start
-/// threads of its own that use the object meanwhile; the second argument stays with it.
+/// threads of its own that use the object concurrently; the second argument stays with it.
 ///
 /// # Panics
-/// If the suite does; it prints with which implementations.
+/// If the suite panics; it prints with which implementations.
 ///
 /// ```
 /// use manycore::cluster::conform;
@@ -95,7 +96,7 @@ fn run_exchanged<F: Family + ?Sized>(
     });
 }
 
-/// Says what ran, if it panics.
+/// Prints which implementations ran, if the suite panics.
 struct Running<'a>(&'a str, Option<&'a str>);
 
 impl Drop for Running<'_> {

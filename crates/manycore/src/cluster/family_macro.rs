@@ -2,16 +2,16 @@
 //!
 //! Source: the stub compiler of the K42 paper, section 3.1.
 
-/// Writes the interface of a [`Family`](crate::cluster::Family), a handle whose methods go through
-/// a [`Swappable`](crate::cluster::Swappable), and the wrapper that watches calls.
+/// Generates the interface of a [`Family`](crate::cluster::Family), a handle whose methods go
+/// through a [`Swappable`](crate::cluster::Swappable), and the wrapper that watches calls.
 ///
-/// What is written: the trait, with `Family` as its supertrait; the handle, with `new`, the trait's
+/// Generated are: the trait, with `Family` as its supertrait; the handle, with `new`, the trait's
 /// methods, `watch`, and everything that `Swappable` has (it dereferences to one). Methods under
 /// `calls` wait while the implementation is exchanged; those under `blind` return nothing, own
 /// their arguments and do not wait.
 ///
-/// `watch(f)` puts a wrapper around the implementation that tells `f` the name of each method
-/// before it is called; `withdraw` takes it away.
+/// `watch(f)` puts a wrapper around the implementation that passes `f` the name of each method
+/// before it is called; `withdraw` removes it.
 ///
 /// ```
 /// use manycore::cluster::Family;
@@ -118,7 +118,7 @@ macro_rules! family {
 
         #[allow(dead_code, reason = "a user takes what is needed")]
         impl $Handle {
-            /// An object that begins with this implementation.
+            /// Creates an object with this implementation.
             #[must_use]
             $vis fn new(first: impl $Trait) -> Self {
                 Self($crate::cluster::Swappable::new(::std::sync::Arc::new(first)))
@@ -132,7 +132,7 @@ macro_rules! family {
                 self.0.blind(move |object| object.$blind($($own),*))
             } )*
 
-            /// Tells `watcher` the name of every method before it is called, until the layer is
+            /// Passes `watcher` the name of every method before it is called, until the layer is
             /// withdrawn.
             ///
             /// # Errors

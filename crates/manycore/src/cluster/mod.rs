@@ -1,24 +1,24 @@
-//! Clustered objects and hot swap: objects that are one to their callers and many inside, and whose
-//! implementation can be exchanged in use.
+//! Clustered objects and hot swapping: one interface with several representatives inside, and
+//! implementations that can be exchanged in use.
 //!
-//! Owns: [`Clustered`] (a root, and a representative where calls come from), [`Swappable`] (an
-//! implementation behind a gate) and [`Adaptive`] (an object that is what its load asks for). Does
-//! not own: what the objects do.
+//! Owns: [`Clustered`] (a root, and a representative for each place of its callers), [`Swappable`]
+//! (an implementation behind a gate) and [`Adaptive`] (an object that chooses its mode by its
+//! load). Does not own: what the objects do.
 //!
-//! An object that every core uses should answer from what is near the caller, and an object that
-//! one thread uses should be plain. K42 builds each kernel object so that both can be had behind
-//! one handle, and changes from one form to the other while the object is in use. This module is
-//! that idea in user space. What a kernel gets from its page tables (the local table at the same
-//! address on every processor) and from short-lived kernel threads (thread generations) comes here
-//! from slots and from announced calls.
+//! An object that every core uses should answer from data near the caller, and an object that one
+//! thread uses should be a plain one. K42 builds each kernel object so that both are available
+//! behind one handle, and changes from one form to the other while the object is in use. This
+//! module is that idea in user space. What a kernel gets from its page tables (the local table at
+//! the same address on every processor) and from short-lived kernel threads (thread generations) is
+//! replaced here by slots and by announced calls.
 //!
 //! Laws:
 //! - cluster.H1 A call costs a slot read and a predictable branch over a direct one, and writes no
 //!   shared line.
-//! - cluster.H2 A swap goes: claim, close, drain, transfer, open. Nothing is lost, done twice, or
-//!   run on a half-made object. The laws that make it so are in `swap`.
-//! - cluster.H5 A lock in a representative is a real lock, because removals reach it from
-//!   elsewhere; locks are taken from the root to the representatives; what is found in the root is
+//! - cluster.H2 A swap has five steps: claim, close, drain, transfer, open. No call or update is
+//!   lost, done twice, or run on a half-made object. The laws that ensure it are in `swap`.
+//! - cluster.H5 A lock in a representative is a real lock, because removals reach it from other
+//!   cores; locks are taken from the root to the representatives; what is found in the root is
 //!   cached under the root's lock, or looked at again after caching.
 //!
 //! Source: J. Appavoo and others, *Enabling Scalable Performance for General Purpose Workloads on

@@ -1,15 +1,16 @@
 //! The big-reader lock: a reader writes its own line, a writer looks at all of them. Law lock.K6 of
 //! the parent module.
 //!
-//! Owns: what stands around a [`percpu::gate`](crate::percpu::gate): the mutual exclusion of
-//! writers, the sleep of readers, and a list for the rare reader that has no lane.
+//! Owns: what is added to a [`percpu::gate`](crate::percpu::gate): the mutual exclusion of writers,
+//! the parking of readers, and a list for the rare reader that has no lane.
 //! - br.R1 A reader enters the gate while its word is `OPEN`. A writer holds the word lock of the
 //!   writers, closes the gate, and waits until no lane counts a reader (gate.E1 to gate.E3).
-//! - br.R2 The bias is the process's, and never changes (gate.E4).
+//! - br.R2 The bias is that of the process, and never changes (gate.E4).
 //! - br.R3 Strays are threads without a lane; they stand in a list under a mutex.
-//! - br.R4 A thread that is counted already counts itself once more, where it is counted and
-//!   without a look (gate.E7): the writer waits for it anyway. So a thread may read while it reads,
-//!   also when a writer waits, when it has lost its slot since, or got the use of a lane.
+//! - br.R4 A thread that is counted already counts itself once more, in the same place and without
+//!   a look at the word (gate.E7): the writer waits for it anyway. So a thread may read while it
+//!   reads, also when a writer waits, and also when it has lost its slot since, or has been given a
+//!   lane.
 
 use super::word::{self, Refused};
 use super::{futex, spin_until};
@@ -28,7 +29,7 @@ use std::sync::PoisonError;
 
 /// The gate's word: readers may enter. Otherwise a writer has closed the lock...
 const OPEN: usize = 1;
-/// ...and perhaps readers sleep until it opens.
+/// ...and readers may be parked until it opens.
 const SLEEPERS: usize = 2;
 
 /// A reader-writer lock for values that are read by every core and hardly ever written.
@@ -36,20 +37,21 @@ const SLEEPERS: usize = 2;
 /// *For* configuration, routing tables, lists of handlers: a reader writes one line that no other
 /// thread writes, so readers scale with the cores, unlike those of `std::sync::RwLock`. *Not for*
 /// values that are written more than once in thousands of reads, and not for many small objects
-/// (see memory). Where readers must never wait for a writer, parallel sections are the better way.
+/// (see *Memory*). Where readers must never wait for a writer, use read-side sections
+/// ([`crate::section`]).
 ///
 /// *Consistency*: readers exclude writers, and writers each other. *Progress*: blocking. A writer
-/// that has closed the lock is served before readers that come later; writers that come without a
-/// pause can keep readers out. Among themselves writers are served in no order.
-/// *Re-entrance*: a thread may read while it reads, also when a writer waits. It may not write
-/// while it reads or writes, nor read while it writes: that panics.
-/// *Cost*: a read without a writer is a handful of plain loads and stores, 3 to 5 ns, where the
-/// kernel offers `membarrier` (Linux), and otherwise one locked instruction more. Which, is found
-/// at run time. A write calls `membarrier` (some microseconds) and looks at a line for each slot
-/// that was ever in use. A waiting reader spins for some tens of microseconds and then sleeps; a
-/// writer that waits for readers spins, yields, and then looks every 50 us.
-/// *Memory*: 128 bytes for each slot, made by the segment: 4 KiB from the first read on.
-/// *Panics*: on re-entrance, as above. A panic of a holder gives the lock up and does not poison.
+/// that has closed the lock is served before readers that arrive later; writers that arrive without
+/// a pause can starve readers. Writers are served in no particular order. *Re-entrancy*: a thread
+/// may read while it reads, also when a writer waits. It may not write while it reads or writes,
+/// nor read while it writes: that panics. *Cost*: a read without a writer is a handful of plain
+/// loads and stores, 3 to 5 ns, where the kernel offers `membarrier` (Linux), and otherwise one
+/// locked instruction more; which of them is found at run time. A write calls `membarrier` (some
+/// microseconds) and looks at a line for each slot that was ever in use. A waiting reader spins for
+/// some tens of microseconds and then parks; a writer that waits for readers spins, yields, and
+/// then looks every 50 us. *Memory*: 128 bytes for each slot, allocated in segments: 4 KiB from the
+/// first read on. *Panics*: on re-entrancy, as above. A panic of a holder releases the lock and
+/// does not poison.
 ///
 /// ```
 /// use manycore::lock::BrLock;
@@ -71,9 +73,9 @@ pub struct BrLock<T> {
     value: UnsafeCell<T>,
 }
 
-// SAFETY: lock.K6 - a writer has the value alone and may take it along; readers share it.
+// SAFETY: lock.K6 - a writer has the value exclusively and may move it out; readers share it.
 unsafe impl<T: Send + Sync> Sync for BrLock<T> {}
-// SAFETY: an owned lock is an owned value; nobody waits in it.
+// SAFETY: an owned lock is an owned value: no guard borrows it, so no thread waits in it.
 unsafe impl<T: Send> Send for BrLock<T> {}
 
 impl<T> BrLock<T> {
@@ -90,7 +92,7 @@ impl<T> BrLock<T> {
         }
     }
 
-    /// Waits until no writer has the lock, and reads.
+    /// Waits until no writer holds the lock, and reads.
     ///
     /// # Panics
     /// If this thread is writing.
@@ -103,7 +105,7 @@ impl<T> BrLock<T> {
         }
     }
 
-    /// Reads if no writer has the lock or waits for it.
+    /// Reads if no writer holds the lock or waits for it.
     #[inline]
     pub fn try_read(&self) -> Option<BrReadGuard<'_, T>> {
         match self.gate.enter(OPEN, barrier::is_asymmetric()) {
@@ -127,8 +129,9 @@ impl<T> BrLock<T> {
             return self.gate.enter(OPEN, barrier::is_asymmetric()).map(Some).ok_or(Closed);
         }
         let mut strays = self.strays();
-        // ORDER: Acquire; pairs with Release in `open`. The mutex decides between this and the
-        // writer: it closed before it found the list empty, or it finds this stray in the list.
+        // ORDER: Acquire; pairs with Release in `open`. The mutex decides between this reader and
+        // the writer: the writer closed before it found the list empty, or it finds this stray in
+        // the list.
         let may_enter = is_stray || self.gate.word.load(Ordering::Acquire) == OPEN;
         if !may_enter {
             return Err(Closed);
@@ -163,7 +166,7 @@ impl<T> BrLock<T> {
             return;
         }
         loop {
-            // lock.K5: said in the word that the opening swap replaces.
+            // lock.K5: announced in the word that the opening swap replaces.
             match word.compare_exchange(0, SLEEPERS, Ordering::Relaxed, Ordering::Relaxed) {
                 Err(OPEN) => return,
                 _ => {
@@ -182,7 +185,7 @@ impl<T> BrLock<T> {
         }
     }
 
-    /// Waits until nobody reads or writes, and writes.
+    /// Waits until no thread reads or writes, and writes.
     ///
     /// # Panics
     /// If this thread is reading or writing.
@@ -206,9 +209,10 @@ impl<T> BrLock<T> {
         self.write_guard()
     }
 
-    /// Writes if nobody reads or writes. A reader that is just coming or going may refuse it.
+    /// Writes if no thread reads or writes. May also fail because a reader is just entering or
+    /// leaving.
     ///
-    /// *Cost*: a look at each lane, and if nobody seems to read, a barrier, as for a write.
+    /// *Cost*: a look at each lane, and if no reader is seen, a barrier, as for a write.
     pub fn try_write(&self) -> Option<BrWriteGuard<'_, T>> {
         if !self.is_drained() || word::try_lock(&self.writers, percpu::thread_token()).is_err() {
             return None;
@@ -221,14 +225,14 @@ impl<T> BrLock<T> {
         None
     }
 
-    /// Keeps readers out that come from now on. For the holder of `writers`.
+    /// Keeps new readers out from now on. To be called by the holder of `writers`.
     fn close(&self) {
         // ORDER: Relaxed; the barrier decides (gate.E2).
         self.gate.word.store(0, Ordering::Relaxed);
         gate::pass_barrier(barrier::is_asymmetric()); // br.R2
     }
 
-    /// Waits for readers that came before.
+    /// Waits for readers that entered before.
     fn drain(&self) {
         let Ok(()) = self.gate.wait(|_| Ok::<(), Infallible>(()));
         gate::wait_forever_while(|| !self.has_no_strays());
@@ -242,7 +246,7 @@ impl<T> BrLock<T> {
         self.strays().is_empty()
     }
 
-    /// Lets readers and other writers in. For the holder of `writers`.
+    /// Lets readers and other writers in. To be called by the holder of `writers`.
     fn open(&self) {
         // ORDER: Release; pairs with Acquire in `Gate::enter` (gate.E3): what the writer wrote.
         let before = self.gate.word.swap(OPEN, Ordering::Release);
@@ -267,13 +271,13 @@ impl<T> BrLock<T> {
         }
     }
 
-    /// The value; the lock is not needed any more.
+    /// Consumes the lock and returns the value.
     #[must_use]
     pub fn into_inner(self) -> T {
         self.value.into_inner()
     }
 
-    /// The value, without locking: nobody else has the lock.
+    /// The value, without locking: `&mut self` proves that no guard is left.
     #[must_use]
     pub fn get_mut(&mut self) -> &mut T {
         let value = self.value.get_mut();
@@ -309,18 +313,18 @@ impl<T> From<T> for BrLock<T> {
     }
 }
 
-/// What a reader of a [`BrLock`] has: the value, shared. Stays on its thread.
+/// Guard of a reader of a [`BrLock`]: shared access to the value. Stays on its thread.
 #[must_use = "the lock is given up when the guard is dropped"]
 pub struct BrReadGuard<'a, T> {
-    /// Dropped before the lock is given up.
+    /// Dropped before the lock is released.
     value: ManuallyDrop<ConstPtr<T>>,
-    /// Where the reader is counted; a stray if nowhere.
+    /// The lane that counts the reader; `None` if it is a stray.
     lane: Option<&'a Lane>,
     lock: &'a BrLock<T>,
     not_send: PhantomData<*mut ()>,
 }
 
-// SAFETY: a shared guard gives shared access to `T` alone.
+// SAFETY: a shared guard gives only shared access to `T`.
 unsafe impl<T: Sync> Sync for BrReadGuard<'_, T> {}
 
 impl<T> BrReadGuard<'_, T> {
@@ -361,16 +365,16 @@ impl<T> Drop for BrReadGuard<'_, T> {
     }
 }
 
-/// What a writer of a [`BrLock`] has: the value, alone. Stays on its thread.
+/// Guard of a writer of a [`BrLock`]: exclusive access to the value. Stays on its thread.
 #[must_use = "the lock is given up when the guard is dropped"]
 pub struct BrWriteGuard<'a, T> {
-    /// Dropped before the lock is given up.
+    /// Dropped before the lock is released.
     value: ManuallyDrop<MutPtr<T>>,
     lock: &'a BrLock<T>,
     not_send: PhantomData<*mut ()>,
 }
 
-// SAFETY: a shared guard gives shared access to `T` alone.
+// SAFETY: a shared guard gives only shared access to `T`.
 unsafe impl<T: Sync> Sync for BrWriteGuard<'_, T> {}
 
 impl<T> Deref for BrWriteGuard<'_, T> {

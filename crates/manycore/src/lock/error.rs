@@ -1,9 +1,9 @@
-//! Why a reader did not get what it asked for.
+//! Why a reader was refused what it asked for.
 
 use std::fmt;
 
 /// Why [`Deferred::try_read`](crate::oplog::Deferred::try_read) or
-/// [`DeferredSet::try_read`](crate::ldu::DeferredSet::try_read) has no guard to give.
+/// [`DeferredSet::try_read`](crate::ldu::DeferredSet::try_read) returned no guard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TryReadError {
     /// Another reader holds the object (or this thread does).
@@ -24,7 +24,7 @@ impl fmt::Display for TryReadError {
 
 impl std::error::Error for TryReadError {}
 
-/// Says that a wait would never end (`held`).
+/// Panics because a wait would be a deadlock (`held`).
 #[cold]
 #[track_caller]
 pub(crate) fn would_wait_in_a_circle() -> ! {

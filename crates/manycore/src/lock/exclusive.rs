@@ -1,13 +1,14 @@
-//! What every lock with one holder offers around its raw form.
+//! The public interface of every lock with one holder, around its raw form.
 //!
-//! Owns: the public face of `TicketLock` and `McsLock`: one text for both. Does not own: how they
+//! Owns: the interface of `TicketLock` and `McsLock`: one text for both. Does not own: how they
 //! wait.
 
-/// How a lock is taken and given up.
+/// How a lock is acquired and released.
 ///
 /// # Safety
 /// Between `lock` or a successful `try_lock` and the `unlock` that follows, no other `lock` returns
-/// and no `try_lock` succeeds; and who then takes the lock sees what was written before `unlock`.
+/// and no `try_lock` succeeds; and the thread that acquires the lock next sees what was written
+/// before `unlock`.
 pub(super) unsafe trait Raw {
     #[track_caller]
     fn lock(&self);
@@ -34,9 +35,9 @@ macro_rules! exclusive {
             value: crate::sync::UnsafeCell<T>,
         }
 
-        // SAFETY: Raw - one thread at a time gets at the value, and may take it along.
+        // SAFETY: Raw - one thread at a time has access to the value, and may move it out.
         unsafe impl<T: Send> Sync for $Lock<T> {}
-        // SAFETY: an owned lock is an owned value; nobody waits in it.
+        // SAFETY: an owned lock is an owned value: no guard borrows it, so no thread waits in it.
         unsafe impl<T: Send> Send for $Lock<T> {}
 
         impl<T> $Lock<T> {
@@ -48,7 +49,7 @@ macro_rules! exclusive {
                 }
             }
 
-            /// Takes the lock; waits for its turn if need be.
+            /// Acquires the lock; waits for its turn if the lock is held.
             #[inline]
             #[track_caller]
             pub fn lock(&self) -> $Guard<'_, T> {
@@ -56,19 +57,19 @@ macro_rules! exclusive {
                 self.guard()
             }
 
-            /// Takes the lock if it is free and nobody waits for it.
+            /// Acquires the lock if it is free and no thread waits for it.
             #[inline]
             pub fn try_lock(&self) -> Option<$Guard<'_, T>> {
                 self.raw.try_lock().then(|| self.guard())
             }
 
-            /// The value; the lock is not needed any more.
+            /// Consumes the lock and returns the value.
             #[must_use]
             pub fn into_inner(self) -> T {
                 self.value.into_inner()
             }
 
-            /// The value, without locking: nobody else has the lock.
+            /// The value, without locking: `&mut self` proves that no guard is left.
             #[must_use]
             pub fn get_mut(&mut self) -> &mut T {
                 let value = self.value.get_mut();
@@ -77,7 +78,7 @@ macro_rules! exclusive {
                 unsafe { &mut *std::ptr::from_mut(value.deref()) }
             }
 
-            /// Called by the thread that has just taken the raw lock.
+            /// To be called by the thread that has just acquired the raw lock.
             #[inline]
             fn guard(&self) -> $Guard<'_, T> {
                 $Guard {
@@ -114,13 +115,13 @@ macro_rules! exclusive {
         $(#[$guard_doc])*
         #[must_use = "the lock is given up when the guard is dropped"]
         pub struct $Guard<'a, T> {
-            /// Dropped before the lock is given up.
+            /// Dropped before the lock is released.
             value: std::mem::ManuallyDrop<crate::sync::MutPtr<T>>,
             lock: &'a $Lock<T>,
             not_send: std::marker::PhantomData<*mut ()>,
         }
 
-        // SAFETY: a shared guard gives shared access to `T` alone.
+        // SAFETY: a shared guard gives only shared access to `T`.
         unsafe impl<T: Sync> Sync for $Guard<'_, T> {}
 
         impl<T> std::ops::Deref for $Guard<'_, T> {
@@ -158,7 +159,8 @@ macro_rules! exclusive {
             fn drop(&mut self) {
                 // SAFETY: dropped here alone, and not used afterwards.
                 unsafe { std::mem::ManuallyDrop::drop(&mut self.value) };
-                // SAFETY: the guard was made by who took the lock, and is gone after this.
+                // SAFETY: Raw - the thread that acquired the lock made the guard, which is gone
+                // after this.
                 unsafe { self.lock.raw.unlock() };
             }
         }

@@ -1,11 +1,12 @@
-//! Sleeping on a word: Linux futexes, elsewhere short naps. Under loom, a model of the futex, so
-//! that a lost wake-up is a deadlock that loom reports; under shuttle and miri, naps.
+//! Parking on a word: Linux futexes, elsewhere short sleeps. Under loom, a model of the futex, so
+//! that a lost wake-up is a deadlock that loom reports; under shuttle and miri, short sleeps.
 //!
-//! Only the low 32 bits are compared by the kernel. Of an object's lock word they hold the WAITERS
-//! bit, and law lock.K2 needs no more: a sleeper that meets another owner's equal bits is woken by
-//! that owner. Of a ticket they hold enough, because tickets never get 2^32 ahead of a sleeper.
+//! The kernel compares only the low 32 bits. Of an object's lock word they hold the WAITERS bit,
+//! and law lock.K2 needs no more: a thread that parks on another owner's equal bits is woken by
+//! that owner. Of a ticket they hold enough, because tickets never get 2^32 ahead of a parked
+//! thread.
 //!
-//! A sleeper may say which of 32 `bits` it answers to; a wake names bits, too.
+//! A parked thread may name which of 32 `bits` wake it; a wake-up names bits, too.
 
 use crate::sync::AtomicUsize;
 
@@ -70,8 +71,8 @@ mod imp {
     use crate::sync::{Mutex, Ordering, global, thread};
 
     global! {
-        /// Who sleeps on which address, and answers to which bits. The kernel compares and queues
-        /// under one lock, too.
+        /// Which thread is parked on which address, and which bits wake it. The kernel compares and
+        /// queues under one lock, too.
         static SLEEPERS: Mutex<Vec<(usize, u32, thread::Thread)>> = Mutex::new(Vec::new());
     }
 
@@ -132,13 +133,13 @@ mod imp {
 
 pub(super) use imp::{wait_bits, wake_bits, wake_one};
 
-/// Sleeps if `word` is `expected` (by its low half), until a wake, or for no reason. Says whether
-/// there may have been a wake; if not, none was spent on this thread.
+/// Parks if `word` is `expected` (by its low half), until a wake-up, or spuriously. Returns whether
+/// there may have been a wake-up; if not, none was spent on this thread.
 pub(super) fn wait(word: &AtomicUsize, expected: usize) -> bool {
     wait_bits(word, expected, !0)
 }
 
-/// Wakes everybody who sleeps on `word`.
+/// Wakes every thread parked on `word`.
 pub(super) fn wake_all(word: *const AtomicUsize) {
     wake_bits(word, !0);
 }

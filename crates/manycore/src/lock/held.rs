@@ -1,30 +1,32 @@
-//! What the calling thread holds, and which threads wait for which.
+//! Deadlock detection: what the calling thread holds, and the graph of which threads wait for
+//! which.
 //!
 //! Owns: the count of object locks that a thread holds, the graph of the threads that wait for a
-//! lock under which user code runs, and in debug builds the check of the order below. Does not own:
-//! the locks.
+//! lock under which user code runs, and in debug builds the check of the lock order below. Does not
+//! own: the locks.
 //!
 //! Three levels, from the outside in. A thread takes a lock only at a level above those it has:
 //! - *Object*: the lock of an object, under which user code runs. A thread may hold several, and
 //!   wait for one while it holds others, because such a wait is entered into the graph.
-//! - *Updater*: a log in hand (announced in a record of [`percpu`]), with user code. No object lock
-//!   is taken at this level: its holder may wait for this very thread, which no graph shows.
-//! - *Leaf*: a mutex inside, with no user code and nothing to wait for.
+//! - *Updater*: a log in use by the thread (announced in a record of [`percpu`]), with user code.
+//!   No object lock is taken at this level: its holder may wait for this very thread, which no
+//!   graph shows.
+//! - *Leaf*: an internal mutex, under which no user code runs and no thread waits.
 //!
 //! Laws:
 //! - held.Q1 [`enter`] and [`leave`] pair: [`count`] is how many object locks the thread holds,
 //!   guards that were forgotten included.
-//! - held.Q2 A thread sleeps for a lock under which user code runs only as a [`Waiting`] in the
-//!   graph: of an object, of a collection, of a representative that is made. It enters before its
-//!   first sleep; or at once if it holds an object lock, which is counted. (Locks of collections
-//!   are not: their fast paths pay nothing.) A thread that enters looks for a circle under the
-//!   graph's mutex, so the thread that closes a circle finds it.
-//! - held.Q3 What the graph shows is no accident of timing. A circle that goes through this thread
-//!   ends with a thread that waits for a lock of this thread's; that lock has been this thread's
-//!   for the whole look, so that thread has waited for the whole look, so the lock that leads to it
-//!   has been its own, and so on back. The same of what a thread shares, and of the lane that
-//!   counts it: while it waits, it stays.
-//! - held.Q4 A lock in the graph is alive: its waiter leaves the graph before it gives the lock up.
+//! - held.Q2 A thread parks for a lock under which user code runs only as a [`Waiting`] in the
+//!   graph: of an object, of a collection, of a representative that is being created. It enters the
+//!   graph before it parks for the first time; or at once if it holds an object lock, which is
+//!   counted. (Locks of collections are not: their fast paths pay nothing.) A thread that enters
+//!   looks for a cycle under the graph's mutex, so the thread that closes a cycle finds it.
+//! - held.Q3 A cycle in the graph is a deadlock, not an accident of timing. A cycle through this
+//!   thread ends with a thread that waits for a lock of this thread's; this thread has held that
+//!   lock during the whole search, so that thread has waited during the whole search, so it has
+//!   held the lock that leads to it, and so on back. The same is true of what a thread shares, and
+//!   of the lane that counts it: while it waits, it stays.
+//! - held.Q4 A lock in the graph is alive: its waiter leaves the graph before it releases the lock.
 
 use super::{holding, word};
 use crate::percpu;
@@ -38,7 +40,7 @@ sync::thread_local! {
     static HELD: Cell<usize> = const { Cell::new(0) };
 }
 
-// (loom takes a thread's locals away when the thread ends.)
+// loom drops a thread's locals when the thread ends; elsewhere `try_with` never fails.
 
 /// The calling thread has taken an object lock (held.Q1).
 #[inline(always)]
@@ -46,7 +48,7 @@ pub(crate) fn enter() {
     let _ = HELD.try_with(|held| held.set(held.get() + 1));
 }
 
-/// It has released one.
+/// The calling thread has released an object lock.
 #[inline(always)]
 pub(crate) fn leave() {
     let _ = HELD.try_with(|held| {
@@ -61,22 +63,22 @@ pub(crate) fn count() -> usize {
     HELD.try_with(Cell::get).unwrap_or(0)
 }
 
-/// Whether the calling thread holds an object lock, holds or shares a set, or has a log in hand:
-/// then other threads may wait for it, and it must not wait for what they hold.
+/// Whether the calling thread holds an object lock, holds or shares a set, or uses a log: then
+/// other threads may wait for it, and it must not wait for what they hold.
 #[inline]
 pub(crate) fn is_inside() -> bool {
     may_be_waited_for(0)
 }
 
-/// The same of a thread that holds `own` object locks for the call that asks.
+/// As [`is_inside`], for a thread that holds `own` object locks for the call that asks.
 #[inline]
 pub(crate) fn may_be_waited_for(own: usize) -> bool {
     count() > own || percpu::is_announcing() || holding::is_any()
 }
 
-/// What a thread waits for: a word, the lane of a reader, those who share an object.
+/// What a thread waits for: a word, the lane of a reader, the sharers of an object.
 pub(crate) trait Awaited {
-    /// Whether a thread has it that has this token and shares these objects (`holding`).
+    /// Whether the thread that has this token and shares these objects (`holding`) holds it.
     fn is_held_by(&self, token: usize, shared: &[usize]) -> bool;
 }
 
@@ -90,19 +92,19 @@ impl Awaited for AtomicUsize {
 struct Waiter {
     token: usize,
     awaited: *const dyn Awaited,
-    /// What it shares with others. It stays so: the thread waits.
+    /// What it shares with others; unchanged while the thread waits.
     shared: Vec<usize>,
 }
 
-// SAFETY: what is awaited is used under the graph's mutex alone, and is alive then (held.Q4).
+// SAFETY: what is awaited is used only under the graph's mutex, and is alive then (held.Q4).
 unsafe impl Send for Waiter {}
 
 sync::global! {
     static GRAPH: Mutex<Vec<Waiter>> = Mutex::new(Vec::new());
 }
 
-/// So that no thread that is not there keeps the graph in the child, or waits in it: its word may
-/// be freed there (held.Q4).
+/// Holds the graph's mutex over a `fork`, so that no other thread holds it in the child, and clears
+/// the graph there: entries of other threads would stay, and their words may be freed (held.Q4).
 #[cfg(not(any(manycore_loom, manycore_shuttle)))]
 static AT_FORK: AtFork = AtFork::new(|| Box::new(graph()), || graph().clear());
 
@@ -125,7 +127,7 @@ impl Drop for Waiting {
     }
 }
 
-/// Before a wait for the lock in `word`: an entry in the graph, if the thread holds anything.
+/// Before a wait for the lock in `word`: an entry in the graph, if the thread holds an object lock.
 /// `Err` says that the wait would never end (held.Q2, held.Q3).
 pub(super) fn wait_for(word: &AtomicUsize, token: usize) -> Result<Option<Waiting>, ()> {
     if count() == 0 {
@@ -134,7 +136,7 @@ pub(super) fn wait_for(word: &AtomicUsize, token: usize) -> Result<Option<Waitin
     wait_for_any(word, token).map(Some)
 }
 
-/// The same of a thread whose locks are not counted: it may hold some.
+/// As [`wait_for`], for a thread whose locks are not counted: it may hold some.
 pub(crate) fn wait_for_any(
     awaited: &(impl Awaited + 'static),
     token: usize,
@@ -150,7 +152,8 @@ pub(crate) fn wait_for_any(
     Ok(Waiting { token })
 }
 
-/// Whether a thread that has what `new` waits for waits for `new`'s thread, be it by way of others.
+/// Whether a holder of what `new` waits for itself waits for `new`'s thread, directly or through
+/// others.
 fn closes_circle(graph: &[Waiter], new: &Waiter) -> bool {
     let mut open = vec![new.awaited];
     let mut seen = vec![false; graph.len()];
@@ -170,7 +173,7 @@ fn closes_circle(graph: &[Waiter], new: &Waiter) -> bool {
     false
 }
 
-/// A leaf lock in hand: in debug builds, user code that begins under it panics.
+/// A held leaf lock: in debug builds, user code that begins under it panics.
 #[must_use]
 pub(crate) struct Leaf(());
 
@@ -179,7 +182,7 @@ sync::thread_local! {
     static LEAVES: Cell<usize> = const { Cell::new(0) };
 }
 
-/// Says that a leaf lock is in hand.
+/// Counts a leaf lock as held.
 #[inline(always)]
 pub(crate) fn leaf() -> Leaf {
     #[cfg(debug_assertions)]
@@ -195,7 +198,7 @@ impl Drop for Leaf {
     }
 }
 
-/// Stands before user code: in debug builds, checks that no leaf lock is in hand.
+/// Called before user code: in debug builds, checks that the thread holds no leaf lock.
 #[inline(always)]
 pub(crate) fn assert_no_leaf() {
     #[cfg(debug_assertions)]

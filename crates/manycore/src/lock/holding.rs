@@ -1,14 +1,14 @@
-//! Which objects the calling thread holds or shares, as far as their guards run user code.
+//! Which objects the calling thread holds or shares, if user code runs under their guards.
 //!
 //! Owns: one list for each thread. A lock in rounds asks it before it waits (rounds.V4), and a
 //! change asks it before it waits for a reader: that reader may wait for what the thread holds.
 //!
 //! Laws:
 //! - **holding.S1** The list has the address of each object from the moment that the thread has it,
-//!   alone or side by side with others, until it gives the object up. A forgotten guard's stays.
+//!   exclusively or shared, until the thread releases it. A forgotten guard's stays.
 //! - **holding.S2** The list is there until the thread's very end: it has no destructor, so it
-//!   answers in the destructors of other thread-locals too. Beyond [`NEAR`] objects it needs
-//!   memory, and gives it back when they are given up.
+//!   answers in the destructors of other thread-locals too. Beyond [`NEAR`] objects it allocates,
+//!   and frees the memory when they are released.
 
 use crate::sync;
 use std::cell::{Cell, RefCell};
@@ -67,15 +67,14 @@ impl Holding {
     }
 }
 
-// loom takes a thread's locals away when the thread ends; elsewhere `try_with` never fails
-// (holding.S2).
+// loom drops a thread's locals when the thread ends; elsewhere `try_with` never fails (holding.S2).
 
 /// The calling thread has the object from here on (holding.S1).
 pub(super) fn note(object: usize) {
     let _ = HOLDING.try_with(|own| own.note(object));
 }
 
-/// The calling thread gives the object up.
+/// The calling thread releases the object.
 pub(super) fn forget(object: usize) {
     let _ = HOLDING.try_with(|own| own.forget(object));
 }
@@ -116,7 +115,7 @@ mod tests {
             });
             assert_eq!(held.far.borrow().capacity(), 0, "the memory is given back");
         }
-        held.forget(16); // that which is not held changes nothing
+        held.forget(16); // forgetting an object that is not held changes nothing
         assert!(!held.is_any());
     }
 }

@@ -1,15 +1,15 @@
-//! The MCS lock: a queue in which each waiter looks at a word of its own. Laws lock.K4 and lock.K5
+//! The MCS lock: a queue in which each waiter spins on a word of its own. Laws lock.K4 and lock.K5
 //! of the parent module.
 //!
-//! Owns: the queue. A waiter's node lies on its stack, and only while it waits: who gets the lock
-//! moves its successor into the lock itself, so a holder has no node, a guard is as plain as any,
-//! and safe code cannot free a node that somebody still points to. (A node in the guard would need
-//! pinning; nodes from a heap would cost an allocation or a cache of them.)
+//! Owns: the queue. A waiter's node lies on its stack, and only while it waits: the thread that
+//! acquires the lock moves its successor into the lock itself. So a holder has no node, a guard is
+//! an ordinary one, and safe code cannot free a node that another thread still points to. (A node
+//! in the guard would need pinning; nodes on the heap would cost an allocation or a cache of them.)
 //!
-//! `tail` is null (free), `HELD` (held, nobody waits) or the node of the last waiter.
+//! `tail` is null (free), `HELD` (held, no waiters) or the node of the last waiter.
 //! - mcs.Q1 If `tail` is null, `head` is null.
-//! - mcs.Q2 Whoever swaps itself behind another writes that one's `next` once (or `head`, if it was
-//!   `HELD`), and nobody leaves its node, or `head` to a successor, before that is done.
+//! - mcs.Q2 A thread that swaps itself behind another writes that one's `next` once (or `head`, if
+//!   it was `HELD`), and no thread leaves its node, or `head` to a successor, before that is done.
 //! - mcs.Q3 The swap of `state` to GRANTED is the last access to a waiter's node.
 
 use super::exclusive::{Raw, exclusive};
@@ -22,7 +22,7 @@ const WAITING: usize = 0;
 const GRANTED: usize = 1;
 const ASLEEP: usize = 2;
 
-/// A waiter. On a line of its own, so that it is woken by one transfer.
+/// A waiter, aligned to a line of its own, so that it is woken by one transfer.
 #[repr(align(128))]
 struct Node {
     next: AtomicPtr<Node>,
@@ -36,8 +36,8 @@ pub(super) struct Mcs {
     head: AtomicPtr<Node>,
 }
 
-/// The tail of a queue whose holder is alone. No address of the lock: a lock may move while a
-/// forgotten guard holds it.
+/// The tail of a queue with a holder and no waiters. Not an address inside the lock: a lock may
+/// move while a forgotten guard holds it.
 const HELD: *mut Node = ptr::without_provenance_mut(1);
 
 impl Mcs {
@@ -51,8 +51,8 @@ impl Mcs {
     fn lock_slow(&self, of: Of) {
         let node = Node { next: AtomicPtr::new(ptr::null_mut()), state: AtomicUsize::new(WAITING) };
         let me = ptr::from_ref(&node).cast_mut();
-        // ORDER: AcqRel; Release gives the node to who swaps next, Acquire pairs with the Release
-        // of that node, and with the CAS that freed the lock.
+        // ORDER: AcqRel; Release publishes the node to the thread that swaps next, Acquire pairs
+        // with the Release of the node before, and with the CAS that freed the lock.
         let before = self.tail.swap(me, Ordering::AcqRel);
         if !before.is_null() {
             let next = if before == HELD {
@@ -68,12 +68,12 @@ impl Mcs {
             wait.end(of, 1);
         }
         // This thread holds the lock, and its node must leave the queue. `head` is null again
-        // before
-        // `tail` can be (mcs.Q1): whoever frees the lock by `tail` has seen `head` null.
-        // ORDER: Acquire; pairs with the Release of who swapped behind.
+        // before `tail` can be (mcs.Q1): a thread that frees the lock by `tail` has seen `head`
+        // null.
+        // ORDER: Acquire; pairs with the Release of the thread that swapped itself behind.
         let successor = node.next.load(Ordering::Acquire);
-        // ORDER: Relaxed; ordered before whoever writes `head` next by the CAS below, and
-        // otherwise read by the holder alone.
+        // ORDER: Relaxed; ordered by the CAS below before the thread that writes `head` next, and
+        // otherwise read only by the holder.
         self.head.store(successor, Ordering::Relaxed);
         if successor.is_null() {
             // ORDER: Release; the empty `head` before the successor's own store to it.
@@ -92,7 +92,8 @@ impl Mcs {
     }
 }
 
-/// Who swapped itself behind is about to say who it is. (It may have lost its core in between.)
+/// Waits for a successor that has swapped itself into `tail` and not yet linked its node. (It may
+/// have been preempted in between.)
 #[cold]
 fn await_successor(next: &AtomicPtr<Node>) -> *mut Node {
     let mut backoff = Backoff::new();
@@ -112,7 +113,7 @@ impl Node {
         if spin_until(1, || self.state.load(Ordering::Acquire) == GRANTED) {
             return;
         }
-        // lock.K5: said in the word that the granting swap replaces.
+        // lock.K5: announced in the word that the granting swap replaces.
         // ORDER: Acquire on failure, as above.
         let asleep =
             self.state.compare_exchange(WAITING, ASLEEP, Ordering::Relaxed, Ordering::Acquire);
@@ -142,8 +143,9 @@ impl Node {
     }
 }
 
-// SAFETY: one locker gets `tail` from null; every other one waits until a holder, who gives up by
-// that, grants to it; and each waiter has one predecessor (mcs.Q2), so it is granted once.
+// SAFETY: mcs.Q2 - one locker gets `tail` from null; every other one waits until a holder grants
+// the lock to it, and with that gives it up; and each waiter has one predecessor, so it is granted
+// once.
 unsafe impl Raw for Mcs {
     #[inline]
     #[track_caller]
@@ -183,18 +185,18 @@ unsafe impl Raw for Mcs {
 
 exclusive! {
     raw: Mcs;
-    /// A lock whose waiters stand in line, each looking at a line of its own.
+    /// A queue lock whose waiters each spin on a line of their own.
     ///
-    /// *For* locks that many cores want at once: a hand-over is one transfer, however long the
-    /// queue. *Not for* locks that are mostly free (a plain mutex is as good), and not for more
-    /// threads than cores (see the module).
+    /// *For* contended locks: a hand-over is one transfer of a line, however long the queue. *Not
+    /// for* locks that are mostly free (a plain mutex is as good), and not for more threads than
+    /// cores (see the module).
     ///
     /// *Consistency*: mutual exclusion. *Progress*: blocking; first come, first served. A thread
-    /// that loses its core while it holds the lock, or just after its turn came, stops all behind
-    /// it. *Cost*: two atomic instructions when free, as `std`'s, and two more to stand in line.
-    /// A waiter spins some tens of microseconds and then sleeps. *Memory*: 16 bytes beside the
-    /// value, and 128 bytes of stack while a thread waits. *Panics*: never; a panic of the holder
-    /// gives the lock up, and the value stays as it was left.
+    /// that is preempted while it holds the lock, or just after its turn came, stalls all threads
+    /// behind it. *Cost*: two atomic instructions without contention, as `std`'s, and two more to
+    /// enqueue. A waiter spins for some tens of microseconds and then parks. *Memory*: 16 bytes
+    /// beside the value, and 128 bytes of stack while a thread waits. *Panics*: never; a panic of
+    /// the holder releases the lock, and the value stays as it was left.
     ///
     /// ```
     /// use manycore::lock::McsLock;
@@ -209,13 +211,13 @@ exclusive! {
     /// assert_eq!(total.into_inner(), 6);
     /// ```
     lock: McsLock;
-    /// What the holder of a [`McsLock`] has: the value. Dropping it gives the lock up.
+    /// Guard of a [`McsLock`]: exclusive access to the value. Dropping it releases the lock.
     guard: McsGuard;
 }
 
 #[cfg(all(test, not(manycore_shuttle)))]
 impl<T> McsLock<T> {
-    /// The end of the queue: another number for each waiter.
+    /// The end of the queue: a different number for each waiter.
     pub(super) fn tail(&self) -> usize {
         self.raw.tail()
     }

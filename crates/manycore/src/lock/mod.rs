@@ -1,4 +1,4 @@
-//! Locks whose waiters do not fight over one line: ticket, MCS, and a big-reader lock.
+//! Locks for contended and for read-mostly data: ticket, MCS, and a big-reader lock.
 //!
 //! | Lock | Waiters | For |
 //! |---|---|---|
@@ -8,40 +8,40 @@
 //!
 //! # When not to use them
 //!
-//! A lock that serves in order hands itself to a thread that may be asleep or have lost its core.
-//! With more threads than cores, `std::sync::Mutex` is faster, because it lets whoever runs go
-//! first. Take these where fairness or a bounded wait matters, or where cores are not shared. If
-//! updates return nothing, [`crate::oplog`] needs no lock at all; for counts there is
-//! [`crate::collections::Counter`].
+//! A fair lock (first come, first served) hands itself to a thread that may be parked or preempted.
+//! With more threads than cores, `std::sync::Mutex` is faster, because a running thread may barge
+//! past the queue. Use these locks where fairness or a bounded wait matters, or where the cores are
+//! not oversubscribed. If updates return nothing, [`crate::oplog`] needs no lock at all; for counts
+//! there is [`crate::collections::Counter`].
 //!
 //! # What they have in common
 //!
-//! - *Waiting*: a waiter spins for at most some tens of microseconds, and then sleeps (a futex on
-//!   Linux, naps of 50 us elsewhere). It never burns whole time slices, so they work on a machine
-//!   with more threads than cores.
-//! - *Panics*: no poison. A panic while the lock is held gives it up; the value stays as the panic
-//!   left it. Whoever needs to know keeps a flag in the value.
-//! - *Re-entrance*: a thread that locks what it holds waits for itself for ever, except where a
-//!   lock says otherwise.
-//! - Guards stay on their thread. A forgotten guard leaves the lock locked; nothing worse.
-//! - *Fork*: a child inherits the lock as it was. If a thread that did not survive held it, it
-//!   stays locked.
+//! - *Waiting*: a waiter spins for at most some tens of microseconds, and then parks (on a futex on
+//!   Linux; elsewhere it sleeps for 50 us at a time). It never spins for whole time slices, so
+//!   these locks work on a machine with more threads than cores.
+//! - *Panics*: no poison. A panic while the lock is held releases it; the value stays as the panic
+//!   left it. A caller that needs to know keeps a flag in the value.
+//! - *Re-entrancy*: a thread that locks what it holds deadlocks with itself, except where a lock
+//!   says otherwise.
+//! - Guards stay on their thread. A forgotten guard leaves the lock locked, with no other effect.
+//! - *Fork*: a child inherits the lock as it was. A lock that another thread of the parent held
+//!   stays locked in the child.
 //!
 //! Laws (lock.K1 to lock.K3 are those of the word lock inside; rounds.V1 to rounds.V6 those of the
-//! lock in rounds, whose holder does what its waiters came for; see their files):
-//! - lock.K4 Order: ticket and MCS are taken in the order in which the lockers drew a ticket or
+//! lock in rounds, whose holder does its waiters' work for them; see their files):
+//! - lock.K4 Order: ticket and MCS are acquired in the order in which the lockers drew a ticket or
 //!   swapped themselves into the queue, one atomic instruction.
-//! - lock.K5 Sleep: whoever goes to sleep has said so in memory before it looks for the last time,
-//!   and whoever gives up a lock looks whether somebody said so after it gave up (or in the same
-//!   instruction). So no wake-up is lost.
-//! - lock.K6 Big reader: a reader is inside of a gate or stands in the list of strays, until its
-//!   guard is gone. A writer has closed the gate, and has seen every lane and the list empty since
-//!   (gate.E2, gate.E3, br.R3).
+//! - lock.K5 Parking: a thread that parks announces it in memory before it looks for the last time,
+//!   and a thread that releases the lock looks for the announcement after the release (or in the
+//!   same instruction). So no wake-up is lost.
+//! - lock.K6 Big reader: a reader is counted inside the gate or stands in the list of strays, until
+//!   its guard is dropped. A writer has closed the gate, and has seen every lane and the list empty
+//!   since (gate.E2, gate.E3, br.R3).
 //!
 //! Source: J. Mellor-Crummey and M. Scott, *Algorithms for scalable synchronization on
-//! shared-memory multiprocessors*, 1991 (ticket, MCS); the form of MCS without a node in the
-//! holder's hands is that of the K42 operating system; the big-reader lock is that of Linux 2.4.
-//! Parallel sections, section 5.1, compares itself with the last two.
+//! shared-memory multiprocessors*, 1991 (ticket, MCS); the variant of MCS whose holder keeps no
+//! node is that of the K42 operating system; the big-reader lock is that of Linux 2.4. Parallel
+//! sections, section 5.1, compares itself with the last two.
 
 mod br;
 pub(crate) mod error;
@@ -72,11 +72,12 @@ pub(crate) use word::{
 use crate::config::SMALL;
 use crate::sync::hint;
 
-/// Looks before a waiter sleeps: some 20 to 60 us of pause instructions, about what it takes to
-/// wake a sleeper.
+/// Pause instructions before a waiter parks: some 20 to 60 us, about what it takes to wake a parked
+/// thread.
 const LOOKS: u32 = if SMALL { 1 } else { 1024 };
 
-/// Looks `LOOKS` times, `pauses` pause instructions apart. Says whether `done` was true at a look.
+/// Spins for `LOOKS` pause instructions and looks after every `pauses` of them. Returns whether
+/// `done` was true at a look.
 fn spin_until(pauses: usize, mut done: impl FnMut() -> bool) -> bool {
     let mut spent = 0;
     loop {

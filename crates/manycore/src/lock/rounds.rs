@@ -1,33 +1,35 @@
-//! A lock whose holder may have done what others wait for, and who then go on side by side.
+//! A lock whose holder may have done the work that its waiters came for, and whose waiters then
+//! share the object.
 //!
-//! For objects that a reader has to bring up to date first. Whoever gets the lock does that; all
-//! who had come before it began share what it has done, without the lock.
+//! For objects that a reader has to bring up to date first. The thread that acquires the lock does
+//! that; all readers that arrived before it began share the result, without the lock.
 //!
-//! Owns: the object's lock, the number of those who share the object, and the rounds. Does not own:
-//! what brings an object up to date.
+//! Owns: the object's lock, the number of sharers, and the rounds. Does not own: what brings an
+//! object up to date.
 //!
 //! Laws:
-//! - rounds.V1 `HELD` is set by who has the lock, and taken away by the same before it gives the
-//!   lock up. Nobody comes in while it is set, so that the holder has the object alone when it has
-//!   seen that nobody is in ([`exclude`](Rounds::exclude)).
+//! - rounds.V1 `HELD` is set by the lock holder, and cleared by the same thread before it releases
+//!   the lock. No thread enters while it is set, so the holder has the object exclusively once it
+//!   has seen that no sharer is left ([`exclude`](Rounds::exclude)).
 //! - rounds.V2 A round is counted, with a full fence, before its holder looks at what there is to
-//!   do, and is done when all of that is. So who finds a later round done than was counted when it
-//!   came misses nothing that had returned before it came.
-//! - rounds.V3 Whoever goes to sleep has set `SLEEPERS`, and then has seen that the lock is held
-//!   (or, if it is the holder, that somebody is in). Whoever gives the lock up (or leaves as the
-//!   last one under `HELD`) looks for `SLEEPERS` after that, and wakes all. So no wake-up is lost.
-//! - rounds.V4 A thread that has an object, alone or shared, is told so when it asks for the same
-//!   again, before it takes or changes anything. So it never waits for itself, nor holds the word
-//!   that another thread needs to get on (`holding` keeps the list).
-//! - rounds.V5 A thread that comes to share the object waits for those who share it only if there
-//!   is something to do. So whoever gets the lock asks again, and joins them if there is nothing:
-//!   the lock may have been busy with the last of it when the thread came, in a round that had
-//!   begun before (which rounds.V2 does not let it count on).
-//! - rounds.V6 A thread that goes to sleep for others is in the graph of `held`, with all that it
-//!   has. So who closes a circle is told, and takes back what it has said.
+//!   do, and is done when all of that is. So a thread that finds a round done that is later than
+//!   the one counted when it arrived misses nothing that had returned before it arrived.
+//! - rounds.V3 A thread that parks has set `SLEEPERS`, and then has seen that the lock is held (or,
+//!   if it is the holder, that a sharer is left). A thread that releases the lock (or leaves as the
+//!   last sharer under `HELD`) looks for `SLEEPERS` after that, and wakes all. So no wake-up is
+//!   lost.
+//! - rounds.V4 A thread that has an object, exclusively or shared, and asks for the same object
+//!   again is refused before it takes or changes anything. So it never waits for itself, nor holds
+//!   the word that another thread needs to make progress (`holding` keeps the list).
+//! - rounds.V5 A thread that comes to share the object waits for its sharers only if there is
+//!   something to do. So a thread that acquires the lock asks again, and joins the sharers if there
+//!   is nothing: when it arrived, the lock may have been busy with the last of the work, in a round
+//!   that had begun before (which rounds.V2 does not let it count on).
+//! - rounds.V6 A thread that parks to wait for others is in the graph of `held`, with all that it
+//!   holds. So the thread that would close a cycle is refused, and undoes what it has announced.
 //!
 //! Source: D. Hendler and others, *Flat combining and the synchronization-parallelism tradeoff*,
-//! SPAA 2010, for one who does what others wait for.
+//! SPAA 2010, for one thread that does the work of its waiters.
 
 use super::held::{self, Awaited, Waiting};
 use super::word::{self, LOCKED, Refused};
@@ -37,14 +39,14 @@ use crate::percpu::{barrier, thread_token};
 use crate::profile::{Of, Wait};
 use crate::sync::{AtomicUsize, Ordering, hint, seeded_bug};
 
-/// The lock's holder wants the object alone, or has it.
+/// The lock holder wants the object exclusively, or has it.
 const HELD: usize = 1;
-/// Somebody sleeps (rounds.V3).
+/// A thread is parked (rounds.V3).
 const SLEEPERS: usize = 2;
-/// One who shares.
+/// One sharer.
 const ONE: usize = 4;
 
-/// Looks before a waiter sleeps, each after twice as many pause instructions as the one before.
+/// Looks before a waiter parks, each after twice as many pause instructions as the one before.
 const LOOKS: u32 = if SMALL { 0 } else { 9 };
 
 /// See the module header.
@@ -55,13 +57,13 @@ pub(crate) struct Rounds {
     done: AtomicUsize,
 }
 
-/// How somebody came in who wants to share the object.
+/// How a thread entered that wants to share the object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Entered {
-    /// It is up to date.
+    /// It shares the object, which is up to date.
     Shared,
-    /// The caller has the lock and the object alone, brings it up to date in a round, and then
-    /// calls [`Rounds::share`].
+    /// The caller has the lock and the object exclusively, brings it up to date in a round, and
+    /// then calls [`Rounds::share`].
     First,
 }
 
@@ -103,21 +105,20 @@ impl Rounds {
         Err(Refused::Busy)
     }
 
-    /// Has the object alone from here on (rounds.V1), or gives the lock up. For the holder of the
-    /// lock, which does not share the object.
+    /// Has the object exclusively from here on (rounds.V1), or releases the lock. To be called by
+    /// the lock holder, which does not share the object.
     fn exclude(&self) -> Result<(), Refused> {
         // ORDER: Acquire (also of the loads below); pairs with Release in `leave`: what the last
-        // one did with the object, before the holder changes it.
+        // sharer did with the object, before the holder changes it.
         let seen = self.state.fetch_or(HELD, Ordering::AcqRel);
         debug_assert!(seen & HELD == 0, "rounds.V1: two have set HELD");
-        // BUG: the lock is taken from those who share the object, and they are not waited for
-        // (rounds.V1).
+        // BUG: the lock's holder does not wait for the threads that share the object (rounds.V1).
         if seen >= ONE && !seeded_bug!("hasty-closing") {
             let is_alone = || self.state.load(Ordering::Acquire) < ONE;
             let mut waiting = None;
             while !spin_until(1, is_alone) {
                 if let Err(circle) = watch(&mut waiting, self) {
-                    // ORDER: Release; as in `unlock`. Who sleeps since is woken (rounds.V3).
+                    // ORDER: Release; as in `unlock`. A thread parked since is woken (rounds.V3).
                     self.state.fetch_and(!HELD, Ordering::Release);
                     self.give_up_lock();
                     return Err(circle);
@@ -132,7 +133,7 @@ impl Rounds {
         Ok(())
     }
 
-    /// Counts a round (rounds.V2). For who has the object alone.
+    /// Counts a round (rounds.V2). To be called by the thread that has the object exclusively.
     pub(crate) fn begin(&self) -> usize {
         // ORDER: SeqCst, a full fence; pairs with the fences of what the holder looks for.
         let round = self.begun.fetch_add(1, Ordering::SeqCst).wrapping_add(1);
@@ -140,7 +141,8 @@ impl Rounds {
         round
     }
 
-    /// All is done that there was to do when the round was counted. For who counted it.
+    /// All is done that there was to do when the round was counted. To be called by the thread that
+    /// counted it.
     pub(crate) fn end(&self, round: usize) {
         // ORDER: Release; pairs with Acquire in `is_served`: the object before the number.
         self.done.store(round, Ordering::Release);
@@ -149,13 +151,13 @@ impl Rounds {
     fn is_served(&self, came: usize) -> bool {
         // ORDER: Acquire; pairs with Release in `end`.
         let done = self.done.load(Ordering::Acquire);
-        // BUG: a waiter takes the round under way when it came for its own (`lock::rounds`,
+        // BUG: a waiter accepts the round that was under way when it arrived (`lock::rounds`,
         // rounds.V2).
         let later = if seeded_bug!("old-round") { 0 } else { 1 };
         done.wrapping_sub(came) as isize >= later
     }
 
-    /// Gives up the object and the lock.
+    /// Releases the object and the lock.
     pub(crate) fn unlock(&self) {
         holding::forget(self.address());
         // ORDER: Release; pairs with Acquire in `join` and `exclude`.
@@ -164,10 +166,11 @@ impl Rounds {
         self.give_up_lock();
     }
 
-    /// Shares the object with others from here on, and gives the lock up. For who has it alone.
+    /// Shares the object with others from here on, and releases the lock. To be called by the
+    /// thread that has the object exclusively.
     pub(crate) fn share(&self) {
-        // ORDER: Release; as in `unlock`. HELD is set and nobody is in: this clears it, and counts
-        // the caller in.
+        // ORDER: Release; as in `unlock`. HELD is set and there is no sharer: this clears it, and
+        // counts the caller in.
         let seen = self.state.fetch_add(ONE - HELD, Ordering::Release);
         debug_assert!(seen & HELD != 0, "rounds.V1: shared by a thread that does not hold it");
         self.give_up_lock();
@@ -175,7 +178,7 @@ impl Rounds {
 
     fn give_up_lock(&self) {
         // SAFETY: lock.K1 - every caller in this file has taken the lock, by `word::lock` or
-        // `try_lock`, and gives it up here once; `self` keeps the word.
+        // `try_lock`, and releases it here once; `self` keeps the word.
         unsafe { word::unlock(&raw const self.lock, 0) };
         // rounds.V3: the look comes after that.
         barrier::full_after_rmw();
@@ -183,7 +186,7 @@ impl Rounds {
     }
 
     fn wake(&self) {
-        // ORDER: Relaxed; rounds.V3's fences are its callers'.
+        // ORDER: Relaxed; the callers make the fences of rounds.V3.
         if self.state.load(Ordering::Relaxed) & SLEEPERS != 0 {
             self.state.fetch_and(!SLEEPERS, Ordering::Relaxed);
             futex::wake_all(&raw const self.state);
@@ -195,13 +198,13 @@ impl Rounds {
         self.state.compare_exchange(seen, next, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
-    /// Comes in unless somebody wants the object alone.
+    /// Enters as a sharer unless a thread wants the object exclusively.
     fn join(&self) -> bool {
         // ORDER: Relaxed; the exchange decides.
         let mut seen = self.state.load(Ordering::Relaxed);
         while seen & HELD == 0 {
             // ORDER: Acquire; pairs with Release in `unlock` and `share`: the object as it was
-            // left. AcqRel with a fence, because the caller may look then at what there is to do.
+            // left. AcqRel with a fence, because the caller may look at what there is to do next.
             match self.state.compare_exchange(seen, seen + ONE, Ordering::AcqRel, Ordering::Relaxed)
             {
                 Ok(_) => {
@@ -215,8 +218,8 @@ impl Rounds {
         false
     }
 
-    /// Comes in to share the object, up to date. `is_current` says whether there is nothing to do
-    /// for it; it is asked when nobody else can change the object, and before, in vain.
+    /// Enters to share the object, up to date. `is_current` says whether there is nothing to do for
+    /// it; it is asked when no other thread can change the object, and also before that, as a hint.
     #[track_caller]
     pub(crate) fn enter(&self, of: Of, is_current: impl Fn() -> bool) -> Result<Entered, Refused> {
         if self.is_mine() {
@@ -243,14 +246,14 @@ impl Rounds {
         }
     }
 
-    /// For who has got the lock.
+    /// To be called by the thread that has acquired the lock.
     fn come_first(&self, came: usize, is_current: impl Fn() -> bool) -> Result<Entered, Refused> {
-        // The caller may look then at what there is to do, as after `join`.
+        // The caller may look at what there is to do next, as after `join`.
         barrier::full_after_rmw();
-        // BUG: whoever gets a lock in rounds does a round though there is nothing to do
+        // BUG: the thread that acquires a lock in rounds does a round though there is nothing to do
         // (rounds.V5).
         if self.is_served(came) || is_current() && !seeded_bug!("needless-round") {
-            // Nobody has the object alone but by the lock, so it can be joined now.
+            // The object is taken exclusively only under the lock, so it can be joined now.
             let joined = self.join();
             debug_assert!(joined, "HELD without the lock");
             self.give_up_lock();
@@ -284,10 +287,10 @@ impl Rounds {
         }
     }
 
-    /// Sleeps while the lock is held (rounds.V3).
+    /// Parks while the lock is held (rounds.V3).
     fn sleep(&self) {
-        // ORDER: Relaxed; `change` decides. If another one's SLEEPERS is there, the fence makes the
-        // holder see that, too, who gives up the lock that is seen held below.
+        // ORDER: Relaxed; `change` decides. If another thread's SLEEPERS is there, the fence makes
+        // it visible also to the holder whose release comes after the look at the lock below.
         let seen = self.state.load(Ordering::Relaxed);
         if seen & SLEEPERS == 0 && !self.change(seen, seen | SLEEPERS) {
             return;
@@ -295,13 +298,14 @@ impl Rounds {
         barrier::fence_full();
         // ORDER: Relaxed; after the fence (rounds.V3).
         let held = self.lock.load(Ordering::Relaxed) & LOCKED != 0;
-        // BUG: a thread that was woken says nothing of the others that may sleep (lock.K2).
+        // BUG: a thread that was woken does not announce the other threads that may be parked
+        // (lock.K2).
         if held || seeded_bug!("forgotten-sleepers") {
             futex::wait(&self.state, seen | SLEEPERS);
         }
     }
 
-    /// Goes out again. For who came in, on the same thread.
+    /// Leaves. To be called by the thread that entered.
     pub(crate) fn leave(&self) {
         holding::forget(self.address());
         // ORDER: AcqRel; Release pairs with Acquire in `exclude`; with a fence for rounds.V3.
@@ -317,7 +321,7 @@ impl Rounds {
         word::is_held_by(&self.lock, thread_token())
     }
 
-    /// Whether the calling thread has the object, alone or shared (rounds.V4).
+    /// Whether the calling thread has the object, exclusively or shared (rounds.V4).
     fn is_mine(&self) -> bool {
         // ORDER: Relaxed; a thread sees what it did itself.
         self.state.load(Ordering::Relaxed) & !SLEEPERS != 0 && holding::has(self.address())
@@ -328,7 +332,7 @@ impl Rounds {
     }
 }
 
-/// Before a sleep: the calling thread is in the graph, unless it would never wake up (rounds.V6).
+/// Before the thread parks: enters it into the graph, unless it would never wake up (rounds.V6).
 /// (Not in models, as in `word`.)
 fn watch(waiting: &mut Option<Waiting>, awaited: &(impl Awaited + 'static)) -> Result<(), Refused> {
     if waiting.is_none() && !SMALL {

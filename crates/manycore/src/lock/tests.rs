@@ -1,4 +1,4 @@
-//! What can be seen from inside alone: the order of arrival.
+//! What only a test inside the module can observe: the order of arrival.
 
 use super::{McsLock, TicketLock};
 use crate::sync::thread;
@@ -6,8 +6,8 @@ use std::time::Duration;
 
 const COMERS: usize = 12;
 
-/// Lets `COMERS` threads come one after the other to a lock that is held, and returns the order in
-/// which they were served. `linger` lets them all fall asleep first.
+/// Lets `COMERS` threads arrive one after the other at a lock that is held, and returns the order
+/// in which they were served. `linger` lets them all park first.
 fn served<L: Sync>(
     lock: &L,
     arrivals: impl Fn(&L) -> usize,
@@ -51,7 +51,7 @@ fn mcs_serves_in_the_order_of_arrival_awake_or_asleep() {
     }
 }
 
-/// The check itself: a lock that serves by chance fails it.
+/// The test of the test: it notices a lock that serves in no order.
 #[test]
 fn unfair_order_would_be_noticed() {
     let (lock, arrived) = (std::sync::Mutex::new(Vec::new()), crate::sync::AtomicUsize::new(0));
@@ -63,7 +63,7 @@ fn unfair_order_would_be_noticed() {
         |both| both.1.load(order),
         |both, number| {
             both.1.fetch_add(1, order);
-            // The first to come pretends to be overtaken.
+            // The first to arrive pretends to be overtaken.
             while number == 0 && both.0.lock().unwrap().is_empty() {
                 thread::yield_now();
             }

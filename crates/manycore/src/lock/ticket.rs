@@ -1,5 +1,5 @@
-//! The ticket lock: draw a number, wait until it is served. Laws lock.K4 and lock.K5 of the parent
-//! module.
+//! The ticket lock: a locker draws a number and waits until it is served. Laws lock.K4 and lock.K5
+//! of the parent module.
 
 use super::exclusive::{Raw, exclusive};
 use super::{futex, spin_until};
@@ -11,9 +11,9 @@ use crate::sync::{AtomicUsize, Ordering, const_fn, parallelism};
 pub(super) struct Ticket {
     /// The number that the next locker draws.
     next: AtomicUsize,
-    /// The number whose owner holds the lock; written by the holder alone.
+    /// The number whose owner holds the lock; written only by the holder.
     serving: AtomicUsize,
-    /// Lockers that sleep or are about to.
+    /// Lockers that are parked or about to park.
     sleepers: AtomicUsize,
 }
 
@@ -37,15 +37,15 @@ impl Ticket {
     #[cold]
     fn wait(&self, mine: usize, of: Of) {
         let wait = Wait::begin();
-        // ORDER: Relaxed; only a guess about how long it will take.
+        // ORDER: Relaxed; only an estimate of the wait.
         let ahead = mine.wrapping_sub(self.serving.load(Ordering::Relaxed));
         // ORDER: Acquire; pairs with the swap in `unlock`: what the holder before wrote.
         let is_served = || self.serving.load(Ordering::Acquire) == mine;
-        // Who has more lockers ahead than there are cores waits for a switch of threads anyway.
+        // A locker with more lockers ahead than there are cores waits for a context switch anyway.
         if ahead <= parallelism() && spin_until(ahead.max(1), is_served) {
             return wait.end(of, ahead as u64);
         }
-        // lock.K5: said before the last look, with a full fence between. The kernel looks once
+        // lock.K5: announced before the last look, with a full fence between. The kernel looks once
         // more.
         self.sleepers.fetch_add(1, Ordering::SeqCst);
         barrier::full_after_rmw();
@@ -63,13 +63,13 @@ impl Ticket {
     }
 }
 
-/// What the owner of a ticket answers to when it sleeps: so that one in 32 is woken, not all.
+/// The futex bit of a ticket's parked owner: so that one in 32 is woken, not all.
 fn bit_of(ticket: usize) -> u32 {
     1 << (ticket % 32)
 }
 
-// SAFETY: a ticket is drawn once (an atomic add, or a CAS from the number that is served), and a
-// holder alone moves `serving`, by one.
+// SAFETY: a ticket is drawn once (an atomic add, or a CAS from the number that is served), and
+// only a holder moves `serving`, by one.
 unsafe impl Raw for Ticket {
     #[inline]
     #[track_caller]
@@ -94,7 +94,7 @@ unsafe impl Raw for Ticket {
 
     #[inline]
     unsafe fn unlock(&self) {
-        // ORDER: Relaxed; the holder alone writes it.
+        // ORDER: Relaxed; only the holder writes it.
         let next = self.serving.load(Ordering::Relaxed).wrapping_add(1);
         debug_assert!(
             cfg!(manycore_loom)
@@ -112,19 +112,19 @@ unsafe impl Raw for Ticket {
 
 exclusive! {
     raw: Ticket;
-    /// A lock that serves threads in the order in which they came.
+    /// A fair lock that serves threads in the order in which they arrived.
     ///
-    /// *For* short critical sections where nobody may be overtaken, and few threads wait at a
-    /// time. *Not for* long queues, where every hand-over is a miss in each waiter
+    /// *For* short critical sections where no thread may be overtaken, and few threads wait at a
+    /// time. *Not for* long queues, where every hand-over is a cache miss in each waiter
     /// ([`McsLock`](super::McsLock)), and not for more threads than cores (see the module).
     ///
-    /// *Consistency*: mutual exclusion. *Progress*: blocking; first come, first served, so a
-    /// locker waits for those who came before it and for nobody else. A thread that loses its core
-    /// while it holds the lock, or just after its turn came, stops all behind it.
-    /// *Cost*: two atomic instructions when free, as `std`'s. Waiting is spinning, less often the
-    /// longer the queue, then sleep; a queue longer than the machine has cores sleeps at once.
-    /// *Memory*: 24 bytes beside the value. *Panics*: never; a panic of the holder gives the lock
-    /// up, and the value stays as it was left.
+    /// *Consistency*: mutual exclusion. *Progress*: blocking; first come, first served, so a locker
+    /// waits only for those that arrived before it. A thread that is preempted while it holds the
+    /// lock, or just after its turn came, stalls all threads behind it. *Cost*: two atomic
+    /// instructions without contention, as `std`'s. A waiter spins, with looks that are rarer the
+    /// longer the queue, and then parks; a locker whose queue is longer than the machine has cores
+    /// parks at once. *Memory*: 24 bytes beside the value. *Panics*: never; a panic of the holder
+    /// releases the lock, and the value stays as it was left.
     ///
     /// ```
     /// use manycore::lock::TicketLock;
@@ -138,13 +138,13 @@ exclusive! {
     /// assert_eq!(LIST.lock().len(), 4);
     /// ```
     lock: TicketLock;
-    /// What the holder of a [`TicketLock`] has: the value. Dropping it gives the lock up.
+    /// Guard of a [`TicketLock`]: exclusive access to the value. Dropping it releases the lock.
     guard: TicketGuard;
 }
 
 #[cfg(all(test, not(manycore_shuttle)))]
 impl<T> TicketLock<T> {
-    /// Lockers that came so far.
+    /// Lockers that have arrived so far.
     pub(super) fn arrivals(&self) -> usize {
         self.raw.drawn()
     }

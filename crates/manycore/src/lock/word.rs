@@ -1,39 +1,40 @@
-//! The object lock: one word that knows its owner and can give way to a pointer.
+//! The object lock: one word that names its owner and can be replaced by a pointer.
 //!
 //! Owns: the bit layout of the word. Does not own: the data behind it.
 //!
-//! A word is `owner token | LOCKED`, or free without these two, in either case with `WAITERS` and
-//! `SPIN` beside them if there is something to say; or, with `HOT` set, something that is no lock
-//! at all: the object has moved on and lockers must look again. Tokens are
-//! [`thread_token`](crate::percpu::thread_token)s, so that a thread that locks twice is told
-//! instead of waiting for itself.
+//! A word is `owner token | LOCKED`, or free without these two, in either case with the flags
+//! `WAITERS` and `SPIN` if a waiter has set them; or, with `HOT` set, it is no lock at all: the
+//! object's state lives elsewhere now, and lockers must look again. Tokens are
+//! [`thread_token`](crate::percpu::thread_token)s, so that a thread that locks twice gets an error
+//! instead of a deadlock with itself.
 //!
 //! Laws:
-//! - lock.K1 Mutual exclusion: the CAS from unlocked (Acquire) reads the unlock's instruction
-//!   (Release), or what others made of its word by read-modify-writes.
-//! - lock.K2 No lost wake-up: whoever sleeps has set WAITERS in the word it compared, and whoever
-//!   unlocks a word with WAITERS wakes one, unless SPIN says that somebody looks who is to do so.
-//!   - A thread that was woken *owes*: it sets WAITERS in the word, because others may sleep still,
-//!     be it when it locks, when it sets SPIN or before it sleeps; or, if the word has become HOT
-//!     meanwhile, it wakes them all.
-//!   - SPIN is taken away by who set it, when it locks or before it sleeps; WAITERS stays in the
-//!     word then.
-//!   - A free word's WAITERS without SPIN is old: who unlocked it has woken one, and that one owes.
-//!     Who locks takes it away.
-//! - lock.K3 The unlocking instruction is the last access to the word's memory, so a lock may be
-//!   freed by whoever takes it next.
+//! - lock.K1 Mutual exclusion: the CAS from unlocked (Acquire) reads the value of the unlocking
+//!   instruction (Release), or of a read-modify-write in its release sequence.
+//! - lock.K2 No lost wake-up: a thread that parks has set WAITERS in the word that it compared, and
+//!   the thread that unlocks a word with WAITERS wakes one, unless SPIN says that a spinning waiter
+//!   is there to do so.
+//!   - A thread that was woken *owes*: it sets WAITERS in the word, because other threads may still
+//!     be parked: when it locks, when it sets SPIN or before it parks. If the word has become HOT
+//!     by then, it wakes them all.
+//!   - SPIN is cleared by the waiter that set it, when it locks or before it parks; WAITERS stays
+//!     in the word then.
+//!   - A free word's WAITERS without SPIN is stale: the thread that unlocked it has woken one, and
+//!     that one owes. The next locker clears it.
+//! - lock.K3 The unlocking instruction is the last access to the word's memory, so the next owner
+//!   may free the lock.
 //!
-//! Who waits looks at the word some times, and then goes on looking only if nobody else does (SPIN)
-//! and nobody sleeps; or if it has slept itself. So on a machine with many cores one or two look
-//! at the line, and newcomers do not overtake those who sleep, but for the thread that runs and
-//! locks again at once. A look takes the line from the owner: 48 that look cost it ten times what
-//! the critical section does.
+//! A waiter looks at the word a few times, and then goes on spinning only if no other waiter spins
+//! (SPIN) and none is parked; or if it has been parked itself. So on a machine with many cores one
+//! or two waiters poll the line, and newcomers do not overtake parked waiters, except for the
+//! running thread that locks again at once. A look takes the line from the owner: 48 spinning
+//! waiters cost it ten times what the critical section does.
 //!
-//! Unfair, like the locks of the standard library: a running thread may overtake a sleeping one.
+//! Unfair, like the locks of the standard library: a running thread may barge past a parked one.
 //!
 //! For the header of a node: one word, zero at the start. A node that is freed under its lock
-//! unlocks to a HOT word, and everybody who waits for it is refused. `unlock` may run when others
-//! can free the memory already (lock.K3).
+//! unlocks to a HOT word, and every thread that waits for it is refused. `unlock` may run when
+//! another thread can free the memory already (lock.K3).
 
 use super::{futex, held};
 use crate::config::SMALL;
@@ -45,34 +46,35 @@ use std::panic::Location;
 pub(crate) const LOCKED: usize = 1;
 pub(crate) const WAITERS: usize = 2;
 pub(crate) const HOT: usize = 4;
-/// Somebody looks at the word again and again, and will not sleep without a word (lock.K2).
+/// A waiter spins on the word, and clears this flag before it parks (lock.K2).
 const SPIN: usize = 8;
 const TOKEN: usize = !0xf;
 
 /// Pause instructions before the first look, as a power of two. Every look takes the line from the
-/// owner, who waits some 200 ns for it between two cores of an EPYC, and then the one from the
-/// other: two threads that do nothing but lock make 1.5 to 1.8 times the progress with 16 as with
+/// owner, which waits some 200 ns for it between two cores of an EPYC, and then the same the other
+/// way: two threads that do nothing but lock make 1.5 to 1.8 times the progress with 16 as with
 /// one.
 const FIRST: u32 = if SMALL { 0 } else { 4 };
 
-/// Looks at the word before a locker sleeps, each after twice as many pause instructions as the one
+/// Looks at the word before a locker parks, each after twice as many pause instructions as the one
 /// before.
 const LOOKS: u32 = if SMALL { 1 } else { 7 };
 
-/// How many of them everybody takes, before it says so in the word: most waits are over by then.
+/// How many of them a waiter takes before it announces itself by `SPIN`: most waits are over by
+/// then.
 const LOOKS_UNSAID: u32 = if SMALL { 0 } else { 3 };
 
 /// Why a lock was not taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Refused {
-    /// Somebody else holds it (only from [`try_lock`]).
+    /// Another thread holds it (only from [`try_lock`]).
     Busy,
     /// The calling thread holds it.
     HeldBySelf,
     /// The word is no lock any more.
     Hot,
-    /// The wait would never end: the holder waits for a lock of the calling thread's (only from
-    /// [`lock_nested`] and [`hold`]).
+    /// The wait would be a deadlock: the holder waits for a lock that the calling thread holds
+    /// (only from [`lock_nested`] and [`hold`]).
     Circle,
 }
 
@@ -86,7 +88,7 @@ pub(crate) fn try_lock(word: &AtomicUsize, token: usize) -> Result<(), Refused> 
     }
 }
 
-/// The same of a word that is not 0.
+/// As [`try_lock`], for a word that is not 0.
 #[cold]
 fn try_lock_marked(word: &AtomicUsize, token: usize, mut seen: usize) -> Result<(), Refused> {
     while seen & (LOCKED | HOT) == 0 {
@@ -106,13 +108,14 @@ fn try_lock_marked(word: &AtomicUsize, token: usize, mut seen: usize) -> Result<
     })
 }
 
-/// What a free word becomes that this thread locks without having said anything in it (lock.K2).
+/// What a free word becomes when this thread locks it and has set no flag in it (lock.K2).
 #[inline(always)]
 fn locked_from(seen: usize, token: usize) -> usize {
     token | LOCKED | if seen & SPIN != 0 { seen & (SPIN | WAITERS) } else { 0 }
 }
 
-/// Takes the lock, waiting if need be. `Ok(true)` says that it had to wait: for what `of` says.
+/// Acquires the lock, waiting if it is held. `Ok(true)` says that it had to wait; the wait is
+/// charged to `of`.
 #[inline]
 pub(crate) fn lock(word: &AtomicUsize, token: usize, of: Of) -> Result<bool, Refused> {
     match try_lock(word, token) {
@@ -125,7 +128,8 @@ pub(crate) fn lock(word: &AtomicUsize, token: usize, of: Of) -> Result<bool, Ref
     }
 }
 
-/// As [`lock`], for object locks (`held`): a thread that holds others is told of a circle.
+/// As [`lock`], for object locks (`held`): a thread that holds others is refused a wait that would
+/// close a cycle.
 #[inline]
 pub(crate) fn lock_nested(word: &AtomicUsize, token: usize, of: Of) -> Result<bool, Refused> {
     match try_lock(word, token) {
@@ -141,13 +145,13 @@ fn lock_nested_slow(word: &AtomicUsize, token: usize, of: Of) -> Result<(), Refu
     let Of { kind, address, place } = of;
     match waiting {
         Some(_entered) => lock_slow::<false>(word, token, kind, address, place),
-        // It may hold locks of collections, which are not counted.
+        // The thread may hold locks of collections, which are not counted.
         None => lock_slow::<true>(word, token, kind, address, place),
     }
 }
 
 /// As [`lock`], for locks that user code runs under, and whose holders are not counted: a thread
-/// that is about to sleep is told of a circle.
+/// that is about to park is refused a wait that would close a cycle.
 #[inline]
 pub(super) fn lock_watched(word: &AtomicUsize, token: usize, of: Of) -> Result<bool, Refused> {
     match try_lock(word, token) {
@@ -160,13 +164,14 @@ pub(super) fn lock_watched(word: &AtomicUsize, token: usize, of: Of) -> Result<b
     }
 }
 
-/// Holds a lock; dropping it gives the lock up, also when user code panics.
+/// Holds a lock; dropping it releases the lock, also when user code panics.
 pub(crate) struct Hold<'a>(&'a AtomicUsize);
 
 impl Drop for Hold<'_> {
     #[inline]
     fn drop(&mut self) {
-        // SAFETY: made by who took the lock, on its thread; `self` keeps the word.
+        // SAFETY: `hold_told` makes the guard after it took the lock, on the same thread; `self`
+        // keeps the word.
         unsafe { unlock(self.0, 0) };
     }
 }
@@ -180,27 +185,27 @@ pub(crate) fn hold(word: &AtomicUsize, of: Of) -> Result<Hold<'_>, Refused> {
     hold_told(word, of).map(|(hold, _)| hold)
 }
 
-/// The same; says whether it had to wait.
+/// As [`hold`]; also returns whether it had to wait.
 #[inline]
 pub(crate) fn hold_told(word: &AtomicUsize, of: Of) -> Result<(Hold<'_>, bool), Refused> {
     let locked = lock_watched(word, thread_token(), of);
     debug_assert!(locked != Err(Refused::Hot), "such a word needs more than a guard");
-    // Without a guard made and dropped on the way, which would give the lock up.
+    // `map`, so that no guard is made and dropped on the way, which would release the lock.
     locked.map(|waited| (Hold(word), waited))
 }
 
-/// A thread on its way to the lock.
+/// A thread that waits for the lock.
 struct Waiter {
     token: usize,
-    /// Looks since it came, or since it last slept.
+    /// Looks since it arrived, or since it was last parked.
     looks: u32,
-    /// `SPIN` while it is the one whom the word tells of.
+    /// `SPIN` while it is the waiter that set the flag.
     spin: usize,
-    /// `WAITERS` if it was woken and has not said so yet (lock.K2).
+    /// `WAITERS` if it was woken and has not set the flag again yet (lock.K2).
     owes: usize,
-    /// Whether it has slept, or tried to.
+    /// Whether it was parked, or tried to park.
     slept: bool,
-    /// Its entry in the graph of the threads that wait, from its first sleep on, if it is watched.
+    /// Its entry in the graph of waiting threads, from its first park on, if it is watched.
     watched: Option<held::Waiting>,
 }
 
@@ -212,8 +217,9 @@ impl Waiter {
         word.compare_exchange_weak(seen, locked, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
-    /// Before the first sleep of a watched thread: a look whether it would end. (Not in models: a
-    /// mutex of the process in each lock is too much for them. That of `held` has one of its own.)
+    /// Before a watched thread parks for the first time: checks that the wait would end. (Not in
+    /// models: a mutex of the process in each lock is too much for them. The one of `held` has a
+    /// model of its own.)
     fn watch(&mut self, word: &AtomicUsize) -> Result<(), Refused> {
         if self.watched.is_none() && !SMALL {
             let waiting = held::wait_for_any(word, self.token);
@@ -222,10 +228,11 @@ impl Waiter {
         Ok(())
     }
 
-    /// What it has said in the word is taken back (lock.K2). It has not slept, so it owes nothing.
+    /// Clears the flag that it has set in the word (lock.K2). It was never parked, so it owes
+    /// nothing.
     fn give_up(&self, word: &AtomicUsize) -> Refused {
         debug_assert_eq!(self.owes, 0);
-        // ORDER: Relaxed; a flag alone changes.
+        // ORDER: Relaxed; only a flag changes.
         if self.spin != 0
             && word.fetch_and(!SPIN, Ordering::Relaxed) & (LOCKED | WAITERS) == WAITERS
         {
@@ -258,8 +265,8 @@ impl Waiter {
         if WATCHED {
             self.watch(word)?;
         }
-        // BUG: the waiter that looks at a lock goes to sleep, and the word still says that it
-        // looks (lock.K2).
+        // BUG: the waiter that spins on a lock parks and leaves its SPIN flag in the word
+        // (lock.K2).
         let gone = if seeded_bug!("silent-spinner") { 0 } else { self.spin };
         let expected = (seen | WAITERS) & !gone;
         if expected != seen && !swap(word, seen, expected) {
@@ -267,7 +274,8 @@ impl Waiter {
         }
         let woken = futex::wait(word, expected) && !seeded_bug!("forgotten-sleepers");
         self.owes = if woken { WAITERS } else { 0 };
-        // Who has slept need not hurry: while nobody else looks, the owner keeps the line.
+        // A waiter that was parked need not hurry: while no other waiter spins, the owner keeps the
+        // line.
         (self.spin, self.looks, self.slept) = (0, LOOKS_UNSAID, true);
         Ok(())
     }
@@ -278,7 +286,7 @@ fn swap(word: &AtomicUsize, seen: usize, next: usize) -> bool {
     word.compare_exchange_weak(seen, next, Ordering::Relaxed, Ordering::Relaxed).is_ok()
 }
 
-/// Waits. What for comes in parts: they fit into registers, so a lock that is free costs no store.
+/// Waits. `Of` comes in parts: they fit into registers, so acquiring a free lock costs no store.
 #[cold]
 fn lock_slow<const WATCHED: bool>(
     word: &AtomicUsize,
@@ -309,7 +317,7 @@ fn lock_slow<const WATCHED: bool>(
         }
         if seen & TOKEN != holder {
             holder = seen & TOKEN;
-            handoffs += 1; // to the next one, or to this thread
+            handoffs += 1; // to another thread, or to this one
         }
         if seen & TOKEN == token {
             return Err(Refused::HeldBySelf);
@@ -318,24 +326,24 @@ fn lock_slow<const WATCHED: bool>(
     }
 }
 
-/// Gives the lock up, leaving `next` in the word: 0, or a HOT word that sends lockers elsewhere.
+/// Releases the lock, leaving `next` in the word: 0, or a HOT word that sends lockers elsewhere.
 ///
 /// # Safety
-/// The caller holds the lock, and `word` is valid until the instruction inside that gives it up
+/// The caller holds the lock, and `word` is valid until the instruction inside that releases it
 /// (lock.K3).
 #[inline]
 pub(crate) unsafe fn unlock(word: *const AtomicUsize, next: usize) {
     // ORDER (both): Release; pairs with the Acquire CAS of the next owner (lock.K1).
     if next != 0 {
-        // SAFETY: lock.K3 - the caller promises that the word is valid until it is given up
-        // (# Safety), which this swap does; afterwards only its address is used.
+        // SAFETY: lock.K3 - the caller promises (# Safety) that the word is valid until it is
+        // released, which this swap does; afterwards only its address is used.
         if unsafe { (*word).swap(next, Ordering::Release) } & WAITERS != 0 {
             futex::wake_all(word);
         }
         return;
     }
-    // Others change the flags alone, so this leaves what they have set.
-    // SAFETY: lock.K3 - the caller promises that the word is valid until it is given up (# Safety),
+    // Other threads change only the flags, so the subtraction leaves what they have set.
+    // SAFETY: lock.K3 - the caller promises that the word is valid until it is released (# Safety),
     // which this subtraction does; afterwards only its address is used.
     let old = unsafe { (*word).fetch_sub(thread_token() | LOCKED, Ordering::Release) };
     debug_assert_eq!(old & (TOKEN | LOCKED), thread_token() | LOCKED, "unlocked by another");
@@ -345,7 +353,7 @@ pub(crate) unsafe fn unlock(word: *const AtomicUsize, next: usize) {
 }
 
 /// Releases the lock of a word that becomes HOT only while it is locked. Returns false if it has
-/// become HOT: then what it leads to is the caller's, with a lock in the caller's name.
+/// become HOT: then the caller owns what it leads to, with a lock in the caller's name.
 ///
 /// # Safety
 /// The calling thread, whose token it is, holds the lock or held it when the word became HOT.
@@ -370,7 +378,7 @@ pub(crate) unsafe fn unlock_unless_hot(word: &AtomicUsize, token: usize) -> bool
     }
 }
 
-/// The same of a word with something beside the lock.
+/// As [`unlock_unless_hot`], for a word with flags beside the lock.
 #[cold]
 fn unlock_marked(word: &AtomicUsize, locked: usize) -> bool {
     // ORDER: Acquire; pairs with Release in `redirect`: what the HOT word leads to.
@@ -393,9 +401,9 @@ fn unlock_marked(word: &AtomicUsize, locked: usize) -> bool {
     true
 }
 
-/// Makes a locked word HOT, whichever thread holds it. `prepare` is told the holder's token before
-/// each attempt, and sees to it that what `next` leads to is locked in its name. Returns whether
-/// the word was changed: not if it is free or HOT.
+/// Makes a locked word HOT, whichever thread holds it. `prepare` is given the holder's token before
+/// each attempt, and locks what `next` leads to in the holder's name. Returns whether the word was
+/// changed: not if it is free or HOT.
 pub(crate) fn redirect(word: &AtomicUsize, next: usize, mut prepare: impl FnMut(usize)) -> bool {
     // ORDER: Relaxed; the CAS decides.
     let mut seen = word.load(Ordering::Relaxed);
@@ -422,7 +430,7 @@ pub(super) fn holder(word: &AtomicUsize) -> Option<usize> {
     (seen & (HOT | LOCKED) == LOCKED).then_some(seen & TOKEN)
 }
 
-/// Whether somebody waits who has said so: nobody who looks at the lock for the first few times.
+/// Whether a waiter has announced itself in the word, which it does only after its first few looks.
 pub(crate) fn is_waited_for(word: &AtomicUsize) -> bool {
     // ORDER: Relaxed; a hint.
     let seen = word.load(Ordering::Relaxed);

@@ -1,23 +1,25 @@
-//! Two halves of a store-load fence: cheap for the frequent side, dear for the rare side.
+//! An asymmetric store-load fence in two halves: cheap for the frequent side, expensive for the
+//! rare side.
 //!
 //! Owns: the process's membarrier registration.
 //! Law percpu.B1: if thread A stores x, calls `light` and loads y, while thread B stores y, calls
-//! `heavy` and loads x, then A sees B's store or B sees A's (the store-buffering litmus).
+//! `heavy` and loads x, then A sees B's store or B sees A's (the store-buffering litmus test).
 //! `membarrier(PRIVATE_EXPEDITED)` makes every running thread of the process execute a full fence
-//! between its call and its return; a thread that is not running has executed one on its way out.
-//! So whichever side of that fence A's store falls on, percpu.B1 holds. Where the call is missing,
-//! [`is_asymmetric`] is false and callers use `swap_full` with `fence_full` in its place.
+//! between its call and its return; a thread that is not running has executed one when it was
+//! switched out. So whichever side of that fence A's store falls on, percpu.B1 holds. Where the
+//! call is missing, [`is_asymmetric`] is false and callers use `swap_full` with `fence_full` in its
+//! place.
 //!
-//! The call may be denied later (a seccomp filter that is applied after the start), when threads
+//! The call may be denied later (a seccomp filter that is installed after the start), when threads
 //! rely on it already: `light` leaves nothing that a fence of the caller's could pair with. Then
 //! `heavy` runs on each CPU of the process's set in turn. When it runs on a CPU, the thread that
 //! ran there has been switched out, which is a full fence, as above; so percpu.B1 holds, at the
-//! price of some microseconds to milliseconds for each CPU. (All threads must be in the same
-//! cpuset, as they are unless a program moves single threads between control groups.) If that is
-//! denied too, there is no way to go on: the process is ended with a message. New domains use
-//! fences from the first denial on (`is_denied`).
+//! cost of some microseconds to milliseconds for each CPU. (All threads must be in the same cpuset,
+//! as they are unless a program moves single threads between control groups.) If that is denied
+//! too, percpu.B1 cannot be kept: the process is aborted with a message. New domains use fences
+//! from the first denial on (`is_denied`).
 //!
-//! Source: DESIGN of asymmetric fences after OpLog's per-core locks (section 4.1) and liburcu.
+//! Source: asymmetric fences as in OpLog's per-core locks (section 4.1) and liburcu.
 
 use crate::sync::{AtomicUsize, Ordering, fence};
 
@@ -27,7 +29,7 @@ pub fn is_asymmetric() -> bool {
     imp::is_asymmetric()
 }
 
-/// Whether the kernel has refused a barrier since, so that `heavy` is slow.
+/// Whether the kernel has denied a barrier since the start, so that `heavy` is slow.
 pub(crate) fn is_denied() -> bool {
     imp::is_denied()
 }
@@ -49,13 +51,13 @@ pub(crate) fn fence_full() {
     fence(Ordering::SeqCst);
 }
 
-/// Waits until this thread's stores are visible, after a full fence: for a clock to be read after
-/// them. A fence orders accesses to memory; reading a clock is none.
+/// A full fence, after which this thread's stores are visible to all: for a clock that is read
+/// after them. A fence orders only accesses to memory, and a read of a clock is none.
 #[inline]
 pub(crate) fn stores_are_visible() {
     // On x86 the fence itself waits for the store buffer, and `rdtscp` for the fence.
     #[cfg(all(target_arch = "aarch64", not(any(manycore_loom, manycore_shuttle, miri))))]
-    // SAFETY: waits; touches neither memory nor registers.
+    // SAFETY: the instruction waits; it touches neither memory nor registers.
     unsafe {
         std::arch::asm!("dsb ish", options(nostack, preserves_flags));
     }
@@ -91,7 +93,7 @@ mod imp {
     const REGISTER_PRIVATE_EXPEDITED: libc::c_int = 1 << 4;
 
     fn membarrier(command: libc::c_int) -> libc::c_long {
-        // SAFETY: the call takes plain integers and touches no memory of ours.
+        // SAFETY: the call takes plain integers and touches no memory of the process.
         unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) }
     }
 
@@ -116,7 +118,7 @@ mod imp {
     static DENIED: AtomicBool = AtomicBool::new(false);
 
     pub(super) fn is_denied() -> bool {
-        // ORDER: Relaxed; a hint, either barrier is right.
+        // ORDER: Relaxed; a hint, either barrier is correct.
         DENIED.load(Ordering::Relaxed)
     }
 
@@ -132,7 +134,7 @@ mod imp {
         DENIED.store(true, Ordering::Relaxed);
         fence(Ordering::SeqCst);
         if let Err(error) = pin::visit_all() {
-            // Not a panic: an object's lock is held, and readers rely on this barrier.
+            // Not a panic: the caller may hold an object's lock, and readers rely on this barrier.
             eprintln!(
                 "manycore: membarrier was permitted at the start and is denied now, and so is \
                  sched_setaffinity ({error}), which could replace it; permit one of the two"
@@ -143,10 +145,11 @@ mod imp {
     }
 }
 
-/// A model of the kernel's call. `heavy` meets every thread once, at a word of that thread's,
-/// before or after each of its `light`s: before, and the thread sees what the caller stored; after,
-/// and the caller sees what the thread announced. Two lights order nothing, and neither does a
-/// light with a mere fence, so that loom finds a reader that chose the wrong barrier.
+/// A model of the kernel's call. `heavy` synchronizes with every thread once, at a word of that
+/// thread's, before or after each of its `light`s: if before, the thread sees what the caller
+/// stored; if after, the caller sees what the thread announced. Two lights order nothing, and
+/// neither does a light with a mere fence, so that loom finds a reader that chose the wrong
+/// barrier.
 #[cfg(manycore_loom)]
 mod imp {
     use crate::sync::{AtomicUsize, MAX_THREADS, Ordering, fence, global, thread_local};

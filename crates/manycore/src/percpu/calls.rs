@@ -1,18 +1,19 @@
-//! Calls: which exchangeable objects a thread is inside of (`cluster`), announced so that a call
-//! writes its own line alone and nests.
+//! Calls: the exchangeable objects that a thread is inside of (`cluster`), announced so that a call
+//! writes only its own line and nests.
 //!
-//! Owns: a short stack for each slot, and how deep the calling thread is.
+//! Owns: a short stack for each slot, and the calling thread's depth.
 //! Laws:
 //! - percpu.L1 Entry `i` of a slot's stack is the object of the `i`th call from the outside, as
-//!   long as that call lasts, and zero afterwards. The owner alone writes it. So whoever has seen
-//!   no entry of the object in any slot knows that nobody is inside of a call that was announced
-//!   before.
+//!   long as that call lasts, and zero afterwards. Only the owner writes it. So a watcher that has
+//!   seen no entry of the object in any slot knows that no call that was announced before is still
+//!   inside.
 //! - percpu.L2 Announcing is ordered before the caller's later loads, against a watcher that stores
 //!   and then calls [`gate::pass_barrier`] with the same bias (gate.E1, gate.E2).
 //! - percpu.L3 The depth is the thread's, not the slot's, and is known until the thread's very end.
-//!   Calls deeper than the stack, and those of a thread that has no slot any more, count themselves
-//!   elsewhere, and here only their depth.
-//! - percpu.L4 [`LEAF`] as a depth says that the thread runs code that may call nothing.
+//!   Calls deeper than the stack, and those of a thread that has no slot any more, are counted
+//!   elsewhere (in the object), and here only in the depth.
+//! - percpu.L4 [`LEAF`] as a depth says that the thread runs code that must not call exchangeable
+//!   objects.
 
 use super::slots::{self, Slot};
 use super::{gate, records};
@@ -20,7 +21,7 @@ use crate::config::CALLS_DEEP;
 use crate::sync::{self, AtomicUsize};
 use std::cell::Cell;
 
-/// The depth in code that may call nothing (percpu.L4).
+/// The depth in code that must not call exchangeable objects (percpu.L4).
 pub(crate) const LEAF: usize = usize::MAX;
 
 /// The objects that a slot's owner is inside of, from the outside in.
@@ -44,7 +45,7 @@ sync::thread_local! {
 /// How many calls the calling thread is inside of, or [`LEAF`].
 #[inline(always)]
 pub(crate) fn depth() -> usize {
-    // (loom takes a thread's locals away when the thread ends.)
+    // loom drops a thread's locals when the thread ends; elsewhere `try_with` never fails.
     DEPTH.try_with(Cell::get).unwrap_or(0)
 }
 
@@ -53,15 +54,15 @@ fn set_depth(depth: usize) {
     let _ = DEPTH.try_with(|own| own.set(depth));
 }
 
-/// A call that is announced; dropping it withdraws it.
+/// An announced call; dropping it withdraws the announcement.
 pub(crate) struct Call {
     entry: &'static AtomicUsize,
     depth: usize,
 }
 
-/// Announces that the calling thread is inside of `object`, on the stack and not in the record,
-/// which has one object at a time (percpu.P5). `None` if the stack is full, if nothing
-/// may be called, or if the thread has no slot.
+/// Announces that the calling thread is inside of `object`, on the stack (percpu.L1) and not in the
+/// record, which has one object at a time (percpu.P5). `None` if the stack is full, if the thread
+/// must not call, or if it has no slot.
 #[inline(always)]
 pub(crate) fn enter(object: usize, biased: bool) -> Option<Call> {
     let depth = depth();
@@ -80,17 +81,17 @@ impl Drop for Call {
     }
 }
 
-/// A depth that lasts until this is dropped, also when user code panics.
+/// A change of the depth that is undone when this is dropped, also when user code panics.
 pub(crate) struct Depth(usize);
 
-/// Goes one deeper without an announcement (percpu.L3).
+/// Increments the depth without an announcement (percpu.L3).
 pub(crate) fn deeper() -> Depth {
     let before = Depth(depth());
     set_depth(before.0 + 1);
     before
 }
 
-/// Forbids calls (percpu.L4).
+/// Forbids calls until the result is dropped (percpu.L4).
 pub(crate) fn leaf() -> Depth {
     let before = Depth(depth());
     set_depth(LEAF);

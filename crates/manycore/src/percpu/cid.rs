@@ -2,9 +2,9 @@
 //! cpus).
 //!
 //! Owns: finding the rseq area of the calling thread. Law: a cid is a *hint*. The thread may be
-//! preempted right after the read and another thread then has the same cid, so whoever indexes by
-//! it must also lock what it finds. Needs Linux 6.3 (AT_RSEQ_FEATURE_SIZE of at least 28) and a
-//! libc that registered the area (glibc 2.35).
+//! preempted right after the read and another thread then has the same cid, so a caller that
+//! indexes by it must also lock what it finds. Needs Linux 6.3 (AT_RSEQ_FEATURE_SIZE of at least
+//! 28) and a libc that registered the area (glibc 2.35).
 
 /// The calling thread's concurrency id, or `None` where the kernel or libc provides none.
 ///
@@ -20,14 +20,14 @@ pub fn current() -> Option<usize> {
     imp::current()
 }
 
-/// The CPU that the calling thread runs on, or `None` where kernel or libc does not tell it
-/// cheaply: it needs what a cid needs. A hint, as that is.
+/// The CPU that the calling thread runs on, or `None` where kernel or libc does not provide it
+/// cheaply; it needs what a cid needs. A hint, as a cid is.
 #[inline]
 pub(crate) fn cpu() -> Option<usize> {
     imp::cpu()
 }
 
-/// Whether [`current`] answers on this machine.
+/// Whether [`current`] returns a number on this machine.
 pub fn is_available() -> bool {
     current().is_some()
 }
@@ -98,7 +98,7 @@ mod imp {
     }
 }
 
-/// Under loom a thread runs where its model says.
+/// In a model, a thread runs on the CPU that the model chooses.
 #[cfg(manycore_loom)]
 mod imp {
     use crate::sync::thread_local;
@@ -122,7 +122,7 @@ mod imp {
     }
 }
 
-/// Moves the calling thread of a model.
+/// Moves the calling thread of a model to another CPU.
 #[cfg(all(test, manycore_loom))]
 pub(crate) fn run_under(cid: usize) {
     imp::run_under(cid);

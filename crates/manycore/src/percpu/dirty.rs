@@ -1,5 +1,4 @@
-//! Which slots have something to read: a bit for each (law oplog.C2, ldu.Q3 of
-//! `ldu::queue`).
+//! Which slots have something to collect: one bit for each (law oplog.C2, ldu.Q3 of `ldu::queue`).
 
 use super::segmented::Lazy;
 use crate::sync::AtomicU64;

@@ -1,20 +1,19 @@
-//! What a fork must not cut in half: locks of the process that a thread takes for some
-//! instructions.
+//! Consistency across `fork`: locks of the process that a thread holds for a few instructions.
 //!
 //! Owns: the list of such locks. Before a fork, the forking thread takes them all; afterwards it
-//! lets them go, in the parent and in the child. So none is held in the child by a thread that does
-//! not exist there, and what they guard is in order. No user code runs under these locks, so the
-//! forking thread holds none of them, and each is free soon.
+//! releases them, in the parent and in the child. So none is held in the child by a thread that
+//! does not exist there, and what they guard is consistent. No user code runs under these locks, so
+//! the forking thread holds none of them, and each is free soon.
 
 use crate::sync::{AtomicBool, Ordering};
 use std::any::Any;
 
-/// A lock, or several, that a fork finds free.
+/// A lock, or several, that must be free across a fork.
 pub(crate) struct AtFork {
     is_listed: AtomicBool,
     /// Takes the locks; they are released when the result is dropped.
     hold: fn() -> Box<dyn Any>,
-    /// Runs in the child when the locks are released: forgets what threads said there that the
+    /// Runs in the child when the locks are released: clears what was recorded by threads that the
     /// child does not have.
     in_child: fn(),
 }
@@ -24,9 +23,9 @@ impl AtFork {
         Self { is_listed: AtomicBool::new(false), hold, in_child }
     }
 
-    /// Before the first use of what `hold` takes: has it taken at each fork from now on. Not from
-    /// within the initialization of what `hold` uses: a fork would wait for that, and that for the
-    /// fork.
+    /// Registers the locks that `hold` takes, so that each fork from now on takes them; to be
+    /// called before their first use. Not from within the initialization of what `hold` uses: a
+    /// fork would wait for the initialization, and the initialization for the fork.
     #[inline]
     pub(crate) fn list(&'static self) {
         // ORDER: Relaxed; the list has a lock of its own.
@@ -46,7 +45,7 @@ mod imp {
 
     static LIST: Mutex<Vec<&'static AtFork>> = Mutex::new(Vec::new());
 
-    /// What the forking thread holds: dropped in this order.
+    /// What the forking thread holds; the fields are dropped in this order.
     #[derive(Default)]
     struct Held {
         _locks: Vec<Box<dyn Any>>,
@@ -76,7 +75,8 @@ mod imp {
     extern "C" fn before() {
         let list = LIST.lock().unwrap_or_else(PoisonError::into_inner);
         let locks = list.iter().map(|at_fork| (at_fork.hold)()).collect();
-        // A thread that forks in its last destructors goes without.
+        // A fork in the thread's last destructors has no place to keep the locks, and releases
+        // them.
         let _ = HELD.try_with(|held| *held.borrow_mut() = Held { _locks: locks, list: Some(list) });
     }
 

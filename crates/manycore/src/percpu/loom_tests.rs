@@ -2,14 +2,12 @@
 //!
 //! loom runs a model once for each way in which the threads' steps can interleave and, per load,
 //! for each store that the load may see, up to a bound on preemptions. It runs the real code
-//! through the facade. What it can't show: orders that only accesses marked SeqCst would forbid
-//! (it takes them for AcqRel, so it may find too much, never too little), and instructions. A
+//! through the facade. What it can't show: orders that only accesses marked SeqCst would forbid (it
+//! treats them as AcqRel, so it may find too much, never too little), and instructions. A
 //! membarrier is a model of its own (see `barrier`), a futex too (see `lock::futex`).
 //!
 //! *A test of the test*: a model that passes with its law broken proves nothing. So models run
-//! again, in a process of their own, with a bug planted in the real code,
-//! and must
-//! fail there.
+//! again, in a process of their own, with a bug planted in the real code, and must fail there.
 
 use super::slots::Records;
 use super::{barrier, records, token};
@@ -19,7 +17,7 @@ use std::sync::{Arc, Mutex};
 
 /// Runs `body` in every interleaving with up to `preemptions` preemptions, or up to
 /// `LOOM_MAX_PREEMPTIONS` if that is more. `body` joins the threads it starts; threads that took a
-/// slot may be giving it back still.
+/// slot may still be giving it back.
 pub(crate) fn model(preemptions: usize, body: impl Fn() + Send + Sync + 'static) {
     let body = Arc::new(body);
     let runs = Arc::new(Mutex::new(0_u64));
@@ -29,8 +27,8 @@ pub(crate) fn model(preemptions: usize, body: impl Fn() + Send + Sync + 'static)
     let counted = Arc::clone(&runs);
     builder.check(move || {
         *counted.lock().unwrap() += 1;
-        // loom takes globals away before the locals of its first thread, and slots are given back
-        // by a local. So the first thread has none, and waits for the others' at the end.
+        // loom drops globals before the locals of its first thread, and slots are given back by a
+        // local. So the first thread takes none, and waits for the other threads' at the end.
         let body = Arc::clone(&body);
         thread::spawn(move || body()).join().unwrap();
         loom::stop_exploring();
@@ -41,20 +39,20 @@ pub(crate) fn model(preemptions: usize, body: impl Fn() + Send + Sync + 'static)
     println!("{} interleavings", runs.lock().unwrap());
 }
 
-/// Whether `MANYCORE_MODELS` asks for the short form of what takes long.
+/// Whether `MANYCORE_MODELS` asks for the short form of long models.
 pub(crate) fn is_short() -> bool {
     std::env::var("MANYCORE_MODELS").is_ok_and(|form| form == "short")
 }
 
-/// The same for models that take many seconds: with a preemption less where `MANYCORE_MODELS` is
-/// `short`.
+/// As [`model`], for models that take many seconds: with one preemption less where
+/// `MANYCORE_MODELS` is `short`.
 pub(crate) fn large_model(preemptions: usize, body: impl Fn() + Send + Sync + 'static) {
     let short = is_short();
     model(preemptions - usize::from(short), body);
 }
 
-/// Runs `f` without a switch of threads in it, and with loads that see one store: for what a model
-/// needs and is not about, such as the slot that a thread takes first.
+/// Runs `f` without a context switch in it, and with loads that see one store: for what a model
+/// needs and does not test, such as the slot that a thread takes first.
 pub(crate) fn unexplored<R>(f: impl FnOnce() -> R) -> R {
     loom::stop_exploring();
     let result = f();
@@ -62,13 +60,13 @@ pub(crate) fn unexplored<R>(f: impl FnOnce() -> R) -> R {
     result
 }
 
-/// Runs the model `test` (its path under the crate) again with `bug` planted, and demands that it
-/// fails with one of `signs` in what it prints.
+/// Runs the model `test` (its path under the crate) again with `bug` planted, and asserts that it
+/// fails with one of `signs` in its output.
 pub(crate) fn must_catch(bug: &str, test: &str, signs: &[&str]) {
     must_catch_in(None, bug, test, signs);
 }
 
-/// The same for a bug that the short form of a large model does not catch.
+/// As [`must_catch`], for a bug that the short form of a large model does not catch.
 pub(crate) fn must_catch_in_full(bug: &str, test: &str, signs: &[&str]) {
     must_catch_in(Some("full"), bug, test, signs);
 }
@@ -91,7 +89,7 @@ fn must_catch_in(form: Option<&str>, bug: &str, test: &str, signs: &[&str]) {
     );
 }
 
-/// What loom says when two threads are at a cell at the same time, or with nothing between them.
+/// What loom prints when two threads access a cell at the same time, or with no happens-before.
 pub(crate) const RACE: [&str; 3] =
     ["Causality violation", "currently writing to cell", "currently reading from cell"];
 
@@ -148,7 +146,7 @@ fn loom_slots_taken_at_once_are_different() {
     });
 }
 
-/// What the owner did before it withdrew, a watcher that waited for the withdrawal has seen.
+/// A watcher that has waited for the withdrawal sees what the owner did before it withdrew.
 #[test]
 fn loom_wait_for_returns_after_the_owners_writes() {
     model(3, || {
@@ -169,7 +167,7 @@ fn loom_wait_for_returns_after_the_owners_writes() {
         closed.store(1, Ordering::Release);
         barrier::fence_full();
         records.wait_until_none(|word| word == 16);
-        // SAFETY: closed, barrier passed, nobody inside.
+        // SAFETY: closed, barrier passed, no owner is inside.
         canary.with_mut(|canary| unsafe { *canary += 1 });
         owner.join().unwrap();
     });
@@ -181,7 +179,7 @@ fn loom_unwaited_owner_is_caught() {
     must_catch("unawaited-reader", test, &RACE);
 }
 
-/// Waits until nobody but the caller, who has a token, has one or a slot: others have really ended.
+/// Waits until only the caller, which has a token, has one or a slot: then the others have ended.
 pub(crate) fn wait_for_ended() {
     while token::in_use() > 1 || !records().is_unused() {
         thread::yield_now();

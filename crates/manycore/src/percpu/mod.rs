@@ -1,19 +1,18 @@
-//! Who am I? Slots, the announcement record behind each, topology and pinning.
+//! Per-thread slots with an announcement record behind each, CPU topology and affinity.
 //!
 //! Owns: the numbering of threads, one `Record` per slot, and the protocol by which threads
-//! announce themselves against a closer (`gate`). Does not own: what objects keep per slot.
+//! announce themselves to a closer (`gate`). Does not own: what objects keep per slot.
 //! Laws:
 //! - percpu.P1 Slots are dense and recycled: the lowest free number is handed out, so per-slot
-//!   tables stay as small as the largest number of threads alive at once. There is no limit but
-//!   memory.
-//! - percpu.P2 A slot has one owner. It passes by Release (exit) and Acquire (take over), so
-//!   whatever the old owner kept under its slot number is the new owner's to continue.
+//!   tables stay as small as the largest number of threads alive at once. The only limit is memory.
+//! - percpu.P2 A slot has one owner. It passes by Release (exit) and Acquire (take over), so the
+//!   new owner inherits what the old owner kept under its slot number.
 //! - percpu.P3 A record announces one object at a time. A thread whose record is busy (an update
 //!   from within an update) works on a second slot for as long as that lasts.
-//! - percpu.P4 After `fork` the child has one thread, which keeps its slot. The slots of threads
-//!   that did not survive stay taken: a cost in numbering, never in correctness.
+//! - percpu.P4 After `fork` the child has one thread, which keeps its slot. The slots of the
+//!   parent's other threads stay taken: a cost in numbering, never in correctness.
 //! - percpu.P5 Calls of exchangeable objects are announced apart from that, on a short stack for
-//!   each slot, because they nest and last (`calls`).
+//!   each slot, because they nest and may last long (`calls`).
 //!
 //! Source: OpLog section 6 (per-core tables), with threads in place of cores.
 

@@ -1,22 +1,22 @@
-//! Which CPUs a thread runs on.
+//! CPU affinity: which CPUs a thread runs on.
 //!
 //! Owns: the affinity mask of the calling thread, and its format (one bit per CPU in native words,
 //! as long as the kernel wants it). Does not own: the map of the machine ([`super::topology`]).
 //!
-//! Nothing in the library needs pinning: it serves benchmarks and the probe of the clocks.
-//! On systems other than Linux every function here says [`io::ErrorKind::Unsupported`].
+//! Nothing in the library needs pinning: it serves benchmarks and the probe of the clocks. On
+//! systems other than Linux every function here returns [`io::ErrorKind::Unsupported`].
 
 use std::io;
 use std::marker::PhantomData;
 
-/// Keeps the calling thread on one CPU from now on.
+/// Pins the calling thread to one CPU from now on.
 ///
-/// What for: benchmarks, and experiments that compare two given cores. When not: in programs that
+/// What for: benchmarks, and experiments that compare two given CPUs. When not: in programs that
 /// share the machine; a pinned thread waits for its CPU while others are idle.
 ///
 /// # Errors
 /// `InvalidInput` if there is no such CPU or the process may not use it, `Unsupported` on systems
-/// other than Linux, and what else the system call reports.
+/// other than Linux, and any other error of the system call.
 ///
 /// ```no_run
 /// manycore::percpu::pin::pin_to(0)?;
@@ -26,28 +26,29 @@ pub fn pin_to(cpu: usize) -> io::Result<()> {
     imp::set(&Mask::single(cpu)?)
 }
 
-/// The CPUs that the calling thread may run on, in rising order.
+/// The CPUs that the calling thread may run on, in ascending order.
 ///
 /// # Errors
-/// `Unsupported` on systems other than Linux, and what the system call reports.
+/// `Unsupported` on systems other than Linux, and any error of the system call.
 pub fn allowed() -> io::Result<Vec<usize>> {
     Ok(imp::get()?.cpus().collect())
 }
 
-/// The CPU that the calling thread runs on at this moment; it may be another one at the next.
+/// The CPU that the calling thread runs on at the moment of the call; the thread may migrate at any
+/// time.
 ///
 /// # Errors
-/// `Unsupported` on systems other than Linux, and what the system call reports.
+/// `Unsupported` on systems other than Linux, and any error of the system call.
 pub fn current_cpu() -> io::Result<usize> {
     imp::current()
 }
 
-/// A thread pinned for as long as this value lives; then it may run where it might before.
+/// Pins a thread for as long as this value lives, and restores its affinity mask afterwards.
 ///
 /// ```
 /// use manycore::percpu::pin::{self, Pinned};
 ///
-/// // Pinning may be refused (another system, a sandbox): go on without.
+/// // Pinning may be refused (another system, a sandbox): continue without.
 /// if let Ok(pinned) = pin::current_cpu().and_then(Pinned::to) {
 ///     assert_eq!(pin::allowed()?, [pinned.cpu()]);
 /// }
@@ -63,7 +64,7 @@ pub struct Pinned {
 }
 
 impl Pinned {
-    /// Keeps the calling thread on `cpu`, and remembers where it might run before.
+    /// Pins the calling thread to `cpu`, and keeps its affinity mask to restore it.
     ///
     /// # Errors
     /// As for [`pin_to`].
@@ -73,14 +74,14 @@ impl Pinned {
         Ok(Self { cpu, before, _not_send: PhantomData })
     }
 
-    /// The CPU that the thread is kept on.
+    /// The CPU that the thread is pinned to.
     pub fn cpu(&self) -> usize {
         self.cpu
     }
 }
 
-/// Runs on every CPU that this process may use, one after the other, and returns. Whatever thread
-/// of the process was running when this was called has been switched out at least once since.
+/// Runs on every CPU that this process may use, one after the other, and returns. A thread of the
+/// process that was running when this was called has been switched out at least once since.
 #[cfg(all(target_os = "linux", not(any(manycore_loom, manycore_shuttle, miri))))]
 pub(crate) fn visit_all() -> io::Result<()> {
     let Mask(words) = imp::get()?;
@@ -99,7 +100,7 @@ pub(crate) fn visit_all() -> io::Result<()> {
 
 impl Drop for Pinned {
     fn drop(&mut self) {
-        // Fails only if the process lost all the CPUs it had before; staying pinned is then right.
+        // Fails only if the process lost all the CPUs it had before; then the thread stays pinned.
         let _ = imp::set(&self.before);
     }
 }
@@ -140,7 +141,7 @@ mod imp {
     use super::{CPUS_MAX, Mask, WORD_BITS, Word};
     use std::io;
 
-    /// Words of the first try: 1024 CPUs, the size of glibc's own mask.
+    /// Words of the first attempt: 1024 CPUs, the size of glibc's own mask.
     const WORDS_FIRST: usize = 1024 / WORD_BITS;
 
     pub(super) fn set(mask: &Mask) -> io::Result<()> {

@@ -1,16 +1,15 @@
-//! Where on the machine the calling thread is: its group of CPUs, by last-level cache or by memory
-//! node.
+//! The group of CPUs that the calling thread runs in, by last-level cache or by NUMA node.
 //!
 //! Owns: the table from CPU to group, read once, and *branches*: groups that are neither very large
-//! nor very many, for what goes from one to the next. A hint: the thread may move at any moment.
-//! Law: groups are numbered densely from zero, and everybody is in group zero where the machine
-//! does not tell.
+//! nor very many, for combining in two levels. A hint: the thread may migrate at any moment. Law:
+//! groups are numbered densely from zero, and all threads are in group zero where the machine does
+//! not provide its topology.
 
 use super::cid;
 use super::topology::{Cpu, Topology};
 use crate::config;
 
-/// Of which kind of group the number is asked.
+/// The kind of group whose number is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Llc,
@@ -28,7 +27,7 @@ struct Groups {
 /// A table by CPU number.
 struct Map {
     groups: Vec<Groups>,
-    /// How many branches there are.
+    /// The number of branches.
     branches: usize,
 }
 
@@ -58,8 +57,9 @@ impl Map {
     }
 }
 
-/// Each CPU's branch: the CPUs of a last-level cache, or of a memory node where each core has a
-/// cache of its own; several where those are many; neighbours in one where there are too many.
+/// Each CPU's branch: the CPUs of a last-level cache, or of a NUMA node where each core has a cache
+/// of its own; a large one is split into several, and neighbours are merged where there are too
+/// many.
 fn branches_of(topology: &Topology) -> Vec<(usize, usize)> {
     let by_llc = topology.llc_groups().len() < topology.cores().len();
     let key = |cpu: &Cpu| if by_llc { cpu.llc } else { cpu.node };
@@ -106,8 +106,7 @@ pub(crate) fn branches() -> usize {
     MAP.branches
 }
 
-/// The calling thread's branch, below [`branches`]; where the machine does not tell, one by its
-/// slot.
+/// The calling thread's branch, below [`branches`]; where the CPU is not known, one by its slot.
 #[inline]
 pub(crate) fn branch(slot: usize) -> usize {
     if cfg!(any(manycore_loom, manycore_shuttle, miri)) {
@@ -131,7 +130,7 @@ fn group_slow(kind: Kind) -> usize {
 mod tests {
     use super::*;
 
-    /// The branches of a machine of so many sockets with so many cores each.
+    /// The branches of a machine with this many sockets of this many cores each.
     fn branches_of_machine(sockets: usize, cores: usize) -> Vec<usize> {
         let name = format!("manycore-branches-{}-{sockets}-{cores}", std::process::id());
         let root = std::env::temp_dir().join(name);

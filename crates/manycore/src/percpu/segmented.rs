@@ -11,13 +11,13 @@ use std::ptr;
 
 const FIRST: usize = 1 << SEGMENT_BITS;
 /// With doubling, this many segments hold more slots than a kernel has thread ids, and all that a
-/// namespace has to number. (Under loom, eight: it runs five threads at most, and every look into a
-/// segment is a step of the model.)
+/// namespace has to number. (Under loom, eight slots: it runs five threads at most, and every look
+/// into a segment is a step of the model.)
 const SEGMENTS: usize = if cfg!(manycore_loom) { 3 } else { 24 };
 /// How many elements a table can have.
 pub(crate) const CAPACITY: usize = FIRST << (SEGMENTS - 1);
 
-/// Elements by index; absent ones are made by `T::from(index)` a segment at a time.
+/// Elements by index; `T::from(index)` creates absent ones, one segment at a time.
 pub(crate) struct Segmented<T> {
     segments: [AtomicPtr<T>; SEGMENTS],
 }
@@ -47,7 +47,7 @@ impl<T: From<usize>> Segmented<T> {
     /// The element, if its segment exists.
     #[inline(always)]
     pub(crate) fn get(&self, index: usize) -> Option<&T> {
-        // `locate` by hand for the first segment, where nearly every slot is.
+        // `locate` inlined for the first segment, where nearly every slot is.
         let (number, offset) =
             if index < FIRST { (0, index) } else { (locate(index).0, locate(index).1) };
         // ORDER: Acquire; pairs with the publishing CAS in `get_or_init`: elements before pointer.
@@ -60,8 +60,8 @@ impl<T: From<usize>> Segmented<T> {
         Some(unsafe { &*segment.add(offset) })
     }
 
-    /// The element, if it is one of the first, and they exist: `get` for where each instruction
-    /// counts and somebody else is asked otherwise.
+    /// The element, if it is in the first segment and that exists: `get` for a caller to which each
+    /// instruction counts and that falls back to `get` otherwise.
     #[inline(always)]
     pub(crate) fn get_near(&self, index: usize) -> Option<&T> {
         if index >= FIRST {
@@ -77,7 +77,7 @@ impl<T: From<usize>> Segmented<T> {
         Some(unsafe { &*segment.add(index) })
     }
 
-    /// The element; makes its segment if need be.
+    /// The element; creates its segment if it does not exist.
     ///
     /// # Panics
     /// If the index is beyond about 268 million (more threads than any kernel runs).
@@ -137,7 +137,7 @@ impl<T> Drop for Segmented<T> {
     }
 }
 
-/// A table that costs one word until something is put into it: for what nearly never is needed.
+/// A table that costs one word until it is first written: for what is hardly ever needed.
 pub(crate) struct Lazy<T: From<usize>>(AtomicPtr<Segmented<T>>);
 
 impl<T: From<usize>> Lazy<T> {
@@ -147,7 +147,7 @@ impl<T: From<usize>> Lazy<T> {
 
     fn table(&self) -> Option<&Segmented<T>> {
         // ORDER: Acquire; pairs with the CAS in `get_or_init`: the table before its address.
-        // SAFETY: from a box, freed with self alone.
+        // SAFETY: percpu.G1 - null or from a box, which is freed only with self.
         unsafe { self.0.load(Ordering::Acquire).as_ref() }
     }
 
@@ -156,7 +156,7 @@ impl<T: From<usize>> Lazy<T> {
         self.table()?.get(index)
     }
 
-    /// The element, made if need be.
+    /// The element; creates its table and segment if they do not exist.
     #[cold]
     pub(crate) fn get_or_init(&self, index: usize) -> &T {
         if let Some(table) = self.table() {
@@ -174,7 +174,7 @@ impl<T: From<usize>> Lazy<T> {
                 other
             }
         };
-        // SAFETY: from a box, published by this exchange or another one, and freed with self alone.
+        // SAFETY: from a box, published by this exchange or another one, and freed only with self.
         unsafe { &*table }.get_or_init(index)
     }
 

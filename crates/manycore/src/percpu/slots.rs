@@ -9,13 +9,13 @@ use crate::sync::{self, AtomicU64, AtomicUsize, Ordering};
 use std::cell::Cell;
 use std::ptr;
 
-/// What a slot's owner tells the others: the object that it is inside of, if any.
+/// What a slot's owner announces: the object that it is inside of, if any.
 #[repr(align(128))]
 pub(crate) struct Record {
     index: usize,
-    /// Zero, or the word that the owner announced. Written by the owner alone.
+    /// Zero, or the word that the owner announced. Written only by the owner.
     active: AtomicUsize,
-    /// The last collection that the owner answered (`oplog::gate`). Written by the owner alone.
+    /// The last collection that the owner answered (`oplog::gate`). Written only by the owner.
     answered: AtomicU64,
     /// The calls that the owner is inside of.
     calls: Calls,
@@ -47,7 +47,7 @@ impl Record {
         Announced { record: self }
     }
 
-    /// What the owner is inside of now.
+    /// The word that the owner announces now, or zero.
     pub(crate) fn announced(&self) -> usize {
         gate::announced(&self.active)
     }
@@ -58,7 +58,7 @@ impl Record {
         &self.calls
     }
 
-    /// Says that the owner has seen `collection`, and has done all that came before.
+    /// Announces that the owner has seen `collection`, and has done all that came before it.
     pub(crate) fn answer(&self, collection: u64) {
         // ORDER: Release; pairs with the Acquire in `answered`: what the owner did before.
         self.answered.store(collection, Ordering::Release);
@@ -141,7 +141,7 @@ impl Records {
         unreachable!("an endless range ended")
     }
 
-    /// Gives a slot back; whatever was kept under its number waits for the next owner (percpu.P2).
+    /// Gives a slot back; its next owner inherits what was kept under its number (percpu.P2).
     pub(crate) fn give_back(&self, record: &Record) {
         debug_assert!(!record.is_busy(), "a slot was given back while its owner was inside");
         let (word, bit) = (record.index / 64, record.index % 64);
@@ -149,7 +149,7 @@ impl Records {
         self.taken.get_or_init(word).0.fetch_and(!(1 << bit), Ordering::Release);
     }
 
-    /// The record of a slot that was handed out at some time.
+    /// The record of a slot that has been handed out at least once.
     pub(crate) fn get(&self, index: usize) -> &Record {
         self.records.get_or_init(index)
     }
@@ -193,8 +193,8 @@ pub(crate) fn records() -> &'static Records {
     &RECORDS
 }
 
-/// A slot in its owner's hands. The number stands beside the reference so that looking something up
-/// by slot does not wait for the record.
+/// A slot, as its owner has it. The number stands beside the reference so that a lookup by slot
+/// does not wait for the record.
 #[derive(Clone, Copy)]
 pub(crate) struct Slot {
     record: &'static Record,
@@ -233,7 +233,7 @@ impl Slot {
 #[repr(align(16))]
 struct Fast {
     slot: Cell<Option<Slot>>,
-    /// The innermost of the slots that the thread has for the length of a call.
+    /// The innermost of the spare slots that the thread has for the length of a call.
     spares: Cell<*const Spare>,
 }
 
@@ -241,13 +241,13 @@ struct Fast {
 struct Owner {
     record: &'static Record,
     farewell: Cell<Option<Farewell>>,
-    /// Goes with the slot, or later.
+    /// Dropped with the slot, or later.
     #[cfg(manycore_loom)]
     _token: std::rc::Rc<Token>,
 }
 
-/// Called with a slot that its thread is about to give back, to take along what it keeps there.
-/// False if something of the thread's is still in use: then the slot stays taken for ever.
+/// Called with a slot that its thread is about to give back, to retire what the thread keeps there.
+/// Returns false if some of that is still in use: then the slot stays taken for ever.
 pub(crate) type Farewell = fn(Slot) -> bool;
 
 impl Owner {
@@ -266,7 +266,7 @@ impl Drop for Owner {
         if sync::model_failed() {
             return;
         }
-        // Never gone on std, where it has no destructor; loom takes all of a thread's locals away
+        // Never fails on std, where it has no destructor; loom drops all of a thread's locals
         // before it runs the first destructor.
         let _ = FAST.try_with(|fast| fast.slot.set(None));
         if self.farewell.get().is_none_or(|farewell| farewell(Slot::of(self.record))) {
@@ -289,7 +289,7 @@ pub(crate) fn idle_slot() -> Option<Slot> {
 }
 
 /// The calling thread's slot, whatever it announces: for what is kept by slot and needs no
-/// announcement. `None` after the thread's own destructors ran.
+/// announcement. `None` after the thread's own destructors have run.
 #[inline(always)]
 pub(crate) fn own_slot() -> Option<Slot> {
     let known = FAST.with(|fast| fast.slot.get());
@@ -303,8 +303,8 @@ fn own_slot_slow() -> Option<Slot> {
     Some(slot)
 }
 
-/// Runs `f` with a slot of this thread, whatever that announces; late in the thread's life, with
-/// one that is its own for the length of the call.
+/// Runs `f` with a slot of this thread, whatever that slot announces; after the thread's
+/// destructors, with one that it owns for the length of the call.
 #[inline(always)]
 pub(crate) fn with_own_slot<R>(f: impl FnOnce(Slot) -> R) -> R {
     match own_slot() {
@@ -313,8 +313,8 @@ pub(crate) fn with_own_slot<R>(f: impl FnOnce(Slot) -> R) -> R {
     }
 }
 
-/// Runs `f` with a slot that this thread owns and that announces nothing: also at the first use by
-/// a thread, from within an update (percpu.P3), and after the thread's own destructors ran.
+/// Runs `f` with a slot that this thread owns and that announces nothing: also at a thread's first
+/// use, from within an update (percpu.P3), and after the thread's own destructors have run.
 pub(crate) fn with_slot<R>(f: impl FnOnce(Slot) -> R) -> R {
     match idle_slot() {
         Some(slot) => f(slot),
@@ -335,8 +335,8 @@ fn with_slot_slow<R>(f: impl FnOnce(Slot) -> R) -> R {
 }
 
 /// The calling thread's own slot, whatever it announces, for something that stays open across other
-/// calls; `farewell` hears of the thread's end. After the thread's own destructors, `Err` with a
-/// slot that the caller gives back.
+/// calls; `farewell` is called when the thread ends. After the thread's own destructors, `Err` with
+/// a slot that the caller gives back.
 #[cold]
 pub(crate) fn home_slot(farewell: Farewell) -> Result<Slot, Slot> {
     OWNER
@@ -368,14 +368,15 @@ impl Drop for Spare {
     }
 }
 
-/// The calling thread's slot: dense, recycled, and nobody else's while the thread lives.
+/// The calling thread's slot: dense, recycled, and no other thread's while this one lives.
 ///
 /// A thread keeps one slot from its first call to its end, with two exceptions: within an update of
-/// an [`oplog`](crate::oplog) object, and after its thread-local destructors have run, the answer
-/// may be the number of another slot, which the thread has for the length of this call alone and
-/// which the next to ask may get. So what is kept by this number is no secret of the thread there.
+/// an [`oplog`](crate::oplog) object, and after its thread-local destructors have run, the result
+/// may be the number of another slot, which the thread has only for the length of this call and
+/// which another thread may get next. So in these two cases, what is kept by this number is not
+/// private to the thread.
 ///
-/// Cost: one thread-local load. A thread takes its slot when it first asks.
+/// Cost: one thread-local load. A thread takes its slot at its first call.
 ///
 /// ```
 /// let mine = manycore::percpu::current_slot();
@@ -397,11 +398,11 @@ pub(crate) fn known_slot() -> Option<usize> {
     FAST.with(|fast| fast.slot.get()).map(Slot::index)
 }
 
-/// Whether a record of the calling thread's announces anything: then others may wait for it.
+/// Whether a record of the calling thread announces anything: then others may wait for it.
 #[inline(always)]
 pub(crate) fn is_announcing() -> bool {
     FAST.with(|fast| {
-        // A thread with a record of its own takes a spare only while that is busy.
+        // A thread with a record of its own takes a spare only while its record is busy.
         match fast.slot.get() {
             Some(slot) => slot.record.is_busy(),
             None => !fast.spares.get().is_null(),
@@ -416,7 +417,7 @@ pub fn thread_token() -> usize {
     FAST.with(|fast| std::ptr::from_ref(fast) as usize)
 }
 
-/// In a model, the lowest multiple that is free: the next thread finds an ended one's.
+/// In a model, the lowest multiple that is free: a thread may get the token of an ended one.
 #[cfg(manycore_loom)]
 pub fn thread_token() -> usize {
     TOKEN.with(|token| token.value())

@@ -1,24 +1,24 @@
-//! Numbers of threads in a model: those of ended threads come back, as addresses do.
+//! Thread numbers in a model: those of ended threads are reused, as addresses are.
 //!
-//! Owns: which numbers are free. Law: who takes a number over has seen all that its last owner did,
-//! as the thread that gets an ended one's memory has. Taking and leaving are no steps of the model,
-//! which they would multiply; a model that wants a number twice waits until it is free
-//! ([`in_use`]).
+//! Owns: which numbers are free. Law: a thread that takes a number over has seen all that its last
+//! owner did, as a thread that reuses an ended thread's memory has. Taking and leaving are no steps
+//! of the model, which they would multiply; a model that wants a number twice waits until it is
+//! free ([`in_use`]).
 
 use crate::sync::{Lazy, global};
 
 use std::marker::PhantomData;
 use std::sync::Mutex;
 
-/// loom runs five threads in a model, from first to last.
+/// loom runs at most five threads in a model, over its whole run.
 const MOST: usize = 8;
 
 #[derive(Default)]
 struct Tokens {
     taken: [bool; MOST],
-    /// By which gate each was left last.
+    /// The gate through which the last owner of each left.
     gates: [Option<usize>; MOST],
-    /// Gates used.
+    /// The number of gates used.
     left: usize,
 }
 
@@ -26,15 +26,15 @@ global! {
     static TOKENS: Mutex<Tokens> = Mutex::new(Tokens::default());
 }
 
-/// Who passes through one after another has seen what that one did: loom orders who finds a static
-/// value after who made it, and makes no step of it.
+/// Two threads that pass one gate one after the other are ordered: loom orders a thread that finds
+/// a static value after the thread that created it, and makes no step of it.
 static GATES: [Lazy<()>; MOST] = [const { Lazy { init: || (), _p: PhantomData } }; MOST];
 
-/// A number in its thread's hands.
+/// A number, as its thread has it.
 pub(super) struct Token(usize);
 
 impl Token {
-    /// Takes the lowest free one.
+    /// Takes the lowest free number.
     pub(super) fn take() -> Self {
         let mut tokens = TOKENS.lock().unwrap();
         let lowest = tokens.taken.iter().position(|taken| !taken).expect("few threads");
@@ -65,7 +65,7 @@ impl Drop for Token {
     }
 }
 
-/// How many are taken.
+/// How many numbers are taken.
 #[cfg(test)]
 pub(crate) fn in_use() -> usize {
     TOKENS.lock().unwrap().taken.iter().filter(|taken| **taken).count()

@@ -1,14 +1,14 @@
-//! The map of the machine: which CPUs share a core, a last-level cache, a package, a memory node.
+//! The map of the machine: which CPUs share a core, a last-level cache, a package, a NUMA node.
 //!
-//! Owns: reading the kernel's sysfs tree, and an answer where there is none. Does not own: which
+//! Owns: reading the kernel's sysfs tree, and a default where there is none. Does not own: which
 //! CPU a thread runs on ([`super::pin`]).
 //!
 //! Laws:
 //! - percpu.M1 There is at least one CPU, and each CPU is in exactly one core, one LLC group and
 //!   one node, whatever the tree says: a CPU's group is named by that CPU's own files alone.
-//! - percpu.M2 Bad or missing files never fail: what they would have told gets a sane default (a
-//!   core of its own, the package's cache, node 0), and [`Topology::source`] says what the map
-//!   rests on.
+//! - percpu.M2 Bad or missing files are never an error: what they would have provided gets a sane
+//!   default (a core of its own, the package's cache, node 0), and [`Topology::source`] says what
+//!   the map is based on.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -22,10 +22,10 @@ const SYSFS: &str = "/sys/devices/system";
 /// The environment variable that names another tree.
 const VARIABLE: &str = "MANYCORE_TOPOLOGY";
 
-/// CPU numbers from here on are taken for garbage: no kernel is built for so many.
+/// CPU numbers from here on are treated as garbage: no kernel is built for so many.
 const CPUS_MAX: usize = 1 << 16;
 
-/// Where one CPU stands in the machine.
+/// The position of one CPU in the machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Cpu {
     /// The kernel's number.
@@ -36,20 +36,20 @@ pub struct Cpu {
     pub package: usize,
     /// Index into [`Topology::llc_groups`]: CPUs that share the last-level cache.
     pub llc: usize,
-    /// Index into [`Topology::nodes`]: CPUs equally near to the same memory.
+    /// Index into [`Topology::nodes`]: CPUs of the same NUMA node.
     pub node: usize,
 }
 
-/// CPUs that share something.
+/// CPUs that share a core, a cache or a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Group {
     /// The kernel's number of a node; the lowest CPU of a core or an LLC group.
     pub id: usize,
-    /// The CPUs, in rising order; never empty.
+    /// The CPUs, in ascending order; never empty.
     pub cpus: Vec<usize>,
 }
 
-/// What a [`Topology`] rests on.
+/// What a [`Topology`] is based on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Source {
     /// The kernel's tree below this directory.
@@ -74,8 +74,8 @@ impl fmt::Display for Source {
 /// The map of the machine, as of the call that read it.
 ///
 /// What for: placing the threads of a benchmark, and merging near data before far data. When not:
-/// on a hot path; reading takes about ten files per CPU, so keep the value. CPUs that go on or off
-/// line later do not show.
+/// on a hot path; reading takes about ten files per CPU, so keep the value. It does not follow CPUs
+/// that go online or offline later.
 ///
 /// ```
 /// use manycore::percpu::topology::Topology;
@@ -115,13 +115,13 @@ impl Topology {
         }
     }
 
-    /// The CPUs that are on line, by rising number; never empty.
+    /// The CPUs that are online, in ascending order; never empty.
     pub fn cpus(&self) -> &[Cpu] {
         &self.cpus
     }
 
     /// Those [`cpus`](Topology::cpus) that the calling thread may run on (taskset, cpusets): all of
-    /// them where the system does not tell.
+    /// them where the system does not provide the mask.
     pub fn allowed(&self) -> Vec<Cpu> {
         let Ok(allowed) = pin::allowed() else {
             return self.cpus.clone();
@@ -132,7 +132,7 @@ impl Topology {
             .copied()
             .filter(|cpu| allowed.binary_search(&cpu.id).is_ok())
             .collect();
-        // A map of another machine may have none of our CPUs.
+        // A map of another machine may have none of this machine's CPUs.
         if cpus.is_empty() { self.cpus.clone() } else { cpus }
     }
 
@@ -146,12 +146,12 @@ impl Topology {
         &self.llc_groups
     }
 
-    /// The memory nodes that have CPUs, by the kernel's number.
+    /// The NUMA nodes that have CPUs, by the kernel's number.
     pub fn nodes(&self) -> &[Group] {
         &self.nodes
     }
 
-    /// What the map rests on.
+    /// What the map is based on.
     pub fn source(&self) -> &Source {
         &self.source
     }
@@ -200,7 +200,7 @@ impl Topology {
     }
 }
 
-/// What the files of one CPU say: the names of its groups.
+/// What the files of one CPU provide: the names of its groups.
 #[derive(Debug)]
 struct Keys {
     cpu: usize,
@@ -211,7 +211,7 @@ struct Keys {
 }
 
 impl Keys {
-    /// Stands for "no cache files" until all CPUs are known.
+    /// Placeholder for "no cache files" until all CPUs are known.
     const PACKAGE_CACHE: usize = usize::MAX;
 
     fn read(root: &Path, cpu: usize, online: &[usize], node_of: &BTreeMap<usize, usize>) -> Self {
@@ -243,7 +243,7 @@ fn last_level_cache(dir: &Path, cpu: usize, online: &[usize]) -> Option<usize> {
         .map(|(_, lowest)| lowest)
 }
 
-/// The lowest on-line CPU in a list that must have `cpu` itself in it.
+/// The lowest online CPU in a list that must contain `cpu` itself.
 fn lowest_of(list: &Path, cpu: usize, online: &[usize]) -> Option<usize> {
     let list = parse_cpulist(&read(list)?).ok().filter(|list| list.contains(&cpu))?;
     list.into_iter().find(|other| online.binary_search(other).is_ok())
@@ -261,7 +261,7 @@ fn nodes(root: &Path) -> BTreeMap<usize, usize> {
     node_of
 }
 
-/// The entries of `dir` that are called `prefix` and a number, by number.
+/// The entries of `dir` whose names are `prefix` and a number, by number.
 fn entries(dir: &Path, prefix: &str) -> impl Iterator<Item = (usize, PathBuf)> {
     let mut found: Vec<_> = std::fs::read_dir(dir)
         .into_iter()
@@ -294,7 +294,7 @@ fn online(root: &Path) -> Result<Vec<usize>, String> {
     Ok(cpus)
 }
 
-/// The CPUs of a machine that does not tell about them.
+/// The CPUs of a machine without a usable tree.
 fn assumed_cpus() -> Vec<usize> {
     match pin::allowed() {
         Ok(cpus) if !cpus.is_empty() => cpus,
@@ -336,12 +336,12 @@ impl fmt::Display for CpuListError {
 
 impl std::error::Error for CpuListError {}
 
-/// Reads a list of CPUs in the kernel's form, such as `0-3,8,10-11`; an empty list is `""`.
+/// Parses a list of CPUs in the kernel's form, such as `0-3,8,10-11`; an empty list is `""`.
 ///
-/// The result is in rising order, each CPU once.
+/// The result is in ascending order, each CPU once.
 ///
 /// # Errors
-/// If a part is not a number or a rising range, or names a CPU from 65536 on.
+/// If a part is not a number or an ascending range, or names a CPU from 65536 on.
 ///
 /// ```
 /// use manycore::percpu::topology::parse_cpulist;
@@ -355,7 +355,7 @@ pub fn parse_cpulist(text: &str) -> Result<Vec<usize>, CpuListError> {
     if text.is_empty() {
         return Ok(Vec::new());
     }
-    // A set: a hostile list of a thousand overlapping ranges takes no more room than one.
+    // A set: a hostile list of a thousand overlapping ranges takes no more memory than one.
     let mut cpus = BTreeSet::new();
     for part in text.split(',').map(str::trim) {
         let error = |problem| CpuListError { part: shortened(part), problem };

@@ -1,9 +1,9 @@
-//! Tests of the map on made-up machines.
+//! Tests of the map on synthetic machines.
 
 use super::*;
 use crate::sync::{AtomicUsize, Ordering};
 
-/// A tree of files that is gone with the value.
+/// A tree of files that is removed when the value is dropped.
 struct Tree(PathBuf);
 
 impl Tree {
@@ -22,7 +22,7 @@ impl Tree {
         self
     }
 
-    /// One CPU with a private percpu.L1 and a shared percpu.L3.
+    /// One CPU with a private first-level cache and a shared third-level cache.
     fn cpu(&self, id: usize, package: &str, siblings: &str, llc: &str) -> &Self {
         let cpu = format!("cpu/cpu{id}");
         self.file(&format!("{cpu}/topology/physical_package_id"), package);
@@ -170,8 +170,8 @@ fn garbage_in_one_file_costs_that_fact_only() {
     check(&topology);
     let cpu = topology.cpus()[1];
     assert_eq!(topology.cores()[cpu.core].cpus, [1]);
-    // The percpu.L3 is unreadable, so its percpu.L1 is the last level; that list does not name CPU
-    // 1 either.
+    // The third-level cache is unreadable, so the first level is the last one; that list does not
+    // name CPU 1 either.
     assert_eq!(cpu.package, 0);
     assert_eq!(members(topology.nodes()), [[0, 1, 2, 3]], "the first node to claim a CPU has it");
 }

@@ -1,7 +1,8 @@
-//! What an object needs beside its value once it has been more than a value behind a lock.
+//! The state that an object needs beside its value once it has been more than a value behind a
+//! lock.
 //!
-//! Owns: the gate, the updates that wait, and the policy's state. Made at the first use, freed with
-//! the object.
+//! Owns: the gate, the deferred updates, and the policy's state. Created at the first use, freed
+//! with the object.
 
 use super::lanes::Gate;
 use super::policy::{Control, Policy};
@@ -13,18 +14,18 @@ use std::sync::PoisonError;
 
 pub(super) struct Annex<Op> {
     pub(super) gate: Gate,
-    /// Updates that wait because their thread was reading, or inside of something else, or because
-    /// the object is poisoned.
+    /// Deferred updates: their thread was reading, or inside of another object, or the object is
+    /// poisoned.
     late: Mutex<VecDeque<Op>>,
-    /// Guarded by the object's lock, be it the word's or the core's.
+    /// Guarded by the object's lock, which is the word's or the core's.
     control: UnsafeCell<Control>,
 }
 
-// SAFETY: the control is reached under the object's lock alone, and has no ties to a thread; the
-// rest is shared as it is.
+// SAFETY: the control is accessed only under the object's lock, and is not bound to a thread; the
+// rest is `Sync`.
 unsafe impl<Op: Send> Sync for Annex<Op> {}
-// SAFETY: an `Annex` that moves takes along waiting updates (`Op: Send`) and a control, which has
-// no ties to a thread.
+// SAFETY: an `Annex` that moves takes along deferred updates (`Op: Send`) and a control, which is
+// not bound to a thread.
 unsafe impl<Op: Send> Send for Annex<Op> {}
 
 impl<Op> Annex<Op> {
@@ -39,10 +40,10 @@ impl<Op> Annex<Op> {
     /// The policy's state.
     ///
     /// # Safety
-    /// The caller holds the object's lock, and `f` does not come back here.
+    /// The caller holds the object's lock, and `f` does not call this method again.
     pub(super) unsafe fn control<R>(&self, f: impl FnOnce(&mut Control) -> R) -> R {
         // SAFETY: the caller promises that it holds the object's lock, which guards the control,
-        // and that `f` does not come back here (# Safety).
+        // and that `f` does not call this method again (# Safety).
         self.control.with_mut(|control| f(unsafe { &mut *control }))
     }
 
@@ -51,15 +52,15 @@ impl<Op> Annex<Op> {
         f(&mut self.late.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Puts an update off until a thread has the object to itself (adaptive.A5). The caller holds
+    /// Defers an update until a thread has the object exclusively (adaptive.A5). The caller holds
     /// the object's lock.
     pub(super) fn put_off(&self, op: Op) {
         let put_off = self.put_off_unless(op, || false);
         debug_assert!(put_off.is_ok(), "nothing refused it");
     }
 
-    /// The same for a thread that does not, unless the object has logs: then the update comes back
-    /// (adaptive.A12).
+    /// As [`put_off`](Self::put_off), for a thread that does not hold the lock, unless the object
+    /// has logs: then the update is returned (adaptive.A12).
     pub(super) fn put_off_unless(&self, op: Op, has_logs: impl FnOnce() -> bool) -> Result<(), Op> {
         self.late(|late| {
             if has_logs() {
@@ -71,11 +72,11 @@ impl<Op> Annex<Op> {
         })
     }
 
-    /// Runs `f` if nothing waits, so that nothing is put off before it has ended (adaptive.A12).
-    /// `f` runs no user code.
+    /// Runs `f` if no update is deferred, so that none is deferred before `f` has ended
+    /// (adaptive.A12). `f` runs no user code.
     pub(super) fn while_none_waits<R>(&self, f: impl FnOnce() -> R) -> Option<R> {
-        // BUG: an adaptive object gets logs after a look whether updates wait, not under their
-        // mutex (adaptive.A12).
+        // BUG: an adaptive object gets logs after a look whether updates are deferred, not under
+        // their mutex (adaptive.A12).
         if seeded_bug!("late-logs") {
             return self.late(|late| late.is_empty()).then(f);
         }
@@ -90,13 +91,13 @@ impl<Op> Annex<Op> {
         self.late(VecDeque::pop_front)
     }
 
-    /// Applies what was put off before this call. The caller has the object to itself.
+    /// Applies what was deferred before this call. The caller has the object exclusively.
     pub(super) fn apply_late<T: Send + 'static, L: Log<T, Op = Op>>(
         &self,
         hold: &mut ColdHold<'_, T, L>,
     ) {
         for _ in 0..self.late_count() {
-            // Taken here: user code runs without the queue's lock, and may put more off.
+            // Taken here: user code runs without the queue's lock, and may defer more.
             let Some(op) = self.next_late() else { break };
             hold.apply(op);
         }
@@ -109,7 +110,7 @@ impl<Op> Annex<Op> {
 }
 
 impl<Op> Drop for Annex<Op> {
-    /// Drops what waits. A panic of a destructor ends here, one by one.
+    /// Drops the deferred updates. A panic of a destructor is caught, for each of them.
     fn drop(&mut self) {
         if sync::model_failed() {
             return;

@@ -1,4 +1,4 @@
-//! The end of an object, and what its only owner does with it.
+//! The end of an object, and the methods of its exclusive owner.
 
 use super::{Adaptive, poisoned};
 use crate::oplog::Log;
@@ -7,8 +7,8 @@ use std::mem::ManuallyDrop;
 use std::ptr;
 
 impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
-    /// Applies what was put off, unless the object is poisoned. With `&mut`, there are no readers
-    /// and no holders.
+    /// Applies the deferred updates, unless the object is poisoned. With `&mut`, there are no
+    /// readers and no holders.
     fn settle(&mut self) {
         let _: &mut T = self.object.get_mut();
         let Some(annex) = self.annex() else { return };
@@ -21,9 +21,9 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
         }
     }
 
-    /// The value, up to date. No other thread can be at it, so this is cheap.
+    /// The value, up to date. Cheap, because `&mut self` is exclusive.
     ///
-    /// A poisoned object's value is as the panic left it; the updates that wait go on waiting (see
+    /// A poisoned object's value is as the panic left it; its deferred updates stay deferred (see
     /// [`repair`](Self::repair)).
     ///
     /// # Panics
@@ -37,7 +37,7 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
     ///
     /// # Panics
     /// If the object is poisoned, or an update panics while it is applied: then the value and the
-    /// updates that wait are dropped. [`try_into_inner`](Self::try_into_inner) keeps them.
+    /// deferred updates are dropped. [`try_into_inner`](Self::try_into_inner) keeps them.
     #[must_use]
     pub fn into_inner(self) -> T {
         match self.try_into_inner() {
@@ -52,7 +52,7 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
     /// The value, up to date, unless the object is poisoned.
     ///
     /// # Errors
-    /// The object, if it is poisoned, with the updates that wait: see [`repair`](Self::repair).
+    /// The object, if it is poisoned, with its deferred updates: see [`repair`](Self::repair).
     ///
     /// # Panics
     /// If an update panics while it is applied: the value and the updates after it are dropped.
@@ -78,14 +78,14 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
 }
 
 impl<T: Send + Sync + 'static, L: Log<T>> Drop for Adaptive<T, L> {
-    /// Applies what waits, then drops the value. If an update panics, the value is dropped first
-    /// and the panic goes on (unless the thread is unwinding already).
+    /// Applies the deferred updates, then drops the value. If an update panics, the value is
+    /// dropped first and the panic is resumed (unless the thread is unwinding already).
     fn drop(&mut self) {
         if sync::model_failed() {
             return;
         }
-        // What is left to do there is the evictor's, and with logs nothing is put off
-        // (adaptive.A12).
+        // In an eviction by this thread, the remaining work is the evictor's, and with logs nothing
+        // is deferred (adaptive.A12).
         let is_evicted_here = self.object.is_in_own_eviction();
         let settled = if is_evicted_here { Ok(()) } else { sync::caught(|| self.settle()) };
         self.free_annex();

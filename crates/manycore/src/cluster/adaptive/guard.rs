@@ -1,4 +1,4 @@
-//! What a reader holds.
+//! The read guard.
 
 use super::{
     Adaptive,
@@ -13,7 +13,7 @@ use std::mem::{ManuallyDrop, MaybeUninit};
 use std::ops::Deref;
 use std::ptr;
 
-/// An [`Adaptive`] object, up to date, held for reading. Dropping it gives the object up.
+/// An [`Adaptive`] object, up to date, held for reading. Dropping the guard releases the object.
 ///
 /// A panic while it is held does not poison the object. It stays on its thread.
 #[must_use = "the object is given up at once"]
@@ -21,19 +21,20 @@ pub struct ReadGuard<'a, T: Send + Sync + 'static, L: Log<T>> {
     object: &'a Adaptive<T, L>,
     value: ManuallyDrop<ConstPtr<MaybeUninit<T>>>,
     hold: Hold<'a>,
-    /// Locks and lanes know their owner.
+    /// Locks and lanes have an owner thread.
     not_send: PhantomData<*mut ()>,
 }
 
-// SAFETY: a shared guard gives shared access to `T` alone.
+// SAFETY: a shared guard gives only shared access to `T`.
 unsafe impl<T: Send + Sync + 'static, L: Log<T>> Sync for ReadGuard<'_, T, L> {}
 
-/// What keeps others from changing the value. Two words, so that a way that is not the common one
-/// hands it over in registers, and the guard of the common one needs no memory.
+/// What keeps other threads from changing the value. Two words, so that the slow paths return it in
+/// registers, and the guard of the fast path needs no memory.
 pub(super) enum Hold<'a> {
     /// The thread is counted in its lane (adaptive.A1).
     Lane(&'a Lane),
-    /// The thread has the lock of the core that the value is in; with null, the object's own.
+    /// The thread holds the lock of the core that the value is in; null stands for the object's
+    /// own.
     Lock(*const ()),
 }
 
@@ -57,7 +58,7 @@ impl<'a, T: Send + Sync + 'static, L: Log<T>> ReadGuard<'a, T, L> {
         Self::new(object, Hold::Lock(guard.keep()))
     }
 
-    /// What the guard holds, without the guard.
+    /// Consumes the guard and keeps its hold.
     pub(super) fn into_hold(self) -> Hold<'a> {
         let mut this = ManuallyDrop::new(self);
         // SAFETY: not used again.
@@ -81,8 +82,8 @@ impl<T: Send + Sync + 'static, L: Log<T>> Deref for ReadGuard<'_, T, L> {
 
     #[inline(always)]
     fn deref(&self) -> &T {
-        // SAFETY: the hold keeps everybody from changing the value (adaptive.A1, or the lock) and
-        // from moving it, until the guard is dropped.
+        // SAFETY: the hold keeps all other threads from changing the value (adaptive.A1, or the
+        // lock) and from moving it, until the guard is dropped.
         unsafe { (*self.value).deref().assume_init_ref() }
     }
 }

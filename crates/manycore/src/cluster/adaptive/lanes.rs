@@ -1,22 +1,22 @@
 //! The gate of a shared object: readers write a line of their own, and a thread that would change
 //! the object closes the gate and looks at all lines ([`crate::percpu::gate`]).
 //!
-//! Owns: what the gate's word says, and how many reads each lane has seen. Does not own: what a
-//! reader does that is refused (it takes the object's lock), nor who may close the gate (the lock's
-//! holder).
+//! Owns: the meaning of the gate's word, and how many reads each lane has seen. Does not own: what
+//! a refused reader does (it takes the object's lock), and which thread may close the gate (the
+//! lock holder).
 //!
 //! Laws:
-//! - adaptive.A1 A reader enters while the word is open and nothing is late, by the bias that the
-//!   word says (gate.E1, gate.E4). A thread that is inside does not enter again: it is told that it
-//!   holds the object.
-//! - adaptive.A2 The holder of the object's lock may close the gate: it takes `OPEN` away, passes
-//!   the barrier that the word asked of it, and waits until no lane counts a reader. Then the value
-//!   is its own until it opens the gate. A wait that would never end, as `lock::held` finds out,
-//!   opens the gate again.
-//! - adaptive.A3 `BIASED` is taken away from a closed gate alone (gate.E4). It may be set at any
-//!   time under the lock.
-//! - adaptive.A5 `LATE` says that updates wait which a thread made while it was reading. It refuses
-//!   readers, and is taken away by the lock's holder when none waits.
+//! - adaptive.A1 A reader enters while the word is open and no update is late, by the bias in the
+//!   word (gate.E1, gate.E4). A thread that is inside does not enter again: it is refused as a
+//!   holder of the object.
+//! - adaptive.A2 The holder of the object's lock may close the gate: it clears `OPEN`, passes the
+//!   barrier that the word's bias requires, and waits until no lane counts a reader. Then it has
+//!   the value exclusively until it opens the gate. If the wait would be a deadlock, as
+//!   `lock::held` finds out, it opens the gate again.
+//! - adaptive.A3 `BIASED` is cleared only on a closed gate (gate.E4). It may be set at any time
+//!   under the lock.
+//! - adaptive.A5 `LATE` says that updates are deferred which a thread made while it was reading. It
+//!   refuses readers, and is cleared by the lock holder when none is left.
 
 use crate::config;
 use crate::lock::Refused;
@@ -26,23 +26,23 @@ use crate::sync::{AtomicUsize, Ordering};
 
 /// Readers may enter.
 pub(super) const OPEN: usize = 1;
-/// They do so by plain stores.
+/// They announce themselves by plain stores.
 pub(super) const BIASED: usize = 2;
-/// Updates wait (adaptive.A5).
+/// Updates are deferred (adaptive.A5).
 pub(super) const LATE: usize = 4;
-/// The object is in `Mode::Shared`, be the gate open or not.
+/// The object is in `Mode::Shared`, whether the gate is open or not.
 pub(super) const SHARED: usize = 8;
 
-/// Reads so far, for the policy. Written by the lane's owner alone.
+/// Reads so far, for the policy. Written only by the lane's owner.
 #[derive(Default)]
 pub(super) struct Reads(AtomicUsize);
 
 pub(super) type Lane = gate::Lane<Reads>;
 
-/// Counts a reader out. Says whether it has read so often that a look is due.
+/// Counts a reader out. Returns whether a look of the policy is due after so many reads.
 #[inline(always)]
 pub(super) fn leave(lane: &Lane) -> bool {
-    // ORDER: Relaxed (both); a statistic that the owner alone writes.
+    // ORDER: Relaxed (both); a statistic that only the owner writes.
     let reads = lane.data.0.load(Ordering::Relaxed).wrapping_add(1);
     lane.data.0.store(reads, Ordering::Relaxed);
     lane.leave();
@@ -74,10 +74,10 @@ impl Gate {
         Self(gate::Gate::new(0))
     }
 
-    /// The word as it is now. The holder of the object's lock knows all of it but `LATE`.
+    /// The word as it is now. The holder of the object's lock knows all of it except `LATE`.
     #[inline(always)]
     pub(super) fn state(&self) -> usize {
-        // ORDER: Relaxed; a thread that acts on it has the lock, or checks again.
+        // ORDER: Relaxed; a thread that acts on it holds the lock, or checks again.
         self.0.word.load(Ordering::Relaxed)
     }
 
@@ -91,8 +91,8 @@ impl Gate {
         self.0.enter(state, state & BIASED != 0)
     }
 
-    /// Gives the calling thread a lane, if the gate is open and there is one for it. Says whether
-    /// it was worth it.
+    /// Gives the calling thread a lane, if the gate is open and there is one for it. Returns
+    /// whether it now has one.
     pub(super) fn claim(&self) -> bool {
         self.state() & OPEN != 0 && self.0.claim()
     }
@@ -105,7 +105,7 @@ impl Gate {
     /// Keeps readers out and waits for those inside (adaptive.A2). Returns whether the gate was
     /// open.
     ///
-    /// For the holder of the object's lock, if it does not read by a lane itself.
+    /// To be called by the holder of the object's lock, if it does not read by a lane itself.
     pub(super) fn close(&self) -> Result<bool, Circle> {
         // ORDER: AcqRel; the barrier decides.
         let was = self.0.word.fetch_and(LATE | SHARED, Ordering::AcqRel);
@@ -120,7 +120,7 @@ impl Gate {
         Ok(true)
     }
 
-    /// Lets readers in. For the holder of the object's lock.
+    /// Lets readers in. To be called by the holder of the object's lock.
     pub(super) fn open(&self, biased: bool) {
         let bias = if biased && barrier::is_asymmetric() { BIASED } else { 0 };
         // ORDER: Release; pairs with Acquire in `gate::Gate::enter` (gate.E3): the value before the
@@ -128,24 +128,26 @@ impl Gate {
         self.0.word.fetch_or(OPEN | SHARED | bias, Ordering::Release);
     }
 
-    /// Leaves `Mode::Shared`. For the holder of the object's lock, with the gate closed.
+    /// Leaves `Mode::Shared`. To be called by the holder of the object's lock, with the gate
+    /// closed.
     pub(super) fn leave_shared(&self) {
         // ORDER: Relaxed; a hint to `Adaptive::mode`.
         self.0.word.fetch_and(!SHARED, Ordering::Relaxed);
     }
 
-    /// Says that updates wait (adaptive.A5).
+    /// Announces that updates are deferred (adaptive.A5).
     pub(super) fn set_late(&self) {
         // ORDER: AcqRel; the queue's mutex passes the updates on. The thread that calls this reads
         // by a lane or holds the lock, so no thread is past the gate that would have to see it.
         self.0.word.fetch_or(LATE, Ordering::AcqRel);
-        // The update returns now: its thread's later loads come after it.
+        // The update returns now: its thread's later loads come after the flag.
         barrier::full_after_rmw();
     }
 
-    /// Says that none waits. For the holder of the object's lock and the queue's.
+    /// Announces that none is deferred. To be called by the holder of the object's lock and the
+    /// queue's.
     pub(super) fn clear_late(&self) {
-        // ORDER: Release; as `open`: what waited has been applied.
+        // ORDER: Release; as in `open`: the updates that were deferred have been applied.
         self.0.word.fetch_and(!LATE, Ordering::Release);
     }
 

@@ -1,8 +1,8 @@
 //! Models of laws adaptive.A1 to adaptive.A9. What loom can and can't show, and how a model is
 //! itself tested, is in the header of [`crate::percpu::loom_tests`].
 //!
-//! The canary is the value's own cell, which is loom's here: an update beside a reader, or after it
-//! with nothing between them, fails the model whatever its assertions say.
+//! The canary is the value's own cell, which is loom's here: an update concurrent with a reader, or
+//! after it with no happens-before between them, fails the model whatever its assertions say.
 
 use super::{Adaptive, Mode, Policy};
 use crate::oplog::{Commuting, Op};
@@ -27,7 +27,7 @@ fn add(sum: &Sum, n: u32) {
 
 const LOST: &str = "an update is missing";
 
-/// An object in `mode`, whose readers are biased or not, and that stays as it is.
+/// An object in `mode`, whose readers are biased or not, and whose mode never changes.
 fn pinned(mode: Mode, biased: bool) -> Arc<Sum> {
     let biased_from = if biased { 0 } else { u32::MAX };
     let sum = Sum::with_policy(0, Policy { biased_from, ..Policy::default() });
@@ -45,7 +45,7 @@ fn spawn<R: 'static>(sum: &Arc<Sum>, f: impl FnOnce(&Sum) -> R + 'static) -> thr
 fn reads_race_an_update(biased: bool) {
     model(2, move || {
         let sum = pinned(Mode::Shared, biased);
-        drop(sum.read()); // gets its lane
+        drop(sum.read()); // claims its lane
         let updater = spawn(&sum, |sum| add(sum, 1));
         let first = *sum.read();
         assert!(*sum.read() >= first, "{LOST}");
@@ -84,7 +84,7 @@ fn loom_update_races_the_way_into_shared() {
 fn loom_way_from_shared_to_logs_races_a_reader() {
     model(1, || {
         let sum = pinned(Mode::Shared, false);
-        drop(sum.read()); // gets its lane
+        drop(sum.read()); // claims its lane
         let done = Arc::new(AtomicUsize::new(0));
         let updater = spawn(&sum, {
             let done = Arc::clone(&done);
@@ -105,10 +105,10 @@ fn loom_way_from_shared_to_logs_races_a_reader() {
 fn loom_update_under_ones_own_guard_races_another() {
     model(1, || {
         let sum = pinned(Mode::Shared, false);
-        drop(sum.read()); // gets its lane
+        drop(sum.read()); // claims its lane
         let other = spawn(&sum, |sum| add(sum, 2));
         let guard = sum.read();
-        add(&sum, 1); // waits
+        add(&sum, 1); // deferred
         drop(guard);
         assert!(*sum.read() % 2 == 1, "{LOST}");
         other.join().unwrap();
@@ -116,7 +116,8 @@ fn loom_update_under_ones_own_guard_races_another() {
     });
 }
 
-/// It changes its mode if the two look by turns, or one waits for the other (adaptive.A11).
+/// The object changes its mode if the two threads look in turn, or one waits for the other
+/// (adaptive.A11).
 #[test]
 fn loom_object_that_decides_for_itself_loses_nothing() {
     let has_switched = Arc::new(Mutex::new(false));
@@ -125,7 +126,7 @@ fn loom_object_that_decides_for_itself_loses_nothing() {
         let sum = Arc::new(Sum::new(0));
         add(&sum, 1);
         let other = spawn(&sum, |sum| {
-            add(sum, 1); // the second one: time to look
+            add(sum, 1); // the second one: a look is due
             add(sum, 1);
         });
         add(&sum, 1);
@@ -156,7 +157,7 @@ fn push_and_update(number: u32, to: &Arc<List>) -> Act {
 
 fn two_in(mode: Mode) -> Arc<[Arc<List>; 2]> {
     let lists = [(); 2].map(|()| Arc::new(List::new(Vec::new())));
-    // (The models' table has one place, so only one of them can have logs.)
+    // The models' table has one slot, so only one of them can have logs.
     assert!(lists[0].pin(mode) && lists[1].pin(Mode::Direct));
     Arc::new(lists)
 }

@@ -1,27 +1,28 @@
-//! One object that is what its load asks for: a lock, logs, or readers side by side.
+//! An object that chooses its mode by its load: a lock, logs, or concurrent readers.
 //!
 //! Owns: [`Adaptive`], its modes and its policy. Does not own: logs (`oplog`), which it uses as a
 //! managed object.
 //!
 //! Which technique is best for a shared object depends on how often it is read and updated, and
-//! that is often unknown, or changes. An adaptive object counts, and changes what it is.
+//! that is often unknown, or changes. An adaptive object counts its operations, and changes its
+//! mode.
 //!
 //! | [`Mode`] | An update | A read | Best at |
 //! |---|---|---|---|
 //! | `Direct` | takes the lock | takes the lock | about as many reads as updates, or few of both |
-//! | `Logs` | goes to the thread's own log | gathers the logs | many updates for each read, by several threads |
+//! | `Logs` | appends to the thread's own log | merges the logs | many updates for each read, by several threads |
 //! | `Shared` | keeps readers out | writes the thread's own line | many reads for each update |
 //!
-//! *Cancelling* is the log's business: with [`Cancelling`](crate::oplog::Cancelling) or
-//! [`Absorbing`](crate::oplog::Absorbing) a removal takes its insertion back in the log. The marks
-//! of [`ldu`](crate::ldu) are in the members themselves, so they need a value made of members, and
+//! *Cancelling* is the log's task: with [`Cancelling`](crate::oplog::Cancelling) or
+//! [`Absorbing`](crate::oplog::Absorbing) a removal cancels its insertion in the log. The marks of
+//! [`ldu`](crate::ldu) are in the members themselves, so they need a value made of members, and
 //! don't fit a value of any type; for those there is [`DeferredSet`](crate::ldu::DeferredSet).
 //!
 //! Laws: adaptive.A1 to adaptive.A3 and adaptive.A5 in `lanes`, adaptive.A6 and adaptive.A11 in
 //! `policy`, adaptive.A7 to adaptive.A9 and adaptive.A12 in `switch`, adaptive.A10 in `trial`.
 //!
 //! Source: K42's adaptable objects (Appavoo and others, section 3.4), with OpLog's logs and BRAVO's
-//! readers as the forms to choose from; none of them changes by itself.
+//! readers as the modes to choose from; none of those sources changes its mode by itself.
 
 mod annex;
 mod end;
@@ -52,28 +53,28 @@ use crate::sync::{AtomicPtr, Backoff, Ordering, seeded_bug};
 use std::fmt;
 use std::ptr;
 
-/// A value with updates and reads that is a locked object, one with logs, or one that is read by
-/// many at a time, as its load asks.
+/// A value with updates and reads that is a locked object, one with logs, or one with concurrent
+/// readers, as its load requires.
 ///
-/// For shared values of which nobody knows beforehand how often they are read and updated, or whose
-/// load changes. `T` is any single-threaded type; `L` says how updates wait in logs, as for
-/// [`Deferred`]. Not for updates that return something (but see [`change`](Self::change)), and not
-/// where the ratio is known and never changes: a fixed type needs no counts.
+/// For shared values whose ratio of reads to updates is not known beforehand, or whose load
+/// changes. `T` is any single-threaded type; `L` is the kind of log, as for [`Deferred`]. Not for
+/// updates that return something (but see [`change`](Self::change)), and not where the ratio is
+/// known and never changes: a fixed type needs no counts.
 ///
 /// - Consistency: linearizable, also across changes of mode: an update takes effect at one moment
 ///   between its call and its return. A guard shows the object as it was when the guard was made:
-///   what its own thread updates meanwhile waits until it is dropped.
-/// - Progress: as a lock's. In `Logs`, updates wait for reads that gather; in `Shared`, reads don't
+///   updates by its own thread are deferred until the guard is dropped.
+/// - Progress: as a lock's. In `Logs`, updates wait for reads that merge; in `Shared`, reads don't
 ///   wait for each other, and an update waits for the readers inside.
 /// - Cost: in `Direct`, a lock and a count. In `Logs`, see [`Deferred`]. In `Shared`, a read costs
 ///   one locked instruction on the thread's own line, or none when updates are very rare; an update
-///   looks at a line for each thread that has read, and then pays a `membarrier` (some
+///   looks at a line for each thread that has read, and then calls `membarrier` (some
 ///   microseconds). The object looks at its counts each thousand operations, so it settles within
-///   milliseconds of load; see [`Policy`]. Where many wait and the ratio does not tell, it tries
-///   another mode for some thousand operations, and again twice as late after each try in vain.
+///   milliseconds of load; see [`Policy`]. Under contention at a ratio that does not decide, it
+///   tries another mode for some thousand operations; the interval doubles after each failed trial.
 /// - Memory: the value plus 24 bytes. Some 900 bytes more once the object has found that its load
-///   is one-sided or that many wait, and 128 for each slot, at least 4 KiB, once it has been
-///   `Shared`; in `Logs` as [`Deferred`].
+///   is one-sided or contended, and 128 for each slot, at least 4 KiB, once it has been `Shared`;
+///   in `Logs` as [`Deferred`].
 /// - Panics: an update that panics poisons the object, as with [`Deferred`]; see
 ///   [`repair`](Self::repair). A panic in a reader does not.
 /// - Source: see the [module](self).
@@ -99,8 +100,8 @@ use std::ptr;
 /// assert_eq!(*visits.read(), 200_000);
 ///
 /// let stats = visits.stats();
-/// assert_eq!(stats.mode, Mode::Logs); // nobody read, so updates went to logs
-/// println!("{stats}"); // says when and why
+/// assert_eq!(stats.mode, Mode::Logs); // no thread read, so updates went to logs
+/// println!("{stats}"); // prints when and why
 /// ```
 pub struct Adaptive<T: Send + Sync + 'static, L: Log<T>> {
     object: Deferred<T, L>,
@@ -108,22 +109,23 @@ pub struct Adaptive<T: Send + Sync + 'static, L: Log<T>> {
     annex: AtomicPtr<Annex<L::Op>>,
 }
 
-/// The object's lock, and where that is.
+/// The object's lock, and where the value is.
 enum Held<'a, T: Send + Sync + 'static, L: Log<T>> {
-    /// The object is cold. Says whether this thread had to wait.
+    /// The object is cold. The flag says whether this thread had to wait.
     Cold(ColdHold<'a, T, L>, bool),
     /// The object has logs, which have been merged.
     Logged(oplog::ReadGuard<'a, T, L>),
 }
 
 impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
-    /// An object with this value, behind a lock, that changes as it sees fit.
+    /// An object with this value, behind a lock at first, which changes its mode by the default
+    /// policy.
     #[must_use]
     pub fn new(value: T) -> Self {
         Self { object: Deferred::new_managed(value), annex: AtomicPtr::new(ptr::null_mut()) }
     }
 
-    /// As [`new`](Self::new), by another policy. Costs some 800 bytes from the start.
+    /// As [`new`](Self::new), with another policy. Costs some 800 bytes from the start.
     #[must_use]
     pub fn with_policy(value: T, policy: Policy) -> Self {
         let annex = Box::into_raw(Box::new(Annex::new(policy)));
@@ -134,7 +136,7 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
     fn annex(&self) -> Option<&Annex<L::Op>> {
         // ORDER: Acquire; pairs with the exchange in `annex_or_make`: contents before pointer.
         let annex = self.annex.load(Ordering::Acquire);
-        // SAFETY: from a box, and freed with the object alone.
+        // SAFETY: from a box, and freed only with the object.
         unsafe { annex.as_ref() }
     }
 
@@ -144,16 +146,16 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
             return annex;
         }
         let made = Box::into_raw(Box::new(Annex::new(Policy::default())));
-        // ORDER: AcqRel; Release publishes the contents, Acquire reads another's.
+        // ORDER: AcqRel; Release publishes the contents, Acquire reads another thread's.
         let raced =
             self.annex.compare_exchange(ptr::null_mut(), made, Ordering::AcqRel, Ordering::Acquire);
         match raced {
-            // SAFETY: just made, and freed with the object alone.
+            // SAFETY: just made, and freed only with the object.
             Ok(_) => unsafe { &*made },
             Err(other) => {
-                // SAFETY: made above and shared with nobody.
+                // SAFETY: made above and shared with no other thread.
                 drop(unsafe { Box::from_raw(made) });
-                // SAFETY: another's, freed with the object alone.
+                // SAFETY: another thread's, freed only with the object.
                 unsafe { &*other }
             }
         }
@@ -227,8 +229,8 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
         }
     }
 
-    /// An update by a thread that must not wait for the object's holder (`lock::held`): put off, or
-    /// logged if there are logs (adaptive.A12).
+    /// An update by a thread that must not wait for the object's holder (`lock::held`): deferred,
+    /// or logged if there are logs (adaptive.A12).
     #[cold]
     fn update_inside(&self, mut op: L::Op) {
         let annex = self.annex_or_make();
@@ -250,16 +252,16 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
         self.annex().is_some_and(|annex| annex.gate.is_read_by_me())
     }
 
-    /// The object, up to date, for looking at it.
+    /// Reads the object, up to date.
     ///
     /// # Panics
     /// - If the object is poisoned: an update panicked. See [`repair`](Self::repair).
-    /// - If an update that waited panics while this read applies it; the object is poisoned then.
-    /// - If this thread holds the object already. (It need not: a thread that reads in `Shared` may
-    ///   be let in again.)
-    /// - If the wait for the object would never end, because a thread that holds it waits for an
-    ///   object of this thread's. (Two readers in `Shared` are not in each other's way, but a read
-    ///   that has updates to apply waits for the others.)
+    /// - If a deferred update panics while this read applies it; the object is poisoned then.
+    /// - If this thread holds the object already. (Not always: a thread that reads in `Shared` may
+    ///   be admitted again.)
+    /// - If the wait for the object would be a deadlock, because a thread that holds it waits for
+    ///   an object that this thread holds. (Two readers in `Shared` do not wait for each other, but
+    ///   a read that has updates to apply waits for the others.)
     #[inline(always)]
     #[track_caller]
     pub fn read(&self) -> ReadGuard<'_, T, L> {
@@ -310,13 +312,14 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
         }
     }
 
-    /// As [`read`](Self::read), unless that would wait for somebody who holds the object.
+    /// As [`read`](Self::read), unless that would wait for another thread that holds the object.
     ///
     /// # Errors
-    /// [`TryReadError::Busy`] if somebody does, [`TryReadError::Poisoned`] if an update panicked.
+    /// [`TryReadError::Busy`] if another thread holds it, [`TryReadError::Poisoned`] if an update
+    /// panicked.
     ///
     /// # Panics
-    /// If an update that waited panics while this read applies it.
+    /// If a deferred update panics while this read applies it.
     pub fn try_read(&self) -> Result<ReadGuard<'_, T, L>, TryReadError> {
         let guard = match self.read_by_lane() {
             Some(guard) => guard,
@@ -357,7 +360,7 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
         Ok(ReadGuard::locked(self, hold))
     }
 
-    /// Takes the object's lock, wherever it is, and brings an object with logs up to date.
+    /// Takes the object's lock, in whichever mode it is, and brings an object with logs up to date.
     #[track_caller]
     fn hold(&self, wait: bool) -> Result<Held<'_, T, L>, Refused> {
         if percpu::is_announcing() {
@@ -391,8 +394,8 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
         }
     }
 
-    /// Runs `f` on the value, up to date, with nobody else at it, and returns what it returns: an
-    /// update whose result is needed at once.
+    /// Runs `f` on the value, up to date and exclusively, and returns its result: for an update
+    /// whose result is needed at once.
     ///
     /// # Panics
     /// As [`read`](Self::read), and if `f` does; the object is poisoned then.
@@ -419,12 +422,12 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
         }
     }
 
-    /// Runs `f` on the value of a poisoned object, without the updates that wait, and says that it
-    /// is fit for use again. The next read or update applies what waits. An object that is not
+    /// Runs `f` on the value of a poisoned object, without the deferred updates, and clears the
+    /// poison flag. The next read or update applies the deferred ones. An object that is not
     /// poisoned is [changed](Self::change).
     ///
     /// # Panics
-    /// As [`change`](Self::change), poison apart.
+    /// As [`change`](Self::change), except that poison is no reason.
     #[track_caller]
     pub fn repair<R>(&self, f: impl FnOnce(&mut T) -> R) -> R {
         let result = match self.hold(true) {
@@ -448,15 +451,15 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
 
     /// Changes the object's mode now and keeps it there until [`unpin`](Self::unpin). Returns
     /// whether it worked: not if this thread holds the object, if a thread that holds it waits for
-    /// an object of this thread's, if the object is poisoned, or if its place in the table of logs
-    /// is in use this moment (then it goes on trying).
+    /// an object that this thread holds, if the object is poisoned, or if its slot in the table of
+    /// logs is in use at this moment (then it goes on trying).
     ///
     /// # Panics
-    /// If an update that waited panics while it is applied.
+    /// If a deferred update panics while it is applied.
     pub fn pin(&self, mode: Mode) -> bool {
         let annex = self.annex_or_make();
         let change = Change { to: mode, why: Why::Pinned, window: Window::default() };
-        // SAFETY: called under the lock alone.
+        // SAFETY: called only under the lock.
         let note = || unsafe { annex.control(|control| control.pinned = Some(mode)) };
         match self.hold(true) {
             Err(_) => false,
@@ -494,7 +497,7 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
         Some(self.object.while_locked(|| f(annex)).unwrap_or_else(|refused| not_held(refused)))
     }
 
-    /// What the object is at the moment. It may be something else by the time you look.
+    /// The object's mode at the moment of the call. It may change at any time.
     #[must_use]
     pub fn mode(&self) -> Mode {
         if self.object.is_logged() {
@@ -506,7 +509,7 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
         }
     }
 
-    /// What the object is, and why: its last changes with what was counted before each.
+    /// The object's mode, and why: its last changes with the counts that decided each.
     ///
     /// Takes the object's lock, so not for hot paths.
     ///

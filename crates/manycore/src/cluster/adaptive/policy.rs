@@ -1,28 +1,29 @@
-//! Which mode an object should be in, and what it says about it.
+//! The policy: which mode an object should be in.
 //!
 //! Owns: the policy and its state, with no atomics and no clock: the same counts and times give the
-//! same answers. Does not own: counting, switching; trials (adaptive.A10) are in `trial`.
+//! same decisions. Does not own: counting, switching; trials (adaptive.A10) are in `trial`.
 //!
-//! Law adaptive.A11: an object takes logs only if several threads use it: a lock that one thread
-//! alone takes costs it less than a log. Several do if somebody has waited, or if one of the last
-//! [`ALONE`] looks was another thread's.
+//! Law adaptive.A11: an object takes logs only if several threads use it: a lock that only one
+//! thread takes costs less than a log. Several do if a thread has waited, or if one of the last
+//! [`ALONE`] looks was by another thread.
 //!
-//! Law adaptive.A6: a switch takes so many *looks* in a row that all want the same mode. A mode's
-//! border on the way out is lower than on the way in. An object that comes back to the mode that it
-//! has just left needs twice as many looks for its next switch, up to 256 times as many; a long
-//! calm makes it forget.
+//! Law adaptive.A6: a switch takes so many *looks* in a row that all want the same mode. The
+//! threshold for leaving a mode is lower than the one for entering it (hysteresis). An object that
+//! returns to the mode that it has just left needs twice as many looks for its next switch, up to
+//! 256 times as many; a long period without a switch resets this back-off.
 
 use super::trial::Trial;
 use crate::config;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// What an object is at the moment.
+/// The mode of an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
-    /// A value behind a lock. Every object begins so.
+    /// A value behind a lock. Every object begins in this mode.
     Direct,
-    /// Updates go to logs, a read gathers them: [`Deferred`](crate::oplog::Deferred) while hot.
+    /// Updates are appended to logs, a read merges them: [`Deferred`](crate::oplog::Deferred) while
+    /// hot.
     Logs,
     /// Readers read in parallel, each writing a line of its own; an update keeps them out.
     Shared,
@@ -32,27 +33,28 @@ pub enum Mode {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Why {
-    /// Updates were many for each read.
+    /// There were many updates for each read.
     Updates,
-    /// Reads were many for each update.
+    /// There were many reads for each update.
     Reads,
-    /// Neither was, any more.
+    /// Neither was true any more.
     Mixed,
-    /// A busier object took its place in the table of logs.
+    /// A busier object took its slot in the table of logs.
     Evicted,
-    /// An update panicked, so nobody may read.
+    /// An update panicked, so no thread may read.
     Poisoned,
-    /// Somebody asked for it ([`Adaptive::pin`](super::Adaptive::pin)).
+    /// The caller asked for it ([`Adaptive::pin`](super::Adaptive::pin)).
     Pinned,
-    /// Many waited, at a ratio that does not tell: is this mode faster?
+    /// A trial under contention, at a ratio that does not decide: is this mode faster?
     Trial,
-    /// It was not, or not by enough.
+    /// The mode under trial was not faster, or not by enough.
     Slower,
-    /// It was, but then the object was used twice as much, or half as much: another load.
+    /// The mode under trial was kept, but then the rate of operations doubled or halved: another
+    /// load.
     Changed,
 }
 
-/// One change of mode, with what was counted when it was decided.
+/// One change of mode, with the counts that decided it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Switch {
@@ -62,14 +64,14 @@ pub struct Switch {
     pub to: Mode,
     /// The reason.
     pub why: Why,
-    /// Updates in the last window before it.
+    /// Updates in the last window before the change.
     pub updates: u64,
     /// Reads in that window.
     pub reads: u64,
     /// Operations of that window that had to wait for the lock, as far as they were counted.
     pub waits: u32,
-    /// How long that window was; zero if nobody asked for the time. For a trial and what follows
-    /// it, this tells the rates that decided.
+    /// How long that window was; zero if the time was not taken. For a trial and its outcome, this
+    /// gives the rates that decided.
     pub time: Duration,
 }
 
@@ -88,21 +90,21 @@ pub struct Switch {
 pub struct Policy {
     /// Updates for each read from which an object takes logs, if several threads use it.
     pub logs_from: u32,
-    /// Updates for each read below which it gives them up.
+    /// Updates for each read below which it leaves them.
     pub logs_below: u32,
-    /// Reads for each update from which an object lets readers in together.
+    /// Reads for each update from which an object lets readers in concurrently.
     pub shared_from: u32,
-    /// Reads for each update below which it stops that.
+    /// Reads for each update below which it leaves that mode.
     pub shared_below: u32,
     /// Reads for each update from which readers announce themselves by plain stores, and updates
-    /// pay a `membarrier` for that; below half of it, each read pays a locked instruction.
+    /// call `membarrier` for that; below half of it, each read costs a locked instruction.
     pub biased_from: u32,
     /// Looks in a row that must want the same change, before it is made.
     pub patience: u32,
-    /// Updates for each read, or reads for each update, from which a lock that many wait for is
-    /// exchanged for the mode on that side, to see whether that is faster; `u32::MAX` for never.
+    /// Updates for each read, or reads for each update, from which a contended lock is replaced on
+    /// trial by the mode for that side, to see whether it is faster; `u32::MAX` for never.
     pub try_from: u32,
-    /// How many percent more operations in the same time it must make to stay.
+    /// How many percent more operations per time the mode under trial must make to stay.
     pub try_gain: u32,
 }
 
@@ -127,8 +129,8 @@ pub(super) struct Window {
     pub(super) updates: u64,
     pub(super) reads: u64,
     pub(super) waits: u32,
-    /// Whether somebody waited for the lock when it was over: one who runs and locks again and
-    /// again lets few others have it, so waits that ended may be few.
+    /// Whether a thread was waiting for the lock at the end of the window: a running thread that
+    /// locks again and again lets few others in, so waits that ended may be few.
     pub(super) is_waited_for: bool,
     /// The thread that looks.
     pub(super) by: usize,
@@ -136,7 +138,7 @@ pub(super) struct Window {
 }
 
 impl Policy {
-    /// The mode that this window asks for, of an object that is in `mode`.
+    /// The mode that this window calls for, of an object that is in `mode`.
     pub(super) fn wants(&self, mode: Mode, window: Window) -> (Mode, Why) {
         let Window { updates, reads, .. } = window;
         let logs = if mode == Mode::Logs { self.logs_below } else { self.logs_from };
@@ -157,14 +159,14 @@ impl Policy {
     }
 }
 
-/// How often a calm object looks before its past flaps are forgotten.
+/// Looks without a switch after which past flaps are forgotten.
 const CALM: u32 = 1024;
 /// Looks within which a way back counts as a flap, or twice what the switch takes if that is more.
 const FLAP: u32 = 64;
 const FLAPS_MAX: u32 = 8;
 /// Looks by one thread in a row after which it is taken to be alone.
 const ALONE: u32 = 8;
-/// Switches that are remembered one by one.
+/// Switches that are kept in the history.
 const REMEMBERED: usize = 16;
 
 /// The state of an object's policy. Guarded by the object's lock.
@@ -187,7 +189,8 @@ pub(super) struct Control {
     looks: u32,
     left: Mode,
     flaps: u32,
-    /// Who looked last, and so many looks ago at most it was another one (adaptive.A11).
+    /// The thread of the last look, and how many looks ago at most it was another one
+    /// (adaptive.A11).
     last_by: usize,
     others: u32,
     switches: u64,
@@ -217,7 +220,7 @@ impl Control {
         }
     }
 
-    /// A look at what was counted: the mode to change to, if it is time for that.
+    /// Looks at the counts of a window: returns the mode to change to, if a change is due.
     pub(super) fn look(&mut self, window: Window) -> Option<(Mode, Why)> {
         self.looks = self.looks.saturating_add(1);
         if self.looks > CALM {
@@ -248,7 +251,7 @@ impl Control {
         (self.streak >= self.patience()).then_some((wanted, why))
     }
 
-    /// Whether one thread alone seems to use the object (adaptive.A11).
+    /// Whether only one thread seems to use the object (adaptive.A11).
     fn is_alone(&mut self, window: Window) -> bool {
         let before = std::mem::replace(&mut self.last_by, window.by);
         self.others = match before != window.by && before != 0 {
@@ -272,7 +275,7 @@ impl Control {
         self.policy.patience.saturating_mul(1 << self.flaps)
     }
 
-    /// Notes that the object has changed its mode.
+    /// Records that the object has changed its mode.
     pub(super) fn switched(&mut self, to: Mode, why: Why, window: Window) {
         let from = std::mem::replace(&mut self.mode, to);
         self.trial.switched(why, from != to);
@@ -306,7 +309,7 @@ impl Control {
 mod tests {
     use super::{ALONE, Control, Mode, Policy, Why, Window};
 
-    /// Of an object that somebody has waited for.
+    /// The window of a contended object.
     fn counted(updates: u64, reads: u64) -> Window {
         Window { updates, reads, waits: 1, ..Window::default() }
     }
@@ -371,13 +374,13 @@ mod tests {
         assert_eq!(control.look(by(2)), None);
         assert_eq!(control.look(by(2)), Some((Mode::Logs, Why::Updates)));
 
-        // The other one has gone before the switch was due.
+        // The other thread has gone before the switch was due.
         let mut control = Control::new(Policy { patience: ALONE + 1, ..policy() });
         let looks = [1, 2].into_iter().chain([2; 100]);
         assert!(looks.into_iter().all(|thread| control.look(by(thread)).is_none()));
         assert_eq!((0..20).find_map(|turn| control.look(by(turn % 2 + 1))).unwrap().0, Mode::Logs);
 
-        // It stays as it is when all but one have gone: nobody waits for a log.
+        // The mode stays when all threads but one have gone: no thread waits for a log.
         control.switched(Mode::Logs, Why::Updates, by(1));
         assert!((0..100).all(|_| control.look(by(1)).is_none()));
     }

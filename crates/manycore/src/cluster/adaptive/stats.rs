@@ -1,10 +1,10 @@
-//! What an object says of itself.
+//! The statistics of an object.
 
 use super::policy::{Control, Mode, Switch};
 use crate::oplog;
 use std::fmt;
 
-/// What an [`Adaptive`](super::Adaptive) object is and how it came to that.
+/// The mode of an [`Adaptive`](super::Adaptive) object, and the changes that led to it.
 ///
 /// ```
 /// use manycore::cluster::Adaptive;
@@ -27,9 +27,9 @@ use std::fmt;
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {
-    /// What the object is.
+    /// The object's mode.
     pub mode: Mode,
-    /// What it has to stay, if somebody said so.
+    /// The mode that it is pinned to, if any.
     pub pinned: Option<Mode>,
     /// Whether a shared object's reads cost no locked instruction now, and its updates a
     /// `membarrier`.
@@ -38,7 +38,7 @@ pub struct Stats {
     pub switches: u64,
     /// The last of them, at most 16, the latest last.
     pub history: Vec<Switch>,
-    /// What happened to updates in logs, since the object got them.
+    /// The statistics of its logs, since the object got them.
     pub logs: oplog::Stats,
 }
 
@@ -69,7 +69,7 @@ impl Stats {
 }
 
 impl fmt::Display for Stats {
-    /// A line for what the object is, and one for each change that is remembered.
+    /// One line for the mode, and one for each change in the history.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?}, after {} switches", self.mode, self.switches)?;
         for Switch { from, to, why, updates, reads, waits, time } in &self.history {

@@ -1,19 +1,18 @@
-//! Changing what an object is, and updates that have to keep readers out.
+//! Changes of mode, and updates that have to keep readers out.
 //!
 //! Laws (adaptive.A1 to adaptive.A3 and adaptive.A5 are in `lanes`, adaptive.A6 in `policy`,
 //! oplog.W1 to oplog.W5 in `oplog`):
-//! - adaptive.A7 Whoever takes the lock of a cold object looks at the gate's word after that, and
-//!   closes the gate before it changes the value. The word changes under the lock alone, `LATE`
-//!   apart.
-//! - adaptive.A8 An object changes its mode under its lock, with its gate closed and nobody counted
-//!   in a lane, and with its logs empty: so each mode begins with the value, and nothing besides.
-//!   It gets no logs while updates wait that were put off: what is logged is newer.
-//! - adaptive.A12 A thread that must not wait for the object's holder (`lock::held`) puts its
-//!   update off, if the object has no logs. Whether it has is decided under the mutex of the
-//!   updates that wait, and so is its getting logs: so what was put off is applied before what is
-//!   in a log.
-//! - adaptive.A9 Updates that were put off are applied before any that come later, by the next
-//!   thread that has the object to itself.
+//! - adaptive.A7 A thread that takes the lock of a cold object looks at the gate's word after that,
+//!   and closes the gate before it changes the value. The word changes only under the lock, except
+//!   for `LATE`.
+//! - adaptive.A8 An object changes its mode under its lock, with its gate closed, no reader counted
+//!   in a lane, and its logs empty: so each mode begins with the value, and nothing besides. It
+//!   gets no logs while updates are deferred: what is logged is newer.
+//! - adaptive.A12 A thread that must not wait for the object's holder (`lock::held`) defers its
+//!   update, if the object has no logs. Whether it has is decided under the mutex of the deferred
+//!   updates, and so is its getting logs: so what was deferred is applied before what is in a log.
+//! - adaptive.A9 Deferred updates are applied before any that come later, by the next thread that
+//!   has the object exclusively.
 
 use super::annex::Annex;
 use super::lanes::{Circle, LATE, OPEN};
@@ -26,40 +25,41 @@ use crate::percpu::thread_token;
 use crate::profile;
 use crate::sync::{self, seeded_bug};
 
-/// A gate that the lock's holder has closed; opened again by `open`, and not by a panic.
+/// A gate that the lock holder has closed; `open` opens it again, and a panic does not.
 struct Closed<'a, Op> {
     annex: &'a Annex<Op>,
     was_open: bool,
 }
 
 impl<'a, Op> Closed<'a, Op> {
-    /// For the lock's holder (adaptive.A2).
+    /// To be called by the lock holder (adaptive.A2).
     fn new(annex: &'a Annex<Op>) -> Result<Self, Circle> {
         Ok(Self { annex, was_open: annex.gate.close()? })
     }
 
     fn open(self) {
         if self.was_open {
-            // SAFETY: the object's lock is held as long as this is alive.
+            // SAFETY: adaptive.A2 - the lock holder made this, and keeps the object's lock as long
+            // as it is alive.
             let biased = unsafe { self.annex.control(|control| control.biased) };
             self.annex.gate.open(biased);
         }
         std::mem::forget(self);
     }
 
-    /// Leaves it closed, without a word.
+    /// Leaves the gate closed, and records no change.
     fn keep(self) {
         std::mem::forget(self);
     }
 }
 
 impl<Op> Drop for Closed<'_, Op> {
-    /// User code panicked.
+    /// Called only when user code panicked.
     fn drop(&mut self) {
         if self.was_open {
             self.annex.gate.leave_shared();
-            // SAFETY: adaptive.A2 - a `Closed` is made by the lock's holder, and dropped before the
-            // lock is given up. `switched` does not come back to the control.
+            // SAFETY: adaptive.A2 - a `Closed` is made by the lock holder, and dropped before the
+            // lock is released. `switched` does not access the control again.
             unsafe {
                 self.annex.control(|control| {
                     control.switched(Mode::Direct, Why::Poisoned, Window::default());
@@ -90,7 +90,7 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
             return;
         };
         if let Err(panic) = sync::caught(|| annex.apply_late(&mut hold)) {
-            // Another update's: the object is poisoned now, as its next reader finds out.
+            // Another update's panic: the object is poisoned now, as its next reader finds out.
             sync::contain(|| drop(panic));
             annex.put_off(op);
             return;
@@ -120,7 +120,7 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
         }
     }
 
-    /// Brings a cold object up to date that this thread has locked: what was put off is applied.
+    /// Brings a cold object that this thread has locked up to date: applies the deferred updates.
     pub(super) fn catch_up(&self, hold: &mut ColdHold<'_, T, L>) -> Result<(), Circle> {
         let Some(annex) = self.annex() else { return Ok(()) };
         if annex.gate.state() & LATE != 0 && !hold.is_poisoned() {
@@ -164,7 +164,7 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
         }
     }
 
-    /// Tells the profile what was counted.
+    /// Reports the counts to the profile.
     fn tell(&self, window: Window) {
         profile::operations("Adaptive", &self.object, window.updates, window.reads);
     }
@@ -182,7 +182,7 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
         };
         self.tell(window);
         if self.annex().is_none() && Policy::default().is_content(window) {
-            return None; // an object that is right as it is needs no annex
+            return None; // an object that is content with its mode needs no annex
         }
         let annex = self.annex_or_make();
         // SAFETY: the lock is held.
@@ -197,24 +197,24 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
         }
     }
 
-    /// It is time to look, says an update.
+    /// A look that an update finds due.
     #[cold]
     pub(super) fn look_cold(&self, hold: ColdHold<'_, T, L>) {
         if let Some(change) = self.next_of_cold(&hold) {
-            // What panics is another update, applied on the way: its poison tells of it.
+            // The panic is another update's, applied on the way: its poison reports it.
             sync::contain(|| _ = self.switch(hold, change, false));
         }
     }
 
-    /// The same, with the hold in registers.
+    /// As `look_at_reads`, with the hold in registers.
     #[cold]
     pub(super) fn looked_at_reads<'a>(&self, mut hold: ColdHold<'a, T, L>) -> ColdHold<'a, T, L> {
         self.look_at_reads(&mut hold);
         hold
     }
 
-    /// It is time to look, says a read, which goes on holding the lock. (If the object should get
-    /// logs, updates will say so.)
+    /// A look that a read finds due, which goes on holding the lock. (If the object should get
+    /// logs, the look of a later update finds it.)
     fn look_at_reads(&self, hold: &mut ColdHold<'_, T, L>) {
         match self.next_of_cold(hold) {
             Some(change) if change.to != Mode::Logs => {
@@ -224,7 +224,7 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
         }
     }
 
-    /// After many reads by one lane: looks, if nobody is at the object.
+    /// After many reads by one lane: looks, if no thread holds the object.
     #[cold]
     pub(super) fn look_after_reads(&self) {
         let (Ok(hold), Some(annex)) = (self.object.try_lock_cold(), self.annex()) else { return };
@@ -276,8 +276,8 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
         }
     }
 
-    /// Changes the mode of the cold object that this thread has locked, and gives the lock up
-    /// (adaptive.A8). Says whether the object is now what was asked for.
+    /// Changes the mode of the cold object that this thread has locked, and releases the lock
+    /// (adaptive.A8). Returns whether the object is now in the mode asked for.
     pub(super) fn switch(
         &self,
         mut hold: ColdHold<'_, T, L>,
@@ -296,16 +296,17 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
         let note = |to| unsafe {
             annex.control(|control| control.switched(to, change.why, change.window));
         };
-        // adaptive.A12: nothing is put off between the look and the logs.
+        // adaptive.A12: no update is deferred between the look and the logs.
         let eviction = annex.while_none_waits(|| hold.publish(insist));
         let admitted = matches!(eviction, Some(Some(_)));
         note(if admitted { Mode::Logs } else { Mode::Direct }); // adaptive.A8
         drop(hold);
-        drop(eviction); // runs the victim's updates, now that no lock of ours is held
+        drop(eviction); // runs the victim's updates, now that this call holds no lock
         admitted
     }
 
-    /// As above, for the modes in which the value stays where it is; the lock is kept.
+    /// As [`switch`](Self::switch), for the modes in which the value stays where it is; the lock is
+    /// kept.
     pub(super) fn switch_held(&self, hold: &mut ColdHold<'_, T, L>, change: Change) -> bool {
         let annex = self.annex_or_make();
         if self.shut(annex, hold).is_err() {
@@ -326,7 +327,7 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
         true
     }
 
-    /// Closes the gate for good and applies what was put off.
+    /// Closes the gate for good and applies the deferred updates.
     fn shut(&self, annex: &Annex<L::Op>, hold: &mut ColdHold<'_, T, L>) -> Result<(), Circle> {
         let closed = Closed::new(annex)?;
         if !hold.is_poisoned() {
@@ -345,7 +346,7 @@ pub(super) struct Change {
     pub(super) window: Window,
 }
 
-/// What was counted of a shared object since the last look; decides on the bias.
+/// The counts of a shared object since the last look; decides on the bias.
 fn take_window<Op>(annex: &Annex<Op>, control: &mut Control) -> Window {
     let reads = annex.gate.reads();
     let mut window = std::mem::take(&mut control.window);

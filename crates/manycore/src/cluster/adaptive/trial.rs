@@ -1,47 +1,48 @@
-//! Trials: is a neighbouring mode faster? For loads whose ratio does not tell.
+//! Trials: is a neighbouring mode faster? For loads whose ratio of reads to updates does not
+//! decide.
 //!
-//! Owns: what was measured, and when the next trial may be. Does not own: the clock (windows carry
+//! Owns: the measurements, and when the next trial is due. Does not own: the clock (windows carry
 //! their time), nor switching.
 //!
-//! Law adaptive.A10: where an object stays a lock by its ratio, but many wait and the ratio is not
-//! even, the mode on that side is tried: it stays if it makes so many percent more operations in
-//! the same time, and else the lock comes back. After each trial in vain the next comes twice as
-//! late, so that trials cost some percent at first and less and less later. Failures are forgotten
-//! one by one: when for long nobody waited, for threads that come and go, or lose their cores, look
-//! like that as well; and sooner when those who wait make half or twice what they made at the last
-//! trial, which is another load. A mode that was kept by a trial goes when the ratio leaves the
-//! range, or when its rate is half or twice what it was; that counts as a failure too, which is
-//! forgotten if the mode has been kept for long.
+//! Law adaptive.A10: where an object stays a lock by its ratio, but is contended and the ratio is
+//! not even, the mode on that side is tried: it stays if it makes so many percent more operations
+//! in the same time, and otherwise the lock comes back. The interval to the next trial doubles
+//! after each failed one, so that trials cost some percent at first and less and less later.
+//! Failures are forgotten one by one: after a long time without waiters, because threads that come
+//! and go, or are preempted, look like that as well; and sooner when the rate under contention is
+//! half or twice that of the last trial, which is another load. A mode that was kept by a trial is
+//! left when the ratio leaves the range, or when its rate is half or twice what it was; that counts
+//! as a failure too, which is forgotten if the mode has been kept for long.
 //!
-//! Rates are the best of some windows each, because a window in which a thread lost its core tells
+//! Rates are the best of some windows each, because a window in which a thread was preempted tells
 //! nothing.
 
 use super::policy::{Mode, Policy, Why, Window};
 
 /// Looks that measure the lock before a trial.
 const BEFORE: u32 = 4;
-/// Looks that a trial takes; the first, with the first misses in it, is not counted.
+/// Looks that a trial takes; the first, with its cold misses, is not counted.
 const LOOKS: u32 = 6;
-/// Looks after a trial in vain before the next, doubled for each one more.
+/// Looks between a failed trial and the next, doubled for each further one.
 const REST: u32 = 256;
 const FAILED_MAX: u32 = 14;
-/// Looks in a row at another rate that end what a trial has found.
+/// Looks in a row at another rate that void the result of a trial.
 const OFF: u32 = 8;
-/// Looks in a row without a reason for a trial, or with one at another rate, after which a failed
-/// one is forgotten; doubled for each failed one...
+/// Looks in a row without a reason for a trial, or with one at another rate, after which a failure
+/// is forgotten; doubled for each failure...
 const CALM: u32 = 1024;
-/// ...but so often at most without a reason...
+/// ...but at most so many times without a reason...
 const PAUSES_DOUBLED_MAX: u32 = 12;
-/// ...and so often at another rate.
+/// ...and so many times at another rate.
 const OTHERS_DOUBLED_MAX: u32 = 6;
 /// Operations of a window that had to wait, from which a trial may be worth it.
 const WAITS: u32 = 8;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
-    /// No trial, and the mode is what the ratio asks for.
+    /// No trial, and the mode is the one that the ratio calls for.
     Ratio,
-    /// A trial, and the rate before it.
+    /// A trial is under way; the rate before it.
     Tries(u64),
     /// The mode was kept at that rate.
     Kept(u64),
@@ -50,7 +51,7 @@ enum State {
 #[derive(Debug)]
 pub(super) struct Trial {
     state: State,
-    /// Of the looks in this state.
+    /// The best rate of the looks in this state.
     best: u64,
     looks: u32,
     rest: u32,
@@ -65,7 +66,7 @@ pub(super) struct Trial {
     kept: u32,
 }
 
-/// Whether a rate is half or twice another, or beyond.
+/// Whether a rate is at most half or at least twice another.
 fn is_another(now: u64, rate: u64) -> bool {
     now < rate / 2 || now / 2 > rate
 }
@@ -119,13 +120,13 @@ impl Trial {
         }
     }
 
-    /// Whether a trial is on, or has decided on the mode.
+    /// Whether a trial is under way, or has decided on the mode.
     pub(super) fn is_open(&self) -> bool {
         self.state != State::Ratio
     }
 
-    /// A look at an object that its ratio would leave or make a lock, or that is what it is by a
-    /// trial: what to change to at once, or `Err` if trials have no say.
+    /// A look at an object that its ratio would leave or make a lock, or whose mode was decided by
+    /// a trial: returns what to change to at once, or `Err` if trials do not apply.
     pub(super) fn look(
         &mut self,
         policy: &Policy,
@@ -136,7 +137,7 @@ impl Trial {
             State::Ratio if mode == Mode::Direct => Ok(self.look_direct(policy, window)),
             State::Ratio => Err(()),
             _ if policy.wants(Mode::Direct, window).0 == mode => {
-                self.enter(State::Ratio); // no more to find out
+                self.enter(State::Ratio); // nothing is left to find out
                 Err(())
             }
             _ if Policy::side(window, policy.try_from / 2) != Some(mode) => {
@@ -214,7 +215,7 @@ impl Trial {
         (self.state, self.best, self.looks) = (state, 0, 0);
     }
 
-    /// The object changes its mode, or was to and could not.
+    /// The object has changed its mode, or could not.
     pub(super) fn switched(&mut self, why: Why, changed: bool) {
         let was = std::mem::replace(&mut self.state, State::Ratio);
         if why == Why::Trial {
@@ -238,7 +239,7 @@ mod tests {
     use super::{Mode, Policy, Why, Window};
     use std::time::Duration;
 
-    /// An object under a load: operations a second in each mode, and what a window counts.
+    /// An object under a load: operations per second in each mode, and what a window counts.
     struct World {
         control: Control,
         updates: u64,
@@ -246,7 +247,7 @@ mod tests {
         waits: u32,
         waited_for: bool,
         rates: [u64; 3],
-        /// Time spent, and operations made in it.
+        /// Simulated time, and the operations made in it.
         spent: Duration,
         made: u64,
     }
@@ -341,7 +342,7 @@ mod tests {
         let mut world = World::new(9, 1, [M, 3 * M, 3 * M]);
         world.run(1_000);
         assert_eq!(world.control.mode, Mode::Logs);
-        // Threads have gone: nobody waits, and a lock would be faster.
+        // Threads have gone: no thread waits, and a lock would be faster.
         (world.waits, world.rates) = (0, [20 * M, M, M]);
         world.run(1_000);
         assert_eq!(
@@ -367,7 +368,7 @@ mod tests {
         assert_eq!((world.control.mode, world.whys()), (Mode::Shared, vec![Why::Trial]));
     }
 
-    /// At 200 updates a read the lock's border is not reached, and that of the logs not left.
+    /// At 200 updates a read the lock's threshold is not reached, and that of the logs not left.
     #[test]
     fn trial_between_the_borders_is_judged_too() {
         let mut world = World::new(200, 1, [10 * M, M, M]);
@@ -401,7 +402,7 @@ mod tests {
         assert!(switches <= 30, "{switches} switches in 500,000 looks");
     }
 
-    /// As where threads lose their cores: what is kept seems to be slower again soon after.
+    /// As where threads are preempted: the kept mode seems to be slower again soon after.
     #[test]
     fn mode_that_is_kept_and_lost_again_and_again_does_not_flap() {
         let mut world = World::new(1, 9, [M, M, 3 * M]);

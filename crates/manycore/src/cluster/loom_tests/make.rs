@@ -1,4 +1,4 @@
-//! Representatives: made once, and not in the midst of a change to all of them.
+//! Representatives: created once, and not during a change to all of them.
 
 use crate::cluster::{Clustered, Placement, Rep};
 use crate::percpu::loom_tests::{model, must_catch};

@@ -2,8 +2,8 @@
 //! show, and how a model is itself tested, is in the header of [`crate::percpu::loom_tests`].
 //!
 //! Every implementation has a canary: a loom cell that calls read, that `export` writes in the old
-//! one, and that `import` writes in the new one. So a call beside the transfer, or on a new
-//! implementation with no happens-before from what was moved, fails the model whatever its
+//! one, and that `import` writes in the new one. So a call concurrent with the transfer, or on a
+//! new implementation with no happens-before from what was moved, fails the model whatever its
 //! assertions say.
 
 mod make;
@@ -26,10 +26,9 @@ pub(super) struct Plain {
     parts: usize,
 }
 
-// SAFETY: the cell is what the tests are about.
+// SAFETY: the cell is what the tests are about; loom checks each access.
 unsafe impl Sync for Plain {}
-// SAFETY: the cell has no contents that a thread could be tied to; what the tests are about is its
-// sharing.
+// SAFETY: the cell has no contents that are bound to a thread; the tests are about its sharing.
 unsafe impl Send for Plain {}
 
 impl Plain {
@@ -55,7 +54,7 @@ impl Family for Plain {
         self.parts
     }
 
-    /// One of equal pieces; who moves in one piece has the cell to itself.
+    /// One of equal pieces; a transfer in one piece has the cell exclusively.
     fn export(&self, part: usize) -> usize {
         if self.parts == 1 {
             self.canary.with_mut(|_| ());
@@ -86,5 +85,5 @@ fn total(object: &Object) -> usize {
     object.call(|sum| sum.total())
 }
 
-/// What loom says of threads that wait for each other with open eyes.
+/// What loom prints when threads wait for each other by spinning.
 const STUCK: &str = "exceeded maximum number of branches";

@@ -1,4 +1,4 @@
-//! Calls inside of calls while objects are exchanged.
+//! Calls within calls while objects are exchanged.
 
 use super::{Object, Plain, add, object, total};
 use crate::percpu::loom_tests::{RACE, model, must_catch};
@@ -60,7 +60,7 @@ fn loom_transfer_beside_an_admitted_call_is_caught() {
     must_catch("unsealed-transfer", &format!("cluster::loom_tests::nested::{test}"), &signs);
 }
 
-/// Each object calls the other, and one is exchanged meanwhile.
+/// Each object calls the other, and one is exchanged concurrently.
 #[test]
 fn loom_objects_that_call_each_other_pass_a_swap() {
     model(1, || {
@@ -76,7 +76,7 @@ fn loom_objects_that_call_each_other_pass_a_swap() {
     });
 }
 
-/// Both are exchanged at once, and a thread goes through both.
+/// Both are exchanged at once, and a thread calls through both.
 #[test]
 fn loom_two_objects_exchanged_at_once_let_nested_calls_pass() {
     model(1, || {
@@ -96,7 +96,8 @@ fn loom_two_objects_exchanged_at_once_let_nested_calls_pass() {
     });
 }
 
-/// A thread's own blind update waits, and its next call, which is let in, sees it all the same.
+/// A thread's own blind update is queued, and its next call, which is admitted, sees it all the
+/// same.
 #[test]
 fn loom_admitted_call_sees_its_own_updates_that_wait() {
     model(2, || {
@@ -116,8 +117,8 @@ fn loom_admitted_call_sees_its_own_updates_that_wait() {
     });
 }
 
-/// The same between threads: what another thread's blind update did is seen by a call that began
-/// after the update had returned.
+/// The same between threads: a call that began after another thread's blind update had returned
+/// sees what the update did.
 #[test]
 fn loom_admitted_call_sees_updates_of_others_that_wait() {
     model(1, || {

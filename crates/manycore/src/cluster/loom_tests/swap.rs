@@ -1,4 +1,4 @@
-//! One object: calls and blind updates beside a swap, swaps beside each other, helpers.
+//! One object: calls and blind updates concurrent with a swap, concurrent swaps, helpers.
 
 use super::{Plain, STUCK, add, object, total};
 use crate::cluster::{SwapFailure, Swappable};
@@ -132,7 +132,7 @@ fn loom_waiting_calls_help_to_move_pieces() {
     });
 }
 
-/// Waiting with open eyes has an end in every model above: none says this.
+/// Spinning ends in every model above: none of them prints this.
 #[test]
 fn loom_stuck_threads_are_told() {
     let test = "cluster::loom_tests::nested::loom_call_from_within_itself_passes_a_swap";

@@ -1,17 +1,17 @@
-//! Who may still come in while an object is closed: one word, and its transitions by name.
+//! Which calls may still enter while an object is closed: one word, and its transitions by name.
 //!
 //! Owns: the word. The states, in their order:
 //!
-//! | Flags | Meaning | Who counts |
+//! | Flags | Meaning | What is counted |
 //! |---|---|---|
 //! | none | open, or closed with announced calls still inside | calls that cannot announce |
 //! | DRAINED | closed; every announced call is over | the same; the last one out seals |
-//! | SEALED | nobody is inside, and nobody comes in | nobody |
-//! | SEALED, LENDING | the transfer takes helpers | helpers |
+//! | SEALED | no call is inside, and none may enter | nothing |
+//! | SEALED, LENDING | the transfer accepts helpers | helpers |
 //!
-//! - swap.W2 The count reaches SEALED in the same instruction in which it reaches zero. So nobody
-//!   is inside of a sealed object, whatever came or went before.
-//! - swap.W3 LENDING is taken away before the transfer ends; who is counted then is waited for.
+//! - swap.W2 The count reaches SEALED in the same instruction in which it reaches zero. So no call
+//!   is inside of a sealed object, whatever entered or left before.
+//! - swap.W3 LENDING is cleared before the transfer ends; helpers counted by then are waited for.
 
 use crate::sync::{AtomicUsize, Backoff, Ordering, seeded_bug};
 
@@ -28,10 +28,10 @@ impl Admission {
         Self(AtomicUsize::new(0))
     }
 
-    /// Changes the word while `next` allows it; the old value, or the one that was refused.
+    /// Changes the word while `next` allows it; returns the old value, or the one that was refused.
     fn change(&self, next: impl Fn(usize) -> Option<usize>) -> Result<usize, usize> {
-        // ORDER: AcqRel; each change sees what was done before the earlier ones, and shows the
-        // later ones what its thread did: calls before the transfer, the transfer before calls.
+        // ORDER: AcqRel; each change sees what was done before the earlier ones, and publishes to
+        // the later ones what its thread did: calls before the transfer, the transfer before calls.
         self.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, next)
     }
 
@@ -47,7 +47,7 @@ impl Admission {
         debug_assert!(left.is_ok_and(|word| word >= ONE), "swap.W2: a call was counted out twice");
     }
 
-    /// Every announced call is over. Seals at once if nobody is counted.
+    /// Every announced call is over. Seals at once if no call is counted.
     pub(super) fn drained(&self) {
         // BUG: an implementation is exchanged while admitted calls are inside (swap.W2).
         let seals = |word| word < ONE || seeded_bug!("unsealed-transfer");
@@ -61,17 +61,17 @@ impl Admission {
         self.0.load(Ordering::Acquire) & SEALED != 0
     }
 
-    /// Gives the drain up, unless the object has been sealed.
+    /// Gives up the drain, unless the object has been sealed.
     pub(super) fn give_up(&self) -> bool {
         self.change(|word| (word & SEALED == 0).then_some(word & !DRAINED)).is_ok()
     }
 
-    /// Takes calls in again.
+    /// Admits calls again.
     pub(super) fn unseal(&self) {
         let _ = self.change(|word| Some(word & !(DRAINED | SEALED)));
     }
 
-    /// Takes helpers in. For the swapper of a sealed object.
+    /// Accepts helpers. To be called by the swapper of a sealed object.
     pub(super) fn lend(&self) {
         let before = self.change(|word| Some(word | LENDING));
         debug_assert!(
@@ -82,7 +82,7 @@ impl Admission {
         );
     }
 
-    /// Counts a helper in, if helpers are wanted.
+    /// Counts a helper in, if the transfer accepts helpers.
     pub(super) fn join(&self) -> bool {
         // ORDER: Relaxed; most waiters only look.
         self.0.load(Ordering::Relaxed) & LENDING != 0
@@ -97,7 +97,7 @@ impl Admission {
         );
     }
 
-    /// Takes no more helpers, and waits for those that are there (swap.W3).
+    /// Accepts no more helpers, and waits for those that are counted (swap.W3).
     pub(super) fn end_lending(&self) {
         let _ = self.change(|word| Some(word & !LENDING));
         let mut backoff = Backoff::new();

@@ -1,4 +1,4 @@
-//! What a swap comes to.
+//! The result of a swap.
 
 use crate::sync::Panic;
 use std::fmt;
@@ -7,13 +7,13 @@ use std::time::Duration;
 
 /// A finished [`swap`](super::Swappable::swap).
 pub struct Swapped<F: ?Sized> {
-    /// The implementation that was exchanged: as the exchange found it, and in no call any more.
+    /// The implementation that was replaced: as the exchange found it, and in no call any more.
     pub old: Arc<F>,
-    /// Blind updates that came meanwhile and were applied before the object opened.
+    /// Blind updates that came during the swap and were applied before the object opened.
     pub replayed: usize,
     /// How many of them panicked; see [`blind_panics`](super::Swappable::blind_panics).
     pub panics: usize,
-    /// How long calls from outside had to wait at most.
+    /// The longest time that calls from outside had to wait.
     pub closed_for: Duration,
 }
 
@@ -27,25 +27,25 @@ impl<F: ?Sized> fmt::Debug for Swapped<F> {
     }
 }
 
-/// Why a swap was not done. The object goes on with the implementation it had.
+/// Why a swap was not done. The object keeps the implementation it had.
 pub struct SwapError<F: ?Sized> {
-    /// The implementation that was not taken. After a panic it may hold a part of what there was.
+    /// The implementation that was refused. After a panic it may hold a part of what was moved.
     pub new: Arc<F>,
-    /// What was in the way.
+    /// The reason.
     pub reason: SwapFailure,
 }
 
-/// What was in the way of a swap.
+/// The reason why a swap was not done.
 #[non_exhaustive]
 pub enum SwapFailure {
-    /// Somebody else exchanges the implementation now.
+    /// Another thread is exchanging the implementation.
     Busy,
     /// The calling thread is inside of a call, of this object or another, or runs a transfer or a
     /// blind update: the exchange could wait for itself.
     InsideCall,
     /// The calls that were under way did not end in time.
     TimedOut,
-    /// The transfer panicked, with this payload; or the making of a wrapper did.
+    /// The transfer panicked, with this payload; or the closure that makes a wrapper did.
     Panicked(Panic),
     /// No layer has this number.
     NoSuchLayer,

@@ -1,11 +1,11 @@
-//! What implementations of one interface owe each other.
+//! The contract between implementations of one interface.
 
-/// Implementations that can stand in for each other in a [`Swappable`](super::Swappable): an
-/// interface whose implementations agree on what passes from one to the next.
+/// Implementations that can replace each other in a [`Swappable`](super::Swappable): an interface
+/// whose implementations agree on what is transferred from one to the next.
 ///
 /// Usually a supertrait of the interface, and so implemented by each implementation; `dyn
 /// Interface` is the family then. Because all agree on [`Part`](Self::Part), no exchange fails for
-/// want of a common form. [`family!`](crate::family) writes interface and handle in one go.
+/// want of a common form. [`family!`](crate::family) generates interface and handle.
 ///
 /// ```
 /// use manycore::cluster::{Family, Swappable};
@@ -46,22 +46,24 @@
 /// assert_eq!(count.call(|count| count.total()), 3);
 /// ```
 pub trait Family: Send + Sync + 'static {
-    /// What passes from one implementation to the next, in one or several pieces. Pieces may move
-    /// between the same two implementations in several threads at once.
+    /// What is transferred from one implementation to the next, in one or several pieces. Several
+    /// threads may move pieces between the same two implementations at once.
     type Part;
 
     /// How many pieces there are to move now. More than one is worth it where much is to be copied:
-    /// threads that wait for the exchange help. Zero: nothing.
+    /// threads that wait for the exchange help. Zero: nothing to move.
     fn parts(&self) -> usize {
         1
     }
 
-    /// The piece with this number, as a copy: if the exchange fails, this implementation goes on.
+    /// The piece with this number, as a copy: if the exchange fails, this implementation stays in
+    /// use.
     ///
-    /// Nobody else calls the implementation meanwhile. It must not call exchangeable objects.
+    /// No other thread calls the implementation during the transfer, except helpers that export
+    /// other pieces. It must not call exchangeable objects.
     fn export(&self, part: usize) -> Self::Part;
 
-    /// Takes a piece in. Nobody has called this implementation before the last piece is in. It must
+    /// Adds a piece. No thread has called this implementation before the last piece is in. It must
     /// not call exchangeable objects.
     fn import(&self, part: Self::Part);
 }

@@ -1,13 +1,13 @@
-//! Blind updates that came while the object was closed, in the order in which they came.
+//! Blind updates that came while the object was closed, in the order of their arrival.
 //!
-//! Owns: the queue, and the turn of who applies it. Laws:
+//! Owns: the queue, and the turn: a mutex whose holder applies it. Laws:
 //! - swap.W4 The object opens under the queue's lock, with the queue empty; and an update is queued
 //!   under that lock, having seen the object closed. So every update is applied before the object
 //!   opens, or runs when it is open.
-//! - swap.W5 Who takes updates out applies them before it gives the turn up. So who has had the
-//!   turn knows that all that was queued before is applied.
-//! - swap.W6 An update calls no exchangeable object ([`leaf`]). So the turn is given up in the end,
-//!   whatever others wait for.
+//! - swap.W5 A thread that takes updates out applies them before it releases the turn. So a thread
+//!   that has had the turn knows that all that was queued before is applied.
+//! - swap.W6 An update calls no exchangeable object ([`leaf`]). So the turn is released in the end,
+//!   whatever other threads wait for.
 
 use crate::config::SWAP_LOG_MAX;
 use crate::percpu::calls::leaf;
@@ -15,14 +15,14 @@ use crate::sync::{self, Mutex, MutexGuard, Panic};
 use std::collections::VecDeque;
 use std::sync::PoisonError;
 
-/// An update that waits.
+/// A queued update.
 pub(super) type Update<F> = Box<dyn FnOnce(&F) + Send>;
 
-/// What became of the updates of one swap.
+/// The outcome of the updates of one swap.
 #[derive(Debug, Default)]
 pub(super) struct Replayed {
     pub(super) updates: usize,
-    /// What they panicked with: to be dropped when calls go on, because that is user code
+    /// The payloads of their panics: to be dropped when calls go on, because that is user code
     /// (swap.W8).
     pub(super) panics: Vec<Panic>,
 }
@@ -39,12 +39,12 @@ pub(super) struct Log<F: ?Sized> {
     turn: Mutex<()>,
 }
 
-/// What became of an attempt to queue an update.
+/// The outcome of an attempt to queue an update.
 pub(super) enum Queued<U> {
     Yes,
     /// The object is open.
     Open(U),
-    /// There is no room.
+    /// The queue is full.
     Full(U),
 }
 
@@ -75,19 +75,19 @@ impl<F: ?Sized> Log<F> {
         drop(self.apply(to, || ()));
     }
 
-    /// Applies everything, and calls `open` when nothing is left (swap.W4). Says what became of the
-    /// updates since the last such call.
+    /// Applies everything, and calls `open` when nothing is left (swap.W4). Returns the outcome of
+    /// the updates since the last such call.
     pub(super) fn apply_and_open(&self, to: &F, open: impl FnOnce()) -> Replayed {
         let queue = &mut *self.apply(to, open);
         std::mem::take(&mut queue.replayed)
     }
 
-    /// How many updates that waited have panicked.
+    /// How many queued updates have panicked.
     pub(super) fn panics(&self) -> usize {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner).panics
     }
 
-    /// Applies what there is, then calls `done` under the lock.
+    /// Applies what is queued, then calls `done` under the lock.
     fn apply(&self, to: &F, done: impl FnOnce()) -> MutexGuard<'_, Queue<F>> {
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
@@ -108,8 +108,8 @@ impl<F: ?Sized> Log<F> {
     }
 }
 
-/// Applies an update; its panic is only counted, because it would reach a thread that has nothing
-/// to do with it.
+/// Applies an update; its panic is only counted, because it would reach a thread that did not make
+/// the update.
 fn apply_one<F: ?Sized>(update: Update<F>, to: &F) -> Option<Panic> {
     let _leaf = leaf();
     sync::caught(|| update(to)).err()

@@ -1,25 +1,26 @@
 //! Exchanging an implementation while it is in use. Law cluster.H2, as laws swap.W1 to swap.W7.
 //!
 //! Owns: [`Swappable`] (`call`, `blind`), and the rules of entry. `protocol` has the swapper's
-//! side, `admission` the count of those who are let in late, `log` the updates that need not wait,
-//! `transfer` the moving of what the old implementation has.
+//! side, `admission` the count of the calls that are admitted late, `log` the updates that need not
+//! wait, `transfer` the moving of what the old implementation has.
 //! - swap.W1 A call enters by [`crate::percpu::gate`]: it announces the object on its thread's
 //!   stack of calls ([`crate::percpu::calls`]), and the gate's word is the address of what calls go
 //!   to. The swapper waits until no stack has the object. So (gate.E1, gate.E2) a call saw the gate
 //!   closed, or is waited for. A thread's stack serves all objects, so that an object costs no
 //!   memory for each thread.
 //!
-//! The others stand in their files: swap.W2 and swap.W3 in `admission`, swap.W4 to swap.W6 in
+//! The other laws stand in their files: swap.W2 and swap.W3 in `admission`, swap.W4 to swap.W6 in
 //! `log`, swap.W7 in `transfer`, swap.W8 in `protocol`.
 //!
-//! Who finds the gate closed waits, unless the thread is inside of a call already, of this object
-//! or any other: then it is counted and let in, until the count seals at zero. So waits go one way:
-//! a call from outside and a nested call of a sealed object wait for a transfer, a transfer waits
-//! for nobody, and a swapper waits for calls, none of which waits for a swapper that drains.
+//! A call that finds the gate closed waits, unless its thread is inside of a call already, of this
+//! object or any other: then it is counted and admitted, until the count seals at zero. So waits
+//! form no cycle: a call from outside and a nested call of a sealed object wait for a transfer, a
+//! transfer waits for no call, and a swapper waits for calls, none of which waits for a swapper
+//! that drains.
 //!
-//! What is seen meanwhile: calls that were announced before the closing can all be thought to
+//! Linearization during a swap: calls that were announced before the closing can all be thought to
 //! happen before the first update that was queued, because all were under way when it came; a call
-//! that is let in applies first what was queued before it.
+//! that is admitted applies first what was queued before it.
 
 mod admission;
 mod error;
@@ -43,38 +44,40 @@ use std::fmt;
 use std::ptr;
 use std::sync::Arc;
 
-/// Beside the address in the gate: calls from outside wait.
+/// A flag beside the address in the gate: calls from outside wait.
 const CLOSED: usize = 1;
 
-/// What calls go to: the implementation, or the outermost of its wrappers.
+/// The target of calls: the implementation, or the outermost of its wrappers.
 struct Top<F: ?Sized>(Arc<F>);
 
 /// An object whose implementation can be exchanged while threads call it.
 ///
-/// What for: an object that begins simple and is to become distributed when many threads use it, or
-/// the other way round; a service whose new version takes over from the old one; watching the calls
-/// of an object that runs ([`interpose`](Self::interpose)). When not: for a value that is replaced
-/// as a whole, an `Arc` behind a lock or [`section::Atomic`](crate::section::Atomic) is simpler;
-/// for one that is never exchanged, a `Box<dyn Interface>`.
+/// What for: an object that begins simple and becomes distributed when many threads use it, or the
+/// other way round; a service whose new version takes over from the old one; watching the calls of
+/// a running object ([`interpose`](Self::interpose)). When not: for a value that is replaced as a
+/// whole, an `Arc` behind a lock or [`section::Atomic`](crate::section::Atomic) is simpler; for one
+/// that is never exchanged, a `Box<dyn Interface>`.
 ///
 /// The type parameter is the interface, usually a `dyn Trait` whose trait has [`Family`] as its
-/// supertrait. [`family!`](crate::family) writes a handle whose methods go through here.
+/// supertrait. [`family!`](crate::family) generates a handle whose methods go through here.
 ///
 /// During a [`swap`](Self::swap), calls from outside wait until the new implementation has
 /// everything. Calls that were under way end on the old one. A call from within a call, of this
-/// object or another exchangeable one, is let in until the object has fallen quiet, so that objects
-/// may call each other while they are exchanged. [`blind`](Self::blind) updates do not wait.
+/// object or another exchangeable one, is admitted until no call is inside any more, so that
+/// objects may call each other while they are exchanged. [`blind`](Self::blind) updates do not
+/// wait.
 ///
-/// - Consistency: an exchange shows nowhere but in time. If the implementations are linearizable,
-///   so is the object.
-/// - Progress: a call is wait-free unless a swap goes on. A swap waits for the calls under way; so
-///   a call must not wait for a thread that may be waiting to call the same object.
-/// - Cost: a call costs some 2 to 4 ns over one through a `dyn` reference: two thread-locals, two
-///   stores to a line of its own, three loads (one locked instruction more where the kernel has no
-///   `membarrier`). No shared line is written. A call more than 16 deep inside of others counts
-///   itself in the object, with two locked instructions. A swap: a `membarrier`, some microseconds,
-///   a look at a line for each thread, the calls under way, and the transfer.
-/// - Memory: 128 bytes and some 300 more; each thread has 128 bytes for all objects.
+/// - Consistency: an exchange is invisible except for latency. If the implementations are
+///   linearizable, so is the object.
+/// - Progress: a call is wait-free unless a swap is under way. A swap waits for the calls under
+///   way; so a call must not wait for a thread that may be waiting to call the same object.
+/// - Cost: a call costs some 2 to 4 ns more than one through a `dyn` reference: two thread-locals,
+///   two stores to a line of its own, three loads (one locked instruction more where the kernel has
+///   no `membarrier`). No shared line is written. A call more than 16 deep inside of others is
+///   counted in the object, with two locked instructions. A swap: a `membarrier`, some
+///   microseconds, a look at a line for each thread, the wait for the calls under way, and the
+///   transfer.
+/// - Memory: 128 bytes and a box of some 300; each thread has 128 bytes for all objects.
 /// - Panics: a call's panic passes to the caller and changes nothing. A blind update or a transfer
 ///   that calls an exchangeable object panics.
 /// - Fork: a swap or a call that another thread was inside of never ends in the child.
@@ -84,30 +87,31 @@ struct Top<F: ?Sized>(Arc<F>);
 /// See [`Family`] for an example.
 #[repr(align(128))]
 pub struct Swappable<F: Family + ?Sized> {
-    /// The address of a [`Top`], from a box, perhaps with CLOSED. Changed by the swapper alone.
+    /// The address of a [`Top`], from a box, perhaps with CLOSED. Changed only by the swapper.
     gate: AtomicPtr<Top<F>>,
     /// Whether calls leave the fence to the swapper.
     biased: bool,
     rest: Box<Rest<F>>,
 }
 
-/// What only swaps, and calls during swaps, touch.
+/// The fields that only swaps, and calls during swaps, touch.
 struct Rest<F: ?Sized> {
     door: Admission,
     log: Log<F>,
     transfer: Transfer<F>,
-    /// Somebody swaps.
+    /// A swap is under way.
     claimed: AtomicBool,
-    /// For who has claimed the object.
+    /// For the thread that has claimed the object.
     held: UnsafeCell<Held<F>>,
 }
 
-// SAFETY: `held` is touched only by who has set `claimed` (see `protocol`), and `F: Send + Sync`.
+// SAFETY: only the thread that has set `claimed` touches `held` (see `protocol`), and `F: Send +
+// Sync`.
 unsafe impl<F: Family + ?Sized> Sync for Rest<F> {}
 // SAFETY: owned data.
 unsafe impl<F: Family + ?Sized> Send for Rest<F> {}
 
-/// Being inside of a call the long way: until dropped, no swap passes.
+/// A call inside of the object, entered by the slow path: until it is dropped, no swap completes.
 struct Inside<'a, F: ?Sized> {
     top: &'a F,
     _how: Entry<'a>,
@@ -134,7 +138,7 @@ fn is_closed<F: ?Sized>(gate: *mut Top<F>) -> bool {
     gate.addr() & CLOSED != 0
 }
 
-/// Without CLOSED.
+/// The address without CLOSED.
 fn top_of<F: ?Sized>(gate: *mut Top<F>) -> *mut Top<F> {
     gate.map_addr(|address| address & !CLOSED)
 }
@@ -168,16 +172,16 @@ impl<F: Family + ?Sized> Swappable<F> {
         }
     }
 
-    /// What calls announce.
+    /// The word that calls announce.
     #[inline(always)]
     fn number(&self) -> usize {
         ptr::from_ref(self).addr()
     }
 
-    /// Calls the implementation. A panic of the call passes.
+    /// Calls the implementation. A panic of the call passes to the caller.
     ///
     /// # Panics
-    /// From within a blind update or a transfer.
+    /// If it is called from within a blind update or a transfer.
     #[inline]
     pub fn call<R>(&self, call: impl FnOnce(&F) -> R) -> R {
         match self.enter_announced() {
@@ -186,8 +190,8 @@ impl<F: Family + ?Sized> Swappable<F> {
         }
     }
 
-    /// Announces a call, if the object is open (swap.W1). What it returns beside the announcement
-    /// is used no longer than that.
+    /// Announces a call, if the object is open (swap.W1). The reference returned must not be used
+    /// after the announcement is dropped.
     #[inline(always)]
     fn enter_announced(&self) -> Option<(Call, &F)> {
         let announced = calls::enter(self.number(), self.biased)?;
@@ -207,7 +211,7 @@ impl<F: Family + ?Sized> Swappable<F> {
         call(self.enter().top)
     }
 
-    /// Comes in, waiting if need be.
+    /// Enters, waiting while the object is closed.
     fn enter(&self) -> Inside<'_, F> {
         let mut backoff = Backoff::new();
         loop {
@@ -218,16 +222,16 @@ impl<F: Family + ?Sized> Swappable<F> {
         }
     }
 
-    /// Comes in, if who comes is let in now.
+    /// Enters, if a call of this thread is admitted now.
     fn try_enter(&self) -> Option<Inside<'_, F>> {
         let depth = assert_may_call();
         // BUG: a thread inside a call waits at a closed object as all others do (cluster.H2).
         let is_insider = depth > 0 && !seeded_bug!("unadmitted-insider");
-        // (After the thread's destructors there is no slot to announce in.)
+        // After the thread's destructors there is no slot to announce in.
         if is_insider || percpu::own_slot().is_none() {
             return self.rest.door.admit().then(|| self.counted());
         }
-        // A look before the announcement, which would hold the swapper up.
+        // A look before the announcement, which would delay the swapper.
         // ORDER: Relaxed; looked at again below.
         if is_closed(self.gate.load(Ordering::Relaxed)) {
             return None;
@@ -236,14 +240,14 @@ impl<F: Family + ?Sized> Swappable<F> {
         Some(Inside { top, _how: Entry::Announced(announced) })
     }
 
-    /// For a call that has just been admitted.
+    /// To be called for a call that has just been admitted.
     fn counted(&self) -> Inside<'_, F> {
         let how = Entry::Counted(Counted { door: &self.rest.door, _depth: calls::deeper() });
         // ORDER: Acquire; as in `enter_announced`. The count, too, was read with Acquire.
         let gate = self.gate.load(Ordering::Acquire);
-        // SAFETY: swap.W2 - not sealed before this call is counted out, so nobody exchanges it.
+        // SAFETY: swap.W2 - not sealed before this call is counted out, so no swapper exchanges it.
         let top: &F = unsafe { &(*top_of(gate)).0 };
-        // BUG: a call that is let into a closed object does not look at the updates that wait
+        // BUG: a call that is admitted to a closed object does not apply the updates that wait
         // (swap.W5).
         if is_closed(gate) && !seeded_bug!("skipped-log") {
             self.rest.log.catch_up(top); // swap.W5
@@ -259,17 +263,17 @@ impl<F: Family + ?Sized> Swappable<F> {
     }
 
     /// Calls the implementation with an update that returns nothing and so need not wait: if the
-    /// implementation is being exchanged, the update is noted and applied, in the order of these
+    /// implementation is being exchanged, the update is queued and applied, in the order of these
     /// calls, before the object opens.
     ///
     /// The thread's own later calls see it, and so do calls of all threads that began after this
-    /// returned. At most 65,536 updates wait at a time; more of them wait themselves. If an update
-    /// that was noted panics, the exchange goes on and [`blind_panics`](Self::blind_panics) counts
-    /// it; of one that was not noted, the panic passes.
+    /// returned. At most 65,536 updates are queued at a time; further ones wait. If a queued update
+    /// panics, the exchange goes on and [`blind_panics`](Self::blind_panics) counts the panic; the
+    /// panic of one that was not queued passes to its caller.
     ///
     /// # Panics
-    /// If the update calls an exchangeable object: it may have to run inside a swap. And from
-    /// within such an update.
+    /// If the update calls an exchangeable object (it may have to run inside a swap), or if this is
+    /// called from within such an update.
     #[inline]
     pub fn blind<U: FnOnce(&F) + Send + 'static>(&self, update: U) {
         match self.enter_announced() {
@@ -281,9 +285,10 @@ impl<F: Family + ?Sized> Swappable<F> {
         }
     }
 
-    /// How many [`blind`](Self::blind) updates have panicked so far after they were noted, and so
-    /// in nobody's hands: in a [`swap`](Self::swap) that was made, which tells its own in
-    /// [`Swapped::panics`], in one that failed, or while a wrapper came or went.
+    /// How many [`blind`](Self::blind) updates have panicked so far after they were queued, and so
+    /// without a caller to pass the panic to: in a [`swap`](Self::swap) that was made, which
+    /// reports its own in [`Swapped::panics`], in one that failed, or while a wrapper was added or
+    /// removed.
     ///
     /// ```
     /// # use manycore::cluster::{Family, Swappable};
@@ -326,9 +331,9 @@ impl<F: Family + ?Sized> Drop for Swappable<F> {
         if model_failed() {
             return;
         }
-        // ORDER: Relaxed; ours alone.
+        // ORDER: Relaxed; `&mut self` is exclusive.
         let top = top_of(self.gate.load(Ordering::Relaxed));
-        // SAFETY: from a box, and nobody is inside.
+        // SAFETY: swap.W1 - from a box, and `&mut self`: no call is inside.
         drop(unsafe { Box::from_raw(top) });
     }
 }

@@ -1,10 +1,10 @@
 //! The swapper's side: claim, close, drain, transfer, open.
 //!
-//! Owns: what a claim protects. Whoever has set `claimed` is the swapper: it alone changes the gate
-//! and touches `held`, until it takes `claimed` back.
-//! - swap.W8 While an object is closed, nothing of the user's is dropped: what an exchange has left
-//!   over ([`Left`]) goes when calls go on and the claim is given back. However the swapper leaves,
-//!   the object opens ([`Closed`]).
+//! Owns: what a claim protects. The thread that has set `claimed` is the swapper: only it changes
+//! the gate and touches `held`, until it clears `claimed`.
+//! - swap.W8 While an object is closed, nothing of the user's is dropped: what an exchange leaves
+//!   to be dropped ([`Left`]) is dropped when calls go on and the claim is released. However the
+//!   swapper leaves, the object opens ([`Closed`]).
 
 use super::error::{SwapError, SwapFailure, Swapped};
 use super::family::Family;
@@ -16,7 +16,7 @@ use std::mem::ManuallyDrop;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Makes the wrapper around what it is given.
+/// Makes a wrapper around the implementation it is given.
 type Wrap<F> = Box<dyn Fn(Arc<F>) -> Arc<F> + Send + Sync>;
 
 /// What a claim protects: the implementation, and the wrappers around it.
@@ -27,7 +27,7 @@ pub(super) struct Held<F: ?Sized> {
     next_layer: u64,
 }
 
-/// The number of a wrapper, to remove it by.
+/// The number of a wrapper, by which it is removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Layer(u64);
 
@@ -36,7 +36,7 @@ impl<F: Family + ?Sized> Held<F> {
         Self { base, layers: Vec::new(), next_layer: 0 }
     }
 
-    /// What calls go to: `base` inside of all wrappers.
+    /// The target of calls: `base` inside of all wrappers.
     fn wrapped(&self, base: Arc<F>, left: &mut Left<F>) -> Result<Arc<F>, SwapFailure> {
         let _leaf = calls::leaf();
         let mut top = base;
@@ -48,20 +48,20 @@ impl<F: Family + ?Sized> Held<F> {
     }
 }
 
-/// The user's things that an exchange has left over (swap.W8).
+/// Values of the user's that an exchange has replaced and that are dropped later (swap.W8).
 struct Left<F: ?Sized> {
     tops: Vec<Arc<F>>,
     layer: Option<(Layer, Wrap<F>)>,
     panics: Vec<Panic>,
 }
 
-/// What calls go to from now on, what they went to before, and what else there is to say.
+/// The target of calls from now on, the target before, and the caller's result.
 type Replaced<F, T> = (Arc<F>, Arc<F>, T);
 
 /// A closed object.
 struct Closed<'a, F: Family + ?Sized> {
     object: &'a Swappable<F>,
-    /// What calls went to before.
+    /// The target of calls before.
     before: *mut Top<F>,
 }
 
@@ -72,13 +72,13 @@ impl<F: Family + ?Sized> Closed<'_, F> {
 }
 
 impl<F: Family + ?Sized> Drop for Closed<'_, F> {
-    /// On the way of a panic: calls go on as before.
+    /// When a panic unwinds: calls go on as before.
     fn drop(&mut self) {
         drop(self.object.open(self.before));
     }
 }
 
-/// The right to swap; dropping it gives it back.
+/// The right to swap; dropping it releases the claim.
 struct Claim<'a, F: Family + ?Sized>(&'a Swappable<F>);
 
 impl<F: Family + ?Sized> Drop for Claim<'_, F> {
@@ -88,7 +88,7 @@ impl<F: Family + ?Sized> Drop for Claim<'_, F> {
     }
 }
 
-/// Until when to wait for calls; for ever if `None`.
+/// The deadline of the wait for calls; none if `None`.
 type Patience = Option<Instant>;
 
 fn is_over(patience: Patience) -> bool {
@@ -96,21 +96,22 @@ fn is_over(patience: Patience) -> bool {
 }
 
 impl<F: Family + ?Sized> Swappable<F> {
-    /// Exchanges the implementation for `new`, which takes over what the present one has.
+    /// Exchanges the implementation for `new`, which takes over the state of the present one.
     ///
     /// Waits for the calls that are under way, however long they take; see
-    /// [`swap_within`](Self::swap_within). Calls that come meanwhile wait, and help to move what is
-    /// there if it moves in several pieces. Wrappers are made anew around the new implementation.
+    /// [`swap_within`](Self::swap_within). Calls that arrive during the swap wait, and help with
+    /// the transfer if it moves in several pieces. Wrappers are made anew around the new
+    /// implementation.
     ///
     /// # Errors
     /// If another swap is under way, if this is called from within a call, or if the transfer
-    /// panics. The object then goes on with the implementation it had.
+    /// panics. The object then keeps the implementation it had.
     pub fn swap(&self, new: Arc<F>) -> Result<Swapped<F>, SwapError<F>> {
         self.swap_until(new, None)
     }
 
-    /// As [`swap`](Self::swap), but gives up if calls that were under way have not ended in time.
-    /// The time of the transfer is not bounded.
+    /// As [`swap`](Self::swap), but fails if calls that were under way have not ended in time. The
+    /// time of the transfer is not bounded.
     ///
     /// # Errors
     /// As [`swap`](Self::swap), and if the time is over.
@@ -137,15 +138,15 @@ impl<F: Family + ?Sized> Swappable<F> {
     }
 
     /// Puts a wrapper around the implementation: from the moment of the return, it gets every call.
-    /// `wrap` is given what it is to pass calls on to; it is called again, with another inside, at
-    /// each swap and each removal of a wrapper below, so what a wrapper has to keep is shared with
-    /// the closure. What the implementation has does not move.
+    /// `wrap` is given the object to pass calls on to; it is called again, with another object, at
+    /// each swap and each removal of a wrapper inside, so state that a wrapper has to keep is
+    /// shared with the closure. The implementation's state is not moved.
     ///
     /// # Errors
     /// If a swap is under way, if this is called from within a call, or if `wrap` panics.
     ///
     /// # Panics
-    /// If the `Drop` of a wrapper does that is made anew. The exchange is done by then.
+    /// If the `Drop` of a wrapper that is made anew panics. The exchange is done by then.
     pub fn interpose(
         &self,
         wrap: impl Fn(Arc<F>) -> Arc<F> + Send + Sync + 'static,
@@ -167,7 +168,7 @@ impl<F: Family + ?Sized> Swappable<F> {
         self.exchange(None, replace).map(|(_, layer)| layer)
     }
 
-    /// Takes a wrapper away: from the moment of the return, it gets no call and is in none.
+    /// Removes a wrapper: from the moment of the return, it gets no call and is in none.
     ///
     /// # Errors
     /// As [`interpose`](Self::interpose), or if the wrapper was removed before.
@@ -194,7 +195,7 @@ impl<F: Family + ?Sized> Swappable<F> {
         self.exchange(None, replace).map(drop)
     }
 
-    /// The whole protocol. `replace` runs while nobody is inside.
+    /// The whole protocol. `replace` runs while no call is inside.
     fn exchange<T>(
         &self,
         patience: Patience,
@@ -205,7 +206,7 @@ impl<F: Family + ?Sized> Swappable<F> {
         let since = Instant::now();
         let closed = self.close();
         let replaced = if self.drain(patience) {
-            // SAFETY: `claim` is this thread's.
+            // SAFETY: this thread has set `claimed`, and only the swapper touches `held`.
             self.rest.held.with_mut(|held| replace(unsafe { &mut *held }, &mut left))
         } else {
             Err(SwapFailure::TimedOut)
@@ -219,13 +220,13 @@ impl<F: Family + ?Sized> Swappable<F> {
         let closed_for = since.elapsed();
         drop(claim);
         if replaced.is_ok() {
-            // SAFETY: from a box, and not reached any more: the gate leads elsewhere, and nobody
+            // SAFETY: from a box, and not reached any more: the gate leads elsewhere, and no call
             // was inside when it was changed.
             drop(unsafe { Box::from_raw(before) });
         }
         let (updates, panics) = (replayed.updates, replayed.panics.len());
-        // The user's things go here, and not on return: if one panics then, what is being returned
-        // is never dropped.
+        // The user's values are dropped here, and not on return: if a destructor panicked then, the
+        // value being returned would never be dropped.
         drop(left);
         drop(replayed);
         let (old, more) = replaced?;
@@ -243,7 +244,8 @@ impl<F: Family + ?Sized> Swappable<F> {
         Ok(Claim(self))
     }
 
-    /// Keeps calls out that come from outside from now on. For who has claimed the object.
+    /// Keeps calls from outside out from now on. To be called by the thread that has claimed the
+    /// object.
     fn close(&self) -> Closed<'_, F> {
         // ORDER: Relaxed; the swapper reads what swappers wrote.
         let top = self.gate.load(Ordering::Relaxed);
@@ -253,8 +255,8 @@ impl<F: Family + ?Sized> Swappable<F> {
         Closed { object: self, before: top_of(top) }
     }
 
-    /// Waits until nobody is inside, and then lets nobody in (swap.W1, swap.W2). False if it took
-    /// too long, and the object is not sealed.
+    /// Waits until no call is inside, and then admits none (swap.W1, swap.W2). False if it took too
+    /// long, and the object is not sealed.
     fn drain(&self, patience: Patience) -> bool {
         let in_time = |_: &Backoff| if is_over(patience) { Err(()) } else { Ok(()) };
         if gate::wait_while(|| calls::is_anybody_inside(self.number()), in_time).is_err() {
@@ -271,7 +273,7 @@ impl<F: Family + ?Sized> Swappable<F> {
         true
     }
 
-    /// Applies the updates that wait, and lets calls in, to `top`.
+    /// Applies the updates that wait, and opens the object for calls to `top`.
     fn open(&self, top: *mut Top<F>) -> Replayed {
         // SAFETY: from a box that only a swapper frees, and this is the swapper.
         let to: &F = unsafe { &(*top_of(top)).0 };

@@ -1,4 +1,4 @@
-//! Moving pieces from the old implementation to the new, with the help of those who wait.
+//! Moving pieces from the old implementation to the new, with the help of waiting threads.
 //!
 //! Owns: the job and its pieces. Law swap.W7: the job lives from before LENDING is set until after
 //! the last helper is counted out (swap.W3), and each piece is moved by one thread.
@@ -9,23 +9,23 @@ use crate::percpu::calls::leaf;
 use crate::sync::{self, AtomicUsize, Mutex, MutexGuard, Ordering, Panic, UnsafeCell};
 use std::sync::{Arc, PoisonError};
 
-/// From where to where.
+/// The two implementations of a transfer.
 struct Job<F: ?Sized> {
     old: Arc<F>,
     new: Arc<F>,
     parts: usize,
 }
 
-/// What a swap of one object moves.
+/// The transfer of one object's swaps.
 pub(super) struct Transfer<F: ?Sized> {
-    /// Written by the swapper while nobody helps; read by helpers (swap.W7).
+    /// Written by the swapper while there are no helpers; read by helpers (swap.W7).
     job: UnsafeCell<Option<Job<F>>>,
-    /// The next piece that nobody moves yet.
+    /// The next piece that no thread moves yet.
     next: AtomicUsize,
     panics: Mutex<Vec<Panic>>,
 }
 
-// SAFETY: swap.W7 - the job is shared only while nobody writes it, and `F: Send + Sync`.
+// SAFETY: swap.W7 - the job is shared only while no thread writes it, and `F: Send + Sync`.
 unsafe impl<F: ?Sized + Send + Sync> Sync for Transfer<F> {}
 // SAFETY: owned data.
 unsafe impl<F: ?Sized + Send + Sync> Send for Transfer<F> {}
@@ -36,7 +36,8 @@ impl<F: Family + ?Sized> Transfer<F> {
         Self { job, next, panics: Mutex::new(Vec::new()) }
     }
 
-    /// Moves everything. For the swapper, while `door` is sealed. The panics, if any.
+    /// Moves everything, and returns the panics, if any. To be called by the swapper, while `door`
+    /// is sealed.
     pub(super) fn run(&self, door: &Admission, old: Arc<F>, new: Arc<F>) -> Result<(), Vec<Panic>> {
         let parts = {
             let _leaf = leaf();
@@ -47,12 +48,12 @@ impl<F: Family + ?Sized> Transfer<F> {
         }
         // ORDER: Relaxed; published by `lend`.
         self.next.store(0, Ordering::Relaxed);
-        // SAFETY: swap.W7 - nobody helps yet.
+        // SAFETY: swap.W7 - no helper is counted yet.
         self.job.with_mut(|job| unsafe { *job = Some(Job { old, new, parts }) });
         door.lend();
         self.work();
         door.end_lending();
-        // SAFETY: swap.W7 - nobody helps any more.
+        // SAFETY: swap.W7 - no helper is counted any more.
         let done = self.job.with_mut(|job| unsafe { (*job).take() });
         drop(done);
         let panics = std::mem::take(&mut *self.panics());
@@ -63,7 +64,7 @@ impl<F: Family + ?Sized> Transfer<F> {
         self.panics.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Helps, if help is wanted. Says whether it moved something.
+    /// Helps, if the transfer accepts helpers. Returns whether it moved something.
     pub(super) fn help(&self, door: &Admission) -> bool {
         if !door.join() {
             return false;
@@ -73,19 +74,19 @@ impl<F: Family + ?Sized> Transfer<F> {
         has_moved
     }
 
-    /// Moves pieces until none is left; says whether it moved any. For the swapper and for helpers
-    /// that are counted in.
+    /// Moves pieces until none is left; returns whether it moved any. To be called by the swapper
+    /// and by helpers that are counted in.
     fn work(&self) -> bool {
         self.job.with(|job| {
             let mut has_moved = false;
             // SAFETY: swap.W7 - written before `lend`, and not again before `end_lending`.
             let Some(job) = (unsafe { (*job).as_ref() }) else { return has_moved };
-            // ORDER: Relaxed; only that nobody else gets the number matters.
+            // ORDER: Relaxed; all that matters is that no other thread gets the number.
             let next = || self.next.fetch_add(1, Ordering::Relaxed);
             while let Some(part) = Some(next()).filter(|part| *part < job.parts) {
                 has_moved = true;
                 if let Err(panic) = move_part(&*job.old, &*job.new, part) {
-                    // Nobody needs to go on.
+                    // The transfer has failed: the other threads need not go on.
                     self.next.fetch_max(job.parts, Ordering::Relaxed);
                     self.panics().push(panic);
                 }

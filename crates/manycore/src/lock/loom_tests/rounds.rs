@@ -1,5 +1,5 @@
-//! Models of the lock in rounds. The object is a cell: loom sees who changes it beside somebody who
-//! shares it, and who shares it without having seen the last change.
+//! Models of the lock in rounds. The object is a cell: loom reports a thread that changes it while
+//! another shares it, and a sharer that has not seen the last change.
 
 use super::super::{Entered, Refused, Rounds};
 use crate::percpu::barrier;
@@ -8,8 +8,8 @@ use crate::profile::Of;
 use crate::sync::{AtomicUsize, Ordering, UnsafeCell, thread};
 use std::sync::Arc;
 
-/// How many changes there were, and how many of them the object knows of: as those see it who have
-/// the object, and as those guess it who do not.
+/// How many changes there were, and how many of them the object has applied: exactly, for a thread
+/// that has the object, and as a hint for the others.
 struct Shared {
     rounds: Rounds,
     changes: AtomicUsize,
@@ -35,7 +35,7 @@ impl Shared {
         barrier::full_after_rmw();
     }
 
-    /// For who has the object alone.
+    /// To be called by the thread that has the object exclusively.
     fn round(&self) {
         let round = self.rounds.begin();
         let changes = self.changes.load(Ordering::Acquire);
@@ -46,7 +46,7 @@ impl Shared {
         self.rounds.end(round);
     }
 
-    /// What the object knows, up to date.
+    /// The changes that the object has applied, up to date.
     fn read(&self) -> usize {
         let guess = || self.guess.load(Ordering::Relaxed);
         let is_current = || self.changes.load(Ordering::Acquire) == guess();
@@ -58,7 +58,7 @@ impl Shared {
             }
         }
         assert_eq!(self.rounds.enter(self.of(), is_current), Err(Refused::HeldBySelf), "V4");
-        // SAFETY: rounds.V1 - nobody changes it while it is shared.
+        // SAFETY: rounds.V1 - no thread changes it while it is shared.
         let known = self.known.with(|known| unsafe { *known });
         self.rounds.leave();
         known
@@ -105,7 +105,7 @@ fn loom_rounds_readers_that_change_nothing_share_one_round() {
     });
 }
 
-/// One goes first, and the others share, or wait for the next round; all are woken.
+/// One thread goes first; the others share, or wait for the next round; all are woken.
 #[test]
 fn loom_rounds_three_readers_are_all_served() {
     large_model(2, || {

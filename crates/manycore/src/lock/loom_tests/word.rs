@@ -54,7 +54,7 @@ fn loom_two_lockers_exclude_each_other() {
     });
 }
 
-/// Two may sleep at a time: the first to be woken must pass it on (lock.K2).
+/// Two threads may be parked at a time: the first to be woken must pass the wake-up on (lock.K2).
 #[test]
 fn loom_three_lockers_are_all_woken() {
     model(2, || {
@@ -71,7 +71,7 @@ fn loom_three_lockers_are_all_woken() {
     });
 }
 
-/// A lock that turns HOT wakes everybody who sleeps on it, and gives itself to nobody.
+/// A lock that turns HOT wakes every thread parked on it, and no thread acquires it.
 #[test]
 fn loom_word_that_turns_hot_wakes_and_refuses_all() {
     model(3, || {
@@ -94,8 +94,9 @@ fn loom_word_that_turns_hot_wakes_and_refuses_all() {
     });
 }
 
-/// Two sleep, one of them is woken, and a newcomer takes the lock and turns it HOT before the woken
-/// one looks: the newcomer saw no WAITERS, so the woken one must pass the wake on (lock.K2).
+/// Two threads park, one of them is woken, and a newcomer takes the lock and turns it HOT before
+/// the woken one looks: the newcomer saw no WAITERS, so the woken one must pass the wake-up on
+/// (lock.K2).
 #[test]
 fn loom_word_that_turns_hot_between_wake_and_look_strands_no_sleeper() {
     large_model(2, || {
@@ -154,8 +155,8 @@ fn loom_lock_held_by_self_is_refused() {
     });
 }
 
-/// One that takes the lock if it is free, beside one that waits: what the word says of the waiting
-/// one must not look like a lock that is held, and must not get lost.
+/// `try_lock` concurrent with a waiter: the waiter's flags in the word must not look like a lock
+/// that is held, and must not get lost.
 #[test]
 fn loom_try_lock_beside_a_waiter_takes_what_is_free() {
     model(3, || {

@@ -1,8 +1,9 @@
 //! Models of laws gate.E1 to gate.E7. What loom can and can't show, and how a model is itself
 //! tested, is in the header of [`crate::percpu::loom_tests`].
 //!
-//! The canary is a cell that readers read inside, and a closer writes: a reader beside a closer, or
-//! one after the other with nothing between them, fails the model whatever its assertions say.
+//! The canary is a cell that readers read inside, and a closer writes: a reader concurrent with a
+//! closer, or a reader and a closer with no happens-before between them, fails the model whatever
+//! its assertions say.
 
 use super::super::{barrier, current_slot, thread_token};
 use super::{Gate, announce, announced, pass_barrier};
@@ -54,8 +55,8 @@ impl Guarded {
     }
 }
 
-/// A reader that gets its lane and enters twice, beside two changes: the gate opens with `then`
-/// after the first.
+/// A reader that claims its lane and enters twice, concurrently with two changes: the gate opens
+/// with `then` after the first.
 fn readers_beside_changes(first: usize, then: usize) {
     model(2, move || {
         let shared = guarded(first);
@@ -84,7 +85,7 @@ fn loom_fenced_readers_and_a_closer_exclude_each_other() {
     readers_beside_changes(OPEN, OPEN);
 }
 
-/// The bias is taken away between the changes (gate.E4).
+/// The bias is cleared between the changes (gate.E4).
 #[test]
 fn loom_readers_and_a_closer_exclude_each_other_when_the_bias_goes() {
     readers_beside_changes(OPEN | BIASED, OPEN);
@@ -125,8 +126,8 @@ fn loom_reader_that_announced_itself_by_an_old_bias_is_caught() {
     catches("stale-bias", &[model], &RACE);
 }
 
-/// A full fence of the reader meets the heavy barrier, too: so the bias may be set on an open gate
-/// (gate.E4).
+/// A full fence of the reader pairs with the heavy barrier, too: so the bias may be set on an open
+/// gate (gate.E4).
 #[test]
 fn loom_fenced_announcement_meets_heavy_barrier() {
     model(3, || {
@@ -158,14 +159,14 @@ fn loom_reader_enters_again_while_a_closer_waits() {
         };
         let inner = shared.gate.enter_again().unwrap();
         outer.leave();
-        // SAFETY: gate.E2, gate.E7 - counted once still.
+        // SAFETY: gate.E2, gate.E7 - this thread is still counted once.
         assert_eq!(shared.canary.with(|canary| unsafe { *canary }), 0);
         inner.leave();
         closer.join().unwrap();
     });
 }
 
-/// A lane passes with its slot to the next thread, beside a closer (gate.E5).
+/// A lane passes with its slot to the next thread, concurrently with a closer (gate.E5).
 #[test]
 fn loom_lane_passes_to_the_next_owner_of_its_slot() {
     model(1, || {
@@ -183,7 +184,7 @@ fn loom_lane_passes_to_the_next_owner_of_its_slot() {
 }
 
 /// A thread that has ended leaves its token to one thread and its lane to another: the first must
-/// not take the lane of the second for its own (gate.E7).
+/// not mistake the second's lane for its own (gate.E7).
 #[test]
 fn loom_token_and_lane_of_an_ended_thread_go_different_ways() {
     large_model(3, || {

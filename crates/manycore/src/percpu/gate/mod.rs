@@ -1,12 +1,12 @@
-//! One revocable gate: readers enter by a store to a line of their own, and a closer that has
-//! turned them away looks at all lines.
+//! A revocable gate: readers enter by a store to a line of their own, and a closer closes the gate
+//! and then looks at all lines.
 //!
 //! Owns: the protocol, in two layers. The *announcement* ([`announce`], [`withdraw`],
 //! [`pass_barrier`], [`wait_while`]) is for users that have lines of their own: the slots' records
 //! and the stacks of calls. The [`Gate`] is a word with a *lane* for each slot, for objects that
 //! are entered one at a time: the big-reader lock and the adaptive object. Does not own: which
-//! values of the word let readers in, where a reader that is turned away waits, what a reader
-//! without a lane does, nor who may close. A user decides on the bias, too (gate.E4).
+//! values of the word let readers in, where a refused reader waits, what a reader without a lane
+//! does, and which thread may close. The bias is the user's decision, too (gate.E4).
 //!
 //! Laws:
 //! - gate.E1 *Enter*: a reader stores that it is inside, passes its half of the barrier, and loads
@@ -16,19 +16,19 @@
 //!   on its line.
 //! - gate.E3 *Wait*: a reader withdraws by Release, and the closer looks by Acquire; a closer opens
 //!   by Release, and a reader loads the word by Acquire. So what the closer does between the wait
-//!   and the opening comes after all readers before it and before all readers after it. A user
-//!   whose wait can fail opens the gate again, also on the way of a panic.
+//!   and the opening happens after all readers before it and before all readers after it. A user
+//!   whose wait can fail opens the gate again, also when a panic unwinds.
 //! - gate.E4 *Bias*: both sides use the same pair of barriers: readers a light and the closer a
 //!   heavy one (biased), or both a full fence. A gate whose bias changes keeps it in its word, so a
-//!   reader enters by the word that it announced itself by and no other. A heavy barrier meets full
-//!   fences as well: the bias may be set at any time, and is taken away from a closed gate alone.
+//!   reader enters only by the word whose bias it announced itself with. A heavy barrier pairs with
+//!   full fences as well: the bias may be set at any time, but is cleared only on a closed gate.
 //! - gate.E5 *Lanes*: a lane belongs to the thread whose token it carries, and only that thread
 //!   writes its count. The next owner of the slot takes the lane over when its count is zero; until
 //!   then (a guard of a thread that is ending, or a forgotten one) that thread has no lane.
 //! - gate.E6 The number of lanes that closers look at grows before a lane is used.
-//! - gate.E7 A thread that is inside may enter again in the same lane without a look: the closer
-//!   waits for it anyway. Which lane that is ([`Gate::inside`]) is found by the count first and the
-//!   token second.
+//! - gate.E7 A thread that is inside may enter again in the same lane without a look at the word:
+//!   the closer waits for it anyway. Which lane that is ([`Gate::inside`]) is found by a look at
+//!   the count first and at the token second.
 //!
 //! Source: D. Dice, A. Kogan, *BRAVO: Biased Locking for Reader-Writer Locks*, USENIX ATC 2019
 //! (readers that bypass a lock, and their revocation); the barrier is that of [`super::barrier`].
@@ -52,7 +52,8 @@ pub(crate) fn announce(line: &AtomicUsize, word: usize, biased: bool) {
     } else if biased {
         // ORDER: the store before later loads, by law percpu.B1; pairs with `heavy` in
         // `pass_barrier`. Release; pairs with Acquire in `announced`: a closer that sees this word
-        // sees all that was done under the one before, and whose lane it is (`Gate::inside`).
+        // sees all that was done under the one before, and which thread owns the lane
+        // (`Gate::inside`).
         line.store(word, Ordering::Release);
         barrier::light();
     } else {
@@ -61,14 +62,14 @@ pub(crate) fn announce(line: &AtomicUsize, word: usize, biased: bool) {
     }
 }
 
-/// Takes an announcement back.
+/// Withdraws an announcement.
 #[inline(always)]
 pub(crate) fn withdraw(line: &AtomicUsize) {
     // ORDER: Release; pairs with Acquire in `announced` (gate.E3): what was done inside.
     line.store(0, Ordering::Release);
 }
 
-/// What stands on a line; zero if its owner is outside.
+/// The word announced on a line; zero if its owner is outside.
 #[inline(always)]
 pub(crate) fn announced(line: &AtomicUsize) -> usize {
     // ORDER: Acquire; pairs with the Release stores of `announce` and `withdraw` (gate.E3).
@@ -77,7 +78,7 @@ pub(crate) fn announced(line: &AtomicUsize) -> usize {
 
 /// The closer's half of gate.E2, between the change of the word and the look at the lines.
 pub(crate) fn pass_barrier(biased: bool) {
-    // BUG: the closer of a biased gate passes a fence, which meets no light barrier (gate.E4).
+    // BUG: the closer of a biased gate passes a fence, which pairs with no light barrier (gate.E4).
     if biased && !seeded_bug!("fenced-closing") {
         barrier::heavy();
     } else {
@@ -85,7 +86,7 @@ pub(crate) fn pass_barrier(biased: bool) {
     }
 }
 
-/// Waits for a reader for as long as `is_inside` says (gate.E3). `go_on` is asked before each
+/// Waits for a reader as long as `is_inside` is true (gate.E3). `go_on` is called before each
 /// pause, and its error ends the wait.
 #[inline]
 pub(crate) fn wait_while<E>(
@@ -93,7 +94,7 @@ pub(crate) fn wait_while<E>(
     mut go_on: impl FnMut(&Backoff) -> Result<(), E>,
 ) -> Result<(), E> {
     let mut backoff = Backoff::new();
-    // BUG: a gate is closed, and the readers inside are not waited for (gate.E3).
+    // BUG: a gate is closed, and its closer does not wait for the readers inside (gate.E3).
     while is_inside() && !seeded_bug!("unawaited-reader") {
         go_on(&backoff)?;
         backoff.pause();
@@ -101,18 +102,18 @@ pub(crate) fn wait_while<E>(
     Ok(())
 }
 
-/// The same, however long it takes.
+/// As [`wait_while`], however long it takes.
 #[inline]
 pub(crate) fn wait_forever_while(is_inside: impl Fn() -> bool) {
     let Ok(()) = wait_while(is_inside, |_| Ok::<(), Infallible>(()));
 }
 
-/// Where the reader of one slot is counted, and what its user keeps beside the count.
+/// The count of one slot's reader, and what its user keeps beside it.
 #[repr(align(128))]
 pub(crate) struct Lane<D = ()> {
-    /// The thread whose lane it is (gate.E5).
+    /// The token of the thread that owns the lane (gate.E5).
     token: AtomicUsize,
-    /// How many times that thread is inside. Written by that thread alone.
+    /// How many times that thread is inside. Written only by that thread.
     count: AtomicUsize,
     pub(crate) data: D,
 }
@@ -126,8 +127,8 @@ impl<D: Default> From<usize> for Lane<D> {
 impl<D> Lane<D> {
     #[inline(always)]
     fn is_of(&self, token: usize) -> bool {
-        // ORDER: Relaxed; a thread that finds its own token stored it itself, and a look at others'
-        // lanes comes after one at the count (`inside`).
+        // ORDER: Relaxed; a thread that finds its own token stored it itself, and a look at other
+        // threads' lanes comes after one at the count (`inside`).
         self.token.load(Ordering::Relaxed) == token
     }
 
@@ -145,15 +146,14 @@ impl<D> Lane<D> {
     /// Enters by gate.E1, if the calling thread owns the lane and is not counted in it.
     #[inline(always)]
     fn enter(&self, word: &AtomicUsize, open: usize, biased: bool) -> Option<&Self> {
-        // ORDER: Relaxed; the owner alone writes the count.
+        // ORDER: Relaxed; only the owner writes the count.
         if !self.is_of(thread_token()) || self.count.load_to_change(Ordering::Relaxed) != 0 {
             return None;
         }
         announce(&self.count, 1, biased);
         // ORDER: Acquire; pairs with the opening's Release (gate.E3): what the closer wrote.
         let seen = word.load(Ordering::Acquire);
-        // BUG: a reader that announced itself by one bias enters by a word that says another
-        // (gate.E4).
+        // BUG: a reader that announced itself by one bias enters by a word with another (gate.E4).
         if seen == open || seeded_bug!("stale-bias") && seen & 1 == open & 1 {
             return Some(self);
         }
@@ -161,19 +161,19 @@ impl<D> Lane<D> {
         None
     }
 
-    /// Counts a thread that is counted here once more, without a look (gate.E7).
+    /// Counts a reader of this lane once more, without a look at the gate's word (gate.E7).
     #[inline(always)]
     pub(crate) fn enter_again(&self) {
-        // ORDER: Relaxed load, as the owner alone writes; Release, as in `announce`.
+        // ORDER: Relaxed load, as only the owner writes; Release, as in `announce`.
         let count = self.count.load_to_change(Ordering::Relaxed);
         debug_assert!(count > 0, "gate.E7: a thread that is outside enters without a look");
         self.count.store(count + 1, Ordering::Release);
     }
 
-    /// Counts the owner out, also when its slot is another thread's by now (gate.E5).
+    /// Counts the owner out, also when its slot belongs to another thread by now (gate.E5).
     #[inline(always)]
     pub(crate) fn leave(&self) {
-        // ORDER: Relaxed load, as the owner alone writes; Release, as in `withdraw`. It also passes
+        // ORDER: Relaxed load, as only the owner writes; Release, as in `withdraw`. It also passes
         // the lane on to its next owner (`claim`).
         let count = self.count.load_to_change(Ordering::Relaxed);
         debug_assert!(count > 0, "gate.E5: a reader is counted out twice");
@@ -183,8 +183,8 @@ impl<D> Lane<D> {
 
 /// A word that lets readers in or not, and a lane for each slot.
 pub(crate) struct Gate<D: Default = ()> {
-    /// What it means is the user's business. A closer changes it, opens by Release (gate.E3), and
-    /// passes the barrier between.
+    /// Its meaning is defined by the user. A closer changes it, passes the barrier, and opens by
+    /// Release (gate.E3).
     pub(crate) word: AtomicUsize,
     /// One more than the highest lane in use (gate.E6).
     high: AtomicUsize,
@@ -213,7 +213,8 @@ impl<D: Default> Gate<D> {
         }
     }
 
-    /// As above, where the lane is not found at once.
+    /// As [`enter`](Self::enter), where the thread's slot is not known yet or its lane is not in
+    /// the first segment.
     #[inline(never)]
     fn enter_far(&self, open: usize, biased: bool) -> Option<&Lane<D>> {
         self.lanes.get(slots::own_slot()?.index())?.enter(&self.word, open, biased)
@@ -227,26 +228,28 @@ impl<D: Default> Gate<D> {
         Some(lane)
     }
 
-    /// The lane that counts the calling thread, wherever it is.
+    /// The lane that counts the calling thread, whichever slot it belongs to.
     #[inline]
     pub(crate) fn inside(&self) -> Option<&Lane<D>> {
         let me = thread_token();
         // ORDER: the count before the token (gate.E7). `is_inside` is Acquire and pairs with the
         // Release stores of `announce`: the token seen then is that of the thread that is counted,
-        // or a later one. The lane of an ended thread that had the same token passes to another
-        // thread that way only: the ended one's token, seen before, would go with the count of the
-        // next owner. (An ended thread may have forgotten a guard: then no other thread writes its
-        // lane.) The first look, which proves nothing, skips the lanes that others count in.
-        // BUG: a thread asks whose a lane is before it asks whether it counts a reader (gate.E7).
+        // or a later one. A lane of an ended thread that had the same token passes to another
+        // thread only that way: with the look at the token first, the ended thread's token would be
+        // combined with the next owner's count. (An ended thread may have forgotten a guard: then
+        // no other thread writes its lane.) The first look at the token, which proves nothing,
+        // skips the lanes in which others count.
+        // BUG: a thread looks whose a lane is before it looks whether it counts a reader (gate.E7).
         let unsure = seeded_bug!("token-before-count");
         let is_mine =
             |lane: &Lane<D>| lane.is_of(me) && lane.is_inside() && (unsure || lane.is_of(me));
-        // Nearly always that of the thread's slot: others' lines are looked at for the rest.
+        // Nearly always the lane of the thread's slot: the other lines are looked at only if it is
+        // not.
         let own = slots::known_slot().and_then(|slot| self.lanes.get(slot));
         own.into_iter().chain(self.lanes()).find(|lane| is_mine(lane))
     }
 
-    /// Gives the calling thread the lane of its slot. Says whether it has one now (gate.E5).
+    /// Gives the calling thread the lane of its slot. Returns whether it has one now (gate.E5).
     pub(crate) fn claim(&self) -> bool {
         let Some(slot) = slots::own_slot() else { return false };
         let lane = self.lanes.get_or_init(slot.index());
@@ -258,7 +261,7 @@ impl<D: Default> Gate<D> {
             return false;
         }
         // ORDER: Relaxed; slots pass from thread to thread by Release and Acquire (percpu.P2), a
-        // late leaving by `is_inside`, and `announce` makes the token known (`inside`).
+        // late `leave` is ordered by `is_inside`, and `announce` publishes the token (`inside`).
         lane.token.store(me, Ordering::Relaxed);
         // ORDER: AcqRel; the barrier of the next `announce` orders it as it does the announcement
         // (gate.E6): a closer that does not see this lane in the number is seen by the reader.
@@ -269,16 +272,16 @@ impl<D: Default> Gate<D> {
         true
     }
 
-    /// Waits until no lane counts a reader (gate.E3). For a closer that has passed the barrier and
-    /// is not inside. When the wait for a lane is long, `stuck` is asked once whether it may go on;
-    /// what it returns lives as long as that wait.
+    /// Waits until no lane counts a reader (gate.E3). To be called by a closer that has passed the
+    /// barrier and is not inside. When the wait for a lane is long, `stuck` is called once and
+    /// decides whether to go on; what it returns lives as long as that wait.
     pub(crate) fn wait<W, E>(&self, stuck: impl Fn(&Lane<D>) -> Result<W, E>) -> Result<(), E> {
         for lane in self.lanes() {
             let mut waiting = None;
             wait_while(
                 || lane.is_inside(),
                 |backoff| {
-                    // (Never in a model.)
+                    // never in a model
                     if backoff.is_long() && waiting.is_none() {
                         waiting = Some(stuck(lane)?);
                     }
@@ -347,7 +350,7 @@ mod tests {
         let gate = gate();
         assert!(gate.claim());
         let lane = gate.enter(OPEN, false).unwrap();
-        // As if an ended thread had had this slot.
+        // As if an ended thread had owned this slot.
         lane.token.store(8, Ordering::Relaxed);
         assert!(!gate.claim() && gate.inside().is_none());
         lane.leave();
