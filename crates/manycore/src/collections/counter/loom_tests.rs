@@ -86,7 +86,7 @@ fn loom_counter_demoted_twice_at_once_folds_once() {
     });
 }
 
-/// Two counters, one place in the table: the one that is thrown out goes on counting.
+/// Two counters and one place in the table: the evicted one goes on counting.
 #[test]
 fn loom_counter_evicted_under_adds_and_sum_loses_none() {
     large_model(2, || {
@@ -117,7 +117,7 @@ fn loom_counter_evicted_under_demotion_folds_once() {
     });
 }
 
-/// The last owner drops the victim while another counter throws it out.
+/// The last owner drops the victim while another counter evicts it.
 #[test]
 fn loom_counter_dropped_under_eviction_is_freed_once() {
     model(3, || {
