@@ -46,7 +46,6 @@ const PATTERNS: &[(&str, &str)] = &[
 const NOT_YET: &[&str] = &[
     "crates/manycore/src/cluster",
     "crates/manycore/src/lock",
-    "crates/manycore/src/oplog",
     "crates/manycore/src/percpu",
     "crates/manycored/src/binary.rs",
     "crates/manycored/src/meta.rs",

@@ -1,8 +1,8 @@
-//! The merge in a tree: helpers collect in the reader's place (oplog.B1 to oplog.B4), in one branch
+//! The combining tree: helpers collect on the reader's behalf (oplog.B1 to oplog.B4), in one branch
 //! and in two.
 //!
-//! All slots are members from the start, unless said: it takes a collection to become one, which
-//! would make the models too large.
+//! By default all slots are members from the start: becoming one takes a collection, which would
+//! make the models too large.
 
 use super::races::{appends_race_a_read, appends_race_two_reads, reader_sees_cause_before_effect};
 use super::{Bag, Commuting, Deferred, Log, Ordered, Push, builder, contents, push, spawn};
@@ -11,7 +11,7 @@ use crate::oplog::{LogTable, MergeStrategy, Publish};
 use crate::percpu::loom_tests::model;
 use std::sync::Arc;
 
-/// Slots of one branch each.
+/// The member slots of each branch.
 type Members = &'static [&'static [usize]];
 
 const ONE: Members = &[&[0, 1, 2]];
@@ -30,7 +30,7 @@ fn tree<L: Log<Vec<u32>>>(publish: Publish) -> Arc<Deferred<Vec<u32>, L>> {
     branches(publish, ONE)
 }
 
-/// Each updater may collect for the other, and no log is in two hands.
+/// Each updater may collect the other's log, and no two threads access one log at a time.
 #[test]
 fn loom_tree_locked_helpers_race_reads_and_nothing_is_lost() {
     appends_race_a_read(|| tree(Publish::Locked));
@@ -72,7 +72,7 @@ fn loom_tree_helper_races_an_eviction() {
     });
 }
 
-/// Two updaters with a branch each, and a reader that is in neither: both may bring it their logs.
+/// Two updaters with a branch each, and a reader that is in neither: both may help it.
 fn two_helpers_race_a_read(preemptions: usize, publish: Publish) {
     model(preemptions, move || {
         let bag: Arc<Bag> = branches(publish, &[&[0], &[1]]);
