@@ -42,7 +42,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
                         Ok(()) => return Ok(()),
                         Err(op) => op,
                     };
-                    backoff.pause(); // it is about to be freed, without user code
+                    backoff.pause(); // the core is about to be freed, and runs no user code
                 }
                 Refusal::Closed => {
                     let wait = Wait::begin();

@@ -7,14 +7,15 @@
 //! are open, and then has exclusive access to its slot's log until it withdraws the announcement. A
 //! *reader* holds the core's lock, closes a gate, passes a barrier, and waits until no dirty slot's
 //! record announces the core: then it has exclusive access to those logs until it opens the gate.
-//! An updater's answer (`gate`) replaces both the barrier and the look at its record.
+//! An updater's answer (`gate`) replaces both the barrier and the load of its record.
 //!
 //! Laws (the D laws are in the header of the parent module):
 //! - oplog.C1 An updater touches a log only between announcement and withdrawal, having checked
 //!   *after* the announcement that the object still has this core and that both gates are open. A
 //!   reader touches it only after closing a gate, the barrier, and seeing the record without this
-//!   core, or after closing a gate and reading the updater's answer (oplog.G2). Announce then
-//!   check, against close then look, is the store-buffering race that `percpu::barrier` resolves.
+//!   core, or after closing a gate and reading the updater's answer (oplog.G2, oplog.G3). Announce
+//!   then check, against close then look, is the store-buffering race that `percpu::barrier`
+//!   resolves.
 //! - oplog.C2 A slot with entries has its dirty bit set, and its updater's copy `local.dirty`. Both
 //!   change only under oplog.C1. The slot of an updater that is busy stays dirty when it is
 //!   emptied.

@@ -225,7 +225,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         if !L::ORDERED || core.stamps_in_hardware() {
             return Ok(());
         }
-        // SAFETY: this call borrows the object.
+        // SAFETY: this call borrows the object, which keeps the clock's configuration (oplog.O1).
         let clock = unsafe { core.clock_of_builder() };
         drop(core);
         clock.settle(stamp);

@@ -49,11 +49,13 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
             // ORDER: Relaxed; guarded by the lock.
             self.poisoned.store(true, Ordering::Relaxed);
             // Updates are still in the logs, so these stay until the next read (oplog.T1).
-            // SAFETY: the lock is held.
+            // SAFETY: `try_claim` has taken the core's lock, which `finish_eviction` releases after
+            // this.
             return unsafe { self.revive() };
         }
         sync::contain(|| {
-            // SAFETY: the lock is held.
+            // SAFETY: `try_claim` has taken the core's lock, which `finish_eviction` releases after
+            // this.
             let _merging = unsafe { self.begin_merging() };
             // SAFETY: the lock is held, which guards `inner` and the value; user code that runs in
             // here finds `inner` closed (`begin_merging`).

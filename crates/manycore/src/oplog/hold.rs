@@ -138,7 +138,8 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         // SAFETY: the lock is held, so the core is alive.
         let held = unsafe { &*core };
         if !held.is_evicted() {
-            // SAFETY: the lock is held.
+            // SAFETY: this thread has taken the core's lock, which the guard releases when it is
+            // dropped.
             unsafe {
                 held.merge();
                 if let Some(biased) = held.wants_bias() {
@@ -148,10 +149,12 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         }
         std::mem::forget(release);
         let mut guard = self.guard(core);
-        // SAFETY: the lock is held.
+        // SAFETY: this thread has taken the core's lock, which the guard releases when it is
+        // dropped.
         let idle = unsafe { held.wants_demotion() };
         let is_kept = self.config.always_logs() || self.config.is_managed();
-        // SAFETY: the lock is held.
+        // SAFETY: this thread has taken the core's lock, which the guard releases when it is
+        // dropped.
         let homeless = held.is_evicted() || unsafe { held.is_without_place() };
         if (idle && !is_kept) || homeless || self.config.never_logs() {
             self.demote_guard(&mut guard);
@@ -196,7 +199,8 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
             core.in_use();
             f(core, slot)
         };
-        // SAFETY: oplog.W3 - the word of this object; its cores are freed as promotion.H4 says.
+        // SAFETY: oplog.W3 - this is the object's word, and its cores are freed only as
+        // promotion.H4 allows.
         unsafe { promotion::look_on(&self.word, look) }
     }
 
@@ -205,7 +209,8 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     pub(super) fn append_late(&self, op: L::Op) -> Result<(), L::Op> {
         let mut waiting = Some(op);
         let pushed = self.with_core(|core, _| {
-            // SAFETY: this call borrows the object.
+            // SAFETY: this call borrows the object, which keeps the clock's configuration
+            // (oplog.O1).
             waiting.take().map(|op| unsafe { core.push_late(op) })
         });
         match pushed.flatten() {

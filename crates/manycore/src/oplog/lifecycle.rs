@@ -113,7 +113,8 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         // SAFETY: the guard holds the core's lock, so it is alive.
         if unsafe { self.close(&*core) } {
             std::mem::forget(revive);
-            // SAFETY: closed, drained, and held by this thread; no reference to the value exists.
+            // SAFETY: oplog.W3 - `close` returned true, this thread holds the core's lock, and the
+            // guard's reference to the value is gone.
             unsafe { self.abandon(core) };
             guard.core = ptr::null();
             guard.value = Some(self.value.get_mut());

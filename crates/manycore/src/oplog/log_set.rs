@@ -40,7 +40,7 @@ pub(super) struct Inner<L> {
     /// success.
     pub(super) tree_from: u64,
     pub(super) tree_vain: u32,
-    /// Collections with a tree since it was last given up.
+    /// The number of collections with a tree since trees were last abandoned.
     pub(super) tree_tries: u32,
     pub(super) numbers: Numbers,
     /// Updates since the last read, for the policies.
@@ -281,9 +281,9 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
     pub(super) unsafe fn free_logs(&self) {
         let Some(old) = self.logs_if_any() else { return };
         let appended = self.appended();
-        // SAFETY: the lock is held.
+        // SAFETY: the caller promises that it holds the core's lock (# Safety).
         let carry = old.inner.with_mut(|inner| unsafe { std::mem::take(&mut (*inner).carry) });
-        // SAFETY: the lock is held.
+        // SAFETY: the caller promises that it holds the core's lock (# Safety).
         unsafe { self.count(|counts| counts.appended_before += appended) };
         let kept = if carry.is_empty() { ptr::null_mut() } else { LogSet::with_carry(carry) };
         // SAFETY: oplog.C10: the object is not in the table, no updater is inside, and the caller

@@ -109,7 +109,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     /// Releases the lock of a core whose guard was kept.
     ///
     /// # Safety
-    /// This thread has kept the guard, [`ReadGuard::keep`] returned `core`, and the thread uses no
+    /// This thread has kept the guard, `ReadGuard::keep` returned `core`, and the thread uses no
     /// reference to the value any more.
     pub(crate) unsafe fn release_logged(&self, core: *const ()) {
         // SAFETY: the caller promises that this thread kept the lock's guard, that `keep` returned

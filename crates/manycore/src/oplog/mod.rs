@@ -22,7 +22,7 @@
 //! - **oplog.D4** What a read collects is removed from the log: no update is applied twice.
 //! - **oplog.D5** Absorption needs identities: see [`Cancel`]. A queue never absorbs.
 //! - **oplog.D6** Logs are bounded in entries, bytes and time; what happens at the bound is the
-//!   builder's choice ([`WhenFull`]). No update is ever dropped.
+//!   builder's choice ([`WhenFull`]). No update is ever dropped silently.
 //! - **oplog.D7** A panic while updates are applied reaches the reader that applied them, and so
 //!   does one while another thread absorbs updates on its behalf ([`Log::absorb`]). The object is
 //!   poisoned until [`Deferred::clear_poison`]; updates not yet applied stay queued, and new ones
@@ -55,9 +55,10 @@
 //! | demotes | panics | as a read |
 //! | promotes | does nothing | as an update; no other object is evicted |
 //!
-//! With a log in hand, an update of another object is never applied, only logged, and each read,
-//! demotion or repair panics: the log's reader waits for this very thread. A demotion or eviction
-//! during which updates append to their own object is abandoned, or also applies these.
+//! While a thread has a log in hand, its update of another object is never applied, only logged,
+//! and each read, demotion or repair panics: the log's reader waits for this very thread. A
+//! demotion or eviction during which updates append to their own object is abandoned, or also
+//! applies these.
 //!
 //! So updates never wait for another thread's user code where that could wait for them, and objects
 //! may update each other in cycles. Reads may not: of threads that read each other's objects in a

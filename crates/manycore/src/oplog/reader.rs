@@ -51,7 +51,7 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
             // BUG: a read that finds no slot dirty ignores late updates (oplog.L2).
             if dirty == 0 && (self.late.is_empty() || seeded_bug!("forgotten-late")) {
                 // Updates that waited for the poison flag to be cleared.
-                // SAFETY: the lock is held.
+                // SAFETY: the caller promises that it holds the core's lock (# Safety).
                 unsafe { self.apply(inner) };
                 return;
             }
@@ -66,7 +66,7 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
                 self.collect_frozen(inner);
             }
             self.collect_late(inner);
-            // SAFETY: the lock is held.
+            // SAFETY: the caller promises that it holds the core's lock (# Safety).
             unsafe { self.apply(inner) };
         });
     }
@@ -276,7 +276,7 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
     /// # Safety
     /// The caller holds the core's lock.
     pub(super) unsafe fn apply(&self, inner: &mut Inner<L>) {
-        // SAFETY: the lock is held.
+        // SAFETY: the caller promises that it holds the core's lock (# Safety).
         unsafe { self.count(|counts| counts.merges += 1) };
         // ORDER: Relaxed; written under the core's lock, which the caller holds.
         if inner.carry.is_empty() || self.poisoned.load(Ordering::Relaxed) {
@@ -294,7 +294,7 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
             let value = unsafe { (*value).assume_init_mut() };
             inner.untidy = true;
             let applied = L::merge(&mut inner.carry, value) as u64;
-            // SAFETY: the lock is held.
+            // SAFETY: the caller promises that it holds the core's lock (# Safety).
             unsafe { self.count(|counts| counts.applied = counts.applied.wrapping_add(applied)) };
             std::mem::forget(poison);
         });
@@ -319,7 +319,7 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
             Publish::Locked => false,
             Publish::Biased => barrier::is_asymmetric(),
             // SAFETY: the caller promises that it holds the core's lock (# Safety), which guards
-            // `inner` and the counts. No merge is going on, and no user code runs in here.
+            // `inner` and the counts. No merge is in progress, and no user code runs in here.
             Publish::Auto => self.logs().inner.with_mut(|inner| unsafe {
                 let inner = &mut *inner;
                 if inner.window == 0 {
@@ -407,7 +407,7 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
         // SAFETY: the caller promises that it holds the core's lock, and that updaters which
         // announce the core from now on touch no log (# Safety).
         unsafe { self.collect_all() };
-        // SAFETY: the lock is held.
+        // SAFETY: the caller promises that it holds the core's lock (# Safety).
         self.logs().inner.with_mut(|inner| unsafe { self.apply(&mut *inner) });
     }
 

@@ -9,9 +9,10 @@
 //! - oplog.T2 An entry's pointer is alive while the place's mutex is held: an object leaves the
 //!   table under that mutex before its core is freed.
 //! - oplog.T3 Lock order is core, then place. An evictor goes the other way and only *tries* the
-//!   core's lock, so it can't deadlock; two objects evicting each other both give up or one wins.
-//! - oplog.T4 A resident that was used since the last time a newcomer asked stays (second chance),
-//!   unless the newcomer insists.
+//!   core's lock, so it can't deadlock; of two objects that evict each other, at least one gives
+//!   up.
+//! - oplog.T4 A resident that was used since it was last inspected, by a newcomer or by oplog.T7,
+//!   stays (second chance), unless the newcomer insists.
 //! - oplog.T5 Places are made 32 at a time, when an object first asks for one of them: the first
 //!   promotion of a process, for which all its threads may be waiting, does not initialize all
 //!   4,096. No model checker sees the initialization (std's `OnceLock`): nothing in it waits for
@@ -23,8 +24,8 @@
 //!   during `IDLE_SWEEPS` inspections is evicted: so an idle object loses its logs even if it is
 //!   never read, as long as others are promoted.
 //!
-//! Source: OpLog section 6. There the table is per core and per type; ours is shared and asked only
-//! at promotion and demotion, so no update touches it.
+//! Source: OpLog section 6. There the table is per core and per type; here it is shared and used
+//! only at promotion and demotion, so no update accesses it.
 
 use crate::config::{DEFAULT_TABLE_OBJECTS, IDLE_SWEEPS};
 use crate::lock::held;
@@ -56,7 +57,7 @@ pub(crate) trait Resident: Sync {
     /// Applies pending updates, frees the logs and releases the lock.
     ///
     /// # Safety
-    /// `try_claim` returned true, once for this call. The core may be gone on return.
+    /// `try_claim` returned true, once for this call. The core may have been freed on return.
     unsafe fn finish_eviction(this: *const Self)
     where
         Self: Sized;

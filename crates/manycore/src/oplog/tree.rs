@@ -192,7 +192,8 @@ impl<L> Branch<L> {
         if seen & TAKEN != 0 || number_of(seen) >= number {
             return None;
         }
-        // ORDER: Acquire; pairs with Release where a reader shut it before: the load.
+        // ORDER: Acquire; pairs with Release in `shut`, by the reader of an earlier collection: the
+        // load.
         self.word
             .compare_exchange(seen, word_of(number, TAKEN), Ordering::Acquire, Ordering::Relaxed)
             .ok()?;

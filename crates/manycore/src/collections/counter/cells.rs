@@ -225,7 +225,7 @@ impl Resident for Cells {
     unsafe fn finish_eviction(this: *const Self) {
         // SAFETY: the claim keeps the cells alive until it ends below (promotion.H5).
         let cells = unsafe { &*this };
-        // ORDER: Relaxed, Release; the barrier comes before the look at the records.
+        // ORDER: Relaxed, Release; the barrier comes before the loads of the records.
         debug_assert_eq!(cells.gate.load(Ordering::Relaxed), OPEN, "counter.N3: evicted twice");
         cells.gate.store(FOLDING, Ordering::Release);
         promotion::wait_for_updaters(this, cells.biased);
@@ -333,7 +333,7 @@ impl Group<'_> {
         unsafe { promotion::look_on::<Cells, R>(self.hot, |cells, _| look(cells)) }
     }
 
-    /// The cells are closing, evicted or gone; or the thread has no idle slot.
+    /// Adds if the cells are closing, evicted or freed, or if the thread has no idle slot.
     #[cold]
     fn add_slow(self, index: usize, n: u64) {
         let hot = self.word();

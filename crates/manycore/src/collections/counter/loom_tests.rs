@@ -86,7 +86,7 @@ fn loom_counter_demoted_twice_at_once_folds_once() {
     });
 }
 
-/// Two counters and one place in the table: the evicted one goes on counting.
+/// Two counters and one place in the table: the evicted one still counts.
 #[test]
 fn loom_counter_evicted_under_adds_and_sum_loses_none() {
     large_model(2, || {

@@ -20,8 +20,9 @@
 //!   side and withdrawing the announcement; after the announcement it has seen that the word is
 //!   hot, with flags and period unchanged. Rows are summed and freed by one thread, which has set
 //!   FOLDING, has passed the barrier, and has seen no record that announces the side (percpu.B1).
-//!   So no updater is half-way when the sum is taken: the folding thread waits for an updater that
-//!   announced before, and one that announces later sees FOLDING and does not touch the rows.
+//!   So no updater is in the middle of a change when the sum is taken: the folding thread waits for
+//!   an updater that announced before, and one that announces later sees FOLDING and does not touch
+//!   the rows.
 //! - scalable_arc.A5 While folding, all threads count in the word, whose count may be below zero
 //!   until the rows are added. The folding thread has a handle; so once it has added the rows, the
 //!   count is at least one.
@@ -301,7 +302,7 @@ impl Head {
     /// `seen`. The caller has a handle.
     #[cold]
     fn fold(&self, seen: Word, retires: bool) -> bool {
-        // ORDER: AcqRel; the barrier comes before the look at the records.
+        // ORDER: AcqRel; the barrier comes before the loads of the records.
         let folding = if retires { seen.folding().retired() } else { seen.folding() };
         if !self.exchange(seen, folding, Ordering::AcqRel) {
             return false;
