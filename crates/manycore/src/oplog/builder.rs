@@ -45,7 +45,8 @@ pub enum Logs {
     /// While its lock is contended and there are many updates per read (law oplog.D8).
     #[default]
     Auto,
-    /// From the first update on, unless the table of logs is full of busier objects.
+    /// From the first update on, unless a busier object has the object's place in the table of
+    /// logs.
     Always,
     /// Never: a plain locked object.
     Never,
@@ -107,7 +108,7 @@ pub enum BuildError {
     Zero(&'static str),
     /// A bound beyond the memory of any machine. Holds the setting's name.
     TooLarge(&'static str),
-    /// The byte bound does not hold one update.
+    /// The byte bound is smaller than one update.
     BytesBelowOneEntry {
         /// The bound that was set.
         max_bytes: usize,
@@ -165,7 +166,7 @@ pub(crate) struct Config {
     /// is demoted.
     pub(crate) idle_reads: u32,
     /// Updates per read above which a reader pays for the updaters' fences; below half of it, each
-    /// pays for itself.
+    /// updater pays for its own.
     pub(crate) ratio_for_bias: u64,
 }
 
@@ -289,10 +290,10 @@ impl<T: Send + 'static, L: Log<T>> Builder<T, L> {
         self
     }
 
-    /// How long an update may stay in a log before an update of the same slot applies it (default:
-    /// no such bound). The check runs in [`append`](Deferred::append): if a slot appends no more,
-    /// its last updates wait for a read; call [`synchronize`](Deferred::synchronize) from a timer
-    /// where that matters.
+    /// How long an update may stay in a log before a later update of the same slot applies it
+    /// (default: no time bound). The check runs in [`append`](Deferred::append): if a slot stops
+    /// appending, its last updates wait for a read; call [`synchronize`](Deferred::synchronize)
+    /// from a timer where that matters.
     #[must_use]
     pub fn max_delay(mut self, delay: Duration) -> Self {
         self.config.max_delay = Some(delay);

@@ -199,7 +199,7 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
 
     // ---- the updater's side ----
 
-    /// The word of the object whose core this is.
+    /// The word of the object that has this core.
     pub(super) fn word(&self, biased: bool) -> Word {
         let plain = !self.is_shared() && !self.is_timed();
         let stamps = !L::ORDERED || self.stamps_in_hardware();

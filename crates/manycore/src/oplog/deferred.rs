@@ -235,7 +235,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     #[inline(always)]
     fn append_cold(&self, op: L::Op) -> Result<(), (L::Op, Refusal)> {
         if percpu::is_announcing() {
-            return Err((op, Refusal::Stale)); // with a log in hand: to be logged, not applied
+            return Err((op, Refusal::Stale)); // a log is in hand: it must be logged
         }
         match lock::try_lock(&self.word, percpu::thread_token()) {
             Ok(()) => self.apply_locked(op, false),
@@ -430,7 +430,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         Ok(unsafe { this.take_value() })
     }
 
-    /// Whether an update, or a reader holding the object, panicked.
+    /// Whether the object is poisoned: an update, or a reader that held the object, panicked.
     #[must_use]
     pub fn is_poisoned(&self) -> bool {
         // ORDER: Relaxed; a caller that needs more holds the lock.

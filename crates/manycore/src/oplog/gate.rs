@@ -21,7 +21,7 @@
 //! - oplog.G3 An answer is stored with Release after all accesses of its thread under the record,
 //!   and read with Acquire: the reader sees the log as its updater left it, with every entry.
 //! - oplog.G4 A slot that is not dirty needs no answer: its next entry sets the dirty bit first,
-//!   with a full fence before it looks at the gate (oplog.C3).
+//!   with a full fence before it loads the gate (oplog.C3).
 
 use super::core::{Core, FROZEN, TREE};
 use super::log::Log;
@@ -98,7 +98,7 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
                     self.help_as_updater(seen, slot);
                 }
             }
-            // (No `<`: under a model checker there are none.)
+            // (Not `<`: the bound is 0 under a model checker, and no `u32` is below 0.)
             if looks != config::LOOKS_AT_GATE {
                 looks += 1;
                 hint::spin_loop();

@@ -43,9 +43,10 @@ pub(super) struct Inner<L> {
     /// The number of collections with a tree since trees were last abandoned.
     pub(super) tree_tries: u32,
     pub(super) numbers: Numbers,
-    /// Updates since the last read, for the policies.
+    /// The number of updates since the last read, for the policies.
     pub(super) window: u64,
-    /// Reads in a row that speak for a change of publication, or for demotion.
+    /// The number of consecutive reads that are evidence for a switch of publication, or for
+    /// demotion.
     pub(super) for_switch: u32,
     pub(super) for_demotion: u32,
     /// A biased read had to call membarrier, because an updater did not answer.
@@ -162,7 +163,7 @@ impl<T, L: Log<T>> Core<T, L> {
 }
 
 impl<T: Send + 'static, L: Log<T>> Core<T, L> {
-    /// The place of a slot's log, if that is one or two loads away; for an updater.
+    /// The pointer to a slot's log, if it is one or two loads away; for an updater.
     ///
     /// # Safety
     /// The caller has announced the core as an updater, and found the gate open after that.

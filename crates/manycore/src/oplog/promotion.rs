@@ -170,7 +170,7 @@ pub(crate) unsafe fn enter<H>(
     })
 }
 
-/// [`enter`]s the hot state that `seen`, the object's word a moment ago, leads to, as an updater.
+/// [`enter`]s the hot state that `seen`, the object's word a moment ago, led to, as an updater.
 ///
 /// # Safety
 /// As [`enter`]; the hot state is an `H`.

@@ -41,7 +41,7 @@ pub struct Stats {
 /// code runs: no reference to this outlives a call.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Counts {
-    /// Appended to logs that an eviction has freed.
+    /// Updates appended to logs that an eviction has freed.
     pub(super) appended_before: u64,
     pub(super) applied: u64,
     pub(super) merges: u64,

@@ -43,7 +43,7 @@ type Place = Mutex<Option<Entry>>;
 
 /// The table's interface to an object's core.
 pub(crate) trait Resident: Sync {
-    /// Whether the end of an eviction may run user code.
+    /// Whether [`finish_eviction`](Self::finish_eviction) may run user code.
     const RUNS_USER_CODE: bool;
 
     /// Takes the core's lock if it is free, and never waits for it: the caller holds the place's
@@ -51,7 +51,7 @@ pub(crate) trait Resident: Sync {
     /// [`finish_eviction`](Self::finish_eviction) must be called.
     fn try_claim(&self) -> bool;
 
-    /// A number that changes when the object is updated.
+    /// A number that changes with each update of the object.
     fn activity(&self) -> u64;
 
     /// Applies pending updates, frees the logs and releases the lock.

@@ -128,7 +128,7 @@ impl Cells {
         unsafe { &*more }
     }
 
-    /// The calling slot's word of a counter.
+    /// The word of a counter in the calling slot's row.
     #[inline(always)]
     fn word(&self, slot: usize, index: usize) -> &AtomicU64 {
         // ORDER: Relaxed; only the slot's owners write it, and one owner succeeds another by
@@ -271,7 +271,7 @@ impl Group<'_> {
         }
     }
 
-    /// Adds to the slot's row, if the cells are these and open.
+    /// Adds to the slot's row, if the word still leads to the cells of `hot` and they are open.
     #[inline(always)]
     fn add_hot(self, slot: Slot, hot: Word, index: usize, n: u64) -> bool {
         let Some(cells) = self.enter(slot, hot) else { return false };
@@ -492,8 +492,8 @@ pub(super) fn release_of(hot: &AtomicUsize) {
 /// Frees cells that no other thread can reach, except an evictor.
 ///
 /// # Safety
-/// The cells came from `Box::into_raw` and belong to no group any more, and no other thread reaches
-/// them, but for an evictor that found them in the table.
+/// The cells came from `Box::into_raw` and no longer belong to a group, and no other thread reaches
+/// them, except an evictor that found them in the table.
 unsafe fn release(cells: *mut Cells) {
     // SAFETY: the caller promises that the cells came from `Box::into_raw`; only `release` frees
     // such cells, and it does so below.

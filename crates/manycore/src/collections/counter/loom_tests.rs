@@ -1,6 +1,6 @@
 //! Models of laws counter.N1 to counter.N4. What loom can and can't show is in the header of
-//! [`crate::percpu::loom_tests`]. Counts are atomics, so there are no canaries: a count that is
-//! missing, or there twice, is what these models look for.
+//! [`crate::percpu::loom_tests`]. Counts are atomics, so there are no canaries: these models look
+//! for counts that are missing or counted twice.
 
 use super::Counter;
 use crate::percpu::loom_tests::{large_model, model};

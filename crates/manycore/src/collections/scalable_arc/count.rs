@@ -249,14 +249,14 @@ impl Head {
         self.count.compare_exchange(seen.0, new.0, order, Ordering::Relaxed).is_ok()
     }
 
-    /// Adds to the slot's row (scalable_arc.A4), if there is one, and the flags and the period are
-    /// still those of `seen`.
+    /// Adds to the slot's row (scalable_arc.A4), if it exists and flags and period are still those
+    /// of `seen`.
     #[inline(always)]
     fn add_hot(&self, slot: Slot, seen: Word, n: u64) -> bool {
         self.add_to(slot, seen, n, Segmented::get)
     }
 
-    /// The same, from any slot, and makes the row if need be.
+    /// The same from any slot; allocates the row if there is none.
     fn add_hot_slow(&self, seen: Word, n: u64) -> bool {
         fn make(rows: &Segmented<Row>, index: usize) -> Option<&Row> {
             Some(rows.get_or_init(index))
@@ -417,7 +417,7 @@ impl Head {
                     Some(side.rows.with(|rows| sum(unsafe { &*rows })))
                 });
                 if let Some(rows) = rows {
-                    // At least the central ones, however the rows moved while they were summed.
+                    // At least the central count, however the rows changed while they were summed.
                     return seen.central() + (rows as i64).max(0) as u64;
                 }
             }

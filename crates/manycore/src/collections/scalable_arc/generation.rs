@@ -79,7 +79,7 @@ impl<T> ScalableArc<T> {
     /// `f` must not call `change` on the same object: that would deadlock.
     ///
     /// # Panics
-    /// If `f` does; the change counts as over.
+    /// If `f` does; the change then counts as complete.
     pub fn change<R>(this: &Self, f: impl FnOnce() -> R) -> R {
         let _changing = Changing::begin(this.head().generation());
         f()

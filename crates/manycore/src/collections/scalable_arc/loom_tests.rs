@@ -260,7 +260,7 @@ fn loom_arc_handle_by_generation_is_of_what_was_read() {
             arc
         });
         let generation = weak.generation();
-        // Through another handle: what is read may be in the object.
+        // Read through another handle, because the data lies in the object itself.
         if let Some(read) = weak.upgrade() {
             let [first, second] = [0, 1].map(|n: usize| read[n].load(Ordering::Relaxed));
             let found = weak.try_acquire(generation);

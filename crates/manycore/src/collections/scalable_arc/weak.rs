@@ -91,8 +91,8 @@ impl<T> Drop for ScalableWeak<T> {
 /// Uncounts a weak handle, and frees the memory if it was the last.
 ///
 /// # Safety
-/// The handle was counted and is not used again. (The one that all strong ones have together: the
-/// value has been dropped or taken.)
+/// The handle was counted and is not used again. (For the weak handle that all strong handles have
+/// together: the value has been dropped or taken.)
 pub(super) unsafe fn release_memory<T>(inner: NonNull<Inner<T>>) {
     // SAFETY: the caller promises that the handle was counted, so it keeps the memory until here.
     // The reference does not cover the value.

@@ -15,7 +15,7 @@ use std::sync::Arc;
 type Members = &'static [&'static [usize]];
 
 const ONE: Members = &[&[0, 1, 2]];
-/// A slot is in the branch of its number's last bit, as its thread is.
+/// Slots are in the branch of their number's last bit, and so are their threads.
 const TWO: Members = &[&[0, 2], &[1]];
 
 fn branches<L: Log<Vec<u32>>>(publish: Publish, members: Members) -> Arc<Deferred<Vec<u32>, L>> {
@@ -52,8 +52,8 @@ fn loom_tree_ordered_reader_sees_cause_before_effect() {
     reader_sees_cause_before_effect(|| tree::<Ordered<Push>>(Publish::Locked));
 }
 
-/// A helper of a collection that is over may still look at the branches when an eviction frees
-/// them (oplog.C10).
+/// A helper of a collection that is over may still access the branches when an eviction frees them
+/// (oplog.C10).
 #[test]
 fn loom_tree_helper_races_an_eviction() {
     model(2, || {
