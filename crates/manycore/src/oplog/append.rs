@@ -1,7 +1,7 @@
-//! The slow ways of an update: what it does when its log can't be had at once.
+//! The slow paths of an update: what it does if it can't append to its log at once.
 //!
-//! Owns: waiting for a collection, making room, and not waiting at all where the thread is inside
-//! of something: the rule is in the header of the parent module.
+//! Owns: waiting for a collection, making room, and not waiting at all while the thread is inside
+//! an object or log: the rules are in the header of the parent module.
 
 use super::builder::WhenFull;
 use super::core::{ANY_GROWTH, Refusal};
@@ -22,10 +22,10 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         debug_assert!(done.is_ok(), "only a managed object gives updates back");
     }
 
-    /// Goes on until the update is done. A managed object that has become cold gives it back.
+    /// Retries until the update is done. For a managed object that has become cold, returns it.
     ///
-    /// A thread that is inside of something (`held`) waits for nothing here: the holder of what it
-    /// would wait for may be waiting for this thread, or be this thread.
+    /// A thread that is inside (`held`) never waits here: the holder of the lock or log may be
+    /// waiting for this thread, or be this thread.
     #[track_caller]
     pub(super) fn append_while_logged(
         &self,
@@ -42,7 +42,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
                         Ok(()) => return Ok(()),
                         Err(op) => op,
                     };
-                    backoff.pause(); // the core is about to be freed, with no user code before
+                    backoff.pause(); // the core is about to be freed, and runs no user code
                 }
                 Refusal::Closed => {
                     let wait = Wait::begin();
@@ -53,7 +53,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
                 Refusal::Full | Refusal::Overdue => {
                     growth = self.make_room(refusal, growth, is_inside, &mut backoff);
                 }
-                // What panics is another update, applied on the way: its poison tells of it.
+                // The panic is another update's, applied here: it has poisoned the object.
                 Refusal::Evicted => sync::contain(|| drop(self.hold(true))),
                 Refusal::Cold => return Err(op),
             }
@@ -94,7 +94,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
                 self.promote_held(ColdHold::of(self), Admission::Bypass);
             }
             Ok(contended) => return self.apply_locked(op, contended),
-            // This thread reads the object, or applies an update of it, right now; or another does,
+            // This thread is reading the object or applying an update of it; or another thread is,
             // for which a thread that is inside does not wait (oplog.W2).
             Err(Refused::HeldBySelf | Refused::Busy) => self.publish_for_holder(),
             Err(Refused::Hot | Refused::Circle) => {}
@@ -102,7 +102,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         Err((op, Refusal::Stale))
     }
 
-    /// A log is at its bound: does what the policy says, and returns the growth to try next
+    /// The log is at its bound: follows the `WhenFull` policy, and returns the growth to try next
     /// (oplog.D6).
     fn make_room(
         &self,
@@ -128,8 +128,8 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
             (WhenFull::Grow { .. }, Refusal::Full) if growth < allowed => return allowed,
             _ => {}
         }
-        // If applying panics, that is another update's panic: the poison tells of it, and this
-        // update is logged whatever the bounds say.
+        // If applying panics, the panic is another update's and has poisoned the object; this
+        // update is logged regardless of the bounds.
         let mut next = ANY_GROWTH;
         sync::contain(|| {
             next = match self.hold(growth >= allowed && !is_inside) {

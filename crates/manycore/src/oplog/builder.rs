@@ -1,4 +1,4 @@
-//! How a [`Deferred`] object is configured, and the check of what was asked for.
+//! [`Builder`]: the configuration of a [`Deferred`] object, and its validation.
 
 use super::configurations::ConfigId;
 use super::table::LogTable;
@@ -11,25 +11,25 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What an update does when its slot's log is full. Nothing is ever dropped.
+/// What an update does when its slot's log is full. No update is ever dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum WhenFull {
-    /// Become the reader if the object is free, and apply what is pending. If it is busy, let the
-    /// log grow up to the given multiple of its bounds, and past that wait for the object. The
+    /// Become the reader if the object is free, and apply pending updates. If it is busy, let the
+    /// log grow up to the given multiple of its bounds, and wait for the object beyond that. The
     /// default.
     Drain {
         /// Multiple of the bounds up to which a log grows while the object is busy.
         growth: usize,
     },
-    /// Let the log grow up to the given multiple of its bounds without trying to read, and past
-    /// that wait for the object and apply what is pending. For updates that must stay short as long
-    /// as memory allows.
+    /// Let the log grow up to the given multiple of its bounds without trying to read; beyond that,
+    /// wait for the object and apply pending updates. For updates that must stay short as long as
+    /// memory allows.
     Grow {
         /// Multiple of the bounds up to which a log grows.
         growth: usize,
     },
-    /// Wait until a reader has made room. For objects that only certain threads may apply updates
-    /// to; if nobody reads, a full log waits for ever.
+    /// Wait until a reader has made room. For objects whose updates only certain threads may apply.
+    /// If no thread reads, an update to a full log blocks for ever.
     Wait,
 }
 
@@ -42,10 +42,11 @@ impl Default for WhenFull {
 /// When an object has logs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Logs {
-    /// When its lock is contended and updates are many for each read; not for ever (law oplog.D8).
+    /// While its lock is contended and there are many updates per read (law oplog.D8).
     #[default]
     Auto,
-    /// From the first update on, unless the table of logs is full of busier objects.
+    /// From the first update on, unless a busier object has the object's place in the table of
+    /// logs.
     Always,
     /// Never: a plain locked object.
     Never,
@@ -54,13 +55,13 @@ pub enum Logs {
 /// How an update orders its log entry before its own later loads (law oplog.D1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Publish {
-    /// As the ratio of updates to reads asks.
+    /// Chosen by the ratio of updates to reads.
     #[default]
     Auto,
     /// One locked instruction in every update.
     Locked,
-    /// Plain stores. A read waits until every thread that has written meets it at the logs, which
-    /// busy ones do within their next update, and pays a `membarrier` if one does not. Where the
+    /// Plain stores. A read waits until every thread with updates in its log has answered, which
+    /// busy threads do within their next update, and pays a `membarrier` if one does not. Where the
     /// kernel has none, `Locked`.
     Biased,
 }
@@ -68,49 +69,48 @@ pub enum Publish {
 /// Whose log an update goes to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Slots {
-    /// The thread's own. The default, and the fastest: nobody else writes that log.
+    /// The thread's own. The default, and the fastest: no other thread writes that log.
     #[default]
     Thread,
     /// The CPU's, by the kernel's concurrency id: an object has at most as many logs as the process
     /// runs on CPUs, however many threads it has. An update takes one locked instruction, because
-    /// it may be preempted with the log in hand. For programs with more threads than twice the
-    /// CPUs, and where the memory of an object counts. Where the kernel provides no such id (before
-    /// Linux
-    /// 6.3), as `Thread`. [`Publish`] is then of no account.
+    /// it may be preempted with the log in hand. For programs with more than twice as many threads
+    /// as CPUs, and where the memory of an object matters. Where the kernel provides no such id
+    /// (before Linux 6.3), as `Thread`. With `Cpu`, [`Publish`] is ignored.
     Cpu,
 }
 
-/// How a read gets at the logs.
+/// How a read collects the logs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum MergeStrategy {
     /// `Tree` where many slots have updates, without stamps, and the machine has several last-level
-    /// caches, as long as the updaters are busy enough to help; else `Flat`. The default.
+    /// caches, and while the updaters are busy enough to help; else `Flat`. The default.
     #[default]
     Auto,
-    /// The reader fetches each log itself, one after the other. For objects whose updaters must not
-    /// spend time for a reader, beyond waiting for it.
+    /// The reader collects each log itself, one after the other. For objects whose updaters must
+    /// not spend time on a reader, beyond waiting for it.
     Flat,
     /// In a tree, as section 8 of the OpLog paper proposes: of the updaters that the read keeps
     /// waiting, the first of each last-level cache collects the logs of the threads there,
-    /// absorbing one into the other ([`Log::absorb`]); the reader fetches what these have, and the
-    /// logs of those who were not there. For tests, and where `Auto` does not see that it pays.
-    /// Costs up to 6 KiB an object, once it has been read so, and the first such read of a process
-    /// reads the map of the machine ([`Topology`](crate::percpu::topology::Topology)). Not together
-    /// with [`Slots::Cpu`].
+    /// absorbing one into the other ([`Log::absorb`]); the reader collects from these, and the logs
+    /// that none of them has collected. For tests, and where `Auto` does not detect that it pays.
+    /// Costs up to 6 KiB per object from its first such read on, and the first such read of a
+    /// process reads the map of the machine ([`Topology`](crate::percpu::topology::Topology)). Not
+    /// together with [`Slots::Cpu`].
     Tree,
 }
 
-/// A configuration that can't work.
+/// Why a configuration was rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum BuildError {
-    /// A bound of zero: no update would ever fit. The field's name is inside.
+    /// A bound of zero: no update would ever fit. Holds the setting's name.
     Zero(&'static str),
-    /// A bound beyond what any machine holds. The field's name is inside.
+    /// A bound beyond the memory of any machine. Holds the setting's name.
     TooLarge(&'static str),
-    /// The byte bound does not hold one update.
+    /// The byte bound is smaller than one update.
     BytesBelowOneEntry {
-        /// What was asked for.
+        /// The bound that was set.
         max_bytes: usize,
         /// The size of one update.
         entry: usize,
@@ -118,7 +118,7 @@ pub enum BuildError {
     /// [`MergeStrategy::Tree`] together with [`Slots::Cpu`].
     TreeOfCpus,
     /// Objects with 65,535 different configurations exist at this time. Two configurations differ
-    /// if a setting, the table or the clock does; one that no object uses any more does not count.
+    /// if a setting, the table or the clock does; one that no object uses does not count.
     TooManyConfigurations,
 }
 
@@ -149,7 +149,7 @@ impl fmt::Display for BuildError {
 
 impl std::error::Error for BuildError {}
 
-/// What a [`Builder`] collected; shared by all objects built alike.
+/// The settings of a [`Builder`]; shared by all objects with equal settings.
 #[derive(Debug, Clone)]
 pub(crate) struct Config {
     pub(crate) max_entries: usize,
@@ -162,10 +162,11 @@ pub(crate) struct Config {
     pub(crate) merge: MergeStrategy,
     pub(crate) clock: Option<Arc<Clock>>,
     pub(crate) table: Option<Arc<LogTable>>,
-    /// Reads in a row with too few updates before each that demote an object.
+    /// The number of consecutive reads, each with too few updates before it, after which an object
+    /// is demoted.
     pub(crate) idle_reads: u32,
     /// Updates per read above which a reader pays for the updaters' fences; below half of it, each
-    /// pays for itself.
+    /// updater pays for its own.
     pub(crate) ratio_for_bias: u64,
 }
 
@@ -189,8 +190,8 @@ impl Default for Config {
 }
 
 impl Config {
-    /// What makes two configurations the same. Clock and table are compared by address, which is
-    /// theirs alone as long as the configuration holds them.
+    /// The key by which configurations are equal. Clock and table are compared by address, which is
+    /// unique as long as the configuration holds them.
     pub(super) fn settings(&self) -> impl Hash + Eq + use<> {
         (
             (self.max_entries, self.max_bytes, self.max_delay, self.when_full),
@@ -228,11 +229,11 @@ impl Config {
     }
 }
 
-/// Collects how an object is to behave, checks it, and makes the object.
+/// Builder for [`Deferred`] objects.
 ///
-/// Bounds hold per slot (thread) and object. Build many objects from one builder; they share one
-/// configuration. The configuration, with its table and its clock, lives as long as an object uses
-/// it; objects of one process may have up to 65,535 different configurations at a time.
+/// Bounds hold per slot (thread) and object. Objects built from one builder share one
+/// configuration. It lives, with its table and its clock, as long as an object uses it; a process
+/// may use up to 65,535 different configurations at a time.
 ///
 /// ```
 /// use manycore::oplog::{BuildError, Commuting, Deferred, Op, WhenFull};
@@ -289,10 +290,10 @@ impl<T: Send + 'static, L: Log<T>> Builder<T, L> {
         self
     }
 
-    /// How long an update may stay in a log before an update of the same slot applies it (default:
-    /// no such bound). The check runs in [`append`](Deferred::append): if a slot appends no more,
-    /// its last updates wait for a read; call [`synchronize`](Deferred::synchronize) from a timer
-    /// where that matters.
+    /// How long an update may stay in a log before a later update of the same slot applies it
+    /// (default: no time bound). The check runs in [`append`](Deferred::append): if a slot stops
+    /// appending, its last updates wait for a read; call [`synchronize`](Deferred::synchronize)
+    /// from a timer where that matters.
     #[must_use]
     pub fn max_delay(mut self, delay: Duration) -> Self {
         self.config.max_delay = Some(delay);
@@ -327,7 +328,7 @@ impl<T: Send + 'static, L: Log<T>> Builder<T, L> {
         self
     }
 
-    /// How a read gets at the logs (default: [`MergeStrategy::Auto`]).
+    /// How a read collects the logs (default: [`MergeStrategy::Auto`]).
     #[must_use]
     pub fn merge(mut self, strategy: MergeStrategy) -> Self {
         self.config.merge = strategy;
@@ -341,22 +342,22 @@ impl<T: Send + 'static, L: Log<T>> Builder<T, L> {
         self
     }
 
-    /// The table that says which objects may have logs (default: one for the whole process).
+    /// The table that decides which objects may have logs (default: one for the whole process).
     #[must_use]
     pub fn table(mut self, table: Arc<LogTable>) -> Self {
         self.config.table = Some(table);
         self
     }
 
-    /// Reads in a row with too few updates before each that demote an object: for types whose
-    /// readers look more often than there is something to see.
+    /// The number of consecutive reads, each with too few updates before it, after which an object
+    /// is demoted: for types that are often read when nothing was updated.
     pub(crate) fn idle_reads(mut self, reads: u32) -> Self {
         self.config.idle_reads = reads;
         self
     }
 
-    /// Updates per read above which publication is biased, if that is chosen by their ratio: for
-    /// types whose updates cost enough, or whose reads are far enough apart.
+    /// Updates per read above which publication is biased, in `Auto` mode: for types whose updates
+    /// are expensive, or whose reads are far apart.
     pub(crate) fn ratio_for_bias(mut self, updates: u64) -> Self {
         self.config.ratio_for_bias = updates;
         self
@@ -365,8 +366,8 @@ impl<T: Send + 'static, L: Log<T>> Builder<T, L> {
     /// Makes an object with this value.
     ///
     /// # Errors
-    /// If a bound is zero, absurdly large, or contradicts another one; or if objects with 65,535
-    /// other configurations exist ([`BuildError::TooManyConfigurations`]).
+    /// If a bound is zero, too large, or contradicts another one; or if 65,535 other configurations
+    /// are in use ([`BuildError::TooManyConfigurations`]).
     pub fn build(&self, value: T) -> Result<Deferred<T, L>, BuildError> {
         self.config.validate(size_of::<L::Op>())?;
         Ok(Deferred::with_config(value, ConfigId::of(self.config.clone())?))

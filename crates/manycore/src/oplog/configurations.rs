@@ -1,19 +1,19 @@
-//! The configurations that objects of this process use, by number.
+//! The configurations in use in this process, by number.
 //!
 //! Owns: the numbers. An object has four bytes for its configuration (law oplog.D8), so it keeps a
-//! number and not an `Arc`; a [`ConfigId`] counts as one use of that number.
+//! number instead of an `Arc`; each [`ConfigId`] is one reference to that number.
 //!
 //! Laws:
 //! - oplog.O1 A number stands for one configuration as long as a [`ConfigId`] with it exists. The
 //!   last `ConfigId` frees the configuration, with the table and the clock in it unless a core
 //!   still uses it, and makes the number free for another one.
-//! - oplog.O2 A configuration is freed with no lock of this module held: a user's clock may be in
-//!   it.
+//! - oplog.O2 A configuration is freed with no lock of this module held: it may contain a user's
+//!   clock, whose destructor is user code.
 //! - oplog.O3 Equal configurations have one number. So a program may build any number of objects;
 //!   it may use 65,535 different configurations at a time.
 //!
-//! The lock is taken where an object is built, promoted, finds its log full, or is dropped, and not
-//! at all for the default configuration, which is number zero.
+//! The lock is taken when an object is built, promoted or dropped, or finds its log full; never for
+//! the default configuration, which is number zero.
 
 use super::builder::{BuildError, Config, Logs};
 #[cfg(not(any(manycore_loom, manycore_shuttle)))]
@@ -34,7 +34,7 @@ const ALWAYS: u32 = 1 << 17;
 /// The object's owner decides when it has logs (`managed`).
 const MANAGED: u32 = 1 << 18;
 
-/// Compared by what it says.
+/// A configuration, compared by its settings.
 struct BySettings(Arc<Config>);
 
 impl PartialEq for BySettings {
@@ -51,22 +51,22 @@ impl Hash for BySettings {
     }
 }
 
-/// A number in use.
+/// A number in use: its configuration and its references.
 struct Entry {
     config: Arc<Config>,
-    /// How many [`ConfigId`]s there are (oplog.O1).
+    /// The number of its [`ConfigId`]s (oplog.O1).
     users: usize,
 }
 
 #[derive(Default)]
 struct Configurations {
     numbers: HashMap<BySettings, u16>,
-    /// Number n is at n - 1.
+    /// Number n is at index n - 1.
     entries: Vec<Option<Entry>>,
     free: Vec<u16>,
 }
 
-/// What every object has whose builder says nothing.
+/// The configuration of every object that is built by default.
 static DEFAULT: OnceLock<Arc<Config>> = OnceLock::new();
 
 sync::global! {
@@ -79,7 +79,7 @@ fn configurations() -> MutexGuard<'static, Configurations> {
     lock()
 }
 
-/// So that no thread that is not there has locked the table in the child.
+/// Locked across a fork, so that no thread that does not exist in the child holds it there.
 #[cfg(not(any(manycore_loom, manycore_shuttle)))]
 static AT_FORK: AtFork = AtFork::new(|| Box::new(lock()), || ());
 
@@ -88,7 +88,7 @@ fn lock() -> MutexGuard<'static, Configurations> {
 }
 
 impl Configurations {
-    /// The number of an equal configuration, or a new one, with one more user.
+    /// The number of an equal configuration, or a new one, with one more reference.
     fn enter(&mut self, config: Arc<Config>) -> Result<u16, BuildError> {
         let key = BySettings(config);
         if let Some(&number) = self.numbers.get(&key) {
@@ -115,7 +115,7 @@ impl Configurations {
         entry.expect("oplog.O1: the number is in use")
     }
 
-    /// Takes one user away. Returns what is to be dropped without the lock (oplog.O2).
+    /// Drops one reference. Returns what is to be dropped without the lock (oplog.O2).
     fn leave(&mut self, number: u16) -> Option<(Entry, BySettings)> {
         let entry = self.entry(number);
         entry.users -= 1;
@@ -126,7 +126,7 @@ impl Configurations {
         let key = BySettings(Arc::clone(&entry.config));
         let (key, _) = self.numbers.remove_entry(&key).expect("oplog.O3: it is there");
         if self.numbers.is_empty() {
-            *self = Self::default(); // gives the memory of many numbers back
+            *self = Self::default(); // frees the memory of many numbers
         } else {
             self.free.push(number);
         }
@@ -146,8 +146,8 @@ impl ConfigId {
             Logs::Never => NEVER,
         };
         let config = Arc::new(config);
-        // On error or for a known configuration, the argument is dropped after the lock is
-        // released (oplog.O2): this is another handle of it.
+        // Another handle, so that on error or for a known configuration the argument is dropped
+        // after the lock is released (oplog.O2).
         let keep = Arc::clone(&config);
         let number = configurations().enter(config);
         drop(keep);

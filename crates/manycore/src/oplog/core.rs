@@ -1,38 +1,40 @@
-//! The hot side of an object: value, lock, and one log per slot.
+//! The hot state of an object: value, lock, and one log per slot.
 //!
 //! Owns: the layout of a core and the updater's side. The reader's side is in `reader`; which
 //! object has a core, and when, in `lifecycle`.
 //!
-//! Two sides meet here. An *updater* announces the core in its slot's record, checks that it may
-//! go on, and then has its slot's log to itself until it withdraws the announcement. A *reader*
-//! holds the core's lock, closes a gate, passes a barrier, and waits until no dirty slot's record
-//! announces the core: then those logs are its own until it opens the gate. An updater's answer
-//! (`gate`) stands for both the barrier and the look.
+//! There are two roles. An *updater* announces the core in its slot's record, checks that the gates
+//! are open, and then has exclusive access to its slot's log until it withdraws the announcement. A
+//! *reader* holds the core's lock, closes a gate, passes a barrier, and waits until no dirty slot's
+//! record announces the core: then it has exclusive access to those logs until it opens the gate.
+//! An updater's answer (`gate`) replaces both the barrier and the load of its record.
 //!
-//! Laws (D numbers are the design's, laid out in the parent module):
+//! Laws (the D laws are in the header of the parent module):
 //! - oplog.C1 An updater touches a log only between announcement and withdrawal, having checked
 //!   *after* the announcement that the object still has this core and that both gates are open. A
 //!   reader touches it only after closing a gate, the barrier, and seeing the record without this
-//!   core, or after closing a gate and reading the updater's answer (oplog.G2). Announce/check
-//!   against close/look is the store-buffering race that `percpu::barrier` decides.
-//! - oplog.C2 A slot with entries has its dirty bit set, and `local.dirty` says so to its updater.
-//!   Both change only under oplog.C1. The slot of an updater that is busy stays dirty when it is
+//!   core, or after closing a gate and reading the updater's answer (oplog.G2, oplog.G3). Announce
+//!   then check, against close then look, is the store-buffering race that `percpu::barrier`
+//!   resolves.
+//! - oplog.C2 A slot with entries has its dirty bit set, and its updater's copy `local.dirty`. Both
+//!   change only under oplog.C1. The slot of an updater that is busy stays dirty when it is
 //!   emptied.
-//! - oplog.C3 A log without stamps is collected under the core's gate: every dirty slot stands
-//!   still at one time, so what is collected is a consistent cut. A slot that becomes dirty
-//!   meanwhile checks the gate again after setting its bit.
+//! - oplog.C3 A log without stamps is collected under the core's gate: the updaters of all dirty
+//!   slots are stopped at one moment, so what is collected is a consistent cut. The updater of a
+//!   slot that becomes dirty during the collection checks the gate again after setting its bit.
 //! - oplog.C4 A log with stamps is collected under its own gate, up to a cut taken before the dirty
 //!   bits are read (oplog.D2).
-//! - oplog.C5 What was collected and not applied is in `carry`, in the order in which it must be
-//!   applied.
-//! - oplog.C6 With `SHARED` in an open gate, logs belong to CPUs, and oplog.C1's "to itself" is
-//!   decided by the slot log's turn instead of the announcement (see `shared`).
+//! - oplog.C5 Updates that were collected and not applied are in `carry`, in the order in which
+//!   they must be applied.
+//! - oplog.C6 With `SHARED` in an open gate, logs belong to CPUs, and the slot log's turn instead
+//!   of the announcement decides which thread has exclusive access under oplog.C1 (see `shared`).
 //! - oplog.C7 While the core's gate says `EVICTED`, no updater is inside and no slot has a log.
 //! - oplog.C8 A reader waits for the updaters that were inside when it closed the gate, and for no
-//!   other: an updater that finds a gate closed stays away, announced as a waiter (promotion.H3),
-//!   until the collection is over. (Coming back at once, it might be inside each time the reader
+//!   other: an updater that finds a gate closed waits, announced as a waiter (promotion.H3), until
+//!   the collection is over. (If it retried at once, it might be inside each time the reader
 //!   looks.)
-//! - oplog.C9 While it stays away it may help: in the reader's place, as the laws of `tree` say.
+//! - oplog.C9 While it waits it may help: it collects on the reader's behalf under the laws of
+//!   `tree`.
 
 use super::builder::{Config, Slots};
 use super::gate::is_frozen;
@@ -53,85 +55,86 @@ use std::mem::MaybeUninit;
 use std::ptr;
 use std::sync::Arc;
 
-/// Growth that waives a log's bounds.
+/// The growth that waives a log's bounds.
 pub(super) const ANY_GROWTH: usize = usize::MAX;
 
 pub(super) const OPEN: u64 = 0;
-/// With the collection's number above it (`gate`).
+/// A collection is in progress; its number is in the bits above (`gate`).
 pub(super) const FROZEN: u64 = 1;
 pub(super) const EVICTED: u64 = 2;
-/// Beside `OPEN`: logs are the CPUs', not the threads'. Not zero, so that updates of the common
-/// kind pay nothing for it.
+/// With `OPEN`: logs belong to CPUs, not threads. Not zero, so that updates to threads' logs pay
+/// nothing for it.
 pub(super) const SHARED: u64 = 4;
-/// Beside `FROZEN`: whoever waits may bring its log (`tree`).
+/// With `FROZEN`: waiting updaters may help the collection (`tree`).
 pub(super) const TREE: u64 = 8;
 
-/// See the module header. An evicted object keeps all of this: 256 bytes, if its value has no more
-/// than 8. What only an object with logs needs is in the log set.
+/// See the module header. An evicted object keeps all of this: 256 bytes if its value has at most
+/// 8. Fields that only an object with logs needs are in the log set.
 #[repr(C, align(128))]
 pub(super) struct Core<T, L: Log<T>> {
     // Read by every update; written by collections without stamps, and at eviction.
     pub(super) gate: AtomicU64,
-    /// Entries from which on an update looks closer: none if there is a time bound.
+    /// Below this number of entries an update checks no bound; zero if there is a time bound.
     unchecked_entries: usize,
     max_bytes: usize,
-    /// The way to stamp if that takes no more than an instruction.
+    /// The hardware counter, if reading it is all that a stamp takes.
     hardware: Option<Hardware>,
     pub(super) biased: AtomicBool,
-    /// The logs of the first slots, one load nearer than those in the log set.
+    /// The logs of the first slots, reached with one load less than those in the log set.
     pub(super) first: [SlotPtr<SlotLog<L>>; FIRST],
     /// Null once an eviction has freed it (oplog.C10).
     pub(super) logs: AtomicPtr<LogSet<L>>,
-    /// What the gate says when it is open: `OPEN` or `SHARED`.
+    /// The gate's value when it is open: `OPEN` or `SHARED`.
     pub(super) open: u64,
-    /// Ticks; `u64::MAX` if there is no time bound.
+    /// The time bound in ticks; `u64::MAX` if there is none.
     max_delay: u64,
     pub(super) config: Arc<Config>,
     // Written by readers, from here on.
     next_line: Padded<()>,
     pub(super) lock: AtomicUsize,
-    /// Updates of threads that must not wait for a log. Here, because each read looks at it.
+    /// Updates of threads that must not wait for a log. On this line because each read checks it.
     pub(super) late: Late<L::Op>,
-    // The second half of the line pair: what the lock's holder writes, away from those who wait.
+    // The second half of the pair of lines: written by the lock's holder, away from the lock's
+    // waiters.
     pub(super) counts: UnsafeCell<Counts>,
-    /// What the gates are closed with while a reader is at the logs, else zero. Where gates are the
-    /// slots' own, updaters that it refused wait for its end (oplog.C8).
+    /// The value with which the gates are closed during a collection, else zero. Where each slot
+    /// has a gate of its own, updaters that find theirs closed wait until this is zero (oplog.C8).
     pub(super) collecting: AtomicU64,
-    /// Whether the value lives here; guarded by the lock.
+    /// Whether the value is in the core; guarded by the lock.
     pub(super) has_value: AtomicBool,
-    /// Set, under the lock, when the object has given this core up.
+    /// Set, under the lock, when the object no longer uses this core.
     pub(super) closed: AtomicBool,
     pub(super) membership: Membership,
-    /// Set by the object's end within its own eviction: the evictor frees value and core
+    /// Set if the object is dropped within its own eviction: the evictor frees value and core
     /// (oplog.W4).
     pub(super) orphaned: AtomicBool,
     pub(super) poisoned: AtomicBool,
     pub(super) value: UnsafeCell<MaybeUninit<T>>,
 }
 
-// SAFETY: the value and the logs are reached under the core's lock or under oplog.C1 alone, by one
+// SAFETY: the value and the logs are reached only under the core's lock or under oplog.C1, by one
 // thread at a time; both may move between threads (`T: Send`, and `L: Send` as every log is).
 unsafe impl<T: Send, L: Log<T>> Send for Core<T, L> {}
 // SAFETY: shared, the core gives the value and `inner` to the lock's holder, and a log to its
 // updater, the reader or a helper (oplog.C1, oplog.C6, oplog.B3), one thread at a time; late
 // updates are `Send` and move through `Late`. Only a `ReadGuard` shares the value, and it is `Sync`
-// with `T: Sync` alone.
+// only if `T: Sync`.
 unsafe impl<T: Send, L: Log<T>> Sync for Core<T, L> {}
 
-/// Why an update did not go to the log. The update comes back with it.
+/// Why an update was not logged. It is returned together with the update.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Refusal {
-    /// A reader is collecting; it will be done soon.
+    /// A reader is collecting; the gate opens again soon.
     Closed,
-    /// The object has another core by now, or none.
+    /// The object has another core, or none.
     Stale,
-    /// The log is at its bound.
+    /// The log is at its bound of entries or bytes.
     Full,
-    /// The log is at its bound in time.
+    /// The log is at its time bound.
     Overdue,
-    /// The core has no logs any more.
+    /// An eviction has freed the core's logs.
     Evicted,
-    /// The object has none, and its owner sees to it what that means (`managed`).
+    /// The object has no core, and its owner decides what to do (`managed`).
     Cold,
 }
 
@@ -143,8 +146,8 @@ fn clock_of(config: &Config) -> &Clock {
 }
 
 impl<T: Send + 'static, L: Log<T>> Core<T, L> {
-    /// A core without a value, locked by `token`. From a box; never one again while another thread
-    /// may have a reference to it.
+    /// A core without a value, locked by `token`. Allocated as a box, and not turned back into one
+    /// while another thread may have a reference to it.
     pub(super) fn new_locked(config: Arc<Config>, token: usize, biased: bool) -> *mut Self {
         let clock = clock_of(&config);
         let max_delay = config.max_delay.map_or(u64::MAX, |delay| clock.duration_to_ticks(delay));
@@ -175,7 +178,7 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
         }))
     }
 
-    /// Says to loom that the core is in use here, so that it must not be freed meanwhile
+    /// Tells loom that the core is in use here, so that freeing it concurrently is a race
     /// (oplog.W3).
     #[inline(always)]
     pub(super) fn in_use(&self) {
@@ -203,8 +206,8 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
         !(plain && stamps)
     }
 
-    /// Pushes an update to the slot's log if nothing out of the ordinary has to be done for it;
-    /// else gives it back. Calls nothing, so that its caller has no registers to save.
+    /// Pushes an update to the slot's log if that needs no slow path; else returns it. Calls no
+    /// function, so that its caller has no registers to save.
     ///
     /// # Safety
     /// As [`push`](Self::push).
@@ -215,9 +218,9 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
         if self.gate.load(Ordering::Acquire) != OPEN {
             return Err(op);
         }
-        // SAFETY: announced by the caller, and open.
+        // SAFETY: oplog.C10 - the caller has announced the core, and the gate was open after that.
         let Some(place) = (unsafe { self.near_place(index) }) else { return Err(op) };
-        // SAFETY: freed only by an evictor that has waited for this updater.
+        // SAFETY: oplog.C10 - freed only by an evictor, which waits for this announced updater.
         let Some(slot) = (unsafe { place.0.load(Ordering::Relaxed).as_ref() }) else {
             return Err(op);
         };
@@ -226,7 +229,8 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
             return Err(op);
         }
         let local = slot.local.get_mut();
-        // SAFETY: oplog.C1 - announced, gates open: this slot's log is this thread's.
+        // SAFETY: oplog.C1 - announced, gates open after that: this thread has exclusive access to
+        // this slot's log.
         let local = unsafe { local.deref() };
         if !local.dirty || !self.is_roomy(local) {
             return Err(op);
@@ -260,17 +264,18 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
         if gate != OPEN {
             return self.push_elsewhere(gate, index, op, growth);
         }
-        // ORDER: Relaxed; only this slot's owner writes it while the gate is open, and owners
-        // follow each other by Release and Acquire (percpu.P2).
-        // SAFETY: announced by the caller, and open.
+        // ORDER: Relaxed; only this slot's owner writes it while the gate is open, and one owner
+        // succeeds another by Release and Acquire (percpu.P2).
+        // SAFETY: oplog.C10 - the caller has announced the core, and the gate was open after that.
         let near = unsafe { self.near_place(index) }.map(|slot| slot.0.load(Ordering::Relaxed));
         let slot = match near {
             Some(slot) if !slot.is_null() => slot,
             _ => self.find_or_make_slot(index),
         };
-        // SAFETY: not null, and freed only by an evictor that has waited for this updater.
+        // SAFETY: oplog.C10 - not null, and freed only by an evictor, which waits for this
+        // announced updater.
         let slot = unsafe { &*slot };
-        // ORDER: Acquire; as the gate above, for logs with stamps.
+        // ORDER: Acquire; as for the gate above; this is the gate of logs with stamps (oplog.C4).
         let gated = L::ORDERED || seeded_bug!("no-cut");
         if gated {
             let gate = slot.gate.load(Ordering::Acquire);
@@ -278,14 +283,15 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
                 return Err((op, self.refuse(gate, index)));
             }
         }
-        // SAFETY: oplog.C1 - announced, gates open: this slot's log is this thread's.
+        // SAFETY: oplog.C1 - announced, gates open after that: this thread has exclusive access to
+        // this slot's log.
         unsafe { self.push_to(slot, index, op, growth) }
     }
 
-    /// Pushes an update to a log in hand.
+    /// Pushes an update to a log to which the caller has exclusive access.
     ///
     /// # Safety
-    /// The caller has the log to itself (oplog.C1 or oplog.C6).
+    /// The caller has exclusive access to the log (oplog.C1 or oplog.C6).
     #[inline(always)]
     pub(super) unsafe fn push_to(
         &self,
@@ -296,7 +302,7 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
     ) -> Result<Stamp, (L::Op, Refusal)> {
         // Not `with_mut`: its closure is not always inlined, which costs an ordered append 2 ns.
         let local = slot.local.get_mut();
-        // SAFETY: the caller promises that it has the log to itself, by oplog.C1 or by the turn
+        // SAFETY: the caller promises exclusive access to the log, by oplog.C1 or by the turn
         // (oplog.C6), until this returns (# Safety).
         let local = unsafe { local.deref() };
         if !local.dirty {
@@ -329,7 +335,7 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
         }
     }
 
-    /// Queues an update of a thread that must not wait (`late`). It comes back if the core is about
+    /// Queues an update of a thread that must not wait (`late`), or returns it if the core is about
     /// to be freed. Returns the clock whose skew the caller waits out after it has withdrawn its
     /// announcement.
     ///
@@ -342,12 +348,12 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
         let stamp = || if L::ORDERED { self.clock_stamp() } else { Stamp::ZERO };
         let stamp = self.late.push(op, stamp)?;
         let skewed = L::ORDERED && !self.stamps_in_hardware();
-        // SAFETY: oplog.O1 - the caller promises to use the clock only while the object is borrowed
-        // whose core this is (# Safety).
+        // SAFETY: oplog.O1 - the caller promises to use the clock only while the object that has
+        // this core is borrowed (# Safety).
         Ok(skewed.then(|| (unsafe { self.clock_of_builder() }, stamp)))
     }
 
-    /// Whether there is a bound in time.
+    /// Whether there is a time bound.
     #[inline(always)]
     pub(super) fn is_timed(&self) -> bool {
         self.max_delay != u64::MAX
@@ -365,7 +371,7 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
         if self.is_roomy(local) { None } else { self.is_full_closer(local, growth) }
     }
 
-    /// Whether the log is below its bounds, with no time to look at.
+    /// Whether the log is below its bounds and has no time bound.
     #[inline(always)]
     fn is_roomy(&self, local: &Local<L>) -> bool {
         local.log.len() < self.unchecked_entries && local.log.bytes() < self.max_bytes
@@ -386,8 +392,8 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
         self.clock().ticks_now().saturating_sub(local.since) > self.max_delay
     }
 
-    /// An updater that has announced itself in the record of slot `index` and that has no log in
-    /// hand turns away from a closed gate, and says so to the reader who closed it (oplog.G2).
+    /// Called by an updater that is announced in the record of slot `index`, has no log in hand,
+    /// and has found a gate closed: answers the reader that closed it (oplog.G2).
     #[cold]
     pub(super) fn refuse(&self, gate: u64, index: usize) -> Refusal {
         if is_frozen(gate) {
@@ -400,11 +406,11 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
     /// announcement: the object keeps its configuration, and the clock in it.
     ///
     /// # Safety
-    /// The result is used only while the object is borrowed whose core this is.
+    /// The result is used only while the object that has this core is borrowed.
     #[cold]
     pub(super) unsafe fn clock_of_builder<'a>(&self) -> &'a Clock {
-        // SAFETY: the system's clock is static; another one is in the configuration that the
-        // object's `ConfigId` keeps (oplog.O1), and the caller borrows the object.
+        // SAFETY: the system's clock is static; any other is in the configuration that the object's
+        // `ConfigId` keeps alive (oplog.O1), and the caller borrows the object.
         unsafe { &*ptr::from_ref(self.clock()) }
     }
 
@@ -416,8 +422,8 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
         // only while it is announced and has found the gate open.
         let word = unsafe { self.open_logs() }.dirty.0.get_or_init(index / 64);
         // ORDER: AcqRel and a full fence, against the gate's closing, the reader's barrier and
-        // `list_dirty`: either the reader finds this bit, or the gate is seen closed below. An
-        // update returns, and its thread goes on to load what others stored, only after that
+        // `list_dirty`: either the reader finds this bit, or the gate is seen closed below. Only
+        // after that does the update return, and does its thread load what others stored
         // (oplog.D1).
         word.0.fetch_or(1 << (index % 64), Ordering::AcqRel);
         barrier::full_after_rmw();
@@ -431,13 +437,14 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
     }
 }
 
-/// What a gate that is not open says to an updater.
+/// The refusal that the value of a closed gate means to an updater.
 pub(super) fn refusal(gate: u64) -> Refusal {
     if gate == EVICTED { Refusal::Evicted } else { Refusal::Closed }
 }
 
 impl<T, L: Log<T>> Drop for Core<T, L> {
-    /// Drops logs and late updates. A panic of theirs ends here, one by one: all memory is freed.
+    /// Drops logs and late updates. Each panic of a destructor is caught here, so that all memory
+    /// is freed.
     fn drop(&mut self) {
         // SAFETY: no other thread is left.
         unsafe { self.take_logs(ptr::null_mut()) };

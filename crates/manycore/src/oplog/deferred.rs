@@ -1,21 +1,22 @@
-//! The object: one word that is a lock while it is cold and leads to a core while it is hot.
+//! [`Deferred`]: one word that is a lock while the object is cold and leads to a core while it is
+//! hot.
 //!
-//! Owns: the public face, and the way of an update. Holding is in `hold`, promotion and demotion in
-//! `lifecycle`.
+//! Owns: the public interface, and the path of an update. Locking is in `hold`, promotion and
+//! demotion in `lifecycle`.
 //!
 //! The word is a lock word of [`crate::lock`], or with `HOT` it leads to a core ([`promotion`]).
 //! - oplog.W1 Without `HOT`, the value is inline and guarded by the word. With `HOT`, it is in the
 //!   core and guarded by the core's lock; but see oplog.W2.
 //! - oplog.W2 A promotion publishes the core locked in the name of the word's holder, with the
-//!   value inline still. The holder moves it when it releases the lock. So a promotion may happen
-//!   under a guard that points to the value, and by any thread: by the one that reads and updates,
-//!   or by one that must not wait for the holder. Only a locked word becomes HOT.
-//! - oplog.W3 A core is freed after: the word has left it, its updaters are out, its lock's waiters
-//!   are out, it has left the table, and an evictor that had claimed it is done.
-//! - oplog.W4 Where the last owner of an object is one of its own updates or logs, another object's
-//!   eviction of it may run its end, on one stack. Then the evictor, which has the core's lock and
-//!   perhaps the value borrowed, frees both when it is done. The object's other owners-only calls
-//!   panic there.
+//!   value still inline. The holder moves the value when it releases the lock. So any thread may
+//!   promote while a guard points to the value: the holder itself, or a thread that must not wait
+//!   for the holder. Only a locked word becomes HOT.
+//! - oplog.W3 A core is freed only after the word no longer leads to it, its updaters and its
+//!   lock's waiters have left, it has left the table, and an evictor that had claimed it is done.
+//! - oplog.W4 If the last owner of an object is one of its own updates or logs, an eviction of the
+//!   object may drop it further down the same stack. Then the evictor, which has the core's lock
+//!   and perhaps the value borrowed, frees both when it is done. Other calls that take the object
+//!   by value or `&mut` panic there.
 
 use super::builder::Builder;
 use super::configurations::ConfigId;
@@ -40,7 +41,7 @@ use std::ops::Deref;
 use std::panic::resume_unwind;
 use std::ptr;
 
-/// Bits of `heat`: updates since the last read, contended ones among them, flags.
+/// Bits of `heat`: updates since the last read, the contended ones among them, flags.
 pub(super) const UPDATES: u32 = 0xffff;
 pub(super) const CONTENDED_ONE: u32 = 1 << 16;
 pub(super) const CONTENDED: u32 = 0xff << 16;
@@ -48,32 +49,33 @@ pub(super) const CONTENDED: u32 = 0xff << 16;
 pub(super) const LOGGED: u32 = 1 << 30;
 pub(super) const POISONED: u32 = 1 << 31;
 
-/// A value whose updates are put off until somebody reads.
+/// A value whose updates are deferred until the next read.
 ///
 /// For structures that are updated often, by many threads, and read rarely: registries, reverse
-/// maps, statistics, recency lists, queues of events. `T` is any single-threaded type; `L` says how
-/// its updates are kept (see [the kinds](super#reexports)).
+/// maps, statistics, recency lists, queues of events. `T` is any single-threaded type; `L` is the
+/// kind of log that keeps its updates (see [the kinds](super#reexports)).
 ///
 /// Not for updates that return something, and not for structures that are read about as often as
-/// they are updated: below some ten updates a read, a lock is better. (With
-/// [`Logs::Auto`](super::Logs::Auto) such an object stays a plain locked object by itself.)
+/// they are updated: below about ten updates per read, a lock is better. (In
+/// [`Logs::Auto`](super::Logs::Auto) mode such an object stays a plain locked object.)
 ///
 /// - Consistency: linearizable.
 /// - Progress: an update of a hot object waits only for a reader that is collecting this slot's
 ///   log, or by [`WhenFull`](super::WhenFull); of a cold one, for the lock. Reads wait for each
 ///   other.
-/// - Cost of an update while hot: no shared line written, no lock, no read-modify-write when biased
-///   and one when not, and a clock read if the log is ordered. Cost of a read: the object's lock,
-///   when biased one `membarrier` if a thread that has written is not at it any more (2 us, and
-///   1 us for each other thread that runs), a cache miss or three per slot that was written since
-///   the last read (on many cores, three for each group of cores: [`MergeStrategy`]), and the
-///   updates themselves. Each thread that goes on updating waits for the read once, some hundred
-///   nanoseconds to some microseconds, and may collect others' logs meanwhile. A read that finds
-///   no log written costs the lock and a look.
+/// - Cost of an update while hot: no write to a shared line, no lock, no read-modify-write when
+///   biased and one when not, and a clock read if the log is ordered. Cost of a read: the object's
+///   lock; when biased, one `membarrier` if a thread that has updates in its log is no longer busy
+///   updating (2 us, and 1 us for each other running thread); one to three cache misses per slot
+///   that was written since the last read (on many cores, three for each group of cores:
+///   [`MergeStrategy`]), and the updates themselves. Each thread that goes on updating waits for
+///   the read once, from some hundred nanoseconds to some microseconds, and may collect other
+///   threads' logs while it waits. A read that finds all logs empty costs the lock and a load of
+///   the dirty bits.
 /// - Memory: the value plus 16 bytes while cold; while hot, about 1.2 KB more and one log per slot
-///   that updates it; after an eviction, 256 bytes more (a value of over 8 bytes has a second place
-///   there) until the object is next used. While an object is poisoned its updates are kept without
-///   bound.
+///   that updates it; after an eviction, 256 bytes more (plus the size of a value of over 8 bytes,
+///   which stays in the core) until the object is next used. While an object is poisoned, its
+///   updates are kept without bound.
 /// - Source: OpLog, sections 4 to 6, and section 8 for [`MergeStrategy`].
 ///
 /// [`MergeStrategy`]: super::MergeStrategy
@@ -115,15 +117,15 @@ pub struct Deferred<T: Send + 'static, L: Log<T>> {
     log: PhantomData<fn() -> L>,
 }
 
-/// The value's place in the object. It says what may cross threads, and the object has it from
-/// here: an `impl` for the object itself would have to repeat `L: Log<T>`, and a type that refers
-/// to an object of its own kind could not be proved `Send` (E0275; `tests/own_type.rs`). Logs and
-/// updates may cross because every `Log<T>` and its `Op` are `Send`.
+/// The value's place in the object. Its `Send` and `Sync` impls decide those of the object: an
+/// `impl` for the object itself would have to repeat `L: Log<T>`, and a type that refers to an
+/// object of its own kind could not be proved `Send` (E0275; `tests/own_type.rs`). Logs and updates
+/// may cross because every `Log<T>` and its `Op` are `Send`.
 pub(super) struct Inline<T>(UnsafeCell<MaybeUninit<T>>);
 
 // SAFETY: a shared object gives its value to the lock's holder alone (oplog.W1), one thread at a
-// time. A guard that is shared, and an `Adaptive`, which lets readers in by lanes (adaptive.A1),
-// ask for `T: Sync`.
+// time. A shared guard, and an `Adaptive`, which admits readers by lanes (adaptive.A1), require `T:
+// Sync`.
 unsafe impl<T: Send> Sync for Inline<T> {}
 // SAFETY: an object that moves takes its value along (`T: Send`); its logs and updates are `Send`
 // by `Log`'s own bounds.
@@ -145,7 +147,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         Self::with_config(value, ConfigId::default())
     }
 
-    /// Starts an object with other bounds and policies.
+    /// A builder for an object with other bounds and policies.
     #[must_use]
     pub fn builder() -> Builder<T, L> {
         Builder::new()
@@ -161,10 +163,10 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         }
     }
 
-    /// Puts an update down; the next read sees it.
+    /// Appends an update; the next read sees it.
     ///
-    /// If its log is full, it may apply what others have put down. A panic of theirs ends here: the
-    /// object is poisoned then, as its next reader finds out, and this update is put down.
+    /// If its log is full, it may apply updates of other threads. Their panics are caught here:
+    /// they poison the object for its next reader, and this update is appended.
     ///
     /// # Panics
     /// If the object is cold and applying the update panics.
@@ -172,7 +174,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     #[track_caller]
     pub fn append(&self, op: L::Op) {
         // ORDER: Relaxed; a hint that keeps the cold path from loading the word that it is about to
-        // lock (3 ns in a tight loop). If it is wrong, the slow path sorts it out.
+        // lock (3 ns in a tight loop). If it is wrong, the slow path corrects it.
         if self.heat.load(Ordering::Relaxed) & LOGGED != 0 {
             self.append_logged(op);
         } else if let Err((op, refusal)) = self.append_cold(op) {
@@ -180,8 +182,8 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         }
     }
 
-    /// Apart from [`append`](Self::append), so that the registers it saves do not burden the cold
-    /// path: stores in front of a locked instruction are waited for.
+    /// Not inlined into [`append`](Self::append), so that the cold path saves no registers: its
+    /// locked instruction would wait for those stores.
     #[inline(never)]
     fn append_logged(&self, op: L::Op) {
         // ORDER: Acquire; pairs with Release at promotion: the core's contents before its address.
@@ -195,13 +197,14 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         }
     }
 
-    /// As [`append_hot`](Self::append_hot), for what nearly all updates are.
+    /// The fast path of [`append_hot`](Self::append_hot), which nearly all updates take.
     #[inline(always)]
     pub(super) fn append_plain(&self, slot: Slot, word: Word, op: L::Op) -> Result<(), L::Op> {
-        // SAFETY: oplog.W3 - the word of this object; its cores are freed as promotion.H4 says.
+        // SAFETY: oplog.W3 - this is the object's word, and its cores are freed only as
+        // promotion.H4 allows.
         let core = unsafe { promotion::enter_by::<Core<T, L>>(slot, &self.word, word) };
         let Some(core) = core else { return Err(op) };
-        // SAFETY: announced, and checked after that.
+        // SAFETY: oplog.C1 - `enter_by` has announced the core, and checked the word after that.
         unsafe { core.push_plain(slot.index(), op) }
     }
 
@@ -213,15 +216,16 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         op: L::Op,
         growth: usize,
     ) -> Result<(), (L::Op, Refusal)> {
-        // SAFETY: oplog.W3 - the word of this object; its cores are freed as promotion.H4 says.
+        // SAFETY: oplog.W3 - this is the object's word, and its cores are freed only as
+        // promotion.H4 allows.
         let core = unsafe { promotion::enter_by::<Core<T, L>>(slot, &self.word, word) };
         let Some(core) = core else { return Err((op, Refusal::Stale)) };
-        // SAFETY: announced, and checked after that.
+        // SAFETY: oplog.C1 - `enter_by` has announced the core, and checked the word after that.
         let stamp = unsafe { core.push(slot.index(), op, growth) }?;
         if !L::ORDERED || core.stamps_in_hardware() {
             return Ok(());
         }
-        // SAFETY: this call borrows the object.
+        // SAFETY: this call borrows the object, which keeps the clock's configuration (oplog.O1).
         let clock = unsafe { core.clock_of_builder() };
         drop(core);
         clock.settle(stamp);
@@ -231,7 +235,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     #[inline(always)]
     fn append_cold(&self, op: L::Op) -> Result<(), (L::Op, Refusal)> {
         if percpu::is_announcing() {
-            return Err((op, Refusal::Stale)); // with a log in hand: to be logged, not applied
+            return Err((op, Refusal::Stale)); // a log is in hand: it must be logged
         }
         match lock::try_lock(&self.word, percpu::thread_token()) {
             Ok(()) => self.apply_locked(op, false),
@@ -249,7 +253,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
             return self.promote_instead(op, hold);
         }
         self.apply_held(op, &mut hold);
-        // Again: the object may have been promoted.
+        // Loaded again: the object may have been promoted.
         let heat = self.heat.load(Ordering::Relaxed);
         let mut heat = if heat & UPDATES == UPDATES { heat } else { heat + 1 };
         let pays = || heat & UPDATES >= logs_pay_from(percpu::slot_count());
@@ -279,7 +283,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         hold.poison = false;
     }
 
-    /// The update must be logged, not applied: the object is poisoned, or always has logs.
+    /// For an update that must be logged, not applied: the object is poisoned, or always has logs.
     #[cold]
     fn promote_instead(
         &self,
@@ -293,25 +297,25 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         match self.publish_core(&hold, Admission::Insist) {
             Some(eviction) => {
                 drop(hold);
-                drop(eviction); // runs the victim's updates, now that no lock of ours is held
+                drop(eviction); // runs the victim's updates, now that this thread holds no lock
                 Err((op, Refusal::Stale))
             }
             None => {
-                // The table is full of objects in use this moment: this once, apply.
+                // The place is in use at this moment: apply this update instead.
                 self.apply_held(op, &mut hold);
                 Ok(())
             }
         }
     }
 
-    /// Brings the object up to date and holds it, for looking at it and for changing it.
+    /// Brings the object up to date and locks it, for reading or changing the value.
     ///
     /// # Panics
-    /// - If the object is poisoned: an update panicked. Repair the value through
+    /// - If the object is poisoned, because an update panicked. Repair the value through
     ///   [`get_mut`](Self::get_mut) or [`read_poisoned`](Self::read_poisoned) and call
     ///   [`clear_poison`](Self::clear_poison).
     /// - If an update panics while this read applies it; the object is poisoned then.
-    /// - If the read would wait for ever: this thread holds the object already, or another object
+    /// - If the read would deadlock: this thread holds the object already, or holds another object
     ///   for which the object's holder waits, or is in [`Log::push`] (see [the module](super)).
     #[track_caller]
     pub fn read(&self) -> ReadGuard<'_, T, L> {
@@ -324,11 +328,11 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         guard
     }
 
-    /// As [`read`](Self::read), also if the object is poisoned: then without the updates that are
-    /// queued, for looking at the damage and repairing it.
+    /// As [`read`](Self::read), also if the object is poisoned: then the queued updates are not
+    /// applied, so that the value can be examined and repaired.
     ///
     /// # Panics
-    /// As [`read`](Self::read), poison apart.
+    /// As [`read`](Self::read), except for poison.
     #[track_caller]
     pub fn read_poisoned(&self) -> ReadGuard<'_, T, L> {
         match self.hold(true) {
@@ -355,7 +359,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         if guard.is_poisoned() { Err(TryReadError::Poisoned) } else { Ok(guard) }
     }
 
-    /// Applies what is pending. The same as dropping a [`read`](Self::read) guard at once.
+    /// Applies pending updates. The same as dropping a [`read`](Self::read) guard at once.
     ///
     /// # Panics
     /// As [`read`](Self::read).
@@ -364,21 +368,22 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         drop(self.read());
     }
 
-    /// The value, up to date. No other thread can be at it, so this is cheap.
+    /// The value, up to date. No other thread can use it, so this is cheap.
     ///
-    /// A poisoned object's value is as the panic left it, for repair: the updates that are queued
-    /// stay queued, and the first read after [`clear_poison`](Self::clear_poison) applies them.
+    /// A poisoned object's value is as the panic left it, for repair: queued updates stay queued,
+    /// and the first read after [`clear_poison`](Self::clear_poison) applies them.
     ///
     /// # Panics
     /// If an update panics while it is applied; the object is poisoned then, and the updates after
-    /// it stay queued. And from within an update or a log of this object, where it is their owner.
+    /// it stay queued. And if it is called from within an update or a log of this object that owns
+    /// it.
     #[track_caller]
     pub fn get_mut(&mut self) -> &mut T {
         self.assert_not_in_own_eviction();
         rethrow(self.settle_down());
         let value = self.settled_value();
-        // SAFETY: oplog.W1 - `&mut self` is exclusive. The pointer is to what `self` owns, for as
-        // long.
+        // SAFETY: oplog.W1 - `&mut self` is exclusive. The pointer is to what `self` owns, and is
+        // used for as long as `self` is borrowed.
         unsafe { (*ptr::from_mut(value.deref())).assume_init_mut() }
     }
 
@@ -386,7 +391,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     ///
     /// # Panics
     /// If the object is poisoned, or an update panics while it is applied: then the value and the
-    /// updates that are queued are dropped. [`try_into_inner`](Self::try_into_inner) keeps them.
+    /// queued updates are dropped. [`try_into_inner`](Self::try_into_inner) keeps them.
     #[must_use]
     #[track_caller]
     pub fn into_inner(self) -> T {
@@ -405,12 +410,12 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     /// The value, up to date, unless the object is poisoned.
     ///
     /// # Errors
-    /// The object, if it is poisoned, with the updates that are queued: repair it through
+    /// The object, if it is poisoned, with its queued updates: repair it through
     /// [`get_mut`](Self::get_mut) and call [`clear_poison`](Self::clear_poison).
     ///
     /// # Panics
     /// If an update panics while it is applied: the value and the updates after it are dropped.
-    /// (Call [`synchronize`](Self::synchronize) before, where that would be a loss.) And as
+    /// (Call [`synchronize`](Self::synchronize) first if that matters.) Otherwise as
     /// [`get_mut`](Self::get_mut).
     #[track_caller]
     pub fn try_into_inner(mut self) -> Result<T, Self> {
@@ -421,30 +426,30 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         }
         let mut this = std::mem::ManuallyDrop::new(self);
         drop(std::mem::take(&mut this.config));
-        // SAFETY: settled, and `this` is never dropped.
+        // SAFETY: `settle_down` has run, and `this` is never dropped.
         Ok(unsafe { this.take_value() })
     }
 
-    /// Whether an update, or a reader holding the object, panicked.
+    /// Whether the object is poisoned: an update, or a reader that held the object, panicked.
     #[must_use]
     pub fn is_poisoned(&self) -> bool {
-        // ORDER: Relaxed; whoever needs more holds the lock.
+        // ORDER: Relaxed; a caller that needs more holds the lock.
         if self.heat.load(Ordering::Relaxed) & POISONED != 0 {
             return true;
         }
         self.with_core(|core, _| core.poisoned.load(Ordering::Relaxed)).unwrap_or(false)
     }
 
-    /// Says that the value is fit for use again. The next read applies what is queued.
+    /// Clears the poison flag. The next read applies the queued updates.
     ///
     /// Takes the object's lock, unless this thread holds the object already.
     ///
     /// # Panics
-    /// If taking the lock would wait for ever, as [`read`](Self::read).
+    /// If taking the lock would deadlock, as [`read`](Self::read).
     #[track_caller]
     pub fn clear_poison(&self) {
-        // Under the lock: a read that has merged without applying must find the poison that made it
-        // skip that, or it would return without the updates that are queued.
+        // Under the lock: a read that has collected without applying must find the poison flag that
+        // made it skip the updates, or it would return a value without them.
         let locked = self.lock_as_it_is();
         if matches!(locked, Err(Refused::Circle)) {
             would_wait_in_a_circle();
@@ -454,27 +459,27 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         self.with_core(|core, _| core.poisoned.store(false, Ordering::Relaxed));
     }
 
-    /// Whether updates go to logs now: not any more once the object has been evicted.
+    /// Whether updates go to logs now; false once the object has been evicted.
     #[must_use]
     pub fn is_logged(&self) -> bool {
         self.is_hot() && self.with_core(|core, _| !core.is_evicted()).unwrap_or(false)
     }
 
-    /// Whether the object has a core; a hint, without the look whether that was evicted.
+    /// Whether the object has a core, perhaps an evicted one; a hint.
     #[inline]
     pub(crate) fn is_hot(&self) -> bool {
         // ORDER: Relaxed; a hint.
         Word::load(&self.word, Ordering::Relaxed).is_hot()
     }
 
-    /// Gives the object logs now, without waiting for contention. Returns whether it has them: no
-    /// if this thread holds the object, or if its place in the [`LogTable`](super::LogTable) is in
-    /// use this moment.
+    /// Gives the object logs now, without waiting for contention. Returns whether it has them:
+    /// false if this thread holds the object, or if its place in the [`LogTable`](super::LogTable)
+    /// is in use at this moment.
     #[track_caller]
     pub fn promote(&self) -> bool {
         if self.is_hot() && !self.is_logged() && !held::is_inside() {
-            // Evicted: the object gives up what that has left. What panics is an update, applied
-            // on the way: its poison tells of it.
+            // Evicted: this demotes the object. A panic is that of an update applied here, and has
+            // poisoned the object.
             sync::contain(|| drop(self.hold(true)));
         }
         let token = percpu::thread_token();
@@ -486,16 +491,16 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         match locked {
             Ok(()) => self.promote_held(ColdHold::of(self), Admission::Insist),
             Err(Refused::Busy) => {
-                self.publish_for_holder(); // without a place: this thread must not wait (oplog.T1)
+                self.publish_for_holder(); // without a place: it must not wait (oplog.T1)
                 true
             }
             Err(refused) => refused == Refused::Hot && self.is_logged(),
         }
     }
 
-    /// Applies what is pending and takes the logs away. Contention may bring them back.
+    /// Applies pending updates and frees the logs. Contention may promote the object again.
     ///
-    /// The object keeps its logs if its updates go on appending updates to it.
+    /// The object keeps its logs if its updates keep appending updates to it.
     ///
     /// # Panics
     /// As [`read`](Self::read).
@@ -510,11 +515,10 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         }
     }
 
-    /// Counts of what happened to this object's updates.
+    /// Statistics of this object's updates.
     ///
-    /// Takes the object's lock, so not for hot paths. From within an update of this object, or a
-    /// log's own code, it says what it can without looking into logs and without waiting: see
-    /// [`Stats`].
+    /// Takes the object's lock, so not for hot paths. Within an update of this object, or a log's
+    /// own code, it returns what is known without reading logs and without waiting: see [`Stats`].
     #[must_use]
     pub fn stats(&self) -> Stats {
         if self.is_held_by_this_thread() {
@@ -552,17 +556,17 @@ fn rethrow(result: Result<(), Panic>) {
 }
 
 impl<T: Send + 'static, L: Log<T>> Drop for Deferred<T, L> {
-    /// Applies what is pending, then drops the value. If an update panics, the value is dropped
-    /// first and the panic goes on (unless the thread is unwinding already).
+    /// Applies pending updates, then drops the value. If an update panics, the value is dropped
+    /// first and the panic is resumed (unless the thread is already unwinding).
     ///
-    /// A poisoned object's queued updates are dropped with it: the panic that poisoned it has said
-    /// so. [`try_into_inner`](Self::try_into_inner) tells whether there is something to save.
+    /// A poisoned object's queued updates are dropped with it: the panic that poisoned it has
+    /// already been reported. [`try_into_inner`](Self::try_into_inner) keeps them.
     fn drop(&mut self) {
         if self.is_in_own_eviction() {
             return self.leave_to_evictor();
         }
         let settled = self.settle_down();
-        // SAFETY: settled, and not used again.
+        // SAFETY: `settle_down` has run, and the object is not used again.
         drop(unsafe { self.take_value() });
         if !panicking() {
             rethrow(settled);

@@ -1,8 +1,10 @@
-//! Eviction: a core loses its logs to a newcomer, or because it has been idle for long.
+//! Eviction: the logs of a core are freed because another object needs its place, or because it has
+//! been idle.
 //!
-//! Runs in another object's thread, with the core's lock held, without access to the object: that
-//! may be moved at any time. So the value stays in the core, and the object gives the core up at
-//! its next use. What only an object with logs needs, the eviction frees (`log_set`).
+//! Runs in a thread that promotes another object (the newcomer), with the core's lock held and
+//! without access to the victim, which may be moved at any time. So the value stays in the core
+//! until the victim's next use, which demotes it. The eviction frees what only an object with logs
+//! needs (`log_set`).
 
 use super::core::{Core, EVICTED};
 use super::log::Log;
@@ -14,27 +16,27 @@ use crate::sync::{self, Ordering};
 use std::ptr;
 
 impl<T: Send + 'static, L: Log<T>> Core<T, L> {
-    /// Lets an evicted core have logs again, because it can't be given up.
+    /// Lets an evicted core have logs again, because it can't be freed.
     ///
     /// # Safety
     /// The caller holds the core's lock.
     pub(super) unsafe fn revive(&self) {
         if self.is_evicted() {
-            self.logs(); // there before the gate is open (oplog.C10)
+            self.logs(); // the log set exists before the gate is open (oplog.C10)
             // ORDER: Release; pairs with the updater's Acquire.
             self.gate.store(self.open, Ordering::Release);
         }
     }
 
-    /// Takes the logs away from a core whose lock `try_claim` has taken. No panic comes out.
+    /// Frees the logs of a core whose lock `try_claim` has taken. Never unwinds.
     fn evict(&self) {
         // ORDER: Relaxed; only the lock's holder writes it.
         let gate = self.gate.load(Ordering::Relaxed);
         debug_assert_eq!(gate, self.open, "oplog.C7: a core is evicted twice, or while it merges");
         // ORDER: Release; the collection passes the barrier before it looks at the updaters.
         self.gate.store(EVICTED, Ordering::Release);
-        // What panics is the *victim's*: it must not reach the newcomer's thread. The victim is
-        // poisoned, its updates stay queued, and its next reader learns of it (oplog.D7).
+        // A panic here is the *victim's*: it must not unwind the newcomer's thread. The victim is
+        // poisoned, its updates stay queued, and its next reader finds it poisoned (oplog.D7).
         let collected = sync::caught(|| {
             // SAFETY: the lock is held and the gate closed for good.
             let _merging = unsafe { self.begin_merging() };
@@ -46,12 +48,14 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
             sync::contain(|| drop(panic));
             // ORDER: Relaxed; guarded by the lock.
             self.poisoned.store(true, Ordering::Relaxed);
-            // Updates are in the logs still, so these stay until the next read (oplog.T1).
-            // SAFETY: the lock is held.
+            // Updates are still in the logs, so these stay until the next read (oplog.T1).
+            // SAFETY: `try_claim` has taken the core's lock, which `finish_eviction` releases after
+            // this.
             return unsafe { self.revive() };
         }
         sync::contain(|| {
-            // SAFETY: the lock is held.
+            // SAFETY: `try_claim` has taken the core's lock, which `finish_eviction` releases after
+            // this.
             let _merging = unsafe { self.begin_merging() };
             // SAFETY: the lock is held, which guards `inner` and the value; user code that runs in
             // here finds `inner` closed (`begin_merging`).
@@ -67,8 +71,8 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
 }
 
 impl<T: Send + 'static, L: Log<T>> Core<T, L> {
-    /// Applies what is left of an object that is gone, and frees its value and its core (oplog.W4).
-    /// No panic comes out: this thread has nothing to do with the object.
+    /// Applies the remaining updates of an object that was dropped, and frees its value and its
+    /// core (oplog.W4). Never unwinds: this thread is none of the object's users.
     ///
     /// # Safety
     /// `core` came from `Box::into_raw`, and nothing else refers to it.
@@ -76,7 +80,7 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
         // SAFETY: oplog.W4 - the caller promises that nothing else refers to the core (# Safety):
         // its lock has no other taker, and no updater can announce it.
         sync::contain(|| unsafe { (*core).drain_all() });
-        // SAFETY: the value is in the core (oplog.W2), whose end does not drop it.
+        // SAFETY: the value is in the core (oplog.W2), whose drop does not drop it.
         let value = unsafe { (*core).value.with(|value| ptr::read(value).assume_init()) };
         sync::contain(|| drop(value));
         // SAFETY: the caller promises a core from `Box::into_raw` to which nothing else refers
@@ -105,11 +109,12 @@ impl<T: Send + 'static, L: Log<T>> Resident for Core<T, L> {
         // SAFETY: `try_claim` took the core's lock, so the core lives until `unlock` below.
         unsafe { (*this).evict() };
         // ORDER: Relaxed; only this thread can have set it (oplog.W4).
-        // SAFETY: `try_claim` took the core's lock and it is claimed, so the core lives until
-        // both are given up below; an orphaned one (oplog.W4) until `bury`.
+        // SAFETY: `try_claim` took the core's lock and it is claimed, so the core lives until both
+        // are released below; an orphaned one (oplog.W4) until `bury`.
         if unsafe { (*this).orphaned.load(Ordering::Relaxed) } {
             held::leave();
-            // SAFETY: the object is gone, and has left value and core to this eviction.
+            // SAFETY: oplog.W4 - the object was dropped, and has left value and core to this
+            // eviction.
             return unsafe { Self::bury(this as usize as *mut Self) };
         }
         // SAFETY: locked by `try_claim`; the claim keeps the core alive until it ends.

@@ -1,26 +1,27 @@
-//! Gates: how a reader shuts updaters out, and how it learns that they are out.
+//! Gates: how a reader excludes updaters, and how it learns that they have left.
 //!
 //! Owns: the values of a gate, the numbers of collections, and *answers*. Source of the answers:
 //! Liu, Zhang, Chen, *Scalable Read-mostly Synchronization Using Passive Reader-Writer Locks*,
 //! USENIX ATC 2014, section 3 (there a reader reports the version of the lock that it has seen).
 //!
-//! A reader of a biased object has to know that no updater's entry is on its way to memory still.
-//! The kernel can see to that for all threads at once (`membarrier`), which takes microseconds and
-//! interrupts the others. But an updater that is busy meets the closed gate by itself, some
-//! nanoseconds later; so it leaves an *answer* in its slot's record, and a reader that finds the
-//! answers of all slots it cares for needs nothing from the kernel.
+//! A reader of a biased object has to know that no updater's entry is still in a store buffer. The
+//! kernel can ensure that for all threads at once (`membarrier`), which takes microseconds and
+//! interrupts the others. But a busy updater finds the closed gate by itself within nanoseconds; so
+//! it stores an *answer* in its slot's record, and a reader that finds the answers of all dirty
+//! slots needs no `membarrier`.
 //!
 //! Laws:
-//! - oplog.G1 Every collection of the process has a number of its own, and closes gates with it. No
-//!   answer of old is taken for one of today.
-//! - oplog.G2 Whoever answers has read the number from a gate (or from `collecting`), has none of
-//!   the core's logs in hand under that record, and stays away until the collection is over. (It
-//!   may help with it, and collect those of others who have answered: `tree`.) A gate that was seen
-//!   closed is not seen as it was before (coherence), so staying away takes no fence.
-//! - oplog.G3 An answer is stored with Release after all that its thread did under the record, and
-//!   read with Acquire: the reader has the log as its updater left it, and every entry is in it.
+//! - oplog.G1 Every collection of the process has a number of its own, and closes gates with it. So
+//!   no answer to an earlier collection is taken for an answer to this one.
+//! - oplog.G2 An updater that answers has read the number from a gate (or from `collecting`), has
+//!   none of the core's logs in hand under that record, and touches none until the collection is
+//!   over. (It may help, and collect the logs of other updaters that have answered: `tree`.) After
+//!   a gate was seen closed, its earlier open value is not seen again (coherence), so this takes no
+//!   fence.
+//! - oplog.G3 An answer is stored with Release after all accesses of its thread under the record,
+//!   and read with Acquire: the reader sees the log as its updater left it, with every entry.
 //! - oplog.G4 A slot that is not dirty needs no answer: its next entry sets the dirty bit first,
-//!   with a full fence before it looks at the gate (oplog.C3).
+//!   with a full fence before it loads the gate (oplog.C3).
 
 use super::core::{Core, FROZEN, TREE};
 use super::log::Log;
@@ -29,18 +30,18 @@ use crate::config;
 use crate::percpu::{self, Slot};
 use crate::sync::{self, AtomicU64, Backoff, Ordering, hint, seeded_bug};
 
-/// Numbers that a core takes at a time, so that collections do not meet at one counter.
+/// A core takes this many numbers at a time, so that collections do not contend for one counter.
 const BLOCK: u64 = 1 << 16;
 
-/// Above the bits that a gate has besides.
+/// The number lies above the flag bits of a gate.
 pub(super) const NUMBER_SHIFT: u32 = 4;
 
 sync::global! {
-    /// The first number that no core has taken. Zero is nobody's.
+    /// The first number that no core has taken. Zero is never given out.
     static NEXT_BLOCK: AtomicU64 = AtomicU64::new(1);
 }
 
-/// The numbers that a core has left.
+/// The numbers that a core has taken and not used.
 #[derive(Debug, Default)]
 pub(super) struct Numbers {
     next: u64,
@@ -48,10 +49,10 @@ pub(super) struct Numbers {
 }
 
 impl Numbers {
-    /// What to close the gates of the next collection with (oplog.G1).
+    /// The value that closes the gates of the next collection (oplog.G1).
     pub(super) fn next_closed(&mut self) -> u64 {
         if self.next == self.end {
-            // ORDER: Relaxed; only that nobody else gets them matters.
+            // ORDER: Relaxed; it only matters that no other core gets these numbers.
             self.next = NEXT_BLOCK.fetch_add(BLOCK, Ordering::Relaxed);
             self.end = self.next + BLOCK;
         }
@@ -64,15 +65,15 @@ impl Numbers {
     }
 }
 
-/// Whether a gate's value says that a collection goes on.
+/// Whether a gate's value says that a collection is in progress.
 #[inline(always)]
 pub(super) fn is_frozen(gate: u64) -> bool {
     gate & FROZEN != 0
 }
 
 impl<T: Send + 'static, L: Log<T>> Core<T, L> {
-    /// Lets a collection come to its end (oplog.C8), answering it. The caller announces the core as
-    /// waiter in `slot`'s record (promotion.H3).
+    /// Waits for the end of a collection (oplog.C8), and answers it. The caller announces the core
+    /// as a waiter in `slot`'s record (promotion.H3).
     pub(super) fn wait_for_collection(&self, slot: Slot, backoff: &mut Backoff) {
         let mut answered = 0;
         let mut looks = 0;
@@ -86,7 +87,7 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
             };
             if !is_frozen(seen) {
                 if answered == 0 {
-                    backoff.pause(); // over already, or something else is in the way
+                    backoff.pause(); // the collection is over, or the refusal has another cause
                 }
                 return;
             }
@@ -97,7 +98,7 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
                     self.help_as_updater(seen, slot);
                 }
             }
-            // (No `<`: under a model checker there are none.)
+            // (Not `<`: the bound is 0 under a model checker, and no `u32` is below 0.)
             if looks != config::LOOKS_AT_GATE {
                 looks += 1;
                 hint::spin_loop();
@@ -107,17 +108,18 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
         }
     }
 
-    /// Helps the collection (`tree`). Announced as an updater meanwhile: the log set, where the
-    /// branches are, may be freed by an eviction that comes after the collection, which waits for
-    /// updaters and not for those who wait (oplog.C10).
+    /// Helps the collection (`tree`), announced as an updater: an eviction after the collection may
+    /// free the log set, where the branches are, and waits for updaters but not for waiters
+    /// (oplog.C10).
     #[cold]
     fn help_as_updater(&self, seen: u64, slot: Slot) {
-        // BUG: a helper looks at the branches announced as one who waits, for whom no eviction
-        // waits (oplog.C10).
+        // BUG: a helper reads the branches while announced as a waiter, for which no eviction waits
+        // (oplog.C10).
         promotion::announce_again(slot, self, seeded_bug!("waiting-helper"));
         // ORDER: Acquire; after the announcement, as in `push`.
         if self.gate.load(Ordering::Acquire) == seen {
-            // SAFETY: announced, and the gate says that the collection goes on.
+            // SAFETY: announced as an updater, and the gate said after that that the collection is
+            // in progress (oplog.C10).
             unsafe { self.help(seen, slot.index()) };
         }
         promotion::announce_again(slot, self, true);
@@ -129,7 +131,7 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
         let own = percpu::known_slot();
         let mut looks = 0;
         slots.iter().all(|index| {
-            // What the reader did itself, it sees; and it is not inside (`lock_core` asks).
+            // The reader sees its own entries, and it is not inside (`lock_core` checks that).
             if own == Some(*index) {
                 return true;
             }

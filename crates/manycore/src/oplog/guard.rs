@@ -1,4 +1,4 @@
-//! What a reader holds.
+//! [`ReadGuard`]: access to an object that is up to date and locked.
 
 use super::Deferred;
 use super::core::Core;
@@ -9,15 +9,15 @@ use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 use std::ops::{Deref, DerefMut};
 
-/// An up-to-date object, held by one reader. Dropping it gives the object up.
+/// A guard of an object that is up to date and held by one reader. Dropping it releases the object.
 ///
-/// Updates go on meanwhile, into their logs; this guard does not see them. The value may be changed
-/// through the guard: it is an ordinary critical section.
+/// While it exists, updates are still logged; this guard does not see them. The value may be
+/// changed through the guard: it is an ordinary critical section.
 pub struct ReadGuard<'a, T: Send + 'static, L: Log<T>> {
     pub(super) object: &'a Deferred<T, L>,
     /// The core whose lock is held; null if the object was cold when the guard was made.
     pub(super) core: *const Core<T, L>,
-    /// Taken before the lock is given up.
+    /// Taken before the lock is released.
     pub(super) value: Option<MutPtr<MaybeUninit<T>>>,
     pub(super) panicking: bool,
     /// The lock knows its owner, so the guard stays on its thread.
@@ -28,7 +28,7 @@ pub struct ReadGuard<'a, T: Send + 'static, L: Log<T>> {
 unsafe impl<T: Send + Sync + 'static, L: Log<T>> Sync for ReadGuard<'_, T, L> {}
 
 impl<T: Send + 'static, L: Log<T>> ReadGuard<'_, T, L> {
-    /// Whether an update panicked, so that others are queued that this guard does not see.
+    /// Whether an update panicked, so that this guard does not see updates that are queued.
     #[must_use]
     pub fn is_poisoned(&self) -> bool {
         self.object.is_poisoned_held(self.core)

@@ -1,6 +1,6 @@
-//! Holding an object: its own lock while it is cold, its core's while it is hot.
+//! Locking an object: its own lock while it is cold, its core's while it is hot.
 //!
-//! Owns: the way to either lock, and giving it up. Laws oplog.W1 to oplog.W3 are in the header of
+//! Owns: taking and releasing either lock. Laws oplog.W1 to oplog.W3 are in the header of
 //! `deferred`.
 
 use super::Deferred;
@@ -18,10 +18,12 @@ use std::marker::PhantomData;
 use std::ptr;
 
 impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
-    /// Holds the object, up to date (poison apart), also changing its state if a policy asks.
+    /// Locks the object and brings it up to date (unless it is poisoned); also changes its state if
+    /// a policy says so.
     ///
     /// # Panics
-    /// If it is to wait and the thread has a log in hand (`held`): its holder might wait for that.
+    /// If it would have to wait and the thread has a log in hand (`held`): the lock's holder might
+    /// be waiting for that log.
     #[track_caller]
     pub(super) fn hold(&self, wait: bool) -> Result<ReadGuard<'_, T, L>, Refused> {
         if percpu::is_announcing() {
@@ -34,10 +36,10 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         }
         let mut backoff = Backoff::new();
         loop {
-            // ORDER: Relaxed; taking either lock orders what follows.
+            // ORDER: Relaxed; a hint; taking either lock orders what follows.
             if !Word::load(&self.word, Ordering::Relaxed).is_hot() {
                 if self.config.is_managed() {
-                    return Err(Refused::Hot); // not for this module to hold
+                    return Err(Refused::Hot); // only its owner locks it while cold
                 }
                 match self.lock_word(wait) {
                     Ok(()) => {
@@ -63,8 +65,8 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         }
     }
 
-    /// Takes the object's lock without bringing the object up to date; null says that it is cold.
-    /// Fails if this thread holds it, or would wait for ever.
+    /// Takes the object's lock without bringing the object up to date; null means that it is cold.
+    /// Fails if this thread holds it, or would deadlock.
     ///
     /// # Panics
     /// As [`hold`](Self::hold).
@@ -77,7 +79,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         );
         let mut backoff = Backoff::new();
         loop {
-            // ORDER: Relaxed; taking either lock orders what follows.
+            // ORDER: Relaxed; a hint; taking either lock orders what follows.
             let locked = if Word::load(&self.word, Ordering::Relaxed).is_hot() {
                 self.lock_core(true)
             } else {
@@ -136,7 +138,8 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         // SAFETY: the lock is held, so the core is alive.
         let held = unsafe { &*core };
         if !held.is_evicted() {
-            // SAFETY: the lock is held.
+            // SAFETY: this thread has taken the core's lock, which the guard releases when it is
+            // dropped.
             unsafe {
                 held.merge();
                 if let Some(biased) = held.wants_bias() {
@@ -146,10 +149,12 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         }
         std::mem::forget(release);
         let mut guard = self.guard(core);
-        // SAFETY: the lock is held.
+        // SAFETY: this thread has taken the core's lock, which the guard releases when it is
+        // dropped.
         let idle = unsafe { held.wants_demotion() };
         let is_kept = self.config.always_logs() || self.config.is_managed();
-        // SAFETY: the lock is held.
+        // SAFETY: this thread has taken the core's lock, which the guard releases when it is
+        // dropped.
         let homeless = held.is_evicted() || unsafe { held.is_without_place() };
         if (idle && !is_kept) || homeless || self.config.never_logs() {
             self.demote_guard(&mut guard);
@@ -166,7 +171,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         unsafe { core.set_biased(biased) };
     }
 
-    /// Takes the lock of the object's core. `Refused::Hot` says: look at the word again.
+    /// Takes the lock of the object's core. `Refused::Hot`: the word has changed, load it again.
     #[track_caller]
     pub(super) fn lock_core(&self, wait: bool) -> Result<*const Core<T, L>, Refused> {
         let of = Of::new("Deferred", self);
@@ -179,7 +184,8 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
             }
             // ORDER: Relaxed; guarded by the lock.
             if core.closed.load(Ordering::Relaxed) {
-                // SAFETY: taken just above.
+                // SAFETY: oplog.W3 - this thread has taken the lock just above, and the core lives
+                // until its waiters have left.
                 unsafe { lock::unlock(&core.lock, 0) };
                 return Err(Refused::Hot);
             }
@@ -195,16 +201,18 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
             core.in_use();
             f(core, slot)
         };
-        // SAFETY: oplog.W3 - the word of this object; its cores are freed as promotion.H4 says.
+        // SAFETY: oplog.W3 - this is the object's word, and its cores are freed only as
+        // promotion.H4 allows.
         unsafe { promotion::look_on(&self.word, look) }
     }
 
-    /// Queues an update for the next read without waiting (`late`). It comes back if the object is
-    /// cold, or about to be.
+    /// Queues an update for the next read without waiting (`late`), or returns it if the object is
+    /// cold or about to be.
     pub(super) fn append_late(&self, op: L::Op) -> Result<(), L::Op> {
         let mut waiting = Some(op);
         let pushed = self.with_core(|core, _| {
-            // SAFETY: this call borrows the object.
+            // SAFETY: this call borrows the object, which keeps the clock's configuration
+            // (oplog.O1).
             waiting.take().map(|op| unsafe { core.push_late(op) })
         });
         match pushed.flatten() {
@@ -225,15 +233,15 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
             || self.with_core(|core, _| lock::is_held_by(&core.lock, token)).unwrap_or(false)
     }
 
-    /// Gives up the lock of `core`, or the word's own if that is null, finishing a promotion that
-    /// happened meanwhile (oplog.W2).
+    /// Releases the lock of `core`, or the word's own if that is null; then also finishes a
+    /// promotion that happened while it was held (oplog.W2).
     ///
     /// # Safety
     /// This thread holds that lock, and no reference to the value is left.
     pub(super) unsafe fn release(&self, core: *const Core<T, L>, poison: bool) {
         held::leave();
         if !core.is_null() {
-            // SAFETY: the lock is held, so the core is alive until it is given up.
+            // SAFETY: the lock is held, so the core is alive until it is released.
             unsafe {
                 if poison {
                     (*core).poisoned.store(true, Ordering::Relaxed);
@@ -254,10 +262,10 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     }
 
     /// The word became HOT while this thread held its lock: moves the value into the core, and
-    /// gives the core's lock up (oplog.W2).
+    /// releases the core's lock (oplog.W2).
     ///
     /// # Safety
-    /// It did, and no reference to the value is left.
+    /// The word became HOT while this thread held its lock, and no reference to the value is left.
     #[cold]
     unsafe fn finish_promotion(&self) {
         // ORDER: Acquire; pairs with Release in `lock::redirect`: the core's contents.
@@ -273,18 +281,19 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         }
     }
 
-    /// Moves the value, and what poison it has, from the object to a core that was published
-    /// without it (oplog.W2).
+    /// Moves the value and the poison flag from the object to a core that was published without
+    /// them (oplog.W2).
     ///
     /// # Safety
-    /// The caller holds the core's lock, or is alone with the object. The value is inline.
+    /// The caller holds the core's lock, or has exclusive access to the object. The value is
+    /// inline.
     pub(super) unsafe fn move_in(&self, core: &Core<T, L>) {
         // ORDER: Relaxed; guarded by the core's lock.
         let has_value = core.has_value.load(Ordering::Relaxed);
         debug_assert!(!has_value, "oplog.W2: a promotion is finished twice");
-        // SAFETY: oplog.W1, oplog.W2 - the caller promises that it holds the core's lock or is
-        // alone with the object, and that the value is inline (# Safety). The place in the core is
-        // empty.
+        // SAFETY: oplog.W1, oplog.W2 - the caller promises that it holds the core's lock or has
+        // exclusive access to the object, and that the value is inline (# Safety). The place in the
+        // core is empty.
         unsafe {
             self.value.with(|from| core.value.with_mut(|to| ptr::copy_nonoverlapping(from, to, 1)));
         }
@@ -297,7 +306,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     }
 }
 
-/// The cold object's lock, given up on the way out. A panic under it poisons.
+/// The cold object's lock, released on drop. A panic under it poisons the object.
 pub(crate) struct ColdHold<'a, T: Send + 'static, L: Log<T>> {
     pub(super) object: &'a Deferred<T, L>,
     /// Set while user code runs.
@@ -305,7 +314,7 @@ pub(crate) struct ColdHold<'a, T: Send + 'static, L: Log<T>> {
 }
 
 impl<'a, T: Send + 'static, L: Log<T>> ColdHold<'a, T, L> {
-    /// Of the word's lock, which this thread has just taken.
+    /// A guard of the word's lock, which this thread has just taken.
     #[inline(always)]
     pub(super) fn of(object: &'a Deferred<T, L>) -> Self {
         held::enter();
@@ -317,12 +326,13 @@ impl<T: Send + 'static, L: Log<T>> Drop for ColdHold<'_, T, L> {
     #[inline(always)]
     fn drop(&mut self) {
         if self.poison {
-            // SAFETY: whoever makes a `ColdHold` holds the word's lock.
+            // SAFETY: oplog.W1 - the thread that made this `ColdHold` holds the word's lock, and no
+            // reference to the value outlives it.
             return unsafe { self.object.release_poisoned() };
         }
         held::leave();
         // SAFETY: a `ColdHold` is made by the thread that has just taken the word's lock, which is
-        // given up here alone; the word may have become HOT since (oplog.W2).
+        // released only here; the word may have become HOT since (oplog.W2).
         if !unsafe { lock::unlock_unless_hot(&self.object.word, percpu::thread_token()) } {
             // SAFETY: oplog.W2 - the core's lock is this thread's, and the value is inline.
             unsafe { self.object.finish_promotion() };
@@ -331,28 +341,30 @@ impl<T: Send + 'static, L: Log<T>> Drop for ColdHold<'_, T, L> {
 }
 
 impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
-    /// [`release`](Self::release) of the word's own lock, after a panic.
+    /// [`release`](Self::release)s the word's own lock after a panic.
     ///
     /// # Safety
-    /// As there.
+    /// This thread holds that lock, and no reference to the value is left.
     #[cold]
     unsafe fn release_poisoned(&self) {
         // SAFETY: the caller promises that this thread holds the word's lock, and that no reference
-        // to the value is left (# Safety). Null says that the lock is the word's.
+        // to the value is left (# Safety). Null means the word's own lock.
         unsafe { self.release(ptr::null(), true) };
     }
 }
 
-/// A lock that this thread holds, wherever it is; given up on the way out, also by a panic.
+/// The object's lock, the word's or the core's, held by this thread; released on drop, also by a
+/// panic.
 pub(super) struct Locked<'a, T: Send + 'static, L: Log<T>> {
     pub(super) object: &'a Deferred<T, L>,
-    /// Null if it is the word's.
+    /// Null if the lock is the word's.
     pub(super) core: *const Core<T, L>,
 }
 
 impl<T: Send + 'static, L: Log<T>> Drop for Locked<'_, T, L> {
     fn drop(&mut self) {
-        // SAFETY: whoever makes a `Locked` holds the lock.
+        // SAFETY: oplog.W1 - the thread that made this `Locked` holds the lock, and takes no
+        // reference to the value.
         unsafe { self.object.release(self.core, false) };
     }
 }

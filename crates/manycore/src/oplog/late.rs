@@ -1,16 +1,16 @@
-//! Late updates: those of a thread that must not wait, made while a log could not be had.
+//! Late updates: those of a thread that must not wait and could not append to its log.
 //!
-//! Owns: their queue, one for each core. Laws:
-//! - oplog.L1 No user code runs under the queue's mutex, so taking it is no wait for user code.
+//! Owns: their queue, one per core. Laws:
+//! - oplog.L1 No user code runs under the queue's mutex, so taking it never waits for user code.
 //! - oplog.L2 A late update is in the queue, and ordered before its thread's later loads by a full
-//!   fence, before it returns. A read looks at [`Late::is_empty`] after its own fence.
-//! - oplog.L3 A stamp is taken under the mutex. So an update that enters the queue after a reader
-//!   has looked has a stamp above that reader's cut.
-//! - oplog.L4 The lock's holder alone takes updates out, from the front. Where logs have no stamps,
-//!   it counts those it will take ([`Late::count`]) at a moment when every slot stands still
+//!   fence, before it returns. A read calls [`Late::is_empty`] after its own fence.
+//! - oplog.L3 A stamp is taken under the mutex. So an update queued after a reader has counted has
+//!   a stamp above that reader's cut.
+//! - oplog.L4 Only the lock's holder takes updates out, from the front. Where logs have no stamps,
+//!   it counts those it will take ([`Late::count`]) at a moment when all updaters are stopped
 //!   (oplog.C3).
 //! - oplog.L5 After [`Late::seal`] the queue is empty and stays so: the core is about to be freed,
-//!   and an updater that comes looks at the object again.
+//!   and an updater that finds it sealed loads the object's word again.
 
 use crate::clock::Stamp;
 use crate::lock::held;
@@ -21,7 +21,7 @@ use std::sync::PoisonError;
 
 /// See the module header.
 pub(super) struct Late<Op> {
-    /// Whether any is queued; written under the mutex.
+    /// Whether an update is queued; written under the mutex.
     some: AtomicBool,
     queue: Mutex<Queue<Op>>,
 }
@@ -39,8 +39,7 @@ impl<Op> Late<Op> {
 
     fn with<R>(&self, f: impl FnOnce(&mut Queue<Op>) -> R) -> R {
         let _leaf = held::leaf();
-        // oplog.L1: `leaf` has a debug build refuse user code here; `f` moves updates, and runs
-        // none.
+        // oplog.L1: `leaf` makes a debug build refuse user code here; `f` only moves updates.
         let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
         let result = f(&mut queue);
         // ORDER: Relaxed; oplog.L2's fences, or the mutex, order it.
@@ -48,7 +47,7 @@ impl<Op> Late<Op> {
         result
     }
 
-    /// Whether none is queued (oplog.L2).
+    /// Whether no update is queued (oplog.L2).
     pub(super) fn is_empty(&self) -> bool {
         // ORDER: Relaxed; after the caller's fence.
         !self.some.load(Ordering::Relaxed)
@@ -58,7 +57,7 @@ impl<Op> Late<Op> {
         self.with(|queue| queue.ops.len())
     }
 
-    /// Queues an update. It comes back if the queue is sealed (oplog.L5).
+    /// Queues an update, or returns it if the queue is sealed (oplog.L5).
     pub(super) fn push(&self, op: Op, stamp: impl FnOnce() -> Stamp) -> Result<Stamp, Op> {
         let pushed = self.with(|queue| {
             if queue.is_sealed {
@@ -74,7 +73,7 @@ impl<Op> Late<Op> {
         pushed
     }
 
-    /// How many have a stamp up to `cut`, for [`pop`](Self::pop) (oplog.L4).
+    /// The number of updates with a stamp up to `cut`, for [`pop`](Self::pop) (oplog.L4).
     pub(super) fn count(&self, cut: Stamp) -> usize {
         if self.is_empty() {
             return 0;
@@ -82,7 +81,7 @@ impl<Op> Late<Op> {
         self.with(|queue| queue.ops.partition_point(|(stamp, _)| *stamp <= cut))
     }
 
-    /// Takes the oldest one out. For the lock's holder.
+    /// Takes out the oldest update. For the lock's holder.
     pub(super) fn pop(&self) -> Option<(Stamp, Op)> {
         self.with(|queue| queue.ops.pop_front())
     }

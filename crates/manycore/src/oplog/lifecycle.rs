@@ -1,4 +1,4 @@
-//! The life of a core: promotion, demotion, and the end of an object.
+//! The life of a core: promotion, demotion, and the drop of an object.
 //!
 //! Laws oplog.W1 to oplog.W3 are in the header of `deferred`.
 
@@ -19,21 +19,20 @@ use std::ptr;
 use std::sync::Arc;
 
 impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
-    /// Promotes the cold object that `hold` has locked, and gives the lock up.
+    /// Promotes the cold object that `hold` has locked, and releases the lock.
     #[cold]
     pub(super) fn promote_held(&self, hold: ColdHold<'_, T, L>, admission: Admission) -> bool {
         let eviction = self.publish_core(&hold, admission);
         drop(hold);
         let admitted = eviction.is_some();
-        drop(eviction); // runs the victim's updates, now that no lock of ours is held
+        drop(eviction); // runs the victim's updates, now that this thread holds no lock
         admitted
     }
 
-    /// A core for this object, locked by `token`, and what leads to it.
+    /// A core for this object, locked by `token`, and the word that leads to it.
     fn new_core(&self, token: usize) -> (*mut Core<T, L>, Word) {
         let config: Arc<Config> = self.config.config();
-        // `Auto` begins biased too: an object that is never read would never learn that it should
-        // be.
+        // `Auto` starts biased, too: only a read switches, and an object may never be read.
         let wanted = config.publish != Publish::Locked || config.slots == Slots::Cpu;
         let biased = wanted && barrier::is_asymmetric();
         let core = Core::<T, L>::new_locked(config, token, biased);
@@ -43,7 +42,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     }
 
     /// Publishes a core for the object that is cold and locked by this thread, unless another
-    /// thread has done so first (oplog.W2). `None` says that the table has no place for it.
+    /// thread has done so first (oplog.W2). `None`: the table has no place for it.
     pub(super) fn publish_core(
         &self,
         _hold: &ColdHold<'_, T, L>,
@@ -53,11 +52,12 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         let eviction = match admission {
             Admission::Bypass => None,
             _ => {
-                // SAFETY: not published yet, so this thread has the core to itself.
+                // SAFETY: not published yet, so this thread has exclusive access to the core.
                 match unsafe { (*core).enter_table(admission == Admission::Insist) } {
                     Ok(eviction) => Some(eviction),
                     Err(_) => {
-                        // SAFETY: no other thread has seen it.
+                        // SAFETY: made above by `Box::into_raw` (`new_core`), and neither published
+                        // nor in the table.
                         drop(unsafe { Box::from_raw(core) });
                         return None;
                     }
@@ -67,7 +67,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         if self.publish(core, word) {
             return Some(eviction);
         }
-        // Another thread was first: the object has logs without a place (oplog.T1).
+        // Another thread has published a core first, without a place (oplog.T1).
         // SAFETY: published nowhere but in the table, which it leaves here.
         unsafe {
             (*core).leave_table();
@@ -76,18 +76,21 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         Some(eviction)
     }
 
-    /// Gives an object logs whose word another thread has locked, or this one: for an update that
-    /// must not wait (oplog.W2). Does nothing if it is free by now, or has logs.
+    /// Gives logs to an object whose word is locked by another thread or by this one: for an update
+    /// that must not wait (oplog.W2). Does nothing if the word is not locked, or the object has
+    /// logs.
     pub(super) fn publish_for_holder(&self) {
         let (core, word) = self.new_core(0);
         if !self.publish(core, word) {
-            // SAFETY: no other thread has seen it.
+            // SAFETY: made above by `Box::into_raw` (`new_core`), and neither published nor in the
+            // table.
             drop(unsafe { Box::from_raw(core) });
         }
     }
 
     fn publish(&self, core: *mut Core<T, L>, word: Word) -> bool {
-        // SAFETY: not published yet; a core is in the table at most, whose users only try the lock.
+        // SAFETY: not published yet; at most the table leads to the core, and evictors only try its
+        // lock.
         let lock = unsafe { &(*core).lock };
         // ORDER: Relaxed; published with the core.
         let in_name_of = |token| lock.store(token | LOCKED, Ordering::Relaxed);
@@ -99,8 +102,8 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         published
     }
 
-    /// Makes the object that `guard` holds cold, if it is hot and not poisoned, and if no update
-    /// comes in between that may not wait: then it stays as it is, with that update queued.
+    /// Makes the object that `guard` holds cold, if it is hot and not poisoned. If an update that
+    /// must not wait comes in between, the object stays hot, with that update queued.
     pub(super) fn demote_guard(&self, guard: &mut ReadGuard<'_, T, L>) {
         let core = guard.core;
         if core.is_null() {
@@ -111,19 +114,20 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         // SAFETY: the guard holds the core's lock, so it is alive.
         if unsafe { self.close(&*core) } {
             std::mem::forget(revive);
-            // SAFETY: closed, drained, and held by this thread; nothing else refers to the value.
+            // SAFETY: oplog.W3 - `close` returned true, this thread holds the core's lock, and the
+            // guard's reference to the value is gone.
             unsafe { self.abandon(core) };
             guard.core = ptr::null();
             guard.value = Some(self.value.get_mut());
         } else {
             drop(revive);
             // SAFETY: oplog.W3 - the core was not closed, so the object keeps it, and the guard
-            // holds its lock still.
+            // still holds its lock.
             guard.value = Some(unsafe { (*core).value.get_mut() });
         }
     }
 
-    /// Shuts updaters out and applies everything. Returns whether the core may be given up.
+    /// Excludes updaters and applies everything. Returns whether the core may be freed.
     ///
     /// # Safety
     /// This thread holds the core's lock.
@@ -152,7 +156,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     /// # Safety
     /// This thread holds the core's lock, and `close` returned true.
     pub(super) unsafe fn abandon(&self, core: *const Core<T, L>) {
-        // SAFETY: the core is alive until this function frees it, last thing (oplog.W3).
+        // SAFETY: the core is alive until this function frees it at its end (oplog.W3).
         let held = unsafe { &*core };
         // ORDER: Relaxed (both); guarded by the core's lock.
         debug_assert!(held.has_value.load(Ordering::Relaxed), "oplog.W1: the value is elsewhere");
@@ -166,9 +170,10 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         held.closed.store(true, Ordering::Relaxed);
         let poisoned = if held.poisoned.load(Ordering::Relaxed) { POISONED } else { 0 };
         self.heat.store(poisoned, Ordering::Relaxed);
-        // ORDER: Release; the value before the word that says where it is.
+        // ORDER: Release; the value before the word that makes it inline.
         self.word.store(percpu::thread_token() | LOCKED, Ordering::Release);
-        // SAFETY: held by this thread. Waiters wake one by one, see `closed`, and leave.
+        // SAFETY: oplog.W3 - this thread holds the lock, and the core is freed below only after its
+        // waiters have left: they wake one by one, find `closed` set, and leave.
         unsafe { lock::unlock(&raw const held.lock, 0) };
         held.leave_table();
         promotion::wait_until_left(core);
@@ -176,7 +181,8 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         drop(unsafe { Box::from_raw(core.cast_mut()) });
     }
 
-    /// Whether the caller's caller, however far up the stack, evicts this very object (oplog.W4).
+    /// Whether this thread is running an eviction of this very object further up the stack
+    /// (oplog.W4).
     pub(crate) fn is_in_own_eviction(&mut self) -> bool {
         // ORDER: Relaxed (both); `&mut self`, and a thread sees its own claim.
         let word = Word::load(&self.word, Ordering::Relaxed);
@@ -185,7 +191,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         }
         // SAFETY: oplog.W3 - the object has this core.
         let core = unsafe { &*word.state::<Core<T, L>>() };
-        // An evictor takes the lock and lets it go; it runs user code between the two.
+        // An evictor holds the lock and the claim while it runs user code.
         lock::is_held_by(&core.lock, percpu::thread_token()) && core.membership.is_claimed()
     }
 
@@ -199,19 +205,19 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
 
     /// Leaves the value and the core to the evictor up the stack (oplog.W4).
     pub(super) fn leave_to_evictor(&mut self) {
-        // ORDER: Relaxed (all); for this thread.
+        // ORDER: Relaxed (all); the evictor is this very thread.
         let word = Word::load(&self.word, Ordering::Relaxed);
         debug_assert!(word.is_open(), "oplog.W4: an end within the eviction of a cold object");
         self.word.store(0, Ordering::Relaxed);
-        // SAFETY: oplog.W3 - the evictor frees it, when this has returned.
+        // SAFETY: oplog.W4 - the evictor, further up this stack, frees it after this has returned.
         let core = unsafe { &*word.state::<Core<T, L>>() };
         debug_assert!(core.has_value.load(Ordering::Relaxed), "oplog.W2: its lock has been free");
         core.orphaned.store(true, Ordering::Relaxed);
     }
 
-    /// Brings the object up to date, with no other thread at it, and makes it cold; unless it is
-    /// poisoned and updates are queued: then these stay, and the value stays in the core. An
-    /// update's panic comes back after everything is in its place (oplog.D11).
+    /// Brings the object, to which no other thread has access, up to date, and makes it cold;
+    /// unless it is poisoned and updates are queued: then these stay, and the value stays in the
+    /// core. An update's panic is returned after the object is in a consistent state (oplog.D11).
     pub(super) fn settle_down(&mut self) -> Result<(), Panic> {
         // ORDER: Relaxed (all); `&mut self` orders everything.
         let word = Word::load(&self.word, Ordering::Relaxed);
@@ -220,13 +226,13 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
             return Ok(());
         }
         let raw: *mut Core<T, L> = word.state();
-        // SAFETY: oplog.W3 - the object has this core. `&mut self`: an evictor apart, no other
+        // SAFETY: oplog.W3 - the object has this core. `&mut self`: except an evictor, no other
         // thread can reach it.
         let core = unsafe { &*raw };
         core.leave_table(); // waits for that evictor
         core.lock.store(0, Ordering::Relaxed); // held at most by a guard that was leaked
         if !core.has_value.load(Ordering::Relaxed) {
-            // Promoted under a guard that was leaked, so nobody finished that (oplog.W2).
+            // Promoted under a guard that was leaked, so the promotion was not finished (oplog.W2).
             // SAFETY: oplog.W2 - the value is inline still, and `&mut self` is exclusive.
             unsafe { self.move_in(core) };
         }
@@ -246,7 +252,8 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         unsafe {
             core.value.with(|from| self.value.with_mut(|to| ptr::copy_nonoverlapping(from, to, 1)));
         }
-        // SAFETY: no reference to it is left; it came from `Box::into_raw`.
+        // SAFETY: oplog.W3 - the word and the table no longer lead to the core, and it came from
+        // `Box::into_raw`.
         drop(unsafe { Box::from_raw(raw) });
         drained
     }
@@ -262,12 +269,12 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         unsafe { (*word.state::<Core<T, L>>()).value.get_mut() }
     }
 
-    /// Moves the value out for good, and frees the core if there is one, with what is queued.
+    /// Moves the value out for good, and frees the core, if there is one, with its queued updates.
     ///
     /// # Safety
     /// `settle_down` ran, and the object is not used again.
     pub(super) unsafe fn take_value(&mut self) -> T {
-        // SAFETY: oplog.W1 - the value is there, and is not used there again.
+        // SAFETY: oplog.W1 - `settled_value` is where the value is, and it is not used there again.
         let value = self.settled_value().with(|value| unsafe { ptr::read(value).assume_init() });
         // ORDER: Relaxed; `&mut self`.
         let word = Word::load(&self.word, Ordering::Relaxed);
@@ -280,30 +287,30 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     }
 }
 
-/// How a promotion asks the table.
+/// How a promotion asks for a place in the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Admission {
-    /// Wait one's turn if the place is in use.
+    /// Do not promote now if the place is in use.
     Ask,
-    /// Evict whoever has the place.
+    /// Evict the object that has the place.
     Insist,
-    /// Do not ask: the update has nowhere else to go. The next read asks (oplog.T1).
+    /// Promote without a place: the update can't be kept otherwise. The next read asks (oplog.T1).
     Bypass,
 }
 
-/// Lets an evicted core have logs again if it can't be given up, also when user code panics.
+/// Lets an evicted core have logs again if it can't be freed, also when user code panics.
 struct Revive<T: Send + 'static, L: Log<T>> {
     core: *const Core<T, L>,
 }
 
 impl<T: Send + 'static, L: Log<T>> Drop for Revive<T, L> {
     fn drop(&mut self) {
-        // SAFETY: whoever makes a `Revive` holds the core's lock.
+        // SAFETY: the function that made this `Revive` holds the core's lock until after its drop.
         unsafe { (*self.core).revive() };
     }
 }
 
-/// Takes CLOSING back if the core stays.
+/// Clears CLOSING if the core stays.
 struct Reopen<'a> {
     word: &'a AtomicUsize,
     to: Word,

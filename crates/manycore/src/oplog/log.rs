@@ -2,9 +2,9 @@
 
 use crate::clock::Stamp;
 
-/// An update that can be put off: it returns nothing, so its caller can't tell when it happens.
+/// An update that can be deferred: it returns nothing, so its caller can't tell when it is applied.
 ///
-/// That is the whole condition (OpLog section 4.1). An update whose result somebody needs is a
+/// That is the whole condition (OpLog section 4.1). An update whose result the caller needs is a
 /// read; do it under [`Deferred::read`](super::Deferred::read).
 ///
 /// ```
@@ -31,29 +31,29 @@ use crate::clock::Stamp;
 /// }
 /// ```
 pub trait Op<T> {
-    /// Does the update. May run later, on another thread, under the object's lock.
+    /// Applies the update. May run later, on another thread, under the object's lock.
     fn apply(self, target: &mut T);
 }
 
-/// A boxed closure is an update, for a first try and for rare ones.
+/// A boxed closure is an update; convenient for prototypes and for rare updates.
 impl<T> Op<T> for Box<dyn FnOnce(&mut T) + Send> {
     fn apply(self, target: &mut T) {
         self(target);
     }
 }
 
-/// A kind of log: how one slot keeps the updates of one object until somebody reads.
+/// A kind of log: how one slot keeps the updates of one object until the next read.
 ///
 /// The library's kinds are [`Ordered`](super::Ordered), [`Commuting`](super::Commuting),
 /// [`Combining`](super::Combining), [`Cancelling`](super::Cancelling) and
 /// [`Absorbing`](super::Absorbing). Write your own when the updates of your type have a shorter
 /// form than a list of them: the paper's counter (Figure 8) keeps one integer per core.
 ///
-/// Two sides touch a log, never at the same time:
-/// - the *updater* calls [`push`](Log::push). It runs while readers are shut out, so keep it short;
-///   it may not read the same object.
-/// - the *reader* calls [`collect`](Log::collect) while the slot's updater is shut out, and then
-///   [`merge`](Log::merge) on what it collected while updaters run again.
+/// An updater and a reader use a log, never at the same time:
+/// - the *updater* calls [`push`](Log::push). It runs while readers are excluded, so keep it short;
+///   it must not read the same object.
+/// - the *reader* calls [`collect`](Log::collect) while the slot's updater is excluded, and then
+///   [`merge`](Log::merge) on the collected logs while updaters run again.
 ///
 /// ```
 /// use manycore::clock::Stamp;
@@ -92,7 +92,7 @@ impl<T> Op<T> for Box<dyn FnOnce(&mut T) + Send> {
 /// assert_eq!(*counter.read(), 5);
 /// ```
 pub trait Log<T>: Default + Send + 'static {
-    /// The updates it keeps.
+    /// The type of its updates.
     type Op: Send + 'static;
 
     /// Whether updates take a stamp and are applied in the order of their stamps. `false` saves
@@ -100,53 +100,54 @@ pub trait Log<T>: Default + Send + 'static {
     /// state in either order, as far as `merge` can tell.
     const ORDERED: bool;
 
-    /// Applies one update at once: what a cold object does.
+    /// Applies one update at once, for a cold object.
     fn apply(op: Self::Op, target: &mut T);
 
     /// Adds an update, perhaps absorbing or combining it. `stamp` is above every earlier one of
     /// this log, and [`Stamp::ZERO`] if not `ORDERED`.
     fn push(&mut self, op: Self::Op, stamp: Stamp);
 
-    /// Entries kept.
+    /// The number of entries in the log.
     fn len(&self) -> usize;
 
-    /// Whether nothing is kept.
+    /// Whether the log has no entries.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Bytes kept, as far as the log's bound is concerned.
+    /// The bytes that count against the log's byte bound.
     fn bytes(&self) -> usize {
         self.len() * size_of::<Self::Op>()
     }
 
     /// Moves every entry with a stamp up to `cut` into `into`, which is empty. The updater waits
-    /// meanwhile: swap, do not walk. The default swaps everything, which is right for a log without
-    /// stamps.
+    /// for it: swap buffers rather than walk entries. The default swaps everything, which is right
+    /// for a log without stamps.
     fn collect(&mut self, _cut: Stamp, into: &mut Self) {
         std::mem::swap(self, into);
     }
 
-    /// Takes over what `other` keeps, so that this log alone says what both said: what `merge` does
-    /// with it must be what it does with the two. Leaves `other` empty, or as it is: then `merge`
-    /// gets both. The default does nothing, which is right for every log.
+    /// Moves the entries of `other` into this log, so that this log alone stands for both: `merge`
+    /// of it must have the effect of `merge` of the two. Leaves `other` empty, or unchanged: then
+    /// `merge` gets both. The default does nothing, which is right for every log.
     ///
-    /// Worth while where what is taken over becomes less: sums, what cancels. Updaters that a read
-    /// keeps waiting call it on the logs of threads near them, so that the reader has fewer logs to
-    /// fetch ([`MergeStrategy`](super::MergeStrategy)); others wait meanwhile, so it is not called
-    /// for an `other` of more than 64 entries.
+    /// Worthwhile where absorption reduces the entries: sums, updates that cancel. Updaters that a
+    /// read keeps waiting call it on the logs of threads on the same last-level cache, so that the
+    /// reader has fewer logs to fetch ([`MergeStrategy`](super::MergeStrategy)); other threads wait
+    /// for it, so it is not called for an `other` of more than 64 entries.
     ///
-    /// Take an update out of `other` after all that may panic, where that can be: a panic reaches
-    /// the reader, and what is in either log by then is applied when the poison has been cleared.
+    /// If possible, take an update out of `other` only after all code that may panic: a panic
+    /// reaches the reader, and the updates in either log are applied after the poison flag has been
+    /// cleared.
     fn absorb(&mut self, _other: &mut Self) {}
 
-    /// Applies what was collected and leaves every log empty. There is one log for each slot that
-    /// had updates, or one for several slots if one absorbed the others, in any order of slots; if
-    /// an earlier merge panicked, its logs, with what was left in them, come before, so that a slot
-    /// may have several, the older ones first. Returns the number of updates applied (what
-    /// absorption saved is not counted).
+    /// Applies the collected updates and leaves every log empty. There is one log for each slot
+    /// that had updates, or one for several slots if one absorbed the others, in any order of
+    /// slots; if an earlier merge panicked, its logs, with the updates left in them, come first, so
+    /// a slot may have several logs, the older ones first. Returns the number of updates applied
+    /// (not counting updates saved by absorption).
     ///
-    /// Take an update out of its log *before* applying it: if applying panics, what is still in
-    /// the logs stays queued for the next read.
+    /// Take an update out of its log *before* applying it: if applying panics, the updates still in
+    /// the logs stay queued for the next read.
     fn merge(logs: &mut [Self], target: &mut T) -> usize;
 }

@@ -1,15 +1,17 @@
-//! The log set: what an object needs while it has logs, and what an eviction frees.
+//! The log set: the part of a core that exists only while the object has logs, and that an eviction
+//! frees.
 //!
-//! Owns: its layout, the way to it and to the slots' logs from a core, and its end. (The core stays
-//! after an eviction, because the object's word leads to it, and the object may be anywhere.)
+//! Owns: its layout, access to it and to the slots' logs from a core, and freeing it. (The core
+//! stays after an eviction, because the object's word leads to it, and the evictor can't reach the
+//! object, which may have been moved.)
 //!
-//! - oplog.C10 A core has its log set unless its gate says `EVICTED`. An eviction alone frees it,
+//! - oplog.C10 A core has its log set unless its gate says `EVICTED`. Only an eviction frees it,
 //!   under the core's lock, after the core has left the table, the gate was closed for good and the
-//!   updaters are out (oplog.C7). So these may use it: the lock's holder; a thread that has
-//!   announced the core as an updater and has seen another gate than `EVICTED` after that; and a
-//!   thread that has the mutex of the place in the table where it has found the core (oplog.T2).
-//!   One that is announced as a waiter may not. An evicted core gets a new one from the lock's
-//!   holder who needs it.
+//!   updaters have left (oplog.C7). So these may use it: the lock's holder; a thread that has
+//!   announced the core as an updater and has seen a gate value other than `EVICTED` after that;
+//!   and a thread that has the mutex of the place in the table where it has found the core
+//!   (oplog.T2). A thread announced as a waiter may not. The holder of an evicted core's lock makes
+//!   a new log set if it needs one.
 
 use super::core::Core;
 use super::gate::Numbers;
@@ -20,34 +22,37 @@ use crate::percpu::dirty::DirtyTable;
 use crate::sync::{self, AtomicPtr, Ordering, UnsafeCell};
 use std::ptr;
 
-/// What the holder of the core's lock owns, beside the value.
+/// State that the core's lock guards, besides the value.
 pub(super) struct Inner<L> {
     /// Collected, not yet applied (oplog.C5).
     pub(super) carry: Vec<L>,
-    /// A log in `carry` may be empty, because user code panicked.
+    /// Logs in `carry` may be empty, because user code panicked.
     pub(super) untidy: bool,
-    /// Emptied logs, for their buffers.
+    /// Emptied logs, kept for their buffers.
     pub(super) spares: Vec<L>,
     /// Slots of the current collection.
     pub(super) slots: Vec<usize>,
-    /// Late updates that the current collection takes (`late`, oplog.L4).
+    /// The number of late updates that the current collection takes (`late`, oplog.L4).
     pub(super) late: usize,
-    /// Those slots that no helper has collected (`tree`).
+    /// Those of these slots that no helper has collected (`tree`).
     pub(super) rest: Vec<usize>,
-    /// Collections from which on a tree is tried again, and how often it was tried in vain.
+    /// The number of merges from which on a tree is tried again, and how often it was tried without
+    /// success.
     pub(super) tree_from: u64,
     pub(super) tree_vain: u32,
-    /// Collections with a tree since it was last given up.
+    /// The number of collections with a tree since trees were last abandoned.
     pub(super) tree_tries: u32,
     pub(super) numbers: Numbers,
-    /// Updates since the last read, for the policies.
+    /// The number of updates since the last read, for the policies.
     pub(super) window: u64,
-    /// Reads in a row that speak for a change of publication, or for demotion.
+    /// The number of consecutive reads that are evidence for a switch of publication, or for
+    /// demotion.
     pub(super) for_switch: u32,
     pub(super) for_demotion: u32,
-    /// A biased read had to call membarrier, because somebody did not answer.
+    /// A biased read had to call membarrier, because an updater did not answer.
     pub(super) unanswered: bool,
-    /// Merges from which on answers are hoped for again, and how often they were hoped for in vain.
+    /// The number of merges from which on a read waits for answers again, and how often it waited
+    /// without success.
     pub(super) hope_from: u64,
     pub(super) vain: u32,
 }
@@ -80,9 +85,9 @@ impl<L> Inner<L> {
 pub(super) struct LogSet<L> {
     // Read by every update; written at a slot's first one.
     pub(super) slots: SlotTable<SlotLog<L>>,
-    /// The branches, once a collection wanted some.
+    /// The branches; null until a collection uses them.
     pub(super) tree: AtomicPtr<Tree<L>>,
-    // Written by updates that make a slot dirty.
+    // Written by updates that set a dirty bit.
     pub(super) dirty: Padded<DirtyTable>,
     // Written by readers.
     pub(super) inner: UnsafeCell<Inner<L>>,
@@ -91,7 +96,7 @@ pub(super) struct LogSet<L> {
 }
 
 impl<L: Default> LogSet<L> {
-    /// With what was collected from logs of old and waits to be applied. From a box.
+    /// A boxed log set with updates collected from earlier logs and not yet applied.
     pub(super) fn with_carry(carry: Vec<L>) -> *mut Self {
         Box::into_raw(Box::new(Self {
             slots: SlotTable::new(),
@@ -104,7 +109,7 @@ impl<L: Default> LogSet<L> {
 }
 
 impl<L> Drop for LogSet<L> {
-    /// Drops the logs. A panic of their destructors ends here, one by one: all memory is freed.
+    /// Drops the logs. Each panic of a destructor is caught here, so that all memory is freed.
     fn drop(&mut self) {
         self.life.with_mut(|_| ());
         // ORDER: Relaxed (both); `&mut self` proves that no other thread is left.
@@ -132,8 +137,8 @@ impl<L> Drop for LogSet<L> {
 }
 
 impl<T, L: Log<T>> Core<T, L> {
-    /// Frees the log set, with the logs of the first slots, and puts `next` in its place. A panic
-    /// of the logs' destructors ends here.
+    /// Frees the log set and the logs of the first slots, and replaces it by `next`. Panics of the
+    /// logs' destructors are caught here.
     ///
     /// # Safety
     /// No other thread reaches it (oplog.C10).
@@ -152,13 +157,13 @@ impl<T, L: Log<T>> Core<T, L> {
             let log = from.0.swap(ptr::null_mut(), Ordering::Acquire);
             to.0.store(log, Ordering::Relaxed);
         }
-        // Before user code runs, the core has let go of all of it.
+        // Dropped, which runs user code, only after the core no longer refers to any of it.
         drop(old);
     }
 }
 
 impl<T: Send + 'static, L: Log<T>> Core<T, L> {
-    /// The place of a slot's log, if that is one or two loads away; for an updater.
+    /// The pointer to a slot's log, if it is one or two loads away; for an updater.
     ///
     /// # Safety
     /// The caller has announced the core as an updater, and found the gate open after that.
@@ -182,12 +187,12 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
     pub(super) fn slot_log(&self, index: usize) -> Option<&SlotLog<L>> {
         // ORDER: Acquire; pairs with Release in `find_or_make_slot`.
         let slot = self.place(index)?.0.load(Ordering::Acquire);
-        // SAFETY: oplog.C10, by the lock that the caller holds, or the reader whom it helps
+        // SAFETY: oplog.C10, by the lock that the caller holds, or that the reader it helps holds
         // (oplog.C9).
         unsafe { slot.as_ref() }
     }
 
-    /// Every slot's log that there is.
+    /// All existing logs of slots.
     pub(super) fn slot_logs(&self) -> impl Iterator<Item = &SlotLog<L>> {
         let others = self.logs_if_any().into_iter().flat_map(|logs| logs.slots.iter());
         let places = self.first.iter().chain(others.map(|(_, place)| place));
@@ -197,7 +202,7 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
         logs.filter_map(|raw| unsafe { raw.as_ref() })
     }
 
-    /// Updates that were appended to the logs that there are.
+    /// The number of updates appended to the existing logs.
     pub(super) fn appended(&self) -> u64 {
         // ORDER: Relaxed; a statistic.
         self.slot_logs().map(|slot| slot.appended.load(Ordering::Relaxed)).sum()
@@ -210,7 +215,8 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
             None => self.logs().slots.get_or_init(index),
             Some(place) => place,
         };
-        // ORDER: Acquire; pairs with the CAS below if another thread of this CPU made it.
+        // ORDER: Acquire; pairs with the compare-exchange below if another thread of this CPU made
+        // it.
         let found = place.0.load(Ordering::Acquire);
         if !found.is_null() {
             return found;
@@ -236,8 +242,8 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
     #[inline(always)]
     pub(super) unsafe fn open_logs(&self) -> &LogSet<L> {
         // ORDER: Relaxed; `revive` publishes it with the gate, which the caller read with Acquire.
-        // SAFETY: oplog.C10 - the gate was open, so it is there, and an evictor waits for the
-        // caller.
+        // SAFETY: oplog.C10 - the gate was open, so the log set exists, and an evictor waits for
+        // the caller.
         let logs = unsafe { &*self.logs.load(Ordering::Relaxed) };
         logs.life.with(|_| ());
         logs
@@ -246,13 +252,14 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
     /// The log set, if no eviction has freed it.
     pub(super) fn logs_if_any(&self) -> Option<&LogSet<L>> {
         // ORDER: Acquire; pairs with Release in `logs`: its contents.
-        // SAFETY: oplog.C10 - callers hold the core's lock, or a mutex or announcement that counts.
+        // SAFETY: oplog.C10 - callers hold the core's lock, or the mutex or announcement that it
+        // names.
         let logs = unsafe { self.logs.load(Ordering::Acquire).as_ref() };
         logs.inspect(|logs| logs.life.with(|_| ()))
     }
 
-    /// The log set, made anew if an eviction has freed it. For the holder of the core's lock, and
-    /// for those for whom it is kept (oplog.C10).
+    /// The log set, allocated again if an eviction has freed it. For the holder of the core's lock,
+    /// and for threads that oplog.C10 lets use an existing one.
     pub(super) fn logs(&self) -> &LogSet<L> {
         self.logs_if_any().unwrap_or_else(|| self.make_logs())
     }
@@ -260,23 +267,24 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
     #[cold]
     fn make_logs(&self) -> &LogSet<L> {
         let made = LogSet::with_carry(Vec::new());
-        // ORDER: Release; pairs with Acquire in `logs_if_any`. The lock's holder alone stores.
+        // ORDER: Release; pairs with Acquire in `logs_if_any`. Only the lock's holder stores.
         self.logs.store(made, Ordering::Release);
-        // SAFETY: made above, and freed by the lock's holder alone.
+        // SAFETY: oplog.C10 - made above, and only the lock's holder frees it.
         unsafe { &*made }
     }
 
-    /// Frees the log set of a core whose logs are empty, keeping count of what was appended, and
-    /// what a poisoned object has not applied. A panic of the logs' destructors ends here.
+    /// Frees the log set of a core whose logs are empty, but keeps the count of appended updates,
+    /// and the updates that a poisoned object has not applied. Panics of the logs' destructors are
+    /// caught here.
     ///
     /// # Safety
     /// The caller holds the core's lock, the gate says `EVICTED`, and no updater is inside.
     pub(super) unsafe fn free_logs(&self) {
         let Some(old) = self.logs_if_any() else { return };
         let appended = self.appended();
-        // SAFETY: the lock is held.
+        // SAFETY: the caller promises that it holds the core's lock (# Safety).
         let carry = old.inner.with_mut(|inner| unsafe { std::mem::take(&mut (*inner).carry) });
-        // SAFETY: the lock is held.
+        // SAFETY: the caller promises that it holds the core's lock (# Safety).
         unsafe { self.count(|counts| counts.appended_before += appended) };
         let kept = if carry.is_empty() { ptr::null_mut() } else { LogSet::with_carry(carry) };
         // SAFETY: oplog.C10: the object is not in the table, no updater is inside, and the caller

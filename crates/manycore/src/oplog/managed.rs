@@ -1,15 +1,15 @@
-//! Objects whose owner decides when they have logs: what `cluster::adaptive` needs of one.
+//! Managed objects: the owner decides when they have logs. For `cluster::adaptive`.
 //!
-//! Owns: the owner's way to a *managed* object. Such an object neither promotes nor demotes itself,
-//! an eviction apart. While it is cold, nothing in this module touches its value but what the owner
-//! asks for: so the owner may let others look at it, as long as it keeps them out while it changes
-//! the value or promotes the object.
+//! Owns: the owner's interface to a *managed* object. Such an object neither promotes nor demotes
+//! itself; it may be evicted. While it is cold, nothing in this module accesses its value except on
+//! the owner's request: so the owner may admit readers of its own, as long as it excludes them
+//! while it changes the value or promotes the object.
 //!
-//! - oplog.W5 A managed object's value is touched under its word's lock by the owner alone; updates
-//!   that find the object cold come back to the owner.
+//! - oplog.W5 While a managed object is cold, only its owner accesses the value under the word's
+//!   lock; updates that find the object cold are returned to the owner.
 //!
 //! While the object is cold, its `heat` is the owner's *meter*: updates, reads and waits since the
-//! owner last looked, beside the flags. It is guarded by the word's lock.
+//! owner last took them, next to the flags. It is guarded by the word's lock.
 
 use super::configurations::ConfigId;
 use super::core::Refusal;
@@ -32,16 +32,16 @@ const WAIT_SHIFT: u32 = 26;
 const COUNT: u32 = (1 << READ_SHIFT) - 1;
 const WAITS: u32 = 0xf << WAIT_SHIFT;
 
-/// What happened to a cold object since its owner last looked.
+/// Counts of a cold object since its owner last took them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Meter {
     pub(crate) updates: u32,
     pub(crate) reads: u32,
-    /// Of them, those that had to wait for the lock (15 stands for more).
+    /// The number of them that had to wait for the lock (saturates at 15).
     pub(crate) waits: u32,
 }
 
-/// What is counted.
+/// The kind of an access that is counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Update,
@@ -49,25 +49,25 @@ pub(crate) enum Kind {
 }
 
 impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
-    /// An object for an owner with a policy of its own.
+    /// An object whose owner has a policy of its own.
     pub(crate) fn new_managed(value: T) -> Self {
         Self::with_config(value, ConfigId::managed())
     }
 
-    /// The value of the cold object, for somebody whom the owner keeps from being in the way
-    /// (oplog.W5).
+    /// The value of the cold object, for a thread that the owner has admitted (oplog.W5).
     #[inline(always)]
     pub(crate) fn value_unlocked(&self) -> ConstPtr<MaybeUninit<T>> {
         self.value.get()
     }
 
-    /// The value, by the core whose guard was kept, to be looked at until its lock is given up.
+    /// The value in the core whose guard was kept; it may be read until the core's lock is
+    /// released.
     pub(crate) fn value_kept(&self, core: *const ()) -> ConstPtr<MaybeUninit<T>> {
         // SAFETY: the calling thread holds the core's lock, so the core is alive.
         unsafe { (*core.cast::<core::Core<T, L>>()).value.get() }
     }
 
-    /// Logs an update, unless the object is cold: then the update comes back.
+    /// Logs an update, or returns it if the object is cold.
     #[inline(always)]
     pub(crate) fn append_if_logged(&self, op: L::Op) -> Result<(), L::Op> {
         // ORDER: Relaxed; a hint, as in `append`.
@@ -77,7 +77,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         self.append_managed(op)
     }
 
-    /// As above, whatever the hint says. Apart, as `append_logged` is.
+    /// As above, regardless of the hint. Not inlined, as `append_logged`.
     #[inline(never)]
     pub(crate) fn append_managed(&self, op: L::Op) -> Result<(), L::Op> {
         // ORDER: Acquire; as in `append_logged`.
@@ -97,27 +97,28 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         self.append_while_logged(op, Refusal::Stale)
     }
 
-    /// Gives a lock up whose [`ColdHold`] was kept.
+    /// Releases a lock whose [`ColdHold`] was kept.
     ///
     /// # Safety
-    /// It was, by this thread, and the value is not looked at any more.
+    /// This thread has kept the `ColdHold`, and uses no reference to the value any more.
     #[inline(always)]
     pub(crate) unsafe fn release_cold(&self) {
         drop(ColdHold { object: self, poison: false });
     }
 
-    /// Gives the lock of a core up whose guard was kept.
+    /// Releases the lock of a core whose guard was kept.
     ///
     /// # Safety
-    /// It was, by this thread, `core` came with it, and the value is not looked at any more.
+    /// This thread has kept the guard, `ReadGuard::keep` returned `core`, and the thread uses no
+    /// reference to the value any more.
     pub(crate) unsafe fn release_logged(&self, core: *const ()) {
-        // SAFETY: the caller promises that this thread kept the lock's guard, that `core` came with
-        // it, and that the value is not looked at any more (# Safety).
+        // SAFETY: the caller promises that this thread kept the lock's guard, that `keep` returned
+        // `core`, and that no reference to the value is used any more (# Safety).
         unsafe { self.release(core.cast(), false) };
     }
 
-    /// Whether the object is poisoned, of which this thread has kept a lock: the word's own if
-    /// `core` is null.
+    /// Whether an object whose lock this thread has kept is poisoned; the word's own lock if `core`
+    /// is null.
     pub(crate) fn is_poisoned_kept(&self, core: *const ()) -> bool {
         self.is_poisoned_held(core.cast())
     }
@@ -129,7 +130,8 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         Ok(ColdHold::of(self))
     }
 
-    /// Takes the cold object's lock, waiting for it if `wait` says so. Says whether it had to.
+    /// Takes the cold object's lock, and waits for it if `wait` is set. Returns whether it had to
+    /// wait.
     #[track_caller]
     pub(crate) fn lock_cold(&self, wait: bool) -> Result<(ColdHold<'_, T, L>, bool), Refused> {
         if !wait {
@@ -140,13 +142,14 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         Ok((ColdHold::of(self), waited))
     }
 
-    /// Holds the object, up to date, while it has logs; `Refused::Hot` says that it has none.
+    /// Brings the object up to date and locks it, if it has logs; `Refused::Hot` means that it has
+    /// none.
     #[track_caller]
     pub(crate) fn hold_logged(&self, wait: bool) -> Result<ReadGuard<'_, T, L>, Refused> {
         self.hold(wait)
     }
 
-    /// Runs `f` under the object's lock, whatever state it is in, without looking at the value.
+    /// Runs `f` under the object's lock, in any state, without accessing the value.
     #[track_caller]
     pub(crate) fn while_locked<R>(&self, f: impl FnOnce() -> R) -> Result<R, Refused> {
         let _locked = self.lock_as_it_is()?;
@@ -160,8 +163,8 @@ impl<'a, T: Send + 'static, L: Log<T>> ColdHold<'a, T, L> {
         self.object.heat.load(Ordering::Relaxed) & POISONED != 0
     }
 
-    /// Applies an update and counts it; says whether it is time for the owner to look. A poisoned
-    /// object's update comes back. The owner has seen to it that nobody else looks at the value.
+    /// Applies an update and counts it; returns whether the owner's policy is due. If the object is
+    /// poisoned, returns the update. The owner has excluded all readers of the value.
     #[inline(always)]
     pub(crate) fn apply_and_count(&mut self, op: L::Op, due: u32) -> Result<bool, L::Op> {
         let object = self.object;
@@ -175,7 +178,7 @@ impl<'a, T: Send + 'static, L: Log<T>> ColdHold<'a, T, L> {
         Ok((heat + 1) & COUNT >= due)
     }
 
-    /// Gives the guard's duty to the caller: the lock is given up by [`release_cold`].
+    /// Passes the guard's duty to the caller, which releases the lock by [`release_cold`].
     ///
     /// [`release_cold`]: Deferred::release_cold
     #[inline(always)]
@@ -183,30 +186,32 @@ impl<'a, T: Send + 'static, L: Log<T>> ColdHold<'a, T, L> {
         std::mem::forget(self);
     }
 
-    /// Applies an update. The owner has seen to it that nobody else looks at the value.
+    /// Applies an update. The owner has excluded all readers of the value.
     #[inline(always)]
     pub(crate) fn apply(&mut self, op: L::Op) {
         let object = self.object;
         object.apply_held(op, self);
     }
 
-    /// The value, to be changed by user code: a panic meanwhile poisons.
+    /// Runs user code that changes the value; its panic poisons the object.
     pub(crate) fn with_value<R>(&mut self, f: impl FnOnce(&mut T) -> R) -> R {
         let value: MutPtr<MaybeUninit<T>> = self.object.value.get_mut();
         self.poison = true;
-        // SAFETY: oplog.W5 - the word is locked by this thread, and its owner has kept others out.
+        // SAFETY: oplog.W5 - the word is locked by this thread, and its owner has excluded all
+        // readers.
         let result = f(unsafe { value.deref().assume_init_mut() });
         self.poison = false;
         result
     }
 
-    /// Counts; says whether it is time for the owner to look.
+    /// Counts an access; returns whether the owner's policy is due.
     #[inline(always)]
     pub(crate) fn count(&self, kind: Kind, due: u32) -> bool {
         let shift = if kind == Kind::Update { 0 } else { READ_SHIFT };
         let heat = self.object.heat.load(Ordering::Relaxed) + (1 << shift);
         self.object.heat.store(heat, Ordering::Relaxed);
-        // At least one: the other count may have been left where it is due.
+        // `>=`, not `==`: the count may exceed the due value if the owner did not take the meter at
+        // once.
         heat >> shift & COUNT >= due
     }
 
@@ -217,12 +222,12 @@ impl<'a, T: Send + 'static, L: Log<T>> ColdHold<'a, T, L> {
         }
     }
 
-    /// Whether others wait for the lock now.
+    /// Whether threads are waiting for the lock now.
     pub(crate) fn is_waited_for(&self) -> bool {
         lock::is_waited_for(&self.object.word)
     }
 
-    /// What was counted; counting begins anew.
+    /// Returns the counts and resets them.
     pub(crate) fn take_meter(&self) -> Meter {
         let heat = self.object.heat.load(Ordering::Relaxed);
         self.object.heat.store(heat & (LOGGED | POISONED), Ordering::Relaxed);
@@ -233,9 +238,8 @@ impl<'a, T: Send + 'static, L: Log<T>> ColdHold<'a, T, L> {
         }
     }
 
-    /// Gives the object logs, if the table lets it; runs no user code. The owner has seen to it
-    /// that no other thread looks at the value. The eviction that comes back is due after this is
-    /// dropped.
+    /// Gives the object logs, if the table admits it; runs no user code. The owner has excluded all
+    /// readers of the value. Drop the returned eviction, which runs it, after this guard.
     pub(crate) fn publish(&self, insist: bool) -> Option<Option<Eviction>> {
         let admission = if insist { Admission::Insist } else { Admission::Ask };
         self.object.publish_core(self, admission)
@@ -243,7 +247,7 @@ impl<'a, T: Send + 'static, L: Log<T>> ColdHold<'a, T, L> {
 }
 
 impl<'a, T: Send + 'static, L: Log<T>> ReadGuard<'a, T, L> {
-    /// Updates that were logged between the last read and this one; `None` if the object turned
+    /// The number of updates logged between the last read and this one; `None` if the object became
     /// cold while this guard was made.
     pub(crate) fn window(&self) -> Option<u64> {
         // SAFETY: the guard holds the core's lock, so the core is alive.
@@ -252,13 +256,13 @@ impl<'a, T: Send + 'static, L: Log<T>> ReadGuard<'a, T, L> {
         Some(core.logs().inner.with(|inner| unsafe { (*inner).window }))
     }
 
-    /// A panic while this guard is held says nothing of the value.
+    /// From now on, a panic while this guard is held does not poison: the holder only reads.
     pub(crate) fn only_looks(&mut self) {
         self.panicking = true;
     }
 
-    /// Gives the guard's duty to the caller: the lock is given up by [`release_logged`]. Not for a
-    /// guard of a cold object.
+    /// Passes the guard's duty to the caller, which releases the lock by [`release_logged`]. Not
+    /// for a guard of a cold object.
     ///
     /// [`release_logged`]: Deferred::release_logged
     pub(crate) fn keep(mut self) -> *const () {
@@ -266,8 +270,8 @@ impl<'a, T: Send + 'static, L: Log<T>> ReadGuard<'a, T, L> {
         ManuallyDrop::new(self).core.cast()
     }
 
-    /// Takes the logs away, if the object is not poisoned and its updates do not append to it in
-    /// each of so many rounds.
+    /// Demotes the object, unless it is poisoned, or its updates append to it in each of `rounds`
+    /// rounds.
     pub(crate) fn demote(&mut self, rounds: u32) {
         let object = self.object;
         for _ in 0..rounds {

@@ -1,22 +1,22 @@
-//! Promotion: how an object gets a *hot state* for many threads, and how it gives that up again.
+//! Promotion: how an object gets a *hot state* for many threads, and how that is folded and freed.
 //!
 //! Owns: the protocol that [`Deferred`](super::Deferred), `Counter` and `ScalableArc` share: the
 //! bits of an object's word, the entry of a thread into the hot state, the wait of a thread that
-//! closes it, and the membership of the [`LogTable`]. Does not own: what the hot state holds, and
-//! how that is folded into the object.
+//! closes it, and the membership in the [`LogTable`]. Does not own: the contents of the hot state,
+//! and how they are folded into the object.
 //!
-//! An object is *cold* while its word leads nowhere. A *promotion* makes the hot state, enters it
-//! in the table, and publishes its address in the word. Threads *enter*: they announce the address
-//! in their slot's record, look at the word once more, and work on their own part of the hot state.
-//! A *demotion* closes the word, leaves the table, waits until the updaters have left, *folds* what
-//! they left behind into the object, makes the word cold, and frees the hot state when no thread
+//! An object is *cold* while its word leads to no hot state. A *promotion* allocates the hot state,
+//! enters it in the table, and publishes its address in the word. Threads *enter*: they announce
+//! the address in their slot's record, load the word once more, and work on their own part of the
+//! hot state. A *demotion* closes the word, leaves the table, waits until the updaters have left,
+//! *folds* their parts into the object, makes the word cold, and frees the hot state when no thread
 //! announces it. An *eviction* does the same on behalf of another object, without access to the
 //! word: it closes a gate inside the hot state, folds into a base beside it, and leaves the rest to
-//! the object's next use. So the states are
+//! the object's next use. The states are
 //!
 //! | state | the word | the hot state |
 //! |---|---|---|
-//! | cold | leads nowhere | none |
+//! | cold | leads to none | none |
 //! | hot | [`Word::hot`] | open, a member of the table or not (oplog.T1) |
 //! | closing | [`Word::closing`] | being folded; it becomes cold, or hot again |
 //! | evicted | as hot | its own gate is closed; a use of the object demotes it |
@@ -29,21 +29,21 @@
 //!   barrier, and has then seen no record that announces it as an updater ([`wait_for_updaters`]).
 //!   With promotion.H1 that is the store-buffering race that `percpu::barrier` decides: the updater
 //!   sees the hot state closed, or the folding thread sees the announcement.
-//! - promotion.H3 A thread that only looks, or that waits for a lock or a fold, announces the hot
-//!   state as a waiter ([`look_on`]): it touches no updater's part, so a fold does not wait for it.
-//!   (It might wait for the fold.)
+//! - promotion.H3 A thread that only reads, or that waits for a lock or a fold, announces the hot
+//!   state as a waiter ([`look_on`]): it accesses no updater's part, so a fold does not wait for
+//!   it. (It may itself be waiting for the fold.)
 //! - promotion.H4 The hot state is freed by the thread that took it out of the word, after it has
 //!   left the table ([`Membership::leave`]) and no record announces it, not even as a waiter
 //!   ([`wait_until_left`]).
 //! - promotion.H5 An evictor finds the hot state in the table and claims it there, under the mutex
-//!   of its place, which takes it out. A thread that leaves the table either finds the hot state
-//!   there, or waits until the evictor has ended its claim, its last access.
+//!   of its place, and so takes it out of the table. A thread that leaves the table either finds
+//!   the hot state there, or waits until the evictor has ended its claim, its last access.
 //!
-//! Two parts stay with their owners. `Deferred` also waits for single slots, and accepts a slot's
+//! Two parts differ between the types. `Deferred` also waits for single slots, and accepts a slot's
 //! answer in place of the wait (`gate`); its word is a lock while it is cold (oplog.W1).
-//! `ScalableArc` keeps flags, count and period in one word, which decides about its end
-//! (scalable_arc.A3), so that word has bits of its own; and it is no member of the table: only a
-//! handle's owner may fold (scalable_arc.A5), and an evictor has no handle.
+//! `ScalableArc` keeps flags, count and period in one word, which decides when it is freed
+//! (scalable_arc.A3), so that word has bits of its own; and it is not in the table: only the owner
+//! of a handle may fold (scalable_arc.A5), and an evictor has no handle.
 
 use super::table::{Denied, Eviction, LogTable, Resident};
 use crate::lock::{self, held};
@@ -54,13 +54,13 @@ use crate::sync::{
 use std::marker::PhantomData;
 use std::ops::Deref;
 
-/// Announcements of the hot state leave the fence to the thread that closes it.
+/// Announcements are plain stores, and the thread that closes the hot state pays the barrier.
 const BIASED: usize = 8;
-/// The hot state is about to be given up: updaters look again later.
+/// The hot state is about to be freed: updaters retry later.
 const CLOSING: usize = 16;
 /// In an announcement: promotion.H3.
 const WAITING: usize = 32;
-/// Updates need more than the short path does.
+/// Updates must take the slow path.
 const SLOW_PATH: usize = 64;
 /// Hot states are aligned to 128 bytes.
 const ADDRESS: usize = !0x7f;
@@ -72,28 +72,28 @@ const _: () = assert!(lock::HOT & ADDRESS == 0 && lock::HOT < BIASED);
 pub(crate) struct Word(usize);
 
 impl Word {
-    /// What `word` says now.
+    /// Loads `word`.
     #[inline(always)]
     pub(crate) fn load(word: &AtomicUsize, order: Ordering) -> Self {
         // ORDER: as the caller says.
         Self(word.load(order))
     }
 
-    /// The word of an object that `hot` has been made for: the pointer that frees it, because what
-    /// is found in a word may do no more than the pointer that was stored there.
+    /// The word that leads to `hot`, the pointer that frees it: a pointer that is loaded from a word
+    /// has the provenance of the one that was stored.
     pub(crate) fn hot<H>(hot: *mut H, biased: bool, slow_path: bool) -> Self {
         debug_assert!(!hot.is_null() && hot as usize & !ADDRESS == 0, "hot states are aligned");
         let bias = if biased { BIASED } else { 0 };
         Self(hot as usize | lock::HOT | bias | if slow_path { SLOW_PATH } else { 0 })
     }
 
-    /// The same hot state, whose announcements leave the fence to the closer or do not.
+    /// The word of the same hot state, with or without the bias.
     pub(crate) fn with_bias(self, biased: bool) -> Self {
         debug_assert!(self.is_open(), "promotion.H2: the bias of {self:?} changes");
         Self(if biased { self.0 | BIASED } else { self.0 & !BIASED })
     }
 
-    /// The same hot state, closed.
+    /// The word of the same hot state, closed.
     pub(crate) fn closing(self) -> Self {
         debug_assert!(self.is_open(), "promotion.H2: {self:?} is closed by two threads");
         Self(self.0 | CLOSING)
@@ -116,7 +116,7 @@ impl Word {
         self.0 & (lock::HOT | CLOSING) == lock::HOT
     }
 
-    /// Whether the short path may be tried.
+    /// Whether the fast path may be tried.
     #[inline(always)]
     pub(crate) fn is_plain(self) -> bool {
         self.0 & (lock::HOT | CLOSING | SLOW_PATH) == lock::HOT
@@ -127,7 +127,7 @@ impl Word {
         self.0 & BIASED != 0
     }
 
-    /// The hot state, of a word that has one.
+    /// The address of the hot state that the word leads to.
     #[inline(always)]
     pub(crate) fn state<H>(self) -> *mut H {
         (self.0 & ADDRESS) as *mut H
@@ -154,12 +154,13 @@ impl<H> Deref for Inside<H> {
     }
 }
 
-/// Announces `hot` in `slot`'s record, and then looks whether the object still leads there
+/// Announces `hot` in `slot`'s record, and then checks that the object still leads there
 /// (promotion.H1). `is_current` loads with Acquire.
 ///
 /// # Safety
-/// `hot` was the object's hot state when the caller looked; it is freed as promotion.H4 says, after
-/// `is_current` would say no. If `biased` is true, those who fold or free it know.
+/// `hot` was the object's hot state when the caller loaded the word; it is freed as promotion.H4
+/// says, after `is_current` would return false. The threads that fold or free it use the same
+/// `biased`.
 #[inline(always)]
 pub(crate) unsafe fn enter<H>(
     slot: Slot,
@@ -168,7 +169,7 @@ pub(crate) unsafe fn enter<H>(
     is_current: impl FnOnce() -> bool,
 ) -> Option<Inside<H>> {
     let announced = slot.announce(hot as usize, biased);
-    // BUG: a thread enters a hot state that the object may have given up (promotion.H1).
+    // BUG: a thread enters a hot state that the object may no longer lead to (promotion.H1).
     (is_current() || seeded_bug!("unchecked-entry")).then_some(Inside {
         hot,
         _announced: announced,
@@ -176,10 +177,10 @@ pub(crate) unsafe fn enter<H>(
     })
 }
 
-/// [`enter`]s the hot state that `seen`, the object's word a moment ago, leads to, as an updater.
+/// [`enter`]s the hot state that `seen`, the object's word a moment ago, led to, as an updater.
 ///
 /// # Safety
-/// As there; the hot state is an `H`.
+/// As [`enter`]; the hot state is an `H`.
 #[inline(always)]
 pub(crate) unsafe fn enter_by<H>(slot: Slot, word: &AtomicUsize, seen: Word) -> Option<Inside<H>> {
     // ORDER: Acquire; after the announcement (promotion.H1). Pairs with Release at promotion.
@@ -189,7 +190,7 @@ pub(crate) unsafe fn enter_by<H>(slot: Slot, word: &AtomicUsize, seen: Word) -> 
     unsafe { enter(slot, seen.state(), seen.is_biased(), is_current) }
 }
 
-/// Looks on at the hot state that `word` leads to, if it leads to one (promotion.H3).
+/// Runs `look` on the hot state that `word` leads to, if any, announced as a waiter (promotion.H3).
 ///
 /// # Safety
 /// The word's hot states are of type `H`, and are freed as promotion.H4 says.
@@ -216,11 +217,11 @@ pub(crate) unsafe fn look_on<H, R>(
     })
 }
 
-/// Makes the announcement of an updater one of a waiter, or the other way round, for as long as its
-/// [`Inside`] lasts. The caller looks again whether it may do what it wants to do.
+/// Changes an announcement from updater to waiter or back, for the rest of its [`Inside`]. The
+/// caller then repeats its checks.
 pub(crate) fn announce_again<H>(slot: Slot, hot: *const H, waits: bool) {
     let waiting = if waits { WAITING } else { 0 };
-    // Forgotten, because the caller's caller withdraws the announcement, whatever it says.
+    // Forgotten, because the `Inside` withdraws the announcement in either form.
     std::mem::forget(slot.announce(hot as usize | waiting, false));
 }
 
@@ -230,7 +231,7 @@ pub(crate) fn updates<H>(announced: usize, hot: *const H) -> bool {
     announced & (ADDRESS | WAITING) == hot as usize
 }
 
-/// The closing thread's half of the race of promotion.H2, and of each race like it.
+/// The closing thread's half of the race of promotion.H2, and of similar races.
 pub(crate) fn pass_barrier(biased: bool) {
     if biased { barrier::heavy() } else { barrier::fence_full() }
 }
@@ -238,14 +239,15 @@ pub(crate) fn pass_barrier(biased: bool) {
 /// Waits until no updater is in the hot state, which the caller has closed (promotion.H2).
 pub(crate) fn wait_for_updaters<H>(hot: *const H, biased: bool) {
     pass_barrier(biased);
-    // BUG: a hot state is folded while its updaters may be half-way (promotion.H2).
+    // BUG: a hot state is folded while its updaters may still be inside (promotion.H2).
     if !seeded_bug!("unwaited-updaters") {
         percpu::records().wait_until_none(|announced| updates(announced, hot));
     }
 }
 
 /// Waits until no record announces the hot state, to which no word leads any more (promotion.H4).
-/// The updaters have left since it was closed, so only announcements with a fence are awaited.
+/// The updaters have left since it was closed, so only announcements made with a fence are left to
+/// wait for.
 pub(crate) fn wait_until_left<H>(hot: *const H) {
     barrier::fence_full();
     // BUG: a hot state is freed while a thread may wait for its lock (promotion.H4).
@@ -254,11 +256,11 @@ pub(crate) fn wait_until_left<H>(hot: *const H) {
     }
 }
 
-/// What a hot state keeps of its membership of a [`LogTable`].
+/// A hot state's membership in a [`LogTable`].
 pub(crate) struct Membership {
     /// Whether it is in the table. Guarded by the place's mutex, or written before it is entered.
     is_placed: AtomicBool,
-    /// Set under the place's mutex by an evictor, cleared as the last thing it does here.
+    /// Set under the place's mutex by an evictor; clearing it is the evictor's last access.
     is_claimed: AtomicBool,
     /// A canary of promotion.H4 for loom; nothing elsewhere.
     life: UnsafeCell<()>,
@@ -276,7 +278,7 @@ impl Membership {
         }
     }
 
-    /// Says to loom that the hot state is in use here, so that it must not be freed meanwhile.
+    /// Tells loom that the hot state is in use here, so that freeing it concurrently is a race.
     #[inline(always)]
     pub(crate) fn in_use(&self) {
         self.life.with(|_| ());
@@ -326,9 +328,9 @@ impl Membership {
         self.is_placed.store(false, Ordering::Relaxed);
     }
 
-    /// Claims the hot state for an eviction (promotion.H5), which is one of the objects that the
-    /// calling thread holds until it ends the claim. The caller has the mutex of its place, and its
-    /// lock if it has one.
+    /// Claims the hot state for an eviction (promotion.H5); it counts as an object that the calling
+    /// thread holds until it ends the claim. The caller has the mutex of its place, and its lock if
+    /// it has one.
     pub(crate) fn claim(&self) {
         debug_assert!(!self.is_claimed(), "promotion.H5: a hot state is claimed twice");
         debug_assert!(self.is_placed(), "promotion.H5: a claim outside of the table");
@@ -344,7 +346,8 @@ impl Membership {
     /// The calling thread has claimed the hot state that `this` is in.
     pub(crate) unsafe fn end_claim(this: *const Self) {
         held::leave();
-        // SAFETY: promotion.H5 - claimed, so the hot state is there until the store below.
+        // SAFETY: promotion.H5 - claimed by this thread, so the hot state is not freed before the
+        // store below.
         unsafe {
             debug_assert!((*this).is_claimed(), "promotion.H5: a claim ends twice");
             (*this).in_use();
@@ -364,7 +367,7 @@ impl Membership {
     pub(crate) fn leave<R>(&self, table: &LogTable, hot: *const R) {
         table.leave(hot);
         let mut backoff = Backoff::new();
-        // BUG: a hot state is freed while an evictor is at it (promotion.H5).
+        // BUG: a hot state is freed while an evictor uses it (promotion.H5).
         // ORDER: Acquire; pairs with Release in `end_claim`.
         while !seeded_bug!("unwaited-evictor") && self.is_claimed.load(Ordering::Acquire) {
             backoff.pause();

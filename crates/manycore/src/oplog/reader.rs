@@ -1,4 +1,4 @@
-//! The reader's side of a core: collecting, merging, the policies that a read asks, eviction.
+//! The reader's side of a core: collecting, merging, and the policies that a read consults.
 //!
 //! Everything here runs with the core's lock held. The laws (oplog.C1 to oplog.C6) are in the
 //! header of `core`.
@@ -21,37 +21,37 @@ use std::panic::resume_unwind;
 use std::ptr;
 
 impl<T: Send + 'static, L: Log<T>> Core<T, L> {
-    /// Collects what the laws say a read must see, and applies it.
+    /// Collects the updates that a read must see (oplog.D2), and applies them.
     ///
     /// # Safety
     /// The caller holds the core's lock.
     ///
     /// # Panics
-    /// If applying does; what was not applied yet stays queued, and the core is poisoned
-    /// (oplog.D7).
+    /// If applying does; updates not yet applied stay queued, and the core is poisoned (oplog.D7).
     pub(super) unsafe fn merge(&self) {
         // SAFETY: the caller promises that it holds the core's lock (# Safety); `_merging` is
         // dropped on return.
         let _merging = unsafe { self.begin_merging() };
         self.logs().inner.with_mut(|inner| {
             // SAFETY: the caller promises that it holds the core's lock (# Safety), which guards
-            // `inner`; user code that runs in here finds it closed (`begin_merging`).
+            // `inner`; user code that runs in here does not access it (`begin_merging`).
             let inner = unsafe { &mut *inner };
             if L::ORDERED {
-                // What this thread stored before the read is visible before the cut; else an
-                // updater that has not seen it could have a stamp above the cut (oplog.D1). The
-                // full fence that this needs is the announcement's in `lock_core`.
+                // This thread's earlier stores are visible before the cut; else an updater that has
+                // not seen them could have a stamp above the cut (oplog.D1). The full fence that
+                // this needs is the announcement's in `lock_core`.
                 barrier::stores_are_visible();
             }
-            // The cut before the logs are looked at: oplog.D2. (Harmless where it is not used.)
+            // The cut is taken before the dirty bits are read: oplog.D2. (Harmless where it is not
+            // used.)
             let cut =
                 if L::ORDERED && !seeded_bug!("no-cut") { self.clock().cut() } else { Stamp::MAX };
             inner.window = 0;
             let dirty = self.count_dirty();
-            // BUG: a read that finds no slot dirty does not look at late updates (oplog.L2).
+            // BUG: a read that finds no slot dirty ignores late updates (oplog.L2).
             if dirty == 0 && (self.late.is_empty() || seeded_bug!("forgotten-late")) {
-                // What waited for poison to be cleared.
-                // SAFETY: the lock is held.
+                // Updates that waited for the poison flag to be cleared.
+                // SAFETY: the caller promises that it holds the core's lock (# Safety).
                 unsafe { self.apply(inner) };
                 return;
             }
@@ -66,12 +66,12 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
                 self.collect_frozen(inner);
             }
             self.collect_late(inner);
-            // SAFETY: the lock is held.
+            // SAFETY: the caller promises that it holds the core's lock (# Safety).
             unsafe { self.apply(inner) };
         });
     }
 
-    /// Moves the late updates that were counted to a log in the carry.
+    /// Moves the late updates that were counted into a log in the carry.
     fn collect_late(&self, inner: &mut Inner<L>) {
         if inner.late == 0 {
             return;
@@ -93,21 +93,21 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
         }
     }
 
-    /// How many slots may have updates for a read that begins now. A read that finds none spares
-    /// the updaters the gate and itself the barrier.
+    /// The number of slots that may have updates for a read that begins now. A read that finds none
+    /// closes no gate and passes no barrier.
     ///
     /// oplog.C2: a slot with entries has its bit set, by an RMW and a full fence before its first
-    /// entry. So a word found zero means that whoever sets it later has not returned yet, and will
-    /// then see whatever the calling thread stored before: the two sides of oplog.D1. Words are
-    /// looked at one after the other, but nothing is collected, and nothing is a consistent cut.
+    /// entry. So if a word is zero, an updater that sets a bit later has not returned yet, and will
+    /// then see all earlier stores of the calling thread: the two sides of oplog.D1. The words are
+    /// loaded one after the other, but nothing is collected, and the empty set is a consistent cut.
     fn count_dirty(&self) -> usize {
         barrier::fence_full();
-        // ORDER: Acquire; pairs with `mark_dirty`. What decides is the fence on either side.
+        // ORDER: Acquire; pairs with `mark_dirty`. The fences on both sides decide the race.
         let bits = |(_, word): (usize, &DirtyWord)| word.0.load(Ordering::Acquire).count_ones();
         self.logs().dirty.0.iter().map(bits).sum::<u32>() as usize
     }
 
-    /// Whether a slot may have updates, for whoever is alone with the core.
+    /// Whether a slot may have updates, for a caller with exclusive access to the core.
     pub(super) fn has_dirty(&self) -> bool {
         self.count_dirty() != 0
     }
@@ -117,17 +117,18 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
         self.biased.load(Ordering::Relaxed)
     }
 
-    /// Logs without stamps: everything dirty stands still at once (oplog.C3).
+    /// Logs without stamps: the updaters of all dirty slots are stopped at one moment (oplog.C3).
     fn collect_frozen(&self, inner: &mut Inner<L>) {
         let closed = inner.numbers.next_closed();
-        // ORDER: Release is enough: the fence orders the store before the looks that follow.
+        // ORDER: Release is enough: the fence orders the store before the loads of the records that
+        // follow.
         self.gate.store(closed, Ordering::Release);
         let _open = Reopen { gate: &self.gate, to: self.open };
         barrier::fence_full();
         self.list_dirty(&mut inner.slots);
         let answered = self.settle(&inner.slots, &mut inner.unanswered, closed);
         let _turns = self.wait_for_updaters(&inner.slots, answered);
-        inner.late = self.late.count(Stamp::MAX); // every slot stands still (oplog.L4)
+        inner.late = self.late.count(Stamp::MAX); // all updaters are stopped (oplog.L4)
         for place in 0..inner.slots.len() {
             let index = inner.slots[place];
             // SAFETY: oplog.C1 - gate closed, barrier passed, no updater inside.
@@ -138,7 +139,7 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
     /// Logs with stamps: one after the other, up to the cut (oplog.C4).
     fn collect_each(&self, inner: &mut Inner<L>, cut: Stamp) {
         inner.late = self.late.count(cut); // oplog.L3
-        // First, because it was first if a stamp of another log is the same.
+        // Before the logs, because a late update precedes a logged one with the same stamp.
         self.collect_late(inner);
         let closed = inner.numbers.next_closed();
         let _collecting = Collecting::begin(&self.collecting, closed);
@@ -152,7 +153,7 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
         }
         barrier::fence_full();
         let answered = self.settle(&inner.slots, &mut inner.unanswered, closed);
-        // BUG: a reader's cut is taken after it has looked which logs have entries (oplog.D2).
+        // BUG: a reader takes its cut after it has read which logs have entries (oplog.D2).
         let cut = if seeded_bug!("late-cut") { self.clock().cut() } else { cut };
         for place in 0..inner.slots.len() {
             let index = inner.slots[place];
@@ -165,9 +166,10 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
         std::mem::forget(rest);
     }
 
-    /// After closing the gates, a fence and `list_dirty`: sees to it that what the slots' updaters
-    /// did under the bias is in memory. Returns whether all have answered, so that none is inside.
-    /// Where logs are the CPUs', turns decide it and not announcements (oplog.V3).
+    /// Called after closing the gates, a fence and `list_dirty`: ensures that the biased stores of
+    /// the slots' updaters are visible. Returns whether all updaters have answered, so that none is
+    /// inside. Where logs belong to CPUs, turns exclude the updaters instead of announcements
+    /// (oplog.V3).
     pub(super) fn settle(&self, slots: &[usize], unanswered: &mut bool, closed: u64) -> bool {
         *unanswered = false;
         if self.is_shared() || !self.is_biased() {
@@ -181,8 +183,8 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
         answered
     }
 
-    /// Waits until no updater has one of these slots' logs in hand. None takes one while the gate
-    /// is closed and, where logs are the CPUs', the turns are kept.
+    /// Waits until no updater has one of these slots' logs in hand. No updater takes one while the
+    /// gate is closed and, where logs belong to CPUs, the turns are held.
     pub(super) fn wait_for_updaters(&self, slots: &[usize], answered: bool) -> Vec<Turn<'_>> {
         if self.is_shared() {
             return self.take_turns(slots);
@@ -212,9 +214,10 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
 
     /// Moves a slot's entries up to `cut` to the carry.
     ///
-    /// Whoever answered (`busy`) is about to update again, and stays dirty: that saves each side a
-    /// locked instruction on a line that the other has. Nothing that the updater reads next is
-    /// written here without need, because it would wait for that line.
+    /// The slot of an updater that answered (`busy`) is about to be updated again, and stays dirty:
+    /// that saves each side a locked instruction on a line that the other core has cached. Lines
+    /// that the updater reads next are written here only if necessary, because it would miss on
+    /// them.
     ///
     /// # Safety
     /// oplog.C1 holds for the caller as reader.
@@ -227,12 +230,12 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
     ) {
         let Some(slot) = self.slot_log(index) else { return };
         slot.local.with_mut(|local| {
-            // SAFETY: oplog.C1 - the caller promises that the slot's log is its own as a reader's
+            // SAFETY: oplog.C1 - the caller promises exclusive access to the slot's log as a reader
             // (# Safety): gate closed, barrier passed, no updater inside.
             let local = unsafe { &mut *local };
             held::assert_no_leaf();
             if !local.log.is_empty() {
-                // In the carry first: there stays what was moved before a panic.
+                // Pushed to the carry first, so that entries moved before a panic stay there.
                 let was_untidy = std::mem::replace(&mut inner.untidy, true);
                 let into = inner.spares.pop().unwrap_or_default();
                 inner.carry.push(into);
@@ -247,8 +250,8 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
         });
     }
 
-    /// Decides whether a slot whose log was collected stays dirty. Returns how many updates came
-    /// since the collection before.
+    /// Decides whether a slot whose log was collected stays dirty. Returns the number of updates
+    /// since the previous collection.
     pub(super) fn note_collected(
         &self,
         slot: &SlotLog<L>,
@@ -258,7 +261,7 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
     ) -> u64 {
         // ORDER: Relaxed; a statistic, stable under oplog.C1.
         let new = local.new_since(slot.appended.load(Ordering::Relaxed));
-        // What is above the cut waits for the next read; oplog.C2 wants its bit set.
+        // Entries above the cut wait for the next read; oplog.C2 requires that the bit stays set.
         if local.log.is_empty() && !(busy && new != 0 && !self.is_timed()) {
             local.dirty = false;
             let word = self.logs().dirty.0.get_or_init(index / 64);
@@ -273,7 +276,7 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
     /// # Safety
     /// The caller holds the core's lock.
     pub(super) unsafe fn apply(&self, inner: &mut Inner<L>) {
-        // SAFETY: the lock is held.
+        // SAFETY: the caller promises that it holds the core's lock (# Safety).
         unsafe { self.count(|counts| counts.merges += 1) };
         // ORDER: Relaxed; written under the core's lock, which the caller holds.
         if inner.carry.is_empty() || self.poisoned.load(Ordering::Relaxed) {
@@ -286,23 +289,24 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
         }
         self.value.with_mut(|value| {
             let poison = Poison(&self.poisoned);
-            // SAFETY: the value is there while the core is in use, and the caller holds the lock.
+            // SAFETY: the value is in the core while the core is in use (oplog.W2), and the caller
+            // holds the lock.
             let value = unsafe { (*value).assume_init_mut() };
             inner.untidy = true;
             let applied = L::merge(&mut inner.carry, value) as u64;
-            // SAFETY: the lock is held.
+            // SAFETY: the caller promises that it holds the core's lock (# Safety).
             unsafe { self.count(|counts| counts.applied = counts.applied.wrapping_add(applied)) };
             std::mem::forget(poison);
         });
-        // The last is taken first: each slot gets its own buffers back, as long as the same ones
-        // are dirty. What a merge leaves behind stays queued.
+        // In reverse, so that each slot gets its own buffers back as long as the same slots are
+        // dirty. Updates that a merge leaves behind stay queued.
         while inner.carry.last().is_some_and(|log| log.is_empty()) {
             inner.spares.extend(inner.carry.pop());
         }
         inner.untidy = !inner.carry.is_empty();
     }
 
-    /// After a read: whether to switch publication, and to which.
+    /// After a read: whether to switch publication, and to which mode.
     ///
     /// # Safety
     /// The caller holds the core's lock.
@@ -315,7 +319,7 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
             Publish::Locked => false,
             Publish::Biased => barrier::is_asymmetric(),
             // SAFETY: the caller promises that it holds the core's lock (# Safety), which guards
-            // `inner` and the counts. No merge is going on, and no user code runs in here.
+            // `inner` and the counts. No merge is in progress, and no user code runs in here.
             Publish::Auto => self.logs().inner.with_mut(|inner| unsafe {
                 let inner = &mut *inner;
                 if inner.window == 0 {
@@ -341,8 +345,8 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
     /// The caller holds the core's lock.
     pub(super) unsafe fn set_biased(&self, biased: bool) {
         if !biased {
-            // An updater that announced under the bias may have its announcement in a store
-            // buffer still; from here on readers would not look there.
+            // An updater that announced under the bias may still have its announcement in a store
+            // buffer; from here on readers pay no barrier that flushes it.
             barrier::heavy();
         }
         // ORDER: Relaxed; guarded by the lock.
@@ -359,7 +363,7 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
         });
     }
 
-    /// After a read: whether the logs have stopped paying.
+    /// After a read: whether the logs no longer pay.
     ///
     /// # Safety
     /// The caller holds the core's lock.
@@ -379,8 +383,8 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
         self.gate.load(Ordering::Relaxed) == EVICTED
     }
 
-    /// Whether the core has logs outside of the table and finds no place there (oplog.T1). A
-    /// poisoned one need not: its updates have nowhere else to go.
+    /// Whether the core has logs but no place in the table, and finds none (oplog.T1). A poisoned
+    /// core needs no place: its updates must stay in logs.
     ///
     /// # Safety
     /// The caller holds the core's lock.
@@ -403,11 +407,11 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
         // SAFETY: the caller promises that it holds the core's lock, and that updaters which
         // announce the core from now on touch no log (# Safety).
         unsafe { self.collect_all() };
-        // SAFETY: the lock is held.
+        // SAFETY: the caller promises that it holds the core's lock (# Safety).
         self.logs().inner.with_mut(|inner| unsafe { self.apply(&mut *inner) });
     }
 
-    /// The same without applying it. A panic leaves what was not collected where it is.
+    /// The same without applying the updates. A panic leaves what was not collected in its log.
     ///
     /// # Safety
     /// As [`drain_all`](Self::drain_all).
@@ -415,7 +419,7 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
         promotion::wait_for_updaters(self, self.is_biased());
         self.logs().inner.with_mut(|inner| {
             // SAFETY: the caller promises that it holds the core's lock (# Safety), which guards
-            // `inner`; both callers have said that they merge (`begin_merging`).
+            // `inner`; both callers have called `begin_merging`.
             let inner = unsafe { &mut *inner };
             self.list_dirty(&mut inner.slots);
             inner.late = self.late.count(Stamp::MAX);
@@ -428,8 +432,7 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
         });
     }
 
-    /// Enters the core in its table, before it is published; in the name of the object's lock,
-    /// which the caller holds.
+    /// Enters the core in its table, before it is published. The caller holds the object's lock.
     pub(super) fn enter_table(&self, insist: bool) -> Result<Eviction, Denied> {
         self.membership.enter(self.table(), ptr::from_ref(self), insist, 1)
     }
@@ -450,7 +453,7 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
     }
 }
 
-/// Updates per read from which logs pay, if a read has to visit so many slots.
+/// The number of updates per read from which logs pay, if a read visits `slots` slots.
 pub(super) fn logs_pay_from(slots: usize) -> u32 {
     let slots = u32::try_from(slots).unwrap_or(u32::MAX);
     slots
@@ -459,14 +462,14 @@ pub(super) fn logs_pay_from(slots: usize) -> u32 {
 }
 
 impl<L> Inner<L> {
-    /// Whether the last read speaks for plain stores: where busy updaters answer, already from a
-    /// few updates a read on.
+    /// Whether the last read is evidence for plain stores; where busy updaters answer, a few
+    /// updates per read are enough.
     fn speaks_for_bias(&self, ratio: u64, merges: u64) -> bool {
         let hopes = merges >= self.hope_from;
         self.window > if hopes { config::RATIO_FOR_ANSWERS } else { ratio }
     }
 
-    /// Whether it speaks for locked ones.
+    /// Whether the last read is evidence for locked instructions.
     fn speaks_against_bias(&mut self, ratio: u64) -> bool {
         if self.unanswered {
             return self.window <= (ratio / 2).max(1);
@@ -476,12 +479,13 @@ impl<L> Inner<L> {
     }
 }
 
-/// Says that a collection is going on (oplog.C8), also when it panics.
+/// Marks a collection as in progress (oplog.C8) until it is dropped, also by a panic.
 pub(super) struct Collecting<'a>(&'a AtomicU64);
 
 impl<'a> Collecting<'a> {
     pub(super) fn begin(flag: &'a AtomicU64, closed: u64) -> Self {
-        // ORDER: Relaxed; whoever finds a gate closed finds this too, through the gate.
+        // ORDER: Relaxed; an updater that finds a gate closed (Acquire, pairs with its Release)
+        // sees this, too.
         flag.store(closed, Ordering::Relaxed);
         Self(flag)
     }
@@ -507,7 +511,7 @@ impl Drop for Reopen<'_> {
     }
 }
 
-/// Opens every slot's gate again that a collection has closed, if collecting one of them panics.
+/// Opens all slots' gates that a collection has closed, if collecting one of them panics.
 struct ReopenAll<'a, T: Send + 'static, L: Log<T>> {
     core: &'a Core<T, L>,
     closed: u64,
@@ -516,8 +520,8 @@ struct ReopenAll<'a, T: Send + 'static, L: Log<T>> {
 impl<T: Send + 'static, L: Log<T>> Drop for ReopenAll<'_, T, L> {
     fn drop(&mut self) {
         for slot in self.core.slot_logs() {
-            // ORDER: Relaxed load; only who holds the core's lock closes gates. Release; pairs with
-            // the updater's Acquire.
+            // ORDER: Relaxed load; only the holder of the core's lock closes gates. Release; pairs
+            // with the updater's Acquire.
             if slot.gate.load(Ordering::Relaxed) == self.closed {
                 slot.gate.store(OPEN, Ordering::Release);
             }
@@ -525,7 +529,7 @@ impl<T: Send + 'static, L: Log<T>> Drop for ReopenAll<'_, T, L> {
     }
 }
 
-/// Poisons if dropped, that is, if applying panics.
+/// Poisons the core if dropped, that is, if applying panics.
 struct Poison<'a>(&'a AtomicBool);
 
 impl Drop for Poison<'_> {

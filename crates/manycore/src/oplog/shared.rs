@@ -1,15 +1,16 @@
-//! Logs that belong to CPUs: the updater's side and the reader's, where they differ.
+//! Logs that belong to CPUs: the parts of the updater's and the reader's code that differ.
 //!
-//! A concurrency id says which CPU's log to use, and a thread may be preempted with that log in
-//! hand while another thread runs under the same id. So a slot log has a *turn*, taken by one
-//! locked instruction.
-//! - oplog.V1 Whoever has the turn has the log. An updater looks at the gate again after taking it:
-//!   either it was first and the reader waits for the turn, or it reads from the turn that the
-//!   reader gave back, and then sees the gate that was closed before.
+//! A concurrency id selects the log, and a thread may be preempted with that log in hand while
+//! another thread runs under the same id. So a slot log has a *turn*, taken by one locked
+//! instruction.
+//! - oplog.V1 The thread that has the turn has exclusive access to the log. An updater loads the
+//!   gate again after taking the turn: either it took the turn before the reader, which then waits
+//!   for it, or it took the turn that the reader released, and then sees the gate that the reader
+//!   had closed before.
 //! - oplog.V2 The turn names its holder. A thread that would wait for itself (an update from within
-//!   an update) goes on to the next log.
-//! - oplog.V3 The announcement goes on to keep the core alive. It is always biased where it can be:
-//!   only demotion and eviction look at it.
+//!   an update) takes the next log.
+//! - oplog.V3 The announcement still keeps the core alive. It is always biased where the platform
+//!   allows: only demotion and eviction look at it.
 
 use super::core::{Core, Refusal, SHARED, refusal};
 use super::log::Log;
@@ -18,7 +19,7 @@ use crate::clock::Stamp;
 use crate::percpu;
 use crate::sync::{AtomicUsize, Backoff, Ordering};
 
-/// A slot log in hand; dropping it gives the turn back.
+/// The turn of a slot log; dropping it releases the turn.
 pub(super) struct Turn<'a>(&'a AtomicUsize);
 
 impl Drop for Turn<'_> {
@@ -50,7 +51,7 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
         self.open == SHARED
     }
 
-    /// The gate is not open for a log of the thread's own: it is closed, or logs are the CPUs'.
+    /// Pushes an update when the gate is not plainly `OPEN`: it is closed, or logs belong to CPUs.
     #[cold]
     pub(super) fn push_elsewhere(
         &self,
@@ -64,7 +65,8 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
         }
         let mut index = percpu::cid::current().unwrap_or(index);
         loop {
-            // SAFETY: not null, and freed only by an evictor that waits for this updater.
+            // SAFETY: oplog.C10 - not null, and freed only by an evictor, which waits for this
+            // announced updater.
             let slot = unsafe { &*self.find_or_make_slot(index) };
             let Some(_turn) = slot.take_turn() else {
                 index += 1;
@@ -80,7 +82,8 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
         }
     }
 
-    /// Every turn of the slots given, for a reader that wants them to stand still at one time.
+    /// Takes the turns of these slots, for a reader that needs all their updaters stopped at one
+    /// moment.
     pub(super) fn take_turns(&self, slots: &[usize]) -> Vec<Turn<'_>> {
         slots.iter().filter_map(|index| self.slot_log(*index)?.take_turn()).collect()
     }

@@ -1,9 +1,10 @@
 //! Random histories under shuttle, checked for linearizability.
 //!
-//! shuttle runs the real code through the facade, one thread at a time, and chooses at every
-//! atomic access who goes on. So a failure can be replayed: it prints the seed of the program and
-//! its own schedule. What it can't show: effects of weak memory. It sees every access as SeqCst,
-//! so a publication by plain store is loom's to find, and the litmus tests' on the real machine.
+//! shuttle runs the real code through the facade, one thread at a time, and chooses at every atomic
+//! access which thread runs next. So a failure can be replayed: it prints the seed of the program
+//! and its own schedule. What it can't show: effects of weak memory. It treats every access as
+//! SeqCst, so errors in the publication by plain stores are left to loom and to the litmus tests on
+//! the real machine.
 //!
 //! The programs, the sequential types and the checker are those of `tests/linearizability.rs`.
 //! `MANYCORE_SEED` chooses other programs, `MANYCORE_SOAK=60` runs each test for 60 seconds.
@@ -37,12 +38,12 @@ mod plan;
 #[allow(dead_code, reason = "as above")]
 mod rng;
 
-/// Schedules of one program, by each of two schedulers.
+/// The number of schedules of one program, by each of two schedulers.
 const SCHEDULES: usize = 20;
 
-/// The moments of a history and the flags of its program.
+/// The clock of a history and the flags of its program.
 struct Stage {
-    /// Not an atomic of the facade: noting a moment is no step of the program.
+    /// Not an atomic of the facade: taking a time is no step of the program.
     moment: Mutex<u64>,
     flags: Vec<AtomicBool>,
 }
@@ -114,7 +115,7 @@ where
     let threads: Vec<_> = plan.threads.iter().enumerate().map(start).collect();
     let mut events: Vec<_> =
         threads.into_iter().flat_map(|thread| thread.join().expect("no step panics")).collect();
-    // In the end everything must be there.
+    // At the end every update must be visible.
     let end: Vec<_> = (0..plan.objects).map(|object| (0, Step::Read { object })).collect();
     events.extend(run(&shared.1, plan.threads.len(), &end, &shared.0));
     events
@@ -143,7 +144,7 @@ where
     });
 }
 
-/// So many programs, or as many as fit into the time that the environment gives.
+/// Runs this many programs, or as many as fit into the time that the environment sets.
 fn histories_are_linearizable<S, P, L>(programs: u64)
 where
     S: State,

@@ -1,6 +1,6 @@
-//! One slot's log of one object, and the table of every slot's part of a hot state.
+//! One slot's log of one object, and the table of all slots' parts of a hot state.
 //!
-//! Owns: where they lie. Who may touch what of them, and when, is in the header of `core`.
+//! Owns: their layout. Which thread may access them, and when, is in the header of `core`.
 
 use super::core::OPEN;
 use crate::clock::Stamp;
@@ -9,39 +9,40 @@ use crate::percpu::segmented::Lazy;
 use crate::sync::{AtomicPtr, AtomicU64, AtomicUsize, Ordering, UnsafeCell, seeded_bug};
 use std::ptr;
 
-/// Slots whose parts are found without going through a segment.
+/// The number of slots whose parts are reached without a load of a segment.
 const NEAR: usize = 1 << config::SEGMENT_BITS;
 
-/// Slots whose parts a hot state keeps in itself: so many that these take two cache lines at most.
+/// The number of slots whose parts a hot state refers to directly, limited so that the pointers
+/// take at most two cache lines.
 pub(crate) const FIRST: usize = if config::SMALL { 1 } else { 8 };
 
-/// Keeps what several cores write apart from what they read.
+/// Avoids false sharing between fields that several cores write and those that they read.
 #[repr(align(128))]
 pub(super) struct Padded<T>(pub(super) T);
 
-/// One slot's log of one object. In this order, because what an update or a collection touches is
-/// then in the first 64 bytes, if the log has no more than 32.
+/// One slot's log of one object. The fields are in this order so that what an update or a
+/// collection accesses lies in the first 64 bytes if the log has at most 32.
 #[repr(C, align(128))]
 pub(super) struct SlotLog<L> {
     /// Closed by a reader that collects a log with stamps (oplog.C4).
     pub(super) gate: AtomicU64,
-    /// Updates pushed; written by the updater alone.
+    /// The number of updates pushed; only the updater writes it.
     pub(super) appended: AtomicU64,
     pub(super) local: UnsafeCell<Local<L>>,
-    /// The token of the thread that has the log in hand, if logs are the CPUs'; else unused.
+    /// The token of the thread that has the log in hand, if logs belong to CPUs; else unused.
     pub(super) turn: AtomicUsize,
 }
 
 /// The part of a slot's log that oplog.C1 guards.
 #[repr(C)]
 pub(super) struct Local<L> {
-    /// `appended` at the last collection; for the reader's policy.
+    /// `appended` at the last collection; for the reader's policy only.
     counted: u64,
     pub(super) log: L,
     pub(super) dirty: bool,
-    /// The last stamp given out, so that stamps of a slot only grow (oplog.D2).
+    /// The last stamp given out, so that a slot's stamps only increase (oplog.D2).
     last: Stamp,
-    /// When the log became dirty, in raw ticks; kept up only if there is a time bound.
+    /// When the log became dirty, in raw ticks; maintained only if there is a time bound.
     pub(super) since: u64,
 }
 
@@ -73,7 +74,7 @@ impl<L> SlotLog<L> {
 }
 
 impl<L> Local<L> {
-    /// How many of the slot's updates, `appended` by now, came since the last collection.
+    /// The number of the slot's updates, `appended` in total, since the last collection.
     pub(super) fn new_since(&mut self, appended: u64) -> u64 {
         appended - std::mem::replace(&mut self.counted, appended)
     }
@@ -90,13 +91,13 @@ impl<L> Local<L> {
         if seeded_bug!("late-stamp") {
             now = Stamp::from_ticks(now.ticks() + 2);
         }
-        // BUG: a slot's stamps are what the clock says, also where it goes back (oplog.D2).
+        // BUG: a slot's stamps are the clock's readings, also where these decrease (oplog.D2).
         self.last = if seeded_bug!("unsteady-stamp") { now } else { now.max(self.last.next()) };
         self.last
     }
 }
 
-/// A slot's part of something, such as its log; null until the slot's first update.
+/// A pointer to a slot's part of a hot state, such as its log; null until the slot's first update.
 pub(crate) struct SlotPtr<P>(pub(crate) AtomicPtr<P>);
 
 impl<P> From<usize> for SlotPtr<P> {
@@ -105,7 +106,7 @@ impl<P> From<usize> for SlotPtr<P> {
     }
 }
 
-/// Every slot's part. The first ones, which are nearly all there ever are, are one load away.
+/// The parts of all slots. The first ones, which are nearly all in use, are one load away.
 pub(crate) struct SlotTable<P> {
     pub(super) near: [SlotPtr<P>; NEAR],
     far: Lazy<SlotPtr<P>>,

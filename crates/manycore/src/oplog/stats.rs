@@ -1,4 +1,4 @@
-//! Counting what happens to an object's updates.
+//! Statistics of an object's updates.
 
 use super::core::{Core, EVICTED, FROZEN};
 use super::log::Log;
@@ -8,12 +8,12 @@ use super::slot_log::SlotLog;
 use crate::percpu;
 use crate::sync::Ordering;
 
-/// What happened to the updates of one [`Deferred`](super::Deferred) object since it was promoted.
+/// Statistics of the updates of one [`Deferred`](super::Deferred) object since it was promoted.
 ///
 /// A cold object applies its updates at once and has no room for counts, so all are zero then. In
-/// every state `appended = absorbed + applied + pending`. Asked from within an update or a log's
-/// own code while the object is merged, nobody can look into its logs: then these are counts of
-/// earlier merges, all that was not applied by then counts as `pending`, and `bytes` is zero.
+/// every state `appended = absorbed + applied + pending`. Within an update or a log's own code
+/// while the object is being merged, its logs can't be read: then these are the counts after
+/// earlier merges, all updates not applied by then count as `pending`, and `bytes` is zero.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {
@@ -23,11 +23,11 @@ pub struct Stats {
     pub absorbed: u64,
     /// Updates applied to the object by a merge.
     pub applied: u64,
-    /// Updates in logs now.
+    /// Updates that are in logs now.
     pub pending: u64,
-    /// Times that logs were merged, by readers and by updates whose log was full.
+    /// The number of merges, by readers and by updates whose log was full.
     pub merges: u64,
-    /// Times that the object lost its logs to a busier one.
+    /// The number of evictions of this object.
     pub evictions: u64,
     /// Slots that have a log of this object.
     pub logs: usize,
@@ -37,20 +37,20 @@ pub struct Stats {
     pub biased: bool,
 }
 
-/// What the holder of a core's lock counts, apart from what it has in hand while user code runs:
-/// nobody keeps a reference to this.
+/// Counts kept by the holder of a core's lock, apart from `Inner`, which is borrowed while user
+/// code runs: no reference to this outlives a call.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Counts {
-    /// Appended to logs that an eviction has freed.
+    /// Updates appended to logs that an eviction has freed.
     pub(super) appended_before: u64,
     pub(super) applied: u64,
     pub(super) merges: u64,
     pub(super) evictions: u64,
-    /// The lock's holder has the core's `Inner`, and perhaps logs, in hand.
+    /// The lock's holder has borrowed the core's `Inner`, and perhaps logs.
     merging: bool,
 }
 
-/// A merge is going on; dropping this ends it.
+/// A merge in progress; dropping this ends it.
 pub(super) struct Merging<'a, T: Send + 'static, L: Log<T>> {
     core: &'a Core<T, L>,
     outer: bool,
@@ -58,7 +58,7 @@ pub(super) struct Merging<'a, T: Send + 'static, L: Log<T>> {
 
 impl<T: Send + 'static, L: Log<T>> Drop for Merging<'_, T, L> {
     fn drop(&mut self) {
-        // SAFETY: whoever made this holds the core's lock.
+        // SAFETY: `begin_merging`'s caller promised to hold the core's lock until this is dropped.
         unsafe { self.core.count(|counts| counts.merging = self.outer) };
     }
 }
@@ -71,7 +71,7 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
         self.counts.with(|counts| unsafe { *counts })
     }
 
-    /// Changes the counts. No user code in `change`.
+    /// Changes the counts. `change` runs no user code.
     ///
     /// # Safety
     /// The caller holds the core's lock.
@@ -81,22 +81,22 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
         self.counts.with_mut(|counts| unsafe { change(&mut *counts) });
     }
 
-    /// Says that the calling thread has `Inner` and logs in hand, so that user code that it runs
-    /// finds them closed.
+    /// Records that the calling thread has borrowed `Inner` and logs, so that user code that it
+    /// runs does not access them.
     ///
     /// # Safety
-    /// The caller holds the core's lock, until the answer is dropped.
+    /// The caller holds the core's lock until the result is dropped.
     pub(super) unsafe fn begin_merging(&self) -> Merging<'_, T, L> {
         // SAFETY: the caller promises that it holds the core's lock (# Safety), which guards the
         // counts.
         let outer = unsafe { self.counts() }.merging;
-        // SAFETY: the caller promises that it holds the core's lock until the answer is dropped
-        // (# Safety), which guards the counts now and at the drop.
+        // SAFETY: the caller promises that it holds the core's lock until the result is dropped (#
+        // Safety), which guards the counts now and at the drop.
         unsafe { self.count(|counts| counts.merging = true) };
         Merging { core: self, outer }
     }
 
-    /// Counts for [`Deferred::stats`](super::Deferred::stats).
+    /// The result of [`Deferred::stats`](super::Deferred::stats).
     ///
     /// # Safety
     /// The caller holds the core's lock.
@@ -112,7 +112,7 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
             biased: self.is_biased(),
             ..Stats::default()
         };
-        // Not made anew: an evicted object's counts cost it nothing.
+        // The log set is not allocated again: an evicted object's statistics allocate nothing.
         if self.logs_if_any().is_none() {
             stats.pending = self.late.len() as u64;
             stats.appended += stats.pending;
@@ -121,15 +121,15 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
         }
         stats.appended += self.appended();
         stats.logs = self.slot_logs().count();
-        // From within a merge logs are in hand; from within a push, one is, and its object's reader
-        // may wait for this thread.
+        // Within a merge, logs are borrowed; within a push, one is, and its object's reader may be
+        // waiting for this thread.
         if counts.merging || percpu::is_announcing() {
             stats.appended += self.late.len() as u64;
             stats.pending = stats.appended.saturating_sub(stats.applied);
             return stats;
         }
         // SAFETY: the caller promises that it holds the core's lock (# Safety), and the branch
-        // above has left if it merges or is inside as an updater.
+        // above returns if it is merging or inside as an updater.
         unsafe { self.look_into_logs(&mut stats) };
         let known = stats.applied.saturating_add(stats.pending);
         stats.absorbed = stats.appended.saturating_sub(known);
@@ -138,7 +138,7 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
         stats
     }
 
-    /// Counts what is appended and pending with every updater shut out for a moment.
+    /// Counts appended and pending updates while all updaters are excluded for a moment.
     ///
     /// # Safety
     /// The caller holds the core's lock; it is not merging, and not inside as an updater.

@@ -2,29 +2,30 @@
 //!
 //! Owns: the right of an object to have logs. Does not own: the logs.
 //! Laws:
-//! - oplog.T1 At most as many objects of a table have logs as it has places; beside them those
-//!   whose logs were made where an update had nowhere else to go (under its own thread's guard,
-//!   from within another update of the object, or because of poison). Of those, the next read that
-//!   finds no poison takes the place if it is free, or else the logs away.
+//! - oplog.T1 At most as many objects of a table have logs as it has places, except for objects
+//!   whose logs were made because an update could neither be applied nor wait (under its own
+//!   thread's guard, within another update of the object, or because of poison). The next read of
+//!   such an object that finds no poison takes the place if it is free, else it demotes the object.
 //! - oplog.T2 An entry's pointer is alive while the place's mutex is held: an object leaves the
 //!   table under that mutex before its core is freed.
 //! - oplog.T3 Lock order is core, then place. An evictor goes the other way and only *tries* the
-//!   core's lock, so it can't deadlock; two objects evicting each other both give up or one wins.
-//! - oplog.T4 A resident that was used since the last look stays (second chance), unless the
-//!   newcomer insists.
+//!   core's lock, so it can't deadlock; of two objects that evict each other, at least one gives
+//!   up.
+//! - oplog.T4 A resident that was used since it was last inspected, by a newcomer or by oplog.T7,
+//!   stays (second chance), unless the newcomer insists.
 //! - oplog.T5 Places are made 32 at a time, when an object first asks for one of them: the first
-//!   promotion of a process, for which all its threads may be waiting, does not write all 4,096. No
-//!   model checker sees the making (std's `OnceLock`): nothing in it waits for another thread, and
-//!   a place is reached only through it.
+//!   promotion of a process, for which all its threads may be waiting, does not initialize all
+//!   4,096. No model checker sees the initialization (std's `OnceLock`): nothing in it waits for
+//!   another thread, and a place is reached only through it.
 //! - oplog.T6 A thread evicts only if it holds no object but the newcomer and has no log in hand:
 //!   an eviction runs user code, which would wait for what other threads hold, while they might
 //!   wait for what this one holds. Inside, an eviction is denied.
-//! - oplog.T7 Each promotion also looks at one place, one after the other. An object that has not
-//!   been updated between `IDLE_SWEEPS` looks is evicted: so an idle object loses its logs although
-//!   it is not read, as long as others are promoted.
+//! - oplog.T7 Each promotion also inspects one place, in turn. An object that was not updated
+//!   during `IDLE_SWEEPS` inspections is evicted: so an idle object loses its logs even if it is
+//!   never read, as long as others are promoted.
 //!
-//! Source: OpLog section 6. There the table is per core and per type; ours is shared and asked only
-//! at promotion and demotion, so no update touches it.
+//! Source: OpLog section 6. There the table is per core and per type; here it is shared and used
+//! only at promotion and demotion, so no update accesses it.
 
 use crate::config::{DEFAULT_TABLE_OBJECTS, IDLE_SWEEPS};
 use crate::lock::held;
@@ -34,29 +35,29 @@ use crate::sync::{AtomicU64, AtomicUsize, Mutex, Ordering};
 use std::fmt;
 use std::sync::OnceLock;
 
-/// Places that are made together (oplog.T5).
+/// The number of places that are allocated together (oplog.T5).
 const CHUNK: usize = 32;
 
-/// Who has logs by way of this place.
+/// The object that has its logs by this place.
 type Place = Mutex<Option<Entry>>;
 
-/// What a table needs of an object's core.
+/// The table's interface to an object's core.
 pub(crate) trait Resident: Sync {
-    /// Whether the end of an eviction may run user code.
+    /// Whether [`finish_eviction`](Self::finish_eviction) may run user code.
     const RUNS_USER_CODE: bool;
 
     /// Takes the core's lock if it is free, and never waits for it: the caller holds the place's
-    /// mutex, and others take the two the other way round (oplog.T3). Then
-    /// [`finish_eviction`](Self::finish_eviction) is due.
+    /// mutex, and other threads take the two in the opposite order (oplog.T3). After success,
+    /// [`finish_eviction`](Self::finish_eviction) must be called.
     fn try_claim(&self) -> bool;
 
-    /// A number that changes when the object is updated.
+    /// A number that changes with each update of the object.
     fn activity(&self) -> u64;
 
-    /// Applies what is pending, frees the logs and gives the lock up.
+    /// Applies pending updates, frees the logs and releases the lock.
     ///
     /// # Safety
-    /// `try_claim` returned true, once for this call. The core may be gone on return.
+    /// `try_claim` returned true, once for this call. The core may have been freed on return.
     unsafe fn finish_eviction(this: *const Self)
     where
         Self: Sized;
@@ -67,7 +68,7 @@ pub(crate) trait Resident: Sync {
 struct Entry {
     core: *const (),
     vtable: &'static VTable,
-    /// Its activity at the last look, and how many sweeps have found the same.
+    /// Its activity at the last inspection, and how many sweeps have found it unchanged.
     seen: u64,
     idle: u32,
 }
@@ -106,18 +107,18 @@ impl<R: Resident + 'static> Methods<R> {
     };
 }
 
-/// The place is held by a busier object.
+/// A busier object has the place.
 #[derive(Debug)]
 pub(crate) struct Denied;
 
-/// Evictions that are due: dropping it runs them.
+/// Evictions that were decided; dropping this runs them.
 #[must_use]
 pub(crate) struct Eviction([Option<Entry>; 2]);
 
 impl Drop for Eviction {
     fn drop(&mut self) {
-        // First those that run no user code: the others' may use these very objects, and would wait
-        // for the end of this thread's own claim (promotion.H5).
+        // Those that run no user code come first: user code run by the others may use these very
+        // objects, and would wait for the end of this thread's own claim (promotion.H5).
         let runs_user_code = |old: &Option<Entry>| old.is_some_and(|old| old.vtable.runs_user_code);
         self.0.sort_by_key(runs_user_code);
         for old in self.0.iter_mut().filter_map(Option::take) {
@@ -131,27 +132,27 @@ impl Drop for Eviction {
 ///
 /// Every object uses one table of 4,096 places for the whole process, unless its
 /// [`Builder`](super::Builder) names another. An object that wants logs takes the place its address
-/// hashes to; the object that held it is synchronized and goes on without logs. So the memory of
+/// hashes to; the object that had it is synchronized and continues without logs. So the memory of
 /// logs is bounded by places x slots x the bounds of one log, however many objects there are. Each
-/// promotion also looks at one place, and takes the logs away from an object that was not updated
-/// since the look before the last.
+/// promotion also inspects one place, and evicts an object that was not updated since the
+/// inspection before the last.
 ///
-/// An evicted object can't be reached from here, because it may be moved. It keeps the value in 256
-/// bytes (or more, if the value has more than 8) until it is next read or updated, or dropped; for
-/// [`Deferred::is_logged`](super::Deferred::is_logged) it has no logs. Beside the table, until its
-/// next read, has logs an object that was updated by a thread that must not wait
-/// ([the module](super) says which), or while it was poisoned.
+/// An eviction can't access the object itself, which may be moved at any time. So the value stays
+/// in 256 bytes (or more, if the value has more than 8) until the object is next read, updated or
+/// dropped; [`Deferred::is_logged`](super::Deferred::is_logged) returns false. An object that was
+/// updated while it was poisoned, or by a thread that must not wait ([the module](super) says
+/// which), has logs without a place in the table until its next read.
 ///
 /// To synchronize an object is to apply its updates, in the thread that needs the place: an
 /// `append` to one object, or [`Counter::add`](crate::collections::Counter::add), may run another
-/// object's updates; not while that thread holds an object or is in a log's code, where evictions
-/// are denied. So do not append or count under a lock of your own that updates of other objects
-/// take, or give those objects a table of their own. A panic of theirs ends there; it poisons the
-/// object that was evicted.
+/// object's updates; but not while that thread holds an object or runs a log's code, where
+/// evictions are denied. So do not append or count under a lock of your own that updates of other
+/// objects take, or give those objects a table of their own. A panic of these updates is caught; it
+/// poisons the object that was evicted.
 pub struct LogTable {
     chunks: Box<[OnceLock<Box<[Place]>>]>,
     places: usize,
-    /// Places that sweeps have looked at (oplog.T7).
+    /// The number of places that sweeps have inspected (oplog.T7).
     swept: AtomicUsize,
     evictions: AtomicU64,
     denied: AtomicU64,
@@ -177,7 +178,7 @@ impl LogTable {
     /// A table with this many places.
     ///
     /// # Panics
-    /// If `places` is zero: no object could ever have logs (say [`Logs::Never`](super::Logs) for
+    /// If `places` is zero: no object could ever have logs (use [`Logs::Never`](super::Logs) for
     /// that).
     #[must_use]
     pub fn new(places: usize) -> Self {
@@ -191,21 +192,21 @@ impl LogTable {
         }
     }
 
-    /// Objects that have logs now.
+    /// The number of objects that have logs now.
     #[must_use]
     pub fn residents(&self) -> usize {
         let made = self.chunks.iter().filter_map(OnceLock::get).flatten();
         made.filter(|place| lock(place).is_some()).count()
     }
 
-    /// Objects that lost their logs to another one so far.
+    /// The number of evictions so far.
     #[must_use]
     pub fn evictions(&self) -> u64 {
         // ORDER: Relaxed; a statistic.
         self.evictions.load(Ordering::Relaxed)
     }
 
-    /// Promotions that found a busier object in their place so far.
+    /// The number of promotions so far that were denied because a busier object has the place.
     #[must_use]
     pub fn denied(&self) -> u64 {
         // ORDER: Relaxed; a statistic.
@@ -224,8 +225,9 @@ impl LogTable {
         &chunk[at % CHUNK]
     }
 
-    /// Gives the object a place, evicting whoever has it if that is allowed (oplog.T4, oplog.T6).
-    /// The eviction runs when the answer is dropped: do that after giving up one's own lock.
+    /// Gives the object a place, evicting the object that has it if that is allowed (oplog.T4,
+    /// oplog.T6). The eviction runs when the result is dropped: drop it after releasing the
+    /// object's own lock.
     ///
     /// `own` is the number of object locks that the calling thread holds for this call.
     pub(crate) fn enter<R: Resident + 'static>(
@@ -268,7 +270,7 @@ impl LogTable {
         Ok(Eviction(evicted))
     }
 
-    /// Looks at the next place, and takes the object out that has been idle in some sweeps
+    /// Inspects the next place, and takes out an object that has been idle for `IDLE_SWEEPS` sweeps
     /// (oplog.T7).
     fn sweep(&self, newcomer: *const ()) -> Option<Entry> {
         // ORDER: Relaxed; any place will do.
@@ -285,7 +287,7 @@ impl LogTable {
         if claimed { place.take() } else { None }
     }
 
-    /// Gives the object its place if nobody has it.
+    /// Gives the object its place if that is free.
     pub(crate) fn enter_if_free<R: Resident + 'static>(&self, core: *const R) -> bool {
         let mut place = lock(self.place(core.cast()));
         if place.is_none() {
@@ -295,7 +297,7 @@ impl LogTable {
         false
     }
 
-    /// Takes the object out, if it is in.
+    /// Takes the object out of the table, if it is in it.
     pub(crate) fn leave<R>(&self, core: *const R) {
         let mut place = lock(self.place(core.cast()));
         if place.is_some_and(|entry| std::ptr::eq(entry.core, core.cast())) {
@@ -305,12 +307,12 @@ impl LogTable {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> impl std::ops::DerefMut<Target = T> + '_ {
-    // Nothing that can panic runs under it, so it is never poisoned by us.
+    // No code that can panic runs under it, so it is never poisoned.
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
 crate::sync::global! {
-    /// The table of every object whose builder names none.
+    /// The table of every object that is built by default.
     static SHARED: LogTable = LogTable::default();
 }
 
@@ -319,8 +321,8 @@ pub(crate) fn shared() -> &'static LogTable {
     &SHARED
 }
 
-/// So that no place of the process's table is locked in the child by a thread that is not there.
-/// (Not those of tables that users make.)
+/// Locked across a fork, so that no thread that does not exist in the child holds a place of the
+/// process's table there. (Tables that users make are not locked.)
 #[cfg(not(any(manycore_loom, manycore_shuttle)))]
 static AT_FORK: AtFork = AtFork::new(
     || {
@@ -335,7 +337,7 @@ mod tests {
     use super::*;
     use crate::sync::AtomicU32;
 
-    /// Says when its eviction ended, by a count that all of a test share.
+    /// Records when its eviction ended, by a counter that all of a test share.
     struct Fake<const USER_CODE: bool> {
         clock: std::sync::Arc<AtomicU32>,
         ended: AtomicU32,

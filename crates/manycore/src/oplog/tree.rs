@@ -1,36 +1,37 @@
-//! The merge in a tree: updaters that a collection has shut out put the logs of their neighbours
-//! together, and the reader goes from *branch* to branch instead of from log to log.
+//! The combining tree: updaters that a collection has excluded collect the logs of the threads near
+//! them, and the reader visits *branches* instead of logs.
 //!
-//! Owns: the branches, and who collects what for whom. Source: OpLog, section 8 (future work
+//! Owns: the branches, and which thread collects which logs. Source: OpLog, section 8 (future work
 //! there).
 //!
-//! A reader that fetches every log by itself waits for some five cache misses for each, one after
-//! the other. An updater that has run into the closed gate has nothing to do, and the logs of the
-//! threads on its last-level cache are near. So the first one that comes to a branch collects the
-//! logs of that branch's *members*, absorbing one into the other where that is little work
-//! ([`Log::absorb`]). All branches do so at once.
+//! A reader that fetches every log by itself waits for about five cache misses per log, one after
+//! the other. An updater that has found the gate closed is idle, and the logs of the threads on its
+//! last-level cache are near. So the first updater at a branch (the *helper*) collects the logs of
+//! that branch's *members*, absorbing one into the other where that is little work
+//! ([`Log::absorb`]). The branches work in parallel.
 //!
 //! Laws:
-//! - oplog.B1 Who has *claimed* a branch has its load until it says that it is done; then the
-//!   reader has it. A branch is claimed at most once for each collection, by a helper or by the
-//!   reader: its word grows with the number of the collection ([`Numbers`](super::gate) are given
-//!   out in rising order), and is only ever exchanged for that of a later one.
-//! - oplog.B2 A reader leaves its number in every branch, and waits for every helper that was
-//!   before it, before it looks at a slot's log or opens the gate. So whoever claims a branch for a
-//!   collection does so while its gate is closed, and the gate stays closed until it is done.
-//! - oplog.B3 A helper touches the log of a member that has answered the collection (oplog.G2), as
-//!   a reader may, and its own. A slot is a member of one branch at most: the reader alone changes
-//!   members, and makes a slot a member only of a branch that it has been at in this collection.
-//!   What a helper has collected the reader leaves alone, and collects the rest.
-//! - oplog.B4 So what is collected is what the reader alone would have found: from before its log
-//!   is collected until the gate opens, each slot stands still, and all do at the moment when the
-//!   last one has come to stand (oplog.C3). That goes for logs with stamps, too: under the core's
-//!   gate they need no cut, and what is stamped later is applied later.
-//! - oplog.B5 If absorbing panics, what was absorbed is in the branch and the rest in its log,
-//!   which counts as not collected. The reader collects all there is, and then the panic is its own
+//! - oplog.B1 The thread that has *claimed* a branch has exclusive access to its load until it
+//!   marks it as done; then the reader has. A branch is claimed at most once per collection, by a
+//!   helper or by the reader: its word holds the number of the collection (a core's numbers
+//!   increase, [`gate`](super::gate)), and is only exchanged for that of a later one.
+//! - oplog.B2 A reader stores its number in every branch, and waits for every helper that claimed
+//!   one before, before it accesses a slot's log or opens the gate. So a helper claims a branch for
+//!   a collection only while its gate is closed, and the gate stays closed until the helper is
+//!   done.
+//! - oplog.B3 A helper accesses the log of a member that has answered the collection (oplog.G2), as
+//!   a reader may, and its own. A slot is a member of at most one branch: only the reader changes
+//!   members, and it makes a slot a member only of a branch to which the slot's updater came in
+//!   this collection. The reader collects only the logs that no helper has collected.
+//! - oplog.B4 So the collection is what the reader alone would have found: the updater of each slot
+//!   is stopped from before its log is collected until the gate opens, and all are stopped at the
+//!   moment when the last one has stopped (oplog.C3). That holds for logs with stamps, too: under
+//!   the core's gate they need no cut, and updates stamped later are applied later.
+//! - oplog.B5 If absorbing panics, the absorbed updates are in the branch and the rest in its log,
+//!   which counts as not collected. The reader collects all of them, and then resumes the panic
 //!   (oplog.D7).
-//! - oplog.B6 Who are members, and how long one waits for them, is a guess from the collections
-//!   before. Nothing but time depends on it.
+//! - oplog.B6 The choice of members, and how long a helper or the reader waits for them, are
+//!   heuristics from previous collections. Only performance depends on them.
 
 use super::builder::MergeStrategy;
 use super::core::{Core, TREE};
@@ -48,12 +49,12 @@ use crate::sync::{
 };
 use std::mem;
 
-/// Slots that may be members; the reader sees to the others itself. So many bits and a word fit
-/// into 64 bytes.
+/// The number of slots that may be members; the reader collects the others itself. This many bits
+/// and a word fit into 64 bytes.
 const SLOTS_MAX: usize = 64 * WORDS;
 const WORDS: usize = 3;
 
-/// Beside the collection's number in a branch's word: a helper is at it.
+/// Next to the collection's number in a branch's word: a helper has claimed it.
 const TAKEN: u64 = 1;
 /// The helper is done.
 const DONE: u64 = 2;
@@ -66,7 +67,7 @@ fn word_of(number: u64, state: u64) -> u64 {
     number << NUMBER_SHIFT | state
 }
 
-/// A set of slots, up to so many.
+/// A set of slots below `SLOTS_MAX`.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 struct SlotSet([u64; WORDS]);
 
@@ -110,11 +111,11 @@ impl SlotSet {
     }
 }
 
-/// One that several threads look at.
+/// A set of slots that several threads access.
 #[derive(Default)]
 struct SharedSet([AtomicU64; WORDS]);
 
-// ORDER: Relaxed (all): members pass with the gate (oplog.B3), the others are hints.
+// ORDER: Relaxed (all): the gate publishes members (oplog.B3), the others are hints.
 impl SharedSet {
     fn get(&self) -> SlotSet {
         SlotSet(std::array::from_fn(|word| self.0[word].load(Ordering::Relaxed)))
@@ -139,27 +140,27 @@ impl SharedSet {
     }
 }
 
-/// What is collected together: see the module's header.
+/// A group of slots that are collected together: see the module's header.
 #[repr(C, align(128))]
 struct Branch<L> {
     word: AtomicU64,
     members: SharedSet,
-    /// Who came and is no member.
+    /// Slots that came to the branch and are no members.
     joiners: SharedSet,
     load: Padded<UnsafeCell<Load<L>>>,
 }
 
-/// What oplog.B1 guards. What is nearly always touched comes first, in 64 bytes.
+/// The part of a branch that oplog.B1 guards. Frequently accessed fields come first, in 64 bytes.
 #[repr(C)]
 struct Load<L> {
-    /// What was absorbed, and what it was absorbed into.
+    /// The log into which others were absorbed.
     first: Option<L>,
-    /// Updates that came since the collection before.
+    /// The number of updates since the previous collection.
     updates: u64,
     slots: SlotSet,
-    /// What was not absorbed.
+    /// Logs that were not absorbed.
     more: Vec<L>,
-    /// Emptied logs, for their buffers.
+    /// Emptied logs, kept for their buffers.
     spares: Vec<L>,
     panic: Option<Panic>,
 }
@@ -191,15 +192,17 @@ impl<L> Branch<L> {
         if seen & TAKEN != 0 || number_of(seen) >= number {
             return None;
         }
-        // ORDER: Acquire; pairs with Release where a reader shut it before: the load.
+        // ORDER: Acquire; pairs with Release in `shut`, by the reader of an earlier collection: the
+        // load.
         self.word
             .compare_exchange(seen, word_of(number, TAKEN), Ordering::Acquire, Ordering::Relaxed)
             .ok()?;
         Some(Claim { branch: self, number })
     }
 
-    /// Leaves the reader's number here (oplog.B2), after it has waited for a helper that is at it,
-    /// or for a while for one to come. Whether there was a helper, so that there is a load.
+    /// Stores the reader's number here (oplog.B2), after waiting for a helper that has claimed the
+    /// branch, or briefly for one to come. Returns whether there was a helper, so that there is a
+    /// load.
     fn shut(&self, number: u64, looks: &mut u32) -> bool {
         let mut backoff = Backoff::new();
         let mut patience = config::LOOKS_AT_GATE;
@@ -219,8 +222,8 @@ impl<L> Branch<L> {
             } else if awaited {
                 *looks += 1;
                 hint::spin_loop();
-            // BUG: a reader leaves a branch as it is that no helper has claimed (oplog.B2's
-            // tree).
+            // BUG: a reader does not store its number in a branch that no helper has claimed
+            // (oplog.B2's tree).
             } else if seeded_bug!("unshut-branch")
                 || self
                     .word
@@ -239,7 +242,7 @@ impl<L> Branch<L> {
     }
 }
 
-/// A branch in a helper's hands. Dropping it says that the helper is done.
+/// A branch claimed by a helper. Dropping it marks the branch as done.
 struct Claim<'a, L> {
     branch: &'a Branch<L>,
     number: u64,
@@ -255,11 +258,11 @@ impl<L> Drop for Claim<'_, L> {
 /// Every branch of an object.
 pub(super) struct Tree<L> {
     branches: Box<[Branch<L>]>,
-    /// The reader's slot, which no helper need wait for: a hint.
+    /// The reader's slot, for which no helper needs to wait: a hint.
     reader: AtomicUsize,
 }
 
-/// What a reader found in the branches.
+/// The collected contents of the branches.
 #[derive(Default)]
 struct Harvest {
     slots: SlotSet,
@@ -267,7 +270,7 @@ struct Harvest {
 }
 
 impl<T: Send + 'static, L: Log<T>> Core<T, L> {
-    /// Whether a collection of so many dirty slots is to have branches.
+    /// Whether a collection of `dirty` dirty slots uses branches.
     pub(super) fn wants_tree(&self, dirty: usize, inner: &Inner<L>) -> bool {
         if self.is_shared() || seeded_bug!("no-cut") {
             return false;
@@ -279,7 +282,7 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
                 // SAFETY: the lock guards the counts, and the caller holds it: it has `inner`,
                 // which only the lock's holder reaches.
                 let merges = unsafe { self.counts() }.merges;
-                // With stamps nothing is absorbed, so that little is left to win.
+                // With stamps nothing is absorbed, so that a tree gains little.
                 !L::ORDERED
                     && dirty >= config::TREE_SLOTS_MIN
                     && merges >= inner.tree_from
@@ -288,14 +291,15 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
         }
     }
 
-    /// The branches, made when first asked for. The caller holds the lock.
+    /// The branches, allocated on first use. The caller holds the lock.
     fn tree(&self) -> &Tree<L> {
         // ORDER: Relaxed; written under the lock.
         let mut tree = self.logs().tree.load(Ordering::Relaxed);
         if tree.is_null() {
             tree = self.make_tree(place::branches());
         }
-        // SAFETY: made above at some time, and freed with the log set.
+        // SAFETY: oplog.C10 - made by `make_tree` and freed with the log set, which the lock's
+        // holder keeps.
         unsafe { &*tree }
     }
 
@@ -308,8 +312,8 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
         tree
     }
 
-    /// Makes so many branches with these members, as if they had come to a collection before. The
-    /// caller holds the object alone.
+    /// Makes a branch for each list of members, as if they had come to an earlier collection. The
+    /// caller has exclusive access to the object.
     #[cfg(all(test, manycore_loom))]
     pub(super) fn presume_members(&self, members: &[&[usize]]) {
         self.make_tree(members.len());
@@ -319,9 +323,9 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
     }
 
     /// Collects everything dirty under the core's gate (oplog.C3, oplog.B4), with the updaters'
-    /// help. Returns what absorbing panicked with.
+    /// help. Returns the panic of absorbing, if any.
     ///
-    /// The caller holds the lock, and logs are the threads'.
+    /// The caller holds the lock, and logs belong to threads.
     pub(super) fn collect_tree(&self, inner: &mut Inner<L>) -> Option<Panic> {
         let tree = self.tree();
         let own = percpu::known_slot().unwrap_or(usize::MAX);
@@ -330,9 +334,10 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
             tree.reader.store(own, Ordering::Relaxed);
         }
         let closed = inner.numbers.next_closed() | TREE;
-        // Where a waiter looks for the end of a collection (`wait_for_collection`).
+        // A waiter sees the end of the collection by this (`wait_for_collection`).
         let _collecting = L::ORDERED.then(|| Collecting::begin(&self.collecting, closed));
-        // ORDER: Release; as in `collect_frozen`. What helpers must see of the tree, too.
+        // ORDER: Release; as in `collect_frozen`. It also publishes the tree's hints and members to
+        // helpers.
         self.gate.store(closed, Ordering::Release);
         let _open = Reopen { gate: &self.gate, to: self.open };
         barrier::fence_full();
@@ -357,8 +362,8 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
         harvest.panic
     }
 
-    /// What an updater does for the collection that closed the gate with `closed`, and that slot
-    /// `index`, its own, has answered.
+    /// Helps the collection that closed the gate with `closed`, which the updater's slot `index`
+    /// has answered.
     ///
     /// # Safety
     /// The record of that slot announces the core as an updater, and the gate said `closed` after
@@ -366,9 +371,10 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
     #[cold]
     pub(super) unsafe fn help(&self, closed: u64, index: usize) {
         // ORDER: Acquire; pairs with Release in `make_tree`.
-        // SAFETY: oplog.C10 - a gate that a collection closed is as good as an open one.
+        // SAFETY: oplog.C10 - a gate that a collection closed is not `EVICTED`, so the log set
+        // exists.
         let tree = unsafe { self.open_logs() }.tree.load(Ordering::Acquire);
-        // SAFETY: freed with the log set, which the caller's announcement keeps.
+        // SAFETY: oplog.C10 - freed with the log set, which the caller's announcement keeps.
         let Some(tree) = (unsafe { tree.as_ref() }) else { return };
         if index >= SLOTS_MAX {
             return;
@@ -382,33 +388,34 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
         // ORDER: Relaxed; a hint.
         let reader = tree.reader.load(Ordering::Relaxed);
         claim.branch.load.0.with_mut(|load| {
-            // SAFETY: oplog.B1.
+            // SAFETY: oplog.B1 - this thread has claimed the branch, so no other has its load.
             let load = unsafe { &mut *load };
-            // SAFETY: oplog.B3 - it has answered, and stays away.
+            // SAFETY: oplog.B3 - the caller's own slot, which has answered; its log is not in use.
             unsafe { self.put(index, load) };
             let mut looks = 0;
             for member in branch.members.get().iter() {
                 let other = member != index && member != reader;
                 if other && answers(member, closed, &mut looks) {
-                    // SAFETY: oplog.B3 - it has answered.
+                    // SAFETY: oplog.B3 - the member has answered, so its updater does not use its
+                    // log (oplog.G2).
                     unsafe { self.put(member, load) };
                 }
             }
         });
     }
 
-    /// Moves what a slot has to a load.
+    /// Moves the entries of a slot's log to a load.
     ///
     /// # Safety
-    /// The caller has the slot's log to itself, and the core's lock is held by somebody.
+    /// The caller has exclusive access to the slot's log, and a thread holds the core's lock.
     unsafe fn put(&self, index: usize, load: &mut Load<L>) {
         let Some(slot): Option<&SlotLog<L>> = self.slot_log(index) else { return };
         slot.local.with_mut(|local| {
-            // SAFETY: oplog.B3 - the caller promises that it has the slot's log to itself
-            // (# Safety).
+            // SAFETY: oplog.B3 - the caller promises exclusive access to the slot's log (# Safety).
             let local = unsafe { &mut *local };
             if local.dirty {
-                // The helper's own update goes on, whatever another's log does (oplog.B5).
+                // A panic of another thread's log does not affect the helper's own update
+                // (oplog.B5).
                 let taken = sync::caught(|| {
                     load.take::<T>(&mut local.log);
                     self.note_collected(slot, local, index, true)
@@ -438,7 +445,7 @@ fn answers(index: usize, closed: u64, looks: &mut u32) -> bool {
 }
 
 impl<L> Load<L> {
-    /// Takes all that `log` has: absorbs it if it is short, else takes it as it is.
+    /// Takes all entries of `log`: absorbs it if it is short, else takes it whole.
     fn take<T>(&mut self, log: &mut L)
     where
         L: Log<T>,
@@ -468,7 +475,7 @@ impl<L> Load<L> {
         }
     }
 
-    /// Gives the reader everything, and takes as many buffers back. No user code.
+    /// Moves everything to the reader, and takes as many buffers back. Runs no user code.
     fn hand_over(&mut self, inner: &mut Inner<L>, harvest: &mut Harvest) {
         let logs = usize::from(self.first.is_some()) + self.more.len();
         if logs != 0 {
@@ -488,11 +495,12 @@ impl<L> Load<L> {
 }
 
 impl<L> Inner<L> {
-    /// After a collection with branches that found so much there: whether others pay soon.
+    /// After a collection with branches that found `found` slots' logs there: decides when the next
+    /// tree is tried.
     fn judge_tree(&mut self, found: usize, merges: u64) {
         self.tree_tries += 1;
         if self.tree_tries < config::TREE_TRIES {
-            return; // it takes some to learn who comes where
+            return; // the first few only learn the members
         }
         if found * 2 >= self.slots.len() {
             self.tree_vain = 0;
@@ -505,7 +513,7 @@ impl<L> Inner<L> {
 }
 
 impl<L> Tree<L> {
-    /// Every log in the branches, for whoever is alone with the core.
+    /// All logs in the branches, for a caller with exclusive access to the core.
     pub(super) fn into_logs(self, mut take: impl FnMut(L)) {
         for branch in self.branches {
             let load = branch.load.0.into_inner();
@@ -514,7 +522,7 @@ impl<L> Tree<L> {
         }
     }
 
-    /// Goes from branch to branch and takes what is there (oplog.B2). No user code, so no panic
+    /// Visits all branches and takes their contents (oplog.B2). Runs no user code, so no panic
     /// leaves a branch open.
     fn harvest(&self, number: u64, own: usize, inner: &mut Inner<L>) -> Harvest {
         let mut harvest = Harvest::default();
@@ -524,15 +532,15 @@ impl<L> Tree<L> {
             came.add(own);
             if branch.shut(number, &mut looks) {
                 branch.load.0.with_mut(|load| {
-                    // SAFETY: oplog.B1 - the helper is done, and none claims it for this number
-                    // again.
+                    // SAFETY: oplog.B1 - the helper is done, and no helper claims the branch for
+                    // this number again.
                     let load = unsafe { &mut *load };
                     came = came.or(load.slots);
                     load.hand_over(inner, &mut harvest);
                 });
             }
             self.choose_members(branch, came);
-            // BUG: a reader goes to the first branch alone (oplog.B2's tree).
+            // BUG: a reader visits only the first branch (oplog.B2's tree).
             if seeded_bug!("forgotten-branch") {
                 break;
             }
@@ -540,8 +548,8 @@ impl<L> Tree<L> {
         harvest
     }
 
-    /// Makes those the members who came, and those who want to be: it takes them from other
-    /// branches (oplog.B3, oplog.B6).
+    /// Makes members of the slots that were collected and of those that joined, which it takes from
+    /// other branches (oplog.B3, oplog.B6).
     fn choose_members(&self, branch: &Branch<L>, came: SlotSet) {
         let members = branch.members.get();
         let mut joiners = branch.joiners.get();

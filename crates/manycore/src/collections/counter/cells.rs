@@ -1,20 +1,20 @@
 //! Counters that are one word each while cold and a row of words per slot while hot.
 //!
 //! Owns: promotion, demotion and eviction of counter rows. The paper's counter log (Figure 8), with
-//! its double count mended.
+//! its double counting fixed.
 //!
 //! Laws:
 //! - counter.N1 The total of counter i is `values[i] + base[i] +` the sum of `rows[..][i]`, of
-//!   which the last two exist only while hot. A row is never folded while its writer may be at it
-//!   (design oplog.D4).
-//! - counter.N2 A row is written by its slot's owner alone, with plain stores, between announcing
-//!   the cells and withdrawing the announcement, having checked in between that the counters still
-//!   have these cells and that they are open.
-//! - counter.N3 Cells are the hot state of [`promotion`], and folded and freed as promotion.H2 and
-//!   promotion.H4 say. A reader enters them as an updater does.
-//! - counter.N4 While cells are being folded (CLOSING or FOLDING), readers wait: they never see a
-//!   total without the part that is on its way. They wait without announcing the cells, or
-//!   announced as waiters (promotion.H3).
+//!   which the last two exist only while hot. A row is never folded while its writer may be
+//!   updating it (oplog.D4).
+//! - counter.N2 Only its slot's owner writes a row, with plain stores, between announcing the cells
+//!   and withdrawing the announcement; after the announcement it has checked that the counters
+//!   still have these cells and that they are open.
+//! - counter.N3 Cells are a hot state as [`promotion`] defines it: they are folded and freed as
+//!   promotion.H2 and promotion.H4 require. A reader enters them as an updater does.
+//! - counter.N4 While cells are being folded (CLOSING or FOLDING), readers wait: no reader sees a
+//!   total that lacks what is being folded. A reader waits without announcing the cells, or
+//!   announced as a waiter (promotion.H3).
 //!
 //! Source: OpLog, section 5.2; REQUIREMENTS O-10 and O-11.
 
@@ -31,11 +31,13 @@ const OPEN: u32 = 0;
 const FOLDING: u32 = 1;
 const EVICTED: u32 = 2;
 
-/// Words to a cache line pair.
+/// Words in a pair of cache lines.
 const LINE: usize = config::CACHE_LINE_BYTES / size_of::<u64>();
-/// Failed compare-and-swaps of one thread after which the counter it failed on is promoted.
+/// After this many failed compare-exchanges of one thread, the counter that the last one failed on
+/// is promoted.
 const FAILURES: u32 = config::CONTENDED_FOR_LOGS;
-/// Reads in a row that find at most one row changed before the cells are given up.
+/// After this many reads in a row that find at most one row changed, the cells are folded and
+/// freed.
 const IDLE_READS: u32 = config::IDLE_READS;
 
 /// A row: one slot's part of every counter of a group, on lines of its own.
@@ -44,10 +46,10 @@ struct Line([AtomicU64; LINE]);
 
 /// A slot's row: its first line.
 type RowPtr = SlotPtr<Line>;
-/// The rows of all slots but the first ones (whose places here stay empty).
+/// The rows of all slots but the first ones (whose entries here stay null).
 type MoreRows = SlotTable<Line>;
 
-/// The hot side of a group of counters.
+/// The hot state of a group of counters.
 #[repr(C, align(128))]
 pub(super) struct Cells {
     gate: AtomicU32,
@@ -57,12 +59,12 @@ pub(super) struct Cells {
     more: AtomicPtr<MoreRows>,
     /// Counters in the group.
     len: usize,
-    /// What evicted rows held.
+    /// The sums of the rows that an eviction freed.
     base: Box<[AtomicU64]>,
     membership: Membership,
-    /// Whether announcements leave the fence to the thread that folds.
+    /// Whether announcements are plain stores and the folding thread pays the barrier.
     biased: bool,
-    /// Total at the last read, per group; for the policy alone.
+    /// The group's total at the last read; only the policy uses it.
     last: AtomicU64,
 }
 
@@ -100,15 +102,17 @@ impl Cells {
 
     #[inline(always)]
     fn more(&self) -> Option<&MoreRows> {
-        // ORDER: Acquire; pairs with the exchange in `make_more`: its contents.
-        // SAFETY: counter.N3 keeps it, as the rows, while the cells are announced.
+        // ORDER: Acquire; pairs with the exchange in `make_more`: the table's contents before its
+        // address.
+        // SAFETY: counter.N3 keeps the table and its rows while the cells are announced.
         unsafe { self.more.load(Ordering::Acquire).as_ref() }
     }
 
     #[cold]
     fn make_more(&self) -> &MoreRows {
         let made = Box::into_raw(Box::new(MoreRows::new()));
-        // ORDER: Release; pairs with Acquire in `more`, and on failure with the winner's.
+        // ORDER: AcqRel; Release pairs with Acquire in `more`; Acquire on failure with the winner's
+        // Release.
         let raced =
             self.more.compare_exchange(ptr::null_mut(), made, Ordering::AcqRel, Ordering::Acquire);
         let more = match raced {
@@ -119,15 +123,16 @@ impl Cells {
                 other
             }
         };
-        // SAFETY: counter.N3 keeps it, as the rows, while the calling thread announces the cells.
+        // SAFETY: counter.N3 keeps the table and its rows while the calling thread announces the
+        // cells.
         unsafe { &*more }
     }
 
-    /// The calling slot's word of a counter.
+    /// The word of a counter in the calling slot's row.
     #[inline(always)]
     fn word(&self, slot: usize, index: usize) -> &AtomicU64 {
-        // ORDER: Relaxed; only the slot's owners write it, who follow each other by Release and
-        // Acquire (percpu.P2).
+        // ORDER: Relaxed; only the slot's owners write it, and one owner succeeds another by
+        // Release and Acquire (percpu.P2).
         let row = match self.row_ptr(slot).map(|row| row.0.load(Ordering::Relaxed)) {
             Some(row) if !row.is_null() => row,
             _ => self.make_row(slot),
@@ -190,7 +195,8 @@ impl Cells {
             let row = place.0.swap(ptr::null_mut(), Ordering::Acquire);
             if !row.is_null() {
                 let row = ptr::slice_from_raw_parts_mut(row, self.lines());
-                // SAFETY: made by `Box::into_raw` of so many lines; counter.N3 - nobody is inside.
+                // SAFETY: made by `Box::into_raw` of so many lines; counter.N3 - no thread is
+                // inside.
                 drop(unsafe { Box::from_raw(row) });
             }
         }
@@ -207,7 +213,7 @@ impl Resident for Cells {
     const RUNS_USER_CODE: bool = false;
 
     fn try_claim(&self) -> bool {
-        // There is no lock: what evictors may do, the claim alone decides (promotion.H5).
+        // There is no lock: the claim alone excludes other evictors (promotion.H5).
         self.membership.claim();
         true
     }
@@ -219,7 +225,7 @@ impl Resident for Cells {
     unsafe fn finish_eviction(this: *const Self) {
         // SAFETY: the claim keeps the cells alive until it ends below (promotion.H5).
         let cells = unsafe { &*this };
-        // ORDER: Relaxed, Release; the barrier comes before the look at the records.
+        // ORDER: Relaxed, Release; the barrier comes before the loads of the records.
         debug_assert_eq!(cells.gate.load(Ordering::Relaxed), OPEN, "counter.N3: evicted twice");
         cells.gate.store(FOLDING, Ordering::Release);
         promotion::wait_for_updaters(this, cells.biased);
@@ -236,11 +242,11 @@ impl Resident for Cells {
 }
 
 sync::thread_local! {
-    /// Compare-and-swaps that this thread has lost since it last promoted something.
+    /// Compare-exchanges that failed in this thread since it last promoted a counter.
     static LOST: Cell<u32> = const { Cell::new(0) };
 }
 
-/// A group of counters, wherever its owner keeps the two parts of it.
+/// A group of counters that share one hot state, borrowed from a `Counter` or a `CounterArray`.
 #[derive(Clone, Copy)]
 pub(super) struct Group<'a> {
     pub(super) values: &'a [AtomicU64],
@@ -265,7 +271,7 @@ impl Group<'_> {
         }
     }
 
-    /// Adds to the slot's row, if the cells are these and open.
+    /// Adds to the slot's row, if the word still leads to the cells of `hot` and they are open.
     #[inline(always)]
     fn add_hot(self, slot: Slot, hot: Word, index: usize, n: u64) -> bool {
         let Some(cells) = self.enter(slot, hot) else { return false };
@@ -309,23 +315,25 @@ impl Group<'_> {
         Word::load(self.hot, Ordering::Acquire)
     }
 
-    /// Enters the cells as an updater, if they are those of the word still, and the word is open.
+    /// Enters the cells as an updater, if the word is open and still leads to them.
     #[inline(always)]
     fn enter(self, slot: Slot, hot: Word) -> Option<promotion::Inside<Cells>> {
         if !hot.is_open() {
             return None;
         }
-        // SAFETY: counter.N3 - the word of this group, whose cells are freed as promotion.H4 says.
+        // SAFETY: counter.N3 - this is the group's word, and its cells are freed only as
+        // promotion.H4 allows.
         unsafe { promotion::enter_by(slot, self.hot, hot) }
     }
 
-    /// Looks on at the cells, if there are some.
+    /// Reads the cells without entering them as an updater, if there are any.
     fn look_on<R>(self, look: impl FnOnce(&Cells) -> R) -> Option<R> {
-        // SAFETY: counter.N3 - the word of this group, whose cells are freed as promotion.H4 says.
+        // SAFETY: counter.N3 - this is the group's word, and its cells are freed only as
+        // promotion.H4 allows.
         unsafe { promotion::look_on::<Cells, R>(self.hot, |cells, _| look(cells)) }
     }
 
-    /// The cells are closing, evicted or gone; or the thread has no idle slot.
+    /// Adds if the cells are closing, evicted or freed, or if the thread has no idle slot.
     #[cold]
     fn add_slow(self, index: usize, n: u64) {
         let hot = self.word();
@@ -387,12 +395,12 @@ impl Group<'_> {
         Word::load(self.hot, Ordering::Relaxed).is_hot()
     }
 
-    /// Whether each thread counts for itself: not any more once the cells were evicted.
+    /// Whether each thread counts in a row of its own; false once the cells were evicted.
     pub(super) fn is_distributed(self) -> bool {
         self.word().is_open() && self.look_on(|cells| !cells.is_evicted()).unwrap_or(false)
     }
 
-    /// After a read of the whole group that gave `total`: gives cells up that nobody uses.
+    /// Called after a read of the whole group that gave `total`; frees cells that no longer pay.
     pub(super) fn note_read(self, total: u64) {
         self.give_up(|cells| {
             // ORDER: Relaxed (all); a policy's hints.
@@ -407,7 +415,7 @@ impl Group<'_> {
         });
     }
 
-    /// Gives the group cells. `insist` evicts whoever has their place.
+    /// Gives the group cells. With `insist`, evicts the object that has their place in the table.
     #[cold]
     pub(super) fn promote(self, insist: bool) -> bool {
         self.give_up(Cells::is_evicted);
@@ -437,7 +445,7 @@ impl Group<'_> {
         true
     }
 
-    /// Takes the cells away if they agree, folding what they hold into the values.
+    /// If `agree` says so, folds the cells into the values and frees them.
     #[cold]
     pub(super) fn give_up(self, agree: impl Fn(&Cells) -> bool) {
         let closed = self.look_on(|cells| {
@@ -472,7 +480,7 @@ impl Group<'_> {
 
 /// Frees the cells of a group that is dropped.
 pub(super) fn release_of(hot: &AtomicUsize) {
-    // ORDER: Relaxed; the caller has the counters to itself.
+    // ORDER: Relaxed; the caller has exclusive access to the counters.
     let hot = Word::load(hot, Ordering::Relaxed);
     if hot.is_hot() {
         debug_assert!(hot.is_open(), "counter.N3: a demotion ends before the borrow it runs under");
@@ -481,16 +489,16 @@ pub(super) fn release_of(hot: &AtomicUsize) {
     }
 }
 
-/// Frees cells that no other thread can reach, an evictor apart.
+/// Frees cells that no other thread can reach, except an evictor.
 ///
 /// # Safety
-/// The cells came from `Box::into_raw` and belong to no group any more, and no other thread reaches
-/// them, but for an evictor that found them in the table.
+/// The cells came from `Box::into_raw` and no longer belong to a group, and no other thread reaches
+/// them, except an evictor that found them in the table.
 unsafe fn release(cells: *mut Cells) {
     // SAFETY: the caller promises that the cells came from `Box::into_raw`; only `release` frees
     // such cells, and it does so below.
     unsafe { (*cells).leave_table() };
-    // SAFETY: they came from `Box::into_raw` (# Safety), no group leads to them, and the table and
-    // its evictors have let go of them (promotion.H5).
+    // SAFETY: they came from `Box::into_raw` (# Safety), no group leads to them, and they have left
+    // the table and its evictors (promotion.H5).
     drop(unsafe { Box::from_raw(cells) });
 }

@@ -1,6 +1,6 @@
 //! Models of laws counter.N1 to counter.N4. What loom can and can't show is in the header of
-//! [`crate::percpu::loom_tests`]. Counts are atomics, so there are no canaries: a count that is
-//! missing, or there twice, is what these models look for.
+//! [`crate::percpu::loom_tests`]. Counts are atomics, so there are no canaries: these models look
+//! for counts that are missing or counted twice.
 
 use super::Counter;
 use crate::percpu::loom_tests::{large_model, model};
@@ -86,7 +86,7 @@ fn loom_counter_demoted_twice_at_once_folds_once() {
     });
 }
 
-/// Two counters, one place in the table: the one that is thrown out goes on counting.
+/// Two counters and one place in the table: the evicted one still counts.
 #[test]
 fn loom_counter_evicted_under_adds_and_sum_loses_none() {
     large_model(2, || {
@@ -117,7 +117,7 @@ fn loom_counter_evicted_under_demotion_folds_once() {
     });
 }
 
-/// The last owner drops the victim while another counter throws it out.
+/// The last owner drops the victim while another counter evicts it.
 #[test]
 fn loom_counter_dropped_under_eviction_is_freed_once() {
     model(3, || {

@@ -1,4 +1,4 @@
-//! Counting from many threads.
+//! Counters for many threads: [`Counter`] and [`CounterArray`].
 
 mod cells;
 #[cfg(all(test, manycore_loom))]
@@ -8,28 +8,28 @@ use crate::sync::{AtomicU64, AtomicUsize};
 use cells::Group;
 use std::fmt;
 
-/// A count that many threads change and few read.
+/// A counter that many threads change and few read.
 ///
-/// For statistics, reference counts in bulk, request and byte counts. One word and a pointer while
-/// it is cold, so a program may have millions; a word per thread on a line of its own while it is
-/// contended. Not for a count whose every change must be seen at once by a decision (a limit, a
-/// semaphore), and not for one that is read as often as it is changed: use an atomic.
+/// For statistics, reference counts in bulk, request and byte counts. While cold it is one word and
+/// a pointer, so a program may have millions. While hot (contended) each thread has a word on a
+/// cache line of its own. Use an atomic instead if a decision depends on each change at once (a
+/// limit, a semaphore), or if the count is read as often as it is changed.
 ///
-/// - Consistency: [`sum`](Self::sum) is exact once writers are quiescent, that is, it counts every
-///   [`add`](Self::add) that happened before it, and any part of the adds that run at the same
-///   time.
-/// - Progress: `add` is wait-free but for a promotion or demotion that it does itself. A promotion
-///   waits for the mutex of its place in the table, and may apply the updates of a
-///   [`Deferred`](crate::oplog::Deferred) object that had the place (so do not count under a lock
-///   that such updates take); a demotion waits for whoever is inside an `add` or a `sum`. `sum`
+/// - Consistency: [`sum`](Self::sum) counts every [`add`](Self::add) that happened before it and
+///   any subset of the concurrent ones, so it is exact once writers are quiescent.
+/// - Progress: `add` is wait-free, except when it promotes or demotes the counter itself. A
+///   promotion waits for the mutex of the counter's place in the table, and may apply the updates
+///   of a [`Deferred`](crate::oplog::Deferred) object that had the place (so do not count under a
+///   lock that such updates take). A demotion waits for threads inside an `add` or a `sum`. `sum`
 ///   waits for a promotion or demotion.
-/// - Cost of `add`: while cold one compare-and-swap on the counter's word; while hot no shared
-///   write and no read-modify-write (one on the thread's own line where the kernel has no
+/// - Cost of `add`: while cold one compare-exchange on the counter's word; while hot no write to a
+///   shared line and no read-modify-write (one on the thread's own line where the kernel has no
 ///   `membarrier`). Cost of `sum`: one cache miss per thread that has counted.
 /// - Memory: 16 bytes while cold; while hot 136 bytes more (some 400 if more than eight threads
 ///   run) and 128 for each thread that counts, for at most as many counters as the
 ///   [`LogTable`](crate::oplog::LogTable) has places: the counter that loses its place to another
-///   keeps the 136 bytes until it is next used. Reads that find no change take all away again.
+///   keeps the 136 bytes until it is next used. Consecutive reads that find no change demote the
+///   counter and free all of it.
 /// - Overflow wraps around, as with atomics.
 /// - Source: OpLog, section 5.2, Figure 8.
 ///
@@ -88,7 +88,7 @@ impl Counter {
         self.add(-1);
     }
 
-    /// The count: every add that happened before, and perhaps some that are happening.
+    /// The count: every add that happened before this call, and any subset of the concurrent ones.
     #[must_use]
     pub fn sum(&self) -> i64 {
         let sum = self.group().sum(0);
@@ -98,19 +98,19 @@ impl Counter {
         sum as i64
     }
 
-    /// Whether every thread counts for itself now: not any more after an eviction.
+    /// Whether each thread counts on a line of its own now; false after an eviction.
     #[must_use]
     pub fn is_distributed(&self) -> bool {
         self.group().is_distributed()
     }
 
-    /// Lets every thread count for itself from now on, without waiting for contention. Returns
-    /// whether it is so: no if the place in the table is in use this moment.
+    /// Lets each thread count on a line of its own from now on, without waiting for contention.
+    /// Returns whether it does: false if the counter's place in the table is in use at this moment.
     pub fn promote(&self) -> bool {
         self.group().promote(true)
     }
 
-    /// Goes back to one word. Contention may undo it.
+    /// Goes back to one word. Contention may promote the counter again.
     pub fn demote(&self) {
         self.group().give_up(|_| true);
     }
@@ -136,9 +136,9 @@ impl Drop for Counter {
 
 /// Counters that are counted, promoted and read together: histograms, per-status counts.
 ///
-/// Like so many [`Counter`]s in an array, but one promotion serves all, and while hot a thread's
-/// counts stand side by side on its own lines (so a histogram of 16 cells costs a thread 128 bytes,
-/// not 2 KiB).
+/// Like an array of [`Counter`]s, but one promotion serves all of them, and while hot a thread's
+/// counts are adjacent on its own lines (so a histogram of 16 cells costs a thread 128 bytes, not 2
+/// KiB).
 ///
 /// ```
 /// use manycore::collections::CounterArray;
@@ -155,7 +155,7 @@ pub struct CounterArray {
 }
 
 impl CounterArray {
-    /// `len` counters of zero.
+    /// Makes `len` counters at zero.
     #[must_use]
     pub fn new(len: usize) -> Self {
         Self { values: (0..len).map(|_| AtomicU64::new(0)).collect(), hot: AtomicUsize::new(0) }
@@ -165,13 +165,13 @@ impl CounterArray {
         Group { values: &self.values, hot: &self.hot }
     }
 
-    /// How many counters there are.
+    /// The number of counters.
     #[must_use]
     pub fn len(&self) -> usize {
         self.values.len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no counters.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.values.is_empty()
@@ -197,7 +197,7 @@ impl CounterArray {
         self.group().sum(index) as i64
     }
 
-    /// Every count. Not one moment's: counters may change while others are read.
+    /// Every count. Not a consistent snapshot: counters may change while others are read.
     #[must_use]
     pub fn snapshot(&self) -> Vec<i64> {
         let sums: Vec<u64> = (0..self.len()).map(|index| self.group().sum(index)).collect();
@@ -207,7 +207,7 @@ impl CounterArray {
         sums.into_iter().map(|sum| sum as i64).collect()
     }
 
-    /// Whether every thread counts for itself now: not any more after an eviction.
+    /// Whether each thread counts on a line of its own now; false after an eviction.
     #[must_use]
     pub fn is_distributed(&self) -> bool {
         self.group().is_distributed()

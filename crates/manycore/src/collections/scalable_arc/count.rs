@@ -1,39 +1,43 @@
 //! The count of a `ScalableArc`: one word while cold, a row per slot while hot.
 //!
-//! Owns: the count, its promotion, folding and end. Does not own: the value and its memory.
+//! Owns: the count, its promotion and folding, and the decision that it is zero. Does not own: the
+//! value and its memory.
 //!
 //! The word and its states are in `word`; how threads enter the rows, and how a fold waits for
 //! them, in [`promotion`].
 //!
 //! Laws:
 //! - scalable_arc.A1 The number of handles is the central count plus the sum of all rows. A row may
-//!   be negative: its slot has dropped handles that others made. While cold there is nothing in the
-//!   rows.
+//!   be negative: its slot has dropped handles that other slots made. While cold, the rows are
+//!   empty.
 //! - scalable_arc.A2 While hot (and not folding), the central count is exactly the number of
-//!   central handles, and at least one. So the object is alive, whatever the rows say, and nobody
-//!   needs their sum. The drop that would take the last central handle away first folds, and keeps
-//!   its handle for as long as that takes.
-//! - scalable_arc.A3 Zero is decided while cold alone, by the exchange that takes the word from one
+//!   central handles, and at least one. So the object is alive whatever the rows hold, and their
+//!   sum is not needed. The drop of the last central handle folds first, and keeps its handle until
+//!   the fold is over.
+//! - scalable_arc.A3 Zero is decided only while cold, by the exchange that takes the word from one
 //!   to zero. The flags are in the same word, so no drop takes a hot object for a cold one.
-//! - scalable_arc.A4 A row is written by its slot's owner alone, with plain stores, between
-//!   announcing the side and withdrawing that, having seen in between that the word's flags and
-//!   period are unchanged and hot. Rows are summed and freed by one thread, which has set FOLDING,
-//!   has passed the barrier, and has seen no record that announces the side (percpu.B1). So no
-//!   updater is half-way when the sum is taken: who announced before is waited for, who comes after
-//!   sees FOLDING and leaves the rows alone.
-//! - scalable_arc.A5 While folding, everybody counts in the word, whose count may pass below zero
-//!   meanwhile. The folder has a handle; so once it has added the rows, the count is at least one.
+//! - scalable_arc.A4 Only its slot's owner writes a row, with plain stores, between announcing the
+//!   side and withdrawing the announcement; after the announcement it has seen that the word is
+//!   hot, with flags and period unchanged. Rows are summed and freed by one thread, which has set
+//!   FOLDING, has passed the barrier, and has seen no record that announces the side (percpu.B1).
+//!   So no updater is in the middle of a change when the sum is taken: the folding thread waits for
+//!   an updater that announced before, and one that announces later sees FOLDING and does not touch
+//!   the rows.
+//! - scalable_arc.A5 While folding, all threads count in the word, whose count may be below zero
+//!   until the rows are added. The folding thread has a handle; so once it has added the rows, the
+//!   count is at least one.
 //! - scalable_arc.A6 An object becomes hot at most 15 times, since a tag has four bits. Then it
 //!   stays cold.
-//! - scalable_arc.A7 While the object is hot, somebody who has no handle may make one (a weak
-//!   handle does): he has announced the side and seen HOT, so scalable_arc.A2 holds until he has
-//!   withdrawn.
-//! - scalable_arc.A8 A change makes the generation odd before it begins and even when it is over.
-//!   Who has read an even one, then whatever the change changes, then made a handle, and finds the
-//!   same one again, has read what belongs together, and the handle is of that.
+//! - scalable_arc.A7 While the object is hot, a thread without a handle may make one (from a weak
+//!   handle): it has announced the side and seen HOT, so scalable_arc.A2 holds until it withdraws
+//!   the announcement.
+//! - scalable_arc.A8 A change makes the generation odd before it begins and even when it is over. A
+//!   reader that has read an even generation, then what the change writes, then made a handle, and
+//!   then finds the same generation, has read a consistent state, and its handle refers to that
+//!   state.
 //!
 //! Source: OpLog, section 3 (the count of directory entries) and REQUIREMENTS O-11, O-20. The paper
-//! has no rule for zero; central handles and the fold are ours.
+//! has no rule for detecting zero; central handles and the fold are not in it.
 
 use super::super::Line;
 use super::others;
@@ -48,11 +52,12 @@ use crate::sync::{
 };
 use std::ptr;
 
-/// Objects that may be hot at the same time.
+/// The most objects that may be hot at the same time.
 const HOT_OBJECTS: usize = config::DEFAULT_TABLE_OBJECTS;
 
 global! {
-    /// Objects that are hot now. A bound on memory, so it is counted before and after.
+    /// Objects that are hot now. It bounds memory, so it is raised before an object becomes hot and
+    /// lowered after a fold.
     static HOT_NOW: AtomicUsize = AtomicUsize::new(0);
 }
 
@@ -66,14 +71,14 @@ impl From<usize> for Row {
     }
 }
 
-/// What an object gets when it first becomes hot or weakly held, and has from then on.
+/// Allocated when the object first becomes hot or has a weak handle; freed with the object.
 #[repr(C, align(128))]
 struct Side {
-    /// Weak handles, and one for all others together.
+    /// Weak handles, and one more for all strong handles together.
     weak: Line<AtomicU64>,
-    /// Whether announcements leave the fence to the folder.
+    /// Whether announcements are plain stores and the folding thread pays the barrier.
     biased: bool,
-    /// How often the object has been changed, twice; odd during a change (scalable_arc.A8).
+    /// Twice the number of changes so far; odd during a change (scalable_arc.A8).
     generation: Line<AtomicU64>,
     /// Shared while announced, exclusive while folding (scalable_arc.A4); loom checks it.
     rows: UnsafeCell<Segmented<Row>>,
@@ -85,9 +90,9 @@ pub(super) struct Head {
     side: AtomicPtr<Side>,
 }
 
-/// The rows' sum, as far as it stands still.
+/// The sum of the rows; a snapshot only while no updater writes them.
 fn sum(rows: &Segmented<Row>) -> u64 {
-    // ORDER: Relaxed; who needs it exact has frozen the rows (scalable_arc.A4).
+    // ORDER: Relaxed; a caller that needs it exact has stopped the updaters (scalable_arc.A4).
     rows.iter().fold(0, |sum, (_, row)| sum.wrapping_add(row.0.load(Ordering::Relaxed)))
 }
 
@@ -97,7 +102,7 @@ impl Head {
         Self { count: AtomicU64::new(Word::NEW.0), side: AtomicPtr::new(ptr::null_mut()) }
     }
 
-    /// Counts another handle, for somebody who has one. Returns its tag.
+    /// Counts another handle for a caller that has one. Returns its tag.
     #[inline(always)]
     pub(super) fn acquire(&self) -> u64 {
         // ORDER: Acquire; pairs with Release in `promote`: the side before HOT.
@@ -113,14 +118,14 @@ impl Head {
         self.acquire_slow()
     }
 
-    /// Counts a handle in the word. Right in every state: if the object becomes hot before this,
-    /// there is one more central handle (scalable_arc.A2).
+    /// Counts a handle in the word. Correct in every state: if the object becomes hot first, there
+    /// is one more central handle (scalable_arc.A2).
     #[inline(always)]
     fn acquire_central(&self) -> u64 {
         // ORDER: Relaxed; the caller's handle keeps the object alive.
         let before = Word(self.count.fetch_add(ONE_MORE, Ordering::Relaxed));
         if before.central() >= TOO_MANY && !before.is_folding() {
-            std::process::abort(); // as `Arc` does: only forgotten handles come to so many
+            std::process::abort(); // as `Arc` does: only forgotten handles reach this count
         }
         self.note(before, before.one_more());
         CENTRAL
@@ -140,7 +145,7 @@ impl Head {
         }
     }
 
-    /// Counts another handle for somebody who has none, if the object is alive and not retired.
+    /// Counts a handle for a caller that has none, if the object is alive and not retired.
     #[inline]
     pub(super) fn try_acquire(&self) -> Option<u64> {
         loop {
@@ -156,8 +161,7 @@ impl Head {
             if seen.is_retired() || (seen.is_cold() && seen.central() == 0) {
                 return None;
             }
-            // ORDER: Acquire; pairs with nothing that this needs, but costs nothing: what the last
-            // fold or retirement did is seen.
+            // ORDER: Acquire; not needed, but free: sees what the last fold or retirement did.
             if self.exchange(seen, seen.one_more(), Ordering::Acquire) {
                 return Some(CENTRAL);
             }
@@ -165,12 +169,12 @@ impl Head {
         }
     }
 
-    /// Gives a handle up. True if it was the last: the caller drops the value.
+    /// Uncounts a handle. True if it was the last: the caller drops the value.
     pub(super) fn release(&self, tag: u64) -> bool {
         self.release_fast(tag).unwrap_or_else(|| self.release_slow(tag))
     }
 
-    /// The usual part of `release`. None: nothing is done yet.
+    /// The fast path of `release`. `None`: nothing was done.
     #[inline(always)]
     pub(super) fn release_fast(&self, tag: u64) -> Option<bool> {
         if tag == CENTRAL {
@@ -217,7 +221,7 @@ impl Head {
         }
     }
 
-    /// Gives the handle up if it is the only one. False: it is not, and is kept.
+    /// Uncounts the handle if it is the only one. False: it is not, and stays counted.
     pub(super) fn try_release_last(&self, tag: u64) -> bool {
         let mut backoff = Backoff::new();
         loop {
@@ -245,14 +249,14 @@ impl Head {
         self.count.compare_exchange(seen.0, new.0, order, Ordering::Relaxed).is_ok()
     }
 
-    /// Adds to the slot's row (scalable_arc.A4), if there is one, and the flags and the period are
-    /// still those of `seen`.
+    /// Adds to the slot's row (scalable_arc.A4), if it exists and flags and period are still those
+    /// of `seen`.
     #[inline(always)]
     fn add_hot(&self, slot: Slot, seen: Word, n: u64) -> bool {
         self.add_to(slot, seen, n, Segmented::get)
     }
 
-    /// The same, from any slot, and makes the row if need be.
+    /// The same from any slot; allocates the row if there is none.
     fn add_hot_slow(&self, seen: Word, n: u64) -> bool {
         fn make(rows: &Segmented<Row>, index: usize) -> Option<&Row> {
             Some(rows.get_or_init(index))
@@ -270,8 +274,8 @@ impl Head {
     ) -> bool {
         let Some(side) = self.enter(slot, seen) else { return false };
         side.rows.with(|rows| {
-            // SAFETY: scalable_arc.A4 - announced, and checked after that: nobody changes the table
-            // of rows but who folds, who waits for us.
+            // SAFETY: scalable_arc.A4 - announced, and checked after that: only a folding thread
+            // changes the table of rows, and it waits for this thread.
             let Some(row) = find(unsafe { &*rows }, slot.index()) else { return false };
             // ORDER: Relaxed (both); single writer (scalable_arc.A4).
             row.0.store(row.0.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
@@ -279,7 +283,7 @@ impl Head {
         })
     }
 
-    /// Enters the side, if the word has not changed but for the count.
+    /// Enters the side, if flags and period of the word have not changed.
     #[inline(always)]
     fn enter(&self, slot: Slot, seen: Word) -> Option<promotion::Inside<Side>> {
         // ORDER: Relaxed; HOT was seen by an Acquire load, and the side is set before it.
@@ -290,15 +294,15 @@ impl Head {
         // `promote`: the rows as the last fold left them.
         let is_current = || Word(self.count.load(Ordering::Acquire)).is_in_state_of(seen);
         // SAFETY: the side is never changed while the head lives, and the caller has seen HOT: it
-        // is set. `fold` knows the bias.
+        // is set. `fold`, which waits, passes the side's bias, too.
         unsafe { promotion::enter(slot, side.cast_const(), biased, is_current) }
     }
 
-    /// Makes the object cold, and retires it if asked to, if it is still as `seen`. The caller has
-    /// a handle.
+    /// Makes the object cold, and retires it if asked to, unless flags or period differ from
+    /// `seen`. The caller has a handle.
     #[cold]
     fn fold(&self, seen: Word, retires: bool) -> bool {
-        // ORDER: AcqRel; the barrier comes before the look at the records.
+        // ORDER: AcqRel; the barrier comes before the loads of the records.
         let folding = if retires { seen.folding().retired() } else { seen.folding() };
         if !self.exchange(seen, folding, Ordering::AcqRel) {
             return false;
@@ -309,7 +313,8 @@ impl Head {
         let side = unsafe { &*side };
         promotion::wait_for_updaters(side, side.biased);
         let rows = side.rows.with_mut(|rows| {
-            // SAFETY: scalable_arc.A4 - FOLDING was set by this thread, and nobody is inside.
+            // SAFETY: scalable_arc.A4 - this thread has set FOLDING, passed the barrier, and seen
+            // no updater inside.
             std::mem::replace(unsafe { &mut *rows }, Segmented::new())
         });
         let counted = sum(&rows);
@@ -326,7 +331,7 @@ impl Head {
         true
     }
 
-    /// Counts in rows from now on. Returns whether it is so.
+    /// Counts in rows from now on. Returns whether it does.
     #[cold]
     pub(super) fn promote(&self) -> bool {
         // ORDER: Relaxed; a number.
@@ -334,7 +339,7 @@ impl Head {
             self.side();
             // scalable_arc.A6: after the last period the tag would repeat, so the object stays
             // cold.
-            // ORDER: Acquire; the side's Release by whoever made it hot.
+            // ORDER: Acquire; pairs with the Release of the thread that made it hot: the side.
             let mut seen = Word(self.count.load_to_change(Ordering::Acquire));
             while seen.may_be_promoted() {
                 // ORDER: AcqRel; Release pairs with Acquire in `acquire`: the side, and the rows as
@@ -377,7 +382,7 @@ impl Head {
                 if self.fold(seen, retires) {
                     return true;
                 }
-            // ORDER: AcqRel; who sees the flag sees what came before it.
+            // ORDER: AcqRel; a thread that sees the flag sees what came before it.
             } else if !retires || seen.is_retired() {
                 return false;
             } else if self.exchange(seen, seen.retired(), Ordering::AcqRel) {
@@ -396,7 +401,7 @@ impl Head {
         Word(self.count.load(Ordering::Acquire)).is_retired()
     }
 
-    /// The number of handles: exact if nobody makes or drops one meanwhile.
+    /// The number of handles: exact if no thread makes or drops one concurrently.
     pub(super) fn strong(&self) -> u64 {
         let mut backoff = Backoff::new();
         loop {
@@ -412,7 +417,7 @@ impl Head {
                     Some(side.rows.with(|rows| sum(unsafe { &*rows })))
                 });
                 if let Some(rows) = rows {
-                    // At least the central ones, however the rows moved while they were summed.
+                    // At least the central count, however the rows changed while they were summed.
                     return seen.central() + (rows as i64).max(0) as u64;
                 }
             }
@@ -420,12 +425,13 @@ impl Head {
         }
     }
 
-    /// The side, made if need be.
+    /// The side, allocated on first use.
     fn side(&self) -> &Side {
         // ORDER: Acquire; pairs with Release below.
         let found = self.side.load_to_change(Ordering::Acquire);
         if !found.is_null() {
-            // SAFETY: never changed while the head lives.
+            // SAFETY: the side, once set, is neither changed nor freed while the head lives
+            // (`side`).
             return unsafe { &*found };
         }
         let made = Box::into_raw(Box::new(Side {
@@ -443,7 +449,7 @@ impl Head {
         ) {
             Ok(_) => made,
             Err(other) => {
-                // SAFETY: made above and shared with nobody.
+                // SAFETY: made above and shared with no other thread.
                 drop(unsafe { Box::from_raw(made) });
                 other
             }
@@ -467,12 +473,12 @@ impl Head {
         }
     }
 
-    /// Gives a weak handle up, or the one that all others have together. True if it was the last:
-    /// the caller frees the memory.
+    /// Uncounts a weak handle, or the one that all strong handles have together. True if it was the
+    /// last: the caller frees the memory.
     pub(super) fn release_weak(&self) -> bool {
         // ORDER: Acquire; pairs with Release in `side`. Null only if there never was a weak handle.
         let side = self.side.load(Ordering::Acquire);
-        // SAFETY: never changed while the head lives.
+        // SAFETY: the side, once set, is neither changed nor freed while the head lives (`side`).
         // ORDER: Release; pairs with the fence below: what was done with the memory.
         if side.is_null() || unsafe { &*side }.weak.0.fetch_sub(1, Ordering::Release) == 1 {
             // ORDER: Acquire; see above.
@@ -489,7 +495,7 @@ impl Head {
         if side.is_null() {
             return 0;
         }
-        // SAFETY: never changed while the head lives.
+        // SAFETY: the side, once set, is neither changed nor freed while the head lives (`side`).
         // ORDER: Relaxed; a number.
         unsafe { &*side }.weak.0.load(Ordering::Relaxed) - 1
     }
@@ -497,7 +503,7 @@ impl Head {
 
 impl Drop for Head {
     fn drop(&mut self) {
-        // ORDER: Relaxed; `&mut self` proves that everybody is done.
+        // ORDER: Relaxed; `&mut self` proves that no other thread is left.
         let side = self.side.load(Ordering::Relaxed);
         if !side.is_null() && !sync::model_failed() {
             // SAFETY: made by `Box::into_raw`, and freed here alone.

@@ -1,5 +1,5 @@
-//! Generations: is the object that a handle was made of still the one that was looked at? Law
-//! scalable_arc.A8.
+//! Generations: a reader checks that the object did not change between its look at it and taking
+//! the handle. Law scalable_arc.A8.
 //!
 //! Source: OpLog, section 3 (`stat`: the generation of a directory entry is read, the count is
 //! taken, the generation is checked); the sequence lock of Linux.
@@ -7,7 +7,7 @@
 use super::{ScalableArc, ScalableWeak};
 use crate::sync::{AtomicU64, Backoff, Ordering, fence, seeded_bug};
 
-/// A change is going on; dropping this ends it.
+/// A change in progress; dropping this ends it.
 struct Changing<'a> {
     generation: &'a AtomicU64,
     odd: u64,
@@ -25,8 +25,8 @@ impl<'a> Changing<'a> {
                     .compare_exchange(seen, seen + 1, Ordering::Acquire, Ordering::Relaxed)
                     .is_ok()
             {
-                // ORDER: Release; pairs with the fence in `is_still`: who has read any part of the
-                // change finds the generation odd, or later.
+                // ORDER: Release; pairs with the fence in `is_still`: a reader that has read any
+                // part of the change finds the generation odd or greater.
                 fence(Ordering::Release);
                 return Self { generation, odd: seen + 1 };
             }
@@ -37,7 +37,7 @@ impl<'a> Changing<'a> {
 
 impl Drop for Changing<'_> {
     fn drop(&mut self) {
-        // ORDER: Release; pairs with Acquire in `read`: who reads this generation reads what the
+        // ORDER: Release; pairs with Acquire in `read`: a reader of this generation reads what the
         // change wrote.
         self.generation.store(self.odd + 1, Ordering::Release);
     }
@@ -48,11 +48,11 @@ fn read(generation: &AtomicU64) -> u64 {
     generation.load(Ordering::Acquire)
 }
 
-/// Whether nothing has been changed since `then` was read: all that was loaded in between belongs
-/// together (scalable_arc.A8).
+/// Whether nothing has changed since `then` was read, so that all loads in between are consistent
+/// with each other (scalable_arc.A8).
 fn is_still(generation: &AtomicU64, then: u64) -> bool {
-    // ORDER: Acquire; pairs with the fence in `Changing::begin`: the loads before it come before
-    // the second look.
+    // ORDER: Acquire; pairs with the fence in `Changing::begin`: the loads before the fence come
+    // before the second load of the generation.
     fence(Ordering::Acquire);
     // ORDER: Relaxed; behind the fence.
     let now = generation.load(Ordering::Relaxed);
@@ -61,31 +61,31 @@ fn is_still(generation: &AtomicU64, then: u64) -> bool {
 }
 
 impl<T> ScalableArc<T> {
-    /// The object's generation now: see [`ScalableWeak::try_acquire`]. Odd while it is being
+    /// The object's current generation: see [`ScalableWeak::try_acquire`]. Odd while it is being
     /// [changed](Self::change). The first call allocates, as [`downgrade`](Self::downgrade) does.
     #[must_use]
     pub fn generation(this: &Self) -> u64 {
         read(this.head().generation())
     }
 
-    /// Runs `f`, a change of what the object stands for, such as the renaming of a directory entry:
-    /// whoever looked at it before gets no handle by what he saw.
+    /// Runs `f`, which changes what the object stands for, such as the renaming of a directory
+    /// entry: a thread that looked at it before gets no handle by the old generation.
     ///
-    /// What is changed has to be atomics, in the object or beside it, because others read it
-    /// meanwhile; `Relaxed` is enough for both sides. Consistency: changes of one object come one
-    /// after the other. Progress: waits for another change of the same object; readers never wait.
-    /// Cost: an exchange and a store on a line that readers have to fetch again.
+    /// What `f` changes must be atomics, in the object or beside it, because other threads read
+    /// them concurrently; `Relaxed` is enough on both sides. Consistency: changes of one object are
+    /// serialized. Progress: waits for another change of the same object; readers never wait. Cost:
+    /// an exchange and a store on a line that readers have to fetch again.
     ///
-    /// `f` must not change the same object: that would wait for itself, for ever.
+    /// `f` must not call `change` on the same object: that would deadlock.
     ///
     /// # Panics
-    /// If `f` does; the change counts as over.
+    /// If `f` does; the change then counts as complete.
     pub fn change<R>(this: &Self, f: impl FnOnce() -> R) -> R {
         let _changing = Changing::begin(this.head().generation());
         f()
     }
 
-    /// Another handle, if the object's generation is `generation` still, after the handle was
+    /// Another handle, if the object's generation is still `generation` after the handle was
     /// counted: see [`ScalableWeak::try_acquire`].
     #[must_use]
     pub fn try_acquire(this: &Self, generation: u64) -> Option<Self> {
@@ -95,25 +95,25 @@ impl<T> ScalableArc<T> {
 }
 
 impl<T> ScalableWeak<T> {
-    /// The object's generation now, also when its value is gone. Odd while the object is being
-    /// [changed](ScalableArc::change).
+    /// The object's current generation, also after its value was dropped. Odd while the object is
+    /// being [changed](ScalableArc::change).
     ///
-    /// Cost: a load of a line that is written by changes alone.
+    /// Cost: a load of a line that only changes write.
     #[inline]
     #[must_use]
     pub fn generation(&self) -> u64 {
         read(self.head().generation())
     }
 
-    /// A strong handle, if the value lives, the object has not been
-    /// [retired](ScalableArc::retire), and its generation is `generation` still.
+    /// A strong handle, if the value lives, the object has not been [retired](ScalableArc::retire),
+    /// and its generation is still `generation`.
     ///
     /// What for: a cache of directory entries. A look-up finds the weak handle in its table, reads
-    /// the generation, then name and parent, and takes a handle only of the entry that it has read
-    /// about. `None`: look up again. An odd generation never gets one.
+    /// the generation, then name and parent, and takes a handle only of the entry that it has read.
+    /// `None`: look up again. An odd generation never yields a handle.
     ///
     /// Consistency: what was read of the object between [`generation`](Self::generation) and this
-    /// call belongs together. (It may be changed as soon as this returns.) Cost and progress: as
+    /// call is consistent. (It may change as soon as this returns.) Cost and progress: as
     /// [`upgrade`](Self::upgrade); while the object is hot it writes no shared line. Source: OpLog,
     /// section 3.
     ///

@@ -1,10 +1,10 @@
 //! Models of laws scalable_arc.A1 to scalable_arc.A7. What loom can and can't show, and how a model
 //! is itself tested, is in the header of [`crate::percpu::loom_tests`].
 //!
-//! Every value has a canary, a loom cell that handles read and the destructor writes. So a value
-//! that is dropped under a handle, or with no happens-before between the two, fails the model
-//! whatever its assertions say; and one that is dropped twice or never miscounts. The rows are in a
-//! loom cell, too: to be summed under an updater fails the model as well.
+//! Every value has a canary, a loom cell that handles read and the destructor writes. So a drop
+//! under a handle, or one that does not happen after the handle's last read, fails the model
+//! whatever its assertions say; a value dropped twice or never gives a wrong count. The rows are in
+//! a loom cell, too: summing them under an updater fails the model as well.
 
 use super::{ScalableArc, ScalableWeak};
 use crate::percpu::loom_tests::{RACE, model, must_catch};
@@ -21,7 +21,7 @@ struct Canary {
 
 impl Canary {
     fn sing(&self) {
-        // SAFETY: nobody writes while there is a handle; loom checks it.
+        // SAFETY: no thread writes while a handle exists; loom checks it.
         assert!(self.alive.with(|alive| unsafe { *alive }), "a dead canary sang");
     }
 }
@@ -34,9 +34,10 @@ impl Drop for Canary {
     }
 }
 
-// SAFETY: the cell is what the tests are about.
+// SAFETY: these models test that accesses to the cell do not race.
 unsafe impl Sync for Canary {}
-// SAFETY: the cell is what the tests are about: loom checks that its accesses do not race.
+// SAFETY: these models test that accesses to the cell do not race: loom checks that its accesses do
+// not race.
 unsafe impl Send for Canary {}
 
 type Bird = ScalableArc<Canary>;
@@ -64,7 +65,7 @@ fn pass_on(bird: Bird) {
     other.sing();
 }
 
-/// The owner goes while another thread makes and drops handles.
+/// The owner drops its handle while another thread makes and drops handles.
 #[test]
 fn loom_arc_owner_dropped_under_clones_drops_the_value_once() {
     model(3, || {
@@ -128,7 +129,7 @@ fn loom_arc_two_owners_dropped_at_once_fold_once() {
     });
 }
 
-/// Who folds need not be an owner: the last owner goes meanwhile.
+/// The folding thread need not be an owner: the last owner drops its handle concurrently.
 #[test]
 fn loom_arc_demoted_while_the_owner_goes_keeps_the_value() {
     model(3, || {
@@ -144,7 +145,7 @@ fn loom_arc_demoted_while_the_owner_goes_keeps_the_value() {
     });
 }
 
-/// A handle of an earlier period is an owner in the next one.
+/// A handle made in an earlier period is an owner in the next one.
 #[test]
 fn loom_arc_hot_again_counts_old_handles_in_the_word() {
     model(3, || {
@@ -221,11 +222,11 @@ fn loom_arc_unwrapped_by_two_gives_the_value_to_one() {
     });
 }
 
-/// What a canary says that was dropped.
+/// The panic of a read through a handle whose canary was dropped.
 const DEAD: &str = "a dead canary sang";
-/// What loom says of a canary in memory that was freed and used again.
+/// loom's panic for a canary in memory that was freed and reused.
 const GONE: &str = "index out of bounds";
-/// What a fold says of rows that count more drops than handles.
+/// The panic of a fold whose rows count more drops than handles.
 const TWICE: &str = "counted down twice";
 
 fn catches(bug: &str, name: &str) {
@@ -248,7 +249,7 @@ fn loom_arc_zero_without_the_rows_is_caught() {
     catches("central-alone", "loom_arc_handles_dropped_elsewhere_leave_a_negative_row");
 }
 
-/// What is read between the generation and the handle belongs together (scalable_arc.A8).
+/// What is read between the generation and the handle is consistent (scalable_arc.A8).
 #[test]
 fn loom_arc_handle_by_generation_is_of_what_was_read() {
     model(2, || {
@@ -259,7 +260,7 @@ fn loom_arc_handle_by_generation_is_of_what_was_read() {
             arc
         });
         let generation = weak.generation();
-        // Through another handle: what is read may be in the object.
+        // Read through another handle, because the data lies in the object itself.
         if let Some(read) = weak.upgrade() {
             let [first, second] = [0, 1].map(|n: usize| read[n].load(Ordering::Relaxed));
             let found = weak.try_acquire(generation);

@@ -1,11 +1,12 @@
 //! A shared reference whose count is distributed.
 //!
 //! Owns: [`ScalableArc`], [`ScalableWeak`], the value and its memory. The count and its laws,
-//! scalable_arc.A1 to scalable_arc.A8, are in `count`. In short: while cold, an exchange on one
-//! word, as `Arc`. While hot, handles made and dropped are counted in the row of the thread's slot;
-//! the handles that existed when the object became hot stay counted in the word, so the word alone
-//! proves that the object lives. The last of those folds the rows into the word when it is dropped.
-//! So there is no review and no garbage: the last handle's drop is what drops the value.
+//! scalable_arc.A1 to scalable_arc.A8, are in `count`. In short: while cold, a clone or drop is an
+//! exchange on one word, as with `Arc`. While hot, clones and drops are counted in the row of the
+//! thread's slot; the handles that existed when the object became hot stay counted in the word, so
+//! the word alone proves that the object is alive. The drop of the last of those folds the rows
+//! into the word. So nothing is reviewed later and there is no garbage: the drop of the last handle
+//! drops the value.
 
 mod count;
 mod generation;
@@ -29,7 +30,8 @@ use std::ops::Deref;
 use std::ptr::NonNull;
 use word::{CENTRAL, TAGS};
 
-/// What handles point to. Aligned so that a handle's tag fits into the low bits of its address.
+/// The allocation that handles point to. Aligned so that a handle's tag fits into the low bits of
+/// its address.
 #[repr(C, align(16))]
 struct Inner<T> {
     head: Head,
@@ -39,40 +41,40 @@ struct Inner<T> {
 const TAG_MASK: usize = TAGS as usize;
 const _: () = assert!(align_of::<Inner<u8>>() > TAG_MASK, "a tag fits into the low bits");
 
-/// A shared reference to a value, as `std::sync::Arc`, for values of which many threads make and
-/// drop handles all the time.
+/// A shared reference to a value, like `std::sync::Arc`, for values whose handles many threads
+/// clone and drop all the time.
 ///
-/// What for: an object that every request takes a reference to and gives back, such as a root
-/// directory, a routing table, the configuration. When not: handles that are made once for each
-/// thread and kept (`Arc` is as fast, and knows `dyn` values, `Arc::make_mut` and more); or objects
-/// without a long-lived handle anywhere, for example messages that are passed on.
+/// What for: an object of which every request clones and drops a handle, such as a root directory,
+/// a routing table or the configuration. When not: handles that are made once for each thread and
+/// kept (`Arc` is as fast, and supports `dyn` values, `Arc::make_mut` and more); objects without a
+/// long-lived handle, for example messages that are passed on.
 ///
-/// A *cold* object has a plain count. Contention makes it *hot*, or [`promote`](Self::promote)
-/// does: then every thread counts on a line of its own. The handles that exist at that moment are
-/// the object's *owners* for as long as it is hot. When the last of them is dropped, the object
-/// becomes cold again, with all its handles as owners next time. An object becomes hot at most 15
-/// times, which is enough for owners that outlive many clones. The value is dropped by the drop of
-/// the last handle, at once and in that thread, hot or cold.
+/// A *cold* object has a plain count. Contention or [`promote`](Self::promote) makes it *hot*: then
+/// each thread counts on a cache line of its own. The handles that exist at that moment are the
+/// object's *owners* for as long as it is hot. When the last of them is dropped, the object becomes
+/// cold again; when it next becomes hot, all its handles are owners. An object becomes hot at most
+/// 15 times, which is enough if owners outlive many clones. The value is dropped by the drop of the
+/// last handle, at once and in that thread, hot or cold.
 ///
-/// - Consistency: as `Arc`. [`strong_count`](Self::strong_count) is exact while nobody makes or
+/// - Consistency: as `Arc`. [`strong_count`](Self::strong_count) is exact while no thread makes or
 ///   drops handles.
 /// - Progress: while hot, `clone` and `drop` are wait-free, except that a thread's first one may
 ///   allocate its row, and that the drop of the last owner waits for the clones and drops that are
-///   under way. While cold, they are lock-free, except where one of them promotes the object: that
-///   allocates.
-/// - Cost: while cold, an exchange on one shared word, as `Arc`. While hot, some 3 ns and no shared
-///   line written, nor any read-modify-write (one on the thread's own line where the kernel has no
-///   `membarrier`). The drop of the last owner: a `membarrier`, some microseconds, and a cache
-///   miss for each thread that has counted.
+///   under way. While cold, they are lock-free, except that one of them may promote the object,
+///   which allocates.
+/// - Cost: while cold, an exchange on one shared word, as with `Arc`. While hot, about 3 ns, with
+///   no write to a shared line and no read-modify-write (one on the thread's own line where the
+///   kernel has no `membarrier`). The drop of the last owner: a `membarrier` (a few microseconds)
+///   and a cache miss for each thread that has counted.
 /// - Memory: a handle is one word. The object has 16 bytes besides its value, and is aligned to 16.
-///   When it first becomes hot or weakly held it gets 640 bytes, kept until it dies; while hot
-///   128 bytes for each thread, 4 KiB at least. At most 4096 objects are hot at the same time; one
-///   more stays cold until another [cools down](Self::demote) or dies.
+///   When it first becomes hot or weakly held it gets 640 bytes, kept until it is freed; while hot
+///   128 bytes for each thread, at least 4 KiB. At most 4096 objects are hot at the same time; one
+///   more stays cold until another one is [demoted](Self::demote) or freed.
 /// - Panics: if the value's destructor panics, the drop of the last handle panics, and the memory
 ///   is freed.
-/// - A handle may be dropped anywhere, in destructors of thread-locals too; not in a signal
-///   handler.
-/// - Source: OpLog, sections 3 and 5.2; the rule for zero is our own.
+/// - A handle may be dropped anywhere, also in the destructor of a thread-local, but not in a
+///   signal handler.
+/// - Source: OpLog, sections 3 and 5.2; the rule for detecting zero is not in the paper.
 ///
 /// ```
 /// use manycore::collections::ScalableArc;
@@ -97,8 +99,8 @@ pub struct ScalableArc<T> {
     _owns: PhantomData<Inner<T>>,
 }
 
-// SAFETY: handles share the value (`T: Sync`), and any of them may be the one that drops it, on its
-// thread (`T: Send`): the one that takes the count to zero (scalable_arc.A3).
+// SAFETY: handles share the value (`T: Sync`), and the one that takes the count to zero
+// (scalable_arc.A3) drops it, on whatever thread it is (`T: Send`).
 unsafe impl<T: Send + Sync> Send for ScalableArc<T> {}
 // SAFETY: a shared handle gives out `&T` (`T: Sync`), and by `clone` a handle that drops the value
 // on another thread (`T: Send`).
@@ -112,7 +114,7 @@ impl<T> ScalableArc<T> {
         Self::counted(NonNull::from(Box::leak(inner)), CENTRAL)
     }
 
-    /// For an `inner` for which a handle with this tag has been counted.
+    /// A handle to `inner`, which has been counted with this tag.
     #[inline(always)]
     fn counted(inner: NonNull<Inner<T>>, tag: u64) -> Self {
         Self { tagged: inner.map_addr(|address| address | tag as usize), _owns: PhantomData }
@@ -130,7 +132,7 @@ impl<T> ScalableArc<T> {
 
     #[inline(always)]
     fn head(&self) -> &Head {
-        // SAFETY: this handle keeps the object.
+        // SAFETY: this handle was counted and keeps the object alive (scalable_arc.A3).
         unsafe { &(*self.inner()).head }
     }
 
@@ -139,22 +141,22 @@ impl<T> ScalableArc<T> {
         unsafe { NonNull::new_unchecked(self.inner()) }
     }
 
-    /// Whether both lead to the same object.
+    /// Whether both handles refer to the same object.
     #[must_use]
     pub fn ptr_eq(this: &Self, other: &Self) -> bool {
         this.inner() == other.inner()
     }
 
-    /// The address of the value; valid for as long as there is a handle.
+    /// The address of the value, valid as long as a handle exists.
     #[must_use]
     pub fn as_ptr(this: &Self) -> *const T {
-        // SAFETY: this handle keeps the object.
+        // SAFETY: this handle was counted and keeps the object alive (scalable_arc.A3).
         unsafe { (&raw const (*this.inner()).value).cast() }
     }
 
-    /// How many handles there are. While others make and drop handles it is an estimate; on a hot
-    /// object it may be off by as many as move meanwhile. Not a thing to decide by: see
-    /// [`try_unwrap`](Self::try_unwrap).
+    /// The number of handles. While other threads make and drop handles it is an estimate; on a hot
+    /// object it may be off by as many as they make and drop during the call. Do not base decisions
+    /// on it: see [`try_unwrap`](Self::try_unwrap).
     ///
     /// Cost: a load; on a hot object a cache miss for each thread that has counted.
     #[must_use]
@@ -162,42 +164,43 @@ impl<T> ScalableArc<T> {
         usize::try_from(this.head().strong()).unwrap_or(usize::MAX)
     }
 
-    /// How many weak handles there are at this moment.
+    /// The number of weak handles at this moment.
     #[must_use]
     pub fn weak_count(this: &Self) -> usize {
         usize::try_from(this.head().weak()).unwrap_or(usize::MAX)
     }
 
-    /// A handle that does not keep the value. The first one allocates.
+    /// A handle that does not keep the value alive. The first one allocates.
     #[must_use]
     pub fn downgrade(this: &Self) -> ScalableWeak<T> {
         this.head().acquire_weak();
         ScalableWeak::counted(this.untagged())
     }
 
-    /// The value, if this is the only handle; or else the handle back. Weak handles do not count.
+    /// Returns the value if this is the only handle, else the handle. Weak handles do not count.
     ///
-    /// Cost: on a hot object of which this is the last owner, as that owner's drop.
+    /// Cost: if this is the last owner of a hot object, that of the last owner's drop.
     ///
     /// # Errors
-    /// The handle, if there are others.
+    /// The handle, if it is not the only one.
     pub fn try_unwrap(this: Self) -> Result<T, Self> {
         if this.head().try_release_last(this.tag()) {
-            // SAFETY: the last handle was given up just above.
+            // SAFETY: the count went to zero just above, by this handle (scalable_arc.A3).
             Ok(unsafe { this.take() })
         } else {
             Err(this)
         }
     }
 
-    /// Gives the handle up: the value, if it was the last one.
+    /// Consumes the handle. Returns the value if it was the last one.
     ///
-    /// Of handles given up this way, in however many threads, exactly one gets the value.
+    /// If all handles are consumed this way, on any number of threads, exactly one call returns the
+    /// value.
     #[must_use = "the value is dropped otherwise"]
     pub fn into_inner(this: Self) -> Option<T> {
         let is_last = this.head().release(this.tag());
         if is_last {
-            // SAFETY: the last handle was given up just above.
+            // SAFETY: the count went to zero just above, by this handle (scalable_arc.A3).
             return Some(unsafe { this.take() });
         }
         std::mem::forget(this);
@@ -207,11 +210,10 @@ impl<T> ScalableArc<T> {
     /// Moves the value out and frees the memory unless there are weak handles.
     ///
     /// # Safety
-    /// The count is zero, by this handle.
+    /// This handle has taken the count to zero.
     unsafe fn take(self) -> T {
         let this = ManuallyDrop::new(self);
-        // SAFETY: nobody else has a handle (scalable_arc.A3), and nobody will look at the value
-        // again.
+        // SAFETY: no other handle exists (scalable_arc.A3), so nothing reads the value after this.
         let value = unsafe { ManuallyDrop::take(&mut (*this.inner()).value) };
         // SAFETY: the value has been taken.
         unsafe { weak::release_memory(this.untagged()) };
@@ -219,15 +221,15 @@ impl<T> ScalableArc<T> {
     }
 
     /// Makes the object hot, without waiting for contention. All handles that exist become its
-    /// owners. Returns whether it is hot: no if it was hot 15 times before, was retired, or if 4096
-    /// others are hot.
+    /// owners. Returns whether it is hot: false if it was hot 15 times before, if it was retired,
+    /// or if 4096 other objects are hot.
     pub fn promote(this: &Self) -> bool {
         this.head().promote()
     }
 
-    /// Makes the object cold. Contention may undo it.
+    /// Makes the object cold. Contention may make it hot again.
     ///
-    /// Cost: as the drop of the last owner. Blocks for the clones and drops that are under way.
+    /// Cost: as the drop of the last owner. Waits for the clones and drops that are under way.
     pub fn demote(this: &Self) {
         this.head().demote();
     }
@@ -239,11 +241,11 @@ impl<T> ScalableArc<T> {
     }
 
     /// Ends the object's public life: no weak handle can be upgraded after this, and the object
-    /// stays cold. Its value is dropped with the last handle, as ever. Returns whether this call
-    /// did it; false if it was retired before.
+    /// stays cold. Its value is dropped with the last handle, as always. Returns whether this call
+    /// retired it; false if it was retired before.
     ///
-    /// What for: an entry that was taken out of its table, so that nobody finds it any more. Cost
-    /// and progress: as [`demote`](Self::demote).
+    /// What for: an entry that was removed from its table, so that no look-up can still take a
+    /// handle. Cost and progress: as [`demote`](Self::demote).
     pub fn retire(this: &Self) -> bool {
         this.head().retire()
     }
@@ -254,7 +256,7 @@ impl<T> ScalableArc<T> {
         this.head().is_retired()
     }
 
-    /// The rest of a drop, after what the fast part has found.
+    /// The slow path of a drop; `released` is the result of the fast path.
     #[cold]
     #[inline(never)]
     fn drop_slow(&self, released: Option<bool>) {
@@ -274,8 +276,8 @@ impl<T> ScalableArc<T> {
             }
         }
         let memory = Memory(self.untagged());
-        // SAFETY: only called with the count at zero (scalable_arc.A3): nobody else looks at the
-        // value.
+        // SAFETY: called only when the count is zero (scalable_arc.A3): no other thread can read
+        // the value.
         unsafe { ManuallyDrop::drop(&mut (*memory.0.as_ptr()).value) };
     }
 }
@@ -306,7 +308,8 @@ impl<T> Deref for ScalableArc<T> {
 
     #[inline(always)]
     fn deref(&self) -> &T {
-        // SAFETY: this handle keeps the value, and nobody changes it while there is one.
+        // SAFETY: this handle keeps the value alive, and nothing changes it while a handle exists
+        // (scalable_arc.A3).
         unsafe { &(*self.inner()).value }
     }
 }

@@ -1,16 +1,16 @@
-//! What a thread knows of other threads' changes of a count.
+//! Contention on a count, as one thread observes it.
 //!
-//! Owns: how often it lost an exchange, and a note of what it left in the word that it last
-//! changed. The note serves two ends.
-//! - A thread that is alone with a count exchanges what it left for what comes next, without
-//!   reading the word first: a locked instruction waits for the loads before it.
-//! - A word that many cores change is not told by lost exchanges: additions are never lost, and who
-//!   has waited for the line to look at the word has it long enough to exchange it (on 48 cores
-//!   under the simulator, 99 of 100 exchanges are won). It is told by this: when the thread comes
-//!   back, the word is not as it left it.
+//! Owns: the number of exchanges that a thread lost, and a note of what it left in the word that it
+//! last changed. The note serves two purposes.
+//! - An uncontended thread exchanges the noted value for the next one without loading the word
+//!   first: a locked instruction waits for the loads before it.
+//! - Lost exchanges do not reveal a word that many cores change: additions are never lost, and a
+//!   core that has waited for the line to load the word keeps it long enough to exchange it (on 48
+//!   simulated cores, 99 of 100 exchanges succeed). The note does: when the thread comes back, the
+//!   word differs from what it left.
 //!
-//! Law: a note is a guess. It may be of a count that is gone and whose memory is another's, so
-//! nothing is done on its word but an exchange that fails unless it holds.
+//! Law: a note is a guess. Its count may have been freed and the memory reused, so it is only used
+//! as the expected value of an exchange, which fails unless it holds.
 
 use super::count::Head;
 use super::word::Word;
@@ -19,7 +19,7 @@ use crate::sync::{self, Ordering};
 use std::cell::Cell;
 use std::ptr;
 
-/// Nothing that a count can be: it is hot and being folded for ever.
+/// A value that no count has: hot and folding at the same time.
 const UNKNOWN: u64 = u64::MAX;
 
 sync::thread_local! {
@@ -31,20 +31,20 @@ sync::thread_local! {
 }
 
 struct Last {
-    /// Where the word is.
+    /// The word's address.
     word: Cell<usize>,
-    /// What this thread left there.
+    /// The value that this thread left there.
     left: Cell<u64>,
-    /// How many more times it was changed between than not.
+    /// The number of visits that found it changed, less those that did not.
     changes: Cell<u32>,
 }
 
 impl Head {
-    /// Gives a handle up, if the word is still as this thread left it, and the object is therefore
-    /// cold. Returns what the word was. The caller has a central handle.
+    /// Uncounts a handle, if the word is still as this thread left it, and the object is therefore
+    /// cold. Returns the previous word. The caller has a central handle.
     #[inline(always)]
     pub(super) fn release_what_was_left(&self) -> Option<Word> {
-        // Late in the thread's life there is no note.
+        // There is no note once the thread-local has been destroyed.
         let left = Word(LAST.try_with(|last| last.left_at(self.address())).ok().flatten()?);
         // ORDER: Release; pairs with the fence in `was_last`: what was done with the value.
         let next = left.one_less();
@@ -55,11 +55,11 @@ impl Head {
     }
 
     /// Notes what this thread found in the word when it counted a handle there, and what it leaves.
-    /// Only of a cold object, since no other is changed by what was left. If others have changed
-    /// the word nearly each time that the thread came back, this makes it hot. The caller has a
+    /// Only for a cold object, since the note is used for no other. If other threads have changed
+    /// the word nearly each time that this one came back, promotes the object. The caller has a
     /// handle.
     ///
-    /// Who clones, drops soon: so a drop notes nothing of another word than the noted one.
+    /// A clone is usually dropped soon, so a drop updates the note of the same word only.
     #[inline(always)]
     pub(super) fn note(&self, found: Word, left: Word) {
         let note = |last: &Last| last.note(self.address(), found.0, left.0);
@@ -68,7 +68,7 @@ impl Head {
         }
     }
 
-    /// A lost exchange. The caller has a handle.
+    /// Counts a lost exchange. The caller has a handle.
     #[cold]
     pub(super) fn note_contention(&self) {
         let is_due = LOST.try_with(|lost| {
@@ -86,14 +86,15 @@ impl Head {
     }
 }
 
-/// Forgets the note: the count of which it was is over, and another that begins at its place has
-/// not been changed by others.
+/// Forgets the note: its count has ended, and one that begins at the same address has not been
+/// changed by other threads.
 pub(super) fn forget() {
     let _ = LAST.try_with(|last| last.word.set(0));
 }
 
 impl Last {
-    /// What this thread left in the word at that address, if it has changed no other since.
+    /// The value that this thread left in the word at that address, if it has changed no other word
+    /// since.
     #[inline(always)]
     fn left_at(&self, word: usize) -> Option<u64> {
         let left = self.left.get();
@@ -101,7 +102,7 @@ impl Last {
     }
 
     /// Notes what was found in the word at that address and what is left there. True, once in a
-    /// while, if others have changed it between nearly every time.
+    /// while, if other threads have changed it nearly every time in between.
     #[inline(always)]
     fn note(&self, word: usize, found: u64, left: u64) -> bool {
         let before = self.left.replace(left);

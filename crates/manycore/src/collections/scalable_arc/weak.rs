@@ -1,4 +1,4 @@
-//! Weak handles: they keep the memory, not the value.
+//! Weak handles: they keep the memory allocated, but not the value alive.
 
 use super::{Inner, ScalableArc, count::Head};
 use crate::sync;
@@ -6,12 +6,12 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::ptr::NonNull;
 
-/// A reference that does not keep the value, and can be upgraded to one that does.
+/// A reference that does not keep the value alive, and can be upgraded to one that does.
 ///
-/// What for: caches and tables that lead to objects which may die, such as the paper's cache of
-/// directory entries: find the weak handle, [`upgrade`](Self::upgrade) it, and look again whether
-/// the object is still the right one. When not: as the handle that is itself cloned all the time.
-/// Weak handles are counted in one shared word, as those of the standard library are.
+/// What for: caches and tables that lead to objects which may be dropped, such as the paper's cache
+/// of directory entries: find the weak handle, [`upgrade`](Self::upgrade) it, and check again that
+/// the object is the right one. When not: where weak handles themselves are cloned all the time,
+/// since they are counted in one shared word, as in the standard library.
 ///
 /// Consistency: an upgrade succeeds if and only if the object has a strong handle at that moment
 /// and has not been [retired](ScalableArc::retire). Cost of an upgrade: as a clone; while the
@@ -40,18 +40,18 @@ unsafe impl<T: Send + Sync> Send for ScalableWeak<T> {}
 unsafe impl<T: Send + Sync> Sync for ScalableWeak<T> {}
 
 impl<T> ScalableWeak<T> {
-    /// For an `inner` for which a weak handle has been counted.
+    /// A weak handle to `inner`, which has been counted.
     pub(super) fn counted(inner: NonNull<Inner<T>>) -> Self {
         Self { inner, _owns: PhantomData }
     }
 
     pub(super) fn head(&self) -> &Head {
-        // SAFETY: a weak handle keeps the memory. The reference does not cover the value, which
-        // somebody may be dropping.
+        // SAFETY: a weak handle, which `release_weak` uncounts, keeps the memory. The reference
+        // does not cover the value, which another thread may be dropping.
         unsafe { &(*self.inner.as_ptr()).head }
     }
 
-    /// A strong handle, if the value lives and the object has not been retired.
+    /// A strong handle, if the value is alive and the object has not been retired.
     #[inline]
     #[must_use]
     pub fn upgrade(&self) -> Option<ScalableArc<T>> {
@@ -59,13 +59,13 @@ impl<T> ScalableWeak<T> {
         Some(ScalableArc::counted(self.inner, tag))
     }
 
-    /// Whether both lead to the same object.
+    /// Whether both handles refer to the same object.
     #[must_use]
     pub fn ptr_eq(&self, other: &Self) -> bool {
         self.inner == other.inner
     }
 
-    /// How many strong handles there are: see [`ScalableArc::strong_count`].
+    /// The number of strong handles: see [`ScalableArc::strong_count`].
     #[must_use]
     pub fn strong_count(&self) -> usize {
         usize::try_from(self.head().strong()).unwrap_or(usize::MAX)
@@ -82,22 +82,22 @@ impl<T> Clone for ScalableWeak<T> {
 impl<T> Drop for ScalableWeak<T> {
     fn drop(&mut self) {
         if !sync::model_failed() {
-            // SAFETY: this handle was counted, and is given up here alone.
+            // SAFETY: this handle was counted, and is uncounted only here.
             unsafe { release_memory(self.inner) };
         }
     }
 }
 
-/// Gives up a weak handle, and frees the memory if it was the last.
+/// Uncounts a weak handle, and frees the memory if it was the last.
 ///
 /// # Safety
-/// The handle was counted and is not used again. (The one that all strong ones have together: the
-/// value has been dropped or taken.)
+/// The handle was counted and is not used again. (For the weak handle that all strong handles have
+/// together: the value has been dropped or taken.)
 pub(super) unsafe fn release_memory<T>(inner: NonNull<Inner<T>>) {
     // SAFETY: the caller promises that the handle was counted, so it keeps the memory until here.
     // The reference does not cover the value.
     if unsafe { &(*inner.as_ptr()).head }.release_weak() {
-        // SAFETY: made by `Box::into_raw`; nobody has a handle, and the value is gone (its field
+        // SAFETY: made by `Box::leak` in `new`; no handle is left, and the value is gone (its field
         // drops nothing).
         drop(unsafe { Box::from_raw(inner.as_ptr()) });
     }

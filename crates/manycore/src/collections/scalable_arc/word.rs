@@ -1,16 +1,16 @@
 //! The word of a reference count: its bits, and every transition between its states.
 //!
-//! Owns: the layout. No other file of this module looks at a bit.
+//! Owns: the layout. No other file of this module tests or sets a bit.
 //!
 //! The word holds, from the low end: HOT, FOLDING, RETIRED, the period (how often the object has
-//! become hot), above them the *central count*, and on top how often that went down, without what
-//! exceeds 16 bits: so the word differs after others have made and dropped a handle. A handle
-//! carries a tag: the period in which it was counted in a row, or zero if it was counted in the
-//! word. A handle is *central* unless its tag is the period of the object and the object is hot.
+//! become hot), above them the *central count*, and in the top 16 bits the number of drops, modulo
+//! 65,536: so the word differs after other threads have made and dropped a handle. A handle carries
+//! a tag: the period in which it was counted in a row, or zero if it was counted in the word. A
+//! handle is *central* unless its tag is the period of the object and the object is hot.
 
 /// Handles are counted in rows.
 const HOT: u64 = 1;
-/// A thread adds the rows to the word.
+/// A thread is adding the rows to the word.
 const FOLDING: u64 = 2;
 /// No weak handle can be upgraded any more, and the object stays cold.
 const RETIRED: u64 = 4;
@@ -27,11 +27,11 @@ const STATE: u64 = ONE - 1;
 pub(super) const TAGS: u64 = 15;
 /// The tag of handles that were counted in the word.
 pub(super) const CENTRAL: u64 = 0;
-/// As many handles as no program makes. Below zero a central count looks like more.
+/// More handles than any program makes; a central count below zero looks greater.
 pub(super) const TOO_MANY: u64 = DROP / ONE / 2;
-/// What a central handle adds to a word when it is made.
+/// The change of a word when a central handle is made.
 pub(super) const ONE_MORE: u64 = ONE;
-/// What it adds when it is dropped.
+/// The change when one is dropped.
 const ONE_LESS: u64 = DROP - ONE;
 
 /// See the module header.
@@ -54,7 +54,8 @@ impl Word {
         self.0 & (HOT | FOLDING) == 0
     }
 
-    /// A thread adds the rows to the word, where handles are counted already (scalable_arc.A5).
+    /// A thread is adding the rows to the word, where handles are already counted
+    /// (scalable_arc.A5).
     #[inline(always)]
     pub(super) fn is_folding(self) -> bool {
         self.0 & FOLDING != 0
@@ -65,7 +66,7 @@ impl Word {
         self.0 & RETIRED != 0
     }
 
-    /// Whether only counts differ.
+    /// Whether the words differ in nothing but their counts.
     #[inline(always)]
     pub(super) fn is_in_state_of(self, other: Self) -> bool {
         (self.0 ^ other.0) & STATE == 0
@@ -83,44 +84,44 @@ impl Word {
         self.0 % DROP / ONE
     }
 
-    /// After a central handle was made.
+    /// The word after a central handle was made.
     #[inline(always)]
     pub(super) fn one_more(self) -> Self {
         Self(self.0.wrapping_add(ONE_MORE))
     }
 
-    /// After a central handle was dropped.
+    /// The word after a central handle was dropped.
     #[inline(always)]
     pub(super) fn one_less(self) -> Self {
         Self(self.0.wrapping_add(ONE_LESS))
     }
 
-    /// Whether the object may become hot: it is cold, lives, and has a period left
+    /// Whether the object may become hot: it is cold, alive, and has a period left
     /// (scalable_arc.A6).
     pub(super) fn may_be_promoted(self) -> bool {
         let has_period = self.0 & PERIODS != PERIODS;
         self.is_cold() && self.central() != 0 && !self.is_retired() && has_period
     }
 
-    /// Hot, in the next period.
+    /// The hot word of the next period.
     pub(super) fn promoted(self) -> Self {
         debug_assert!(self.may_be_promoted(), "scalable_arc.A6: {self:?} is promoted");
         Self(self.0 + PERIOD + HOT)
     }
 
-    /// Closed for a fold, which the caller begins.
+    /// The word closed for a fold, which the caller begins.
     pub(super) fn folding(self) -> Self {
         debug_assert!(self.is_hot(), "scalable_arc.A4: {self:?} is folded by two threads");
         debug_assert!(self.central() >= 1, "scalable_arc.A2: {self:?} is hot without an owner");
         Self(self.0 | FOLDING)
     }
 
-    /// Retired; folding or not, as before.
+    /// The retired word; folding or not, as before.
     pub(super) fn retired(self) -> Self {
         Self(self.0 | RETIRED)
     }
 
-    /// What the end of a fold adds to the word: what the rows count, and the word is cold.
+    /// The change of the word at the end of a fold: adds the rows' sum and makes the word cold.
     pub(super) fn fold(rows: u64) -> u64 {
         rows.wrapping_mul(ONE).wrapping_sub(HOT | FOLDING)
     }

@@ -9,9 +9,9 @@ use hashbrown::HashMap;
 ///
 /// For sets of elements that one thread adds and another removes. The contract of the updates is
 /// that of [`Cancel`]; the paper's flag "already in the structure" is not needed, because inserts
-/// and removes of one key alternate: whichever is left over is what the object lacks. So the merge
-/// finds pairs by their key alone, and only what is left is put in order. Where the same thread
-/// adds and removes, [`Cancelling`](super::Cancelling) does less: no stamp, and nothing kept.
+/// and removes of one key alternate: the one that is left over has not been applied. So the merge
+/// finds pairs by their key alone, and sorts only the rest. Where the same thread adds and removes,
+/// [`Cancelling`](super::Cancelling) is cheaper: it takes no stamp and keeps no cancelled pair.
 #[derive(Debug)]
 pub struct Absorbing<O> {
     log: Ordered<O>,
@@ -67,19 +67,19 @@ impl<T, O: Op<T> + Cancel + Send + 'static> Log<T> for Absorbing<O> {
     }
 }
 
-/// A batch in hand. Dropping it, also when user code panics, gives the logs their buffers back and
-/// with them what was not applied.
+/// A batch being merged. Dropping it, also when user code panics, returns the buffers to the logs,
+/// with the updates that were not applied.
 struct Batch<'a, O> {
     logs: &'a mut [Absorbing<O>],
     own: Vec<Ordered<O>>,
-    /// What was taken out of `own` and not absorbed.
+    /// Updates taken out of `own` and not absorbed.
     survivors: Vec<Survivor<O>>,
 }
 
-/// An update that was not absorbed yet.
+/// An update that is not absorbed yet.
 struct Survivor<O> {
     entry: Option<(Stamp, O)>,
-    /// Another with the same key, of the same kind.
+    /// The index of another one with the same key and of the same kind.
     other: Option<usize>,
 }
 
@@ -97,15 +97,15 @@ impl<'a, O> Batch<'a, O> {
 }
 
 impl<O: Cancel> Batch<'_, O> {
-    /// Takes everything out of the logs and drops opposite updates of one key in pairs. Each log
-    /// from its end: what is left in it if user code panics is still in order.
+    /// Takes everything out of the logs and drops opposite updates of one key in pairs. Takes each
+    /// log from its end, so that it is still in order if user code panics.
     fn absorb(&mut self) {
         let Self { own, survivors, .. } = self;
         let mut places: HashMap<O::Key, usize> = HashMap::new();
-        // Most pairs are neighbours: the last key is not in the table yet.
+        // Most pairs are adjacent, so the last key is kept out of the table.
         let mut last: Option<(O::Key, usize)> = None;
         for entry in own.iter_mut().flat_map(|log| std::iter::from_fn(|| log.pop())) {
-            // In first: the update's own code may panic, and then it goes back.
+            // Pushed first: the update's own code may panic, and then it is returned to its log.
             let place = survivors.len();
             survivors.push(Survivor { entry: Some(entry), other: None });
             let Some((_, op)) = &survivors[place].entry else { return };
@@ -120,7 +120,7 @@ impl<O: Cancel> Batch<'_, O> {
             match found {
                 Some(found) if survivors[found].inserts() != survivors[place].inserts() => {
                     last = survivors[found].other.map(|other| (key, other));
-                    // Both out, and only then dropped, which may panic.
+                    // Both are taken out before either is dropped, which may panic.
                     drop((survivors[found].entry.take(), survivors.pop()));
                 }
                 _ => {
@@ -150,7 +150,7 @@ mod tests {
     use std::panic::{AssertUnwindSafe, catch_unwind};
 
     const NOBODY: u32 = u32::MAX;
-    /// Whose key panics, and whose destructor does.
+    /// The number whose key panics, and the one whose destructor does.
     static KEY: AtomicU32 = AtomicU32::new(NOBODY);
     static DROP: AtomicU32 = AtomicU32::new(NOBODY);
 
@@ -203,10 +203,10 @@ mod tests {
         }
     }
 
-    /// Keys come and go on random threads, some of them present before the batch.
+    /// Keys are inserted and removed on random threads, some of them present before the batch.
     #[test]
     fn what_is_left_is_what_the_object_lacks() {
-        // Others than those that panic.
+        // Not the numbers that panic.
         const KEYS: std::ops::Range<u32> = 100..112;
         let mut seed = 7_u64;
         let mut random = |below: u64| {

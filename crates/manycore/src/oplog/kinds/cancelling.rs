@@ -6,28 +6,27 @@ use std::hash::Hash;
 /// An update that inserts or removes one identified element.
 ///
 /// Contract:
-/// - Inserts and removes of one key alternate, each happening after the one before. (Two inserts of
-///   one key are kept as two; that is right for a multiset.)
+/// - Inserts and removes of one key alternate, each happening after the previous one. (Two inserts
+///   of one key are kept as two, as a multiset requires.)
 /// - Updates of different keys commute.
-/// - All inserts of one key insert the same thing: the key is the element's identity. It is not
-///   used again for another element while an update with it may be in a log.
+/// - All inserts of one key insert the same element: the key is its identity. It is not reused for
+///   another element while an update with it may be in a log.
 pub trait Cancel {
-    // By this, and not by the value, a removal finds its insertion (oplog.D5).
-    /// Identifies the element.
+    // Identifies the element: a removal finds its insertion by this, not by the value (oplog.D5).
     type Key: Hash + Eq;
     /// The element's identity.
     fn key(&self) -> Self::Key;
-    /// Whether this inserts (or else removes) the element.
+    /// Whether this inserts the element; else it removes it.
     fn inserts(&self) -> bool;
 }
 
-/// Lets a remove delete the matching insert from the same slot's log, and the other way round:
-/// the paper's *local absorption* (section 5.2).
+/// Cancels a remove against the matching insert in the same slot's log, and vice versa: the paper's
+/// *local absorption* (section 5.2).
 ///
-/// For sets of elements that come and go: open files, connections, mappings, subscriptions. An
-/// element that is added and removed on one thread never reaches the object at all. No stamp is
-/// taken. What is left of several logs is cancelled against each other at the merge. Not for
-/// anything whose order shows, such as queues.
+/// For sets of short-lived elements: open files, connections, mappings, subscriptions. An element
+/// that is added and removed on one thread never reaches the object at all. No stamp is taken. The
+/// rests of several logs are cancelled against each other at the merge. Not for structures whose
+/// order is observable, such as queues.
 ///
 /// Cost of a pair on one thread: two appends, no clock, no allocation once warm.
 ///
@@ -85,10 +84,10 @@ impl<O: Cancel> Cancelling<O> {
         }
     }
 
-    /// Takes all that `other` has, less what cancels.
+    /// Moves the entries of `other` here, except those that cancel.
     fn cancel_with(&mut self, other: &mut Self) {
         while let Some(op) = other.ops.last() {
-            let opposite = self.opposite_of(op); // may panic: `op` is in its log still
+            let opposite = self.opposite_of(op); // may panic: `op` is still in its log
             let Some(op) = other.ops.pop() else { break };
             match opposite {
                 Some(place) => drop((self.ops.remove(place), op)),
@@ -97,7 +96,7 @@ impl<O: Cancel> Cancelling<O> {
         }
     }
 
-    /// Where the update is that `op` cancels.
+    /// The index of the update that `op` cancels.
     #[inline(always)]
     fn opposite_of(&mut self, op: &O) -> Option<usize> {
         let place = self.ops.find(&op.key(), O::key)?;
@@ -131,7 +130,7 @@ impl<T, O: Op<T> + Cancel + Send + 'static> Log<T> for Cancelling<O> {
     fn merge(logs: &mut [Self], target: &mut T) -> usize {
         let Some((first, others)) = logs.split_first_mut() else { return 0 };
         others.iter_mut().for_each(|other| first.cancel_with(other));
-        // What is left of one key is all inserts or all removes, so order can't show.
+        // The rest of one key is all inserts or all removes, so their order is not observable.
         let mut applied = 0;
         while let Some(op) = first.ops.pop() {
             op.apply(target);

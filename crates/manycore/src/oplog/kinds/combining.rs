@@ -3,23 +3,23 @@ use crate::clock::Stamp;
 use crate::oplog::{Log, Op};
 use std::hash::Hash;
 
-/// An update that merges with another one of the same key: k increments are one "add k".
+/// An update that combines with another one of the same key: k increments become one "add k".
 ///
 /// Contract: applying the combination gives what applying both gives, in either order, and updates
 /// of different keys commute.
 pub trait Combine: Sized {
-    /// What the update is about; `()` if there is only one thing.
+    /// The key by which updates combine; `()` if all updates do.
     type Key: Hash + Eq;
-    /// What this update is about.
+    /// The key of this update.
     fn key(&self) -> Self::Key;
-    /// Takes `other`, of the same key, into this update.
+    /// Combines `other`, of the same key, into this update.
     fn combine(&mut self, other: Self);
 }
 
 /// Keeps one update per key: the paper's *combining* absorption (section 4.2).
 ///
 /// For sums, maxima, sets of flags, per-key counts. No stamp is taken. Not for updates whose order
-/// shows.
+/// is observable.
 ///
 /// ```
 /// use manycore::oplog::{Combine, Combining, Deferred, Op};
@@ -81,7 +81,7 @@ impl<T, O: Op<T> + Combine + Send + 'static> Log<T> for Combining<O> {
 
     fn absorb(&mut self, other: &mut Self) {
         while let Some(op) = other.ops.last() {
-            let place = self.ops.find(&op.key(), O::key); // may panic: `op` is in its log still
+            let place = self.ops.find(&op.key(), O::key); // may panic: `op` is still in its log
             let Some(op) = other.ops.pop() else { break };
             match place {
                 Some(place) => self.ops.get_mut(place).combine(op),

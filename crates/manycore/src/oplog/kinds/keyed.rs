@@ -3,16 +3,16 @@
 use hashbrown::{DefaultHashBuilder, HashTable};
 use std::hash::{BuildHasher, Hash};
 
-/// Up to so many operations, looking at each (newest first) beats hashing.
+/// Up to this many operations, a scan (newest first) is faster than hashing.
 const SCAN_LIMIT: usize = 16;
 
-/// A bag of operations in no order, each found by its key.
+/// An unordered bag of operations, each found by its key.
 #[derive(Debug)]
 pub(crate) struct Keyed<O> {
     ops: Vec<O>,
-    /// Places of all of `ops`, once they are more than `SCAN_LIMIT`; else absent or empty. With
-    /// another number of places than `ops` has, it is stale (after `pop`, or if user code panicked)
-    /// and made anew when it is next asked.
+    /// Positions of all of `ops`, once they are more than `SCAN_LIMIT`; else absent or empty. If
+    /// its length differs from that of `ops`, it is stale (after `pop`, or if user code panicked)
+    /// and is rebuilt at the next look-up.
     index: Option<Box<Index>>,
 }
 
@@ -20,8 +20,8 @@ pub(crate) struct Keyed<O> {
 struct Index {
     hasher: DefaultHashBuilder,
     places: HashTable<usize>,
-    /// By place: the hash that the key had when it was indexed. A key that has another one later
-    /// misleads a look-up, and leaves no place of an operation that has gone.
+    /// By position: the hash that the key had when it was indexed. A key whose hash changes later
+    /// makes a look-up miss, but leaves no position of a removed operation.
     hashes: Vec<u64>,
 }
 
@@ -42,7 +42,7 @@ impl<O> Keyed<O> {
         self.ops.len() > SCAN_LIMIT
     }
 
-    /// Where an operation with this key is.
+    /// The position of an operation with this key.
     #[inline(always)]
     pub(crate) fn find<K: Hash + Eq>(
         &mut self,
@@ -80,7 +80,7 @@ impl<O> Keyed<O> {
         }
     }
 
-    /// Indexes the last operation; all of them if those before are not.
+    /// Indexes the last operation, or all of them if the index is stale.
     #[cold]
     fn index_last<K: Hash + Eq>(&mut self, key_of: impl Fn(&O) -> K) {
         let index = self.index.get_or_insert_with(Box::default);
@@ -96,7 +96,7 @@ impl<O> Keyed<O> {
         }
     }
 
-    /// Takes an operation out; the last one moves to its place. Calls no user code.
+    /// Takes an operation out; the last one moves to its position. Calls no user code.
     #[inline(always)]
     pub(crate) fn remove(&mut self, place: usize) -> O {
         if self.is_indexed() {

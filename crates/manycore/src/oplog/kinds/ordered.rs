@@ -6,8 +6,9 @@ use crate::oplog::{Log, Op};
 /// Keeps every update with its stamp and applies them in the order of their stamps.
 ///
 /// Right for any type: the order of updates on different threads is the order in which they
-/// happened. Cost of an append: a clock read (about 15 ns on today's x86) and a push to a vector of
-/// the slot's own. Where order can't show, [`Commuting`](super::Commuting) saves the clock.
+/// happened. Cost of an append: a clock read (about 15 ns on current x86) and a push to a vector of
+/// the slot's own. Where order is not observable, [`Commuting`](super::Commuting) saves the clock
+/// read.
 ///
 /// ```
 /// use manycore::oplog::{Deferred, Op, Ordered};
@@ -26,7 +27,7 @@ use crate::oplog::{Log, Op};
 /// ```
 #[derive(Debug)]
 pub struct Ordered<O> {
-    /// Ascending by stamp, but for the inside of `Merge`.
+    /// Ascending by stamp, except during a merge.
     entries: Vec<(Stamp, O)>,
 }
 
@@ -76,13 +77,13 @@ impl<O> Ordered<O> {
         self.entries.push((stamp, op));
     }
 
-    /// Takes the latest entry out.
+    /// Takes out the latest entry.
     #[inline(always)]
     pub(super) fn pop(&mut self) -> Option<(Stamp, O)> {
         self.entries.pop()
     }
 
-    /// Puts entries of any age back.
+    /// Puts back entries of any age.
     pub(super) fn put_back(&mut self, entries: impl Iterator<Item = (Stamp, O)>) {
         self.entries.extend(entries);
         self.entries.sort_by_key(|(stamp, _)| *stamp);
@@ -100,12 +101,12 @@ impl<O> Ordered<O> {
     }
 }
 
-/// Up to so many logs, the smallest head is found by looking at every head.
+/// Up to this many logs, the smallest head is found by a scan of all heads.
 const SCAN_LIMIT: usize = 8;
 
-/// Calls `visit` with every entry in the order of (stamp, log, place in the log), and leaves the
-/// logs empty. If `visit` panics, what it was not called with stays in the logs. Returns how many
-/// times it was called.
+/// Calls `visit` with every entry in the order of (stamp, log, position in the log), and leaves the
+/// logs empty. If `visit` panics, the entries that it was not called with stay in the logs. Returns
+/// the number of calls.
 pub(crate) fn merge<O>(logs: &mut [Ordered<O>], visit: impl FnMut(Stamp, O)) -> usize {
     let total = logs.iter().map(|log| log.entries.len()).sum();
     let used = logs.iter().filter(|log| !log.entries.is_empty()).count();
@@ -117,7 +118,7 @@ pub(crate) fn merge<O>(logs: &mut [Ordered<O>], visit: impl FnMut(Stamp, O)) -> 
     total
 }
 
-/// Turns logs around so that the oldest entry is popped first, and back again on the way out.
+/// Reverses logs so that the oldest entry is popped first, and reverses them back on drop.
 struct Turned<'a, O>(&'a mut [Ordered<O>]);
 
 impl<'a, O> Turned<'a, O> {
@@ -178,7 +179,7 @@ fn merge_by_sort<O>(logs: &mut [Ordered<O>], mut visit: impl FnMut(Stamp, O)) {
     }
 }
 
-/// Puts what was not visited back where it came from.
+/// Puts the entries that were not visited back into their logs.
 struct Rest<'a, O> {
     logs: &'a mut [Ordered<O>],
     all: Vec<(Stamp, u32, u32, O)>,

@@ -1,4 +1,4 @@
-//! Logs at their bounds (oplog.D6): nothing is dropped, whatever the policy.
+//! Logs at their bounds (oplog.D6): no update is dropped under any policy.
 
 use super::{Bag, List, builder, contents, push, spawn};
 use crate::oplog::{Log, Publish, WhenFull};
@@ -65,7 +65,7 @@ fn loom_full_log_waits_for_a_reader() {
         while !first.load(Ordering::Acquire) {
             thread::yield_now();
         }
-        // One read makes room; the updater goes on by itself then.
+        // One read makes room; the updater then continues by itself.
         assert!(list.read().starts_with(&[1]));
         updater.join().unwrap();
         assert_eq!(*list.read(), [1, 2]);

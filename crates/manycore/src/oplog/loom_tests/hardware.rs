@@ -1,8 +1,8 @@
-//! Logs with stamps of the hardware counter: the way of an update that nearly all take
-//! (`push_plain`), and clocks that differ (clock.C4, oplog.D1 to oplog.D3).
+//! Logs with stamps of the hardware counter: the fast path of updates (`push_plain`), and clocks
+//! that differ between cores (clock.C4, oplog.D1 to oplog.D3).
 //!
-//! A reading of a hardware counter makes nothing visible. So the order that these models demand
-//! comes from the announcements, the gates, the dirty bits and the fences alone.
+//! Reading a hardware counter makes no store visible. So only the announcements, the gates, the
+//! dirty bits and the fences can provide the order that these models demand.
 
 use super::ordered::{
     append_or_store_is_seen, appends_race_a_read, appends_race_two_reads,
@@ -31,7 +31,7 @@ fn list(publish: Publish) -> Arc<List> {
     on(publish, Clock::synchronized())
 }
 
-/// A slot's second update goes the plain way: the models below run it.
+/// A slot's second update takes the fast path: the models below run it.
 #[test]
 fn loom_stamped_second_update_goes_the_plain_way() {
     for publish in [Publish::Locked, Publish::Biased] {
@@ -105,7 +105,7 @@ fn loom_skewed_reader_ahead_sees_cause_before_effect() {
     });
 }
 
-/// A log that demands what [`Log::push`] promises.
+/// A log that asserts what the caller of [`Log::push`] promises.
 #[derive(Default)]
 struct Rising {
     log: Ordered<Push>,
@@ -140,8 +140,8 @@ impl Log<Vec<u32>> for Rising {
     }
 }
 
-/// A thread is moved to a core whose clock is behind, which the verdict on the clock denies: its
-/// own updates keep their order all the same.
+/// A thread is moved to a core whose clock is behind, although the clock was judged synchronized:
+/// its own updates still keep their order.
 #[test]
 fn loom_stamped_thread_that_is_moved_to_a_slower_clock_keeps_its_order() {
     model(2, || {

@@ -1,5 +1,5 @@
 //! Updates that append updates, to their own object and to another one, in each state (oplog.D10),
-//! and updates by a thread that holds another object: none waits, none is lost.
+//! and updates by a thread that holds another object: no update waits or is lost.
 
 use super::spawn;
 use crate::oplog::{Commuting, Deferred, LogTable, Logs, Publish};
@@ -30,9 +30,9 @@ fn push_and_append(number: u32, to: &Arc<Bag>) -> Act {
     })
 }
 
-/// What an object holds when nothing more comes, smallest first.
+/// The contents of an object after all its updates, smallest first.
 fn settled(bag: &Bag) -> Vec<u32> {
-    drop(bag.read()); // what it applies may append
+    drop(bag.read()); // the updates that it applies may append
     let mut list = bag.read().clone();
     list.sort_unstable();
     list
@@ -46,7 +46,8 @@ fn loom_update_of_ones_own_object_in_a_demotion_races_another() {
         let bags = two(Logs::Auto);
         let bag = &bags[0];
         assert!(bag.promote());
-        // The read in the demotion applies the first one, so the second one is for the demotion.
+        // The read within the demotion applies the first one, so the demotion must handle the
+        // second one.
         let to = Arc::clone(bag);
         bag.append(Box::new(move |list| {
             list.push(3);
@@ -119,7 +120,7 @@ fn loom_readers_whose_updates_append_to_each_others_objects() {
     });
 }
 
-/// A thread that holds another object updates one that is demoted, or read.
+/// A thread that holds another object updates one that is concurrently demoted or read.
 fn late_update_races(logs: Logs, act: fn(&Bag)) {
     model(2, move || {
         let bags = two(logs);
@@ -145,14 +146,15 @@ fn loom_late_update_races_demotion() {
 
 #[test]
 fn loom_late_update_races_reads() {
-    // With `Always` no read demotes, which would look again.
+    // With `Always` no read demotes, so none finds the update by that.
     late_update_races(Logs::Always, |bag| {
         let first = bag.read().len();
         assert!(bag.read().len() >= first, "taken back");
     });
 }
 
-/// Whichever of two threads that read each other's objects waits last is told; the other goes on.
+/// Of two threads that read each other's objects, the one that waits last gets an error; the other
+/// proceeds.
 #[test]
 fn loom_reads_in_a_circle_are_told() {
     use crate::lock::{LOCKED, Refused, held, lock_nested, try_lock, unlock};
@@ -164,15 +166,15 @@ fn loom_reads_in_a_circle_are_told() {
         let hold_and_take = |words: &[AtomicUsize; 2], own: usize| {
             let token = thread_token();
             if try_lock(&words[own], token).is_err() {
-                return Ok(()); // the first thread has both: there is no circle
+                return Ok(()); // the first thread has both: there is no cycle
             }
             held::enter();
             let taken = lock_nested(&words[1 - own], token, Of::new("test", words));
             if taken.is_ok() {
-                // SAFETY: taken just above.
+                // SAFETY: this thread has taken the lock just above.
                 unsafe { unlock(&words[1 - own], 0) };
             }
-            // SAFETY: taken above.
+            // SAFETY: this thread has taken the lock above.
             unsafe { unlock(&words[own], 0) };
             held::leave();
             taken.map(drop)
@@ -183,10 +185,10 @@ fn loom_reads_in_a_circle_are_told() {
         let other = spawn(&words, move |words| hold_and_take(words, 1));
         let taken = lock_nested(&words[1], token, Of::new("test", &*words)).map(drop);
         if taken.is_ok() {
-            // SAFETY: taken just above.
+            // SAFETY: this thread has taken the lock just above.
             unsafe { unlock(&words[1], 0) };
         }
-        // SAFETY: taken above.
+        // SAFETY: this thread has taken the lock above.
         unsafe { unlock(&words[0], 0) };
         held::leave();
         let told = [taken, other.join().unwrap()];

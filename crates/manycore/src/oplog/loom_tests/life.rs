@@ -1,4 +1,4 @@
-//! Promotion, demotion, updates under a guard, and the end of an object (oplog.D8, oplog.W1 to
+//! Promotion, demotion, updates under a guard, and the drop of an object (oplog.D8, oplog.W1 to
 //! oplog.W3).
 
 use super::{Bag, builder, contents, hot, push, spawn};
@@ -25,7 +25,7 @@ fn loom_promotion_races_append_and_read_and_nothing_is_lost() {
     });
 }
 
-/// An object with logs and one entry in them, not for ever.
+/// An object with logs and one entry in them, which its policy may demote.
 fn hot_for_now(publish: Publish) -> Arc<Bag> {
     let bag: Bag = builder(publish).logs(Logs::Auto).build(Vec::new()).unwrap();
     assert!(bag.promote());
@@ -94,7 +94,7 @@ fn loom_promotion_races_demotion_and_the_value_has_one_place() {
 }
 
 /// A thread that holds a cold object may update it: that promotes it under the guard (oplog.W2),
-/// which must go on to see the value where it was.
+/// which must still see the value at its place.
 #[test]
 fn loom_append_under_a_cold_guard_is_logged_for_the_next_read() {
     model(2, || {
@@ -144,8 +144,8 @@ fn loom_policies_move_the_object_and_nothing_is_lost() {
     });
 }
 
-/// Reads that find much make updates biased, reads that find little take it back, both with an
-/// updater about.
+/// Reads that find many updates switch publication to biased, reads that find few switch it back,
+/// both with a concurrent updater.
 #[test]
 fn loom_publication_switches_under_an_updater_and_nothing_is_lost() {
     large_model(2, || {
@@ -172,7 +172,7 @@ fn loom_publication_switches_under_an_updater_and_nothing_is_lost() {
     });
 }
 
-/// The last owner takes the value with everything that threads which have ended left in logs.
+/// The last owner takes the value, with all updates in logs of threads that have ended.
 #[test]
 fn loom_into_inner_finds_what_ended_threads_logged() {
     model(2, || {

@@ -4,7 +4,7 @@
 //! [`crate::percpu::loom_tests`].
 //!
 //! The canaries are the library's own cells: logs, values and what the lock guards are loom's
-//! `UnsafeCell`s here, so two threads at one of them at a time, or one after the other without a
+//! `UnsafeCell`s here, so concurrent accesses of two threads to one of them, or accesses without a
 //! happens-before between them, fail the model whatever its assertions say.
 
 mod bounds;
@@ -41,13 +41,13 @@ fn push(number: u32) -> Push {
 }
 
 /// A builder of objects that have logs from the first update on, in a table of their own, so that
-/// none is in another's place by chance.
+/// no two share a place by chance.
 fn builder<L: Log<Vec<u32>>>(publish: Publish) -> Builder<Vec<u32>, L> {
     let table = Arc::new(LogTable::new(1));
     Deferred::<Vec<u32>, L>::builder().publish(publish).logs(Logs::Always).table(table)
 }
 
-/// An object that has logs already.
+/// An object that already has logs.
 fn hot<L: Log<Vec<u32>>>(publish: Publish) -> Arc<Deferred<Vec<u32>, L>> {
     let object = builder(publish).build(Vec::new()).unwrap();
     assert!(object.promote());
@@ -63,7 +63,7 @@ fn spawn<S: Send + Sync + 'static, R: 'static>(
     thread::spawn(move || f(&shared))
 }
 
-/// What an object holds, up to date, smallest first.
+/// The up-to-date contents of an object, smallest first.
 fn contents<L: Log<Vec<u32>>>(object: &Deferred<Vec<u32>, L>) -> Vec<u32> {
     let mut list = object.read().clone();
     list.sort_unstable();

@@ -1,5 +1,5 @@
 //! Logs with stamps: collected up to a cut, applied in the order of stamps (oplog.C4, oplog.D2).
-//! The clock is a counter here; `hardware` has the same races by the way of hardware stamps.
+//! The clock is a counter here; `hardware` has the same races with hardware stamps.
 
 use super::races::reader_sees_cause_before_effect;
 use super::{List, builder, push, spawn};
@@ -9,15 +9,15 @@ use crate::percpu::loom_tests::{large_model, model};
 use crate::sync::{AtomicBool, Ordering};
 use std::sync::Arc;
 
-/// A hot list on a counter of its own.
+/// A hot list with a counter of its own as its clock.
 fn list(publish: Publish) -> Arc<List> {
     let list = builder(publish).clock(Arc::new(Clock::counter())).build(Vec::new()).unwrap();
     assert!(list.promote());
     Arc::new(list)
 }
 
-/// Two updaters and a reader: nothing is lost or doubled, and what the reader saw is the beginning
-/// of what is there later (batches are applied in the order of reads, oplog.D3).
+/// Two updaters and a reader: no update is lost or applied twice, and what the reader saw is a
+/// prefix of the final list (batches are applied in the order of reads, oplog.D3).
 pub(super) fn appends_race_a_read(make: impl Fn() -> Arc<List> + Sync + Send + 'static) {
     large_model(2, move || {
         let list = make();
@@ -98,8 +98,8 @@ fn loom_ordered_biased_one_of_two_readers_sees_the_other() {
     one_of_two_readers_sees_the_other(|| list(Publish::Biased));
 }
 
-/// The same with a word of the program's own for the second object: an update is published before
-/// the loads that follow it (oplog.D1), a slot's first one and the others.
+/// The same with an atomic of the program for the second object: an update is published before the
+/// loads that follow it (oplog.D1), a slot's first one and the others.
 pub(super) fn append_or_store_is_seen(
     updates: u32,
     make: impl Fn() -> Arc<List> + Sync + Send + 'static,
@@ -127,8 +127,8 @@ fn loom_ordered_biased_append_or_later_store_is_seen() {
     (1..=2).for_each(|updates| append_or_store_is_seen(updates, || list(Publish::Biased)));
 }
 
-/// A thread ends with entries in its log; whoever takes the slot goes on with the same log, and a
-/// read finds both in order.
+/// A thread ends with entries in its log; the next thread that takes the slot continues the same
+/// log, and a read finds both in order.
 #[test]
 fn loom_slot_handed_over_with_entries_keeps_them_in_order() {
     model(2, || {

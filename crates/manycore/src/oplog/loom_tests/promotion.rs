@@ -34,7 +34,7 @@ impl Hot {
         self.is_freed.with(|freed| assert!(unsafe { !*freed }, "{FREED}"));
     }
 
-    /// Takes what the updater left. The caller has waited for it.
+    /// Folds the updater's part. The caller has waited for the updater.
     fn fold(&self) {
         // SAFETY: promotion.H2 - loom checks it.
         let part = self.part.with_mut(|part| unsafe { std::mem::take(&mut *part) });
@@ -70,7 +70,8 @@ impl Resident for Hot {
 struct Object {
     word: AtomicUsize,
     table: Arc<LogTable>,
-    /// Hot states whose time is over: loom would not see the use of freed memory.
+    /// Retired hot states, kept until the end of the model: loom would not see the use of freed
+    /// memory.
     ended: Mutex<Vec<usize>>,
 }
 
@@ -122,12 +123,12 @@ impl Object {
         let _: Option<()> = unsafe { promotion::look_on(&self.word, look) };
     }
 
-    /// Returns the updates that the hot state had, for the only thread that demotes.
+    /// Demotes, as the only thread that does, and returns the number of updates in the hot state.
     fn demote(&self) -> u32 {
         let seen = Word::load(&self.word, Ordering::Acquire);
         self.word.store(seen.closing().raw(), Ordering::Release);
         let raw: *mut Hot = seen.state();
-        // SAFETY: kept until the end of the model.
+        // SAFETY: hot states are kept until the end of the model.
         let hot = unsafe { &*raw };
         hot.membership.leave(&self.table, raw.cast_const());
         promotion::wait_for_updaters(raw, seen.is_biased());
@@ -137,7 +138,8 @@ impl Object {
         // SAFETY: promotion.H4 - loom checks it.
         hot.is_freed.with_mut(|freed| unsafe { *freed = true });
         self.ended.lock().unwrap().push(raw as usize);
-        // SAFETY: folded, and freed.
+        // SAFETY: folded, and marked as freed above, so no other thread accesses it (promotion.H2,
+        // promotion.H4).
         hot.folded.with(|folded| unsafe { *folded })
     }
 }
@@ -171,8 +173,8 @@ fn loom_promotion_biased_updates_race_a_demotion() {
     demotion_races(true);
 }
 
-/// A waiter holds up the end of the hot state, not the fold; and the same address does not lead
-/// it into a hot state that is gone.
+/// A waiter delays the freeing of the hot state, not the fold; and if the address is reused it does
+/// not enter a freed hot state.
 #[test]
 fn loom_promotion_waiters_race_a_demotion() {
     model(3, || {

@@ -1,4 +1,4 @@
-//! Races that go the same way whatever the kind of log, and however it is collected.
+//! Races that are the same for every kind of log and way of collecting it.
 
 use super::{Bag, Deferred, Log, Push, contents, push, spawn};
 use crate::clock;
@@ -6,7 +6,7 @@ use crate::percpu::loom_tests::{large_model, model};
 use crate::sync::{AtomicBool, Ordering};
 use std::sync::Arc;
 
-/// Two updaters and a reader: in the end nothing is lost and nothing is there twice (oplog.D4).
+/// Two updaters and a reader: at the end no update is lost or applied twice (oplog.D4).
 pub(super) fn appends_race_a_read(make: impl Fn() -> Arc<Bag> + Sync + Send + 'static) {
     large_model(2, move || {
         let bag = make();
@@ -23,7 +23,7 @@ pub(super) fn appends_race_a_read(make: impl Fn() -> Arc<Bag> + Sync + Send + 's
     });
 }
 
-/// One updater, two reads: what the first saw stays, and the log goes on after it was emptied.
+/// One updater, two reads: what the first saw stays, and the log still works after it was emptied.
 pub(super) fn appends_race_two_reads(
     preemptions: usize,
     make: impl Fn() -> Arc<Bag> + Sync + Send + 'static,
@@ -40,16 +40,17 @@ pub(super) fn appends_race_two_reads(
     });
 }
 
-/// Y is appended only by who knows that X was: no reader sees Y without X, and where there is an
-/// order X comes first (oplog.D2). Y's slot is dirty before, so that a reader that looks at slots
-/// one by one would find it first.
+/// Y is appended only by a thread that knows that X was: no reader sees Y without X, and in an
+/// ordered log X comes first (oplog.D2). Y's slot is dirty from the start, so that a reader that
+/// collected slots one by one would find Y first.
 pub(super) fn reader_sees_cause_before_effect<L: Log<Vec<u32>, Op = Push>>(
     make: impl Fn() -> Arc<Deferred<Vec<u32>, L>> + Sync + Send + 'static,
 ) {
     reader_ahead_sees_cause_before_effect(0, 0, make);
 }
 
-/// The same with hardware counters that the thread of X and the reader have ahead of Y's.
+/// The same where the hardware counters of X's thread and of the reader are ahead of that of Y's
+/// thread.
 pub(super) fn reader_ahead_sees_cause_before_effect<L: Log<Vec<u32>, Op = Push>>(
     cause_ahead: u64,
     reader_ahead: u64,

@@ -82,9 +82,9 @@ fn loom_second_branch_that_the_reader_passes_by_is_caught() {
     catches("forgotten-branch", &models, &lost);
 }
 
-/// What the litmus of oplog.D1 says.
+/// The panic of the litmus of oplog.D1.
 const LATE: &str = "both were late";
-/// What a list misses that an update was to be in.
+/// The panic of a list that lacks an update.
 const MISSING: &str = "what returned before the read began is missing";
 
 const STAMPED: [&str; 2] = [

@@ -1,4 +1,4 @@
-//! Two objects, one place in the table: evictions (oplog.T1 to oplog.T4, oplog.W3, oplog.C7).
+//! Two objects and one place in the table: evictions (oplog.T1 to oplog.T4, oplog.W3, oplog.C7).
 
 use super::{Bag, contents, push, spawn};
 use crate::oplog::{Deferred, LogTable, Logs, Publish};
@@ -58,7 +58,7 @@ fn loom_eviction_races_demotion_and_the_core_is_freed_once() {
     });
 }
 
-/// The victim's last owner drops it while another object throws it out.
+/// The victim's last owner drops it while another object evicts it.
 #[test]
 fn loom_eviction_races_drop_and_the_core_is_freed_once() {
     model(3, || {
@@ -70,7 +70,7 @@ fn loom_eviction_races_drop_and_the_core_is_freed_once() {
     });
 }
 
-/// Objects that insist on logs throw each other out in turn.
+/// Objects that insist on logs evict each other in turn.
 #[test]
 fn loom_two_objects_that_evict_each_other_lose_nothing() {
     model(2, || {

@@ -1,8 +1,8 @@
-//! The merge in a tree: helpers collect in the reader's place (oplog.B1 to oplog.B4), in one branch
+//! The combining tree: helpers collect on the reader's behalf (oplog.B1 to oplog.B4), in one branch
 //! and in two.
 //!
-//! All slots are members from the start, unless said: it takes a collection to become one, which
-//! would make the models too large.
+//! By default all slots are members from the start: becoming one takes a collection, which would
+//! make the models too large.
 
 use super::races::{appends_race_a_read, appends_race_two_reads, reader_sees_cause_before_effect};
 use super::{Bag, Commuting, Deferred, Log, Ordered, Push, builder, contents, push, spawn};
@@ -11,11 +11,11 @@ use crate::oplog::{LogTable, MergeStrategy, Publish};
 use crate::percpu::loom_tests::model;
 use std::sync::Arc;
 
-/// Slots of one branch each.
+/// The member slots of each branch.
 type Members = &'static [&'static [usize]];
 
 const ONE: Members = &[&[0, 1, 2]];
-/// A slot is in the branch of its number's last bit, as its thread is.
+/// Slots are in the branch of their number's last bit, and so are their threads.
 const TWO: Members = &[&[0, 2], &[1]];
 
 fn branches<L: Log<Vec<u32>>>(publish: Publish, members: Members) -> Arc<Deferred<Vec<u32>, L>> {
@@ -30,7 +30,7 @@ fn tree<L: Log<Vec<u32>>>(publish: Publish) -> Arc<Deferred<Vec<u32>, L>> {
     branches(publish, ONE)
 }
 
-/// Each updater may collect for the other, and no log is in two hands.
+/// Each updater may collect the other's log, and no two threads access one log at a time.
 #[test]
 fn loom_tree_locked_helpers_race_reads_and_nothing_is_lost() {
     appends_race_a_read(|| tree(Publish::Locked));
@@ -52,8 +52,8 @@ fn loom_tree_ordered_reader_sees_cause_before_effect() {
     reader_sees_cause_before_effect(|| tree::<Ordered<Push>>(Publish::Locked));
 }
 
-/// A helper of a collection that is over may still look at the branches when an eviction frees
-/// them (oplog.C10).
+/// A helper of a collection that is over may still access the branches when an eviction frees them
+/// (oplog.C10).
 #[test]
 fn loom_tree_helper_races_an_eviction() {
     model(2, || {
@@ -72,7 +72,7 @@ fn loom_tree_helper_races_an_eviction() {
     });
 }
 
-/// Two updaters with a branch each, and a reader that is in neither: both may bring it their logs.
+/// Two updaters with a branch each, and a reader that is in neither: both may help it.
 fn two_helpers_race_a_read(preemptions: usize, publish: Publish) {
     model(preemptions, move || {
         let bag: Arc<Bag> = branches(publish, &[&[0], &[1]]);

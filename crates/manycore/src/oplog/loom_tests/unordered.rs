@@ -1,4 +1,4 @@
-//! Logs without stamps: every slot stands still at one moment (oplog.C3).
+//! Logs without stamps: all updaters are stopped at one moment (oplog.C3).
 
 use super::races::{appends_race_a_read, appends_race_two_reads, reader_sees_cause_before_effect};
 use super::{Bag, Commuting, Push, contents, hot, push, spawn};
@@ -54,8 +54,8 @@ fn loom_unordered_biased_one_of_two_readers_sees_the_other() {
     one_of_two_readers_sees_the_other(Publish::Biased);
 }
 
-/// The same with a word of the program's own for the second object: an update is published before
-/// the loads that follow it (oplog.D1), a slot's first one and the others.
+/// The same with an atomic of the program for the second object: an update is published before the
+/// loads that follow it (oplog.D1), a slot's first one and the others.
 fn append_or_store_is_seen(publish: Publish, updates: u32) {
     large_model(3, move || {
         let shared = Arc::new((hot(publish), AtomicBool::new(false)));
@@ -80,7 +80,8 @@ fn loom_unordered_biased_append_or_later_store_is_seen() {
     (1..=2).for_each(|updates| append_or_store_is_seen(Publish::Biased, updates));
 }
 
-/// A thread that appended and then reads finds its update, whoever else reads.
+/// A thread that appended and then reads finds its update, even if another thread reads
+/// concurrently.
 #[test]
 fn loom_unordered_own_update_is_seen() {
     model(2, || {
