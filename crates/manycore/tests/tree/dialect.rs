@@ -52,7 +52,6 @@ const NOT_YET: &[&str] = &[
     "crates/manycore/src/percpu",
     "crates/manycored/src/binary.rs",
     "crates/manycored/src/meta.rs",
-    "crates/manycored/src/server",
     "crates/manycored/src/session.rs",
     "crates/manycored/src/store",
 ];
