@@ -50,9 +50,6 @@ const NOT_YET: &[&str] = &[
     "crates/manycore/src/lock",
     "crates/manycore/src/oplog",
     "crates/manycore/src/percpu",
-    "crates/manycored/src/binary.rs",
-    "crates/manycored/src/meta.rs",
-    "crates/manycored/src/session.rs",
     "crates/manycored/src/store",
 ];
 
