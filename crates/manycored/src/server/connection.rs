@@ -46,7 +46,7 @@ pub(super) enum Fate {
     Shutdown,
 }
 
-/// A connection.
+/// One client's connection, served by one worker.
 pub(super) struct Connection {
     /// Its entry in the list of clients. Declared before the socket, so that it is dropped before
     /// the socket is closed.

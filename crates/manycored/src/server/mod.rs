@@ -68,7 +68,7 @@ pub enum Failure {
 }
 
 impl Failure {
-    /// The exit code, as memcached has it.
+    /// The exit code, as in memcached.
     #[must_use]
     pub fn code(&self) -> u8 {
         match self {

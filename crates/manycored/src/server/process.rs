@@ -28,7 +28,7 @@ pub(super) fn raise_open_files(connections: u64) -> Result<(), Failure> {
     )))
 }
 
-/// Goes to the background.
+/// Detaches from the terminal and continues in the background.
 pub(super) fn daemonize(keep_output: bool) -> Result<(), Failure> {
     daemon(false, keep_output).map_err(Failure::system("cannot run in the background"))
 }
@@ -56,7 +56,7 @@ pub(super) fn drop_privileges(user: Option<&str>) -> Result<(), Failure> {
     changed.map_err(Failure::system(format!("cannot become the user {name}")))
 }
 
-/// Does what `-L` and `-r` ask for.
+/// Applies `-L` and `-r`.
 pub(super) fn prepare(args: &Args) -> Result<(), Failure> {
     if args.large_pages {
         tell_of_huge_pages();

@@ -40,7 +40,7 @@ const ROUND: usize = 512;
 
 const TOO_MANY: &[u8] = b"ERROR Too many open connections\r\n";
 
-/// A worker.
+/// The state of one worker thread.
 pub(super) struct Worker<'s> {
     number: usize,
     pub(super) shared: &'s Shared,

@@ -299,7 +299,7 @@ impl Store {
         self.cache.stats()
     }
 
-    /// Changes the limit of memory, in bytes.
+    /// Sets the limit of memory, in bytes.
     pub fn set_memory(&self, bytes: u64) {
         // ORDER: Relaxed; a limit.
         self.limit.store(bytes.max(1), Ordering::Relaxed);

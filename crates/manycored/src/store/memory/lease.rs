@@ -83,7 +83,7 @@ impl Leases {
     }
 }
 
-/// A lease.
+/// The result of a request for a lease.
 pub(super) struct Leased {
     pub(super) region: NonNull<Region>,
     /// Whether there are more regions than the budget allows, or soon will be.

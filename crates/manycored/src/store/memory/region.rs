@@ -121,7 +121,7 @@ impl Handle {
     #[inline(always)]
     pub(super) fn is_vacated(self) -> bool {
         // SAFETY: memory.R5 - the region lives.
-        // ORDER: Relaxed; the walk that asks began after it was set, by the same lock.
+        // ORDER: Relaxed; the walk that reads it began after the store, by the list's lock.
         unsafe { &(*self.pointer()).is_vacated }.load(Ordering::Relaxed)
     }
 

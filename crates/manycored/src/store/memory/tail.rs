@@ -37,7 +37,7 @@ const TRIES: u32 = 16;
 /// Refused runs after which the length required is halved.
 const REFUSALS: u32 = 4;
 
-/// A piece of a tail.
+/// A piece of a tail, as its encoded pointer.
 #[derive(Debug, Clone, Copy)]
 #[repr(transparent)]
 struct Piece(*mut u8);
