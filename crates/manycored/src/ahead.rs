@@ -1,14 +1,14 @@
-//! The keys of the requests that come next, so that their lines are fetched together.
+//! Prefetch: the bucket lines of the keys of the next requests are fetched together.
 
 use crate::protocol::{Words, number};
 use crate::session::Context;
 use memchr::{memchr, memchr2};
 
-/// Keys whose lines are fetched together before they are looked up one by one.
+/// Keys whose bucket lines are prefetched before they are looked up one by one.
 const AHEAD: usize = 16;
 
-/// The key of a common request that begins here, and where the next one begins, if it is there: a
-/// guess, which is only used to fetch lines.
+/// The key of a common request that begins here, and the start of the next request, if the input
+/// reaches so far: a guess, which is only used for prefetches.
 pub(crate) fn glance(input: &[u8], from: usize) -> Option<(&[u8], usize)> {
     let rest = input.get(from..)?;
     let (start, length_at) = match rest.first_chunk()? {
@@ -29,8 +29,8 @@ pub(crate) fn glance(input: &[u8], from: usize) -> Option<(&[u8], usize)> {
     Some((&rest[..key], next))
 }
 
-/// Has the lines of the keys of requests that follow here fetched together; says where they end.
-/// `glance` finds them.
+/// Prefetches the bucket lines of the keys of the requests that begin here; returns the position
+/// behind the last one. `glance` finds the keys.
 pub(crate) fn fetch_ahead(
     context: &Context<'_>,
     input: &[u8],

@@ -12,45 +12,45 @@ use crate::report::{self, Facts};
 use crate::session::{Context, OUT_MAX, Progress, Wish};
 use crate::store::{Change, Counters, Draft, Handle, How, Item, Outcome};
 
-/// The one way to say who one is: a user and a password as they are.
+/// The only SASL mechanism: a user and a password in plain text.
 const PLAIN: &[u8] = b"PLAIN";
 
-/// One client's conversation.
+/// The binary protocol's part of a client's session.
 #[derive(Debug)]
 pub(crate) struct Talk {
     parser: Parser,
     wish: Wish,
-    /// Whether the client has begun to say who it is.
+    /// Whether the client has begun an authentication.
     has_begun: bool,
 }
 
 impl Talk {
-    /// A conversation that begins.
+    /// A new session.
     pub(crate) fn new(context: &Context<'_>) -> Self {
         let door = if context.facts.auth.is_some() { Door::Shut } else { Door::None };
         let parser = Parser::new(context.handle.store().limits().item, door);
         Self { parser, wish: Wish::Stay, has_begun: false }
     }
 
-    /// What it wants.
+    /// What it needs from its connection.
     pub(crate) fn wish(&self) -> Wish {
         self.wish
     }
 
-    /// Whether it may end here without cutting off a request.
+    /// Whether it is between two requests, so that its end cuts none off.
     pub(crate) fn is_between(&self) -> bool {
         self.parser.is_between()
     }
 
-    /// Bytes of the whole request that begins here and has not come whole, if that is known.
+    /// Bytes of the whole incomplete request that begins here, if its length is known.
     pub(crate) fn whole_length(&self, input: &[u8]) -> Option<usize> {
         let mut parser = self.parser;
         let Some(Step::Request(used, ..)) = parser.refuse_value(input) else { return None };
         Some(used + parser.awaited())
     }
 
-    /// Refuses the request that begins here and has not come whole, for lack of memory: its value
-    /// is dropped as it comes, or the connection closed. Returns the bytes used.
+    /// Refuses the incomplete request that begins here, for lack of memory: the rest of its value
+    /// is dropped as it is received, or the connection is closed. Returns the bytes used.
     pub(crate) fn refuse(
         &mut self,
         context: &mut Context<'_>,
@@ -64,14 +64,14 @@ impl Talk {
         };
         context.handle.counters.store_no_memory.inc();
         if let Some(key) = gone {
-            // What is there would be out of date.
+            // The item in the store would be out of date.
             context.handle.delete(key, None);
         }
         no_room(out, head, "Out of memory allocating item");
         used
     }
 
-    /// Answers what is in the input, at most so many requests.
+    /// Answers the requests in the input, up to so many.
     pub(crate) fn feed(
         &mut self,
         context: &mut Context<'_>,
@@ -160,8 +160,8 @@ impl Talk {
         }
     }
 
-    /// Lets the client in, or not; without a proof it is asked for one. Whoever says who he is
-    /// again is not known until that is right.
+    /// Authenticates the client, or refuses it; without credentials it is asked for them. A client
+    /// that authenticates again loses its access until the new credentials are accepted.
     fn judge(
         &mut self,
         context: &Context<'_>,
@@ -199,7 +199,7 @@ impl Talk {
     }
 }
 
-/// Counts and logs that a client is not let in.
+/// Counts and logs a refused authentication.
 fn count_refusal(counters: &Counters, facts: &Facts, reason: &str) {
     counters.auth_cmds.inc();
     counters.auth_errors.inc();
@@ -207,32 +207,34 @@ fn count_refusal(counters: &Counters, facts: &Facts, reason: &str) {
 }
 
 impl Head {
-    /// The version that what is there has to have.
+    /// The version that the item must have (compare-and-swap).
     fn wanted(self) -> Option<u64> {
         (self.cas != 0).then_some(self.cas)
     }
 }
 
-/// The user and the password of a proof. Before them may stand in whose name he acts: his own.
+/// The user and the password of PLAIN credentials. The authorization identity before them must be
+/// empty or the user itself.
 fn pair(proof: &[u8]) -> Option<(&[u8], &[u8])> {
     let mut parts = proof.splitn(3, |byte| *byte == 0);
     let (name, user, password) = (parts.next()?, parts.next()?, parts.next()?);
     (name.is_empty() || name == user).then_some((user, password))
 }
 
-/// A reply; its parts are extras, key and value.
+/// Writes a reply packet; its parts are extras, key and value.
 fn packet(out: &mut Vec<u8>, head: Head, status: Status, cas: u64, parts: [&[u8]; 3]) {
     header(out, head, status, cas, parts.map(<[u8]>::len));
     parts.iter().for_each(|part| out.extend_from_slice(part));
 }
 
-/// What stands before extras, a key and a value of these lengths.
+/// Writes the header before extras, a key and a value of these lengths.
 fn header(out: &mut Vec<u8>, head: Head, status: Status, cas: u64, lengths: [usize; 3]) {
     let [extras, key, value] = lengths;
     let body = extras + key + value;
     out.reserve(HEADER + body);
     out.extend_from_slice(&[REPLY_MAGIC, head.opcode]);
-    // Extras have 4 bytes at most, a key 250, and a value less than a gigabyte or two.
+    // The casts are lossless: extras have at most 4 bytes, a key 250, and a value is far below 4
+    // GB.
     out.extend_from_slice(&(key as u16).to_be_bytes());
     out.extend_from_slice(&[extras as u8, 0]);
     out.extend_from_slice(&(status as u16).to_be_bytes());
@@ -241,19 +243,19 @@ fn header(out: &mut Vec<u8>, head: Head, status: Status, cas: u64, lengths: [usi
     out.extend_from_slice(&cas.to_be_bytes());
 }
 
-/// It was done, which is said unless the command is quiet.
+/// Replies success, unless the command is quiet.
 fn done(out: &mut Vec<u8>, head: Head, cas: u64, value: &[u8]) {
     if !head.quiet {
         packet(out, head, Status::Done, cas, [&[], &[], value]);
     }
 }
 
-/// It was not done, which is said also if the command is quiet.
+/// Replies an error, even if the command is quiet.
 fn fail(out: &mut Vec<u8>, head: Head, status: Status) {
     packet(out, head, status, 0, [&[], &[], status.words().as_bytes()]);
 }
 
-/// There is no room, for what the words say.
+/// Replies that there is no room; `words` name the cause.
 fn no_room(out: &mut Vec<u8>, head: Head, words: &str) {
     packet(out, head, Status::NoMemory, 0, [&[], &[], words.as_bytes()]);
 }
@@ -298,7 +300,7 @@ fn miss(out: &mut Vec<u8>, head: Head, want: Look, key: &[u8]) {
         return;
     }
     if want.key {
-        // In the place of words.
+        // The key takes the place of the error text.
         packet(out, head, Status::NotFound, 0, [&[], key, &[]]);
     } else {
         fail(out, head, Status::NotFound);
@@ -311,7 +313,7 @@ fn store(handle: &mut Handle<'_>, head: Head, put: &Put<'_>, out: &mut Vec<u8>) 
     let draft = Draft { flags: put.flags, deadline, ..Draft::new(put.key, put.data) };
     let extends = matches!(put.mode, Mode::Append | Mode::Prepend);
     let cas = head.wanted();
-    // A version is a condition of its own, in place of that of the command.
+    // A version is a condition of its own, and replaces that of the command.
     let mode = if cas.is_some() && !extends { Mode::Set } else { put.mode };
     let written = handle.put(&draft, How { cas, ..How::plain(mode) });
     let status = match written.outcome {
@@ -356,21 +358,21 @@ fn change(handle: &mut Handle<'_>, head: Head, key: &[u8], delta: Delta, out: &m
             Outcome::Stored => {
                 return done(out, head, written.cas, &delta.initial.to_be_bytes());
             }
-            // Another client has made it since.
+            // Another client has created the item in between: try again.
             Outcome::NotStored => {}
             _ => return no_room(out, head, "Out of memory allocating new item"),
         }
     }
 }
 
-/// The text protocol's report, a packet for each line, and an empty one at the end.
+/// The text protocol's report, with one packet for each line, and an empty one at the end.
 fn stats(context: &Context<'_>, head: Head, which: &[u8], out: &mut Vec<u8>) {
     let mut text = Vec::new();
     match which {
         // Only in the text protocol.
         b"conns" => {}
         which if which.starts_with(b"cachedump") => {}
-        // The text protocol's report as it is.
+        // The text protocol's report, unchanged.
         b"detail dump" => {
             context.handle.store().events().dump_details(&mut text);
             text.extend_from_slice(b"END\r\n");

@@ -22,7 +22,7 @@ pub(crate) fn answer(handle: &mut Handle<'_>, request: Request<'_>, out: &mut Ve
     }
 }
 
-/// The flags that go back to the client whatever became of the request.
+/// Writes the flags that are echoed to the client whatever the result is.
 fn echo(out: &mut Vec<u8>, word: &[u8], named: Named<'_>) {
     match word[0] {
         b'O' => {
@@ -47,14 +47,14 @@ fn number(out: &mut Vec<u8>, letter: u8, number: impl itoa::Integer) {
     digits(out, number);
 }
 
-/// A line without a value.
+/// Writes a reply line without a value.
 fn line(out: &mut Vec<u8>, code: &str, named: Named<'_>, flags: &Flags<'_>) {
     out.extend_from_slice(code.as_bytes());
     flags.words.for_each(|word| echo(out, word, named));
     out.extend_from_slice(b"\r\n");
 }
 
-/// An `mg` that changes nothing, and so can wait for others like it: where its flags stand.
+/// An `mg` that changes nothing, and so can be batched, with the range of its flags.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Plain {
     words: (u32, u32),
@@ -63,7 +63,7 @@ pub(crate) struct Plain {
 }
 
 impl Plain {
-    /// The request as one of these, if it is one.
+    /// The request in this form, if it changes nothing.
     #[inline]
     pub(crate) fn new(input: &[u8], named: Named<'_>, flags: &Flags<'_>) -> Option<Self> {
         let changes = flags.ttl.is_some() || flags.vivify.is_some() || flags.recache.is_some();
@@ -79,7 +79,7 @@ impl Plain {
         Some(Self { words, value: flags.value, quiet: flags.quiet })
     }
 
-    /// Answers it.
+    /// Writes its reply.
     pub(crate) fn answer(
         self,
         handle: &mut Handle<'_>,
@@ -136,14 +136,14 @@ fn get(handle: &mut Handle<'_>, named: Named<'_>, flags: &Flags<'_>, out: &mut V
         let deadline = clock.deadline(ttl);
         let (is_binary, cas) = (named.is_binary, flags.new_cas);
         let made = Draft { deadline, cas, is_binary, is_sent: true, ..Draft::new(key, &[]) };
-        // To others it was asked for, by this request.
+        // For other clients the item counts as fetched, by this request.
         let draft = Draft { is_fetched: !flags.no_bump, ..made };
         let written = handle.put(&draft, How::plain(Mode::Add));
         match written.outcome {
             Outcome::Stored => {
                 hits.inc();
                 let made = Draft { cas: Some(written.cas), ..made };
-                // Shown as it was made, even if another client has changed it by now.
+                // Shown as it was created, even if another client has changed it since.
                 let made = handle.shown(&made, written.cas);
                 hit(handle, &made, named, flags, (0, true), out);
                 return;
@@ -159,8 +159,8 @@ fn get(handle: &mut Handle<'_>, named: Named<'_>, flags: &Flags<'_>, out: &mut V
     }
 }
 
-/// An item that was found, or `made` for who asked for it. As memcached does it, flags before `T`
-/// and `N` are of the deadline before.
+/// The reply with an item that was found, or that was just created for this client. As in
+/// memcached, flags before `T` and `N` show the deadline before the change.
 fn hit(
     handle: &Handle<'_>,
     item: &Item,
@@ -175,7 +175,7 @@ fn hit(
     }
 }
 
-/// The line of such a reply, and whether the value follows.
+/// Writes the line of that reply; returns whether the value follows.
 fn hit_line(
     handle: &Handle<'_>,
     item: &Item,
@@ -276,7 +276,7 @@ fn delete(handle: &mut Handle<'_>, named: Named<'_>, flags: &Flags<'_>, out: &mu
         let deadline = flags.ttl.map(|ttl| handle.store().clock().deadline(ttl));
         let outcome = handle.invalidate(key, flags.cas, |item, draft| {
             if flags.empty {
-                // A new item but for its version, which only `I` changes.
+                // All of the item is new but its version, which only `I` changes.
                 draft.value = [&[]; 2];
                 draft.flags = flags.client;
                 draft.deadline = 0;
@@ -303,7 +303,7 @@ fn delete(handle: &mut Handle<'_>, named: Named<'_>, flags: &Flags<'_>, out: &mu
     }
 }
 
-/// A prefix, where prefixes can be flushed; elsewhere there is no such command.
+/// Flushes a prefix, if the options allow it; if not, the command does not exist.
 fn flush(
     handle: &mut Handle<'_>,
     read: Result<(Named<'_>, Flags<'_>), &'static str>,
@@ -378,7 +378,8 @@ fn change(
     }
 }
 
-/// A number that was changed, or `made` because there was none; `before` is the deadline before.
+/// The reply with a number that was changed, or `made` because there was none; `before` is the
+/// deadline before the change.
 fn changed(
     handle: &Handle<'_>,
     named: Named<'_>,

@@ -1,12 +1,12 @@
-//! A connection without its socket: bytes in, replies out.
+//! The protocol state of a connection, apart from its socket: bytes in, replies out.
 //!
-//! Owns: which reply a request gets. Laws:
-//! - session.Q1 Replies come in the order of requests, each whole.
-//! - session.Q2 Nothing is answered beyond [`OUT_MAX`] waiting bytes and one item: what was not
-//!   answered is not used up, and comes again when the replies have been sent.
-//! - session.Q3 Gets, plain sets, and `mg`s that change nothing, wait for one another if they come
-//!   together, and are done together, in their order; the keys of requests that are answered one
-//!   by one are fetched together.
+//! Owns: the reply to each request. Laws:
+//! - session.Q1 Replies are in the order of the requests, each whole.
+//! - session.Q2 Unsent replies never exceed [`OUT_MAX`] bytes and one item: a request that was not
+//!   answered is not consumed, and is parsed again when the replies have been sent.
+//! - session.Q3 Gets, plain sets, and `mg`s that change nothing are batched if they arrive
+//!   together, and executed in one batch, in their order; the keys of requests that are answered
+//!   one by one are prefetched together.
 
 mod admin;
 pub(crate) mod logged;
@@ -22,12 +22,12 @@ use crate::protocol::{
 use crate::report::{Facts, Language};
 use crate::store::{Change, Draft, Handle, How, Item, Outcome, Turn, View};
 
-/// Bytes of replies from which on no request is answered before they are sent.
+/// Bytes of unsent replies at which the session stops answering until they are sent.
 pub const OUT_MAX: usize = 256 << 10;
-/// Keys that are looked up together.
+/// Keys that are looked up in one batch.
 const TOGETHER: usize = 64;
 
-/// What is said where no more flushes of prefixes can be remembered.
+/// The error when no more flushes of prefixes can be remembered.
 pub(crate) const TOO_MANY_PREFIXES: &str =
     "SERVER_ERROR too many prefixes flushed, try again later";
 
@@ -36,68 +36,68 @@ const NO_MEMORY: &[u8] = b"SERVER_ERROR out of memory storing object\r\n";
 const NO_MEMORY_TO_COUNT: &[u8] = b"SERVER_ERROR out of memory\r\n";
 const NO_NUMBER: &[u8] = b"CLIENT_ERROR cannot increment or decrement non-numeric value\r\n";
 
-/// What the session wants done when its replies are sent.
+/// What the session needs from its connection once its replies are sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wish {
-    /// Go on.
+    /// Continue.
     Stay,
     /// Close the connection.
     Close,
-    /// End the server.
+    /// Shut the server down.
     Shutdown,
 }
 
-/// A request that was not answered yet, or a part of one.
+/// A parsed request, or a key of one, that is not answered yet.
 #[derive(Debug, Clone, Copy)]
 struct Pending {
-    /// Where the key stands in the input.
+    /// The offset of the key in the input.
     from: u32,
     length: u8,
     kind: Kind,
-    /// The parser as it was before, and the bytes used by then.
+    /// The parser's state before this request, and the bytes consumed by then.
     before: Parser,
     used: u32,
 }
 
-/// What waits.
+/// The kind of a pending request.
 #[derive(Debug, Clone, Copy)]
 enum Kind {
-    /// A key of a get, and whether the get's end follows.
+    /// A key of a get, and whether it is the last one, after which the reply ends.
     Get { with_cas: bool, ends: bool },
     /// The end of a get.
     End,
     /// A plain `mg`.
     Meta(meta::Plain),
-    /// A plain set, and where its value stands in the input.
+    /// A plain set, and the range of its value in the input.
     Set { flags: u32, exptime: i64, data: (u32, u32), quiet: bool },
 }
 
-/// What a worker's sessions share.
+/// The state that a worker's sessions share.
 pub struct Context<'s> {
     /// The items.
     pub handle: Handle<'s>,
-    /// What is known of the server.
+    /// The state of the server.
     pub facts: &'s Facts,
     pending: Vec<Pending>,
 }
 
 impl<'s> Context<'s> {
-    /// Whether replies are so many that they are sent before more requests are answered.
+    /// Whether the replies are so long that they must be sent before more requests are answered.
     #[inline]
     pub(crate) fn is_full(&self, out: &[u8]) -> bool {
         out.len() + self.handle.pinned.bytes() >= OUT_MAX
     }
 
-    /// For one worker.
+    /// The context of one worker.
     pub fn new(handle: Handle<'s>, facts: &'s Facts) -> Self {
         Self { handle, facts, pending: Vec::with_capacity(2 * TOGETHER) }
     }
 }
 
-/// What a client speaks.
+/// The protocol that a client speaks.
 #[derive(Debug)]
 enum Spoken {
-    /// It has said nothing.
+    /// Not known: no byte was received.
     Nothing,
     /// The text and meta protocols.
     Text,
@@ -105,35 +105,36 @@ enum Spoken {
     Binary(Talk),
 }
 
-/// One client's conversation.
+/// One client's session.
 #[derive(Debug)]
 pub struct Session {
-    /// What its listener speaks, if that has a language of its own.
+    /// The protocol of its listener, if that has one of its own.
     language: Option<Language>,
-    /// The descriptor of its client; 0 for one without a connection.
+    /// The descriptor of its client; 0 for a session without a connection.
     client: i32,
-    /// Whether it ends because of what the client sent.
+    /// Whether it ends because of an error in the client's input.
     has_failed: bool,
-    /// What it does instead of reading requests.
+    /// A task that it runs instead of reading requests: a list, or a watch.
     task: Option<Box<Task>>,
     spoken: Spoken,
     parser: Parser,
     wish: Wish,
-    /// Whether the client has said who it is, where that is asked for.
+    /// Whether the client is authenticated, where that is required.
     is_known: bool,
 }
 
-/// How far a session came.
+/// How far a call to the session came.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Progress {
-    /// Bytes of the input that are used up.
+    /// Bytes of the input that are consumed.
     pub used: usize,
-    /// Whether it stopped although a request may be left: the replies or the requests were many.
+    /// Whether it stopped although a request may be left: at the bound on replies, or of the
+    /// budget.
     pub is_paused: bool,
 }
 
 impl Session {
-    /// A conversation that begins.
+    /// A new session.
     #[must_use]
     pub fn new(item_max: usize) -> Self {
         let (spoken, parser) = (Spoken::Nothing, Parser::new(item_max));
@@ -149,37 +150,37 @@ impl Session {
         }
     }
 
-    /// The same on a listener that speaks this language.
+    /// The same on a listener with a protocol of its own.
     #[must_use]
     pub fn speaking(self, language: Option<Language>) -> Self {
         Self { language, ..self }
     }
 
-    /// The same for the client of this descriptor, which may have lists and events sent.
+    /// The same for the client with this descriptor, which may request lists and events.
     #[must_use]
     pub fn of_client(self, client: i32) -> Self {
         Self { client, ..self }
     }
 
-    /// Whether it ends because of what the client sent.
+    /// Whether it ends because of an error in the client's input.
     #[must_use]
     pub fn has_failed(&self) -> bool {
         self.has_failed
     }
 
-    /// Whether its client is told of events.
+    /// Whether its client watches events.
     #[must_use]
     pub fn is_watching(&self) -> bool {
         self.task.as_ref().is_some_and(|task| task.is_watch())
     }
 
-    /// What it wants.
+    /// What it needs from its connection.
     #[must_use]
     pub fn wish(&self) -> Wish {
         self.wish
     }
 
-    /// Whether it may end here without cutting off a request.
+    /// Whether it is between two requests, so that its end cuts none off.
     #[must_use]
     pub fn is_between(&self) -> bool {
         match &self.spoken {
@@ -188,7 +189,7 @@ impl Session {
         }
     }
 
-    /// As [`feed`](Self::feed), and nothing is logged.
+    /// As [`feed`](Self::feed), without logging.
     fn feed_all(
         &mut self,
         context: &mut Context<'_>,
@@ -216,12 +217,12 @@ impl Session {
                         return Progress { used, is_paused: false };
                     }
                 }
-                // By reference: a request is large, and most go no further than this.
+                // By reference: a request is large, and most are only looked at here.
                 Step::Request { used: more, ref request, quiet } => {
                     let at = used;
                     used += more;
                     let pending = pending(input, request, quiet, before, at);
-                    // The end of a get whose keys were the last ones belongs to them.
+                    // The end of a get whose keys were the last within the budget belongs to them.
                     if budget == 0 && pending.is_none_or(Pending::has_key) {
                         (self.parser, used) = (before, at);
                         self.look_up(context, input, out, &mut used);
@@ -237,7 +238,8 @@ impl Session {
                             continue;
                         }
                     }
-                    // The request was parsed before: if the look-up stops, it comes again.
+                    // The request was parsed before the batch is executed: if the batch stops, it
+                    // is parsed again.
                     let after = self.parser;
                     if self.look_up(context, input, out, &mut used) {
                         return Progress { used, is_paused: true };
@@ -255,7 +257,8 @@ impl Session {
         }
     }
 
-    /// What comes before text requests are read: how many bytes that took, or all that is done.
+    /// The steps before text requests: returns the bytes that they consumed, or `Err` if they were
+    /// all that can be done now.
     #[inline]
     fn before_requests(
         &mut self,
@@ -264,7 +267,7 @@ impl Session {
         out: &mut Vec<u8>,
         budget: usize,
     ) -> Result<usize, Progress> {
-        // session.Q1: a list that goes on was asked for before the input.
+        // session.Q1: a list that is not complete was requested before this input.
         let mut used = self.go_on(context, input, out)?;
         if let Some(progress) = self.feed_binary(context, input, out, budget) {
             return Err(progress);
@@ -283,7 +286,7 @@ impl Session {
         Ok(used)
     }
 
-    /// Chooses the protocol by the client's first byte, unless there is only one.
+    /// Chooses the protocol by the client's first byte, unless the listener allows only one.
     #[inline]
     fn choose(&mut self, context: &Context<'_>, input: &[u8]) {
         if let (Spoken::Nothing, Some(first)) = (&self.spoken, input.first()) {
@@ -316,8 +319,8 @@ impl Session {
         }
     }
 
-    /// Answers what waits. True if it stopped: then parser and `used` are set back to the first
-    /// that was not answered (session.Q2).
+    /// Answers the batch of pending requests. True if it stopped: then the parser and `used` are
+    /// reset to the first request that was not answered (session.Q2).
     fn look_up(
         &mut self,
         context: &mut Context<'_>,
@@ -325,7 +328,7 @@ impl Session {
         out: &mut Vec<u8>,
         used: &mut usize,
     ) -> bool {
-        // session.Q3: in the order in which they were asked.
+        // session.Q3: in the order of the requests.
         if context.pending.is_empty() {
             return false;
         }
@@ -368,7 +371,7 @@ impl Session {
         let (handle, facts) = (&mut context.handle, context.facts);
         match request {
             Request::Get(key, gets) => get_and_touch(handle, key, gets, out),
-            // Beyond what a waiting get can name: alone.
+            // Too large for the fields of a pending request: answered alone.
             Request::GetOne(key) => handle.each_of([key], |handle, turn| {
                 if let Some(item) = handle.get(turn) {
                     value(out, item, None);
@@ -421,7 +424,7 @@ impl Pending {
         !matches!(self.kind, Kind::End)
     }
 
-    /// Answers it; for what has a key.
+    /// Answers this pending request, which has a key.
     #[inline]
     fn answer(self, handle: &mut Handle<'_>, turn: Turn<'_>, input: &[u8], out: &mut Vec<u8>) {
         match self.kind {
@@ -453,7 +456,7 @@ impl Pending {
     }
 }
 
-/// Whether a request is answered alone, and is among those that come in numbers.
+/// Whether a request is answered alone, and is of a kind that clients send in series.
 fn breaks_batches(request: &Request<'_>) -> bool {
     match request {
         Request::MetaGet(..) | Request::MetaStore(..) => true,
@@ -462,7 +465,7 @@ fn breaks_batches(request: &Request<'_>) -> bool {
     }
 }
 
-/// The request as one that can wait for others like it.
+/// The request as a pending one, if it can be batched.
 #[inline]
 fn pending(
     input: &[u8],
@@ -493,18 +496,18 @@ fn pending(
     Some(Pending { from: place(key)?, length: key.len() as u8, kind, before, used })
 }
 
-/// A line.
+/// Writes a line of a reply.
 pub(crate) fn say(out: &mut Vec<u8>, words: &str) {
     out.extend_from_slice(words.as_bytes());
     out.extend_from_slice(b"\r\n");
 }
 
-/// A number.
+/// Writes a number.
 pub(crate) fn digits(out: &mut Vec<u8>, number: impl itoa::Integer) {
     out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
 }
 
-/// A found value, in the text protocol.
+/// Writes an item that was found, in the text protocol.
 #[inline]
 fn value(out: &mut Vec<u8>, item: &Item, cas: Option<u64>) {
     value_line(out, &item.view(), cas);
@@ -512,7 +515,7 @@ fn value(out: &mut Vec<u8>, item: &Item, cas: Option<u64>) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// The line before a found value.
+/// Writes the line before the value of an item that was found.
 #[inline]
 fn value_line(out: &mut Vec<u8>, item: &View<'_>, cas: Option<u64>) {
     out.extend_from_slice(b"VALUE ");
@@ -528,7 +531,7 @@ fn value_line(out: &mut Vec<u8>, item: &View<'_>, cas: Option<u64>) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// `gat` and `gats`: not with others, because they change what they find.
+/// `gat` and `gats`: not batched, because they change the item.
 fn get_and_touch(handle: &mut Handle<'_>, key: &[u8], gets: Gets, out: &mut Vec<u8>) {
     let deadline = handle.store().clock().deadline(gets.touch.unwrap_or(0));
     let counters = handle.counters;
@@ -555,7 +558,8 @@ fn store(handle: &mut Handle<'_>, put: &Put<'_>, out: &mut Vec<u8>) {
     out.extend_from_slice(words_for(handle.put(&draft, how).outcome));
 }
 
-/// A plain `set`, and what is said to it. (Not a part of the loop over gets, which stays small.)
+/// Executes a plain `set`; returns the reply. (Not inlined into the loop over gets, which stays
+/// small.)
 #[inline(never)]
 fn set(
     handle: &mut Handle<'_>,
@@ -569,7 +573,7 @@ fn set(
     words_for(handle.set(turn, &Draft { flags, deadline, ..Draft::new(key, data) }))
 }
 
-/// What is said to who puts a value in.
+/// The reply to a storage command.
 #[inline]
 fn words_for(outcome: Outcome) -> &'static [u8] {
     match outcome {

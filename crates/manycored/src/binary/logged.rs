@@ -1,4 +1,4 @@
-//! Requests of the binary protocol in the log, as memcached has them at verbosity 2.
+//! Requests of the binary protocol in the log, in memcached's format at verbosity 2.
 
 use super::Talk;
 use crate::log;
@@ -8,8 +8,8 @@ use crate::session::logged::{Next, Replies, header_rows, line};
 use std::io::Write;
 
 impl Talk {
-    /// What is answered next. Appends the lines of its request, if one begins there. Values and
-    /// proofs are not among them.
+    /// The next step. Appends the log lines of its request, if one begins there, without values and
+    /// credentials.
     pub(crate) fn next_logged(&self, rest: &[u8], client: i32, lines: &mut Vec<u8>) -> Next {
         let mut parser = self.parser;
         let (used, request) = match parser.next(rest) {
@@ -41,7 +41,7 @@ impl Talk {
                 }
             }
             Request::Arith(key, delta) => {
-                // As it was sent, which memcached takes for a signed number.
+                // As memcached prints it: as a signed number.
                 let exptime = delta.exptime.map_or(-1, |time| time as i32);
                 let numbers = format!(" {}, {}, {exptime}", delta.by as i64, delta.initial);
                 line_without_client(lines, b"incr ", key, &numbers);
@@ -53,7 +53,7 @@ impl Talk {
     }
 }
 
-/// Some lines of memcached do not name the client.
+/// Appends a line in which memcached does not name the client.
 fn line_without_client(lines: &mut Vec<u8>, name: &[u8], key: &[u8], rest: &str) {
     lines.extend_from_slice(name);
     log::escape(lines, key);

@@ -1,7 +1,8 @@
-//! A connection: its socket, its session, and what waits on either side.
+//! A connection: its socket, its session, the input that is not parsed yet, and the replies that
+//! are not sent yet.
 //!
-//! Its own buffers are for what does not fit into one turn, and are counted in the worker's ledger
-//! (see [`crate::buffers`]). Everything else passes through the worker's buffers.
+//! Its own buffers hold only what outlasts a turn, and are counted in the worker's ledger (see
+//! [`crate::buffers`]). Everything else passes through the worker's buffers.
 
 use super::spares::Spares;
 use crate::buffers::{Ledger, Use};
@@ -15,73 +16,74 @@ use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, recv, send, sendmsg
 use std::io::{self, IoSlice, Write};
 use std::mem::take;
 
-/// Bytes that are read at once.
+/// Bytes of one read.
 const READ: usize = 64 << 10;
-/// What has come of a request is moved to the worker's buffer before more is read, if it is shorter
-/// than this; else more is read behind it.
+/// An incomplete request shorter than this is copied to the worker's buffer before the next read;
+/// behind a longer one the next read appends to the connection's own buffer.
 const MOVED: usize = 16 << 10;
-/// Replies of one slice wait for those of the next ones up to so many bytes, and are sent together.
+/// Replies of several slices are batched up to so many bytes, and sent with one call.
 const GATHERED: usize = 64 << 10;
-/// Pieces of replies that are sent with one call: more than 1024 are refused by the system.
+/// Slices of one gathered write: the system refuses more than 1024 (`IOV_MAX`).
 const SLICES: usize = 1024;
 
-/// The largest buffer for replies that a worker keeps in any case.
+/// The capacity up to which a worker always keeps its output buffer.
 const OUTPUT_KEPT: usize = 2 * OUT_MAX;
-/// And the largest that it keeps while it is used and memory is ample.
+/// The capacity up to which it keeps the buffer while replies need it and memory is ample.
 const OUTPUT_MAX: usize = 4 << 20;
 
-/// What is to be done with a connection.
+/// What the worker does with a connection next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fate {
-    /// Wait until something comes.
+    /// Wait until the socket is readable.
     Read,
-    /// Wait until something can be written.
+    /// Wait until the socket is writable.
     Write,
-    /// Give others a turn, and then go on.
+    /// Yield to other connections, then continue.
     Again,
     /// Close it.
     Close,
-    /// Close it, and end the server.
+    /// Close it, and shut the server down.
     Shutdown,
 }
 
-/// A connection.
+/// One client's connection, served by one worker.
 pub(super) struct Connection {
-    /// Its place in the list of clients: left before the socket is closed, so it stands before it.
+    /// Its entry in the list of clients. Declared before the socket, so that it is dropped before
+    /// the socket is closed.
     pub(super) client: Option<Entry>,
     pub(super) socket: OwnedFd,
     seal: Option<Seal>,
     session: Session,
-    /// What came, and is not used up from `taken` on.
+    /// Received bytes; those from `taken` on are not consumed yet.
     input: Vec<u8>,
     taken: usize,
-    /// Replies that are not written, from `written` on.
+    /// Replies; those from `written` on are not sent yet.
     output: Vec<u8>,
     written: usize,
-    /// Bytes of both that are in the worker's ledger.
+    /// Bytes of both buffers that are counted in the worker's ledger.
     holds: usize,
-    /// Whether the session stopped with requests left.
+    /// Whether the session paused with requests left in the input.
     is_paused: bool,
-    /// What it is waiting for.
+    /// What it waits for.
     pub(super) fate: Fate,
-    /// The second of the store's clock at which something came or went.
+    /// The second of the store's clock at which bytes were last received or sent.
     pub(super) used: u32,
 }
 
-/// What a worker's connections share.
+/// Buffers and settings that a worker's connections share.
 pub(super) struct Desk<'s> {
     pub(super) context: Context<'s>,
     pub(super) ledger: Ledger<'s>,
-    /// Keys of one connection before others have their turn.
+    /// Keys of one connection before the other connections have their turn.
     pub(super) slice: usize,
     input: Vec<u8>,
     output: Vec<u8>,
-    /// Bytes of `output` in the ledger: all, if it is larger than [`OUTPUT_KEPT`].
+    /// Bytes of `output` in the ledger: its whole capacity if that is above [`OUTPUT_KEPT`].
     output_holds: usize,
-    /// Whether replies needed such a buffer since the last second.
+    /// Whether replies have needed so large a buffer since the last second.
     uses_output: bool,
     spares: Spares,
-    /// What came under a seal.
+    /// Bytes of TLS records, as received.
     sealed: Vec<u8>,
 }
 
@@ -102,7 +104,7 @@ impl<'s> Desk<'s> {
         }
     }
 
-    /// Takes a buffer of replies back. A large one stays only where memory is ample.
+    /// Takes the output buffer back. A large one is kept only while memory is ample.
     fn give_back(&mut self, mut output: Vec<u8>) {
         if self.output.capacity() > 0 {
             return self.spares.give(output, &mut self.ledger);
@@ -119,7 +121,7 @@ impl<'s> Desk<'s> {
         }
     }
 
-    /// Frees what was not used for a second. To be called once a second.
+    /// Frees the buffers that were not used for a second. To be called once a second.
     pub(super) fn age(&mut self) {
         self.spares.age(&mut self.ledger);
         if !take(&mut self.uses_output) && self.output_holds > 0 {
@@ -147,19 +149,19 @@ impl Connection {
         }
     }
 
-    /// Whether nothing was asked that was not answered.
+    /// Whether every request received is answered and every reply sent.
     pub(super) fn is_done(&self) -> bool {
         self.input.is_empty() && self.fate == Fate::Read && self.session.is_between()
     }
 
-    /// Whether it holds memory of its own: a request that has not come whole, or replies.
+    /// Whether it holds memory of its own: an incomplete request, or unsent replies.
     pub(super) fn holds_memory(&self) -> bool {
         self.holds > 0
     }
 
-    /// Does what can be done: writes what waits, reads once, answers a slice, writes once.
+    /// One turn: sends pending replies, reads once, answers a slice, sends once.
     pub(super) fn serve(&mut self, desk: &mut Desk<'_>) -> Fate {
-        // server.V2: each step returns at once, whatever the socket has or takes.
+        // server.V2: each step returns at once, whatever the socket offers or accepts.
         if self.seal.is_none() {
             desk.context.handle.pinned.begin();
         }
@@ -169,7 +171,7 @@ impl Connection {
         self.fate
     }
 
-    /// Notes for the list of clients what it does.
+    /// Updates the state that the list of clients shows.
     fn note_state(&self) {
         let state = match self.fate {
             Fate::Write => State::Write,
@@ -183,25 +185,25 @@ impl Connection {
         }
     }
 
-    /// Whether its client is told of events.
+    /// Whether its client has subscribed to events (`watch`).
     pub(super) fn is_watching(&self) -> bool {
         self.session.is_watching()
     }
 
-    /// Has the next turn send events; false if what was sent before still waits.
+    /// Has the next turn send events; false if earlier output is still pending.
     pub(super) fn resume_watch(&mut self) -> bool {
         self.is_paused = self.fate == Fate::Read && self.is_watching();
         self.is_paused
     }
 
-    /// Why it ends, where that is the client's doing.
+    /// The reason for its end, as the log names it, if the client caused it.
     pub(super) fn reason(&self) -> &'static str {
         if self.session.has_failed() { "error" } else { "normal" }
     }
 
     fn step(&mut self, desk: &mut Desk<'_>) -> Result<Fate, Errno> {
         let waits = !self.output.is_empty() || self.seal.as_ref().is_some_and(Seal::waits);
-        // Between two slices replies are gathered, and wait for nothing.
+        // Between two slices replies are batched, and the connection does not wait for the socket.
         if waits && self.fate != Fate::Again {
             if !self.flush(desk)? {
                 return Ok(Fate::Write);
@@ -218,7 +220,7 @@ impl Connection {
         self.answer(desk)
     }
 
-    /// False if nothing was there to be read.
+    /// Reads once; false if the socket had nothing to read.
     fn read(&mut self, desk: &mut Desk<'_>) -> Result<bool, Errno> {
         let is_moved = self.input.len() < MOVED;
         let into = if is_moved {
@@ -236,12 +238,12 @@ impl Connection {
             recv(&self.socket, spare_capacity(into), RecvFlags::empty())
         };
         match read.map(|(read, _)| read) {
-            Ok(0) => Err(Errno::CONNRESET), // the client has gone
+            Ok(0) => Err(Errno::CONNRESET), // the client has closed the connection
             Ok(read) => {
                 if let Some(seal) = &mut self.seal {
                     let opened = seal.open(&desk.sealed, into);
                     if opened.is_err() {
-                        // The client is told why.
+                        // The alert tells the client the reason.
                         let _ = seal.send(&mut Outlet(&self.socket));
                         return Err(Errno::PROTO);
                     }
@@ -258,11 +260,11 @@ impl Connection {
         }
     }
 
-    /// Answers what is there, and keeps what is left over.
+    /// Answers the requests that were received, and keeps the rest of the input.
     fn answer(&mut self, desk: &mut Desk<'_>) -> Result<Fate, Errno> {
         let is_own = !self.input.is_empty();
         let mut input = take(if is_own { &mut self.input } else { &mut desk.input });
-        // Behind those of earlier slices, if there are such.
+        // Appended to the replies of earlier slices, if there are any.
         let is_gathered = !self.output.is_empty();
         let mut output = take(if is_gathered { &mut self.output } else { &mut desk.output });
         let kept = if is_own { input.capacity() } else { 0 };
@@ -279,13 +281,13 @@ impl Connection {
                 input.reserve_exact(room.saturating_sub(input.len()));
                 self.input = take(&mut input);
             } else {
-                // A spare one for all that is to come is better than one that grows.
+                // One spare buffer for all bytes to come is cheaper than a buffer that grows.
                 let rest = &input[from..];
                 let whole = self.session.whole_length(&desk.context, rest).unwrap_or(room);
                 self.input = desk.spares.take(room, whole, &mut desk.ledger);
                 self.input.extend_from_slice(&input[from..]);
             }
-            // What was allowed, or a little more: a spare buffer may be longer.
+            // What was allowed, or a little more: a spare buffer may have a larger capacity.
             let _ = self.hold(self.input.capacity(), Use::Bounded, desk);
         }
         if !is_own {
@@ -302,8 +304,9 @@ impl Connection {
         fate
     }
 
-    /// Answers a slice of the input; more if there is no memory to keep the rest. What cannot be
-    /// kept is refused. The connection's own buffer has the input if its room `kept` is not 0.
+    /// Answers a slice of the input, or more if there is no memory to keep the rest: then what
+    /// cannot be kept is refused. `kept` is the capacity of the connection's own buffer if that
+    /// holds the input, else 0.
     fn answer_all(
         &mut self,
         input: &[u8],
@@ -316,7 +319,8 @@ impl Connection {
             let progress = self.session.feed(&mut desk.context, &input[from..], output, slice);
             from += progress.used;
             let rest = &input[from..];
-            // With nothing left there is nothing to go on with, least of all what others have read.
+            // With no input left there is nothing to continue with, and the shared buffer may
+            // already hold bytes that other connections have read.
             self.is_paused = progress.is_paused && !rest.is_empty();
             if rest.is_empty() || self.session.wish() != Wish::Stay {
                 let _ = self.hold(0, Use::Replies, desk);
@@ -349,8 +353,8 @@ impl Connection {
         }
     }
 
-    /// The room that a request needs which has not come whole: for what has come, if that is moved
-    /// before more is read; else for at most twice as much, and no more than is to come.
+    /// The capacity that an incomplete request needs: the bytes received, if these are copied
+    /// before the next read; else at most twice as much, and no more than the whole request.
     fn room_for(&self, rest: &[u8], desk: &Desk<'_>) -> usize {
         if rest.len() < MOVED {
             return rest.len();
@@ -361,12 +365,12 @@ impl Connection {
 
     /// Whether this connection may hold so many bytes of input, besides its replies.
     fn hold(&mut self, input: usize, what: Use, desk: &mut Desk<'_>) -> bool {
-        // server.V3: no buffer grows without this.
+        // server.V3: no buffer grows without this check.
         desk.ledger.set(&mut self.holds, input + self.output.capacity(), what)
     }
 
-    /// Keeps replies until those of the next slices follow, and returns true. Not if they are many,
-    /// or if there is no memory for them.
+    /// Keeps replies until those of the next slices follow, and returns true; false if they are too
+    /// many, or if there is no memory for them.
     fn gather(
         &mut self,
         output: &mut Vec<u8>,
@@ -379,7 +383,8 @@ impl Connection {
             return false;
         }
         if !is_gathered {
-            // For all slices, as it seems: requests of one client are like one another.
+            // Room for the replies of all slices left, estimated from this one: requests of one
+            // client are alike.
             let left = self.input.len() - self.taken;
             let seems = output.len().saturating_mul(2 + left / used.max(1));
             let mut longer = desk.spares.take(seems.min(GATHERED), GATHERED, &mut desk.ledger);
@@ -395,7 +400,7 @@ impl Connection {
         true
     }
 
-    /// Sends the replies.
+    /// Sends the replies, and decides what the connection waits for.
     fn conclude(&mut self, output: &[u8], desk: &mut Desk<'_>) -> Result<Fate, Errno> {
         if !self.send(output, desk)? {
             return Ok(Fate::Write);
@@ -408,7 +413,7 @@ impl Connection {
         })
     }
 
-    /// Sends replies. False if something is left; that is kept.
+    /// Sends replies; false if some are left, which are kept.
     fn send(&mut self, output: &[u8], desk: &mut Desk<'_>) -> Result<bool, Errno> {
         if !desk.context.handle.pinned.is_empty() {
             return self.send_pinned(output, desk);
@@ -446,7 +451,7 @@ impl Connection {
         Ok(left == 0)
     }
 
-    /// Keeps replies that the socket does not take now.
+    /// Keeps replies that the socket does not accept now.
     fn keep<'b>(
         &mut self,
         left: usize,
@@ -468,24 +473,24 @@ impl Connection {
         desk.context.handle.counters.bytes_written.add(bytes as u64);
     }
 
-    /// Sends what was kept. False if something is left.
+    /// Sends the replies that were kept; false if some are left.
     fn flush(&mut self, desk: &mut Desk<'_>) -> Result<bool, Errno> {
         let (kept, from) = (take(&mut self.output), take(&mut self.written));
         let end = self.write(&kept, from, desk)?;
         match end {
             None => desk.spares.give(kept, &mut desk.ledger),
-            // A rest that is small beside its buffer does not keep that.
+            // A rest that is small compared to its buffer's capacity moves to a smaller buffer.
             Some(end) if kept.len() - end < kept.capacity() / 2 => {
                 self.output = kept[end..].to_vec();
             }
             Some(end) => (self.output, self.written) = (kept, end),
         }
-        // It is not more than before.
+        // It is never more than before.
         let _ = self.hold(self.input.capacity(), Use::Bounded, desk);
         Ok(end.is_none())
     }
 
-    /// Says good-bye, where there is a way to.
+    /// Closes the TLS session in order, if there is one.
     pub(super) fn end(&mut self, desk: &mut Desk<'_>) {
         if let Some(seal) = &mut self.seal {
             seal.end(&mut Outlet(&self.socket));
@@ -493,7 +498,7 @@ impl Connection {
         let _ = desk.ledger.set(&mut self.holds, 0, Use::Bounded);
     }
 
-    /// Writes what is there from `from` on. Where that ended, if something is left.
+    /// Sends the pieces from `from` on. Returns the position reached if some are left.
     fn write(
         &mut self,
         bytes: &[u8],
@@ -522,15 +527,15 @@ impl Connection {
     }
 }
 
-/// What is left of the input, and the room it is kept in.
+/// The input left over, and the capacity of the buffer that keeps it.
 #[derive(Debug, Clone, Copy)]
 struct Rest {
     from: usize,
     room: usize,
 }
 
-/// Seals and sends what is there from `from` on, as far as it goes. Where that ends, and whether
-/// all of it was sent.
+/// Encrypts and sends the pieces from `from` on, as far as possible. Returns the position reached,
+/// and whether all of it was sent.
 fn write_sealed(
     seal: &mut Seal,
     socket: &OwnedFd,
@@ -546,13 +551,13 @@ fn write_sealed(
             return Ok((from, true));
         }
         match seal.seal(&bytes[from..]).map_err(errno)? {
-            0 => return Err(Errno::PROTO), // before the client was heard: there is nothing to say
+            0 => return Err(Errno::PROTO), // the handshake is not complete: no reply can be due yet
             sealed => from += sealed,
         }
     }
 }
 
-/// A socket to which records are written.
+/// A socket as the destination of TLS records.
 struct Outlet<'a>(&'a OwnedFd);
 
 impl Write for Outlet<'_> {

@@ -1,4 +1,4 @@
-//! Connections on their way from the worker that accepted them to the one that serves them.
+//! Hand-over of connections from the worker that accepted them to the worker that serves them.
 
 use super::listen::Queue;
 use rustix::event::{EventfdFlags, eventfd};
@@ -10,17 +10,18 @@ use std::sync::{Mutex, PoisonError};
 /// An accepted connection that no worker serves yet.
 pub(super) struct Accepted {
     pub(super) socket: OwnedFd,
-    /// Where it came.
+    /// The queue that it was accepted from.
     pub(super) queue: Queue,
 }
 
-/// A worker, as the others see it: how many connections it has, and where it takes more from.
+/// A worker as the other workers see it: its number of connections, and the inbox from which it
+/// takes more.
 #[repr(align(128))]
 pub(super) struct Inbox {
     wake: OwnedFd,
-    /// Connections of the worker, those on their way to it included.
+    /// Connections of the worker, including those in its inbox.
     connections: AtomicUsize,
-    /// `None` if the worker has come to its end.
+    /// `None` once the worker has ended.
     waiting: Mutex<Option<Vec<Accepted>>>,
 }
 
@@ -31,36 +32,36 @@ impl Inbox {
         Ok(Self { wake, connections: AtomicUsize::new(0), waiting })
     }
 
-    /// What the worker's epoll watches.
+    /// The eventfd that the worker's epoll watches.
     pub(super) fn wake(&self) -> &OwnedFd {
         &self.wake
     }
 
     /// Wakes the worker.
     pub(super) fn call(&self) {
-        // It cannot be full: the worker empties it, and each call is one.
+        // The eventfd's count cannot overflow: the worker resets it, and each call adds one.
         let _ = write(&self.wake, &1_u64.to_ne_bytes());
     }
 
-    /// Connections of the worker.
+    /// The number of the worker's connections.
     pub(super) fn connections(&self) -> usize {
         // ORDER: Relaxed; a count.
         self.connections.load(Ordering::Relaxed)
     }
 
-    /// Counts one more.
+    /// Counts one more connection.
     pub(super) fn count(&self) {
         // ORDER: Relaxed; a count.
         self.connections.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Counts one less.
+    /// Counts one connection less.
     pub(super) fn forget(&self) {
         // ORDER: Relaxed; a count.
         self.connections.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Hands a connection to the worker. It comes back if the worker has come to its end.
+    /// Hands a connection to the worker; gives it back if the worker has ended.
     pub(super) fn hand_over(&self, accepted: Accepted) -> Option<Accepted> {
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(waiting) = &mut *waiting else { return Some(accepted) };
@@ -72,14 +73,14 @@ impl Inbox {
         None
     }
 
-    /// What was handed over, for the worker itself.
+    /// The connections that were handed over, for the worker itself.
     pub(super) fn take(&self) -> Vec<Accepted> {
         let _ = read(&self.wake, &mut [0; 8]);
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         waiting.as_mut().map_or(Vec::new(), std::mem::take)
     }
 
-    /// Takes no more connections; false, and nothing changed, if some are waiting.
+    /// Closes the inbox; false, and nothing changed, if connections wait in it.
     pub(super) fn close(&self) -> bool {
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         let is_empty = waiting.as_ref().is_none_or(Vec::is_empty);

@@ -10,12 +10,12 @@ use rustix::io::{Errno, FdFlags, fcntl_getfd, fcntl_setfd};
 use rustix::net::sockopt::socket_acceptconn;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// The first descriptor that is handed over.
+/// The first inherited descriptor.
 const FIRST: i32 = 3;
-/// The most that are taken.
+/// The most sockets that are taken.
 const MOST: i32 = 64;
 
-/// How many sockets were handed over, of two variables.
+/// The number of inherited sockets, from the values of the two variables.
 fn count(pid: Option<&str>, fds: Option<&str>, own: u32) -> i32 {
     if pid.and_then(|pid| pid.parse().ok()) != Some(own) {
         return 0;
@@ -23,19 +23,20 @@ fn count(pid: Option<&str>, fds: Option<&str>, own: u32) -> i32 {
     fds.and_then(|fds| fds.parse().ok()).map_or(0, |fds: i32| fds.clamp(0, MOST))
 }
 
-/// The sockets, each checked. None if there are none for this process, or at a second call.
+/// The sockets, each checked; none if the variables name another process, or at a second call.
 pub(super) fn sockets() -> Result<Vec<OwnedFd>, Failure> {
     static TAKEN: AtomicBool = AtomicBool::new(false);
     let variable = |name| std::env::var(name).ok();
     let (pid, fds) = (variable("LISTEN_PID"), variable("LISTEN_FDS"));
     let count = count(pid.as_deref(), fds.as_deref(), std::process::id());
-    // ORDER: Relaxed; only that one caller takes them matters.
+    // ORDER: Relaxed; only that exactly one caller takes them matters.
     if count == 0 || TAKEN.swap(true, Ordering::Relaxed) {
         return Ok(Vec::new());
     }
     let take = |number: i32| {
-        // SAFETY: the service manager opened it for this process and says so; `TAKEN` keeps a
-        // second caller from owning it, too. Whether it is what it should be is checked below.
+        // SAFETY: the service manager opened it for this process, as the variables state; `TAKEN`
+        // keeps a second caller from owning it, too. Whether it is a listening socket is checked
+        // below.
         let socket = unsafe { OwnedFd::from_raw_fd(number) };
         prepare(&socket).map(|()| socket).map_err(Failure::system(format!(
             "descriptor {number} of LISTEN_FDS is no socket that listens"

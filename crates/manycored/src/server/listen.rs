@@ -1,10 +1,10 @@
-//! The sockets on which connections come.
+//! The listening sockets.
 //!
-//! On each address every worker has a socket and a queue of its own (`SO_REUSEPORT`), so that no
-//! two workers fetch connections from one place. (The system spreads them by a hash of addresses,
-//! which can give one worker most of a few; `handover` evens that out.) A Unix socket has one
-//! queue, of which one worker is woken at a time; so have sockets that the service manager opened,
-//! which are taken instead of what the options name.
+//! For each address every worker has a socket and an accept queue of its own (`SO_REUSEPORT`), so
+//! that no two workers contend for one queue. (The kernel spreads connections by a hash of their
+//! addresses, which can give one worker most of a few; `handover` balances that.) A Unix socket has
+//! one queue, of which one worker is woken at a time; so have sockets inherited from the service
+//! manager, which are used instead of those that the options name.
 
 use super::{Failure, inherit};
 use crate::args::{Listener, Plan};
@@ -25,33 +25,33 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// A socket on which connections come.
+/// A listening socket.
 #[derive(Clone)]
 pub(super) struct Queue {
     pub(super) socket: Arc<OwnedFd>,
     pub(super) is_tcp: bool,
-    /// What is asked of its clients.
+    /// The authentication that its clients need.
     pub(super) demand: Demand,
-    /// What is spoken on it, if that was said.
+    /// The protocol spoken on it, if the options fix one.
     pub(super) language: Option<Language>,
-    /// Whether all workers have it: of them one is woken at a time.
+    /// Whether all workers share it: then one of them is woken at a time.
     pub(super) is_shared: bool,
-    /// Whether the service manager made it, and it listens already.
+    /// Whether it is inherited from the service manager, and so listens already.
     is_inherited: bool,
 }
 
-/// All workers' queues.
+/// The queues of all workers.
 pub(super) struct Queues {
     workers: Vec<Vec<Queue>>,
-    /// The first address's port.
+    /// The port of the first address.
     pub(super) port: Option<u16>,
     path: Option<PathBuf>,
-    /// The addresses of sockets that do not listen yet.
+    /// The addresses of the sockets that do not listen yet.
     bound: Vec<SocketAddr>,
 }
 
 impl Queue {
-    /// One whose clients are as those of any other, shared with all workers.
+    /// A queue with the default settings, shared by all workers.
     pub(super) fn shared(socket: Arc<OwnedFd>, is_tcp: bool) -> Self {
         Self {
             socket,
@@ -65,15 +65,16 @@ impl Queue {
 }
 
 impl Queues {
-    /// Those of one worker.
+    /// The queues of one worker.
     pub(super) fn take(&mut self, worker: usize) -> Vec<Queue> {
         std::mem::take(&mut self.workers[worker])
     }
 
-    /// Has connections come. Before, they are refused, as long as items are read from a file.
+    /// Starts to listen. Before this, connections are refused, as long as items are read from a
+    /// file.
     pub(super) fn listen(&self, backlog: i32) -> Result<(), Failure> {
         for address in &self.bound {
-            // A server that was started in between may listen there.
+            // Another server may have been started on the port in between.
             free(*address).map_err(Failure::system(format!("cannot listen on {address}")))?;
         }
         for queue in self.workers.iter().flatten().filter(|queue| !queue.is_inherited) {
@@ -82,7 +83,7 @@ impl Queues {
         Ok(())
     }
 
-    /// Tells `stats conns` of each address: by the first worker's socket.
+    /// Lists each address for `stats conns`, by the first worker's socket.
     pub(super) fn list(&self, clients: &Clients) {
         for queue in self.workers.first().into_iter().flatten() {
             let address =
@@ -91,14 +92,14 @@ impl Queues {
         }
     }
 
-    /// Removes the Unix socket's name.
+    /// Removes the Unix socket's file.
     pub(super) fn remove_socket(&self) {
-        // Not ours to remove any more, if the user has changed.
+        // The removal may fail: after a change of user the file may belong to another.
         let _ = self.path.as_ref().map(fs::remove_file);
     }
 }
 
-/// Binds what the plan names.
+/// Binds the addresses and the path of the plan.
 pub(super) fn queues(plan: &Plan) -> Result<Queues, Failure> {
     let mut workers: Vec<Vec<Queue>> = (0..plan.settings.threads).map(|_| Vec::new()).collect();
     let given = inherit::sockets()?;
@@ -129,7 +130,7 @@ pub(super) fn queues(plan: &Plan) -> Result<Queues, Failure> {
     Ok(Queues { workers, port, path, bound })
 }
 
-/// The queues where sockets are there already.
+/// The queues of inherited sockets.
 fn shared(given: Vec<OwnedFd>, mut workers: Vec<Vec<Queue>>) -> Result<Queues, Failure> {
     let mut port = None;
     for socket in given {
@@ -142,7 +143,7 @@ fn shared(given: Vec<OwnedFd>, mut workers: Vec<Vec<Queue>>) -> Result<Queues, F
             worker.push(Queue { is_inherited: true, ..queue });
         }
     }
-    // A Unix socket's name belongs to who made it.
+    // The file of an inherited Unix socket belongs to the service manager.
     Ok(Queues { workers, port, path: None, bound: Vec::new() })
 }
 
@@ -161,8 +162,8 @@ fn tcp_socket(address: SocketAddr) -> Result<OwnedFd, Errno> {
     Ok(socket)
 }
 
-/// The address, with a port if the system is to choose one. Fails if somebody listens there: with
-/// `SO_REUSEPORT` alone a second server would get part of the first one's connections.
+/// The address, with a port chosen by the system if it has none. Fails if another process listens
+/// there: with `SO_REUSEPORT` alone a second server would get part of the first one's connections.
 fn free(address: SocketAddr) -> Result<SocketAddr, Errno> {
     let socket = tcp_socket(address)?;
     bind(&socket, &address)?;
@@ -179,7 +180,7 @@ fn tcp(address: SocketAddr) -> Result<OwnedFd, Errno> {
 fn unix(path: &Path, mask: u32) -> Result<OwnedFd, Errno> {
     let address = SocketAddrUnix::new(path)?;
     if fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket()) {
-        // Left by a server that was killed, unless somebody answers.
+        // Left behind by a server that was killed, unless a connection succeeds.
         if connect(stream(AddressFamily::UNIX)?, &address).is_ok() {
             return Err(Errno::ADDRINUSE);
         }

@@ -1,16 +1,16 @@
-//! The file of `-e`: its names, its locks, and what happens to it. [`crate::restart`] has its
+//! The file of `-e`: its names, its locks, and its life cycle. [`crate::restart`] defines its
 //! content.
 //!
 //! Laws:
-//! - server.M1 FILE is there only between a server's orderly end and the next start: it is complete
-//!   when it gets its name, and has lost its name before its first item is read. So no kill leaves
-//!   one that a later start could take for what the server held last.
-//! - server.M2 FILE.part is open and locked from the start to the end of a server: it is what is
-//!   written, and it keeps a second server away from FILE, which would else find the first one's
-//!   items when it has served others already. What a killed server left in it is cut off at the
-//!   next start.
-//! - server.M3 A file that is not this server's own is not destroyed: FILE is set aside if it is
-//!   another program's, and nothing is begun where memcached left its FILE.meta.
+//! - server.M1 FILE exists only between a server's orderly end and the next start: it is complete
+//!   when it gets its name, and has lost its name before its first item is read. So a server that
+//!   is killed never leaves a FILE that a later start could take for its last content.
+//! - server.M2 FILE.part is open and locked from the start to the end of a server: it is the file
+//!   that is written, and it keeps a second server away from FILE, which would otherwise find the
+//!   first server's items after that has served others. What a killed server left in it is
+//!   truncated at the next start.
+//! - server.M3 A file that is not this server's own is not destroyed: FILE is renamed if it is
+//!   another program's, and the server does not start where memcached left its FILE.meta.
 
 use super::Failure;
 use crate::restart::{HEADER, Header, Loaded, Refusal, load, save};
@@ -27,7 +27,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Instant, SystemTime};
 
-/// Bytes of the file that are read before their memory goes back to the system.
+/// Bytes of the file that are read before their pages are returned to the system.
 const CUT: u64 = 4 << 20;
 
 /// The file of `-e`.
@@ -37,14 +37,14 @@ pub(super) struct MemoryFile {
     part: File,
 }
 
-/// This path with more behind it.
+/// The path with a suffix.
 fn with(path: &Path, more: &str) -> PathBuf {
     let mut longer = OsString::from(path);
     longer.push(more);
     longer.into()
 }
 
-/// Opens a regular file of this user's, and no link to one.
+/// Opens a regular file that this user owns, and follows no symbolic link.
 fn open(path: &Path, more: OFlags) -> io::Result<File> {
     let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK | more;
     let file = File::from(openat(CWD, path, flags, Mode::RUSR | Mode::WUSR)?);
@@ -52,14 +52,14 @@ fn open(path: &Path, more: OFlags) -> io::Result<File> {
     if !found.is_file() {
         return Err(io::Error::other("it is no regular file"));
     }
-    // In a folder that all may write to, others could give this server their values.
+    // In a directory that all users may write to, another user could plant values for this server.
     if found.uid() != geteuid().as_raw() {
         return Err(io::Error::other("it belongs to another user"));
     }
     Ok(file)
 }
 
-/// Whether the path leads to this file.
+/// Whether the path names this file.
 fn is_named(file: &File, path: &Path) -> bool {
     let id = |found: fs::Metadata| (found.dev(), found.ino());
     let named = fs::symlink_metadata(path).map(id);
@@ -67,7 +67,7 @@ fn is_named(file: &File, path: &Path) -> bool {
 }
 
 impl MemoryFile {
-    /// Makes the file this server's alone, as long as it runs.
+    /// Claims the file for this server until it ends.
     pub(super) fn claim(path: &Path, memory: u64) -> Result<Self, Failure> {
         let shown = path.display();
         if fs::metadata(path).is_ok_and(|found| found.is_dir()) {
@@ -89,7 +89,7 @@ impl MemoryFile {
         Ok(own)
     }
 
-    /// The file that is written to, empty and locked.
+    /// Opens the file that is written to, truncated and locked.
     fn lock(path: &Path, part: &Path) -> Result<File, Failure> {
         // server.M2: the lock lasts as long as the file is open.
         let failed = || Failure::system(format!("-e {}: {}", path.display(), part.display()));
@@ -103,7 +103,7 @@ impl MemoryFile {
                 }
                 Err(error) => return Err(failed()(error.into())),
             }
-            // The server before may have given it its other name, or removed it, in between.
+            // The previous server may have renamed or removed it between the opening and the lock.
             if is_named(&file, part) {
                 file.set_len(0).map_err(failed())?;
                 return Ok(file);
@@ -115,7 +115,7 @@ impl MemoryFile {
         eprintln!("manycored: -e {}: {words}", self.path.display());
     }
 
-    /// A store with the items of the file; or with none, and it is said why.
+    /// A store with the items of the file; or an empty one, and the log tells the reason.
     pub(super) fn store(&self, limits: &Limits, threads: usize) -> Store {
         let read = self.take().and_then(|taken| {
             let Some((file, header)) = taken else { return Ok(None) };
@@ -135,7 +135,7 @@ impl MemoryFile {
     }
 
     /// The file and its header, if there is one. It has no name any more (server.M1), or another
-    /// (server.M3).
+    /// one (server.M3).
     fn take(&self) -> Result<Option<(File, Header)>, Refusal> {
         let mut file = match open(&self.path, OFlags::empty()) {
             Ok(file) => file,
@@ -163,7 +163,7 @@ impl MemoryFile {
 
     fn read(&self, mut file: File, header: &Header, store: &Store) -> Result<(), Refusal> {
         let (start, mut cut) = (Instant::now(), 0);
-        // Where a hole cannot be made, the file's memory is there until the end.
+        // Where no hole can be punched, the pages of the file stay until the end.
         let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         let other = file.try_clone().map_err(Refusal::Unreadable)?;
         let loaded = load(header, &mut file, store, |read| {
@@ -180,7 +180,7 @@ impl MemoryFile {
         Ok(())
     }
 
-    /// Writes all items, and gives the file its name when they are in it.
+    /// Writes all items, and renames the file to its final name when it is complete.
     pub(super) fn save(mut self, store: &Store) -> Result<(), Failure> {
         let start = Instant::now();
         let failed = || {
@@ -196,7 +196,7 @@ impl MemoryFile {
             Ok(saved)
         });
         let saved = written.map_err(failed())?;
-        // Of a file system on a disk; without it, the name may be missing after a failure of power.
+        // For a file system on a disk: without the sync, the name may be lost at a power failure.
         if let Some(folder) = self.path.parent().and_then(|folder| File::open(folder).ok()) {
             let _ = folder.sync_all();
         }
@@ -212,7 +212,8 @@ impl MemoryFile {
 
 impl Drop for MemoryFile {
     fn drop(&mut self) {
-        // While it is locked, so that it is no other server's. After a save it has its other name.
+        // While the lock is held, so that the file is no other server's. After a save it has its
+        // final name.
         if is_named(&self.part, &self.part_path) {
             let _ = fs::remove_file(&self.part_path);
         }

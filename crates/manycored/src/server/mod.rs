@@ -1,16 +1,17 @@
-//! The server: its sockets, its workers, its signals, its end.
+//! The server: its sockets, its workers, its signals, its shutdown.
 //!
 //! Laws:
-//! - server.V1 A connection belongs to one worker for ever: the one that had the fewest when it was
-//!   accepted. Workers share the items, and nothing else that is written at each request.
-//! - server.V2 A worker never waits for one client: reads and writes return at once, and what
-//!   cannot be written keeps the client's next requests unread. Nor does one client wait for all
-//!   that another has sent: every ready connection has a slice of keys in each round, and new
-//!   events are fetched between rounds.
-//! - server.V3 What a client makes the server hold is bounded: a request's line or value on the way
-//!   in, and `session`'s bound on the way out. So is what all clients do together:
-//!   [`crate::buffers`].
-//! - server.V4 At the end every request that has come whole is answered.
+//! - server.V1 A connection belongs to one worker for its whole life: the one that had the fewest
+//!   when it was accepted. Workers share the items, and nothing else that is written at each
+//!   request.
+//! - server.V2 A worker never blocks on one client: reads and writes return at once, and while
+//!   replies cannot be sent, the client's next requests are not read (backpressure). Nor does one
+//!   client wait for all requests of another: every ready connection has a slice of keys in each
+//!   round, and new events are fetched between rounds.
+//! - server.V3 The memory that one client can make the server hold is bounded: by a request's line
+//!   or value on the way in, and by `session`'s bound on the way out. So is the memory of all
+//!   clients together: [`crate::buffers`].
+//! - server.V4 At shutdown every request that was received whole is answered.
 
 mod connection;
 mod handover;
@@ -46,28 +47,28 @@ use std::thread;
 use std::time::{Duration, Instant};
 use worker::Worker;
 
-/// How long the end waits for requests that have not come whole, and for slow readers.
+/// How long the shutdown waits for incomplete requests, and for slow readers.
 const GRACE: Duration = Duration::from_secs(5);
-/// How long the end waits for the log to be written.
+/// How long the shutdown waits for the log to be written.
 const LAST_WORDS: Duration = Duration::from_secs(1);
-/// How often dead items are looked for, if there is something else to do meanwhile.
+/// The period of the sweep for dead items, while any may exist.
 const TICK: Duration = Duration::from_millis(900);
-/// How often expired items are looked for everywhere.
+/// The period of the sweep of the whole table for expired items.
 const SWEEP: Duration = Duration::from_secs(60);
 
-/// Why the server did not start, or ended.
+/// The reason why the server did not start, or ended.
 #[derive(Debug)]
 pub enum Failure {
     /// The options cannot be followed.
     Usage(String),
-    /// There is no such user.
+    /// The user does not exist.
     NoUser(String),
-    /// The system refused something.
+    /// A system call failed.
     System(String, io::Error),
 }
 
 impl Failure {
-    /// The exit code, as memcached has it.
+    /// The exit code, as in memcached.
     #[must_use]
     pub fn code(&self) -> u8 {
         match self {
@@ -94,13 +95,13 @@ impl fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
-/// What all workers see.
+/// The state that all workers share.
 struct Shared {
     store: Store,
     facts: Facts,
     /// The longest slice of keys of one connection (`-R`).
     slice_max: usize,
-    /// Each worker's, in their order.
+    /// The inbox of each worker, in their order.
     inboxes: Vec<Inbox>,
     draining: AtomicBool,
 }
@@ -108,7 +109,7 @@ struct Shared {
 /// Serves until a signal ends it.
 ///
 /// # Errors
-/// What kept it from starting.
+/// The reason why it could not start.
 pub fn run(args: &Args, mut plan: Plan) -> Result<(), Failure> {
     process::check_user(args.user.as_deref())?;
     plan.warnings.iter().for_each(|words| eprintln!("manycored: {words}"));
@@ -132,11 +133,11 @@ pub fn run(args: &Args, mut plan: Plan) -> Result<(), Failure> {
     }
     let saved = |path: &PathBuf| MemoryFile::claim(path, plan.limits.memory);
     let saved = plan.memory_file.as_ref().map(saved).transpose()?;
-    // Before the first thread, so that no other thread is ever interrupted.
+    // Blocked before the first thread is started, so that no other thread is ever interrupted.
     let signals = signals()?;
     let store = begin(saved.as_ref(), &plan)?;
     if let Err(failure) = queues.listen(plan.settings.backlog) {
-        // Another program has taken the port since: the items go back to the file.
+        // Another program has taken the port in between: the items go back to the file.
         saved.map_or(Ok(()), |file| file.save(&store))?;
         return Err(failure);
     }
@@ -174,8 +175,8 @@ pub fn run(args: &Args, mut plan: Plan) -> Result<(), Failure> {
     served
 }
 
-/// The store that the server begins with. A signal that ends the server ends it at once while items
-/// are read, but for the one that has them saved: that waits.
+/// The store that the server starts with. While items are read, a signal ends the server at once,
+/// except the signal for a graceful shutdown, which stays pending.
 fn begin(saved: Option<&MemoryFile>, plan: &Plan) -> Result<Store, Failure> {
     let threads = plan.settings.threads;
     let Some(file) = saved else { return Ok(Store::new(plan.limits.clone(), threads)) };
@@ -186,7 +187,7 @@ fn begin(saved: Option<&MemoryFile>, plan: &Plan) -> Result<Store, Failure> {
     Ok(store)
 }
 
-/// Serves until a signal comes and what clients have sent by then is answered.
+/// Serves until a signal arrives and the requests received by then are answered.
 fn serve(
     shared: &Shared,
     signals: &SignalFd,
@@ -208,32 +209,32 @@ fn serve(
             keep_house(shared, signals, metrics)
         });
         drain(shared);
-        // A second signal does not wait for slow clients, nor for items that are saved.
+        // A second signal does not wait for slow clients, nor for the items to be saved.
         let _ = at_once().thread_unblock();
         served
     })
 }
 
-/// In which way the server ends.
+/// The kind of shutdown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum End {
     Plain,
-    /// With its items saved, if there is a file for them.
+    /// The items are saved, if there is a file for them.
     Graceful,
 }
 
-/// The signals that end the server, and at the second time at once.
+/// The signals that end the server; the second one ends it at once.
 fn at_once() -> SigSet {
     [Signal::SIGTERM, Signal::SIGINT].into_iter().collect()
 }
 
-/// With them the one for a graceful end, and the hang-up, which has users and certificates read
-/// again.
+/// These, the signal for a graceful shutdown, and the hang-up, which reloads users and
+/// certificates.
 fn all() -> SigSet {
     at_once().iter().chain([Signal::SIGUSR1, Signal::SIGHUP]).collect()
 }
 
-/// These signals, to be read.
+/// Blocks these signals, and opens a descriptor to read them.
 fn signals() -> Result<SignalFd, Failure> {
     let mask = all();
     let flags = SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK;
@@ -241,7 +242,7 @@ fn signals() -> Result<SignalFd, Failure> {
     blocked.map_err(Failure::system("signals"))
 }
 
-/// Removes dead items now and then, and tells the counts, until a signal comes.
+/// Removes dead items periodically, and serves the metrics, until a signal arrives.
 fn keep_house(
     shared: &Shared,
     signals: &SignalFd,
@@ -285,9 +286,9 @@ fn keep_house(
     }
 }
 
-/// Tells the workers to come to an end.
+/// Tells the workers to drain.
 fn drain(shared: &Shared) {
-    // ORDER: Relaxed; the eventfd below carries the news.
+    // ORDER: Relaxed; the eventfd below publishes it.
     shared.draining.store(true, Ordering::Relaxed);
     shared.inboxes.iter().for_each(Inbox::call);
 }

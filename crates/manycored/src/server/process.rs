@@ -1,4 +1,4 @@
-//! What concerns the process as a whole: user, limits, files that tell of it.
+//! The process as a whole: user, resource limits, and files that describe it.
 
 use super::Failure;
 use crate::args::Args;
@@ -11,10 +11,10 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Files that are open besides connections.
+/// Open files besides connections.
 const OTHER_FILES: u64 = 64;
 
-/// Makes room for so many connections.
+/// Raises the limit of open files for so many connections.
 pub(super) fn raise_open_files(connections: u64) -> Result<(), Failure> {
     let wanted = connections.saturating_add(OTHER_FILES);
     let limit = getrlimit(Resource::Nofile);
@@ -28,12 +28,12 @@ pub(super) fn raise_open_files(connections: u64) -> Result<(), Failure> {
     )))
 }
 
-/// Goes to the background.
+/// Detaches from the terminal and continues in the background.
 pub(super) fn daemonize(keep_output: bool) -> Result<(), Failure> {
     daemon(false, keep_output).map_err(Failure::system("cannot run in the background"))
 }
 
-/// Refuses to run as root unless a user, perhaps root, is named: as memcached does it.
+/// Refuses to run as root unless a user, possibly root, is named, as memcached does.
 pub(super) fn check_user(user: Option<&str>) -> Result<(), Failure> {
     if geteuid().is_root() && user.is_none_or(str::is_empty) {
         return Err(Failure::Usage(
@@ -45,7 +45,7 @@ pub(super) fn check_user(user: Option<&str>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Takes the identity of this user, if that is possible at all.
+/// Switches to this user, if the process may do so.
 pub(super) fn drop_privileges(user: Option<&str>) -> Result<(), Failure> {
     let Some(name) = user.filter(|_| geteuid().is_root()) else { return Ok(()) };
     let found = User::from_name(name).map_err(Failure::system("the list of users"))?;
@@ -56,7 +56,7 @@ pub(super) fn drop_privileges(user: Option<&str>) -> Result<(), Failure> {
     changed.map_err(Failure::system(format!("cannot become the user {name}")))
 }
 
-/// Does what `-L` and `-r` ask for.
+/// Applies `-L` and `-r`.
 pub(super) fn prepare(args: &Args) -> Result<(), Failure> {
     if args.large_pages {
         tell_of_huge_pages();
@@ -67,12 +67,12 @@ pub(super) fn prepare(args: &Args) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Raises the limit of core files as far as it goes, which is what `-r` is for.
+/// Raises the limit of core files to its maximum, the purpose of `-r`.
 fn allow_core_files() -> Result<(), Failure> {
     let everything = Rlimit { current: None, maximum: None };
     if setrlimit(Resource::Core, everything).is_err() {
         let maximum = getrlimit(Resource::Core).maximum;
-        // What it comes to is looked at below.
+        // The result is checked below.
         let _ = setrlimit(Resource::Core, Rlimit { current: maximum, maximum });
     }
     if getrlimit(Resource::Core).current == Some(0) {
@@ -82,8 +82,8 @@ fn allow_core_files() -> Result<(), Failure> {
     Ok(())
 }
 
-/// Says why there are no huge pages, if `-L` asked for them and there are none. Where the system
-/// allows them, items and tables have them anyway (`madvise`).
+/// Logs the reason if `-L` asked for huge pages and there are none. Where the system allows them,
+/// items and tables use them anyway (`madvise`).
 fn tell_of_huge_pages() {
     let path = "/sys/kernel/mm/transparent_hugepage/enabled";
     match fs::read_to_string(path) {
@@ -95,12 +95,13 @@ fn tell_of_huge_pages() {
     }
 }
 
-/// Has large values and buffers go back to the system as soon as they are freed. Otherwise glibc
-/// keeps them, once it has seen one freed, and the gaps between them add up. At most so many: each
-/// is a mapping of its own, of which the system allows 65,530. Another allocator stays as it is.
+/// Has large values and buffers returned to the system as soon as they are freed. By default glibc
+/// raises its threshold when it sees one freed, keeps later ones, and the fragmentation adds up.
+/// The number is bounded: each is a mapping of its own, of which the system allows 65,530. Other
+/// allocators are not changed.
 pub(super) fn return_large_memory() {
     #[cfg(target_env = "gnu")]
-    // SAFETY: it sets two numbers of the allocator, which guards them itself.
+    // SAFETY: it sets two parameters of the allocator, which guards them itself.
     unsafe {
         nix::libc::mallopt(nix::libc::M_MMAP_THRESHOLD, 128 << 10);
         nix::libc::mallopt(nix::libc::M_MMAP_MAX, 16 << 10);
@@ -113,7 +114,8 @@ pub(super) fn lock_memory() -> Result<(), Failure> {
     mlockall(all).map_err(Failure::system("-k: memory cannot be locked"))
 }
 
-/// A panic of a worker is a defect: better an end than a server that has lost a worker.
+/// A panic of a worker is a defect: an end of the process is better than a server without one of
+/// its workers.
 pub(super) fn die_of_panics() {
     let tell = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
@@ -122,7 +124,7 @@ pub(super) fn die_of_panics() {
     }));
 }
 
-/// The file with the process id, which is removed at the end.
+/// The file with the process id, removed at the end.
 pub(super) struct Pidfile(Option<PathBuf>);
 
 impl Pidfile {
@@ -136,12 +138,13 @@ impl Pidfile {
 
 impl Drop for Pidfile {
     fn drop(&mut self) {
-        // Not ours to remove any more, if the user has changed.
+        // The removal may fail: after a change of user the file may belong to another.
         let _ = self.0.as_ref().map(fs::remove_file);
     }
 }
 
-/// Tells where the server listens: on request of the variable that memcached's tests use, too.
+/// Writes the ports to the file that `MEMCACHED_PORT_FILENAME` names, for memcached's tests; prints
+/// them at verbosity 1.
 pub(super) fn tell_ports(settings: &Settings) {
     if let Some(path) = std::env::var_os("MEMCACHED_PORT_FILENAME") {
         let ports = [("TCP", settings.port), ("UDP", settings.udp_port)];
@@ -157,7 +160,7 @@ pub(super) fn tell_ports(settings: &Settings) {
     }
 }
 
-/// Whoever reads the file finds all of it, or nothing.
+/// Writes and renames, so that a reader of the file finds all of the text, or no file.
 fn write_whole(path: &Path, text: &str) -> io::Result<()> {
     let mut other = path.as_os_str().to_owned();
     other.push(".tmp");

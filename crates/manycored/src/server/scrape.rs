@@ -1,8 +1,8 @@
-//! The socket on which the counts are read, by HTTP.
+//! The socket that serves the metrics by HTTP.
 //!
-//! One client at a time, in the thread that keeps house: a page takes some microseconds, and who
-//! does not take it in time is dropped. So a stalled client delays the house-keeping by at most
-//! [`PATIENCE`], and no worker at all.
+//! One client at a time, in the housekeeping thread: a page takes some microseconds, and a client
+//! that does not accept it in time is dropped. So a stalled client delays the housekeeping by at
+//! most [`PATIENCE`], and no worker at all.
 
 use super::{Failure, Shared};
 use crate::metrics;
@@ -12,10 +12,10 @@ use std::time::{Duration, Instant};
 
 /// The longest that one client may take.
 const PATIENCE: Duration = Duration::from_millis(200);
-/// The longest request, of which only the first line counts.
+/// The longest request, of which only the first line is parsed.
 const REQUEST_MAX: usize = 4096;
 
-/// Listens there.
+/// Listens on the address.
 pub(super) fn listen(address: SocketAddr) -> Result<TcpListener, Failure> {
     let failed = || Failure::system(format!("cannot listen on {address} for metrics"));
     let listener = TcpListener::bind(address).map_err(failed())?;
@@ -23,10 +23,10 @@ pub(super) fn listen(address: SocketAddr) -> Result<TcpListener, Failure> {
     Ok(listener)
 }
 
-/// Serves one client, if there is one.
+/// Serves one client, if one is connected.
 pub(super) fn serve(listener: &TcpListener, shared: &Shared) {
     let Ok((mut stream, _)) = listener.accept() else { return };
-    // A client that fails, or stalls, has nothing more coming.
+    // After an error or a timeout the client gets nothing more.
     let _ = talk(&mut stream, shared);
 }
 

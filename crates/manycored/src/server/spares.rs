@@ -1,15 +1,15 @@
-//! Buffers that connections have given back, for those that need one next.
+//! Spare buffers: returned by connections, and kept for the next ones.
 //!
-//! A new buffer costs a page fault for every 4 KB when it is written, if it is large or if the
-//! allocator has given its pages back: half a millisecond for a megabyte. So the last ones are kept
-//! while they are used, and for a second or two after that; their bytes are in the ledger, and none
-//! is kept if other buffers need the room.
+//! A new buffer costs a page fault for every 4 KB when it is first written, if it is large or if
+//! the allocator has returned its pages: half a millisecond for a megabyte. So the last ones are
+//! kept while they are used, and for a second or two after that; their bytes are in the ledger, and
+//! none is kept if other buffers need the room.
 
 use crate::buffers::{Ledger, Use};
 
-/// Buffers that are kept.
+/// The most buffers that are kept.
 const COUNT: usize = 32;
-/// Bytes of these.
+/// The most bytes that these have together.
 const BYTES: usize = 8 << 20;
 
 /// A worker's spare buffers.
@@ -17,14 +17,14 @@ const BYTES: usize = 8 << 20;
 pub(super) struct Spares {
     buffers: Vec<Vec<u8>>,
     bytes: usize,
-    /// Bytes in the ledger.
+    /// Bytes counted in the ledger.
     holds: usize,
-    /// Whether one was given back since the last second.
+    /// Whether a buffer was returned since the last second.
     is_used: bool,
 }
 
 impl Spares {
-    /// An empty buffer of at least so many bytes, and of not many more than will be needed at most.
+    /// An empty buffer with a capacity of at least `room`, and not much above `most`.
     pub(super) fn take(&mut self, room: usize, most: usize, ledger: &mut Ledger<'_>) -> Vec<u8> {
         let most = most.max(room).max(2048).saturating_mul(2);
         let fits = |spare: &Vec<u8>| (room..=most).contains(&spare.capacity());
@@ -50,7 +50,7 @@ impl Spares {
         }
     }
 
-    /// Frees all of them, if none was given back since the last call.
+    /// Frees all spare buffers, if none was returned since the last call.
     pub(super) fn age(&mut self, ledger: &mut Ledger<'_>) {
         if !std::mem::take(&mut self.is_used) {
             (self.buffers, self.bytes) = (Vec::new(), 0);

@@ -1,4 +1,4 @@
-//! What is told of connections: to clients that watch, and to the log.
+//! Connection events: for clients that watch, and for the log.
 
 use super::worker::{WATCH_PAUSE, Worker};
 use crate::clients::address_text;
@@ -8,7 +8,7 @@ use std::fmt::Write;
 use std::net::SocketAddr;
 
 impl Worker<'_> {
-    /// Tells of a connection that came or goes, if that is wanted.
+    /// Reports a connection that was opened or closed, if a watcher or the log wants it.
     pub(super) fn tell(&self, index: usize, event: &str, reason: Option<&str>) {
         let events = self.shared.store.events();
         let is_logged = self.shared.facts.verbosity() > 1;
@@ -44,7 +44,7 @@ impl Worker<'_> {
         }
     }
 
-    /// Remembers a connection that has begun to watch.
+    /// Records a connection that has begun to watch.
     pub(super) fn note_watcher(&mut self, index: usize) {
         let watches = |found: &super::connection::Connection| found.is_watching();
         if self.connections[index].as_ref().is_some_and(watches) && !self.watchers.contains(&index)
@@ -53,7 +53,7 @@ impl Worker<'_> {
         }
     }
 
-    /// Sends what waits for connections that watch.
+    /// Sends the pending events to connections that watch.
     pub(super) fn serve_watchers(&mut self) {
         let now = self.shared.store.clock().now();
         if self.watchers.is_empty() || now < self.watched + WATCH_PAUSE / 2 {
@@ -61,7 +61,7 @@ impl Worker<'_> {
         }
         self.watched = now;
         for index in std::mem::take(&mut self.watchers) {
-            // It may have gone, and another one be in its place.
+            // It may have been closed, and its index reused by another connection.
             let Some(connection) = self.connections.get_mut(index).and_then(Option::as_mut) else {
                 continue;
             };

@@ -1,21 +1,22 @@
 //! Requests and replies in datagrams (`-U`).
 //!
 //! Each begins with a header of eight bytes, in network order: a number that the client chose, the
-//! datagram's place among those of one message, how many these are, and two bytes that mean
-//! nothing. A request is one datagram; a reply is as many as it needs, in order, with the client's
-//! number. What comes in a datagram is a conversation of its own, which ends with it.
-//! Source: memcached's protocol.txt, "UDP protocol". (memcached 1.6.18 sends the lines of a reply
-//! to several keys as messages of their own; that text, and this server, have one message.)
+//! datagram's sequence number within its message, the number of datagrams of the message, and two
+//! reserved bytes. A request is one datagram; a reply is as many as it needs, in order, with the
+//! client's number. Each request datagram is a session of its own, which ends with it. Source:
+//! memcached's protocol.txt, "UDP protocol". (memcached 1.6.18 sends the lines of a reply to
+//! several keys as messages of their own; that text, and this server, have one message.)
 //!
 //! Laws:
 //! - server.U1 A datagram is answered at once, and nothing of it is kept: no client holds memory.
-//! - server.U2 Who sends is not known, and may be another than the reply goes to. So the datagrams
-//!   of a reply have at most [`UDP_RATIO`](crate::report::UDP_RATIO) times the bytes of the
-//!   request's, unless the options say otherwise (`-o udp_reply_ratio`), or the sender is this
-//!   machine, which nothing on a network can claim to be. What would exceed that is refused in a
-//!   line, and what was asked behind it gets no reply.
-//! - server.U3 Its replies end with the one that reaches `session`'s bound; what was asked behind
-//!   that gets none. What the system does not take at once is lost, as datagrams are.
+//! - server.U2 The sender's address is not authenticated, and may be forged so that the reply goes
+//!   to another host (amplification). So the datagrams of a reply have at most
+//!   [`UDP_RATIO`](crate::report::UDP_RATIO) times the bytes of the request's, unless the options
+//!   set another ratio (`-o udp_reply_ratio`), or the sender is this machine, an address that no
+//!   host on a network can forge. A request whose reply would exceed that is refused in a line, and
+//!   the requests behind it get no reply.
+//! - server.U3 Its replies end with the one that reaches `session`'s bound; the requests behind
+//!   that get none. What the system does not accept at once is lost, as datagrams are.
 
 use super::Failure;
 use super::connection::Desk;
@@ -38,18 +39,18 @@ use std::net::SocketAddr;
 
 /// Bytes of a header.
 const HEADER: usize = 8;
-/// Bytes of a datagram of a reply, its header included, as memcached has it: what fits into an
+/// Bytes of one datagram of a reply, its header included, as in memcached: what fits into an
 /// Ethernet frame.
 const DATAGRAM: usize = 1400;
-/// The longest datagram there is.
+/// The longest datagram that UDP has.
 pub(super) const LONGEST: usize = 1 << 16;
-/// Datagrams that are answered before others have a turn.
+/// Datagrams that are answered before other sockets have their turn.
 const TURN: usize = 64;
-/// Bytes of the system's buffers that are asked for.
+/// Bytes requested for the system's socket buffers.
 const BUFFER: usize = 4 << 20;
 
 const IN_PARTS: &[u8] = b"SERVER_ERROR multi-packet request not supported\r\n";
-/// What a client gets instead of a reply that would be too long (server.U2).
+/// The reply to a request whose reply would be too long (server.U2).
 const TOO_LONG: &[u8] = b"SERVER_ERROR reply too long for a datagram of this length\r\n";
 
 /// Each worker's sockets, and the first one's port.
@@ -58,7 +59,7 @@ pub(super) fn sockets(plan: &Plan) -> Result<(Vec<Vec<OwnedFd>>, u16), Failure> 
     let mut port = 0;
     for address in &plan.datagrams {
         let failed = || Failure::system(format!("cannot have {address} for datagrams"));
-        // Fails if somebody has it: workers share it with one another alone.
+        // Fails if another process has bound it: only this server's workers share the port.
         let alone = socket(*address, false).map_err(failed())?;
         let own = getsockname(&alone).and_then(SocketAddr::try_from).map_err(failed())?;
         drop(alone);
@@ -78,36 +79,36 @@ fn socket(address: SocketAddr, is_shared: bool) -> Result<OwnedFd, Errno> {
         set_ipv6_v6only(&socket, true)?;
     }
     set_socket_reuseport(&socket, is_shared)?;
-    // As much as is allowed: with less, more is lost.
+    // As much as the system allows: with less, more datagrams are lost.
     let _ = set_socket_send_buffer_size(&socket, BUFFER);
     let _ = set_socket_recv_buffer_size(&socket, BUFFER);
     bind(&socket, &address)?;
     Ok(socket)
 }
 
-/// Tells `stats conns` of a socket.
+/// Lists a socket for `stats conns`.
 pub(super) fn list(socket: &OwnedFd, clients: &Clients) {
     let address = getsockname(socket).and_then(SocketAddr::try_from);
     let address = address.map_or("unknown".into(), |address| address.to_string());
     clients.add_listener(socket.as_raw_fd(), format!("udp:{address}"), "conn_read");
 }
 
-/// What a datagram's header says.
+/// The header of a datagram.
 struct Header {
-    /// The client's number.
+    /// The client's request number.
     id: [u8; 2],
     /// Whether the datagram is a whole message.
     is_whole: bool,
 }
 
-/// The header, and what follows. `None` if it is too short, and so nobody's.
+/// The header, and what follows; `None` if the datagram is too short to have one.
 fn split(datagram: &[u8]) -> Option<(Header, &[u8])> {
     let (header, rest) = datagram.split_first_chunk::<HEADER>()?;
     let [a, b, _, _, total @ .., _, _] = *header;
     Some((Header { id: [a, b], is_whole: total == [0, 1] }, rest))
 }
 
-/// A reply in datagrams; empty if there is none, or if it is more than can be counted.
+/// The datagrams of a reply; none if it is empty, or longer than the header can number.
 fn datagrams(id: [u8; 2], reply: &[u8]) -> impl Iterator<Item = Vec<u8>> + '_ {
     let parts = reply.chunks(DATAGRAM - HEADER);
     let total = u16::try_from(parts.len()).ok();
@@ -118,14 +119,14 @@ fn datagrams(id: [u8; 2], reply: &[u8]) -> impl Iterator<Item = Vec<u8>> + '_ {
     })
 }
 
-/// Answers what has come. True if somebody asked for the server's end.
+/// Answers the datagrams received. True if a client asked for a shutdown.
 pub(super) fn serve(
     socket: impl AsFd,
     desk: &mut Desk<'_>,
     room: &mut Vec<u8>,
     ratio: Option<usize>,
 ) -> bool {
-    // server.U1: read, answered and forgotten, one datagram after the other.
+    // server.U1: read, answered and dropped, one datagram after the other.
     let mut wish = Wish::Stay;
     for _ in 0..TURN {
         room.clear();
@@ -142,7 +143,7 @@ pub(super) fn serve(
             }
             Ok(_) | Err(Errno::INTR) => {}
             Err(Errno::AGAIN) => break,
-            // An earlier reply could not be delivered: nothing to do with the next request.
+            // An error of an earlier reply, unrelated to the next request.
             Err(_) => {}
         }
     }
@@ -154,7 +155,7 @@ fn sent_for(reply: usize) -> usize {
     reply + reply.div_ceil(DATAGRAM - HEADER) * HEADER
 }
 
-/// What is said to a request whose reply would be too long, in its protocol.
+/// The error reply to a request whose reply would be too long, in its protocol.
 fn too_long(request: &[u8]) -> Vec<u8> {
     match request.first_chunk::<16>() {
         Some([binary::MAGIC, opcode, _, _, _, _, _, _, _, _, _, _, opaque @ ..]) => {
@@ -178,9 +179,9 @@ fn answer(datagram: &[u8], desk: &mut Desk<'_>, ratio: usize) -> ([u8; 2], Vec<u
     let mut session = Session::new(desk.context.handle.store().limits().item);
     let (mut reply, mut used) = (Vec::new(), 0);
     let most = if ratio == 0 { usize::MAX } else { datagram.len().saturating_mul(ratio) };
-    // One by one, to see which is too much.
+    // One key at a time, to find the first reply that exceeds the bound.
     let budget = if ratio == 0 { usize::MAX } else { 1 };
-    // Where the replies and the requests end that are whole.
+    // The ends of the replies and of the requests that are whole.
     let (mut answered, mut asked) = (0, 0);
     loop {
         let progress = session.feed(&mut desk.context, &input[used..], &mut reply, budget);

@@ -18,29 +18,29 @@ use rustix::net::{SendFlags, SocketFlags, accept_with, send};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// Nanoseconds after which what waits for clients that watch is sent.
+/// Nanoseconds after which pending events are sent to clients that watch.
 pub(super) const WATCH_PAUSE: u64 = 20_000_000;
 
-/// Events that are fetched at once.
+/// Events that are fetched with one call.
 const EVENTS: usize = 256;
-/// Connections that are accepted before others have a turn.
+/// Connections that are accepted before other work has its turn.
 const ACCEPTS: usize = 64;
-/// Where the connections' numbers begin: before are the call to end, and the queues.
+/// The first token of connections; smaller tokens are the wake-up and the queues.
 const FIRST: u64 = 1 << 32;
-/// Where the numbers of the sockets with datagrams begin.
+/// The first token of the UDP sockets.
 const DATAGRAMS: u64 = 1 << 31;
-/// The number of the call to end, or to take a connection from another worker.
+/// The token of the wake-up: for a shutdown, or a connection from another worker.
 const WAKE: u64 = 0;
 
-/// Keys of one connection before others have their turn: as many as are looked up together.
+/// Keys of one connection before the others have their turn: as many as are looked up in one batch.
 const SLICE: usize = 64;
-/// Keys of a round of slices that are worth a look for new events. Few connections have longer
-/// slices.
+/// Keys in a round of slices after which new events are fetched. With few connections the slices
+/// are longer.
 const ROUND: usize = 512;
 
 const TOO_MANY: &[u8] = b"ERROR Too many open connections\r\n";
 
-/// A worker.
+/// The state of one worker thread.
 pub(super) struct Worker<'s> {
     number: usize,
     pub(super) shared: &'s Shared,
@@ -48,27 +48,28 @@ pub(super) struct Worker<'s> {
     epoll: OwnedFd,
     queues: Vec<Queue>,
     datagrams: Vec<OwnedFd>,
-    /// Room for a datagram; none if there are no sockets with them.
+    /// Room for a datagram; empty without UDP sockets.
     datagram: Vec<u8>,
     pub(super) connections: Vec<Option<Connection>>,
-    /// Places of `connections` that are empty.
+    /// Free indexes of `connections`.
     free: Vec<usize>,
-    /// Connections that can go on at once.
+    /// Connections that can continue without an event.
     again: Vec<usize>,
-    /// Connections that are told of events, now and then.
+    /// Connections that watch events.
     pub(super) watchers: Vec<usize>,
-    /// The store's time at which they were.
+    /// The store's time at which events were last sent to them.
     pub(super) watched: u64,
-    /// Turns of connections so far, of which some are timed.
+    /// Turns of connections so far; a sample of them is timed.
     turns: u32,
-    /// Until when it may take to come to an end.
+    /// The deadline of the shutdown.
     ends_by: Option<Instant>,
-    /// The second of the last look at idle connections.
+    /// The second of the last check for idle connections.
     looked: u32,
 }
 
 impl<'s> Worker<'s> {
-    /// Makes what a worker needs of the system; the rest is made by its thread, and stays there.
+    /// Creates the worker's system resources; everything else is created by its thread, and stays
+    /// there.
     pub(super) fn prepare(
         number: usize,
         shared: &'s Shared,
@@ -83,7 +84,7 @@ impl<'s> Worker<'s> {
             EventFlags::IN,
         )?;
         for (at, queue) in queues.iter().enumerate() {
-            // Of those who share a queue one is woken.
+            // Of the workers that share a queue one is woken.
             let alone = if queue.is_shared { EventFlags::EXCLUSIVE } else { EventFlags::empty() };
             let data = EventData::new_u64(at as u64 + 1);
             epoll::add(&epoll, &*queue.socket, data, EventFlags::IN | alone)?;
@@ -124,7 +125,7 @@ impl<'s> Worker<'s> {
         }
     }
 
-    /// Serves until it is told to end, and has.
+    /// Serves until a shutdown is requested and complete.
     fn run(mut self) {
         let mut events: Vec<Event> = Vec::with_capacity(EVENTS);
         loop {
@@ -136,13 +137,13 @@ impl<'s> Worker<'s> {
             }
             self.shared.store.tick();
             let again = std::mem::take(&mut self.again);
-            // A slice for each that is ready; then a look for others.
+            // One slice for each ready connection; then new events.
             let ready = events.len() + again.len();
             self.desk.slice = (ROUND / ready.max(1)).max(SLICE).min(self.shared.slice_max);
             for event in &events {
                 let number = event.data.u64();
                 match number {
-                    WAKE => self.take_over(), // the end is seen below
+                    WAKE => self.take_over(), // a shutdown is checked below
                     DATAGRAMS..FIRST => self.serve_datagrams((number - DATAGRAMS) as usize),
                     1..DATAGRAMS => self.accept(number as usize - 1),
                     number => self.serve_unless_queued((number - FIRST) as usize),
@@ -172,14 +173,14 @@ impl<'s> Worker<'s> {
         }
     }
 
-    /// Whether the end has come. Begins it when it is asked for (law server.V4).
+    /// Whether the shutdown is complete. Begins it when it is requested (law server.V4).
     fn is_over(&mut self) -> bool {
-        // ORDER: Relaxed; an eventfd brought the news.
+        // ORDER: Relaxed; an eventfd published it.
         if !self.shared.draining.load(Ordering::Relaxed) {
             return false;
         }
         let ends_by = *self.ends_by.get_or_insert_with(|| Instant::now() + GRACE);
-        // What was connected before it was told that nobody listens any more.
+        // Accepts the clients that were connected before the queues close.
         (0..self.queues.len()).for_each(|at| self.accept(at));
         self.take_over();
         self.queues.clear();
@@ -192,11 +193,11 @@ impl<'s> Worker<'s> {
             }
         }
         let is_empty = self.free.len() == self.connections.len();
-        // A connection that another worker handed over in this moment is served first.
+        // A connection that another worker hands over at this moment is served first.
         (is_empty && self.shared.inboxes[self.number].close()) || Instant::now() >= ends_by
     }
 
-    /// Serves a connection until nothing more can be read.
+    /// Serves a connection until its socket has nothing more to read.
     fn serve_what_came(&mut self, index: usize) {
         let read = &self.desk.context.handle.counters.bytes_read;
         let mut before = None;
@@ -216,7 +217,8 @@ impl<'s> Worker<'s> {
                 Err(Errno::INTR | Errno::CONNABORTED) => {}
                 Err(Errno::AGAIN) => return,
                 Err(_) => {
-                    // No more files, or no memory. It will be asked again at once: wait a little.
+                    // Out of descriptors or memory. The queue stays readable: wait a little before
+                    // the next try.
                     std::thread::sleep(Duration::from_millis(5));
                     return;
                 }
@@ -224,14 +226,13 @@ impl<'s> Worker<'s> {
         }
     }
 
-    /// Serves an accepted connection, or has it served by the worker with the fewest (law
-    /// server.V1).
+    /// Serves an accepted connection, or hands it to the worker with the fewest (law server.V1).
     fn place(&mut self, accepted: Accepted) {
         let inboxes = &self.shared.inboxes;
         let counts = inboxes.iter().map(Inbox::connections).enumerate();
         let own = inboxes[self.number].connections();
         let least = counts.min_by_key(|(_, count)| *count).filter(|(_, count)| *count < own);
-        // ORDER: Relaxed; a hint: a worker that has come to its end refuses.
+        // ORDER: Relaxed; a hint: a worker that has ended refuses.
         let stays = self.shared.draining.load(Ordering::Relaxed);
         let kept = match least.filter(|_| !stays) {
             Some((other, _)) => inboxes[other].hand_over(accepted),
@@ -250,7 +251,7 @@ impl<'s> Worker<'s> {
         }
     }
 
-    /// Begins to serve a connection that is counted as this worker's.
+    /// Starts to serve a connection that is already counted as this worker's.
     fn welcome(&mut self, Accepted { socket, queue }: Accepted) {
         let is_tcp = queue.is_tcp;
         let tls = self.shared.facts.tls.as_ref();
@@ -268,7 +269,7 @@ impl<'s> Worker<'s> {
         }
         facts.accepted.fetch_add(1, Ordering::Relaxed);
         if is_tcp {
-            // Without these it is slower, and no worse.
+            // Without these options the connection is slower, and otherwise the same.
             let _ = set_tcp_nodelay(&socket, true);
             let _ = set_socket_keepalive(&socket, true);
         }
@@ -316,7 +317,7 @@ impl<'s> Worker<'s> {
         }
     }
 
-    /// Who can go on at once is served with others like it, once.
+    /// Serves a connection, unless it is queued to continue: then it has one turn with the others.
     fn serve_unless_queued(&mut self, index: usize) {
         let connection = self.connections.get(index).and_then(Option::as_ref);
         if connection.is_some_and(|connection| connection.fate != Fate::Again) {
@@ -325,7 +326,7 @@ impl<'s> Worker<'s> {
     }
 
     pub(super) fn serve(&mut self, index: usize) {
-        // An event may be of a connection that was closed a moment ago.
+        // The event may be of a connection that was closed a moment ago.
         let Some(connection) = self.connections.get_mut(index).and_then(Option::as_mut) else {
             return;
         };
@@ -361,12 +362,12 @@ impl<'s> Worker<'s> {
         self.close_for(index, None);
     }
 
-    /// The same for a reason that is not the client's.
+    /// The same for a reason that the server has, not the client.
     fn close_for(&mut self, index: usize, reason: Option<&str>) {
         let ends = self.ends_by.is_some().then_some("shutdown");
         let own = self.connections[index].as_ref().map(Connection::reason);
         self.tell(index, "conn_close", reason.or(ends).or(own));
-        // Closing takes it out of the epoll.
+        // Closing the socket removes it from the epoll.
         if let Some(mut connection) = self.connections[index].take() {
             connection.end(&mut self.desk);
             self.free.push(index);
@@ -376,8 +377,9 @@ impl<'s> Worker<'s> {
         }
     }
 
-    /// Closes connections on which nothing has come or gone for too long: for `idle_timeout`; or,
-    /// while buffers are scarce, for `buffer_timeout` with a request or replies in them.
+    /// Closes connections on which no byte was received or sent for too long: for `idle_timeout`;
+    /// or, while buffers are scarce, for `buffer_timeout` with an incomplete request or unsent
+    /// replies.
     fn kick_idle(&mut self) {
         let facts = &self.shared.facts;
         let (idle, stalled) = (facts.settings.idle_timeout, facts.settings.buffer_timeout);
@@ -406,8 +408,8 @@ impl<'s> Worker<'s> {
     }
 }
 
-/// Has the server come to its end, as a signal does.
+/// Shuts the server down, as a signal does.
 fn end_server() {
-    // To ourselves, which is always allowed.
+    // A signal to the own process, which is always allowed.
     let _ = nix::sys::signal::kill(nix::unistd::Pid::this(), nix::sys::signal::Signal::SIGINT);
 }

@@ -1,4 +1,4 @@
-//! Requests for the server itself.
+//! Administrative requests, which concern the server itself.
 
 use super::{Context, Progress};
 use super::{Session, TOO_MANY_PREFIXES, Wish, say};
@@ -9,8 +9,8 @@ use crate::store::{Handle, MEMLIMIT_MIN};
 use crate::tls::Tls;
 
 impl Session {
-    /// Goes on with what is done instead of reading requests. The bytes of its line, if it is
-    /// done.
+    /// Continues the task that replaces the reading of requests. Returns the bytes of its line once
+    /// it is done.
     pub(super) fn go_on(
         &mut self,
         context: &mut Context<'_>,
@@ -68,7 +68,7 @@ impl Session {
                 say(out, "OK");
             }
             Admin::RefreshCerts => match facts.tls.as_ref().map(Tls::reload) {
-                // As memcached that was built without TLS.
+                // As memcached does if it was built without TLS.
                 None => say(out, crate::protocol::ERROR),
                 Some(Ok(())) => say(out, "OK"),
                 Some(Err(error)) => say(out, &format!("SERVER_ERROR {error}")),
@@ -88,7 +88,7 @@ impl Session {
     }
 }
 
-/// Why a prefix is not flushed: it is not allowed, or there is no such command.
+/// The error if no prefix was flushed: the command is not allowed, or does not exist.
 pub(super) fn no_flush_of_prefixes(handle: &Handle<'_>) -> &'static str {
     let is_known = handle.store().limits().delimiter.is_some();
     if is_known { "CLIENT_ERROR flush_prefix not allowed" } else { crate::protocol::ERROR }

@@ -1,9 +1,9 @@
-//! Requests and replies in the log, as memcached has them at verbosity 2.
+//! Requests and replies in the log, in memcached's format at verbosity 2.
 //!
 //! Laws:
-//! - session.Y1 While requests are not logged, a slice of them costs one look at the verbosity.
-//! - session.Y2 A request is logged once, when it has come whole, before its replies. Values and
-//!   passwords are not logged, nor what comes in the place of a value that was refused.
+//! - session.Y1 While requests are not logged, a slice of them costs one check of the verbosity.
+//! - session.Y2 A request is logged once, when it was received whole, before its replies. Values
+//!   and passwords are not logged, nor the bytes of a value that was refused.
 //! - session.Y3 Each line of the log is one request, reply or row of a header ([`log::escape`]).
 
 use super::{Context, OUT_MAX, Progress, Session, Spoken, Wish};
@@ -14,13 +14,13 @@ use crate::protocol::{Admin, Parser, Request, Step, number};
 use memchr::memchr;
 use std::io::Write;
 
-/// The binary protocol's command for a report.
+/// The opcode of `stat` in the binary protocol.
 const STAT: u8 = 0x10;
 
-/// What is logged of replies.
+/// The part of the replies that is logged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Replies {
-    /// Nothing.
+    /// No part.
     None,
     /// The lines of the text protocol.
     Lines,
@@ -28,26 +28,26 @@ pub(crate) enum Replies {
     Packets,
 }
 
-/// What is answered next.
+/// The next step of a logged session.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Next {
-    /// Bytes of one request; or all there are, if these are no whole one.
+    /// Bytes of one request; or of all the input, if that holds no whole request.
     pub(crate) length: usize,
-    /// Keys, or 1.
+    /// Keys of the request, or 1.
     pub(crate) keys: usize,
-    /// What is logged of its replies.
+    /// The part of its replies that is logged.
     pub(crate) replies: Replies,
 }
 
 impl Next {
-    /// Bytes of which nothing is logged.
+    /// So many bytes of which nothing is logged.
     pub(crate) fn silent(length: usize) -> Self {
         Self { length, keys: 1, replies: Replies::None }
     }
 }
 
 impl Session {
-    /// Answers what is in the input, at most so many keys.
+    /// Answers the requests in the input, up to so many keys.
     #[inline]
     pub fn feed(
         &mut self,
@@ -56,7 +56,7 @@ impl Session {
         out: &mut Vec<u8>,
         budget: usize,
     ) -> Progress {
-        // session.Y1: the one look.
+        // session.Y1: the one check.
         if context.facts.verbosity() > 1 {
             self.feed_logged(context, input, out, budget)
         } else {
@@ -100,9 +100,9 @@ impl Session {
         }
     }
 
-    /// What is answered next. Appends the lines of its request, if one begins there.
+    /// The next step. Appends the log lines of its request, if one begins there.
     fn next_logged(&mut self, context: &Context<'_>, rest: &[u8], lines: &mut Vec<u8>) -> Next {
-        // session.Y2: only whole requests, and of a value nothing but its length.
+        // session.Y2: only whole requests, and of a value only its length.
         if let Some(task) = &self.task {
             return Next::silent(if task.is_watch() { rest.len() } else { task.line() });
         }
@@ -126,7 +126,7 @@ impl Session {
     }
 }
 
-/// The next request in a text, and whether there is one.
+/// The next request in a text, and whether one begins there.
 fn next_of_text(parser: &mut Parser, rest: &[u8]) -> (Next, bool) {
     let (mut length, mut keys) = (0, 0);
     loop {
@@ -145,7 +145,7 @@ fn next_of_text(parser: &mut Parser, rest: &[u8]) -> (Next, bool) {
     }
 }
 
-/// memcached logs no replies to some commands.
+/// The part that memcached logs of the replies to this request: to some commands none.
 fn replies_of(request: &Request<'_>) -> Replies {
     match request {
         Request::Delete(..)
@@ -164,14 +164,14 @@ fn replies_of(request: &Request<'_>) -> Replies {
 
 /// Appends a line of the log about a client.
 pub(crate) fn line(lines: &mut Vec<u8>, mark: char, client: i32, text: &[u8]) {
-    // session.Y3: escaped, and ended here alone.
+    // session.Y3: escaped, and ended only here.
     // Writing to a vector does not fail.
     let _ = write!(lines, "{mark}{client} ");
     log::escape(lines, text.strip_suffix(b"\r").unwrap_or(text));
     lines.push(b'\n');
 }
 
-/// The same about replies of the text protocol: of a value only its key.
+/// Appends the lines for replies of the text protocol: of a value only its key.
 fn text_replies(lines: &mut Vec<u8>, client: i32, mut replies: &[u8]) {
     while let Some(end) = memchr(b'\n', replies) {
         let reply = &replies[..end];
@@ -189,8 +189,8 @@ fn text_replies(lines: &mut Vec<u8>, client: i32, mut replies: &[u8]) {
     }
 }
 
-/// The same about replies of the binary protocol: their headers, and the words of errors. As in
-/// memcached, the packets of a report are left out.
+/// Appends the lines for replies of the binary protocol: their headers, and the texts of errors. As
+/// in memcached, the packets of `stat` are left out.
 fn packets(lines: &mut Vec<u8>, client: i32, mut replies: &[u8]) {
     while let Some((header, rest)) = replies.split_first_chunk::<HEADER>() {
         let pair = |at: usize| u16::from_be_bytes([header[at], header[at + 1]]);
@@ -208,7 +208,7 @@ fn packets(lines: &mut Vec<u8>, client: i32, mut replies: &[u8]) {
     }
 }
 
-/// The bytes of a packet's header, in rows of four, as memcached logs them.
+/// The bytes of a packet's header, in rows of four, in memcached's format.
 pub(crate) fn header_rows(
     lines: &mut Vec<u8>,
     mark: char,

@@ -1,13 +1,13 @@
-//! Requests that have not come whole, and for which there is no memory.
+//! Refusals of incomplete requests for which there is no memory.
 
 use super::{Context, NO_MEMORY, Session, Spoken, Wish, say};
 use crate::protocol::{KeyRoom, Request, Step};
 
-/// What is said where the request is not one with a value, which could be dropped.
+/// The error to a request without a value, whose rest cannot be skipped.
 const NO_MEMORY_FOR_REQUEST: &str = "SERVER_ERROR out of memory reading request";
 
 impl Session {
-    /// Bytes of the whole request that begins here and has not come whole, if that is known.
+    /// Bytes of the whole incomplete request that begins here, if its length is known.
     #[must_use]
     pub fn whole_length(&self, context: &Context<'_>, input: &[u8]) -> Option<usize> {
         match &self.spoken {
@@ -17,8 +17,9 @@ impl Session {
         }
     }
 
-    /// Refuses the request that begins here and has not come whole, for lack of memory. Its value
-    /// is dropped as it comes; without one the connection is closed. Returns the bytes used.
+    /// Refuses the incomplete request that begins here, for lack of memory. The rest of its value
+    /// is dropped as it is received; without a value the connection is closed. Returns the bytes
+    /// used.
     pub fn refuse(&mut self, context: &mut Context<'_>, input: &[u8], out: &mut Vec<u8>) -> usize {
         if let Spoken::Binary(talk) = &mut self.spoken {
             let used = talk.refuse(context, input, out);
@@ -31,7 +32,7 @@ impl Session {
             Some(Step::Request { used, request: Request::TooLarge(named, forget), quiet }) => {
                 context.handle.counters.store_no_memory.inc();
                 if forget {
-                    // What is there would be out of date.
+                    // The item in the store would be out of date.
                     context.handle.delete(named.key(&mut [0; size_of::<KeyRoom>()]), None);
                 }
                 if !quiet {

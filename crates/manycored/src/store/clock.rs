@@ -1,37 +1,38 @@
-//! The store's time: read by all, moved on by whoever wakes up.
+//! The store's clock: a cached time that all threads read, and that a worker advances when it wakes
+//! up.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// Times to live above this are moments of the calendar.
+/// Times to live above this are absolute Unix times.
 const RELATIVE_MAX: i64 = 60 * 60 * 24 * 30;
-/// Nanoseconds of an eighth of a second.
+/// Nanoseconds of an eighth of a second, the unit of deadlines.
 const EIGHTH: u64 = 125_000_000;
-/// A deadline that is over.
+/// A deadline that has passed.
 const PAST: u32 = 1;
-/// What the clock shows at the start: later than `PAST`.
+/// The initial time of the clock: later than `PAST`.
 const START: u64 = 1_000_000_000;
-/// How far the clock must be behind before it is written.
+/// How far the clock must lag before it is written.
 const STEP: u64 = 1_000_000;
 
-/// A clock that costs a load.
+/// A clock whose reading costs one load.
 #[derive(Debug)]
 pub struct Clock {
     start: Instant,
-    /// What it showed then.
+    /// The time that it showed at `start`.
     begin: u64,
     now: AtomicU64,
-    /// What tests have moved it by, and where they have stopped it; 0 is nowhere.
+    /// The offset and, if not 0, the time at which it is paused: for tests.
     moved: AtomicU64,
     paused: AtomicU64,
 }
 
-/// The stamp of a moment and a worker (law store.D1).
+/// The stamp of a time and a worker (law store.D1).
 pub(super) fn stamp(nanos: u64, worker: usize) -> u64 {
     (nanos / 16) << 8 | worker as u64
 }
 
-/// A moment at which all stamps are above this one.
+/// A time whose stamps are all above this one.
 pub(super) fn moment_above(stamp: u64) -> u64 {
     ((stamp >> 8) + 1).saturating_mul(16)
 }
@@ -43,14 +44,14 @@ pub(super) fn second_of(stamp: u64) -> u32 {
 }
 
 impl Clock {
-    /// A clock that goes on from where another has come to, if that is above its own beginning.
+    /// A clock that continues from the end of an earlier one, if that is later than `START`.
     pub(super) fn new(from: u64) -> Self {
         let (zero, begin) = (|| AtomicU64::new(0), from.max(START));
         let (start, now) = (Instant::now(), AtomicU64::new(begin));
         Self { start, begin, now, moved: zero(), paused: zero() }
     }
 
-    /// The moment, exactly.
+    /// The exact time.
     pub(super) fn exact(&self) -> u64 {
         let now = self.start.elapsed().as_nanos() as u64 + self.begin;
         if !cfg!(debug_assertions) {
@@ -63,21 +64,21 @@ impl Clock {
         }
     }
 
-    /// Moves the clock on, in builds for tests: by what deadlines are rounded up to, too.
+    /// Advances the clock, in builds for tests: also by the amount that deadlines are rounded up.
     pub fn move_on(&self, seconds: u32) {
         let nanos = u64::from(seconds) * 1_000_000_000 + EIGHTH;
         // ORDER: Relaxed; as in `exact`.
         self.moved.fetch_add(nanos, Ordering::Relaxed);
     }
 
-    /// Stops the clock, or lets it go on from where it would be, in builds for tests.
+    /// Pauses the clock, or resumes it from where it would be, in builds for tests.
     pub fn set_paused(&self, yes: bool) {
         let now = self.start.elapsed().as_nanos() as u64 + self.begin;
         // ORDER: Relaxed; as in `exact`.
         self.paused.store(if yes { now } else { 0 }, Ordering::Relaxed);
     }
 
-    /// Moves the clock on, if a millisecond has passed. Returns the exact moment.
+    /// Advances the clock, if a millisecond has passed. Returns the exact time.
     pub(super) fn tick(&self) -> u64 {
         let now = self.exact();
         // ORDER: Relaxed; times order nothing.
@@ -87,21 +88,21 @@ impl Clock {
         now
     }
 
-    /// Moves the clock on beyond this moment, which is returned, so that later stamps are larger.
+    /// Advances the clock beyond the current time, which is returned, so that later stamps are
+    /// larger.
     pub(super) fn force(&self) -> u64 {
         let now = self.exact();
-        // ORDER: Relaxed; who acts on the caller's reply sees it.
+        // ORDER: Relaxed; a client that acts on the caller's reply sees it.
         self.now.fetch_max(now + 16, Ordering::Relaxed);
         now
     }
 
-    /// A stamp that is above all that were made so far, and below all that will be made (law
-    /// store.D1).
+    /// A stamp that is above all stamps taken so far, and below all later ones (law store.D1).
     pub(super) fn all_so_far(&self) -> u64 {
         stamp(self.force(), 0) | 0xff
     }
 
-    /// Nanoseconds since a second before the store was made, as of the last tick.
+    /// Nanoseconds since a second before the store was created, as of the last tick.
     #[inline]
     pub fn now(&self) -> u64 {
         // ORDER: Relaxed; times order nothing.
@@ -114,13 +115,13 @@ impl Clock {
         (self.now() / 1_000_000_000) as u32
     }
 
-    /// How long the store exists.
+    /// The time since the store was created.
     pub fn uptime(&self) -> Duration {
         self.start.elapsed()
     }
 
-    /// The deadline of what lives so long, in memcached's way: 0 is for ever, less is over, and
-    /// what is longer than 30 days is a moment of the calendar.
+    /// The deadline of a time to live, by memcached's rules: 0 is never, a negative one has passed,
+    /// and one of more than 30 days is an absolute Unix time.
     pub fn deadline(&self, exptime: i64) -> u32 {
         let seconds = match exptime {
             0 => return 0,
@@ -137,19 +138,19 @@ impl Clock {
         u32::try_from(end).unwrap_or(u32::MAX)
     }
 
-    /// The moment of a deadline on this clock; `None` is never.
+    /// The time of a deadline on this clock; `None` is never.
     #[inline]
     pub(super) fn moment(deadline: u32) -> Option<Duration> {
         (deadline != 0).then(|| Duration::from_nanos(u64::from(deadline) * EIGHTH))
     }
 
-    /// How long it is until a deadline; `None` is for ever.
+    /// The time left until a deadline; `None` is for ever.
     pub(super) fn until(&self, deadline: u32) -> Option<Duration> {
         let end = u64::from(deadline) * EIGHTH;
         (deadline != 0).then(|| Duration::from_nanos(end.saturating_sub(self.now())))
     }
 
-    /// Whether a deadline is over.
+    /// Whether a deadline has passed.
     #[inline]
     pub(crate) fn is_over(&self, deadline: u32) -> bool {
         deadline != 0 && u64::from(deadline) * EIGHTH <= self.now()

@@ -1,25 +1,25 @@
-//! What a worker counts, in lines of its own.
+//! Statistics of a worker, on cache lines of its own.
 
 use crate::protocol::Arith;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 macro_rules! counters {
     ($($name:ident)*) => {
-        /// The counts of one worker, which alone writes them.
+        /// The counts of one worker, the only writer of them.
         #[derive(Debug, Default)]
         #[repr(align(128))]
         pub struct Counters {
             $(#[doc = concat!("`", stringify!($name), "` of `stats`.")] pub $name: Count,)*
         }
 
-        /// The counts of all.
+        /// The counts of all workers.
         #[derive(Debug, Default, Clone, Copy)]
         pub struct Totals {
             $(#[doc = concat!("`", stringify!($name), "` of `stats`.")] pub $name: u64,)*
         }
 
         impl Totals {
-            /// All workers' counts together.
+            /// The sum of all workers' counts.
             pub fn sum(all: &[Counters]) -> Self {
                 let mut totals = Self::default();
                 for counters in all {
@@ -28,14 +28,14 @@ macro_rules! counters {
                 totals
             }
 
-            /// Names and counts.
+            /// The names and values of the counts.
             pub fn each(&self) -> impl Iterator<Item = (&'static str, u64)> {
                 [$((stringify!($name), self.$name)),*].into_iter()
             }
         }
 
         impl Counters {
-            /// Begins anew.
+            /// Resets all counts.
             pub fn reset(&self) {
                 $(self.$name.0.store(0, Ordering::Relaxed);)*
             }
@@ -53,7 +53,7 @@ counters! {
 }
 
 impl Counters {
-    /// Hits and misses of an increment or a decrement.
+    /// The counts of hits and misses of an increment or a decrement.
     pub(crate) fn of_change(&self, arith: Arith) -> [&Count; 2] {
         match arith {
             Arith::Incr => [&self.incr_hits, &self.incr_misses],
@@ -62,7 +62,7 @@ impl Counters {
     }
 }
 
-/// A count that one thread writes and all read.
+/// A count with one writer and any number of readers.
 #[derive(Debug, Default)]
 pub struct Count(AtomicU64);
 
@@ -80,7 +80,7 @@ impl Count {
         self.add(1);
     }
 
-    /// The count now.
+    /// The current value.
     pub fn get(&self) -> u64 {
         // ORDER: Relaxed; a count.
         self.0.load(Ordering::Relaxed)

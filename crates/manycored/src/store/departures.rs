@@ -1,4 +1,4 @@
-//! What became of items that left for room, or because their time was over.
+//! Counts of items that were evicted or expired.
 
 use super::Item;
 use super::clock::Clock;
@@ -10,7 +10,7 @@ use std::fmt::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A use so many seconds ago makes an evicted item one that was in use.
+/// An evicted item counts as active if it was used within so many seconds.
 const ACTIVE: u32 = 60;
 
 thread_local! {
@@ -18,7 +18,7 @@ thread_local! {
     static EXPIRED: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Counts of items that left.
+/// The counts since the start.
 pub(super) struct Departures {
     events: Arc<Events>,
     clock: Arc<Clock>,
@@ -28,28 +28,28 @@ pub(super) struct Departures {
     evicted_active: Counter,
     expired: Counter,
     expired_unfetched: Counter,
-    /// Seconds for which the last one that was evicted had not been used.
+    /// Seconds for which the last evicted item was unused.
     evicted_time: AtomicU64,
-    /// What the counts were at the last reset.
+    /// The counts at the last reset.
     before: std::sync::Mutex<DepartureCounts>,
 }
 
-/// The same at a moment.
+/// The counts at a point in time.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct DepartureCounts {
-    /// Items that went because room was wanted.
+    /// Items that were evicted.
     pub evicted: u64,
-    /// Those of them that were never asked for.
+    /// Evicted items that were never fetched.
     pub evicted_unfetched: u64,
-    /// Those of them that had a deadline.
+    /// Evicted items that had a deadline.
     pub evicted_nonzero: u64,
-    /// Those of them that were used in the minute before.
+    /// Evicted items that were used within the minute before.
     pub evicted_active: u64,
-    /// Items that went because their time was over.
+    /// Items that expired.
     pub expired: u64,
-    /// Those of them that were never asked for.
+    /// Expired items that were never fetched.
     pub expired_unfetched: u64,
-    /// Seconds for which the last one that was evicted had not been used.
+    /// Seconds for which the last evicted item was unused.
     pub evicted_time: u64,
 }
 
@@ -70,7 +70,7 @@ impl Departures {
         }
     }
 
-    /// Notes that this item has left the table.
+    /// Counts an item that has left the table.
     pub(super) fn note(&self, item: &Item, cause: Cause) {
         match cause {
             Cause::Evicted => self.note_evicted(item),
@@ -100,7 +100,7 @@ impl Departures {
         if item.was_fetched() && unused < ACTIVE {
             self.evicted_active.inc();
         }
-        // ORDER: Relaxed; a number for people. Written when it changes only.
+        // ORDER: Relaxed; a statistic. Written only when it changes.
         if self.evicted_time.load(Ordering::Relaxed) != u64::from(unused) {
             self.evicted_time.store(unused.into(), Ordering::Relaxed);
         }
@@ -116,7 +116,7 @@ impl Departures {
         }
     }
 
-    /// Whether a look-up in this thread has just found this key's item to have expired. Asked once.
+    /// Whether the last look-up of this thread found this key's item expired. True once.
     pub(super) fn has_just_expired(key: &[u8]) -> bool {
         EXPIRED.with_borrow_mut(|expired| {
             let is_it = !expired.is_empty() && expired == key;
@@ -134,7 +134,7 @@ impl Departures {
             evicted_active: sum(&self.evicted_active),
             expired: sum(&self.expired),
             expired_unfetched: sum(&self.expired_unfetched),
-            // ORDER: Relaxed; a number for people.
+            // ORDER: Relaxed; a statistic.
             evicted_time: self.evicted_time.load(Ordering::Relaxed),
         }
     }
@@ -157,7 +157,7 @@ impl Departures {
         }
     }
 
-    /// Begins the counts anew.
+    /// Resets the counts.
     pub(super) fn reset(&self) {
         *self.before() = self.all();
     }

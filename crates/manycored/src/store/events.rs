@@ -1,10 +1,10 @@
-//! What clients of `watch`, and `stats detail`, are told of single requests.
+//! Events of single requests, for clients of `watch` and for `stats detail`.
 //!
 //! Laws:
-//! - store.E1 Where there is no watcher and no detail, a request costs one load of a word that is
-//!   not written in between.
-//! - store.E2 What waits for a watcher is bounded: a line that has no room is counted and dropped,
-//!   and the watcher is told how many were. So are the prefixes of `stats detail`.
+//! - store.E1 Without a watcher and without detail, a request costs one load of a word that is not
+//!   written in between.
+//! - store.E2 The buffer of a watcher is bounded: a line that has no room is counted and dropped,
+//!   and the watcher is told how many were dropped. So are the prefixes of `stats detail`.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -14,25 +14,25 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 /// A kind of event: a get.
 pub const FETCHERS: u32 = 1;
-/// A value that was put in, or refused.
+/// A value that was stored, or refused.
 pub const MUTATIONS: u32 = 1 << 1;
-/// An item that made room for others.
+/// An item that was evicted.
 pub const EVICTIONS: u32 = 1 << 2;
-/// A connection that came or went.
+/// A connection that was opened or closed.
 pub const CONNEVENTS: u32 = 1 << 3;
 /// An item that a client deleted.
 pub const DELETIONS: u32 = 1 << 4;
-/// Something that only memcached's own parts do: nothing of the kind happens here.
+/// Events of memcached's own internals, which do not occur here.
 pub const OTHERS: u32 = 1 << 5;
 /// Counts by prefix.
 pub const DETAIL: u32 = 1 << 16;
 
-/// Watchers at once, as memcached has it.
+/// Concurrent watchers, as in memcached.
 const WATCHERS_MAX: usize = 20;
-/// Prefixes that are counted, as memcached has it.
+/// Prefixes that are counted, as in memcached.
 const PREFIXES_MAX: usize = 256;
 
-/// What was asked of the keys with a prefix.
+/// The counts of the keys with one prefix.
 #[derive(Debug, Default, Clone, Copy)]
 struct Detail {
     gets: u64,
@@ -41,21 +41,21 @@ struct Detail {
     deletes: u64,
 }
 
-/// A request as `stats detail` sees it.
+/// A request as `stats detail` counts it.
 #[derive(Debug, Clone, Copy)]
 pub enum Asked {
-    /// A get; and whether something was there.
+    /// A get; and whether it was a hit.
     Get(bool),
-    /// A value.
+    /// A value to be stored.
     Set,
-    /// A key to be forgotten.
+    /// A key to be deleted.
     Delete,
 }
 
-/// Who is told what.
+/// The watchers, and the counts by prefix.
 #[derive(Debug)]
 pub struct Events {
-    /// What anybody wants to be told (store.E1).
+    /// The kinds that any watcher has subscribed to, and [`DETAIL`] (store.E1).
     wanted: AtomicU32,
     has_detail: AtomicBool,
     delimiter: u8,
@@ -63,16 +63,16 @@ pub struct Events {
     watchers: Mutex<Vec<Arc<Watcher>>>,
     /// The number of the last event.
     last: AtomicU64,
-    /// Lines for watchers that were sent, and that were dropped.
+    /// Lines that were buffered for watchers, and lines that were dropped.
     sent: AtomicU64,
     dropped: AtomicU64,
 }
 
-/// What waits for one watcher.
+/// The subscription and the buffer of one watcher.
 #[derive(Debug)]
 struct Watcher {
     kinds: u32,
-    /// The most bytes that wait.
+    /// The bound on buffered bytes.
     room: usize,
     waiting: Mutex<Waiting>,
 }
@@ -80,7 +80,7 @@ struct Watcher {
 #[derive(Debug, Default)]
 struct Waiting {
     lines: Vec<u8>,
-    /// Lines that were dropped since the others were taken.
+    /// Lines dropped since the buffer was last drained.
     dropped: u64,
 }
 
@@ -91,14 +91,14 @@ pub struct Watch {
     watcher: Arc<Watcher>,
 }
 
-/// What watchers were told so far.
+/// Statistics of the watchers.
 #[derive(Debug, Clone, Copy)]
 pub struct EventCounts {
-    /// Watchers now.
+    /// Current watchers.
     pub watchers: usize,
-    /// Lines that were put down for them.
+    /// Lines that were buffered for them.
     pub sent: u64,
-    /// Lines that were dropped, because they did not take others.
+    /// Lines that were dropped because a watcher's buffer was full.
     pub dropped: u64,
 }
 
@@ -121,14 +121,14 @@ impl Events {
         }
     }
 
-    /// Whether anybody wants to be told of one of these kinds.
+    /// Whether one of these kinds has a watcher, or is counted.
     #[inline]
     pub fn wants(&self, kinds: u32) -> bool {
-        // ORDER: Relaxed; an event at the time of a change may be told or not.
+        // ORDER: Relaxed; an event concurrent with a subscription may be reported or not.
         self.wanted.load(Ordering::Relaxed) & kinds != 0
     }
 
-    /// Recomputes what is wanted, under the watchers' lock.
+    /// Recomputes the wanted kinds, under the watchers' lock.
     fn refresh(&self, watchers: &[Arc<Watcher>]) {
         let kinds = watchers.iter().fold(0, |kinds, watcher| kinds | watcher.kinds);
         // ORDER: Relaxed; as in `wants`. Both writers have the lock.
@@ -136,7 +136,7 @@ impl Events {
         self.wanted.store(kinds | detail, Ordering::Relaxed);
     }
 
-    /// Begins or ends the counts by prefix.
+    /// Enables or disables the counts by prefix.
     pub fn set_detail(&self, is_on: bool) {
         let watchers = locked(&self.watchers);
         // ORDER: Relaxed; read under the same lock, or as a hint.
@@ -144,18 +144,18 @@ impl Events {
         self.refresh(&watchers);
     }
 
-    /// Whether prefixes are counted.
+    /// Whether the counts by prefix are enabled.
     pub fn has_detail(&self) -> bool {
         // ORDER: Relaxed; a hint.
         self.has_detail.load(Ordering::Relaxed)
     }
 
-    /// What ends a prefix.
+    /// The delimiter that ends a prefix.
     pub fn delimiter(&self) -> u8 {
         self.delimiter
     }
 
-    /// Counts a request by its key's prefix, if that has one.
+    /// Counts a request by its key's prefix, if it has one.
     #[cold]
     pub fn count(&self, key: &[u8], asked: Asked) {
         let Some(end) = key.iter().position(|byte| *byte == self.delimiter) else { return };
@@ -188,12 +188,12 @@ impl Events {
         }
     }
 
-    /// Begins the counts by prefix anew.
+    /// Resets the counts by prefix.
     pub fn reset_details(&self) {
         locked(&self.details).clear();
     }
 
-    /// What watchers were told.
+    /// The statistics of the watchers.
     pub fn counts(&self) -> EventCounts {
         // ORDER: Relaxed; counts.
         let (sent, dropped) = (&self.sent, &self.dropped);
@@ -201,7 +201,7 @@ impl Events {
         EventCounts { watchers: locked(&self.watchers).len(), sent, dropped }
     }
 
-    /// Has a new watcher be told of these kinds. `None` if there are too many.
+    /// Registers a watcher of these kinds. `None` if there are too many.
     pub fn watch(self: &Arc<Self>, kinds: u32, room: usize) -> Option<Watch> {
         let mut watchers = locked(&self.watchers);
         if watchers.len() >= WATCHERS_MAX {
@@ -213,11 +213,12 @@ impl Events {
         Some(Watch { events: self.clone(), watcher })
     }
 
-    /// Tells whoever wants to know; `text` is what follows the time and the event's number.
+    /// Reports an event to the watchers of its kind; `text` appends to the time and the event's
+    /// number.
     #[cold]
     pub fn tell(&self, kind: u32, text: impl FnOnce(&mut String)) {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        // In the order of their numbers, for every watcher.
+        // Under the lock, so that every watcher has events in the order of their numbers.
         let watchers = locked(&self.watchers);
         // ORDER: Relaxed; under the lock.
         let number = self.last.fetch_add(1, Ordering::Relaxed) + 1;
@@ -237,10 +238,10 @@ impl Events {
 }
 
 impl Watcher {
-    /// Puts a line down, if there is room (store.E2).
+    /// Buffers a line, if there is room (store.E2).
     fn put(&self, line: &str) -> bool {
         let mut waiting = locked(&self.waiting);
-        // What comes after one that was dropped would stand before the note of it.
+        // A line after a dropped one would precede the note about that.
         if waiting.dropped > 0 || waiting.lines.len() + line.len() > self.room {
             waiting.dropped += 1;
             return false;
@@ -251,7 +252,7 @@ impl Watcher {
 }
 
 impl Watch {
-    /// Takes what waits.
+    /// Drains the buffer.
     pub fn take(&self, out: &mut Vec<u8>) {
         let mut waiting = locked(&self.watcher.waiting);
         out.append(&mut waiting.lines);
@@ -270,7 +271,8 @@ impl Drop for Watch {
     }
 }
 
-/// A key as it stands in a line: what is not a letter, a digit or one of `-._~` as its number.
+/// Writes a key as it is in event lines: bytes other than letters, digits and `-._~` are
+/// percent-encoded.
 pub fn write_key(out: &mut String, key: &[u8]) {
     for byte in key {
         if byte.is_ascii_alphanumeric() || b"-._~".contains(byte) {

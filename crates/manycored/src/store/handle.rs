@@ -1,4 +1,4 @@
-//! One worker's operations.
+//! The operations of one worker on the store.
 
 use super::clock::stamp;
 use super::events::{DELETIONS, DETAIL, FETCHERS, MUTATIONS};
@@ -9,36 +9,36 @@ use manycore_cache::{Entry, Guard, Spot};
 use std::borrow::Cow;
 use std::sync::atomic::Ordering;
 
-/// The longest value that can be a number, with what may stand behind that: memcached keeps longer
-/// ones in pieces, and does not look into these.
+/// The longest value that can be a number, with trailing bytes: memcached stores longer values in
+/// chunks, and does not parse these.
 const NUMBER_MAX: usize = 1 << 19;
 
-/// Bytes of new items after which memory is shared anew between items and tables.
+/// Bytes of new items after which the limit is divided anew between items and tables.
 const SHARE_BYTES: usize = 1 << 20;
 
-/// What became of a value that was to be put in.
+/// The result of a storage command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
-    /// It is there.
+    /// The value was stored.
     Stored,
     /// The condition of the command was not met.
     NotStored,
-    /// What is there has another version.
+    /// The item has another version.
     Exists,
-    /// Nothing is there.
+    /// There is no item.
     NotFound,
     /// There is no room.
     NoMemory,
 }
 
-/// What became of a value, and what the reply may tell of it.
+/// The result of a storage command, and the facts that a reply may show.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StoreResult {
-    /// Whether it is there.
+    /// The result itself.
     pub outcome: Outcome,
-    /// The item's version; 0 if the value is not in.
+    /// The version of the new item; 0 if the value was not stored.
     pub cas: u64,
-    /// The length of the item's value, or of what was sent if that is not in.
+    /// The length of the item's value, or of the value sent if that was not stored.
     pub length: usize,
 }
 
@@ -52,21 +52,21 @@ impl StoreResult {
     }
 }
 
-/// On what condition, and in what way, a value is put in.
+/// The condition and the mode of a storage command.
 #[derive(Debug, Clone, Copy)]
 pub struct How {
     /// The command.
     pub mode: Mode,
-    /// Only if what is there has this version.
+    /// Store only if the item has this version.
     pub cas: Option<u64>,
-    /// If what is there has a later version, put the value in all the same, as stale.
+    /// If the item has a later version, store the value all the same, as stale.
     pub invalidate: bool,
-    /// If nothing is there to append to, put the value in, until this deadline.
+    /// If there is no item to append to, store the value, until this deadline.
     pub vivify: Option<u32>,
 }
 
 impl How {
-    /// By the command alone.
+    /// The command's own condition, and no other.
     #[must_use]
     pub fn plain(mode: Mode) -> Self {
         let cas = if let Mode::Cas(cas) = mode { Some(cas) } else { None };
@@ -74,45 +74,45 @@ impl How {
     }
 }
 
-/// What became of a number.
+/// The result of an increment or a decrement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Change {
-    /// Nothing is there.
+    /// There is no item.
     Missing,
-    /// What is there is no number.
+    /// The item's value is no number.
     NoNumber,
-    /// What is there has another version.
+    /// The item has another version.
     Exists,
     /// There is no room.
     NoMemory,
-    /// The number is this now, with this version and deadline.
+    /// The new number, with the version and deadline of the item.
     Done(u64, u64, u32),
 }
 
-/// A worker's way to the store. It makes the worker's stamps, and counts.
+/// One worker's access to the store. It takes the worker's stamps, and counts.
 pub struct Handle<'s> {
     store: &'s Store,
-    /// What this worker counts.
+    /// The counts of this worker.
     pub counters: &'s Counters,
     worker: usize,
     last: u64,
-    /// Bytes that were put in since memory was last shared between items and tables.
+    /// Bytes stored since the limit was last divided between items and tables.
     stored: usize,
-    /// The descriptor of the client whose requests are answered, for those that watch.
+    /// The descriptor of the client whose requests are answered, for watchers.
     pub client: i32,
     /// The values of this turn's replies that are not copied.
     pub pinned: Pinned<'s>,
 }
 
-/// A key whose turn it is.
+/// A visit to one key of a batch: the key with its bucket.
 pub type Turn<'t> = Spot<'t, [u8], Item, (), RandomState>;
-/// An item that was found.
+/// An item that was found, protected by a guard.
 pub type Found<'s> = Guard<'s, Item, ()>;
 
 impl<'s> Handle<'s> {
     pub(super) fn new(store: &'s Store, counters: &'s Counters, worker: usize) -> Self {
-        // Beyond the stamps of the worker's handle before (store.D1): each takes longer than its
-        // share of the clock.
+        // Above the stamps of the worker's previous handle (store.D1): each of those took longer
+        // than the 16 ns by which it advanced.
         store.clock.force();
         let pinned = Pinned::default();
         Self { store, counters, worker, last: 0, stored: 0, client: 0, pinned }
@@ -123,13 +123,13 @@ impl<'s> Handle<'s> {
         self.store
     }
 
-    /// The item's version, where items have any.
+    /// The item's version; 0 if versions are disabled.
     #[inline]
     pub fn cas(&self, item: &Item) -> u64 {
         if self.store.limits.has_versions { item.cas() } else { 0 }
     }
 
-    /// A stamp that is larger than all before (store.D1).
+    /// A stamp that is larger than all earlier ones of this worker (store.D1).
     fn next_stamp(&mut self) -> u64 {
         self.last = stamp(self.store.clock.now(), self.worker).max(self.last + 256);
         self.last
@@ -143,17 +143,17 @@ impl<'s> Handle<'s> {
         !self.store.is_dead(item) && !self.store.clock.is_over(item.deadline())
     }
 
-    /// The key's item, without a note of the use in it.
+    /// The key's item, without recording the use in it.
     pub fn peek(&self, key: &[u8]) -> Option<Found<'s>> {
         self.store.cache.get(key).filter(|found| self.is_live(found.key()))
     }
 
-    /// As [`peek`](Self::peek), and the access does not keep the item from eviction either.
+    /// As [`peek`](Self::peek), and the access does not protect the item from eviction either.
     pub fn peek_without_bump(&self, key: &[u8]) -> Option<Found<'s>> {
         self.store.cache.hold_if(key, |entry| self.is_live(entry.key()))
     }
 
-    /// Gives each of these keys its turn, in order. Their lines are fetched together.
+    /// Visits each of these keys, in order. Their bucket lines are fetched together.
     #[inline]
     pub fn each_of<'k>(
         &mut self,
@@ -164,7 +164,7 @@ impl<'s> Handle<'s> {
         store.cache.visit_many(keys, |_, spot| turn(self, spot));
     }
 
-    /// The item of the key whose turn it is, used.
+    /// The item of the visited key; records the use.
     #[inline]
     pub fn get<'t>(&self, turn: Turn<'t>) -> Option<&'t Item> {
         let item = self.look(turn);
@@ -178,7 +178,7 @@ impl<'s> Handle<'s> {
         item
     }
 
-    /// The item of the key whose turn it is, without a note of the use.
+    /// The item of the visited key, without recording the use.
     #[inline]
     pub fn look<'t>(&self, turn: Turn<'t>) -> Option<&'t Item> {
         let key = turn.key();
@@ -193,7 +193,7 @@ impl<'s> Handle<'s> {
         item
     }
 
-    /// Appends the value of an item that was just found, by its key; pinned, if that is worth it.
+    /// Appends the value of an item that the visit has just found; pinned, if that is cheaper.
     #[inline]
     pub fn write_value(&mut self, turn: Turn<'_>, item: &Item, out: &mut Vec<u8>) {
         if !self.pinned.wants(item) || !self.pin(turn, item, out) {
@@ -201,7 +201,7 @@ impl<'s> Handle<'s> {
         }
     }
 
-    /// Pins the item. False if it has just been replaced, or removed.
+    /// Pins the item. False if it was replaced or removed concurrently.
     #[inline(never)]
     fn pin(&mut self, turn: Turn<'_>, item: &Item, out: &mut Vec<u8>) -> bool {
         let found = turn.hold(&self.store.cache);
@@ -212,7 +212,7 @@ impl<'s> Handle<'s> {
         true
     }
 
-    /// As [`put`](Self::put) with a plain `set` of the key whose turn it is.
+    /// As [`put`](Self::put) with a plain `set` of the visited key.
     #[inline]
     pub fn set(&mut self, turn: Turn<'_>, draft: &Draft<'_>) -> Outcome {
         if !self.has_room(draft.weight()) {
@@ -231,12 +231,12 @@ impl<'s> Handle<'s> {
         Outcome::Stored
     }
 
-    /// Has the lines of keys that will be looked up next fetched together. A hint.
+    /// Prefetches the bucket lines of keys that will be looked up next. A hint.
     pub fn fetch(&self, keys: &[&[u8]]) {
         self.store.cache.fetch(keys.iter().copied());
     }
 
-    /// Has the memory for so many bytes more where it is wanted.
+    /// Makes room for so many bytes of new items, by dividing the limit and vacating regions.
     #[inline]
     fn make_room(&mut self, bytes: usize) {
         self.stored += bytes;
@@ -249,12 +249,12 @@ impl<'s> Handle<'s> {
 
     /// Whether there is room for so many bytes more.
     fn has_room(&self, bytes: usize) -> bool {
-        // ORDER: Relaxed; a number to keep to.
+        // ORDER: Relaxed; a limit, which orders nothing.
         let (bytes, memory) = (bytes as u64, self.store.capacity.load(Ordering::Relaxed));
         bytes <= memory && (self.store.limits.evicts || self.store.cache.weight() + bytes <= memory)
     }
 
-    /// Puts a value in.
+    /// Stores a value.
     pub fn put(&mut self, draft: &Draft<'_>, how: How) -> StoreResult {
         let is_told = self.store.events.wants(MUTATIONS | FETCHERS | DETAIL);
         if is_told {
@@ -271,7 +271,7 @@ impl<'s> Handle<'s> {
     fn put_quietly(&mut self, draft: &Draft<'_>, how: How) -> StoreResult {
         if !self.has_room(draft.weight()) {
             if how.mode == Mode::Set {
-                // What is there would be out of date.
+                // The item in the store would be out of date.
                 self.store.cache.remove(draft.key);
             }
             self.counters.store_no_memory.inc();
@@ -289,13 +289,13 @@ impl<'s> Handle<'s> {
         };
         if written.outcome == Outcome::Stored {
             self.counters.total_items.inc();
-            // What was appended to was written anew, with all of its value.
+            // An append has rewritten the item with all of its value.
             self.make_room(draft.weight().max(written.length));
         }
         written
     }
 
-    /// An item as it is shown, which is not in the store.
+    /// An item that a reply shows, and that is not in the store.
     pub(crate) fn shown(&self, draft: &Draft<'_>, stamp: u64) -> Item {
         draft.make(&self.store.memory, stamp)
     }
@@ -324,7 +324,7 @@ impl<'s> Handle<'s> {
         }
     }
 
-    /// Whether the value may be put in, in view of what is there.
+    /// Whether the value may be stored, given the current item.
     fn judge(&self, there: Option<&Item>, how: How) -> Outcome {
         match (how.mode, how.cas, there) {
             (Mode::Add, _, there) if there.is_none() => Outcome::Stored,
@@ -336,7 +336,8 @@ impl<'s> Handle<'s> {
         }
     }
 
-    /// Somebody was too late: his value is put in as stale, if it is older than what is there.
+    /// After a lost compare-and-swap: stores the value as stale, if its version is older than the
+    /// item's.
     fn put_stale(&mut self, draft: &Draft<'_>, seen: u64) -> StoreResult {
         loop {
             let Some(old) = self.peek(draft.key) else {
@@ -353,8 +354,9 @@ impl<'s> Handle<'s> {
         }
     }
 
-    /// Puts the new item in the place of the old one, if that is there still (store.D4).
-    /// `keeps_time` says that the new one's deadline was copied: the old one must have it still.
+    /// Replaces the old item with the new one, if the old one is still in the table (store.D4).
+    /// `keeps_time` says that the new one's deadline was copied: then the old one must have it
+    /// still.
     fn exchange(&mut self, old: &Found<'_>, draft: &Draft<'_>, keeps_time: bool) -> Option<u64> {
         let item = self.make(draft);
         let cas = self.cas(&item);
@@ -401,7 +403,7 @@ impl<'s> Handle<'s> {
         }
     }
 
-    /// Adds to a number, or takes from it. `cas` is a condition; `deadline` a new one.
+    /// Increments or decrements a number. `cas` is a condition; `deadline` a new one.
     pub fn change(
         &mut self,
         key: &[u8],
@@ -414,7 +416,7 @@ impl<'s> Handle<'s> {
         loop {
             let Some(old) = self.peek(key) else { return Change::Missing };
             let item = old.key();
-            // Before the version is looked at, as memcached does it.
+            // Before the version is compared, as in memcached.
             if !(1..=NUMBER_MAX).contains(&item.value_len()) {
                 return Change::NoNumber;
             }
@@ -428,8 +430,8 @@ impl<'s> Handle<'s> {
             };
             let mut digits = itoa::Buffer::new();
             let text = digits.format(sum).as_bytes();
-            // As memcached does: what gets shorter is filled up.
-            // A longer one is a new item to it, without marks.
+            // As in memcached: a shorter number is padded to the old length, and a longer one makes
+            // a new item, without marks.
             let fits = text.len() <= item.value_len();
             let fill = spaces(item.value_len().saturating_sub(text.len()));
             let draft = Draft {
@@ -452,12 +454,13 @@ impl<'s> Handle<'s> {
         }
     }
 
-    /// Forgets the key, if it has this version. `NotFound`, `Exists`, or `Stored` for done.
+    /// Deletes the key, if it has this version. Returns `NotFound`, `Exists`, or `Stored` for
+    /// success.
     pub fn delete(&mut self, key: &[u8], cas: Option<u64>) -> Outcome {
         self.delete_by("delete", key, cas)
     }
 
-    /// The same by a command that watchers are told.
+    /// The same with the name of the command, for watchers.
     pub fn delete_by(&mut self, command: &str, key: &[u8], cas: Option<u64>) -> Outcome {
         self.note_before(key);
         let mut outcome = Outcome::NotFound;
@@ -471,7 +474,7 @@ impl<'s> Handle<'s> {
             outcome != Outcome::Exists
         });
         if removed.is_none() && outcome == Outcome::Stored {
-            outcome = Outcome::NotFound; // somebody else removed it first
+            outcome = Outcome::NotFound; // removed concurrently by another worker
         }
         if self.store.events.wants(DELETIONS | DETAIL) {
             self.note_delete(command, key, removed.as_ref().map(|found| found.key()));
@@ -483,7 +486,7 @@ impl<'s> Handle<'s> {
         outcome
     }
 
-    /// Marks the key's item as stale, gives it a deadline, or takes its value away.
+    /// Marks the key's item as stale, sets its deadline, or clears its value.
     pub fn invalidate(
         &mut self,
         key: &[u8],
@@ -523,7 +526,7 @@ impl<'s> Handle<'s> {
         }
     }
 
-    /// Gives the key's item another deadline (store.D3); the item.
+    /// Sets the deadline of the key's item (store.D3); returns the item.
     pub fn touch(&mut self, key: &[u8], deadline: u32) -> Option<Found<'s>> {
         self.store.cache.hold_if(key, |entry| {
             let is_live = self.is_live(entry.key());
@@ -534,18 +537,18 @@ impl<'s> Handle<'s> {
         })
     }
 
-    /// Notes a use for eviction, as a get does by itself.
+    /// Records a use for eviction, as a get does.
     pub fn bump(&self, key: &[u8]) {
         drop(self.store.cache.get(key));
     }
 
-    /// Forgets everything, now or at a time as memcached counts it.
+    /// Flushes everything, now or after a delay by memcached's rules.
     pub fn flush(&mut self, delay: i64) {
         self.counters.cmd_flush.inc();
         let clock = &self.store.clock;
         let wait = clock.until(clock.deadline(delay)).filter(|wait| !wait.is_zero());
         let at = wait.map_or(0, |wait| clock.now() + wait.as_nanos() as u64);
-        // ORDER: Relaxed; the last flush asked for counts.
+        // ORDER: Relaxed; the last flush requested replaces the others.
         self.store.flush_at.store(at, Ordering::Relaxed);
         if at == 0 {
             for _ in 0..2 {
@@ -555,8 +558,8 @@ impl<'s> Handle<'s> {
         }
     }
 
-    /// Forgets all keys with this prefix: what ends with a delimiter, without it. False if too many
-    /// prefixes were flushed a moment ago.
+    /// Flushes all keys with this prefix, given without its delimiter. False if too many prefixes
+    /// were flushed recently.
     pub fn flush_prefix(&mut self, prefix: &[u8]) -> bool {
         self.counters.cmd_flush.inc();
         (0..2).all(|_| {
@@ -565,8 +568,8 @@ impl<'s> Handle<'s> {
         })
     }
 
-    /// Puts an item of an earlier store in, with the stamp and the use that it had there: false if
-    /// there is no room. For a store that began with what that one came to, and has no clients yet.
+    /// Stores an item of an earlier store, with the stamp and the last use that it had there: false
+    /// if there is no room. For a store that continues that one's clock, and has no clients yet.
     pub fn restore(&mut self, draft: &Draft<'_>, stamp: u64, age_at_use: u16) -> bool {
         if !self.has_room(draft.weight()) {
             return false;
@@ -575,13 +578,13 @@ impl<'s> Handle<'s> {
         item.set_age_at_use(age_at_use);
         self.store.cache.insert(item, ());
         if draft.is_fetched {
-            self.bump(draft.key); // as it has proved to be used
+            self.bump(draft.key); // it was used, and so is kept from eviction like a used item
         }
         self.make_room(draft.weight());
         true
     }
 
-    /// A stamp that is above all that were made so far, and below all that will be made (store.D1,
+    /// A stamp that is above all stamps taken so far, and below all later ones (store.D1,
     /// store.D2).
     fn all_so_far(&mut self) -> u64 {
         let all = self.store.clock.all_so_far().max(self.last | 0xff);
@@ -590,15 +593,15 @@ impl<'s> Handle<'s> {
     }
 }
 
-/// So many spaces.
+/// A string of `count` spaces.
 fn spaces(count: usize) -> Cow<'static, [u8]> {
     const FEW: &[u8] = &[b' '; 20];
     FEW.get(..count).map_or_else(|| vec![b' '; count].into(), Cow::from)
 }
 
-/// What a text is as a number, in memcached's way: spaces before it do not count, nor does what
-/// stands behind a space or a zero byte after it, and less than nothing begins anew from the end,
-/// as long as what that gives is below 2^63.
+/// Parses a number by memcached's rules: leading spaces are skipped, all that follows a space or a
+/// zero byte behind the number is ignored, and a negative number wraps around, as long as the
+/// result is below 2^63.
 fn number_of(text: &[u8]) -> Option<u64> {
     let is_space = |byte: &u8| matches!(byte, b' ' | b'\t'..=b'\r');
     let mut words = text.split(|byte| is_space(byte) || *byte == 0);

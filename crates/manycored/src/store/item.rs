@@ -1,16 +1,17 @@
-//! Items: a key, its value, and what memcached knows of them. Small ones lie in one piece.
+//! Items: a key, its value, and memcached's metadata. Small ones lie in one piece.
 //!
 //! Laws:
-//! - store.I1 An item is a line of 64 bytes: 16 that say what it is, and 48 for its parts, one
-//!   behind the other: version, flags, key, value. If they are less than 48, the last byte is their
-//!   length. If they are more, the last eight lead to a tail (memory.R4), and the rest of the parts
-//!   is there; or all of them, if what stands before the value does not fit the 40 bytes before. So
-//!   what stands before the value is always in one piece. Which of these it is never changes.
-//! - store.I2 When an item was used is kept as the time since it was made, in 16 bits: exact in the
-//!   first two hours, and to a 4096th of that time later, a minute in six days. (memcached itself
-//!   notes a use once a minute.)
-//! - store.I3 An item's copy elsewhere in memory has its stamp and all else; its time, marks and
-//!   use are copied under the lock of the bucket, but for a mark that is made in the same moment.
+//! - store.I1 An item is a line of 64 bytes: 16 of metadata, and 48 for its parts, one behind the
+//!   other: version, flags, key, value. If the parts are shorter than 48 bytes, the last byte is
+//!   their length. If they are longer, the last eight bytes point to a tail (memory.R4), which
+//!   holds the rest of the parts; or all of them, if the parts before the value do not fit the 40
+//!   bytes before the pointer. So the parts before the value are always in one piece. Which of
+//!   these layouts an item has never changes.
+//! - store.I2 The time of an item's last use is kept as its age at that time, in 16 bits: exact in
+//!   the first two hours, and later to a 4096th of that age, a minute in six days. (memcached
+//!   itself records a use once a minute.)
+//! - store.I3 A relocated copy of an item has its stamp and all else; its deadline, marks and last
+//!   use are copied under the lock of the bucket, except for a mark that is set concurrently.
 
 mod view;
 
@@ -22,23 +23,23 @@ use std::borrow::{Borrow, Cow};
 use std::hash::{Hash, Hasher};
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, Ordering};
 
-/// Bytes of a version, and of flags, that stand before the key.
+/// Bytes of a version, and of flags, if they stand before the key.
 const CAS: usize = 8;
 const FLAGS: usize = 4;
 /// Bytes of key and value together that need no tail.
 const INLINE: usize = 48;
-/// Bytes of an item that has a tail that are not there.
+/// Bytes of the parts that an item with a tail holds itself.
 const HEAD: usize = INLINE - size_of::<Tail>();
-/// Bytes that the table takes for an entry besides the item, at most.
+/// The most bytes that the table uses for an entry besides the item.
 pub(super) const ENTRY: usize = 24;
 
-/// The value was made by `mg` with `N`, or somebody was told to make it anew.
+/// The value was vivified by `mg` with `N`, or a client was told to recache it.
 const TOKEN_SENT: u8 = 1;
-/// It was asked for.
+/// It was fetched.
 const FETCHED: u8 = 1 << 1;
-/// It is out of date, and given out all the same.
+/// It is stale, and still returned.
 const STALE: u8 = 1 << 2;
-/// Its key came in base64.
+/// Its key was sent in base64.
 const BINARY: u8 = 1 << 3;
 /// A version chosen by a client stands before the key.
 const HAS_CAS: u8 = 1 << 4;
@@ -47,24 +48,23 @@ const HAS_FLAGS: u8 = 1 << 5;
 
 /// It has a tail.
 const HAS_TAIL: u8 = 1 << 6;
-/// Its parts fill it; or, if it has a tail, they are all there.
+/// Its parts fill all 48 bytes; or, if it has a tail, they are all there.
 const IS_FULL: u8 = 1 << 7;
 
-/// An item. Its key, value and version never change; its time, its marks and the time of its last
-/// use do.
+/// An item. Its key, value and version never change; its deadline, its marks and its last use do.
 pub struct Item {
-    /// When it was made: larger than that of any item of the same worker made before.
+    /// The time of its creation: larger than that of any item that the same worker created before.
     stamp: u64,
     /// In eighths of a second since the start of the store; 0 is never.
     deadline: AtomicU32,
-    /// How old it was when it was used last (store.I2).
+    /// Its age at its last use (store.I2).
     used: AtomicU16,
     marks: AtomicU8,
     key_len: u8,
     body: Body,
 }
 
-/// An item's parts: in it, or with a tail. Its marks say which (store.I1).
+/// An item's parts: inline, or with a tail. The marks say which (store.I1).
 #[derive(Clone, Copy)]
 union Body {
     here: [u8; INLINE],
@@ -78,31 +78,31 @@ struct Long {
     tail: Tail,
 }
 
-// SAFETY: a tail belongs to its item alone, which is dropped once, by any thread; what is in it is
-// not changed after the item was made (store.I1).
+// SAFETY: a tail belongs to its item alone, which is dropped once, by any thread; its content does
+// not change after the item was created (store.I1).
 unsafe impl Send for Item {}
 // SAFETY: store.I1 - a shared item gives out its key and value, which never change; the fields that
 // do are atomic.
 unsafe impl Sync for Item {}
 
-/// A number of seconds in 16 bits: a power of two in the upper ones, and 12 bits of it.
+/// Encodes a number of seconds in 16 bits: an exponent in the upper four, and 12 bits of mantissa.
 fn rounded(seconds: u32) -> u16 {
     let power = (u32::BITS - seconds.leading_zeros()).saturating_sub(13);
     u16::try_from((power << 12) + (seconds >> power)).unwrap_or(u16::MAX)
 }
 
-/// The least of which this is made.
+/// The least number of seconds with this encoding.
 fn unrounded(seconds: u16) -> u32 {
     let (power, rest) = (u32::from(seconds) >> 12, u32::from(seconds) & 0xfff);
     if power == 0 { rest } else { (rest | 0x1000) << (power - 1) }
 }
 
-/// The second at which an item with this stamp was used last, or a little before that (store.I2).
+/// The second at which an item with this stamp was last used, or a little before that (store.I2).
 pub(crate) fn used_at(stamp: u64, age: u16) -> u32 {
     second_of(stamp).saturating_add(unrounded(age))
 }
 
-/// What an item is made of.
+/// The parts and metadata of a new item.
 #[derive(Debug, Clone, Copy)]
 pub struct Draft<'a> {
     /// Its key.
@@ -115,18 +115,18 @@ pub struct Draft<'a> {
     pub deadline: u32,
     /// The version, if the client chose it.
     pub cas: Option<u64>,
-    /// Its key came in base64.
+    /// Whether its key was sent in base64.
     pub is_binary: bool,
-    /// It is out of date from the beginning.
+    /// Whether it is stale from the beginning.
     pub is_stale: bool,
-    /// Somebody has been told to make it.
+    /// Whether a client has been told to recache it.
     pub is_sent: bool,
-    /// It counts as asked for from the beginning.
+    /// Whether it counts as fetched from the beginning.
     pub is_fetched: bool,
 }
 
 impl<'a> Draft<'a> {
-    /// An item for ever, with nothing special about it.
+    /// An item without a deadline, and with default metadata.
     #[must_use]
     pub fn new(key: &'a [u8], value: &'a [u8]) -> Self {
         let value = [value, &[]];
@@ -144,7 +144,7 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// Bytes that the item will be counted with, if there is room for it in one piece.
+    /// The weight that the item will have, if there is room for it in one piece.
     #[must_use]
     pub fn weight(&self) -> usize {
         let body = self.body_len();
@@ -156,14 +156,14 @@ impl<'a> Draft<'a> {
         weight_of(tail.next_multiple_of(GRANULE))
     }
 
-    /// Bytes before the value.
+    /// Bytes of the parts before the value.
     fn front_len(&self) -> usize {
         let cas = if self.cas.is_some() { CAS } else { 0 };
         let flags = if self.flags == 0 { 0 } else { FLAGS };
         cas + flags + self.key.len()
     }
 
-    /// What the limit of an item's size is about: its key and its value.
+    /// The size that the limit of an item's size applies to: its key and its value.
     pub(crate) fn item_len(&self) -> usize {
         self.key.len() + self.value_len()
     }
@@ -177,7 +177,7 @@ impl<'a> Draft<'a> {
         self.front_len() + self.value_len()
     }
 
-    /// Gives each part that is there, in their order.
+    /// Passes on each part that is there, in their order.
     #[inline]
     fn each_part(&self, mut give: impl FnMut(&[u8])) {
         if let Some(cas) = self.cas {
@@ -193,7 +193,7 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// The item, made at this moment.
+    /// Creates the item, with this stamp.
     #[inline]
     #[must_use]
     pub(super) fn make(&self, memory: &Memory, stamp: u64) -> Item {
@@ -230,7 +230,7 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// The parts of an item that has a tail, and the marks that say so (store.I1).
+    /// The parts of an item with a tail, and the marks that say so (store.I1).
     fn with_tail(&self, memory: &Memory) -> (Body, u8) {
         let (length, front) = (self.body_len(), self.front_len());
         let is_split = front <= HEAD;
@@ -258,7 +258,7 @@ fn weight_of(tail: usize) -> usize {
 
 impl Item {
     fn marks(&self) -> u8 {
-        // ORDER: Relaxed; a mark orders nothing, and the form never changes.
+        // ORDER: Relaxed; a mark orders nothing, and the layout never changes.
         self.marks.load(Ordering::Relaxed)
     }
 
@@ -266,11 +266,11 @@ impl Item {
         if !self.has(HAS_TAIL) {
             return None;
         }
-        // SAFETY: store.I1 - made so by `Draft::make`.
+        // SAFETY: store.I1 - initialized so by `Draft::make`.
         Some(unsafe { self.body.long.tail })
     }
 
-    /// What stands before the value, and what of that is in the same piece.
+    /// The parts before the value, and the beginning of the value that is in the same piece.
     #[inline(always)]
     fn front(&self) -> &[u8] {
         self.front_of(self.marks())
@@ -281,7 +281,7 @@ impl Item {
         if marks & HAS_TAIL != 0 {
             return self.front_of_long(marks);
         }
-        // SAFETY: store.I1 - made so by `Draft::make`.
+        // SAFETY: store.I1 - initialized so by `Draft::make`.
         let here = unsafe { &self.body.here };
         let full = marks & IS_FULL != 0;
         &here[..if full { INLINE } else { usize::from(here[INLINE - 1]) }]
@@ -289,7 +289,7 @@ impl Item {
 
     #[inline]
     fn front_of_long(&self, marks: u8) -> &[u8] {
-        // SAFETY: store.I1 - made so by `Draft::make`.
+        // SAFETY: store.I1 - initialized so by `Draft::make`.
         let long = unsafe { &self.body.long };
         if marks & IS_FULL == 0 {
             return &long.head;
@@ -319,7 +319,7 @@ impl Item {
         self.key_from() + usize::from(self.key_len)
     }
 
-    /// Bytes of its value.
+    /// The length of its value in bytes.
     #[inline]
     pub fn value_len(&self) -> usize {
         let before = self.before_value();
@@ -331,7 +331,7 @@ impl Item {
         all - before
     }
 
-    /// What a reply to a get has of it, with one look at its marks.
+    /// The view that a reply to a get needs, with one load of its marks.
     #[inline]
     pub fn view(&self) -> View<'_> {
         let marks = self.marks();
@@ -355,7 +355,7 @@ impl Item {
         std::iter::once(&self.front()[before..]).chain(tail.into_iter().flatten())
     }
 
-    /// The part of its value that lies in the item itself, and the pieces elsewhere.
+    /// The part of its value that is inline, and the pieces in its tail.
     pub(super) fn value_by_place(&self) -> (&[u8], impl Iterator<Item = &[u8]>) {
         let mut parts = self.value_parts();
         let is_elsewhere = self.has(HAS_TAIL) && self.has(IS_FULL);
@@ -363,7 +363,7 @@ impl Item {
         (here.unwrap_or_default(), parts)
     }
 
-    /// Whether some of it lies elsewhere.
+    /// Whether a part of it is in a tail.
     #[inline]
     pub(super) fn has_tail(&self) -> bool {
         self.has(HAS_TAIL)
@@ -387,14 +387,14 @@ impl Item {
         }
     }
 
-    /// Whether it is to go elsewhere, because some of it lies where memory is vacated.
+    /// Whether it should be relocated, because a part of it lies in a region that is being vacated.
     pub(super) fn is_to_move(&self) -> bool {
         let node = usize::from(Memory::is_vacated(std::ptr::from_ref(self).cast()));
         let pieces = node + self.tail().map_or(0, Tail::vacated);
         pieces > 0 && Memory::is_worth_moving(self.weight(), pieces)
     }
 
-    /// The same item elsewhere (store.I3).
+    /// A copy of the item in other memory (store.I3).
     pub(super) fn copy(&self, memory: &Memory) -> Item {
         let (value, cas) = (self.value(), self.chosen_cas());
         let draft = Draft { flags: self.flags(), cas, ..Draft::new(self.key(), &value) };
@@ -403,7 +403,7 @@ impl Item {
         copy
     }
 
-    /// Takes over what changes in an item (store.I3).
+    /// Copies the fields that change during an item's life (store.I3).
     pub(super) fn take_over(&self, from: &Self) {
         const CHANGING: u8 = TOKEN_SENT | FETCHED | STALE | BINARY;
         self.set_deadline(from.deadline());
@@ -422,80 +422,79 @@ impl Item {
         self.front()[from..].first_chunk().map_or(0, |flags| u32::from_le_bytes(*flags))
     }
 
-    /// When it was made.
+    /// The stamp of its creation.
     pub fn stamp(&self) -> u64 {
         self.stamp
     }
 
-    /// Its version: when it was made, or what the client chose.
+    /// Its version: its stamp, or the version that a client chose.
     #[inline]
     pub fn cas(&self) -> u64 {
         let chosen = self.front().first_chunk().filter(|_| self.has(HAS_CAS));
         chosen.map_or(self.stamp, |chosen| u64::from_le_bytes(*chosen))
     }
 
-    /// Its version, if the client chose it.
+    /// Its version, if a client chose it.
     pub fn chosen_cas(&self) -> Option<u64> {
         self.has(HAS_CAS).then(|| self.cas())
     }
 
-    /// Bytes that it is counted with.
+    /// Bytes that it counts with towards the limit.
     #[inline]
     pub fn weight(&self) -> usize {
         weight_of(self.tail().map_or(0, Tail::memory))
     }
 
-    /// When it ends: eighths of a second since the store's start; 0 is never.
+    /// Its deadline: eighths of a second since the store's start; 0 is never.
     pub fn deadline(&self) -> u32 {
         // ORDER: Relaxed; times order nothing.
         self.deadline.load(Ordering::Relaxed)
     }
 
-    /// Changes its end; the caller changes the cache's, too.
+    /// Sets its deadline; the caller sets the cache's, too.
     pub fn set_deadline(&self, deadline: u32) {
         // ORDER: Relaxed; times order nothing.
         self.deadline.store(deadline, Ordering::Relaxed);
     }
 
-    /// Whether its key came in base64.
+    /// Whether its key was sent in base64.
     pub fn is_binary(&self) -> bool {
         self.has(BINARY)
     }
 
-    /// Whether it is out of date.
+    /// Whether it is stale.
     pub fn is_stale(&self) -> bool {
         self.has(STALE)
     }
 
-    /// Whether somebody was told to make its value.
+    /// Whether a client was told to recache it.
     pub fn is_sent(&self) -> bool {
         self.has(TOKEN_SENT)
     }
 
-    /// Whether it was asked for, before.
+    /// Whether it was fetched before.
     pub fn was_fetched(&self) -> bool {
         self.has(FETCHED)
     }
 
-    /// Seconds since the store's start at which it was used last, or a little before that
-    /// (store.I2).
+    /// Seconds since the store's start at its last use, or a little less (store.I2).
     pub fn used(&self) -> u32 {
         used_at(self.stamp, self.age_at_use())
     }
 
-    /// How old it was when it was used last, in the form of store.I2.
+    /// Its age at its last use, encoded as in store.I2.
     pub(crate) fn age_at_use(&self) -> u16 {
         // ORDER: Relaxed; times order nothing.
         self.used.load(Ordering::Relaxed)
     }
 
-    /// The same for one that was just made of what was saved.
+    /// Sets the same for an item that was just created from saved data.
     pub(super) fn set_age_at_use(&self, age: u16) {
         // ORDER: Relaxed; times order nothing.
         self.used.store(age, Ordering::Relaxed);
     }
 
-    /// Notes a use. Writes once a second at most.
+    /// Records a use. Writes once a second at most.
     #[inline]
     pub fn touch(&self, second: u32) {
         if !self.has(FETCHED) {
@@ -509,9 +508,9 @@ impl Item {
         }
     }
 
-    /// Makes the caller the one who is told to make the value; false if somebody is already.
+    /// Makes the caller the winner, which is told to recache; false if there is a winner already.
     pub fn win(&self) -> bool {
-        // ORDER: Relaxed; only that one caller finds the mark clear matters.
+        // ORDER: Relaxed; only that exactly one caller finds the mark clear matters.
         self.marks.fetch_or(TOKEN_SENT, Ordering::Relaxed) & TOKEN_SENT == 0
     }
 }

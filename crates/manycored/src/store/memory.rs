@@ -1,24 +1,24 @@
-//! Memory for items of all sizes: regions of their own, in which any free room can be used.
+//! Memory for items of all sizes: regions of their own, in which any free run can be allocated.
 //!
-//! A node is 64 bytes, the part of an item that the cache's table leads to. What does not fit
-//! there is the item's *tail*: granules of 16 bytes, in one piece where there is a run that is long
-//! enough, and in a chain of pieces where there is not. So there are no classes of sizes between
-//! which memory could be lost: whatever evicted items leave is room for items of any size.
+//! A node is 64 bytes, the part of an item that the cache's table points to. The bytes that do not
+//! fit there are the item's *tail*: granules of 16 bytes, in one piece where there is a run that is
+//! long enough, and in a chain of pieces where there is not. So there are no size classes between
+//! which memory could be lost: the memory of any evicted item can be used for items of any size.
 //!
-//! Owns: regions, who allocates from which, pieces of tails. Does not own: how much memory items
-//! may take (the cache's capacity), nor when an item may be freed (the cache's sections).
+//! Owns: regions, their leases, pieces of tails. Does not own: how much memory items may take (the
+//! cache's capacity), nor when an item may be freed (the cache's sections).
 //!
 //! Laws:
 //! - memory.R1 A region holds nodes or tails. Its kind changes only while all of it is free, under
 //!   the lock of the list of regions.
 //! - memory.R2 A set bit is a free unit (a node's block, or a granule). Only the lessee of a region
-//!   clears bits, so what it has seen free stays free until it takes it. Any thread may set the
-//!   bits of what it frees, once.
+//!   clears bits, so a unit that it has seen free stays free until it takes it. Any thread may set
+//!   the bits of the units that it frees, once.
 //! - memory.R3 A region is leased to one slot at a time, or is being vacated, or neither: decided
-//!   under the lock of the list. A region that is being vacated gives nothing out.
-//! - memory.R4 A tail is a list of pieces, each in one region. Its form never changes. The first
+//!   under the lock of the list. No unit of a region that is being vacated is allocated.
+//! - memory.R4 A tail is a list of pieces, each in one region. Its layout never changes. The first
 //!   bytes of a piece that is not the last are a link to the next; those of the first piece of a
-//!   chain say how long the chain is.
+//!   chain hold the chain's length.
 //! - memory.R5 Regions live as long as the memory, which its store drops after the cache.
 //!
 //! Source: runs found in a bitmap are how file systems allocate extents; leases of regions to
@@ -42,13 +42,14 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 const NODE: usize = 64;
 /// Bytes of a granule.
 pub(super) const GRANULE: usize = 16;
-/// Bytes of a region, which is aligned to them.
+/// Bytes of a region, and its alignment.
 const REGION: usize = manycore_cache::NODE_AREA;
 
-/// Bytes that are copied at most for a region: an item has one piece in it, or few.
+/// The most bytes that are copied to free an item's part of a region: an item has one piece in it,
+/// or few.
 const MOVED_FOR_REGION: usize = 32 * REGION;
 
-/// A lock that no other slot writes the line of.
+/// A slot's lock on a line that no other slot writes.
 #[repr(align(128))]
 struct Slot(Mutex<Leases>);
 
@@ -56,30 +57,30 @@ struct Slot(Mutex<Leases>);
 pub(super) struct Memory {
     slots: Box<[Slot]>,
     regions: Mutex<Regions>,
-    /// Regions beyond which others are vacated before there are more.
+    /// The number of regions above which some are vacated before new ones are made.
     budget: AtomicUsize,
     /// Whether there are more regions than that.
     is_over: AtomicBool,
 }
 
-/// What a store's memory is.
+/// Statistics of a store's memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Usage {
-    /// Bytes from the system.
+    /// Bytes mapped from the system.
     pub mapped: usize,
-    /// Of these, bytes that no item has.
+    /// Of these, bytes that no item uses.
     pub free: usize,
-    /// Regions of which the items were put elsewhere, so far.
+    /// Regions whose items were relocated, so far.
     pub vacated: usize,
 }
 
 fn locked<T>(lock: &Mutex<T>) -> MutexGuard<'_, T> {
-    // What is behind these locks is in order at each step that could panic.
+    // The data behind these locks is consistent at each step that could panic.
     lock.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Memory {
-    /// Memory for so many threads, of about so many bytes.
+    /// Memory for so many threads, with a budget of about so many bytes.
     pub(super) fn new(bytes: u64, threads: usize) -> Self {
         let memory = Self {
             slots: (0..threads.max(1)).map(|_| Slot(Mutex::default())).collect(),
@@ -91,29 +92,29 @@ impl Memory {
         memory
     }
 
-    /// Another number of bytes to keep to.
+    /// Sets the budget in bytes.
     pub(super) fn set_bytes(&self, bytes: u64) {
         let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
-        // Each slot has a region for nodes and one for tails, and leaves them when they are full.
+        // Each slot has a region for nodes and one for tails, and releases them when they are full.
         let regions = (bytes / REGION).saturating_add(2 * self.slots.len() + 2);
-        // ORDER: Relaxed; a number to keep to, which orders nothing.
+        // ORDER: Relaxed; a limit, which orders nothing.
         self.budget.store(regions, Ordering::Relaxed);
         if locked(&self.regions).count() > regions {
-            // No lease may come that would say so.
+            // No lease may follow that would set it.
             // ORDER: Relaxed; a hint.
             self.is_over.store(true, Ordering::Relaxed);
         }
     }
 
-    /// Bytes of regions that are more than there should be.
+    /// Bytes of the regions above the budget.
     pub(super) fn bytes_over(&self) -> usize {
-        // ORDER: Relaxed; a number to keep to.
+        // ORDER: Relaxed; a limit.
         let budget = self.budget.load(Ordering::Relaxed);
         locked(&self.regions).count().saturating_sub(budget) * REGION
     }
 
-    /// Whether there are more regions than there should be, because the free memory is in regions
-    /// of the other kind, or in pieces: time to vacate some.
+    /// Whether there are more regions than the budget allows, because the free memory is in regions
+    /// of the other kind, or fragmented: time to vacate some.
     pub(super) fn is_over(&self) -> bool {
         // ORDER: Relaxed; a hint.
         self.is_over.load(Ordering::Relaxed)
@@ -130,57 +131,57 @@ impl Memory {
         locked(&self.slots[own % self.slots.len()].0)
     }
 
-    /// A tail of so many bytes, not none, of which the first `together` lie in one piece.
+    /// A tail of so many bytes, at least one, of which the first `together` lie in one piece.
     pub(super) fn tail(&self, bytes: usize, together: usize) -> Tail {
         Tail::allocate(&mut self.slot(), self, bytes, together)
     }
 
     /// Chooses regions to be vacated: those with the most free room, as far as the others have room
-    /// for what is in them. Returns how many. They give nothing out until
+    /// for their content. Returns how many. No unit of them is allocated until
     /// [`end_vacating`](Self::end_vacating).
     pub(super) fn begin_vacating(&self) -> usize {
-        // ORDER: Relaxed; a number to keep to.
+        // ORDER: Relaxed; a limit.
         let budget = self.budget.load(Ordering::Relaxed);
         let mut regions = locked(&self.regions);
         regions.give_back(budget);
         let chosen = regions.choose_to_vacate();
         drop(regions);
         if chosen == 0 {
-            // Nothing would come of it: there is that much in use, or waiting to be freed.
+            // Vacating would gain nothing: so much memory is in use, or waits for reclamation.
             // ORDER: Relaxed; a hint.
             self.is_over.store(false, Ordering::Relaxed);
         }
         chosen
     }
 
-    /// The walk over the items is done: what was vacated can be used again.
+    /// Ends the walk over the items: the vacated regions can be leased again.
     pub(super) fn end_vacating(&self) {
-        // ORDER: Relaxed; a number to keep to.
+        // ORDER: Relaxed; a limit.
         let budget = self.budget.load(Ordering::Relaxed);
         let mut regions = locked(&self.regions);
         regions.end_vacating();
         regions.give_back(budget);
         drop(regions);
-        // ORDER: Relaxed; a hint, which is given again if it is so.
+        // ORDER: Relaxed; a hint, which is set again if it still holds.
         self.is_over.store(false, Ordering::Relaxed);
     }
 
-    /// Whether what lies at this address is to go elsewhere.
+    /// Whether the object at this address should be relocated.
     #[inline]
     pub(super) fn is_vacated(address: *const u8) -> bool {
-        // A reference to an item, of which the address may be, does not reach its region's header:
-        // the memory of regions is exposed.
+        // The address may come from a reference to an item, whose provenance does not cover the
+        // region's header: the memory of regions is exposed.
         Region::of(std::ptr::with_exposed_provenance_mut(address.addr())).is_vacated()
     }
 
-    /// Whether an item of so many bytes is to go elsewhere, of which so many pieces are in regions
-    /// that are vacated. Else a large item would be copied whole, and be there twice for that time,
-    /// for a region of which it has a little.
+    /// Whether an item of so many bytes should be relocated, with so many pieces in regions that
+    /// are being vacated. Otherwise a large item would be copied whole, and exist twice for that
+    /// time, for a region that holds little of it.
     pub(super) fn is_worth_moving(bytes: usize, pieces: usize) -> bool {
         bytes <= pieces * MOVED_FOR_REGION
     }
 
-    /// What there is. Looks at all regions.
+    /// The statistics now. Reads the header of every region.
     pub(super) fn usage(&self) -> Usage {
         locked(&self.regions).usage()
     }
@@ -191,7 +192,7 @@ impl Memory {
         before: Option<NonNull<Region>>,
         all_free: bool,
     ) -> NonNull<Region> {
-        // ORDER: Relaxed; a number to keep to.
+        // ORDER: Relaxed; a limit.
         let budget = self.budget.load(Ordering::Relaxed);
         let leased = locked(&self.regions).lease(kind, before, budget, all_free);
         if leased.is_over {

@@ -1,19 +1,20 @@
-//! memcached's items on top of the cache: their times, versions, marks, and conditions.
+//! memcached's items on top of the cache: their deadlines, versions, marks, and conditions.
 //!
 //! Laws:
-//! - store.D1 A stamp is never used twice: a worker's own grow, and carry its number. Stamps follow
-//!   the clock, so an item made after a reply has a larger one than what that reply was about.
+//! - store.D1 A stamp is never used twice: the stamps of one worker grow, and contain its number.
+//!   Stamps follow the clock, so an item made after a reply has a larger one than the item that the
+//!   reply was about.
 //! - store.D2 An item is dead if its stamp is not above that of the last flush, of everything or of
 //!   one of its key's prefixes. Dead ones are never shown; a sweep removes them later.
 //! - store.D3 An item's deadline is in the item alone, and is changed under the lock of its bucket.
-//!   What depends on it, or on whether the item is dead, is looked at under that lock, too, before
-//!   an item is replaced or removed.
-//! - store.D4 What changes a value puts a new item in the place of the one that it has seen, or
-//!   begins anew; so it does if that one was given another time meanwhile, and the new one is to
-//!   have it.
-//! - store.D5 A flush is told twice, the second time with a later stamp. So what was made of an
-//!   item that a flush kills dies, too: either its stamp is not above the second, or it was made
-//!   after the first was told, and then store.D3's look found the item dead.
+//!   A decision that depends on it, or on whether the item is dead, is made under that lock, too,
+//!   before an item is replaced or removed.
+//! - store.D4 A change of a value replaces the item that it has read by a new one, or starts over;
+//!   so it does if the deadline of the item read was changed in between, and the new item is to
+//!   keep that deadline.
+//! - store.D5 A flush is published twice, the second time with a later stamp. So an item derived
+//!   from one that a flush kills dies, too: either its stamp is not above the second, or it was
+//!   made after the first was published, and then the check of store.D3 found the old item dead.
 
 mod clock;
 mod counters;
@@ -48,21 +49,21 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, TryLockError};
 use std::time::Duration;
 
-/// The smallest limit of memory that can be asked for while the server runs, in megabytes.
+/// The smallest limit of memory that can be set while the server runs, in megabytes.
 pub const MEMLIMIT_MIN: u64 = 8;
-/// Workers that stamps tell apart.
+/// The most workers that stamps can distinguish.
 pub const WORKERS_MAX: usize = 256;
 
-/// What a store is made with.
+/// The limits and options of a store.
 #[derive(Debug, Clone)]
 pub struct Limits {
-    /// Bytes of all items together.
+    /// The most bytes of all items together.
     pub memory: u64,
-    /// Bytes of one item.
+    /// The most bytes of one item.
     pub item: usize,
-    /// Whether items go when room is wanted; if not, new ones are refused.
+    /// Whether items are evicted to make room; if not, new ones are refused.
     pub evicts: bool,
-    /// What ends a key's prefix, if prefixes can be flushed.
+    /// The delimiter of key prefixes, if prefixes can be flushed.
     pub delimiter: Option<u8>,
     /// Whether items show versions; if not, all versions are 0.
     pub has_versions: bool,
@@ -74,47 +75,46 @@ impl Default for Limits {
     }
 }
 
-/// Buckets that are looked at for so many bytes of new items, while regions are vacated: a walk is
-/// over when a twentieth of the memory has been filled, also if all items are small.
+/// Bytes of new items per bucket visited, while regions are vacated: a walk is complete when a
+/// twentieth of the memory has been filled, even if all items are small.
 const VACATE_BYTES: usize = 8;
-/// Bytes that are copied at most for each byte of new items: large items are in few buckets, and
-/// what a request waits for, and what may be garbage at once, must not be all of them.
+/// The most bytes copied per byte of new items: large items are in few buckets, and neither the
+/// latency of a request nor the garbage at one time may grow to all of them.
 const VACATE_COPIES: usize = 4;
-/// Buckets between two looks at how much was copied.
+/// Buckets between two checks of the bytes copied.
 const VACATE_STEP: usize = 16;
 
-/// Items that the table of an empty store has room for.
+/// The initial capacity of an empty store's table, in items.
 const ENTRIES_MIN: usize = 1 << 12;
-/// Bytes beyond the budget, and a part of the limit, up to which items need not make them good.
+/// Bytes above the budget, besides a part of the limit, that do not reduce the capacity for items.
 const OVER_MIN: u64 = 2 << 20;
 
-/// The bytes of items, of those that have left and may still be read, and of free memory in which
-/// there are pieces that are worth using.
+/// The bytes of items, with a reserve for items that are not reclaimed yet and for fragmentation.
 fn with_garbage(bytes: u64) -> u64 {
     bytes.saturating_add((bytes / 8).clamp(4 << 20, 32 << 20)).saturating_add(bytes / 32)
 }
 
-/// All items, for all workers.
+/// All items, shared by all workers.
 pub struct Store {
     cache: Cache<Item, (), RandomState>,
-    /// Where the items are; dropped after the cache (memory.R5).
+    /// The memory of the items; dropped after the cache (memory.R5).
     memory: Arc<Memory>,
-    /// Where the walk is that vacates regions, if one is under way.
+    /// The position of the walk that vacates regions, if one is under way.
     vacating: Mutex<Option<Cursor>>,
     clock: Arc<Clock>,
     limits: Limits,
-    /// Bytes of items and tables; as the limits have it, unless it was changed.
+    /// The limit in bytes of items and tables: the initial one, unless it was changed.
     limit: AtomicU64,
     /// Of these, bytes of items.
     capacity: AtomicU64,
-    /// Bytes that workers may put in beyond that at the same moment, where nothing is evicted.
+    /// Bytes that workers may store beyond that concurrently, where nothing is evicted.
     beyond: u64,
     /// Items with stamps up to this are dead (store.D2).
     flushed: AtomicU64,
     /// Only items with stamps up to this may be dead.
     suspect: AtomicU64,
     prefixes: Option<Prefixes>,
-    /// When the next flush is due, in nanoseconds of the clock; 0 is never.
+    /// The time of the next delayed flush, in nanoseconds of the clock; 0 is never.
     flush_at: AtomicU64,
     /// Whether dead items may be in the table.
     has_dead: AtomicBool,
@@ -122,9 +122,9 @@ pub struct Store {
     counters: Box<[Counters]>,
     departures: Arc<Departures>,
     events: Arc<Events>,
-    /// Whether expired items are looked for now and then.
+    /// Whether expired items are searched for periodically.
     crawls: AtomicBool,
-    /// Whether a client wants them looked for at once.
+    /// Whether a client has requested such a search.
     crawl_wanted: AtomicBool,
     is_sweeping: AtomicBool,
     sweeps: AtomicU64,
@@ -132,12 +132,12 @@ pub struct Store {
     checked: AtomicU64,
 }
 
-/// Searches for what has expired.
+/// Statistics of the searches for expired items.
 #[derive(Debug, Clone, Copy)]
 pub struct Sweeps {
-    /// Whether there is one now, or soon.
+    /// Whether a search is running, or requested.
     pub is_running: bool,
-    /// How many there were.
+    /// The number of searches.
     pub started: u64,
     /// Items that they removed.
     pub reclaimed: u64,
@@ -155,7 +155,7 @@ impl Store {
         Self::beginning_with(limits, workers, Beginning::default())
     }
 
-    /// An empty store that is to have the items of an earlier one.
+    /// An empty store that continues an earlier one.
     ///
     /// # Panics
     /// As [`new`](Self::new).
@@ -168,10 +168,10 @@ impl Store {
         let departures = Arc::new(Departures::new(events.clone(), clock.clone()));
         let told = departures.clone();
         let memory = Arc::new(Memory::new(with_garbage(limits.memory), workers));
-        // Each may find room for an item, of which the pieces may take more than it.
+        // Each worker may find room for an item whose pieces take more memory than it.
         let beyond = workers as u64 * (2 * limits.item as u64 + 4096);
         let evicts_at = if limits.evicts { limits.memory } else { limits.memory + beyond };
-        // No more than all of the memory has room for.
+        // At most as many as the whole memory has room for.
         let entries = beginning.entries.min(limits.memory / (ENTRY + 64) as u64) as usize;
         let cache = Cache::builder(evicts_at)
             .initial_entries(entries.max(ENTRIES_MIN))
@@ -211,7 +211,7 @@ impl Store {
         }
     }
 
-    /// One worker's way to the store.
+    /// One worker's access to the store.
     ///
     /// # Panics
     /// If there is no such worker.
@@ -219,40 +219,40 @@ impl Store {
         Handle::new(self, &self.counters[worker], worker)
     }
 
-    /// What it was made with.
+    /// The limits that it was created with.
     pub fn limits(&self) -> &Limits {
         &self.limits
     }
 
-    /// Its time.
+    /// Its clock.
     pub fn clock(&self) -> &Clock {
         &self.clock
     }
 
-    /// What the workers counted, together.
+    /// The sum of the workers' counts.
     pub fn totals(&self) -> Totals {
         Totals::sum(&self.counters)
     }
 
-    /// Begins all counts anew.
+    /// Resets all counts.
     pub fn reset_counters(&self) {
         self.counters.iter().for_each(Counters::reset);
         self.departures.reset();
         self.events.reset_details();
     }
 
-    /// What became of items that left by themselves.
+    /// The counts of items that were evicted or expired.
     pub fn departures(&self) -> DepartureCounts {
         self.departures.counts()
     }
 
-    /// Who is told of single requests.
+    /// The events of single requests.
     pub fn events(&self) -> &Arc<Events> {
         &self.events
     }
 
-    /// Visits live items from a place on, those of so many buckets; where it goes on, unless that
-    /// was the end. Nothing is held between two steps.
+    /// Visits the live items of so many buckets, from a position on; returns the next position,
+    /// unless that was the end. No lock is held between two calls.
     pub fn scan(
         &self,
         from: Cursor,
@@ -267,54 +267,54 @@ impl Store {
         })
     }
 
-    /// Items, dead ones that no sweep has met included.
+    /// The number of items, including dead ones that no sweep has removed yet.
     pub fn len(&self) -> usize {
         self.cache.len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no items.
     pub fn is_empty(&self) -> bool {
         self.cache.is_empty()
     }
 
-    /// Bytes that the tables take: they are a part of what items are counted with.
+    /// Bytes of the tables, which are a part of the items' weight.
     pub fn table_bytes(&self) -> u64 {
         let footprint = self.cache.footprint();
         footprint.tables + footprint.chains
     }
 
-    /// Bytes that items take, with their part of the tables.
+    /// Bytes of items, with their part of the tables.
     pub fn bytes(&self) -> u64 {
         self.cache.weight()
     }
 
-    /// The limit of memory now.
+    /// The current limit of memory.
     pub fn memory(&self) -> u64 {
-        // ORDER: Relaxed; a number to keep to.
+        // ORDER: Relaxed; a limit.
         self.limit.load(Ordering::Relaxed)
     }
 
-    /// What the cache counted: evictions and the like.
+    /// The cache's own statistics: evictions and the like.
     pub fn cache_stats(&self) -> manycore_cache::Stats {
         self.cache.stats()
     }
 
-    /// Changes the limit of memory, in bytes.
+    /// Sets the limit of memory, in bytes.
     pub fn set_memory(&self, bytes: u64) {
-        // ORDER: Relaxed; a number to keep to.
+        // ORDER: Relaxed; a limit.
         self.limit.store(bytes.max(1), Ordering::Relaxed);
         self.share_memory();
     }
 
-    /// Divides the limit between items and tables. Items are counted with their part of the tables;
-    /// but tables do not become smaller when there are fewer items.
+    /// Divides the limit between items and tables. The weight of items includes their part of the
+    /// tables; but tables do not shrink when there are fewer items.
     pub(crate) fn share_memory(&self) {
         let (limit, tables) = (self.memory(), self.table_bytes());
         let excess = tables.saturating_sub(self.len() as u64 * ENTRY as u64);
-        // What is in pieces that nothing fits is made good by fewer items.
+        // Memory lost to fragmentation is compensated by fewer items.
         let over = (self.memory.bytes_over() as u64).saturating_sub(limit / 32 + OVER_MIN);
         let capacity = limit.saturating_sub(excess + over).max(limit / 2).max(1);
-        // ORDER: Relaxed; a number to keep to.
+        // ORDER: Relaxed; a limit.
         self.capacity.store(capacity, Ordering::Relaxed);
         let evicts_at = if self.limits.evicts { capacity } else { limit + self.beyond };
         if evicts_at != self.cache.capacity() {
@@ -323,13 +323,13 @@ impl Store {
         self.memory.set_bytes(with_garbage(limit.saturating_sub(tables)));
     }
 
-    /// What items have of the system's memory, whether they use it or not.
+    /// The memory that items have from the system, used or not.
     pub fn usage(&self) -> Usage {
         self.memory.usage()
     }
 
-    /// Goes on with vacating regions, if free memory is where it is not wanted: a part that goes
-    /// with so many bytes of new items.
+    /// Continues to vacate regions, if free memory is in the wrong regions: as much of the walk as
+    /// corresponds to so many bytes of new items.
     #[inline]
     pub(crate) fn make_room(&self, bytes: usize) {
         if self.memory.is_over() {
@@ -337,13 +337,13 @@ impl Store {
         }
     }
 
-    /// Looks at so many buckets of the table for items that are in the way, until about so many
-    /// bytes were copied.
+    /// Visits so many buckets of the table and relocates items out of regions being vacated, until
+    /// about so many bytes were copied.
     #[cold]
     fn vacate(&self, buckets: usize, most: usize) {
         let mut vacating = match self.vacating.try_lock() {
             Ok(vacating) => vacating,
-            // A walk that panicked goes on where it was.
+            // A walk that panicked continues at its position.
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             Err(TryLockError::WouldBlock) => return,
         };
@@ -376,17 +376,18 @@ impl Store {
         }
     }
 
-    /// Moves the clock on, and flushes if that is due. A worker calls it whenever it wakes up.
+    /// Advances the clock, and flushes if a delayed flush is due. A worker calls it whenever it
+    /// wakes up.
     pub fn tick(&self) {
         let now = self.clock.tick();
-        // ORDER: Relaxed; whoever comes first does it, and a later tick would, too.
+        // ORDER: Relaxed; one of the workers does it, and a later tick would, too.
         let due = self.flush_at.load(Ordering::Relaxed);
         if due != 0 && due <= now {
             let taken =
                 self.flush_at.compare_exchange(due, 0, Ordering::Relaxed, Ordering::Relaxed);
             if taken.is_ok() {
-                // Up to now, and not to when it was due: who made something anew of what he read
-                // has a later stamp.
+                // Up to now, and not to the time when it was due: an item that was derived in
+                // between from one that the flush kills has a later stamp than that.
                 for _ in 0..2 {
                     self.kill_up_to(self.clock.all_so_far()); // store.D5
                 }
@@ -402,7 +403,7 @@ impl Store {
         self.has_dead.store(true, Ordering::Relaxed);
     }
 
-    /// The same for keys with this prefix. False if that cannot be.
+    /// The same for keys with this prefix. False if it cannot be remembered.
     fn kill_prefix(&self, prefix: &[u8], stamp: u64) -> bool {
         let now = self.clock.exact();
         let done = self.prefixes.as_ref().is_some_and(|all| all.flush(prefix, stamp, now));
@@ -429,8 +430,8 @@ impl Store {
             || self.prefixes.as_ref().is_some_and(|all| all.is_dead(item.key(), stamp))
     }
 
-    /// Removes what is dead, and if `all` says so what has expired; frees what can be freed.
-    /// For whoever has time.
+    /// Removes dead items, and expired ones if `all` is set; reclaims memory. Called by the
+    /// housekeeping.
     pub fn sweep(&self, all: bool) {
         let now = self.clock.exact();
         let old = self.prefixes.as_ref().map_or(Vec::new(), |all| all.old(now));
@@ -441,8 +442,8 @@ impl Store {
         }
         let is_over = |all: &Prefixes| !old.is_empty() && all.forget(&old);
         if self.prefixes.as_ref().is_some_and(is_over) {
-            // Nothing but what was flushed with everything is dead now.
-            // ORDER: SeqCst; a flush writes what it is about first, and this word then. If the word
+            // Only items of a flush of everything can be dead now.
+            // ORDER: SeqCst; a flush writes its own record first, and this word then. If the word
             // read above has it, so has the rest; if not, this fails, or comes before.
             let flushed = self.flushed.load(Ordering::SeqCst);
             let (set, not) = (Ordering::SeqCst, Ordering::Relaxed);
@@ -458,7 +459,7 @@ impl Store {
     }
 
     fn sweep_expired(&self) {
-        // ORDER: Relaxed, here and below; facts for people, and hints for the next sweep.
+        // ORDER: Relaxed, here and below; statistics, and hints for the next sweep.
         self.crawl_wanted.store(false, Ordering::Relaxed);
         self.is_sweeping.store(true, Ordering::Relaxed);
         let items = self.len();
@@ -471,33 +472,33 @@ impl Store {
         self.is_sweeping.store(false, Ordering::Relaxed);
     }
 
-    /// Whether expired items are looked for now and then.
+    /// Whether expired items are searched for periodically.
     pub fn crawls(&self) -> bool {
         // ORDER: Relaxed; a hint.
         self.crawls.load(Ordering::Relaxed)
     }
 
-    /// Has expired items be looked for now and then, or not.
+    /// Enables or disables the periodic search for expired items.
     pub fn set_crawls(&self, yes: bool) {
         // ORDER: Relaxed; a hint.
         self.crawls.store(yes, Ordering::Relaxed);
     }
 
-    /// Has expired items be looked for soon.
+    /// Requests a search for expired items.
     pub fn ask_for_crawl(&self) {
         // ORDER: Relaxed; a hint.
         self.crawl_wanted.store(true, Ordering::Relaxed);
     }
 
-    /// Whether a client wants expired items looked for.
+    /// Whether a client has requested a search for expired items.
     pub fn is_crawl_wanted(&self) -> bool {
         // ORDER: Relaxed; a hint.
         self.crawl_wanted.load(Ordering::Relaxed)
     }
 
-    /// What the searches for expired items came to.
+    /// The statistics of the searches for expired items.
     pub fn sweeps(&self) -> Sweeps {
-        // ORDER: Relaxed; facts for people.
+        // ORDER: Relaxed; statistics.
         Sweeps {
             is_running: self.is_crawl_wanted() || self.is_sweeping.load(Ordering::Relaxed),
             started: self.sweeps.load(Ordering::Relaxed),
@@ -519,13 +520,13 @@ mod tests {
         let draft = Draft::new(b"a", b"1");
         assert_eq!(handle.put(&draft, How::plain(Mode::Set)).outcome, Outcome::Stored);
         store.flush_at.store(store.clock.exact(), Ordering::Relaxed);
-        // Somebody else has moved the clock on, and will flush in a moment.
+        // Another worker has advanced the clock, and is about to flush.
         store.clock.force();
         let changed = handle.change(b"a", (Arith::Incr, 1), None, None, None);
         assert!(matches!(changed, Change::Done(2, ..)));
         store.tick();
         assert!(handle.peek(b"a").is_none());
-        // What comes later stays.
+        // Later items survive.
         assert_eq!(handle.put(&draft, How::plain(Mode::Set)).outcome, Outcome::Stored);
         store.tick();
         assert!(handle.peek(b"a").is_some());

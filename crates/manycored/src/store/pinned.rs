@@ -1,18 +1,18 @@
-//! Values that replies have without a copy: they are sent from the items' own memory.
+//! Values that replies contain without a copy: they are sent from the items' own memory.
 //!
 //! Laws:
-//! - store.G1 A guard keeps each item until its value has been sent, or copied because the socket
-//!   took no more. That is in the turn in which it was found: the list is empty between turns, so a
-//!   slow client keeps no item's memory.
-//! - store.G2 The reply is the worker's buffer, with each value at the position at which it was
-//!   pinned.
+//! - store.G1 A guard protects each item until its value has been sent, or copied because the
+//!   socket accepted no more. That is in the turn in which it was found: the list is empty between
+//!   turns, so a slow client delays the reclamation of no item.
+//! - store.G2 The reply is the worker's buffer, with each value inserted at the position at which
+//!   it was pinned.
 
 use super::Item;
 use super::handle::Found;
 
-/// The least length of a value that is sent from its item. Each such value makes two pieces more of
-/// a gathered write, and these cost the kernel more than a copy of 4 KB does, while one of 10 KB
-/// costs more than they (16 gets at once).
+/// The least length of a value that is sent from its item. Each such value adds two slices to a
+/// gathered write, which cost the kernel more than a copy of 4 KB does, and less than a copy of 10
+/// KB (16 gets at once).
 const PINNED_MIN: usize = 8 << 10;
 
 /// The pinned values of one turn's replies.
@@ -20,7 +20,7 @@ const PINNED_MIN: usize = 8 << 10;
 pub struct Pinned<'s> {
     /// The position in the buffer, and the item.
     values: Vec<(usize, Found<'s>)>,
-    /// Bytes of all.
+    /// Bytes of all pinned values.
     bytes: usize,
     is_on: bool,
 }
@@ -31,7 +31,7 @@ impl<'s> Pinned<'s> {
         self.is_on = true;
     }
 
-    /// Whether the value is worth it: long, and in few pieces.
+    /// Whether pinning is cheaper than a copy: the value is long, and in few pieces.
     #[inline]
     pub(super) fn wants(&self, item: &Item) -> bool {
         if !self.is_on || !item.has_tail() {
@@ -41,7 +41,7 @@ impl<'s> Pinned<'s> {
         length >= PINNED_MIN && item.value_parts().count() <= 2 + length / PINNED_MIN
     }
 
-    /// Puts an item's value behind what is in the buffer.
+    /// Inserts an item's value at the end of the buffer.
     pub(super) fn push(&mut self, out: &mut Vec<u8>, found: Found<'s>) {
         let (here, rest) = found.key().value_by_place();
         out.extend_from_slice(here);
@@ -55,7 +55,7 @@ impl<'s> Pinned<'s> {
         self.bytes
     }
 
-    /// Whether there is none.
+    /// Whether no value is pinned.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.values.is_empty()

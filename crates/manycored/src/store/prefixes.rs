@@ -1,45 +1,47 @@
-//! Which prefixes of keys were flushed, and when (`-D`).
+//! The prefixes of keys that were flushed, and when (`-D`).
 //!
-//! A key's prefixes are what stands before each of its delimiters: those of `a:b:c` are `a` and
+//! A key's prefixes are the parts before each of its delimiters: those of `a:b:c` are `a` and
 //! `a:b`. Laws:
 //! - store.X1 An item is dead if its stamp is not above that of the last flush of one of its
 //!   prefixes.
 //! - store.X2 An item newer than the last flush of any prefix costs one comparison with a word that
-//!   is not written in between; the store makes it. An older one costs a look at a word for each of
-//!   its delimiters, and takes the lock only if that word says so.
-//! - store.X3 A flush is remembered until a sweep that begins [`KEEP`] later has removed what is
-//!   dead. (A worker takes less than that from an item's stamp to its place in the table.)
+//!   is not written in between, made by the store. An older one costs a load of a word for each of
+//!   its delimiters, and takes the lock only if that word may stand for a flush.
+//! - store.X3 A flush is remembered until a sweep that begins [`KEEP`] later has removed the dead
+//!   items. (From taking an item's stamp to inserting it in the table a worker needs less than
+//!   that.)
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{PoisonError, RwLock};
 use std::time::Duration;
 
-/// Prefixes that are remembered at once.
+/// The most prefixes that are remembered at once.
 pub(super) const MOST: usize = 1 << 16;
-/// How long a flush is remembered, at least.
+/// The least time for which a flush is remembered.
 const KEEP: Duration = Duration::from_secs(60);
-/// Words that say which prefixes may have been flushed.
+/// Words of the filter of flushed prefixes.
 const WORDS: usize = 512;
 
-/// The stamp of a prefix's last flush, and its moment.
+/// For each prefix, the stamp and the time of its last flush.
 type Stamps = HashMap<Box<[u8]>, (u64, u64)>;
 
 /// The prefixes that were flushed.
 pub(super) struct Prefixes {
     delimiter: u8,
-    /// For each remainder of a prefix's hash, the stamp of the last flush of such a one.
+    /// A filter: for each remainder of a prefix's hash, the stamp of the last flush of such a
+    /// prefix.
     last: Box<[AtomicU64]>,
-    /// The stamp of each, and the moment.
+    /// The exact stamps and times.
     stamps: RwLock<Stamps>,
 }
 
-/// One byte more of a prefix whose hash this is (FNV-1a).
+/// Adds a byte to the hash of a prefix (FNV-1a).
 fn more(hash: u64, byte: u8) -> u64 {
     (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
 }
 
-/// The hash of nothing.
+/// The hash of the empty prefix.
 const NOTHING: u64 = 0xcbf2_9ce4_8422_2325;
 
 fn word(hash: u64) -> usize {
@@ -52,7 +54,7 @@ impl Prefixes {
         Self { delimiter, last, stamps: RwLock::default() }
     }
 
-    /// Has all items with this prefix, and stamps up to this, be dead. False if too many prefixes
+    /// Makes all items with this prefix, and stamps up to this, dead. False if too many prefixes
     /// are remembered.
     pub(super) fn flush(&self, prefix: &[u8], stamp: u64, now: u64) -> bool {
         let mut stamps = self.stamps.write().unwrap_or_else(PoisonError::into_inner);
@@ -84,7 +86,7 @@ impl Prefixes {
         false
     }
 
-    /// Those whose items a sweep that begins now will have removed for good (store.X3).
+    /// The flushes whose items a sweep that begins now will have removed for good (store.X3).
     pub(super) fn old(&self, now: u64) -> Vec<(Box<[u8]>, u64)> {
         let keep = KEEP.as_nanos() as u64;
         let stamps = self.stamps.read().unwrap_or_else(PoisonError::into_inner);
@@ -92,8 +94,7 @@ impl Prefixes {
         old.map(|(prefix, (stamp, _))| (prefix.clone(), *stamp)).collect()
     }
 
-    /// Forgets these flushes, unless there was a later one of the same prefix. True if none is
-    /// left.
+    /// Forgets these flushes, except prefixes that were flushed again. True if none is left.
     pub(super) fn forget(&self, old: &[(Box<[u8]>, u64)]) -> bool {
         let mut stamps = self.stamps.write().unwrap_or_else(PoisonError::into_inner);
         for (prefix, stamp) in old {
@@ -102,7 +103,7 @@ impl Prefixes {
             }
         }
         if stamps.is_empty() {
-            // ORDER: Relaxed; who writes them has the lock.
+            // ORDER: Relaxed; every writer holds the lock.
             self.last.iter().for_each(|word| word.store(0, Ordering::Relaxed));
         }
         stamps.is_empty()

@@ -1,4 +1,4 @@
-//! A store's items on their way to a later process, and what that one must know of their times.
+//! Transfer of a store's items to a later process, with the state of its clock.
 
 use super::clock::moment_above;
 use super::item::ENTRY;
@@ -6,48 +6,49 @@ use super::{Item, Store, with_garbage};
 use manycore_cache::Cursor;
 use std::sync::atomic::Ordering;
 
-/// Parts in which memory goes back to the system while items are taken out, and the least of them.
-/// What was taken out and is not given back yet is the memory that is held twice.
+/// The number of steps in which memory is returned to the system while items are taken out, and the
+/// least bytes of a step. Memory that was taken out and is not returned yet is held twice.
 const PARTS: u64 = 16;
 const PART_MIN: u64 = 16 << 20;
-/// Walks over what is left for each part, at most.
+/// The most walks over the remaining items in each step.
 const WALKS: usize = 4;
 /// Buckets whose items are taken out together.
 const BUCKETS: usize = 64;
-/// Bytes of table for an item that it has room for.
+/// Bytes of table per item of its capacity.
 const ROOM: u64 = 14;
 
-/// Where an earlier store ended.
+/// The final state of an earlier store.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Beginning {
-    /// Its time, in nanoseconds: above all its stamps (law store.D1), and the moment from which
-    /// items' deadlines and uses are counted. 0 is that of a new store.
+    /// Its time, in nanoseconds: above all its stamps (law store.D1), and the origin of items'
+    /// deadlines and uses. 0 is that of a new store.
     pub clock: u64,
-    /// When a flush is due on that clock; 0 is never.
+    /// The time of a delayed flush on that clock; 0 is never.
     pub flush_at: u64,
-    /// Items that its table had room for.
+    /// The capacity of its table, in items.
     pub entries: u64,
 }
 
 impl Store {
-    /// Where the store has come to. No request may be under way.
+    /// The state to continue from. No request may be in progress.
     pub fn end(&self) -> Beginning {
-        // ORDER: Relaxed; no request is under way.
+        // ORDER: Relaxed; no request is in progress.
         let flush_at = self.flush_at.load(Ordering::Relaxed);
         let entries = self.table_room().max(self.len() as u64);
         Beginning { clock: moment_above(self.clock.all_so_far()), flush_at, entries }
     }
 
-    /// Items that the table has room for, about.
+    /// The approximate capacity of the table, in items.
     pub fn table_room(&self) -> u64 {
         self.table_bytes() / ROOM
     }
 
-    /// Gives every live item and takes it out. Its memory goes back to the system in the course of
-    /// that, also where items are of all ages and so lie anywhere: what is left is put together.
+    /// Passes every live item to `give` and removes it. The memory returns to the system step by
+    /// step, even if items of all ages are spread over all regions: the remaining items are
+    /// compacted.
     ///
     /// # Errors
-    /// Those of `give`, after which it is called no more.
+    /// Those of `give`, after which it is not called again.
     pub fn take_all<E>(&self, mut give: impl FnMut(&Item) -> Result<(), E>) -> Result<(), E> {
         self.tick();
         self.sweep(true);
@@ -79,7 +80,7 @@ impl Store {
         Ok(())
     }
 
-    /// Gives the system what the items that are left do not need.
+    /// Returns the memory that the remaining items do not need to the system.
     fn give_back_memory(&self) {
         self.cache.collect();
         let bytes = self.bytes().saturating_sub(self.len() as u64 * ENTRY as u64);
@@ -99,7 +100,7 @@ mod tests {
     use crate::protocol::Mode;
     use crate::store::{Draft, How, Limits};
 
-    /// Items of two sizes and all ages, so that no region becomes empty by itself.
+    /// Items of two sizes and all ages, so that no region becomes empty without compaction.
     #[test]
     fn memory_goes_back_while_items_are_taken_out() {
         let store = Store::new(Limits { memory: 64 << 20, ..Limits::default() }, 1);

@@ -1,4 +1,4 @@
-//! What a worker tells of its operations: to watchers, and to the counts by prefix.
+//! Reports of a worker's operations: to watchers, and to the counts by prefix.
 
 use super::departures::Departures;
 use super::events::{Asked, DELETIONS, DETAIL, FETCHERS, MUTATIONS, write_key};
@@ -7,10 +7,10 @@ use crate::protocol::Mode;
 use std::fmt::Write;
 
 impl Handle<'_> {
-    /// Counts why nothing was found, where something was there a moment ago.
+    /// Counts the reason of a miss, if an item was there a moment ago.
     pub(super) fn note_miss(&self, key: &[u8], there: Option<&Item>) {
         let has_expired = match there {
-            // The cache has dropped what it found to be over.
+            // The cache has already dropped the item if it found it expired.
             None => Departures::has_just_expired(key),
             Some(item) if self.store().is_dead(item) => {
                 self.counters.get_flushed.inc();
@@ -23,7 +23,7 @@ impl Handle<'_> {
         }
     }
 
-    /// Tells of a get that was not one of many, and counts why there is nothing.
+    /// Reports a get outside a batch, and counts the reason of a miss.
     #[inline]
     pub fn note_get(&self, key: &[u8], item: Option<&Item>) {
         if item.is_none() {
@@ -34,7 +34,7 @@ impl Handle<'_> {
         }
     }
 
-    /// Tells of a get.
+    /// Reports a get.
     #[cold]
     pub(super) fn note_fetch(&self, key: &[u8], item: Option<&Item>) {
         let events = self.store().events();
@@ -44,7 +44,7 @@ impl Handle<'_> {
         self.tell_found(key, item.map(Item::value_len));
     }
 
-    /// Tells of the look-up of `touch`, which is no get, as memcached does it.
+    /// Reports the look-up of `touch`, which does not count as a get, as in memcached.
     #[inline]
     pub fn note_look_up(&self, key: &[u8], item: Option<&Item>) {
         if self.store().events().wants(FETCHERS) {
@@ -52,7 +52,7 @@ impl Handle<'_> {
         }
     }
 
-    /// Tells of what a change or a deletion finds, as memcached does it.
+    /// Reports the look-up before a change or a deletion, as memcached does.
     #[inline]
     pub fn note_before(&self, key: &[u8]) {
         if self.store().events().wants(FETCHERS) {
@@ -60,7 +60,7 @@ impl Handle<'_> {
         }
     }
 
-    /// The same of what a value finds before it is put in.
+    /// The same for the look-up before a value is stored.
     #[cold]
     pub(super) fn note_found(&self, key: &[u8]) {
         if self.store().events().wants(FETCHERS) {
@@ -84,7 +84,7 @@ impl Handle<'_> {
         }
     }
 
-    /// Tells of a value.
+    /// Reports a storage command.
     #[cold]
     pub(super) fn note_store(&self, draft: &Draft<'_>, mode: Mode, outcome: Outcome) {
         let events = self.store().events();
@@ -112,7 +112,7 @@ impl Handle<'_> {
         let (mut deadline, mut size) = (draft.deadline, draft.value_len());
         let extends = matches!(mode, Mode::Append | Mode::Prepend);
         if extends && outcome == Outcome::Stored {
-            // Of the whole value, whose time is that of the item before.
+            // Reported with the whole value and the deadline of the item before.
             if let Some(found) = self.peek_without_bump(draft.key) {
                 (deadline, size) = (found.key().deadline(), found.key().value_len());
             }
@@ -126,7 +126,7 @@ impl Handle<'_> {
         });
     }
 
-    /// Tells of `md x`: to memcached that stores an empty value, and deletes the item.
+    /// Reports `md x`: memcached reports it as a store of an empty value, and a deletion.
     #[cold]
     pub(super) fn note_emptied(&self, draft: &Draft<'_>) {
         self.note_found(draft.key);
@@ -134,7 +134,7 @@ impl Handle<'_> {
         self.tell_deleted("md", draft.key, 0);
     }
 
-    /// Tells of a deletion.
+    /// Reports a deletion.
     #[cold]
     pub(super) fn note_delete(&self, command: &str, key: &[u8], gone: Option<&Item>) {
         let events = self.store().events();

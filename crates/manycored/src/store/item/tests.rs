@@ -1,4 +1,4 @@
-//! Items alone: what they are made of comes back.
+//! Items alone: every part that is put in is read back unchanged.
 
 use super::*;
 use crate::protocol::Mode;
@@ -29,7 +29,7 @@ fn parts_come_back_at_every_length() {
     assert_eq!(size_of::<Item>(), 64);
 }
 
-/// A reference to an item does not reach its region's header: that is looked at all the same.
+/// A reference to an item does not cover its region's header, which is read all the same.
 #[test]
 fn item_in_a_node_tells_whether_it_is_vacated() {
     let store = Store::new(Limits { memory: 1 << 20, ..Limits::default() }, 1);

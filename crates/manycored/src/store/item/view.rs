@@ -1,8 +1,8 @@
-//! What replies have of an item.
+//! The view of an item for replies.
 
 use super::Item;
 
-/// What a reply to a get has of an item.
+/// The parts of an item that a reply to a get needs.
 pub struct View<'i> {
     /// Its key.
     pub key: &'i [u8],
@@ -11,12 +11,12 @@ pub struct View<'i> {
     /// Bytes of its value.
     pub length: usize,
     pub(super) front: &'i [u8],
-    /// If the value is not all there.
+    /// The item, if its value has a tail.
     pub(super) item: Option<&'i Item>,
 }
 
 impl View<'_> {
-    /// Whether its value is not all there.
+    /// Whether its value has a tail.
     #[inline]
     pub fn has_tail(&self) -> bool {
         self.item.is_some()

@@ -1,4 +1,4 @@
-//! Which slot allocates from which region. Law memory.R3.
+//! Leases of regions to slots. Law memory.R3.
 
 use super::region::{Handle, Kind, Region};
 use super::{Memory, NODE, REGION, Usage};
@@ -7,37 +7,37 @@ use std::collections::BTreeSet;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::Ordering;
 
-/// Bytes that are fetched from the system at once: a huge page.
+/// Bytes mapped at once: a huge page.
 const FETCH: usize = 2 << 20;
-/// Regions that are looked at before there is a new one, while there may be.
+/// Regions that are probed before a new one is made, while the budget allows one.
 const LOOKS: usize = 64;
-/// By how hard free memory is to find: the part of a region that must be free for a lease.
+/// The fraction of a region that must be free for a lease, by how scarce free memory is.
 const PARTS: [usize; 5] = [8, 16, 32, 64, 256];
-/// From which of these on it is better to vacate others.
+/// The index of these from which on vacating other regions is better.
 const HARD: u32 = 2;
 
-/// The part of the regions that there may be before which others are vacated: while a walk is under
-/// way, new ones are made for new items, and for copies that fit no gap.
+/// Vacating begins when all but this fraction of the budget is used: during a walk, new regions are
+/// made for new items, and for copies that fit no gap.
 const EARLY: usize = 16;
 
 /// The regions from which a slot allocates.
 #[derive(Default)]
 pub(super) struct Leases {
     nodes: Option<NonNull<Region>>,
-    /// The word of the bitmap from which `taken` was.
+    /// The index of the bitmap word that `taken` came from.
     word: usize,
-    /// Nodes that the slot has taken and not given out.
+    /// A bit for each node that the slot has taken from the bitmap and not allocated.
     taken: u64,
     pub(super) tails: Option<NonNull<Region>>,
-    /// The granule from which on it looks for runs.
+    /// The granule at which the search for runs continues.
     pub(super) from: usize,
 }
 
-// SAFETY: regions belong to no thread; the slot's lock says who uses its leases.
+// SAFETY: regions belong to no thread; the slot's lock decides which thread uses its leases.
 unsafe impl Send for Leases {}
 
 impl Leases {
-    /// A node.
+    /// Allocates a node.
     #[inline]
     pub(super) fn node(&mut self, memory: &Memory) -> NonNull<u8> {
         loop {
@@ -57,7 +57,7 @@ impl Leases {
     fn take_nodes(&mut self, memory: &Memory) {
         if let Some(region) = self.nodes.map(Handle) {
             for at in self.word + 1..region.words() {
-                // ORDER: Relaxed; what is taken is taken by Acquire.
+                // ORDER: Relaxed; bits are taken by Acquire.
                 let free = region.word(at).load(Ordering::Relaxed);
                 if free != 0 {
                     region.take(at, free);
@@ -76,45 +76,44 @@ impl Leases {
         (self.word, self.taken) = (0, free);
     }
 
-    /// Another region for tails.
-    /// One that is all free, if `free` says so.
+    /// Leases another region for tails: one that is all free, if `free` is set.
     pub(super) fn next_tails(&mut self, memory: &Memory, free: bool) {
         let region = memory.lease(Kind::Tails, self.tails, free);
         (self.tails, self.from) = (Some(region), 0);
     }
 }
 
-/// A lease.
+/// The result of a request for a lease.
 pub(super) struct Leased {
     pub(super) region: NonNull<Region>,
-    /// Whether there are more regions now than there should be, or soon will be.
+    /// Whether there are more regions than the budget allows, or soon will be.
     pub(super) is_over: bool,
 }
 
-/// All regions.
+/// The list of all regions.
 pub(super) struct Regions {
     all: Vec<Handle>,
-    /// Where the next look begins.
+    /// The position of the next probe.
     hand: usize,
     hardness: [u32; 2],
-    /// What was fetched from the system, each [`FETCH`] bytes.
+    /// The blocks mapped from the system, each of [`FETCH`] bytes.
     fetched: Vec<NonNull<u8>>,
-    /// Of the last of these, the regions that were not made yet.
+    /// Regions of the last block that were not made yet.
     left: usize,
-    /// Regions that have no memory: it went back to the system. In what was fetched with one of
-    /// them there are no huge pages: the system would make its memory resident again when it
-    /// collects small pages for a huge one.
+    /// Regions whose memory was returned to the system. A block with such a region has huge pages
+    /// disabled: otherwise the system would make the region's memory resident again when it
+    /// collapses small pages into a huge one.
     returned: BTreeSet<NonNull<u8>>,
     note: *const (),
     /// Regions that are being vacated.
     vacated: Vec<Handle>,
-    /// How many there were so far.
+    /// The total so far.
     vacated_total: usize,
-    /// Leases since it was last asked whether others should be vacated.
+    /// Leases since the last check whether regions should be vacated.
     leases: usize,
 }
 
-// SAFETY: memory, which belongs to no thread; the note is a number to this module.
+// SAFETY: memory, which belongs to no thread; to this module the note is only a number.
 unsafe impl Send for Regions {}
 
 impl Default for Regions {
@@ -135,13 +134,13 @@ impl Default for Regions {
 }
 
 impl Regions {
-    /// What regions begin with: there are none yet.
+    /// Sets the note that regions begin with, before there are any.
     pub(super) fn note(&mut self, note: *const ()) {
         assert!(self.all.is_empty(), "manycored: memory for two caches");
         self.note = note;
     }
 
-    /// A region with free room, in the place of the one before.
+    /// Leases a region with free room, and ends the lease of the one before.
     pub(super) fn lease(
         &mut self,
         kind: Kind,
@@ -159,7 +158,7 @@ impl Regions {
             let region = found.unwrap_or_else(|| self.make(kind)).0;
             return Leased { region, is_over };
         }
-        // While there may be more regions, only what is worth a look is looked for.
+        // While the budget allows more regions, only regions with enough free room are accepted.
         let may_grow = self.all.len() < budget;
         let most = if may_grow { LOOKS } else { usize::MAX };
         let last = if may_grow { 0 } else { PARTS.len() as u32 - 1 };
@@ -182,7 +181,7 @@ impl Regions {
         Leased { region: region.0, is_over }
     }
 
-    /// Whether enough has changed for another look at all regions.
+    /// Whether enough leases have passed for another search for regions to vacate.
     fn is_time(&mut self) -> bool {
         self.leases += 1;
         let is_time = self.leases > self.all.len() / 16;
@@ -192,7 +191,7 @@ impl Regions {
         is_time
     }
 
-    /// A region with so large a part free, leased; and whether that is much more.
+    /// Leases a region with at least this fraction free; and whether much more is free.
     fn find(&mut self, kind: Kind, part: usize, most: usize) -> Option<(Handle, bool)> {
         for _ in 0..self.all.len().min(most) {
             self.hand = (self.hand + 1) % self.all.len();
@@ -213,7 +212,7 @@ impl Regions {
         None
     }
 
-    /// A new region, leased.
+    /// Makes a new region, leased.
     fn make(&mut self, kind: Kind) -> Handle {
         let memory = self.take_returned().unwrap_or_else(|| self.fetch());
         // SAFETY: aligned, as long as a region, and no other region's.
@@ -223,7 +222,7 @@ impl Regions {
         region
     }
 
-    /// A region that was given back.
+    /// Memory of a region that was returned to the system.
     fn take_returned(&mut self) -> Option<NonNull<u8>> {
         let memory = self.returned.pop_last()?;
         let area = fetched_with(memory);
@@ -233,7 +232,7 @@ impl Regions {
         Some(memory)
     }
 
-    /// Memory for a region.
+    /// New memory for a region.
     fn fetch(&mut self) -> NonNull<u8> {
         if self.left == 0 {
             let layout = Layout::from_size_align(FETCH, FETCH).expect("a power of two");
@@ -251,8 +250,8 @@ impl Regions {
         unsafe { fetched.add(self.left * REGION) }
     }
 
-    /// Gives the memory of regions back that are all free, as long as there are more than there
-    /// should be.
+    /// Returns the memory of regions that are all free to the system, as long as there are more
+    /// than the budget allows.
     pub(super) fn give_back(&mut self, budget: usize) {
         let Self { all, returned, .. } = self;
         let mut more = all.len().saturating_sub(budget);
@@ -282,9 +281,9 @@ impl Regions {
             };
             let mut own: Vec<(usize, Handle)> =
                 self.all.iter().filter(idle).map(|own| (own.free_now(), *own)).collect();
-            own.retain(|(free, _)| *free < kind.units()); // those are free for any kind
+            own.retain(|(free, _)| *free < kind.units()); // an empty region fits any kind
             own.sort_by_key(|(free, _)| std::cmp::Reverse(*free));
-            // What is in the first of them must fit into the rest, with a little to spare.
+            // The content of the chosen regions must fit into the others, with a margin.
             let mut room: usize = own.iter().map(|(free, _)| *free).sum();
             let (mut moved, mut count) = (0, 0);
             for (free, _) in &own {
@@ -320,7 +319,7 @@ impl Regions {
         }
     }
 
-    /// How many there are.
+    /// The number of regions.
     pub(super) fn count(&self) -> usize {
         self.all.len()
     }
@@ -341,11 +340,11 @@ impl Drop for Regions {
     }
 }
 
-/// Gives the memory of a region back to the system, which has others for its next use.
+/// Returns the pages of a region to the system, which supplies zeroed ones at the next use.
 fn forget_content(memory: NonNull<u8>) {
     #[cfg(all(target_os = "linux", not(miri)))]
-    // SAFETY: memory that is ours, of whole pages, and that nothing is in. If it is refused, the
-    // memory stays as it is.
+    // SAFETY: memory that is ours, of whole pages, and that no unit in use lies in. If the call
+    // fails, the memory stays as it is.
     unsafe {
         use nix::sys::mman::{MmapAdvise, madvise};
         let _ = madvise(memory.cast(), REGION, MmapAdvise::MADV_DONTNEED);
@@ -354,17 +353,18 @@ fn forget_content(memory: NonNull<u8>) {
     let _ = memory;
 }
 
-/// Where that begins which was fetched with the memory of a region.
+/// The beginning of the block that a region's memory belongs to.
 fn fetched_with(memory: NonNull<u8>) -> NonNull<u8> {
     let area = memory.as_ptr().map_addr(|address| address & !(FETCH - 1));
     NonNull::new(area).expect("what is fetched does not begin at 0")
 }
 
-/// Asks for a huge page for what was fetched at once, or for small ones. Items are looked at in no
-/// order, and the processor's list of pages is short.
+/// Enables or disables huge pages for a block. Items are accessed in no order, and the TLB has few
+/// entries.
 fn want_huge_page(memory: NonNull<u8>, is_wanted: bool) {
     #[cfg(all(target_os = "linux", not(miri)))]
-    // SAFETY: memory that is ours; the advice changes no content. Without it, all is as before.
+    // SAFETY: memory that is ours; the advice changes no content. If the call fails, all is as
+    // before.
     unsafe {
         use nix::sys::mman::{MmapAdvise, madvise};
         let advice =
@@ -379,7 +379,7 @@ fn want_huge_page(memory: NonNull<u8>, is_wanted: bool) {
 mod tests {
     use super::*;
 
-    /// Whether the system may have huge pages at this address.
+    /// Whether the system may use huge pages at this address.
     fn may_have_huge_pages(memory: NonNull<u8>) -> bool {
         let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
         let mut is_there = false;

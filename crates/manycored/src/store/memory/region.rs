@@ -1,10 +1,10 @@
-//! A region: a header with a bit for each unit, and the units. Laws memory.R1 and memory.R2.
+//! A region: a header with a bitmap of free units, and the units. Laws memory.R1 and memory.R2.
 
 use super::{GRANULE, NODE, REGION};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
-/// What is in a region.
+/// The kind of a region's units.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Kind {
@@ -33,7 +33,7 @@ impl Kind {
         (HEADER + self.words() * size_of::<u64>()).div_ceil(self.unit())
     }
 
-    /// Units that can be given out.
+    /// Units that can be allocated.
     pub(super) const fn units(self) -> usize {
         REGION / self.unit() - self.taken()
     }
@@ -42,19 +42,19 @@ impl Kind {
 /// Bytes before the bitmap.
 const HEADER: usize = 64;
 
-/// What a region begins with.
+/// The header of a region.
 #[repr(C, align(64))]
 pub(super) struct Region {
-    /// The first word, as the cache wants it.
+    /// The first word, at the cache's disposal.
     note: *const (),
     kind: AtomicU8,
-    /// Under the lock of the list of regions.
+    /// Changed under the lock of the list of regions.
     pub(super) is_leased: AtomicBool,
     is_vacated: AtomicBool,
-    /// Of tails: how many granules are free, about: changed after the bits. (Nodes have so few
-    /// words that they are counted when it is asked.)
+    /// Of tails: about how many granules are free, updated after the bits. (Nodes have so few words
+    /// that these are counted when needed.)
     count: AtomicU32,
-    /// Free units; of nodes, only the first [`Kind::words`].
+    /// A bit for each free unit; of nodes, only the first [`Kind::words`].
     free: [AtomicU64; Kind::Tails.words()],
 }
 
@@ -62,10 +62,10 @@ const _: () = assert!(std::mem::offset_of!(Region, free) <= HEADER);
 const _: () = assert!(size_of::<Region>() <= Kind::Tails.taken() * GRANULE);
 
 impl Region {
-    /// The number behind that of the last granule.
+    /// The number after that of the last granule.
     pub(super) const GRANULES_END: usize = REGION / GRANULE;
 
-    /// Makes a region of memory that no other thread has.
+    /// Initializes a region in memory that no other thread has.
     ///
     /// # Safety
     /// `memory` is aligned to [`REGION`], as long, and the caller's.
@@ -86,7 +86,7 @@ impl Region {
         region
     }
 
-    /// The region of an address.
+    /// The region that contains an address.
     #[inline(always)]
     pub(super) fn of(address: *mut u8) -> Handle {
         let region = address.map_addr(|address| address & !(REGION - 1)).cast();
@@ -121,7 +121,7 @@ impl Handle {
     #[inline(always)]
     pub(super) fn is_vacated(self) -> bool {
         // SAFETY: memory.R5 - the region lives.
-        // ORDER: Relaxed; the walk that asks began after it was set, by the same lock.
+        // ORDER: Relaxed; the walk that reads it began after the store, by the list's lock.
         unsafe { &(*self.pointer()).is_vacated }.load(Ordering::Relaxed)
     }
 
@@ -144,7 +144,7 @@ impl Handle {
         self.kind().words()
     }
 
-    /// Makes all of it free, of this kind.
+    /// Frees all of it, as a region of this kind.
     pub(super) fn lay_out(self, kind: Kind) {
         // SAFETY: memory.R5 - the region lives.
         // ORDER: Relaxed; under the lock of the list, or by the thread that makes it.
@@ -169,31 +169,31 @@ impl Handle {
         unsafe { &(*self.pointer()).count }
     }
 
-    /// Free units, about.
+    /// The approximate number of free units.
     pub(super) fn free_now(self) -> usize {
         if self.kind() == Kind::Nodes {
             return self.count_free();
         }
-        // ORDER: Relaxed; a hint. It wraps below zero for a moment if it is late.
+        // ORDER: Relaxed; a hint. An update that is late makes it wrap below zero for a moment.
         (self.count().load(Ordering::Relaxed) as i32).max(0) as usize
     }
 
-    /// Free units.
+    /// The number of free units.
     pub(super) fn count_free(self) -> usize {
-        // ORDER: Acquire; pairs with Release in `free`: who finds all of it free may lay it out
-        // anew, after the last use of each unit.
+        // ORDER: Acquire; pairs with Release in `free`: a thread that finds all of it free may lay
+        // it out anew, after the last use of each unit.
         (0..self.words())
             .map(|at| self.word(at).load(Ordering::Acquire).count_ones() as usize)
             .sum()
     }
 
-    /// Where a unit begins.
+    /// The address of a unit.
     #[inline(always)]
     pub(super) fn unit(self, number: usize, bytes: usize) -> *mut u8 {
         self.pointer().cast::<u8>().wrapping_add(number * bytes)
     }
 
-    /// Clears bits that the lessee has seen set (memory.R2).
+    /// Takes units by clearing bits that the lessee has seen set (memory.R2).
     #[inline(always)]
     pub(super) fn take(self, word: usize, bits: u64) {
         // ORDER: Acquire; pairs with Release in `free`: the last use of a unit before its next.
@@ -201,7 +201,7 @@ impl Handle {
         debug_assert_eq!(before & bits, bits, "a region gives out what is free (R2)");
     }
 
-    /// Takes a node's block back.
+    /// Frees a node's block.
     #[inline(always)]
     pub(super) fn free_node(self, node: *mut u8) {
         let number = (node.addr() & (REGION - 1)) / NODE;
@@ -209,7 +209,7 @@ impl Handle {
         self.free(number / 64, 1 << (number % 64));
     }
 
-    /// Takes a piece's granules back.
+    /// Frees a piece's granules.
     #[inline]
     pub(super) fn free_granules(self, piece: *mut u8, granules: usize) {
         let mut from = (piece.addr() & (REGION - 1)) / GRANULE;
@@ -232,7 +232,7 @@ impl Handle {
         debug_assert_eq!(before & bits, 0, "memory of an item was freed twice");
     }
 
-    /// The first run of free granules from `from` on: where it begins, and its length, at most
+    /// Finds the first run of free granules from `from` on: its start, and its length, at most
     /// `most`. For the lessee.
     #[inline]
     pub(super) fn run(self, from: usize, most: usize) -> Option<(usize, usize)> {
@@ -242,7 +242,7 @@ impl Handle {
             if at >= end {
                 return None;
             }
-            // ORDER: Relaxed; what is taken is taken by Acquire.
+            // ORDER: Relaxed; bits are taken by Acquire.
             let word = self.word(at / 64).load(Ordering::Relaxed) >> (at % 64);
             if word != 0 {
                 break at + word.trailing_zeros() as usize;
@@ -277,11 +277,11 @@ impl Handle {
     }
 }
 
-/// So many bits from one on; at least one, and at most up to the last.
+/// A mask of `count` bits from one on; at least one, and at most up to the last.
 #[inline(always)]
 fn bits(from: usize, count: usize) -> u64 {
     (u64::MAX >> (64 - count)) << from
 }
 
-// SAFETY: an address; what is behind it is atomic, or is changed under memory.R1.
+// SAFETY: an address; the data behind it is atomic, or is changed under memory.R1.
 unsafe impl Send for Handle {}

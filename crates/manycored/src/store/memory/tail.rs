@@ -1,8 +1,8 @@
 //! A tail: the bytes of an item that do not fit its node, in pieces. Law memory.R4.
 //!
-//! A piece's pointer says all of it: the address, whose lowest four bits are the bytes of the last
-//! granule that are not used, the number of granules less one in the 15 bits from the 48th on, and
-//! in the last bit whether another piece follows.
+//! A piece's pointer encodes all of it: the address, whose lowest four bits are the unused bytes of
+//! the last granule, the number of granules less one in the 15 bits from bit 48 on, and in the last
+//! bit whether another piece follows.
 
 use super::lease::Leases;
 use super::region::{Handle, Kind, Region};
@@ -16,28 +16,28 @@ const LENGTH_SHIFT: u32 = 48;
 const LENGTH_MAX: usize = 1 << 15;
 const HAS_NEXT: usize = 1 << 63;
 
-/// What a piece that is not the last begins with.
+/// The header of a piece that is not the last.
 #[repr(C)]
 struct Link {
     next: Piece,
 }
 
-/// What the first piece of a chain begins with.
+/// The header of the first piece of a chain.
 #[repr(C)]
 struct Head {
     link: Link,
-    /// Of all pieces.
+    /// The sum over all pieces.
     granules: u32,
-    /// Without links and this.
+    /// Bytes of the item: without links and this header.
     bytes: u32,
 }
 
-/// Leases without a fitting run before a region is wanted that is free.
+/// Leases without a fitting run before a region that is all free is leased.
 const TRIES: u32 = 16;
-/// Runs that are refused before half as long ones are welcome.
+/// Refused runs after which the length required is halved.
 const REFUSALS: u32 = 4;
 
-/// A piece of a tail.
+/// A piece of a tail, as its encoded pointer.
 #[derive(Debug, Clone, Copy)]
 #[repr(transparent)]
 struct Piece(*mut u8);
@@ -65,20 +65,20 @@ impl Piece {
         self.0.addr() & HAS_NEXT != 0
     }
 
-    /// Bytes of it, of the link and the unused ones not.
+    /// Bytes of the item in it: without the link and the unused bytes.
     #[inline(always)]
     fn bytes(self, before: usize) -> usize {
         self.granules() * GRANULE - before - (self.0.addr() & SLACK)
     }
 }
 
-/// Where an item's bytes are that are not in its node. Not freed by itself.
+/// A reference to the tail of an item. It has no destructor.
 #[derive(Debug, Clone, Copy)]
 #[repr(transparent)]
 pub(in super::super) struct Tail(Piece);
 
 impl Tail {
-    /// Memory for so many bytes, of which the first `together` lie in one piece.
+    /// Allocates memory for so many bytes, of which the first `together` lie in one piece.
     pub(super) fn allocate(
         leases: &mut Leases,
         memory: &Memory,
@@ -87,7 +87,7 @@ impl Tail {
     ) -> Self {
         debug_assert!(bytes > 0);
         let mut left = bytes;
-        // The first of several pieces, and where the last one's link is.
+        // The first of several pieces, and the link of the last one.
         let mut first: Option<Piece> = None;
         let mut link: *mut Link = std::ptr::null_mut();
         let (mut granules, mut refused) = (0, 0);
@@ -131,7 +131,7 @@ impl Tail {
         if self.0.has_next() { self.head().bytes as usize } else { self.0.bytes(0) }
     }
 
-    /// Bytes of memory.
+    /// Bytes of memory that it uses.
     #[inline]
     pub(in super::super) fn memory(self) -> usize {
         let all = if self.0.has_next() { self.head().granules as usize } else { self.0.granules() };
@@ -140,18 +140,18 @@ impl Tail {
 
     fn head(&self) -> &Head {
         debug_assert!(self.0.has_next());
-        // SAFETY: memory.R4 - written when the chain was made, and not changed while the tail is
-        // there.
+        // SAFETY: memory.R4 - written when the chain was made, and not changed during the life of
+        // the tail.
         unsafe { &*self.0.address().cast::<Head>() }
     }
 
-    /// Its pieces, in order. Whoever asks has an item that keeps the tail.
+    /// Its pieces, in order. The caller holds an item that keeps the tail.
     #[inline]
     pub(in super::super) fn pieces<'i>(&self) -> Pieces<'i> {
         Pieces { next: Some(self.0), before: size_of::<Head>(), item: PhantomData }
     }
 
-    /// Writes the item's bytes, part by part.
+    /// A writer of the item's bytes, part by part.
     ///
     /// # Safety
     /// The tail was allocated by this thread, and no other has it yet.
@@ -160,7 +160,7 @@ impl Tail {
         Filler { pieces, to: std::ptr::null_mut(), room: 0 }
     }
 
-    /// How many of its pieces lie in regions that are being vacated.
+    /// The number of its pieces in regions that are being vacated.
     pub(in super::super) fn vacated(self) -> usize {
         let mut pieces = self.pieces();
         std::iter::from_fn(|| {
@@ -172,7 +172,7 @@ impl Tail {
         .count()
     }
 
-    /// Gives the memory back.
+    /// Frees the memory.
     ///
     /// # Safety
     /// The tail is not used any more, and was not freed.
@@ -188,8 +188,8 @@ impl Tail {
     }
 }
 
-/// A run of at most `want` granules: that long if there is one near, and at least `least`. Each run
-/// that is refused for its shortness makes shorter ones welcome, so few are.
+/// Takes a run of at most `want` granules: that long if there is one near, and at least `least`.
+/// Every few runs that are refused as too short halve the length required, so few are refused.
 fn take_run(
     leases: &mut Leases,
     memory: &Memory,
@@ -203,7 +203,8 @@ fn take_run(
             while let Some((start, found)) = region.run(leases.from, want) {
                 leases.from = start + found;
                 let part = want >> (1 + *refused / REFUSALS).min(usize::BITS - 1);
-                // What is left at a region's end would be lost until there is more beside it.
+                // The end of a region is taken even if short: its granules would be lost until
+                // their neighbours are freed.
                 let part = if leases.from == Region::GRANULES_END { least } else { part };
                 if found >= part.max(least) {
                     return (region.take_granules(start, found), found);
@@ -259,7 +260,7 @@ pub(in super::super) struct Filler {
 }
 
 impl Filler {
-    /// The next bytes.
+    /// Writes the next bytes.
     ///
     /// # Panics
     /// If the tail has no room for them.

@@ -1,7 +1,7 @@
 use super::*;
 use std::collections::VecDeque;
 
-/// A small generator, so that runs can be repeated.
+/// A small pseudo-random generator with a seed, so that runs can be repeated.
 struct Seeded(u64);
 
 impl Seeded {
@@ -46,7 +46,8 @@ fn tail_holds_what_was_written() {
     assert_eq!(usage.free, Kind::Tails.units() * GRANULE * usage.mapped / REGION);
 }
 
-/// Memory of any shape serves for any other: what is in use, and some more, is all that is mapped.
+/// Freed memory of any sizes serves for any other sizes: the mapped memory is bounded by the memory
+/// in use and a margin.
 #[test]
 fn memory_does_not_leak_into_sizes() {
     let seed = 7;
@@ -140,8 +141,8 @@ fn what_is_vacated_gives_nothing_out() {
     assert!(even.iter().all(|(number, tail)| read(*tail) == content(*number, 200)));
 }
 
-/// The last granule of a region has no room behind a chain's head: what would be there lies in the
-/// next region, or nowhere.
+/// The last granule of a region has no room behind a chain's head: a piece there would extend into
+/// the next region, or beyond the block.
 #[test]
 fn no_piece_is_empty_at_the_end_of_a_region() {
     let memory = Memory::new(2 << 20, 1);
@@ -155,7 +156,7 @@ fn no_piece_is_empty_at_the_end_of_a_region() {
     }
 }
 
-/// A large item of which a little is in the way stays where it is.
+/// A large item with a small part in a vacated region stays where it is.
 #[test]
 fn no_item_is_moved_for_a_small_part_of_it() {
     let memory = Memory::new(1 << 20, 1);
