@@ -79,8 +79,8 @@ impl Word {
         Self(word.load(order))
     }
 
-    /// The word that leads to `hot`, the pointer that frees it: a pointer that is loaded from a word
-    /// has the provenance of the one that was stored.
+    /// The word that leads to `hot`, the pointer that frees it: a pointer that is loaded from a
+    /// word has the provenance of the one that was stored.
     pub(crate) fn hot<H>(hot: *mut H, biased: bool, slow_path: bool) -> Self {
         debug_assert!(!hot.is_null() && hot as usize & !ADDRESS == 0, "hot states are aligned");
         let bias = if biased { BIASED } else { 0 };
