@@ -12,7 +12,8 @@ use std::hash::Hash;
 /// - All inserts of one key insert the same element: the key is its identity. It is not reused for
 ///   another element while an update with it may be in a log.
 pub trait Cancel {
-    // Identifies the element: a removal finds its insertion by this, not by the value (oplog.D5).
+    /// Identifies the element: a removal finds its insertion by this, not by the value.
+    // (oplog.D5)
     type Key: Hash + Eq;
     /// The element's identity.
     fn key(&self) -> Self::Key;
