@@ -39,7 +39,7 @@ grep -q 'data race' "$work/report" || die "the sanitizer's own test failed: $(ca
 
 export MANYCORE_SOAK="${MANYCORE_SOAK:-5}" MANYCORE_TESTS="${MANYCORE_TESTS:-short}"
 optimised=1
-library=(--test=stress --test=torture --test=linearizability --test=integration)
+library=(--test=stress --test=torture --test=linearizability --test=borrows --test=integration)
 short=()
 case "${1:-}" in
 "") ;;

@@ -10,8 +10,9 @@ mod hash_file;
 mod source;
 
 use crate::protocol::{Words, strict_short};
+use crate::reply::say;
 use crate::report::Facts;
-use crate::session::{Context, OUT_MAX, say};
+use crate::session::{Context, OUT_MAX};
 use memchr::memchr;
 use source::{Source, Stamp};
 use std::fmt;

@@ -32,6 +32,7 @@ mod meta;
 pub mod metrics;
 mod operator;
 pub mod protocol;
+mod reply;
 pub mod report;
 pub mod restart;
 #[cfg(target_os = "linux")]

@@ -1,7 +1,7 @@
 //! Replies to the meta commands.
 
 use crate::protocol::{Arith, ERROR, Flags, KEY_MAX, Mode, Named, Request, Words};
-use crate::session::{TOO_MANY_PREFIXES, digits, say};
+use crate::reply::{TOO_MANY_PREFIXES, digits, say};
 use crate::store::{Change, Draft, Handle, How, Item, Outcome, Turn};
 use base64::{Engine, engine::general_purpose::STANDARD};
 

@@ -7,7 +7,8 @@
 //! - operator.O2 A client that is told of events has its own words dropped.
 
 use crate::protocol::{ERROR, Operator, Words, number};
-use crate::session::{Context, Progress, say};
+use crate::reply::say;
+use crate::session::{Context, Progress};
 use crate::store::events::{CONNEVENTS, DELETIONS, EVICTIONS, FETCHERS, MUTATIONS, OTHERS};
 use crate::store::{Handle, Item, Store, Watch, events};
 use base64::{Engine, engine::general_purpose::STANDARD};

@@ -11,7 +11,7 @@ use crate::clients::Clients;
 use crate::latency::Latency;
 use crate::log::Log;
 use crate::protocol::{ERROR, Words};
-use crate::session::say;
+use crate::reply::say;
 use crate::store::Handle;
 use crate::tls::{Files, Tls};
 use std::fmt::Display;

@@ -9,32 +9,28 @@
 //!   one by one are prefetched together.
 
 mod admin;
+mod classic;
 pub(crate) mod logged;
 mod refusal;
 
+use self::classic::{change, get_and_touch, set, store, touch, value, value_line};
 use crate::ahead::{fetch_ahead, glance};
 use crate::binary::Talk;
 use crate::meta;
 use crate::operator::Task;
 use crate::protocol::{
-    Arith, Gets, KeyRoom, Mode, Parser, Request, Step, Store as Put, TOO_LARGE, binary,
+    Gets, KeyRoom, Mode, Parser, Request, Step, Store as Put, TOO_LARGE, binary,
 };
+use crate::reply::say;
 use crate::report::{Facts, Language};
-use crate::store::{Change, Draft, Handle, How, Item, Outcome, Turn, View};
+use crate::store::{Handle, Outcome, Turn};
 
 /// Bytes of unsent replies at which the session stops answering until they are sent.
 pub const OUT_MAX: usize = 256 << 10;
 /// Keys that are looked up in one batch.
 const TOGETHER: usize = 64;
 
-/// The error when no more flushes of prefixes can be remembered.
-pub(crate) const TOO_MANY_PREFIXES: &str =
-    "SERVER_ERROR too many prefixes flushed, try again later";
-
 const END: &[u8] = b"END\r\n";
-const NO_MEMORY: &[u8] = b"SERVER_ERROR out of memory storing object\r\n";
-const NO_MEMORY_TO_COUNT: &[u8] = b"SERVER_ERROR out of memory\r\n";
-const NO_NUMBER: &[u8] = b"CLIENT_ERROR cannot increment or decrement non-numeric value\r\n";
 
 /// What the session needs from its connection once its replies are sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -494,127 +490,4 @@ fn pending(
         _ => return None,
     };
     Some(Pending { from: place(key)?, length: key.len() as u8, kind, before, used })
-}
-
-/// Writes a line of a reply.
-pub(crate) fn say(out: &mut Vec<u8>, words: &str) {
-    out.extend_from_slice(words.as_bytes());
-    out.extend_from_slice(b"\r\n");
-}
-
-/// Writes a number.
-pub(crate) fn digits(out: &mut Vec<u8>, number: impl itoa::Integer) {
-    out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
-}
-
-/// Writes an item that was found, in the text protocol.
-#[inline]
-fn value(out: &mut Vec<u8>, item: &Item, cas: Option<u64>) {
-    value_line(out, &item.view(), cas);
-    item.write_value(out);
-    out.extend_from_slice(b"\r\n");
-}
-
-/// Writes the line before the value of an item that was found.
-#[inline]
-fn value_line(out: &mut Vec<u8>, item: &View<'_>, cas: Option<u64>) {
-    out.extend_from_slice(b"VALUE ");
-    out.extend_from_slice(item.key);
-    out.push(b' ');
-    digits(out, item.flags);
-    out.push(b' ');
-    digits(out, item.length);
-    if let Some(cas) = cas {
-        out.push(b' ');
-        digits(out, cas);
-    }
-    out.extend_from_slice(b"\r\n");
-}
-
-/// `gat` and `gats`: not batched, because they change the item.
-fn get_and_touch(handle: &mut Handle<'_>, key: &[u8], gets: Gets, out: &mut Vec<u8>) {
-    let deadline = handle.store().clock().deadline(gets.touch.unwrap_or(0));
-    let counters = handle.counters;
-    counters.cmd_touch.inc();
-    let found = handle.touch(key, deadline);
-    handle.bump(key);
-    handle.note_get(key, found.as_ref().map(|found| found.key()));
-    match found {
-        Some(found) => {
-            counters.touch_hits.inc();
-            found.key().touch(handle.store().clock().second());
-            value(out, found.key(), gets.cas.then(|| handle.cas(found.key())));
-        }
-        None => counters.touch_misses.inc(),
-    }
-}
-
-fn store(handle: &mut Handle<'_>, put: &Put<'_>, out: &mut Vec<u8>) {
-    handle.counters.cmd_set.inc();
-    let deadline = handle.store().clock().deadline(put.exptime);
-    let draft = Draft { flags: put.flags, deadline, ..Draft::new(put.key, put.data) };
-    let how = How::plain(put.mode);
-    let how = if how.cas.is_some() { How { mode: Mode::Set, ..how } } else { how };
-    out.extend_from_slice(words_for(handle.put(&draft, how).outcome));
-}
-
-/// Executes a plain `set`; returns the reply. (Not inlined into the loop over gets, which stays
-/// small.)
-#[inline(never)]
-fn set(
-    handle: &mut Handle<'_>,
-    turn: Turn<'_>,
-    (key, data): (&[u8], &[u8]),
-    flags: u32,
-    exptime: i64,
-) -> &'static [u8] {
-    handle.counters.cmd_set.inc();
-    let deadline = handle.store().clock().deadline(exptime);
-    words_for(handle.set(turn, &Draft { flags, deadline, ..Draft::new(key, data) }))
-}
-
-/// The reply to a storage command.
-#[inline]
-fn words_for(outcome: Outcome) -> &'static [u8] {
-    match outcome {
-        Outcome::Stored => b"STORED\r\n",
-        Outcome::NotStored => b"NOT_STORED\r\n",
-        Outcome::Exists => b"EXISTS\r\n",
-        Outcome::NotFound => b"NOT_FOUND\r\n",
-        Outcome::NoMemory => NO_MEMORY,
-    }
-}
-
-fn change(handle: &mut Handle<'_>, key: &[u8], arith: Arith, delta: u64, out: &mut Vec<u8>) {
-    let [hits, misses] = handle.counters.of_change(arith);
-    match handle.change(key, (arith, delta), None, None, None) {
-        Change::Done(number, ..) => {
-            hits.inc();
-            digits(out, number);
-            out.extend_from_slice(b"\r\n");
-        }
-        Change::NoNumber => out.extend_from_slice(NO_NUMBER),
-        Change::NoMemory => out.extend_from_slice(NO_MEMORY_TO_COUNT),
-        Change::Missing | Change::Exists => {
-            misses.inc();
-            out.extend_from_slice(b"NOT_FOUND\r\n");
-        }
-    }
-}
-
-fn touch(handle: &mut Handle<'_>, key: &[u8], exptime: i64, out: &mut Vec<u8>) {
-    let deadline = handle.store().clock().deadline(exptime);
-    let counters = handle.counters;
-    counters.cmd_touch.inc();
-    let found = handle.touch(key, deadline);
-    handle.note_look_up(key, found.as_ref().map(|found| found.key()));
-    if let Some(found) = found {
-        handle.bump(key);
-        found.key().touch(handle.store().clock().second());
-        counters.touch_hits.inc();
-        out.extend_from_slice(b"TOUCHED\r\n");
-    } else {
-        counters.touch_misses.inc();
-        out.extend_from_slice(b"NOT_FOUND\r\n");
-    }
 }

@@ -255,17 +255,17 @@ const VTABLE: RawWakerVTable = RawWakerVTable::new(
         RawWaker::new(data, &VTABLE)
     },
     |data| {
-        // SAFETY: as above; this waker's count comes here.
+        // SAFETY: `data` came from `Arc::into_raw`, and this waker's count of it comes here.
         let hostile = unsafe { Arc::from_raw(data.cast::<Hostile>()) };
         hostile.at(Hook::Wake);
     },
     |data| {
-        // SAFETY: as above; the count stays the waker's.
+        // SAFETY: `data` came from `Arc::into_raw`, and the waker keeps its count of it.
         let hostile = unsafe { &*data.cast::<Hostile>() };
         hostile.at(Hook::Wake);
     },
     |data| {
-        // SAFETY: as above; this waker's count comes here.
+        // SAFETY: `data` came from `Arc::into_raw`, and this waker's count of it comes here.
         let hostile = unsafe { Arc::from_raw(data.cast::<Hostile>()) };
         hostile.at(Hook::Drop);
     },

@@ -1,9 +1,10 @@
 //! Administrative requests, which concern the server itself.
 
 use super::{Context, Progress};
-use super::{Session, TOO_MANY_PREFIXES, Wish, say};
+use super::{Session, Wish};
 use crate::operator;
 use crate::protocol::Admin;
+use crate::reply::{TOO_MANY_PREFIXES, say};
 use crate::report;
 use crate::store::{Handle, MEMLIMIT_MIN};
 use crate::tls::Tls;

@@ -1,7 +1,9 @@
 //! Refusals of incomplete requests for which there is no memory.
 
-use super::{Context, NO_MEMORY, Session, Spoken, Wish, say};
+use super::classic::NO_MEMORY;
+use super::{Context, Session, Spoken, Wish};
 use crate::protocol::{KeyRoom, Request, Step};
+use crate::reply::say;
 
 /// The error to a request without a value, whose rest cannot be skipped.
 const NO_MEMORY_FOR_REQUEST: &str = "SERVER_ERROR out of memory reading request";

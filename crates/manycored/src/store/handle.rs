@@ -2,6 +2,7 @@
 
 use super::clock::stamp;
 use super::events::{DELETIONS, DETAIL, FETCHERS, MUTATIONS};
+use super::outcome::{Change, How, Outcome, StoreResult};
 use super::{Counters, Draft, Item, Pinned, Store};
 use crate::protocol::{Arith, Mode, number};
 use foldhash::quality::RandomState;
@@ -15,79 +16,6 @@ const NUMBER_MAX: usize = 1 << 19;
 
 /// Bytes of new items after which the limit is divided anew between items and tables.
 const SHARE_BYTES: usize = 1 << 20;
-
-/// The result of a storage command.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Outcome {
-    /// The value was stored.
-    Stored,
-    /// The condition of the command was not met.
-    NotStored,
-    /// The item has another version.
-    Exists,
-    /// There is no item.
-    NotFound,
-    /// There is no room.
-    NoMemory,
-}
-
-/// The result of a storage command, and the facts that a reply may show.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct StoreResult {
-    /// The result itself.
-    pub outcome: Outcome,
-    /// The version of the new item; 0 if the value was not stored.
-    pub cas: u64,
-    /// The length of the item's value, or of the value sent if that was not stored.
-    pub length: usize,
-}
-
-impl StoreResult {
-    fn refused(outcome: Outcome, draft: &Draft<'_>) -> Self {
-        Self { outcome, cas: 0, length: draft.value_len() }
-    }
-
-    fn stored(cas: u64, draft: &Draft<'_>) -> Self {
-        Self { outcome: Outcome::Stored, cas, length: draft.value_len() }
-    }
-}
-
-/// The condition and the mode of a storage command.
-#[derive(Debug, Clone, Copy)]
-pub struct How {
-    /// The command.
-    pub mode: Mode,
-    /// Store only if the item has this version.
-    pub cas: Option<u64>,
-    /// If the item has a later version, store the value all the same, as stale.
-    pub invalidate: bool,
-    /// If there is no item to append to, store the value, until this deadline.
-    pub vivify: Option<u32>,
-}
-
-impl How {
-    /// The command's own condition, and no other.
-    #[must_use]
-    pub fn plain(mode: Mode) -> Self {
-        let cas = if let Mode::Cas(cas) = mode { Some(cas) } else { None };
-        Self { mode, cas, invalidate: false, vivify: None }
-    }
-}
-
-/// The result of an increment or a decrement.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Change {
-    /// There is no item.
-    Missing,
-    /// The item's value is no number.
-    NoNumber,
-    /// The item has another version.
-    Exists,
-    /// There is no room.
-    NoMemory,
-    /// The new number, with the version and deadline of the item.
-    Done(u64, u64, u32),
-}
 
 /// One worker's access to the store. It takes the worker's stamps, and counts.
 pub struct Handle<'s> {
