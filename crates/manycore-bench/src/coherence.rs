@@ -156,7 +156,7 @@ fn build<W: Write>(threads: usize, lines: usize) -> Box<dyn Subject> {
 pub static ENTRIES: &[Entry<Shape>] = &[
     Entry {
         kind: Kind::Baseline,
-        ..private::<FetchAdd>("unshared", "an atomic addition on one thread, its line with nobody")
+        ..private::<FetchAdd>("unshared", "an atomic addition on one thread, its line unshared")
     },
     shared::<Store>("store", "a store and a full fence, one line for all threads"),
     private::<Store>("store-private", "the same, a line for each thread"),

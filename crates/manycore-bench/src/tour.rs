@@ -48,13 +48,13 @@ pub struct Findings {
 const LIST: &str = "All threads share one list. Each adds an element of its own and removes it \
     again, as fast as it can: the life of a connection, an open file, a task. A lock hands the \
     list from core to core for every update. A deferred list writes updates to a log of the \
-    thread's own and applies them when somebody reads; an element that came and went in between \
+    thread's own and applies them at the next read; an element that came and went in between \
     never touches the list at all. More pairs per millisecond is better; with two threads the \
     figure should be about twice that of one.";
 
 const COUNTER: &str = "All threads add to one counter: requests served, bytes sent. An atomic add \
     on a shared word moves that word's cache line from core to core each time. A counter that is \
-    kept per thread moves nothing until somebody asks for the total. More additions per second is \
+    kept per thread moves nothing until the total is read. More additions per second is \
     better.";
 
 /// The lists of the tour: enough to see every approach, few enough for a minute.

@@ -39,7 +39,7 @@ const LEGEND: &str = "<ul class=\"legend\">\n\
 <li><span class=\"key ours\"></span>this library</li>\n\
 <li><span class=\"key rival\"></span>general rivals</li>\n\
 <li><span class=\"key by-hand\"></span>written by hand for this one workload</li>\n\
-<li><span class=\"key baseline\"></span>one thread, shared with nobody (dashed line)</li>\n\
+<li><span class=\"key baseline\"></span>one thread, unshared (dashed line)</li>\n\
 </ul>\n";
 
 const CLOSING: &str = "<h2>How to read this</h2>\n\
@@ -47,7 +47,7 @@ const CLOSING: &str = "<h2>How to read this</h2>\n\
 one thread, the full bar all threads. A structure that scales has a full bar as many times the \
 pale one as there are threads; one whose full bar is shorter than its pale one would have been \
 better off with a single thread. The dashed line is the honest comparison: what one thread does \
-with a plain structure that it shares with nobody.</p>\n\
+with a plain structure of its own.</p>\n\
 <p>Updates that are deferred must be applied by whoever reads. The more often a program reads, the \
 less there is to gain, and below about ten updates for each read a plain lock is the better \
 choice.</p>\n\

@@ -67,7 +67,7 @@ pub struct Deadlock {
 
 impl fmt::Display for Deadlock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "deadlock: {} threads wait, and nobody can wake them", self.threads.len())?;
+        writeln!(f, "deadlock: {} threads wait, and no thread can wake them", self.threads.len())?;
         for blocked in &self.threads {
             write!(f, "  thread {} on core {} waits for ", blocked.thread.0, blocked.core)?;
             match blocked.waits_for {

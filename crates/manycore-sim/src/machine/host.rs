@@ -40,7 +40,7 @@ impl Machine {
             ("sockets", packages, "sysfs: packages of the processors in use"),
             ("cores_per_socket", cores.div_ceil(packages), "the processors that may be used"),
             ("mhz", (1e3 / cycle).round() as u32, "measured: a chain of multiplications"),
-            ("rmw", cycles(locked_nanos()), "measured: a locked addition that nobody disputes"),
+            ("rmw", cycles(locked_nanos()), "measured: an uncontended locked addition"),
             ("pause", cycles(pause_nanos()), "measured"),
             ("malloc", cycles(heap_nanos()), "measured: half of an allocation and its return"),
             ("syscall", cycles(kernel_nanos()), "measured: asking for the process's id"),
