@@ -8,7 +8,7 @@
 
 use super::core::{Core, EVICTED};
 use super::log::Log;
-use super::promotion::Membership;
+use super::promotion::{self, Membership};
 use super::table::Resident;
 use crate::lock::{self, held};
 use crate::percpu;
@@ -115,7 +115,7 @@ impl<T: Send + 'static, L: Log<T>> Resident for Core<T, L> {
             held::leave();
             // SAFETY: oplog.W4 - the object was dropped, and has left value and core to this
             // eviction.
-            return unsafe { Self::bury(this as usize as *mut Self) };
+            return unsafe { Self::bury(promotion::freed_by(this)) };
         }
         // SAFETY: locked by `try_claim`; the claim keeps the core alive until it ends.
         unsafe {

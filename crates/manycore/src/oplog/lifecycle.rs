@@ -178,7 +178,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         held.leave_table();
         promotion::wait_until_left(core);
         // SAFETY: oplog.W3 - no thread can reach it any more; it came from `Box::into_raw`.
-        drop(unsafe { Box::from_raw(core.cast_mut()) });
+        drop(unsafe { Box::from_raw(promotion::freed_by(core)) });
     }
 
     /// Whether this thread is running an eviction of this very object further up the stack

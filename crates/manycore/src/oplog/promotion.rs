@@ -53,6 +53,7 @@ use crate::sync::{
 };
 use std::marker::PhantomData;
 use std::ops::Deref;
+use std::ptr;
 
 /// Announcements are plain stores, and the thread that closes the hot state pays the barrier.
 const BIASED: usize = 8;
@@ -79,12 +80,12 @@ impl Word {
         Self(word.load(order))
     }
 
-    /// The word that leads to `hot`, the pointer that frees it: a pointer that is loaded from a
-    /// word has the provenance of the one that was stored.
+    /// The word that leads to `hot`, the pointer that frees it ([`freed_by`]).
     pub(crate) fn hot<H>(hot: *mut H, biased: bool, slow_path: bool) -> Self {
         debug_assert!(!hot.is_null() && hot as usize & !ADDRESS == 0, "hot states are aligned");
         let bias = if biased { BIASED } else { 0 };
-        Self(hot as usize | lock::HOT | bias | if slow_path { SLOW_PATH } else { 0 })
+        let address = hot.expose_provenance();
+        Self(address | lock::HOT | bias | if slow_path { SLOW_PATH } else { 0 })
     }
 
     /// The word of the same hot state, with or without the bias.
@@ -130,7 +131,7 @@ impl Word {
     /// The address of the hot state that the word leads to.
     #[inline(always)]
     pub(crate) fn state<H>(self) -> *mut H {
-        (self.0 & ADDRESS) as *mut H
+        ptr::with_exposed_provenance_mut(self.0 & ADDRESS)
     }
 }
 
@@ -215,6 +216,12 @@ pub(crate) unsafe fn look_on<H, R>(
         let inside = Inside { hot, _announced: announced, not_send: PhantomData };
         Some(look(&inside, slot))
     })
+}
+
+/// The pointer that frees `hot`: the one that [`Word::hot`] was given, and not one made of a
+/// reference, which is good for no more than the reference was.
+pub(crate) fn freed_by<H>(hot: *const H) -> *mut H {
+    ptr::with_exposed_provenance_mut(hot.addr())
 }
 
 /// Changes an announcement from updater to waiter or back, for the rest of its [`Inside`]. The
