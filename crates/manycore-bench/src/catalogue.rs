@@ -4,7 +4,7 @@
 //! own module, what all share is in [`crate::workload`].
 
 use crate::{
-    arc, chain, coherence, counter, dispatch, ids, kv, list, lock, lru, map, notify, pages,
+    arc, chain, coherence, counter, dispatch, ids, kv, list, lock, lru, map, notify, pages, pairs,
     registry, rmap,
     runner::Group,
     slabs, smr, stat, swap, sweep, timers,
@@ -174,6 +174,30 @@ pub static WORKLOADS: &[Workload] = &[
         about: "set timers and cancel them, sometimes advance the time (timeouts of requests)",
         impls: || abouts(timers::ENTRIES),
         groups: timers::groups,
+    },
+    Workload {
+        name: "active-set",
+        about: "register transactions and end them, sometimes ask for the oldest",
+        impls: || abouts(pairs::ACTIVE),
+        groups: pairs::active,
+    },
+    Workload {
+        name: "budget",
+        about: "charge a limit of a user and of all, and release it",
+        impls: || abouts(pairs::BUDGET),
+        groups: pairs::budget,
+    },
+    Workload {
+        name: "object-pool",
+        about: "take a buffer from a pool and give it back",
+        impls: || abouts(pairs::POOL),
+        groups: pairs::pool,
+    },
+    Workload {
+        name: "histogram",
+        about: "count values in one of 64 buckets, sometimes sum them",
+        impls: || abouts(pairs::HISTOGRAM),
+        groups: pairs::histogram,
     },
     Workload {
         name: "kv",

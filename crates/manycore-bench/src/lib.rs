@@ -40,6 +40,7 @@ pub mod notify;
 pub mod output;
 pub mod page;
 mod pages;
+pub mod pairs;
 pub mod registry;
 pub mod rmap;
 pub mod row;

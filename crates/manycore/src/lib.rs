@@ -6,63 +6,66 @@
 //!
 //! # Which type do I need?
 //!
-//! Ready-made, in [`collections`]:
+//! ## Ready-made: [`collections`]
 //!
-//! - [`Counter`](collections::Counter), [`CounterArray`](collections::CounterArray): statistics,
-//!   byte and request counts, histograms.
-//! - [`Registry`](collections::Registry): what is open now; rarely iterated.
-//! - [`IntervalRegistry`](collections::IntervalRegistry): intervals that are inserted and removed,
-//!   and overlap queries.
-//! - [`ActiveSet`](collections::ActiveSet): active transactions or snapshots, and the oldest of
-//!   them.
-//! - [`TimerQueue`](collections::TimerQueue): timers that nearly always are cancelled.
-//! - [`EventQueue`](collections::EventQueue): events from many threads, in the order they happened.
-//! - [`Lru`](collections::Lru): an LRU list, updated at every access, read at eviction.
-//! - [`HashMap`](collections::HashMap): values by key; reads take no lock and write nothing.
-//! - [`ReplicatedMap`](collections::ReplicatedMap): the same, replicated near each reader.
-//! - [`DHash`](collections::DHash): elements with a part that all share and one for each thread.
-//! - [`PageCache`](collections::PageCache): pages of a slow store, pinned while they are used.
-//! - [`PrivatePages`](collections::PrivatePages): private, writable views of them, forked at once.
-//! - [`BudgetTree`](collections::BudgetTree): hierarchical limits, charged without a shared write.
-//! - [`ObjectPool`](collections::ObjectPool): objects to borrow, from a thread-local shelf.
-//! - [`ScalableArc`](collections::ScalableArc): a reference count that all threads change
-//!   all the time.
+//! | What it is | Take |
+//! |---|---|
+//! | a counter, a histogram: statistics, bytes, requests | [`Counter`], [`CounterArray`] |
+//! | a map: values by key; reads take no lock and write nothing | [`HashMap`] |
+//! | ... replicated near each reader | [`ReplicatedMap`] |
+//! | ... with a part of each value for each thread | [`DHash`] |
+//! | a queue: events from many threads, in the order they happened | [`EventQueue`] |
+//! | ... of timers that nearly always are cancelled | [`TimerQueue`] |
+//! | a registry of what is open now, rarely iterated | [`Registry`] |
+//! | ... of intervals, with overlap queries | [`IntervalRegistry`] |
+//! | ... of active transactions or snapshots, and the oldest of them | [`ActiveSet`] |
+//! | a cache's LRU list, updated at every access, read at eviction | [`Lru`] |
+//! | a page cache: pages of a slow store, pinned while in use | [`PageCache`] |
+//! | ... and private, writable views of them, forked at once | [`PrivatePages`] |
+//! | a pool of objects to borrow | [`ObjectPool`] |
+//! | a hierarchical limit, charged without a shared write | [`BudgetTree`] |
+//! | a reference count that all threads change all the time | [`ScalableArc`] |
 //!
-//! For a type of your own, [`oplog::Deferred`] with the kind of log that fits its updates:
+//! A whole cache with expiry and single flight is the crate `manycore-cache`.
 //!
-//! - order matters: [`oplog::Ordered`];
-//! - any two updates commute: [`oplog::Commuting`];
-//! - updates of one key can be combined: [`oplog::Combining`];
-//! - a removal cancels an insertion: [`oplog::Cancelling`] if one thread usually does both,
-//!   [`oplog::Absorbing`] if not;
-//! - none of these: your own [`oplog::Log`].
+//! ## Safe memory reclamation: [`section`]
 //!
-//! For a set whose members are inserted and removed, often on different threads:
-//! [`ldu::DeferredSet`]. A member carries marks, in which its insertion and removal cancel. If it
-//! has other updates besides, whose order matters: [`ldu::Combined`]. Many small, short-lived sets:
-//! [`ldu::SetDomain`].
+//! For structures that are read without a lock while nodes are removed and freed:
+//! [`section::Domain`] with typed pointers, and a lock for each node. In place of epoch-based
+//! reclamation, RCU or hazard pointers.
 //!
-//! For structures that are read without a lock while nodes are removed and freed (safe memory
-//! reclamation): [`section`], with [`section::Domain`] and typed pointers, and a lock for each
-//! node.
+//! ## To build your own
 //!
-//! For objects with one interface and several representatives inside, or whose implementation is
-//! replaced while it is in use (hot swap): [`cluster`], with [`cluster::Clustered`] and
-//! [`cluster::Swappable`]. For a type of your own whose load you do not know:
-//! [`cluster::Adaptive`].
+//! - [`oplog`]: a type whose updates are deferred, [`oplog::Deferred`], with the kind of log that
+//!   fits them: [`oplog::Ordered`] if their order matters; [`oplog::Commuting`] if any two commute;
+//!   [`oplog::Combining`] if those of one key can be combined; if a removal cancels an insertion,
+//!   [`oplog::Cancelling`] where one thread usually does both, [`oplog::Absorbing`] where not; or
+//!   your own [`oplog::Log`].
+//! - [`ldu`]: a set whose members are inserted and removed, often on different threads:
+//!   [`ldu::DeferredSet`]. A member carries marks, in which its insertion and removal cancel. If it
+//!   has other updates besides, whose order matters: [`ldu::Combined`]. Many small, short-lived
+//!   sets: [`ldu::SetDomain`].
+//! - [`cluster`]: one interface and several representatives inside, [`cluster::Clustered`]; an
+//!   implementation that is replaced while it is in use (hot swap), [`cluster::Swappable`]; an
+//!   object of your own whose load you do not know, [`cluster::Adaptive`].
+//! - [`lock`]: fair locks (ticket, MCS), and a big-reader lock for read-mostly values.
+//! - [`slab`]: nodes that many threads allocate and free all the time.
+//! - [`namespace`]: nodes that are known outside by an id (connections, files, entities).
 //!
-//! If you need a lock: [`lock`], with fair locks (ticket, MCS) and a big-reader lock for
-//! read-mostly values.
+//! ## Below them
 //!
-//! For nodes that many threads allocate and free all the time: [`slab`].
+//! [`clock`], one ordered time for all cores; [`percpu`], per-thread slots, CPU topology and
+//! affinity; [`config`], the constants; and [`profile`], which lists the objects that threads wait
+//! for, the most contended first.
 //!
-//! For nodes that are known outside by an id (connections, files, entities):
-//! [`namespace::IdSpace`].
+//! # Cargo features
 //!
-//! Which objects do your threads wait for? [`profile`] lists them, the most contended first.
+//! One for each of `section`, `slab`, `namespace`, `oplog`, `ldu`, `cluster` and `collections`,
+//! which bring the modules that they are built on; the default is all. For reclamation alone:
 //!
-//! Below them, to build such types yourself: [`clock`], one ordered time for all cores, and
-//! [`percpu`], per-thread slots, CPU topology and affinity.
+//! ```toml
+//! manycore = { version = "0.1", default-features = false, features = ["section"] }
+//! ```
 //!
 //! # What it promises
 //!
@@ -77,22 +80,49 @@
 //!
 //! When updates must return something, when reads are about as frequent as updates, or when the
 //! structure is not contended: a lock is simpler and as fast.
+//!
+//! [`Counter`]: collections::Counter
+//! [`CounterArray`]: collections::CounterArray
+//! [`HashMap`]: collections::HashMap
+//! [`ReplicatedMap`]: collections::ReplicatedMap
+//! [`DHash`]: collections::DHash
+//! [`EventQueue`]: collections::EventQueue
+//! [`TimerQueue`]: collections::TimerQueue
+//! [`Registry`]: collections::Registry
+//! [`IntervalRegistry`]: collections::IntervalRegistry
+//! [`ActiveSet`]: collections::ActiveSet
+//! [`Lru`]: collections::Lru
+//! [`PageCache`]: collections::PageCache
+//! [`PrivatePages`]: collections::PrivatePages
+//! [`ObjectPool`]: collections::ObjectPool
+//! [`BudgetTree`]: collections::BudgetTree
+//! [`ScalableArc`]: collections::ScalableArc
+
+// What the modules that are left out would use.
+#![cfg_attr(not(feature = "collections"), allow(dead_code, unused_imports))]
 
 pub mod clock;
+#[cfg(feature = "cluster")]
 pub mod cluster;
+#[cfg(feature = "collections")]
 pub mod collections;
 pub mod config;
+#[cfg(feature = "ldu")]
 pub mod ldu;
 pub mod lock;
+#[cfg(feature = "namespace")]
 pub mod namespace;
+#[cfg(feature = "oplog")]
 pub mod oplog;
 pub mod percpu;
 pub mod profile;
+#[cfg(feature = "section")]
 pub mod section;
+#[cfg(feature = "slab")]
 pub mod slab;
 pub(crate) mod sync;
 
 /// Compiles and runs the examples of the README.
-#[cfg(doctest)]
+#[cfg(all(doctest, feature = "collections"))]
 #[doc = include_str!("../../../README.md")]
 struct Readme;

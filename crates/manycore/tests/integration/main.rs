@@ -10,55 +10,106 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+#[cfg(feature = "cluster")]
 mod adaptive;
+#[cfg(feature = "ldu")]
 mod allocations;
+#[cfg(feature = "collections")]
 mod budget;
+#[cfg(feature = "collections")]
 mod callbacks;
+#[cfg(feature = "collections")]
 mod circles;
+#[cfg(feature = "cluster")]
 mod cluster;
+#[cfg(feature = "collections")]
 mod collection_histories;
+#[cfg(feature = "oplog")]
 mod configurations;
+#[cfg(feature = "collections")]
 mod counter;
+#[cfg(feature = "oplog")]
 mod deferred;
+#[cfg(feature = "collections")]
 mod dhash;
+#[cfg(feature = "collections")]
 mod dhash_spread;
+#[cfg(feature = "collections")]
 mod event_queue;
+#[cfg(feature = "collections")]
 mod event_queue_tasks;
+#[cfg(feature = "section")]
 mod gates;
+#[cfg(feature = "collections")]
 mod hash_map;
+#[cfg(feature = "collections")]
 mod intervals;
+#[cfg(feature = "ldu")]
 mod ldu;
+#[cfg(feature = "ldu")]
 mod ldu_combined;
+#[cfg(feature = "collections")]
 mod ldu_faults;
+#[cfg(feature = "ldu")]
 mod ldu_forest;
+#[cfg(feature = "ldu")]
 mod ldu_forest_random;
+#[cfg(feature = "collections")]
 mod ldu_reentry;
+#[cfg(feature = "collections")]
 mod ldu_shared;
+#[cfg(feature = "ldu")]
 mod ldu_stress;
+#[cfg(feature = "collections")]
 mod liars;
 mod locks;
+#[cfg(feature = "oplog")]
 mod log_panics;
+#[cfg(feature = "collections")]
 mod lru;
+#[cfg(feature = "namespace")]
 mod namespace;
+#[cfg(feature = "section")]
 mod node_lock;
+#[cfg(feature = "collections")]
 mod object_pool;
+#[cfg(feature = "cluster")]
 mod oplog_faults;
+#[cfg(feature = "oplog")]
 mod oplog_inside;
+#[cfg(feature = "cluster")]
 mod oplog_own_end;
+#[cfg(feature = "cluster")]
 mod oplog_reentrancy;
+#[cfg(feature = "oplog")]
 mod oplog_tree;
+#[cfg(feature = "oplog")]
 mod order;
+#[cfg(feature = "collections")]
 mod own_type;
+#[cfg(feature = "collections")]
 mod page_cache;
+#[cfg(feature = "collections")]
 mod private_pages;
+#[cfg(feature = "collections")]
 mod private_pages_shared;
+#[cfg(feature = "collections")]
 mod profile;
+#[cfg(feature = "oplog")]
 mod properties;
+#[cfg(feature = "collections")]
 mod registry;
+#[cfg(feature = "collections")]
 mod replicated_map;
+#[cfg(feature = "collections")]
 mod scalable_arc;
+#[cfg(feature = "section")]
 mod section;
+#[cfg(feature = "collections")]
 mod section_list;
+#[cfg(feature = "slab")]
 mod slab;
+#[cfg(feature = "cluster")]
 mod swap;
+#[cfg(feature = "collections")]
 mod timer_queue;

@@ -1,0 +1,22 @@
+#!/usr/bin/env bash
+# Each feature of the library alone, and none: it builds without a warning, and its tests pass.
+#   ci/features.sh [NAME]    only the feature NAME
+source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+
+manifest=crates/manycore/Cargo.toml
+features=("$@")
+if [ $# = 0 ]; then
+    # All but those that the default brings, whose tests are ci/test.sh's.
+    mapfile -t features < <(sed -n '/^\[features\]/,/^\[[^f]/s/^\([a-z]*\) = .*/\1/p' "$manifest" |
+        grep -vxE 'default|collections')
+    [ ${#features[@]} -gt 4 ] || die "$manifest has only ${#features[@]} features"
+    features+=("")
+fi
+export RUSTFLAGS="-D warnings" CARGO_TARGET_DIR="$TARGET/features"
+for feature in "${features[@]}"; do
+    say "--- ${feature:-no feature}"
+    # All is built; of the tests run those of the feature's own.
+    cargo test -q -p manycore --lib --test integration --examples --locked --no-default-features \
+        --features "$feature" "$feature"
+done
+say "each feature builds and passes its tests alone: ${features[*]}"

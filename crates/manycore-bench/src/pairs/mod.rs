@@ -1,0 +1,245 @@
+//! Pairs: each operation undoes itself, and now and then a thread reads the whole.
+//!
+//! Owns: the trait that every implementation has, the loop, and the tables of four workloads.
+//! *active-set* registers a transaction and ends it, a read asks for the oldest; *budget* charges
+//! one of eight users below one limit and releases it, a read asks what is used; *object-pool*
+//! takes a buffer and gives it back, a read counts the idle ones; *histogram* counts a value in one
+//! of [`BUCKETS`] buckets, a read sums them. (A histogram has no second half of the pair.)
+
+mod ours;
+mod rivals;
+
+use std::hint::black_box;
+
+use crate::{
+    row::Kind,
+    runner::{Control, Group, Metric, Subject, Tally, total_rate},
+    workload::{Entry, Options, ReadEvery, Shape, UnknownImpl, groups_by_reads},
+};
+
+/// Operations between two looks at the stop flag.
+const BATCH: u64 = 64;
+
+/// Buckets of a histogram.
+pub const BUCKETS: usize = 64;
+
+/// Users below the limit of a budget.
+pub const USERS: usize = 8;
+
+/// What all of them may use together, and each alone.
+pub const LIMIT: u64 = 1_000_000;
+
+/// Objects that a pool may create.
+pub const OBJECTS: usize = 1_000;
+
+/// What a pool lends.
+pub type Buffer = Box<[u8; 256]>;
+
+/// A new buffer.
+fn buffer() -> Buffer {
+    Box::new([0; 256])
+}
+
+/// What threads change in pairs.
+pub trait Pairs: Sync + Sized + 'static {
+    /// What one thread works through.
+    type Handle<'a>: Handle;
+
+    /// The most threads it can serve.
+    const THREADS_MAX: usize = usize::MAX;
+
+    /// Without anything acquired.
+    fn new() -> Self;
+
+    /// The handle of thread `index`, made by that thread.
+    fn handle(&self, index: usize) -> Self::Handle<'_>;
+}
+
+/// One thread's way to it.
+pub trait Handle {
+    /// Acquires, uses and releases; `random` chooses what.
+    fn pair(&mut self, random: u64);
+
+    /// The whole as a number, of which [`Check`] says what it must be.
+    fn read(&mut self) -> u64;
+}
+
+/// What a read says after how many pairs of a thread that is alone.
+type Check = fn(pairs: u64) -> u64;
+
+struct Shared<P> {
+    pairs: P,
+    shape: Shape,
+}
+
+impl<P: Pairs> Subject for Shared<P> {
+    fn workers(&self) -> usize {
+        self.shape.threads
+    }
+
+    fn work(&self, index: usize, control: &Control) -> Tally {
+        let mut handle = self.pairs.handle(index);
+        let mut random = 0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(index as u64 + 1);
+        let mut left = self.shape.read_every.countdown();
+        control.drive(|| {
+            for _ in 0..BATCH {
+                random ^= random << 13;
+                random ^= random >> 7;
+                random ^= random << 17;
+                handle.pair(black_box(random));
+                crate::ticks::spin(self.shape.spin);
+                left -= 1;
+                if left == 0 {
+                    left = self.shape.read_every.countdown();
+                    black_box(handle.read());
+                }
+            }
+            BATCH
+        })
+    }
+}
+
+/// The row of a table for an implementation.
+const fn entry<P: Pairs>(
+    name: &'static str,
+    kind: Kind,
+    about: &'static str,
+    threads_max: usize,
+    conform: fn() -> Result<(), String>,
+) -> Entry<Shape> {
+    Entry {
+        name,
+        kind,
+        about,
+        threads_max,
+        build: |shape| Box::new(Shared { pairs: P::new(), shape }),
+        conform,
+    }
+}
+
+macro_rules! table {
+    ($(#[$doc:meta])* $TABLE:ident, $check:expr, $([$Type:ty, $name:expr, $kind:ident, $about:expr]),+ $(,)?) => {
+        $(#[$doc])*
+        pub static $TABLE: &[Entry<Shape>] = &[
+            $(entry::<$Type>($name, Kind::$kind, $about, <$Type>::THREADS_MAX, || {
+                conform::<$Type>($check)
+            })),+
+        ];
+    };
+}
+
+table!(
+    /// Every set of active transactions.
+    ACTIVE,
+    |_| u64::MAX,
+    [rivals::Unshared, "unshared", Baseline, "a BTreeMap of one thread"],
+    [ours::Active, "active-set", Ours, "ActiveSet: register and leave cancel by marks"],
+    [rivals::Mutexed, "mutex", Rival, "a BTreeMap behind std's Mutex"],
+    [rivals::SkipList, "skip-map", Rival, "crossbeam-skiplist: no lock"],
+    [rivals::Board, "board", Rival, "a padded slot for each thread, scanned by reads (64 threads)"],
+);
+
+table!(
+    /// Every budget.
+    BUDGET,
+    |_| 0,
+    [ours::Budget, "budget-tree", Ours, "BudgetTree: a stock of each processor, refilled from above"],
+    [rivals::Atomics, "atomics", Rival, "an atomic count for each user and one for all"],
+    [rivals::Accounts, "mutex", Rival, "the same counts behind std's Mutex"],
+);
+
+table!(
+    /// Every pool.
+    POOL,
+    |_| 1,
+    [ours::Pool, "object-pool", Ours, "ObjectPool: a shelf of each processor"],
+    [rivals::Stack, "mutex", Rival, "a Vec behind std's Mutex"],
+    [rivals::Ring, "array-queue", Rival, "crossbeam's ArrayQueue"],
+    [rivals::Fresh, "malloc", Rival, "no pool: a new buffer each time"],
+);
+
+table!(
+    /// Every histogram.
+    HISTOGRAM,
+    |pairs| pairs,
+    [rivals::Plain, "unshared", Baseline, "an array of one thread"],
+    [ours::Counters, "counter-array", Ours, "CounterArray: cells of each slot once threads contend"],
+    [ours::Combined, "combining", Ours, "Deferred with Combining: one update a bucket in each log"],
+    [rivals::Shared, "atomics", Rival, "an array of atomics, eight to a line"],
+    [rivals::Padded, "padded", Rival, "an array of atomics, one to a line"],
+    [rivals::Locked, "mutex", Rival, "an array behind std's Mutex"],
+);
+
+const THROUGHPUT: Metric =
+    Metric { name: "throughput", unit: "Mops/s", of: |tallies| total_rate(tallies) / 1e6 };
+
+fn groups(
+    bench: &'static str,
+    entries: &'static [Entry<Shape>],
+    options: &Options,
+) -> Result<Vec<Group>, UnknownImpl> {
+    groups_by_reads(bench, entries, THROUGHPUT, options, |every| match every {
+        ReadEvery::Never => "never read".to_owned(),
+        ReadEvery::Updates(count) => format!("read every {count}"),
+    })
+}
+
+/// The groups of *active-set*.
+///
+/// # Errors
+/// If an implementation is unknown.
+pub fn active(options: &Options) -> Result<Vec<Group>, UnknownImpl> {
+    groups("active-set", ACTIVE, options)
+}
+
+/// The groups of *budget*.
+///
+/// # Errors
+/// If an implementation is unknown.
+pub fn budget(options: &Options) -> Result<Vec<Group>, UnknownImpl> {
+    groups("budget", BUDGET, options)
+}
+
+/// The groups of *object-pool*.
+///
+/// # Errors
+/// If an implementation is unknown.
+pub fn pool(options: &Options) -> Result<Vec<Group>, UnknownImpl> {
+    groups("object-pool", POOL, options)
+}
+
+/// The groups of *histogram*.
+///
+/// # Errors
+/// If an implementation is unknown.
+pub fn histogram(options: &Options) -> Result<Vec<Group>, UnknownImpl> {
+    groups("histogram", HISTOGRAM, options)
+}
+
+/// After any number of pairs, a read says what it must.
+fn conform<P: Pairs>(check: Check) -> Result<(), String> {
+    let pairs = P::new();
+    let mut handle = pairs.handle(0);
+    for step in 1..500_u64 {
+        handle.pair(step.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        let (found, expected) = (handle.read(), check(step));
+        if found != expected {
+            return Err(format!("after {step} pairs a read says {found} instead of {expected}"));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{ACTIVE, BUDGET, HISTOGRAM, POOL};
+
+    #[test]
+    fn every_read_says_what_pairs_leave() {
+        for entry in [ACTIVE, BUDGET, POOL, HISTOGRAM].into_iter().flatten() {
+            if let Err(error) = (entry.conform)() {
+                panic!("{}: {error}", entry.name);
+            }
+        }
+    }
+}
