@@ -118,7 +118,10 @@ const fn entry<P: Pairs>(
 }
 
 macro_rules! table {
-    ($(#[$doc:meta])* $TABLE:ident, $check:expr, $([$Type:ty, $name:expr, $kind:ident, $about:expr]),+ $(,)?) => {
+    (
+        $(#[$doc:meta])* $TABLE:ident, $check:expr,
+        $([$Type:ty, $name:expr, $kind:ident, $about:expr]),+ $(,)?
+    ) => {
         $(#[$doc])*
         pub static $TABLE: &[Entry<Shape>] = &[
             $(entry::<$Type>($name, Kind::$kind, $about, <$Type>::THREADS_MAX, || {
@@ -143,7 +146,7 @@ table!(
     /// Every budget.
     BUDGET,
     |_| 0,
-    [ours::Budget, "budget-tree", Ours, "BudgetTree: a stock of each processor, refilled from above"],
+    [ours::Budget, "budget-tree", Ours, "BudgetTree: a stock of each processor"],
     [rivals::Atomics, "atomics", Rival, "an atomic count for each user and one for all"],
     [rivals::Accounts, "mutex", Rival, "the same counts behind std's Mutex"],
 );
@@ -163,8 +166,8 @@ table!(
     HISTOGRAM,
     |pairs| pairs,
     [rivals::Plain, "unshared", Baseline, "an array of one thread"],
-    [ours::Counters, "counter-array", Ours, "CounterArray: cells of each slot once threads contend"],
-    [ours::Combined, "combining", Ours, "Deferred with Combining: one update a bucket in each log"],
+    [ours::Counters, "counter-array", Ours, "CounterArray: cells of each slot if contended"],
+    [ours::Combined, "combining", Ours, "Deferred with Combining: an update a bucket"],
     [rivals::Shared, "atomics", Rival, "an array of atomics, eight to a line"],
     [rivals::Padded, "padded", Rival, "an array of atomics, one to a line"],
     [rivals::Locked, "mutex", Rival, "an array behind std's Mutex"],
