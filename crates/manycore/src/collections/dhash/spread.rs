@@ -9,11 +9,12 @@
 
 use super::super::held::Held;
 use crate::config;
+use crate::policy::{Doubling, Streak};
 use crate::sync::{AtomicBool, Ordering};
 use std::fmt;
 
 /// Doublings of the patience.
-const FOLDS_MAX: u64 = 8;
+const FOLDS_MAX: u32 = 8;
 
 /// When the elements of a [`DHash`](super::DHash) get a part in each place that uses them.
 ///
@@ -103,8 +104,8 @@ impl fmt::Display for DHashStats {
 pub(super) struct Window {
     hits: u32,
     waits: u32,
-    /// Windows in a row with enough waits.
-    streak: u32,
+    /// Windows with enough waits.
+    contended: Streak,
 }
 
 impl Window {
@@ -119,14 +120,10 @@ impl Window {
     /// Begins a new window; says what the old one counted if it is time to spread (dhash.M8).
     fn look(&mut self, contention: Contention, folds: u64) -> Option<(u32, u32)> {
         let seen = (self.hits, self.waits);
-        self.streak = if self.waits >= contention.waits { self.streak + 1 } else { 0 };
         (self.hits, self.waits) = (0, 0);
-        let patience = contention.patience.saturating_mul(1 << folds.min(FOLDS_MAX));
-        let is_time = self.streak >= patience.max(1);
-        if is_time {
-            self.streak = 0;
-        }
-        is_time.then_some(seen)
+        let patience = Doubling::after(folds, FOLDS_MAX).of(contention.patience);
+        let is_due = self.contended.observe(seen.1 >= contention.waits).take(patience);
+        is_due.then_some(seen)
     }
 }
 
