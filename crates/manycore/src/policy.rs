@@ -250,9 +250,60 @@ mod tests {
         // A pause that is shorter already stays as it is.
         probes.forgive(120, PAUSES);
         assert!(probes.is_due(125));
+        probes.failed(130, PAUSES);
         probes.succeeded();
         probes.failed(200, PAUSES);
         assert!(!probes.is_due(209) && probes.is_due(210));
+    }
+
+    // Streams of evidence as they were recorded on two cores of a Xeon, shortened where the same
+    // comes again and again.
+
+    /// Updates per read of a `Deferred`: two threads append and end, then each read finds one
+    /// update. Below 8, logs do not pay.
+    #[test]
+    fn recorded_end_of_a_load_demotes_at_the_eighth_idle_read() {
+        let updates = [7494, 4096, 4096, 94, 243, 1, 1, 1, 1, 1, 1, 1, 1];
+        let mut idle = Streak::NONE;
+        let due: Vec<_> = updates.iter().map(|&new| idle.observe(new < 8).is_due(8)).collect();
+        assert_eq!(due.iter().position(|is_due| *is_due), Some(12));
+    }
+
+    /// Its biased reads: now and then an updater that was preempted does not answer, 107 times in
+    /// 18,983 reads, and never twice in a row.
+    #[test]
+    fn recorded_updaters_that_miss_an_answer_keep_the_bias() {
+        let reads = [
+            (4811, true),
+            (2209, false),
+            (4096, true),
+            (4963, true),
+            (5365, true),
+            (1341, false),
+            (7558, true),
+            (5353, true),
+            (1530, false),
+            (4668, true),
+            (94, true),
+            (243, false),
+            (1, true),
+        ];
+        let mut against = Streak::NONE;
+        let due = reads.map(|(updates, is_answered)| {
+            let limit = if is_answered { 4 } else { 3000 };
+            against.observe(updates < limit).is_due(2)
+        });
+        assert_eq!(due.iter().position(|is_due| *is_due), Some(reads.len() - 1));
+    }
+
+    /// Waits in the windows of a `DHash` under two threads, from the middle of 2,799 windows.
+    #[test]
+    fn recorded_waits_spread_a_table_at_the_second_window_in_a_row() {
+        let waits = [11, 7, 0, 12, 10, 12, 10, 3, 0, 1, 25, 3, 10, 2, 8, 0, 2, 17, 24];
+        let mut contended = Streak::NONE;
+        let due = waits.map(|waits| contended.observe(waits >= 16).take(2));
+        assert_eq!(due.iter().filter(|is_due| **is_due).count(), 1);
+        assert!(due[18] && contended == Streak::NONE);
     }
 
     proptest! {
