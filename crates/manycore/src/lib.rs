@@ -115,6 +115,7 @@ pub mod namespace;
 #[cfg(feature = "oplog")]
 pub mod oplog;
 pub mod percpu;
+pub(crate) mod policy;
 pub mod profile;
 #[cfg(feature = "section")]
 pub mod section;
