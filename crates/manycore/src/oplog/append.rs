@@ -3,9 +3,9 @@
 //! Owns: waiting for a collection, making room, and not waiting at all while the thread is inside
 //! an object or log: the rules are in the header of the parent module.
 
+use super::acquire::ColdHold;
 use super::builder::WhenFull;
-use super::core::{ANY_GROWTH, Refusal};
-use super::hold::ColdHold;
+use super::hot_state::{ANY_GROWTH, Refusal};
 use super::lifecycle::Admission;
 use super::promotion::Word;
 use super::{Deferred, Log};
@@ -42,11 +42,11 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
                         Ok(()) => return Ok(()),
                         Err(op) => op,
                     };
-                    backoff.pause(); // the core is about to be freed, and runs no user code
+                    backoff.pause(); // the hot state is about to be freed, and runs no user code
                 }
                 Refusal::Closed => {
                     let wait = Wait::begin();
-                    self.with_core(|core, slot| core.wait_for_collection(slot, &mut backoff));
+                    self.with_hot_state(|hot, slot| hot.wait_for_collection(slot, &mut backoff));
                     wait.end(Of::new("Deferred", self), 1);
                 }
                 Refusal::Stale => {}
@@ -54,7 +54,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
                     growth = self.make_room(refusal, growth, is_inside, &mut backoff);
                 }
                 // The panic is another update's, applied here: it has poisoned the object.
-                Refusal::Evicted => sync::contain(|| drop(self.hold(true))),
+                Refusal::Evicted => sync::contain(|| drop(self.acquire(true))),
                 Refusal::Cold => return Err(op),
             }
             (op, refusal) = match self.try_append(op, growth, is_inside) {
@@ -132,7 +132,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         // update is logged regardless of the bounds.
         let mut next = ANY_GROWTH;
         sync::contain(|| {
-            next = match self.hold(growth >= allowed && !is_inside) {
+            next = match self.acquire(growth >= allowed && !is_inside) {
                 Ok(_) => 1,
                 Err(_) if is_inside && growth >= allowed => ANY_GROWTH,
                 Err(Refused::HeldBySelf) => ANY_GROWTH,

@@ -5,7 +5,7 @@
 //!
 //! Laws:
 //! - oplog.O1 A number stands for one configuration as long as a [`ConfigId`] with it exists. The
-//!   last `ConfigId` frees the configuration, with the table and the clock in it unless a core
+//!   last `ConfigId` frees the configuration, with the table and the clock in it unless a hot state
 //!   still uses it, and makes the number free for another one.
 //! - oplog.O2 A configuration is freed with no lock of this module held: it may contain a user's
 //!   clock, whose destructor is user code.
@@ -31,7 +31,7 @@ pub(crate) struct ConfigId(u32);
 const NUMBER: u32 = 0xffff;
 const NEVER: u32 = 1 << 16;
 const ALWAYS: u32 = 1 << 17;
-/// The object's owner decides when it has logs (`managed`).
+/// The object's owner decides when it has logs (`external_policy`).
 const MANAGED: u32 = 1 << 18;
 
 /// A configuration, compared by its settings.

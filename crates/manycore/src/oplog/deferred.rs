@@ -1,28 +1,29 @@
-//! [`Deferred`]: one word that is a lock while the object is cold and leads to a core while it is
-//! hot.
+//! [`Deferred`]: one word that is a lock while the object is cold and leads to a hot state while it
+//! is hot.
 //!
-//! Owns: the public interface, and the path of an update. Locking is in `hold`, promotion and
+//! Owns: the public interface, and the path of an update. Locking is in `acquire`, promotion and
 //! demotion in `lifecycle`.
 //!
-//! The word is a lock word of [`crate::lock`], or with `HOT` it leads to a core ([`promotion`]).
+//! The word is a lock word of [`crate::lock`], or with `HOT` it leads to a hot state
+//! ([`promotion`]).
 //! - oplog.W1 Without `HOT`, the value is inline and guarded by the word. With `HOT`, it is in the
-//!   core and guarded by the core's lock; but see oplog.W2.
-//! - oplog.W2 A promotion publishes the core locked in the name of the word's holder, with the
+//!   hot state and guarded by the hot state's lock; but see oplog.W2.
+//! - oplog.W2 A promotion publishes the hot state locked in the name of the word's holder, with the
 //!   value still inline. The holder moves the value when it releases the lock. So any thread may
 //!   promote while a guard points to the value: the holder itself, or a thread that must not wait
 //!   for the holder. Only a locked word becomes HOT.
-//! - oplog.W3 A core is freed only after the word no longer leads to it, its updaters and its
+//! - oplog.W3 A hot state is freed only after the word no longer leads to it, its updaters and its
 //!   lock's waiters have left, it has left the table, and an evictor that had claimed it is done.
 //! - oplog.W4 If the last owner of an object is one of its own updates or logs, an eviction of the
-//!   object may drop it further down the same stack. Then the evictor, which has the core's lock
-//!   and perhaps the value borrowed, frees both when it is done. Other calls that take the object
-//!   by value or `&mut` panic there.
+//!   object may drop it further down the same stack. Then the evictor, which has the hot state's
+//!   lock and perhaps the value borrowed, frees both when it is done. Other calls that take the
+//!   object by value or `&mut` panic there.
 
+use super::acquire::{ColdHold, Locked};
 use super::builder::Builder;
 use super::configurations::ConfigId;
-use super::core::{Core, Refusal};
 use super::guard::ReadGuard;
-use super::hold::{ColdHold, Locked};
+use super::hot_state::{HotState, Refusal};
 use super::lifecycle::Admission;
 use super::log::Log;
 use super::promotion::{self, Word};
@@ -41,7 +42,7 @@ use std::ops::Deref;
 use std::panic::resume_unwind;
 use std::ptr;
 
-/// Bits of `heat`: updates since the last read, the contended ones among them, flags.
+/// Bits of `contention`: updates since the last read, the contended ones among them, flags.
 pub(super) const UPDATES: u32 = 0xffff;
 pub(super) const CONTENDED_ONE: u32 = 1 << 16;
 pub(super) const CONTENDED: u32 = 0xff << 16;
@@ -74,7 +75,7 @@ pub(super) const POISONED: u32 = 1 << 31;
 ///   the dirty bits.
 /// - Memory: the value plus 16 bytes while cold; while hot, about 1.2 KB more and one log per slot
 ///   that updates it; after an eviction, 256 bytes more (plus the size of a value of over 8 bytes,
-///   which stays in the core) until the object is next used. While an object is poisoned, its
+///   which stays in the hot state) until the object is next used. While an object is poisoned, its
 ///   updates are kept without bound.
 /// - Source: OpLog, sections 4 to 6, and section 8 for [`MergeStrategy`].
 ///
@@ -112,7 +113,7 @@ pub(super) const POISONED: u32 = 1 << 31;
 pub struct Deferred<T: Send + 'static, L: Log<T>> {
     pub(super) word: AtomicUsize,
     pub(super) config: ConfigId,
-    pub(super) heat: AtomicU32,
+    pub(super) contention: AtomicU32,
     pub(super) value: Inline<T>,
     log: PhantomData<fn() -> L>,
 }
@@ -157,7 +158,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         Self {
             word: AtomicUsize::new(0),
             config,
-            heat: AtomicU32::new(0),
+            contention: AtomicU32::new(0),
             value: Inline(UnsafeCell::new(MaybeUninit::new(value))),
             log: PhantomData,
         }
@@ -175,7 +176,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     pub fn append(&self, op: L::Op) {
         // ORDER: Relaxed; a hint that keeps the cold path from loading the word that it is about to
         // lock (3 ns in a tight loop). If it is wrong, the slow path corrects it.
-        if self.heat.load(Ordering::Relaxed) & LOGGED != 0 {
+        if self.contention.load(Ordering::Relaxed) & LOGGED != 0 {
             self.append_logged(op);
         } else if let Err((op, refusal)) = self.append_cold(op) {
             self.append_slow(op, refusal);
@@ -186,7 +187,8 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     /// locked instruction would wait for those stores.
     #[inline(never)]
     fn append_logged(&self, op: L::Op) {
-        // ORDER: Acquire; pairs with Release at promotion: the core's contents before its address.
+        // ORDER: Acquire; pairs with Release at promotion: the hot state's contents before its
+        // address.
         let word = Word::load(&self.word, Ordering::Acquire);
         let refused = match percpu::idle_slot() {
             Some(slot) if word.is_plain() => self.append_plain(slot, word, op),
@@ -200,12 +202,13 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     /// The fast path of [`append_hot`](Self::append_hot), which nearly all updates take.
     #[inline(always)]
     pub(super) fn append_plain(&self, slot: Slot, word: Word, op: L::Op) -> Result<(), L::Op> {
-        // SAFETY: oplog.W3 - this is the object's word, and its cores are freed only as
+        // SAFETY: oplog.W3 - this is the object's word, and its hot states are freed only as
         // promotion.H4 allows.
-        let core = unsafe { promotion::enter_by::<Core<T, L>>(slot, &self.word, word) };
-        let Some(core) = core else { return Err(op) };
-        // SAFETY: oplog.C1 - `enter_by` has announced the core, and checked the word after that.
-        unsafe { core.push_plain(slot.index(), op) }
+        let hot = unsafe { promotion::enter_by::<HotState<T, L>>(slot, &self.word, word) };
+        let Some(hot) = hot else { return Err(op) };
+        // SAFETY: oplog.C1 - `enter_by` has announced the hot state, and checked the word after
+        // that.
+        unsafe { hot.push_plain(slot.index(), op) }
     }
 
     #[inline(always)]
@@ -216,18 +219,19 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         op: L::Op,
         growth: usize,
     ) -> Result<(), (L::Op, Refusal)> {
-        // SAFETY: oplog.W3 - this is the object's word, and its cores are freed only as
+        // SAFETY: oplog.W3 - this is the object's word, and its hot states are freed only as
         // promotion.H4 allows.
-        let core = unsafe { promotion::enter_by::<Core<T, L>>(slot, &self.word, word) };
-        let Some(core) = core else { return Err((op, Refusal::Stale)) };
-        // SAFETY: oplog.C1 - `enter_by` has announced the core, and checked the word after that.
-        let stamp = unsafe { core.push(slot.index(), op, growth) }?;
-        if !L::ORDERED || core.stamps_in_hardware() {
+        let hot = unsafe { promotion::enter_by::<HotState<T, L>>(slot, &self.word, word) };
+        let Some(hot) = hot else { return Err((op, Refusal::Stale)) };
+        // SAFETY: oplog.C1 - `enter_by` has announced the hot state, and checked the word after
+        // that.
+        let stamp = unsafe { hot.push(slot.index(), op, growth) }?;
+        if !L::ORDERED || hot.stamps_in_hardware() {
             return Ok(());
         }
         // SAFETY: this call borrows the object, which keeps the clock's configuration (oplog.O1).
-        let clock = unsafe { core.clock_of_builder() };
-        drop(core);
+        let clock = unsafe { hot.clock_of_builder() };
+        drop(hot);
         clock.settle(stamp);
         Ok(())
     }
@@ -247,28 +251,29 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     #[inline(always)]
     pub(super) fn apply_locked(&self, op: L::Op, contended: bool) -> Result<(), (L::Op, Refusal)> {
         let mut hold = ColdHold::of(self);
-        // ORDER: Relaxed (all of `heat`); guarded by the word's lock.
-        let heat = self.heat.load(Ordering::Relaxed);
-        if heat & POISONED != 0 || self.config.always_logs() {
+        // ORDER: Relaxed (all of `contention`); guarded by the word's lock.
+        let contention = self.contention.load(Ordering::Relaxed);
+        if contention & POISONED != 0 || self.config.always_logs() {
             return self.promote_instead(op, hold);
         }
         self.apply_held(op, &mut hold);
         // Loaded again: the object may have been promoted.
-        let heat = self.heat.load(Ordering::Relaxed);
-        let mut heat = if heat & UPDATES == UPDATES { heat } else { heat + 1 };
-        let pays = || heat & UPDATES >= logs_pay_from(percpu::slot_count());
+        let contention = self.contention.load(Ordering::Relaxed);
+        let mut contention =
+            if contention & UPDATES == UPDATES { contention } else { contention + 1 };
+        let pays = || contention & UPDATES >= logs_pay_from(percpu::slot_count());
         if contended && pays() && !self.config.never_logs() {
-            heat += CONTENDED_ONE;
-            // ORDER: Relaxed; a hint: `publish_core` decides.
+            contention += CONTENDED_ONE;
+            // ORDER: Relaxed; a hint: `publish_hot_state` decides.
             let promoted = Word::load(&self.word, Ordering::Relaxed).is_hot();
-            if !promoted && heat & CONTENDED >= config::CONTENDED_FOR_LOGS * CONTENDED_ONE {
-                heat &= !CONTENDED;
-                self.heat.store(heat, Ordering::Relaxed);
+            if !promoted && contention & CONTENDED >= config::CONTENDED_FOR_LOGS * CONTENDED_ONE {
+                contention &= !CONTENDED;
+                self.contention.store(contention, Ordering::Relaxed);
                 self.promote_held(hold, Admission::Ask);
                 return Ok(());
             }
         }
-        self.heat.store(heat, Ordering::Relaxed);
+        self.contention.store(contention, Ordering::Relaxed);
         Ok(())
     }
 
@@ -290,11 +295,11 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         op: L::Op,
         mut hold: ColdHold<'_, T, L>,
     ) -> Result<(), (L::Op, Refusal)> {
-        if self.heat.load(Ordering::Relaxed) & POISONED != 0 {
+        if self.contention.load(Ordering::Relaxed) & POISONED != 0 {
             self.promote_held(hold, Admission::Bypass);
             return Err((op, Refusal::Stale));
         }
-        match self.publish_core(&hold, Admission::Insist) {
+        match self.publish_hot_state(&hold, Admission::Insist) {
             Some(eviction) => {
                 drop(hold);
                 drop(eviction); // runs the victim's updates, now that this thread holds no lock
@@ -335,7 +340,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     /// As [`read`](Self::read), except for poison.
     #[track_caller]
     pub fn read_poisoned(&self) -> ReadGuard<'_, T, L> {
-        match self.hold(true) {
+        match self.acquire(true) {
             Ok(guard) => guard,
             Err(Refused::Circle) => would_wait_in_a_circle(),
             Err(_) => panic!(
@@ -355,7 +360,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     /// If an update panics while this read applies it.
     #[track_caller]
     pub fn try_read(&self) -> Result<ReadGuard<'_, T, L>, TryReadError> {
-        let guard = self.hold(false).map_err(|_| TryReadError::Busy)?;
+        let guard = self.acquire(false).map_err(|_| TryReadError::Busy)?;
         if guard.is_poisoned() { Err(TryReadError::Poisoned) } else { Ok(guard) }
     }
 
@@ -434,10 +439,10 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     #[must_use]
     pub fn is_poisoned(&self) -> bool {
         // ORDER: Relaxed; a caller that needs more holds the lock.
-        if self.heat.load(Ordering::Relaxed) & POISONED != 0 {
+        if self.contention.load(Ordering::Relaxed) & POISONED != 0 {
             return true;
         }
-        self.with_core(|core, _| core.poisoned.load(Ordering::Relaxed)).unwrap_or(false)
+        self.with_hot_state(|hot, _| hot.poisoned.load(Ordering::Relaxed)).unwrap_or(false)
     }
 
     /// Clears the poison flag. The next read applies the queued updates.
@@ -455,17 +460,17 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
             would_wait_in_a_circle();
         }
         // ORDER: Relaxed (both); guarded by the lock.
-        self.heat.fetch_and(!POISONED, Ordering::Relaxed);
-        self.with_core(|core, _| core.poisoned.store(false, Ordering::Relaxed));
+        self.contention.fetch_and(!POISONED, Ordering::Relaxed);
+        self.with_hot_state(|hot, _| hot.poisoned.store(false, Ordering::Relaxed));
     }
 
     /// Whether updates go to logs now; false once the object has been evicted.
     #[must_use]
     pub fn is_logged(&self) -> bool {
-        self.is_hot() && self.with_core(|core, _| !core.is_evicted()).unwrap_or(false)
+        self.is_hot() && self.with_hot_state(|hot, _| !hot.is_evicted()).unwrap_or(false)
     }
 
-    /// Whether the object has a core, perhaps an evicted one; a hint.
+    /// Whether the object has a hot state, perhaps an evicted one; a hint.
     #[inline]
     pub(crate) fn is_hot(&self) -> bool {
         // ORDER: Relaxed; a hint.
@@ -480,7 +485,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         if self.is_hot() && !self.is_logged() && !held::is_inside() {
             // Evicted: this demotes the object. A panic is that of an update applied here, and has
             // poisoned the object.
-            sync::contain(|| drop(self.hold(true)));
+            sync::contain(|| drop(self.acquire(true)));
         }
         let token = percpu::thread_token();
         let locked = if held::is_inside() {
@@ -509,7 +514,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         let mut guard = self.read();
         for _ in 0..config::ROUNDS_OF_DEMOTION {
             self.demote_guard(&mut guard);
-            if guard.core.is_null() || guard.is_poisoned() {
+            if guard.hot.is_null() || guard.is_poisoned() {
                 return;
             }
         }
@@ -522,16 +527,16 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     #[must_use]
     pub fn stats(&self) -> Stats {
         if self.is_held_by_this_thread() {
-            // SAFETY: this thread holds the core's lock.
-            return self.with_core(|core, _| unsafe { core.stats() }).unwrap_or_default();
+            // SAFETY: this thread holds the hot state's lock.
+            return self.with_hot_state(|hot, _| unsafe { hot.stats() }).unwrap_or_default();
         }
         let waits = !percpu::is_announcing();
         loop {
-            match self.lock_core(waits) {
-                Ok(core) => {
-                    let _locked = Locked { object: self, core };
-                    // SAFETY: the lock is held, so the core is alive.
-                    return unsafe { (*core).stats() };
+            match self.lock_hot_state(waits) {
+                Ok(hot) => {
+                    let _locked = Locked { object: self, hot };
+                    // SAFETY: the lock is held, so the hot state is alive.
+                    return unsafe { (*hot).stats() };
                 }
                 Err(Refused::Hot) if self.is_hot() => {}
                 Err(_) => return Stats::default(),
@@ -539,13 +544,13 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         }
     }
 
-    /// Whether the object that this thread holds through `core` is poisoned.
-    pub(super) fn is_poisoned_held(&self, core: *const Core<T, L>) -> bool {
+    /// Whether the object that this thread holds through `hot` is poisoned.
+    pub(super) fn is_poisoned_held(&self, hot: *const HotState<T, L>) -> bool {
         // ORDER: Relaxed (both); guarded by the lock that the caller holds.
         // SAFETY: oplog.W3 - the caller, a guard or the keeper of its lock, holds the lock of
-        // `core` if that is not null, so the core is alive.
-        self.heat.load(Ordering::Relaxed) & POISONED != 0
-            || unsafe { core.as_ref() }.is_some_and(|core| core.poisoned.load(Ordering::Relaxed))
+        // `hot` if that is not null, so the hot state is alive.
+        self.contention.load(Ordering::Relaxed) & POISONED != 0
+            || unsafe { hot.as_ref() }.is_some_and(|hot| hot.poisoned.load(Ordering::Relaxed))
     }
 }
 

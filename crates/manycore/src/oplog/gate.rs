@@ -14,34 +14,35 @@
 //! - oplog.G1 Every collection of the process has a number of its own, and closes gates with it. So
 //!   no answer to an earlier collection is taken for an answer to this one.
 //! - oplog.G2 An updater that answers has read the number from a gate (or from `collecting`), has
-//!   none of the core's logs in hand under that record, and touches none until the collection is
-//!   over. (It may help, and collect the logs of other updaters that have answered: `tree`.) After
-//!   a gate was seen closed, its earlier open value is not seen again (coherence), so this takes no
-//!   fence.
+//!   none of the hot state's logs in hand under that record, and touches none until the collection
+//!   is over. (It may help, and collect the logs of other updaters that have answered:
+//!   `combining_tree`.) After a gate was seen closed, its earlier open value is not seen again
+//!   (coherence), so this takes no fence.
 //! - oplog.G3 An answer is stored with Release after all accesses of its thread under the record,
 //!   and read with Acquire: the reader sees the log as its updater left it, with every entry.
 //! - oplog.G4 A slot that is not dirty needs no answer: its next entry sets the dirty bit first,
 //!   with a full fence before it loads the gate (oplog.C3).
 
-use super::core::{Core, FROZEN, TREE};
+use super::hot_state::{FROZEN, HotState, TREE};
 use super::log::Log;
 use super::promotion;
 use crate::config;
 use crate::percpu::{self, Slot};
 use crate::sync::{self, AtomicU64, Backoff, Ordering, hint, seeded_bug};
 
-/// A core takes this many numbers at a time, so that collections do not contend for one counter.
+/// A hot state takes this many numbers at a time, so that collections do not contend for one
+/// counter.
 const BLOCK: u64 = 1 << 16;
 
 /// The number lies above the flag bits of a gate.
 pub(super) const NUMBER_SHIFT: u32 = 4;
 
 sync::global! {
-    /// The first number that no core has taken. Zero is never given out.
+    /// The first number that no hot state has taken. Zero is never given out.
     static NEXT_BLOCK: AtomicU64 = AtomicU64::new(1);
 }
 
-/// The numbers that a core has taken and not used.
+/// The numbers that a hot state has taken and not used.
 #[derive(Debug, Default)]
 pub(super) struct Numbers {
     next: u64,
@@ -52,7 +53,7 @@ impl Numbers {
     /// The value that closes the gates of the next collection (oplog.G1).
     pub(super) fn next_closed(&mut self) -> u64 {
         if self.next == self.end {
-            // ORDER: Relaxed; it only matters that no other core gets these numbers.
+            // ORDER: Relaxed; it only matters that no other hot state gets these numbers.
             self.next = NEXT_BLOCK.fetch_add(BLOCK, Ordering::Relaxed);
             self.end = self.next + BLOCK;
         }
@@ -71,9 +72,9 @@ pub(super) fn is_frozen(gate: u64) -> bool {
     gate & FROZEN != 0
 }
 
-impl<T: Send + 'static, L: Log<T>> Core<T, L> {
-    /// Waits for the end of a collection (oplog.C8), and answers it. The caller announces the core
-    /// as a waiter in `slot`'s record (promotion.H3).
+impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
+    /// Waits for the end of a collection (oplog.C8), and answers it. The caller announces the hot
+    /// state as a waiter in `slot`'s record (promotion.H3).
     pub(super) fn wait_for_collection(&self, slot: Slot, backoff: &mut Backoff) {
         let mut answered = 0;
         let mut looks = 0;
@@ -108,9 +109,9 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
         }
     }
 
-    /// Helps the collection (`tree`), announced as an updater: an eviction after the collection may
-    /// free the log set, where the branches are, and waits for updaters but not for waiters
-    /// (oplog.C10).
+    /// Helps the collection (`combining_tree`), announced as an updater: an eviction after the
+    /// collection may free the log set, where the branches are, and waits for updaters but not for
+    /// waiters (oplog.C10).
     #[cold]
     fn help_as_updater(&self, seen: u64, slot: Slot) {
         // BUG: a helper reads the branches while announced as a waiter, for which no eviction waits
@@ -131,7 +132,7 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
         let own = percpu::known_slot();
         let mut looks = 0;
         slots.iter().all(|index| {
-            // The reader sees its own entries, and it is not inside (`lock_core` checks that).
+            // The reader sees its own entries, and it is not inside (`lock_hot_state` checks that).
             if own == Some(*index) {
                 return true;
             }

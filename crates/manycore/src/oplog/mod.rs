@@ -78,15 +78,17 @@
 //!   thread that does not exist in the child is never released, as with every lock.)
 //! - Recursion: see above.
 
+mod acquire;
 mod append;
 mod builder;
+mod combining_tree;
 mod configurations;
-mod core;
 mod deferred;
 mod evict;
+mod external_policy;
 mod gate;
 mod guard;
-mod hold;
+mod hot_state;
 mod kinds;
 mod late;
 mod lifecycle;
@@ -94,24 +96,22 @@ mod log;
 mod log_set;
 #[cfg(all(test, manycore_loom))]
 mod loom_tests;
-mod managed;
+mod per_cpu_logs;
 pub(crate) mod promotion;
 mod reader;
-mod shared;
 #[cfg(all(test, manycore_shuttle))]
 mod shuttle_tests;
 pub(crate) mod slot_log;
 mod stats;
 pub(crate) mod table;
-mod tree;
 
 pub use crate::lock::error::TryReadError;
+pub(crate) use acquire::ColdHold;
 pub use builder::{BuildError, Builder, Logs, MergeStrategy, Publish, Slots, WhenFull};
 pub use deferred::Deferred;
+pub(crate) use external_policy::{Kind, Meter};
 pub use guard::ReadGuard;
-pub(crate) use hold::ColdHold;
 pub use kinds::{Absorbing, Cancel, Cancelling, Combine, Combining, Commuting, Ordered};
 pub use log::{Log, Op};
-pub(crate) use managed::{Kind, Meter};
 pub use stats::Stats;
 pub use table::LogTable;

@@ -1,14 +1,14 @@
-//! The reader's side of a core: collecting, merging, and the policies that a read consults.
+//! The reader's side of a hot state: collecting, merging, and the policies that a read consults.
 //!
-//! Everything here runs with the core's lock held. The laws (oplog.C1 to oplog.C6) are in the
-//! header of `core`.
+//! Everything here runs with the hot state's lock held. The laws (oplog.C1 to oplog.C6) are in the
+//! header of `hot_state`.
 
 use super::builder::Publish;
-use super::core::{Core, EVICTED, OPEN};
+use super::hot_state::{EVICTED, HotState, OPEN};
 use super::log::Log;
 use super::log_set::Inner;
+use super::per_cpu_logs::Turn;
 use super::promotion;
-use super::shared::Turn;
 use super::slot_log::{Local, SlotLog};
 use super::table::{Denied, Eviction};
 use crate::clock::Stamp;
@@ -20,26 +20,27 @@ use crate::sync::{AtomicBool, AtomicU64, Ordering, seeded_bug};
 use std::panic::resume_unwind;
 use std::ptr;
 
-impl<T: Send + 'static, L: Log<T>> Core<T, L> {
+impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
     /// Collects the updates that a read must see (oplog.D2), and applies them.
     ///
     /// # Safety
-    /// The caller holds the core's lock.
+    /// The caller holds the hot state's lock.
     ///
     /// # Panics
-    /// If applying does; updates not yet applied stay queued, and the core is poisoned (oplog.D7).
+    /// If applying does; updates not yet applied stay queued, and the hot state is poisoned
+    /// (oplog.D7).
     pub(super) unsafe fn merge(&self) {
-        // SAFETY: the caller promises that it holds the core's lock (# Safety); `_merging` is
+        // SAFETY: the caller promises that it holds the hot state's lock (# Safety); `_merging` is
         // dropped on return.
         let _merging = unsafe { self.begin_merging() };
         self.logs().inner.with_mut(|inner| {
-            // SAFETY: the caller promises that it holds the core's lock (# Safety), which guards
-            // `inner`; user code that runs in here does not access it (`begin_merging`).
+            // SAFETY: the caller promises that it holds the hot state's lock (# Safety), which
+            // guards `inner`; user code that runs in here does not access it (`begin_merging`).
             let inner = unsafe { &mut *inner };
             if L::ORDERED {
                 // This thread's earlier stores are visible before the cut; else an updater that has
                 // not seen them could have a stamp above the cut (oplog.D1). The full fence that
-                // this needs is the announcement's in `lock_core`.
+                // this needs is the announcement's in `lock_hot_state`.
                 barrier::stores_are_visible();
             }
             // The cut is taken before the dirty bits are read: oplog.D2. (Harmless where it is not
@@ -51,7 +52,7 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
             // BUG: a read that finds no slot dirty ignores late updates (oplog.L2).
             if dirty == 0 && (self.late.is_empty() || seeded_bug!("forgotten-late")) {
                 // Updates that waited for the poison flag to be cleared.
-                // SAFETY: the caller promises that it holds the core's lock (# Safety).
+                // SAFETY: the caller promises that it holds the hot state's lock (# Safety).
                 unsafe { self.apply(inner) };
                 return;
             }
@@ -66,21 +67,22 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
                 self.collect_frozen(inner);
             }
             self.collect_late(inner);
-            // SAFETY: the caller promises that it holds the core's lock (# Safety).
+            // SAFETY: the caller promises that it holds the hot state's lock (# Safety).
             unsafe { self.apply(inner) };
         });
     }
 
-    /// Moves the late updates that were counted into a log in the carry.
+    /// Moves the late updates that were counted into a log in the collected logs.
     fn collect_late(&self, inner: &mut Inner<L>) {
         if inner.late == 0 {
             return;
         }
         let log = inner.spares.pop().unwrap_or_default();
-        inner.carry.push(log);
+        inner.collected_logs.push(log);
         inner.untidy = true;
         while inner.late != 0 {
-            let (Some(log), Some((stamp, op))) = (inner.carry.last_mut(), self.late.pop()) else {
+            let (Some(log), Some((stamp, op))) = (inner.collected_logs.last_mut(), self.late.pop())
+            else {
                 inner.late = 0;
                 return;
             };
@@ -107,13 +109,13 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
         self.logs().dirty.0.iter().map(bits).sum::<u32>() as usize
     }
 
-    /// Whether a slot may have updates, for a caller with exclusive access to the core.
+    /// Whether a slot may have updates, for a caller with exclusive access to the hot state.
     pub(super) fn has_dirty(&self) -> bool {
         self.count_dirty() != 0
     }
 
     pub(super) fn is_biased(&self) -> bool {
-        // ORDER: Relaxed; written under the core's lock, which the caller holds.
+        // ORDER: Relaxed; written under the hot state's lock, which the caller holds.
         self.biased.load(Ordering::Relaxed)
     }
 
@@ -144,7 +146,7 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
         let closed = inner.numbers.next_closed();
         let _collecting = Collecting::begin(&self.collecting, closed);
         self.list_dirty(&mut inner.slots);
-        let rest = ReopenAll { core: self, closed };
+        let rest = ReopenAll { hot: self, closed };
         for index in &inner.slots {
             if let Some(slot) = self.slot_log(*index) {
                 // ORDER: Release; see `collect_frozen`.
@@ -172,7 +174,7 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
     /// (oplog.V3).
     pub(super) fn settle(&self, slots: &[usize], unanswered: &mut bool, closed: u64) -> bool {
         *unanswered = false;
-        if self.is_shared() || !self.is_biased() {
+        if self.is_per_cpu() || !self.is_biased() {
             return false;
         }
         let answered = self.is_answered(slots, closed);
@@ -186,7 +188,7 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
     /// Waits until no updater has one of these slots' logs in hand. No updater takes one while the
     /// gate is closed and, where logs belong to CPUs, the turns are held.
     pub(super) fn wait_for_updaters(&self, slots: &[usize], answered: bool) -> Vec<Turn<'_>> {
-        if self.is_shared() {
+        if self.is_per_cpu() {
             return self.take_turns(slots);
         }
         if answered {
@@ -212,7 +214,7 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
         }
     }
 
-    /// Moves a slot's entries up to `cut` to the carry.
+    /// Moves a slot's entries up to `cut` to the collected logs.
     ///
     /// The slot of an updater that answered (`busy`) is about to be updated again, and stays dirty:
     /// that saves each side a locked instruction on a line that the other core has cached. Lines
@@ -235,14 +237,15 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
             let local = unsafe { &mut *local };
             held::assert_no_leaf();
             if !local.log.is_empty() {
-                // Pushed to the carry first, so that entries moved before a panic stay there.
+                // Pushed to the collected logs first, so that entries moved before a panic stay
+                // there.
                 let was_untidy = std::mem::replace(&mut inner.untidy, true);
                 let into = inner.spares.pop().unwrap_or_default();
-                inner.carry.push(into);
-                let Some(into) = inner.carry.last_mut() else { return };
+                inner.collected_logs.push(into);
+                let Some(into) = inner.collected_logs.last_mut() else { return };
                 local.log.collect(cut, into);
                 if into.is_empty() {
-                    inner.spares.extend(inner.carry.pop());
+                    inner.spares.extend(inner.collected_logs.pop());
                 }
                 inner.untidy = was_untidy;
             }
@@ -271,55 +274,56 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
         new
     }
 
-    /// Applies the carry, unless the object is poisoned.
+    /// Applies the collected logs, unless the object is poisoned.
     ///
     /// # Safety
-    /// The caller holds the core's lock.
+    /// The caller holds the hot state's lock.
     pub(super) unsafe fn apply(&self, inner: &mut Inner<L>) {
-        // SAFETY: the caller promises that it holds the core's lock (# Safety).
+        // SAFETY: the caller promises that it holds the hot state's lock (# Safety).
         unsafe { self.count(|counts| counts.merges += 1) };
-        // ORDER: Relaxed; written under the core's lock, which the caller holds.
-        if inner.carry.is_empty() || self.poisoned.load(Ordering::Relaxed) {
+        // ORDER: Relaxed; written under the hot state's lock, which the caller holds.
+        if inner.collected_logs.is_empty() || self.poisoned.load(Ordering::Relaxed) {
             return;
         }
         held::assert_no_leaf();
         if inner.untidy {
-            inner.carry.retain(|log| !log.is_empty());
+            inner.collected_logs.retain(|log| !log.is_empty());
             inner.untidy = false;
         }
         self.value.with_mut(|value| {
             let poison = Poison(&self.poisoned);
-            // SAFETY: the value is in the core while the core is in use (oplog.W2), and the caller
-            // holds the lock.
+            // SAFETY: the value is in the hot state while the hot state is in use (oplog.W2), and
+            // the caller holds the lock.
             let value = unsafe { (*value).assume_init_mut() };
             inner.untidy = true;
-            let applied = L::merge(&mut inner.carry, value) as u64;
-            // SAFETY: the caller promises that it holds the core's lock (# Safety).
+            let applied = L::merge(&mut inner.collected_logs, value) as u64;
+            // SAFETY: the caller promises that it holds the hot state's lock (# Safety).
             unsafe { self.count(|counts| counts.applied = counts.applied.wrapping_add(applied)) };
             std::mem::forget(poison);
         });
         // In reverse, so that each slot gets its own buffers back as long as the same slots are
         // dirty. Updates that a merge leaves behind stay queued.
-        while inner.carry.last().is_some_and(|log| log.is_empty()) {
-            inner.spares.extend(inner.carry.pop());
+        while inner.collected_logs.last().is_some_and(|log| log.is_empty()) {
+            inner.spares.extend(inner.collected_logs.pop());
         }
-        inner.untidy = !inner.carry.is_empty();
+        inner.untidy = !inner.collected_logs.is_empty();
     }
 
     /// After a read: whether to switch publication, and to which mode.
     ///
     /// # Safety
-    /// The caller holds the core's lock.
+    /// The caller holds the hot state's lock.
     pub(super) unsafe fn wants_bias(&self) -> Option<bool> {
         let biased = self.is_biased();
-        if self.is_shared() {
+        if self.is_per_cpu() {
             return None;
         }
         let wanted = match self.config.publish {
             Publish::Locked => false,
             Publish::Biased => barrier::is_asymmetric(),
-            // SAFETY: the caller promises that it holds the core's lock (# Safety), which guards
-            // `inner` and the counts. No merge is in progress, and no user code runs in here.
+            // SAFETY: the caller promises that it holds the hot state's lock (# Safety), which
+            // guards `inner` and the counts. No merge is in progress, and no user code runs in
+            // here.
             Publish::Auto => self.logs().inner.with_mut(|inner| unsafe {
                 let inner = &mut *inner;
                 if inner.window == 0 {
@@ -342,7 +346,7 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
     /// Records a switch of publication; the object's word has been changed already.
     ///
     /// # Safety
-    /// The caller holds the core's lock.
+    /// The caller holds the hot state's lock.
     pub(super) unsafe fn set_biased(&self, biased: bool) {
         if !biased {
             // An updater that announced under the bias may still have its announcement in a store
@@ -351,14 +355,15 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
         }
         // ORDER: Relaxed; guarded by the lock.
         self.biased.store(biased, Ordering::Relaxed);
-        // SAFETY: the caller promises that it holds the core's lock (# Safety), which guards
+        // SAFETY: the caller promises that it holds the hot state's lock (# Safety), which guards
         // `inner` and the counts. No user code runs in here.
         self.logs().inner.with_mut(|inner| unsafe {
             let inner = &mut *inner;
             inner.for_switch = 0;
             if !biased && inner.unanswered {
-                inner.vain = (inner.vain + 1).min(config::VAIN_MAX);
-                inner.hope_from = self.counts().merges + (config::READS_WITHOUT_HOPE << inner.vain);
+                inner.failed_probes = (inner.failed_probes + 1).min(config::FAILED_PROBES_MAX);
+                inner.next_probe_at =
+                    self.counts().merges + (config::READS_BEFORE_PROBE << inner.failed_probes);
             }
         });
     }
@@ -366,9 +371,9 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
     /// After a read: whether the logs no longer pay.
     ///
     /// # Safety
-    /// The caller holds the core's lock.
+    /// The caller holds the hot state's lock.
     pub(super) unsafe fn wants_demotion(&self) -> bool {
-        // SAFETY: the caller promises that it holds the core's lock (# Safety), which guards
+        // SAFETY: the caller promises that it holds the hot state's lock (# Safety), which guards
         // `inner`. No user code runs in here.
         self.logs().inner.with_mut(|inner| unsafe {
             let inner = &mut *inner;
@@ -379,17 +384,17 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
     }
 
     pub(super) fn is_evicted(&self) -> bool {
-        // ORDER: Relaxed; written under the core's lock, which the caller holds.
+        // ORDER: Relaxed; written under the hot state's lock, which the caller holds.
         self.gate.load(Ordering::Relaxed) == EVICTED
     }
 
-    /// Whether the core has logs but no place in the table, and finds none (oplog.T1). A poisoned
-    /// core needs no place: its updates must stay in logs.
+    /// Whether the hot state has logs but no place in the table, and finds none (oplog.T1). A
+    /// poisoned hot state needs no place: its updates must stay in logs.
     ///
     /// # Safety
-    /// The caller holds the core's lock.
+    /// The caller holds the hot state's lock.
     pub(super) unsafe fn is_without_place(&self) -> bool {
-        // ORDER: Relaxed; written under the core's lock, which the caller holds.
+        // ORDER: Relaxed; written under the hot state's lock, which the caller holds.
         let poisoned = self.poisoned.load(Ordering::Relaxed);
         let needs_none = poisoned || self.membership.is_placed();
         !needs_none && !self.membership.enter_if_free(self.table(), ptr::from_ref(self))
@@ -398,16 +403,16 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
     /// Waits until no updater is inside and takes everything from every log.
     ///
     /// # Safety
-    /// The caller holds the core's lock and has made sure that updaters which announce the core
-    /// from now on leave without touching a log.
+    /// The caller holds the hot state's lock and has made sure that updaters which announce the hot
+    /// state from now on leave without touching a log.
     pub(super) unsafe fn drain_all(&self) {
-        // SAFETY: the caller promises that it holds the core's lock (# Safety); `_merging` is
+        // SAFETY: the caller promises that it holds the hot state's lock (# Safety); `_merging` is
         // dropped on return.
         let _merging = unsafe { self.begin_merging() };
-        // SAFETY: the caller promises that it holds the core's lock, and that updaters which
-        // announce the core from now on touch no log (# Safety).
+        // SAFETY: the caller promises that it holds the hot state's lock, and that updaters which
+        // announce the hot state from now on touch no log (# Safety).
         unsafe { self.collect_all() };
-        // SAFETY: the caller promises that it holds the core's lock (# Safety).
+        // SAFETY: the caller promises that it holds the hot state's lock (# Safety).
         self.logs().inner.with_mut(|inner| unsafe { self.apply(&mut *inner) });
     }
 
@@ -418,8 +423,8 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
     pub(super) unsafe fn collect_all(&self) {
         promotion::wait_for_updaters(self, self.is_biased());
         self.logs().inner.with_mut(|inner| {
-            // SAFETY: the caller promises that it holds the core's lock (# Safety), which guards
-            // `inner`; both callers have called `begin_merging`.
+            // SAFETY: the caller promises that it holds the hot state's lock (# Safety), which
+            // guards `inner`; both callers have called `begin_merging`.
             let inner = unsafe { &mut *inner };
             self.list_dirty(&mut inner.slots);
             inner.late = self.late.count(Stamp::MAX);
@@ -432,12 +437,13 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
         });
     }
 
-    /// Enters the core in its table, before it is published. The caller holds the object's lock.
+    /// Enters the hot state in its table, before it is published. The caller holds the object's
+    /// lock.
     pub(super) fn enter_table(&self, insist: bool) -> Result<Eviction, Denied> {
         self.membership.enter(self.table(), ptr::from_ref(self), insist, 1)
     }
 
-    /// Leaves the table (promotion.H5). A thread that frees a core calls this first.
+    /// Leaves the table (promotion.H5). A thread that frees a hot state calls this first.
     pub(super) fn leave_table(&self) {
         self.membership.leave(self.table(), ptr::from_ref(self));
     }
@@ -445,11 +451,11 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
     /// Whether collected updates wait for poison to be cleared.
     ///
     /// # Safety
-    /// The caller holds the core's lock.
-    pub(super) unsafe fn has_carry(&self) -> bool {
-        // SAFETY: the caller promises that it holds the core's lock (# Safety), which guards
+    /// The caller holds the hot state's lock.
+    pub(super) unsafe fn has_collected_logs(&self) -> bool {
+        // SAFETY: the caller promises that it holds the hot state's lock (# Safety), which guards
         // `inner`. No user code runs in here.
-        self.logs().inner.with_mut(|inner| unsafe { !(*inner).carry.is_empty() })
+        self.logs().inner.with_mut(|inner| unsafe { !(*inner).collected_logs.is_empty() })
     }
 }
 
@@ -465,8 +471,8 @@ impl<L> Inner<L> {
     /// Whether the last read is evidence for plain stores; where busy updaters answer, a few
     /// updates per read are enough.
     fn speaks_for_bias(&self, ratio: u64, merges: u64) -> bool {
-        let hopes = merges >= self.hope_from;
-        self.window > if hopes { config::RATIO_FOR_ANSWERS } else { ratio }
+        let probes = merges >= self.next_probe_at;
+        self.window > if probes { config::RATIO_FOR_ANSWERS } else { ratio }
     }
 
     /// Whether the last read is evidence for locked instructions.
@@ -474,7 +480,7 @@ impl<L> Inner<L> {
         if self.unanswered {
             return self.window <= (ratio / 2).max(1);
         }
-        self.vain = 0;
+        self.failed_probes = 0;
         self.window < config::RATIO_AGAINST_ANSWERS
     }
 }
@@ -513,15 +519,15 @@ impl Drop for Reopen<'_> {
 
 /// Opens all slots' gates that a collection has closed, if collecting one of them panics.
 struct ReopenAll<'a, T: Send + 'static, L: Log<T>> {
-    core: &'a Core<T, L>,
+    hot: &'a HotState<T, L>,
     closed: u64,
 }
 
 impl<T: Send + 'static, L: Log<T>> Drop for ReopenAll<'_, T, L> {
     fn drop(&mut self) {
-        for slot in self.core.slot_logs() {
-            // ORDER: Relaxed load; only the holder of the core's lock closes gates. Release; pairs
-            // with the updater's Acquire.
+        for slot in self.hot.slot_logs() {
+            // ORDER: Relaxed load; only the holder of the hot state's lock closes gates. Release;
+            // pairs with the updater's Acquire.
             if slot.gate.load(Ordering::Relaxed) == self.closed {
                 slot.gate.store(OPEN, Ordering::Release);
             }
@@ -529,12 +535,12 @@ impl<T: Send + 'static, L: Log<T>> Drop for ReopenAll<'_, T, L> {
     }
 }
 
-/// Poisons the core if dropped, that is, if applying panics.
+/// Poisons the hot state if dropped, that is, if applying panics.
 struct Poison<'a>(&'a AtomicBool);
 
 impl Drop for Poison<'_> {
     fn drop(&mut self) {
-        // ORDER: Relaxed; read under the core's lock, or as a hint.
+        // ORDER: Relaxed; read under the hot state's lock, or as a hint.
         self.0.store(true, Ordering::Relaxed);
     }
 }

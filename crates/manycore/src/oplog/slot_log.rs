@@ -1,8 +1,8 @@
 //! One slot's log of one object, and the table of all slots' parts of a hot state.
 //!
-//! Owns: their layout. Which thread may access them, and when, is in the header of `core`.
+//! Owns: their layout. Which thread may access them, and when, is in the header of `hot_state`.
 
-use super::core::OPEN;
+use super::hot_state::OPEN;
 use crate::clock::Stamp;
 use crate::config;
 use crate::percpu::segmented::Lazy;

@@ -1,6 +1,6 @@
 //! Statistics of an object's updates.
 
-use super::core::{Core, EVICTED, FROZEN};
+use super::hot_state::{EVICTED, FROZEN, HotState};
 use super::log::Log;
 use super::promotion;
 use super::reader::{Collecting, Reopen};
@@ -37,8 +37,8 @@ pub struct Stats {
     pub biased: bool,
 }
 
-/// Counts kept by the holder of a core's lock, apart from `Inner`, which is borrowed while user
-/// code runs: no reference to this outlives a call.
+/// Counts kept by the holder of a hot state's lock, apart from `Inner`, which is borrowed while
+/// user code runs: no reference to this outlives a call.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Counts {
     /// Updates appended to logs that an eviction has freed.
@@ -46,26 +46,27 @@ pub(super) struct Counts {
     pub(super) applied: u64,
     pub(super) merges: u64,
     pub(super) evictions: u64,
-    /// The lock's holder has borrowed the core's `Inner`, and perhaps logs.
+    /// The lock's holder has borrowed the hot state's `Inner`, and perhaps logs.
     merging: bool,
 }
 
 /// A merge in progress; dropping this ends it.
 pub(super) struct Merging<'a, T: Send + 'static, L: Log<T>> {
-    core: &'a Core<T, L>,
+    hot: &'a HotState<T, L>,
     outer: bool,
 }
 
 impl<T: Send + 'static, L: Log<T>> Drop for Merging<'_, T, L> {
     fn drop(&mut self) {
-        // SAFETY: `begin_merging`'s caller promised to hold the core's lock until this is dropped.
-        unsafe { self.core.count(|counts| counts.merging = self.outer) };
+        // SAFETY: `begin_merging`'s caller promised to hold the hot state's lock until this is
+        // dropped.
+        unsafe { self.hot.count(|counts| counts.merging = self.outer) };
     }
 }
 
-impl<T: Send + 'static, L: Log<T>> Core<T, L> {
+impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
     /// # Safety
-    /// The caller holds the core's lock.
+    /// The caller holds the hot state's lock.
     pub(super) unsafe fn counts(&self) -> Counts {
         // SAFETY: the lock guards it, and no reference to it outlives a call.
         self.counts.with(|counts| unsafe { *counts })
@@ -74,10 +75,10 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
     /// Changes the counts. `change` runs no user code.
     ///
     /// # Safety
-    /// The caller holds the core's lock.
+    /// The caller holds the hot state's lock.
     pub(super) unsafe fn count(&self, change: impl FnOnce(&mut Counts)) {
-        // SAFETY: the caller promises that it holds the core's lock (# Safety), which guards the
-        // counts; `change` runs no user code, so no other reference to them exists.
+        // SAFETY: the caller promises that it holds the hot state's lock (# Safety), which guards
+        // the counts; `change` runs no user code, so no other reference to them exists.
         self.counts.with_mut(|counts| unsafe { change(&mut *counts) });
     }
 
@@ -85,24 +86,24 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
     /// runs does not access them.
     ///
     /// # Safety
-    /// The caller holds the core's lock until the result is dropped.
+    /// The caller holds the hot state's lock until the result is dropped.
     pub(super) unsafe fn begin_merging(&self) -> Merging<'_, T, L> {
-        // SAFETY: the caller promises that it holds the core's lock (# Safety), which guards the
-        // counts.
+        // SAFETY: the caller promises that it holds the hot state's lock (# Safety), which guards
+        // the counts.
         let outer = unsafe { self.counts() }.merging;
-        // SAFETY: the caller promises that it holds the core's lock until the result is dropped (#
-        // Safety), which guards the counts now and at the drop.
+        // SAFETY: the caller promises that it holds the hot state's lock until the result is
+        // dropped (# Safety), which guards the counts now and at the drop.
         unsafe { self.count(|counts| counts.merging = true) };
-        Merging { core: self, outer }
+        Merging { hot: self, outer }
     }
 
     /// The result of [`Deferred::stats`](super::Deferred::stats).
     ///
     /// # Safety
-    /// The caller holds the core's lock.
+    /// The caller holds the hot state's lock.
     pub(super) unsafe fn stats(&self) -> Stats {
-        // SAFETY: the caller promises that it holds the core's lock (# Safety), which guards the
-        // counts.
+        // SAFETY: the caller promises that it holds the hot state's lock (# Safety), which guards
+        // the counts.
         let counts = unsafe { self.counts() };
         let mut stats = Stats {
             appended: counts.appended_before,
@@ -128,7 +129,7 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
             stats.pending = stats.appended.saturating_sub(stats.applied);
             return stats;
         }
-        // SAFETY: the caller promises that it holds the core's lock (# Safety), and the branch
+        // SAFETY: the caller promises that it holds the hot state's lock (# Safety), and the branch
         // above returns if it is merging or inside as an updater.
         unsafe { self.look_into_logs(&mut stats) };
         let known = stats.applied.saturating_add(stats.pending);
@@ -141,9 +142,9 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
     /// Counts appended and pending updates while all updaters are excluded for a moment.
     ///
     /// # Safety
-    /// The caller holds the core's lock; it is not merging, and not inside as an updater.
+    /// The caller holds the hot state's lock; it is not merging, and not inside as an updater.
     unsafe fn look_into_logs(&self, stats: &mut Stats) {
-        // SAFETY: the caller promises that it holds the core's lock (# Safety); `_merging` is
+        // SAFETY: the caller promises that it holds the hot state's lock (# Safety); `_merging` is
         // dropped on return.
         let _merging = unsafe { self.begin_merging() }; // `len` is user code
         // SAFETY: the caller promises that it holds the lock, which guards `inner`, and that it is
@@ -151,10 +152,10 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
         stats.pending = self
             .logs()
             .inner
-            .with(|inner| unsafe { (*inner).carry.iter().map(L::len).sum::<usize>() })
+            .with(|inner| unsafe { (*inner).collected_logs.iter().map(L::len).sum::<usize>() })
             as u64;
-        // SAFETY: the caller promises that it holds the core's lock (# Safety), which guards the
-        // counts.
+        // SAFETY: the caller promises that it holds the hot state's lock (# Safety), which guards
+        // the counts.
         stats.appended = unsafe { self.counts() }.appended_before;
         stats.logs = 0;
         // ORDER: as in `collect_frozen`.

@@ -23,17 +23,17 @@ const KNOWN: &[(&str, &[&str])] = &[
     (
         "manycore",
         &[
-            "oplog::core",
+            "oplog::combining_tree",
             "oplog::gate",
+            "oplog::hot_state",
             "oplog::log_set",
+            "oplog::per_cpu_logs",
             "oplog::reader",
-            "oplog::shared",
             "oplog::slot_log",
             "oplog::stats",
-            "oplog::tree",
         ],
     ),
-    ("manycore", &["oplog::deferred", "oplog::hold", "oplog::lifecycle"]),
+    ("manycore", &["oplog::acquire", "oplog::deferred", "oplog::lifecycle"]),
     ("manycore", &["percpu::calls", "percpu::gate", "percpu::slots"]),
     (
         "manycore",

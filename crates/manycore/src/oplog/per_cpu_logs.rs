@@ -9,10 +9,10 @@
 //!   had closed before.
 //! - oplog.V2 The turn names its holder. A thread that would wait for itself (an update from within
 //!   an update) takes the next log.
-//! - oplog.V3 The announcement still keeps the core alive. It is always biased where the platform
-//!   allows: only demotion and eviction look at it.
+//! - oplog.V3 The announcement still keeps the hot state alive. It is always biased where the
+//!   platform allows: only demotion and eviction look at it.
 
-use super::core::{Core, Refusal, SHARED, refusal};
+use super::hot_state::{HotState, PER_CPU, Refusal, refusal};
 use super::log::Log;
 use super::slot_log::SlotLog;
 use crate::clock::Stamp;
@@ -45,22 +45,22 @@ impl<L> SlotLog<L> {
     }
 }
 
-impl<T: Send + 'static, L: Log<T>> Core<T, L> {
+impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
     /// Whether logs belong to CPUs.
-    pub(super) fn is_shared(&self) -> bool {
-        self.open == SHARED
+    pub(super) fn is_per_cpu(&self) -> bool {
+        self.open == PER_CPU
     }
 
     /// Pushes an update when the gate is not plainly `OPEN`: it is closed, or logs belong to CPUs.
     #[cold]
-    pub(super) fn push_elsewhere(
+    pub(super) fn push_unless_open(
         &self,
         gate: u64,
         index: usize,
         op: L::Op,
         growth: usize,
     ) -> Result<Stamp, (L::Op, Refusal)> {
-        if gate != SHARED {
+        if gate != PER_CPU {
             return Err((op, self.refuse(gate, index)));
         }
         let mut index = percpu::cid::current().unwrap_or(index);
@@ -74,7 +74,7 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
             };
             // ORDER: Acquire; after the turn (oplog.V1).
             let gate = self.gate.load(Ordering::Acquire);
-            if gate != SHARED {
+            if gate != PER_CPU {
                 return Err((op, refusal(gate)));
             }
             // SAFETY: oplog.V1 - this thread has the turn.

@@ -13,7 +13,7 @@
 //! Laws:
 //! - oplog.B1 The thread that has *claimed* a branch has exclusive access to its load until it
 //!   marks it as done; then the reader has. A branch is claimed at most once per collection, by a
-//!   helper or by the reader: its word holds the number of the collection (a core's numbers
+//!   helper or by the reader: its word holds the number of the collection (a hot state's numbers
 //!   increase, [`gate`](super::gate)), and is only exchanged for that of a later one.
 //! - oplog.B2 A reader stores its number in every branch, and waits for every helper that claimed
 //!   one before, before it accesses a slot's log or opens the gate. So a helper claims a branch for
@@ -26,7 +26,7 @@
 //! - oplog.B4 So the collection is what the reader alone would have found: the updater of each slot
 //!   is stopped from before its log is collected until the gate opens, and all are stopped at the
 //!   moment when the last one has stopped (oplog.C3). That holds for logs with stamps, too: under
-//!   the core's gate they need no cut, and updates stamped later are applied later.
+//!   the hot state's gate they need no cut, and updates stamped later are applied later.
 //! - oplog.B5 If absorbing panics, the absorbed updates are in the branch and the rest in its log,
 //!   which counts as not collected. The reader collects all of them, and then resumes the panic
 //!   (oplog.D7).
@@ -34,8 +34,8 @@
 //!   heuristics from previous collections. Only performance depends on them.
 
 use super::builder::MergeStrategy;
-use super::core::{Core, TREE};
 use super::gate::NUMBER_SHIFT;
+use super::hot_state::{HotState, TREE};
 use super::log::Log;
 use super::log_set::Inner;
 use super::reader::{Collecting, Reopen};
@@ -269,10 +269,10 @@ struct Harvest {
     panic: Option<Panic>,
 }
 
-impl<T: Send + 'static, L: Log<T>> Core<T, L> {
+impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
     /// Whether a collection of `dirty` dirty slots uses branches.
     pub(super) fn wants_tree(&self, dirty: usize, inner: &Inner<L>) -> bool {
-        if self.is_shared() || seeded_bug!("no-cut") {
+        if self.is_per_cpu() || seeded_bug!("no-cut") {
             return false;
         }
         match self.config.merge {
@@ -285,7 +285,7 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
                 // With stamps nothing is absorbed, so that a tree gains little.
                 !L::ORDERED
                     && dirty >= config::TREE_SLOTS_MIN
-                    && merges >= inner.tree_from
+                    && merges >= inner.next_tree_at
                     && place::branches() >= config::TREE_BRANCHES_MIN
             }
         }
@@ -322,8 +322,8 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
         }
     }
 
-    /// Collects everything dirty under the core's gate (oplog.C3, oplog.B4), with the updaters'
-    /// help. Returns the panic of absorbing, if any.
+    /// Collects everything dirty under the hot state's gate (oplog.C3, oplog.B4), with the
+    /// updaters' help. Returns the panic of absorbing, if any.
     ///
     /// The caller holds the lock, and logs belong to threads.
     pub(super) fn collect_tree(&self, inner: &mut Inner<L>) -> Option<Panic> {
@@ -366,8 +366,8 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
     /// has answered.
     ///
     /// # Safety
-    /// The record of that slot announces the core as an updater, and the gate said `closed` after
-    /// that.
+    /// The record of that slot announces the hot state as an updater, and the gate said `closed`
+    /// after that.
     #[cold]
     pub(super) unsafe fn help(&self, closed: u64, index: usize) {
         // ORDER: Acquire; pairs with Release in `make_tree`.
@@ -407,7 +407,7 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
     /// Moves the entries of a slot's log to a load.
     ///
     /// # Safety
-    /// The caller has exclusive access to the slot's log, and a thread holds the core's lock.
+    /// The caller has exclusive access to the slot's log, and a thread holds the hot state's lock.
     unsafe fn put(&self, index: usize, load: &mut Load<L>) {
         let Some(slot): Option<&SlotLog<L>> = self.slot_log(index) else { return };
         slot.local.with_mut(|local| {
@@ -481,8 +481,8 @@ impl<L> Load<L> {
         if logs != 0 {
             let kept = inner.spares.len().saturating_sub(logs);
             self.spares.extend(inner.spares.drain(kept..));
-            inner.carry.extend(self.first.take());
-            inner.carry.append(&mut self.more);
+            inner.collected_logs.extend(self.first.take());
+            inner.collected_logs.append(&mut self.more);
         }
         inner.untidy |= self.panic.is_some();
         inner.window += mem::take(&mut self.updates);
@@ -503,17 +503,17 @@ impl<L> Inner<L> {
             return; // the first few only learn the members
         }
         if found * 2 >= self.slots.len() {
-            self.tree_vain = 0;
+            self.failed_trees = 0;
         } else {
             self.tree_tries = 0;
-            self.tree_vain = (self.tree_vain + 1).min(config::VAIN_MAX);
-            self.tree_from = merges + (config::READS_WITHOUT_HOPE << self.tree_vain);
+            self.failed_trees = (self.failed_trees + 1).min(config::FAILED_PROBES_MAX);
+            self.next_tree_at = merges + (config::READS_BEFORE_PROBE << self.failed_trees);
         }
     }
 }
 
 impl<L> Tree<L> {
-    /// All logs in the branches, for a caller with exclusive access to the core.
+    /// All logs in the branches, for a caller with exclusive access to the hot state.
     pub(super) fn into_logs(self, mut take: impl FnMut(L)) {
         for branch in self.branches {
             let load = branch.load.0.into_inner();

@@ -1,12 +1,12 @@
-//! Locking an object: its own lock while it is cold, its core's while it is hot.
+//! Locking an object: its own lock while it is cold, its hot state's while it is hot.
 //!
 //! Owns: taking and releasing either lock. Laws oplog.W1 to oplog.W3 are in the header of
 //! `deferred`.
 
 use super::Deferred;
-use super::core::Core;
 use super::deferred::{CONTENDED, LOGGED, POISONED, UPDATES};
 use super::guard::ReadGuard;
+use super::hot_state::HotState;
 use super::log::Log;
 use super::promotion::{self, Word};
 use super::reader::logs_pay_from;
@@ -25,7 +25,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     /// If it would have to wait and the thread has a log in hand (`held`): the lock's holder might
     /// be waiting for that log.
     #[track_caller]
-    pub(super) fn hold(&self, wait: bool) -> Result<ReadGuard<'_, T, L>, Refused> {
+    pub(super) fn acquire(&self, wait: bool) -> Result<ReadGuard<'_, T, L>, Refused> {
         if percpu::is_announcing() {
             assert!(
                 !wait,
@@ -50,9 +50,9 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
                     Err(refused) => return Err(refused),
                 }
             }
-            match self.lock_core(wait) {
-                Ok(core) => {
-                    let guard = self.merge_held(core);
+            match self.lock_hot_state(wait) {
+                Ok(hot) => {
+                    let guard = self.merge_held(hot);
                     if profile::counts() && !self.config.is_managed() {
                         let updates = guard.window().unwrap_or(0);
                         profile::operations("Deferred", self, updates, 1);
@@ -69,7 +69,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     /// Fails if this thread holds it, or would deadlock.
     ///
     /// # Panics
-    /// As [`hold`](Self::hold).
+    /// As [`acquire`](Self::acquire).
     #[track_caller]
     pub(super) fn lock_as_it_is(&self) -> Result<Locked<'_, T, L>, Refused> {
         assert!(
@@ -81,12 +81,12 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         loop {
             // ORDER: Relaxed; a hint; taking either lock orders what follows.
             let locked = if Word::load(&self.word, Ordering::Relaxed).is_hot() {
-                self.lock_core(true)
+                self.lock_hot_state(true)
             } else {
                 self.lock_word(true).map(|()| ptr::null())
             };
             match locked {
-                Ok(core) => return Ok(Locked { object: self, core }),
+                Ok(hot) => return Ok(Locked { object: self, hot }),
                 Err(Refused::Hot) => backoff.pause(),
                 Err(refused) => return Err(refused),
             }
@@ -107,39 +107,39 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
 
     fn note_cold_read(&self) {
         // ORDER: Relaxed; guarded by the word's lock.
-        let heat = self.heat.load(Ordering::Relaxed);
-        let pays = heat & UPDATES >= logs_pay_from(percpu::slot_count());
-        let kept = if pays { heat & !UPDATES } else { heat & !(UPDATES | CONTENDED) };
-        if kept != heat {
-            self.heat.store(kept, Ordering::Relaxed);
+        let contention = self.contention.load(Ordering::Relaxed);
+        let pays = contention & UPDATES >= logs_pay_from(percpu::slot_count());
+        let kept = if pays { contention & !UPDATES } else { contention & !(UPDATES | CONTENDED) };
+        if kept != contention {
+            self.contention.store(kept, Ordering::Relaxed);
         }
     }
 
     /// A guard for the lock that this thread has just taken.
-    fn guard(&self, core: *const Core<T, L>) -> ReadGuard<'_, T, L> {
-        let value = if core.is_null() {
+    fn guard(&self, hot: *const HotState<T, L>) -> ReadGuard<'_, T, L> {
+        let value = if hot.is_null() {
             self.value.get_mut()
         } else {
-            // SAFETY: the core's lock is held, so it is alive.
-            unsafe { (*core).value.get_mut() }
+            // SAFETY: the hot state's lock is held, so it is alive.
+            unsafe { (*hot).value.get_mut() }
         };
         ReadGuard {
             object: self,
-            core,
+            hot,
             value: Some(value),
             panicking: panicking(),
             not_send: PhantomData,
         }
     }
 
-    /// Merges under the core's lock, which this thread has just taken.
-    fn merge_held(&self, core: *const Core<T, L>) -> ReadGuard<'_, T, L> {
-        let release = Locked { object: self, core };
-        // SAFETY: the lock is held, so the core is alive.
-        let held = unsafe { &*core };
+    /// Merges under the hot state's lock, which this thread has just taken.
+    fn merge_held(&self, hot: *const HotState<T, L>) -> ReadGuard<'_, T, L> {
+        let release = Locked { object: self, hot };
+        // SAFETY: the lock is held, so the hot state is alive.
+        let held = unsafe { &*hot };
         if !held.is_evicted() {
-            // SAFETY: this thread has taken the core's lock, which the guard releases when it is
-            // dropped.
+            // SAFETY: this thread has taken the hot state's lock, which the guard releases when it
+            // is dropped.
             unsafe {
                 held.merge();
                 if let Some(biased) = held.wants_bias() {
@@ -148,12 +148,12 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
             }
         }
         std::mem::forget(release);
-        let mut guard = self.guard(core);
-        // SAFETY: this thread has taken the core's lock, which the guard releases when it is
+        let mut guard = self.guard(hot);
+        // SAFETY: this thread has taken the hot state's lock, which the guard releases when it is
         // dropped.
         let idle = unsafe { held.wants_demotion() };
         let is_kept = self.config.always_logs() || self.config.is_managed();
-        // SAFETY: this thread has taken the core's lock, which the guard releases when it is
+        // SAFETY: this thread has taken the hot state's lock, which the guard releases when it is
         // dropped.
         let homeless = held.is_evicted() || unsafe { held.is_without_place() };
         if (idle && !is_kept) || homeless || self.config.never_logs() {
@@ -162,46 +162,50 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         guard
     }
 
-    fn set_biased(&self, core: &Core<T, L>, biased: bool) {
-        // ORDER: Relaxed; only the holder of the core's lock changes the word of a hot object.
+    fn set_biased(&self, hot: &HotState<T, L>, biased: bool) {
+        // ORDER: Relaxed; only the holder of the hot state's lock changes the word of a hot object.
         let word = Word::load(&self.word, Ordering::Relaxed).with_bias(biased);
         // ORDER: Release; an updater that enters by the new word reads it with Acquire.
         self.word.store(word.raw(), Ordering::Release);
-        // SAFETY: `merge_held`, the only caller, holds the core's lock.
-        unsafe { core.set_biased(biased) };
+        // SAFETY: `merge_held`, the only caller, holds the hot state's lock.
+        unsafe { hot.set_biased(biased) };
     }
 
-    /// Takes the lock of the object's core. `Refused::Hot`: the word has changed, load it again.
+    /// Takes the lock of the object's hot state. `Refused::Hot`: the word has changed, load it
+    /// again.
     #[track_caller]
-    pub(super) fn lock_core(&self, wait: bool) -> Result<*const Core<T, L>, Refused> {
+    pub(super) fn lock_hot_state(&self, wait: bool) -> Result<*const HotState<T, L>, Refused> {
         let of = Of::new("Deferred", self);
-        let locked = self.with_core(|core, _| {
+        let locked = self.with_hot_state(|hot, _| {
             let token = percpu::thread_token();
             if wait {
-                lock::lock_nested(&core.lock, token, of)?;
+                lock::lock_nested(&hot.lock, token, of)?;
             } else {
-                lock::try_lock(&core.lock, token)?;
+                lock::try_lock(&hot.lock, token)?;
             }
             // ORDER: Relaxed; guarded by the lock.
-            if core.closed.load(Ordering::Relaxed) {
-                // SAFETY: oplog.W3 - this thread has taken the lock just above, and the core lives
-                // until its waiters have left.
-                unsafe { lock::unlock(&core.lock, 0) };
+            if hot.closed.load(Ordering::Relaxed) {
+                // SAFETY: oplog.W3 - this thread has taken the lock just above, and the hot state
+                // lives until its waiters have left.
+                unsafe { lock::unlock(&hot.lock, 0) };
                 return Err(Refused::Hot);
             }
             held::enter();
-            Ok(ptr::from_ref(core))
+            Ok(ptr::from_ref(hot))
         });
         locked.unwrap_or(Err(Refused::Hot))
     }
 
-    /// Runs `f` on the object's core, if it has one, without taking its lock.
-    pub(super) fn with_core<R>(&self, f: impl FnOnce(&Core<T, L>, Slot) -> R) -> Option<R> {
-        let look = |core: &promotion::Inside<Core<T, L>>, slot| {
-            core.in_use();
-            f(core, slot)
+    /// Runs `f` on the object's hot state, if it has one, without taking its lock.
+    pub(super) fn with_hot_state<R>(
+        &self,
+        f: impl FnOnce(&HotState<T, L>, Slot) -> R,
+    ) -> Option<R> {
+        let look = |hot: &promotion::Inside<HotState<T, L>>, slot| {
+            hot.in_use();
+            f(hot, slot)
         };
-        // SAFETY: oplog.W3 - this is the object's word, and its cores are freed only as
+        // SAFETY: oplog.W3 - this is the object's word, and its hot states are freed only as
         // promotion.H4 allows.
         unsafe { promotion::look_on(&self.word, look) }
     }
@@ -210,10 +214,10 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     /// cold or about to be.
     pub(super) fn append_late(&self, op: L::Op) -> Result<(), L::Op> {
         let mut waiting = Some(op);
-        let pushed = self.with_core(|core, _| {
+        let pushed = self.with_hot_state(|hot, _| {
             // SAFETY: this call borrows the object, which keeps the clock's configuration
             // (oplog.O1).
-            waiting.take().map(|op| unsafe { core.push_late(op) })
+            waiting.take().map(|op| unsafe { hot.push_late(op) })
         });
         match pushed.flatten() {
             Some(Ok(skewed)) => {
@@ -230,78 +234,81 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     pub(super) fn is_held_by_this_thread(&self) -> bool {
         let token = percpu::thread_token();
         lock::is_held_by(&self.word, token)
-            || self.with_core(|core, _| lock::is_held_by(&core.lock, token)).unwrap_or(false)
+            || self.with_hot_state(|hot, _| lock::is_held_by(&hot.lock, token)).unwrap_or(false)
     }
 
-    /// Releases the lock of `core`, or the word's own if that is null; then also finishes a
+    /// Releases the lock of `hot`, or the word's own if that is null; then also finishes a
     /// promotion that happened while it was held (oplog.W2).
     ///
     /// # Safety
     /// This thread holds that lock, and no reference to the value is left.
-    pub(super) unsafe fn release(&self, core: *const Core<T, L>, poison: bool) {
+    pub(super) unsafe fn release(&self, hot: *const HotState<T, L>, poison: bool) {
         held::leave();
-        if !core.is_null() {
-            // SAFETY: the lock is held, so the core is alive until it is released.
+        if !hot.is_null() {
+            // SAFETY: the lock is held, so the hot state is alive until it is released.
             unsafe {
                 if poison {
-                    (*core).poisoned.store(true, Ordering::Relaxed);
+                    (*hot).poisoned.store(true, Ordering::Relaxed);
                 }
-                lock::unlock(&raw const (*core).lock, 0);
+                lock::unlock(&raw const (*hot).lock, 0);
             }
             return;
         }
         if poison {
             // ORDER: Relaxed; see `is_poisoned`.
-            self.heat.fetch_or(POISONED, Ordering::Relaxed);
+            self.contention.fetch_or(POISONED, Ordering::Relaxed);
         }
         // SAFETY: the word is locked by this thread, or was until it became HOT.
         if !unsafe { lock::unlock_unless_hot(&self.word, percpu::thread_token()) } {
-            // SAFETY: oplog.W2 - the core's lock is this thread's, and the value is inline.
+            // SAFETY: oplog.W2 - the hot state's lock is this thread's, and the value is inline.
             unsafe { self.finish_promotion() };
         }
     }
 
-    /// The word became HOT while this thread held its lock: moves the value into the core, and
-    /// releases the core's lock (oplog.W2).
+    /// The word became HOT while this thread held its lock: moves the value into the hot state, and
+    /// releases the hot state's lock (oplog.W2).
     ///
     /// # Safety
     /// The word became HOT while this thread held its lock, and no reference to the value is left.
     #[cold]
     unsafe fn finish_promotion(&self) {
-        // ORDER: Acquire; pairs with Release in `lock::redirect`: the core's contents.
+        // ORDER: Acquire; pairs with Release in `lock::redirect`: the hot state's contents.
         let word = Word::load(&self.word, Ordering::Acquire);
-        debug_assert!(word.is_open(), "oplog.W2: a core is closed before its promotion is over");
+        debug_assert!(
+            word.is_open(),
+            "oplog.W2: a hot state is closed before its promotion is over"
+        );
         // ORDER: Relaxed; a hint, which the holder may have overwritten since.
-        self.heat.fetch_or(LOGGED, Ordering::Relaxed);
-        let core: *const Core<T, L> = word.state();
-        // SAFETY: oplog.W2 - the core is locked in this thread's name; the value is inline.
+        self.contention.fetch_or(LOGGED, Ordering::Relaxed);
+        let hot: *const HotState<T, L> = word.state();
+        // SAFETY: oplog.W2 - the hot state is locked in this thread's name; the value is inline.
         unsafe {
-            self.move_in(&*core);
-            lock::unlock(&raw const (*core).lock, 0);
+            self.move_in(&*hot);
+            lock::unlock(&raw const (*hot).lock, 0);
         }
     }
 
-    /// Moves the value and the poison flag from the object to a core that was published without
-    /// them (oplog.W2).
+    /// Moves the value and the poison flag from the object to a hot state that was published
+    /// without them (oplog.W2).
     ///
     /// # Safety
-    /// The caller holds the core's lock, or has exclusive access to the object. The value is
+    /// The caller holds the hot state's lock, or has exclusive access to the object. The value is
     /// inline.
-    pub(super) unsafe fn move_in(&self, core: &Core<T, L>) {
-        // ORDER: Relaxed; guarded by the core's lock.
-        let has_value = core.has_value.load(Ordering::Relaxed);
+    pub(super) unsafe fn move_in(&self, hot: &HotState<T, L>) {
+        // ORDER: Relaxed; guarded by the hot state's lock.
+        let has_value = hot.has_value.load(Ordering::Relaxed);
         debug_assert!(!has_value, "oplog.W2: a promotion is finished twice");
-        // SAFETY: oplog.W1, oplog.W2 - the caller promises that it holds the core's lock or has
-        // exclusive access to the object, and that the value is inline (# Safety). The place in the
-        // core is empty.
+        // SAFETY: oplog.W1, oplog.W2 - the caller promises that it holds the hot state's lock or
+        // has exclusive access to the object, and that the value is inline (# Safety). The place in
+        // the hot state is empty.
         unsafe {
-            self.value.with(|from| core.value.with_mut(|to| ptr::copy_nonoverlapping(from, to, 1)));
+            self.value.with(|from| hot.value.with_mut(|to| ptr::copy_nonoverlapping(from, to, 1)));
         }
-        // ORDER: Relaxed (all); guarded by the core's lock.
-        core.has_value.store(true, Ordering::Relaxed);
-        if self.heat.load(Ordering::Relaxed) & POISONED != 0 {
-            self.heat.fetch_and(!POISONED, Ordering::Relaxed);
-            core.poisoned.store(true, Ordering::Relaxed);
+        // ORDER: Relaxed (all); guarded by the hot state's lock.
+        hot.has_value.store(true, Ordering::Relaxed);
+        if self.contention.load(Ordering::Relaxed) & POISONED != 0 {
+            self.contention.fetch_and(!POISONED, Ordering::Relaxed);
+            hot.poisoned.store(true, Ordering::Relaxed);
         }
     }
 }
@@ -334,7 +341,7 @@ impl<T: Send + 'static, L: Log<T>> Drop for ColdHold<'_, T, L> {
         // SAFETY: a `ColdHold` is made by the thread that has just taken the word's lock, which is
         // released only here; the word may have become HOT since (oplog.W2).
         if !unsafe { lock::unlock_unless_hot(&self.object.word, percpu::thread_token()) } {
-            // SAFETY: oplog.W2 - the core's lock is this thread's, and the value is inline.
+            // SAFETY: oplog.W2 - the hot state's lock is this thread's, and the value is inline.
             unsafe { self.object.finish_promotion() };
         }
     }
@@ -353,18 +360,18 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     }
 }
 
-/// The object's lock, the word's or the core's, held by this thread; released on drop, also by a
-/// panic.
+/// The object's lock, the word's or the hot state's, held by this thread; released on drop, also by
+/// a panic.
 pub(super) struct Locked<'a, T: Send + 'static, L: Log<T>> {
     pub(super) object: &'a Deferred<T, L>,
     /// Null if the lock is the word's.
-    pub(super) core: *const Core<T, L>,
+    pub(super) hot: *const HotState<T, L>,
 }
 
 impl<T: Send + 'static, L: Log<T>> Drop for Locked<'_, T, L> {
     fn drop(&mut self) {
         // SAFETY: oplog.W1 - the thread that made this `Locked` holds the lock, and takes no
         // reference to the value.
-        unsafe { self.object.release(self.core, false) };
+        unsafe { self.object.release(self.hot, false) };
     }
 }

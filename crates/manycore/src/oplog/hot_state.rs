@@ -1,40 +1,44 @@
 //! The hot state of an object: value, lock, and one log per slot.
 //!
-//! Owns: the layout of a core and the updater's side. The reader's side is in `reader`; which
-//! object has a core, and when, in `lifecycle`.
+//! Owns: the layout of a hot state and the updater's side. The reader's side is in `reader`; which
+//! object has a hot state, and when, in `lifecycle`.
 //!
-//! There are two roles. An *updater* announces the core in its slot's record, checks that the gates
-//! are open, and then has exclusive access to its slot's log until it withdraws the announcement. A
-//! *reader* holds the core's lock, closes a gate, passes a barrier, and waits until no dirty slot's
-//! record announces the core: then it has exclusive access to those logs until it opens the gate.
-//! An updater's answer (`gate`) replaces both the barrier and the load of its record.
+//! There are two roles. An *updater* announces the hot state in its slot's record, checks that the
+//! gates are open, and then has exclusive access to its slot's log until it withdraws the
+//! announcement. A *reader* holds the hot state's lock, closes a gate, passes a barrier, and waits
+//! until no dirty slot's record announces the hot state: then it has exclusive access to those logs
+//! until it opens the gate. An updater's answer (`gate`) replaces both the barrier and the load of
+//! its record.
 //!
 //! Laws (the D laws are in the header of the parent module):
 //! - oplog.C1 An updater touches a log only between announcement and withdrawal, having checked
-//!   *after* the announcement that the object still has this core and that both gates are open. A
-//!   reader touches it only after closing a gate, the barrier, and seeing the record without this
-//!   core, or after closing a gate and reading the updater's answer (oplog.G2, oplog.G3). Announce
-//!   then check, against close then look, is the store-buffering race that `percpu::barrier`
-//!   resolves.
+//!   *after* the announcement that the object still has this hot state and that both gates are
+//!   open. A reader touches it only after closing a gate, the barrier, and seeing the record
+//!   without this hot state, or after closing a gate and reading the updater's answer (oplog.G2,
+//!   oplog.G3). Announce then check, against close then look, is the store-buffering race that
+//!   `percpu::barrier` resolves.
 //! - oplog.C2 A slot with entries has its dirty bit set, and its updater's copy `local.dirty`. Both
 //!   change only under oplog.C1. The slot of an updater that is busy stays dirty when it is
 //!   emptied.
-//! - oplog.C3 A log without stamps is collected under the core's gate: the updaters of all dirty
-//!   slots are stopped at one moment, so what is collected is a consistent cut. The updater of a
-//!   slot that becomes dirty during the collection checks the gate again after setting its bit.
+//! - oplog.C3 A log without stamps is collected under the hot state's gate: the updaters of all
+//!   dirty slots are stopped at one moment, so what is collected is a consistent cut. The updater
+//!   of a slot that becomes dirty during the collection checks the gate again after setting its
+//!   bit.
 //! - oplog.C4 A log with stamps is collected under its own gate, up to a cut taken before the dirty
 //!   bits are read (oplog.D2).
-//! - oplog.C5 Updates that were collected and not applied are in `carry`, in the order in which
-//!   they must be applied.
-//! - oplog.C6 With `SHARED` in an open gate, logs belong to CPUs, and the slot log's turn instead
-//!   of the announcement decides which thread has exclusive access under oplog.C1 (see `shared`).
-//! - oplog.C7 While the core's gate says `EVICTED`, no updater is inside and no slot has a log.
+//! - oplog.C5 Updates that were collected and not applied are in `collected_logs`, in the order in
+//!   which they must be applied.
+//! - oplog.C6 With `PER_CPU` in an open gate, logs belong to CPUs, and the slot log's turn instead
+//!   of the announcement decides which thread has exclusive access under oplog.C1 (see
+//!   `per_cpu_logs`).
+//! - oplog.C7 While the hot state's gate says `EVICTED`, no updater is inside and no slot has a
+//!   log.
 //! - oplog.C8 A reader waits for the updaters that were inside when it closed the gate, and for no
 //!   other: an updater that finds a gate closed waits, announced as a waiter (promotion.H3), until
 //!   the collection is over. (If it retried at once, it might be inside each time the reader
 //!   looks.)
 //! - oplog.C9 While it waits it may help: it collects on the reader's behalf under the laws of
-//!   `tree`.
+//!   `combining_tree`.
 
 use super::builder::{Config, Slots};
 use super::gate::is_frozen;
@@ -64,14 +68,14 @@ pub(super) const FROZEN: u64 = 1;
 pub(super) const EVICTED: u64 = 2;
 /// With `OPEN`: logs belong to CPUs, not threads. Not zero, so that updates to threads' logs pay
 /// nothing for it.
-pub(super) const SHARED: u64 = 4;
-/// With `FROZEN`: waiting updaters may help the collection (`tree`).
+pub(super) const PER_CPU: u64 = 4;
+/// With `FROZEN`: waiting updaters may help the collection (`combining_tree`).
 pub(super) const TREE: u64 = 8;
 
 /// See the module header. An evicted object keeps all of this: 256 bytes if its value has at most
 /// 8. Fields that only an object with logs needs are in the log set.
 #[repr(C, align(128))]
-pub(super) struct Core<T, L: Log<T>> {
+pub(super) struct HotState<T, L: Log<T>> {
     // Read by every update; written by collections without stamps, and at eviction.
     pub(super) gate: AtomicU64,
     /// Below this number of entries an update checks no bound; zero if there is a time bound.
@@ -84,7 +88,7 @@ pub(super) struct Core<T, L: Log<T>> {
     pub(super) first: [SlotPtr<SlotLog<L>>; FIRST],
     /// Null once an eviction has freed it (oplog.C10).
     pub(super) logs: AtomicPtr<LogSet<L>>,
-    /// The gate's value when it is open: `OPEN` or `SHARED`.
+    /// The gate's value when it is open: `OPEN` or `PER_CPU`.
     pub(super) open: u64,
     /// The time bound in ticks; `u64::MAX` if there is none.
     max_delay: u64,
@@ -100,41 +104,41 @@ pub(super) struct Core<T, L: Log<T>> {
     /// The value with which the gates are closed during a collection, else zero. Where each slot
     /// has a gate of its own, updaters that find theirs closed wait until this is zero (oplog.C8).
     pub(super) collecting: AtomicU64,
-    /// Whether the value is in the core; guarded by the lock.
+    /// Whether the value is in the hot state; guarded by the lock.
     pub(super) has_value: AtomicBool,
-    /// Set, under the lock, when the object no longer uses this core.
+    /// Set, under the lock, when the object no longer uses this hot state.
     pub(super) closed: AtomicBool,
     pub(super) membership: Membership,
-    /// Set if the object is dropped within its own eviction: the evictor frees value and core
+    /// Set if the object is dropped within its own eviction: the evictor frees value and hot state
     /// (oplog.W4).
     pub(super) orphaned: AtomicBool,
     pub(super) poisoned: AtomicBool,
     pub(super) value: UnsafeCell<MaybeUninit<T>>,
 }
 
-// SAFETY: the value and the logs are reached only under the core's lock or under oplog.C1, by one
-// thread at a time; both may move between threads (`T: Send`, and `L: Send` as every log is).
-unsafe impl<T: Send, L: Log<T>> Send for Core<T, L> {}
-// SAFETY: shared, the core gives the value and `inner` to the lock's holder, and a log to its
+// SAFETY: the value and the logs are reached only under the hot state's lock or under oplog.C1, by
+// one thread at a time; both may move between threads (`T: Send`, and `L: Send` as every log is).
+unsafe impl<T: Send, L: Log<T>> Send for HotState<T, L> {}
+// SAFETY: shared, the hot state gives the value and `inner` to the lock's holder, and a log to its
 // updater, the reader or a helper (oplog.C1, oplog.C6, oplog.B3), one thread at a time; late
 // updates are `Send` and move through `Late`. Only a `ReadGuard` shares the value, and it is `Sync`
 // only if `T: Sync`.
-unsafe impl<T: Send, L: Log<T>> Sync for Core<T, L> {}
+unsafe impl<T: Send, L: Log<T>> Sync for HotState<T, L> {}
 
 /// Why an update was not logged. It is returned together with the update.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Refusal {
     /// A reader is collecting; the gate opens again soon.
     Closed,
-    /// The object has another core, or none.
+    /// The object has another hot state, or none.
     Stale,
     /// The log is at its bound of entries or bytes.
     Full,
     /// The log is at its time bound.
     Overdue,
-    /// An eviction has freed the core's logs.
+    /// An eviction has freed the hot state's logs.
     Evicted,
-    /// The object has no core, and its owner decides what to do (`managed`).
+    /// The object has no hot state, and its owner decides what to do (`external_policy`).
     Cold,
 }
 
@@ -145,14 +149,14 @@ fn clock_of(config: &Config) -> &Clock {
     }
 }
 
-impl<T: Send + 'static, L: Log<T>> Core<T, L> {
-    /// A core without a value, locked by `token`. Allocated as a box, and not turned back into one
-    /// while another thread may have a reference to it.
+impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
+    /// A hot state without a value, locked by `token`. Allocated as a box, and not turned back into
+    /// one while another thread may have a reference to it.
     pub(super) fn new_locked(config: Arc<Config>, token: usize, biased: bool) -> *mut Self {
         let clock = clock_of(&config);
         let max_delay = config.max_delay.map_or(u64::MAX, |delay| clock.duration_to_ticks(delay));
         let by_cpu = config.slots == Slots::Cpu && percpu::cid::is_available();
-        let open = if by_cpu { SHARED } else { OPEN };
+        let open = if by_cpu { PER_CPU } else { OPEN };
         Box::into_raw(Box::new(Self {
             gate: AtomicU64::new(open),
             unchecked_entries: if max_delay == u64::MAX { config.max_entries } else { 0 },
@@ -160,7 +164,7 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
             hardware: clock.hardware(),
             biased: AtomicBool::new(biased),
             first: std::array::from_fn(SlotPtr::from),
-            logs: AtomicPtr::new(LogSet::with_carry(Vec::new())),
+            logs: AtomicPtr::new(LogSet::with_collected_logs(Vec::new())),
             open,
             max_delay,
             config,
@@ -178,7 +182,7 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
         }))
     }
 
-    /// Tells loom that the core is in use here, so that freeing it concurrently is a race
+    /// Tells loom that the hot state is in use here, so that freeing it concurrently is a race
     /// (oplog.W3).
     #[inline(always)]
     pub(super) fn in_use(&self) {
@@ -201,7 +205,7 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
 
     /// Whether updates take more than the short path, whatever their logs hold.
     pub(super) fn needs_slow_path(&self) -> bool {
-        let plain = !self.is_shared() && !self.is_timed();
+        let plain = !self.is_per_cpu() && !self.is_timed();
         let stamps = !L::ORDERED || self.stamps_in_hardware();
         !(plain && stamps)
     }
@@ -218,7 +222,8 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
         if self.gate.load(Ordering::Acquire) != OPEN {
             return Err(op);
         }
-        // SAFETY: oplog.C10 - the caller has announced the core, and the gate was open after that.
+        // SAFETY: oplog.C10 - the caller has announced the hot state, and the gate was open after
+        // that.
         let Some(place) = (unsafe { self.near_place(index) }) else { return Err(op) };
         // SAFETY: oplog.C10 - freed only by an evictor, which waits for this announced updater.
         let Some(slot) = (unsafe { place.0.load(Ordering::Relaxed).as_ref() }) else {
@@ -249,8 +254,8 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
     /// Pushes an update to the slot's log.
     ///
     /// # Safety
-    /// The record of slot `index` announces this core as an updater, and the object had this core
-    /// after that (oplog.C1).
+    /// The record of slot `index` announces this hot state as an updater, and the object had this
+    /// hot state after that (oplog.C1).
     #[inline(always)]
     pub(super) unsafe fn push(
         &self,
@@ -262,11 +267,12 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
         // ORDER: Acquire; with the announcement before it, the updater's half of oplog.C1.
         let gate = self.gate.load(Ordering::Acquire);
         if gate != OPEN {
-            return self.push_elsewhere(gate, index, op, growth);
+            return self.push_unless_open(gate, index, op, growth);
         }
         // ORDER: Relaxed; only this slot's owner writes it while the gate is open, and one owner
         // succeeds another by Release and Acquire (percpu.P2).
-        // SAFETY: oplog.C10 - the caller has announced the core, and the gate was open after that.
+        // SAFETY: oplog.C10 - the caller has announced the hot state, and the gate was open after
+        // that.
         let near = unsafe { self.near_place(index) }.map(|slot| slot.0.load(Ordering::Relaxed));
         let slot = match near {
             Some(slot) if !slot.is_null() => slot,
@@ -335,9 +341,9 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
         }
     }
 
-    /// Queues an update of a thread that must not wait (`late`), or returns it if the core is about
-    /// to be freed. Returns the clock whose skew the caller waits out after it has withdrawn its
-    /// announcement.
+    /// Queues an update of a thread that must not wait (`late`), or returns it if the hot state is
+    /// about to be freed. Returns the clock whose skew the caller waits out after it has withdrawn
+    /// its announcement.
     ///
     /// # Safety
     /// As [`clock_of_builder`](Self::clock_of_builder).
@@ -349,7 +355,7 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
         let stamp = self.late.push(op, stamp)?;
         let skewed = L::ORDERED && !self.stamps_in_hardware();
         // SAFETY: oplog.O1 - the caller promises to use the clock only while the object that has
-        // this core is borrowed (# Safety).
+        // this hot state is borrowed (# Safety).
         Ok(skewed.then(|| (unsafe { self.clock_of_builder() }, stamp)))
     }
 
@@ -406,7 +412,7 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
     /// announcement: the object keeps its configuration, and the clock in it.
     ///
     /// # Safety
-    /// The result is used only while the object that has this core is borrowed.
+    /// The result is used only while the object that has this hot state is borrowed.
     #[cold]
     pub(super) unsafe fn clock_of_builder<'a>(&self) -> &'a Clock {
         // SAFETY: the system's clock is static; any other is in the configuration that the object's
@@ -442,7 +448,7 @@ pub(super) fn refusal(gate: u64) -> Refusal {
     if gate == EVICTED { Refusal::Evicted } else { Refusal::Closed }
 }
 
-impl<T, L: Log<T>> Drop for Core<T, L> {
+impl<T, L: Log<T>> Drop for HotState<T, L> {
     /// Drops logs and late updates. Each panic of a destructor is caught here, so that all memory
     /// is freed.
     fn drop(&mut self) {
