@@ -87,6 +87,7 @@ pub mod lock;
 pub mod namespace;
 pub mod oplog;
 pub mod percpu;
+pub(crate) mod policy;
 pub mod profile;
 pub mod section;
 pub mod slab;

@@ -10,7 +10,7 @@ use crate::{
 /// The modules of the library, lowest first. A module may import from lines above its own, and
 /// from its own line as long as the line has no cycle.
 const LAYERS: &[&[&str]] = &[
-    &["sync", "config"],
+    &["sync", "config", "policy"],
     &["clock", "percpu"],
     &["profile"],
     &["lock"],

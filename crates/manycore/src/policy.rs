@@ -1,0 +1,322 @@
+//! Controllers: from evidence to a decision.
+//!
+//! An object that chooses between forms (a lock or logs, one table or many) counts evidence where
+//! counting is free, and decides by it now and then. Every such controller is made of the values
+//! here, so that all of them resist a load that alternates in the same way.
+//!
+//! Owns: how much evidence a decision takes, and how long a failed one is not repeated. Does not
+//! own: the evidence and its thresholds, the state of the object, and the change itself; these are
+//! the mechanism's, which counts and obeys. Nothing here is atomic, and nothing reads a clock: the
+//! same evidence gives the same decisions. A controller is part of the state that the object's lock
+//! guards, or is kept in a cell of one thread; where its state is an atomic, it is loaded, shown
+//! the evidence, and stored ([`Streak::raw`]).
+//!
+//! Laws:
+//! - policy.P1 A [`Streak`] is due only after as many observations that call for the change as its
+//!   *patience* says, in a row ([`observe`](Streak::observe)), or as many more for it than against
+//!   it ([`weigh`](Streak::weigh)). So an object changes at most once in so many observations,
+//!   whatever its load does. Beside that, the threshold for entering a form lies above the one for
+//!   leaving it (hysteresis); both are the mechanism's.
+//! - policy.P2 A [`Doubling`] doubles a patience with each failure, up to a bound (exponential
+//!   back-off). So a load that reverses each change gets a number of changes that grows with the
+//!   logarithm of its length, and at the bound a fixed share.
+//! - policy.P3 [`Probes`] tell when an attempt that may fail is made: at once, and after a failure
+//!   only once a pause is over, which doubles as in policy.P2. So failures cost a share that
+//!   becomes smaller with each of them, down to one attempt in each of the longest pauses.
+
+/// How often a change was called for in a row.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Streak(u32);
+
+impl Streak {
+    pub(crate) const NONE: Self = Self(0);
+
+    /// The streak that [`raw`](Self::raw) gave, for a state that is kept in an atomic.
+    #[inline(always)]
+    pub(crate) const fn from_raw(raw: u32) -> Self {
+        Self(raw)
+    }
+
+    /// The number of observations.
+    #[inline(always)]
+    pub(crate) const fn raw(self) -> u32 {
+        self.0
+    }
+
+    /// Counts an observation; one that does not call for the change ends the streak.
+    #[inline(always)]
+    pub(crate) fn observe(&mut self, calls: bool) -> &mut Self {
+        self.0 = if calls { self.0.saturating_add(1) } else { 0 };
+        self
+    }
+
+    /// Counts an observation; one that does not call for the change takes back another.
+    #[inline(always)]
+    pub(crate) fn weigh(&mut self, calls: bool) -> &mut Self {
+        self.0 = if calls { self.0.saturating_add(1) } else { self.0.saturating_sub(1) };
+        self
+    }
+
+    /// Whether the change is due (policy.P1). A patience of 0 is one of 1.
+    #[inline(always)]
+    pub(crate) fn is_due(&self, patience: u32) -> bool {
+        self.0 >= patience.max(1)
+    }
+
+    /// As [`is_due`](Self::is_due), and if it is, begins again: for a change that is made at once.
+    #[inline(always)]
+    pub(crate) fn take(&mut self, patience: u32) -> bool {
+        let is_due = self.is_due(patience);
+        if is_due {
+            *self = Self::NONE;
+        }
+        is_due
+    }
+
+    /// Forgets what was observed.
+    #[inline(always)]
+    pub(crate) fn clear(&mut self) {
+        *self = Self::NONE;
+    }
+}
+
+/// How often a patience or a pause has been doubled (policy.P2).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Doubling(u32);
+
+impl Doubling {
+    pub(crate) const NONE: Self = Self(0);
+
+    /// The doublings after so many failures in a row, of which `most` count.
+    pub(crate) fn after(failures: u64, most: u32) -> Self {
+        Self(u32::try_from(failures).unwrap_or(u32::MAX).min(most))
+    }
+
+    /// Doubles once more, but at most `most` times in all.
+    pub(crate) fn double(&mut self, most: u32) {
+        self.0 = self.0.saturating_add(1).min(most);
+    }
+
+    /// Takes back one doubling.
+    pub(crate) fn halve(&mut self) {
+        self.0 = self.0.saturating_sub(1);
+    }
+
+    /// `base`, doubled so many times, of which `most` count.
+    pub(crate) fn of_at_most(self, base: u32, most: u32) -> u32 {
+        let factor = 1_u32.checked_shl(self.0.min(most)).unwrap_or(u32::MAX);
+        base.saturating_mul(factor)
+    }
+
+    /// `base`, doubled so many times.
+    pub(crate) fn of(self, base: u32) -> u32 {
+        self.of_at_most(base, u32::MAX)
+    }
+}
+
+/// How long an attempt rests after a failure.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Pauses {
+    /// After the first failure.
+    pub(crate) first: u32,
+    /// After each further one it is twice as long, but doubled at most so many times.
+    pub(crate) doublings: u32,
+}
+
+/// When an attempt that may fail is due (policy.P3). Time is the mechanism's count of operations,
+/// which only increases.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Probes {
+    from: u64,
+    failures: Doubling,
+}
+
+impl Probes {
+    pub(crate) const NONE: Self = Self { from: 0, failures: Doubling::NONE };
+
+    /// Whether an attempt may be made now.
+    #[inline(always)]
+    pub(crate) fn is_due(&self, now: u64) -> bool {
+        now >= self.from
+    }
+
+    /// An attempt has failed.
+    pub(crate) fn failed(&mut self, now: u64, pauses: Pauses) {
+        self.from = now + u64::from(self.failures.of(pauses.first));
+        self.failures.double(pauses.doublings);
+    }
+
+    /// An attempt has succeeded: the next failure is the first again.
+    #[inline(always)]
+    pub(crate) fn succeeded(&mut self) {
+        self.failures = Doubling::NONE;
+    }
+
+    /// Forgets one failure, because the load has changed: the pause that is left is at most what
+    /// the others call for.
+    pub(crate) fn forgive(&mut self, now: u64, pauses: Pauses) {
+        self.failures.halve();
+        self.from = self.from.min(now + u64::from(self.failures.of(pauses.first)));
+    }
+
+    /// How often the pause has been doubled, for a patience that grows with it.
+    pub(crate) fn failures(&self) -> Doubling {
+        self.failures
+    }
+}
+
+#[cfg(all(test, not(manycore_loom), not(manycore_shuttle)))]
+mod tests {
+    use super::{Doubling, Pauses, Probes, Streak};
+    use proptest::prelude::*;
+
+    #[test]
+    fn change_is_due_after_calls_in_a_row() {
+        let calls = [true, true, false, true, true, true, true, false];
+        let due = [false, false, false, false, false, true, true, false];
+        let mut streak = Streak::NONE;
+        assert_eq!(calls.map(|calls| streak.observe(calls).is_due(3)), due);
+    }
+
+    #[test]
+    fn change_that_is_taken_begins_again() {
+        let mut streak = Streak::NONE;
+        let taken: Vec<_> = (0..9).map(|_| streak.observe(true).take(3)).collect();
+        assert_eq!(taken, [false, false, true, false, false, true, false, false, true]);
+    }
+
+    #[test]
+    fn weighed_change_is_due_when_calls_prevail() {
+        let calls = [true, true, false, true, false, false, true, true, true];
+        let mut streak = Streak::NONE;
+        let left = calls.map(|calls| streak.weigh(calls).raw());
+        assert_eq!(left, [1, 2, 1, 2, 1, 0, 1, 2, 3]);
+        assert!(streak.take(3) && streak == Streak::NONE);
+    }
+
+    #[test]
+    fn no_patience_is_that_of_one_call() {
+        assert!(!Streak::NONE.is_due(0));
+        assert!(!Streak::from_raw(7).observe(false).is_due(0));
+        assert!(Streak::NONE.observe(true).is_due(0));
+    }
+
+    #[test]
+    fn state_survives_its_raw_form_and_does_not_wrap_around() {
+        let mut streak = Streak::from_raw(u32::MAX);
+        assert_eq!(streak.observe(true).raw(), u32::MAX);
+        assert_eq!(streak.weigh(true).raw(), u32::MAX);
+        assert_eq!(Streak::from_raw(streak.weigh(false).raw()), streak);
+    }
+
+    #[test]
+    fn doubling_ends_at_its_bound_and_at_the_largest_number() {
+        let mut doubling = Doubling::NONE;
+        let patience: Vec<_> = (0..5)
+            .map(|_| {
+                doubling.double(3);
+                doubling.of(2)
+            })
+            .collect();
+        assert_eq!(patience, [4, 8, 16, 16, 16]);
+        doubling.halve();
+        assert_eq!((doubling.of(2), doubling.of_at_most(2, 1)), (8, 4));
+        assert_eq!(Doubling::after(u64::MAX, 40).of(3), u32::MAX);
+        assert_eq!(Doubling::after(2, 40).of(3), 12);
+    }
+
+    const PAUSES: Pauses = Pauses { first: 10, doublings: 2 };
+
+    #[test]
+    fn failed_attempt_rests_twice_as_long_each_time() {
+        let mut probes = Probes::NONE;
+        let mut tried = Vec::new();
+        for now in 0..150 {
+            if probes.is_due(now) {
+                tried.push(now);
+                probes.failed(now, PAUSES);
+            }
+        }
+        assert_eq!(tried, [0, 10, 30, 70, 110]);
+    }
+
+    #[test]
+    fn success_and_forgiveness_shorten_the_pause() {
+        let mut probes = Probes::NONE;
+        (0..3).for_each(|_| probes.failed(100, PAUSES));
+        assert!(!probes.is_due(139) && probes.is_due(140));
+        probes.forgive(105, PAUSES);
+        assert!(!probes.is_due(124) && probes.is_due(125));
+        // A pause that is shorter already stays as it is.
+        probes.forgive(120, PAUSES);
+        assert!(probes.is_due(125));
+        probes.succeeded();
+        probes.failed(200, PAUSES);
+        assert!(!probes.is_due(209) && probes.is_due(210));
+    }
+
+    proptest! {
+        /// policy.P1: whatever the evidence.
+        #[test]
+        fn changes_lie_a_patience_of_calls_apart(
+            evidence in prop::collection::vec(any::<bool>(), 0..400),
+            patience in 1_u32..8,
+        ) {
+            let (mut in_a_row, mut weighed) = (Streak::NONE, Streak::NONE);
+            let (mut row, mut calls_since) = (0, 0);
+            for calls in evidence {
+                row = if calls { row + 1 } else { 0 };
+                calls_since += u32::from(calls);
+                prop_assert_eq!(in_a_row.observe(calls).take(patience), row == patience);
+                row %= patience;
+                if weighed.weigh(calls).take(patience) {
+                    prop_assert!(calls && calls_since >= patience);
+                    calls_since = 0;
+                }
+            }
+        }
+
+        /// policy.P1, policy.P2: a load that always calls for the other form, with noise.
+        #[test]
+        fn load_that_reverses_each_change_gets_few_changes(
+            patience in 1_u32..5,
+            most in 0_u32..8,
+            noise in 2_usize..50,
+        ) {
+            const LENGTH: usize = 20_000;
+            let (mut streak, mut flaps, mut changes) = (Streak::NONE, Doubling::NONE, 0);
+            for at in 0..LENGTH {
+                if streak.observe(at % noise != 0 || noise > 40).take(flaps.of(patience)) {
+                    changes += 1;
+                    flaps.double(most);
+                }
+            }
+            let longest = patience as usize * (1 << most);
+            prop_assert!(changes <= most as usize + 1 + LENGTH / longest, "{} changes", changes);
+        }
+
+        /// policy.P3: whatever fails.
+        #[test]
+        fn failures_cost_a_bounded_share(
+            first in 1_u32..64,
+            doublings in 0_u32..8,
+            cost in 1_u64..16,
+        ) {
+            const LENGTH: u64 = 20_000;
+            let pauses = Pauses { first, doublings };
+            let (mut probes, mut now, mut failed) = (Probes::NONE, 0, 0);
+            while now < LENGTH {
+                if probes.is_due(now) {
+                    failed += 1;
+                    now += cost;
+                    probes.failed(now, pauses);
+                } else {
+                    now += 1;
+                }
+            }
+            let longest = u64::from(first) << doublings;
+            let bound = u64::from(doublings) + 2 + LENGTH / (longest + cost);
+            prop_assert!(failed <= bound, "{failed} of at most {bound}");
+        }
+    }
+}
