@@ -93,7 +93,7 @@ pub(crate) const RATIO_AGAINST_ANSWERS: u64 = if SMALL { 1 } else { 4 };
 
 /// Reads that an object goes without the bias after its updaters failed to answer, doubled each
 /// time that they fail again, up to so many times.
-pub(crate) const READS_BEFORE_PROBE: u64 = if SMALL { 1 } else { 64 };
+pub(crate) const READS_BEFORE_PROBE: u32 = if SMALL { 1 } else { 64 };
 
 /// See above.
 pub(crate) const FAILED_PROBES_MAX: u32 = if SMALL { 1 } else { 10 };

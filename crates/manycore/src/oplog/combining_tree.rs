@@ -1,8 +1,8 @@
 //! The combining tree: updaters that a collection has excluded collect the logs of the threads near
 //! them, and the reader visits *branches* instead of logs.
 //!
-//! Owns: the branches, and which thread collects which logs. Source: OpLog, section 8 (future work
-//! there).
+//! Owns: which thread collects which logs; the branches are in `branches`. Source: OpLog, section 8
+//! (future work there).
 //!
 //! A reader that fetches every log by itself waits for about five cache misses per log, one after
 //! the other. An updater that has found the gate closed is idle, and the logs of the threads on its
@@ -33,241 +33,18 @@
 //! - oplog.B6 The choice of members, and how long a helper or the reader waits for them, are
 //!   heuristics from previous collections. Only performance depends on them.
 
-use super::builder::MergeStrategy;
-use super::gate::NUMBER_SHIFT;
-use super::hot_state::{HotState, TREE};
+use super::branches::{Load, SLOTS_MAX, Tree};
+use super::gate::Gate;
+use super::hot_state::HotState;
 use super::log::Log;
 use super::log_set::Inner;
-use super::reader::{Collecting, Reopen};
-use super::slot_log::{Padded, SlotLog};
+use super::settings::MergeStrategy;
+use super::slot_log::SlotLog;
 use crate::clock::Stamp;
 use crate::config;
-use crate::lock::held;
 use crate::percpu::{self, barrier, place};
-use crate::sync::{
-    self, AtomicU64, AtomicUsize, Backoff, Ordering, Panic, UnsafeCell, hint, seeded_bug,
-};
+use crate::sync::{self, Ordering, Panic, hint, seeded_bug};
 use std::mem;
-
-/// The number of slots that may be members; the reader collects the others itself. This many bits
-/// and a word fit into 64 bytes.
-const SLOTS_MAX: usize = 64 * WORDS;
-const WORDS: usize = 3;
-
-/// Next to the collection's number in a branch's word: a helper has claimed it.
-const TAKEN: u64 = 1;
-/// The helper is done.
-const DONE: u64 = 2;
-
-fn number_of(word: u64) -> u64 {
-    word >> NUMBER_SHIFT
-}
-
-fn word_of(number: u64, state: u64) -> u64 {
-    number << NUMBER_SHIFT | state
-}
-
-/// A set of slots below `SLOTS_MAX`.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-struct SlotSet([u64; WORDS]);
-
-impl SlotSet {
-    fn add(&mut self, index: usize) {
-        if let Some(word) = self.0.get_mut(index / 64) {
-            *word |= 1 << (index % 64);
-        }
-    }
-
-    fn has(&self, index: usize) -> bool {
-        self.0.get(index / 64).is_some_and(|word| word >> (index % 64) & 1 == 1)
-    }
-
-    fn map(self, other: Self, f: impl Fn(u64, u64) -> u64) -> Self {
-        Self(std::array::from_fn(|word| f(self.0[word], other.0[word])))
-    }
-
-    fn or(self, other: Self) -> Self {
-        self.map(other, |a, b| a | b)
-    }
-
-    fn and(self, other: Self) -> Self {
-        self.map(other, |a, b| a & b)
-    }
-
-    fn without(self, other: Self) -> Self {
-        self.map(other, |a, b| a & !b)
-    }
-
-    fn is_empty(self) -> bool {
-        self == Self::default()
-    }
-
-    fn len(self) -> usize {
-        self.0.iter().map(|word| word.count_ones() as usize).sum()
-    }
-
-    fn iter(self) -> impl Iterator<Item = usize> {
-        (0..SLOTS_MAX).filter(move |index| self.has(*index))
-    }
-}
-
-/// A set of slots that several threads access.
-#[derive(Default)]
-struct SharedSet([AtomicU64; WORDS]);
-
-// ORDER: Relaxed (all): the gate publishes members (oplog.B3), the others are hints.
-impl SharedSet {
-    fn get(&self) -> SlotSet {
-        SlotSet(std::array::from_fn(|word| self.0[word].load(Ordering::Relaxed)))
-    }
-
-    fn has(&self, index: usize) -> bool {
-        self.0[index / 64].load(Ordering::Relaxed) >> (index % 64) & 1 == 1
-    }
-
-    fn add(&self, index: usize) {
-        if !self.has(index) {
-            self.0[index / 64].fetch_or(1 << (index % 64), Ordering::Relaxed);
-        }
-    }
-
-    fn set(&self, now: SlotSet) {
-        self.0.iter().zip(now.0).for_each(|(word, now)| word.store(now, Ordering::Relaxed));
-    }
-
-    fn take(&self) -> SlotSet {
-        SlotSet(std::array::from_fn(|word| self.0[word].swap(0, Ordering::Relaxed)))
-    }
-}
-
-/// A group of slots that are collected together: see the module's header.
-#[repr(C, align(128))]
-struct Branch<L> {
-    word: AtomicU64,
-    members: SharedSet,
-    /// Slots that came to the branch and are no members.
-    joiners: SharedSet,
-    load: Padded<UnsafeCell<Load<L>>>,
-}
-
-/// The part of a branch that oplog.B1 guards. Frequently accessed fields come first, in 64 bytes.
-#[repr(C)]
-struct Load<L> {
-    /// The log into which others were absorbed.
-    first: Option<L>,
-    /// The number of updates since the previous collection.
-    updates: u64,
-    slots: SlotSet,
-    /// Logs that were not absorbed.
-    more: Vec<L>,
-    /// Emptied logs, kept for their buffers.
-    spares: Vec<L>,
-    panic: Option<Panic>,
-}
-
-impl<L> Branch<L> {
-    fn new() -> Self {
-        let load = Load {
-            first: None,
-            updates: 0,
-            slots: SlotSet::default(),
-            more: Vec::new(),
-            spares: Vec::new(),
-            panic: None,
-        };
-        Self {
-            word: AtomicU64::new(0),
-            members: SharedSet::default(),
-            joiners: SharedSet::default(),
-            load: Padded(UnsafeCell::new(load)),
-        }
-    }
-}
-
-impl<L> Branch<L> {
-    /// Claims the branch for a helper of this collection (oplog.B1).
-    fn claim(&self, number: u64) -> Option<Claim<'_, L>> {
-        // ORDER: Relaxed; the exchange decides.
-        let seen = self.word.load(Ordering::Relaxed);
-        if seen & TAKEN != 0 || number_of(seen) >= number {
-            return None;
-        }
-        // ORDER: Acquire; pairs with Release in `shut`, by the reader of an earlier collection: the
-        // load.
-        self.word
-            .compare_exchange(seen, word_of(number, TAKEN), Ordering::Acquire, Ordering::Relaxed)
-            .ok()?;
-        Some(Claim { branch: self, number })
-    }
-
-    /// Stores the reader's number here (oplog.B2), after waiting for a helper that has claimed the
-    /// branch, or briefly for one to come. Returns whether there was a helper, so that there is a
-    /// load.
-    fn shut(&self, number: u64, looks: &mut u32) -> bool {
-        let mut backoff = Backoff::new();
-        let mut patience = config::LOOKS_AT_GATE;
-        loop {
-            // ORDER: Acquire; pairs with Release in `Claim::drop`: the load, and the logs.
-            let seen = self.word.load(Ordering::Acquire);
-            if seen == word_of(number, DONE) {
-                return true;
-            }
-            let helped = seen & TAKEN != 0;
-            let awaited = *looks != config::LOOKS_AT_BRANCHES && !self.members.get().is_empty();
-            if helped && patience == 0 {
-                backoff.pause();
-            } else if helped {
-                patience -= 1;
-                hint::spin_loop();
-            } else if awaited {
-                *looks += 1;
-                hint::spin_loop();
-            // BUG: a reader does not store its number in a branch that no helper has claimed
-            // (oplog.B2's tree).
-            } else if seeded_bug!("unshut-branch")
-                || self
-                    .word
-                    // ORDER: Release; pairs with Acquire in `claim`.
-                    .compare_exchange(
-                        seen,
-                        word_of(number, 0),
-                        Ordering::Release,
-                        Ordering::Relaxed,
-                    )
-                    .is_ok()
-            {
-                return false;
-            }
-        }
-    }
-}
-
-/// A branch claimed by a helper. Dropping it marks the branch as done.
-struct Claim<'a, L> {
-    branch: &'a Branch<L>,
-    number: u64,
-}
-
-impl<L> Drop for Claim<'_, L> {
-    fn drop(&mut self) {
-        // ORDER: Release; pairs with Acquire in `shut` (oplog.B1).
-        self.branch.word.store(word_of(self.number, DONE), Ordering::Release);
-    }
-}
-
-/// Every branch of an object.
-pub(super) struct Tree<L> {
-    branches: Box<[Branch<L>]>,
-    /// The reader's slot, for which no helper needs to wait: a hint.
-    reader: AtomicUsize,
-}
-
-/// The collected contents of the branches.
-#[derive(Default)]
-struct Harvest {
-    slots: SlotSet,
-    panic: Option<Panic>,
-}
 
 impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
     /// Whether a collection of `dirty` dirty slots uses branches.
@@ -278,14 +55,13 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
         match self.config.merge {
             MergeStrategy::Flat => false,
             MergeStrategy::Tree => true,
+            // With stamps nothing is absorbed, so that a tree gains little.
+            MergeStrategy::Auto if L::ORDERED => false,
             MergeStrategy::Auto => {
                 // SAFETY: the lock guards the counts, and the caller holds it: it has `inner`,
                 // which only the lock's holder reaches.
-                let merges = unsafe { self.counts() }.merges;
-                // With stamps nothing is absorbed, so that a tree gains little.
-                !L::ORDERED
-                    && dirty >= config::TREE_SLOTS_MIN
-                    && merges >= inner.next_tree_at
+                let read = unsafe { self.counts() }.merges;
+                inner.policy.wants_tree(read, dirty)
                     && place::branches() >= config::TREE_BRANCHES_MIN
             }
         }
@@ -304,9 +80,7 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
     }
 
     fn make_tree(&self, branches: usize) -> *mut Tree<L> {
-        let branches = (0..branches).map(|_| Branch::new()).collect();
-        let reader = AtomicUsize::new(usize::MAX);
-        let tree = Box::into_raw(Box::new(Tree { branches, reader }));
+        let tree = Box::into_raw(Box::new(Tree::new(branches)));
         // ORDER: Release; pairs with Acquire in `help`, which finds it through the gate anyway.
         self.logs().tree.store(tree, Ordering::Release);
         tree
@@ -329,24 +103,25 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
     pub(super) fn collect_tree(&self, inner: &mut Inner<L>) -> Option<Panic> {
         let tree = self.tree();
         let own = percpu::known_slot().unwrap_or(usize::MAX);
-        // ORDER: Relaxed (both); a hint.
-        if tree.reader.load(Ordering::Relaxed) != own {
-            tree.reader.store(own, Ordering::Relaxed);
-        }
-        let closed = inner.numbers.next_closed() | TREE;
+        tree.set_reader(own);
+        let closed = inner.numbers.next_closed().with_help();
         // A waiter sees the end of the collection by this (`wait_for_collection`).
-        let _collecting = L::ORDERED.then(|| Collecting::begin(&self.collecting, closed));
-        // ORDER: Release; as in `collect_frozen`. It also publishes the tree's hints and members to
-        // helpers.
-        self.gate.store(closed, Ordering::Release);
-        let _open = Reopen { gate: &self.gate, to: self.open };
+        let _collecting = L::ORDERED.then(|| {
+            self.collecting.close(closed);
+            self.collecting.open_later(Gate::OPEN)
+        });
+        // It also publishes the tree's hints and members to helpers.
+        self.gate.close(closed);
+        let _open = self.gate.open_later(self.open);
         barrier::fence_full();
         // Slots that are not dirty need no answer (oplog.G4).
         self.list_dirty(&mut inner.slots);
-        let harvest = tree.harvest(number_of(closed), own, inner);
+        let harvest = tree.harvest(closed.number(), own, &mut inner.collected_logs);
+        inner.window += harvest.updates;
         // SAFETY: the lock guards the counts, and the caller holds it: it has `inner`, which only
         // the lock's holder reaches.
-        inner.judge_tree(harvest.slots.len(), unsafe { self.counts() }.merges);
+        let read = unsafe { self.counts() }.merges;
+        inner.policy.note_tree(read, harvest.slots.len(), inner.slots.len());
         let mut rest = mem::take(&mut inner.rest);
         rest.clear();
         rest.extend(inner.slots.iter().copied().filter(|index| !harvest.slots.has(*index)));
@@ -369,7 +144,7 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
     /// The record of that slot announces the hot state as an updater, and the gate said `closed`
     /// after that.
     #[cold]
-    pub(super) unsafe fn help(&self, closed: u64, index: usize) {
+    pub(super) unsafe fn help(&self, closed: Gate, index: usize) {
         // ORDER: Acquire; pairs with Release in `make_tree`.
         // SAFETY: oplog.C10 - a gate that a collection closed is not `EVICTED`, so the log set
         // exists.
@@ -379,17 +154,15 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
         if index >= SLOTS_MAX {
             return;
         }
-        let branch = &tree.branches[place::branch(index) % tree.branches.len()];
+        debug_assert!(closed.is_helped(), "oplog.B2: {closed:?} is no collection with a tree");
+        let branch = tree.branch_of(index);
         if !branch.members.has(index) {
             branch.joiners.add(index);
             return;
         }
-        let Some(claim) = branch.claim(number_of(closed)) else { return };
-        // ORDER: Relaxed; a hint.
-        let reader = tree.reader.load(Ordering::Relaxed);
-        claim.branch.load.0.with_mut(|load| {
-            // SAFETY: oplog.B1 - this thread has claimed the branch, so no other has its load.
-            let load = unsafe { &mut *load };
+        let Some(claim) = branch.claim(closed.number()) else { return };
+        let reader = tree.reader();
+        claim.with_load(|load| {
             // SAFETY: oplog.B3 - the caller's own slot, which has answered; its log is not in use.
             unsafe { self.put(index, load) };
             let mut looks = 0;
@@ -432,9 +205,9 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
 }
 
 /// Whether a slot answers the collection, now or within a moment.
-fn answers(index: usize, closed: u64, looks: &mut u32) -> bool {
+fn answers(index: usize, closed: Gate, looks: &mut u32) -> bool {
     let record = percpu::records().get(index);
-    while record.answered() != closed {
+    while record.answered() != closed.answer() {
         if *looks == config::LOOKS_AT_MEMBERS {
             return false;
         }
@@ -442,129 +215,4 @@ fn answers(index: usize, closed: u64, looks: &mut u32) -> bool {
         hint::spin_loop();
     }
     true
-}
-
-impl<L> Load<L> {
-    /// Takes all entries of `log`: absorbs it if it is short, else takes it whole.
-    fn take<T>(&mut self, log: &mut L)
-    where
-        L: Log<T>,
-    {
-        held::assert_no_leaf();
-        if log.is_empty() {
-            return;
-        }
-        let spare = match self.first.take() {
-            None => self.spares.pop().unwrap_or_default(),
-            Some(first) => first,
-        };
-        let first = self.first.insert(spare);
-        if first.is_empty() {
-            return log.collect(Stamp::MAX, first);
-        }
-        if log.len() <= config::TREE_ABSORB_MAX {
-            first.absorb(log);
-            if log.is_empty() {
-                return;
-            }
-        }
-        let spare = self.spares.pop().unwrap_or_default();
-        self.more.push(spare);
-        if let Some(into) = self.more.last_mut() {
-            log.collect(Stamp::MAX, into);
-        }
-    }
-
-    /// Moves everything to the reader, and takes as many buffers back. Runs no user code.
-    fn hand_over(&mut self, inner: &mut Inner<L>, harvest: &mut Harvest) {
-        let logs = usize::from(self.first.is_some()) + self.more.len();
-        if logs != 0 {
-            let kept = inner.spares.len().saturating_sub(logs);
-            self.spares.extend(inner.spares.drain(kept..));
-            inner.collected_logs.extend(self.first.take());
-            inner.collected_logs.append(&mut self.more);
-        }
-        inner.untidy |= self.panic.is_some();
-        inner.window += mem::take(&mut self.updates);
-        harvest.slots = harvest.slots.or(mem::take(&mut self.slots));
-        match self.panic.take() {
-            Some(panic) if harvest.panic.is_some() => sync::contain(|| drop(panic)),
-            panic => harvest.panic = harvest.panic.take().or(panic),
-        }
-    }
-}
-
-impl<L> Inner<L> {
-    /// After a collection with branches that found `found` slots' logs there: decides when the next
-    /// tree is tried.
-    fn judge_tree(&mut self, found: usize, merges: u64) {
-        self.tree_tries += 1;
-        if self.tree_tries < config::TREE_TRIES {
-            return; // the first few only learn the members
-        }
-        if found * 2 >= self.slots.len() {
-            self.failed_trees = 0;
-        } else {
-            self.tree_tries = 0;
-            self.failed_trees = (self.failed_trees + 1).min(config::FAILED_PROBES_MAX);
-            self.next_tree_at = merges + (config::READS_BEFORE_PROBE << self.failed_trees);
-        }
-    }
-}
-
-impl<L> Tree<L> {
-    /// All logs in the branches, for a caller with exclusive access to the hot state.
-    pub(super) fn into_logs(self, mut take: impl FnMut(L)) {
-        for branch in self.branches {
-            let load = branch.load.0.into_inner();
-            load.first.into_iter().chain(load.more).chain(load.spares).for_each(&mut take);
-            sync::contain(|| drop(load.panic));
-        }
-    }
-
-    /// Visits all branches and takes their contents (oplog.B2). Runs no user code, so no panic
-    /// leaves a branch open.
-    fn harvest(&self, number: u64, own: usize, inner: &mut Inner<L>) -> Harvest {
-        let mut harvest = Harvest::default();
-        let mut looks = 0;
-        for branch in &self.branches {
-            let mut came = SlotSet::default();
-            came.add(own);
-            if branch.shut(number, &mut looks) {
-                branch.load.0.with_mut(|load| {
-                    // SAFETY: oplog.B1 - the helper is done, and no helper claims the branch for
-                    // this number again.
-                    let load = unsafe { &mut *load };
-                    came = came.or(load.slots);
-                    load.hand_over(inner, &mut harvest);
-                });
-            }
-            self.choose_members(branch, came);
-            // BUG: a reader visits only the first branch (oplog.B2's tree).
-            if seeded_bug!("forgotten-branch") {
-                break;
-            }
-        }
-        harvest
-    }
-
-    /// Makes members of the slots that were collected and of those that joined, which it takes from
-    /// other branches (oplog.B3, oplog.B6).
-    fn choose_members(&self, branch: &Branch<L>, came: SlotSet) {
-        let members = branch.members.get();
-        let mut joiners = branch.joiners.get();
-        if !joiners.is_empty() {
-            joiners = branch.joiners.take();
-            for other in &self.branches {
-                let theirs = other.members.get();
-                if !theirs.and(joiners).is_empty() {
-                    other.members.set(theirs.without(joiners));
-                }
-            }
-        }
-        let next = members.and(came).or(joiners);
-        if next != members {
-            branch.members.set(next);
-        }
-    }
 }

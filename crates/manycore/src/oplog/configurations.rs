@@ -15,7 +15,7 @@
 //! The lock is taken when an object is built, promoted or dropped, or finds its log full; never for
 //! the default configuration, which is number zero.
 
-use super::builder::{BuildError, Config, Logs};
+use super::settings::{BuildError, Config, Logs};
 #[cfg(not(any(manycore_loom, manycore_shuttle)))]
 use crate::percpu::fork::AtFork;
 use crate::sync;
@@ -122,9 +122,10 @@ impl Configurations {
         if entry.users > 0 {
             return None;
         }
-        let entry = self.entries[usize::from(number) - 1].take().expect("it is there");
+        let entry =
+            self.entries[usize::from(number) - 1].take().expect("oplog.O1: the number is in use");
         let key = BySettings(Arc::clone(&entry.config));
-        let (key, _) = self.numbers.remove_entry(&key).expect("oplog.O3: it is there");
+        let (key, _) = self.numbers.remove_entry(&key).expect("oplog.O3: each number has its key");
         if self.numbers.is_empty() {
             *self = Self::default(); // frees the memory of many numbers
         } else {

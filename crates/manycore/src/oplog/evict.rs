@@ -6,13 +6,13 @@
 //! state until the victim's next use, which demotes it. The eviction frees what only an object with
 //! logs needs (`log_set`).
 
-use super::hot_state::{EVICTED, HotState};
+use super::hot_state::HotState;
 use super::log::Log;
 use super::promotion::{self, Membership};
 use super::table::Resident;
 use crate::lock::{self, held};
 use crate::percpu;
-use crate::sync::{self, Ordering};
+use crate::sync;
 use std::ptr;
 
 impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
@@ -23,21 +23,13 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
     pub(super) unsafe fn revive(&self) {
         if self.is_evicted() {
             self.logs(); // the log set exists before the gate is open (oplog.C10)
-            // ORDER: Release; pairs with the updater's Acquire.
-            self.gate.store(self.open, Ordering::Release);
+            self.gate.revive(self.open);
         }
     }
 
     /// Frees the logs of a hot state whose lock `try_claim` has taken. Never unwinds.
     fn evict(&self) {
-        // ORDER: Relaxed; only the lock's holder writes it.
-        let gate = self.gate.load(Ordering::Relaxed);
-        debug_assert_eq!(
-            gate, self.open,
-            "oplog.C7: a hot state is evicted twice, or while it merges"
-        );
-        // ORDER: Release; the collection passes the barrier before it looks at the updaters.
-        self.gate.store(EVICTED, Ordering::Release);
+        self.gate.evict();
         // A panic here is the *victim's*: it must not unwind the newcomer's thread. The victim is
         // poisoned, its updates stay queued, and its next reader finds it poisoned (oplog.D7).
         let collected = sync::caught(|| {
@@ -49,8 +41,7 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
         });
         if let Err(panic) = collected {
             sync::contain(|| drop(panic));
-            // ORDER: Relaxed; guarded by the lock.
-            self.poisoned.store(true, Ordering::Relaxed);
+            self.poison();
             // Updates are still in the logs, so these stay until the next read (oplog.T1).
             // SAFETY: `try_claim` has taken the hot state's lock, which `finish_eviction` releases
             // after this.
@@ -112,10 +103,9 @@ impl<T: Send + 'static, L: Log<T>> Resident for HotState<T, L> {
         // SAFETY: `try_claim` took the hot state's lock, so the hot state lives until `unlock`
         // below.
         unsafe { (*this).evict() };
-        // ORDER: Relaxed; only this thread can have set it (oplog.W4).
         // SAFETY: `try_claim` took the hot state's lock and it is claimed, so the hot state lives
         // until both are released below; an orphaned one (oplog.W4) until `bury`.
-        if unsafe { (*this).orphaned.load(Ordering::Relaxed) } {
+        if unsafe { (*this).is_orphaned() } {
             held::leave();
             // SAFETY: oplog.W4 - the object was dropped, and has left value and hot state to this
             // eviction.

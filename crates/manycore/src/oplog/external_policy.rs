@@ -11,42 +11,21 @@
 //! While the object is cold, its `contention` is the owner's *meter*: updates, reads and waits
 //! since the owner last took them, next to the flags. It is guarded by the word's lock.
 
-use super::acquire::ColdHold;
 use super::configurations::ConfigId;
-use super::deferred::{LOGGED, POISONED};
+use super::contention::{Kind, Meter};
 use super::guard::ReadGuard;
-use super::hot_state::Refusal;
+use super::hot_state::HotState;
 use super::lifecycle::Admission;
 use super::log::Log;
-use super::promotion::Word;
+use super::object::Deferred;
+use super::push::Refusal;
+use super::release::ColdHold;
 use super::table::Eviction;
-use super::{Deferred, hot_state::HotState};
 use crate::lock::{self, Refused};
 use crate::percpu;
 use crate::profile::Of;
-use crate::sync::{ConstPtr, MutPtr, Ordering};
+use crate::sync::{ConstPtr, MutPtr};
 use std::mem::{ManuallyDrop, MaybeUninit};
-
-const READ_SHIFT: u32 = 13;
-const WAIT_SHIFT: u32 = 26;
-const COUNT: u32 = (1 << READ_SHIFT) - 1;
-const WAITS: u32 = 0xf << WAIT_SHIFT;
-
-/// Counts of a cold object since its owner last took them.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Meter {
-    pub(crate) updates: u32,
-    pub(crate) reads: u32,
-    /// The number of them that had to wait for the lock (saturates at 15).
-    pub(crate) waits: u32,
-}
-
-/// The kind of an access that is counted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
-    Update,
-    Read,
-}
 
 impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     /// An object whose owner has a policy of its own.
@@ -70,8 +49,8 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     /// Logs an update, or returns it if the object is cold.
     #[inline(always)]
     pub(crate) fn append_if_logged(&self, op: L::Op) -> Result<(), L::Op> {
-        // ORDER: Relaxed; a hint, as in `append`.
-        if self.contention.load(Ordering::Relaxed) & LOGGED == 0 {
+        // A hint, as in `append`.
+        if !self.contention.load().is_logged() {
             return Err(op);
         }
         self.append_managed(op)
@@ -80,8 +59,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     /// As above, regardless of the hint. Not inlined, as `append_logged`.
     #[inline(never)]
     pub(crate) fn append_managed(&self, op: L::Op) -> Result<(), L::Op> {
-        // ORDER: Acquire; as in `append_logged`.
-        let word = Word::load(&self.word, Ordering::Acquire);
+        let word = self.word.load();
         let refused = match percpu::idle_slot() {
             Some(slot) if word.is_plain() => self.append_plain(slot, word, op),
             _ => Err(op),
@@ -109,16 +87,16 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     /// Releases the lock of a hot state whose guard was kept.
     ///
     /// # Safety
-    /// This thread has kept the guard, `ReadGuard::keep` returned `hot`, and the thread uses
-    /// no reference to the value any more.
+    /// This thread has kept the guard, `ReadGuard::keep` returned `hot`, and the thread uses no
+    /// reference to the value any more.
     pub(crate) unsafe fn release_logged(&self, hot: *const ()) {
         // SAFETY: the caller promises that this thread kept the lock's guard, that `keep` returned
         // `hot`, and that no reference to the value is used any more (# Safety).
         unsafe { self.release(hot.cast(), false) };
     }
 
-    /// Whether an object whose lock this thread has kept is poisoned; the word's own lock if
-    /// `hot` is null.
+    /// Whether an object whose lock this thread has kept is poisoned; the word's own lock if `hot`
+    /// is null.
     pub(crate) fn is_poisoned_kept(&self, hot: *const ()) -> bool {
         self.is_poisoned_held(hot.cast())
     }
@@ -126,7 +104,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     /// Takes the cold object's lock, if it is free.
     #[inline(always)]
     pub(crate) fn try_lock_cold(&self) -> Result<ColdHold<'_, T, L>, Refused> {
-        lock::try_lock(&self.word, percpu::thread_token())?;
+        lock::try_lock(self.word.raw(), percpu::thread_token())?;
         Ok(ColdHold::of(self))
     }
 
@@ -138,7 +116,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
             return self.try_lock_cold().map(|hold| (hold, false));
         }
         let of = Of::new("Adaptive", self);
-        let waited = lock::lock_nested(&self.word, percpu::thread_token(), of)?;
+        let waited = lock::lock_nested(self.word.raw(), percpu::thread_token(), of)?;
         Ok((ColdHold::of(self), waited))
     }
 
@@ -159,8 +137,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
 
 impl<'a, T: Send + 'static, L: Log<T>> ColdHold<'a, T, L> {
     pub(crate) fn is_poisoned(&self) -> bool {
-        // ORDER: Relaxed (all of `contention`); guarded by the word's lock.
-        self.object.contention.load(Ordering::Relaxed) & POISONED != 0
+        self.object.contention.load().is_poisoned()
     }
 
     /// Applies an update and counts it; returns whether the owner's policy is due. If the object is
@@ -168,14 +145,14 @@ impl<'a, T: Send + 'static, L: Log<T>> ColdHold<'a, T, L> {
     #[inline(always)]
     pub(crate) fn apply_and_count(&mut self, op: L::Op, due: u32) -> Result<bool, L::Op> {
         let object = self.object;
-        // ORDER: Relaxed (both); guarded by the word's lock.
-        let contention = object.contention.load(Ordering::Relaxed);
-        if contention & POISONED != 0 {
+        let contention = object.contention.load();
+        if contention.is_poisoned() {
             return Err(op);
         }
         object.apply_held(op, self);
-        object.contention.store(contention + 1, Ordering::Relaxed);
-        Ok((contention + 1) & COUNT >= due)
+        let contention = contention.metered(Kind::Update);
+        object.contention.store(contention);
+        Ok(contention.count(Kind::Update) >= due)
     }
 
     /// Passes the guard's duty to the caller, which releases the lock by [`release_cold`].
@@ -207,35 +184,27 @@ impl<'a, T: Send + 'static, L: Log<T>> ColdHold<'a, T, L> {
     /// Counts an access; returns whether the owner's policy is due.
     #[inline(always)]
     pub(crate) fn count(&self, kind: Kind, due: u32) -> bool {
-        let shift = if kind == Kind::Update { 0 } else { READ_SHIFT };
-        let contention = self.object.contention.load(Ordering::Relaxed) + (1 << shift);
-        self.object.contention.store(contention, Ordering::Relaxed);
+        let contention = self.object.contention.load().metered(kind);
+        self.object.contention.store(contention);
         // `>=`, not `==`: the count may exceed the due value if the owner did not take the meter at
         // once.
-        contention >> shift & COUNT >= due
+        contention.count(kind) >= due
     }
 
     pub(crate) fn count_wait(&self) {
-        let contention = self.object.contention.load(Ordering::Relaxed);
-        if contention & WAITS != WAITS {
-            self.object.contention.store(contention + (1 << WAIT_SHIFT), Ordering::Relaxed);
-        }
+        self.object.contention.store(self.object.contention.load().with_wait());
     }
 
     /// Whether threads are waiting for the lock now.
     pub(crate) fn is_waited_for(&self) -> bool {
-        lock::is_waited_for(&self.object.word)
+        lock::is_waited_for(self.object.word.raw())
     }
 
     /// Returns the counts and resets them.
     pub(crate) fn take_meter(&self) -> Meter {
-        let contention = self.object.contention.load(Ordering::Relaxed);
-        self.object.contention.store(contention & (LOGGED | POISONED), Ordering::Relaxed);
-        Meter {
-            updates: contention & COUNT,
-            reads: contention >> READ_SHIFT & COUNT,
-            waits: (contention & WAITS) >> WAIT_SHIFT,
-        }
+        let contention = self.object.contention.load();
+        self.object.contention.store(contention.flags());
+        contention.meter()
     }
 
     /// Gives the object logs, if the table admits it; runs no user code. The owner has excluded all
@@ -251,7 +220,7 @@ impl<'a, T: Send + 'static, L: Log<T>> ReadGuard<'a, T, L> {
     /// cold while this guard was made.
     pub(crate) fn window(&self) -> Option<u64> {
         // SAFETY: the guard holds the hot state's lock, so the hot state is alive.
-        let hot: &HotState<T, L> = unsafe { self.hot.as_ref()? };
+        let hot = unsafe { self.hot.as_ref()? };
         // SAFETY: the lock guards `inner`.
         Some(hot.logs().inner.with(|inner| unsafe { (*inner).window }))
     }

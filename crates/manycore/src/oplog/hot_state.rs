@@ -1,7 +1,8 @@
 //! The hot state of an object: value, lock, and one log per slot.
 //!
-//! Owns: the layout of a hot state and the updater's side. The reader's side is in `reader`; which
-//! object has a hot state, and when, in `lifecycle`.
+//! Owns: the layout of a hot state, its flags and counts, and its memory. The updater's side is in
+//! `push` and `wait`, the reader's in `collect` and `merge`; which object has a hot state, and
+//! when, in `lifecycle`.
 //!
 //! There are two roles. An *updater* announces the hot state in its slot's record, checks that the
 //! gates are open, and then has exclusive access to its slot's log until it withdraws the
@@ -40,58 +41,42 @@
 //! - oplog.C9 While it waits it may help: it collects on the reader's behalf under the laws of
 //!   `combining_tree`.
 
-use super::builder::{Config, Slots};
-use super::gate::is_frozen;
+use super::gate::{AtomicGate, Gate};
 use super::late::Late;
 use super::log::Log;
 use super::log_set::LogSet;
 use super::promotion::Membership;
-use super::slot_log::{FIRST, Local, Padded, SlotLog, SlotPtr};
-use super::stats::Counts;
-use super::table::{self, LogTable};
-use crate::clock::{Clock, Hardware, Stamp};
-use crate::lock::{self, held};
-use crate::percpu::{self, barrier};
-use crate::sync::{
-    self, AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering, UnsafeCell, seeded_bug,
-};
+use super::settings::{Config, Slots};
+use super::slot_log::{FIRST, Padded, SlotLog, SlotPtr};
+use super::table::{self, Denied, Eviction, LogTable};
+use crate::clock::{Clock, Hardware};
+use crate::lock;
+use crate::percpu;
+use crate::sync::{self, AtomicBool, AtomicPtr, AtomicUsize, Ordering, UnsafeCell};
 use std::mem::MaybeUninit;
 use std::ptr;
 use std::sync::Arc;
-
-/// The growth that waives a log's bounds.
-pub(super) const ANY_GROWTH: usize = usize::MAX;
-
-pub(super) const OPEN: u64 = 0;
-/// A collection is in progress; its number is in the bits above (`gate`).
-pub(super) const FROZEN: u64 = 1;
-pub(super) const EVICTED: u64 = 2;
-/// With `OPEN`: logs belong to CPUs, not threads. Not zero, so that updates to threads' logs pay
-/// nothing for it.
-pub(super) const PER_CPU: u64 = 4;
-/// With `FROZEN`: waiting updaters may help the collection (`combining_tree`).
-pub(super) const TREE: u64 = 8;
 
 /// See the module header. An evicted object keeps all of this: 256 bytes if its value has at most
 /// 8. Fields that only an object with logs needs are in the log set.
 #[repr(C, align(128))]
 pub(super) struct HotState<T, L: Log<T>> {
     // Read by every update; written by collections without stamps, and at eviction.
-    pub(super) gate: AtomicU64,
+    pub(super) gate: AtomicGate,
     /// Below this number of entries an update checks no bound; zero if there is a time bound.
-    unchecked_entries: usize,
-    max_bytes: usize,
+    pub(super) unchecked_entries: usize,
+    pub(super) max_bytes: usize,
     /// The hardware counter, if reading it is all that a stamp takes.
-    hardware: Option<Hardware>,
-    pub(super) biased: AtomicBool,
+    pub(super) hardware: Option<Hardware>,
+    biased: Flag,
     /// The logs of the first slots, reached with one load less than those in the log set.
     pub(super) first: [SlotPtr<SlotLog<L>>; FIRST],
     /// Null once an eviction has freed it (oplog.C10).
     pub(super) logs: AtomicPtr<LogSet<L>>,
-    /// The gate's value when it is open: `OPEN` or `PER_CPU`.
-    pub(super) open: u64,
+    /// The gate's value when it is open.
+    pub(super) open: Gate,
     /// The time bound in ticks; `u64::MAX` if there is none.
-    max_delay: u64,
+    pub(super) max_delay: u64,
     pub(super) config: Arc<Config>,
     // Written by readers, from here on.
     next_line: Padded<()>,
@@ -100,19 +85,17 @@ pub(super) struct HotState<T, L: Log<T>> {
     pub(super) late: Late<L::Op>,
     // The second half of the pair of lines: written by the lock's holder, away from the lock's
     // waiters.
-    pub(super) counts: UnsafeCell<Counts>,
-    /// The value with which the gates are closed during a collection, else zero. Where each slot
-    /// has a gate of its own, updaters that find theirs closed wait until this is zero (oplog.C8).
-    pub(super) collecting: AtomicU64,
-    /// Whether the value is in the hot state; guarded by the lock.
-    pub(super) has_value: AtomicBool,
-    /// Set, under the lock, when the object no longer uses this hot state.
-    pub(super) closed: AtomicBool,
+    counts: UnsafeCell<Counts>,
+    /// Closed during a collection. Where each slot has a gate of its own, updaters that find theirs
+    /// closed wait until this is open (oplog.C8).
+    pub(super) collecting: AtomicGate,
+    /// Whether the value is in the hot state.
+    has_value: Flag,
+    /// Set when the object no longer uses this hot state.
+    retired: Flag,
     pub(super) membership: Membership,
-    /// Set if the object is dropped within its own eviction: the evictor frees value and hot state
-    /// (oplog.W4).
-    pub(super) orphaned: AtomicBool,
-    pub(super) poisoned: AtomicBool,
+    orphaned: Flag,
+    poisoned: Flag,
     pub(super) value: UnsafeCell<MaybeUninit<T>>,
 }
 
@@ -125,21 +108,49 @@ unsafe impl<T: Send, L: Log<T>> Send for HotState<T, L> {}
 // only if `T: Sync`.
 unsafe impl<T: Send, L: Log<T>> Sync for HotState<T, L> {}
 
-/// Why an update was not logged. It is returned together with the update.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Refusal {
-    /// A reader is collecting; the gate opens again soon.
-    Closed,
-    /// The object has another hot state, or none.
-    Stale,
-    /// The log is at its bound of entries or bytes.
-    Full,
-    /// The log is at its time bound.
-    Overdue,
-    /// An eviction has freed the hot state's logs.
-    Evicted,
-    /// The object has no hot state, and its owner decides what to do (`external_policy`).
-    Cold,
+/// A flag that the hot state's lock guards; without the lock, a hint.
+// ORDER: Relaxed (all); the lock orders them.
+struct Flag(AtomicBool);
+
+impl Flag {
+    fn new(set: bool) -> Self {
+        Self(AtomicBool::new(set))
+    }
+
+    fn get(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    fn set(&self, to: bool) {
+        self.0.store(to, Ordering::Relaxed);
+    }
+}
+
+/// Counts kept by the holder of a hot state's lock, apart from `Inner`, which is borrowed while
+/// user code runs: no reference to this outlives a call.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Counts {
+    /// Updates appended to logs that an eviction has freed.
+    pub(super) appended_before: u64,
+    pub(super) applied: u64,
+    pub(super) merges: u64,
+    pub(super) evictions: u64,
+    /// The lock's holder has borrowed the hot state's `Inner`, and perhaps logs.
+    pub(super) merging: bool,
+}
+
+/// A merge in progress; dropping this ends it.
+pub(super) struct Merging<'a, T: Send + 'static, L: Log<T>> {
+    hot: &'a HotState<T, L>,
+    outer: bool,
+}
+
+impl<T: Send + 'static, L: Log<T>> Drop for Merging<'_, T, L> {
+    fn drop(&mut self) {
+        // SAFETY: `begin_merging`'s caller promised to hold the hot state's lock until this is
+        // dropped.
+        unsafe { self.hot.count(|counts| counts.merging = self.outer) };
+    }
 }
 
 fn clock_of(config: &Config) -> &Clock {
@@ -156,13 +167,13 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
         let clock = clock_of(&config);
         let max_delay = config.max_delay.map_or(u64::MAX, |delay| clock.duration_to_ticks(delay));
         let by_cpu = config.slots == Slots::Cpu && percpu::cid::is_available();
-        let open = if by_cpu { PER_CPU } else { OPEN };
+        let open = if by_cpu { Gate::OPEN_PER_CPU } else { Gate::OPEN };
         Box::into_raw(Box::new(Self {
-            gate: AtomicU64::new(open),
+            gate: AtomicGate::new(open),
             unchecked_entries: if max_delay == u64::MAX { config.max_entries } else { 0 },
             max_bytes: config.max_bytes,
             hardware: clock.hardware(),
-            biased: AtomicBool::new(biased),
+            biased: Flag::new(biased),
             first: std::array::from_fn(SlotPtr::from),
             logs: AtomicPtr::new(LogSet::with_collected_logs(Vec::new())),
             open,
@@ -172,12 +183,12 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
             lock: AtomicUsize::new(token | lock::LOCKED),
             late: Late::new(),
             counts: UnsafeCell::new(Counts::default()),
-            collecting: AtomicU64::new(0),
-            has_value: AtomicBool::new(false),
-            closed: AtomicBool::new(false),
+            collecting: AtomicGate::new(Gate::OPEN),
+            has_value: Flag::new(false),
+            retired: Flag::new(false),
             membership: Membership::new(),
-            orphaned: AtomicBool::new(false),
-            poisoned: AtomicBool::new(false),
+            orphaned: Flag::new(false),
+            poisoned: Flag::new(false),
             value: UnsafeCell::new(MaybeUninit::uninit()),
         }))
     }
@@ -201,162 +212,9 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
         }
     }
 
-    // ---- the updater's side ----
-
-    /// Whether updates take more than the short path, whatever their logs hold.
-    pub(super) fn needs_slow_path(&self) -> bool {
-        let plain = !self.is_per_cpu() && !self.is_timed();
-        let stamps = !L::ORDERED || self.stamps_in_hardware();
-        !(plain && stamps)
-    }
-
-    /// Pushes an update to the slot's log if that needs no slow path; else returns it. Calls no
-    /// function, so that its caller has no registers to save.
-    ///
-    /// # Safety
-    /// As [`push`](Self::push).
-    #[inline(always)]
-    pub(super) unsafe fn push_plain(&self, index: usize, op: L::Op) -> Result<(), L::Op> {
-        self.in_use();
-        // ORDER: Acquire, Relaxed, Acquire; as in `push`.
-        if self.gate.load(Ordering::Acquire) != OPEN {
-            return Err(op);
-        }
-        // SAFETY: oplog.C10 - the caller has announced the hot state, and the gate was open after
-        // that.
-        let Some(place) = (unsafe { self.near_place(index) }) else { return Err(op) };
-        // SAFETY: oplog.C10 - freed only by an evictor, which waits for this announced updater.
-        let Some(slot) = (unsafe { place.0.load(Ordering::Relaxed).as_ref() }) else {
-            return Err(op);
-        };
-        let gated = L::ORDERED || seeded_bug!("no-cut");
-        if gated && slot.gate.load(Ordering::Acquire) != OPEN {
-            return Err(op);
-        }
-        let local = slot.local.get_mut();
-        // SAFETY: oplog.C1 - announced, gates open after that: this thread has exclusive access to
-        // this slot's log.
-        let local = unsafe { local.deref() };
-        if !local.dirty || !self.is_roomy(local) {
-            return Err(op);
-        }
-        let stamp = match self.hardware {
-            _ if !L::ORDERED => Stamp::ZERO,
-            Some(hardware) => local.next_stamp(|| hardware.stamp()),
-            None => return Err(op),
-        };
-        held::assert_no_leaf();
-        local.log.push(op, stamp);
-        slot.count();
-        Ok(())
-    }
-
-    /// Pushes an update to the slot's log.
-    ///
-    /// # Safety
-    /// The record of slot `index` announces this hot state as an updater, and the object had this
-    /// hot state after that (oplog.C1).
-    #[inline(always)]
-    pub(super) unsafe fn push(
-        &self,
-        index: usize,
-        op: L::Op,
-        growth: usize,
-    ) -> Result<Stamp, (L::Op, Refusal)> {
-        self.in_use();
-        // ORDER: Acquire; with the announcement before it, the updater's half of oplog.C1.
-        let gate = self.gate.load(Ordering::Acquire);
-        if gate != OPEN {
-            return self.push_unless_open(gate, index, op, growth);
-        }
-        // ORDER: Relaxed; only this slot's owner writes it while the gate is open, and one owner
-        // succeeds another by Release and Acquire (percpu.P2).
-        // SAFETY: oplog.C10 - the caller has announced the hot state, and the gate was open after
-        // that.
-        let near = unsafe { self.near_place(index) }.map(|slot| slot.0.load(Ordering::Relaxed));
-        let slot = match near {
-            Some(slot) if !slot.is_null() => slot,
-            _ => self.find_or_make_slot(index),
-        };
-        // SAFETY: oplog.C10 - not null, and freed only by an evictor, which waits for this
-        // announced updater.
-        let slot = unsafe { &*slot };
-        // ORDER: Acquire; as for the gate above; this is the gate of logs with stamps (oplog.C4).
-        let gated = L::ORDERED || seeded_bug!("no-cut");
-        if gated {
-            let gate = slot.gate.load(Ordering::Acquire);
-            if gate != OPEN {
-                return Err((op, self.refuse(gate, index)));
-            }
-        }
-        // SAFETY: oplog.C1 - announced, gates open after that: this thread has exclusive access to
-        // this slot's log.
-        unsafe { self.push_to(slot, index, op, growth) }
-    }
-
-    /// Pushes an update to a log to which the caller has exclusive access.
-    ///
-    /// # Safety
-    /// The caller has exclusive access to the log (oplog.C1 or oplog.C6).
-    #[inline(always)]
-    pub(super) unsafe fn push_to(
-        &self,
-        slot: &SlotLog<L>,
-        index: usize,
-        op: L::Op,
-        growth: usize,
-    ) -> Result<Stamp, (L::Op, Refusal)> {
-        // Not `with_mut`: its closure is not always inlined, which costs an ordered append 2 ns.
-        let local = slot.local.get_mut();
-        // SAFETY: the caller promises exclusive access to the log, by oplog.C1 or by the turn
-        // (oplog.C6), until this returns (# Safety).
-        let local = unsafe { local.deref() };
-        if !local.dirty {
-            if let Err(refused) = self.mark_dirty(index, local) {
-                return Err((op, refused));
-            }
-        } else if let Some(refused) = self.is_full(local, growth) {
-            return Err((op, refused));
-        }
-        let stamp = self.stamp(local);
-        held::assert_no_leaf();
-        local.log.push(op, stamp);
-        slot.count();
-        Ok(stamp)
-    }
-
-    #[inline(always)]
-    fn stamp(&self, local: &mut Local<L>) -> Stamp {
-        if !L::ORDERED {
-            return Stamp::ZERO;
-        }
-        local.next_stamp(|| self.clock_stamp())
-    }
-
-    #[inline(always)]
-    fn clock_stamp(&self) -> Stamp {
-        match self.hardware {
-            Some(hardware) => hardware.stamp(),
-            None => self.clock().stamp(),
-        }
-    }
-
-    /// Queues an update of a thread that must not wait (`late`), or returns it if the hot state is
-    /// about to be freed. Returns the clock whose skew the caller waits out after it has withdrawn
-    /// its announcement.
-    ///
-    /// # Safety
-    /// As [`clock_of_builder`](Self::clock_of_builder).
-    pub(super) unsafe fn push_late<'a>(
-        &self,
-        op: L::Op,
-    ) -> Result<Option<(&'a Clock, Stamp)>, L::Op> {
-        let stamp = || if L::ORDERED { self.clock_stamp() } else { Stamp::ZERO };
-        let stamp = self.late.push(op, stamp)?;
-        let skewed = L::ORDERED && !self.stamps_in_hardware();
-        // SAFETY: oplog.O1 - the caller promises to use the clock only while the object that has
-        // this hot state is borrowed (# Safety).
-        Ok(skewed.then(|| (unsafe { self.clock_of_builder() }, stamp)))
+    /// Whether logs belong to CPUs.
+    pub(super) fn is_per_cpu(&self) -> bool {
+        self.open == Gate::OPEN_PER_CPU
     }
 
     /// Whether there is a time bound.
@@ -371,81 +229,180 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
         self.hardware.is_some()
     }
 
-    /// Checks the log against `growth` times its bounds; `ANY_GROWTH` waives them all.
-    #[inline(always)]
-    fn is_full(&self, local: &Local<L>, growth: usize) -> Option<Refusal> {
-        if self.is_roomy(local) { None } else { self.is_full_closer(local, growth) }
+    /// Whether updates take more than the short path, whatever their logs hold.
+    pub(super) fn needs_slow_path(&self) -> bool {
+        let plain = !self.is_per_cpu() && !self.is_timed();
+        let stamps = !L::ORDERED || self.stamps_in_hardware();
+        !(plain && stamps)
     }
 
-    /// Whether the log is below its bounds and has no time bound.
-    #[inline(always)]
-    fn is_roomy(&self, local: &Local<L>) -> bool {
-        local.log.len() < self.unchecked_entries && local.log.bytes() < self.max_bytes
+    /// Whether an eviction has freed the logs. For the lock's holder; else a hint.
+    pub(super) fn is_evicted(&self) -> bool {
+        self.gate.of_holder() == Gate::EVICTED
     }
 
-    #[cold]
-    fn is_full_closer(&self, local: &Local<L>, growth: usize) -> Option<Refusal> {
-        if local.log.len() >= self.config.max_entries.saturating_mul(growth)
-            || local.log.bytes() >= self.max_bytes.saturating_mul(growth)
-        {
-            return Some(Refusal::Full);
-        }
-        let timed = self.is_timed() && growth == 1;
-        (timed && self.is_overdue(local)).then_some(Refusal::Overdue)
+    // ---- the flags ----
+
+    pub(super) fn is_biased(&self) -> bool {
+        self.biased.get()
     }
 
-    fn is_overdue(&self, local: &Local<L>) -> bool {
-        self.clock().ticks_now().saturating_sub(local.since) > self.max_delay
+    /// The lock's holder has changed the object's word, and has passed a heavy barrier if the bias
+    /// ends.
+    pub(super) fn note_bias(&self, biased: bool) {
+        debug_assert!(biased != self.is_biased(), "promotion.H2: the bias changes to what it is");
+        self.biased.set(biased);
     }
 
-    /// Called by an updater that is announced in the record of slot `index`, has no log in hand,
-    /// and has found a gate closed: answers the reader that closed it (oplog.G2).
-    #[cold]
-    pub(super) fn refuse(&self, gate: u64, index: usize) -> Refusal {
-        if is_frozen(gate) {
-            percpu::records().get(index).answer(gate);
-        }
-        refusal(gate)
+    pub(super) fn is_poisoned(&self) -> bool {
+        self.poisoned.get()
     }
 
-    /// The clock whose skew an update has to wait out before it returns (oplog.D2). Outlives the
-    /// announcement: the object keeps its configuration, and the clock in it.
+    pub(super) fn poison(&self) {
+        self.poisoned.set(true);
+    }
+
+    pub(super) fn clear_poison(&self) {
+        self.poisoned.set(false);
+    }
+
+    /// Whether the object was dropped within its own eviction, whose thread then frees value and
+    /// hot state (oplog.W4).
+    pub(super) fn is_orphaned(&self) -> bool {
+        self.orphaned.get()
+    }
+
+    pub(super) fn orphan(&self) {
+        debug_assert!(self.has_value(), "oplog.W2: its lock has been free");
+        debug_assert!(self.membership.is_claimed(), "oplog.W4: left to no evictor");
+        self.orphaned.set(true);
+    }
+
+    /// Whether the object no longer uses this hot state, for a thread that has taken its lock.
+    pub(super) fn is_retired(&self) -> bool {
+        self.retired.get()
+    }
+
+    pub(super) fn has_value(&self) -> bool {
+        self.has_value.get()
+    }
+
+    // ---- the value ----
+
+    /// Moves the value in from the object.
     ///
     /// # Safety
-    /// The result is used only while the object that has this hot state is borrowed.
-    #[cold]
-    pub(super) unsafe fn clock_of_builder<'a>(&self) -> &'a Clock {
-        // SAFETY: the system's clock is static; any other is in the configuration that the object's
-        // `ConfigId` keeps alive (oplog.O1), and the caller borrows the object.
-        unsafe { &*ptr::from_ref(self.clock()) }
+    /// The caller holds the hot state's lock or has exclusive access to the object, and `from`
+    /// holds the object's value.
+    pub(super) unsafe fn move_in(&self, from: &UnsafeCell<MaybeUninit<T>>) {
+        debug_assert!(!self.has_value(), "oplog.W2: a promotion is finished twice");
+        debug_assert!(!self.is_retired(), "oplog.W3: a retired hot state gets a value");
+        // SAFETY: oplog.W1, oplog.W2 - the caller promises the lock or exclusive access, and that
+        // the value is in `from` (# Safety). The place here is empty.
+        unsafe {
+            from.with(|from| self.value.with_mut(|to| ptr::copy_nonoverlapping(from, to, 1)));
+        }
+        self.has_value.set(true);
     }
 
-    /// The first update since the last collection: sets the slot's dirty bit (oplog.C2, oplog.C3).
-    #[cold]
-    fn mark_dirty(&self, index: usize, local: &mut Local<L>) -> Result<(), Refusal> {
-        debug_assert!(!local.dirty, "oplog.C2: a dirty slot is marked again");
-        // SAFETY: oplog.C10 - `push_to` calls this for an updater with a log in hand, which it has
-        // only while it is announced and has found the gate open.
-        let word = unsafe { self.open_logs() }.dirty.0.get_or_init(index / 64);
-        // ORDER: AcqRel and a full fence, against the gate's closing, the reader's barrier and
-        // `list_dirty`: either the reader finds this bit, or the gate is seen closed below. Only
-        // after that does the update return, and does its thread load what others stored
-        // (oplog.D1).
-        word.0.fetch_or(1 << (index % 64), Ordering::AcqRel);
-        barrier::full_after_rmw();
-        local.dirty = true;
-        if self.is_timed() {
-            local.since = self.clock().ticks_now();
+    /// Moves the value out to the object, which does not use this hot state from now on.
+    ///
+    /// # Safety
+    /// The caller holds the hot state's lock or has exclusive access to the object, whose place
+    /// `to` is empty.
+    pub(super) unsafe fn move_out(&self, to: &UnsafeCell<MaybeUninit<T>>) {
+        debug_assert!(self.has_value(), "oplog.W1: the value is elsewhere");
+        debug_assert!(!self.is_retired(), "oplog.W3: a hot state is retired twice");
+        // SAFETY: oplog.W1 - the value is here, the caller promises the lock or exclusive access,
+        // and the place in the object is empty (# Safety).
+        unsafe {
+            self.value.with(|from| to.with_mut(|to| ptr::copy_nonoverlapping(from, to, 1)));
         }
-        // ORDER: Acquire; the second half of oplog.C3.
-        let gate = self.gate.load(Ordering::Acquire);
-        if gate == self.open { Ok(()) } else { Err(refusal(gate)) }
+        self.has_value.set(false);
+        self.retired.set(true);
+    }
+
+    // ---- the table ----
+
+    /// Enters the hot state in its table, before it is published. The caller holds the object's
+    /// lock.
+    pub(super) fn enter_table(&self, insist: bool) -> Result<Eviction, Denied> {
+        self.membership.enter(self.table(), ptr::from_ref(self), insist, 1)
+    }
+
+    /// Leaves the table (promotion.H5). A thread that frees a hot state calls this first.
+    pub(super) fn leave_table(&self) {
+        self.membership.leave(self.table(), ptr::from_ref(self));
+    }
+
+    /// Whether the hot state has logs but no place in the table, and finds none (oplog.T1). A
+    /// poisoned hot state needs no place: its updates must stay in logs. For the lock's holder.
+    pub(super) fn is_without_place(&self) -> bool {
+        let needs_none = self.is_poisoned() || self.membership.is_placed();
+        !needs_none && !self.membership.enter_if_free(self.table(), ptr::from_ref(self))
+    }
+
+    // ---- the counts ----
+
+    /// A copy of the counts.
+    ///
+    /// # Safety
+    /// The caller holds the hot state's lock.
+    pub(super) unsafe fn counts(&self) -> Counts {
+        // SAFETY: the lock guards it, and no reference to it outlives a call.
+        self.counts.with(|counts| unsafe { *counts })
+    }
+
+    /// Changes the counts. `change` runs no user code.
+    ///
+    /// # Safety
+    /// The caller holds the hot state's lock.
+    pub(super) unsafe fn count(&self, change: impl FnOnce(&mut Counts)) {
+        // SAFETY: the caller promises that it holds the hot state's lock (# Safety), which guards
+        // the counts; `change` runs no user code, so no other reference to them exists.
+        self.counts.with_mut(|counts| unsafe { change(&mut *counts) });
+    }
+
+    /// Records that the calling thread has borrowed `Inner` and logs, so that user code that it
+    /// runs does not access them.
+    ///
+    /// # Safety
+    /// The caller holds the hot state's lock until the result is dropped.
+    pub(super) unsafe fn begin_merging(&self) -> Merging<'_, T, L> {
+        // SAFETY: the caller promises that it holds the hot state's lock (# Safety), which guards
+        // the counts.
+        let outer = unsafe { self.counts() }.merging;
+        // SAFETY: the caller promises that it holds the hot state's lock until the result is
+        // dropped (# Safety), which guards the counts now and at the drop.
+        unsafe { self.count(|counts| counts.merging = true) };
+        Merging { hot: self, outer }
     }
 }
 
-/// The refusal that the value of a closed gate means to an updater.
-pub(super) fn refusal(gate: u64) -> Refusal {
-    if gate == EVICTED { Refusal::Evicted } else { Refusal::Closed }
+impl<T, L: Log<T>> HotState<T, L> {
+    /// Frees the log set and the logs of the first slots, and replaces it by `next`. Panics of the
+    /// logs' destructors are caught here.
+    ///
+    /// # Safety
+    /// No other thread reaches it (oplog.C10).
+    pub(super) unsafe fn take_logs(&self, next: *mut LogSet<L>) {
+        // ORDER: AcqRel; Release pairs with Acquire in `logs_if_any`, and Acquire with Release in
+        // `make_logs`.
+        let old = self.logs.swap(next, Ordering::AcqRel);
+        if old.is_null() {
+            return;
+        }
+        // SAFETY: oplog.C10 - the set came from a box, the swap has taken it out, and the caller
+        // promises that no other thread reaches it (# Safety).
+        let old = unsafe { Box::from_raw(old) };
+        for (from, to) in self.first.iter().zip(&old.slots.near) {
+            // ORDER: Acquire, Relaxed; pairs with Release in `find_or_make_slot`.
+            let log = from.0.swap(ptr::null_mut(), Ordering::Acquire);
+            to.0.store(log, Ordering::Relaxed);
+        }
+        // Dropped, which runs user code, only after the hot state no longer refers to any of it.
+        drop(old);
+    }
 }
 
 impl<T, L: Log<T>> Drop for HotState<T, L> {

@@ -1,19 +1,19 @@
 //! The life of a hot state: promotion, demotion, and the drop of an object.
 //!
-//! Laws oplog.W1 to oplog.W3 are in the header of `deferred`.
+//! Laws oplog.W1 to oplog.W4 are in the header of `object`.
 
-use super::Deferred;
-use super::acquire::ColdHold;
-use super::builder::{Config, Publish, Slots};
-use super::deferred::{LOGGED, POISONED};
 use super::guard::ReadGuard;
 use super::hot_state::HotState;
 use super::log::Log;
-use super::promotion::{self, Word};
+use super::object::Deferred;
+use super::promotion;
+use super::release::ColdHold;
+use super::settings::{Config, Publish, Slots};
 use super::table::Eviction;
+use super::word::Word;
 use crate::lock::{self, LOCKED};
 use crate::percpu::{self, barrier};
-use crate::sync::{self, AtomicUsize, MutPtr, Ordering, Panic, seeded_bug};
+use crate::sync::{self, MutPtr, Ordering, Panic, seeded_bug};
 use std::mem::MaybeUninit;
 use std::ptr;
 use std::sync::Arc;
@@ -94,10 +94,9 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         let lock = unsafe { &(*hot).lock };
         // ORDER: Relaxed; published with the hot state.
         let in_name_of = |token| lock.store(token | LOCKED, Ordering::Relaxed);
-        let published = lock::redirect(&self.word, word.raw(), in_name_of);
+        let published = self.word.publish(word, in_name_of);
         if published {
-            // ORDER: Relaxed; a hint.
-            self.contention.fetch_or(LOGGED, Ordering::Relaxed);
+            self.contention.note_logged();
         }
         published
     }
@@ -132,12 +131,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     /// # Safety
     /// This thread holds the hot state's lock.
     pub(super) unsafe fn close(&self, hot: &HotState<T, L>) -> bool {
-        // ORDER: Relaxed; only the lock's holder changes a HOT word.
-        let word = Word::load(&self.word, Ordering::Relaxed);
-        debug_assert!(ptr::eq(word.state(), hot), "oplog.W1: the object has another hot state");
-        // ORDER: Release; `drain_all` passes the barrier before it looks at the updaters.
-        self.word.store(word.closing().raw(), Ordering::Release);
-        let reopen = Reopen { word: &self.word, to: word };
+        let closing = self.word.close(ptr::from_ref(hot));
         // SAFETY: the lock is held, and CLOSING keeps new updaters out.
         let drained = unsafe {
             hot.drain_all();
@@ -146,7 +140,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
             !hot.has_collected_logs() && (hot.late.seal() || seeded_bug!("unsealed-late"))
         };
         if drained {
-            std::mem::forget(reopen);
+            closing.stay_closed();
         }
         drained
     }
@@ -159,25 +153,12 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     pub(super) unsafe fn abandon(&self, hot: *const HotState<T, L>) {
         // SAFETY: the hot state is alive until this function frees it at its end (oplog.W3).
         let held = unsafe { &*hot };
-        // ORDER: Relaxed (both); guarded by the hot state's lock.
-        debug_assert!(held.has_value.load(Ordering::Relaxed), "oplog.W1: the value is elsewhere");
-        debug_assert!(
-            !held.closed.load(Ordering::Relaxed),
-            "oplog.W3: a hot state is given up twice"
-        );
-        // SAFETY: oplog.W1 - the value is in the hot state and guarded by its lock.
-        unsafe {
-            held.value.with(|from| self.value.with_mut(|to| ptr::copy_nonoverlapping(from, to, 1)));
-        }
-        // ORDER: Relaxed (all); guarded by the hot state's lock.
-        held.has_value.store(false, Ordering::Relaxed);
-        held.closed.store(true, Ordering::Relaxed);
-        let poisoned = if held.poisoned.load(Ordering::Relaxed) { POISONED } else { 0 };
-        self.contention.store(poisoned, Ordering::Relaxed);
-        // ORDER: Release; the value before the word that makes it inline.
-        self.word.store(percpu::thread_token() | LOCKED, Ordering::Release);
+        // SAFETY: oplog.W1 - the value is in the hot state, whose lock this thread holds.
+        unsafe { held.move_out(&self.value) };
+        self.contention.note_cold(held.is_poisoned());
+        self.word.make_cold(percpu::thread_token());
         // SAFETY: oplog.W3 - this thread holds the lock, and the hot state is freed below only
-        // after its waiters have left: they wake one by one, find `closed` set, and leave.
+        // after its waiters have left: they wake one by one, find it retired, and leave.
         unsafe { lock::unlock(&raw const held.lock, 0) };
         held.leave_table();
         promotion::wait_until_left(hot);
@@ -188,8 +169,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     /// Whether this thread is running an eviction of this very object further up the stack
     /// (oplog.W4).
     pub(crate) fn is_in_own_eviction(&mut self) -> bool {
-        // ORDER: Relaxed (both); `&mut self`, and a thread sees its own claim.
-        let word = Word::load(&self.word, Ordering::Relaxed);
+        let word = self.word.hint();
         if !word.is_hot() {
             return false;
         }
@@ -209,14 +189,11 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
 
     /// Leaves the value and the hot state to the evictor up the stack (oplog.W4).
     pub(super) fn leave_to_evictor(&mut self) {
-        // ORDER: Relaxed (all); the evictor is this very thread.
-        let word = Word::load(&self.word, Ordering::Relaxed);
+        let word = self.word.hint();
         debug_assert!(word.is_open(), "oplog.W4: an end within the eviction of a cold object");
-        self.word.store(0, Ordering::Relaxed);
+        self.word.reset();
         // SAFETY: oplog.W4 - the evictor, further up this stack, frees it after this has returned.
-        let hot = unsafe { &*word.state::<HotState<T, L>>() };
-        debug_assert!(hot.has_value.load(Ordering::Relaxed), "oplog.W2: its lock has been free");
-        hot.orphaned.store(true, Ordering::Relaxed);
+        unsafe { (*word.state::<HotState<T, L>>()).orphan() };
     }
 
     /// Brings the object, to which no other thread has access, up to date, and makes it cold;
@@ -224,10 +201,9 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     /// hot state. An update's panic is returned after the object is in a consistent state
     /// (oplog.D11).
     pub(super) fn settle_down(&mut self) -> Result<(), Panic> {
-        // ORDER: Relaxed (all); `&mut self` orders everything.
-        let word = Word::load(&self.word, Ordering::Relaxed);
+        let word = self.word.hint();
         if !word.is_hot() {
-            self.word.store(0, Ordering::Relaxed); // at most locked by a guard that was leaked
+            self.word.reset(); // at most locked by a guard that was leaked
             return Ok(());
         }
         let raw: *mut HotState<T, L> = word.state();
@@ -235,8 +211,9 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         // other thread can reach it.
         let hot = unsafe { &*raw };
         hot.leave_table(); // waits for that evictor
-        hot.lock.store(0, Ordering::Relaxed); // held at most by a guard that was leaked
-        if !hot.has_value.load(Ordering::Relaxed) {
+        // ORDER: Relaxed; `&mut self`. Held at most by a guard that was leaked.
+        hot.lock.store(0, Ordering::Relaxed);
+        if !hot.has_value() {
             // Promoted under a guard that was leaked, so the promotion was not finished (oplog.W2).
             // SAFETY: oplog.W2 - the value is inline still, and `&mut self` is exclusive.
             unsafe { self.move_in(hot) };
@@ -252,13 +229,10 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
             unsafe { hot.revive() };
             return drained;
         }
-        self.word.store(0, Ordering::Relaxed);
-        let poisoned = hot.poisoned.load(Ordering::Relaxed);
-        self.contention.store(if poisoned { POISONED } else { 0 }, Ordering::Relaxed);
+        self.word.reset();
+        self.contention.note_cold(hot.is_poisoned());
         // SAFETY: oplog.W1 - the value is in the hot state, which is freed without dropping it.
-        unsafe {
-            hot.value.with(|from| self.value.with_mut(|to| ptr::copy_nonoverlapping(from, to, 1)));
-        }
+        unsafe { hot.move_out(&self.value) };
         // SAFETY: oplog.W3 - the word and the table no longer lead to the hot state, and it came
         // from `Box::into_raw`.
         drop(unsafe { Box::from_raw(raw) });
@@ -268,8 +242,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     /// The value, after [`settle_down`](Self::settle_down): inline, or in the hot state that
     /// stayed.
     pub(super) fn settled_value(&mut self) -> MutPtr<MaybeUninit<T>> {
-        // ORDER: Relaxed; `&mut self`.
-        let word = Word::load(&self.word, Ordering::Relaxed);
+        let word = self.word.hint();
         if !word.is_hot() {
             return self.value.get_mut();
         }
@@ -285,9 +258,8 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     pub(super) unsafe fn take_value(&mut self) -> T {
         // SAFETY: oplog.W1 - `settled_value` is where the value is, and it is not used there again.
         let value = self.settled_value().with(|value| unsafe { ptr::read(value).assume_init() });
-        // ORDER: Relaxed; `&mut self`.
-        let word = Word::load(&self.word, Ordering::Relaxed);
-        self.word.store(0, Ordering::Relaxed);
+        let word = self.word.hint();
+        self.word.reset();
         if word.is_hot() {
             // SAFETY: it has left the table (`settle_down`); no other thread can reach it.
             drop(unsafe { Box::from_raw(word.state::<HotState<T, L>>()) });
@@ -317,18 +289,5 @@ impl<T: Send + 'static, L: Log<T>> Drop for Revive<T, L> {
         // SAFETY: the function that made this `Revive` holds the hot state's lock until after its
         // drop.
         unsafe { (*self.hot).revive() };
-    }
-}
-
-/// Clears CLOSING if the hot state stays.
-struct Reopen<'a> {
-    word: &'a AtomicUsize,
-    to: Word,
-}
-
-impl Drop for Reopen<'_> {
-    fn drop(&mut self) {
-        // ORDER: Release; as `set_biased`.
-        self.word.store(self.to.raw(), Ordering::Release);
     }
 }

@@ -80,9 +80,13 @@
 
 mod acquire;
 mod append;
+mod branches;
 mod builder;
+mod collect;
+mod collected_logs;
 mod combining_tree;
 mod configurations;
+mod contention;
 mod deferred;
 mod evict;
 mod external_policy;
@@ -93,25 +97,34 @@ mod kinds;
 mod late;
 mod lifecycle;
 mod log;
+mod log_access;
 mod log_set;
 #[cfg(all(test, manycore_loom))]
 mod loom_tests;
+mod merge;
+mod object;
 mod per_cpu_logs;
+mod policy;
 pub(crate) mod promotion;
-mod reader;
+mod push;
+mod release;
+mod settings;
 #[cfg(all(test, manycore_shuttle))]
 mod shuttle_tests;
 pub(crate) mod slot_log;
 mod stats;
 pub(crate) mod table;
+mod wait;
+mod word;
 
 pub use crate::lock::error::TryReadError;
-pub(crate) use acquire::ColdHold;
-pub use builder::{BuildError, Builder, Logs, MergeStrategy, Publish, Slots, WhenFull};
-pub use deferred::Deferred;
-pub(crate) use external_policy::{Kind, Meter};
+pub use builder::Builder;
+pub(crate) use contention::{Kind, Meter};
 pub use guard::ReadGuard;
 pub use kinds::{Absorbing, Cancel, Cancelling, Combine, Combining, Commuting, Ordered};
 pub use log::{Log, Op};
+pub use object::Deferred;
+pub(crate) use release::ColdHold;
+pub use settings::{BuildError, Logs, MergeStrategy, Publish, Slots, WhenFull};
 pub use stats::Stats;
 pub use table::LogTable;

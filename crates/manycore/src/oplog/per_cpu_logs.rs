@@ -1,4 +1,4 @@
-//! Logs that belong to CPUs: the parts of the updater's and the reader's code that differ.
+//! Logs that belong to CPUs: a thread takes a log's turn before it uses the log.
 //!
 //! A concurrency id selects the log, and a thread may be preempted with that log in hand while
 //! another thread runs under the same id. So a slot log has a *turn*, taken by one locked
@@ -12,32 +12,29 @@
 //! - oplog.V3 The announcement still keeps the hot state alive. It is always biased where the
 //!   platform allows: only demotion and eviction look at it.
 
-use super::hot_state::{HotState, PER_CPU, Refusal, refusal};
-use super::log::Log;
-use super::slot_log::SlotLog;
-use crate::clock::Stamp;
 use crate::percpu;
 use crate::sync::{AtomicUsize, Backoff, Ordering};
+
+/// Which thread has a slot's log in hand; unused if logs belong to threads.
+pub(super) struct TurnHolder(AtomicUsize);
 
 /// The turn of a slot log; dropping it releases the turn.
 pub(super) struct Turn<'a>(&'a AtomicUsize);
 
-impl Drop for Turn<'_> {
-    fn drop(&mut self) {
-        // ORDER: Release; pairs with Acquire in `take_turn` (oplog.V1).
-        self.0.store(0, Ordering::Release);
+impl TurnHolder {
+    pub(super) fn none() -> Self {
+        Self(AtomicUsize::new(0))
     }
-}
 
-impl<L> SlotLog<L> {
     /// Waits for the turn; `None` if the calling thread has it (oplog.V2).
-    pub(super) fn take_turn(&self) -> Option<Turn<'_>> {
+    pub(super) fn take(&self) -> Option<Turn<'_>> {
         let token = percpu::thread_token();
+        debug_assert!(token != 0, "oplog.V2: a turn of no thread");
         let mut backoff = Backoff::new();
         loop {
             // ORDER: AcqRel; Acquire pairs with Release in `Turn::drop`.
-            match self.turn.compare_exchange(0, token, Ordering::AcqRel, Ordering::Relaxed) {
-                Ok(_) => return Some(Turn(&self.turn)),
+            match self.0.compare_exchange(0, token, Ordering::AcqRel, Ordering::Relaxed) {
+                Ok(_) => return Some(Turn(&self.0)),
                 Err(holder) if holder == token => return None,
                 Err(_) => backoff.pause(),
             }
@@ -45,46 +42,14 @@ impl<L> SlotLog<L> {
     }
 }
 
-impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
-    /// Whether logs belong to CPUs.
-    pub(super) fn is_per_cpu(&self) -> bool {
-        self.open == PER_CPU
-    }
-
-    /// Pushes an update when the gate is not plainly `OPEN`: it is closed, or logs belong to CPUs.
-    #[cold]
-    pub(super) fn push_unless_open(
-        &self,
-        gate: u64,
-        index: usize,
-        op: L::Op,
-        growth: usize,
-    ) -> Result<Stamp, (L::Op, Refusal)> {
-        if gate != PER_CPU {
-            return Err((op, self.refuse(gate, index)));
-        }
-        let mut index = percpu::cid::current().unwrap_or(index);
-        loop {
-            // SAFETY: oplog.C10 - not null, and freed only by an evictor, which waits for this
-            // announced updater.
-            let slot = unsafe { &*self.find_or_make_slot(index) };
-            let Some(_turn) = slot.take_turn() else {
-                index += 1;
-                continue;
-            };
-            // ORDER: Acquire; after the turn (oplog.V1).
-            let gate = self.gate.load(Ordering::Acquire);
-            if gate != PER_CPU {
-                return Err((op, refusal(gate)));
-            }
-            // SAFETY: oplog.V1 - this thread has the turn.
-            return unsafe { self.push_to(slot, index, op, growth) };
-        }
-    }
-
-    /// Takes the turns of these slots, for a reader that needs all their updaters stopped at one
-    /// moment.
-    pub(super) fn take_turns(&self, slots: &[usize]) -> Vec<Turn<'_>> {
-        slots.iter().filter_map(|index| self.slot_log(*index)?.take_turn()).collect()
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        debug_assert_eq!(
+            self.0.load(Ordering::Relaxed),
+            percpu::thread_token(),
+            "oplog.V2: another thread's turn ends"
+        );
+        // ORDER: Release; pairs with Acquire in `take` (oplog.V1).
+        self.0.store(0, Ordering::Release);
     }
 }

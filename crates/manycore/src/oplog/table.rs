@@ -1,6 +1,7 @@
 //! Which objects have logs: a direct-mapped table of fixed size [O-12].
 //!
 //! Owns: the right of an object to have logs. Does not own: the logs.
+//!
 //! Laws:
 //! - oplog.T1 At most as many objects of a table have logs as it has places, except for objects
 //!   whose logs were made because an update could neither be applied nor wait (under its own
@@ -31,6 +32,7 @@ use crate::config::{DEFAULT_TABLE_OBJECTS, IDLE_SWEEPS};
 use crate::lock::held;
 #[cfg(not(any(manycore_loom, manycore_shuttle)))]
 use crate::percpu::fork::AtFork;
+use crate::policy::Streak;
 use crate::sync::{AtomicU64, AtomicUsize, Mutex, Ordering};
 use std::fmt;
 use std::sync::OnceLock;
@@ -70,7 +72,7 @@ struct Entry {
     vtable: &'static VTable,
     /// Its activity at the last inspection, and how many sweeps have found it unchanged.
     seen: u64,
-    idle: u32,
+    idle: Streak,
 }
 
 struct VTable {
@@ -82,7 +84,7 @@ struct VTable {
 
 impl Entry {
     fn new<R: Resident + 'static>(hot: *const R) -> Self {
-        Self { hot: hot.cast(), vtable: Methods::<R>::VTABLE, seen: 0, idle: 0 }
+        Self { hot: hot.cast(), vtable: Methods::<R>::VTABLE, seen: 0, idle: Streak::NONE }
     }
 }
 
@@ -95,14 +97,14 @@ struct Methods<R>(std::marker::PhantomData<R>);
 impl<R: Resident + 'static> Methods<R> {
     const VTABLE: &'static VTable = &VTable {
         runs_user_code: R::RUNS_USER_CODE,
-        // SAFETY: `new` erased `hot` from `*const R` and chose this table for `R`; the
-        // place's mutex is held (oplog.T2).
+        // SAFETY: `new` erased `hot` from `*const R` and chose this table for `R`; the place's
+        // mutex is held (oplog.T2).
         try_claim: |hot| unsafe { (*hot.cast::<R>()).try_claim() },
-        // SAFETY: `new` erased `hot` from `*const R` and chose this table for `R`; the
-        // place's mutex is held (oplog.T2).
+        // SAFETY: `new` erased `hot` from `*const R` and chose this table for `R`; the place's
+        // mutex is held (oplog.T2).
         activity: |hot| unsafe { (*hot.cast::<R>()).activity() },
-        // SAFETY: `new` erased `hot` from `*const R` and chose this table for `R`;
-        // `try_claim` returned true, which `Eviction` alone passes on, once.
+        // SAFETY: `new` erased `hot` from `*const R` and chose this table for `R`; `try_claim`
+        // returned true, which `Eviction` alone passes on, once.
         finish_eviction: |hot| unsafe { R::finish_eviction(hot.cast::<R>()) },
     };
 }
@@ -279,11 +281,11 @@ impl LogTable {
         let entry = place.as_mut().filter(|entry| !std::ptr::eq(entry.hot, newcomer))?;
         // SAFETY: oplog.T2 - the entry is in its place, whose mutex is held.
         let activity = unsafe { (entry.vtable.activity)(entry.hot) };
-        entry.idle = if activity == entry.seen { entry.idle + 1 } else { 0 };
+        let is_idle = entry.idle.observe(activity == entry.seen).is_due(IDLE_SWEEPS);
         entry.seen = activity;
         // SAFETY: oplog.T2 - the entry is in its place, whose mutex is held until it has been taken
         // out.
-        let claimed = entry.idle >= IDLE_SWEEPS && unsafe { (entry.vtable.try_claim)(entry.hot) };
+        let claimed = is_idle && unsafe { (entry.vtable.try_claim)(entry.hot) };
         if claimed { place.take() } else { None }
     }
 

@@ -19,21 +19,6 @@ const KNOWN: &[(&str, &[&str])] = &[
     ),
     ("manycore", &["lock::held", "lock::word"]),
     ("manycore", &["namespace::core", "namespace::local", "namespace::pool", "namespace::trie"]),
-    ("manycore", &["oplog::builder", "oplog::configurations"]),
-    (
-        "manycore",
-        &[
-            "oplog::combining_tree",
-            "oplog::gate",
-            "oplog::hot_state",
-            "oplog::log_set",
-            "oplog::per_cpu_logs",
-            "oplog::reader",
-            "oplog::slot_log",
-            "oplog::stats",
-        ],
-    ),
-    ("manycore", &["oplog::acquire", "oplog::deferred", "oplog::lifecycle"]),
     ("manycore", &["percpu::calls", "percpu::gate", "percpu::slots"]),
     (
         "manycore",
