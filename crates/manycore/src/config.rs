@@ -230,7 +230,7 @@ pub(crate) const SHARED_READS_PER_LOOK: usize = if SMALL { 2 } else { 1 << 14 };
 
 /// Updates for each read from which an `Adaptive` object takes logs; it drops them below half. With
 /// fewer, the number of cores matters: at 99, logs have twice a lock's throughput on 6 virtual
-/// cores, and half of it on two real ones; so a trial decides.
+/// cores, and half of it on two real ones; so a probation decides.
 pub(crate) const LOGS_FROM: u32 = 256;
 
 /// Reads for each update from which it admits parallel readers; it stops below half.
@@ -243,11 +243,11 @@ pub(crate) const BIASED_FROM: u32 = 2000;
 /// Decisions in a row that must want the same change.
 pub(crate) const PATIENCE: u32 = if SMALL { 1 } else { 2 };
 
-/// Updates for each read, or reads for each update, from which a contended object tries another
-/// mode.
+/// Updates for each read, or reads for each update, from which a contended object puts another
+/// mode on probation.
 pub(crate) const TRY_FROM: u32 = 4;
 
-/// Percent by which a mode on trial must be faster to stay.
+/// Percent by which a mode on probation must be faster to stay.
 pub(crate) const TRY_GAIN: u32 = 15;
 
 /// Hits of a shard of an unspread `DHash` between two decisions whether to spread.

@@ -198,7 +198,7 @@ mod tests {
     fn no_patience_is_that_of_one_call() {
         assert!(!Streak::NONE.is_due(0));
         assert!(!Streak::from_raw(7).observe(false).is_due(0));
-        assert!(Streak::NONE.observe(true).is_due(0));
+        assert!(Streak::from_raw(0).observe(true).is_due(0));
     }
 
     #[test]

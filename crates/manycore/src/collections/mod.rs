@@ -67,7 +67,7 @@ mod unwind;
 pub use active_set::{Active, ActiveSet};
 pub use budget::{BudgetTree, Charge, Exceeded};
 pub use counter::{Counter, CounterArray};
-pub use dhash::{Contention, DHash, DHashBuilder, DHashStats, Spread, SpreadWhy};
+pub use dhash::{Contention, DHash, DHashBuilder, DHashStats, Spread, SpreadReason};
 pub use event_queue::{EventQueue, EventQueueBuilder, Receive, RecvError, SendError};
 pub use hash_map::{HashMap, HashMapBuilder, HashMapIter, HashMapKeys, HashMapValues, HashMapView};
 pub use interval_registry::{Interval, IntervalRegistry, IntervalRegistryBuilder};

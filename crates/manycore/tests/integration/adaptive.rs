@@ -11,7 +11,7 @@ use crate::common::plan::{Adds, Disturb, Pushes, Script, Shared, Toggles};
 use crate::common::rng::Rng;
 use crate::common::run;
 use manycore::cluster::Adaptive;
-use manycore::cluster::adaptive::{Mode, Policy, Why};
+use manycore::cluster::adaptive::{Mode, Policy, SwitchReason};
 use manycore::oplog::*;
 use proptest::prelude::*;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -256,10 +256,10 @@ fn load_decides_the_mode_both_ways() {
     load(&sum, 10_000, 1, 1);
     assert_eq!(sum.mode(), Mode::Direct);
     let stats = sum.stats();
-    let why: Vec<_> = stats.history.iter().map(|switch| (switch.to, switch.why)).collect();
-    assert!(why.contains(&(Mode::Logs, Why::Updates)), "{stats}");
-    assert!(why.contains(&(Mode::Shared, Why::Reads)), "{stats}");
-    assert!(why.contains(&(Mode::Direct, Why::Mixed)), "{stats}");
+    let reasons: Vec<_> = stats.history.iter().map(|switch| (switch.to, switch.reason)).collect();
+    assert!(reasons.contains(&(Mode::Logs, SwitchReason::Updates)), "{stats}");
+    assert!(reasons.contains(&(Mode::Shared, SwitchReason::Reads)), "{stats}");
+    assert!(reasons.contains(&(Mode::Direct, SwitchReason::Mixed)), "{stats}");
     assert_eq!(sum.into_inner(), 100_000 + 10_000 + 100 + 100_000 + 100 + 10_000);
 }
 
@@ -305,7 +305,8 @@ fn lock_that_is_waited_for_at_an_uneven_ratio_is_tried_against_logs() {
     let _alone = env::alone();
     let sum = Adaptive::<u64, Commuting<Slow>>::new(0);
     let until = std::time::Instant::now() + Duration::from_secs(60);
-    let tried = || sum.stats().history.iter().any(|switch| switch.why == Why::Trial);
+    let tried =
+        || sum.stats().history.iter().any(|switch| switch.reason == SwitchReason::Probation);
     let live = || {
         let mut done = 0;
         while !tried() {
@@ -324,9 +325,10 @@ fn lock_that_is_waited_for_at_an_uneven_ratio_is_tried_against_logs() {
     });
     let stats = sum.stats();
     println!("{stats}");
-    let trial = stats.history.iter().find(|switch| switch.why == Why::Trial).expect("one");
-    assert_eq!((trial.from, trial.to), (Mode::Direct, Mode::Logs));
-    assert!(trial.waits > 0 && !trial.time.is_zero());
+    let probation =
+        stats.history.iter().find(|switch| switch.reason == SwitchReason::Probation).expect("one");
+    assert_eq!((probation.from, probation.to), (Mode::Direct, Mode::Logs));
+    assert!(probation.waits > 0 && !probation.time.is_zero());
     assert_eq!(sum.into_inner(), done);
 }
 

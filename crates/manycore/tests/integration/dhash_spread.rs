@@ -2,7 +2,7 @@
 //! before is for `dhash.rs`.)
 
 use crate::common::env;
-use manycore::collections::{Contention, DHash, DHashBuilder, Spread, SpreadWhy};
+use manycore::collections::{Contention, DHash, DHashBuilder, Spread, SpreadReason};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -24,7 +24,10 @@ fn table_that_is_waited_for_spreads_and_one_thread_alone_never_does() {
         table.with_local(&(round % 100), |_, part| *part += 1);
     }
     let stats = table.stats();
-    assert!(!stats.is_spread && stats.why == SpreadWhy::Built && table.replicas() == 0, "{stats}");
+    assert!(
+        !stats.is_spread && stats.reason == SpreadReason::Built && table.replicas() == 0,
+        "{stats}"
+    );
 
     let over = AtomicBool::new(false);
     let added = thread::scope(|scope| {
@@ -59,14 +62,17 @@ fn table_that_is_waited_for_spreads_and_one_thread_alone_never_does() {
         adders.into_iter().map(|adder| adder.join().unwrap()).sum::<u32>()
     });
     let stats = table.stats();
-    assert!(stats.is_spread && stats.why == SpreadWhy::Contended && stats.spreads == 1, "{stats}");
+    assert!(
+        stats.is_spread && stats.reason == SpreadReason::Contended && stats.spreads == 1,
+        "{stats}"
+    );
     assert!(stats.waits >= Contention::default().waits && stats.hits == 1024, "{stats}");
     assert_eq!(table.gather(&1, 0, |sum, part| sum + *part), Some(added + 500));
     // One thread alone leaves it as it is.
     assert!((0..5_000).all(|_| table.get(&1).is_some()) && table.stats() == stats);
     assert!(table.fold(add) && table.replicas() == 0);
     let stats = table.stats();
-    assert_eq!((stats.is_spread, stats.why, stats.folds), (false, SpreadWhy::Asked, 1));
+    assert_eq!((stats.is_spread, stats.reason, stats.folds), (false, SpreadReason::Asked, 1));
     assert_eq!(table.with_local(&1, |_, part| *part), Some(added + 500));
 }
 

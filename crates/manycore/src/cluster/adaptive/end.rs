@@ -11,13 +11,13 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
     /// readers and no holders.
     fn settle(&mut self) {
         let _: &mut T = self.object.get_mut();
-        let Some(annex) = self.annex() else { return };
-        while annex.late_count() > 0 {
+        let Some(side) = self.side_state() else { return };
+        while side.late_count() > 0 {
             let Ok((mut hold, _)) = self.object.lock_cold(true) else { return };
             if hold.is_poisoned() {
                 return;
             }
-            annex.apply_late(&mut hold);
+            side.apply_late(&mut hold);
         }
     }
 
@@ -62,17 +62,17 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
             return Err(self);
         }
         let mut this = ManuallyDrop::new(self);
-        this.free_annex();
-        // SAFETY: `this` is not used again and not dropped; the annex is gone.
+        this.free_side_state();
+        // SAFETY: `this` is not used again and not dropped; the side state is gone.
         Ok(unsafe { ptr::read(&raw const this.object) }.into_inner())
     }
 
-    fn free_annex(&mut self) {
+    fn free_side_state(&mut self) {
         // ORDER: Relaxed; `&mut self` orders everything.
-        let annex = self.annex.swap(ptr::null_mut(), Ordering::Relaxed);
-        if !annex.is_null() {
+        let side = self.side_state.swap(ptr::null_mut(), Ordering::Relaxed);
+        if !side.is_null() {
             // SAFETY: from a box, and `&mut self` is exclusive.
-            drop(unsafe { Box::from_raw(annex) });
+            drop(unsafe { Box::from_raw(side) });
         }
     }
 }
@@ -88,7 +88,7 @@ impl<T: Send + Sync + 'static, L: Log<T>> Drop for Adaptive<T, L> {
         // is deferred (adaptive.A12).
         let is_evicted_here = self.object.is_in_own_eviction();
         let settled = if is_evicted_here { Ok(()) } else { sync::caught(|| self.settle()) };
-        self.free_annex();
+        self.free_side_state();
         if let (Err(panic), false) = (settled, panicking()) {
             std::panic::resume_unwind(panic);
         }

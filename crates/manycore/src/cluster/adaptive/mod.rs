@@ -19,30 +19,32 @@
 //! don't fit a value of any type; for those there is [`DeferredSet`](crate::ldu::DeferredSet).
 //!
 //! Laws: adaptive.A1 to adaptive.A3 and adaptive.A5 in `lanes`, adaptive.A6 and adaptive.A11 in
-//! `policy`, adaptive.A7 to adaptive.A9 and adaptive.A12 in `switch`, adaptive.A10 in `trial`.
+//! `controller`, adaptive.A7 to adaptive.A9 and adaptive.A12 in `switch`, adaptive.A10 in
+//! `probation`.
 //!
 //! Source: K42's adaptable objects (Appavoo and others, section 3.4), with OpLog's logs and BRAVO's
 //! readers as the modes to choose from; none of those sources changes its mode by itself.
 
-mod annex;
+mod controller;
 mod end;
 mod guard;
 mod lanes;
 #[cfg(all(test, manycore_loom))]
 mod loom_tests;
 mod policy;
+mod probation;
+mod side_state;
 mod stats;
 mod switch;
-mod trial;
 
 pub use guard::ReadGuard;
-pub use policy::{Mode, Policy, Switch, Why};
+pub use policy::{Mode, Policy, Switch, SwitchReason};
 pub use stats::Stats;
 
-use self::annex::Annex;
 use self::guard::Hold;
 use self::lanes::{Lane, SHARED};
 use self::policy::Window;
+use self::side_state::SideState;
 use self::switch::Change;
 use crate::config;
 use crate::lock::error::would_wait_in_a_circle;
@@ -71,7 +73,7 @@ use std::ptr;
 ///   looks at a line for each thread that has read, and then calls `membarrier` (some
 ///   microseconds). The object looks at its counts each thousand operations, so it settles within
 ///   milliseconds of load; see [`Policy`]. Under contention at a ratio that does not decide, it
-///   tries another mode for some thousand operations; the interval doubles after each failed trial.
+///   tries another mode for some thousand operations; the interval doubles after each that fails.
 /// - Memory: the value plus 24 bytes. Some 900 bytes more once the object has found that its load
 ///   is one-sided or contended, and 128 for each slot, at least 4 KiB, once it has been `Shared`;
 ///   in `Logs` as [`Deferred`].
@@ -106,7 +108,7 @@ use std::ptr;
 pub struct Adaptive<T: Send + Sync + 'static, L: Log<T>> {
     object: Deferred<T, L>,
     /// Null until it is needed; freed with the object.
-    annex: AtomicPtr<Annex<L::Op>>,
+    side_state: AtomicPtr<SideState<L::Op>>,
 }
 
 /// The object's lock, and where the value is.
@@ -122,39 +124,43 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
     /// policy.
     #[must_use]
     pub fn new(value: T) -> Self {
-        Self { object: Deferred::new_managed(value), annex: AtomicPtr::new(ptr::null_mut()) }
+        Self { object: Deferred::new_managed(value), side_state: AtomicPtr::new(ptr::null_mut()) }
     }
 
     /// As [`new`](Self::new), with another policy. Costs some 800 bytes from the start.
     #[must_use]
     pub fn with_policy(value: T, policy: Policy) -> Self {
-        let annex = Box::into_raw(Box::new(Annex::new(policy)));
-        Self { object: Deferred::new_managed(value), annex: AtomicPtr::new(annex) }
+        let side = Box::into_raw(Box::new(SideState::new(policy)));
+        Self { object: Deferred::new_managed(value), side_state: AtomicPtr::new(side) }
     }
 
     #[inline(always)]
-    fn annex(&self) -> Option<&Annex<L::Op>> {
-        // ORDER: Acquire; pairs with the exchange in `annex_or_make`: contents before pointer.
-        let annex = self.annex.load(Ordering::Acquire);
+    fn side_state(&self) -> Option<&SideState<L::Op>> {
+        // ORDER: Acquire; pairs with the exchange in `side_state_or_new`: contents before pointer.
+        let side = self.side_state.load(Ordering::Acquire);
         // SAFETY: from a box, and freed only with the object.
-        unsafe { annex.as_ref() }
+        unsafe { side.as_ref() }
     }
 
     #[cold]
-    fn annex_or_make(&self) -> &Annex<L::Op> {
-        if let Some(annex) = self.annex() {
-            return annex;
+    fn side_state_or_new(&self) -> &SideState<L::Op> {
+        if let Some(side) = self.side_state() {
+            return side;
         }
-        let made = Box::into_raw(Box::new(Annex::new(Policy::default())));
+        let created = Box::into_raw(Box::new(SideState::new(Policy::default())));
         // ORDER: AcqRel; Release publishes the contents, Acquire reads another thread's.
-        let raced =
-            self.annex.compare_exchange(ptr::null_mut(), made, Ordering::AcqRel, Ordering::Acquire);
+        let raced = self.side_state.compare_exchange(
+            ptr::null_mut(),
+            created,
+            Ordering::AcqRel,
+            Ordering::Acquire,
+        );
         match raced {
             // SAFETY: just made, and freed only with the object.
-            Ok(_) => unsafe { &*made },
+            Ok(_) => unsafe { &*created },
             Err(other) => {
                 // SAFETY: made above and shared with no other thread.
-                drop(unsafe { Box::from_raw(made) });
+                drop(unsafe { Box::from_raw(created) });
                 // SAFETY: another thread's, freed only with the object.
                 unsafe { &*other }
             }
@@ -164,7 +170,7 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
     /// Whether the cold object is a value behind a lock and nothing else.
     #[inline(always)]
     fn is_plain(&self) -> bool {
-        self.annex().is_none_or(|annex| annex.gate.state() == 0)
+        self.side_state().is_none_or(|side| side.gate.state() == 0)
     }
 
     /// Makes an update; every later read sees it.
@@ -203,7 +209,7 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
         loop {
             match refused {
                 // adaptive.A5: this thread holds the object, and would wait for itself.
-                Refused::HeldBySelf => return self.annex_or_make().put_off(op),
+                Refused::HeldBySelf => return self.side_state_or_new().defer(op),
                 Refused::Busy if held::is_inside() || self.reads_by_lane() => {
                     return self.update_inside(op);
                 }
@@ -233,10 +239,10 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
     /// or logged if there are logs (adaptive.A12).
     #[cold]
     fn update_inside(&self, mut op: L::Op) {
-        let annex = self.annex_or_make();
+        let side = self.side_state_or_new();
         let mut backoff = Backoff::new();
         loop {
-            op = match annex.put_off_unless(op, || self.object.is_hot()) {
+            op = match side.defer_unless(op, || self.object.is_hot()) {
                 Ok(()) => return,
                 Err(op) => op,
             };
@@ -249,7 +255,7 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
     }
 
     fn reads_by_lane(&self) -> bool {
-        self.annex().is_some_and(|annex| annex.gate.is_read_by_me())
+        self.side_state().is_some_and(|side| side.gate.is_read_by_me())
     }
 
     /// Reads the object, up to date.
@@ -283,7 +289,7 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
 
     #[inline(always)]
     fn enter_lane(&self) -> Option<&Lane> {
-        let lane = self.annex()?.gate.enter()?;
+        let lane = self.side_state()?.gate.enter()?;
         held::enter();
         Some(lane)
     }
@@ -331,7 +337,7 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
     #[cold]
     #[track_caller]
     fn read_slow(&self, wait: bool) -> Result<ReadGuard<'_, T, L>, Refused> {
-        if self.annex().is_some_and(|annex| annex.gate.claim()) {
+        if self.side_state().is_some_and(|side| side.gate.claim()) {
             if let Some(guard) = self.read_by_lane() {
                 return Ok(guard);
             }
@@ -352,8 +358,8 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
         if waited {
             hold.count_wait();
         }
-        if let Some(annex) = self.annex() {
-            annex.gate.claim(); // for the next time
+        if let Some(side) = self.side_state() {
+            side.gate.claim(); // for the next time
         }
         self.catch_up(&mut hold)?;
         self.note_read(&mut hold);
@@ -457,10 +463,10 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
     /// # Panics
     /// If a deferred update panics while it is applied.
     pub fn pin(&self, mode: Mode) -> bool {
-        let annex = self.annex_or_make();
-        let change = Change { to: mode, why: Why::Pinned, window: Window::default() };
+        let side = self.side_state_or_new();
+        let change = Change { to: mode, reason: SwitchReason::Pinned, window: Window::default() };
         // SAFETY: called only under the lock.
-        let note = || unsafe { annex.control(|control| control.pinned = Some(mode)) };
+        let note = || unsafe { side.control(|control| control.pinned = Some(mode)) };
         match self.hold(true) {
             Err(_) => false,
             Ok(Held::Cold(hold, _)) => {
@@ -485,16 +491,16 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
     /// If this thread holds the object.
     pub fn unpin(&self) {
         // SAFETY: under the lock.
-        self.while_locked(|annex| unsafe { annex.control(|control| control.pinned = None) });
+        self.while_locked(|side| unsafe { side.control(|control| control.pinned = None) });
     }
 
-    /// Runs `f` under the object's lock, if it has an annex.
-    fn while_locked<R>(&self, f: impl FnOnce(&Annex<L::Op>) -> R) -> Option<R> {
-        let annex = self.annex()?;
-        if annex.gate.is_read_by_me() {
+    /// Runs `f` under the object's lock, if it has a side state.
+    fn while_locked<R>(&self, f: impl FnOnce(&SideState<L::Op>) -> R) -> Option<R> {
+        let side = self.side_state()?;
+        if side.gate.is_read_by_me() {
             not_held(Refused::HeldBySelf);
         }
-        Some(self.object.while_locked(|| f(annex)).unwrap_or_else(|refused| not_held(refused)))
+        Some(self.object.while_locked(|| f(side)).unwrap_or_else(|refused| not_held(refused)))
     }
 
     /// The object's mode at the moment of the call. It may change at any time.
@@ -502,7 +508,7 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
     pub fn mode(&self) -> Mode {
         if self.object.is_logged() {
             Mode::Logs
-        } else if self.annex().is_some_and(|annex| annex.gate.state() & SHARED != 0) {
+        } else if self.side_state().is_some_and(|side| side.gate.state() & SHARED != 0) {
             Mode::Shared
         } else {
             Mode::Direct
@@ -518,9 +524,9 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
     #[must_use]
     pub fn stats(&self) -> Stats {
         let logs = self.object.stats();
-        self.while_locked(|annex| {
+        self.while_locked(|side| {
             // SAFETY: under the lock.
-            unsafe { annex.control(|control| Stats::of(control, logs, self.object.is_logged())) }
+            unsafe { side.control(|control| Stats::of(control, logs, self.object.is_logged())) }
         })
         .unwrap_or_else(|| Stats::of_plain(logs))
     }

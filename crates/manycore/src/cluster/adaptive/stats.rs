@@ -1,6 +1,7 @@
 //! The statistics of an object.
 
-use super::policy::{Control, Mode, Switch};
+use super::controller::Controller;
+use super::policy::{Mode, Switch};
 use crate::oplog;
 use std::fmt;
 
@@ -8,7 +9,7 @@ use std::fmt;
 ///
 /// ```
 /// use manycore::cluster::Adaptive;
-/// use manycore::cluster::adaptive::{Mode, Why};
+/// use manycore::cluster::adaptive::{Mode, SwitchReason};
 /// use manycore::oplog::{Commuting, Op};
 ///
 /// struct Add(u64);
@@ -21,7 +22,7 @@ use std::fmt;
 /// let sum = Adaptive::<u64, Commuting<Add>>::new(0);
 /// assert!(sum.pin(Mode::Shared));
 /// let stats = sum.stats();
-/// assert_eq!((stats.mode, stats.history[0].why), (Mode::Shared, Why::Pinned));
+/// assert_eq!((stats.mode, stats.history[0].reason), (Mode::Shared, SwitchReason::Pinned));
 /// assert!(stats.to_string().contains("Direct to Shared"));
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -54,7 +55,7 @@ impl Stats {
         }
     }
 
-    pub(super) fn of(control: &Control, logs: oplog::Stats, is_logged: bool) -> Self {
+    pub(super) fn of(control: &Controller, logs: oplog::Stats, is_logged: bool) -> Self {
         let (switches, history) = control.history();
         let evicted = control.mode == Mode::Logs && !is_logged;
         Self {
@@ -72,8 +73,8 @@ impl fmt::Display for Stats {
     /// One line for the mode, and one for each change in the history.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?}, after {} switches", self.mode, self.switches)?;
-        for Switch { from, to, why, updates, reads, waits, time } in &self.history {
-            write!(f, "\n{from:?} to {to:?} ({why:?}): ")?;
+        for Switch { from, to, reason, updates, reads, waits, time } in &self.history {
+            write!(f, "\n{from:?} to {to:?} ({reason:?}): ")?;
             write!(f, "{updates} updates, {reads} reads, {waits} waits in {time:.1?}")?;
         }
         Ok(())

@@ -14,9 +14,10 @@
 //! - adaptive.A9 Deferred updates are applied before any that come later, by the next thread that
 //!   has the object exclusively.
 
-use super::annex::Annex;
+use super::controller::Controller;
 use super::lanes::{Circle, LATE, OPEN};
-use super::policy::{Control, Mode, Policy, Why, Window};
+use super::policy::{Mode, Policy, SwitchReason, Window};
+use super::side_state::SideState;
 use super::{Adaptive, ReadGuard};
 use crate::config;
 use crate::lock::held;
@@ -27,22 +28,22 @@ use crate::sync::{self, seeded_bug};
 
 /// A gate that the lock holder has closed; `open` opens it again, and a panic does not.
 struct Closed<'a, Op> {
-    annex: &'a Annex<Op>,
+    side: &'a SideState<Op>,
     was_open: bool,
 }
 
 impl<'a, Op> Closed<'a, Op> {
     /// To be called by the lock holder (adaptive.A2).
-    fn new(annex: &'a Annex<Op>) -> Result<Self, Circle> {
-        Ok(Self { annex, was_open: annex.gate.close()? })
+    fn new(side: &'a SideState<Op>) -> Result<Self, Circle> {
+        Ok(Self { side, was_open: side.gate.close()? })
     }
 
     fn open(self) {
         if self.was_open {
             // SAFETY: adaptive.A2 - the lock holder made this, and keeps the object's lock as long
             // as it is alive.
-            let biased = unsafe { self.annex.control(|control| control.biased) };
-            self.annex.gate.open(biased);
+            let biased = unsafe { self.side.control(|control| control.biased) };
+            self.side.gate.open(biased);
         }
         std::mem::forget(self);
     }
@@ -57,12 +58,12 @@ impl<Op> Drop for Closed<'_, Op> {
     /// Called only when user code panicked.
     fn drop(&mut self) {
         if self.was_open {
-            self.annex.gate.leave_shared();
+            self.side.gate.leave_shared();
             // SAFETY: adaptive.A2 - a `Closed` is made by the lock holder, and dropped before the
             // lock is released. `switched` does not access the control again.
             unsafe {
-                self.annex.control(|control| {
-                    control.switched(Mode::Direct, Why::Poisoned, Window::default());
+                self.side.control(|control| {
+                    control.switched(Mode::Direct, SwitchReason::Poisoned, Window::default());
                 });
             }
         }
@@ -74,25 +75,25 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
     /// to apply it.
     #[cold]
     pub(super) fn update_closed(&self, mut hold: ColdHold<'_, T, L>, op: L::Op) {
-        let annex = self.annex_or_make();
+        let side = self.side_state_or_new();
         if hold.is_poisoned() {
-            annex.put_off(op);
+            side.defer(op);
             return;
         }
         // Closing the gate waits for readers, and these may wait for what this thread holds.
-        let is_inside = held::count() > 1 && annex.gate.state() & OPEN != 0;
-        if is_inside || annex.gate.is_read_by_me() {
-            annex.put_off(op);
+        let is_inside = held::count() > 1 && side.gate.state() & OPEN != 0;
+        if is_inside || side.gate.is_read_by_me() {
+            side.defer(op);
             return;
         }
-        let Ok(closed) = Closed::new(annex) else {
-            annex.put_off(op);
+        let Ok(closed) = Closed::new(side) else {
+            side.defer(op);
             return;
         };
-        if let Err(panic) = sync::caught(|| annex.apply_late(&mut hold)) {
+        if let Err(panic) = sync::caught(|| side.apply_late(&mut hold)) {
             // Another update's panic: the object is poisoned now, as its next reader finds out.
             sync::contain(|| drop(panic));
-            annex.put_off(op);
+            side.defer(op);
             return;
         }
         hold.apply(op);
@@ -105,10 +106,10 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
         }
         // SAFETY: the lock is held.
         let next = unsafe {
-            annex.control(|control| {
+            side.control(|control| {
                 control.window.updates += 1;
                 let due = control.window.updates >= config::SHARED_UPDATES_PER_LOOK;
-                if due { look_shared(annex, control, |window| self.tell(window)) } else { None }
+                if due { look_shared(side, control, |window| self.tell(window)) } else { None }
             })
         };
         match next {
@@ -122,10 +123,10 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
 
     /// Brings a cold object that this thread has locked up to date: applies the deferred updates.
     pub(super) fn catch_up(&self, hold: &mut ColdHold<'_, T, L>) -> Result<(), Circle> {
-        let Some(annex) = self.annex() else { return Ok(()) };
-        if annex.gate.state() & LATE != 0 && !hold.is_poisoned() {
-            let closed = Closed::new(annex)?;
-            annex.apply_late(hold);
+        let Some(side) = self.side_state() else { return Ok(()) };
+        if side.gate.state() & LATE != 0 && !hold.is_poisoned() {
+            let closed = Closed::new(side)?;
+            side.apply_late(hold);
             closed.open();
         }
         Ok(())
@@ -137,9 +138,9 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
         hold: &mut ColdHold<'_, T, L>,
         f: impl FnOnce(&mut T) -> R,
     ) -> Result<R, Circle> {
-        let closed = self.annex().map(Closed::new).transpose()?;
-        if let Some(annex) = self.annex().filter(|_| !hold.is_poisoned()) {
-            annex.apply_late(hold);
+        let closed = self.side_state().map(Closed::new).transpose()?;
+        if let Some(side) = self.side_state().filter(|_| !hold.is_poisoned()) {
+            side.apply_late(hold);
         }
         let result = hold.with_value(f);
         if let Some(closed) = closed {
@@ -150,15 +151,15 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
 
     /// Whether the locked cold object lets readers in by their lanes.
     fn is_shared(&self) -> bool {
-        self.annex().is_some_and(|annex| annex.gate.state() & OPEN != 0)
+        self.side_state().is_some_and(|side| side.gate.state() & OPEN != 0)
     }
 
     /// A read under the lock of the cold object: counts it.
     pub(super) fn note_read(&self, hold: &mut ColdHold<'_, T, L>) {
         if self.is_shared() {
-            let annex = self.annex_or_make();
+            let side = self.side_state_or_new();
             // SAFETY: the lock is held.
-            unsafe { annex.control(|control| control.window.reads += 1) };
+            unsafe { side.control(|control| control.window.reads += 1) };
         } else if hold.count(Kind::Read, config::OPS_PER_LOOK) {
             self.look_at_reads(hold);
         }
@@ -181,18 +182,18 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
             ..Window::default()
         };
         self.tell(window);
-        if self.annex().is_none() && Policy::default().is_content(window) {
-            return None; // an object that is content with its mode needs no annex
+        if self.side_state().is_none() && Policy::default().is_content(window) {
+            return None; // an object that is content with its mode needs no side state
         }
-        let annex = self.annex_or_make();
+        let side = self.side_state_or_new();
         // SAFETY: the lock is held.
         unsafe {
-            annex.control(|control| {
+            side.control(|control| {
                 window.time = control.lap();
                 if control.mode == Mode::Logs {
-                    control.switched(Mode::Direct, Why::Evicted, window);
+                    control.switched(Mode::Direct, SwitchReason::Evicted, window);
                 }
-                control.look(window).map(|(to, why)| Change { to, why, window })
+                control.look(window).map(|(to, reason)| Change { to, reason, window })
             })
         }
     }
@@ -227,19 +228,21 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
     /// After many reads by one lane: looks, if no thread holds the object.
     #[cold]
     pub(super) fn look_after_reads(&self) {
-        let (Ok(hold), Some(annex)) = (self.object.try_lock_cold(), self.annex()) else { return };
+        let (Ok(hold), Some(side)) = (self.object.try_lock_cold(), self.side_state()) else {
+            return;
+        };
         if !self.is_shared() {
             return;
         }
         // SAFETY: the lock is held.
         let biased = unsafe {
-            annex.control(|control| {
-                self.tell(take_window(annex, control));
+            side.control(|control| {
+                self.tell(take_window(side, control));
                 control.biased
             })
         };
         if biased {
-            annex.gate.open(true); // adaptive.A3: it was open, so this sets the bias at most
+            side.gate.open(true); // adaptive.A3: it was open, so this sets the bias at most
         }
         drop(hold);
     }
@@ -249,12 +252,12 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
         &'a self,
         mut guard: oplog::ReadGuard<'a, T, L>,
     ) -> ReadGuard<'a, T, L> {
-        let annex = self.annex_or_make();
+        let side = self.side_state_or_new();
         let new = guard.window().unwrap_or(0);
         self.tell(Window { updates: new, reads: 1, ..Window::default() });
         // SAFETY: the core's lock is held.
         let next = unsafe {
-            annex.control(|control| {
+            side.control(|control| {
                 control.window.reads += 1;
                 control.window.updates += new;
                 if control.window.reads < config::LOGGED_READS_PER_LOOK {
@@ -262,7 +265,7 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
                 }
                 let mut window = std::mem::take(&mut control.window);
                 (window.by, window.time) = (thread_token(), control.lap());
-                control.look(window).map(|(to, why)| Change { to, why, window })
+                control.look(window).map(|(to, reason)| Change { to, reason, window })
             })
         };
         let Some(change) = next else { return ReadGuard::logged(self, guard) };
@@ -287,17 +290,17 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
         if change.to != Mode::Logs {
             return self.switch_held(&mut hold, change);
         }
-        let annex = self.annex_or_make();
+        let side = self.side_state_or_new();
         // BUG: a shared object gets logs while its gate is open (adaptive.A8).
-        if !seeded_bug!("open-promotion") && self.shut(annex, &mut hold).is_err() {
+        if !seeded_bug!("open-promotion") && self.shut(side, &mut hold).is_err() {
             return false;
         }
         // SAFETY: the lock is held, also in `promote`.
         let note = |to| unsafe {
-            annex.control(|control| control.switched(to, change.why, change.window));
+            side.control(|control| control.switched(to, change.reason, change.window));
         };
         // adaptive.A12: no update is deferred between the look and the logs.
-        let eviction = annex.while_none_waits(|| hold.publish(insist));
+        let eviction = side.while_none_is_deferred(|| hold.publish(insist));
         let admitted = matches!(eviction, Some(Some(_)));
         note(if admitted { Mode::Logs } else { Mode::Direct }); // adaptive.A8
         drop(hold);
@@ -308,33 +311,33 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
     /// As [`switch`](Self::switch), for the modes in which the value stays where it is; the lock is
     /// kept.
     pub(super) fn switch_held(&self, hold: &mut ColdHold<'_, T, L>, change: Change) -> bool {
-        let annex = self.annex_or_make();
-        if self.shut(annex, hold).is_err() {
+        let side = self.side_state_or_new();
+        if self.shut(side, hold).is_err() {
             return false;
         }
         // SAFETY: the lock is held.
         let biased = unsafe {
-            annex.control(|control| {
-                control.switched(change.to, change.why, change.window);
+            side.control(|control| {
+                control.switched(change.to, change.reason, change.window);
                 control.biased = control.policy.wants_bias(false, change.window);
-                control.lane_reads = annex.gate.reads();
+                control.lane_reads = side.gate.reads();
                 control.biased
             })
         };
         if change.to == Mode::Shared {
-            annex.gate.open(biased);
+            side.gate.open(biased);
         }
         true
     }
 
     /// Closes the gate for good and applies the deferred updates.
-    fn shut(&self, annex: &Annex<L::Op>, hold: &mut ColdHold<'_, T, L>) -> Result<(), Circle> {
-        let closed = Closed::new(annex)?;
+    fn shut(&self, side: &SideState<L::Op>, hold: &mut ColdHold<'_, T, L>) -> Result<(), Circle> {
+        let closed = Closed::new(side)?;
         if !hold.is_poisoned() {
-            annex.apply_late(hold);
+            side.apply_late(hold);
         }
         closed.keep();
-        annex.gate.leave_shared();
+        side.gate.leave_shared();
         Ok(())
     }
 }
@@ -342,13 +345,13 @@ impl<T: Send + Sync + 'static, L: Log<T>> Adaptive<T, L> {
 /// A change of mode that is decided.
 pub(super) struct Change {
     pub(super) to: Mode,
-    pub(super) why: Why,
+    pub(super) reason: SwitchReason,
     pub(super) window: Window,
 }
 
 /// The counts of a shared object since the last look; decides on the bias.
-fn take_window<Op>(annex: &Annex<Op>, control: &mut Control) -> Window {
-    let reads = annex.gate.reads();
+fn take_window<Op>(side: &SideState<Op>, control: &mut Controller) -> Window {
+    let reads = side.gate.reads();
     let mut window = std::mem::take(&mut control.window);
     window.reads += reads.wrapping_sub(control.lane_reads) as u64;
     control.lane_reads = reads;
@@ -359,11 +362,11 @@ fn take_window<Op>(annex: &Annex<Op>, control: &mut Control) -> Window {
 
 /// The next mode of a shared object.
 fn look_shared<Op>(
-    annex: &Annex<Op>,
-    control: &mut Control,
+    side: &SideState<Op>,
+    control: &mut Controller,
     tell: impl FnOnce(Window),
 ) -> Option<Change> {
-    let window = take_window(annex, control);
+    let window = take_window(side, control);
     tell(window);
-    control.look(window).map(|(to, why)| Change { to, why, window })
+    control.look(window).map(|(to, reason)| Change { to, reason, window })
 }

@@ -23,6 +23,7 @@ use crate::oplog::promotion::{self, Membership, Word};
 use crate::oplog::slot_log::{FIRST, SlotPtr, SlotTable};
 use crate::oplog::table::{self, Resident};
 use crate::percpu::{self, Slot, barrier};
+use crate::policy::Streak;
 use crate::sync::{self, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Backoff, Ordering};
 use std::cell::Cell;
 use std::ptr;
@@ -53,6 +54,7 @@ type MoreRows = SlotTable<Line>;
 #[repr(C, align(128))]
 pub(super) struct Cells {
     gate: AtomicU32,
+    /// A [`Streak`]: the reads in a row that found the total unchanged.
     idle_reads: AtomicU32,
     first: [RowPtr; FIRST],
     /// Null until another slot counts, and again once an eviction has freed it.
@@ -72,7 +74,7 @@ impl Cells {
     fn new(len: usize) -> Box<Self> {
         Box::new(Self {
             gate: AtomicU32::new(OPEN),
-            idle_reads: AtomicU32::new(0),
+            idle_reads: AtomicU32::new(Streak::NONE.raw()),
             first: std::array::from_fn(RowPtr::from),
             more: AtomicPtr::new(ptr::null_mut()),
             len,
@@ -243,7 +245,7 @@ impl Resident for Cells {
 
 sync::thread_local! {
     /// Compare-exchanges that failed in this thread since it last promoted a counter.
-    static LOST: Cell<u32> = const { Cell::new(0) };
+    static LOST: Cell<Streak> = const { Cell::new(Streak::NONE) };
 }
 
 /// A group of counters that share one hot state, borrowed from a `Counter` or a `CounterArray`.
@@ -299,12 +301,13 @@ impl Group<'_> {
 
     #[cold]
     fn note_contention(self) {
-        let lost = LOST.with(|lost| {
-            lost.set(lost.get() + 1);
-            lost.get()
+        let is_due = LOST.with(|lost| {
+            let mut streak = lost.get();
+            let is_due = streak.observe(true).take(FAILURES);
+            lost.set(streak);
+            is_due
         });
-        if lost >= FAILURES {
-            LOST.with(|lost| lost.set(0));
+        if is_due {
             self.promote(false);
         }
     }
@@ -407,11 +410,11 @@ impl Group<'_> {
             if cells.gate.load(Ordering::Relaxed) == EVICTED {
                 return true;
             }
-            if cells.last.swap(total, Ordering::Relaxed) != total {
-                cells.idle_reads.store(0, Ordering::Relaxed);
-                return false;
-            }
-            cells.idle_reads.fetch_add(1, Ordering::Relaxed) + 1 >= IDLE_READS
+            let is_idle = cells.last.swap(total, Ordering::Relaxed) == total;
+            let mut streak = Streak::from_raw(cells.idle_reads.load(Ordering::Relaxed));
+            // Of two concurrent reads, one may be lost.
+            cells.idle_reads.store(streak.observe(is_idle).raw(), Ordering::Relaxed);
+            streak.is_due(IDLE_READS)
         });
     }
 

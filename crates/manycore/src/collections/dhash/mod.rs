@@ -50,7 +50,7 @@ mod tagged;
 mod whole;
 
 pub use builder::DHashBuilder;
-pub use spread::{Contention, DHashStats, Spread, SpreadWhy};
+pub use spread::{Contention, DHashStats, Spread, SpreadReason};
 
 use super::Line;
 use super::held::{Held, HeldGuard, held_by_self};
@@ -552,12 +552,12 @@ where
     /// Whether it is spread, and why.
     ///
     /// ```
-    /// use manycore::collections::{DHash, SpreadWhy};
+    /// use manycore::collections::{DHash, SpreadReason};
     ///
     /// let table = DHash::<u32, &str, u32>::new();
     /// assert!(!table.stats().is_spread, "nobody waits");
     /// assert!(table.spread());
-    /// assert_eq!(table.stats().why, SpreadWhy::Asked);
+    /// assert_eq!(table.stats().reason, SpreadReason::Asked);
     /// println!("{}", table.stats());
     /// ```
     pub fn stats(&self) -> DHashStats {

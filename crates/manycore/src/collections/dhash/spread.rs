@@ -9,11 +9,12 @@
 
 use super::super::held::Held;
 use crate::config;
+use crate::policy::{Doubling, Streak};
 use crate::sync::{AtomicBool, Ordering};
 use std::fmt;
 
 /// Doublings of the patience.
-const FOLDS_MAX: u64 = 8;
+const FOLDS_MAX: u32 = 8;
 
 /// When the elements of a [`DHash`](super::DHash) get a part in each place that uses them.
 ///
@@ -59,7 +60,7 @@ impl Default for Contention {
 /// Why a table has the form that it has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum SpreadWhy {
+pub enum SpreadReason {
     /// It was made so.
     Built,
     /// Threads waited for each other.
@@ -75,7 +76,7 @@ pub struct DHashStats {
     /// Whether each place has parts of its own.
     pub is_spread: bool,
     /// Why it has this form.
-    pub why: SpreadWhy,
+    pub reason: SpreadReason,
     /// How often it was spread since it was made.
     pub spreads: u64,
     /// How often it was folded.
@@ -89,8 +90,8 @@ pub struct DHashStats {
 impl fmt::Display for DHashStats {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let form = if self.is_spread { "spread" } else { "in one" };
-        let Self { why, spreads, folds, hits, waits, .. } = self;
-        write!(f, "{form} ({why:?}), after {spreads} spreads and {folds} folds")?;
+        let Self { reason, spreads, folds, hits, waits, .. } = self;
+        write!(f, "{form} ({reason:?}), after {spreads} spreads and {folds} folds")?;
         if *hits > 0 {
             write!(f, "; {waits} of {hits} hits had waited")?;
         }
@@ -103,8 +104,8 @@ impl fmt::Display for DHashStats {
 pub(super) struct Window {
     hits: u32,
     waits: u32,
-    /// Windows in a row with enough waits.
-    streak: u32,
+    /// Windows with enough waits.
+    contended: Streak,
 }
 
 impl Window {
@@ -119,14 +120,10 @@ impl Window {
     /// Begins a new window; says what the old one counted if it is time to spread (dhash.M8).
     fn look(&mut self, contention: Contention, folds: u64) -> Option<(u32, u32)> {
         let seen = (self.hits, self.waits);
-        self.streak = if self.waits >= contention.waits { self.streak + 1 } else { 0 };
         (self.hits, self.waits) = (0, 0);
-        let patience = contention.patience.saturating_mul(1 << folds.min(FOLDS_MAX));
-        let is_time = self.streak >= patience.max(1);
-        if is_time {
-            self.streak = 0;
-        }
-        is_time.then_some(seen)
+        let patience = Doubling::after(folds, FOLDS_MAX).of(contention.patience);
+        let is_due = self.contended.observe(seen.1 >= contention.waits).take(patience);
+        is_due.then_some(seen)
     }
 }
 
@@ -140,8 +137,8 @@ pub(super) struct Form {
 impl Form {
     pub(super) fn new(chosen: Spread) -> Self {
         let is_spread = chosen == Spread::Always;
-        let why = SpreadWhy::Built;
-        let told = DHashStats { is_spread, why, spreads: 0, folds: 0, hits: 0, waits: 0 };
+        let reason = SpreadReason::Built;
+        let told = DHashStats { is_spread, reason, spreads: 0, folds: 0, hits: 0, waits: 0 };
         Self { is_spread: AtomicBool::new(is_spread), chosen, told: Held::new(told) }
     }
 
@@ -163,21 +160,21 @@ impl Form {
             }
         };
         if let Some((hits, waits)) = seen {
-            self.change(true, SpreadWhy::Contended, hits, waits);
+            self.change(true, SpreadReason::Contended, hits, waits);
         }
     }
 
     /// Changes the form, if it may be changed. Says whether it is as asked for then.
     pub(super) fn ask(&self, spread: bool) -> bool {
         match self.chosen {
-            Spread::Contended(_) => self.change(spread, SpreadWhy::Asked, 0, 0),
+            Spread::Contended(_) => self.change(spread, SpreadReason::Asked, 0, 0),
             Spread::Always => return spread,
             Spread::Never => return !spread,
         }
         true
     }
 
-    fn change(&self, spread: bool, why: SpreadWhy, hits: u32, waits: u32) {
+    fn change(&self, spread: bool, reason: SpreadReason, hits: u32, waits: u32) {
         self.told.with(|told| {
             if told.is_spread == spread {
                 return;
@@ -185,7 +182,7 @@ impl Form {
             told.is_spread = spread;
             told.spreads += u64::from(spread);
             told.folds += u64::from(!spread);
-            (told.why, told.hits, told.waits) = (why, hits, waits);
+            (told.reason, told.hits, told.waits) = (reason, hits, waits);
             // ORDER: Relaxed; as in `is_spread`.
             self.is_spread.store(spread, Ordering::Relaxed);
         });
@@ -234,7 +231,10 @@ mod tests {
         // 2, 4, ... 512 windows, and 512 from then on.
         assert_eq!(spreads, 8 + (10_000 - 510) / 512);
         let stats = form.stats();
-        assert_eq!((stats.spreads, stats.folds, stats.why), (spreads, spreads, SpreadWhy::Asked));
+        assert_eq!(
+            (stats.spreads, stats.folds, stats.reason),
+            (spreads, spreads, SpreadReason::Asked)
+        );
         assert!(stats.to_string().starts_with("in one (Asked), after 26 spreads"), "{stats}");
     }
 

@@ -10,6 +10,7 @@
 
 use super::merge::Pending;
 use crate::config::SMALL;
+use crate::policy::Streak;
 use crate::sync::thread;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -107,7 +108,8 @@ pub(super) struct Batch {
     pub(super) events: usize,
     pub(super) logged: bool,
     pub(super) many_senders: bool,
-    pub(super) single_merges: u32,
+    /// Merges that found the events of one sender only.
+    pub(super) single_merges: Streak,
 }
 
 /// What the receiver should do about it.
@@ -123,8 +125,9 @@ pub(super) enum Advice {
 /// The state of the policy.
 #[derive(Debug, Default)]
 pub(super) struct Tuning {
-    large_batches: u32,
-    cold_batches: u32,
+    large_batches: Streak,
+    /// Batches of a cold queue with many senders.
+    cold_batches: Streak,
     /// Whether the logs that the queue has now were given to a sole sender, by this policy.
     given_alone: bool,
 }
@@ -134,35 +137,33 @@ impl Tuning {
         if batch.events == 0 {
             return Advice::Keep; // a receiver that polls says nothing about the senders
         }
-        let large = batch.events >= BATCH_FOR_LOGS;
-        self.large_batches = if large { self.large_batches.saturating_add(1) } else { 0 };
+        self.large_batches.observe(batch.events >= BATCH_FOR_LOGS);
         if batch.logged { self.advise_logged(batch) } else { self.advise_cold(batch) }
     }
 
     fn advise_logged(&mut self, batch: Batch) -> Advice {
-        self.cold_batches = 0;
-        let is_alone_again = batch.single_merges >= MERGES_TO_FORGET;
+        self.cold_batches.clear();
+        let is_alone_again = batch.single_merges.is_due(MERGES_TO_FORGET);
         if !batch.many_senders || !(self.given_alone || is_alone_again) {
             return Advice::Keep;
         }
-        (self.given_alone, self.large_batches) = (false, 0);
+        self.given_alone = false;
+        self.large_batches.clear();
         Advice::Demote
     }
 
     fn advise_cold(&mut self, batch: Batch) -> Advice {
-        self.given_alone = !batch.many_senders && self.large_batches >= BATCHES_FOR_LOGS;
+        self.given_alone = !batch.many_senders && self.large_batches.is_due(BATCHES_FOR_LOGS);
         if self.given_alone {
             return Advice::Promote;
         }
         if !batch.many_senders {
             return Advice::Keep;
         }
-        self.cold_batches += 1;
-        if self.cold_batches < BATCHES_TO_FORGET {
-            return Advice::Keep;
+        match self.cold_batches.observe(true).take(BATCHES_TO_FORGET) {
+            true => Advice::ForgetSenders,
+            false => Advice::Keep,
         }
-        self.cold_batches = 0;
-        Advice::ForgetSenders
     }
 }
 
@@ -170,7 +171,8 @@ impl Tuning {
 mod tests {
     use super::*;
 
-    const COLD: Batch = Batch { events: 100, logged: false, many_senders: false, single_merges: 0 };
+    const COLD: Batch =
+        Batch { events: 100, logged: false, many_senders: false, single_merges: Streak::NONE };
     const HOT: Batch = Batch { logged: true, ..COLD };
 
     fn nth_advice(tuning: &mut Tuning, batch: Batch, n: u32) -> Advice {
@@ -211,7 +213,8 @@ mod tests {
         let mut tuning = Tuning::default();
         let many_cold = Batch { many_senders: true, ..COLD };
         assert_eq!(nth_advice(&mut tuning, many_cold, BATCHES_TO_FORGET), Advice::ForgetSenders);
-        let alone = Batch { many_senders: true, single_merges: MERGES_TO_FORGET, ..HOT };
+        let alone =
+            Batch { many_senders: true, single_merges: Streak::from_raw(MERGES_TO_FORGET), ..HOT };
         assert_eq!(tuning.advise(alone), Advice::Demote);
     }
 }

@@ -6,6 +6,7 @@ use super::merge::{Pending, merge_two};
 use super::signals::Signals;
 use crate::clock::Stamp;
 use crate::oplog::Log;
+use crate::policy::Streak;
 use crate::sync::prefetch_for_write;
 use std::cell::Cell;
 use std::sync::Arc;
@@ -81,7 +82,7 @@ pub(super) struct Inbox<E> {
     /// Comes after what is ready.
     pending: Pending<E>,
     /// Merges in a row that found events of one sender only.
-    single_merges: u32,
+    single_merges: Streak,
     signals: Arc<Signals>,
 }
 
@@ -91,10 +92,15 @@ const MANY_EVENTS: usize = 4096;
 
 impl<E> Inbox<E> {
     pub(super) fn new(signals: Arc<Signals>) -> Self {
-        Self { ready: Vec::new(), pending: Pending::default(), single_merges: 0, signals }
+        Self {
+            ready: Vec::new(),
+            pending: Pending::default(),
+            single_merges: Streak::NONE,
+            signals,
+        }
     }
 
-    pub(super) fn single_merges(&self) -> u32 {
+    pub(super) fn single_merges(&self) -> Streak {
         self.single_merges
     }
 
@@ -153,8 +159,7 @@ impl<E: Send + 'static> Log<Inbox<E>> for Run<E> {
     fn merge(runs: &mut [Self], inbox: &mut Inbox<E>) -> usize {
         inbox.settle();
         let before = inbox.len();
-        let single = runs.len() == 1;
-        inbox.single_merges = if single { inbox.single_merges.saturating_add(1) } else { 0 };
+        inbox.single_merges.observe(runs.len() == 1);
         match runs {
             [] => {}
             [only] => inbox.ready.extend(only.entries.drain(..).map(|(_, event)| event)),

@@ -40,7 +40,7 @@
 //! has no rule for detecting zero; central handles and the fold are not in it.
 
 use super::super::Line;
-use super::others;
+use super::contention;
 use super::word::{CENTRAL, ONE_MORE, TOO_MANY, Word};
 use crate::config;
 use crate::oplog::promotion;
@@ -243,8 +243,45 @@ impl Head {
         }
     }
 
+    /// Uncounts a handle, if the word is still as this thread left it, and the object is therefore
+    /// cold. Returns the previous word. The caller has a central handle.
     #[inline(always)]
-    pub(super) fn exchange(&self, seen: Word, new: Word, order: Ordering) -> bool {
+    fn release_what_was_left(&self) -> Option<Word> {
+        let left = contention::left_at(self.address())?;
+        // ORDER: Release; pairs with the fence in `was_last`: what was done with the value.
+        let next = left.one_less();
+        let is_same = self.exchange(left, next, Ordering::Release);
+        contention::set_left(is_same.then_some(next));
+        is_same.then_some(left)
+    }
+
+    /// Notes what this thread found in the word when it counted a handle there, and what it leaves.
+    /// Only for a cold object, since the note is used for no other. If other threads have changed
+    /// the word nearly each time that this one came back, promotes the object. The caller has a
+    /// handle.
+    ///
+    /// A clone is usually dropped soon, so a drop updates the note of the same word only.
+    #[inline(always)]
+    fn note(&self, found: Word, left: Word) {
+        if found.is_cold() && contention::note(self.address(), found, left) {
+            self.promote();
+        }
+    }
+
+    /// Counts a lost exchange. The caller has a handle.
+    #[cold]
+    fn note_contention(&self) {
+        if contention::note_lost() {
+            self.promote();
+        }
+    }
+
+    fn address(&self) -> usize {
+        ptr::from_ref(self) as usize
+    }
+
+    #[inline(always)]
+    fn exchange(&self, seen: Word, new: Word, order: Ordering) -> bool {
         // ORDER: as the caller says; Relaxed on failure, where the caller loads again.
         self.count.compare_exchange(seen.0, new.0, order, Ordering::Relaxed).is_ok()
     }
@@ -519,7 +556,7 @@ fn was_last(before: Word) -> bool {
     if before.central() != 1 {
         return false;
     }
-    others::forget();
+    contention::forget();
     // ORDER: Acquire; pairs with Release in `release` and `fold`: what others did with the value.
     fence(Ordering::Acquire);
     true

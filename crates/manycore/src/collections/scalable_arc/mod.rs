@@ -8,11 +8,11 @@
 //! into the word. So nothing is reviewed later and there is no garbage: the drop of the last handle
 //! drops the value.
 
+mod contention;
 mod count;
 mod generation;
 #[cfg(all(test, manycore_loom))]
 mod loom_tests;
-mod others;
 mod weak;
 mod word;
 

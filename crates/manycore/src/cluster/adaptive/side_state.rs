@@ -4,36 +4,37 @@
 //! Owns: the gate, the deferred updates, and the policy's state. Created at the first use, freed
 //! with the object.
 
+use super::controller::Controller;
 use super::lanes::Gate;
-use super::policy::{Control, Policy};
+use super::policy::Policy;
 use crate::lock::held;
 use crate::oplog::{ColdHold, Log};
 use crate::sync::{self, Mutex, UnsafeCell, seeded_bug};
 use std::collections::VecDeque;
 use std::sync::PoisonError;
 
-pub(super) struct Annex<Op> {
+pub(super) struct SideState<Op> {
     pub(super) gate: Gate,
     /// Deferred updates: their thread was reading, or inside of another object, or the object is
     /// poisoned.
     late: Mutex<VecDeque<Op>>,
     /// Guarded by the object's lock, which is the word's or the core's.
-    control: UnsafeCell<Control>,
+    control: UnsafeCell<Controller>,
 }
 
 // SAFETY: the control is accessed only under the object's lock, and is not bound to a thread; the
 // rest is `Sync`.
-unsafe impl<Op: Send> Sync for Annex<Op> {}
-// SAFETY: an `Annex` that moves takes along deferred updates (`Op: Send`) and a control, which is
-// not bound to a thread.
-unsafe impl<Op: Send> Send for Annex<Op> {}
+unsafe impl<Op: Send> Sync for SideState<Op> {}
+// SAFETY: a `SideState` that moves takes along deferred updates (`Op: Send`) and a control, which
+// is not bound to a thread.
+unsafe impl<Op: Send> Send for SideState<Op> {}
 
-impl<Op> Annex<Op> {
+impl<Op> SideState<Op> {
     pub(super) fn new(policy: Policy) -> Self {
         Self {
             gate: Gate::new(),
             late: Mutex::new(VecDeque::new()),
-            control: UnsafeCell::new(Control::new(policy)),
+            control: UnsafeCell::new(Controller::new(policy)),
         }
     }
 
@@ -41,7 +42,7 @@ impl<Op> Annex<Op> {
     ///
     /// # Safety
     /// The caller holds the object's lock, and `f` does not call this method again.
-    pub(super) unsafe fn control<R>(&self, f: impl FnOnce(&mut Control) -> R) -> R {
+    pub(super) unsafe fn control<R>(&self, f: impl FnOnce(&mut Controller) -> R) -> R {
         // SAFETY: the caller promises that it holds the object's lock, which guards the control,
         // and that `f` does not call this method again (# Safety).
         self.control.with_mut(|control| f(unsafe { &mut *control }))
@@ -54,14 +55,14 @@ impl<Op> Annex<Op> {
 
     /// Defers an update until a thread has the object exclusively (adaptive.A5). The caller holds
     /// the object's lock.
-    pub(super) fn put_off(&self, op: Op) {
-        let put_off = self.put_off_unless(op, || false);
-        debug_assert!(put_off.is_ok(), "nothing refused it");
+    pub(super) fn defer(&self, op: Op) {
+        let defer = self.defer_unless(op, || false);
+        debug_assert!(defer.is_ok(), "nothing refused it");
     }
 
-    /// As [`put_off`](Self::put_off), for a thread that does not hold the lock, unless the object
+    /// As [`defer`](Self::defer), for a thread that does not hold the lock, unless the object
     /// has logs: then the update is returned (adaptive.A12).
-    pub(super) fn put_off_unless(&self, op: Op, has_logs: impl FnOnce() -> bool) -> Result<(), Op> {
+    pub(super) fn defer_unless(&self, op: Op, has_logs: impl FnOnce() -> bool) -> Result<(), Op> {
         self.late(|late| {
             if has_logs() {
                 return Err(op);
@@ -74,7 +75,7 @@ impl<Op> Annex<Op> {
 
     /// Runs `f` if no update is deferred, so that none is deferred before `f` has ended
     /// (adaptive.A12). `f` runs no user code.
-    pub(super) fn while_none_waits<R>(&self, f: impl FnOnce() -> R) -> Option<R> {
+    pub(super) fn while_none_is_deferred<R>(&self, f: impl FnOnce() -> R) -> Option<R> {
         // BUG: an adaptive object gets logs after a look whether updates are deferred, not under
         // their mutex (adaptive.A12).
         if seeded_bug!("late-logs") {
@@ -109,7 +110,7 @@ impl<Op> Annex<Op> {
     }
 }
 
-impl<Op> Drop for Annex<Op> {
+impl<Op> Drop for SideState<Op> {
     /// Drops the deferred updates. A panic of a destructor is caught, for each of them.
     fn drop(&mut self) {
         if sync::model_failed() {

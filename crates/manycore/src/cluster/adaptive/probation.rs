@@ -1,69 +1,67 @@
-//! Trials: is a neighbouring mode faster? For loads whose ratio of reads to updates does not
+//! Probation: is a neighbouring mode faster? For loads whose ratio of reads to updates does not
 //! decide.
 //!
-//! Owns: the measurements, and when the next trial is due. Does not own: the clock (windows carry
-//! their time), nor switching.
+//! Owns: the measurements, and when the next probation is due. Does not own: the clock (windows
+//! carry their time), nor switching.
 //!
 //! Law adaptive.A10: where an object stays a lock by its ratio, but is contended and the ratio is
-//! not even, the mode on that side is tried: it stays if it makes so many percent more operations
-//! in the same time, and otherwise the lock comes back. The interval to the next trial doubles
-//! after each failed one, so that trials cost some percent at first and less and less later.
-//! Failures are forgotten one by one: after a long time without waiters, because threads that come
-//! and go, or are preempted, look like that as well; and sooner when the rate under contention is
-//! half or twice that of the last trial, which is another load. A mode that was kept by a trial is
-//! left when the ratio leaves the range, or when its rate is half or twice what it was; that counts
-//! as a failure too, which is forgotten if the mode has been kept for long.
+//! not even, the mode on that side is put on probation: it stays if it makes so many percent more
+//! operations in the same time, and otherwise the lock comes back. The interval to the next
+//! probation doubles after each failed one (policy.P3), so that they cost some percent at first and
+//! less and less later. Failures are forgotten one by one: after a long time without waiters,
+//! because threads that come and go, or are preempted, look like that as well; and sooner when the
+//! rate under contention is half or twice that of the last probation, which is another load. A mode
+//! that was kept is left when the ratio leaves the range, or when its rate is half or twice what it
+//! was; that counts as a failure too, which is forgotten if the mode has been kept for long.
 //!
 //! Rates are the best of some windows each, because a window in which a thread was preempted tells
 //! nothing.
 
-use super::policy::{Mode, Policy, Why, Window};
+use super::policy::{Mode, Policy, SwitchReason, Window};
+use crate::policy::{Pauses, Probes, Streak};
+use std::mem;
 
-/// Looks that measure the lock before a trial.
+/// Looks that measure the lock before a probation.
 const BEFORE: u32 = 4;
-/// Looks that a trial takes; the first, with its cold misses, is not counted.
+/// Looks that a probation takes; the first, with its cold misses, is not counted.
 const LOOKS: u32 = 6;
-/// Looks between a failed trial and the next, doubled for each further one.
-const REST: u32 = 256;
-const FAILED_MAX: u32 = 14;
-/// Looks in a row at another rate that void the result of a trial.
+/// Looks at a locked object between a failed probation and the next.
+const PAUSES: Pauses = Pauses { first: 256, doublings: 14 };
+/// Looks in a row at another rate that void the result of a probation.
 const OFF: u32 = 8;
-/// Looks in a row without a reason for a trial, or with one at another rate, after which a failure
-/// is forgotten; doubled for each failure...
+/// Looks in a row without a reason for a probation, or with one at another rate, after which a
+/// failure is forgotten; doubled for each failure...
 const CALM: u32 = 1024;
 /// ...but at most so many times without a reason...
 const PAUSES_DOUBLED_MAX: u32 = 12;
 /// ...and so many times at another rate.
 const OTHERS_DOUBLED_MAX: u32 = 6;
-/// Operations of a window that had to wait, from which a trial may be worth it.
-const WAITS: u32 = 8;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy)]
 enum State {
-    /// No trial, and the mode is the one that the ratio calls for.
+    /// The mode is the one that the ratio calls for.
     Ratio,
-    /// A trial is under way; the rate before it.
-    Tries(u64),
-    /// The mode was kept at that rate.
-    Kept(u64),
+    /// The mode is on probation; the lock's rate before it.
+    OnProbation { before: u64 },
+    /// The mode was kept, at that rate. The looks since, and those at another rate.
+    Kept { rate: u64, kept: Streak, changed: Streak },
 }
 
 #[derive(Debug)]
-pub(super) struct Trial {
+pub(super) struct Probation {
     state: State,
-    /// The best rate of the looks in this state.
+    /// The best rate of the looks in this state, and their number.
     best: u64,
     looks: u32,
-    rest: u32,
-    failed: u32,
-    /// The lock's rate before the last trial.
+    /// When the next one is due, in looks at the locked object.
+    probes: Probes,
+    now: u64,
+    /// The lock's rate before the last one.
     tried_rate: u64,
-    /// Looks in a row without a reason...
-    pauses: u32,
+    /// Looks without a reason...
+    calm: Streak,
     /// ...and with one at another rate.
-    others: u32,
-    /// Looks in which a mode was kept.
-    kept: u32,
+    others: Streak,
 }
 
 /// Whether a rate is at most half or at least twice another.
@@ -71,121 +69,87 @@ fn is_another(now: u64, rate: u64) -> bool {
     now < rate / 2 || now / 2 > rate
 }
 
-impl Window {
-    /// Operations in a second; 0 if there was no clock.
-    fn rate(self) -> u64 {
-        let operations = u128::from(self.updates + self.reads) * 1_000_000_000;
-        operations.checked_div(self.time.as_nanos()).map_or(0, |rate| rate as u64)
-    }
-}
-
-impl Policy {
-    /// The mode that may be better than a lock at this ratio, if it is at least `from`.
-    fn side(window: Window, from: u32) -> Option<Mode> {
-        let Window { updates, reads, .. } = window;
-        let at_least = |many: u64, few: u64| many >= few.saturating_mul(u64::from(from.max(2)));
-        if at_least(updates, reads) {
-            Some(Mode::Logs)
-        } else if at_least(reads, updates) {
-            Some(Mode::Shared)
-        } else {
-            None
-        }
-    }
-
-    /// The mode that this window of a locked object is a reason to try.
-    pub(super) fn tries(&self, window: Window) -> Option<Mode> {
-        let is_contended = window.is_waited_for || window.waits >= WAITS;
-        if is_contended { Self::side(window, self.try_from) } else { None }
-    }
-
-    /// Whether this window leaves a plain lock as it is.
-    pub(super) fn is_content(&self, window: Window) -> bool {
-        self.wants(Mode::Direct, window).0 == Mode::Direct && self.tries(window).is_none()
-    }
-}
-
-impl Trial {
+impl Probation {
     pub(super) fn new() -> Self {
         Self {
             state: State::Ratio,
             best: 0,
             looks: 0,
-            rest: 0,
-            failed: 0,
+            probes: Probes::NONE,
+            now: 0,
             tried_rate: 0,
-            pauses: 0,
-            others: 0,
-            kept: 0,
+            calm: Streak::NONE,
+            others: Streak::NONE,
         }
     }
 
-    /// Whether a trial is under way, or has decided on the mode.
+    /// Whether a mode is on probation, or was kept after one.
     pub(super) fn is_open(&self) -> bool {
-        self.state != State::Ratio
+        !matches!(self.state, State::Ratio)
     }
 
     /// A look at an object that its ratio would leave or make a lock, or whose mode was decided by
-    /// a trial: returns what to change to at once, or `Err` if trials do not apply.
+    /// a probation: returns what to change to at once, or `Err` if probations do not apply.
     pub(super) fn look(
         &mut self,
         policy: &Policy,
         mode: Mode,
         window: Window,
-    ) -> Result<Option<(Mode, Why)>, ()> {
-        match self.state {
+    ) -> Result<Option<(Mode, SwitchReason)>, ()> {
+        let ends = || {
+            policy.wants(Mode::Direct, window).0 == mode // nothing is left to find out
+                || Policy::side(window, policy.try_from / 2) != Some(mode)
+        };
+        match &mut self.state {
             State::Ratio if mode == Mode::Direct => Ok(self.look_direct(policy, window)),
             State::Ratio => Err(()),
-            _ if policy.wants(Mode::Direct, window).0 == mode => {
-                self.enter(State::Ratio); // nothing is left to find out
-                Err(())
-            }
-            _ if Policy::side(window, policy.try_from / 2) != Some(mode) => {
+            _ if ends() => {
                 self.enter(State::Ratio);
                 Err(())
             }
-            State::Tries(before) => Ok(self.look_tries(policy, mode, window, before)),
-            State::Kept(rate) => {
-                self.kept += 1;
-                if self.kept >= CALM << self.failed.min(OTHERS_DOUBLED_MAX) {
-                    self.kept = 0;
-                    self.failed = self.failed.saturating_sub(1);
+            State::OnProbation { before } => {
+                let before = *before;
+                Ok(self.look_on_probation(policy, mode, window, before))
+            }
+            State::Kept { rate, kept, changed } => {
+                let patience = self.probes.failures().of_at_most(CALM, OTHERS_DOUBLED_MAX);
+                if kept.observe(true).take(patience) {
+                    self.probes.forgive(self.now, PAUSES);
                 }
-                let now = window.rate();
-                self.looks = if is_another(now, rate) { self.looks + 1 } else { 0 };
-                Ok((self.looks >= OFF).then_some((Mode::Direct, Why::Changed)))
+                let is_off = changed.observe(is_another(window.rate(), *rate)).is_due(OFF);
+                Ok(is_off.then_some((Mode::Direct, SwitchReason::Changed)))
             }
         }
     }
 
-    fn look_direct(&mut self, policy: &Policy, window: Window) -> Option<(Mode, Why)> {
-        self.rest = self.rest.saturating_sub(1);
+    fn look_direct(&mut self, policy: &Policy, window: Window) -> Option<(Mode, SwitchReason)> {
+        self.now += 1;
         let reason = policy.tries(window).filter(|_| window.rate() != 0);
         let is_other = reason.is_some() && is_another(window.rate(), self.tried_rate);
-        self.pauses = if reason.is_none() { self.pauses + 1 } else { 0 };
-        self.others = if is_other { self.others + 1 } else { 0 };
-        if self.pauses >= CALM << self.failed.min(PAUSES_DOUBLED_MAX)
-            || self.others >= CALM << self.failed.min(OTHERS_DOUBLED_MAX)
-        {
-            (self.pauses, self.others) = (0, 0);
-            self.failed = self.failed.saturating_sub(1);
-            self.rest = self.rest.min(REST << self.failed);
+        let failures = self.probes.failures();
+        let patience = |most| failures.of_at_most(CALM, most);
+        let is_calm = self.calm.observe(reason.is_none()).is_due(patience(PAUSES_DOUBLED_MAX));
+        if self.others.observe(is_other).is_due(patience(OTHERS_DOUBLED_MAX)) || is_calm {
+            self.calm.clear();
+            self.others.clear();
+            self.probes.forgive(self.now, PAUSES);
         }
         let Some(side) = reason else {
             (self.best, self.looks) = (0, 0);
             return None;
         };
         self.measure(window);
-        (self.looks >= BEFORE && self.rest == 0).then_some((side, Why::Trial))
+        let is_due = self.looks >= BEFORE && self.probes.is_due(self.now);
+        is_due.then_some((side, SwitchReason::Probation))
     }
 
-    fn look_tries(
+    fn look_on_probation(
         &mut self,
         policy: &Policy,
         mode: Mode,
         window: Window,
         before: u64,
-    ) -> Option<(Mode, Why)> {
+    ) -> Option<(Mode, SwitchReason)> {
         if self.looks == 0 {
             self.looks = 1;
             return None;
@@ -198,12 +162,11 @@ impl Trial {
         let enough = before.saturating_add(before / 100 * u64::from(policy.try_gain));
         if self.best >= enough {
             let rate = self.best;
-            self.enter(State::Kept(rate));
-            self.kept = 0;
+            self.enter(State::Kept { rate, kept: Streak::NONE, changed: Streak::NONE });
             return None;
         }
-        debug_assert_ne!(mode, Mode::Direct);
-        Some((Mode::Direct, Why::Slower))
+        debug_assert_ne!(mode, Mode::Direct, "adaptive.A10: the lock is on probation");
+        Some((Mode::Direct, SwitchReason::Slower))
     }
 
     fn measure(&mut self, window: Window) {
@@ -216,18 +179,19 @@ impl Trial {
     }
 
     /// The object has changed its mode, or could not.
-    pub(super) fn switched(&mut self, why: Why, changed: bool) {
-        let was = std::mem::replace(&mut self.state, State::Ratio);
-        if why == Why::Trial {
+    pub(super) fn switched(&mut self, reason: SwitchReason, changed: bool) {
+        let was = mem::replace(&mut self.state, State::Ratio);
+        let begins = reason == SwitchReason::Probation;
+        if begins {
             self.tried_rate = self.best;
             if changed {
-                self.enter(State::Tries(self.tried_rate));
+                self.enter(State::OnProbation { before: self.tried_rate });
                 return;
             }
         }
-        if matches!(why, Why::Trial | Why::Changed) || matches!(was, State::Tries(_)) {
-            self.rest = REST << self.failed;
-            self.failed = (self.failed + 1).min(FAILED_MAX);
+        let is_kept_no_more = reason == SwitchReason::Changed;
+        if begins || is_kept_no_more || matches!(was, State::OnProbation { .. }) {
+            self.probes.failed(self.now, PAUSES);
         }
         self.enter(State::Ratio);
     }
@@ -235,13 +199,13 @@ impl Trial {
 
 #[cfg(test)]
 mod tests {
-    use super::super::policy::Control;
-    use super::{Mode, Policy, Why, Window};
+    use super::super::controller::Controller;
+    use super::{Mode, Policy, SwitchReason, Window};
     use std::time::Duration;
 
     /// An object under a load: operations per second in each mode, and what a window counts.
     struct World {
-        control: Control,
+        control: Controller,
         updates: u64,
         reads: u64,
         waits: u32,
@@ -255,7 +219,7 @@ mod tests {
     impl World {
         fn new(updates: u64, reads: u64, rates: [u64; 3]) -> Self {
             Self {
-                control: Control::new(Policy::default()),
+                control: Controller::new(Policy::default()),
                 updates,
                 reads,
                 waits: 15,
@@ -281,14 +245,14 @@ mod tests {
                 let window = Window { updates, reads, waits, is_waited_for, by: 1, time };
                 self.spent += time;
                 self.made += updates + reads;
-                if let Some((to, why)) = self.control.look(window) {
-                    self.control.switched(to, why, window);
+                if let Some((to, reason)) = self.control.look(window) {
+                    self.control.switched(to, reason, window);
                 }
             }
         }
 
-        fn whys(&self) -> Vec<Why> {
-            self.control.history().1.iter().map(|switch| switch.why).collect()
+        fn reasons(&self) -> Vec<SwitchReason> {
+            self.control.history().1.iter().map(|switch| switch.reason).collect()
         }
     }
 
@@ -299,7 +263,10 @@ mod tests {
         for (updates, reads, mode) in [(9, 1, Mode::Logs), (1, 9, Mode::Shared)] {
             let mut world = World::new(updates, reads, [M, 3 * M, 3 * M]);
             world.run(5_000);
-            assert_eq!((world.control.mode, world.whys()), (mode, vec![Why::Trial]));
+            assert_eq!(
+                (world.control.mode, world.reasons()),
+                (mode, vec![SwitchReason::Probation])
+            );
         }
     }
 
@@ -307,7 +274,7 @@ mod tests {
     fn slower_neighbour_costs_less_and_less() {
         let mut world = World::new(9, 1, [10 * M, M, M]);
         world.run(2_000);
-        assert_eq!(world.whys()[..2], [Why::Trial, Why::Slower]);
+        assert_eq!(world.reasons()[..2], [SwitchReason::Probation, SwitchReason::Slower]);
         world.run(100_000);
         let (switches, _) = world.control.history();
         assert!(switches <= 20, "{switches} switches");
@@ -331,14 +298,14 @@ mod tests {
         let mut world = World::new(9, 1, [M, 3 * M, 3 * M]);
         world.waits = 2;
         world.run(5_000);
-        assert!(world.whys().is_empty());
+        assert!(world.reasons().is_empty());
         let mut world = World::new(2, 1, [M, 3 * M, 3 * M]);
         world.run(5_000);
-        assert!(world.whys().is_empty());
+        assert!(world.reasons().is_empty());
     }
 
     #[test]
-    fn what_a_trial_found_ends_with_its_load() {
+    fn what_a_probation_found_ends_with_its_load() {
         let mut world = World::new(9, 1, [M, 3 * M, 3 * M]);
         world.run(1_000);
         assert_eq!(world.control.mode, Mode::Logs);
@@ -346,8 +313,8 @@ mod tests {
         (world.waits, world.rates) = (0, [20 * M, M, M]);
         world.run(1_000);
         assert_eq!(
-            (world.control.mode, world.whys()),
-            (Mode::Direct, vec![Why::Trial, Why::Changed])
+            (world.control.mode, world.reasons()),
+            (Mode::Direct, vec![SwitchReason::Probation, SwitchReason::Changed])
         );
         // The ratio has become even: back by the ratio.
         let mut world = World::new(9, 1, [M, 3 * M, 3 * M]);
@@ -355,8 +322,8 @@ mod tests {
         (world.updates, world.reads) = (1, 1);
         world.run(1_000);
         assert_eq!(
-            (world.control.mode, world.whys()),
-            (Mode::Direct, vec![Why::Trial, Why::Mixed])
+            (world.control.mode, world.reasons()),
+            (Mode::Direct, vec![SwitchReason::Probation, SwitchReason::Mixed])
         );
     }
 
@@ -365,23 +332,29 @@ mod tests {
         let mut world = World::new(1, 9, [M, M, 3 * M]);
         (world.waits, world.waited_for) = (0, true);
         world.run(100);
-        assert_eq!((world.control.mode, world.whys()), (Mode::Shared, vec![Why::Trial]));
+        assert_eq!(
+            (world.control.mode, world.reasons()),
+            (Mode::Shared, vec![SwitchReason::Probation])
+        );
     }
 
     /// At 200 updates a read the lock's threshold is not reached, and that of the logs not left.
     #[test]
-    fn trial_between_the_borders_is_judged_too() {
+    fn probation_between_the_borders_is_judged_too() {
         let mut world = World::new(200, 1, [10 * M, M, M]);
         world.run(1_000);
-        assert_eq!(world.whys()[..2], [Why::Trial, Why::Slower]);
+        assert_eq!(world.reasons()[..2], [SwitchReason::Probation, SwitchReason::Slower]);
         assert_eq!(world.control.mode, Mode::Direct);
     }
 
     #[test]
-    fn mode_that_the_ratio_asks_for_needs_no_trial() {
+    fn mode_that_the_ratio_asks_for_needs_no_probation() {
         let mut world = World::new(300, 1, [10 * M, M, M]);
         world.run(1_000);
-        assert_eq!((world.control.mode, world.whys()), (Mode::Logs, vec![Why::Updates]));
+        assert_eq!(
+            (world.control.mode, world.reasons()),
+            (Mode::Logs, vec![SwitchReason::Updates])
+        );
     }
 
     #[test]
@@ -417,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn another_load_is_tried_soon_though_many_trials_were_in_vain() {
+    fn another_load_is_tried_soon_though_many_probations_failed() {
         let mut world = World::new(9, 1, [10 * M, M, M]);
         world.run(50_000);
         assert_eq!(world.control.mode, Mode::Direct);
