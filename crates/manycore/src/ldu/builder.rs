@@ -1,9 +1,9 @@
 //! Builder of a set, and the checks of its options.
 
-use super::core::Core;
 use super::links::Linked;
 use super::queue::Queues;
 use super::set::{DeferredSet, Structure};
+use super::state::State;
 use crate::clock::Clock;
 use crate::config;
 use std::fmt;
@@ -130,7 +130,7 @@ impl<T: Structure<E>, E: Linked> Builder<T, E> {
             Queue::Global => Queues::global(),
         };
         let delay = self.max_delay.map_or(u64::MAX, |d| Clock::system().duration_to_ticks(d));
-        Ok(DeferredSet::around(Core::new(structure, queues, self.max_queued as u64, delay)))
+        Ok(DeferredSet::around(State::new(structure, queues, self.max_queued as u64, delay)))
     }
 }
 

@@ -13,9 +13,9 @@
 //!   leave the queues all the same, and are freed: so what waits is bounded by what is in the set,
 //!   or was when the structure panicked.
 
-use super::core::Core;
 use super::links::{Linked, Links, member_of};
 use super::set::Structure;
+use super::state::State;
 use crate::config;
 use crate::percpu::barrier;
 use crate::sync::{AtomicBool, Ordering, seeded_bug};
@@ -85,14 +85,14 @@ impl<E: Linked> Inner<E> {
     }
 }
 
-impl<T: Structure<E>, E: Linked> Core<T, E> {
+impl<T: Structure<E>, E: Linked> State<T, E> {
     /// Tells the structure what the laws say a read must see. With `keep`, busy members stay queued
     /// (ldu.R3). Of a poisoned set, what the structure need not hear of is let go, and the rest
     /// stays queued (ldu.R4).
     ///
     /// # Safety
-    /// The caller has the structure alone: by the lock, taken by [`lock`](Core::lock) or as the
-    /// first by [`enter`](Core::enter), or by `&mut self`.
+    /// The caller has the structure alone: by the lock, taken by [`lock`](State::lock) or as the
+    /// first by [`enter`](State::enter), or by `&mut self`.
     ///
     /// # Panics
     /// If the structure does; what it was not told yet stays queued, and the set is poisoned
@@ -119,17 +119,17 @@ impl<T: Structure<E>, E: Linked> Core<T, E> {
                 unsafe { self.visit_all(inner, keep, false) };
                 return None;
             }
-            let round = self.hub.rounds.begin();
+            let round = self.read_side.rounds.begin();
             // A change that has returned has its member in a queue or here (ldu.R1), and its fence
             // before the round's: so a look suffices, and no cut is needed.
-            if !always && inner.is_clean() && self.front.queues.is_empty() {
-                self.hub.rounds.end(round);
+            if !always && inner.is_clean() && self.update_side.queues.is_empty() {
+                self.read_side.rounds.end(round);
                 return None;
             }
             inner.drains += 1;
             // SAFETY: the caller promises that it has the structure alone (# Safety).
             let cut = unsafe { self.visit_all(inner, keep, true) };
-            self.hub.rounds.end(round);
+            self.read_side.rounds.end(round);
             Some(cut)
         })
     }
@@ -140,9 +140,9 @@ impl<T: Structure<E>, E: Linked> Core<T, E> {
     /// As [`drain`](Self::drain).
     unsafe fn visit_all(&self, inner: &mut Inner<E>, keep: bool, tell: bool) -> u64 {
         // ORDER: Relaxed; guarded by the lock. (It stays so if the structure panics.)
-        self.hub.is_clean.store(false, Ordering::Relaxed);
+        self.read_side.is_clean.store(false, Ordering::Relaxed);
         let cut = self.raise();
-        self.front.queues.take_all(&mut inner.chains);
+        self.update_side.queues.take_all(&mut inner.chains);
         inner.old.append(&mut inner.carry);
         while let Some(links) = inner.old.pop() {
             // SAFETY: ldu.R1 - queued, so its memory is held.
@@ -169,7 +169,7 @@ impl<T: Structure<E>, E: Linked> Core<T, E> {
             unsafe { self.visit(inner, links, cut, keep, tell) };
         }
         // ORDER: Relaxed; guarded by the lock.
-        self.hub.is_clean.store(inner.is_clean(), Ordering::Relaxed);
+        self.read_side.is_clean.store(inner.is_clean(), Ordering::Relaxed);
         cut
     }
 
@@ -179,10 +179,10 @@ impl<T: Structure<E>, E: Linked> Core<T, E> {
             return u64::MAX;
         }
         // ORDER: Relaxed; written under the lock alone.
-        let cut = self.front.epoch.load(Ordering::Relaxed);
+        let cut = self.update_side.epoch.load(Ordering::Relaxed);
         // ORDER: a full fence after the store and before the looks; pairs with the fences in
         // `change` and `push`. Release, because a change that finds it goes on from here.
-        self.front.epoch.swap(cut + 1, Ordering::SeqCst);
+        self.update_side.epoch.swap(cut + 1, Ordering::SeqCst);
         barrier::full_after_rmw();
         cut
     }
@@ -231,7 +231,8 @@ impl<T: Structure<E>, E: Linked> Core<T, E> {
             }
         }
         let there = word.at(cut);
-        let mut telling = Telling { inner, links, poisoned: &self.hub.poisoned, panics: true };
+        let mut telling =
+            Telling { inner, links, poisoned: &self.read_side.poisoned, panics: true };
         self.value.with_mut(|value| {
             // SAFETY: the lock is held, and guards the structure. The member is held while it is
             // queued, and only its owner could change its data, which does not until it is let go
@@ -249,7 +250,7 @@ impl<T: Structure<E>, E: Linked> Core<T, E> {
         self.inner.with_mut(|inner| {
             // SAFETY: `&mut self`.
             let inner = unsafe { &mut *inner };
-            self.front.queues.take_all(&mut inner.chains);
+            self.update_side.queues.take_all(&mut inner.chains);
             inner.old.append(&mut inner.carry);
             let mut last = Vec::new();
             while let Some(links) = inner.chains.pop() {

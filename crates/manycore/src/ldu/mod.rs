@@ -72,9 +72,7 @@
 
 mod builder;
 mod combined;
-mod core;
 mod drain;
-mod forest;
 mod free_list;
 mod guard;
 mod handle;
@@ -83,14 +81,16 @@ mod links;
 mod loom_tests;
 mod queue;
 mod set;
+mod set_domain;
+mod state;
 mod word;
 
 pub use crate::lock::error::TryReadError;
 pub use builder::{BuildError, Builder, Queue};
 pub use combined::{Both, Combined};
-pub use forest::{Forest, Set, SetDomain, SetElement, SetGuard, SetId, SetMember};
 pub use free_list::FreeList;
 pub use guard::{ReadGuard, SharedGuard};
 pub use handle::{Attached, Detached};
 pub use links::{Element, Linked, Links};
 pub use set::{DeferredSet, Stats, Structure};
+pub use set_domain::{Set, SetDomain, SetElement, SetGuard, SetId, SetMap, SetMember};

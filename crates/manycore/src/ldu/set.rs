@@ -1,10 +1,10 @@
 //! The set: the public face.
 
 use super::builder::Builder;
-use super::core::{Core, Held, cannot_read};
 use super::guard::{ReadGuard, SharedGuard};
 use super::handle::{Attached, give_up};
 use super::links::{Element, Linked, links_of};
+use super::state::{Held, State, cannot_read};
 use super::word::Change;
 use crate::lock::error::{TryReadError, would_wait_in_a_circle};
 use crate::lock::{Entered, Refused};
@@ -114,7 +114,7 @@ pub trait Structure<E>: Send {
 /// assert!(open.read().0.is_empty());
 /// ```
 pub struct DeferredSet<T: Structure<E>, E: Linked> {
-    pub(super) core: ManuallyDrop<Core<T, E>>,
+    pub(super) state: ManuallyDrop<State<T, E>>,
 }
 
 /// What happened to a set's members so far.
@@ -150,8 +150,8 @@ impl<T: Structure<E>, E: Linked> DeferredSet<T, E> {
         Builder::new()
     }
 
-    pub(super) fn around(core: Core<T, E>) -> Self {
-        Self { core: ManuallyDrop::new(core) }
+    pub(super) fn around(state: State<T, E>) -> Self {
+        Self { state: ManuallyDrop::new(state) }
     }
 
     /// Inserts a member. The next read sees it.
@@ -213,17 +213,17 @@ impl<T: Structure<E>, E: Linked> DeferredSet<T, E> {
     where
         T: Sync,
     {
-        let garbage = match self.core.enter() {
+        let garbage = match self.state.enter() {
             Ok(Entered::Shared) => Vec::new(),
             Ok(Entered::First) => {
-                let held = Held { core: &*self.core, poison: false };
+                let held = Held { state: &*self.state, poison: false };
                 // SAFETY: the structure is this caller's alone.
-                unsafe { self.core.drain(true) };
+                unsafe { self.state.drain(true) };
                 held.share()
             }
             Err(refused) => cannot_read(refused, "set"),
         };
-        let guard = SharedGuard::new(&self.core, garbage);
+        let guard = SharedGuard::new(&self.state, garbage);
         assert!(
             !self.is_poisoned(),
             "manycore: the set is poisoned, because its structure panicked; repair it and call \
@@ -235,10 +235,10 @@ impl<T: Structure<E>, E: Linked> DeferredSet<T, E> {
     /// Holds the set, up to date. With `keep`, busy members stay queued.
     #[track_caller]
     fn hold(&self, wait: bool, keep: bool) -> Result<ReadGuard<'_, T, E>, Refused> {
-        self.core.lock(wait)?;
-        let held = Held { core: &self.core, poison: false };
+        self.state.lock(wait)?;
+        let held = Held { state: &self.state, poison: false };
         // SAFETY: the lock was taken just above.
-        unsafe { self.core.drain(keep) };
+        unsafe { self.state.drain(keep) };
         Ok(ReadGuard::new(held))
     }
 
@@ -258,10 +258,10 @@ impl<T: Structure<E>, E: Linked> DeferredSet<T, E> {
     /// If the structure panics. (A poisoned set's changes stay queued.)
     pub fn get_mut(&mut self) -> &mut T {
         // SAFETY: `&mut self` is more than the lock.
-        unsafe { self.core.drain(true) };
+        unsafe { self.state.drain(true) };
         // SAFETY: `&mut self` lasts as long as the reference, so no guard and no other thread
         // reaches the structure.
-        self.core.value.with_mut(|value| unsafe { &mut *value })
+        self.state.value.with_mut(|value| unsafe { &mut *value })
     }
 
     /// The structure, up to date.
@@ -271,9 +271,9 @@ impl<T: Structure<E>, E: Linked> DeferredSet<T, E> {
     #[must_use]
     pub fn into_inner(self) -> T {
         let mut this = ManuallyDrop::new(self);
-        let finished = this.core.finish();
+        let finished = this.state.finish();
         // SAFETY: `this` is not used or dropped after this.
-        let (value, garbage) = unsafe { ManuallyDrop::take(&mut this.core) }.dismantle();
+        let (value, garbage) = unsafe { ManuallyDrop::take(&mut this.state) }.dismantle();
         sync::resume_first([finished, sync::caught(|| sync::drop_each(garbage))]);
         value
     }
@@ -281,7 +281,7 @@ impl<T: Structure<E>, E: Linked> DeferredSet<T, E> {
     /// Whether the structure, or a reader that held the set, panicked.
     #[must_use]
     pub fn is_poisoned(&self) -> bool {
-        self.core.is_poisoned()
+        self.state.is_poisoned()
     }
 
     /// Clears the poison flag. The next read applies what is queued.
@@ -292,13 +292,13 @@ impl<T: Structure<E>, E: Linked> DeferredSet<T, E> {
     /// If taking the lock would wait for ever, as [`read`](Self::read).
     pub fn clear_poison(&self) {
         // Under the lock: a read that skipped the queues must find the poison that made it do so.
-        let locked = self.core.lock(true);
+        let locked = self.state.lock(true);
         if locked == Err(Refused::Circle) {
             would_wait_in_a_circle();
         }
-        let held = locked.map(|()| Held { core: &*self.core, poison: false });
+        let held = locked.map(|()| Held { state: &*self.state, poison: false });
         // ORDER: Relaxed; guarded by the lock.
-        self.core.hub.poisoned.store(false, Ordering::Relaxed);
+        self.state.read_side.poisoned.store(false, Ordering::Relaxed);
         drop(held);
     }
 
@@ -308,15 +308,15 @@ impl<T: Structure<E>, E: Linked> DeferredSet<T, E> {
     /// If taking the lock would wait for ever, as [`read`](Self::read).
     #[must_use]
     pub fn stats(&self) -> Stats {
-        if let Err(refused) = self.core.lock(true) {
+        if let Err(refused) = self.state.lock(true) {
             cannot_read(refused, "set");
         }
-        let held = Held { core: &*self.core, poison: false };
-        let stats = self.core.inner.with(|inner| {
+        let held = Held { state: &*self.state, poison: false };
+        let stats = self.state.inner.with(|inner| {
             // SAFETY: the lock is held, and guards `inner`.
             let inner = unsafe { &*inner };
             Stats {
-                queued: self.core.front.queues.pushed(),
+                queued: self.state.update_side.queues.pushed(),
                 applied: inner.applied,
                 drains: inner.drains,
                 freed: inner.freed,
@@ -342,7 +342,7 @@ impl<T: Structure<E>, E: Linked> DeferredSet<T, E> {
         // SAFETY: ldu.U1, ldu.U3 - the caller promises a live member that is in no other set or
         // queue, is not changed until it is settled or retired, and has one call at a time
         // (# Safety).
-        if unsafe { self.core.change(member, Change::Insert) }.is_err() {
+        if unsafe { self.state.change(member, Change::Insert) }.is_err() {
             // SAFETY: the change was refused, so it took nothing: the caller's member is alive
             // (# Safety).
             misused(unsafe { member.as_ref() }, "is inserted, but is in the set already");
@@ -360,7 +360,7 @@ impl<T: Structure<E>, E: Linked> DeferredSet<T, E> {
     pub unsafe fn remove_raw(&self, member: NonNull<E>) {
         // SAFETY: ldu.U1, ldu.U3 - the caller promises a live member that was inserted into this
         // set, and one call at a time (# Safety).
-        if unsafe { self.core.change(member, Change::Remove) }.is_err() {
+        if unsafe { self.state.change(member, Change::Remove) }.is_err() {
             // SAFETY: the change was refused, so it took nothing: the caller's member is alive
             // (# Safety).
             misused(unsafe { member.as_ref() }, "is removed, but is not in the set");
@@ -379,7 +379,7 @@ impl<T: Structure<E>, E: Linked> DeferredSet<T, E> {
     pub unsafe fn retire_raw(&self, member: NonNull<E>) {
         // SAFETY: ldu.U1, ldu.U3 - the caller promises a live member that was inserted into this
         // set, one call at a time, and no use of the member afterwards (# Safety).
-        if unsafe { self.core.change(member, Change::GiveUp) }.is_err() {
+        if unsafe { self.state.change(member, Change::GiveUp) }.is_err() {
             // SAFETY: the change was refused, so it did not give the member up: it is alive
             // (# Safety).
             misused(unsafe { member.as_ref() }, "is removed, but is not in the set");
@@ -404,7 +404,7 @@ impl<T: Structure<E>, E: Linked> DeferredSet<T, E> {
     pub unsafe fn recycle_raw(&self, member: NonNull<E>) -> bool {
         // SAFETY: ldu.U1, ldu.U3 - the caller promises a live member that was inserted into this
         // set, one call at a time, and no use afterwards if the answer is false (# Safety).
-        match unsafe { self.core.change(member, Change::Recycle) } {
+        match unsafe { self.state.change(member, Change::Recycle) } {
             Ok(word) => word.is_idle(),
             // SAFETY: the change was refused, so it did not give the member up: it is alive
             // (# Safety).
@@ -473,9 +473,9 @@ impl<T: Structure<E>, E: Linked> Drop for DeferredSet<T, E> {
     /// Applies what is pending, then drops the structure. If the structure panics, it is dropped
     /// first and the panic goes on (unless the thread is unwinding already).
     fn drop(&mut self) {
-        let finished = self.core.finish();
+        let finished = self.state.finish();
         // SAFETY: taken here alone, and not used afterwards.
-        let (value, garbage) = unsafe { ManuallyDrop::take(&mut self.core) }.dismantle();
+        let (value, garbage) = unsafe { ManuallyDrop::take(&mut self.state) }.dismantle();
         let dropped = sync::caught(|| drop(value));
         sync::resume_first([finished, dropped, sync::caught(|| sync::drop_each(garbage))]);
     }
@@ -490,7 +490,7 @@ impl<T: Structure<E> + Default, E: Linked> Default for DeferredSet<T, E> {
 impl<T: Structure<E>, E: Linked> fmt::Debug for DeferredSet<T, E> {
     /// Prints the state, not the structure: that would take a read.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let held = self.core.hub.rounds.is_locked_by_me();
+        let held = self.state.read_side.rounds.is_locked_by_me();
         f.debug_struct("DeferredSet")
             .field("poisoned", &self.is_poisoned())
             .field("held_by_this_thread", &held)

@@ -121,8 +121,8 @@ pub(crate) struct Waiting {
 impl Drop for Waiting {
     fn drop(&mut self) {
         let mut graph = graph();
-        if let Some(place) = graph.iter().rposition(|waiter| waiter.token == self.token) {
-            graph.swap_remove(place);
+        if let Some(at) = graph.iter().rposition(|waiter| waiter.token == self.token) {
+            graph.swap_remove(at);
         }
     }
 }

@@ -121,8 +121,8 @@ pub(crate) fn lock(word: &AtomicUsize, token: usize, of: Of) -> Result<bool, Ref
     match try_lock(word, token) {
         Ok(()) => Ok(false),
         Err(Refused::Busy) => {
-            let Of { kind, address, place } = of;
-            lock_slow::<false>(word, token, kind, address, place).map(|()| true)
+            let Of { kind, address, location } = of;
+            lock_slow::<false>(word, token, kind, address, location).map(|()| true)
         }
         Err(refused) => Err(refused),
     }
@@ -142,11 +142,11 @@ pub(crate) fn lock_nested(word: &AtomicUsize, token: usize, of: Of) -> Result<bo
 #[cold]
 fn lock_nested_slow(word: &AtomicUsize, token: usize, of: Of) -> Result<(), Refused> {
     let waiting = held::wait_for(word, token).map_err(|()| Refused::Circle)?;
-    let Of { kind, address, place } = of;
+    let Of { kind, address, location } = of;
     match waiting {
-        Some(_entered) => lock_slow::<false>(word, token, kind, address, place),
+        Some(_entered) => lock_slow::<false>(word, token, kind, address, location),
         // The thread may hold locks of collections, which are not counted.
-        None => lock_slow::<true>(word, token, kind, address, place),
+        None => lock_slow::<true>(word, token, kind, address, location),
     }
 }
 
@@ -157,8 +157,8 @@ pub(super) fn lock_watched(word: &AtomicUsize, token: usize, of: Of) -> Result<b
     match try_lock(word, token) {
         Ok(()) => Ok(false),
         Err(Refused::Busy) => {
-            let Of { kind, address, place } = of;
-            lock_slow::<true>(word, token, kind, address, place).map(|()| true)
+            let Of { kind, address, location } = of;
+            lock_slow::<true>(word, token, kind, address, location).map(|()| true)
         }
         Err(refused) => Err(refused),
     }
@@ -293,9 +293,9 @@ fn lock_slow<const WATCHED: bool>(
     token: usize,
     kind: &'static str,
     address: usize,
-    place: &'static Location<'static>,
+    location: &'static Location<'static>,
 ) -> Result<(), Refused> {
-    let of = Of { kind, address, place };
+    let of = Of { kind, address, location };
     let wait = Wait::begin();
     let (mut holder, mut handoffs) = (0, 0);
     let mut waiter = Waiter { token, looks: 0, spin: 0, owes: 0, slept: false, watched: None };

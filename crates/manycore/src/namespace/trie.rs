@@ -1,7 +1,7 @@
 //! The radix trie: from an index to its slot. Laws namespace.N1 and namespace.N2 of the parent
 //! module.
 
-use super::core::Core;
+use super::state::State;
 use crate::config::{ID_CHUNK_BITS, ID_FAN_BITS, ID_LEAF_BITS, ID_LEAF_BYTES, SMALL};
 use crate::sync::{AtomicPtr, AtomicU32, AtomicU64, LoadToChange, Ordering};
 use std::alloc::{self, Layout};
@@ -21,7 +21,7 @@ const CHUNKS: usize = 1 << (ID_LEAF_BITS - ID_CHUNK_BITS);
 
 /// A place for a node. `value` is touched through raw pointers only.
 #[repr(C)]
-pub(super) struct Slot<T> {
+pub(super) struct NodeSlot<T> {
     /// The id's bits while it is live; a dead word else; zero if it has never been used.
     pub(super) word: AtomicU64,
     pub(super) value: MaybeUninit<T>,
@@ -31,12 +31,12 @@ pub(super) struct Slot<T> {
 /// it, in one allocation.
 #[repr(C, align(128))]
 pub(super) struct Leaf<T> {
-    pub(super) core: *const Core<T>,
+    pub(super) state: *const State<T>,
     /// The leaf with the next indices, if an extent goes on there.
     pub(super) next: AtomicPtr<Leaf<T>>,
     /// For each chunk, one more than the class of the blocks that begin in it; or zero.
     classes: [AtomicU32; CHUNKS],
-    slots: [Slot<T>; 0],
+    slots: [NodeSlot<T>; 0],
 }
 
 #[repr(C, align(128))]
@@ -57,7 +57,7 @@ impl<T> Leaf<T> {
     /// log2 of its slots: as many as fit `ID_LEAF_BYTES`, so that few large nodes do not cost the
     /// memory of many; at least one. (Models have leaves of one size.)
     pub(super) const BITS: u32 = {
-        let fits = ID_LEAF_BYTES / size_of::<Slot<T>>();
+        let fits = ID_LEAF_BYTES / size_of::<NodeSlot<T>>();
         let log = if fits == 0 { 0 } else { fits.ilog2() };
         if SMALL || log > ID_LEAF_BITS { ID_LEAF_BITS } else { log }
     };
@@ -70,17 +70,17 @@ impl<T> Leaf<T> {
         if ID_CHUNK_BITS < Self::BITS { ID_CHUNK_BITS } else { Self::BITS };
 
     fn layout() -> Layout {
-        let slots = Layout::array::<Slot<T>>(Self::LEN).expect("a leaf is smaller than memory");
+        let slots = Layout::array::<NodeSlot<T>>(Self::LEN).expect("a leaf is smaller than memory");
         let (both, _) = Layout::new::<Self>().extend(slots).expect("as above");
         both.pad_to_align()
     }
 
-    fn alloc(core: *const Core<T>) -> *mut Self {
+    fn alloc(state: *const State<T>) -> *mut Self {
         let leaf = alloc_zeroed(Self::layout()).cast::<Self>();
         // SAFETY: fresh memory of this layout, not shared. All zeros are valid atomics of std;
         // a checker's are made one by one.
         unsafe {
-            (&raw mut (*leaf).core).write(core);
+            (&raw mut (*leaf).state).write(state);
             if SMALL {
                 (&raw mut (*leaf).next).write(AtomicPtr::new(ptr::null_mut()));
                 for class in 0..CHUNKS {
@@ -98,7 +98,7 @@ impl<T> Leaf<T> {
     /// `leaf` came from `alloc`, and no other thread has it.
     unsafe fn free(leaf: *mut Self) {
         // SAFETY: the caller promises that `alloc` made the leaf, of this layout, and that no other
-        // thread has it (# Safety). Values are not dropped here (see `Slot`), atomics need not be.
+        // thread has it (# Safety). Values are not dropped here (see `NodeSlot`), atomics need not be.
         unsafe { alloc::dealloc(leaf.cast(), Self::layout()) }
     }
 
@@ -107,19 +107,19 @@ impl<T> Leaf<T> {
     /// # Safety
     /// `leaf` is a leaf, and `offset` below `LEN`.
     #[inline(always)]
-    pub(super) unsafe fn slot(leaf: *mut Self, offset: usize) -> *mut Slot<T> {
+    pub(super) unsafe fn slot(leaf: *mut Self, offset: usize) -> *mut NodeSlot<T> {
         debug_assert!(offset < Self::LEN);
         // Not by way of the field: its type ends where the first slot begins.
         let slots = std::mem::offset_of!(Self, slots);
         // SAFETY: within the leaf's allocation (`layout`), says the caller.
-        unsafe { leaf.cast::<u8>().add(slots).cast::<Slot<T>>().add(offset) }
+        unsafe { leaf.cast::<u8>().add(slots).cast::<NodeSlot<T>>().add(offset) }
     }
 
     /// The leaf of a slot with this index.
     ///
     /// # Safety
     /// `slot` came from [`slot`](Self::slot), and its index is `index`.
-    pub(super) unsafe fn of(slot: *mut Slot<T>, index: u32) -> *mut Self {
+    pub(super) unsafe fn of(slot: *mut NodeSlot<T>, index: u32) -> *mut Self {
         let offset = index as usize % Self::LEN;
         // SAFETY: back to the first slot, and from there to the leaf around it: one allocation,
         // from which the pointer was derived.
@@ -219,24 +219,24 @@ impl<T> Trie<T> {
 
     /// The leaf with `index`, made if need be.
     #[cold]
-    pub(super) fn make(&self, index: u32, core: *const Core<T>) -> *mut Leaf<T> {
-        let (mut node, height) = self.grow(index, core);
+    pub(super) fn make(&self, index: u32, state: *const State<T>) -> *mut Leaf<T> {
+        let (mut node, height) = self.grow(index, state);
         for level in (1..=height).rev() {
             // SAFETY: namespace.N2 - `node` is at `level`, above the leaves, and lives as long as
             // the trie.
-            node = make_child::<T>(unsafe { link::<T>(node, level, index) }, level, core);
+            node = make_child::<T>(unsafe { link::<T>(node, level, index) }, level, state);
         }
         node.cast()
     }
 
     /// Makes the trie high enough for `index`.
-    fn grow(&self, index: u32, core: *const Core<T>) -> (*mut (), usize) {
+    fn grow(&self, index: u32, state: *const State<T>) -> (*mut (), usize) {
         // ORDER: Acquire; as in `find`.
         let mut root = self.root.load_to_change(Ordering::Acquire);
         loop {
             let (node, height) = split(root);
             if node.is_null() {
-                root = make_child::<T>(&self.root, 1, core); // a leaf: height zero
+                root = make_child::<T>(&self.root, 1, state); // a leaf: height zero
                 continue;
             }
             if reaches::<T>(height, index) {
@@ -296,13 +296,13 @@ impl<T> Trie<T> {
 }
 
 /// Where `link` leads, after making a node there if there is none.
-fn make_child<T>(link: &AtomicPtr<()>, level: usize, core: *const Core<T>) -> *mut () {
+fn make_child<T>(link: &AtomicPtr<()>, level: usize, state: *const State<T>) -> *mut () {
     // ORDER: Acquire; as in `Trie::find`.
     let found = link.load_to_change(Ordering::Acquire);
     if !found.is_null() {
         return found;
     }
-    let new: *mut () = if level == 1 { Leaf::alloc(core).cast() } else { Inner::alloc().cast() };
+    let new: *mut () = if level == 1 { Leaf::alloc(state).cast() } else { Inner::alloc().cast() };
     // ORDER: Release publishes the node; Acquire on failure reads the winner's.
     match link.compare_exchange(ptr::null_mut(), new, Ordering::AcqRel, Ordering::Acquire) {
         Ok(_) => new,

@@ -43,7 +43,7 @@ use super::slot_log::{Padded, SlotLog};
 use crate::clock::Stamp;
 use crate::config;
 use crate::lock::held;
-use crate::percpu::{self, barrier, place};
+use crate::percpu::{self, barrier, cpu_group};
 use crate::sync::{
     self, AtomicU64, AtomicUsize, Backoff, Ordering, Panic, UnsafeCell, hint, seeded_bug,
 };
@@ -286,7 +286,7 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
                 !L::ORDERED
                     && dirty >= config::TREE_SLOTS_MIN
                     && merges >= inner.tree_from
-                    && place::branches() >= config::TREE_BRANCHES_MIN
+                    && cpu_group::branches() >= config::TREE_BRANCHES_MIN
             }
         }
     }
@@ -296,7 +296,7 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
         // ORDER: Relaxed; written under the lock.
         let mut tree = self.logs().tree.load(Ordering::Relaxed);
         if tree.is_null() {
-            tree = self.make_tree(place::branches());
+            tree = self.make_tree(cpu_group::branches());
         }
         // SAFETY: oplog.C10 - made by `make_tree` and freed with the log set, which the lock's
         // holder keeps.
@@ -379,7 +379,7 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
         if index >= SLOTS_MAX {
             return;
         }
-        let branch = &tree.branches[place::branch(index) % tree.branches.len()];
+        let branch = &tree.branches[cpu_group::branch(index) % tree.branches.len()];
         if !branch.members.has(index) {
             branch.joiners.add(index);
             return;

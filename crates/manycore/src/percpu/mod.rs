@@ -18,15 +18,15 @@
 
 pub mod barrier;
 pub(crate) mod calls;
-pub mod cid;
+pub(crate) mod cpu_group;
 pub(crate) mod dirty;
 #[cfg(not(any(manycore_loom, manycore_shuttle)))]
 pub(crate) mod fork;
 pub(crate) mod gate;
 #[cfg(all(test, manycore_loom))]
 pub(crate) mod loom_tests;
+pub mod mm_cid;
 pub mod pin;
-pub(crate) mod place;
 pub(crate) mod segmented;
 mod slots;
 #[cfg(manycore_loom)]

@@ -1,9 +1,9 @@
 //! Domains: a set of sections and the garbage that they can hold back.
 
 use super::builder::Builder;
+use super::grace_period::State;
 use super::guard::{self, Section};
 use super::report::Backlog;
-use super::round::Core;
 #[cfg(not(any(manycore_loom, manycore_shuttle)))]
 use crate::percpu::fork::AtFork;
 use crate::sync::{self, Mutex, global};
@@ -100,22 +100,22 @@ use std::time::Duration;
 pub struct Domain {
     /// From a box. A raw pointer, because `DOMAINS` has one, too, that moves of the domain must not
     /// invalidate.
-    core: NonNull<Core>,
+    state: NonNull<State>,
 }
 
 /// A moment in a domain's time, for [`Domain::quiesced`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Moment(u64);
 
-// SAFETY: a `Core` is Send and Sync (its parts say why), and a domain owns one as a box does.
+// SAFETY: a `State` is Send and Sync (its parts say why), and a domain owns one as a box does.
 unsafe impl Send for Domain {}
-// SAFETY: a shared domain gives out `&Core` alone, and `Core` is `Sync`, as the assertion below
+// SAFETY: a shared domain gives out `&State` alone, and `State` is `Sync`, as the assertion below
 // says.
 unsafe impl Sync for Domain {}
 
 const _: () = {
     const fn is_shared<T: Send + Sync>() {}
-    is_shared::<Core>();
+    is_shared::<State>();
 };
 
 global! {
@@ -125,14 +125,14 @@ global! {
 
 /// A domain in the list.
 #[derive(PartialEq, Eq)]
-struct Listed(NonNull<Core>);
+struct Listed(NonNull<State>);
 
 // SAFETY: the pointer is used only under the list's lock, and `Domain::drop` takes it out under the
-// same lock before it frees the core, which is Sync.
+// same lock before it frees the state, which is Sync.
 unsafe impl Send for Listed {}
 
 /// Calls `f` with every domain that exists. It must run no user code.
-pub(super) fn for_each(mut f: impl FnMut(&Core)) {
+pub(super) fn for_each(mut f: impl FnMut(&State)) {
     for listed in DOMAINS.lock().unwrap_or_else(PoisonError::into_inner).iter() {
         // SAFETY: in the list, hence not dropped, and its drop waits for this lock.
         f(unsafe { listed.0.as_ref() });
@@ -147,20 +147,20 @@ static AT_FORK: AtFork = AtFork::new(hold_for_fork, || ());
 
 #[cfg(not(any(manycore_loom, manycore_shuttle)))]
 fn hold_for_fork() -> Box<dyn std::any::Any> {
-    use super::round::HeldLocks;
+    use super::grace_period::HeldLocks;
 
     struct Held {
-        _cores: Vec<HeldLocks<'static>>,
+        _states: Vec<HeldLocks<'static>>,
         _names: Box<dyn std::any::Any>,
         _retired: Box<dyn std::any::Any>,
         _list: sync::MutexGuard<'static, Vec<Listed>>,
     }
     let list = DOMAINS.lock().unwrap_or_else(PoisonError::into_inner);
     // SAFETY: in the list, hence not dropped, and its drop waits for the list's lock, which is held
-    // longer than the core's locks are (fields are dropped in order).
-    let cores = list.iter().map(|listed| unsafe { &*listed.0.as_ptr() }.hold()).collect();
+    // longer than the state's locks are (fields are dropped in order).
+    let states = list.iter().map(|listed| unsafe { &*listed.0.as_ptr() }.hold()).collect();
     Box::new(Held {
-        _cores: cores,
+        _states: states,
         _names: super::report::hold_names(),
         _retired: super::stray::hold(),
         _list: list,
@@ -181,26 +181,26 @@ impl Domain {
     pub(super) fn from_builder(builder: Builder) -> Self {
         #[cfg(not(any(manycore_loom, manycore_shuttle)))]
         AT_FORK.list();
-        let core = NonNull::from(Box::leak(Box::new(Core::new(builder))));
-        DOMAINS.lock().unwrap_or_else(PoisonError::into_inner).push(Listed(core));
-        Self { core }
+        let state = NonNull::from(Box::leak(Box::new(State::new(builder))));
+        DOMAINS.lock().unwrap_or_else(PoisonError::into_inner).push(Listed(state));
+        Self { state }
     }
 
     #[inline(always)]
-    pub(super) fn core(&self) -> &Core {
+    pub(super) fn state(&self) -> &State {
         // SAFETY: leaked by `from_builder`; freed by `drop` alone.
-        unsafe { self.core.as_ref() }
+        unsafe { self.state.as_ref() }
     }
 
     /// Opens a section; see [`Section`].
     #[inline(always)]
     pub fn enter(&self) -> Section<'_> {
-        guard::enter(self.core())
+        guard::enter(self.state())
     }
 
     /// Now. A full fence: what the calling thread has unlinked is visible before this moment.
     pub fn now(&self) -> Moment {
-        Moment(self.core().stamp())
+        Moment(self.state().stamp())
     }
 
     /// Whether every section that was open at `moment`, of this domain, has been closed.
@@ -221,7 +221,7 @@ impl Domain {
     ///
     /// Source: the paper's `ps_quiesce`, section 2.2.
     pub fn quiesced(&self, moment: Moment) -> bool {
-        self.core().is_ripe(moment.0) || self.core().round_is_over(moment.0)
+        self.state().is_ripe(moment.0) || self.state().round_is_over(moment.0)
     }
 
     /// Waits until every section that is open now has been closed.
@@ -232,7 +232,7 @@ impl Domain {
     /// If the calling thread has a section of this domain open: it would wait for itself.
     pub fn synchronize(&self) {
         assert!(
-            !guard::is_inside(self.core()),
+            !guard::is_inside(self.state()),
             "manycore: synchronize inside a section of the same domain would wait for itself; drop \
              the section first, or use `retire` or `defer`"
         );
@@ -266,7 +266,7 @@ impl Domain {
     /// assert!(backlog.stalled.is_empty());
     /// ```
     pub fn backlog(&self, stalled_for: Duration) -> Backlog {
-        self.core().backlog(stalled_for)
+        self.state().backlog(stalled_for)
     }
 }
 
@@ -281,18 +281,18 @@ impl Drop for Domain {
         if sync::model_failed() {
             return;
         }
-        let listed = Listed(self.core);
+        let listed = Listed(self.state);
         DOMAINS.lock().unwrap_or_else(PoisonError::into_inner).retain(|other| *other != listed);
         // SAFETY: leaked by `from_builder`, out of the list, and borrowed by no section any more.
-        drop(unsafe { Box::from_raw(self.core.as_ptr()) });
+        drop(unsafe { Box::from_raw(self.state.as_ptr()) });
     }
 }
 
 impl fmt::Debug for Domain {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Domain")
-            .field("mode", &self.core().mode)
-            .field("waiting", &self.core().waiting().0)
+            .field("mode", &self.state().mode)
+            .field("waiting", &self.state().waiting().0)
             .finish_non_exhaustive()
     }
 }

@@ -1,10 +1,10 @@
 //! [`Section`], the guard of an open section: enter, leave, retire, defer.
 
 use super::domain::Domain;
-use super::limbo::Node;
+use super::grace_period::State;
+use super::limbo::RetiredNode;
 use super::local::{COUNT, FULL, Local, PRESSES, SPARE};
 use super::pointer::Shared;
-use super::round::Core;
 use super::weight::Weight;
 use super::{domain, report};
 use crate::percpu::{self, Slot};
@@ -50,7 +50,7 @@ use std::ptr::{self, NonNull};
 /// ```
 #[must_use = "a section is closed when it is dropped"]
 pub struct Section<'d> {
-    core: &'d Core,
+    state: &'d State,
     local: &'d Local,
     /// Neither Send nor Sync: the words in `local` are the thread's own.
     _thread: PhantomData<*mut ()>,
@@ -76,59 +76,59 @@ sync::thread_local! {
 
 /// Opens a section.
 #[inline(always)]
-pub(super) fn enter(core: &Core) -> Section<'_> {
+pub(super) fn enter(state: &State) -> Section<'_> {
     let (last, local) = HOME.with(|home| (home.last.get(), home.local.get()));
-    if last == core.number {
-        // SAFETY: no two domains have the same number, so this is the thread's part of `core`,
-        // which lives as long as `core`.
+    if last == state.number {
+        // SAFETY: no two domains have the same number, so this is the thread's part of `state`,
+        // which lives as long as `state`.
         let local = unsafe { &*local };
         if !local.is_inside() {
-            core.open_light(local);
-            return Section { core, local, _thread: PhantomData };
+            state.open_light(local);
+            return Section { state, local, _thread: PhantomData };
         }
     }
-    enter_again(core)
+    enter_again(state)
 }
 
 /// An inner section, or another domain's than the last. (Cold, so that the usual way in is a
 /// straight line.)
 #[cold]
 #[inline(never)]
-fn enter_again(core: &Core) -> Section<'_> {
+fn enter_again(state: &State) -> Section<'_> {
     let slot = HOME.with(|home| home.slot.get());
-    let Some(local) = Some(slot).filter(|slot| *slot != NOWHERE).and_then(|slot| core.local(slot))
+    let Some(local) = Some(slot).filter(|slot| *slot != NOWHERE).and_then(|slot| state.local(slot))
     else {
-        return enter_first(core);
+        return enter_first(state);
     };
     if local.is_inside() {
         local.nest();
     } else {
-        core.open(local);
+        state.open(local);
     }
-    if core.light {
+    if state.light {
         HOME.with(|home| {
-            home.last.set(core.number);
+            home.last.set(state.number);
             home.local.set(local);
         });
     }
-    Section { core, local, _thread: PhantomData }
+    Section { state, local, _thread: PhantomData }
 }
 
 /// Whether the calling thread has a section open.
-pub(super) fn is_inside(core: &Core) -> bool {
+pub(super) fn is_inside(state: &State) -> bool {
     let slot = HOME.with(|home| home.slot.get());
     if slot != NOWHERE {
-        return core.local(slot).is_some_and(Local::is_inside);
+        return state.local(slot).is_some_and(Local::is_inside);
     }
     // Before its first section, or after its destructors.
-    let inside = core.locals().filter(|(_, local)| local.is_inside());
+    let inside = state.locals().filter(|(_, local)| local.is_inside());
     inside.map(|(slot, _)| slot).any(report::is_own)
 }
 
 /// The first section of a thread, or of a domain with threads so high; or one that a thread opens
 /// after its destructors have run, on a slot of its own.
 #[cold]
-fn enter_first(core: &Core) -> Section<'_> {
+fn enter_first(state: &State) -> Section<'_> {
     let (slot, flags) = match percpu::home_slot(farewell) {
         Ok(home) => {
             HOME.with(|own| own.slot.set(home.index()));
@@ -137,15 +137,15 @@ fn enter_first(core: &Core) -> Section<'_> {
         Err(spare) => (spare, SPARE),
     };
     report::introduce(slot.index());
-    let local = core.make_local(slot.index());
+    let local = state.make_local(slot.index());
     if local.is_inside() {
         local.nest();
     } else {
         local.extra.set(local.extra.get() | flags);
-        core.welcome(local);
-        core.open(local);
+        state.welcome(local);
+        state.open(local);
     }
-    Section { core, local, _thread: PhantomData }
+    Section { state, local, _thread: PhantomData }
 }
 
 /// A thread ends: everything it leaves in any domain passes to others (section.S9).
@@ -155,9 +155,9 @@ fn farewell(slot: Slot) -> bool {
         home.last.set(0);
     });
     let mut is_free = true;
-    domain::for_each(|core| {
-        let Some(local) = core.local(slot.index()) else { return };
-        if !core.bequeath(local) {
+    domain::for_each(|state| {
+        let Some(local) = state.local(slot.index()) else { return };
+        if !state.bequeath(local) {
             is_free = false;
             local.extra.set(local.extra.get() | SPARE); // goes when the section is closed
         }
@@ -166,14 +166,14 @@ fn farewell(slot: Slot) -> bool {
 }
 
 impl<'d> Section<'d> {
-    pub(super) fn core(&self) -> &'d Core {
-        self.core
+    pub(super) fn state(&self) -> &'d State {
+        self.state
     }
 
     /// Whether this is a section of `domain`.
     #[inline(always)]
     pub(crate) fn is_of(&self, domain: &Domain) -> bool {
-        std::ptr::eq(self.core, domain.core())
+        std::ptr::eq(self.state, domain.state())
     }
 
     /// The slot under which the calling thread has the section: its own as long as it is open.
@@ -204,7 +204,7 @@ impl<'d> Section<'d> {
     #[inline]
     pub unsafe fn retire<T: Send>(&self, node: Shared<'_, T>) {
         let weight = const { Weight::of::<T>().plus(Shared::<T>::HEADER) };
-        self.core.retire(self.local, node.into_limbo(weight, self), weight.presses());
+        self.state.retire(self.local, node.into_limbo(weight, self), weight.presses());
     }
 
     /// As [`retire`](Self::retire), of a node whose weight the caller knows better than its type
@@ -215,7 +215,7 @@ impl<'d> Section<'d> {
     #[inline]
     pub unsafe fn retire_weighed<T: Send>(&self, node: Shared<'_, T>, weight: impl Into<Weight>) {
         let weight = weight.into().plus(Shared::<T>::HEADER);
-        self.core.retire(self.local, node.into_limbo(weight, self), weight.presses());
+        self.state.retire(self.local, node.into_limbo(weight, self), weight.presses());
     }
 
     /// As [`retire`](Self::retire), but no user code runs before the section is closed: nothing is
@@ -229,7 +229,7 @@ impl<'d> Section<'d> {
         weight: impl Into<Weight>,
     ) {
         let weight = weight.into().plus(Shared::<T>::HEADER);
-        self.core.retire_quietly(self.local, node.into_limbo(weight, self), weight.presses());
+        self.state.retire_quietly(self.local, node.into_limbo(weight, self), weight.presses());
     }
 
     /// Calls `free(address)` once every section that is open now has been closed: for memory that
@@ -249,8 +249,8 @@ impl<'d> Section<'d> {
         free: unsafe fn(NonNull<()>),
     ) {
         let weight = weight.into();
-        let node = Node { address, free, birth: 0, bytes: weight.bytes() };
-        self.core.retire(self.local, node, weight.presses());
+        let node = RetiredNode { address, free, birth: 0, bytes: weight.bytes() };
+        self.state.retire(self.local, node, weight.presses());
     }
 
     /// Runs `f` once every section that is open now has been closed: in some thread that retires,
@@ -270,8 +270,8 @@ impl<'d> Section<'d> {
         }
         let boxed = NonNull::from(Box::leak(Box::new(f))).cast();
         let weight = const { Weight::of::<F>() };
-        let node = Node { address: boxed, free: run::<F>, birth: 0, bytes: weight.bytes() };
-        self.core.retire(self.local, node, weight.presses());
+        let node = RetiredNode { address: boxed, free: run::<F>, birth: 0, bytes: weight.bytes() };
+        self.state.retire(self.local, node, weight.presses());
     }
 
     /// Loads a pointer that this section may then follow, from memory of the caller's own making:
@@ -301,17 +301,17 @@ impl<'d> Section<'d> {
             if self.covers_now() {
                 return found;
             }
-            self.core.catch_up(self.local);
+            self.state.catch_up(self.local);
         }
     }
 
     /// Whether whatever was loaded before this call is covered (section.E4).
     #[inline(always)]
     fn covers_now(&self) -> bool {
-        if !self.core.bounded {
+        if !self.state.bounded {
             return true;
         }
-        let era = self.core.era();
+        let era = self.state.era();
         era <= self.local.lower.own() || era <= self.local.raised.own()
     }
 
@@ -331,30 +331,30 @@ impl<'d> Section<'d> {
         }
         self.local.leave();
         // Whatever user code does in between: it may panic, or leave a section open.
-        let _reopen = Reopen { core: self.core, local: self.local };
+        let _reopen = Reopen { state: self.state, local: self.local };
         if extra & (FULL | PRESSES) != 0 {
-            self.core.seal_after(self.local, extra & (FULL | PRESSES));
+            self.state.seal_after(self.local, extra & (FULL | PRESSES));
         }
     }
 
     /// Closes the section, and frees what can be freed then of the calling thread's and of ended
     /// threads' nodes.
     pub(super) fn collect(self) {
-        let Self { core, local, .. } = self;
+        let Self { state, local, .. } = self;
         let is_spare = local.extra.get() & SPARE != 0;
         drop(self);
         if !is_spare {
             // The slot is the thread's own still.
-            core.collect(local);
+            state.collect(local);
         }
     }
 
     /// The same without a round, for models.
     #[cfg(all(test, manycore_loom))]
     pub(super) fn collect_found(self) {
-        let Self { core, local, .. } = self;
+        let Self { state, local, .. } = self;
         drop(self);
-        core.collect_found(local);
+        state.collect_found(local);
     }
 }
 
@@ -362,7 +362,7 @@ impl<'d> Section<'d> {
 /// section would have to be in memory for it, each time.)
 #[cold]
 #[inline(never)]
-fn close_slow(core: &Core, local: &Local, extra: u32) {
+fn close_slow(state: &State, local: &Local, extra: u32) {
     if extra & COUNT != 0 {
         local.extra.set(extra - 1);
         return;
@@ -371,15 +371,15 @@ fn close_slow(core: &Core, local: &Local, extra: u32) {
     // SPARE stays until the slot is given back: user code that runs before may close another
     // domain's section there.
     local.extra.set(extra & SPARE);
-    let _spare = (extra & SPARE != 0).then(|| GiveBack { core, local });
+    let _spare = (extra & SPARE != 0).then(|| GiveBack { state, local });
     if extra & (FULL | PRESSES) != 0 {
-        core.seal_after(local, extra & (FULL | PRESSES));
+        state.seal_after(local, extra & (FULL | PRESSES));
     }
 }
 
 /// Opens a section again whose place was left for a while.
 struct Reopen<'a> {
-    core: &'a Core,
+    state: &'a State,
     local: &'a Local,
 }
 
@@ -388,7 +388,7 @@ impl Drop for Reopen<'_> {
         if self.local.is_inside() {
             self.local.nest(); // a section that was opened in between is the outermost now
         } else {
-            self.core.open(self.local);
+            self.state.open(self.local);
         }
     }
 }
@@ -396,17 +396,17 @@ impl Drop for Reopen<'_> {
 /// Gives back a slot of a thread that has ended, unless the thread has another domain's section
 /// there that is open, being refreshed, or being closed: then the last one does.
 struct GiveBack<'a> {
-    core: &'a Core,
+    state: &'a State,
     local: &'a Local,
 }
 
 impl Drop for GiveBack<'_> {
     fn drop(&mut self) {
-        self.core.bequeath(self.local);
+        self.state.bequeath(self.local);
         self.local.extra.set(self.local.extra.get() & !SPARE);
         let slot = self.local.slot;
         let mut is_free = true;
-        domain::for_each(|core| is_free &= core.local(slot).is_none_or(|l| !l.is_spare()));
+        domain::for_each(|state| is_free &= state.local(slot).is_none_or(|l| !l.is_spare()));
         if is_free {
             percpu::give_back(slot);
         }
@@ -420,13 +420,13 @@ impl Drop for Section<'_> {
         if extra == 0 {
             self.local.leave();
         } else {
-            close_slow(self.core, self.local, extra);
+            close_slow(self.state, self.local, extra);
         }
     }
 }
 
 impl fmt::Debug for Section<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Section").field("mode", &self.core.mode).finish_non_exhaustive()
+        f.debug_struct("Section").field("mode", &self.state.mode).finish_non_exhaustive()
     }
 }

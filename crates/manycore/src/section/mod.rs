@@ -70,7 +70,7 @@
 //! In [`Mode::Clock`] stamps are times: the unlink is visible before the batch is stamped, the
 //! leader stamps its round before it looks, and a batch is ripe below all of these by more than two
 //! cores' clocks may differ, and some microseconds more where they are the machine's (`transfer` in
-//! `round` says why).
+//! `grace_period` says why).
 //!
 //! Source: Wang, Stamler, Parmer, "Parallel Sections" (EuroSys 2016), sections 2.2 and 3.1 to 3.5;
 //! birth eras after Wen et al., "Interval-Based Memory Reclamation" (PPoPP 2018), with
@@ -79,6 +79,7 @@
 mod builder;
 mod domain;
 mod gate;
+mod grace_period;
 mod guard;
 mod limbo;
 mod local;
@@ -88,7 +89,6 @@ mod node_lock;
 mod pointer;
 mod reclaim;
 mod report;
-mod round;
 #[cfg_attr(any(manycore_loom, manycore_shuttle), allow(dead_code))] // not held for a fork there
 mod stray;
 mod weight;

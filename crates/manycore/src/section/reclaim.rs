@@ -1,23 +1,23 @@
 //! Reclamation: what the owner of a limbo does when it retires a node, and when its section closes.
 //!
 //! Owns: when a batch is sealed, when its thread leads a round, and how many nodes it frees then
-//! (section.S5, section.S11). Does not own: what is ripe (`round`).
+//! (section.S5, section.S11). Does not own: what is ripe (`grace_period`).
 
 use super::builder::Mode;
 use super::gate::{Gate, Retired};
-use super::limbo::{Legacy, Limbo, Node};
+use super::grace_period::{BATCHES, State, TakeOver, unpoisoned};
+use super::limbo::{Legacy, Limbo, RetiredNode};
 use super::local::{FULL, Local, PRESSES};
 use super::report::Backlog;
-use super::round::{BATCHES, Core, TakeOver, unpoisoned};
 use crate::sync::{self, Backoff, Ordering, Ordering::Relaxed, seeded_bug};
 use std::collections::VecDeque;
 use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
-impl Core {
+impl State {
     /// Puts a node into the owner's limbo and frees a few that are ripe (section.S5).
     #[inline(always)]
-    pub(super) fn retire(&self, local: &Local, node: Node, presses: bool) {
+    pub(super) fn retire(&self, local: &Local, node: RetiredNode, presses: bool) {
         if presses {
             local.extra.set(local.extra.get() | PRESSES);
         }
@@ -40,7 +40,7 @@ impl Core {
     }
 
     /// Puts a node into the owner's limbo, and leaves all else to the end of the section.
-    pub(super) fn retire_quietly(&self, local: &Local, node: Node, presses: bool) {
+    pub(super) fn retire_quietly(&self, local: &Local, node: RetiredNode, presses: bool) {
         let full = local.with_limbo_inside(|limbo| {
             limbo.push(node, presses);
             self.is_full(limbo)
@@ -324,9 +324,9 @@ impl Drop for Freeing<'_> {
 /// A gate is being asked about ripe nodes; what it was not asked about goes back if it panics.
 struct Asking<'a> {
     local: &'a Local,
-    ask: VecDeque<(Node, Instant)>,
-    no: VecDeque<(Node, Instant)>,
-    yes: Vec<Node>,
+    ask: VecDeque<(RetiredNode, Instant)>,
+    no: VecDeque<(RetiredNode, Instant)>,
+    yes: Vec<RetiredNode>,
 }
 
 impl<'a> Asking<'a> {

@@ -11,7 +11,7 @@ pub(super) use off::Check;
 
 #[cfg(all(debug_assertions, not(manycore_loom)))]
 mod on {
-    use crate::slab::chunk::{Block, CHUNK_BYTES, Chunk, Shape};
+    use crate::slab::chunk::{Block, CHUNK_BYTES, Chunk, ChunkLayout};
     use crate::sync::{AtomicU64, Ordering};
 
     /// Enough bits for the smallest blocks; chunks for large ones have fewer blocks.
@@ -32,45 +32,45 @@ mod on {
 
         /// # Safety
         /// As for [`Check::freed`], and the block comes from its owner's list.
-        pub(in crate::slab) unsafe fn allocated(block: *mut Block, shape: Shape) {
+        pub(in crate::slab) unsafe fn allocated(block: *mut Block, layout: ChunkLayout) {
             // SAFETY: a block of a slab lies in a chunk, which outlives it; the caller has it.
-            let bytes = unsafe { Self::rest(block, shape) };
+            let bytes = unsafe { Self::rest(block, layout) };
             assert!(
                 bytes.iter().all(|byte| *byte == POISON),
                 "manycore: memory of a slab was written after it was freed"
             );
-            // SAFETY: the caller promises a block of a live chunk with this shape (# Safety).
-            let was_used = unsafe { Self::flip(block, shape, true) };
+            // SAFETY: the caller promises a block of a live chunk with this layout (# Safety).
+            let was_used = unsafe { Self::flip(block, layout, true) };
             assert!(!was_used, "manycore: a slab gave memory out twice");
         }
 
         /// # Safety
-        /// `block` is a block of a live chunk with this shape.
-        pub(in crate::slab) unsafe fn freed(block: *mut Block, shape: Shape) {
-            // SAFETY: the caller promises a block of a live chunk with this shape (# Safety).
-            let was_used = unsafe { Self::flip(block, shape, false) };
+        /// `block` is a block of a live chunk with this layout.
+        pub(in crate::slab) unsafe fn freed(block: *mut Block, layout: ChunkLayout) {
+            // SAFETY: the caller promises a block of a live chunk with this layout (# Safety).
+            let was_used = unsafe { Self::flip(block, layout, false) };
             assert!(was_used, "manycore: memory of a slab was freed twice");
             // SAFETY: the bit said that the block was in use, so it is the caller's to free.
-            unsafe { Self::poison(block, shape) };
+            unsafe { Self::poison(block, layout) };
         }
 
         /// # Safety
         /// The block is the caller's alone.
-        pub(in crate::slab) unsafe fn poison(block: *mut Block, shape: Shape) {
+        pub(in crate::slab) unsafe fn poison(block: *mut Block, layout: ChunkLayout) {
             // SAFETY: the caller promises that the block is its own alone (# Safety); the bytes
-            // after the link are within the block (`Shape::of`).
+            // after the link are within the block (`ChunkLayout::of`).
             unsafe {
-                block.add(1).cast::<u8>().write_bytes(POISON, shape.block - size_of::<Block>());
+                block.add(1).cast::<u8>().write_bytes(POISON, layout.block - size_of::<Block>());
             };
         }
 
         /// Sets or clears the block's bit; returns what it was.
-        unsafe fn flip(block: *mut Block, shape: Shape, used: bool) -> bool {
-            // SAFETY: `allocated` and `freed` promise a block of a live chunk with this shape.
-            let index = unsafe { Chunk::index_of(block, shape) };
+        unsafe fn flip(block: *mut Block, layout: ChunkLayout, used: bool) -> bool {
+            // SAFETY: `allocated` and `freed` promise a block of a live chunk with this layout.
+            let index = unsafe { Chunk::index_of(block, layout) };
             // SAFETY: `allocated` and `freed` promise a live chunk. The bits are atomic, and the
             // reference is to one word of them.
-            let word = unsafe { &(*Chunk::of(block, shape)).check.used[index / 64] };
+            let word = unsafe { &(*Chunk::of(block, layout)).check.used[index / 64] };
             let bit = 1 << (index % 64);
             // ORDER: Relaxed; the bit only tells on callers that are wrong.
             let old = if used {
@@ -82,8 +82,8 @@ mod on {
         }
 
         /// What of a free block is filled.
-        unsafe fn rest<'a>(block: *mut Block, shape: Shape) -> &'a [u8] {
-            let len = shape.block - size_of::<Block>();
+        unsafe fn rest<'a>(block: *mut Block, layout: ChunkLayout) -> &'a [u8] {
+            let len = layout.block - size_of::<Block>();
             // SAFETY: slab.B2 - `allocated` has the block from its owner's list, so no other thread
             // writes it; `carve` or `freed` filled these bytes.
             unsafe { std::slice::from_raw_parts(block.add(1).cast(), len) }
@@ -93,7 +93,7 @@ mod on {
 
 #[cfg(not(all(debug_assertions, not(manycore_loom))))]
 mod off {
-    use crate::slab::chunk::{Block, Shape};
+    use crate::slab::chunk::{Block, ChunkLayout};
 
     pub(in crate::slab) struct Check;
 
@@ -105,16 +105,16 @@ mod off {
         /// # Safety
         /// None needed.
         #[inline(always)]
-        pub(in crate::slab) unsafe fn allocated(_: *mut Block, _: Shape) {}
+        pub(in crate::slab) unsafe fn allocated(_: *mut Block, _: ChunkLayout) {}
 
         /// # Safety
         /// None needed.
         #[inline(always)]
-        pub(in crate::slab) unsafe fn freed(_: *mut Block, _: Shape) {}
+        pub(in crate::slab) unsafe fn freed(_: *mut Block, _: ChunkLayout) {}
 
         /// # Safety
         /// None needed.
         #[inline(always)]
-        pub(in crate::slab) unsafe fn poison(_: *mut Block, _: Shape) {}
+        pub(in crate::slab) unsafe fn poison(_: *mut Block, _: ChunkLayout) {}
     }
 }

@@ -30,7 +30,7 @@ pub(super) const ALIGN_MAX: usize = 4096;
 
 /// How the memory for one type is cut up. A constant of the type.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Shape {
+pub(super) struct ChunkLayout {
     /// Bytes from one block to the next.
     pub(super) block: usize,
     /// Bytes of a chunk; a power of two.
@@ -40,7 +40,7 @@ pub(super) struct Shape {
     align: usize,
 }
 
-impl Shape {
+impl ChunkLayout {
     pub(super) const fn of<T>() -> Self {
         assert!(size_of::<T>() <= SIZE_MAX, "manycore: a slab holds objects of at most 64 KiB");
         assert!(align_of::<T>() <= ALIGN_MAX, "manycore: a slab aligns objects to at most 4096");
@@ -123,17 +123,17 @@ impl Chunk {
     /// Makes a chunk of `heap`, in a huge page if there is a reserve.
     pub(super) fn make(
         heap: *const Heap,
-        shape: Shape,
+        layout: ChunkLayout,
         note: Note,
         reserve: Option<&mut Reserve>,
     ) -> *mut Self {
         let base = match reserve {
-            Some(reserve) => reserve.take(shape.chunk).as_ptr(),
-            None => system::take(shape.chunk).as_ptr(),
+            Some(reserve) => reserve.take(layout.chunk).as_ptr(),
+            None => system::take(layout.chunk).as_ptr(),
         };
-        let header = shape.header(base.addr());
-        let before = header / shape.block;
-        let behind = (header + size_of::<Self>()).next_multiple_of(shape.align);
+        let header = layout.header(base.addr());
+        let before = header / layout.block;
+        let behind = (header + size_of::<Self>()).next_multiple_of(layout.align);
         let own = Own {
             free: ptr::null_mut(),
             taken: 0,
@@ -144,12 +144,12 @@ impl Chunk {
             all_next: ptr::null_mut(),
             all_previous: ptr::null_mut(),
         };
-        let blocks = before + (shape.chunk - behind) / shape.block;
+        let blocks = before + (layout.chunk - behind) / layout.block;
         let check = Check::new();
-        // SAFETY: the header lies in the chunk that `take` gave (`Shape::of`), aligned to lines.
+        // SAFETY: the header lies in the chunk that `take` gave (`ChunkLayout::of`), aligned to lines.
         let chunk = unsafe { base.add(header) }.cast::<Self>();
-        // SAFETY: `take` gave `shape.chunk` bytes to this call alone, and the header lies in them,
-        // aligned to lines (`Shape::of`).
+        // SAFETY: `take` gave `layout.chunk` bytes to this call alone, and the header lies in them,
+        // aligned to lines (`ChunkLayout::of`).
         unsafe { chunk.write(Self { heap, note, base, before, behind, blocks, own, check }) };
         chunk
     }
@@ -157,20 +157,20 @@ impl Chunk {
     /// Gives the memory back.
     ///
     /// # Safety
-    /// The chunk was made with this shape, none of its blocks is in use, and no list that it is on
+    /// The chunk was made with this layout, none of its blocks is in use, and no list that it is on
     /// is looked at again.
-    pub(super) unsafe fn give_back(chunk: *mut Self, shape: Shape) {
-        // SAFETY: the caller promises a chunk of this shape without a block in use, whose lists are
+    pub(super) unsafe fn give_back(chunk: *mut Self, layout: ChunkLayout) {
+        // SAFETY: the caller promises a chunk of this layout without a block in use, whose lists are
         // not looked at again (# Safety). `make` got `base` from `take`, so it is not null.
-        unsafe { system::give_back(NonNull::new_unchecked((*chunk).base), shape.chunk) };
+        unsafe { system::give_back(NonNull::new_unchecked((*chunk).base), layout.chunk) };
     }
 
     /// The chunk that a block lies in.
     #[inline(always)]
-    pub(super) fn of(block: *mut Block, shape: Shape) -> *mut Self {
+    pub(super) fn of(block: *mut Block, layout: ChunkLayout) -> *mut Self {
         let header = |address: usize| {
-            let base = address & !(shape.chunk - 1);
-            base + shape.header(base)
+            let base = address & !(layout.chunk - 1);
+            base + layout.header(base)
         };
         block.map_addr(header).cast()
     }
@@ -179,8 +179,8 @@ impl Chunk {
     /// list and how many there are on it: none if the chunk has neither.
     ///
     /// # Safety
-    /// The caller owns the chunk, and this is its shape.
-    pub(super) unsafe fn take(chunk: *mut Self, shape: Shape) -> (*mut Block, usize) {
+    /// The caller owns the chunk, and this is its layout.
+    pub(super) unsafe fn take(chunk: *mut Self, layout: ChunkLayout) -> (*mut Block, usize) {
         // SAFETY: slab.B1 - the caller promises that it owns the chunk (# Safety), so `own` is this
         // thread's.
         let own = unsafe { &mut (*chunk).own };
@@ -189,9 +189,9 @@ impl Chunk {
             own.taken = own.carved;
             return (std::mem::replace(&mut own.free, ptr::null_mut()), came_back);
         }
-        // SAFETY: slab.B1 - the caller promises that it owns the chunk, and that this is its shape
+        // SAFETY: slab.B1 - the caller promises that it owns the chunk, and that this is its layout
         // (# Safety). The reference to `own` above is not used any more.
-        let list = unsafe { Self::carve(chunk, shape) };
+        let list = unsafe { Self::carve(chunk, layout) };
         // SAFETY: slab.B1 - the caller owns the chunk (# Safety), and `carve` has returned, so this
         // is the only reference to `own`.
         let own = unsafe { &mut (*chunk).own };
@@ -201,19 +201,19 @@ impl Chunk {
     }
 
     /// Makes a list of some fresh blocks, in rising order; null if there are none.
-    unsafe fn carve(chunk: *mut Self, shape: Shape) -> *mut Block {
+    unsafe fn carve(chunk: *mut Self, layout: ChunkLayout) -> *mut Block {
         // SAFETY: slab.B1 - `take`, whose caller owns the chunk, calls this without a reference to
         // `own`; `base` and `blocks` never change.
         let (own, base, blocks) = unsafe { (&mut (*chunk).own, (*chunk).base, (*chunk).blocks) };
-        let until = blocks.min(own.carved + (CARVE_BYTES / shape.block).max(1));
+        let until = blocks.min(own.carved + (CARVE_BYTES / layout.block).max(1));
         let mut list = ptr::null_mut();
         for index in (own.carved..until).rev() {
             // SAFETY: a live chunk; `index < blocks`, so the block lies within it.
-            let block = unsafe { base.add(Self::offset(chunk, index, shape)) }.cast::<Block>();
+            let block = unsafe { base.add(Self::offset(chunk, index, layout)) }.cast::<Block>();
             // SAFETY: the block is fresh, aligned, and not shared.
             unsafe {
                 block.write(Block { next: list, below: ptr::null_mut() });
-                Check::poison(block, shape);
+                Check::poison(block, layout);
             }
             list = block;
         }
@@ -224,13 +224,13 @@ impl Chunk {
     /// Where a block of the chunk begins.
     ///
     /// # Safety
-    /// The chunk is live, and this is its shape.
-    unsafe fn offset(chunk: *mut Self, index: usize, shape: Shape) -> usize {
+    /// The chunk is live, and this is its layout.
+    unsafe fn offset(chunk: *mut Self, index: usize, layout: ChunkLayout) -> usize {
         // SAFETY: the caller promises that the chunk is live (# Safety); these never change.
         let (before, behind) = unsafe { ((*chunk).before, (*chunk).behind) };
         match index.checked_sub(before) {
-            None => index * shape.block,
-            Some(index) => behind + index * shape.block,
+            None => index * layout.block,
+            Some(index) => behind + index * layout.block,
         }
     }
 
@@ -247,22 +247,22 @@ impl Chunk {
     /// Which of the chunk's blocks this is.
     ///
     /// # Safety
-    /// The block lies in a live chunk of this shape.
+    /// The block lies in a live chunk of this layout.
     #[cfg(all(debug_assertions, not(manycore_loom)))]
-    pub(super) unsafe fn index_of(block: *mut Block, shape: Shape) -> usize {
-        let chunk = Self::of(block, shape);
-        // SAFETY: the caller promises that the block lies in a live chunk of this shape (# Safety);
+    pub(super) unsafe fn index_of(block: *mut Block, layout: ChunkLayout) -> usize {
+        let chunk = Self::of(block, layout);
+        // SAFETY: the caller promises that the block lies in a live chunk of this layout (# Safety);
         // these never change.
         let (before, behind, blocks) =
             unsafe { ((*chunk).before, (*chunk).behind, (*chunk).blocks) };
-        let offset = block.addr() & (shape.chunk - 1);
+        let offset = block.addr() & (layout.chunk - 1);
         let index = match offset.checked_sub(behind) {
-            None => offset / shape.block,
-            Some(offset) => before + offset / shape.block,
+            None => offset / layout.block,
+            Some(offset) => before + offset / layout.block,
         };
         assert!(
-            // SAFETY: the caller promises a live chunk of this shape (# Safety).
-            index < blocks && offset == unsafe { Self::offset(chunk, index, shape) },
+            // SAFETY: the caller promises a live chunk of this layout (# Safety).
+            index < blocks && offset == unsafe { Self::offset(chunk, index, layout) },
             "manycore: {block:?} was freed, but it is no block of a slab"
         );
         index

@@ -15,10 +15,10 @@ const KNOWN: &[(&str, &[&str])] = &[
     ("manycore", &["collections::scalable_arc::count", "collections::scalable_arc::others"]),
     (
         "manycore",
-        &["ldu::builder", "ldu::core", "ldu::drain", "ldu::guard", "ldu::handle", "ldu::set"],
+        &["ldu::builder", "ldu::drain", "ldu::guard", "ldu::handle", "ldu::set", "ldu::state"],
     ),
     ("manycore", &["lock::held", "lock::word"]),
-    ("manycore", &["namespace::core", "namespace::local", "namespace::pool", "namespace::trie"]),
+    ("manycore", &["namespace::local", "namespace::pool", "namespace::state", "namespace::trie"]),
     ("manycore", &["oplog::builder", "oplog::configurations"]),
     (
         "manycore",
@@ -40,9 +40,9 @@ const KNOWN: &[(&str, &[&str])] = &[
         &[
             "section::builder",
             "section::domain",
+            "section::grace_period",
             "section::guard",
             "section::pointer",
-            "section::round",
         ],
     ),
     ("manycore", &["slab::check", "slab::chunk", "slab::heap"]),

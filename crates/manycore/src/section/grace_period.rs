@@ -50,7 +50,7 @@ pub(super) struct Found {
 }
 
 /// A domain's shared part.
-pub(super) struct Core {
+pub(super) struct State {
     /// No other domain of the process has it, nor will have. Not zero.
     pub(super) number: u64,
     pub(super) mode: Mode,
@@ -102,7 +102,7 @@ struct Round {
     least: u64,
 }
 
-impl Core {
+impl State {
     pub(super) fn new(builder: Builder) -> Self {
         let mode = builder.mode;
         let has_eras = mode != Mode::Clock;
@@ -504,26 +504,26 @@ mod tests {
     use super::*;
     use crate::section::Domain;
 
-    fn core(clock: Clock) -> Core {
+    fn state_with(clock: Clock) -> State {
         let mut builder = Domain::builder().mode(Mode::Clock);
         builder.clock = Some(clock);
-        Core::new(builder)
+        State::new(builder)
     }
 
     /// That messages are never seen inverted says nothing about a read before an overwrite.
     #[test]
     fn machines_clock_is_trusted_but_for_the_way_of_a_message() {
-        let counts = core(Clock::counter());
+        let counts = state_with(Clock::counter());
         assert_eq!((counts.margin, counts.transfer), (1, 0));
         for skew in [0, 7] {
-            let core = core(Clock::bounded(skew));
-            if core.clock().mode() != clock::Mode::Counter {
-                assert!(core.margin > 10_000 + skew, "{}", core.margin);
-                let stamp = core.stamp();
-                core.round(|_| ());
-                core.let_pass(stamp);
-                core.round(|_| ());
-                let waited = core.is_ripe(stamp);
+            let state = state_with(Clock::bounded(skew));
+            if state.clock().mode() != clock::Mode::Counter {
+                assert!(state.margin > 10_000 + skew, "{}", state.margin);
+                let stamp = state.stamp();
+                state.round(|_| ());
+                state.let_pass(stamp);
+                state.round(|_| ());
+                let waited = state.is_ripe(stamp);
                 assert!(waited || skew > 0, "nobody is inside");
             }
         }

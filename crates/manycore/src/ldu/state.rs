@@ -35,7 +35,7 @@ pub(super) const GROWTH: u64 = if SMALL { 2 } else { DEFAULT_GROWTH as u64 };
 
 /// What changes look at. Reads write the epoch, if something has changed, and nothing else here.
 #[repr(align(128))]
-pub(super) struct Front {
+pub(super) struct UpdateSide {
     pub(super) epoch: AtomicU64,
     max_queued: u64,
     /// Ticks; `u64::MAX` if there is no time bound.
@@ -45,7 +45,7 @@ pub(super) struct Front {
 
 /// What reads write.
 #[repr(align(128))]
-pub(super) struct Hub {
+pub(super) struct ReadSide {
     pub(super) rounds: Rounds,
     /// Guarded by the lock, as the next one.
     pub(super) poisoned: AtomicBool,
@@ -53,27 +53,27 @@ pub(super) struct Hub {
     pub(super) is_clean: AtomicBool,
 }
 
-pub(super) struct Core<T, E: Linked> {
-    pub(super) front: Front,
-    pub(super) hub: Hub,
+pub(super) struct State<T, E: Linked> {
+    pub(super) update_side: UpdateSide,
+    pub(super) read_side: ReadSide,
     /// Before `inner`, so that it is dropped before the members that were given up.
     pub(super) value: UnsafeCell<T>,
     pub(super) inner: UnsafeCell<Inner<E>>,
 }
 
-// SAFETY: a core that moves takes along the structure (`T: Send`) and members, which any thread may
+// SAFETY: a state that moves takes along the structure (`T: Send`) and members, which any thread may
 // use and free (`Linked` is `Send + Sync`).
-unsafe impl<T: Send, E: Linked> Send for Core<T, E> {}
-// SAFETY: shared, the core gives the structure and `inner` to the lock's holder alone (rounds.V1,
-// kept by `Core::lock`), so `T: Send` is enough. `&T` for several threads is given out by
+unsafe impl<T: Send, E: Linked> Send for State<T, E> {}
+// SAFETY: shared, the state gives the structure and `inner` to the lock's holder alone (rounds.V1,
+// kept by `State::lock`), so `T: Send` is enough. `&T` for several threads is given out by
 // `read_shared` alone, which asks for `T: Sync`. Everything else is atomic.
-unsafe impl<T: Send, E: Linked> Sync for Core<T, E> {}
+unsafe impl<T: Send, E: Linked> Sync for State<T, E> {}
 
-impl<T: Structure<E>, E: Linked> Core<T, E> {
+impl<T: Structure<E>, E: Linked> State<T, E> {
     pub(super) fn new(value: T, queues: Queues, max_queued: u64, max_delay: u64) -> Self {
         Self {
-            front: Front { epoch: AtomicU64::new(0), max_queued, max_delay, queues },
-            hub: Hub {
+            update_side: UpdateSide { epoch: AtomicU64::new(0), max_queued, max_delay, queues },
+            read_side: ReadSide {
                 rounds: Rounds::new(),
                 poisoned: AtomicBool::new(false),
                 is_clean: AtomicBool::new(true),
@@ -93,7 +93,7 @@ impl<T: Structure<E>, E: Linked> Core<T, E> {
     pub(super) unsafe fn change(&self, member: NonNull<E>, change: Change) -> Result<Word, Word> {
         // ORDER: Acquire; pairs with the Release in `raise`. What makes it new enough are the
         // fences of the changes that came before this one (see the header).
-        let epoch = self.front.epoch.load(Ordering::Acquire);
+        let epoch = self.update_side.epoch.load(Ordering::Acquire);
         // SAFETY: ldu.U3 - the caller promises that `member` is alive, and that its memory is held
         // until a drain has let it go (# Safety). After the change that gives it up, `marks` is not
         // used.
@@ -140,16 +140,17 @@ impl<T: Structure<E>, E: Linked> Core<T, E> {
     unsafe fn push(&self, links: NonNull<super::links::Links>) {
         // SAFETY: ldu.Q1 - the caller promises that it made the member queued (# Safety); its
         // memory lives until a drain has let it go.
-        let (pushed, overdue) =
-            unsafe { self.front.queues.push(links, |stack, first| self.is_overdue(stack, first)) };
-        if pushed.len >= self.front.max_queued || overdue {
-            self.relieve(pushed.len >= self.front.max_queued.saturating_mul(GROWTH));
+        let (pushed, overdue) = unsafe {
+            self.update_side.queues.push(links, |stack, first| self.is_overdue(stack, first))
+        };
+        if pushed.len >= self.update_side.max_queued || overdue {
+            self.relieve(pushed.len >= self.update_side.max_queued.saturating_mul(GROWTH));
         }
     }
 
     #[inline(always)]
     fn is_overdue(&self, stack: &Stack, first: bool) -> bool {
-        if self.front.max_delay == u64::MAX {
+        if self.update_side.max_delay == u64::MAX {
             return false;
         }
         let now = Clock::system().ticks_now();
@@ -158,7 +159,7 @@ impl<T: Structure<E>, E: Linked> Core<T, E> {
             stack.since.store(now, Ordering::Relaxed);
             return false;
         }
-        now.saturating_sub(stack.since.load(Ordering::Relaxed)) > self.front.max_delay
+        now.saturating_sub(stack.since.load(Ordering::Relaxed)) > self.update_side.max_delay
     }
 
     /// The structure, and what is to be freed after it. No queue has a member any more.
@@ -180,7 +181,7 @@ impl<T: Structure<E>, E: Linked> Core<T, E> {
         if self.lock(wait).is_err() {
             return; // busy, or this thread's own: the queue grows
         }
-        let mut held = Held { core: self, poison: false };
+        let mut held = Held { state: self, poison: false };
         sync::contain(|| {
             // SAFETY: the lock is held.
             unsafe { self.drain(true) };
@@ -193,7 +194,7 @@ impl<T: Structure<E>, E: Linked> Core<T, E> {
     /// Takes the set's lock, and has the structure alone.
     #[track_caller]
     pub(super) fn lock(&self, wait: bool) -> Result<(), Refused> {
-        if wait { self.hub.rounds.lock(self.of()) } else { self.hub.rounds.try_lock() }
+        if wait { self.read_side.rounds.lock(self.of()) } else { self.read_side.rounds.try_lock() }
     }
 
     #[track_caller]
@@ -204,25 +205,25 @@ impl<T: Structure<E>, E: Linked> Core<T, E> {
     /// Comes in to share the structure, up to date; `First` if the caller has to see to that.
     #[track_caller]
     pub(super) fn enter(&self) -> Result<Entered, Refused> {
-        self.hub.rounds.enter(self.of(), || self.is_current())
+        self.read_side.rounds.enter(self.of(), || self.is_current())
     }
 
     /// Whether the structure knows of every change that has returned; if a change has not, or if
     /// the caller neither has the lock nor shares the structure, a guess.
     pub(super) fn is_current(&self) -> bool {
         // ORDER: Relaxed; guarded by the lock.
-        self.hub.is_clean.load(Ordering::Relaxed) && self.front.queues.is_empty()
+        self.read_side.is_clean.load(Ordering::Relaxed) && self.update_side.queues.is_empty()
     }
 
     pub(super) fn is_poisoned(&self) -> bool {
         // ORDER: Relaxed; callers that need more hold the lock.
-        self.hub.poisoned.load(Ordering::Relaxed)
+        self.read_side.poisoned.load(Ordering::Relaxed)
     }
 }
 
 /// The set's lock, given up on the way out.
 pub(super) struct Held<'a, T, E: Linked> {
-    pub(super) core: &'a Core<T, E>,
+    pub(super) state: &'a State<T, E>,
     pub(super) poison: bool,
 }
 
@@ -230,7 +231,7 @@ impl<T, E: Linked> Held<'_, T, E> {
     /// What is to be freed after the lock is given up.
     pub(super) fn garbage(&mut self) -> Vec<super::drain::Given<E>> {
         // SAFETY: the lock is held, and guards `inner`.
-        self.core.inner.with_mut(|inner| unsafe { std::mem::take(&mut (*inner).garbage) })
+        self.state.inner.with_mut(|inner| unsafe { std::mem::take(&mut (*inner).garbage) })
     }
 }
 
@@ -238,7 +239,7 @@ impl<T, E: Linked> Held<'_, T, E> {
     /// Gives the lock up and goes on sharing the structure. What is to be freed comes back.
     pub(super) fn share(mut self) -> Vec<super::drain::Given<E>> {
         let garbage = self.garbage();
-        ManuallyDrop::new(self).core.hub.rounds.share();
+        ManuallyDrop::new(self).state.read_side.rounds.share();
         garbage
     }
 }
@@ -247,9 +248,9 @@ impl<T, E: Linked> Drop for Held<'_, T, E> {
     fn drop(&mut self) {
         if self.poison {
             // ORDER: Relaxed; guarded by the lock.
-            self.core.hub.poisoned.store(true, Ordering::Relaxed);
+            self.state.read_side.poisoned.store(true, Ordering::Relaxed);
         }
-        self.core.hub.rounds.unlock();
+        self.state.read_side.rounds.unlock();
     }
 }
 
