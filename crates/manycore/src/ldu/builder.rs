@@ -2,8 +2,9 @@
 
 use super::links::Linked;
 use super::queue::Queues;
-use super::set::{DeferredSet, Structure};
+use super::set::DeferredSet;
 use super::state::State;
+use super::structure::Structure;
 use crate::clock::Clock;
 use crate::config;
 use std::fmt;
@@ -78,8 +79,25 @@ pub struct Builder<T, E> {
     set: PhantomData<fn(T) -> E>,
 }
 
+impl<T: Structure<E>, E: Linked> DeferredSet<T, E> {
+    /// A set around a structure that has no members yet, with the default queues and bounds.
+    ///
+    /// # Panics
+    /// Never: the defaults are valid.
+    #[must_use]
+    pub fn new(structure: T) -> Self {
+        Self::builder().build(structure).expect("the defaults are valid")
+    }
+
+    /// Starts a set with other queues and bounds.
+    #[must_use]
+    pub fn builder() -> Builder<T, E> {
+        Builder::new()
+    }
+}
+
 impl<T: Structure<E>, E: Linked> Builder<T, E> {
-    pub(super) fn new() -> Self {
+    fn new() -> Self {
         Self {
             queue: Queue::default(),
             max_queued: config::DEFAULT_MAX_ENTRIES,

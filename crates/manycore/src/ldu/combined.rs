@@ -9,8 +9,8 @@
 //!   log, as a member's change does. A read raises the epoch, then gathers queues and logs, and
 //!   takes what noted the cut or less. The rest waits for the next read.
 //! - **ldu.C2** So what ldu.U6 says of two changes holds for any two of either kind, by the
-//!   argument in the header of `state`: the log's gathering stands in for the look at a queue. What
-//!   a read misses was published after it had gathered, and what follows finds the raised
+//!   argument in the header of `change`: the log's gathering stands in for the look at a queue.
+//!   What a read misses was published after it had gathered, and what follows finds the raised
 //!   epoch.
 //! - **ldu.C3** A read applies updates in the order of their stamps. One with an earlier stamp than
 //!   some that were applied before it was still under way when those were gathered, or had begun
@@ -25,8 +25,9 @@ use super::builder::{BuildError, Builder};
 use super::guard::ReadGuard;
 use super::handle::Attached;
 use super::links::{Element, Linked};
-use super::set::{DeferredSet, Structure};
+use super::set::DeferredSet;
 use super::state::{Held, cannot_read};
+use super::structure::Structure;
 use crate::clock::{Clock, Stamp};
 use crate::config;
 use crate::lock::Refused;

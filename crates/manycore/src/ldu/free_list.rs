@@ -6,8 +6,8 @@
 //!   So its set and its value are the list's, and its marks are not. Its value has been taken out.
 
 use super::handle::Attached;
-use super::set::Structure;
 use super::set_domain::{SetDomain, SetElement, SetId, SetMap};
+use super::structure::Structure;
 use crate::config::SMALL;
 use std::fmt;
 use std::ptr::{self, NonNull};

@@ -1,9 +1,9 @@
 //! Guards of readers, exclusive and shared.
 
-use super::drain::Given;
 use super::links::Linked;
-use super::set::Structure;
+use super::retired::Retired;
 use super::state::{Held, State};
+use super::structure::Structure;
 use crate::sync::{ConstPtr, MutPtr, deref_ref, drop_each, panicking};
 use std::fmt;
 use std::marker::PhantomData;
@@ -87,7 +87,7 @@ pub struct SharedGuard<'a, T: Structure<E>, E: Linked> {
     /// Taken before the reader goes.
     value: Option<ConstPtr<T>>,
     /// Given up members, for after that: their destructors are the user's.
-    garbage: Vec<Given<E>>,
+    garbage: Vec<Retired<E>>,
     /// The thread is known as one that shares the set, so the guard stays on it.
     not_send: PhantomData<*mut ()>,
 }
@@ -97,7 +97,7 @@ unsafe impl<T: Structure<E> + Sync, E: Linked> Sync for SharedGuard<'_, T, E> {}
 
 impl<'a, T: Structure<E>, E: Linked> SharedGuard<'a, T, E> {
     /// For a reader that was admitted.
-    pub(super) fn new(state: &'a State<T, E>, garbage: Vec<Given<E>>) -> Self {
+    pub(super) fn new(state: &'a State<T, E>, garbage: Vec<Retired<E>>) -> Self {
         Self { state, value: Some(state.value.get()), garbage, not_send: PhantomData }
     }
 }

@@ -21,7 +21,8 @@
 use super::guard::{ReadGuard, SharedGuard};
 use super::handle::Attached;
 use super::links::{Linked, Links};
-use super::set::{DeferredSet, Structure};
+use super::set::DeferredSet;
+use super::structure::Structure;
 use crate::config::SMALL;
 use crate::sync::{self, AtomicU64, Ordering};
 use std::cell::Cell;

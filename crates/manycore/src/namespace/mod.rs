@@ -14,8 +14,8 @@
 //! - namespace.N1 A lookup stores nothing. It is one load for the root, one for each level of inner
 //!   nodes (at most two up to 2^22 leaves, and three beyond), one for the slot's word, and one
 //!   comparison, which checks place, generation and namespace at once.
-//! - namespace.N2 A node of the trie, once linked, stays until the namespace's state goes; so do its
-//!   slots. An inner node's children are one level lower, leaves are at level zero.
+//! - namespace.N2 A node of the trie, once linked, stays until the namespace's state goes; so do
+//!   its slots. An inner node's children are one level lower, leaves are at level zero.
 //! - namespace.N3 A slot's value is written by the exclusive owner of the slot, before the word
 //!   becomes an id (Release), and read by threads that found that id in the word (Acquire).
 //! - namespace.N4 The thread that changes the word from the id to dead has removed the node; no

@@ -2,8 +2,8 @@
 
 use super::id::{HELD, Id, dead, generation_in, index_in, tag_of};
 use super::local::Local;
-use super::state::{Block, State};
-use super::trie::{Leaf, NodeSlot, Trie};
+use super::state::{Block, Leaf, State, Trie};
+use super::trie::NodeSlot;
 use crate::section::{self, Domain, Section, Weight};
 use crate::sync::{self, AtomicU64, Ordering};
 use std::fmt;

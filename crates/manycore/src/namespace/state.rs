@@ -3,10 +3,14 @@
 use super::id::{LAST_GENERATION, dead, generation_in, index_in};
 use super::local::{Fresh, Local};
 use super::pool::Pool;
-use super::trie::{INDEX_BITS, Leaf, NodeSlot, Trie};
+use super::trie::{self, INDEX_BITS, NodeSlot};
 use crate::percpu::{self, segmented::Segmented};
 use crate::sync::{AtomicPtr, AtomicU64, LoadToChange, Ordering, UnsafeCell, seeded_bug};
 use std::ptr::{self, NonNull};
+
+/// The trie of a namespace, and a leaf of it.
+pub(super) type Trie<T> = trie::Trie<T, State<T>>;
+pub(super) type Leaf<T> = trie::Leaf<T, State<T>>;
 
 /// In `late`, while the namespace is there.
 const OPEN: u64 = 1 << 62;

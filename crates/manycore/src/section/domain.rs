@@ -1,15 +1,13 @@
 //! Domains: a set of sections and the garbage that they can hold back.
 
-use super::builder::Builder;
-use super::grace_period::State;
-use super::guard::{self, Section};
+use super::guard::Section;
 use super::report::Backlog;
-#[cfg(not(any(manycore_loom, manycore_shuttle)))]
-use crate::percpu::fork::AtFork;
-use crate::sync::{self, Mutex, global};
+use super::settings::Settings;
+use super::state::State;
+use super::{domain_list, enter};
+use crate::sync;
 use std::fmt;
 use std::ptr::NonNull;
-use std::sync::PoisonError;
 use std::time::Duration;
 
 /// A set of structures whose nodes are freed when no [`Section`] of it can be holding them.
@@ -98,8 +96,8 @@ use std::time::Duration;
 /// # drop(unsafe { shared.into_owned() });
 /// ```
 pub struct Domain {
-    /// From a box. A raw pointer, because `DOMAINS` has one, too, that moves of the domain must not
-    /// invalidate.
+    /// From a box. A raw pointer, because `domain_list` has one, too, that moves of the domain must
+    /// not invalidate.
     state: NonNull<State>,
 }
 
@@ -118,84 +116,24 @@ const _: () = {
     is_shared::<State>();
 };
 
-global! {
-    /// The domains that exist, for threads that end.
-    static DOMAINS: Mutex<Vec<Listed>> = Mutex::new(Vec::new());
-}
-
-/// A domain in the list.
-#[derive(PartialEq, Eq)]
-struct Listed(NonNull<State>);
-
-// SAFETY: the pointer is used only under the list's lock, and `Domain::drop` takes it out under the
-// same lock before it frees the state, which is Sync.
-unsafe impl Send for Listed {}
-
-/// Calls `f` with every domain that exists. It must run no user code.
-pub(super) fn for_each(mut f: impl FnMut(&State)) {
-    for listed in DOMAINS.lock().unwrap_or_else(PoisonError::into_inner).iter() {
-        // SAFETY: in the list, hence not dropped, and its drop waits for this lock.
-        f(unsafe { listed.0.as_ref() });
-    }
-}
-
-/// Keeps every lock of the sections' for a fork: the list's, each domain's, the names', and in a
-/// debug build those of `stray`. Parent and child let them go, and no leader is half-way through a
-/// round in the child.
-#[cfg(not(any(manycore_loom, manycore_shuttle)))]
-static AT_FORK: AtFork = AtFork::new(hold_for_fork, || ());
-
-#[cfg(not(any(manycore_loom, manycore_shuttle)))]
-fn hold_for_fork() -> Box<dyn std::any::Any> {
-    use super::grace_period::HeldLocks;
-
-    struct Held {
-        _states: Vec<HeldLocks<'static>>,
-        _names: Box<dyn std::any::Any>,
-        _retired: Box<dyn std::any::Any>,
-        _list: sync::MutexGuard<'static, Vec<Listed>>,
-    }
-    let list = DOMAINS.lock().unwrap_or_else(PoisonError::into_inner);
-    // SAFETY: in the list, hence not dropped, and its drop waits for the list's lock, which is held
-    // longer than the state's locks are (fields are dropped in order).
-    let states = list.iter().map(|listed| unsafe { &*listed.0.as_ptr() }.hold()).collect();
-    Box::new(Held {
-        _states: states,
-        _names: super::report::hold_names(),
-        _retired: super::stray::hold(),
-        _list: list,
-    })
-}
-
 impl Domain {
-    /// A domain with the default settings.
-    pub fn new() -> Self {
-        Self::from_builder(Builder::new())
-    }
-
-    /// Settings to change.
-    pub fn builder() -> Builder {
-        Builder::new()
-    }
-
-    pub(super) fn from_builder(builder: Builder) -> Self {
-        #[cfg(not(any(manycore_loom, manycore_shuttle)))]
-        AT_FORK.list();
-        let state = NonNull::from(Box::leak(Box::new(State::new(builder))));
-        DOMAINS.lock().unwrap_or_else(PoisonError::into_inner).push(Listed(state));
+    pub(super) fn from_settings(settings: Settings) -> Self {
+        let state = NonNull::from(Box::leak(Box::new(State::new(settings))));
+        // SAFETY: leaked just now; `drop` takes it out of the list before it frees it.
+        unsafe { domain_list::add(state) };
         Self { state }
     }
 
     #[inline(always)]
     pub(super) fn state(&self) -> &State {
-        // SAFETY: leaked by `from_builder`; freed by `drop` alone.
+        // SAFETY: leaked by `from_settings`; freed by `drop` alone.
         unsafe { self.state.as_ref() }
     }
 
     /// Opens a section; see [`Section`].
     #[inline(always)]
     pub fn enter(&self) -> Section<'_> {
-        guard::enter(self.state())
+        enter::enter(self.state())
     }
 
     /// Now. A full fence: what the calling thread has unlinked is visible before this moment.
@@ -232,7 +170,7 @@ impl Domain {
     /// If the calling thread has a section of this domain open: it would wait for itself.
     pub fn synchronize(&self) {
         assert!(
-            !guard::is_inside(self.state()),
+            !enter::is_inside(self.state()),
             "manycore: synchronize inside a section of the same domain would wait for itself; drop \
              the section first, or use `retire` or `defer`"
         );
@@ -270,6 +208,14 @@ impl Domain {
     }
 }
 
+impl Section<'_> {
+    /// Whether this is a section of `domain`.
+    #[inline(always)]
+    pub(crate) fn is_of(&self, domain: &Domain) -> bool {
+        std::ptr::eq(self.state(), domain.state())
+    }
+}
+
 impl Default for Domain {
     fn default() -> Self {
         Self::new()
@@ -281,9 +227,8 @@ impl Drop for Domain {
         if sync::model_failed() {
             return;
         }
-        let listed = Listed(self.state);
-        DOMAINS.lock().unwrap_or_else(PoisonError::into_inner).retain(|other| *other != listed);
-        // SAFETY: leaked by `from_builder`, out of the list, and borrowed by no section any more.
+        domain_list::remove(self.state);
+        // SAFETY: leaked by `from_settings`, out of the list, and borrowed by no section any more.
         drop(unsafe { Box::from_raw(self.state.as_ptr()) });
     }
 }

@@ -1,85 +1,16 @@
-//! The shared state of a domain, and the rounds that end grace periods.
+//! Grace periods: one thread at a time, the leader, advances the era, pays the barrier for all, and
+//! looks at all threads; what that shows is ripe may be freed.
+//!
+//! Laws section.S2, section.S3, section.S9, and section.E1 to section.E4 of the parent module.
 
-use super::builder::{Builder, Mode, Report};
-use super::gate::Gate;
-use super::limbo::{Legacy, Limbo};
 use super::local::Local;
 use super::report::Sightings;
-use crate::clock::{self, Clock};
-use crate::config::MIN_BATCH_BYTES;
-use crate::percpu::{self, barrier, segmented::Segmented};
-use crate::sync::{
-    AtomicBool, AtomicU64, AtomicUsize, LoadToChange, Mutex, Ordering, global, hint, seeded_bug,
-};
-use std::sync::{PoisonError, TryLockError, TryLockResult};
-use std::time::{Duration, Instant};
-
-/// Batches that a thread may have: one that is open, up to three that wait for rounds, and two that
-/// are being freed.
-pub(super) const BATCHES: usize = 6;
-
-/// Alone on its cache lines.
-#[repr(align(128))]
-pub(super) struct Line<T>(pub(super) T);
-
-global! {
-    /// The number of the next domain.
-    static NEXT_NUMBER: AtomicU64 = AtomicU64::new(1);
-}
-
-/// A leader's and the heirs' locks, held over a fork.
-#[cfg(not(any(manycore_loom, manycore_shuttle)))]
-pub(super) struct HeldLocks<'a> {
-    _leader: crate::sync::MutexGuard<'a, Sightings>,
-    _legacy: crate::sync::MutexGuard<'a, Legacy>,
-}
-
-/// What rounds found out.
-pub(super) struct Found {
-    /// What is stamped `margin` below this is ripe. Rises.
-    safe: AtomicU64,
-    /// The limit of the last round that is over: it looked at all threads after a barrier that came
-    /// after every seal with a lower stamp.
-    pub(super) looked: AtomicU64,
-    /// What waits in the domain, in bytes, as the last round saw it.
-    total: AtomicUsize,
-    /// Threads that have closed a batch, and have neither ended nor been idle since (section.S11).
-    writers: AtomicUsize,
-    /// Whether it was reported that the domain is over its budget.
-    pub(super) reported: AtomicBool,
-}
-
-/// A domain's shared part.
-pub(super) struct State {
-    /// No other domain of the process has it, nor will have. Not zero.
-    pub(super) number: u64,
-    pub(super) mode: Mode,
-    /// Whether births are looked at (section.E4).
-    pub(super) bounded: bool,
-    /// Whether readers pay no fence: the mode has eras, and there is a membarrier.
-    pub(super) light: bool,
-    /// How far below `safe` a stamp is ripe (section.E2).
-    margin: u64,
-    /// What of that is for the way of messages between cores.
-    transfer: u64,
-    clock: Option<Clock>,
-    pub(super) batch_nodes: usize,
-    pub(super) batch_bytes: usize,
-    /// Waiting nodes from which a thread is made to reclaim (section.S5).
-    pub(super) bound: usize,
-    /// Bytes that may wait in the domain (section.S11), and what is done beyond.
-    budget: usize,
-    pub(super) wait: Duration,
-    pub(super) report: Option<Box<Report>>,
-    pub(super) gate: Option<Box<dyn Gate>>,
-    locals: Segmented<Local>,
-    era: Line<AtomicU64>,
-    pub(super) found: Line<Found>,
-    /// Held by the leader. No user code runs under it.
-    leader: Line<Mutex<Sightings>>,
-    /// What threads left behind (section.S9).
-    pub(super) legacy: Line<Mutex<Legacy>>,
-}
+use super::settings::Mode;
+use super::state::{State, unpoisoned};
+use crate::percpu::barrier;
+use crate::sync::{LoadToChange, Ordering, hint, seeded_bug};
+use std::sync::PoisonError;
+use std::time::Instant;
 
 /// Whose garbage a leader takes over (section.S9).
 #[derive(Clone, Copy)]
@@ -103,131 +34,6 @@ struct Round {
 }
 
 impl State {
-    pub(super) fn new(builder: Builder) -> Self {
-        let mode = builder.mode;
-        let has_eras = mode != Mode::Clock;
-        let clock = builder.clock;
-        let transfer = if has_eras { 0 } else { transfer(clock.as_ref()) };
-        let apart = skew(clock.as_ref()).saturating_add(transfer);
-        Self {
-            // ORDER: Relaxed; only uniqueness matters.
-            number: NEXT_NUMBER.fetch_add(1, Ordering::Relaxed),
-            mode,
-            bounded: mode == Mode::Bounded,
-            light: has_eras
-                && builder.asymmetric
-                && barrier::is_asymmetric()
-                && !barrier::is_denied(),
-            margin: if has_eras { 2 } else { apart.saturating_add(1) },
-            transfer,
-            clock,
-            batch_nodes: builder.batch_nodes,
-            batch_bytes: builder.batch_bytes,
-            bound: builder.bound,
-            budget: builder.budget,
-            wait: builder.wait,
-            report: builder.report,
-            gate: builder.gate,
-            locals: Segmented::new(),
-            era: Line(AtomicU64::new(1)),
-            found: Line(Found {
-                safe: AtomicU64::new(0),
-                looked: AtomicU64::new(0),
-                total: AtomicUsize::new(0),
-                writers: AtomicUsize::new(0),
-                reported: AtomicBool::new(false),
-            }),
-            leader: Line(Mutex::new(Sightings::default())),
-            legacy: Line(Mutex::new(Legacy::default())),
-        }
-    }
-
-    #[inline(always)]
-    pub(super) fn local(&self, slot: usize) -> Option<&Local> {
-        self.locals.get(slot)
-    }
-
-    pub(super) fn make_local(&self, slot: usize) -> &Local {
-        self.locals.get_or_init(slot)
-    }
-
-    /// Every thread's part.
-    pub(super) fn locals(&self) -> impl Iterator<Item = (usize, &Local)> {
-        let high = percpu::slot_count();
-        self.locals.iter().take_while(move |(slot, _)| *slot < high)
-    }
-
-    fn clock(&self) -> &Clock {
-        self.clock.as_ref().unwrap_or_else(|| Clock::system())
-    }
-
-    /// The present era.
-    #[inline(always)]
-    pub(super) fn era(&self) -> u64 {
-        // ORDER: Acquire; pairs with Release in `start` (section.E2, section.E3). As the second
-        // load of a protected pointer load it stays behind the first, which is Acquire
-        // (section.E4).
-        self.era.0.load(Ordering::Acquire)
-    }
-
-    /// Opens the outermost section of `local`'s owner.
-    ///
-    /// Not by [`crate::percpu::gate`], although the barriers are the same: a section is never
-    /// turned away, so there is no word to look at afterwards, and no leader waits. A leader reads
-    /// *when* each section was opened, from an `AtomicU64` that holds an era or a clock's stamp.
-    #[inline(always)]
-    pub(super) fn open(&self, local: &Local) {
-        if self.light || seeded_bug!("plain-publish") {
-            self.open_light(local);
-        } else {
-            self.open_fenced(local);
-        }
-    }
-
-    /// The same where readers pay no fence.
-    #[inline(always)]
-    pub(super) fn open_light(&self, local: &Local) {
-        // ORDER: Release; pairs with Acquire in `look`: the sections before this one are over.
-        // Later loads stay behind by the light barrier (percpu.B1 with `heavy` in `start`;
-        // section.E1).
-        local.lower.store(self.era(), Ordering::Release);
-        // BUG: a section is announced by a plain store with no barrier behind it (section.S6).
-        if !seeded_bug!("plain-publish") {
-            barrier::light();
-        }
-    }
-
-    #[inline(never)]
-    fn open_fenced(&self, local: &Local) {
-        let stamp = match self.mode {
-            Mode::Clock => self.clock().stamp().ticks().max(1),
-            Mode::Epoch | Mode::Bounded => self.era(),
-        };
-        // ORDER: SeqCst and a full fence; pairs with the fence in `start` (section.E1).
-        local.lower.swap(stamp, Ordering::SeqCst);
-        barrier::full_after_rmw();
-    }
-
-    /// Raises `raised` to the present era (section.E4): later loads come after it.
-    #[cold]
-    pub(super) fn catch_up(&self, local: &Local) {
-        let era = self.era();
-        if self.light {
-            // ORDER: Release and a light barrier; pairs with `heavy` in `start` (section.E4).
-            local.raised.store(era, Ordering::Release);
-            // BUG: a section that raises its era loads again with no barrier between (section.E4).
-            if !seeded_bug!("unfenced-raise") {
-                barrier::light();
-            }
-        } else if seeded_bug!("unfenced-raise") {
-            local.raised.store(era, Ordering::Release);
-        } else {
-            // ORDER: SeqCst and a full fence; pairs with the fence in `start` (section.E4).
-            local.raised.swap(era, Ordering::SeqCst);
-            barrier::full_after_rmw();
-        }
-    }
-
     /// The stamp of everything that the calling thread has unlinked (section.S2).
     pub(super) fn stamp(&self) -> u64 {
         // BUG: a batch of retired nodes is stamped with no fence after the unlinks (section.S2):
@@ -328,60 +134,6 @@ impl State {
         least
     }
 
-    /// Publishes what waits, in limbos and of threads that ended.
-    fn weigh(&self, total: usize) {
-        let left = unpoisoned(self.legacy.0.try_lock()).map_or(0, |legacy| legacy.bytes());
-        let total = total.saturating_add(left);
-        let found = &self.found.0;
-        // ORDER: Relaxed; estimates.
-        found.total.store(total, Ordering::Relaxed);
-        if total <= self.budget && found.reported.load(Ordering::Relaxed) {
-            found.reported.store(false, Ordering::Relaxed);
-        }
-    }
-
-    /// Bytes from which the first batch of a thread is full, and every batch beyond the budget.
-    pub(super) fn least_share(&self) -> usize {
-        MIN_BATCH_BYTES.min(self.batch_bytes)
-    }
-
-    /// Bytes from which a batch is full, so that all threads stay within the budget (section.S11).
-    pub(super) fn share(&self) -> usize {
-        if cfg!(manycore_loom) {
-            return self.batch_bytes.min(self.budget);
-        }
-        // ORDER: Relaxed; an estimate.
-        let writers = self.found.0.writers.load(Ordering::Relaxed).max(1);
-        let share = if self.is_over_budget() { 0 } else { self.budget / (BATCHES * writers) };
-        share.clamp(self.least_share(), self.batch_bytes)
-    }
-
-    /// Counts the owner of a limbo in which something waits among the writers; says whether it is
-    /// new there.
-    pub(super) fn count(&self, limbo: &mut Limbo) -> bool {
-        if cfg!(manycore_loom) || limbo.waiting() == 0 || limbo.set_counted(true) {
-            return false;
-        }
-        // ORDER: Relaxed; an estimate.
-        self.found.0.writers.fetch_add(1, Ordering::Relaxed);
-        true
-    }
-
-    /// The owner of the limbo has ended or is idle: as if it were new.
-    pub(super) fn discount(&self, limbo: &mut Limbo) {
-        limbo.set_limit(self.least_share());
-        if limbo.set_counted(false) {
-            // ORDER: Relaxed; an estimate.
-            self.found.0.writers.fetch_sub(1, Ordering::Relaxed);
-        }
-    }
-
-    /// Whether more waited at the last round than the budget allows.
-    pub(super) fn is_over_budget(&self) -> bool {
-        // ORDER: Relaxed; an estimate.
-        !cfg!(manycore_loom) && self.found.0.total.load(Ordering::Relaxed) > self.budget
-    }
-
     /// Before the barrier: announces what is to be taken over.
     fn want(&self, sightings: &mut Sightings, whose: TakeOver) {
         if !whose.all && !sightings.looks_for_idle() {
@@ -418,14 +170,6 @@ impl State {
         let mut sightings = unpoisoned(self.leader.0.try_lock())?;
         let round = self.lead(&mut sightings, whose);
         Some(self.mode != Mode::Clock && round.least == round.limit)
-    }
-
-    /// Waits for the leader, and for a thread that leaves garbage to others, and keeps them out.
-    #[cfg(not(any(manycore_loom, manycore_shuttle)))]
-    pub(super) fn hold(&self) -> HeldLocks<'_> {
-        let _leader = self.leader.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let _legacy = self.legacy.0.lock().unwrap_or_else(PoisonError::into_inner);
-        HeldLocks { _leader, _legacy }
     }
 
     /// As [`try_round`](Self::try_round), after the round that another thread may be leading: that
@@ -468,46 +212,14 @@ impl State {
     }
 }
 
-/// How far two cores' stamps may differ (clock.C2).
-fn skew(clock: Option<&Clock>) -> u64 {
-    match clock.unwrap_or_else(|| Clock::system()).mode() {
-        clock::Mode::Bounded { skew_ticks } | clock::Mode::Fake { skew_ticks } => skew_ticks,
-        clock::Mode::Synchronized | clock::Mode::Counter => 0,
-    }
-}
-
-/// The ticks by which a stamp must be older than a section beside what the clock promises. It
-/// promises that no message is seen before it was sent (clock.C2); but that a reader found a link
-/// as it was *before* another thread changed it is no message that was received, and so the two
-/// stamps may be inverted by as much as messages take. This is 3 us or more by a counter of 5 GHz
-/// or less, some ten times what a line takes between sockets; batches are ripe that much later. A
-/// counter in memory needs nothing: its stamps are in one order, and fences put the loads and
-/// stores in it.
-fn transfer(clock: Option<&Clock>) -> u64 {
-    match clock.unwrap_or_else(|| Clock::system()).mode() {
-        clock::Mode::Bounded { .. } | clock::Mode::Synchronized => 1 << 14,
-        clock::Mode::Fake { .. } | clock::Mode::Counter => 0,
-    }
-}
-
-/// The lock, if it is free. No panic leaves anything half-done under these locks.
-pub(super) fn unpoisoned<T>(locked: TryLockResult<T>) -> Option<T> {
-    match locked {
-        Ok(guard) => Some(guard),
-        Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
-        Err(TryLockError::WouldBlock) => None,
-    }
-}
-
 #[cfg(all(test, not(any(manycore_loom, manycore_shuttle))))]
 mod tests {
     use super::*;
-    use crate::section::Domain;
+    use crate::clock::{self, Clock};
+    use crate::section::settings::Settings;
 
     fn state_with(clock: Clock) -> State {
-        let mut builder = Domain::builder().mode(Mode::Clock);
-        builder.clock = Some(clock);
-        State::new(builder)
+        State::new(Settings { mode: Mode::Clock, clock: Some(clock), ..Settings::new() })
     }
 
     /// That messages are never seen inverted says nothing about a read before an overwrite.

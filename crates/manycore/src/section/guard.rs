@@ -1,18 +1,11 @@
-//! [`Section`], the guard of an open section: enter, leave, retire, defer.
+//! [`Section`], the guard of an open section.
 
-use super::domain::Domain;
-use super::grace_period::State;
-use super::limbo::RetiredNode;
+use super::leave::{Reopen, close_slow};
 use super::local::{COUNT, FULL, Local, PRESSES, SPARE};
-use super::pointer::Shared;
-use super::weight::Weight;
-use super::{domain, report};
-use crate::percpu::{self, Slot};
-use crate::sync::{self, AtomicPtr, LoadToChange, Ordering};
-use std::cell::Cell;
+use super::state::State;
+use crate::sync::{AtomicPtr, LoadToChange, Ordering};
 use std::fmt;
 use std::marker::PhantomData;
-use std::ptr::{self, NonNull};
 
 /// An open section: while it lives, no node of its domain is freed that could be reached when it
 /// was opened.
@@ -56,222 +49,27 @@ pub struct Section<'d> {
     _thread: PhantomData<*mut ()>,
 }
 
-/// Where the thread has its sections.
-struct Home {
-    /// The number of the domain in which it last opened one, if its sections need no fence, and the
-    /// thread's part of it: the way in that takes the fewest instructions.
-    last: Cell<u64>,
-    local: Cell<*const Local>,
-    /// The slot.
-    slot: Cell<usize>,
-}
-
-const NOWHERE: usize = usize::MAX;
-
-sync::thread_local! {
-    static HOME: Home = const {
-        Home { last: Cell::new(0), local: Cell::new(ptr::null()), slot: Cell::new(NOWHERE) }
-    };
-}
-
-/// Opens a section.
-#[inline(always)]
-pub(super) fn enter(state: &State) -> Section<'_> {
-    let (last, local) = HOME.with(|home| (home.last.get(), home.local.get()));
-    if last == state.number {
-        // SAFETY: no two domains have the same number, so this is the thread's part of `state`,
-        // which lives as long as `state`.
-        let local = unsafe { &*local };
-        if !local.is_inside() {
-            state.open_light(local);
-            return Section { state, local, _thread: PhantomData };
-        }
-    }
-    enter_again(state)
-}
-
-/// An inner section, or another domain's than the last. (Cold, so that the usual way in is a
-/// straight line.)
-#[cold]
-#[inline(never)]
-fn enter_again(state: &State) -> Section<'_> {
-    let slot = HOME.with(|home| home.slot.get());
-    let Some(local) = Some(slot).filter(|slot| *slot != NOWHERE).and_then(|slot| state.local(slot))
-    else {
-        return enter_first(state);
-    };
-    if local.is_inside() {
-        local.nest();
-    } else {
-        state.open(local);
-    }
-    if state.light {
-        HOME.with(|home| {
-            home.last.set(state.number);
-            home.local.set(local);
-        });
-    }
-    Section { state, local, _thread: PhantomData }
-}
-
-/// Whether the calling thread has a section open.
-pub(super) fn is_inside(state: &State) -> bool {
-    let slot = HOME.with(|home| home.slot.get());
-    if slot != NOWHERE {
-        return state.local(slot).is_some_and(Local::is_inside);
-    }
-    // Before its first section, or after its destructors.
-    let inside = state.locals().filter(|(_, local)| local.is_inside());
-    inside.map(|(slot, _)| slot).any(report::is_own)
-}
-
-/// The first section of a thread, or of a domain with threads so high; or one that a thread opens
-/// after its destructors have run, on a slot of its own.
-#[cold]
-fn enter_first(state: &State) -> Section<'_> {
-    let (slot, flags) = match percpu::home_slot(farewell) {
-        Ok(home) => {
-            HOME.with(|own| own.slot.set(home.index()));
-            (home, 0)
-        }
-        Err(spare) => (spare, SPARE),
-    };
-    report::introduce(slot.index());
-    let local = state.make_local(slot.index());
-    if local.is_inside() {
-        local.nest();
-    } else {
-        local.extra.set(local.extra.get() | flags);
-        state.welcome(local);
-        state.open(local);
-    }
-    Section { state, local, _thread: PhantomData }
-}
-
-/// A thread ends: everything it leaves in any domain passes to others (section.S9).
-fn farewell(slot: Slot) -> bool {
-    let _ = HOME.try_with(|home| {
-        home.slot.set(NOWHERE);
-        home.last.set(0);
-    });
-    let mut is_free = true;
-    domain::for_each(|state| {
-        let Some(local) = state.local(slot.index()) else { return };
-        if !state.bequeath(local) {
-            is_free = false;
-            local.extra.set(local.extra.get() | SPARE); // goes when the section is closed
-        }
-    });
-    is_free
-}
-
 impl<'d> Section<'d> {
+    /// A section that `local`'s owner, the calling thread, has just opened.
+    #[inline(always)]
+    pub(super) fn opened(state: &'d State, local: &'d Local) -> Self {
+        Self { state, local, _thread: PhantomData }
+    }
+
+    #[inline(always)]
     pub(super) fn state(&self) -> &'d State {
         self.state
     }
 
-    /// Whether this is a section of `domain`.
     #[inline(always)]
-    pub(crate) fn is_of(&self, domain: &Domain) -> bool {
-        std::ptr::eq(self.state, domain.state())
+    pub(super) fn local(&self) -> &'d Local {
+        self.local
     }
 
     /// The slot under which the calling thread has the section: its own as long as it is open.
     #[inline(always)]
     pub(crate) fn slot(&self) -> usize {
         self.local.slot
-    }
-
-    /// Frees `node` once every section that is open now has been closed.
-    ///
-    /// Cost: an append to the thread's own list and, in the long run, one earlier node freed for
-    /// each retired; no shared line is written. Progress: never waits. A destructor that panics
-    /// panics here, in whichever thread frees the node, and its node counts as freed.
-    ///
-    /// # Panics
-    /// If `node` is null. In a debug build, if it was retired before.
-    ///
-    /// # Safety
-    /// - The node is unlinked: no section opened from now on can reach it, and it is retired once.
-    /// - Every section under which it was or will be loaded or linked is of this section's domain,
-    ///   and its value may be dropped by any thread at any time until the domain is dropped.
-    /// - In [`Mode::Bounded`](super::Mode::Bounded): before it was unlinked, every link out of it
-    ///   was given a tag (see [`Atomic::set_tag`](super::Atomic::set_tag)) or set to null, and was
-    ///   not changed back, so that a reader that still has the node does not follow its links.
-    ///   Nodes without links, like a value behind one pointer, need nothing. Textbook lock-free
-    ///   structures do not tag them all: use [`Mode::Epoch`](super::Mode::Epoch) for those. In a
-    ///   debug build, a load of an untagged link of a retired node panics.
-    #[inline]
-    pub unsafe fn retire<T: Send>(&self, node: Shared<'_, T>) {
-        let weight = const { Weight::of::<T>().plus(Shared::<T>::HEADER) };
-        self.state.retire(self.local, node.into_limbo(weight, self), weight.presses());
-    }
-
-    /// As [`retire`](Self::retire), of a node whose weight the caller knows better than its type
-    /// tells: with everything that it owns on the heap, and without the node's header.
-    ///
-    /// # Safety
-    /// As for [`retire`](Self::retire). A wrong weight is safe.
-    #[inline]
-    pub unsafe fn retire_weighed<T: Send>(&self, node: Shared<'_, T>, weight: impl Into<Weight>) {
-        let weight = weight.into().plus(Shared::<T>::HEADER);
-        self.state.retire(self.local, node.into_limbo(weight, self), weight.presses());
-    }
-
-    /// As [`retire`](Self::retire), but no user code runs before the section is closed: nothing is
-    /// freed and no gate is asked.
-    ///
-    /// # Safety
-    /// As for [`retire`](Self::retire).
-    pub(crate) unsafe fn retire_quietly<T: Send>(
-        &self,
-        node: Shared<'_, T>,
-        weight: impl Into<Weight>,
-    ) {
-        let weight = weight.into().plus(Shared::<T>::HEADER);
-        self.state.retire_quietly(self.local, node.into_limbo(weight, self), weight.presses());
-    }
-
-    /// Calls `free(address)` once every section that is open now has been closed: for memory that
-    /// is no [`Owned`](super::Owned). Its `weight` is what `free` gives back: a number of bytes, if
-    /// that is exact (see [`Weight`]).
-    ///
-    /// In a bounded domain such memory has no known birth: every stalled section holds it back.
-    ///
-    /// # Safety
-    /// As for [`retire`](Self::retire), with "node" for what is at `address`; and `free` may be
-    /// called with it once, by any thread.
-    #[inline]
-    pub unsafe fn retire_raw(
-        &self,
-        address: NonNull<()>,
-        weight: impl Into<Weight>,
-        free: unsafe fn(NonNull<()>),
-    ) {
-        let weight = weight.into();
-        let node = RetiredNode { address, free, birth: 0, bytes: weight.bytes() };
-        self.state.retire(self.local, node, weight.presses());
-    }
-
-    /// Runs `f` once every section that is open now has been closed: in some thread that retires,
-    /// at the latest when the domain is dropped.
-    ///
-    /// Cost: as `retire`, and an allocation.
-    ///
-    /// ```
-    /// let section = manycore::section::enter();
-    /// section.defer(|| println!("the grace period is over"));
-    /// ```
-    pub fn defer<F: FnOnce() + Send + 'static>(&self, f: F) {
-        unsafe fn run<F: FnOnce()>(address: NonNull<()>) {
-            // SAFETY: the address is that of the box below, and comes back once (`retire_raw`).
-            let f = unsafe { Box::from_raw(address.cast::<F>().as_ptr()) };
-            f();
-        }
-        let boxed = NonNull::from(Box::leak(Box::new(f))).cast();
-        let weight = const { Weight::of::<F>() };
-        let node = RetiredNode { address: boxed, free: run::<F>, birth: 0, bytes: weight.bytes() };
-        self.state.retire(self.local, node, weight.presses());
     }
 
     /// Loads a pointer that this section may then follow, from memory of the caller's own making:
@@ -355,61 +153,6 @@ impl<'d> Section<'d> {
         let Self { state, local, .. } = self;
         drop(self);
         state.collect_found(local);
-    }
-}
-
-/// Closes an inner section, or the outermost one if there is more to do. (Not a method: the
-/// section would have to be in memory for it, each time.)
-#[cold]
-#[inline(never)]
-fn close_slow(state: &State, local: &Local, extra: u32) {
-    if extra & COUNT != 0 {
-        local.extra.set(extra - 1);
-        return;
-    }
-    local.leave();
-    // SPARE stays until the slot is given back: user code that runs before may close another
-    // domain's section there.
-    local.extra.set(extra & SPARE);
-    let _spare = (extra & SPARE != 0).then(|| GiveBack { state, local });
-    if extra & (FULL | PRESSES) != 0 {
-        state.seal_after(local, extra & (FULL | PRESSES));
-    }
-}
-
-/// Opens a section again whose place was left for a while.
-struct Reopen<'a> {
-    state: &'a State,
-    local: &'a Local,
-}
-
-impl Drop for Reopen<'_> {
-    fn drop(&mut self) {
-        if self.local.is_inside() {
-            self.local.nest(); // a section that was opened in between is the outermost now
-        } else {
-            self.state.open(self.local);
-        }
-    }
-}
-
-/// Gives back a slot of a thread that has ended, unless the thread has another domain's section
-/// there that is open, being refreshed, or being closed: then the last one does.
-struct GiveBack<'a> {
-    state: &'a State,
-    local: &'a Local,
-}
-
-impl Drop for GiveBack<'_> {
-    fn drop(&mut self) {
-        self.state.bequeath(self.local);
-        self.local.extra.set(self.local.extra.get() & !SPARE);
-        let slot = self.local.slot;
-        let mut is_free = true;
-        domain::for_each(|state| is_free &= state.local(slot).is_none_or(|l| !l.is_spare()));
-        if is_free {
-            percpu::give_back(slot);
-        }
     }
 }
 

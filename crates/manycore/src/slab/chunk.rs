@@ -4,72 +4,14 @@
 //! remote free does not contend for the owner's line. Blocks lie before it and behind it: the
 //! header takes 256 of 64 KiB.
 
-use super::check::Check;
-use super::heap::Heap;
+use super::check::{self, Check};
+use super::layout::{Block, ChunkLayout};
 use super::system::{self, Reserve};
 use crate::config::SMALL;
 use std::ptr::{self, NonNull};
 
-/// Bytes of a chunk, unless its blocks are large.
-pub(super) const CHUNK_BYTES: usize = if SMALL { 2048 } else { 64 << 10 };
-/// A chunk has at least this many blocks.
-pub(super) const BLOCKS_MIN: usize = if SMALL { 2 } else { 12 };
 /// Bytes of fresh memory that are put on a list at a time.
 const CARVE_BYTES: usize = if SMALL { 128 } else { 2048 };
-/// Headers begin at one of so many places, by the chunk's number: were they all at the beginning,
-/// they would all fall into one set of the caches.
-const COLOURS: usize = if SMALL { 2 } else { 16 };
-/// Bytes from one such place to the next.
-const COLOUR_BYTES: usize = 256;
-/// Bytes of free objects that a heap has at hand.
-const READY_BYTES: usize = if SMALL { 1024 } else { 64 << 10 };
-/// The largest object.
-pub(super) const SIZE_MAX: usize = 64 << 10;
-/// The strictest alignment.
-pub(super) const ALIGN_MAX: usize = 4096;
-
-/// How the memory for one type is cut up. A constant of the type.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct ChunkLayout {
-    /// Bytes from one block to the next.
-    pub(super) block: usize,
-    /// Bytes of a chunk; a power of two.
-    pub(super) chunk: usize,
-    /// Free blocks that a heap has at hand, about.
-    pub(super) ready: usize,
-    align: usize,
-}
-
-impl ChunkLayout {
-    pub(super) const fn of<T>() -> Self {
-        assert!(size_of::<T>() <= SIZE_MAX, "manycore: a slab holds objects of at most 64 KiB");
-        assert!(align_of::<T>() <= ALIGN_MAX, "manycore: a slab aligns objects to at most 4096");
-        let align = max(align_of::<T>(), align_of::<Block>());
-        let block = max(size_of::<T>(), size_of::<Block>()).next_multiple_of(align);
-        let header = (COLOURS * COLOUR_BYTES + size_of::<Chunk>()).next_multiple_of(align);
-        let chunk = max((header + BLOCKS_MIN * block).next_power_of_two(), CHUNK_BYTES);
-        let ready = max(READY_BYTES / block, 4);
-        Self { block, chunk, ready: if ready > 1024 { 1024 } else { ready }, align }
-    }
-
-    /// Where in a chunk the header begins.
-    #[inline(always)]
-    const fn header(self, base: usize) -> usize {
-        base / self.chunk % COLOURS * COLOUR_BYTES
-    }
-}
-
-const fn max(a: usize, b: usize) -> usize {
-    if a > b { a } else { b }
-}
-
-/// A free block.
-#[repr(C)]
-pub(super) struct Block {
-    pub(super) next: *mut Block,
-    /// In the first block of a parcel that was sent home: the parcel below it.
-    pub(super) below: *mut Block,
-}
 
 /// A pointer of the slab's creator, which alone follows it.
 #[derive(Debug, Clone, Copy)]
@@ -81,11 +23,14 @@ unsafe impl Send for Note {}
 // code that is unsafe where it follows it.
 unsafe impl Sync for Note {}
 
-/// The header.
+/// Bytes of a header.
+pub(super) const HEADER_BYTES: usize = size_of::<Chunk<()>>();
+
+/// The header of a chunk that a heap `H` owns, which is not looked into here.
 #[repr(C, align(128))]
-pub(super) struct Chunk {
+pub(super) struct Chunk<H> {
     /// Whose it is. Never changes, like the next five.
-    pub(super) heap: *const Heap,
+    pub(super) heap: *const H,
     /// What the slab was made with.
     pub(super) note: Note,
     /// Where the chunk begins, and with it the first block.
@@ -96,13 +41,13 @@ pub(super) struct Chunk {
     behind: usize,
     /// Blocks in the chunk.
     pub(super) blocks: usize,
-    pub(super) own: Own,
+    pub(super) own: Own<H>,
     pub(super) check: Check,
 }
 
 /// What the owner keeps in a chunk.
 #[repr(align(128))]
-pub(super) struct Own {
+pub(super) struct Own<H> {
     /// Blocks that were taken and came back.
     pub(super) free: *mut Block,
     /// Blocks that are not on `free`: in use, on their way home, or at hand in the heap.
@@ -112,17 +57,17 @@ pub(super) struct Own {
     /// Whether the chunk is on the list of those with free or fresh blocks.
     pub(super) is_listed: bool,
     /// Neighbours on that list; `next` also on the list of empty chunks.
-    pub(super) next: *mut Chunk,
-    pub(super) previous: *mut Chunk,
+    pub(super) next: *mut Chunk<H>,
+    pub(super) previous: *mut Chunk<H>,
     /// Neighbours among all chunks of the heap.
-    pub(super) all_next: *mut Chunk,
-    pub(super) all_previous: *mut Chunk,
+    pub(super) all_next: *mut Chunk<H>,
+    pub(super) all_previous: *mut Chunk<H>,
 }
 
-impl Chunk {
+impl<H> Chunk<H> {
     /// Makes a chunk of `heap`, in a huge page if there is a reserve.
     pub(super) fn make(
-        heap: *const Heap,
+        heap: *const H,
         layout: ChunkLayout,
         note: Note,
         reserve: Option<&mut Reserve>,
@@ -146,7 +91,8 @@ impl Chunk {
         };
         let blocks = before + (layout.chunk - behind) / layout.block;
         let check = Check::new();
-        // SAFETY: the header lies in the chunk that `take` gave (`ChunkLayout::of`), aligned to lines.
+        // SAFETY: the header lies in the chunk that `take` gave (`ChunkLayout::of`), aligned to
+        // lines.
         let chunk = unsafe { base.add(header) }.cast::<Self>();
         // SAFETY: `take` gave `layout.chunk` bytes to this call alone, and the header lies in them,
         // aligned to lines (`ChunkLayout::of`).
@@ -160,8 +106,8 @@ impl Chunk {
     /// The chunk was made with this layout, none of its blocks is in use, and no list that it is on
     /// is looked at again.
     pub(super) unsafe fn give_back(chunk: *mut Self, layout: ChunkLayout) {
-        // SAFETY: the caller promises a chunk of this layout without a block in use, whose lists are
-        // not looked at again (# Safety). `make` got `base` from `take`, so it is not null.
+        // SAFETY: the caller promises a chunk of this layout without a block in use, whose lists
+        // are not looked at again (# Safety). `make` got `base` from `take`, so it is not null.
         unsafe { system::give_back(NonNull::new_unchecked((*chunk).base), layout.chunk) };
     }
 
@@ -201,9 +147,12 @@ impl Chunk {
     }
 
     /// Makes a list of some fresh blocks, in rising order; null if there are none.
+    ///
+    /// # Safety
+    /// As for [`take`](Self::take), and the caller has no reference to `own`.
     unsafe fn carve(chunk: *mut Self, layout: ChunkLayout) -> *mut Block {
-        // SAFETY: slab.B1 - `take`, whose caller owns the chunk, calls this without a reference to
-        // `own`; `base` and `blocks` never change.
+        // SAFETY: slab.B1 - the caller promises that it owns the chunk and has no reference to
+        // `own` (# Safety); `base` and `blocks` never change.
         let (own, base, blocks) = unsafe { (&mut (*chunk).own, (*chunk).base, (*chunk).blocks) };
         let until = blocks.min(own.carved + (CARVE_BYTES / layout.block).max(1));
         let mut list = ptr::null_mut();
@@ -213,7 +162,7 @@ impl Chunk {
             // SAFETY: the block is fresh, aligned, and not shared.
             unsafe {
                 block.write(Block { next: list, below: ptr::null_mut() });
-                Check::poison(block, layout);
+                Self::poison(block, layout);
             }
             list = block;
         }
@@ -234,6 +183,54 @@ impl Chunk {
         }
     }
 
+    /// In a debug build: the block leaves its heap's list, for a user.
+    ///
+    /// # Safety
+    /// `block` is a block of a live chunk with this layout, and the caller's alone; `carve` or
+    /// [`check_freed`](Self::check_freed) had it last.
+    #[inline(always)]
+    pub(super) unsafe fn check_allocated(block: *mut Block, layout: ChunkLayout) {
+        if !check::ON {
+            return;
+        }
+        // SAFETY: slab.B2 - the caller promises a block of its own, in a live chunk of this layout
+        // (# Safety), whose bytes behind the links were filled when it was freed or carved. The
+        // bits are atomic.
+        unsafe {
+            let index = Self::index_of(block, layout);
+            let rest = std::slice::from_raw_parts(block.add(1).cast(), layout.rest());
+            (*Self::of(block, layout)).check.allocated(index, rest);
+        }
+    }
+
+    /// In a debug build: a user gives the block up.
+    ///
+    /// # Safety
+    /// `block` is a block of a live chunk with this layout.
+    #[inline(always)]
+    pub(super) unsafe fn check_freed(block: *mut Block, layout: ChunkLayout) {
+        if !check::ON {
+            return;
+        }
+        // SAFETY: the caller promises a block of a live chunk with this layout (# Safety). The bits
+        // are atomic; if they say that the block was in use, it is the caller's to free.
+        unsafe {
+            let index = Self::index_of(block, layout);
+            (*Self::of(block, layout)).check.freed(index);
+            Self::poison(block, layout);
+        }
+    }
+
+    /// # Safety
+    /// The block is the caller's alone, and of this layout.
+    unsafe fn poison(block: *mut Block, layout: ChunkLayout) {
+        if check::ON {
+            // SAFETY: the caller promises that the block is its own alone (# Safety); what comes
+            // after its links is within it (`ChunkLayout::of`).
+            unsafe { check::poison(block.add(1).cast(), layout.rest()) };
+        }
+    }
+
     /// Whether `take` would find something.
     ///
     /// # Safety
@@ -248,11 +245,10 @@ impl Chunk {
     ///
     /// # Safety
     /// The block lies in a live chunk of this layout.
-    #[cfg(all(debug_assertions, not(manycore_loom)))]
-    pub(super) unsafe fn index_of(block: *mut Block, layout: ChunkLayout) -> usize {
+    unsafe fn index_of(block: *mut Block, layout: ChunkLayout) -> usize {
         let chunk = Self::of(block, layout);
-        // SAFETY: the caller promises that the block lies in a live chunk of this layout (# Safety);
-        // these never change.
+        // SAFETY: the caller promises that the block lies in a live chunk of this layout (#
+        // Safety); these never change.
         let (before, behind, blocks) =
             unsafe { ((*chunk).before, (*chunk).behind, (*chunk).blocks) };
         let offset = block.addr() & (layout.chunk - 1);

@@ -3,12 +3,15 @@
 //! Laws slab.B1 to slab.B5 of the parent module. Owns: the fast paths. All but `remote` is the slot
 //! owner's.
 
-use super::check::Check;
-use super::chunk::{Block, Chunk, ChunkLayout, Note};
+use super::chunk::{self, Note};
+use super::layout::{Block, ChunkLayout};
 use super::system::Reserve;
 use crate::config::SMALL;
 use crate::sync::{self, AtomicPtr, AtomicUsize, Ordering, UnsafeCell};
 use std::ptr;
+
+/// A chunk of a heap.
+pub(super) type Chunk = chunk::Chunk<Heap>;
 
 /// Empty chunks that a heap keeps at first.
 pub(super) const EMPTIES_MIN: usize = if SMALL { 1 } else { 16 };
@@ -145,7 +148,7 @@ impl Heap {
         add(&self.live, 1);
         // SAFETY: slab.B2 - the block was on this heap's list, so it is a block of a live chunk of
         // this layout, and from here on the caller's alone.
-        unsafe { Check::allocated(block, layout) };
+        unsafe { Chunk::check_allocated(block, layout) };
         Some(block)
     }
 
@@ -224,7 +227,7 @@ impl Heap {
     pub(super) unsafe fn push(&self, block: *mut Block, layout: ChunkLayout) {
         // SAFETY: slab.B2 - the caller promises a block of this slab that is in use (# Safety), so
         // its chunk is live and has the slab's layout.
-        unsafe { Check::freed(block, layout) };
+        unsafe { Chunk::check_freed(block, layout) };
         // SAFETY: a block that is in use keeps its chunk; `heap` never changes.
         let home = unsafe { (*Chunk::of(block, layout)).heap };
         let live = add(&self.live, -1);

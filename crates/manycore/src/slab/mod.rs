@@ -44,6 +44,7 @@ mod boxed;
 mod check;
 mod chunk;
 mod heap;
+mod layout;
 #[cfg(all(test, manycore_loom))]
 mod loom_tests;
 mod system;
@@ -55,8 +56,9 @@ pub use boxed::SlabBox;
 use crate::percpu::segmented::Segmented;
 use crate::percpu::{own_slot, with_own_slot};
 use crate::sync::{const_fn, model_failed};
-use chunk::{Chunk, ChunkLayout, Note};
-use heap::Heap;
+use chunk::{HEADER_BYTES, Note};
+use heap::{Chunk, Heap};
+use layout::{Block, ChunkLayout};
 use std::fmt;
 use std::marker::PhantomData;
 use std::ptr::{self, NonNull};
@@ -121,7 +123,7 @@ pub struct Slab<T> {
 }
 
 impl<T> Slab<T> {
-    const LAYOUT: ChunkLayout = ChunkLayout::of::<T>();
+    const LAYOUT: ChunkLayout = ChunkLayout::of::<T>(HEADER_BYTES);
 
     const_fn! {
         /// A slab without memory yet.
@@ -247,7 +249,7 @@ impl<T> Slab<T> {
 
     #[cold]
     #[inline(never)]
-    fn alloc_slow(&self) -> *mut chunk::Block {
+    fn alloc_slow(&self) -> *mut Block {
         // SAFETY: slab.B1 - the slot is the calling thread's for the length of the call.
         self.with_heap(|heap| unsafe { heap.pop_slow(Self::LAYOUT, self.note) })
     }

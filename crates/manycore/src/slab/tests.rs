@@ -1,8 +1,9 @@
 //! What can be seen from inside alone: how memory is cut up, what is kept, and the checks of debug
 //! builds.
 
-use super::chunk::{ALIGN_MAX, BLOCKS_MIN, CHUNK_BYTES, ChunkLayout};
+use super::chunk::HEADER_BYTES;
 use super::heap::{EMPTIES_MIN, PARCEL_BLOCKS};
+use super::layout::{ALIGN_MAX, BLOCKS_MIN, CHUNK_BYTES, ChunkLayout};
 use super::system::{self, Reserve};
 use super::{Slab, SlabBox};
 use crate::sync::thread;
@@ -11,7 +12,7 @@ use crate::sync::thread;
 struct Page(#[allow(dead_code, reason = "only its size counts")] u8);
 
 fn layout_holds<T>() {
-    let layout = ChunkLayout::of::<T>();
+    let layout = ChunkLayout::of::<T>(HEADER_BYTES);
     assert!(layout.chunk.is_power_of_two() && layout.chunk >= CHUNK_BYTES);
     assert!(layout.block >= size_of::<T>() && layout.block % align_of::<T>() == 0);
     let slab = Slab::<T>::new();
@@ -56,11 +57,11 @@ fn object_takes_what_is_documented() {
     #[repr(align(64))]
     struct Aligned;
     let blocks = [
-        ChunkLayout::of::<()>().block,
-        ChunkLayout::of::<u8>().block,
-        ChunkLayout::of::<[u64; 2]>().block,
-        ChunkLayout::of::<[u8; 17]>().block,
-        ChunkLayout::of::<Aligned>().block,
+        ChunkLayout::of::<()>(HEADER_BYTES).block,
+        ChunkLayout::of::<u8>(HEADER_BYTES).block,
+        ChunkLayout::of::<[u64; 2]>(HEADER_BYTES).block,
+        ChunkLayout::of::<[u8; 17]>(HEADER_BYTES).block,
+        ChunkLayout::of::<Aligned>(HEADER_BYTES).block,
     ];
     assert_eq!(blocks, [16, 16, 16, 24, 64]);
     let slab = Slab::new();

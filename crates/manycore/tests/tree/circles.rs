@@ -13,12 +13,6 @@ use crate::{
 const KNOWN: &[(&str, &[&str])] = &[
     ("manycore", &["cluster::adaptive::policy", "cluster::adaptive::trial"]),
     ("manycore", &["collections::scalable_arc::count", "collections::scalable_arc::others"]),
-    (
-        "manycore",
-        &["ldu::builder", "ldu::drain", "ldu::guard", "ldu::handle", "ldu::set", "ldu::state"],
-    ),
-    ("manycore", &["lock::held", "lock::word"]),
-    ("manycore", &["namespace::local", "namespace::pool", "namespace::state", "namespace::trie"]),
     ("manycore", &["oplog::builder", "oplog::configurations"]),
     (
         "manycore",
@@ -34,18 +28,6 @@ const KNOWN: &[(&str, &[&str])] = &[
         ],
     ),
     ("manycore", &["oplog::deferred", "oplog::hold", "oplog::lifecycle"]),
-    ("manycore", &["percpu::calls", "percpu::gate", "percpu::slots"]),
-    (
-        "manycore",
-        &[
-            "section::builder",
-            "section::domain",
-            "section::grace_period",
-            "section::guard",
-            "section::pointer",
-        ],
-    ),
-    ("manycore", &["slab::check", "slab::chunk", "slab::heap"]),
     ("manycore-sim-rt", &["blocks", "entries", "patch", "result", "threads", "world"]),
     ("manycore-sim-rt", &["host", "say"]),
     ("manycored", &["ahead", "auth", "binary", "operator", "report", "session"]),
