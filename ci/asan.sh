@@ -55,7 +55,7 @@ skips() { printf -- '--skip=%s::\n' "$@"; }
 programs=(borrows section_birth section_ends stress)
 [ ${#long[@]} -gt 0 ] || programs+=(linearizability)
 # What forgets guards, members or nodes, or makes circles of reference counts, on purpose.
-forgetful=(adaptive callbacks circles ldu ldu_forest ldu_reentry page_cache slab)
+forgetful=(adaptive callbacks circles ldu ldu_set_domain ldu_reentry page_cache slab)
 
 mapfile -t skipped < <(skips "${forgetful[@]}" ${long[@]+"${long[@]}"})
 run manycore integration -- "${skipped[@]}"

@@ -51,6 +51,6 @@ fn main() {
     println!("{profile}");
     let hottest = &profile.hottest(1)[0];
     assert_eq!(hottest.name, Some("journal"));
-    println!("mend first: the journal, wanted by {}", hottest.places[0].place.unwrap());
+    println!("fix first: the journal, wanted by {}", hottest.call_sites[0].location.unwrap());
     assert_eq!((*visits.read(), *stock.lock()), (800, 200));
 }

@@ -273,7 +273,7 @@ fn sets_of_one_domain_are_linearizable() {
     for queue in [ldu::Queue::PerCore, ldu::Queue::Global] {
         let plain = ldu::DeferredSet::builder().queue(queue);
         for builder in [plain.clone().max_queued(1), plain.clone().max_queued(3), plain] {
-            domains.push(Arc::new(builder.build(ldu::Forest::default()).expect("valid bounds")));
+            domains.push(Arc::new(builder.build(ldu::SetMap::default()).expect("valid bounds")));
         }
     }
     let until = env::deadline("MANYCORE_SOAK", SHARE);

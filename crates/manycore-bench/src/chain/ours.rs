@@ -8,7 +8,7 @@ use std::{
 use crossbeam_utils::CachePadded;
 use manycore::{
     ldu::{
-        Attached, DeferredSet, Element, Forest, FreeList, Queue, Set, SetDomain, SetElement, SetId,
+        Attached, DeferredSet, Element, FreeList, Queue, Set, SetDomain, SetElement, SetId, SetMap,
         Structure,
     },
     oplog::{Cancel, Cancelling, Deferred, Logs, Op},
@@ -105,12 +105,12 @@ impl<const GLOBAL: bool> Domain<GLOBAL> {
 
 impl<const GLOBAL: bool> Chains for Domain<GLOBAL> {
     type Set<'a> = InDomain<'a>;
-    type Link<'a> = Attached<'a, Forest<Told>, SetElement<u32>>;
+    type Link<'a> = Attached<'a, SetMap<Told>, SetElement<u32>>;
     type Own<'a> = ();
 
     fn new() -> Self {
         let builder = DeferredSet::builder().queue(queue(GLOBAL));
-        let domain = builder.build(Forest::default()).expect("the bounds are the defaults");
+        let domain = builder.build(SetMap::default()).expect("the bounds are the defaults");
         Self { domain, root: SetId::new() }
     }
 
@@ -140,7 +140,7 @@ pub(super) struct Reused(Domain<false>);
 
 impl Chains for Reused {
     type Set<'a> = SetId;
-    type Link<'a> = Attached<'a, Forest<Told>, SetElement<u32>>;
+    type Link<'a> = Attached<'a, SetMap<Told>, SetElement<u32>>;
     type Own<'a> = FreeList<'a, Told, u32>;
 
     fn new() -> Self {

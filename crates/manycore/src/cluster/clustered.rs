@@ -17,7 +17,7 @@
 //! representatives at the first miss.
 
 use crate::lock::{self, Hold, Refused};
-use crate::percpu::place::{self, Kind};
+use crate::percpu::cpu_group::{self, Kind};
 use crate::percpu::segmented::Segmented;
 use crate::percpu::{self, Slot};
 use crate::profile::Of;
@@ -182,8 +182,8 @@ impl<R: Rep> Clustered<R> {
                 Some(slot) => slot.index(),
                 None => percpu::with_own_slot(Slot::index), // the thread's locals are destroyed
             },
-            Placement::PerLlc => place::group(Kind::Llc),
-            Placement::PerNode => place::group(Kind::Node),
+            Placement::PerLlc => cpu_group::group(Kind::Llc),
+            Placement::PerNode => cpu_group::group(Kind::NumaNode),
             Placement::Shared => 0,
         }
     }

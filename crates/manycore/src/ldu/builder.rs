@@ -1,9 +1,10 @@
 //! Builder of a set, and the checks of its options.
 
-use super::core::Core;
 use super::links::Linked;
 use super::queue::Queues;
-use super::set::{DeferredSet, Structure};
+use super::set::DeferredSet;
+use super::state::State;
+use super::structure::Structure;
 use crate::clock::Clock;
 use crate::config;
 use std::fmt;
@@ -78,8 +79,25 @@ pub struct Builder<T, E> {
     set: PhantomData<fn(T) -> E>,
 }
 
+impl<T: Structure<E>, E: Linked> DeferredSet<T, E> {
+    /// A set around a structure that has no members yet, with the default queues and bounds.
+    ///
+    /// # Panics
+    /// Never: the defaults are valid.
+    #[must_use]
+    pub fn new(structure: T) -> Self {
+        Self::builder().build(structure).expect("the defaults are valid")
+    }
+
+    /// Starts a set with other queues and bounds.
+    #[must_use]
+    pub fn builder() -> Builder<T, E> {
+        Builder::new()
+    }
+}
+
 impl<T: Structure<E>, E: Linked> Builder<T, E> {
-    pub(super) fn new() -> Self {
+    fn new() -> Self {
         Self {
             queue: Queue::default(),
             max_queued: config::DEFAULT_MAX_ENTRIES,
@@ -130,7 +148,7 @@ impl<T: Structure<E>, E: Linked> Builder<T, E> {
             Queue::Global => Queues::global(),
         };
         let delay = self.max_delay.map_or(u64::MAX, |d| Clock::system().duration_to_ticks(d));
-        Ok(DeferredSet::around(Core::new(structure, queues, self.max_queued as u64, delay)))
+        Ok(DeferredSet::around(State::new(structure, queues, self.max_queued as u64, delay)))
     }
 }
 

@@ -9,8 +9,8 @@
 //!   log, as a member's change does. A read raises the epoch, then gathers queues and logs, and
 //!   takes what noted the cut or less. The rest waits for the next read.
 //! - **ldu.C2** So what ldu.U6 says of two changes holds for any two of either kind, by the
-//!   argument in the header of `core`: the log's gathering stands in for the look at a queue. What
-//!   a read misses was published after it had gathered, and what follows finds the raised
+//!   argument in the header of `change`: the log's gathering stands in for the look at a queue.
+//!   What a read misses was published after it had gathered, and what follows finds the raised
 //!   epoch.
 //! - **ldu.C3** A read applies updates in the order of their stamps. One with an earlier stamp than
 //!   some that were applied before it was still under way when those were gathered, or had begun
@@ -22,11 +22,12 @@
 //! Source: the LDU thesis leaves the combination with OpLog to future work; this is ours.
 
 use super::builder::{BuildError, Builder};
-use super::core::{Held, cannot_read};
 use super::guard::ReadGuard;
 use super::handle::Attached;
 use super::links::{Element, Linked};
-use super::set::{DeferredSet, Structure};
+use super::set::DeferredSet;
+use super::state::{Held, cannot_read};
+use super::structure::Structure;
 use crate::clock::{Clock, Stamp};
 use crate::config;
 use crate::lock::Refused;
@@ -280,8 +281,8 @@ impl<T: Structure<E>, E: Linked, O: Op<T> + Send + 'static> Combined<T, E, O> {
     #[inline]
     pub fn append(&self, op: O) {
         let clock = Clock::system();
-        // ORDER: Acquire; as in `Core::change` (ldu.C1).
-        let epoch = self.parts.set.core.front.epoch.load(Ordering::Acquire);
+        // ORDER: Acquire; as in `State::change` (ldu.C1).
+        let epoch = self.parts.set.state.update_side.epoch.load(Ordering::Acquire);
         let stamp = clock.stamp();
         self.parts.log.append(Noted { epoch, stamp, op });
         clock.settle(stamp);
@@ -304,14 +305,14 @@ impl<T: Structure<E>, E: Linked, O: Op<T> + Send + 'static> Combined<T, E, O> {
     /// Holds the object, up to date unless it is poisoned.
     #[track_caller]
     fn hold(&self, wait: bool) -> Result<ReadGuard<'_, Both<T, O>, E>, Refused> {
-        let core = &*self.parts.set.core;
-        core.lock(wait)?;
-        let mut held = Held { core, poison: true };
+        let state = &*self.parts.set.state;
+        state.lock(wait)?;
+        let mut held = Held { state, poison: true };
         // SAFETY: the lock was taken just above.
-        if let Some(cut) = unsafe { core.drain_to(true, true) } {
+        if let Some(cut) = unsafe { state.drain_to(true, true) } {
             let gathered = self.parts.log.read().take();
             // SAFETY: the lock is held, and guards the structure.
-            core.value.with_mut(|both| unsafe { (*both).apply(gathered, cut) });
+            state.value.with_mut(|both| unsafe { (*both).apply(gathered, cut) });
         }
         held.poison = false;
         Ok(ReadGuard::new(held))
@@ -321,18 +322,18 @@ impl<T: Structure<E>, E: Linked, O: Op<T> + Send + 'static> Combined<T, E, O> {
     /// it.
     fn bring_up_to_date(&mut self) {
         let Parts { set, log, .. } = &mut *self.parts;
-        let core = &*set.core;
+        let state = &*set.state;
         let applied = sync::caught(|| {
             // SAFETY: `&mut self` is more than the lock.
-            if let Some(cut) = unsafe { core.drain_to(true, true) } {
+            if let Some(cut) = unsafe { state.drain_to(true, true) } {
                 let gathered = log.get_mut().take();
                 // SAFETY: `&mut self` - no other thread and no guard reaches the structure.
-                core.value.with_mut(|both| unsafe { (*both).apply(gathered, cut) });
+                state.value.with_mut(|both| unsafe { (*both).apply(gathered, cut) });
             }
         });
         if let Err(panic) = applied {
             // ORDER: Relaxed; ours alone.
-            core.hub.poisoned.store(true, Ordering::Relaxed);
+            state.read_side.poisoned.store(true, Ordering::Relaxed);
             resume_unwind(panic);
         }
     }

@@ -3,8 +3,8 @@
 //! Everything here runs with the set's lock held.
 //!
 //! Laws:
-//! - ldu.R1 A queued member is in exactly one place: a queue, one of the lists of [`Inner`], or the
-//!   hands of the drain that looks at it. A panic leaves it in a list.
+//! - ldu.R1 A queued member is in exactly one place: a queue, one of the lists of [`Pending`], or
+//!   the hands of the drain that looks at it. A panic leaves it in a list.
 //! - ldu.R2 After a drain has let a member go, it does not touch it (ldu.U3).
 //! - ldu.R3 A member whose changes since the last read came to nothing stays queued, in `carry`, as
 //!   long as it goes on changing: its next changes need no push, and its queue's line stays where
@@ -13,9 +13,10 @@
 //!   leave the queues all the same, and are freed: so what waits is bounded by what is in the set,
 //!   or was when the structure panicked.
 
-use super::core::Core;
 use super::links::{Linked, Links, member_of};
-use super::set::Structure;
+use super::pending::Pending;
+use super::state::State;
+use super::structure::Structure;
 use crate::config;
 use crate::percpu::barrier;
 use crate::sync::{AtomicBool, Ordering, seeded_bug};
@@ -23,76 +24,14 @@ use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
 
-/// What the holder of the lock owns, beside the structure.
-pub(super) struct Inner<E: Linked> {
-    /// Queued members that the next read looks at: those that changed after the last cut, and
-    /// ldu.R3's.
-    carry: Vec<NonNull<Links>>,
-    /// The carry of the read before, while this one looks at it. Empty between reads, but for what
-    /// a panic left.
-    old: Vec<NonNull<Links>>,
-    /// The queues' contents, as above.
-    chains: Vec<NonNull<Links>>,
-    /// What to free when the lock has been given up.
-    pub(super) garbage: Vec<Given<E>>,
-    pub(super) drains: u64,
-    pub(super) applied: u64,
-    pub(super) freed: u64,
-}
-
-/// A member that was given up: dropping this frees it.
-pub(super) struct Given<E: Linked>(NonNull<E>);
-
-impl<E: Linked> Drop for Given<E> {
-    fn drop(&mut self) {
-        // SAFETY: ldu.M4 of `word` - no reference to the member is left, and a `Given` is made
-        // once.
-        unsafe {
-            (*super::links::links_of(self.0).as_ptr()).is_over();
-            E::free(self.0);
-        }
-    }
-}
-
-impl<E: Linked> Given<E> {
-    /// # Safety
-    /// `member` was given up and is in no queue, and this is called once for it.
-    pub(super) unsafe fn new(member: NonNull<E>) -> Self {
-        Self(member)
-    }
-}
-
-impl<E: Linked> Inner<E> {
-    pub(super) const fn new() -> Self {
-        Self {
-            carry: Vec::new(),
-            old: Vec::new(),
-            chains: Vec::new(),
-            garbage: Vec::new(),
-            drains: 0,
-            applied: 0,
-            freed: 0,
-        }
-    }
-
-    fn is_clean(&self) -> bool {
-        self.carry.is_empty() && self.old.is_empty() && self.chains.is_empty()
-    }
-
-    /// Members that wait here.
-    pub(super) fn waiting(&self) -> usize {
-        self.carry.len() + self.old.len()
-    }
-}
-
-impl<T: Structure<E>, E: Linked> Core<T, E> {
+impl<T: Structure<E>, E: Linked> State<T, E> {
     /// Tells the structure what the laws say a read must see. With `keep`, busy members stay queued
     /// (ldu.R3). Of a poisoned set, what the structure need not hear of is let go, and the rest
     /// stays queued (ldu.R4).
     ///
     /// # Safety
-    /// The caller has the structure alone: by the lock, taken by [`lock`](Core::lock) or as the
-    /// first by [`enter`](Core::enter), or by `&mut self`.
+    /// The caller has the structure alone: by the lock, taken by [`lock`](State::lock) or as the
+    /// first by [`enter`](State::enter), or by `&mut self`.
     ///
     /// # Panics
     /// If the structure does; what it was not told yet stays queued, and the set is poisoned
@@ -111,25 +50,25 @@ impl<T: Structure<E>, E: Linked> Core<T, E> {
     /// # Panics
     /// As [`drain`](Self::drain).
     pub(super) unsafe fn drain_to(&self, keep: bool, always: bool) -> Option<u64> {
-        self.inner.with_mut(|inner| {
-            // SAFETY: the lock is held, and guards `inner`.
-            let inner = unsafe { &mut *inner };
+        self.pending.with_mut(|pending| {
+            // SAFETY: the lock is held, and guards `pending`.
+            let pending = unsafe { &mut *pending };
             if self.is_poisoned() {
                 // SAFETY: the caller promises that it has the structure alone (# Safety).
-                unsafe { self.visit_all(inner, keep, false) };
+                unsafe { self.visit_all(pending, keep, false) };
                 return None;
             }
-            let round = self.hub.rounds.begin();
+            let round = self.read_side.rounds.begin();
             // A change that has returned has its member in a queue or here (ldu.R1), and its fence
             // before the round's: so a look suffices, and no cut is needed.
-            if !always && inner.is_clean() && self.front.queues.is_empty() {
-                self.hub.rounds.end(round);
+            if !always && pending.is_clean() && self.update_side.queues.is_empty() {
+                self.read_side.rounds.end(round);
                 return None;
             }
-            inner.drains += 1;
+            pending.drains += 1;
             // SAFETY: the caller promises that it has the structure alone (# Safety).
-            let cut = unsafe { self.visit_all(inner, keep, true) };
-            self.hub.rounds.end(round);
+            let cut = unsafe { self.visit_all(pending, keep, true) };
+            self.read_side.rounds.end(round);
             Some(cut)
         })
     }
@@ -138,17 +77,17 @@ impl<T: Structure<E>, E: Linked> Core<T, E> {
     ///
     /// # Safety
     /// As [`drain`](Self::drain).
-    unsafe fn visit_all(&self, inner: &mut Inner<E>, keep: bool, tell: bool) -> u64 {
+    unsafe fn visit_all(&self, pending: &mut Pending<E>, keep: bool, tell: bool) -> u64 {
         // ORDER: Relaxed; guarded by the lock. (It stays so if the structure panics.)
-        self.hub.is_clean.store(false, Ordering::Relaxed);
+        self.read_side.is_clean.store(false, Ordering::Relaxed);
         let cut = self.raise();
-        self.front.queues.take_all(&mut inner.chains);
-        inner.old.append(&mut inner.carry);
-        while let Some(links) = inner.old.pop() {
+        self.update_side.queues.take_all(&mut pending.chains);
+        pending.old.append(&mut pending.carry);
+        while let Some(links) = pending.old.pop() {
             // SAFETY: ldu.R1 - queued, so its memory is held.
-            unsafe { self.visit(inner, links, cut, keep, tell) };
+            unsafe { self.visit(pending, links, cut, keep, tell) };
         }
-        while let Some(links) = inner.chains.pop() {
+        while let Some(links) = pending.chains.pop() {
             let next = || {
                 // SAFETY: ldu.R1 - queued, so its memory is held; `visit` comes later, planted bugs
                 // apart (ldu.U3).
@@ -160,16 +99,16 @@ impl<T: Structure<E>, E: Linked> Core<T, E> {
             // ldu.U3).
             if seeded_bug!("next-after-clear") {
                 // SAFETY: ldu.R1 - queued, so its memory is held; it has just left `chains`.
-                unsafe { self.visit(inner, links, cut, keep, tell) };
-                inner.chains.extend(next());
+                unsafe { self.visit(pending, links, cut, keep, tell) };
+                pending.chains.extend(next());
                 continue;
             }
-            inner.chains.extend(next());
+            pending.chains.extend(next());
             // SAFETY: ldu.R1 - queued, so its memory is held.
-            unsafe { self.visit(inner, links, cut, keep, tell) };
+            unsafe { self.visit(pending, links, cut, keep, tell) };
         }
         // ORDER: Relaxed; guarded by the lock.
-        self.hub.is_clean.store(inner.is_clean(), Ordering::Relaxed);
+        self.read_side.is_clean.store(pending.is_clean(), Ordering::Relaxed);
         cut
     }
 
@@ -179,10 +118,10 @@ impl<T: Structure<E>, E: Linked> Core<T, E> {
             return u64::MAX;
         }
         // ORDER: Relaxed; written under the lock alone.
-        let cut = self.front.epoch.load(Ordering::Relaxed);
+        let cut = self.update_side.epoch.load(Ordering::Relaxed);
         // ORDER: a full fence after the store and before the looks; pairs with the fences in
         // `change` and `push`. Release, because a change that finds it goes on from here.
-        self.front.epoch.swap(cut + 1, Ordering::SeqCst);
+        self.update_side.epoch.swap(cut + 1, Ordering::SeqCst);
         barrier::full_after_rmw();
         cut
     }
@@ -193,7 +132,7 @@ impl<T: Structure<E>, E: Linked> Core<T, E> {
     /// The lock is held, and the member is queued and in none of the lists.
     unsafe fn visit(
         &self,
-        inner: &mut Inner<E>,
+        pending: &mut Pending<E>,
         links: NonNull<Links>,
         cut: u64,
         keep: bool,
@@ -207,19 +146,19 @@ impl<T: Structure<E>, E: Linked> Core<T, E> {
             let there = word.at(cut);
             let next = if there != word.is_applied() {
                 if !tell {
-                    inner.carry.push(links); // ldu.R4
+                    pending.carry.push(links); // ldu.R4
                     return;
                 }
                 word.telling(there)
             } else if !word.is_settled() {
-                inner.carry.push(links); // changed after the cut
+                pending.carry.push(links); // changed after the cut
                 return;
             } else if word.is_dead() {
                 // SAFETY: ldu.M4 - its owner has gone, and it is in no list any more.
-                unsafe { inner.free(links) };
+                unsafe { pending.free(links) };
                 return;
             } else if keep && word.changed_since(cut.saturating_sub(config::READS_KEPT)) {
-                inner.carry.push(links); // ldu.R3
+                pending.carry.push(links); // ldu.R3
                 return;
             } else {
                 word.let_go()
@@ -231,7 +170,8 @@ impl<T: Structure<E>, E: Linked> Core<T, E> {
             }
         }
         let there = word.at(cut);
-        let mut telling = Telling { inner, links, poisoned: &self.hub.poisoned, panics: true };
+        let mut telling =
+            Telling { pending, links, poisoned: &self.read_side.poisoned, panics: true };
         self.value.with_mut(|value| {
             // SAFETY: the lock is held, and guards the structure. The member is held while it is
             // queued, and only its owner could change its data, which does not until it is let go
@@ -246,26 +186,26 @@ impl<T: Structure<E>, E: Linked> Core<T, E> {
 
     /// Lets go of everything without telling the structure, when the set is about to go.
     pub(super) fn abandon(&mut self) {
-        self.inner.with_mut(|inner| {
+        self.pending.with_mut(|pending| {
             // SAFETY: `&mut self`.
-            let inner = unsafe { &mut *inner };
-            self.front.queues.take_all(&mut inner.chains);
-            inner.old.append(&mut inner.carry);
+            let pending = unsafe { &mut *pending };
+            self.update_side.queues.take_all(&mut pending.chains);
+            pending.old.append(&mut pending.carry);
             let mut last = Vec::new();
-            while let Some(links) = inner.chains.pop() {
+            while let Some(links) = pending.chains.pop() {
                 // SAFETY: ldu.R1 - queued, so its memory is held until the loop below lets it go.
                 let next = unsafe { (*links.as_ptr()).next.load(Ordering::Relaxed) };
-                inner.chains.extend(NonNull::new(next));
+                pending.chains.extend(NonNull::new(next));
                 last.push(links);
             }
-            for links in last.into_iter().chain(inner.old.drain(..).collect::<Vec<_>>()) {
+            for links in last.into_iter().chain(pending.old.drain(..).collect::<Vec<_>>()) {
                 // SAFETY: ldu.R1 - queued, so its memory is held. No handle of it is left, leaked
                 // ones apart: they borrow the set.
                 unsafe {
                     let marks = &*links.as_ptr();
                     let word = marks.load();
                     if word.is_dead() {
-                        inner.free(links);
+                        pending.free(links);
                     } else {
                         let _ = marks.change(word, word.let_go());
                     }
@@ -288,20 +228,9 @@ impl<T: Structure<E>, E: Linked> Core<T, E> {
     }
 }
 
-impl<E: Linked> Inner<E> {
-    /// # Safety
-    /// The member is dead, and in no list.
-    unsafe fn free(&mut self, links: NonNull<Links>) {
-        self.freed += 1;
-        // SAFETY: ldu.M4 - the caller promises that the member is dead and in no list (# Safety),
-        // so this drain alone has it, and makes a `Given` of it once.
-        self.garbage.push(unsafe { Given::new(member_of(links)) });
-    }
-}
-
 /// While the structure is told about a member: sees to the member also if that panics.
 struct Telling<'a, E: Linked> {
-    inner: &'a mut Inner<E>,
+    pending: &'a mut Pending<E>,
     links: NonNull<Links>,
     poisoned: &'a AtomicBool,
     panics: bool,
@@ -309,7 +238,7 @@ struct Telling<'a, E: Linked> {
 
 impl<E: Linked> Drop for Telling<'_, E> {
     fn drop(&mut self) {
-        self.inner.applied += 1;
+        self.pending.applied += 1;
         if self.panics {
             // ORDER: Relaxed; guarded by the lock.
             self.poisoned.store(true, Ordering::Relaxed);
@@ -325,10 +254,10 @@ impl<E: Linked> Drop for Telling<'_, E> {
             }
         };
         if told.is_queued() {
-            self.inner.carry.push(self.links);
+            self.pending.carry.push(self.links);
         } else if told.is_dead() {
             // SAFETY: ldu.M4 - no other thread has it.
-            unsafe { self.inner.free(self.links) };
+            unsafe { self.pending.free(self.links) };
         }
     }
 }

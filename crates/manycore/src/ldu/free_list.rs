@@ -5,9 +5,9 @@
 //!   although a queue may have it still (as [`recycle_raw`](super::DeferredSet::recycle_raw) says).
 //!   So its set and its value are the list's, and its marks are not. Its value has been taken out.
 
-use super::forest::{Forest, SetDomain, SetElement, SetId};
 use super::handle::Attached;
-use super::set::Structure;
+use super::set_domain::{SetDomain, SetElement, SetId, SetMap};
+use super::structure::Structure;
 use crate::config::SMALL;
 use std::fmt;
 use std::ptr::{self, NonNull};
@@ -72,7 +72,7 @@ impl<'d, T: Structure<SetElement<V>>, V: Send + Sync + 'static> FreeList<'d, T, 
     /// Inserts a value into a set of the domain: [`Set::add`](super::Set::add) with a member of the
     /// list's, if there is one.
     #[inline]
-    pub fn add(&mut self, set: SetId, value: V) -> Attached<'d, Forest<T>, SetElement<V>> {
+    pub fn add(&mut self, set: SetId, value: V) -> Attached<'d, SetMap<T>, SetElement<V>> {
         let Some(member) = self.idle.pop() else {
             return self.domain.set(set).add(value);
         };
@@ -91,7 +91,7 @@ impl<'d, T: Structure<SetElement<V>>, V: Send + Sync + 'static> FreeList<'d, T, 
     /// If the member is in another domain.
     #[inline]
     #[track_caller]
-    pub fn remove(&mut self, member: Attached<'d, Forest<T>, SetElement<V>>) -> Option<V> {
+    pub fn remove(&mut self, member: Attached<'d, SetMap<T>, SetElement<V>>) -> Option<V> {
         assert!(
             ptr::eq(member.domain(), self.domain),
             "manycore: the member is in another domain than the list; remove it through its handle"

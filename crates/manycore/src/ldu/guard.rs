@@ -1,9 +1,9 @@
 //! Guards of readers, exclusive and shared.
 
-use super::core::{Core, Held};
-use super::drain::Given;
 use super::links::Linked;
-use super::set::Structure;
+use super::retired::Retired;
+use super::state::{Held, State};
+use super::structure::Structure;
 use crate::sync::{ConstPtr, MutPtr, deref_ref, drop_each, panicking};
 use std::fmt;
 use std::marker::PhantomData;
@@ -27,14 +27,14 @@ unsafe impl<T: Structure<E> + Sync, E: Linked> Sync for ReadGuard<'_, T, E> {}
 
 impl<'a, T: Structure<E>, E: Linked> ReadGuard<'a, T, E> {
     pub(super) fn new(held: Held<'a, T, E>) -> Self {
-        let value = Some(held.core.value.get_mut());
+        let value = Some(held.state.value.get_mut());
         Self { held: Some(held), value, panicking: panicking(), not_send: PhantomData }
     }
 
     /// Whether the structure panicked, so that changes are queued that this guard does not see.
     #[must_use]
     pub fn is_poisoned(&self) -> bool {
-        self.held.as_ref().is_some_and(|held| held.core.is_poisoned())
+        self.held.as_ref().is_some_and(|held| held.state.is_poisoned())
     }
 }
 
@@ -83,11 +83,11 @@ impl<T: Structure<E>, E: Linked> Drop for ReadGuard<'_, T, E> {
 /// Changes go on concurrently; this guard does not see them. A reader that has to bring the
 /// structure up to date again waits for it.
 pub struct SharedGuard<'a, T: Structure<E>, E: Linked> {
-    core: &'a Core<T, E>,
+    state: &'a State<T, E>,
     /// Taken before the reader goes.
     value: Option<ConstPtr<T>>,
     /// Given up members, for after that: their destructors are the user's.
-    garbage: Vec<Given<E>>,
+    garbage: Vec<Retired<E>>,
     /// The thread is known as one that shares the set, so the guard stays on it.
     not_send: PhantomData<*mut ()>,
 }
@@ -97,8 +97,8 @@ unsafe impl<T: Structure<E> + Sync, E: Linked> Sync for SharedGuard<'_, T, E> {}
 
 impl<'a, T: Structure<E>, E: Linked> SharedGuard<'a, T, E> {
     /// For a reader that was admitted.
-    pub(super) fn new(core: &'a Core<T, E>, garbage: Vec<Given<E>>) -> Self {
-        Self { core, value: Some(core.value.get()), garbage, not_send: PhantomData }
+    pub(super) fn new(state: &'a State<T, E>, garbage: Vec<Retired<E>>) -> Self {
+        Self { state, value: Some(state.value.get()), garbage, not_send: PhantomData }
     }
 }
 
@@ -121,7 +121,7 @@ impl<T: Structure<E> + fmt::Debug, E: Linked> fmt::Debug for SharedGuard<'_, T, 
 impl<T: Structure<E>, E: Linked> Drop for SharedGuard<'_, T, E> {
     fn drop(&mut self) {
         self.value = None;
-        self.core.hub.rounds.leave();
+        self.state.read_side.rounds.leave();
         drop_each(self.garbage.drain(..));
     }
 }

@@ -3,10 +3,10 @@
 //! Owns: the handles, which make ldu.U1 and ldu.U3 rules of the compiler: a member goes from
 //! [`Attached`] to [`Detached`] and back by moves, and its memory is the handle's or the set's.
 
-use super::drain::Given;
-use super::links::{Linked, links_of};
-use super::set::{DeferredSet, Structure};
-use crate::sync::seeded_bug;
+use super::links::{Element, Linked};
+use super::retired::retire;
+use super::set::DeferredSet;
+use super::structure::Structure;
 use std::fmt;
 use std::mem::ManuallyDrop;
 use std::ops::Deref;
@@ -68,6 +68,22 @@ unsafe impl<T: Structure<E>, E: Linked> Sync for Attached<'_, T, E> {}
 unsafe impl<T: Structure<E>, E: Linked> Send for Detached<'_, T, E> {}
 // SAFETY: a shared handle gives out `&E` and the set alone: `Linked` and `DeferredSet` are `Sync`.
 unsafe impl<T: Structure<E>, E: Linked> Sync for Detached<'_, T, E> {}
+
+impl<T: Structure<E>, E: Linked> DeferredSet<T, E> {
+    /// Inserts a member. The next read sees it.
+    #[inline]
+    pub fn insert(&self, member: Box<E>) -> Attached<'_, T, E> {
+        Attached::new(self, member)
+    }
+}
+
+impl<T: Structure<Element<V>>, V: Send + Sync + 'static> DeferredSet<T, Element<V>> {
+    /// Inserts a value, in a box with links: [`insert`](Self::insert) for types that have none.
+    #[inline]
+    pub fn add(&self, value: V) -> Attached<'_, T, Element<V>> {
+        self.insert(Box::new(Element::new(value)))
+    }
+}
 
 impl<'s, T: Structure<E>, E: Linked> Attached<'s, T, E> {
     /// Inserts a member that is in no set and in no queue.
@@ -168,29 +184,8 @@ impl<T: Structure<E>, E: Linked> Drop for Attached<'_, T, E> {
 impl<T: Structure<E>, E: Linked> Drop for Detached<'_, T, E> {
     fn drop(&mut self) {
         // SAFETY: this handle was the only one; the member is not attached.
-        unsafe { give_up(self.member) };
+        unsafe { retire(self.member) };
     }
-}
-
-/// Frees a member that is not attached, or leaves that to the drain if a queue has it (ldu.U3).
-///
-/// # Safety
-/// The caller owns the member, which is not attached, and does not touch it afterwards.
-pub(super) unsafe fn give_up<E: Linked>(member: NonNull<E>) {
-    // SAFETY: ldu.U3 - the caller promises that it owns the member (# Safety), so the member is
-    // alive until the change that gives it up.
-    let marks = unsafe { &*links_of(member).as_ptr() };
-    let mut word = marks.load_for_change();
-    // BUG: a member is freed while it is queued (`ldu`, ldu.U3).
-    while word.is_queued() && !seeded_bug!("free-queued") {
-        match marks.change(word, word.given_up()) {
-            Ok(()) => return,
-            Err(now) => word = now,
-        }
-    }
-    // SAFETY: no queue has it, and no drain (the load shows all that one did), and its owner is
-    // here.
-    drop(unsafe { Given::new(member) });
 }
 
 impl<T: Structure<E>, E: Linked + fmt::Debug> fmt::Debug for Attached<'_, T, E> {

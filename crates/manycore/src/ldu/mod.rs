@@ -71,26 +71,32 @@
 //!   bounded by what is in it.
 
 mod builder;
+mod change;
 mod combined;
-mod core;
 mod drain;
-mod forest;
 mod free_list;
 mod guard;
 mod handle;
 mod links;
 #[cfg(all(test, manycore_loom))]
 mod loom_tests;
+mod pending;
 mod queue;
+mod raw;
+mod retired;
 mod set;
+mod set_domain;
+mod state;
+mod structure;
 mod word;
 
 pub use crate::lock::error::TryReadError;
 pub use builder::{BuildError, Builder, Queue};
 pub use combined::{Both, Combined};
-pub use forest::{Forest, Set, SetDomain, SetElement, SetGuard, SetId, SetMember};
 pub use free_list::FreeList;
 pub use guard::{ReadGuard, SharedGuard};
 pub use handle::{Attached, Detached};
 pub use links::{Element, Linked, Links};
-pub use set::{DeferredSet, Stats, Structure};
+pub use set::{DeferredSet, Stats};
+pub use set_domain::{Set, SetDomain, SetElement, SetGuard, SetId, SetMap, SetMember};
+pub use structure::Structure;

@@ -1,64 +1,20 @@
 //! The set: the public face.
 
-use super::builder::Builder;
-use super::core::{Core, Held, cannot_read};
 use super::guard::{ReadGuard, SharedGuard};
-use super::handle::{Attached, give_up};
-use super::links::{Element, Linked, links_of};
-use super::word::Change;
+use super::links::Linked;
+use super::state::{Held, State, cannot_read};
+use super::structure::Structure;
 use crate::lock::error::{TryReadError, would_wait_in_a_circle};
 use crate::lock::{Entered, Refused};
 use crate::sync::{self, Ordering};
 use std::fmt;
 use std::mem::ManuallyDrop;
-use std::ptr::NonNull;
-
-/// What a [`DeferredSet`] keeps up to date: any single-threaded structure.
-///
-/// Calls for one member alternate, `insert` first. Calls for different members come in any order:
-/// the structure must not care (ldu.U2). They come later than the changes, on whichever thread
-/// reads, under the set's lock.
-///
-/// A member stays where it is, alive and unchanged, from the call of `insert` until that of
-/// `remove` has returned, or the set is gone. So a structure that knows what it does may keep
-/// pointers instead of copies. (It may find after a panic of its own that a call counted that did
-/// not do its work: ldu.U7 of the [module](super).)
-pub trait Structure<E>: Send {
-    /// The member is in the set.
-    fn insert(&mut self, member: &E);
-
-    /// The member is not in the set any more.
-    fn remove(&mut self, member: &E);
-
-    /// As [`insert`](Self::insert), which it calls; for a structure that frees members, and so
-    /// needs the pointer that the set has, not one made of a reference.
-    ///
-    /// # Safety
-    /// The member is alive, and nothing changes it during the call but its marks.
-    #[doc(hidden)]
-    unsafe fn insert_at(&mut self, member: NonNull<E>) {
-        // SAFETY: the caller promises that the member is alive, and that nothing changes it during
-        // the call but its marks, which are atomic (# Safety).
-        self.insert(unsafe { member.as_ref() });
-    }
-
-    /// As [`remove`](Self::remove), which it calls.
-    ///
-    /// # Safety
-    /// As [`insert_at`](Self::insert_at).
-    #[doc(hidden)]
-    unsafe fn remove_at(&mut self, member: NonNull<E>) {
-        // SAFETY: the caller promises that the member is alive, and that nothing changes it during
-        // the call but its marks, which are atomic (# Safety).
-        self.remove(unsafe { member.as_ref() });
-    }
-}
 
 /// A set whose insertions and removals are deferred until the next read, and cancel each other.
 ///
 /// For sets that are changed often, by many threads, and read rarely: mappings of a file, open
 /// connections, active transactions. `T` is what reads want, any single-threaded structure; `E` is
-/// a member, which carries its marks ([`Linked`], or [`Element`] around any value).
+/// a member, which carries its marks ([`Linked`], or [`Element`](super::Element) around any value).
 ///
 /// **Only where operations on different members commute**: not for queues and stacks. Not for sets
 /// that are read about as often as they are changed. Beside [`Deferred`](crate::oplog::Deferred):
@@ -114,7 +70,7 @@ pub trait Structure<E>: Send {
 /// assert!(open.read().0.is_empty());
 /// ```
 pub struct DeferredSet<T: Structure<E>, E: Linked> {
-    pub(super) core: ManuallyDrop<Core<T, E>>,
+    pub(super) state: ManuallyDrop<State<T, E>>,
 }
 
 /// What happened to a set's members so far.
@@ -135,29 +91,8 @@ pub struct Stats {
 }
 
 impl<T: Structure<E>, E: Linked> DeferredSet<T, E> {
-    /// A set around a structure that has no members yet, with the default queues and bounds.
-    ///
-    /// # Panics
-    /// Never: the defaults are valid.
-    #[must_use]
-    pub fn new(structure: T) -> Self {
-        Self::builder().build(structure).expect("the defaults are valid")
-    }
-
-    /// Starts a set with other queues and bounds.
-    #[must_use]
-    pub fn builder() -> Builder<T, E> {
-        Builder::new()
-    }
-
-    pub(super) fn around(core: Core<T, E>) -> Self {
-        Self { core: ManuallyDrop::new(core) }
-    }
-
-    /// Inserts a member. The next read sees it.
-    #[inline]
-    pub fn insert(&self, member: Box<E>) -> Attached<'_, T, E> {
-        Attached::new(self, member)
+    pub(super) fn around(state: State<T, E>) -> Self {
+        Self { state: ManuallyDrop::new(state) }
     }
 
     /// Brings the structure up to date and holds it.
@@ -213,17 +148,17 @@ impl<T: Structure<E>, E: Linked> DeferredSet<T, E> {
     where
         T: Sync,
     {
-        let garbage = match self.core.enter() {
+        let garbage = match self.state.enter() {
             Ok(Entered::Shared) => Vec::new(),
             Ok(Entered::First) => {
-                let held = Held { core: &*self.core, poison: false };
+                let held = Held { state: &*self.state, poison: false };
                 // SAFETY: the structure is this caller's alone.
-                unsafe { self.core.drain(true) };
+                unsafe { self.state.drain(true) };
                 held.share()
             }
             Err(refused) => cannot_read(refused, "set"),
         };
-        let guard = SharedGuard::new(&self.core, garbage);
+        let guard = SharedGuard::new(&self.state, garbage);
         assert!(
             !self.is_poisoned(),
             "manycore: the set is poisoned, because its structure panicked; repair it and call \
@@ -234,11 +169,11 @@ impl<T: Structure<E>, E: Linked> DeferredSet<T, E> {
 
     /// Holds the set, up to date. With `keep`, busy members stay queued.
     #[track_caller]
-    fn hold(&self, wait: bool, keep: bool) -> Result<ReadGuard<'_, T, E>, Refused> {
-        self.core.lock(wait)?;
-        let held = Held { core: &self.core, poison: false };
+    pub(super) fn hold(&self, wait: bool, keep: bool) -> Result<ReadGuard<'_, T, E>, Refused> {
+        self.state.lock(wait)?;
+        let held = Held { state: &self.state, poison: false };
         // SAFETY: the lock was taken just above.
-        unsafe { self.core.drain(keep) };
+        unsafe { self.state.drain(keep) };
         Ok(ReadGuard::new(held))
     }
 
@@ -258,10 +193,10 @@ impl<T: Structure<E>, E: Linked> DeferredSet<T, E> {
     /// If the structure panics. (A poisoned set's changes stay queued.)
     pub fn get_mut(&mut self) -> &mut T {
         // SAFETY: `&mut self` is more than the lock.
-        unsafe { self.core.drain(true) };
+        unsafe { self.state.drain(true) };
         // SAFETY: `&mut self` lasts as long as the reference, so no guard and no other thread
         // reaches the structure.
-        self.core.value.with_mut(|value| unsafe { &mut *value })
+        self.state.value.with_mut(|value| unsafe { &mut *value })
     }
 
     /// The structure, up to date.
@@ -271,9 +206,9 @@ impl<T: Structure<E>, E: Linked> DeferredSet<T, E> {
     #[must_use]
     pub fn into_inner(self) -> T {
         let mut this = ManuallyDrop::new(self);
-        let finished = this.core.finish();
+        let finished = this.state.finish();
         // SAFETY: `this` is not used or dropped after this.
-        let (value, garbage) = unsafe { ManuallyDrop::take(&mut this.core) }.dismantle();
+        let (value, garbage) = unsafe { ManuallyDrop::take(&mut this.state) }.dismantle();
         sync::resume_first([finished, sync::caught(|| sync::drop_each(garbage))]);
         value
     }
@@ -281,7 +216,7 @@ impl<T: Structure<E>, E: Linked> DeferredSet<T, E> {
     /// Whether the structure, or a reader that held the set, panicked.
     #[must_use]
     pub fn is_poisoned(&self) -> bool {
-        self.core.is_poisoned()
+        self.state.is_poisoned()
     }
 
     /// Clears the poison flag. The next read applies what is queued.
@@ -292,13 +227,13 @@ impl<T: Structure<E>, E: Linked> DeferredSet<T, E> {
     /// If taking the lock would wait for ever, as [`read`](Self::read).
     pub fn clear_poison(&self) {
         // Under the lock: a read that skipped the queues must find the poison that made it do so.
-        let locked = self.core.lock(true);
+        let locked = self.state.lock(true);
         if locked == Err(Refused::Circle) {
             would_wait_in_a_circle();
         }
-        let held = locked.map(|()| Held { core: &*self.core, poison: false });
+        let held = locked.map(|()| Held { state: &*self.state, poison: false });
         // ORDER: Relaxed; guarded by the lock.
-        self.core.hub.poisoned.store(false, Ordering::Relaxed);
+        self.state.read_side.poisoned.store(false, Ordering::Relaxed);
         drop(held);
     }
 
@@ -308,164 +243,23 @@ impl<T: Structure<E>, E: Linked> DeferredSet<T, E> {
     /// If taking the lock would wait for ever, as [`read`](Self::read).
     #[must_use]
     pub fn stats(&self) -> Stats {
-        if let Err(refused) = self.core.lock(true) {
+        if let Err(refused) = self.state.lock(true) {
             cannot_read(refused, "set");
         }
-        let held = Held { core: &*self.core, poison: false };
-        let stats = self.core.inner.with(|inner| {
-            // SAFETY: the lock is held, and guards `inner`.
-            let inner = unsafe { &*inner };
+        let held = Held { state: &*self.state, poison: false };
+        let stats = self.state.pending.with(|pending| {
+            // SAFETY: the lock is held, and guards `pending`.
+            let pending = unsafe { &*pending };
             Stats {
-                queued: self.core.front.queues.pushed(),
-                applied: inner.applied,
-                drains: inner.drains,
-                freed: inner.freed,
-                waiting: inner.waiting(),
+                queued: self.state.update_side.queues.pushed(),
+                applied: pending.applied,
+                drains: pending.drains,
+                freed: pending.freed,
+                waiting: pending.waiting(),
             }
         });
         drop(held);
         stats
-    }
-
-    /// Inserts a member by hand.
-    ///
-    /// # Panics
-    /// If the member is in the set already; the panic says its [`name`](Linked::name).
-    ///
-    /// # Safety
-    /// - The member is alive, and stays alive and unchanged until [`settle_raw`](Self::settle_raw)
-    ///   has returned for it, or it was given to [`retire_raw`](Self::retire_raw).
-    /// - It is in no other set, and in no other set's queue.
-    /// - Calls for one member follow each other (ldu.U1).
-    #[inline]
-    pub unsafe fn insert_raw(&self, member: NonNull<E>) {
-        // SAFETY: ldu.U1, ldu.U3 - the caller promises a live member that is in no other set or
-        // queue, is not changed until it is settled or retired, and has one call at a time
-        // (# Safety).
-        if unsafe { self.core.change(member, Change::Insert) }.is_err() {
-            // SAFETY: the change was refused, so it took nothing: the caller's member is alive
-            // (# Safety).
-            misused(unsafe { member.as_ref() }, "is inserted, but is in the set already");
-        }
-    }
-
-    /// Removes a member by hand.
-    ///
-    /// # Panics
-    /// If the member is not in the set; the panic says its [`name`](Linked::name).
-    ///
-    /// # Safety
-    /// As [`insert_raw`](Self::insert_raw), and it was inserted into this set.
-    #[inline]
-    pub unsafe fn remove_raw(&self, member: NonNull<E>) {
-        // SAFETY: ldu.U1, ldu.U3 - the caller promises a live member that was inserted into this
-        // set, and one call at a time (# Safety).
-        if unsafe { self.core.change(member, Change::Remove) }.is_err() {
-            // SAFETY: the change was refused, so it took nothing: the caller's member is alive
-            // (# Safety).
-            misused(unsafe { member.as_ref() }, "is removed, but is not in the set");
-        }
-    }
-
-    /// Removes a member by hand and leaves its memory to the set, which calls [`Linked::free`] when
-    /// no queue has it any more.
-    ///
-    /// # Panics
-    /// As [`remove_raw`](Self::remove_raw).
-    ///
-    /// # Safety
-    /// As [`remove_raw`](Self::remove_raw), and the member is not used afterwards.
-    #[inline]
-    pub unsafe fn retire_raw(&self, member: NonNull<E>) {
-        // SAFETY: ldu.U1, ldu.U3 - the caller promises a live member that was inserted into this
-        // set, one call at a time, and no use of the member afterwards (# Safety).
-        if unsafe { self.core.change(member, Change::GiveUp) }.is_err() {
-            // SAFETY: the change was refused, so it did not give the member up: it is alive
-            // (# Safety).
-            misused(unsafe { member.as_ref() }, "is removed, but is not in the set");
-        }
-    }
-
-    /// Removes a member by hand, for an owner that wants to reuse its memory soon. True
-    /// says that the member's data are the caller's again, although a queue may have it still: it
-    /// may be inserted with other data, or given to [`free_raw`](Self::free_raw). False says that
-    /// the structure has to be told of it yet, and that the set frees it, as after
-    /// [`retire_raw`](Self::retire_raw).
-    ///
-    /// A member that came and went since the last read, without a read in between, is the caller's.
-    ///
-    /// # Panics
-    /// As [`remove_raw`](Self::remove_raw).
-    ///
-    /// # Safety
-    /// As [`remove_raw`](Self::remove_raw), and the member is not used afterwards if the result
-    /// is false.
-    #[inline]
-    pub unsafe fn recycle_raw(&self, member: NonNull<E>) -> bool {
-        // SAFETY: ldu.U1, ldu.U3 - the caller promises a live member that was inserted into this
-        // set, one call at a time, and no use afterwards if the answer is false (# Safety).
-        match unsafe { self.core.change(member, Change::Recycle) } {
-            Ok(word) => word.is_idle(),
-            // SAFETY: the change was refused, so it did not give the member up: it is alive
-            // (# Safety).
-            Err(_) => misused(unsafe { member.as_ref() }, "is removed, but is not in the set"),
-        }
-    }
-
-    /// Sees to it that no queue has the member, reading the set if one has: afterwards its memory
-    /// is the caller's alone.
-    ///
-    /// # Panics
-    /// As [`read`](Self::read), if a read is needed; also if the member is in the set.
-    ///
-    /// # Safety
-    /// As [`remove_raw`](Self::remove_raw).
-    pub unsafe fn settle_raw(&self, member: NonNull<E>) {
-        // SAFETY: ldu.U3 - the caller promises a live member that was not retired (# Safety); a
-        // drain that lets it go leaves its memory to the caller.
-        let marks = unsafe { &*links_of(member).as_ptr() };
-        let word = marks.load();
-        if word.is_attached() {
-            // SAFETY: the member is alive, and nothing changes it before this call has returned
-            // (# Safety).
-            misused(unsafe { member.as_ref() }, "is settled, but is in the set");
-        }
-        if !word.is_queued() {
-            return;
-        }
-        let guard = self.hold(true, false);
-        // A leftover mark can be no race: its changes came before this read's cut.
-        assert!(
-            guard.is_ok() && !marks.load().is_queued(),
-            "manycore: a member can't be taken back while this thread holds its set (or an object \
-             for which the set's holder waits), or while the set is poisoned"
-        );
-        drop(guard);
-    }
-
-    /// Frees a member that is not in the set, or leaves that to the set if a queue has it still.
-    ///
-    /// # Safety
-    /// As [`remove_raw`](Self::remove_raw); the member is not in the set, and it is not used
-    /// afterwards.
-    pub unsafe fn free_raw(&self, member: NonNull<E>) {
-        // SAFETY: the caller promises a member of its own that is not in the set, and that it is
-        // not used afterwards (# Safety).
-        unsafe { give_up(member) };
-    }
-}
-
-#[cold]
-#[inline(never)]
-fn misused<E: Linked>(member: &E, how: &str) -> ! {
-    panic!("manycore: {} {how}", member.name());
-}
-
-impl<T: Structure<Element<V>>, V: Send + Sync + 'static> DeferredSet<T, Element<V>> {
-    /// Inserts a value, in a box with links: [`insert`](Self::insert) for types that have none.
-    #[inline]
-    pub fn add(&self, value: V) -> Attached<'_, T, Element<V>> {
-        self.insert(Box::new(Element::new(value)))
     }
 }
 
@@ -473,9 +267,9 @@ impl<T: Structure<E>, E: Linked> Drop for DeferredSet<T, E> {
     /// Applies what is pending, then drops the structure. If the structure panics, it is dropped
     /// first and the panic goes on (unless the thread is unwinding already).
     fn drop(&mut self) {
-        let finished = self.core.finish();
+        let finished = self.state.finish();
         // SAFETY: taken here alone, and not used afterwards.
-        let (value, garbage) = unsafe { ManuallyDrop::take(&mut self.core) }.dismantle();
+        let (value, garbage) = unsafe { ManuallyDrop::take(&mut self.state) }.dismantle();
         let dropped = sync::caught(|| drop(value));
         sync::resume_first([finished, dropped, sync::caught(|| sync::drop_each(garbage))]);
     }
@@ -490,7 +284,7 @@ impl<T: Structure<E> + Default, E: Linked> Default for DeferredSet<T, E> {
 impl<T: Structure<E>, E: Linked> fmt::Debug for DeferredSet<T, E> {
     /// Prints the state, not the structure: that would take a read.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let held = self.core.hub.rounds.is_locked_by_me();
+        let held = self.state.read_side.rounds.is_locked_by_me();
         f.debug_struct("DeferredSet")
             .field("poisoned", &self.is_poisoned())
             .field("held_by_this_thread", &held)

@@ -34,19 +34,19 @@ impl Holding {
     }
 
     fn note(&self, object: usize) {
-        match self.near.iter().find(|place| place.get() == 0) {
-            Some(place) => place.set(object),
+        match self.near.iter().find(|entry| entry.get() == 0) {
+            Some(entry) => entry.set(object),
             None => self.far.borrow_mut().push(object),
         }
     }
 
     fn forget(&self, object: usize) {
-        if let Some(place) = self.near.iter().find(|place| place.get() == object) {
-            return place.set(0);
+        if let Some(entry) = self.near.iter().find(|entry| entry.get() == object) {
+            return entry.set(0);
         }
         let mut far = self.far.borrow_mut();
-        if let Some(place) = far.iter().rposition(|held| *held == object) {
-            far.swap_remove(place);
+        if let Some(entry) = far.iter().rposition(|held| *held == object) {
+            far.swap_remove(entry);
         }
         if far.is_empty() {
             ManuallyDrop::into_inner(std::mem::replace(&mut far, ManuallyDrop::new(Vec::new())));
@@ -54,7 +54,7 @@ impl Holding {
     }
 
     fn has(&self, object: usize) -> bool {
-        self.near.iter().any(|place| place.get() == object) || self.far.borrow().contains(&object)
+        self.near.iter().any(|entry| entry.get() == object) || self.far.borrow().contains(&object)
     }
 
     fn all(&self) -> Vec<usize> {
@@ -63,7 +63,7 @@ impl Holding {
     }
 
     fn is_any(&self) -> bool {
-        self.near.iter().any(|place| place.get() != 0) || !self.far.borrow().is_empty()
+        self.near.iter().any(|entry| entry.get() != 0) || !self.far.borrow().is_empty()
     }
 }
 

@@ -56,6 +56,7 @@ mod rounds;
 #[cfg(all(test, not(manycore_loom), not(manycore_shuttle)))]
 mod tests;
 mod ticket;
+pub(crate) mod wait_graph;
 mod word;
 
 #[cfg(all(test, not(manycore_loom), not(manycore_shuttle)))]

@@ -25,13 +25,14 @@
 //!   something to do. So a thread that acquires the lock asks again, and joins the sharers if there
 //!   is nothing: when it arrived, the lock may have been busy with the last of the work, in a round
 //!   that had begun before (which rounds.V2 does not let it count on).
-//! - rounds.V6 A thread that parks to wait for others is in the graph of `held`, with all that it
-//!   holds. So the thread that would close a cycle is refused, and undoes what it has announced.
+//! - rounds.V6 A thread that parks to wait for others is in the graph of `wait_graph`, with all
+//!   that it holds. So the thread that would close a cycle is refused, and undoes what it has
+//!   announced.
 //!
 //! Source: D. Hendler and others, *Flat combining and the synchronization-parallelism tradeoff*,
 //! SPAA 2010, for one thread that does the work of its waiters.
 
-use super::held::{self, Awaited, Waiting};
+use super::wait_graph::{self, Awaited, Waiting};
 use super::word::{self, LOCKED, Refused};
 use super::{futex, holding, spin_until};
 use crate::config::SMALL;
@@ -336,7 +337,7 @@ impl Rounds {
 /// (Not in models, as in `word`.)
 fn watch(waiting: &mut Option<Waiting>, awaited: &(impl Awaited + 'static)) -> Result<(), Refused> {
     if waiting.is_none() && !SMALL {
-        let entered = held::wait_for_any(awaited, thread_token());
+        let entered = wait_graph::enter(awaited, thread_token());
         *waiting = Some(entered.map_err(|()| Refused::Circle)?);
     }
     Ok(())

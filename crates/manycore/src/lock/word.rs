@@ -36,6 +36,7 @@
 //! unlocks to a HOT word, and every thread that waits for it is refused. `unlock` may run when
 //! another thread can free the memory already (lock.K3).
 
+use super::wait_graph::{self, Awaited, Waiting};
 use super::{futex, held};
 use crate::config::SMALL;
 use crate::percpu::thread_token;
@@ -121,8 +122,8 @@ pub(crate) fn lock(word: &AtomicUsize, token: usize, of: Of) -> Result<bool, Ref
     match try_lock(word, token) {
         Ok(()) => Ok(false),
         Err(Refused::Busy) => {
-            let Of { kind, address, place } = of;
-            lock_slow::<false>(word, token, kind, address, place).map(|()| true)
+            let Of { kind, address, location } = of;
+            lock_slow::<false>(word, token, kind, address, location).map(|()| true)
         }
         Err(refused) => Err(refused),
     }
@@ -141,13 +142,13 @@ pub(crate) fn lock_nested(word: &AtomicUsize, token: usize, of: Of) -> Result<bo
 
 #[cold]
 fn lock_nested_slow(word: &AtomicUsize, token: usize, of: Of) -> Result<(), Refused> {
-    let waiting = held::wait_for(word, token).map_err(|()| Refused::Circle)?;
-    let Of { kind, address, place } = of;
-    match waiting {
-        Some(_entered) => lock_slow::<false>(word, token, kind, address, place),
+    let Of { kind, address, location } = of;
+    if held::count() == 0 {
         // The thread may hold locks of collections, which are not counted.
-        None => lock_slow::<true>(word, token, kind, address, place),
+        return lock_slow::<true>(word, token, kind, address, location);
     }
+    let _waiting = wait_graph::enter(word, token).map_err(|()| Refused::Circle)?;
+    lock_slow::<false>(word, token, kind, address, location)
 }
 
 /// As [`lock`], for locks that user code runs under, and whose holders are not counted: a thread
@@ -157,8 +158,8 @@ pub(super) fn lock_watched(word: &AtomicUsize, token: usize, of: Of) -> Result<b
     match try_lock(word, token) {
         Ok(()) => Ok(false),
         Err(Refused::Busy) => {
-            let Of { kind, address, place } = of;
-            lock_slow::<true>(word, token, kind, address, place).map(|()| true)
+            let Of { kind, address, location } = of;
+            lock_slow::<true>(word, token, kind, address, location).map(|()| true)
         }
         Err(refused) => Err(refused),
     }
@@ -206,7 +207,7 @@ struct Waiter {
     /// Whether it was parked, or tried to park.
     slept: bool,
     /// Its entry in the graph of waiting threads, from its first park on, if it is watched.
-    watched: Option<held::Waiting>,
+    watched: Option<Waiting>,
 }
 
 impl Waiter {
@@ -218,11 +219,10 @@ impl Waiter {
     }
 
     /// Before a watched thread parks for the first time: checks that the wait would end. (Not in
-    /// models: a mutex of the process in each lock is too much for them. The one of `held` has a
-    /// model of its own.)
+    /// models: a mutex of the process in each lock is too much for them.)
     fn watch(&mut self, word: &AtomicUsize) -> Result<(), Refused> {
         if self.watched.is_none() && !SMALL {
-            let waiting = held::wait_for_any(word, self.token);
+            let waiting = wait_graph::enter(word, self.token);
             self.watched = Some(waiting.map_err(|()| self.give_up(word))?);
         }
         Ok(())
@@ -293,9 +293,9 @@ fn lock_slow<const WATCHED: bool>(
     token: usize,
     kind: &'static str,
     address: usize,
-    place: &'static Location<'static>,
+    location: &'static Location<'static>,
 ) -> Result<(), Refused> {
-    let of = Of { kind, address, place };
+    let of = Of { kind, address, location };
     let wait = Wait::begin();
     let (mut holder, mut handoffs) = (0, 0);
     let mut waiter = Waiter { token, looks: 0, spin: 0, owes: 0, slept: false, watched: None };
@@ -423,9 +423,15 @@ pub(crate) fn redirect(word: &AtomicUsize, next: usize, mut prepare: impl FnMut(
     false
 }
 
+impl Awaited for AtomicUsize {
+    fn is_held_by(&self, token: usize, _: &[usize]) -> bool {
+        holder(self) == Some(token)
+    }
+}
+
 /// The token of the thread that holds the lock.
-pub(super) fn holder(word: &AtomicUsize) -> Option<usize> {
-    // ORDER: Relaxed; what it proves is argued where it is used (`held`, held.Q3).
+fn holder(word: &AtomicUsize) -> Option<usize> {
+    // ORDER: Relaxed; what it proves is argued where it is used (`wait_graph`, wait_graph.G2).
     let seen = word.load(Ordering::Relaxed);
     (seen & (HOT | LOCKED) == LOCKED).then_some(seen & TOKEN)
 }

@@ -3,12 +3,12 @@
 //! An extent's block is as large as the next power of two, and is used again for extents of that
 //! class alone: free blocks are neither split nor joined.
 
-use super::core::{Block, Core};
 use super::id::{EXTENT, Extent, HELD, Id, dead, generation_in, index_in};
 use super::local::Local;
 use super::pool::CLASSES;
 use super::space::{Back, Full, IdSpace, publish, retract};
-use super::trie::{Leaf, Slot};
+use super::state::{Block, Leaf, State};
+use super::trie::NodeSlot;
 use super::{MAX_EXTENT, id};
 use crate::section::{Section, Weight};
 use crate::sync::{LoadToChange, Ordering, seeded_bug};
@@ -26,7 +26,7 @@ impl<T> Slots<T> {
     /// # Safety
     /// `first` is a slot that lives as long as this is used, its index is `index`, and it is the
     /// first of a block of at least `len`.
-    unsafe fn new(first: *mut Slot<T>, index: u32, len: usize) -> Self {
+    unsafe fn new(first: *mut NodeSlot<T>, index: u32, len: usize) -> Self {
         // SAFETY: namespace.N2 - the caller promises that `first` is a live slot with this index
         // (# Safety), and every slot is in a leaf, which lives as long.
         let leaf = unsafe { Leaf::of(first, index) };
@@ -35,12 +35,12 @@ impl<T> Slots<T> {
 }
 
 impl<T> Iterator for Slots<T> {
-    type Item = *mut Slot<T>;
+    type Item = *mut NodeSlot<T>;
 
-    fn next(&mut self) -> Option<*mut Slot<T>> {
+    fn next(&mut self) -> Option<*mut NodeSlot<T>> {
         self.left = self.left.checked_sub(1)?;
         if self.offset == Leaf::<T>::LEN {
-            // SAFETY: namespace.N2 - a leaf. ORDER: Relaxed; see `Core::make_slots`, which linked
+            // SAFETY: namespace.N2 - a leaf. ORDER: Relaxed; see `State::make_slots`, which linked
             // the leaves of this block before it was handed out.
             self.leaf = unsafe { (*self.leaf).next.load(Ordering::Relaxed) };
             self.offset = 0;
@@ -106,10 +106,10 @@ impl<T: Send + Sync + 'static> IdSpace<'_, T> {
         assert!(len <= MAX_EXTENT, "manycore: an extent of {len} ids; the most is {MAX_EXTENT}");
         let class = id::class_of(len);
         let local = self.local(section);
-        let block = self.core().take(local, class, &self.trie).ok_or(Full)?;
+        let block = self.state().take(local, class, &self.trie).ok_or(Full)?;
         let first = Id::new(self.tag, EXTENT, block.index, block.next_generation());
         let extent = Extent::new(first, len as u32);
-        let mut making = Making { core: self.core(), local, block, class, made: 0 };
+        let mut making = Making { state: self.state(), local, block, class, made: 0 };
         for (offset, slot) in making.slots(len).enumerate() {
             let value = f(offset, extent.id(offset));
             // SAFETY: namespace.N3 - the block is ours alone until its ids are published.
@@ -117,7 +117,7 @@ impl<T: Send + Sync + 'static> IdSpace<'_, T> {
             making.made += 1;
         }
         // SAFETY: namespace.N2 - a slot of this space.
-        let show = |(slot, id): (*mut Slot<T>, Id)| publish(unsafe { &(*slot).word }, id);
+        let show = |(slot, id): (*mut NodeSlot<T>, Id)| publish(unsafe { &(*slot).word }, id);
         let mut all = making.slots(len).zip(extent.ids());
         let mut head = all.next();
         // BUG: an extent's first id is published before the others (`namespace`'s extents).
@@ -185,7 +185,7 @@ impl<T: Send + Sync + 'static> IdSpace<'_, T> {
         let local = self.local(section);
         local.count((removed as u64).wrapping_neg());
         local.debit();
-        let weight = Weight::holding::<T>(removed * size_of::<Slot<T>>());
+        let weight = Weight::holding::<T>(removed * size_of::<NodeSlot<T>>());
         // SAFETY: namespace.N4 - unlinked just now by us alone, since only the thread that retracts
         // the first id retracts the others; the rest as in `remove`.
         unsafe { section.retire_raw(slot.cast(), weight, come_back::<T>) };
@@ -195,7 +195,7 @@ impl<T: Send + Sync + 'static> IdSpace<'_, T> {
 
 /// A block whose nodes are being made: undone if the user's code panics.
 struct Making<'a, T> {
-    core: &'a Core<T>,
+    state: &'a State<T>,
     local: &'a Local,
     block: Block<T>,
     class: usize,
@@ -215,7 +215,7 @@ impl<T> Drop for Making<'_, T> {
             // SAFETY: namespace.N3 - made, and not published.
             unsafe { (&raw mut (*slot).value).cast::<T>().drop_in_place() };
         }
-        self.core.untake(self.local, self.class, &self.block);
+        self.state.untake(self.local, self.class, &self.block);
     }
 }
 
@@ -252,15 +252,15 @@ impl<T> Drop for Rest<T> {
 /// namespace.N4: `address` is a slot that `remove_extent` retired, and this is the only call for
 /// it.
 unsafe fn come_back<T>(address: NonNull<()>) {
-    let slot = address.cast::<Slot<T>>().as_ptr();
+    let slot = address.cast::<NodeSlot<T>>().as_ptr();
     // SAFETY: namespace.N7 - the slot and its leaf stay until the block has come back. ORDER:
     // Relaxed; the word is ours, since the grace period is over.
-    let (core, index, class) = unsafe {
+    let (state, index, class) = unsafe {
         let index = index_in((*slot).word.load(Ordering::Relaxed));
         let leaf = Leaf::of(slot, index);
-        ((*leaf).core, index, (*leaf).class_of(index))
+        ((*leaf).state, index, (*leaf).class_of(index))
     };
-    let _back = Back { core, slot, class };
+    let _back = Back { state, slot, class };
     // SAFETY: namespace.N2 - a block of this class.
     let mut rest = Rest(unsafe { Slots::new(slot, index, 1 << class) });
     rest.drop_nodes();

@@ -1,7 +1,7 @@
 //! The state of one slot in one namespace: its free blocks, and its accounts.
 
-use super::pool::{CLASSES, Held, Pool};
-use super::trie::Slot;
+use super::pool::{CLASSES, OwnedMagazine, Pool};
+use super::trie::NodeSlot;
 use crate::sync::{AtomicU64, Ordering};
 use std::cell::{Cell, OnceCell};
 
@@ -12,13 +12,13 @@ const CLOSED: u64 = 1;
 #[derive(Default)]
 struct List {
     /// From which blocks are taken and to which they go.
-    loaded: Cell<Option<Held>>,
+    loaded: Cell<Option<OwnedMagazine>>,
     /// A second one, so that taking and giving at a magazine's end needs no stack.
-    spare: Cell<Option<Held>>,
+    spare: Cell<Option<OwnedMagazine>>,
     /// Full magazines on their way from limbo to the slot's next inserts, and the empty ones that
     /// are left over.
-    full: Cell<Vec<Held>>,
-    empty: Cell<Vec<Held>>,
+    full: Cell<Vec<OwnedMagazine>>,
+    empty: Cell<Vec<OwnedMagazine>>,
     /// Fresh ones: what is left of a chunk.
     fresh: Cell<Fresh>,
 }
@@ -53,10 +53,10 @@ pub(super) struct Local {
 
 // SAFETY: everything but the atomics is accessed by the slot's owner alone, one thread at a
 // time, handed over by Release and Acquire (percpu.P2), or by the thread that drops the namespace's
-// core, when no other has it (namespace.N7). The addresses are those of the core's slots.
+// state, when no other has it (namespace.N7). The addresses are those of the state's slots.
 unsafe impl Send for Local {}
 // SAFETY: a shared part gives out `account` and `live`, which are atomic. All else is touched by
-// the slot's owner alone (percpu.P2), or by the core's drop (namespace.N7).
+// the slot's owner alone (percpu.P2), or by the state's drop (namespace.N7).
 unsafe impl Sync for Local {}
 
 impl From<usize> for Local {
@@ -70,14 +70,14 @@ impl From<usize> for Local {
     }
 }
 
-fn pop_held(stack: &Cell<Vec<Held>>) -> Option<Held> {
+fn pop_held(stack: &Cell<Vec<OwnedMagazine>>) -> Option<OwnedMagazine> {
     let mut held = stack.take();
     let top = held.pop();
     stack.set(held);
     top
 }
 
-fn push_held(stack: &Cell<Vec<Held>>, top: Held) {
+fn push_held(stack: &Cell<Vec<OwnedMagazine>>, top: OwnedMagazine) {
     let mut held = stack.take();
     held.push(top);
     stack.set(held);
@@ -173,11 +173,11 @@ impl Local {
 
     /// A block that was never in use, of a chunk that the slot has.
     #[inline(always)]
-    pub(super) fn pop_fresh<T>(&self, class: usize) -> Option<(*mut Slot<T>, u32)> {
+    pub(super) fn pop_fresh<T>(&self, class: usize) -> Option<(*mut NodeSlot<T>, u32)> {
         let fresh = &self.list(class).fresh;
         let Fresh { slot, index, blocks } = fresh.get();
         let blocks = blocks.checked_sub(1)?;
-        let slot = slot.cast::<Slot<T>>();
+        let slot = slot.cast::<NodeSlot<T>>();
         // A wrapping step, because the last one may lead behind the leaf.
         let next = slot.wrapping_add(1 << class).cast();
         fresh.set(Fresh { slot: next, index: index.wrapping_add(1 << class), blocks });

@@ -14,8 +14,8 @@
 //! - namespace.N1 A lookup stores nothing. It is one load for the root, one for each level of inner
 //!   nodes (at most two up to 2^22 leaves, and three beyond), one for the slot's word, and one
 //!   comparison, which checks place, generation and namespace at once.
-//! - namespace.N2 A node of the trie, once linked, stays until the namespace's core goes; so do its
-//!   slots. An inner node's children are one level lower, leaves are at level zero.
+//! - namespace.N2 A node of the trie, once linked, stays until the namespace's state goes; so do
+//!   its slots. An inner node's children are one level lower, leaves are at level zero.
 //! - namespace.N3 A slot's value is written by the exclusive owner of the slot, before the word
 //!   becomes an id (Release), and read by threads that found that id in the word (Acquire).
 //! - namespace.N4 The thread that changes the word from the id to dead has removed the node; no
@@ -34,7 +34,7 @@
 //!   at a time, and is taken from there before the frontier moves: so ids that one thread frees and
 //!   another one inserts go round and do not grow in number. The slot's next owner
 //!   inherits what a thread leaves.
-//! - namespace.N7 Blocks in limbo lead to the core, so it outlives the namespace until they have
+//! - namespace.N7 Blocks in limbo lead to the state, so it outlives the namespace until they have
 //!   come back. Each slot counts its own (debit at the removal, credit at the return). Dropping the
 //!   namespace closes the accounts; a thread that finds its account closed settles with all, and
 //!   the last one frees.
@@ -44,7 +44,6 @@
 //!
 //! [`Atomic`]: crate::section::Atomic
 
-mod core;
 mod extent;
 mod id;
 mod local;
@@ -52,6 +51,7 @@ mod local;
 mod loom_tests;
 mod pool;
 mod space;
+mod state;
 #[cfg(all(test, not(manycore_loom), not(manycore_shuttle)))]
 mod tests;
 mod trie;

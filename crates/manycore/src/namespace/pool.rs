@@ -64,7 +64,7 @@ struct Stack(AtomicU64);
 
 /// The number of a magazine that its holder has to itself.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Held(u32);
+pub(super) struct OwnedMagazine(u32);
 
 /// Apart from what is read often.
 #[repr(align(128))]
@@ -83,11 +83,11 @@ pub(super) struct Pool {
     ones: usize,
 }
 
-// SAFETY: a magazine's blocks are touched by its holder alone (`Held`), and pass from one to the
-// next by the stacks' Release and Acquire; the addresses in them are numbers to this module.
+// SAFETY: a magazine's blocks are touched by its holder alone (`OwnedMagazine`), and pass from one
+// to the next by the stacks' Release and Acquire; the addresses in them are numbers to this module.
 unsafe impl Send for Pool {}
 // SAFETY: a shared pool gives out atomics, and a magazine's blocks by `with` to its holder alone: a
-// number is in one `Held` or on one stack (namespace.N6).
+// number is in one `OwnedMagazine` or on one stack (namespace.N6).
 unsafe impl Sync for Pool {}
 
 impl Pool {
@@ -107,7 +107,7 @@ impl Pool {
 
     /// What `held` holds.
     #[inline(always)]
-    pub(super) fn with<R>(&self, held: &Held, f: impl FnOnce(&mut Blocks) -> R) -> R {
+    pub(super) fn with<R>(&self, held: &OwnedMagazine, f: impl FnOnce(&mut Blocks) -> R) -> R {
         let magazine = self.magazines.get(held.0 as usize).expect("it was made");
         // SAFETY: its holder's alone, and `f` runs no user code.
         magazine.blocks.with_mut(|blocks| f(unsafe { &mut *blocks }))
@@ -121,35 +121,35 @@ impl Pool {
 
     /// Adds a block to a magazine if there is room.
     #[inline(always)]
-    pub(super) fn push_to(&self, held: &Held, class: usize, block: *mut ()) -> bool {
+    pub(super) fn push_to(&self, held: &OwnedMagazine, class: usize, block: *mut ()) -> bool {
         let capacity = self.capacity(class);
         self.with(held, |blocks| blocks.push(capacity, block))
     }
 
     /// An empty magazine.
-    pub(super) fn take_empty(&self) -> Held {
+    pub(super) fn take_empty(&self) -> OwnedMagazine {
         self.pop(&self.empty.0).unwrap_or_else(|| {
             // ORDER: Relaxed; only the number counts.
             let number = self.made.0.fetch_add(1, Ordering::Relaxed);
             self.magazines.get_or_init(number as usize);
-            Held(number)
+            OwnedMagazine(number)
         })
     }
 
     /// A magazine with blocks of this class.
-    pub(super) fn take_full(&self, class: usize) -> Option<Held> {
+    pub(super) fn take_full(&self, class: usize) -> Option<OwnedMagazine> {
         self.pop(&self.full.0[class])
     }
 
-    pub(super) fn give_empty(&self, held: Held) {
+    pub(super) fn give_empty(&self, held: OwnedMagazine) {
         self.push(&self.empty.0, held);
     }
 
-    pub(super) fn give_full(&self, class: usize, held: Held) {
+    pub(super) fn give_full(&self, class: usize, held: OwnedMagazine) {
         self.push(&self.full.0[class], held);
     }
 
-    fn push(&self, stack: &Stack, Held(number): Held) {
+    fn push(&self, stack: &Stack, OwnedMagazine(number): OwnedMagazine) {
         let below = &self.magazines.get(number as usize).expect("it was made").below;
         // ORDER: Relaxed; the CAS decides.
         let mut head = stack.0.load_to_change(Ordering::Relaxed);
@@ -166,7 +166,7 @@ impl Pool {
         }
     }
 
-    fn pop(&self, stack: &Stack) -> Option<Held> {
+    fn pop(&self, stack: &Stack) -> Option<OwnedMagazine> {
         // ORDER: Acquire here and on failure; pairs with Release in `push`: `below` of the one on
         // top, and what the magazine holds. Changes in between leave the release sequence whole.
         let mut head = stack.0.load_to_change(Ordering::Acquire);
@@ -176,7 +176,7 @@ impl Pool {
             // ORDER: Relaxed; if it changes, so has the head.
             let new = changed(head) | u64::from(below.load(Ordering::Relaxed));
             match stack.0.compare_exchange_weak(head, new, Ordering::Acquire, Ordering::Acquire) {
-                Ok(_) => return Some(Held(number)),
+                Ok(_) => return Some(OwnedMagazine(number)),
                 Err(now) => head = now,
             }
         }

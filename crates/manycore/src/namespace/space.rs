@@ -1,9 +1,9 @@
 //! [`IdSpace`]: single ids.
 
-use super::core::{Block, Core};
 use super::id::{HELD, Id, dead, generation_in, index_in, tag_of};
 use super::local::Local;
-use super::trie::{Leaf, Slot, Trie};
+use super::state::{Block, Leaf, State, Trie};
+use super::trie::NodeSlot;
 use crate::section::{self, Domain, Section, Weight};
 use crate::sync::{self, AtomicU64, Ordering};
 use std::fmt;
@@ -105,7 +105,7 @@ use std::ptr::NonNull;
 /// Source: the paper's section 3.6; the laws are in [`crate::namespace`].
 pub struct IdSpace<'d, T> {
     pub(super) trie: Trie<T>,
-    core: NonNull<Core<T>>,
+    state: NonNull<State<T>>,
     domain: &'d Domain,
     pub(super) tag: u64,
 }
@@ -114,7 +114,7 @@ pub struct IdSpace<'d, T> {
 // is made for being shared (namespace.N2 to namespace.N7).
 unsafe impl<T: Send + Sync> Send for IdSpace<'_, T> {}
 // SAFETY: a shared space gives `&T` to every thread (`T: Sync`) and lets any of them remove a node,
-// which another may drop (`T: Send`); trie, core and pool are made for being shared (namespace.N2
+// which another may drop (`T: Send`); trie, state and pool are made for being shared (namespace.N2
 // to namespace.N7).
 unsafe impl<T: Send + Sync> Sync for IdSpace<'_, T> {}
 
@@ -153,19 +153,19 @@ impl<'d, T> IdSpace<'d, T> {
     pub fn new_in(domain: &'d Domain) -> Self {
         // ORDER: Relaxed; only the number counts.
         let number = SPACES.fetch_add(1, Ordering::Relaxed);
-        let core = Core::leak();
-        Self { trie: Trie::new(), core, domain, tag: tag_of(number) }
+        let state = State::leak();
+        Self { trie: Trie::new(), state, domain, tag: tag_of(number) }
     }
 
     #[inline(always)]
-    pub(super) fn core(&self) -> &Core<T> {
-        // SAFETY: namespace.N7 - the core outlives the space.
-        unsafe { self.core.as_ref() }
+    pub(super) fn state(&self) -> &State<T> {
+        // SAFETY: namespace.N7 - the state outlives the space.
+        unsafe { self.state.as_ref() }
     }
 
     #[inline(always)]
     pub(super) fn local(&self, section: &Section<'_>) -> &Local {
-        self.core().local(section.slot())
+        self.state().local(section.slot())
     }
 
     /// Every operation's check: a section of another domain holds nothing back here.
@@ -178,7 +178,7 @@ impl<'d, T> IdSpace<'d, T> {
 
     /// The slot whose word may be `id`, if there is one.
     #[inline(always)]
-    pub(super) fn slot(&self, id: Id) -> Option<NonNull<Slot<T>>> {
+    pub(super) fn slot(&self, id: Id) -> Option<NonNull<NodeSlot<T>>> {
         let leaf = self.trie.find(id.index());
         if leaf.is_null() {
             return None;
@@ -239,7 +239,7 @@ impl<'d, T> IdSpace<'d, T> {
     /// How many nodes there are: those inserted less those removed, each counted at some time
     /// during the call. Cost: a look at every thread's part.
     pub fn len(&self) -> usize {
-        usize::try_from(self.core().live() as i64).unwrap_or(0)
+        usize::try_from(self.state().live() as i64).unwrap_or(0)
     }
 
     /// Whether there are no nodes, in the sense of [`len`](Self::len).
@@ -260,7 +260,7 @@ impl<'d, T> IdSpace<'d, T> {
         section: &'s Section<'_>,
     ) -> impl Iterator<Item = (Id, &'s T)> + use<'s, T> {
         self.expect_section(section);
-        self.trie.leaves(self.core().end()).flat_map(|leaf| {
+        self.trie.leaves(self.state().end()).flat_map(|leaf| {
             (0..Leaf::<T>::LEN).filter_map(move |offset| {
                 // SAFETY: namespace.N2 - a leaf of this space, and the offset is below LEN.
                 let slot = unsafe { Leaf::slot(leaf, offset) };
@@ -317,7 +317,7 @@ impl<T: Send + Sync + 'static> IdSpace<'_, T> {
     ) -> Result<Id, Full> {
         self.expect_section(section);
         let local = self.local(section);
-        let block = self.core().take(local, 0, &self.trie).ok_or(Full)?;
+        let block = self.state().take(local, 0, &self.trie).ok_or(Full)?;
         let id = Id::new(self.tag, 0, block.index, block.next_generation());
         let taken = Taken { space: self, local, block };
         let value = f(id);
@@ -368,7 +368,7 @@ impl<T: Send + Sync + 'static> IdSpace<'_, T> {
             // SAFETY: there is no reason, and a model shows it.
             unsafe { come_back::<T>(slot.cast()) };
         } else {
-            let weight = Weight::holding::<T>(size_of::<Slot<T>>());
+            let weight = Weight::holding::<T>(size_of::<NodeSlot<T>>());
             // SAFETY: namespace.N4 - unlinked just now by us alone; looked up only in sections of
             // this domain (`expect_section`); `T` may be dropped by any thread at any time.
             unsafe { section.retire_raw(slot.cast(), weight, come_back::<T>) };
@@ -414,21 +414,21 @@ struct Taken<'a, 'd, T> {
 
 impl<T> Drop for Taken<'_, '_, T> {
     fn drop(&mut self) {
-        self.space.core().untake(self.local, 0, &self.block);
+        self.space.state().untake(self.local, 0, &self.block);
     }
 }
 
 /// A block on its way back from the section, also if a destructor panics.
 pub(super) struct Back<T> {
-    pub(super) core: *const Core<T>,
-    pub(super) slot: *mut Slot<T>,
+    pub(super) state: *const State<T>,
+    pub(super) slot: *mut NodeSlot<T>,
     pub(super) class: usize,
 }
 
 impl<T> Drop for Back<T> {
     fn drop(&mut self) {
-        // SAFETY: namespace.N7 - made once for each retired block, with its core.
-        unsafe { Core::come_back(self.core, self.slot, self.class) }
+        // SAFETY: namespace.N7 - made once for each retired block, with its state.
+        unsafe { State::come_back(self.state, self.slot, self.class) }
     }
 }
 
@@ -437,15 +437,15 @@ impl<T> Drop for Back<T> {
 /// # Safety
 /// namespace.N4: `address` is a slot that `remove` retired, and this is the only call for it.
 unsafe fn come_back<T>(address: NonNull<()>) {
-    let slot = address.cast::<Slot<T>>().as_ptr();
+    let slot = address.cast::<NodeSlot<T>>().as_ptr();
     // SAFETY: namespace.N7 - the slot and its leaf stay until the block has come back. The slot's
     // pointer was derived from the leaf's. ORDER: Relaxed; the word is ours, since the grace period
     // is over.
-    let core = unsafe {
+    let state = unsafe {
         let index = index_in((*slot).word.load(Ordering::Relaxed));
-        (*Leaf::of(slot, index)).core
+        (*Leaf::of(slot, index)).state
     };
-    let _back = Back { core, slot, class: 0 };
+    let _back = Back { state, slot, class: 0 };
     // SAFETY: namespace.N4 - no reader can hold it any more, and it was there (namespace.N3).
     unsafe { (&raw mut (*slot).value).cast::<T>().drop_in_place() };
 }
@@ -456,14 +456,14 @@ impl<T> Drop for IdSpace<'_, T> {
         if sync::model_failed() {
             return;
         }
-        /// Lets the core go, also if a destructor panics.
+        /// Lets the state go, also if a destructor panics.
         struct Closing<'a, 'd, T>(&'a mut IdSpace<'d, T>);
         impl<T> Drop for Closing<'_, '_, T> {
             fn drop(&mut self) {
                 let trie = self.0.trie.take();
-                // SAFETY: namespace.N7 - the space is being dropped; the core came from
+                // SAFETY: namespace.N7 - the space is being dropped; the state came from
                 // `Box::leak`.
-                unsafe { Core::close(self.0.core, trie) }
+                unsafe { State::close(self.0.state, trie) }
             }
         }
         let closing = Closing(self);
@@ -475,7 +475,7 @@ impl<T> Drop for IdSpace<'_, T> {
 
 impl<T> IdSpace<'_, T> {
     fn drop_nodes(&mut self) {
-        for leaf in self.trie.leaves(self.core().end()) {
+        for leaf in self.trie.leaves(self.state().end()) {
             for offset in 0..Leaf::<T>::LEN {
                 // SAFETY: namespace.N2 - a slot of this space.
                 let slot = unsafe { Leaf::slot(leaf, offset) };

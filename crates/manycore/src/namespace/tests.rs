@@ -70,10 +70,10 @@ fn slot_after_its_last_generation_is_never_used_again() {
     age(&space, first, LAST_GENERATION);
     let last = space.insert(2, &domain.enter());
     assert_eq!(last.index(), first.index());
-    assert_eq!(space.core().worn(), 0);
+    assert_eq!(space.state().worn(), 0);
     space.remove(last, &domain.enter());
     drain(&domain);
-    assert_eq!(space.core().worn(), 1);
+    assert_eq!(space.state().worn(), 1);
     for n in 0..5000 {
         let id = space.insert(n, &domain.enter());
         assert_ne!(id.index(), first.index());
@@ -88,7 +88,7 @@ fn last_index_is_given_and_then_no_more() {
     let space = IdSpace::new_in(&domain);
     let chunk = 1 << crate::config::ID_CHUNK_BITS;
     let low = space.insert(0, &domain.enter());
-    space.core().set_frontier((1_u64 << INDEX_BITS) - chunk);
+    space.state().set_frontier((1_u64 << INDEX_BITS) - chunk);
     let mut ids: Vec<Id> = (1..chunk).map(|n| space.insert(n, &domain.enter())).collect();
     ids.extend((0..chunk).map(|n| space.insert(n, &domain.enter())));
     assert!(ids.iter().any(|id| u64::from(id.index()) == (1 << INDEX_BITS) - 1));
@@ -113,7 +113,7 @@ fn ids_of_every_place_resolve_as_the_trie_grows() {
     for bit in 0..INDEX_BITS {
         for index in [(1_u64 << bit) - 1, 1 << bit] {
             let chunk = 1 << crate::config::ID_CHUNK_BITS;
-            space.core().set_frontier(index / chunk * chunk);
+            space.state().set_frontier(index / chunk * chunk);
             let section = domain.enter();
             // What is left of the chunk before, then the new one.
             ids.extend((0..chunk).map(|_| space.insert_with(Id::to_bits, &section)));
@@ -259,7 +259,7 @@ fn extents_of_any_size_keep_to_their_block() {
         drain(&domain);
     }
     // Blocks were used again: one of each class, in whole chunks.
-    assert!(space.core().end() < 32 * 1024, "{}", space.core().end());
+    assert!(space.state().end() < 32 * 1024, "{}", space.state().end());
 }
 
 #[test]

@@ -1,7 +1,6 @@
 //! The radix trie: from an index to its slot. Laws namespace.N1 and namespace.N2 of the parent
 //! module.
 
-use super::core::Core;
 use crate::config::{ID_CHUNK_BITS, ID_FAN_BITS, ID_LEAF_BITS, ID_LEAF_BYTES, SMALL};
 use crate::sync::{AtomicPtr, AtomicU32, AtomicU64, LoadToChange, Ordering};
 use std::alloc::{self, Layout};
@@ -21,22 +20,22 @@ const CHUNKS: usize = 1 << (ID_LEAF_BITS - ID_CHUNK_BITS);
 
 /// A place for a node. `value` is touched through raw pointers only.
 #[repr(C)]
-pub(super) struct Slot<T> {
+pub(super) struct NodeSlot<T> {
     /// The id's bits while it is live; a dead word else; zero if it has never been used.
     pub(super) word: AtomicU64,
     pub(super) value: MaybeUninit<T>,
 }
 
 /// The head of an array of slots, and what belongs to all of them: [`LEN`](Leaf::LEN) slots follow
-/// it, in one allocation.
+/// it, in one allocation. `S` is the state of the namespace, which is not looked into here.
 #[repr(C, align(128))]
-pub(super) struct Leaf<T> {
-    pub(super) core: *const Core<T>,
+pub(super) struct Leaf<T, S> {
+    pub(super) state: *const S,
     /// The leaf with the next indices, if an extent goes on there.
-    pub(super) next: AtomicPtr<Leaf<T>>,
+    pub(super) next: AtomicPtr<Leaf<T, S>>,
     /// For each chunk, one more than the class of the blocks that begin in it; or zero.
     classes: [AtomicU32; CHUNKS],
-    slots: [Slot<T>; 0],
+    slots: [NodeSlot<T>; 0],
 }
 
 #[repr(C, align(128))]
@@ -53,11 +52,11 @@ fn alloc_zeroed(layout: Layout) -> *mut u8 {
     raw
 }
 
-impl<T> Leaf<T> {
+impl<T, S> Leaf<T, S> {
     /// log2 of its slots: as many as fit `ID_LEAF_BYTES`, so that few large nodes do not cost the
     /// memory of many; at least one. (Models have leaves of one size.)
     pub(super) const BITS: u32 = {
-        let fits = ID_LEAF_BYTES / size_of::<Slot<T>>();
+        let fits = ID_LEAF_BYTES / size_of::<NodeSlot<T>>();
         let log = if fits == 0 { 0 } else { fits.ilog2() };
         if SMALL || log > ID_LEAF_BITS { ID_LEAF_BITS } else { log }
     };
@@ -70,17 +69,17 @@ impl<T> Leaf<T> {
         if ID_CHUNK_BITS < Self::BITS { ID_CHUNK_BITS } else { Self::BITS };
 
     fn layout() -> Layout {
-        let slots = Layout::array::<Slot<T>>(Self::LEN).expect("a leaf is smaller than memory");
+        let slots = Layout::array::<NodeSlot<T>>(Self::LEN).expect("a leaf is smaller than memory");
         let (both, _) = Layout::new::<Self>().extend(slots).expect("as above");
         both.pad_to_align()
     }
 
-    fn alloc(core: *const Core<T>) -> *mut Self {
+    fn alloc(state: *const S) -> *mut Self {
         let leaf = alloc_zeroed(Self::layout()).cast::<Self>();
         // SAFETY: fresh memory of this layout, not shared. All zeros are valid atomics of std;
         // a checker's are made one by one.
         unsafe {
-            (&raw mut (*leaf).core).write(core);
+            (&raw mut (*leaf).state).write(state);
             if SMALL {
                 (&raw mut (*leaf).next).write(AtomicPtr::new(ptr::null_mut()));
                 for class in 0..CHUNKS {
@@ -98,7 +97,8 @@ impl<T> Leaf<T> {
     /// `leaf` came from `alloc`, and no other thread has it.
     unsafe fn free(leaf: *mut Self) {
         // SAFETY: the caller promises that `alloc` made the leaf, of this layout, and that no other
-        // thread has it (# Safety). Values are not dropped here (see `Slot`), atomics need not be.
+        // thread has it (# Safety). Values are not dropped here (see `NodeSlot`), atomics need not
+        // be.
         unsafe { alloc::dealloc(leaf.cast(), Self::layout()) }
     }
 
@@ -107,19 +107,19 @@ impl<T> Leaf<T> {
     /// # Safety
     /// `leaf` is a leaf, and `offset` below `LEN`.
     #[inline(always)]
-    pub(super) unsafe fn slot(leaf: *mut Self, offset: usize) -> *mut Slot<T> {
+    pub(super) unsafe fn slot(leaf: *mut Self, offset: usize) -> *mut NodeSlot<T> {
         debug_assert!(offset < Self::LEN);
         // Not by way of the field: its type ends where the first slot begins.
         let slots = std::mem::offset_of!(Self, slots);
         // SAFETY: within the leaf's allocation (`layout`), says the caller.
-        unsafe { leaf.cast::<u8>().add(slots).cast::<Slot<T>>().add(offset) }
+        unsafe { leaf.cast::<u8>().add(slots).cast::<NodeSlot<T>>().add(offset) }
     }
 
     /// The leaf of a slot with this index.
     ///
     /// # Safety
     /// `slot` came from [`slot`](Self::slot), and its index is `index`.
-    pub(super) unsafe fn of(slot: *mut Slot<T>, index: u32) -> *mut Self {
+    pub(super) unsafe fn of(slot: *mut NodeSlot<T>, index: u32) -> *mut Self {
         let offset = index as usize % Self::LEN;
         // SAFETY: back to the first slot, and from there to the leaf around it: one allocation,
         // from which the pointer was derived.
@@ -159,11 +159,11 @@ impl Inner {
     }
 }
 
-/// The trie of a namespace.
-pub(super) struct Trie<T> {
+/// The trie of a namespace whose state is an `S`.
+pub(super) struct Trie<T, S> {
     /// Null, or the topmost node and, in the low bits, its height.
     root: AtomicPtr<()>,
-    _leaves: std::marker::PhantomData<*mut Leaf<T>>,
+    _leaves: std::marker::PhantomData<*mut Leaf<T, S>>,
 }
 
 /// Node and height of a root.
@@ -174,8 +174,8 @@ fn split(root: *mut ()) -> (*mut (), usize) {
 
 /// Whether a trie of this height has `index`.
 #[inline(always)]
-fn reaches<T>(height: usize, index: u32) -> bool {
-    u64::from(index) >> (Leaf::<T>::BITS + height as u32 * ID_FAN_BITS) == 0
+fn reaches<T, S>(height: usize, index: u32) -> bool {
+    u64::from(index) >> (Leaf::<T, S>::BITS + height as u32 * ID_FAN_BITS) == 0
 }
 
 /// The link at `level` (1 is above the leaves) on the way to `index`.
@@ -183,32 +183,33 @@ fn reaches<T>(height: usize, index: u32) -> bool {
 /// # Safety
 /// `node` is an inner node of the trie, which is not dropped as long as the result is used.
 #[inline(always)]
-unsafe fn link<'a, T>(node: *mut (), level: usize, index: u32) -> &'a AtomicPtr<()> {
-    let child = index as usize >> (Leaf::<T>::BITS as usize + (level - 1) * ID_FAN_BITS as usize);
+unsafe fn link<'a, T, S>(node: *mut (), level: usize, index: u32) -> &'a AtomicPtr<()> {
+    let child =
+        index as usize >> (Leaf::<T, S>::BITS as usize + (level - 1) * ID_FAN_BITS as usize);
     // SAFETY: the caller promises an inner node of a trie that outlives the result (# Safety); the
     // remainder is below FAN.
     unsafe { &(*node.cast::<Inner>()).children[child % FAN] }
 }
 
-impl<T> Trie<T> {
+impl<T, S> Trie<T, S> {
     pub(super) fn new() -> Self {
         Self { root: AtomicPtr::new(ptr::null_mut()), _leaves: std::marker::PhantomData }
     }
 
     /// The leaf with `index`, or null (namespace.N1): no store, and at most `HEIGHT` loads and one.
     #[inline(always)]
-    pub(super) fn find(&self, index: u32) -> *mut Leaf<T> {
+    pub(super) fn find(&self, index: u32) -> *mut Leaf<T, S> {
         // ORDER: Acquire here and below; pairs with Release in `grow` and `make_child`: a node's
         // contents before the link to it.
         let (mut node, height) = split(self.root.load(Ordering::Acquire));
-        if !reaches::<T>(height, index) {
+        if !reaches::<T, S>(height, index) {
             return ptr::null_mut();
         }
         let mut level = height;
         while level != 0 {
             // SAFETY: namespace.N2 - `node` is at `level`, above the leaves, and lives as long as
             // the trie.
-            node = unsafe { link::<T>(node, level, index) }.load(Ordering::Acquire);
+            node = unsafe { link::<T, S>(node, level, index) }.load(Ordering::Acquire);
             if node.is_null() {
                 break;
             }
@@ -219,27 +220,27 @@ impl<T> Trie<T> {
 
     /// The leaf with `index`, made if need be.
     #[cold]
-    pub(super) fn make(&self, index: u32, core: *const Core<T>) -> *mut Leaf<T> {
-        let (mut node, height) = self.grow(index, core);
+    pub(super) fn make(&self, index: u32, state: *const S) -> *mut Leaf<T, S> {
+        let (mut node, height) = self.grow(index, state);
         for level in (1..=height).rev() {
             // SAFETY: namespace.N2 - `node` is at `level`, above the leaves, and lives as long as
             // the trie.
-            node = make_child::<T>(unsafe { link::<T>(node, level, index) }, level, core);
+            node = make_child::<T, S>(unsafe { link::<T, S>(node, level, index) }, level, state);
         }
         node.cast()
     }
 
     /// Makes the trie high enough for `index`.
-    fn grow(&self, index: u32, core: *const Core<T>) -> (*mut (), usize) {
+    fn grow(&self, index: u32, state: *const S) -> (*mut (), usize) {
         // ORDER: Acquire; as in `find`.
         let mut root = self.root.load_to_change(Ordering::Acquire);
         loop {
             let (node, height) = split(root);
             if node.is_null() {
-                root = make_child::<T>(&self.root, 1, core); // a leaf: height zero
+                root = make_child::<T, S>(&self.root, 1, state); // a leaf: height zero
                 continue;
             }
-            if reaches::<T>(height, index) {
+            if reaches::<T, S>(height, index) {
                 return (node, height);
             }
             let higher = Inner::alloc();
@@ -264,7 +265,7 @@ impl<T> Trie<T> {
     pub(super) fn set_class(&self, index: u32, class: usize) {
         let leaf = self.find(index);
         // SAFETY: namespace.N2 - the chunk's taker has made the leaf.
-        let entry = unsafe { (*leaf).class_at(index as usize % Leaf::<T>::LEN) };
+        let entry = unsafe { (*leaf).class_at(index as usize % Leaf::<T, S>::LEN) };
         // ORDER: Relaxed; read by holders of an id of the extent, which is published afterwards.
         entry.store(class as u32 + 1, Ordering::Relaxed);
     }
@@ -272,20 +273,20 @@ impl<T> Trie<T> {
     /// Whether a block of this class begins at `index`.
     pub(super) fn begins(&self, index: u32, class: usize) -> bool {
         let leaf = self.find(index);
-        let size = 1_u64 << class.min(Leaf::<T>::CHUNK_BITS as usize);
+        let size = 1_u64 << class.min(Leaf::<T, S>::CHUNK_BITS as usize);
         // SAFETY: namespace.N2 - a leaf, if not null.
         u64::from(index) % size == 0
             && !leaf.is_null()
             && unsafe {
                 // ORDER: Relaxed; see `set_class`. Another class means that the extent is forged.
-                (*leaf).class_at(index as usize % Leaf::<T>::LEN).load(Ordering::Relaxed)
+                (*leaf).class_at(index as usize % Leaf::<T, S>::LEN).load(Ordering::Relaxed)
                     == class as u32 + 1
             }
     }
 
     /// Every leaf that has an index below `end`.
-    pub(super) fn leaves(&self, end: u64) -> impl Iterator<Item = *mut Leaf<T>> {
-        let starts = (0..end.min(1 << INDEX_BITS)).step_by(Leaf::<T>::LEN);
+    pub(super) fn leaves(&self, end: u64) -> impl Iterator<Item = *mut Leaf<T, S>> {
+        let starts = (0..end.min(1 << INDEX_BITS)).step_by(Leaf::<T, S>::LEN);
         starts.map(|start| self.find(start as u32)).filter(|leaf| !leaf.is_null())
     }
 
@@ -296,19 +297,20 @@ impl<T> Trie<T> {
 }
 
 /// Where `link` leads, after making a node there if there is none.
-fn make_child<T>(link: &AtomicPtr<()>, level: usize, core: *const Core<T>) -> *mut () {
+fn make_child<T, S>(link: &AtomicPtr<()>, level: usize, state: *const S) -> *mut () {
     // ORDER: Acquire; as in `Trie::find`.
     let found = link.load_to_change(Ordering::Acquire);
     if !found.is_null() {
         return found;
     }
-    let new: *mut () = if level == 1 { Leaf::alloc(core).cast() } else { Inner::alloc().cast() };
+    let new: *mut () =
+        if level == 1 { Leaf::<T, S>::alloc(state).cast() } else { Inner::alloc().cast() };
     // ORDER: Release publishes the node; Acquire on failure reads the winner's.
     match link.compare_exchange(ptr::null_mut(), new, Ordering::AcqRel, Ordering::Acquire) {
         Ok(_) => new,
         Err(now) => {
             // SAFETY: just made, at this level, and linked nowhere.
-            unsafe { free_nodes::<T>(new, level - 1) };
+            unsafe { free_nodes::<T, S>(new, level - 1) };
             now
         }
     }
@@ -326,27 +328,27 @@ unsafe fn free_inner(inner: *mut Inner) {
 ///
 /// # Safety
 /// It is one, and no other thread has it.
-unsafe fn free_nodes<T>(node: *mut (), height: usize) {
+unsafe fn free_nodes<T, S>(node: *mut (), height: usize) {
     if node.is_null() {
         return;
     }
     if height == 0 {
         // SAFETY: namespace.N2 - the caller promises a node of height zero, which is a leaf, and
         // that no other thread has it (# Safety).
-        return unsafe { Leaf::<T>::free(node.cast()) };
+        return unsafe { Leaf::<T, S>::free(node.cast()) };
     }
     let inner = node.cast::<Inner>();
     for child in 0..FAN {
         // SAFETY: namespace.N2 - an inner node's children are one lower. ORDER: Relaxed; not
         // shared.
-        unsafe { free_nodes::<T>((*inner).children[child].load(Ordering::Relaxed), height - 1) };
+        unsafe { free_nodes::<T, S>((*inner).children[child].load(Ordering::Relaxed), height - 1) };
     }
     // SAFETY: namespace.N2 - the caller promises a node of this height that no other thread has
     // (# Safety); above the leaves it is an inner one, and its children are freed.
     unsafe { free_inner(inner) }
 }
 
-impl<T> Drop for Trie<T> {
+impl<T, S> Drop for Trie<T, S> {
     fn drop(&mut self) {
         if crate::sync::model_failed() {
             return;
@@ -354,6 +356,6 @@ impl<T> Drop for Trie<T> {
         // ORDER: Relaxed; not shared.
         let (node, height) = split(self.root.load(Ordering::Relaxed));
         // SAFETY: the trie's own.
-        unsafe { free_nodes::<T>(node, height) }
+        unsafe { free_nodes::<T, S>(node, height) }
     }
 }

@@ -9,7 +9,7 @@ use super::slot_log::Padded;
 use crate::clock::Stamp;
 use crate::config;
 use crate::lock::held;
-use crate::percpu::place;
+use crate::percpu::cpu_group;
 use crate::sync::{
     self, AtomicU64, AtomicUsize, Backoff, Ordering, Panic, UnsafeCell, hint, seeded_bug,
 };
@@ -337,7 +337,7 @@ impl<L> Tree<L> {
 
     /// The branch of a slot.
     pub(super) fn branch_of(&self, index: usize) -> &Branch<L> {
-        &self.branches[place::branch(index) % self.branches.len()]
+        &self.branches[cpu_group::branch(index) % self.branches.len()]
     }
 
     // ORDER: Relaxed (all three); a hint.

@@ -42,7 +42,7 @@ use super::settings::MergeStrategy;
 use super::slot_log::SlotLog;
 use crate::clock::Stamp;
 use crate::config;
-use crate::percpu::{self, barrier, place};
+use crate::percpu::{self, barrier, cpu_group};
 use crate::sync::{self, Ordering, Panic, hint, seeded_bug};
 use std::mem;
 
@@ -62,7 +62,7 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
                 // which only the lock's holder reaches.
                 let read = unsafe { self.counts() }.merges;
                 inner.policy.wants_tree(read, dirty)
-                    && place::branches() >= config::TREE_BRANCHES_MIN
+                    && cpu_group::branches() >= config::TREE_BRANCHES_MIN
             }
         }
     }
@@ -72,7 +72,7 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
         // ORDER: Relaxed; written under the lock.
         let mut tree = self.logs().tree.load(Ordering::Relaxed);
         if tree.is_null() {
-            tree = self.make_tree(place::branches());
+            tree = self.make_tree(cpu_group::branches());
         }
         // SAFETY: oplog.C10 - made by `make_tree` and freed with the log set, which the lock's
         // holder keeps.

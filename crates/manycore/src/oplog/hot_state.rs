@@ -166,7 +166,7 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
     pub(super) fn new_locked(config: Arc<Config>, token: usize, biased: bool) -> *mut Self {
         let clock = clock_of(&config);
         let max_delay = config.max_delay.map_or(u64::MAX, |delay| clock.duration_to_ticks(delay));
-        let by_cpu = config.slots == Slots::Cpu && percpu::cid::is_available();
+        let by_cpu = config.slots == Slots::Cpu && percpu::mm_cid::is_available();
         let open = if by_cpu { Gate::OPEN_PER_CPU } else { Gate::OPEN };
         Box::into_raw(Box::new(Self {
             gate: AtomicGate::new(open),

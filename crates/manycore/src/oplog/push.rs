@@ -130,7 +130,7 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
         if gate != Gate::OPEN_PER_CPU {
             return Err((op, self.refuse(gate, index)));
         }
-        let mut index = percpu::cid::current().unwrap_or(index);
+        let mut index = percpu::mm_cid::current().unwrap_or(index);
         loop {
             // SAFETY: oplog.C10 - not null, and freed only by an evictor, which waits for this
             // announced updater.

@@ -1,7 +1,7 @@
 //! Calls: the exchangeable objects that a thread is inside of (`cluster`), announced so that a call
 //! writes only its own line and nests.
 //!
-//! Owns: a short stack for each slot, and the calling thread's depth.
+//! Owns: the calling thread's depth, and which entry of its slot's stack (`call_stack`) a call has.
 //! Laws:
 //! - percpu.L1 Entry `i` of a slot's stack is the object of the `i`th call from the outside, as
 //!   long as that call lasts, and zero afterwards. Only the owner writes it. So a watcher that has
@@ -15,28 +15,14 @@
 //! - percpu.L4 [`LEAF`] as a depth says that the thread runs code that must not call exchangeable
 //!   objects.
 
+use super::announcement::{announce, withdraw};
+use super::records;
 use super::slots::{self, Slot};
-use super::{gate, records};
-use crate::config::CALLS_DEEP;
 use crate::sync::{self, AtomicUsize};
 use std::cell::Cell;
 
 /// The depth in code that must not call exchangeable objects (percpu.L4).
 pub(crate) const LEAF: usize = usize::MAX;
-
-/// The objects that a slot's owner is inside of, from the outside in.
-#[repr(align(128))]
-pub(super) struct Calls([AtomicUsize; CALLS_DEEP]);
-
-impl Calls {
-    pub(super) fn new() -> Self {
-        Self(std::array::from_fn(|_| AtomicUsize::new(0)))
-    }
-
-    fn contains(&self, object: usize) -> bool {
-        self.0.iter().any(|entry| gate::announced(entry) == object)
-    }
-}
 
 sync::thread_local! {
     static DEPTH: Cell<usize> = const { Cell::new(0) };
@@ -67,8 +53,8 @@ pub(crate) struct Call {
 pub(crate) fn enter(object: usize, biased: bool) -> Option<Call> {
     let depth = depth();
     let slot: Slot = slots::own_slot()?;
-    let entry = slot.calls().0.get(depth)?;
-    gate::announce(entry, object, biased); // percpu.L2
+    let entry = slot.calls().entry(depth)?;
+    announce(entry, object, biased); // percpu.L2
     set_depth(depth + 1);
     Some(Call { entry, depth })
 }
@@ -76,7 +62,7 @@ pub(crate) fn enter(object: usize, biased: bool) -> Option<Call> {
 impl Drop for Call {
     #[inline(always)]
     fn drop(&mut self) {
-        gate::withdraw(self.entry);
+        withdraw(self.entry);
         set_depth(self.depth);
     }
 }

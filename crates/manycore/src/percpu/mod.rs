@@ -1,8 +1,8 @@
 //! Per-thread slots with an announcement record behind each, CPU topology and affinity.
 //!
 //! Owns: the numbering of threads, one `Record` per slot, and the protocol by which threads
-//! announce themselves to a closer (`gate`). Does not own: what objects keep per slot.
-//! Laws:
+//! announce themselves to a closer (`announcement`, `gate`). Does not own: what objects keep per
+//! slot. Laws:
 //! - percpu.P1 Slots are dense and recycled: the lowest free number is handed out, so per-slot
 //!   tables stay as small as the largest number of threads alive at once. The only limit is memory.
 //! - percpu.P2 A slot has one owner. It passes by Release (exit) and Acquire (take over), so the
@@ -16,17 +16,19 @@
 //!
 //! Source: OpLog section 6 (per-core tables), with threads in place of cores.
 
+mod announcement;
 pub mod barrier;
+mod call_stack;
 pub(crate) mod calls;
-pub mod cid;
+pub(crate) mod cpu_group;
 pub(crate) mod dirty;
 #[cfg(not(any(manycore_loom, manycore_shuttle)))]
 pub(crate) mod fork;
 pub(crate) mod gate;
 #[cfg(all(test, manycore_loom))]
 pub(crate) mod loom_tests;
+pub mod mm_cid;
 pub mod pin;
-pub(crate) mod place;
 pub(crate) mod segmented;
 mod slots;
 #[cfg(manycore_loom)]

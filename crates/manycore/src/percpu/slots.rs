@@ -1,7 +1,7 @@
 //! Slot numbers and announcement records; laws percpu.P1 to percpu.P4 of the parent module.
 
-use super::calls::Calls;
-use super::gate;
+use super::announcement::{announce, announced, wait_forever_while, withdraw};
+use super::call_stack::CallStack;
 use super::segmented::Segmented;
 #[cfg(manycore_loom)]
 use super::token::Token;
@@ -18,7 +18,7 @@ pub(crate) struct Record {
     /// The last collection that the owner answered (`oplog::gate`). Written only by the owner.
     answered: AtomicU64,
     /// The calls that the owner is inside of.
-    calls: Calls,
+    calls: CallStack,
 }
 
 impl From<usize> for Record {
@@ -27,7 +27,7 @@ impl From<usize> for Record {
             index,
             active: AtomicUsize::new(0),
             answered: AtomicU64::new(0),
-            calls: Calls::new(),
+            calls: CallStack::new(),
         }
     }
 }
@@ -38,23 +38,23 @@ impl Record {
         self.index
     }
 
-    /// Announces `word` so that loads after this call are ordered after the announcement, against
-    /// a watcher that calls [`gate::pass_barrier`] with the same bias between closing the object
-    /// and looking at this record.
+    /// Announces `word` so that loads after this call are ordered after the announcement, against a
+    /// watcher that calls [`pass_barrier`](super::gate::pass_barrier) with the same bias between
+    /// closing the object and looking at this record.
     #[inline(always)]
     pub(crate) fn announce(&self, word: usize, biased: bool) -> Announced<'_> {
-        gate::announce(&self.active, word, biased);
+        announce(&self.active, word, biased);
         Announced { record: self }
     }
 
     /// The word that the owner announces now, or zero.
     pub(crate) fn announced(&self) -> usize {
-        gate::announced(&self.active)
+        announced(&self.active)
     }
 
     /// The calls that the owner is inside of.
     #[inline(always)]
-    pub(super) fn calls(&self) -> &Calls {
+    pub(super) fn calls(&self) -> &CallStack {
         &self.calls
     }
 
@@ -85,7 +85,7 @@ pub(crate) struct Announced<'a> {
 impl Drop for Announced<'_> {
     #[inline(always)]
     fn drop(&mut self) {
-        gate::withdraw(&self.record.active);
+        withdraw(&self.record.active);
     }
 }
 
@@ -178,7 +178,7 @@ impl Records {
     #[inline]
     pub(crate) fn wait_for(&self, index: usize, inside: impl Fn(usize) -> bool) {
         let record = self.get(index);
-        gate::wait_forever_while(|| inside(record.announced()));
+        wait_forever_while(|| inside(record.announced()));
     }
 }
 
@@ -213,7 +213,7 @@ impl Slot {
 
     /// See [`Record::calls`].
     #[inline(always)]
-    pub(super) fn calls(self) -> &'static Calls {
+    pub(super) fn calls(self) -> &'static CallStack {
         self.record.calls()
     }
 

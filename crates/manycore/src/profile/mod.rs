@@ -39,7 +39,7 @@
 //! println!("{profile}");
 //! let hottest = &profile.hottest(1)[0];
 //! assert_eq!((hottest.name, hottest.kind), (Some("orders"), "TicketLock"));
-//! assert_eq!(hottest.places[0].place.unwrap().file(), file!());
+//! assert_eq!(hottest.call_sites[0].location.unwrap().file(), file!());
 //! ```
 //!
 //! What decides is the time that was waited, not how often. `handoffs / waits` is the mean length
@@ -52,7 +52,7 @@
 
 mod report;
 
-pub use report::{Hot, Place, Profile};
+pub use report::{CallSite, Hot, Profile};
 
 use crate::config::{CACHE_LINE_BYTES, SMALL};
 use crate::percpu;
@@ -72,7 +72,7 @@ const KEPT: usize = if SMALL { 4 } else { 4096 };
 pub(crate) struct Of {
     pub(crate) kind: &'static str,
     pub(crate) address: usize,
-    pub(crate) place: &'static Location<'static>,
+    pub(crate) location: &'static Location<'static>,
 }
 
 impl Of {
@@ -88,10 +88,10 @@ impl Of {
     pub(crate) fn at<T: ?Sized>(
         kind: &'static str,
         object: &T,
-        place: &'static Location<'static>,
+        location: &'static Location<'static>,
     ) -> Self {
         let address = std::ptr::from_ref(object).cast::<()>().addr();
-        Self { kind, address, place }
+        Self { kind, address, location }
     }
 }
 
@@ -100,7 +100,7 @@ impl Of {
 struct Key {
     kind: &'static str,
     address: usize,
-    place: Option<&'static Location<'static>>,
+    location: Option<&'static Location<'static>>,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -298,8 +298,8 @@ impl Wait {
 
 #[cold]
 fn count_wait(of: Of, time: Duration, handoffs: u64) {
-    let Of { kind, address, place } = of;
-    count(Key { kind, address, place: Some(place) }, |counts| {
+    let Of { kind, address, location } = of;
+    count(Key { kind, address, location: Some(location) }, |counts| {
         counts.waits += 1;
         counts.time += time;
         counts.longest = counts.longest.max(time);
@@ -317,7 +317,7 @@ pub(crate) fn operations<T: ?Sized>(kind: &'static str, object: &T, updates: u64
 
 #[cold]
 fn count_operations(kind: &'static str, address: usize, updates: u64, reads: u64) {
-    count(Key { kind, address, place: None }, |counts| {
+    count(Key { kind, address, location: None }, |counts| {
         counts.updates += updates;
         counts.reads += reads;
     });

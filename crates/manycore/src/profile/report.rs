@@ -40,15 +40,15 @@ pub struct Hot {
     pub reads: u64,
     /// The source lines that waited, the most expensive first. A line of the library's own stands
     /// for a type that does not pass on its caller.
-    pub places: Vec<Place>,
+    pub call_sites: Vec<CallSite>,
 }
 
 /// A line of code that waited for an object.
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
-pub struct Place {
+pub struct CallSite {
     /// The line.
-    pub place: Option<&'static Location<'static>>,
+    pub location: Option<&'static Location<'static>>,
     /// How often it waited.
     pub waits: u64,
     /// For how long, all together.
@@ -68,16 +68,16 @@ fn owner(address: usize, labels: &[Label]) -> (usize, Option<&'static str>) {
 impl Profile {
     pub(super) fn new(kept: Kept, labels: &[Label], time: Duration) -> Self {
         let mut objects: HashMap<usize, Hot> = HashMap::new();
-        for (Key { kind, address, place }, counts) in kept.counts {
+        for (Key { kind, address, location }, counts) in kept.counts {
             let (address, name) = owner(address, labels);
             let hot = objects.entry(address).or_insert_with(|| Hot::new(name, kind, address));
-            hot.add(kind, place, counts);
+            hot.add(kind, location, counts);
         }
         let mut objects: Vec<_> = objects.into_values().collect();
         let operations = |hot: &Hot| hot.updates.saturating_add(hot.reads);
         objects.sort_by_key(|hot| Reverse((hot.time, hot.waits, operations(hot), hot.address)));
         for hot in &mut objects {
-            hot.places.sort_by_key(|place| Reverse((place.time, place.waits)));
+            hot.call_sites.sort_by_key(|site| Reverse((site.time, site.waits)));
         }
         Self { objects, time, left_out: kept.left_out }
     }
@@ -104,13 +104,18 @@ impl Profile {
 impl Hot {
     fn new(name: Option<&'static str>, kind: &'static str, address: usize) -> Self {
         let (waits, handoffs, updates, reads) = (0, 0, 0, 0);
-        let (time, longest, places) = (Duration::ZERO, Duration::ZERO, Vec::new());
-        Self { name, kind, address, waits, time, longest, handoffs, updates, reads, places }
+        let (time, longest, call_sites) = (Duration::ZERO, Duration::ZERO, Vec::new());
+        Self { name, kind, address, waits, time, longest, handoffs, updates, reads, call_sites }
     }
 
-    fn add(&mut self, kind: &'static str, place: Option<&'static Location<'static>>, add: Counts) {
+    fn add(
+        &mut self,
+        kind: &'static str,
+        location: Option<&'static Location<'static>>,
+        add: Counts,
+    ) {
         // An object that counts its operations knows best what it is.
-        if place.is_none() {
+        if location.is_none() {
             self.kind = kind;
         }
         self.waits += add.waits;
@@ -123,12 +128,12 @@ impl Hot {
             return;
         }
         // One line may have several addresses.
-        match self.places.iter_mut().find(|known| known.place == place) {
+        match self.call_sites.iter_mut().find(|known| known.location == location) {
             Some(known) => {
                 known.waits += add.waits;
                 known.time += add.time;
             }
-            None => self.places.push(Place { place, waits: add.waits, time: add.time }),
+            None => self.call_sites.push(CallSite { location, waits: add.waits, time: add.time }),
         }
     }
 }
@@ -158,8 +163,8 @@ impl fmt::Display for Profile {
                 Some(name) => write!(f, "{name} ({})", hot.kind)?,
                 None => write!(f, "{} at {:#x}", hot.kind, hot.address)?,
             }
-            match hot.places.first().and_then(|place| place.place) {
-                Some(place) => writeln!(f, ", {place}")?,
+            match hot.call_sites.first().and_then(|site| site.location) {
+                Some(location) => writeln!(f, ", {location}")?,
                 None => writeln!(f)?,
             }
         }

@@ -1,15 +1,13 @@
 //! Domains: a set of sections and the garbage that they can hold back.
 
-use super::builder::Builder;
-use super::guard::{self, Section};
+use super::guard::Section;
 use super::report::Backlog;
-use super::round::Core;
-#[cfg(not(any(manycore_loom, manycore_shuttle)))]
-use crate::percpu::fork::AtFork;
-use crate::sync::{self, Mutex, global};
+use super::settings::Settings;
+use super::state::State;
+use super::{domain_list, enter};
+use crate::sync;
 use std::fmt;
 use std::ptr::NonNull;
-use std::sync::PoisonError;
 use std::time::Duration;
 
 /// A set of structures whose nodes are freed when no [`Section`] of it can be holding them.
@@ -98,109 +96,49 @@ use std::time::Duration;
 /// # drop(unsafe { shared.into_owned() });
 /// ```
 pub struct Domain {
-    /// From a box. A raw pointer, because `DOMAINS` has one, too, that moves of the domain must not
-    /// invalidate.
-    core: NonNull<Core>,
+    /// From a box. A raw pointer, because `domain_list` has one, too, that moves of the domain must
+    /// not invalidate.
+    state: NonNull<State>,
 }
 
 /// A moment in a domain's time, for [`Domain::quiesced`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Moment(u64);
 
-// SAFETY: a `Core` is Send and Sync (its parts say why), and a domain owns one as a box does.
+// SAFETY: a `State` is Send and Sync (its parts say why), and a domain owns one as a box does.
 unsafe impl Send for Domain {}
-// SAFETY: a shared domain gives out `&Core` alone, and `Core` is `Sync`, as the assertion below
+// SAFETY: a shared domain gives out `&State` alone, and `State` is `Sync`, as the assertion below
 // says.
 unsafe impl Sync for Domain {}
 
 const _: () = {
     const fn is_shared<T: Send + Sync>() {}
-    is_shared::<Core>();
+    is_shared::<State>();
 };
 
-global! {
-    /// The domains that exist, for threads that end.
-    static DOMAINS: Mutex<Vec<Listed>> = Mutex::new(Vec::new());
-}
-
-/// A domain in the list.
-#[derive(PartialEq, Eq)]
-struct Listed(NonNull<Core>);
-
-// SAFETY: the pointer is used only under the list's lock, and `Domain::drop` takes it out under the
-// same lock before it frees the core, which is Sync.
-unsafe impl Send for Listed {}
-
-/// Calls `f` with every domain that exists. It must run no user code.
-pub(super) fn for_each(mut f: impl FnMut(&Core)) {
-    for listed in DOMAINS.lock().unwrap_or_else(PoisonError::into_inner).iter() {
-        // SAFETY: in the list, hence not dropped, and its drop waits for this lock.
-        f(unsafe { listed.0.as_ref() });
-    }
-}
-
-/// Keeps every lock of the sections' for a fork: the list's, each domain's, the names', and in a
-/// debug build those of `stray`. Parent and child let them go, and no leader is half-way through a
-/// round in the child.
-#[cfg(not(any(manycore_loom, manycore_shuttle)))]
-static AT_FORK: AtFork = AtFork::new(hold_for_fork, || ());
-
-#[cfg(not(any(manycore_loom, manycore_shuttle)))]
-fn hold_for_fork() -> Box<dyn std::any::Any> {
-    use super::round::HeldLocks;
-
-    struct Held {
-        _cores: Vec<HeldLocks<'static>>,
-        _names: Box<dyn std::any::Any>,
-        _retired: Box<dyn std::any::Any>,
-        _list: sync::MutexGuard<'static, Vec<Listed>>,
-    }
-    let list = DOMAINS.lock().unwrap_or_else(PoisonError::into_inner);
-    // SAFETY: in the list, hence not dropped, and its drop waits for the list's lock, which is held
-    // longer than the core's locks are (fields are dropped in order).
-    let cores = list.iter().map(|listed| unsafe { &*listed.0.as_ptr() }.hold()).collect();
-    Box::new(Held {
-        _cores: cores,
-        _names: super::report::hold_names(),
-        _retired: super::stray::hold(),
-        _list: list,
-    })
-}
-
 impl Domain {
-    /// A domain with the default settings.
-    pub fn new() -> Self {
-        Self::from_builder(Builder::new())
-    }
-
-    /// Settings to change.
-    pub fn builder() -> Builder {
-        Builder::new()
-    }
-
-    pub(super) fn from_builder(builder: Builder) -> Self {
-        #[cfg(not(any(manycore_loom, manycore_shuttle)))]
-        AT_FORK.list();
-        let core = NonNull::from(Box::leak(Box::new(Core::new(builder))));
-        DOMAINS.lock().unwrap_or_else(PoisonError::into_inner).push(Listed(core));
-        Self { core }
+    pub(super) fn from_settings(settings: Settings) -> Self {
+        let state = NonNull::from(Box::leak(Box::new(State::new(settings))));
+        // SAFETY: leaked just now; `drop` takes it out of the list before it frees it.
+        unsafe { domain_list::add(state) };
+        Self { state }
     }
 
     #[inline(always)]
-    pub(super) fn core(&self) -> &Core {
-        // SAFETY: leaked by `from_builder`; freed by `drop` alone.
-        unsafe { self.core.as_ref() }
+    pub(super) fn state(&self) -> &State {
+        // SAFETY: leaked by `from_settings`; freed by `drop` alone.
+        unsafe { self.state.as_ref() }
     }
 
     /// Opens a section; see [`Section`].
     #[inline(always)]
     pub fn enter(&self) -> Section<'_> {
-        guard::enter(self.core())
+        enter::enter(self.state())
     }
 
     /// Now. A full fence: what the calling thread has unlinked is visible before this moment.
     pub fn now(&self) -> Moment {
-        Moment(self.core().stamp())
+        Moment(self.state().stamp())
     }
 
     /// Whether every section that was open at `moment`, of this domain, has been closed.
@@ -221,7 +159,7 @@ impl Domain {
     ///
     /// Source: the paper's `ps_quiesce`, section 2.2.
     pub fn quiesced(&self, moment: Moment) -> bool {
-        self.core().is_ripe(moment.0) || self.core().round_is_over(moment.0)
+        self.state().is_ripe(moment.0) || self.state().round_is_over(moment.0)
     }
 
     /// Waits until every section that is open now has been closed.
@@ -232,7 +170,7 @@ impl Domain {
     /// If the calling thread has a section of this domain open: it would wait for itself.
     pub fn synchronize(&self) {
         assert!(
-            !guard::is_inside(self.core()),
+            !enter::is_inside(self.state()),
             "manycore: synchronize inside a section of the same domain would wait for itself; drop \
              the section first, or use `retire` or `defer`"
         );
@@ -266,7 +204,15 @@ impl Domain {
     /// assert!(backlog.stalled.is_empty());
     /// ```
     pub fn backlog(&self, stalled_for: Duration) -> Backlog {
-        self.core().backlog(stalled_for)
+        self.state().backlog(stalled_for)
+    }
+}
+
+impl Section<'_> {
+    /// Whether this is a section of `domain`.
+    #[inline(always)]
+    pub(crate) fn is_of(&self, domain: &Domain) -> bool {
+        std::ptr::eq(self.state(), domain.state())
     }
 }
 
@@ -281,18 +227,17 @@ impl Drop for Domain {
         if sync::model_failed() {
             return;
         }
-        let listed = Listed(self.core);
-        DOMAINS.lock().unwrap_or_else(PoisonError::into_inner).retain(|other| *other != listed);
-        // SAFETY: leaked by `from_builder`, out of the list, and borrowed by no section any more.
-        drop(unsafe { Box::from_raw(self.core.as_ptr()) });
+        domain_list::remove(self.state);
+        // SAFETY: leaked by `from_settings`, out of the list, and borrowed by no section any more.
+        drop(unsafe { Box::from_raw(self.state.as_ptr()) });
     }
 }
 
 impl fmt::Debug for Domain {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Domain")
-            .field("mode", &self.core().mode)
-            .field("waiting", &self.core().waiting().0)
+            .field("mode", &self.state().mode)
+            .field("waiting", &self.state().waiting().0)
             .finish_non_exhaustive()
     }
 }

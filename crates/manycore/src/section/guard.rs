@@ -1,18 +1,11 @@
-//! [`Section`], the guard of an open section: enter, leave, retire, defer.
+//! [`Section`], the guard of an open section.
 
-use super::domain::Domain;
-use super::limbo::Node;
+use super::leave::{Reopen, close_slow};
 use super::local::{COUNT, FULL, Local, PRESSES, SPARE};
-use super::pointer::Shared;
-use super::round::Core;
-use super::weight::Weight;
-use super::{domain, report};
-use crate::percpu::{self, Slot};
-use crate::sync::{self, AtomicPtr, LoadToChange, Ordering};
-use std::cell::Cell;
+use super::state::State;
+use crate::sync::{AtomicPtr, LoadToChange, Ordering};
 use std::fmt;
 use std::marker::PhantomData;
-use std::ptr::{self, NonNull};
 
 /// An open section: while it lives, no node of its domain is freed that could be reached when it
 /// was opened.
@@ -50,228 +43,33 @@ use std::ptr::{self, NonNull};
 /// ```
 #[must_use = "a section is closed when it is dropped"]
 pub struct Section<'d> {
-    core: &'d Core,
+    state: &'d State,
     local: &'d Local,
     /// Neither Send nor Sync: the words in `local` are the thread's own.
     _thread: PhantomData<*mut ()>,
 }
 
-/// Where the thread has its sections.
-struct Home {
-    /// The number of the domain in which it last opened one, if its sections need no fence, and the
-    /// thread's part of it: the way in that takes the fewest instructions.
-    last: Cell<u64>,
-    local: Cell<*const Local>,
-    /// The slot.
-    slot: Cell<usize>,
-}
-
-const NOWHERE: usize = usize::MAX;
-
-sync::thread_local! {
-    static HOME: Home = const {
-        Home { last: Cell::new(0), local: Cell::new(ptr::null()), slot: Cell::new(NOWHERE) }
-    };
-}
-
-/// Opens a section.
-#[inline(always)]
-pub(super) fn enter(core: &Core) -> Section<'_> {
-    let (last, local) = HOME.with(|home| (home.last.get(), home.local.get()));
-    if last == core.number {
-        // SAFETY: no two domains have the same number, so this is the thread's part of `core`,
-        // which lives as long as `core`.
-        let local = unsafe { &*local };
-        if !local.is_inside() {
-            core.open_light(local);
-            return Section { core, local, _thread: PhantomData };
-        }
-    }
-    enter_again(core)
-}
-
-/// An inner section, or another domain's than the last. (Cold, so that the usual way in is a
-/// straight line.)
-#[cold]
-#[inline(never)]
-fn enter_again(core: &Core) -> Section<'_> {
-    let slot = HOME.with(|home| home.slot.get());
-    let Some(local) = Some(slot).filter(|slot| *slot != NOWHERE).and_then(|slot| core.local(slot))
-    else {
-        return enter_first(core);
-    };
-    if local.is_inside() {
-        local.nest();
-    } else {
-        core.open(local);
-    }
-    if core.light {
-        HOME.with(|home| {
-            home.last.set(core.number);
-            home.local.set(local);
-        });
-    }
-    Section { core, local, _thread: PhantomData }
-}
-
-/// Whether the calling thread has a section open.
-pub(super) fn is_inside(core: &Core) -> bool {
-    let slot = HOME.with(|home| home.slot.get());
-    if slot != NOWHERE {
-        return core.local(slot).is_some_and(Local::is_inside);
-    }
-    // Before its first section, or after its destructors.
-    let inside = core.locals().filter(|(_, local)| local.is_inside());
-    inside.map(|(slot, _)| slot).any(report::is_own)
-}
-
-/// The first section of a thread, or of a domain with threads so high; or one that a thread opens
-/// after its destructors have run, on a slot of its own.
-#[cold]
-fn enter_first(core: &Core) -> Section<'_> {
-    let (slot, flags) = match percpu::home_slot(farewell) {
-        Ok(home) => {
-            HOME.with(|own| own.slot.set(home.index()));
-            (home, 0)
-        }
-        Err(spare) => (spare, SPARE),
-    };
-    report::introduce(slot.index());
-    let local = core.make_local(slot.index());
-    if local.is_inside() {
-        local.nest();
-    } else {
-        local.extra.set(local.extra.get() | flags);
-        core.welcome(local);
-        core.open(local);
-    }
-    Section { core, local, _thread: PhantomData }
-}
-
-/// A thread ends: everything it leaves in any domain passes to others (section.S9).
-fn farewell(slot: Slot) -> bool {
-    let _ = HOME.try_with(|home| {
-        home.slot.set(NOWHERE);
-        home.last.set(0);
-    });
-    let mut is_free = true;
-    domain::for_each(|core| {
-        let Some(local) = core.local(slot.index()) else { return };
-        if !core.bequeath(local) {
-            is_free = false;
-            local.extra.set(local.extra.get() | SPARE); // goes when the section is closed
-        }
-    });
-    is_free
-}
-
 impl<'d> Section<'d> {
-    pub(super) fn core(&self) -> &'d Core {
-        self.core
+    /// A section that `local`'s owner, the calling thread, has just opened.
+    #[inline(always)]
+    pub(super) fn opened(state: &'d State, local: &'d Local) -> Self {
+        Self { state, local, _thread: PhantomData }
     }
 
-    /// Whether this is a section of `domain`.
     #[inline(always)]
-    pub(crate) fn is_of(&self, domain: &Domain) -> bool {
-        std::ptr::eq(self.core, domain.core())
+    pub(super) fn state(&self) -> &'d State {
+        self.state
+    }
+
+    #[inline(always)]
+    pub(super) fn local(&self) -> &'d Local {
+        self.local
     }
 
     /// The slot under which the calling thread has the section: its own as long as it is open.
     #[inline(always)]
     pub(crate) fn slot(&self) -> usize {
         self.local.slot
-    }
-
-    /// Frees `node` once every section that is open now has been closed.
-    ///
-    /// Cost: an append to the thread's own list and, in the long run, one earlier node freed for
-    /// each retired; no shared line is written. Progress: never waits. A destructor that panics
-    /// panics here, in whichever thread frees the node, and its node counts as freed.
-    ///
-    /// # Panics
-    /// If `node` is null. In a debug build, if it was retired before.
-    ///
-    /// # Safety
-    /// - The node is unlinked: no section opened from now on can reach it, and it is retired once.
-    /// - Every section under which it was or will be loaded or linked is of this section's domain,
-    ///   and its value may be dropped by any thread at any time until the domain is dropped.
-    /// - In [`Mode::Bounded`](super::Mode::Bounded): before it was unlinked, every link out of it
-    ///   was given a tag (see [`Atomic::set_tag`](super::Atomic::set_tag)) or set to null, and was
-    ///   not changed back, so that a reader that still has the node does not follow its links.
-    ///   Nodes without links, like a value behind one pointer, need nothing. Textbook lock-free
-    ///   structures do not tag them all: use [`Mode::Epoch`](super::Mode::Epoch) for those. In a
-    ///   debug build, a load of an untagged link of a retired node panics.
-    #[inline]
-    pub unsafe fn retire<T: Send>(&self, node: Shared<'_, T>) {
-        let weight = const { Weight::of::<T>().plus(Shared::<T>::HEADER) };
-        self.core.retire(self.local, node.into_limbo(weight, self), weight.presses());
-    }
-
-    /// As [`retire`](Self::retire), of a node whose weight the caller knows better than its type
-    /// tells: with everything that it owns on the heap, and without the node's header.
-    ///
-    /// # Safety
-    /// As for [`retire`](Self::retire). A wrong weight is safe.
-    #[inline]
-    pub unsafe fn retire_weighed<T: Send>(&self, node: Shared<'_, T>, weight: impl Into<Weight>) {
-        let weight = weight.into().plus(Shared::<T>::HEADER);
-        self.core.retire(self.local, node.into_limbo(weight, self), weight.presses());
-    }
-
-    /// As [`retire`](Self::retire), but no user code runs before the section is closed: nothing is
-    /// freed and no gate is asked.
-    ///
-    /// # Safety
-    /// As for [`retire`](Self::retire).
-    pub(crate) unsafe fn retire_quietly<T: Send>(
-        &self,
-        node: Shared<'_, T>,
-        weight: impl Into<Weight>,
-    ) {
-        let weight = weight.into().plus(Shared::<T>::HEADER);
-        self.core.retire_quietly(self.local, node.into_limbo(weight, self), weight.presses());
-    }
-
-    /// Calls `free(address)` once every section that is open now has been closed: for memory that
-    /// is no [`Owned`](super::Owned). Its `weight` is what `free` gives back: a number of bytes, if
-    /// that is exact (see [`Weight`]).
-    ///
-    /// In a bounded domain such memory has no known birth: every stalled section holds it back.
-    ///
-    /// # Safety
-    /// As for [`retire`](Self::retire), with "node" for what is at `address`; and `free` may be
-    /// called with it once, by any thread.
-    #[inline]
-    pub unsafe fn retire_raw(
-        &self,
-        address: NonNull<()>,
-        weight: impl Into<Weight>,
-        free: unsafe fn(NonNull<()>),
-    ) {
-        let weight = weight.into();
-        let node = Node { address, free, birth: 0, bytes: weight.bytes() };
-        self.core.retire(self.local, node, weight.presses());
-    }
-
-    /// Runs `f` once every section that is open now has been closed: in some thread that retires,
-    /// at the latest when the domain is dropped.
-    ///
-    /// Cost: as `retire`, and an allocation.
-    ///
-    /// ```
-    /// let section = manycore::section::enter();
-    /// section.defer(|| println!("the grace period is over"));
-    /// ```
-    pub fn defer<F: FnOnce() + Send + 'static>(&self, f: F) {
-        unsafe fn run<F: FnOnce()>(address: NonNull<()>) {
-            // SAFETY: the address is that of the box below, and comes back once (`retire_raw`).
-            let f = unsafe { Box::from_raw(address.cast::<F>().as_ptr()) };
-            f();
-        }
-        let boxed = NonNull::from(Box::leak(Box::new(f))).cast();
-        let weight = const { Weight::of::<F>() };
-        let node = Node { address: boxed, free: run::<F>, birth: 0, bytes: weight.bytes() };
-        self.core.retire(self.local, node, weight.presses());
     }
 
     /// Loads a pointer that this section may then follow, from memory of the caller's own making:
@@ -301,17 +99,17 @@ impl<'d> Section<'d> {
             if self.covers_now() {
                 return found;
             }
-            self.core.catch_up(self.local);
+            self.state.catch_up(self.local);
         }
     }
 
     /// Whether whatever was loaded before this call is covered (section.E4).
     #[inline(always)]
     fn covers_now(&self) -> bool {
-        if !self.core.bounded {
+        if !self.state.bounded {
             return true;
         }
-        let era = self.core.era();
+        let era = self.state.era();
         era <= self.local.lower.own() || era <= self.local.raised.own()
     }
 
@@ -331,85 +129,30 @@ impl<'d> Section<'d> {
         }
         self.local.leave();
         // Whatever user code does in between: it may panic, or leave a section open.
-        let _reopen = Reopen { core: self.core, local: self.local };
+        let _reopen = Reopen { state: self.state, local: self.local };
         if extra & (FULL | PRESSES) != 0 {
-            self.core.seal_after(self.local, extra & (FULL | PRESSES));
+            self.state.seal_after(self.local, extra & (FULL | PRESSES));
         }
     }
 
     /// Closes the section, and frees what can be freed then of the calling thread's and of ended
     /// threads' nodes.
     pub(super) fn collect(self) {
-        let Self { core, local, .. } = self;
+        let Self { state, local, .. } = self;
         let is_spare = local.extra.get() & SPARE != 0;
         drop(self);
         if !is_spare {
             // The slot is the thread's own still.
-            core.collect(local);
+            state.collect(local);
         }
     }
 
     /// The same without a round, for models.
     #[cfg(all(test, manycore_loom))]
     pub(super) fn collect_found(self) {
-        let Self { core, local, .. } = self;
+        let Self { state, local, .. } = self;
         drop(self);
-        core.collect_found(local);
-    }
-}
-
-/// Closes an inner section, or the outermost one if there is more to do. (Not a method: the
-/// section would have to be in memory for it, each time.)
-#[cold]
-#[inline(never)]
-fn close_slow(core: &Core, local: &Local, extra: u32) {
-    if extra & COUNT != 0 {
-        local.extra.set(extra - 1);
-        return;
-    }
-    local.leave();
-    // SPARE stays until the slot is given back: user code that runs before may close another
-    // domain's section there.
-    local.extra.set(extra & SPARE);
-    let _spare = (extra & SPARE != 0).then(|| GiveBack { core, local });
-    if extra & (FULL | PRESSES) != 0 {
-        core.seal_after(local, extra & (FULL | PRESSES));
-    }
-}
-
-/// Opens a section again whose place was left for a while.
-struct Reopen<'a> {
-    core: &'a Core,
-    local: &'a Local,
-}
-
-impl Drop for Reopen<'_> {
-    fn drop(&mut self) {
-        if self.local.is_inside() {
-            self.local.nest(); // a section that was opened in between is the outermost now
-        } else {
-            self.core.open(self.local);
-        }
-    }
-}
-
-/// Gives back a slot of a thread that has ended, unless the thread has another domain's section
-/// there that is open, being refreshed, or being closed: then the last one does.
-struct GiveBack<'a> {
-    core: &'a Core,
-    local: &'a Local,
-}
-
-impl Drop for GiveBack<'_> {
-    fn drop(&mut self) {
-        self.core.bequeath(self.local);
-        self.local.extra.set(self.local.extra.get() & !SPARE);
-        let slot = self.local.slot;
-        let mut is_free = true;
-        domain::for_each(|core| is_free &= core.local(slot).is_none_or(|l| !l.is_spare()));
-        if is_free {
-            percpu::give_back(slot);
-        }
+        state.collect_found(local);
     }
 }
 
@@ -420,13 +163,13 @@ impl Drop for Section<'_> {
         if extra == 0 {
             self.local.leave();
         } else {
-            close_slow(self.core, self.local, extra);
+            close_slow(self.state, self.local, extra);
         }
     }
 }
 
 impl fmt::Debug for Section<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Section").field("mode", &self.core.mode).finish_non_exhaustive()
+        f.debug_struct("Section").field("mode", &self.state.mode).finish_non_exhaustive()
     }
 }

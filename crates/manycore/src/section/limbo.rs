@@ -11,7 +11,7 @@ use std::ptr::NonNull;
 use std::time::Instant;
 
 /// A retired node.
-pub(super) struct Node {
+pub(super) struct RetiredNode {
     pub(super) address: NonNull<()>,
     pub(super) free: unsafe fn(NonNull<()>),
     /// The era in which it was born; zero if unknown.
@@ -21,12 +21,12 @@ pub(super) struct Node {
 }
 
 // SAFETY: the caller of `Section::retire` promises that any thread may free the node.
-unsafe impl Send for Node {}
+unsafe impl Send for RetiredNode {}
 
-impl Node {
+impl RetiredNode {
     /// Frees the node: runs user code.
     pub(super) fn free(self) {
-        // SAFETY: the grace period is over (section.E1 to section.E4, kept by `Core`), and a node
+        // SAFETY: the grace period is over (section.E1 to section.E4, kept by `State`), and a node
         // is retired once (promised by the caller of `retire`); `free` fits the address, as
         // promised there, too.
         unsafe { (self.free)(self.address) }
@@ -37,26 +37,26 @@ impl Node {
 pub(super) struct Batch {
     pub(super) stamp: u64,
     sealed: Instant,
-    nodes: Vec<Node>,
+    nodes: Vec<RetiredNode>,
     /// What they weighed together when they were sealed.
     bytes: usize,
     presses: bool,
 }
 
 /// What the nodes weigh. Sums of weights wrap, because a caller may say anything.
-fn total<'a>(nodes: impl IntoIterator<Item = &'a Node>) -> usize {
+fn total<'a>(nodes: impl IntoIterator<Item = &'a RetiredNode>) -> usize {
     nodes.into_iter().fold(0, |sum, node| sum.wrapping_add(node.bytes))
 }
 
 /// One thread's nodes in one domain.
 pub(super) struct Limbo {
-    open: Vec<Node>,
+    open: Vec<RetiredNode>,
     open_bytes: usize,
     open_presses: bool,
     sealed: VecDeque<Batch>,
     held: VecDeque<Batch>,
     ripe: VecDeque<Batch>,
-    gated: VecDeque<(Node, Instant)>,
+    gated: VecDeque<(RetiredNode, Instant)>,
     /// Nodes in all of these.
     waiting: usize,
     /// What they weigh, and what those in `ripe` do.
@@ -69,7 +69,7 @@ pub(super) struct Limbo {
     /// Whether its owner is among the domain's writers (section.S11).
     is_counted: bool,
     /// A buffer to fill next.
-    spare: Vec<Node>,
+    spare: Vec<RetiredNode>,
     /// Of the batch that was sealed last; zero if there was none.
     last_stamp: u64,
 }
@@ -134,7 +134,7 @@ impl Limbo {
     }
 
     #[inline(always)]
-    pub(super) fn push(&mut self, node: Node, presses: bool) {
+    pub(super) fn push(&mut self, node: RetiredNode, presses: bool) {
         self.open_bytes = self.open_bytes.wrapping_add(node.bytes);
         self.bytes = self.bytes.wrapping_add(node.bytes);
         if presses {
@@ -164,7 +164,7 @@ impl Limbo {
 
     /// Takes a ripe node, which the caller frees.
     #[inline(always)]
-    pub(super) fn pop_ripe(&mut self) -> Option<Node> {
+    pub(super) fn pop_ripe(&mut self) -> Option<RetiredNode> {
         let nodes = &mut self.ripe.front_mut()?.nodes;
         let node = nodes.pop();
         match &node {
@@ -183,7 +183,7 @@ impl Limbo {
     }
 
     #[cold]
-    fn next_batch(&mut self) -> Option<Node> {
+    fn next_batch(&mut self) -> Option<RetiredNode> {
         loop {
             let node = self.ripe.front_mut()?.nodes.pop();
             if let Some(node) = node {
@@ -257,7 +257,7 @@ impl Limbo {
     }
 
     /// Takes out every node whose grace period is over, for a gate to be asked about it.
-    pub(super) fn take_ripe(&mut self) -> VecDeque<(Node, Instant)> {
+    pub(super) fn take_ripe(&mut self) -> VecDeque<(RetiredNode, Instant)> {
         let mut nodes = std::mem::take(&mut self.gated);
         self.ripe_bytes = 0;
         for Batch { sealed, nodes: ripe, presses, .. } in self.ripe.drain(..) {
@@ -268,7 +268,11 @@ impl Limbo {
     }
 
     /// Puts back what [`take_ripe`](Self::take_ripe) took: what may be freed, and the rest.
-    pub(super) fn put_back(&mut self, free: Vec<Node>, rest: VecDeque<(Node, Instant)>) {
+    pub(super) fn put_back(
+        &mut self,
+        free: Vec<RetiredNode>,
+        rest: VecDeque<(RetiredNode, Instant)>,
+    ) {
         if !free.is_empty() {
             let sealed = Instant::now();
             let presses = free.iter().any(|node| node.bytes >= LARGE_NODE_BYTES);
@@ -342,7 +346,7 @@ impl Limbo {
 #[derive(Default)]
 pub(super) struct Legacy {
     batches: Vec<Batch>,
-    gated: Vec<(Node, Instant)>,
+    gated: Vec<(RetiredNode, Instant)>,
 }
 
 impl Legacy {
@@ -378,7 +382,7 @@ impl Drop for Limbo {
         let gated = std::mem::take(&mut self.gated);
         let batches = std::mem::take(&mut self.ripe);
         let nodes = open.into_iter().chain(gated.into_iter().map(|(node, _)| node));
-        nodes.chain(batches.into_iter().flat_map(|batch| batch.nodes)).for_each(Node::free);
+        nodes.chain(batches.into_iter().flat_map(|batch| batch.nodes)).for_each(RetiredNode::free);
     }
 }
 
@@ -389,6 +393,6 @@ impl Drop for Legacy {
         }
         let batches = std::mem::take(&mut self.batches).into_iter().flat_map(|batch| batch.nodes);
         let gated = std::mem::take(&mut self.gated).into_iter().map(|(node, _)| node);
-        batches.chain(gated).for_each(Node::free);
+        batches.chain(gated).for_each(RetiredNode::free);
     }
 }

@@ -316,7 +316,7 @@ impl Local {
     /// Closes the outermost section.
     #[inline(always)]
     pub(super) fn leave(&self) {
-        // ORDER: Release; pairs with Acquire in `Core::look` and `Core::youngest_held`: what the
+        // ORDER: Release; pairs with Acquire in `State::look` and `State::youngest_held`: what the
         // section did with its nodes before they are freed.
         self.lower.store(0, Ordering::Release);
     }

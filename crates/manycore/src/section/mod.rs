@@ -70,16 +70,22 @@
 //! In [`Mode::Clock`] stamps are times: the unlink is visible before the batch is stamped, the
 //! leader stamps its round before it looks, and a batch is ripe below all of these by more than two
 //! cores' clocks may differ, and some microseconds more where they are the machine's (`transfer` in
-//! `round` says why).
+//! `state` says why).
 //!
 //! Source: Wang, Stamler, Parmer, "Parallel Sections" (EuroSys 2016), sections 2.2 and 3.1 to 3.5;
 //! birth eras after Wen et al., "Interval-Based Memory Reclamation" (PPoPP 2018), with
 //! asymmetric fences in place of the reader's.
 
+mod budget;
 mod builder;
 mod domain;
+mod domain_list;
+mod enter;
 mod gate;
+mod grace_period;
 mod guard;
+mod home;
+mod leave;
 mod limbo;
 mod local;
 #[cfg(all(test, manycore_loom))]
@@ -88,18 +94,21 @@ mod node_lock;
 mod pointer;
 mod reclaim;
 mod report;
-mod round;
+mod retire;
+mod settings;
+mod state;
 #[cfg_attr(any(manycore_loom, manycore_shuttle), allow(dead_code))] // not held for a fork there
 mod stray;
 mod weight;
 
-pub use builder::{BuildError, Builder, Mode};
+pub use builder::{BuildError, Builder};
 pub use domain::{Domain, Moment};
 pub use gate::{Gate, Retired};
 pub use guard::Section;
 pub use node_lock::{NodeGuard, NodeLock, TryLockError};
 pub use pointer::{Atomic, CompareExchangeError, Owned, Pointer, Shared};
 pub use report::{Backlog, Stalled};
+pub use settings::Mode;
 pub use weight::Weight;
 
 /// The default domain, shared by all that need none of their own.

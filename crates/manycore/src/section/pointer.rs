@@ -151,7 +151,7 @@ impl<'s, T> Shared<'s, T> {
     /// What a section found in a link (section.E4).
     #[inline(always)]
     fn found(raw: *mut Node<T>, section: &'s Section<'_>) -> Self {
-        let is_wild = section.core().bounded && raw.addr() & TAG != 0;
+        let is_wild = section.state().bounded && raw.addr() & TAG != 0;
         Self::trusted(raw.map_addr(|bits| bits | if is_wild { WILD } else { 0 }))
     }
 
@@ -222,7 +222,7 @@ impl<'s, T> Shared<'s, T> {
 
     /// The node on its way to being freed.
     #[inline(always)]
-    pub(super) fn into_limbo(self, weight: Weight, section: &Section<'_>) -> limbo::Node {
+    pub(super) fn into_limbo(self, weight: Weight, section: &Section<'_>) -> limbo::RetiredNode {
         let node = NonNull::new(self.node());
         let node = node.expect("manycore: a null pointer was retired; test with `is_null` first");
         // SAFETY: not null, and not freed, since the caller retires it only now.
@@ -235,10 +235,15 @@ impl<'s, T> Shared<'s, T> {
         } else {
             header.load(Ordering::Relaxed)
         };
-        if section.core().bounded {
+        if section.state().bounded {
             super::stray::add(node.addr().get(), size_of::<Node<T>>());
         }
-        limbo::Node { address: node.cast(), free: Node::<T>::free, birth, bytes: weight.bytes() }
+        limbo::RetiredNode {
+            address: node.cast(),
+            free: Node::<T>::free,
+            birth,
+            bytes: weight.bytes(),
+        }
     }
 }
 
@@ -353,7 +358,7 @@ impl<T> Atomic<T> {
     #[inline(always)]
     fn expect_no_stray(&self, found: Shared<'_, T>, section: &Section<'_>) {
         if super::stray::KEPT
-            && section.core().bounded
+            && section.state().bounded
             && found.tag() == 0
             && !found.is_null()
             && super::stray::contains((&raw const self.raw).addr())
@@ -389,7 +394,7 @@ impl<T> Atomic<T> {
     #[inline]
     pub fn swap<'s, P: Pointer<T>>(&self, new: P, section: &'s Section<'_>) -> Shared<'s, T> {
         let new = new.publish(section);
-        if !section.core().bounded {
+        if !section.state().bounded {
             // ORDER: AcqRel; Release as in `store`, Acquire as in `Section::protect`.
             return Shared::trusted(self.raw.swap(new, Ordering::AcqRel));
         }

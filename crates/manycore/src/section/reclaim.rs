@@ -1,54 +1,22 @@
-//! Reclamation: what the owner of a limbo does when it retires a node, and when its section closes.
+//! Reclamation: what the owner of a limbo does when its section closes.
 //!
 //! Owns: when a batch is sealed, when its thread leads a round, and how many nodes it frees then
-//! (section.S5, section.S11). Does not own: what is ripe (`round`).
+//! (section.S5, section.S11). Does not own: what is ripe (`grace_period`).
 
-use super::builder::Mode;
+use super::budget::BATCHES;
 use super::gate::{Gate, Retired};
-use super::limbo::{Legacy, Limbo, Node};
+use super::grace_period::TakeOver;
+use super::limbo::{Legacy, Limbo, RetiredNode};
 use super::local::{FULL, Local, PRESSES};
 use super::report::Backlog;
-use super::round::{BATCHES, Core, TakeOver, unpoisoned};
+use super::settings::Mode;
+use super::state::{State, unpoisoned};
 use crate::sync::{self, Backoff, Ordering, Ordering::Relaxed, seeded_bug};
 use std::collections::VecDeque;
 use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
-impl Core {
-    /// Puts a node into the owner's limbo and frees a few that are ripe (section.S5).
-    #[inline(always)]
-    pub(super) fn retire(&self, local: &Local, node: Node, presses: bool) {
-        if presses {
-            local.extra.set(local.extra.get() | PRESSES);
-        }
-        let (share, full) = local.with_limbo_inside(|limbo| {
-            limbo.push(node, presses);
-            (limbo.share(), self.is_full(limbo))
-        });
-        if share != 0 {
-            self.free_ripe(local, share);
-        }
-        if full {
-            self.batch_full(local);
-        }
-    }
-
-    #[inline(always)]
-    fn is_full(&self, limbo: &Limbo) -> bool {
-        let (nodes, bytes) = limbo.open();
-        nodes >= self.batch_nodes || bytes >= limbo.limit() || limbo.waiting() >= self.bound
-    }
-
-    /// Puts a node into the owner's limbo, and leaves all else to the end of the section.
-    pub(super) fn retire_quietly(&self, local: &Local, node: Node, presses: bool) {
-        let full = local.with_limbo_inside(|limbo| {
-            limbo.push(node, presses);
-            self.is_full(limbo)
-        });
-        let wishes = if full { FULL } else { 0 } | if presses { PRESSES } else { 0 };
-        local.extra.set(local.extra.get() | wishes);
-    }
-
+impl State {
     /// Frees up to `most` ripe nodes: runs user code.
     #[inline]
     pub(super) fn free_ripe(&self, local: &Local, most: usize) {
@@ -61,19 +29,6 @@ impl Core {
                 Some(node) => node.free(),
                 None => break,
             }
-        }
-    }
-
-    /// Asks for the batch to be sealed when the outermost section closes, when the thread's own
-    /// section can no longer hold anything back; or seals it, if that takes too long.
-    #[cold]
-    fn batch_full(&self, local: &Local) {
-        local.extra.set(local.extra.get() | FULL);
-        let (nodes, bytes) = local.with_limbo(|limbo| limbo.open());
-        if nodes >= 2 * self.batch_nodes || bytes >= 2 * self.batch_bytes {
-            self.seal(local);
-            // The section itself held it: again when it closes.
-            local.extra.set(local.extra.get() | FULL);
         }
     }
 
@@ -146,7 +101,7 @@ impl Core {
 
     /// Seals the owner's open batch and finds out what is ripe.
     #[cold]
-    fn seal(&self, local: &Local) {
+    pub(super) fn seal(&self, local: &Local) {
         const HELD: usize = 64;
         self.seal_and_sort(local, HELD, |is_new, last, stamp| {
             !is_new && self.is_left_to_others(local, last, stamp)
@@ -324,9 +279,9 @@ impl Drop for Freeing<'_> {
 /// A gate is being asked about ripe nodes; what it was not asked about goes back if it panics.
 struct Asking<'a> {
     local: &'a Local,
-    ask: VecDeque<(Node, Instant)>,
-    no: VecDeque<(Node, Instant)>,
-    yes: Vec<Node>,
+    ask: VecDeque<(RetiredNode, Instant)>,
+    no: VecDeque<(RetiredNode, Instant)>,
+    yes: Vec<RetiredNode>,
 }
 
 impl<'a> Asking<'a> {

@@ -3,118 +3,60 @@
 //! Owns: a bit for each block of a chunk (in use or not), and the pattern in blocks that are not.
 //! In release builds nothing is here and nothing is checked.
 
-#[cfg(all(debug_assertions, not(manycore_loom)))]
-pub(super) use on::Check;
+use super::layout::CHUNK_BYTES;
+use crate::sync::{AtomicU64, Ordering};
 
-#[cfg(not(all(debug_assertions, not(manycore_loom))))]
-pub(super) use off::Check;
+/// Whether anything is checked.
+pub(super) const ON: bool = cfg!(all(debug_assertions, not(manycore_loom)));
 
-#[cfg(all(debug_assertions, not(manycore_loom)))]
-mod on {
-    use crate::slab::chunk::{Block, CHUNK_BYTES, Chunk, Shape};
-    use crate::sync::{AtomicU64, Ordering};
+/// Enough bits for the smallest blocks; chunks for large ones have fewer blocks.
+const WORDS: usize = if ON { CHUNK_BYTES / 8 / 64 } else { 0 };
 
-    /// Enough bits for the smallest blocks; chunks for large ones have fewer blocks.
-    const WORDS: usize = CHUNK_BYTES / 8 / 64;
+/// What a free block is filled with, but for its links.
+const POISON: u8 = 0xd5;
 
-    /// What a free block is filled with.
-    const POISON: u8 = 0xd5;
+/// Which blocks of a chunk are in use.
+pub(super) struct Check {
+    used: [AtomicU64; WORDS],
+}
 
-    /// Which blocks of a chunk are in use.
-    pub(in crate::slab) struct Check {
-        used: [AtomicU64; WORDS],
+impl Check {
+    pub(super) fn new() -> Self {
+        Self { used: std::array::from_fn(|_| AtomicU64::new(0)) }
     }
 
-    impl Check {
-        pub(in crate::slab) fn new() -> Self {
-            Self { used: std::array::from_fn(|_| AtomicU64::new(0)) }
-        }
+    /// A block is allocated; `rest` is what a free one is filled with.
+    pub(super) fn allocated(&self, index: usize, rest: &[u8]) {
+        assert!(
+            rest.iter().all(|byte| *byte == POISON),
+            "manycore: memory of a slab was written after it was freed"
+        );
+        assert!(!self.flip(index, true), "manycore: a slab gave memory out twice");
+    }
 
-        /// # Safety
-        /// As for [`Check::freed`], and the block comes from its owner's list.
-        pub(in crate::slab) unsafe fn allocated(block: *mut Block, shape: Shape) {
-            // SAFETY: a block of a slab lies in a chunk, which outlives it; the caller has it.
-            let bytes = unsafe { Self::rest(block, shape) };
-            assert!(
-                bytes.iter().all(|byte| *byte == POISON),
-                "manycore: memory of a slab was written after it was freed"
-            );
-            // SAFETY: the caller promises a block of a live chunk with this shape (# Safety).
-            let was_used = unsafe { Self::flip(block, shape, true) };
-            assert!(!was_used, "manycore: a slab gave memory out twice");
-        }
+    /// A block is freed; the caller poisons it.
+    pub(super) fn freed(&self, index: usize) {
+        assert!(self.flip(index, false), "manycore: memory of a slab was freed twice");
+    }
 
-        /// # Safety
-        /// `block` is a block of a live chunk with this shape.
-        pub(in crate::slab) unsafe fn freed(block: *mut Block, shape: Shape) {
-            // SAFETY: the caller promises a block of a live chunk with this shape (# Safety).
-            let was_used = unsafe { Self::flip(block, shape, false) };
-            assert!(was_used, "manycore: memory of a slab was freed twice");
-            // SAFETY: the bit said that the block was in use, so it is the caller's to free.
-            unsafe { Self::poison(block, shape) };
-        }
-
-        /// # Safety
-        /// The block is the caller's alone.
-        pub(in crate::slab) unsafe fn poison(block: *mut Block, shape: Shape) {
-            // SAFETY: the caller promises that the block is its own alone (# Safety); the bytes
-            // after the link are within the block (`Shape::of`).
-            unsafe {
-                block.add(1).cast::<u8>().write_bytes(POISON, shape.block - size_of::<Block>());
-            };
-        }
-
-        /// Sets or clears the block's bit; returns what it was.
-        unsafe fn flip(block: *mut Block, shape: Shape, used: bool) -> bool {
-            // SAFETY: `allocated` and `freed` promise a block of a live chunk with this shape.
-            let index = unsafe { Chunk::index_of(block, shape) };
-            // SAFETY: `allocated` and `freed` promise a live chunk. The bits are atomic, and the
-            // reference is to one word of them.
-            let word = unsafe { &(*Chunk::of(block, shape)).check.used[index / 64] };
-            let bit = 1 << (index % 64);
-            // ORDER: Relaxed; the bit only tells on callers that are wrong.
-            let old = if used {
-                word.fetch_or(bit, Ordering::Relaxed)
-            } else {
-                word.fetch_and(!bit, Ordering::Relaxed)
-            };
-            old & bit != 0
-        }
-
-        /// What of a free block is filled.
-        unsafe fn rest<'a>(block: *mut Block, shape: Shape) -> &'a [u8] {
-            let len = shape.block - size_of::<Block>();
-            // SAFETY: slab.B2 - `allocated` has the block from its owner's list, so no other thread
-            // writes it; `carve` or `freed` filled these bytes.
-            unsafe { std::slice::from_raw_parts(block.add(1).cast(), len) }
-        }
+    /// Sets or clears the block's bit; returns what it was.
+    fn flip(&self, index: usize, used: bool) -> bool {
+        let (word, bit) = (&self.used[index / 64], 1 << (index % 64));
+        // ORDER: Relaxed; the bit only tells on callers that are wrong.
+        let old = if used {
+            word.fetch_or(bit, Ordering::Relaxed)
+        } else {
+            word.fetch_and(!bit, Ordering::Relaxed)
+        };
+        old & bit != 0
     }
 }
 
-#[cfg(not(all(debug_assertions, not(manycore_loom))))]
-mod off {
-    use crate::slab::chunk::{Block, Shape};
-
-    pub(in crate::slab) struct Check;
-
-    impl Check {
-        pub(in crate::slab) fn new() -> Self {
-            Self
-        }
-
-        /// # Safety
-        /// None needed.
-        #[inline(always)]
-        pub(in crate::slab) unsafe fn allocated(_: *mut Block, _: Shape) {}
-
-        /// # Safety
-        /// None needed.
-        #[inline(always)]
-        pub(in crate::slab) unsafe fn freed(_: *mut Block, _: Shape) {}
-
-        /// # Safety
-        /// None needed.
-        #[inline(always)]
-        pub(in crate::slab) unsafe fn poison(_: *mut Block, _: Shape) {}
-    }
+/// Fills what a free block has beside its links.
+///
+/// # Safety
+/// The bytes are those of a block that is the caller's alone.
+pub(super) unsafe fn poison(rest: *mut u8, len: usize) {
+    // SAFETY: the caller promises that the bytes are a block's that is its own alone (# Safety).
+    unsafe { rest.write_bytes(POISON, len) };
 }

@@ -4,72 +4,14 @@
 //! remote free does not contend for the owner's line. Blocks lie before it and behind it: the
 //! header takes 256 of 64 KiB.
 
-use super::check::Check;
-use super::heap::Heap;
+use super::check::{self, Check};
+use super::layout::{Block, ChunkLayout};
 use super::system::{self, Reserve};
 use crate::config::SMALL;
 use std::ptr::{self, NonNull};
 
-/// Bytes of a chunk, unless its blocks are large.
-pub(super) const CHUNK_BYTES: usize = if SMALL { 2048 } else { 64 << 10 };
-/// A chunk has at least this many blocks.
-pub(super) const BLOCKS_MIN: usize = if SMALL { 2 } else { 12 };
 /// Bytes of fresh memory that are put on a list at a time.
 const CARVE_BYTES: usize = if SMALL { 128 } else { 2048 };
-/// Headers begin at one of so many places, by the chunk's number: were they all at the beginning,
-/// they would all fall into one set of the caches.
-const COLOURS: usize = if SMALL { 2 } else { 16 };
-/// Bytes from one such place to the next.
-const COLOUR_BYTES: usize = 256;
-/// Bytes of free objects that a heap has at hand.
-const READY_BYTES: usize = if SMALL { 1024 } else { 64 << 10 };
-/// The largest object.
-pub(super) const SIZE_MAX: usize = 64 << 10;
-/// The strictest alignment.
-pub(super) const ALIGN_MAX: usize = 4096;
-
-/// How the memory for one type is cut up. A constant of the type.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Shape {
-    /// Bytes from one block to the next.
-    pub(super) block: usize,
-    /// Bytes of a chunk; a power of two.
-    pub(super) chunk: usize,
-    /// Free blocks that a heap has at hand, about.
-    pub(super) ready: usize,
-    align: usize,
-}
-
-impl Shape {
-    pub(super) const fn of<T>() -> Self {
-        assert!(size_of::<T>() <= SIZE_MAX, "manycore: a slab holds objects of at most 64 KiB");
-        assert!(align_of::<T>() <= ALIGN_MAX, "manycore: a slab aligns objects to at most 4096");
-        let align = max(align_of::<T>(), align_of::<Block>());
-        let block = max(size_of::<T>(), size_of::<Block>()).next_multiple_of(align);
-        let header = (COLOURS * COLOUR_BYTES + size_of::<Chunk>()).next_multiple_of(align);
-        let chunk = max((header + BLOCKS_MIN * block).next_power_of_two(), CHUNK_BYTES);
-        let ready = max(READY_BYTES / block, 4);
-        Self { block, chunk, ready: if ready > 1024 { 1024 } else { ready }, align }
-    }
-
-    /// Where in a chunk the header begins.
-    #[inline(always)]
-    const fn header(self, base: usize) -> usize {
-        base / self.chunk % COLOURS * COLOUR_BYTES
-    }
-}
-
-const fn max(a: usize, b: usize) -> usize {
-    if a > b { a } else { b }
-}
-
-/// A free block.
-#[repr(C)]
-pub(super) struct Block {
-    pub(super) next: *mut Block,
-    /// In the first block of a parcel that was sent home: the parcel below it.
-    pub(super) below: *mut Block,
-}
 
 /// A pointer of the slab's creator, which alone follows it.
 #[derive(Debug, Clone, Copy)]
@@ -81,11 +23,14 @@ unsafe impl Send for Note {}
 // code that is unsafe where it follows it.
 unsafe impl Sync for Note {}
 
-/// The header.
+/// Bytes of a header.
+pub(super) const HEADER_BYTES: usize = size_of::<Chunk<()>>();
+
+/// The header of a chunk that a heap `H` owns, which is not looked into here.
 #[repr(C, align(128))]
-pub(super) struct Chunk {
+pub(super) struct Chunk<H> {
     /// Whose it is. Never changes, like the next five.
-    pub(super) heap: *const Heap,
+    pub(super) heap: *const H,
     /// What the slab was made with.
     pub(super) note: Note,
     /// Where the chunk begins, and with it the first block.
@@ -96,13 +41,13 @@ pub(super) struct Chunk {
     behind: usize,
     /// Blocks in the chunk.
     pub(super) blocks: usize,
-    pub(super) own: Own,
+    pub(super) own: Own<H>,
     pub(super) check: Check,
 }
 
 /// What the owner keeps in a chunk.
 #[repr(align(128))]
-pub(super) struct Own {
+pub(super) struct Own<H> {
     /// Blocks that were taken and came back.
     pub(super) free: *mut Block,
     /// Blocks that are not on `free`: in use, on their way home, or at hand in the heap.
@@ -112,28 +57,28 @@ pub(super) struct Own {
     /// Whether the chunk is on the list of those with free or fresh blocks.
     pub(super) is_listed: bool,
     /// Neighbours on that list; `next` also on the list of empty chunks.
-    pub(super) next: *mut Chunk,
-    pub(super) previous: *mut Chunk,
+    pub(super) next: *mut Chunk<H>,
+    pub(super) previous: *mut Chunk<H>,
     /// Neighbours among all chunks of the heap.
-    pub(super) all_next: *mut Chunk,
-    pub(super) all_previous: *mut Chunk,
+    pub(super) all_next: *mut Chunk<H>,
+    pub(super) all_previous: *mut Chunk<H>,
 }
 
-impl Chunk {
+impl<H> Chunk<H> {
     /// Makes a chunk of `heap`, in a huge page if there is a reserve.
     pub(super) fn make(
-        heap: *const Heap,
-        shape: Shape,
+        heap: *const H,
+        layout: ChunkLayout,
         note: Note,
         reserve: Option<&mut Reserve>,
     ) -> *mut Self {
         let base = match reserve {
-            Some(reserve) => reserve.take(shape.chunk).as_ptr(),
-            None => system::take(shape.chunk).as_ptr(),
+            Some(reserve) => reserve.take(layout.chunk).as_ptr(),
+            None => system::take(layout.chunk).as_ptr(),
         };
-        let header = shape.header(base.addr());
-        let before = header / shape.block;
-        let behind = (header + size_of::<Self>()).next_multiple_of(shape.align);
+        let header = layout.header(base.addr());
+        let before = header / layout.block;
+        let behind = (header + size_of::<Self>()).next_multiple_of(layout.align);
         let own = Own {
             free: ptr::null_mut(),
             taken: 0,
@@ -144,12 +89,13 @@ impl Chunk {
             all_next: ptr::null_mut(),
             all_previous: ptr::null_mut(),
         };
-        let blocks = before + (shape.chunk - behind) / shape.block;
+        let blocks = before + (layout.chunk - behind) / layout.block;
         let check = Check::new();
-        // SAFETY: the header lies in the chunk that `take` gave (`Shape::of`), aligned to lines.
+        // SAFETY: the header lies in the chunk that `take` gave (`ChunkLayout::of`), aligned to
+        // lines.
         let chunk = unsafe { base.add(header) }.cast::<Self>();
-        // SAFETY: `take` gave `shape.chunk` bytes to this call alone, and the header lies in them,
-        // aligned to lines (`Shape::of`).
+        // SAFETY: `take` gave `layout.chunk` bytes to this call alone, and the header lies in them,
+        // aligned to lines (`ChunkLayout::of`).
         unsafe { chunk.write(Self { heap, note, base, before, behind, blocks, own, check }) };
         chunk
     }
@@ -157,20 +103,20 @@ impl Chunk {
     /// Gives the memory back.
     ///
     /// # Safety
-    /// The chunk was made with this shape, none of its blocks is in use, and no list that it is on
+    /// The chunk was made with this layout, none of its blocks is in use, and no list that it is on
     /// is looked at again.
-    pub(super) unsafe fn give_back(chunk: *mut Self, shape: Shape) {
-        // SAFETY: the caller promises a chunk of this shape without a block in use, whose lists are
-        // not looked at again (# Safety). `make` got `base` from `take`, so it is not null.
-        unsafe { system::give_back(NonNull::new_unchecked((*chunk).base), shape.chunk) };
+    pub(super) unsafe fn give_back(chunk: *mut Self, layout: ChunkLayout) {
+        // SAFETY: the caller promises a chunk of this layout without a block in use, whose lists
+        // are not looked at again (# Safety). `make` got `base` from `take`, so it is not null.
+        unsafe { system::give_back(NonNull::new_unchecked((*chunk).base), layout.chunk) };
     }
 
     /// The chunk that a block lies in.
     #[inline(always)]
-    pub(super) fn of(block: *mut Block, shape: Shape) -> *mut Self {
+    pub(super) fn of(block: *mut Block, layout: ChunkLayout) -> *mut Self {
         let header = |address: usize| {
-            let base = address & !(shape.chunk - 1);
-            base + shape.header(base)
+            let base = address & !(layout.chunk - 1);
+            base + layout.header(base)
         };
         block.map_addr(header).cast()
     }
@@ -179,8 +125,8 @@ impl Chunk {
     /// list and how many there are on it: none if the chunk has neither.
     ///
     /// # Safety
-    /// The caller owns the chunk, and this is its shape.
-    pub(super) unsafe fn take(chunk: *mut Self, shape: Shape) -> (*mut Block, usize) {
+    /// The caller owns the chunk, and this is its layout.
+    pub(super) unsafe fn take(chunk: *mut Self, layout: ChunkLayout) -> (*mut Block, usize) {
         // SAFETY: slab.B1 - the caller promises that it owns the chunk (# Safety), so `own` is this
         // thread's.
         let own = unsafe { &mut (*chunk).own };
@@ -189,9 +135,9 @@ impl Chunk {
             own.taken = own.carved;
             return (std::mem::replace(&mut own.free, ptr::null_mut()), came_back);
         }
-        // SAFETY: slab.B1 - the caller promises that it owns the chunk, and that this is its shape
+        // SAFETY: slab.B1 - the caller promises that it owns the chunk, and that this is its layout
         // (# Safety). The reference to `own` above is not used any more.
-        let list = unsafe { Self::carve(chunk, shape) };
+        let list = unsafe { Self::carve(chunk, layout) };
         // SAFETY: slab.B1 - the caller owns the chunk (# Safety), and `carve` has returned, so this
         // is the only reference to `own`.
         let own = unsafe { &mut (*chunk).own };
@@ -201,19 +147,22 @@ impl Chunk {
     }
 
     /// Makes a list of some fresh blocks, in rising order; null if there are none.
-    unsafe fn carve(chunk: *mut Self, shape: Shape) -> *mut Block {
-        // SAFETY: slab.B1 - `take`, whose caller owns the chunk, calls this without a reference to
-        // `own`; `base` and `blocks` never change.
+    ///
+    /// # Safety
+    /// As for [`take`](Self::take), and the caller has no reference to `own`.
+    unsafe fn carve(chunk: *mut Self, layout: ChunkLayout) -> *mut Block {
+        // SAFETY: slab.B1 - the caller promises that it owns the chunk and has no reference to
+        // `own` (# Safety); `base` and `blocks` never change.
         let (own, base, blocks) = unsafe { (&mut (*chunk).own, (*chunk).base, (*chunk).blocks) };
-        let until = blocks.min(own.carved + (CARVE_BYTES / shape.block).max(1));
+        let until = blocks.min(own.carved + (CARVE_BYTES / layout.block).max(1));
         let mut list = ptr::null_mut();
         for index in (own.carved..until).rev() {
             // SAFETY: a live chunk; `index < blocks`, so the block lies within it.
-            let block = unsafe { base.add(Self::offset(chunk, index, shape)) }.cast::<Block>();
+            let block = unsafe { base.add(Self::offset(chunk, index, layout)) }.cast::<Block>();
             // SAFETY: the block is fresh, aligned, and not shared.
             unsafe {
                 block.write(Block { next: list, below: ptr::null_mut() });
-                Check::poison(block, shape);
+                Self::poison(block, layout);
             }
             list = block;
         }
@@ -224,13 +173,61 @@ impl Chunk {
     /// Where a block of the chunk begins.
     ///
     /// # Safety
-    /// The chunk is live, and this is its shape.
-    unsafe fn offset(chunk: *mut Self, index: usize, shape: Shape) -> usize {
+    /// The chunk is live, and this is its layout.
+    unsafe fn offset(chunk: *mut Self, index: usize, layout: ChunkLayout) -> usize {
         // SAFETY: the caller promises that the chunk is live (# Safety); these never change.
         let (before, behind) = unsafe { ((*chunk).before, (*chunk).behind) };
         match index.checked_sub(before) {
-            None => index * shape.block,
-            Some(index) => behind + index * shape.block,
+            None => index * layout.block,
+            Some(index) => behind + index * layout.block,
+        }
+    }
+
+    /// In a debug build: the block leaves its heap's list, for a user.
+    ///
+    /// # Safety
+    /// `block` is a block of a live chunk with this layout, and the caller's alone; `carve` or
+    /// [`check_freed`](Self::check_freed) had it last.
+    #[inline(always)]
+    pub(super) unsafe fn check_allocated(block: *mut Block, layout: ChunkLayout) {
+        if !check::ON {
+            return;
+        }
+        // SAFETY: slab.B2 - the caller promises a block of its own, in a live chunk of this layout
+        // (# Safety), whose bytes behind the links were filled when it was freed or carved. The
+        // bits are atomic.
+        unsafe {
+            let index = Self::index_of(block, layout);
+            let rest = std::slice::from_raw_parts(block.add(1).cast(), layout.rest());
+            (*Self::of(block, layout)).check.allocated(index, rest);
+        }
+    }
+
+    /// In a debug build: a user gives the block up.
+    ///
+    /// # Safety
+    /// `block` is a block of a live chunk with this layout.
+    #[inline(always)]
+    pub(super) unsafe fn check_freed(block: *mut Block, layout: ChunkLayout) {
+        if !check::ON {
+            return;
+        }
+        // SAFETY: the caller promises a block of a live chunk with this layout (# Safety). The bits
+        // are atomic; if they say that the block was in use, it is the caller's to free.
+        unsafe {
+            let index = Self::index_of(block, layout);
+            (*Self::of(block, layout)).check.freed(index);
+            Self::poison(block, layout);
+        }
+    }
+
+    /// # Safety
+    /// The block is the caller's alone, and of this layout.
+    unsafe fn poison(block: *mut Block, layout: ChunkLayout) {
+        if check::ON {
+            // SAFETY: the caller promises that the block is its own alone (# Safety); what comes
+            // after its links is within it (`ChunkLayout::of`).
+            unsafe { check::poison(block.add(1).cast(), layout.rest()) };
         }
     }
 
@@ -247,22 +244,21 @@ impl Chunk {
     /// Which of the chunk's blocks this is.
     ///
     /// # Safety
-    /// The block lies in a live chunk of this shape.
-    #[cfg(all(debug_assertions, not(manycore_loom)))]
-    pub(super) unsafe fn index_of(block: *mut Block, shape: Shape) -> usize {
-        let chunk = Self::of(block, shape);
-        // SAFETY: the caller promises that the block lies in a live chunk of this shape (# Safety);
-        // these never change.
+    /// The block lies in a live chunk of this layout.
+    unsafe fn index_of(block: *mut Block, layout: ChunkLayout) -> usize {
+        let chunk = Self::of(block, layout);
+        // SAFETY: the caller promises that the block lies in a live chunk of this layout (#
+        // Safety); these never change.
         let (before, behind, blocks) =
             unsafe { ((*chunk).before, (*chunk).behind, (*chunk).blocks) };
-        let offset = block.addr() & (shape.chunk - 1);
+        let offset = block.addr() & (layout.chunk - 1);
         let index = match offset.checked_sub(behind) {
-            None => offset / shape.block,
-            Some(offset) => before + offset / shape.block,
+            None => offset / layout.block,
+            Some(offset) => before + offset / layout.block,
         };
         assert!(
-            // SAFETY: the caller promises a live chunk of this shape (# Safety).
-            index < blocks && offset == unsafe { Self::offset(chunk, index, shape) },
+            // SAFETY: the caller promises a live chunk of this layout (# Safety).
+            index < blocks && offset == unsafe { Self::offset(chunk, index, layout) },
             "manycore: {block:?} was freed, but it is no block of a slab"
         );
         index

@@ -3,12 +3,15 @@
 //! Laws slab.B1 to slab.B5 of the parent module. Owns: the fast paths. All but `remote` is the slot
 //! owner's.
 
-use super::check::Check;
-use super::chunk::{Block, Chunk, Note, Shape};
+use super::chunk::{self, Note};
+use super::layout::{Block, ChunkLayout};
 use super::system::Reserve;
 use crate::config::SMALL;
 use crate::sync::{self, AtomicPtr, AtomicUsize, Ordering, UnsafeCell};
 use std::ptr;
+
+/// A chunk of a heap.
+pub(super) type Chunk = chunk::Chunk<Heap>;
 
 /// Empty chunks that a heap keeps at first.
 pub(super) const EMPTIES_MIN: usize = if SMALL { 1 } else { 16 };
@@ -123,10 +126,10 @@ impl Heap {
     /// A block of those at hand.
     ///
     /// # Safety
-    /// The calling thread owns the slot; `shape` is the slab's. So for every method that asks for
+    /// The calling thread owns the slot; `layout` is the slab's. So for every method that asks for
     /// nothing else.
     #[inline(always)]
-    pub(super) unsafe fn pop(&self, shape: Shape) -> Option<*mut Block> {
+    pub(super) unsafe fn pop(&self, layout: ChunkLayout) -> Option<*mut Block> {
         let block = self.local.with_mut(|local| {
             // SAFETY: slab.B1 - the caller owns the slot.
             let local = unsafe { &mut *local };
@@ -144,8 +147,8 @@ impl Heap {
         }
         add(&self.live, 1);
         // SAFETY: slab.B2 - the block was on this heap's list, so it is a block of a live chunk of
-        // this shape, and from here on the caller's alone.
-        unsafe { Check::allocated(block, shape) };
+        // this layout, and from here on the caller's alone.
+        unsafe { Chunk::check_allocated(block, layout) };
         Some(block)
     }
 
@@ -155,26 +158,26 @@ impl Heap {
     /// As for [`Heap::pop`].
     #[cold]
     #[inline(never)]
-    pub(super) unsafe fn pop_slow(&self, shape: Shape, note: Note) -> *mut Block {
+    pub(super) unsafe fn pop_slow(&self, layout: ChunkLayout, note: Note) -> *mut Block {
         loop {
-            // SAFETY: slab.B1 - the caller promises that it owns the slot, and that `shape` is the
+            // SAFETY: slab.B1 - the caller promises that it owns the slot, and that `layout` is the
             // slab's (# Safety).
-            if let Some(block) = unsafe { self.pop(shape) } {
+            if let Some(block) = unsafe { self.pop(layout) } {
                 return block;
             }
             self.local.with_mut(|local| {
                 // SAFETY: slab.B1 - the caller owns the slot.
                 let local = unsafe { &mut *local };
                 // SAFETY: slab.B1 - the caller promises that it owns the slot, and with it every
-                // chunk here; `shape` and `note` are the slab's (# Safety).
-                unsafe { self.refill(local, shape, note) };
+                // chunk here; `layout` and `note` are the slab's (# Safety).
+                unsafe { self.refill(local, layout, note) };
             });
         }
     }
 
     /// Gets blocks to hand when none are: what came home, a chunk's free ones, or fresh ones. If
     /// nothing came, perhaps others wait for theirs as well.
-    unsafe fn refill(&self, local: &mut Local, shape: Shape, note: Note) {
+    unsafe fn refill(&self, local: &mut Local, layout: ChunkLayout, note: Note) {
         // SAFETY: slab.B1 - the caller owns the slot, and with it every chunk here.
         let (list, len) = unsafe {
             let parcel = self.arrival(local);
@@ -182,8 +185,8 @@ impl Heap {
                 (parcel, PARCEL_BLOCKS) // at most
             } else {
                 local.send_all();
-                let chunk = self.chunk_with_blocks(local, shape, note);
-                let taken = Chunk::take(chunk, shape);
+                let chunk = self.chunk_with_blocks(local, layout, note);
+                let taken = Chunk::take(chunk, layout);
                 if !Chunk::has_more(chunk) {
                     local.unlist(chunk);
                 }
@@ -193,7 +196,7 @@ impl Heap {
         local.free = list;
         // ORDER: Relaxed; see `add`.
         let live = self.live.load(Ordering::Relaxed);
-        local.limit = live.wrapping_sub(shape.ready.saturating_sub(len).max(shape.ready / 2));
+        local.limit = live.wrapping_sub(layout.ready.saturating_sub(len).max(layout.ready / 2));
     }
 
     /// A parcel that came home, if there is one. Looks at its first block alone: the others lie in
@@ -221,12 +224,12 @@ impl Heap {
     /// # Safety
     /// As for [`Heap::pop`]; and the block is in use, of this slab, and the caller's to free.
     #[inline(always)]
-    pub(super) unsafe fn push(&self, block: *mut Block, shape: Shape) {
+    pub(super) unsafe fn push(&self, block: *mut Block, layout: ChunkLayout) {
         // SAFETY: slab.B2 - the caller promises a block of this slab that is in use (# Safety), so
-        // its chunk is live and has the slab's shape.
-        unsafe { Check::freed(block, shape) };
+        // its chunk is live and has the slab's layout.
+        unsafe { Chunk::check_freed(block, layout) };
         // SAFETY: a block that is in use keeps its chunk; `heap` never changes.
-        let home = unsafe { (*Chunk::of(block, shape)).heap };
+        let home = unsafe { (*Chunk::of(block, layout)).heap };
         let live = add(&self.live, -1);
         if !ptr::eq(home, self) {
             // SAFETY: slab.B1, slab.B2 - the caller promises that it owns the slot, and gives the
@@ -245,30 +248,30 @@ impl Heap {
         if live == limit {
             // SAFETY: slab.B1 - the caller promises that it owns the slot (# Safety); the reference
             // to `local` has ended.
-            unsafe { self.put_away(shape) };
+            unsafe { self.put_away(layout) };
         }
     }
 
     /// Gives half of what may be at hand back to the chunks, and as many that came home.
     #[cold]
     #[inline(never)]
-    unsafe fn put_away(&self, shape: Shape) {
+    unsafe fn put_away(&self, layout: ChunkLayout) {
         self.local.with_mut(|local| {
             // SAFETY: slab.B1 - the caller owns the slot, and with it every chunk here.
             unsafe {
                 let local = &mut *local;
-                let half = shape.ready / 2;
+                let half = layout.ready / 2;
                 for _ in 0..half {
                     let block = local.free;
                     if block.is_null() {
                         break;
                     }
                     local.free = (*block).next;
-                    self.put(local, block, shape);
+                    self.put(local, block, layout);
                 }
                 for _ in 0..half.div_ceil(PARCEL_BLOCKS) {
                     let parcel = self.arrival(local);
-                    self.put_all(local, parcel, shape);
+                    self.put_all(local, parcel, layout);
                 }
                 // ORDER: Relaxed; see `add`.
                 local.limit = self.live.load(Ordering::Relaxed).wrapping_sub(half);
@@ -276,20 +279,20 @@ impl Heap {
         });
     }
 
-    unsafe fn put_all(&self, local: &mut Local, mut list: *mut Block, shape: Shape) {
+    unsafe fn put_all(&self, local: &mut Local, mut list: *mut Block, layout: ChunkLayout) {
         while !list.is_null() {
             let block = list;
             // SAFETY: slab.B1, slab.B2 - the caller owns the slot, and gives the list up.
             unsafe {
                 list = (*block).next;
-                self.put(local, block, shape);
+                self.put(local, block, layout);
             }
         }
     }
 
     /// Gives a block of this slot back to its chunk.
-    unsafe fn put(&self, local: &mut Local, block: *mut Block, shape: Shape) {
-        let chunk = Chunk::of(block, shape);
+    unsafe fn put(&self, local: &mut Local, block: *mut Block, layout: ChunkLayout) {
+        let chunk = Chunk::of(block, layout);
         // SAFETY: slab.B1 - this slot's chunk; slab.B2 - the caller gives the block up.
         unsafe {
             let own = &mut (*chunk).own;
@@ -311,32 +314,37 @@ impl Heap {
                 local.empties_len += 1;
             } else {
                 local.given_back += 1;
-                self.give_back(local, chunk, shape);
+                self.give_back(local, chunk, layout);
             }
         }
     }
 
     /// Gives an empty chunk, which is on no list but that of all, back to the system.
-    unsafe fn give_back(&self, local: &mut Local, chunk: *mut Chunk, shape: Shape) {
+    unsafe fn give_back(&self, local: &mut Local, chunk: *mut Chunk, layout: ChunkLayout) {
         add(&self.chunks, -1);
         // SAFETY: slab.B1 - the caller owns the slot; slab.B4 - the chunk is empty, so no user has
         // a block.
         unsafe {
             add(&self.blocks, -((*chunk).blocks as isize));
             local.forget(chunk);
-            Chunk::give_back(chunk, shape);
+            Chunk::give_back(chunk, layout);
         }
     }
 
     /// A chunk with free or fresh blocks, which is on the list of those.
-    unsafe fn chunk_with_blocks(&self, local: &mut Local, shape: Shape, note: Note) -> *mut Chunk {
+    unsafe fn chunk_with_blocks(
+        &self,
+        local: &mut Local,
+        layout: ChunkLayout,
+        note: Note,
+    ) -> *mut Chunk {
         // SAFETY: slab.B1 - the caller owns the slot, and with it every chunk here.
         unsafe {
             if !local.available.is_null() {
                 return local.available;
             }
             let chunk = if local.empties.is_null() {
-                self.fetch(local, shape, note)
+                self.fetch(local, layout, note)
             } else {
                 let empty = local.empties;
                 local.empties = (*empty).own.next;
@@ -349,15 +357,15 @@ impl Heap {
     }
 
     /// A chunk from the system.
-    unsafe fn fetch(&self, local: &mut Local, shape: Shape, note: Note) -> *mut Chunk {
+    unsafe fn fetch(&self, local: &mut Local, layout: ChunkLayout, note: Note) -> *mut Chunk {
         if local.given_back > 0 {
             // It would have been better to keep it.
             local.given_back -= 1;
             local.empties_max = EMPTIES_MAX.min(local.empties_max + 1);
         }
         // ORDER: Relaxed; see `add`.
-        let is_large = self.chunks.load(Ordering::Relaxed) * shape.chunk >= LARGE_BYTES;
-        let chunk = Chunk::make(self, shape, note, is_large.then_some(&mut local.reserve));
+        let is_large = self.chunks.load(Ordering::Relaxed) * layout.chunk >= LARGE_BYTES;
+        let chunk = Chunk::make(self, layout, note, is_large.then_some(&mut local.reserve));
         // SAFETY: slab.B1 - the caller owns the slot, and with it every chunk here.
         unsafe {
             (*chunk).own.all_next = local.all;
@@ -404,33 +412,33 @@ impl Heap {
     ///
     /// # Safety
     /// As for [`Heap::pop`].
-    pub(super) unsafe fn trim(&self, shape: Shape) {
+    pub(super) unsafe fn trim(&self, layout: ChunkLayout) {
         self.local.with_mut(|local| {
             // SAFETY: slab.B1 - the caller owns the slot, and with it every chunk here.
             unsafe {
                 let local = &mut *local;
                 local.send_all();
                 let at_hand = std::mem::replace(&mut local.free, ptr::null_mut());
-                self.put_all(local, at_hand, shape);
+                self.put_all(local, at_hand, layout);
                 // This ends: what comes home in between was out before.
                 loop {
                     let parcel = self.arrival(local);
                     if parcel.is_null() {
                         break;
                     }
-                    self.put_all(local, parcel, shape);
+                    self.put_all(local, parcel, layout);
                 }
                 while !local.empties.is_null() {
                     let chunk = local.empties;
                     local.empties = (*chunk).own.next;
                     local.empties_len -= 1;
-                    self.give_back(local, chunk, shape);
+                    self.give_back(local, chunk, layout);
                 }
                 local.reserve.give_back();
                 local.empties_max = EMPTIES_MIN;
                 local.given_back = 0;
                 // ORDER: Relaxed; see `add`.
-                local.limit = self.live.load(Ordering::Relaxed).wrapping_sub(shape.ready);
+                local.limit = self.live.load(Ordering::Relaxed).wrapping_sub(layout.ready);
             }
         });
     }
@@ -446,7 +454,7 @@ impl Heap {
     ///
     /// # Safety
     /// The slab is not used any more.
-    pub(super) unsafe fn destroy(&self, shape: Shape) {
+    pub(super) unsafe fn destroy(&self, layout: ChunkLayout) {
         self.local.with_mut(|local| {
             // SAFETY: the caller promises that the slab is not used any more (# Safety): no thread
             // is in a heap or has a block, and no list of this heap is looked at again.
@@ -455,7 +463,7 @@ impl Heap {
                 let mut chunk = (*local).all;
                 while !chunk.is_null() {
                     let next = (*chunk).own.all_next;
-                    Chunk::give_back(chunk, shape);
+                    Chunk::give_back(chunk, layout);
                     chunk = next;
                 }
             }

@@ -44,6 +44,7 @@ mod boxed;
 mod check;
 mod chunk;
 mod heap;
+mod layout;
 #[cfg(all(test, manycore_loom))]
 mod loom_tests;
 mod system;
@@ -55,8 +56,9 @@ pub use boxed::SlabBox;
 use crate::percpu::segmented::Segmented;
 use crate::percpu::{own_slot, with_own_slot};
 use crate::sync::{const_fn, model_failed};
-use chunk::{Chunk, Note, Shape};
-use heap::Heap;
+use chunk::{HEADER_BYTES, Note};
+use heap::{Chunk, Heap};
+use layout::{Block, ChunkLayout};
 use std::fmt;
 use std::marker::PhantomData;
 use std::ptr::{self, NonNull};
@@ -121,7 +123,7 @@ pub struct Slab<T> {
 }
 
 impl<T> Slab<T> {
-    const SHAPE: Shape = Shape::of::<T>();
+    const LAYOUT: ChunkLayout = ChunkLayout::of::<T>(HEADER_BYTES);
 
     const_fn! {
         /// A slab without memory yet.
@@ -136,7 +138,7 @@ impl<T> Slab<T> {
         /// [`note_of`](Self::note_of). The slab never follows it.
         #[must_use]
         pub const fn noted(note: *const ()) -> Self {
-            let _checked = Self::SHAPE;
+            let _checked = Self::LAYOUT;
             Self { heaps: Segmented::new(), note: Note(note), object: PhantomData }
         }
     }
@@ -167,7 +169,7 @@ impl<T> Slab<T> {
     pub unsafe fn note_of(object: NonNull<T>) -> *const () {
         // SAFETY: slab.B4 - the caller promises that the object was not freed (# Safety), and a
         // block in use keeps its chunk; `note` never changes.
-        unsafe { (*Chunk::of(object.as_ptr().cast(), Self::SHAPE)).note.0 }
+        unsafe { (*Chunk::of(object.as_ptr().cast(), Self::LAYOUT)).note.0 }
     }
 
     /// Puts `value` into memory of the slab.
@@ -181,7 +183,7 @@ impl<T> Slab<T> {
     #[inline]
     pub fn alloc_raw(&self) -> NonNull<T> {
         // SAFETY: the heap is that of the calling thread's slot (slab.B1).
-        let block = self.own_heap().and_then(|heap| unsafe { heap.pop(Self::SHAPE) });
+        let block = self.own_heap().and_then(|heap| unsafe { heap.pop(Self::LAYOUT) });
         let block = block.unwrap_or_else(|| self.alloc_slow());
         // SAFETY: blocks are not null.
         unsafe { NonNull::new_unchecked(block.cast()) }
@@ -198,11 +200,11 @@ impl<T> Slab<T> {
         match self.own_heap() {
             // SAFETY: slab.B1 - the heap is that of the calling thread's slot; the caller promises
             // an object of this slab that is not used any more (# Safety).
-            Some(heap) => unsafe { heap.push(block, Self::SHAPE) },
+            Some(heap) => unsafe { heap.push(block, Self::LAYOUT) },
             // SAFETY: slab.B1 - `with_heap` gives the heap of a slot that is this thread's for the
             // call; the caller promises an object of this slab that is not used any more
             // (# Safety).
-            None => self.with_heap(|heap| unsafe { heap.push(block, Self::SHAPE) }),
+            None => self.with_heap(|heap| unsafe { heap.push(block, Self::LAYOUT) }),
         }
     }
 
@@ -213,7 +215,7 @@ impl<T> Slab<T> {
     pub fn trim(&self) {
         self.with_heap(|heap| {
             // SAFETY: slab.B1 - the slot is the calling thread's for the length of the call.
-            unsafe { heap.trim(Self::SHAPE) };
+            unsafe { heap.trim(Self::LAYOUT) };
         });
     }
 
@@ -236,7 +238,7 @@ impl<T> Slab<T> {
             live,
             cached: blocks.saturating_sub(live),
             chunks,
-            bytes: chunks * Self::SHAPE.chunk,
+            bytes: chunks * Self::LAYOUT.chunk,
         }
     }
 
@@ -247,9 +249,9 @@ impl<T> Slab<T> {
 
     #[cold]
     #[inline(never)]
-    fn alloc_slow(&self) -> *mut chunk::Block {
+    fn alloc_slow(&self) -> *mut Block {
         // SAFETY: slab.B1 - the slot is the calling thread's for the length of the call.
-        self.with_heap(|heap| unsafe { heap.pop_slow(Self::SHAPE, self.note) })
+        self.with_heap(|heap| unsafe { heap.pop_slow(Self::LAYOUT, self.note) })
     }
 
     /// Runs `f` with the heap of a slot that is the calling thread's for as long.
@@ -267,7 +269,7 @@ impl<T> Drop for Slab<T> {
         }
         for (_, heap) in self.heaps.iter() {
             // SAFETY: `&mut self` - no box is left but forgotten ones, and raw users are told.
-            unsafe { heap.destroy(Self::SHAPE) };
+            unsafe { heap.destroy(Self::LAYOUT) };
         }
     }
 }

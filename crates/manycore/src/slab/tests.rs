@@ -1,8 +1,9 @@
 //! What can be seen from inside alone: how memory is cut up, what is kept, and the checks of debug
 //! builds.
 
-use super::chunk::{ALIGN_MAX, BLOCKS_MIN, CHUNK_BYTES, Shape};
+use super::chunk::HEADER_BYTES;
 use super::heap::{EMPTIES_MIN, PARCEL_BLOCKS};
+use super::layout::{ALIGN_MAX, BLOCKS_MIN, CHUNK_BYTES, ChunkLayout};
 use super::system::{self, Reserve};
 use super::{Slab, SlabBox};
 use crate::sync::thread;
@@ -10,22 +11,22 @@ use crate::sync::thread;
 #[repr(align(4096))]
 struct Page(#[allow(dead_code, reason = "only its size counts")] u8);
 
-fn shape_holds<T>() {
-    let shape = Shape::of::<T>();
-    assert!(shape.chunk.is_power_of_two() && shape.chunk >= CHUNK_BYTES);
-    assert!(shape.block >= size_of::<T>() && shape.block % align_of::<T>() == 0);
+fn layout_holds<T>() {
+    let layout = ChunkLayout::of::<T>(HEADER_BYTES);
+    assert!(layout.chunk.is_power_of_two() && layout.chunk >= CHUNK_BYTES);
+    assert!(layout.block >= size_of::<T>() && layout.block % align_of::<T>() == 0);
     let slab = Slab::<T>::new();
     let mut objects = vec![slab.alloc_raw()];
     while slab.stats().chunks < 3 {
         objects.push(slab.alloc_raw());
     }
-    assert!(objects.len() > 2 * BLOCKS_MIN && objects.len() * shape.block < 3 * shape.chunk);
+    assert!(objects.len() > 2 * BLOCKS_MIN && objects.len() * layout.block < 3 * layout.chunk);
     let mut addresses: Vec<_> = objects.iter().map(|object| object.addr().get()).collect();
     addresses.sort_unstable();
-    assert!(addresses.windows(2).all(|two| two[1] - two[0] >= shape.block));
+    assert!(addresses.windows(2).all(|two| two[1] - two[0] >= layout.block));
     assert!(objects.iter().all(|object| object.is_aligned()));
     let stats = slab.stats();
-    assert_eq!((stats.live, stats.bytes), (objects.len(), 3 * shape.chunk));
+    assert_eq!((stats.live, stats.bytes), (objects.len(), 3 * layout.chunk));
     assert!(stats.live + stats.cached >= 3 * BLOCKS_MIN);
     for object in objects {
         // SAFETY: allocated above, and freed once.
@@ -36,16 +37,16 @@ fn shape_holds<T>() {
 
 #[test]
 fn every_size_and_alignment_fits() {
-    shape_holds::<()>();
-    shape_holds::<u8>();
-    shape_holds::<u64>();
-    shape_holds::<[u8; 9]>();
-    shape_holds::<u128>();
-    shape_holds::<[u64; 5]>();
-    shape_holds::<[u8; 4095]>();
-    shape_holds::<[u8; 4097]>();
-    shape_holds::<[u8; 64 << 10]>();
-    shape_holds::<Page>();
+    layout_holds::<()>();
+    layout_holds::<u8>();
+    layout_holds::<u64>();
+    layout_holds::<[u8; 9]>();
+    layout_holds::<u128>();
+    layout_holds::<[u64; 5]>();
+    layout_holds::<[u8; 4095]>();
+    layout_holds::<[u8; 4097]>();
+    layout_holds::<[u8; 64 << 10]>();
+    layout_holds::<Page>();
     assert_eq!(align_of::<Page>(), ALIGN_MAX);
 }
 
@@ -56,11 +57,11 @@ fn object_takes_what_is_documented() {
     #[repr(align(64))]
     struct Aligned;
     let blocks = [
-        Shape::of::<()>().block,
-        Shape::of::<u8>().block,
-        Shape::of::<[u64; 2]>().block,
-        Shape::of::<[u8; 17]>().block,
-        Shape::of::<Aligned>().block,
+        ChunkLayout::of::<()>(HEADER_BYTES).block,
+        ChunkLayout::of::<u8>(HEADER_BYTES).block,
+        ChunkLayout::of::<[u64; 2]>(HEADER_BYTES).block,
+        ChunkLayout::of::<[u8; 17]>(HEADER_BYTES).block,
+        ChunkLayout::of::<Aligned>(HEADER_BYTES).block,
     ];
     assert_eq!(blocks, [16, 16, 16, 24, 64]);
     let slab = Slab::new();

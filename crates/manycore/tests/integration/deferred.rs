@@ -156,7 +156,7 @@ fn logs_of_cpus_count_every_update_and_are_few() {
         }
     });
     assert_eq!(*sum.read(), 80_000);
-    if manycore::percpu::cid::is_available() {
+    if manycore::percpu::mm_cid::is_available() {
         let cpus = thread::available_parallelism().unwrap().get();
         assert!(sum.stats().logs <= cpus, "{:?} on {cpus} CPUs", sum.stats());
     }

@@ -129,14 +129,14 @@ fn domain_loses_no_member_of_another_set() {
             Told::default()
         };
         // The first call of `make` is made here, and its panic is the caller's.
-        let mut forest = None;
-        step(|| forest = Some(Forest::new(make)));
-        let Some(forest) = forest else {
+        let mut map = None;
+        step(|| map = Some(SetMap::new(make)));
+        let Some(map) = map else {
             over();
             return;
         };
         let domain: SetDomain<Told, SetElement<Value>> =
-            DeferredSet::builder().max_queued(2).build(forest).unwrap();
+            DeferredSet::builder().max_queued(2).build(map).unwrap();
         let (one, two) = (domain.new_set(), domain.new_set());
         let mut ones = elsewhere(|| (0..4).map(|at| one.add(Value::new(at))).collect::<Vec<_>>());
         let mut twos: Vec<_> = (4..8).map(|at| two.add(Value::new(at))).collect();

@@ -157,7 +157,7 @@ fn sharer_and_update_of_an_object_do_not_wait_for_each_other() {
 fn sharer_of_one_set_of_a_domain_changes_another() {
     ends("a domain", || {
         let domain: Arc<SetDomain<Count, SetElement<u32>>> = Arc::new(
-            DeferredSet::builder().max_queued(1).build(Forest::new(Count::default)).unwrap(),
+            DeferredSet::builder().max_queued(1).build(SetMap::new(Count::default)).unwrap(),
         );
         let (one, two) = (domain.new_set(), domain.new_set());
         let kept = one.add(0);

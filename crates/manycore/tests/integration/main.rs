@@ -50,12 +50,12 @@ mod ldu;
 mod ldu_combined;
 #[cfg(feature = "collections")]
 mod ldu_faults;
-#[cfg(feature = "ldu")]
-mod ldu_forest;
-#[cfg(feature = "ldu")]
-mod ldu_forest_random;
 #[cfg(feature = "collections")]
 mod ldu_reentry;
+#[cfg(feature = "ldu")]
+mod ldu_set_domain;
+#[cfg(feature = "ldu")]
+mod ldu_set_domain_random;
 #[cfg(feature = "collections")]
 mod ldu_shared;
 #[cfg(feature = "ldu")]

@@ -85,8 +85,8 @@ fn hot_lock_is_first_and_its_line_is_named() {
     assert_eq!((warm.name, warm.kind, warm.waits), (Some("warm"), "McsLock", 1));
     assert!(hot.waits > 0 && hot.time > warm.time && hot.longest <= hot.time, "{hot:?}");
     assert!((hot.waits..=2 * hot.waits).contains(&hot.handoffs), "{hot:?}");
-    let place = hot.places[0].place.unwrap();
-    assert_eq!((place.file(), place.line(), hot.places.len()), (file!(), line, 1));
+    let place = hot.call_sites[0].location.unwrap();
+    assert_eq!((place.file(), place.line(), hot.call_sites.len()), (file!(), line, 1));
     assert!(find(&waits, "idle").is_none(), "nobody waited for it");
     assert!(waits.time() >= 2 * SHORT && waits.left_out() == 0);
     assert!(waits.to_string().contains("hot (TicketLock)"));
@@ -138,7 +138,7 @@ fn every_object_that_is_waited_for_says_what_it_is_and_who_waited() {
     {
         let hot = find(&waits, name).unwrap_or_else(|| panic!("nobody waited for {name}"));
         assert_eq!((hot.kind, hot.waits), (kind, 1), "{name}");
-        assert_eq!(hot.places[0].place.unwrap().file(), file!(), "{name}");
+        assert_eq!(hot.call_sites[0].location.unwrap().file(), file!(), "{name}");
     }
 }
 
@@ -172,7 +172,7 @@ fn collections_tell_the_users_line_and_not_their_own() {
     let collections: Vec<_> =
         waits.hottest(usize::MAX).iter().filter(|hot| hot.kind == "collection").collect();
     assert_eq!(collections.len(), 2, "a copy of the map's and one of the table's");
-    assert!(collections.iter().all(|hot| hot.places[0].place.unwrap().file() == file!()));
+    assert!(collections.iter().all(|hot| hot.call_sites[0].location.unwrap().file() == file!()));
 }
 
 #[test]
@@ -241,7 +241,7 @@ fn names_go_with_their_guards_and_the_narrower_holds() {
     assert!(find(&both, "second").is_some_and(|hot| hot.waits == 1));
     drop(narrow);
     let one = profile::read();
-    assert!(find(&one, "pair").is_some_and(|hot| hot.waits == 2 && hot.places.len() == 1));
+    assert!(find(&one, "pair").is_some_and(|hot| hot.waits == 2 && hot.call_sites.len() == 1));
     drop(wide);
     assert!(profile::read().hottest(9).iter().all(|hot| hot.name.is_none()));
 }

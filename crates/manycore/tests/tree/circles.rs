@@ -11,24 +11,6 @@ use crate::{
 /// Circles that are still there, as crate and modules. A new one is a finding, and so is one of
 /// these that is gone.
 const KNOWN: &[(&str, &[&str])] = &[
-    (
-        "manycore",
-        &["ldu::builder", "ldu::core", "ldu::drain", "ldu::guard", "ldu::handle", "ldu::set"],
-    ),
-    ("manycore", &["lock::held", "lock::word"]),
-    ("manycore", &["namespace::core", "namespace::local", "namespace::pool", "namespace::trie"]),
-    ("manycore", &["percpu::calls", "percpu::gate", "percpu::slots"]),
-    (
-        "manycore",
-        &[
-            "section::builder",
-            "section::domain",
-            "section::guard",
-            "section::pointer",
-            "section::round",
-        ],
-    ),
-    ("manycore", &["slab::check", "slab::chunk", "slab::heap"]),
     ("manycore-sim-rt", &["blocks", "entries", "patch", "result", "threads", "world"]),
     ("manycore-sim-rt", &["host", "say"]),
     ("manycored", &["ahead", "auth", "binary", "operator", "report", "session"]),

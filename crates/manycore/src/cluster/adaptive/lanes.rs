@@ -20,7 +20,7 @@
 
 use crate::config;
 use crate::lock::Refused;
-use crate::lock::held::{self, Awaited};
+use crate::lock::wait_graph::{self, Awaited};
 use crate::percpu::{barrier, gate, thread_token};
 use crate::sync::{AtomicUsize, Ordering};
 
@@ -115,7 +115,7 @@ impl Gate {
         let biased = was & BIASED != 0;
         gate::pass_barrier(biased);
         self.0
-            .wait(|lane| held::wait_for_any(lane, thread_token()).map_err(|()| Circle))
+            .wait(|lane| wait_graph::enter(lane, thread_token()).map_err(|()| Circle))
             .inspect_err(|Circle| self.open(biased))?; // adaptive.A3: the bias is as it was
         Ok(true)
     }

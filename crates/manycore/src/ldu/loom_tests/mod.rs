@@ -7,10 +7,10 @@
 //! stay in memory, so that a model that goes wrong says how.
 
 mod combined;
-mod forest;
 mod lives;
 mod reads;
 mod seeded;
+mod set_domain;
 mod shared;
 
 use super::{DeferredSet, Linked, Links, Queue, Structure};

@@ -35,7 +35,7 @@ fn loom_ldu_read_without_a_cut_is_caught() {
         "reads::loom_ldu_read_sees_a_state_that_was",
         "reads::loom_ldu_global_read_sees_a_state_that_was",
         "combined::loom_ldu_combined_ordered_update_never_seen_without_its_cause",
-        "forest::loom_ldu_forest_read_of_two_sets_is_one_moment",
+        "set_domain::loom_ldu_set_domain_read_of_two_sets_is_one_moment",
     ];
     catches("no-cut", &models, &["effect without its cause", "was never the set"]);
 }

@@ -1,7 +1,7 @@
 //! Parallel readers: what they see (ldu.U6), and that the structure does not change under them.
 
 use super::{Member, Numbers, Set, contents, set, spawn};
-use crate::ldu::core::GROWTH;
+use crate::ldu::change::GROWTH;
 use crate::ldu::{DeferredSet, Queue};
 use crate::percpu::loom_tests::{large_model, model};
 use std::sync::Arc;

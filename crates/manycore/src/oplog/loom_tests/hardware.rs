@@ -13,8 +13,8 @@ use super::{Deferred, List, Log, Op, Ordered, Push, builder, push, spawn};
 use crate::clock::{self, Clock, Stamp};
 use crate::oplog::{Publish, Slots};
 use crate::percpu;
-use crate::percpu::cid::run_under;
 use crate::percpu::loom_tests::model;
+use crate::percpu::mm_cid::run_under;
 use std::mem;
 use std::sync::Arc;
 

@@ -3,8 +3,8 @@
 
 use super::{Bag, List, builder, contents, push, spawn};
 use crate::oplog::{Deferred, Log, Logs, Publish, Slots};
-use crate::percpu::cid::run_under;
 use crate::percpu::loom_tests::{large_model, model};
+use crate::percpu::mm_cid::run_under;
 use crate::sync::{AtomicBool, Ordering};
 use std::sync::Arc;
 

@@ -6,7 +6,8 @@
 //! its assertions say.
 
 use super::super::{barrier, current_slot, thread_token};
-use super::{Gate, announce, announced, pass_barrier};
+use super::{Gate, pass_barrier};
+use crate::percpu::announcement::{announce, announced};
 use crate::percpu::loom_tests::{RACE, large_model, model, must_catch, wait_for_ended};
 use crate::sync::{AtomicUsize, Ordering, UnsafeCell, thread};
 use std::convert::Infallible;

@@ -56,7 +56,7 @@ fn shared_quiescence_keeps_the_node(kind_of: &str) {
             cage.look();
         });
         let leader = spawn(&cage, |cage| {
-            (0..2).for_each(|_| cage.domain.core().round(|_| ()));
+            (0..2).for_each(|_| cage.domain.state().round(|_| ()));
         });
         let section = cage.domain.enter();
         let old = cage.link.load(&section);

@@ -2,7 +2,7 @@
 //! that is queued may serve another set.
 
 use super::{Numbers, spawn};
-use crate::ldu::{DeferredSet, Forest, Linked, Links, SetDomain, SetId, SetMember, Structure};
+use crate::ldu::{DeferredSet, Linked, Links, SetDomain, SetId, SetMap, SetMember, Structure};
 use crate::percpu::loom_tests::model;
 use crate::sync::UnsafeCell;
 use std::mem::offset_of;
@@ -58,7 +58,7 @@ impl Structure<Link> for Numbers {
 type Domain = SetDomain<Numbers, Link>;
 
 fn domain() -> Arc<Domain> {
-    Arc::new(DeferredSet::new(Forest::new(Numbers::default)))
+    Arc::new(DeferredSet::new(SetMap::new(Numbers::default)))
 }
 
 fn numbers(domain: &Domain, set: SetId) -> Vec<u32> {
@@ -68,7 +68,7 @@ fn numbers(domain: &Domain, set: SetId) -> Vec<u32> {
 /// One thread moves a process from one set to another: no read finds it in both. Both links are
 /// queued before, so that a read without a cut could take one as it was and the other as it is.
 #[test]
-fn loom_ldu_forest_read_of_two_sets_is_one_moment() {
+fn loom_ldu_set_domain_read_of_two_sets_is_one_moment() {
     model(3, || {
         let domain = domain();
         let (here, there) = (SetId::new(), SetId::new());
@@ -91,7 +91,7 @@ fn loom_ldu_forest_read_of_two_sets_is_one_moment() {
 /// One link serves two sets in turn beside a reader: never both, and the thread that frees it is
 /// last.
 #[test]
-fn loom_ldu_forest_recycled_link_moves_to_another_set() {
+fn loom_ldu_set_domain_recycled_link_moves_to_another_set() {
     model(3, || {
         let domain = domain();
         let (first, second) = (SetId::new(), SetId::new());

@@ -30,8 +30,8 @@ impl<V: Copy + Ord + Send + Sync + std::fmt::Debug> Structure<SetElement<V>> for
 
 type Domain<V> = SetDomain<Strict<V>, SetElement<V>>;
 
-type Handles = Vec<(SetId, u32, Attached<'static, Forest<Strict<u32>>, SetElement<u32>>)>;
-type Outside = Vec<(SetId, u32, Detached<'static, Forest<Strict<u32>>, SetElement<u32>>)>;
+type Handles = Vec<(SetId, u32, Attached<'static, SetMap<Strict<u32>>, SetElement<u32>>)>;
+type Outside = Vec<(SetId, u32, Detached<'static, SetMap<Strict<u32>>, SetElement<u32>>)>;
 
 /// A domain, and beside it what its sets should be.
 struct Modelled {
@@ -114,7 +114,7 @@ fn random_steps_on_several_sets_are_the_sequential_replay() {
         let mut rng = Rng::part(seed, round);
         let builder = DeferredSet::builder().queue(*rng.pick(&QUEUES));
         let builder = builder.max_queued(*rng.pick(&[1, 3, 4096]));
-        let domain = Box::into_raw(Box::new(builder.build(Forest::default()).unwrap()));
+        let domain = Box::into_raw(Box::new(builder.build(SetMap::default()).unwrap()));
         // SAFETY: leaked; freed below, when all that borrows it is gone.
         let shared: &'static Domain<u32> = unsafe { &*domain };
         let mut all = Modelled {
@@ -139,7 +139,7 @@ fn families(queue: Queue, max_queued: usize) {
     let seed = env::seed();
     println!("{queue:?}, at most {max_queued}: MANYCORE_SEED={seed:#x}");
     let builder = DeferredSet::builder().queue(queue).max_queued(max_queued);
-    let domain: Domain<(usize, u32)> = builder.build(Forest::default()).unwrap();
+    let domain: Domain<(usize, u32)> = builder.build(SetMap::default()).unwrap();
     let root = domain.new_set();
     let until = Instant::now() + Duration::from_millis(300);
     let alive = AtomicI64::new(0);

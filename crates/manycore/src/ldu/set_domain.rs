@@ -1,13 +1,13 @@
 //! Many small sets in one domain: one lock, and one set of queues for all of them.
 //!
-//! Owns: [`Forest`], the numbers of its sets ([`SetId`]), what a member needs to be in one
+//! Owns: [`SetMap`], the numbers of its sets ([`SetId`]), what a member needs to be in one
 //! ([`SetMember`]), and the handles. Everything else is the [`DeferredSet`]'s around it: changes,
 //! queues, reads, members' memory, poison.
 //!
 //! Laws (U numbers are the parent module's):
 //! - **ldu.F1** A set is a number, given out once in a process. So a member that waits in a queue
 //!   is never taken for one of a later set, and a set needs no end.
-//! - **ldu.F2** The forest has a set from the first insertion that a read applies until the last of
+//! - **ldu.F2** The map has a set from the first insertion that a read applies until the last of
 //!   its members is taken out by one. A set that came and went between two reads is never in it.
 //! - **ldu.F3** A member says the same set from its insertion until no queue has it, or until
 //!   [`recycle_raw`](DeferredSet::recycle_raw) has said that its data are free (ldu.U4).
@@ -21,7 +21,8 @@
 use super::guard::{ReadGuard, SharedGuard};
 use super::handle::Attached;
 use super::links::{Linked, Links};
-use super::set::{DeferredSet, Structure};
+use super::set::DeferredSet;
+use super::structure::Structure;
 use crate::config::SMALL;
 use crate::sync::{self, AtomicU64, Ordering};
 use std::cell::Cell;
@@ -96,7 +97,7 @@ impl Hasher for Spread {
     }
 }
 
-/// A member that says which set of a [`Forest`] it is in.
+/// A member that says which set of a [`SetMap`] it is in.
 ///
 /// For types that have [`Links`] of their own. All others use [`SetElement`].
 ///
@@ -197,7 +198,7 @@ impl<V> DerefMut for SetElement<V> {
 /// For sets that are many and do not live long: the mappings of each process in a family that
 /// forks, the children of a request, the members of a room. A set is nothing but a number, so to
 /// make one and to be done with it costs neither memory nor a line that others write. A set
-/// that came and went between two reads is never in the forest.
+/// that came and went between two reads is never in the map.
 ///
 /// `T` is a set's structure, made at its first member that a read applies, and dropped, under the
 /// domain's lock, with its last one.
@@ -276,8 +277,8 @@ impl<V> DerefMut for SetElement<V> {
 /// drop(own);
 /// assert!(parent.read().0.is_empty());
 /// ```
-pub struct Forest<T> {
-    sets: HashMap<SetId, Tree<T>, BuildHasherDefault<Spread>>,
+pub struct SetMap<T> {
+    sets: HashMap<SetId, SetState<T>, BuildHasherDefault<Spread>>,
     /// What a set without members looks like.
     empty: T,
     make: Box<dyn Fn() -> T + Send + Sync>,
@@ -285,18 +286,18 @@ pub struct Forest<T> {
 }
 
 /// One set.
-struct Tree<T> {
+struct SetState<T> {
     /// More than none (ldu.F2).
     members: usize,
     /// Missing only if making it panicked.
     structure: Option<T>,
 }
 
-/// Many small sets behind one lock and one set of queues: see [`Forest`].
-pub type SetDomain<T, E> = DeferredSet<Forest<T>, E>;
+/// Many small sets behind one lock and one set of queues: see [`SetMap`].
+pub type SetDomain<T, E> = DeferredSet<SetMap<T>, E>;
 
-impl<T> Forest<T> {
-    /// A forest without sets, whose structures `make` makes, empty: one at once, which stands for
+impl<T> SetMap<T> {
+    /// A map without sets, whose structures `make` makes, empty: one at once, which stands for
     /// every set without members, and one for each set. Later calls are made under the domain's
     /// lock; a panic there is as one of the structure's `insert`.
     pub fn new(make: impl Fn() -> T + Send + Sync + 'static) -> Self {
@@ -323,7 +324,7 @@ impl<T> Forest<T> {
 
     /// The sets that have members, in any order.
     pub fn iter(&self) -> impl Iterator<Item = (SetId, &T)> {
-        self.sets.iter().filter_map(|(id, tree)| Some((*id, tree.structure.as_ref()?)))
+        self.sets.iter().filter_map(|(id, set)| Some((*id, set.structure.as_ref()?)))
     }
 
     /// Sets that have members.
@@ -352,28 +353,28 @@ impl<T> Forest<T> {
     }
 }
 
-impl<T: Structure<E>, E: SetMember> Structure<E> for Forest<T> {
+impl<T: Structure<E>, E: SetMember> Structure<E> for SetMap<T> {
     fn insert(&mut self, member: &E) {
-        let tree = self.sets.entry(member.set()).or_insert_with(|| {
+        let set = self.sets.entry(member.set()).or_insert_with(|| {
             self.made += 1;
-            Tree { members: 0, structure: None }
+            SetState { members: 0, structure: None }
         });
-        tree.members += 1; // ldu.F4
-        tree.structure.get_or_insert_with(&self.make).insert(member);
+        set.members += 1; // ldu.F4
+        set.structure.get_or_insert_with(&self.make).insert(member);
     }
 
     fn remove(&mut self, member: &E) {
         let Entry::Occupied(mut entry) = self.sets.entry(member.set()) else {
             panic!(
-                "manycore: {} leaves a set that the forest does not have; a reader must not \
-                 exchange the forest, nor a member say another set",
+                "manycore: {} leaves a set that the map does not have; a reader must not \
+                 exchange the map, nor a member say another set",
                 member.name()
             );
         };
-        let tree = entry.get_mut();
-        tree.members -= 1; // ldu.F4
-        if tree.members > 0 {
-            return tree.structure.iter_mut().for_each(|structure| structure.remove(member));
+        let set = entry.get_mut();
+        set.members -= 1; // ldu.F4
+        if set.members > 0 {
+            return set.structure.iter_mut().for_each(|structure| structure.remove(member));
         }
         let last = entry.remove();
         self.shrink();
@@ -381,25 +382,25 @@ impl<T: Structure<E>, E: SetMember> Structure<E> for Forest<T> {
     }
 }
 
-impl<T: Default + 'static> Default for Forest<T> {
+impl<T: Default + 'static> Default for SetMap<T> {
     fn default() -> Self {
         Self::new(T::default)
     }
 }
 
-impl<T: fmt::Debug> fmt::Debug for Forest<T> {
+impl<T: fmt::Debug> fmt::Debug for SetMap<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_map().entries(self.iter().map(|(id, structure)| (id.0, structure))).finish()
     }
 }
 
-/// One set of a [`SetDomain`], by name: a number and the domain. See [`Forest`].
+/// One set of a [`SetDomain`], by name: a number and the domain. See [`SetMap`].
 pub struct Set<'d, T: Structure<E>, E: SetMember> {
     domain: &'d SetDomain<T, E>,
     id: SetId,
 }
 
-impl<T: Structure<E>, E: SetMember> DeferredSet<Forest<T>, E> {
+impl<T: Structure<E>, E: SetMember> DeferredSet<SetMap<T>, E> {
     /// Names a new set, without members. Cost: that of [`SetId::new`].
     #[inline]
     #[must_use]
@@ -429,7 +430,7 @@ impl<'d, T: Structure<E>, E: SetMember> Set<'d, T, E> {
     /// If the member says another set.
     #[inline]
     #[track_caller]
-    pub fn insert(&self, member: Box<E>) -> Attached<'d, Forest<T>, E> {
+    pub fn insert(&self, member: Box<E>) -> Attached<'d, SetMap<T>, E> {
         assert!(
             member.set() == self.id,
             "manycore: the member says another set than it is inserted into; say this one's id() \
@@ -444,7 +445,7 @@ impl<'d, T: Structure<E>, E: SetMember> Set<'d, T, E> {
     /// # Panics
     /// As [`DeferredSet::read`].
     #[track_caller]
-    pub fn read(&self) -> SetGuard<ReadGuard<'d, Forest<T>, E>> {
+    pub fn read(&self) -> SetGuard<ReadGuard<'d, SetMap<T>, E>> {
         SetGuard { guard: self.domain.read(), id: self.id }
     }
 
@@ -453,7 +454,7 @@ impl<'d, T: Structure<E>, E: SetMember> Set<'d, T, E> {
     /// # Panics
     /// As [`DeferredSet::read_shared`].
     #[track_caller]
-    pub fn read_shared(&self) -> SetGuard<SharedGuard<'d, Forest<T>, E>>
+    pub fn read_shared(&self) -> SetGuard<SharedGuard<'d, SetMap<T>, E>>
     where
         T: Sync,
     {
@@ -464,7 +465,7 @@ impl<'d, T: Structure<E>, E: SetMember> Set<'d, T, E> {
 impl<'d, T: Structure<SetElement<V>>, V: Send + Sync + 'static> Set<'d, T, SetElement<V>> {
     /// Inserts a value, in a box with links.
     #[inline]
-    pub fn add(&self, value: V) -> Attached<'d, Forest<T>, SetElement<V>> {
+    pub fn add(&self, value: V) -> Attached<'d, SetMap<T>, SetElement<V>> {
         self.domain.insert(Box::new(SetElement::new(self.id, value)))
     }
 }
@@ -498,7 +499,7 @@ impl<G> SetGuard<G> {
     }
 }
 
-impl<T, G: Deref<Target = Forest<T>>> Deref for SetGuard<G> {
+impl<T, G: Deref<Target = SetMap<T>>> Deref for SetGuard<G> {
     type Target = T;
 
     fn deref(&self) -> &T {
@@ -506,7 +507,7 @@ impl<T, G: Deref<Target = Forest<T>>> Deref for SetGuard<G> {
     }
 }
 
-impl<T: fmt::Debug, G: Deref<Target = Forest<T>>> fmt::Debug for SetGuard<G> {
+impl<T: fmt::Debug, G: Deref<Target = SetMap<T>>> fmt::Debug for SetGuard<G> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         (**self).fmt(f)
     }

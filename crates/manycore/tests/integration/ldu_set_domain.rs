@@ -35,7 +35,7 @@ trait Value: Copy + Ord + Send + Sync + std::fmt::Debug + Default + 'static {}
 impl<V: Copy + Ord + Send + Sync + std::fmt::Debug + Default + 'static> Value for V {}
 
 fn domain<V: Value>(queue: Queue) -> Domain<V> {
-    DeferredSet::builder().queue(queue).build(Forest::default()).unwrap()
+    DeferredSet::builder().queue(queue).build(SetMap::default()).unwrap()
 }
 
 fn contents<V: Value>(set: One<'_, V>) -> Vec<V> {
@@ -113,7 +113,7 @@ fn set_that_lives_and_dies_between_two_reads_costs_its_members_alone() {
 }
 
 #[test]
-fn set_is_in_the_forest_from_its_first_member_to_its_last() {
+fn set_is_in_the_map_from_its_first_member_to_its_last() {
     let domain = domain(Queue::PerCore);
     let (one, two) = (domain.new_set(), domain.new_set());
     assert!(domain.read().get(one.id()).is_none() && one.read().0.is_empty());
@@ -218,7 +218,7 @@ fn dropped_domain_drops_its_sets_with_what_leaked_in_them() {
         fn remove(&mut self, _: &SetElement<u8>) {}
     }
     let held = Arc::clone(&counted);
-    let domain = DeferredSet::new(Forest::new(move || Holds(Arc::clone(&held))));
+    let domain = DeferredSet::new(SetMap::new(move || Holds(Arc::clone(&held))));
     std::mem::forget((domain.new_set().add(1), domain.new_set().add(2)));
     let last = domain.new_set().add(3);
     assert_eq!(domain.read().iter().map(|(_, set)| Arc::strong_count(&set.0)).max(), Some(6));
@@ -256,7 +256,7 @@ fn poisoned(domain: &SetDomain<Moody, SetElement<u8>>) {
 fn panic_in_one_set_poisons_the_domain_and_loses_nothing() {
     for queue in QUEUES {
         let domain: SetDomain<Moody, _> =
-            DeferredSet::builder().queue(queue).build(Forest::default()).unwrap();
+            DeferredSet::builder().queue(queue).build(SetMap::default()).unwrap();
         let (one, two) = (domain.new_set(), domain.new_set());
         let members = [one.add(1), one.add(3), two.add(2), two.add(5)];
         poisoned(&domain);
@@ -288,11 +288,11 @@ fn set_whose_last_removal_panics_is_gone() {
 fn set_whose_structure_cannot_be_made_keeps_its_count() {
     let made = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&made);
-    let forest = Forest::new(move || {
+    let map = SetMap::new(move || {
         assert!(count.fetch_add(1, SeqCst) != 1, "not this time");
         Moody::default()
     });
-    let domain = DeferredSet::new(forest);
+    let domain = DeferredSet::new(map);
     let set = domain.new_set();
     let unlucky = set.add(1);
     poisoned(&domain);
@@ -330,9 +330,9 @@ impl Structure<SetElement<u8>> for Inside {
 fn structures_may_change_their_domain_and_not_read_it() {
     let there = Arc::new(Mutex::new(None));
     let own = Arc::clone(&there);
-    let forest = Forest::new(move || Inside(Arc::clone(&own)));
+    let map = SetMap::new(move || Inside(Arc::clone(&own)));
     // Leaked, so that its structures may know it.
-    let domain: &'static Around = Box::leak(Box::new(DeferredSet::new(forest)));
+    let domain: &'static Around = Box::leak(Box::new(DeferredSet::new(map)));
     *there.lock().unwrap() = Some(domain);
     let one = domain.new_set().add(1);
     assert_eq!(domain.read().len(), 1, "what it brought is the next read's");
@@ -439,7 +439,7 @@ fn free_list_takes_values_out_at_once_and_drops_each_once() {
         fn remove(&mut self, _: &SetElement<Arc<()>>) {}
     }
     let counted = Arc::new(());
-    let domain = DeferredSet::new(Forest::new(|| Deaf));
+    let domain = DeferredSet::new(SetMap::new(|| Deaf));
     let mut free = FreeList::new(&domain);
     for round in 0..10 {
         let id = domain.new_set().id();
@@ -471,7 +471,7 @@ fn member_of_another_domain_is_refused_by_a_free_list() {
 }
 
 #[test]
-fn link_that_leaves_an_exchanged_forest_is_named() {
+fn link_that_leaves_an_exchanged_map_is_named() {
     let domain = SetDomain::<Pids, Link>::default();
     let set = domain.new_set();
     let link = set.insert(Box::new(Link { links: Links::new(), set: set.id(), pid: 7 }));
@@ -479,5 +479,5 @@ fn link_that_leaves_an_exchanged_forest_is_named() {
     drop(link);
     let panic = catch_unwind(AssertUnwindSafe(|| domain.synchronize())).unwrap_err();
     let said = panic.downcast_ref::<String>().unwrap();
-    assert!(said.contains("link 7 leaves a set that the forest does not have"), "{said}");
+    assert!(said.contains("link 7 leaves a set that the map does not have"), "{said}");
 }

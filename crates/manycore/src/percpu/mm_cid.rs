@@ -11,7 +11,7 @@
 /// Cost: one load at an offset from the thread pointer.
 ///
 /// ```
-/// if let Some(cid) = manycore::percpu::cid::current() {
+/// if let Some(cid) = manycore::percpu::mm_cid::current() {
 ///     assert!(cid < 1 << 20);
 /// }
 /// ```

@@ -5,7 +5,7 @@
 //! groups are numbered densely from zero, and all threads are in group zero where the machine does
 //! not provide its topology.
 
-use super::cid;
+use super::mm_cid;
 use super::topology::{Cpu, Topology};
 use crate::config;
 
@@ -13,7 +13,7 @@ use crate::config;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Llc,
-    Node,
+    NumaNode,
 }
 
 /// The groups of one CPU.
@@ -52,7 +52,7 @@ impl Map {
         let Some(groups) = self.groups.get(cpu) else { return 0 };
         match kind {
             Kind::Llc => groups.llc as usize,
-            Kind::Node => groups.node as usize,
+            Kind::NumaNode => groups.node as usize,
         }
     }
 }
@@ -70,8 +70,8 @@ fn branches_of(topology: &Topology) -> Vec<(usize, usize)> {
     let mut count = 0;
     for group in cpus.chunk_by(|a, b| key(a) == key(b)) {
         let parts = group.len().div_ceil(config::TREE_CPUS_MAX);
-        for (place, cpu) in group.iter().enumerate() {
-            found.push((cpu.id, count + place * parts / group.len()));
+        for (position, cpu) in group.iter().enumerate() {
+            found.push((cpu.id, count + position * parts / group.len()));
         }
         count += parts;
     }
@@ -92,7 +92,7 @@ crate::sync::global! {
 /// Cost: some loads where libc keeps the CPU's number in memory, else a call into libc.
 #[inline(always)]
 pub(crate) fn group(kind: Kind) -> usize {
-    match cid::cpu() {
+    match mm_cid::cpu() {
         Some(cpu) => MAP.group(cpu, kind),
         None => group_slow(kind),
     }
@@ -110,9 +110,9 @@ pub(crate) fn branches() -> usize {
 #[inline]
 pub(crate) fn branch(slot: usize) -> usize {
     if cfg!(any(manycore_loom, manycore_shuttle, miri)) {
-        return cid::current().unwrap_or(slot) % branches(); // a model moves its threads
+        return mm_cid::current().unwrap_or(slot) % branches(); // a model moves its threads
     }
-    match cid::cpu().or_else(|| super::pin::current_cpu().ok()) {
+    match mm_cid::cpu().or_else(|| super::pin::current_cpu().ok()) {
         Some(cpu) => MAP.groups.get(cpu).map_or(0, |groups| groups.branch as usize),
         None => slot % MAP.branches,
     }
@@ -179,10 +179,10 @@ mod tests {
         let map = Map::of(&topology);
         for cpu in topology.cpus() {
             assert_eq!(map.group(cpu.id, Kind::Llc), cpu.llc);
-            assert_eq!(map.group(cpu.id, Kind::Node), cpu.node);
+            assert_eq!(map.group(cpu.id, Kind::NumaNode), cpu.node);
         }
         assert_eq!(map.group(1 << 20, Kind::Llc), 0, "an unknown CPU is in group zero");
         assert!(group(Kind::Llc) < topology.llc_groups().len());
-        assert!(group(Kind::Node) < topology.nodes().len());
+        assert!(group(Kind::NumaNode) < topology.nodes().len());
     }
 }

@@ -3,10 +3,14 @@
 use super::id::{LAST_GENERATION, dead, generation_in, index_in};
 use super::local::{Fresh, Local};
 use super::pool::Pool;
-use super::trie::{INDEX_BITS, Leaf, Slot, Trie};
+use super::trie::{self, INDEX_BITS, NodeSlot};
 use crate::percpu::{self, segmented::Segmented};
 use crate::sync::{AtomicPtr, AtomicU64, LoadToChange, Ordering, UnsafeCell, seeded_bug};
 use std::ptr::{self, NonNull};
+
+/// The trie of a namespace, and a leaf of it.
+pub(super) type Trie<T> = trie::Trie<T, State<T>>;
+pub(super) type Leaf<T> = trie::Leaf<T, State<T>>;
 
 /// In `late`, while the namespace is there.
 const OPEN: u64 = 1 << 62;
@@ -16,46 +20,46 @@ const OPEN: u64 = 1 << 62;
 struct Line<T>(T);
 
 /// A namespace without its trie, which is beside it as long as there is one.
-pub(super) struct Core<T> {
+pub(super) struct State<T> {
     locals: Segmented<Local>,
     pool: Pool,
     /// The first unused index.
     frontier: Line<AtomicU64>,
     /// `OPEN`, less the blocks that came back where there is no account, or to a closed one. When
     /// the namespace is dropped, all accounts are settled here; the thread that brings it to zero
-    /// frees the core (namespace.N7).
+    /// frees the state (namespace.N7).
     late: Line<AtomicU64>,
     /// Blocks that have had their last generation.
     worn: AtomicU64,
     /// The trie of a namespace that has been dropped.
     legacy: UnsafeCell<Option<Trie<T>>>,
-    /// The pointer that the core's box was made into, for the leaves, whose last block frees it:
+    /// The pointer that the state's box was made into, for the leaves, whose last block frees it:
     /// one made of a reference must not.
     own: AtomicPtr<Self>,
 }
 
 /// A block owned by this thread, not in use: its first slot, index, and the generation it had.
 pub(super) struct Block<T> {
-    pub(super) slot: *mut Slot<T>,
+    pub(super) slot: *mut NodeSlot<T>,
     pub(super) index: u32,
     pub(super) generation: u32,
 }
 
-impl<T> Core<T> {
-    /// A core that is freed when all accounts are settled (namespace.N7).
+impl<T> State<T> {
+    /// A state that is freed when all accounts are settled (namespace.N7).
     pub(super) fn leak() -> NonNull<Self> {
-        let core = NonNull::from(Box::leak(Box::new(Self::new())));
+        let state = NonNull::from(Box::leak(Box::new(Self::new())));
         // SAFETY: just made.
-        // ORDER: Relaxed; shown by whatever shows the core.
-        unsafe { (*core.as_ptr()).own.store(core.as_ptr(), Ordering::Relaxed) };
-        core
+        // ORDER: Relaxed; shown by whatever shows the state.
+        unsafe { (*state.as_ptr()).own.store(state.as_ptr(), Ordering::Relaxed) };
+        state
     }
 
     fn new() -> Self {
         Self {
             own: AtomicPtr::new(ptr::null_mut()),
             locals: Segmented::new(),
-            pool: Pool::new(size_of::<Slot<T>>()),
+            pool: Pool::new(size_of::<NodeSlot<T>>()),
             frontier: Line(AtomicU64::new(0)),
             late: Line(AtomicU64::new(OPEN)),
             worn: AtomicU64::new(0),
@@ -118,8 +122,8 @@ impl<T> Core<T> {
     }
 
     /// Makes the leaves of a chunk, linked to one another; the first slot.
-    fn make_slots(&self, index: u32, ids: u64, trie: &Trie<T>) -> *mut Slot<T> {
-        // ORDER: Relaxed; written before the core was shown.
+    fn make_slots(&self, index: u32, ids: u64, trie: &Trie<T>) -> *mut NodeSlot<T> {
+        // ORDER: Relaxed; written before the state was shown.
         let own = self.own.load(Ordering::Relaxed);
         let leaf = trie.make(index, own);
         let mut last = leaf;
@@ -140,8 +144,8 @@ impl<T> Core<T> {
     /// # Safety
     /// The caller has the block to itself, and `local` is its own.
     #[inline(always)]
-    unsafe fn recycle(&self, local: Option<&Local>, slot: *mut Slot<T>, class: usize) {
-        // SAFETY: namespace.N2 - slots live as long as the core.
+    unsafe fn recycle(&self, local: Option<&Local>, slot: *mut NodeSlot<T>, class: usize) {
+        // SAFETY: namespace.N2 - slots live as long as the state.
         let word = unsafe { &(*slot).word };
         // ORDER: Relaxed; the caller's own, and readers take any dead word alike. It comes before
         // the next use by the slot's owner, or by the stacks of the pool.
@@ -175,16 +179,16 @@ impl<T> Core<T> {
     }
 
     /// A block has come back from the section: it is free again, and what it held has been
-    /// dropped. Afterwards the core may be gone.
+    /// dropped. Afterwards the state may be gone.
     ///
     /// # Safety
-    /// Called once for each block for which `Local::debit` was called, with its core.
-    pub(super) unsafe fn come_back(core: *const Self, slot: *mut Slot<T>, class: usize) {
+    /// Called once for each block for which `Local::debit` was called, with its state.
+    pub(super) unsafe fn come_back(state: *const Self, slot: *mut NodeSlot<T>, class: usize) {
         percpu::with_slot(|own| {
-            // SAFETY: namespace.N7 - the core stays until this block has been credited, or counted
+            // SAFETY: namespace.N7 - the state stays until this block has been credited, or counted
             // in `late`; and this reference is used no more after that.
             let is_over = unsafe {
-                let this = &*core;
+                let this = &*state;
                 let local = this.locals.get(own.index());
                 // SAFETY: no section can see the block, and the slot's part is the owner's.
                 this.recycle(local, slot, class);
@@ -192,43 +196,43 @@ impl<T> Core<T> {
             };
             if is_over {
                 // SAFETY: namespace.N7 - the block was retired with a debit and not credited, so
-                // `late` counts it, and the core stays until `settle` has taken it off; no
-                // reference to the core is left.
-                unsafe { Self::settle(core.cast_mut(), 1) };
+                // `late` counts it, and the state stays until `settle` has taken it off; no
+                // reference to the state is left.
+                unsafe { Self::settle(state.cast_mut(), 1) };
             }
         });
     }
 
-    /// Takes `blocks` off `late`, and frees the core if nothing is left.
+    /// Takes `blocks` off `late`, and frees the state if nothing is left.
     ///
     /// # Safety
-    /// namespace.N7: the caller accounts for so many, and does not use the core afterwards.
-    unsafe fn settle(core: *mut Self, blocks: u64) {
+    /// namespace.N7: the caller accounts for so many, and does not use the state afterwards.
+    unsafe fn settle(state: *mut Self, blocks: u64) {
         // SAFETY: namespace.N7 - the caller promises that `late` counts so many blocks for it
-        // (# Safety), so the core stays until they are taken off; the reference ends with that.
-        // ORDER: AcqRel; everything that others did with the core comes before its end.
-        let before = unsafe { &*core }.late.0.fetch_sub(blocks, Ordering::AcqRel);
+        // (# Safety), so the state stays until they are taken off; the reference ends with that.
+        // ORDER: AcqRel; everything that others did with the state comes before its end.
+        let before = unsafe { &*state }.late.0.fetch_sub(blocks, Ordering::AcqRel);
         if before == blocks && !crate::sync::model_failed() {
             // SAFETY: namespace.N7 - made by `Box::leak`, and this was the last account.
-            drop(unsafe { Box::from_raw(core) });
+            drop(unsafe { Box::from_raw(state) });
         }
     }
 
-    /// The namespace goes: the core follows when the last block has come back (namespace.N7).
+    /// The namespace goes: the state follows when the last block has come back (namespace.N7).
     ///
     /// # Safety
-    /// No other thread has the namespace, and `core` came from `Box::leak`.
-    pub(super) unsafe fn close(core: NonNull<Self>, trie: Trie<T>) {
-        let core = core.as_ptr();
-        // SAFETY: `legacy` is accessed when the namespace is dropped and when the core is, which
+    /// No other thread has the namespace, and `state` came from `Box::leak`.
+    pub(super) unsafe fn close(state: NonNull<Self>, trie: Trie<T>) {
+        let state = state.as_ptr();
+        // SAFETY: `legacy` is accessed when the namespace is dropped and when the state is, which
         // the accounts order; blocks that come back in between access other fields.
-        unsafe { (*core).legacy.with_mut(|legacy| *legacy = Some(trie)) };
-        // SAFETY: namespace.N7 - the core stays until `late` is settled below.
-        let locals = unsafe { &(*core).locals };
+        unsafe { (*state).legacy.with_mut(|legacy| *legacy = Some(trie)) };
+        // SAFETY: namespace.N7 - the state stays until `late` is settled below.
+        let locals = unsafe { &(*state).locals };
         // No account is opened concurrently: only the owner of the namespace does that.
         let away = locals.iter().fold(0, |sum: u64, (_, local)| sum.wrapping_add(local.close()));
         // SAFETY: the accounts are settled, and this is the last use.
-        unsafe { Self::settle(core, OPEN.wrapping_sub(away)) }
+        unsafe { Self::settle(state, OPEN.wrapping_sub(away)) }
     }
 
     #[cfg(all(test, not(manycore_loom), not(manycore_shuttle)))]
@@ -253,10 +257,10 @@ impl<T> Block<T> {
     /// A block that was in use before.
     #[inline(always)]
     fn used(slot: *mut ()) -> Self {
-        let slot = slot.cast::<Slot<T>>();
-        // SAFETY: namespace.N2; it came from a list of free blocks of this core, which keeps the
+        let slot = slot.cast::<NodeSlot<T>>();
+        // SAFETY: namespace.N2; it came from a list of free blocks of this state, which keeps the
         // trie's slots, so it is one.
-        // ORDER: Relaxed; the block is the caller's (see `Core::recycle`).
+        // ORDER: Relaxed; the block is the caller's (see `State::recycle`).
         let word = unsafe { &(*slot).word }.load(Ordering::Relaxed);
         Self { slot, index: index_in(word), generation: generation_in(word) }
     }

@@ -1,0 +1,132 @@
+//! A change: an insertion or a removal of one member, from the member's word to its queue.
+//!
+//! Why the epoch suffices for ldu.U6. A read raises it to `cut + 1`, passes a full fence, and then
+//! looks at queues and words. A change loads the epoch, changes the word, perhaps pushes, passes a
+//! full fence, and returns.
+//! - *A change that the read misses.* The read looked at the word, or at the queue, before the
+//!   change got there. So the read's fence comes before the change's, and whatever follows the
+//!   change's return finds the raised epoch: it notes more than `cut`, and the read leaves it out.
+//! - *A change that the read takes.* It found `cut` or less. So what had returned before it began
+//!   has its fence before the read's, and the read looks after that.
+//! - *A late change*, which loaded the epoch long ago: the first point has it if it is missed, the
+//!   second if it is not. Its word may have more than it found, and then takes that (ldu.M3 of
+//!   `word`).
+
+use super::links::{Linked, Links, links_of};
+use super::queue::Stack;
+use super::state::{Held, State};
+use super::structure::Structure;
+use super::word::{Change, TOGGLE, Word};
+use crate::clock::Clock;
+use crate::config::{DEFAULT_GROWTH, SMALL};
+use crate::lock::held;
+use crate::percpu::barrier;
+use crate::sync::{self, Ordering, seeded_bug};
+use std::ptr::NonNull;
+
+/// How far over its bound a queue grows while a reader holds the set.
+pub(super) const GROWTH: u64 = if SMALL { 2 } else { DEFAULT_GROWTH as u64 };
+
+impl<T: Structure<E>, E: Linked> State<T, E> {
+    /// Makes a change and returns the word, unless it is none: then `Err` has the word.
+    ///
+    /// # Safety
+    /// ldu.U1, ldu.U3: `member` is alive, was in no other set while it is queued, its owner makes
+    /// one change at a time, and its memory is held until a drain has let it go. If the change
+    /// gives it up, it may be gone.
+    #[inline(always)]
+    pub(super) unsafe fn change(&self, member: NonNull<E>, change: Change) -> Result<Word, Word> {
+        // ORDER: Acquire; pairs with the Release in `raise`. What makes it new enough are the
+        // fences of the changes that came before this one (see the header).
+        let epoch = self.update_side.epoch.load(Ordering::Acquire);
+        // SAFETY: ldu.U3 - the caller promises that `member` is alive, and that its memory is held
+        // until a drain has let it go (# Safety). After the change that gives it up, `marks` is not
+        // used.
+        let (links, marks) = unsafe {
+            let links = links_of(member);
+            (links, &*links.as_ptr())
+        };
+        let mut word = marks.load_for_change();
+        let next = loop {
+            if word.is_attached() == (change == Change::Insert) {
+                return Err(word);
+            }
+            // Nearly always so: then the new word need not be computed before the instruction.
+            if word.is_plain(epoch) && matches!(change, Change::Insert | Change::Remove) {
+                word = marks.toggle(change == Change::Insert);
+                let next = word.after(change, 0);
+                if word.is_queued() {
+                    break next;
+                }
+                // A drain let it go between the look and the toggle; no other thread has it now.
+                let toggled = Word(word.0 ^ TOGGLE);
+                let queued = marks.change(toggled, toggled.queued_again());
+                debug_assert!(queued.is_ok(), "only its owner changes a member in no queue");
+                break next;
+            }
+            let next = word.after(change, epoch);
+            match marks.change(word, next) {
+                Ok(()) => break next,
+                Err(now) => word = now,
+            }
+        };
+        // From here on the member may be gone, if it was queued and is given up.
+        barrier::full_after_rmw();
+        if !word.is_queued() {
+            // SAFETY: ldu.Q1 - this change made it queued.
+            unsafe { self.push(links) };
+        }
+        Ok(next)
+    }
+
+    /// # Safety
+    /// As [`Queues::push`].
+    #[inline(never)]
+    unsafe fn push(&self, links: NonNull<Links>) {
+        // SAFETY: ldu.Q1 - the caller promises that it made the member queued (# Safety); its
+        // memory lives until a drain has let it go.
+        let (pushed, overdue) = unsafe {
+            self.update_side.queues.push(links, |stack, first| self.is_overdue(stack, first))
+        };
+        if pushed.len >= self.update_side.max_queued || overdue {
+            self.relieve(pushed.len >= self.update_side.max_queued.saturating_mul(GROWTH));
+        }
+    }
+
+    #[inline(always)]
+    fn is_overdue(&self, stack: &Stack, first: bool) -> bool {
+        if self.update_side.max_delay == u64::MAX {
+            return false;
+        }
+        let now = Clock::system().ticks_now();
+        if first {
+            // ORDER: Relaxed (both); an estimate.
+            stack.since.store(now, Ordering::Relaxed);
+            return false;
+        }
+        now.saturating_sub(stack.since.load(Ordering::Relaxed)) > self.update_side.max_delay
+    }
+
+    /// A queue is at its bound: this change becomes the reader. A panic of the structure's stays
+    /// here; the poison tells the next reader.
+    ///
+    /// A thread that holds an object, or holds or shares a set, this one or another, does not wait:
+    /// the reader that it would wait for may wait for it. Its queue grows instead.
+    #[cold]
+    fn relieve(&self, wait: bool) {
+        // BUG: a change of a set waits for the set's reader although its thread holds another set
+        // (`ldu`).
+        let wait = wait && (!held::is_inside() || seeded_bug!("waiting-holder"));
+        if self.lock(wait).is_err() {
+            return; // busy, or this thread's own: the queue grows
+        }
+        let mut held = Held { state: self, poison: false };
+        sync::contain(|| {
+            // SAFETY: the lock is held.
+            unsafe { self.drain(true) };
+        });
+        let garbage = held.garbage();
+        drop(held);
+        sync::contain(|| sync::drop_each(garbage));
+    }
+}

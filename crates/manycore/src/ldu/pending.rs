@@ -1,0 +1,54 @@
+//! The members that wait for the next read outside of queues, and those that are to be freed.
+
+use super::links::{Linked, Links, member_of};
+use super::retired::Retired;
+use std::ptr::NonNull;
+
+/// What the lock's holder owns beside the structure.
+pub(super) struct Pending<E: Linked> {
+    /// Queued members that the next read looks at: those that changed after the last cut, and
+    /// ldu.R3's.
+    pub(super) carry: Vec<NonNull<Links>>,
+    /// The carry of the read before, while this one looks at it. Empty between reads, but for what
+    /// a panic left.
+    pub(super) old: Vec<NonNull<Links>>,
+    /// The queues' contents, as above.
+    pub(super) chains: Vec<NonNull<Links>>,
+    /// What to free when the lock has been given up.
+    pub(super) garbage: Vec<Retired<E>>,
+    pub(super) drains: u64,
+    pub(super) applied: u64,
+    pub(super) freed: u64,
+}
+
+impl<E: Linked> Pending<E> {
+    pub(super) const fn new() -> Self {
+        Self {
+            carry: Vec::new(),
+            old: Vec::new(),
+            chains: Vec::new(),
+            garbage: Vec::new(),
+            drains: 0,
+            applied: 0,
+            freed: 0,
+        }
+    }
+
+    pub(super) fn is_clean(&self) -> bool {
+        self.carry.is_empty() && self.old.is_empty() && self.chains.is_empty()
+    }
+
+    /// Members that wait here.
+    pub(super) fn waiting(&self) -> usize {
+        self.carry.len() + self.old.len()
+    }
+
+    /// # Safety
+    /// The member is dead, and in no list.
+    pub(super) unsafe fn free(&mut self, links: NonNull<Links>) {
+        self.freed += 1;
+        // SAFETY: ldu.M4 - the caller promises that the member is dead and in no list (# Safety),
+        // so this drain alone has it, and makes a `Retired` of it once.
+        self.garbage.push(unsafe { Retired::new(member_of(links)) });
+    }
+}

@@ -1,0 +1,146 @@
+//! The state of a set that its threads share: the layout, and the set's lock.
+//!
+//! Changes are in `change`, reads in `drain`. Laws ldu.U1 to ldu.U7 are in the parent module.
+
+use super::links::Linked;
+use super::pending::Pending;
+use super::queue::Queues;
+use super::retired::Retired;
+use super::structure::Structure;
+use crate::lock::error::would_wait_in_a_circle;
+use crate::lock::{Entered, Refused, Rounds};
+use crate::profile::Of;
+use crate::sync::{AtomicBool, AtomicU64, Ordering, UnsafeCell};
+use std::mem::ManuallyDrop;
+
+/// What changes look at. Reads write the epoch, if something has changed, and nothing else here.
+#[repr(align(128))]
+pub(super) struct UpdateSide {
+    pub(super) epoch: AtomicU64,
+    pub(super) max_queued: u64,
+    /// Ticks; `u64::MAX` if there is no time bound.
+    pub(super) max_delay: u64,
+    pub(super) queues: Queues,
+}
+
+/// What reads write.
+#[repr(align(128))]
+pub(super) struct ReadSide {
+    pub(super) rounds: Rounds,
+    /// Guarded by the lock, as the next one.
+    pub(super) poisoned: AtomicBool,
+    /// Whether members wait for the next read outside of queues.
+    pub(super) is_clean: AtomicBool,
+}
+
+pub(super) struct State<T, E: Linked> {
+    pub(super) update_side: UpdateSide,
+    pub(super) read_side: ReadSide,
+    /// Before `pending`, so that it is dropped before the members that were given up.
+    pub(super) value: UnsafeCell<T>,
+    pub(super) pending: UnsafeCell<Pending<E>>,
+}
+
+// SAFETY: a state that moves takes along the structure (`T: Send`) and members, which any thread
+// may use and free (`Linked` is `Send + Sync`).
+unsafe impl<T: Send, E: Linked> Send for State<T, E> {}
+// SAFETY: shared, the state gives the structure and `pending` to the lock's holder alone
+// (rounds.V1, kept by `State::lock`), so `T: Send` is enough. `&T` for several threads is given out
+// by `read_shared` alone, which asks for `T: Sync`. Everything else is atomic.
+unsafe impl<T: Send, E: Linked> Sync for State<T, E> {}
+
+impl<T: Structure<E>, E: Linked> State<T, E> {
+    pub(super) fn new(value: T, queues: Queues, max_queued: u64, max_delay: u64) -> Self {
+        Self {
+            update_side: UpdateSide { epoch: AtomicU64::new(0), max_queued, max_delay, queues },
+            read_side: ReadSide {
+                rounds: Rounds::new(),
+                poisoned: AtomicBool::new(false),
+                is_clean: AtomicBool::new(true),
+            },
+            value: UnsafeCell::new(value),
+            pending: UnsafeCell::new(Pending::new()),
+        }
+    }
+
+    /// The structure, and what is to be freed after it. No queue has a member any more.
+    pub(super) fn dismantle(self) -> (T, Vec<Retired<E>>) {
+        let Self { value, pending, .. } = self;
+        (value.into_inner(), pending.into_inner().garbage)
+    }
+
+    /// Takes the set's lock, and has the structure alone.
+    #[track_caller]
+    pub(super) fn lock(&self, wait: bool) -> Result<(), Refused> {
+        if wait { self.read_side.rounds.lock(self.of()) } else { self.read_side.rounds.try_lock() }
+    }
+
+    #[track_caller]
+    fn of(&self) -> Of {
+        Of::new("DeferredSet", self)
+    }
+
+    /// Comes in to share the structure, up to date; `First` if the caller has to see to that.
+    #[track_caller]
+    pub(super) fn enter(&self) -> Result<Entered, Refused> {
+        self.read_side.rounds.enter(self.of(), || self.is_current())
+    }
+
+    /// Whether the structure knows of every change that has returned; if a change has not, or if
+    /// the caller neither has the lock nor shares the structure, a guess.
+    pub(super) fn is_current(&self) -> bool {
+        // ORDER: Relaxed; guarded by the lock.
+        self.read_side.is_clean.load(Ordering::Relaxed) && self.update_side.queues.is_empty()
+    }
+
+    pub(super) fn is_poisoned(&self) -> bool {
+        // ORDER: Relaxed; callers that need more hold the lock.
+        self.read_side.poisoned.load(Ordering::Relaxed)
+    }
+}
+
+/// The set's lock, given up on the way out.
+pub(super) struct Held<'a, T, E: Linked> {
+    pub(super) state: &'a State<T, E>,
+    pub(super) poison: bool,
+}
+
+impl<T, E: Linked> Held<'_, T, E> {
+    /// What is to be freed after the lock is given up.
+    pub(super) fn garbage(&mut self) -> Vec<Retired<E>> {
+        // SAFETY: the lock is held, and guards `pending`.
+        self.state.pending.with_mut(|pending| unsafe { std::mem::take(&mut (*pending).garbage) })
+    }
+}
+
+impl<T, E: Linked> Held<'_, T, E> {
+    /// Gives the lock up and goes on sharing the structure. What is to be freed comes back.
+    pub(super) fn share(mut self) -> Vec<Retired<E>> {
+        let garbage = self.garbage();
+        ManuallyDrop::new(self).state.read_side.rounds.share();
+        garbage
+    }
+}
+
+impl<T, E: Linked> Drop for Held<'_, T, E> {
+    fn drop(&mut self) {
+        if self.poison {
+            // ORDER: Relaxed; guarded by the lock.
+            self.state.read_side.poisoned.store(true, Ordering::Relaxed);
+        }
+        self.state.read_side.rounds.unlock();
+    }
+}
+
+/// Says why a read has no guard. `what` is what the readers call the object.
+#[cold]
+#[track_caller]
+pub(super) fn cannot_read(refused: Refused, what: &str) -> ! {
+    if refused == Refused::Circle {
+        would_wait_in_a_circle();
+    }
+    panic!(
+        "manycore: this thread reads the {what} already; drop the guard before reading again, and \
+         do not read it from within its own structure"
+    )
+}

@@ -1,0 +1,145 @@
+//! Entering: a section is announced on the thread's own line (section.S1, section.S4, section.S6).
+
+use super::guard::Section;
+use super::home::{HOME, NOWHERE};
+use super::leave::farewell;
+use super::local::{Local, SPARE};
+use super::report;
+use super::settings::Mode;
+use super::state::State;
+use crate::percpu::{self, barrier};
+use crate::sync::{Ordering, seeded_bug};
+
+/// Opens a section.
+#[inline(always)]
+pub(super) fn enter(state: &State) -> Section<'_> {
+    let (last, local) = HOME.with(|home| (home.last.get(), home.local.get()));
+    if last == state.number {
+        // SAFETY: no two domains have the same number, so this is the thread's part of `state`,
+        // which lives as long as `state`.
+        let local = unsafe { &*local };
+        if !local.is_inside() {
+            state.open_light(local);
+            return Section::opened(state, local);
+        }
+    }
+    enter_again(state)
+}
+
+/// An inner section, or another domain's than the last. (Cold, so that the usual way in is a
+/// straight line.)
+#[cold]
+#[inline(never)]
+fn enter_again(state: &State) -> Section<'_> {
+    let slot = HOME.with(|home| home.slot.get());
+    let Some(local) = Some(slot).filter(|slot| *slot != NOWHERE).and_then(|slot| state.local(slot))
+    else {
+        return enter_first(state);
+    };
+    if local.is_inside() {
+        local.nest();
+    } else {
+        state.open(local);
+    }
+    if state.light {
+        HOME.with(|home| {
+            home.last.set(state.number);
+            home.local.set(local);
+        });
+    }
+    Section::opened(state, local)
+}
+
+/// Whether the calling thread has a section open.
+pub(super) fn is_inside(state: &State) -> bool {
+    let slot = HOME.with(|home| home.slot.get());
+    if slot != NOWHERE {
+        return state.local(slot).is_some_and(Local::is_inside);
+    }
+    // Before its first section, or after its destructors.
+    let inside = state.locals().filter(|(_, local)| local.is_inside());
+    inside.map(|(slot, _)| slot).any(report::is_own)
+}
+
+/// The first section of a thread, or of a domain with threads so high; or one that a thread opens
+/// after its destructors have run, on a slot of its own.
+#[cold]
+fn enter_first(state: &State) -> Section<'_> {
+    let (slot, flags) = match percpu::home_slot(farewell) {
+        Ok(home) => {
+            HOME.with(|own| own.slot.set(home.index()));
+            (home, 0)
+        }
+        Err(spare) => (spare, SPARE),
+    };
+    report::introduce(slot.index());
+    let local = state.make_local(slot.index());
+    if local.is_inside() {
+        local.nest();
+    } else {
+        local.extra.set(local.extra.get() | flags);
+        state.welcome(local);
+        state.open(local);
+    }
+    Section::opened(state, local)
+}
+
+impl State {
+    /// Opens the outermost section of `local`'s owner.
+    ///
+    /// Not by [`crate::percpu::gate`], although the barriers are the same: a section is never
+    /// turned away, so there is no word to look at afterwards, and no leader waits. A leader reads
+    /// *when* each section was opened, from an `AtomicU64` that holds an era or a clock's stamp.
+    #[inline(always)]
+    pub(super) fn open(&self, local: &Local) {
+        if self.light || seeded_bug!("plain-publish") {
+            self.open_light(local);
+        } else {
+            self.open_fenced(local);
+        }
+    }
+
+    /// The same where readers pay no fence.
+    #[inline(always)]
+    pub(super) fn open_light(&self, local: &Local) {
+        // ORDER: Release; pairs with Acquire in `look`: the sections before this one are over.
+        // Later loads stay behind by the light barrier (percpu.B1 with `heavy` in `start`;
+        // section.E1).
+        local.lower.store(self.era(), Ordering::Release);
+        // BUG: a section is announced by a plain store with no barrier behind it (section.S6).
+        if !seeded_bug!("plain-publish") {
+            barrier::light();
+        }
+    }
+
+    #[inline(never)]
+    fn open_fenced(&self, local: &Local) {
+        let stamp = match self.mode {
+            Mode::Clock => self.clock().stamp().ticks().max(1),
+            Mode::Epoch | Mode::Bounded => self.era(),
+        };
+        // ORDER: SeqCst and a full fence; pairs with the fence in `start` (section.E1).
+        local.lower.swap(stamp, Ordering::SeqCst);
+        barrier::full_after_rmw();
+    }
+
+    /// Raises `raised` to the present era (section.E4): later loads come after it.
+    #[cold]
+    pub(super) fn catch_up(&self, local: &Local) {
+        let era = self.era();
+        if self.light {
+            // ORDER: Release and a light barrier; pairs with `heavy` in `start` (section.E4).
+            local.raised.store(era, Ordering::Release);
+            // BUG: a section that raises its era loads again with no barrier between (section.E4).
+            if !seeded_bug!("unfenced-raise") {
+                barrier::light();
+            }
+        } else if seeded_bug!("unfenced-raise") {
+            local.raised.store(era, Ordering::Release);
+        } else {
+            // ORDER: SeqCst and a full fence; pairs with the fence in `start` (section.E4).
+            local.raised.swap(era, Ordering::SeqCst);
+            barrier::full_after_rmw();
+        }
+    }
+}

@@ -1,0 +1,243 @@
+//! Grace periods: one thread at a time, the leader, advances the era, pays the barrier for all, and
+//! looks at all threads; what that shows is ripe may be freed.
+//!
+//! Laws section.S2, section.S3, section.S9, and section.E1 to section.E4 of the parent module.
+
+use super::local::Local;
+use super::report::Sightings;
+use super::settings::Mode;
+use super::state::{State, unpoisoned};
+use crate::percpu::barrier;
+use crate::sync::{LoadToChange, Ordering, hint, seeded_bug};
+use std::sync::PoisonError;
+use std::time::Instant;
+
+/// Whose garbage a leader takes over (section.S9).
+#[derive(Clone, Copy)]
+pub(super) struct TakeOver {
+    /// Of all threads that are outside, or only of those that have not changed theirs for a while.
+    pub(super) all: bool,
+    /// But not of this slot: the leader's own, if it has one.
+    pub(super) own: usize,
+}
+
+impl TakeOver {
+    const IDLE: Self = Self { all: false, own: usize::MAX };
+}
+
+/// What a leader saw.
+struct Round {
+    /// The round's own stamp: sections that entered later have at least this.
+    limit: u64,
+    /// The least stamp of an open section, or `limit`.
+    least: u64,
+}
+
+impl State {
+    /// The stamp of everything that the calling thread has unlinked (section.S2).
+    pub(super) fn stamp(&self) -> u64 {
+        // BUG: a batch of retired nodes is stamped with no fence after the unlinks (section.S2):
+        // the paper's Figure 2.
+        if !seeded_bug!("unfenced-retire") {
+            barrier::fence_full();
+            if self.mode == Mode::Clock {
+                barrier::stores_are_visible();
+            }
+        }
+        match self.mode {
+            Mode::Clock => self.clock().cut().ticks(),
+            Mode::Epoch | Mode::Bounded => self.era(),
+        }
+    }
+
+    /// Waits until a stamp that was just taken is so old that a round may find it ripe: some
+    /// microseconds, where the clock is the machine's.
+    pub(super) fn let_pass(&self, stamp: u64) {
+        if self.transfer == 0 {
+            return;
+        }
+        let now = || self.clock().cut().ticks();
+        let last = now().min(stamp).saturating_add(self.margin.min(self.transfer + 1));
+        while now() < last {
+            hint::spin_loop();
+        }
+    }
+
+    /// Whether the grace period of this stamp is over, as far as finished rounds know.
+    pub(super) fn is_ripe(&self, stamp: u64) -> bool {
+        // ORDER: Acquire; pairs with Release in `lead`: the readers' leaving before the free.
+        stamp.saturating_add(self.margin) <= self.found.0.safe.load(Ordering::Acquire)
+    }
+
+    /// Leads a round; `sightings` are the leader's.
+    fn lead(&self, sightings: &mut Sightings, whose: TakeOver) -> Round {
+        self.want(sightings, whose);
+        // BUG: a round is stamped after it has looked at the others (section.S3): the paper's
+        // public code.
+        let round = if seeded_bug!("late-round") {
+            let least = self.look(u64::MAX, sightings);
+            let limit = self.start();
+            Round { limit, least: least.min(limit) }
+        } else {
+            let limit = self.start(); // before any thread is looked at (section.S3)
+            Round { limit, least: self.look(limit, sightings) }
+        };
+        sightings.forget_before(round.limit);
+        // ORDER: Relaxed load, as only leaders write; Release pairs with Acquire in `is_ripe`.
+        let safe = round.least.max(self.found.0.safe.load_to_change(Ordering::Relaxed));
+        self.found.0.safe.store(safe, Ordering::Release);
+        // ORDER: Release; pairs with Acquire in `sieve`: the barrier before the look (section.E4).
+        self.found.0.looked.store(round.limit, Ordering::Release);
+        round
+    }
+
+    /// Stamps the round and pays its barrier.
+    fn start(&self) -> u64 {
+        if self.mode == Mode::Clock {
+            barrier::fence_full();
+            return self.clock().cut().ticks();
+        }
+        // ORDER: Relaxed; only leaders write it, one after the other.
+        let next = self.era.0.load_to_change(Ordering::Relaxed) + 1;
+        // ORDER: Release; pairs with Acquire in `era` (section.E2, section.E3).
+        self.era.0.store(next, Ordering::Release);
+        if self.light {
+            barrier::heavy()
+        } else {
+            barrier::fence_full()
+        }
+        next
+    }
+
+    /// The least stamp of an open section, or `limit`; remembers sections older than `limit`. Adds
+    /// up what waits, and takes over what is wanted of threads that are outside.
+    fn look(&self, limit: u64, sightings: &mut Sightings) -> u64 {
+        let mut least = limit;
+        let mut total = 0_usize;
+        for (slot, local) in self.locals() {
+            // ORDER: Acquire; pairs with Release in `open_light` and `leave`: what the reader did
+            // with its nodes comes before their being freed.
+            let lower = local.lower.load(Ordering::Acquire);
+            if lower != 0 && lower < limit {
+                least = least.min(lower);
+                sightings.see(slot, lower, limit);
+            }
+            self.take_over(local, lower != 0);
+            if cfg!(not(manycore_loom)) {
+                // ORDER: Relaxed; an estimate.
+                total = total.saturating_add(local.bytes.load(Ordering::Relaxed));
+            }
+        }
+        if cfg!(not(manycore_loom)) {
+            self.weigh(total);
+        }
+        least
+    }
+
+    /// Before the barrier: announces what is to be taken over.
+    fn want(&self, sightings: &mut Sightings, whose: TakeOver) {
+        if !whose.all && !sightings.looks_for_idle() {
+            return;
+        }
+        for (slot, local) in self.locals() {
+            // ORDER: Relaxed; a guess, and the owner can refuse.
+            let waiting = local.waiting.load(Ordering::Relaxed);
+            if waiting != 0 && slot != whose.own {
+                let bytes = local.bytes.load(Ordering::Relaxed);
+                if whose.all || sightings.is_idle(slot, (waiting, bytes)) {
+                    local.want();
+                }
+            }
+        }
+    }
+
+    /// After the barrier: takes over what was announced, of an owner that is outside (section.S9).
+    fn take_over(&self, local: &Local, is_inside: bool) {
+        let taken = local.take_over(is_inside, |limbo| {
+            // A fence after the owner's last unlink, which came before its leaving (section.S2).
+            limbo.seal(self.stamp(), Instant::now());
+            self.discount(limbo);
+            limbo.take_all()
+        });
+        if let Some(taken) = taken {
+            self.legacy.0.lock().unwrap_or_else(PoisonError::into_inner).append(taken);
+        }
+    }
+
+    /// Leads a round if no other thread does, and says whether everything that the calling thread
+    /// had sealed before is ripe now (section.E3).
+    pub(super) fn try_round(&self, whose: TakeOver) -> Option<bool> {
+        let mut sightings = unpoisoned(self.leader.0.try_lock())?;
+        let round = self.lead(&mut sightings, whose);
+        Some(self.mode != Mode::Clock && round.least == round.limit)
+    }
+
+    /// As [`try_round`](Self::try_round), after the round that another thread may be leading: that
+    /// takes microseconds, unless it was switched out.
+    pub(super) fn wait_for_round(&self, whose: TakeOver) -> bool {
+        let mut sightings = self.leader.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let round = self.lead(&mut sightings, whose);
+        self.mode != Mode::Clock && round.least == round.limit
+    }
+
+    /// Leads a round, after the present leader; then `f` with what was seen.
+    pub(super) fn round<R>(&self, f: impl FnOnce(&Sightings) -> R) -> R {
+        let mut sightings = self.leader.0.lock().unwrap_or_else(PoisonError::into_inner);
+        self.lead(&mut sightings, TakeOver::IDLE);
+        f(&sightings)
+    }
+
+    /// Leads a round if no other thread does, and says whether what was stamped so is ripe now.
+    pub(super) fn round_is_over(&self, stamp: u64) -> bool {
+        self.let_pass(stamp);
+        self.try_round(TakeOver::IDLE) == Some(true) || self.is_ripe(stamp)
+    }
+
+    /// The latest birth among nodes of a batch so stamped that an open section can hold
+    /// (section.E4).
+    pub(super) fn youngest_held(&self, stamp: u64) -> u64 {
+        // BUG: the sieve of a bounded domain frees what an open section may hold, whatever its
+        // birth (section.E4).
+        if seeded_bug!("eager-sieve") {
+            return 0;
+        }
+        let held = |(_, local): (usize, &Local)| {
+            // ORDER: Acquire; pairs with Release in `open_light` and `leave`, as in `look`.
+            let lower = local.lower.load(Ordering::Acquire);
+            let may_hold = lower != 0 && lower < stamp.saturating_add(self.margin);
+            // ORDER: Acquire; pairs with Release in `catch_up`.
+            may_hold.then(|| lower.max(local.raised.load(Ordering::Acquire)))
+        };
+        self.locals().filter_map(held).max().unwrap_or(0)
+    }
+}
+
+#[cfg(all(test, not(any(manycore_loom, manycore_shuttle))))]
+mod tests {
+    use super::*;
+    use crate::clock::{self, Clock};
+    use crate::section::settings::Settings;
+
+    fn state_with(clock: Clock) -> State {
+        State::new(Settings { mode: Mode::Clock, clock: Some(clock), ..Settings::new() })
+    }
+
+    /// That messages are never seen inverted says nothing about a read before an overwrite.
+    #[test]
+    fn machines_clock_is_trusted_but_for_the_way_of_a_message() {
+        let counts = state_with(Clock::counter());
+        assert_eq!((counts.margin, counts.transfer), (1, 0));
+        for skew in [0, 7] {
+            let state = state_with(Clock::bounded(skew));
+            if state.clock().mode() != clock::Mode::Counter {
+                assert!(state.margin > 10_000 + skew, "{}", state.margin);
+                let stamp = state.stamp();
+                state.round(|_| ());
+                state.let_pass(stamp);
+                state.round(|_| ());
+                let waited = state.is_ripe(stamp);
+                assert!(waited || skew > 0, "nobody is inside");
+            }
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! Leaving: the end of a section, and of a thread that had sections (section.S5, section.S9).
+
+use super::domain_list;
+use super::home::{HOME, NOWHERE};
+use super::local::{COUNT, FULL, Local, PRESSES, SPARE};
+use super::state::State;
+use crate::percpu::{self, Slot};
+
+/// A thread ends: everything it leaves in any domain passes to others (section.S9).
+pub(super) fn farewell(slot: Slot) -> bool {
+    let _ = HOME.try_with(|home| {
+        home.slot.set(NOWHERE);
+        home.last.set(0);
+    });
+    let mut is_free = true;
+    domain_list::for_each(|state| {
+        let Some(local) = state.local(slot.index()) else { return };
+        if !state.bequeath(local) {
+            is_free = false;
+            local.extra.set(local.extra.get() | SPARE); // goes when the section is closed
+        }
+    });
+    is_free
+}
+
+/// Closes an inner section, or the outermost one if there is more to do. (Not a method: the
+/// section would have to be in memory for it, each time.)
+#[cold]
+#[inline(never)]
+pub(super) fn close_slow(state: &State, local: &Local, extra: u32) {
+    if extra & COUNT != 0 {
+        local.extra.set(extra - 1);
+        return;
+    }
+    local.leave();
+    // SPARE stays until the slot is given back: user code that runs before may close another
+    // domain's section there.
+    local.extra.set(extra & SPARE);
+    let _spare = (extra & SPARE != 0).then(|| GiveBack { state, local });
+    if extra & (FULL | PRESSES) != 0 {
+        state.seal_after(local, extra & (FULL | PRESSES));
+    }
+}
+
+/// Opens a section again that was closed for a while.
+pub(super) struct Reopen<'a> {
+    pub(super) state: &'a State,
+    pub(super) local: &'a Local,
+}
+
+impl Drop for Reopen<'_> {
+    fn drop(&mut self) {
+        if self.local.is_inside() {
+            self.local.nest(); // a section that was opened in between is the outermost now
+        } else {
+            self.state.open(self.local);
+        }
+    }
+}
+
+/// Gives back a slot of a thread that has ended, unless the thread has another domain's section
+/// there that is open, being refreshed, or being closed: then the last one does.
+struct GiveBack<'a> {
+    state: &'a State,
+    local: &'a Local,
+}
+
+impl Drop for GiveBack<'_> {
+    fn drop(&mut self) {
+        self.state.bequeath(self.local);
+        self.local.extra.set(self.local.extra.get() & !SPARE);
+        let slot = self.local.slot;
+        let mut is_free = true;
+        domain_list::for_each(|state| is_free &= state.local(slot).is_none_or(|l| !l.is_spare()));
+        if is_free {
+            percpu::give_back(slot);
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! Retiring: an unlinked node goes to its thread's limbo (section.S5).
+
+use super::guard::Section;
+use super::limbo::Limbo;
+use super::limbo::RetiredNode;
+use super::local::{FULL, Local, PRESSES};
+use super::pointer::Shared;
+use super::state::State;
+use super::weight::Weight;
+use std::ptr::NonNull;
+
+impl Section<'_> {
+    /// Frees `node` once every section that is open now has been closed.
+    ///
+    /// Cost: an append to the thread's own list and, in the long run, one earlier node freed for
+    /// each retired; no shared line is written. Progress: never waits. A destructor that panics
+    /// panics here, in whichever thread frees the node, and its node counts as freed.
+    ///
+    /// # Panics
+    /// If `node` is null. In a debug build, if it was retired before.
+    ///
+    /// # Safety
+    /// - The node is unlinked: no section opened from now on can reach it, and it is retired once.
+    /// - Every section under which it was or will be loaded or linked is of this section's domain,
+    ///   and its value may be dropped by any thread at any time until the domain is dropped.
+    /// - In [`Mode::Bounded`](super::Mode::Bounded): before it was unlinked, every link out of it
+    ///   was given a tag (see [`Atomic::set_tag`](super::Atomic::set_tag)) or set to null, and was
+    ///   not changed back, so that a reader that still has the node does not follow its links.
+    ///   Nodes without links, like a value behind one pointer, need nothing. Textbook lock-free
+    ///   structures do not tag them all: use [`Mode::Epoch`](super::Mode::Epoch) for those. In a
+    ///   debug build, a load of an untagged link of a retired node panics.
+    #[inline]
+    pub unsafe fn retire<T: Send>(&self, node: Shared<'_, T>) {
+        let weight = const { Weight::of::<T>().plus(Shared::<T>::HEADER) };
+        self.state().retire(self.local(), node.into_limbo(weight, self), weight.presses());
+    }
+
+    /// As [`retire`](Self::retire), of a node whose weight the caller knows better than its type
+    /// tells: with everything that it owns on the heap, and without the node's header.
+    ///
+    /// # Safety
+    /// As for [`retire`](Self::retire). A wrong weight is safe.
+    #[inline]
+    pub unsafe fn retire_weighed<T: Send>(&self, node: Shared<'_, T>, weight: impl Into<Weight>) {
+        let weight = weight.into().plus(Shared::<T>::HEADER);
+        self.state().retire(self.local(), node.into_limbo(weight, self), weight.presses());
+    }
+
+    /// As [`retire`](Self::retire), but no user code runs before the section is closed: nothing is
+    /// freed and no gate is asked.
+    ///
+    /// # Safety
+    /// As for [`retire`](Self::retire).
+    pub(crate) unsafe fn retire_quietly<T: Send>(
+        &self,
+        node: Shared<'_, T>,
+        weight: impl Into<Weight>,
+    ) {
+        let weight = weight.into().plus(Shared::<T>::HEADER);
+        self.state().retire_quietly(self.local(), node.into_limbo(weight, self), weight.presses());
+    }
+
+    /// Calls `free(address)` once every section that is open now has been closed: for memory that
+    /// is no [`Owned`](super::Owned). Its `weight` is what `free` gives back: a number of bytes, if
+    /// that is exact (see [`Weight`]).
+    ///
+    /// In a bounded domain such memory has no known birth: every stalled section holds it back.
+    ///
+    /// # Safety
+    /// As for [`retire`](Self::retire), with "node" for what is at `address`; and `free` may be
+    /// called with it once, by any thread.
+    #[inline]
+    pub unsafe fn retire_raw(
+        &self,
+        address: NonNull<()>,
+        weight: impl Into<Weight>,
+        free: unsafe fn(NonNull<()>),
+    ) {
+        let weight = weight.into();
+        let node = RetiredNode { address, free, birth: 0, bytes: weight.bytes() };
+        self.state().retire(self.local(), node, weight.presses());
+    }
+
+    /// Runs `f` once every section that is open now has been closed: in some thread that retires,
+    /// at the latest when the domain is dropped.
+    ///
+    /// Cost: as `retire`, and an allocation.
+    ///
+    /// ```
+    /// let section = manycore::section::enter();
+    /// section.defer(|| println!("the grace period is over"));
+    /// ```
+    pub fn defer<F: FnOnce() + Send + 'static>(&self, f: F) {
+        unsafe fn run<F: FnOnce()>(address: NonNull<()>) {
+            // SAFETY: the address is that of the box below, and comes back once (`retire_raw`).
+            let f = unsafe { Box::from_raw(address.cast::<F>().as_ptr()) };
+            f();
+        }
+        let boxed = NonNull::from(Box::leak(Box::new(f))).cast();
+        let weight = const { Weight::of::<F>() };
+        let node = RetiredNode { address: boxed, free: run::<F>, birth: 0, bytes: weight.bytes() };
+        self.state().retire(self.local(), node, weight.presses());
+    }
+}
+
+impl State {
+    /// Puts a node into the owner's limbo and frees a few that are ripe (section.S5).
+    #[inline(always)]
+    pub(super) fn retire(&self, local: &Local, node: RetiredNode, presses: bool) {
+        if presses {
+            local.extra.set(local.extra.get() | PRESSES);
+        }
+        let (share, full) = local.with_limbo_inside(|limbo| {
+            limbo.push(node, presses);
+            (limbo.share(), self.is_full(limbo))
+        });
+        if share != 0 {
+            self.free_ripe(local, share);
+        }
+        if full {
+            self.batch_full(local);
+        }
+    }
+
+    #[inline(always)]
+    fn is_full(&self, limbo: &Limbo) -> bool {
+        let (nodes, bytes) = limbo.open();
+        nodes >= self.batch_nodes || bytes >= limbo.limit() || limbo.waiting() >= self.bound
+    }
+
+    /// Puts a node into the owner's limbo, and leaves all else to the end of the section.
+    pub(super) fn retire_quietly(&self, local: &Local, node: RetiredNode, presses: bool) {
+        let full = local.with_limbo_inside(|limbo| {
+            limbo.push(node, presses);
+            self.is_full(limbo)
+        });
+        let wishes = if full { FULL } else { 0 } | if presses { PRESSES } else { 0 };
+        local.extra.set(local.extra.get() | wishes);
+    }
+
+    /// Asks for the batch to be sealed when the outermost section closes, when the thread's own
+    /// section can no longer hold anything back; or seals it, if that takes too long.
+    #[cold]
+    fn batch_full(&self, local: &Local) {
+        local.extra.set(local.extra.get() | FULL);
+        let (nodes, bytes) = local.with_limbo(|limbo| limbo.open());
+        if nodes >= 2 * self.batch_nodes || bytes >= 2 * self.batch_bytes {
+            self.seal(local);
+            // The section itself held it: again when it closes.
+            local.extra.set(local.extra.get() | FULL);
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! What a domain is made with.
+
+use super::gate::Gate;
+use super::report::Backlog;
+use crate::clock::Clock;
+use crate::config::{DEFAULT_BATCH_BYTES, DEFAULT_BATCH_NODES, DEFAULT_BUDGET_BYTES, MAX_BOUND};
+use std::time::Duration;
+
+/// What is told that a domain is over its budget.
+pub(super) type Report = dyn Fn(&Backlog) + Send + Sync;
+
+/// How a domain finds out that a grace period is over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Mode {
+    /// A published era, copied at enter; no node's age is looked at. One stalled section holds back
+    /// everything retired since it was opened. Structures may be walked as under any epoch scheme,
+    /// through unlinked nodes too.
+    ///
+    /// What a stalled section held back is freed by the threads that go on retiring, as fast as the
+    /// allocator takes it: two threads need some 12 ns a node for a [slab](crate::slab), and
+    /// 30 to 40 for the C library's `malloc`. So 470 MB of nodes of 64 bytes are gone a tenth or a
+    /// quarter of a second after the section; asking for the nodes' lines ahead, or freeing more at
+    /// a time, changed neither. (`manycore bench smr --stall 1` measures it.) `Bounded` lets no
+    /// such heap arise.
+    Epoch,
+    /// As `Epoch`, and nodes carry the era of their birth: a stalled section holds back only what
+    /// was linked before it stalled. Costs one more load per pointer load, and a rule: a link out
+    /// of a node is tagged before the node is unlinked (see [`Section::retire`]).
+    ///
+    /// [`Section::retire`]: super::Section::retire
+    #[default]
+    Bounded,
+    /// The paper's literal form: each section stamps itself by the clock and pays a full fence, and
+    /// reads nothing that another thread writes. One stalled section holds back everything.
+    ///
+    /// Memory safety rests here on the machine's clocks: what [`Clock`] decided about them, or what
+    /// the environment variable `MANYCORE_CLOCK` says, if it is set. Cores whose counters are
+    /// further apart than that, and some microseconds more, free memory under readers. The other
+    /// modes trust no clock. [`Domain::quiesced`] and [`Domain::collect`] wait those microseconds
+    /// out.
+    Clock,
+}
+
+/// A domain's settings; what each means is said where [`Builder`](super::Builder) takes it.
+pub(super) struct Settings {
+    pub(super) mode: Mode,
+    pub(super) clock: Option<Clock>,
+    pub(super) batch_nodes: usize,
+    pub(super) batch_bytes: usize,
+    pub(super) bound: usize,
+    pub(super) budget: usize,
+    pub(super) wait: Duration,
+    pub(super) report: Option<Box<Report>>,
+    pub(super) gate: Option<Box<dyn Gate>>,
+    pub(super) asymmetric: bool,
+}
+
+impl Settings {
+    pub(super) fn new() -> Self {
+        Self {
+            mode: Mode::default(),
+            clock: None,
+            batch_nodes: DEFAULT_BATCH_NODES,
+            batch_bytes: DEFAULT_BATCH_BYTES,
+            bound: MAX_BOUND,
+            budget: DEFAULT_BUDGET_BYTES,
+            wait: Duration::ZERO,
+            report: None,
+            gate: None,
+            asymmetric: true,
+        }
+    }
+}
