@@ -9,10 +9,10 @@
 //! - The items can be saved and read again, and are the same.
 
 use super::ITEM;
-use manycored::report::Facts;
 use manycored::restart::{HEADER, Header, Loaded, Refusal, load, save};
-use manycored::store::{Draft, How, Limits, Store};
-use manycored::{protocol::Mode, session::Wish};
+use manycored::server_state::ServerState;
+use manycored::store::{Limits, NewItem, Store, StoreCondition};
+use manycored::{protocol::Mode, session::SessionAction};
 use std::collections::BTreeMap;
 use std::io::Cursor;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -123,8 +123,8 @@ fn demand(file: &[u8], now: SystemTime) -> bool {
         let is_there = whole.is_empty() || content.windows(whole.len()).any(|part| part == whole);
         assert!(is_there, "{} is not in the file", whole.escape_ascii());
     }
-    let (reply, wish) = super::talk(&store, &Facts::default(), &[b"mn\r\n"], super::WHOLE);
-    assert_eq!((&reply[..], wish), (&b"MN\r\n"[..], Wish::Stay));
+    let (reply, action) = super::talk(&store, &ServerState::default(), &[b"mn\r\n"], super::WHOLE);
+    assert_eq!((&reply[..], action), (&b"MN\r\n"[..], SessionAction::Continue));
     let mut saved = Cursor::new(Vec::new());
     let later = now + Duration::from_millis(1);
     save(&store, &mut saved, later).expect("memory is enough");
@@ -170,19 +170,19 @@ pub fn saved() -> Vec<Vec<u8>> {
         let store = Store::new(Limits { memory: 1 << 20, ..Limits::default() }, 1);
         let mut handle = store.handle(0);
         for number in 0..count {
-            let draft = Draft {
+            let new_item = NewItem {
                 flags: number % 3,
                 deadline: store.clock().deadline(if number % 4 == 1 { 100 } else { 0 }),
                 cas: (number % 5 == 2).then_some(77),
                 is_binary: number % 7 == 3,
                 is_stale: number % 7 == 4,
                 is_sent: number % 7 == 4,
-                ..Draft::new(
+                ..NewItem::new(
                     &[b'a'; 250][..1 + number as usize * 20],
                     &[b'v'; 1100][..number as usize * 91],
                 )
             };
-            handle.put(&draft, How::plain(Mode::Set));
+            handle.put(&new_item, StoreCondition::plain(Mode::Set));
         }
         let mut file = Cursor::new(Vec::new());
         save(&store, &mut file, SystemTime::now()).expect("memory is enough");

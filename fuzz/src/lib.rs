@@ -16,8 +16,8 @@ mod replies;
 
 use manycored::auth::Auth;
 use manycored::protocol::{self, GET_LINE_MAX, KEY_MAX, LINE_MAX, binary};
-use manycored::report::{Facts, Language, Settings};
-use manycored::session::{Context, OUT_MAX, Session, Wish};
+use manycored::server_state::{Language, ServerState, Settings};
+use manycored::session::{Context, OUT_MAX, Session, SessionAction};
 use manycored::store::{Limits, Store};
 use replies::{masked, masked_packets};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -44,7 +44,7 @@ impl Setup {
     }
 
     /// With the one user `a`, whose password is `b`, if authentication is required.
-    fn facts(self) -> Facts {
+    fn state(self) -> ServerState {
         let language = if self.has(4) { Language::Text } else { Language::Any };
         let (flush_enabled, shutdown_enabled) = (!self.has(2), self.has(3));
         let settings =
@@ -60,15 +60,15 @@ impl Setup {
             std::fs::remove_file(path).expect("nobody else removes it");
             auth
         });
-        Facts { settings, auth, ..Facts::default() }
+        ServerState { settings, auth, ..ServerState::default() }
     }
 }
 
 /// What a conversation came to.
 #[derive(Debug, PartialEq, Eq)]
-struct Said {
+struct Conversation {
     replies: String,
-    wish: Wish,
+    action: SessionAction,
     items: String,
 }
 
@@ -85,8 +85,13 @@ struct Turn {
 const WHOLE: Turn = Turn { budget: usize::MAX, room: OUT_MAX };
 
 /// The replies to a client that sends these pieces, so much answered at a time.
-fn talk(store: &Store, facts: &Facts, pieces: &[&[u8]], turn: Turn) -> (Vec<u8>, Wish) {
-    let mut context = Context::new(store.handle(0), facts);
+fn talk(
+    store: &Store,
+    state: &ServerState,
+    pieces: &[&[u8]],
+    turn: Turn,
+) -> (Vec<u8>, SessionAction) {
+    let mut context = Context::new(store.handle(0), state);
     let mut session = Session::new(ITEM);
     // As if so much waited already.
     let before = OUT_MAX - turn.room;
@@ -100,8 +105,8 @@ fn talk(store: &Store, facts: &Facts, pieces: &[&[u8]], turn: Turn) -> (Vec<u8>,
             assert!(progress.used <= input.len());
             input.drain(..progress.used);
             all.extend_from_slice(&out[before..]);
-            if session.wish() != Wish::Stay {
-                return (all, session.wish());
+            if session.action() != SessionAction::Continue {
+                return (all, session.action());
             }
             if !progress.is_paused {
                 break;
@@ -114,15 +119,16 @@ fn talk(store: &Store, facts: &Facts, pieces: &[&[u8]], turn: Turn) -> (Vec<u8>,
         };
         assert!(input.len() <= most, "{} bytes wait", input.len());
     }
-    (all, session.wish())
+    (all, session.action())
 }
 
 /// Pieces of one length, or at places that a byte chooses.
-fn cut(stream: &[u8], how: u8) -> Vec<&[u8]> {
-    let (mut pieces, mut rest, mut state) = (Vec::new(), stream, u32::from(how));
+fn cut(stream: &[u8], variant: u8) -> Vec<&[u8]> {
+    let (mut pieces, mut rest, mut state) = (Vec::new(), stream, u32::from(variant));
     while !rest.is_empty() {
         state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-        let size = if how < 128 { usize::from(how) + 1 } else { (state >> 25) as usize + 1 };
+        let size =
+            if variant < 128 { usize::from(variant) + 1 } else { (state >> 25) as usize + 1 };
         let (piece, more) = rest.split_at(size.min(rest.len()));
         pieces.push(piece);
         rest = more;
@@ -130,9 +136,9 @@ fn cut(stream: &[u8], how: u8) -> Vec<&[u8]> {
     pieces
 }
 
-/// What is in the store under words that the client said.
+/// What is in the store under words that the client sent.
 fn items(store: &Store, stream: &[u8]) -> String {
-    let facts = Facts::default();
+    let state = ServerState::default();
     let words = stream.split(|byte| !byte.is_ascii_graphic());
     let mut asked = Vec::new();
     for word in words.filter(|word| (1..=KEY_MAX).contains(&word.len())).take(32) {
@@ -141,35 +147,44 @@ fn items(store: &Store, stream: &[u8]) -> String {
         asked.extend_from_slice(b" t f s h v k\r\n");
     }
     asked.extend_from_slice(b"mn\r\n");
-    let (replies, wish) = talk(store, &facts, &[&asked], WHOLE);
-    assert!(replies.ends_with(b"MN\r\n") && wish == Wish::Stay, "another client is not served");
+    let (replies, action) = talk(store, &state, &[&asked], WHOLE);
+    assert!(
+        replies.ends_with(b"MN\r\n") && action == SessionAction::Continue,
+        "another client is not served"
+    );
     masked(&replies)
 }
 
-fn said(setup: Setup, stream: &[u8], pieces: &[&[u8]], turn: Turn, is_binary: bool) -> Said {
-    let (store, facts) = (setup.store(), setup.facts());
+fn converse(
+    setup: Setup,
+    stream: &[u8],
+    pieces: &[&[u8]],
+    turn: Turn,
+    is_binary: bool,
+) -> Conversation {
+    let (store, state) = (setup.store(), setup.state());
     store.tick();
-    let (replies, wish) = talk(&store, &facts, pieces, turn);
+    let (replies, action) = talk(&store, &state, pieces, turn);
     let replies = if is_binary { masked_packets(&replies) } else { masked(&replies) };
     assert!(store.bytes() <= store.memory() + ITEM as u64 + 256, "{} bytes", store.bytes());
     let items = items(&store, stream);
-    Said { replies, wish, items }
+    Conversation { replies, action, items }
 }
 
 /// Demands the same of the stream however it is cut.
 fn demand(data: &[u8], is_binary: bool) {
-    let [setup, how, stream @ ..] = data else { return };
+    let [setup, variant, stream @ ..] = data else { return };
     let setup = Setup(*setup);
-    let told = |pieces: &[&[u8]], turn| said(setup, stream, pieces, turn, is_binary);
-    let little = match how % 2 {
-        0 => Turn { budget: usize::from(how % 7) + 1, ..WHOLE },
-        _ => Turn { room: usize::from(*how), ..WHOLE },
+    let run = |pieces: &[&[u8]], turn| converse(setup, stream, pieces, turn, is_binary);
+    let little = match variant % 2 {
+        0 => Turn { budget: usize::from(variant % 7) + 1, ..WHOLE },
+        _ => Turn { room: usize::from(*variant), ..WHOLE },
     };
     let mut attempt = 1;
     loop {
-        let whole = told(&[stream], WHOLE);
-        let pieces = told(&cut(stream, *how), WHOLE);
-        let paused = told(&[stream], little);
+        let whole = run(&[stream], WHOLE);
+        let pieces = run(&cut(stream, *variant), WHOLE);
+        let paused = run(&[stream], little);
         if whole == pieces && whole == paused {
             return;
         }
@@ -240,8 +255,8 @@ pub fn binary(data: &[u8]) {
     if stream.first() != Some(&binary::MAGIC) {
         return;
     }
-    for door in [binary::Door::None, binary::Door::Shut, binary::Door::Open] {
-        let (mut parser, mut rest) = (binary::Parser::new(ITEM, door), stream);
+    for access in [binary::Access::Unrestricted, binary::Access::Denied, binary::Access::Granted] {
+        let (mut parser, mut rest) = (binary::Parser::new(ITEM, access), stream);
         loop {
             let before = parser;
             match parser.next(rest) {

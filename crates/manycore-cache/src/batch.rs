@@ -1,8 +1,8 @@
 //! Many keys together: the lines of all are fetched before the first is looked at.
 
 use crate::guard::{Entry, Guard};
-use crate::lines::prefetch;
 use crate::place::Place;
+use crate::prefetch::prefetch;
 use crate::table::{Bucket, Hit};
 use crate::{BATCH, Cache};
 use manycore::section::Section;

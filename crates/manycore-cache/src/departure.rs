@@ -10,10 +10,10 @@
 
 use crate::Cache;
 use crate::builder::Listener;
-use crate::flight::Panics;
 use crate::node::{Found, Fresh, Node};
 use crate::place::Place;
 use crate::segment::Segment;
+use crate::single_flight::Panics;
 use crate::table::Slot;
 use manycore::section::Section;
 use std::hash::{BuildHasher, Hash};

@@ -73,9 +73,9 @@
 //!
 //! Callbacks may use the cache, and others:
 //!
-//! - A callback that runs *under a lock* (the closures of [`Cache::hold_if`], [`Cache::expire_if`],
-//!   [`Cache::retain`]; the second call of those of [`Cache::insert_held_if`] and
-//!   [`Cache::remove_held_if`]; the clock, and the end of a lean entry, where these ask for them;
+//! - A callback that runs *under a lock* (the closures of [`Cache::get_locked_if`], [`Cache::expire_if`],
+//!   [`Cache::retain`]; the second call of those of [`Cache::insert_locked_if`] and
+//!   [`Cache::remove_locked_if`]; the clock, and the end of a lean entry, where these ask for them;
 //!   `Hash` while a table grows) may read its own cache, and may update others. If it updates its
 //!   own, that panics. Two threads whose callbacks under a lock update each other's cache wait for
 //!   each other: after five seconds one of them panics.
@@ -94,28 +94,31 @@
 //!
 //! Source: Wang, Stamler, Parmer, "Parallel Sections" (EuroSys 2016), section 5.2.
 
-mod adjust;
 mod batch;
+mod bucket_lock;
 mod builder;
+mod capacity;
 mod circles;
 mod compared;
 mod departure;
-mod flight;
+mod expiry;
 mod guard;
+mod huge_pages;
 mod insert;
-mod latch;
-mod lines;
 mod load;
+mod locked;
 mod node;
 mod place;
+mod prefetch;
+mod probation;
 mod reentrancy;
 mod relocate;
 mod scan;
 mod segment;
+mod single_flight;
 mod stats;
 mod sync;
 mod table;
-mod trial;
 mod update;
 
 pub use batch::Spot;
@@ -129,12 +132,12 @@ pub use stats::{Footprint, Stats};
 pub use update::CasError;
 
 use builder::{Expiry, Listener, Time, Weigher};
-use flight::Flights;
-use lines::prefetch;
 use manycore::section::{Domain, Section};
 use node::{Home, Kind, NEVER, Node};
 use place::Place;
+use prefetch::prefetch;
 use segment::Segment;
+use single_flight::Flights;
 use stats::Counts;
 use std::borrow::Borrow;
 use std::fmt;
@@ -502,10 +505,10 @@ where
     /// ```
     /// let cache = manycore_cache::Cache::new(100);
     /// cache.insert("a", 1);
-    /// cache.fetch(["a", "b"]);
+    /// cache.prefetch(["a", "b"]);
     /// assert!(cache.get("a").is_some());
     /// ```
-    pub fn fetch<'q, Q>(&self, keys: impl IntoIterator<Item = &'q Q>)
+    pub fn prefetch<'q, Q>(&self, keys: impl IntoIterator<Item = &'q Q>)
     where
         K: Borrow<Q>,
         Q: Hash + Eq + ?Sized + 'q,

@@ -1,10 +1,10 @@
 //! Read-through with single flight: one load for each key (laws cache.F1 to cache.F5).
 
 use crate::Cache;
-use crate::flight::{Landed, Lead, Turn};
 use crate::guard::Guard;
 use crate::node::Seed;
 use crate::place::Place;
+use crate::single_flight::{Landed, Lead, Turn};
 use crate::update::Asked;
 use std::convert::Infallible;
 use std::future::{Future, poll_fn};

@@ -37,7 +37,7 @@ where
         for index in step {
             let bucket = &table.buckets()[index];
             if let Some(next) = table.buckets().get(index + 1) {
-                crate::lines::prefetch(next);
+                crate::prefetch::prefetch(next);
             }
             for node in bucket.slots().filter_map(Slot::node) {
                 // SAFETY: linked a moment ago, so the section keeps it.

@@ -19,9 +19,9 @@
 //! cache eviction" (SOSP 2023), with a queue for entries on probation and a hand over the table
 //! for the rest.
 
-use crate::flight::Panics;
 use crate::node::{Fresh, Kind, Node};
 use crate::reentrancy;
+use crate::single_flight::Panics;
 use crate::table::{AGED, Locked, MAIN, Slot, Table};
 use manycore::section::Section;
 use std::ptr::NonNull;
@@ -34,15 +34,15 @@ pub enum Eviction {
     /// The CLOCK of the ParSec paper, in shards: an entry that was used since the hand came by
     /// stays for another round. The cheapest; a scan over many keys that are used once empties it.
     Clock,
-    /// New entries are on trial: a twentieth of the entries at most, while others have proved to be
-    /// used again. A scan passes through the trial and leaves the rest alone. Keys that were
+    /// New entries are on probation: a twentieth of the entries at most, while others have proved to be
+    /// used again. A scan passes through probation and leaves the rest alone. Keys that were
     /// evicted not long ago are remembered, and are not tried again. After S3-FIFO.
     #[default]
     ScanResistant,
 }
 
 /// Of how many entries one may be on probation.
-const TRIAL_SHARE: usize = 20;
+const PROBATION_SHARE: usize = 20;
 /// How often the hand skips a referenced entry.
 const HEAT_MAX: u8 = 3;
 /// Buckets that the main hand passes before it takes any entry: that bounds an update's time.
@@ -164,19 +164,19 @@ impl<K, V> Segment<K, V> {
         section: &Section<'_>,
         weigh: impl Fn(NonNull<Node<K, V>>) -> i64,
     ) -> Option<Evicted<K, V>> {
-        let trial = || &self.table(section).trial;
-        while trial().len() > (self.entries() / TRIAL_SHARE).max(1) {
-            let Some(record) = trial().pop() else { break };
-            if let Some(evicted) = self.end_trial(record, kept, section, &weigh) {
+        let probation = || &self.table(section).probation;
+        while probation().len() > (self.entries() / PROBATION_SHARE).max(1) {
+            let Some(record) = probation().pop() else { break };
+            if let Some(evicted) = self.end_probation(record, kept, section, &weigh) {
                 return Some(evicted);
             }
         }
         self.sweep(kept, section, &weigh)
     }
 
-    /// Decides about an entry that was on trial for long enough: it is unlinked, unless it has
+    /// Decides about an entry that was on probation for long enough: it is unlinked, unless it has
     /// proved itself, or cannot be found.
-    fn end_trial(
+    fn end_probation(
         &self,
         record: u32,
         kept: Option<NonNull<Node<K, V>>>,
@@ -187,14 +187,14 @@ impl<K, V> Segment<K, V> {
             let table = self.table(section);
             let index = table.index_of(record);
             let bucket = &table.buckets()[index];
-            let on_trial = |slot: &Slot<'_, K, V>| slot.state() & MAIN == 0;
+            let on_probation = |slot: &Slot<'_, K, V>| slot.state() & MAIN == 0;
             let mut slots = bucket.slots().filter(|slot| slot.node().is_some());
-            let slot = slots.find(on_trial)?;
+            let slot = slots.find(on_probation)?;
             let node = slot.node();
             let has_proved = || slot.heat_now() >= HEAT_PROVED || node == kept;
             let weight = node.filter(|_| !has_proved()).map(weigh);
             let Some(locked) = table.lock(bucket) else { continue };
-            if slot.node() != node || !on_trial(&slot) {
+            if slot.node() != node || !on_probation(&slot) {
                 continue; // it has gone, or was decided about
             }
             if has_proved() {
@@ -225,7 +225,7 @@ impl<K, V> Segment<K, V> {
         for step in 0..=PATIENCE + buckets.len() {
             let bucket = &buckets[index];
             let next = if index + 1 == buckets.len() { 0 } else { index + 1 };
-            crate::lines::prefetch(&buckets[next]);
+            crate::prefetch::prefetch(&buckets[next]);
             for (at, slot) in bucket.slots().enumerate().skip(from) {
                 let Some(node) = slot.node().filter(|node| Some(*node) != kept) else { continue };
                 let verdict = judge(slot, step < PATIENCE);
@@ -291,10 +291,10 @@ impl<K, V> Segment<K, V> {
         let turn = old.turn();
         let locks = old.lock_all(&turn).expect("only who grows replaces the table");
         next.take_over(&locks, place_of);
-        next.trial.take_over(&old.trial);
+        next.probation.take_over(&old.probation);
         // ORDER: Release; pairs with Acquire in `table`.
         self.table.store(Box::into_raw(next), Ordering::Release);
-        locks.into_iter().for_each(Locked::give_up);
+        locks.into_iter().for_each(Locked::retire);
         drop(turn); // destructors may run below
         let bytes = old.bytes();
         // SAFETY: unlinked just now by the only thread that may; what it leads to stays linked.

@@ -1,7 +1,7 @@
 //! What a cache counts.
 
 use crate::Cache;
-use crate::lines::{LINE, Lines};
+use crate::huge_pages::{LINE, ZeroedLines};
 use manycore::collections::Counter;
 use std::sync::Arc;
 
@@ -38,7 +38,7 @@ pub struct Footprint {
     pub entries: u64,
     /// Room for entries that there is memory for; much of it may never have been touched.
     pub free: u64,
-    /// Tables: links to entries, notes of keys that were evicted, entries on trial.
+    /// Tables: links to entries, notes of keys that were evicted, entries on probation.
     pub tables: u64,
     /// Buckets that were added where a table's had no room.
     pub chains: u64,
@@ -69,13 +69,13 @@ impl<K, V, S> Cache<K, V, S> {
     pub fn footprint(&self) -> Footprint {
         let section = self.domain.enter();
         let (mut tables, mut chains) = (0, 0);
-        let mut seen: Vec<&Arc<Lines>> = Vec::new();
+        let mut seen: Vec<&Arc<ZeroedLines>> = Vec::new();
         for segment in &self.segments {
             let table = segment.table(&section);
             tables += table.bytes();
             if !seen.iter().any(|lines| Arc::ptr_eq(lines, table.lines())) {
                 seen.push(table.lines());
-                chains += table.lines().asked() * LINE;
+                chains += table.lines().spares() * LINE;
             }
         }
         let (all, free) = self.home.memory();

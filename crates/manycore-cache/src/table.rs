@@ -14,12 +14,13 @@
 //!   what a reader finds in it later is what held when it was replaced, which is after the reader
 //!   began.
 
+use crate::bucket_lock::{BucketGuard, BucketLock, Queue, Turn};
 use crate::compared::Compared;
-use crate::latch::{Hold, Latch, Queue, Turn};
-use crate::lines::{LINE, Lines, prefetch, prefetch_for_write};
+use crate::huge_pages::{LINE, ZeroedLines};
 use crate::node::Node;
 use crate::place::Place;
-use crate::trial::Trial;
+use crate::prefetch::{prefetch, prefetch_for_write};
+use crate::probation::ProbationQueue;
 use std::alloc::{self, Layout};
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
@@ -27,7 +28,7 @@ use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicU64, Ordering};
 
 /// Links in a bucket.
 pub(crate) const SLOTS: usize = 7;
-/// Lines of a node that are fetched before it is looked at, about.
+/// ZeroedLines of a node that are fetched before it is looked at, about.
 const NODE_LINES: usize = 3;
 const STATE_SHIFT: u32 = 48;
 const TAG_SHIFT: u32 = 50;
@@ -35,7 +36,7 @@ const ADDRESS: usize = (1 << STATE_SHIFT) - 1;
 
 /// A state bit: the entry has proved itself, and the main hand decides about it.
 pub(crate) const MAIN: usize = 1;
-/// A state bit of the others, which are on trial: the main hand has passed it once.
+/// A state bit of the others, which are on probation: the main hand has passed it once.
 pub(crate) const AGED: usize = 2;
 
 /// Which of so many buckets the upper half of a hash chooses.
@@ -60,7 +61,7 @@ fn address_in<K, V>(link: Link<K, V>) -> Link<K, V> {
 pub(crate) struct Bucket<K, V> {
     links: [AtomicPtr<Node<K, V>>; SLOTS],
     heat: [AtomicU8; SLOTS],
-    latch: Latch,
+    lock: BucketLock,
 }
 
 #[cfg(not(manycore_loom))] // whose atomics are larger
@@ -264,7 +265,7 @@ impl<K, V> Slot<'_, K, V> {
 /// A chain's lock is held; dropping this releases it.
 pub(crate) struct Locked<'t, K, V> {
     first: &'t Bucket<K, V>,
-    hold: Hold<'t>,
+    hold: BucketGuard<'t>,
 }
 
 impl<'t, K, V> Locked<'t, K, V> {
@@ -361,21 +362,21 @@ impl<'t, K, V> Locked<'t, K, V> {
     }
 
     /// Gives the lock up for ever: the table has been replaced (cache.T4).
-    pub(crate) fn give_up(self) {
-        self.hold.give_up();
+    pub(crate) fn retire(self) {
+        self.hold.retire();
     }
 }
 
 /// The buckets of one segment, for each the tags of four keys that were evicted from it, and the
-/// queue of entries on trial.
+/// queue of entries on probation.
 pub(crate) struct Table<K, V> {
     buckets: NonNull<Bucket<K, V>>,
     len: usize,
     /// Where the buckets and the ghosts are.
-    lines: Arc<Lines>,
+    lines: Arc<ZeroedLines>,
     ghosts: NonNull<AtomicU64>,
     has_ghosts: bool,
-    pub(crate) trial: Trial,
+    pub(crate) probation: ProbationQueue,
     /// The waiters for the chains' locks.
     queue: Queue,
 }
@@ -407,14 +408,14 @@ impl<K, V> Table<K, V> {
     ) -> impl Iterator<Item = Self> {
         let total = tables.checked_mul(buckets).expect("manycore: capacity overflow");
         let ghosts = if has_ghosts { buckets.div_ceil(LINE / size_of::<AtomicU64>()) } else { 0 };
-        let lines = Arc::new(Lines::zeroed(total + tables * ghosts, total));
+        let lines = Arc::new(ZeroedLines::zeroed(total + tables * ghosts, total));
         (0..tables).map(move |at| Self {
             buckets: lines.line(at * buckets).cast(),
             len: buckets,
             ghosts: lines.line(total + at * ghosts).cast(),
             has_ghosts,
-            // A twentieth of the entries are on trial, five or six of which have a bucket.
-            trial: Trial::new(if has_ghosts { buckets.div_ceil(2) } else { 0 }),
+            // A twentieth of the entries are on probation, five or six of which have a bucket.
+            probation: ProbationQueue::new(if has_ghosts { buckets.div_ceil(2) } else { 0 }),
             lines: Arc::clone(&lines),
             queue: Queue::new(),
         })
@@ -442,13 +443,13 @@ impl<K, V> Table<K, V> {
     }
 
     /// The memory of this table, and of others that were made with it.
-    pub(crate) fn lines(&self) -> &Arc<Lines> {
+    pub(crate) fn lines(&self) -> &Arc<ZeroedLines> {
         &self.lines
     }
 
     /// What the table takes, without the ends of chains.
     pub(crate) fn bytes(&self) -> usize {
-        size_of_val(self.buckets()) + size_of_val(self.ghosts()) + self.trial.bytes()
+        size_of_val(self.buckets()) + size_of_val(self.ghosts()) + self.probation.bytes()
     }
 
     #[inline(always)]
@@ -470,14 +471,14 @@ impl<K, V> Table<K, V> {
 
     /// Tells the processor that a key's bucket will be written.
     #[inline(always)]
-    pub(crate) fn fetch(&self, place: Place) {
+    pub(crate) fn prefetch(&self, place: Place) {
         prefetch_for_write(self.bucket(place));
     }
 
     /// Takes the lock of a chain of this table; `None` if the table has been replaced (cache.T4).
     #[inline]
     pub(crate) fn lock<'t>(&'t self, first: &'t Bucket<K, V>) -> Option<Locked<'t, K, V>> {
-        Some(Locked { first, hold: first.latch.lock(&self.queue)? })
+        Some(Locked { first, hold: first.lock.lock(&self.queue)? })
     }
 
     /// Makes all threads that would wait for a lock wait, except the caller.
@@ -488,7 +489,7 @@ impl<K, V> Table<K, V> {
     /// The locks of all chains, if the table has not been replaced.
     pub(crate) fn lock_all<'t>(&'t self, turn: &Turn<'_>) -> Option<Vec<Locked<'t, K, V>>> {
         let lock =
-            |first: &'t Bucket<K, V>| Some(Locked { first, hold: first.latch.lock_in_turn(turn)? });
+            |first: &'t Bucket<K, V>| Some(Locked { first, hold: first.lock.lock_in_turn(turn)? });
         self.buckets().iter().map(lock).collect()
     }
 
@@ -558,7 +559,7 @@ mod tests {
         let bucket = &table.buckets()[0];
         for tag in [1, 2, 0x155, 0x2000, 0x3fff] {
             // What is behind the links must not look like one.
-            bucket.latch.disguise((tag >> 6) as u8);
+            bucket.lock.disguise((tag >> 6) as u8);
             bucket.heat[SLOTS - 1].store((tag << 2) as u8, Ordering::Relaxed);
             for chosen in 0..1_u32 << SLOTS {
                 let mut expected = 0;

@@ -3,9 +3,9 @@
 use crate::compared::Compared;
 use crate::departure::{Back, Cause, Departed};
 use crate::guard::{Entry, Guard};
-use crate::lines::prefetch;
 use crate::node::{Extra, Found, Fresh, NEVER, Node, Seed};
 use crate::place::Place;
+use crate::prefetch::prefetch;
 use crate::segment::{Segment, take};
 use crate::table::{Locked, MAIN, Slot};
 use crate::{Cache, builder};
@@ -50,8 +50,8 @@ pub(crate) enum Asked {
     /// Before it takes the bucket's lock.
     Before,
     /// Once more under that lock.
-    Held,
-    /// As `Held`, for a load, which does not make itself stale.
+    Locked,
+    /// As `Locked`, for a load, which does not make itself stale.
     OfLoad,
 }
 
@@ -322,7 +322,7 @@ where
             }
             Target::New => {
                 let table = segment.table(section);
-                let is_tried = !table.remembers(place) && table.trial.push(place);
+                let is_tried = !table.remembers(place) && table.probation.push(place);
                 let state = if is_tried { 0 } else { MAIN };
                 locked.add(table, place, fresh.address(), (state, 0));
                 segment.count_more();
@@ -388,7 +388,7 @@ where
     /// the version.
     ///
     /// `accept` runs without a lock, and again if the key's entry was replaced in between.
-    /// Interior mutability of an entry needs [`insert_held_if`](Self::insert_held_if).
+    /// Interior mutability of an entry needs [`insert_locked_if`](Self::insert_locked_if).
     ///
     /// # Errors
     /// Key and value, if they were not accepted.

@@ -13,7 +13,7 @@ pub use listeners::Listener;
 use crate::auth::Auth;
 use crate::buffers;
 use crate::config;
-use crate::report::{Language, Settings};
+use crate::server_state::{Language, Settings};
 use crate::store::{Limits, WORKERS_MAX};
 use crate::tls::Tls;
 use clap::{ArgAction, CommandFactory, Parser};

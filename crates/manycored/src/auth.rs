@@ -10,9 +10,6 @@ mod hash_file;
 mod source;
 
 use crate::protocol::{Words, strict_short};
-use crate::reply::say;
-use crate::report::Facts;
-use crate::session::{Context, OUT_MAX};
 use memchr::memchr;
 use source::{Source, Stamp};
 use std::fmt;
@@ -56,33 +53,15 @@ impl fmt::Debug for Auth {
 
 /// A message of a client that is not authenticated.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Said {
-    /// Not all of it has come.
-    More,
-    /// So many bytes, which are right, or are not.
-    Password(usize, bool),
-    /// So many bytes of something else, and the reply to it.
-    Other(usize, &'static str),
-    /// What no client says that speaks this protocol: the connection ends.
-    Nonsense,
-}
-
-/// How far a client came that was not known.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Admission {
-    /// Bytes of the input that are used up.
-    pub used: usize,
-    /// Whether the client is known now.
-    pub is_known: bool,
-    /// Whether the connection ends.
-    pub ends: bool,
-}
-
-/// Writes to the log why a client is not let in, if that is wanted.
-pub(crate) fn log_refusal(facts: &Facts, reason: &str) {
-    if facts.verbosity() > 0 {
-        facts.log.say(&format!("authentication refused: {reason}"));
-    }
+pub(crate) enum AuthStep {
+    /// It is not complete.
+    Incomplete,
+    /// A user and a password of so many bytes, and whether they are right.
+    Credentials(usize, bool),
+    /// So many bytes of another message, and the error reply to it.
+    Refused(usize, &'static str),
+    /// No message of this protocol: the connection is closed.
+    Invalid,
 }
 
 /// Whether two texts are the same, in a time that tells nothing but their lengths.
@@ -131,17 +110,16 @@ impl Auth {
     }
 
     /// Reads the files of SASL again if they have changed.
-    pub(crate) fn refresh(&self, facts: &Facts) {
+    ///
+    /// # Errors
+    /// As [`reload`](Self::reload).
+    pub(crate) fn refresh(&self) -> Result<(), String> {
         if !self.source.is_watched() {
-            return;
+            return Ok(());
         }
         let read = self.users().stamp;
         let is_same = read.is_some() && read == self.source.stamp();
-        if let Some(error) = (!is_same).then(|| self.reload()).and_then(Result::err)
-            && facts.verbosity() > 0
-        {
-            facts.log.say(&error);
-        }
+        if is_same { Ok(()) } else { self.reload() }
     }
 
     /// Whether there is such a user, with this password.
@@ -152,71 +130,31 @@ impl Auth {
         self.users().list.iter().fold(false, known)
     }
 
-    /// Answers a client of the text protocol until it is known.
-    pub(crate) fn admit(
-        &self,
-        context: &Context<'_>,
-        input: &[u8],
-        out: &mut Vec<u8>,
-    ) -> Admission {
-        let (counters, facts) = (context.handle.counters, context.facts);
-        let mut admission = Admission { used: 0, is_known: false, ends: false };
-        self.refresh(facts);
-        while !admission.is_known && admission.used < input.len() && out.len() < OUT_MAX {
-            match self.judge(&input[admission.used..]) {
-                Said::More => break,
-                Said::Password(used, is_known) => {
-                    admission.used += used;
-                    admission.is_known = is_known;
-                    counters.auth_cmds.inc();
-                    if is_known {
-                        say(out, "STORED");
-                    } else {
-                        counters.auth_errors.inc();
-                        log_refusal(facts, "no such user, or another password");
-                        say(out, "CLIENT_ERROR authentication failure");
-                    }
-                }
-                Said::Other(used, words) => {
-                    admission.used += used;
-                    log_refusal(facts, words.trim_start_matches("CLIENT_ERROR "));
-                    say(out, words);
-                }
-                Said::Nonsense => {
-                    log_refusal(facts, "no line of this protocol");
-                    admission.ends = true;
-                    break;
-                }
-            }
-        }
-        admission
-    }
-
-    /// What the beginning of the input says.
-    pub(crate) fn judge(&self, input: &[u8]) -> Said {
+    /// The message at the beginning of the input.
+    pub(crate) fn next_step(&self, input: &[u8]) -> AuthStep {
         let Some(end) = memchr(b'\n', &input[..input.len().min(LINE_MAX + 1)]) else {
-            return if input.len() <= LINE_MAX { Said::More } else { Said::Nonsense };
+            return if input.len() <= LINE_MAX { AuthStep::Incomplete } else { AuthStep::Invalid };
         };
         if end < LINE_MIN {
-            return Said::Nonsense;
+            return AuthStep::Invalid;
         }
         let line = input[..end].strip_suffix(b"\r").unwrap_or(&input[..end]);
         let is_set = line.starts_with(b"set");
         let length = Words::new(line).nth(4).and_then(strict_short).filter(|_| is_set);
         let Some(length) = length.map(|length| length as usize) else {
-            return Said::Other(end + 1, UNAUTHENTICATED);
+            return AuthStep::Refused(end + 1, UNAUTHENTICATED);
         };
         if length > VALUE_MAX {
-            return Said::Other(end + 1, VALUE_TOO_LONG);
+            return AuthStep::Refused(end + 1, VALUE_TOO_LONG);
         }
         let used = end + 1 + length + 2;
-        let Some(value) = input.get(end + 1..used) else { return Said::More };
+        let Some(value) = input.get(end + 1..used) else { return AuthStep::Incomplete };
         let Some(value) = value.strip_suffix(b"\r\n") else {
-            return Said::Other(used, VALUE_UNENDED);
+            return AuthStep::Refused(used, VALUE_UNENDED);
         };
-        let Some(space) = memchr(b' ', value) else { return Said::Other(used, NO_PASSWORD) };
+        let Some(space) = memchr(b' ', value) else { return AuthStep::Refused(used, NO_PASSWORD) };
         let (user, password) = (&value[..space], &value[space + 1..]);
-        Said::Password(used, self.knows(user, password))
+        AuthStep::Credentials(used, self.knows(user, password))
     }
 }
 
@@ -248,14 +186,12 @@ mod tests {
         assert!(!auth.knows(b"user7", b"pass7") && !auth.knows(b"user30@", b"pass30"));
         assert!(!auth.knows(b"other", b"secret"));
         // A file that is damaged changes nothing; another one does.
-        let facts = Facts::default();
         write(b"damaged");
-        auth.refresh(&facts);
+        let error = auth.refresh().unwrap_err();
         assert!(auth.knows(b"user30", b"pass30"));
-        let error = auth.reload().unwrap_err();
         assert!(error.ends_with("sasldb2: it is too short for a file of Berkeley DB"), "{error}");
         write(include_bytes!("../tests/data/small_pages.db"));
-        auth.refresh(&facts);
+        auth.refresh().unwrap();
         assert!(!auth.knows(b"user30", b"pass30") && auth.knows(b"user3", b"pass3"));
         std::fs::remove_file(&path).unwrap();
         assert!(auth.reload().unwrap_err().starts_with("sasldb /"));
@@ -264,26 +200,26 @@ mod tests {
     #[test]
     fn only_a_set_with_a_known_pair_is_let_in() {
         let auth = auth("ann:secret\nbob:other:one\n");
-        let said = |text: &str| auth.judge(text.replace('|', "\r\n").as_bytes());
-        assert_eq!(said("set x 0 0 10|ann secret|get a|"), Said::Password(26, true));
-        assert_eq!(said("set x 0 0 13|bob other:one|"), Said::Password(29, true));
-        assert_eq!(said("setup x 0 0 10 more|ann secret|"), Said::Password(33, true));
-        assert_eq!(said("set x 0 0 9|ann other|"), Said::Password(24, false));
-        assert_eq!(said("set x 0 0 11|ann secret |"), Said::Password(27, false));
-        assert_eq!(said("set x 0 0 11|ann  secret|"), Said::Password(27, false));
-        assert_eq!(said("set x 0 0 3|ann|"), Said::Other(18, NO_PASSWORD));
-        assert_eq!(said("set x 0 0 0||"), Said::Other(15, NO_PASSWORD));
-        assert_eq!(said("set x 0 0 9|ann secret|"), Said::Other(24, VALUE_UNENDED));
-        assert_eq!(said("get a|"), Said::Other(7, UNAUTHENTICATED));
-        assert_eq!(said("set x 0 0|"), Said::Other(11, UNAUTHENTICATED));
-        assert_eq!(said("set x 0 0 -1|"), Said::Other(14, UNAUTHENTICATED));
-        assert_eq!(said(" set x 0 0 10|ann secret|"), Said::Other(15, UNAUTHENTICATED));
-        assert_eq!(said("set x 0 0 10|ann secret"), Said::More);
-        assert_eq!(said("set x"), Said::More);
-        assert_eq!(said("set x 0 0 16385|"), Said::Other(17, VALUE_TOO_LONG));
-        assert_eq!(said("mn|"), Said::Nonsense);
-        assert_eq!(said(&"a".repeat(LINE_MAX)), Said::More);
-        assert_eq!(said(&"a".repeat(LINE_MAX + 1)), Said::Nonsense);
+        let said = |text: &str| auth.next_step(text.replace('|', "\r\n").as_bytes());
+        assert_eq!(said("set x 0 0 10|ann secret|get a|"), AuthStep::Credentials(26, true));
+        assert_eq!(said("set x 0 0 13|bob other:one|"), AuthStep::Credentials(29, true));
+        assert_eq!(said("setup x 0 0 10 more|ann secret|"), AuthStep::Credentials(33, true));
+        assert_eq!(said("set x 0 0 9|ann other|"), AuthStep::Credentials(24, false));
+        assert_eq!(said("set x 0 0 11|ann secret |"), AuthStep::Credentials(27, false));
+        assert_eq!(said("set x 0 0 11|ann  secret|"), AuthStep::Credentials(27, false));
+        assert_eq!(said("set x 0 0 3|ann|"), AuthStep::Refused(18, NO_PASSWORD));
+        assert_eq!(said("set x 0 0 0||"), AuthStep::Refused(15, NO_PASSWORD));
+        assert_eq!(said("set x 0 0 9|ann secret|"), AuthStep::Refused(24, VALUE_UNENDED));
+        assert_eq!(said("get a|"), AuthStep::Refused(7, UNAUTHENTICATED));
+        assert_eq!(said("set x 0 0|"), AuthStep::Refused(11, UNAUTHENTICATED));
+        assert_eq!(said("set x 0 0 -1|"), AuthStep::Refused(14, UNAUTHENTICATED));
+        assert_eq!(said(" set x 0 0 10|ann secret|"), AuthStep::Refused(15, UNAUTHENTICATED));
+        assert_eq!(said("set x 0 0 10|ann secret"), AuthStep::Incomplete);
+        assert_eq!(said("set x"), AuthStep::Incomplete);
+        assert_eq!(said("set x 0 0 16385|"), AuthStep::Refused(17, VALUE_TOO_LONG));
+        assert_eq!(said("mn|"), AuthStep::Invalid);
+        assert_eq!(said(&"a".repeat(LINE_MAX)), AuthStep::Incomplete);
+        assert_eq!(said(&"a".repeat(LINE_MAX + 1)), AuthStep::Invalid);
     }
 
     proptest::proptest! {
@@ -295,11 +231,11 @@ mod tests {
             let auth = auth("ann:secret\n");
             let start = format!("set x 0 0 {length}\r\n").into_bytes();
             for input in [&bytes[..], &[&start[..], &bytes].concat()] {
-                match auth.judge(input) {
-                    Said::Password(used, _) | Said::Other(used, _) => {
+                match auth.next_step(input) {
+                    AuthStep::Credentials(used, _) | AuthStep::Refused(used, _) => {
                         assert!(used <= input.len());
                     }
-                    Said::More | Said::Nonsense => {}
+                    AuthStep::Incomplete | AuthStep::Invalid => {}
                 }
             }
         }

@@ -1,40 +1,43 @@
 //! Replies in the binary protocol.
 
-mod logged;
+mod logging;
 
-use crate::ahead::fetch_ahead;
-use crate::auth::{Auth, log_refusal};
+use crate::auth::Auth;
+use crate::context::{Context, Progress, SessionAction};
+use crate::prefetch::prefetch_keys;
 use crate::protocol::binary::{
-    Delta, Door, HEADER, Head, Look, Parser, REPLY_MAGIC, Request, Status, Step, glance,
+    Access, Delta, HEADER, Head, Look, Parser, REPLY_MAGIC, Request, Status, Step, scan_key,
 };
 use crate::protocol::{Mode, Store as Put, Words};
-use crate::report::{self, Facts};
-use crate::session::{Context, OUT_MAX, Progress, Wish};
-use crate::store::{Change, Counters, Draft, Handle, How, Item, Outcome};
+use crate::reply::OUT_MAX;
+use crate::server_state::{ServerState, VERSION};
+use crate::stats_command;
+use crate::store::{Change, Counters, Handle, Item, NewItem, Outcome, StoreCondition};
 
 /// The only SASL mechanism: a user and a password in plain text.
 const PLAIN: &[u8] = b"PLAIN";
 
 /// The binary protocol's part of a client's session.
 #[derive(Debug)]
-pub(crate) struct Talk {
+pub(crate) struct BinarySession {
     parser: Parser,
-    wish: Wish,
+    action: SessionAction,
     /// Whether the client has begun an authentication.
     has_begun: bool,
 }
 
-impl Talk {
+impl BinarySession {
     /// A new session.
     pub(crate) fn new(context: &Context<'_>) -> Self {
-        let door = if context.facts.auth.is_some() { Door::Shut } else { Door::None };
-        let parser = Parser::new(context.handle.store().limits().item, door);
-        Self { parser, wish: Wish::Stay, has_begun: false }
+        let access =
+            if context.server.auth.is_some() { Access::Denied } else { Access::Unrestricted };
+        let parser = Parser::new(context.handle.store().limits().item, access);
+        Self { parser, action: SessionAction::Continue, has_begun: false }
     }
 
     /// What it needs from its connection.
-    pub(crate) fn wish(&self) -> Wish {
-        self.wish
+    pub(crate) fn action(&self) -> SessionAction {
+        self.action
     }
 
     /// Whether it is between two requests, so that its end cuts none off.
@@ -59,7 +62,7 @@ impl Talk {
     ) -> usize {
         let step = self.parser.refuse_value(input);
         let Some(Step::Request(used, head, Request::TooLarge(gone))) = step else {
-            self.wish = Wish::Close;
+            self.action = SessionAction::Close;
             return input.len();
         };
         context.handle.counters.store_no_memory.inc();
@@ -79,17 +82,17 @@ impl Talk {
         out: &mut Vec<u8>,
         mut budget: usize,
     ) -> Progress {
-        let (mut used, mut fetched) = (0, 0);
+        let (mut used, mut prefetched) = (0, 0);
         loop {
-            if out.len() >= OUT_MAX || budget == 0 || self.wish != Wish::Stay {
+            if out.len() >= OUT_MAX || budget == 0 || self.action != SessionAction::Continue {
                 return Progress { used, is_paused: true };
             }
             match self.parser.next(&input[used..]) {
                 Step::More(0) => return Progress { used, is_paused: false },
                 Step::More(gone) => used += gone,
                 Step::Request(more, head, request) => {
-                    if used >= fetched {
-                        fetched = fetch_ahead(context, input, used, glance);
+                    if used >= prefetched {
+                        prefetched = prefetch_keys(&context.handle, input, used, scan_key);
                     }
                     used += more;
                     budget -= 1;
@@ -106,7 +109,7 @@ impl Talk {
         request: Request<'_>,
         out: &mut Vec<u8>,
     ) {
-        let facts = context.facts;
+        let server = context.server;
         let handle = &mut context.handle;
         match request {
             Request::Look(key, want) => look(handle, head, key, want, out),
@@ -117,7 +120,7 @@ impl Talk {
                 _ => fail(out, head, Status::NotFound),
             },
             Request::Arith(key, delta) => change(handle, head, key, delta, out),
-            Request::Flush(_) if !facts.settings.flush_enabled => {
+            Request::Flush(_) if !server.settings.flush_enabled => {
                 fail(out, head, Status::AuthFailed);
             }
             Request::Flush(delay) => {
@@ -125,15 +128,15 @@ impl Talk {
                 done(out, head, 0, &[]);
             }
             Request::Noop | Request::Verbosity => done(out, head, 0, &[]),
-            Request::Version => done(out, head, 0, report::VERSION.as_bytes()),
+            Request::Version => done(out, head, 0, VERSION.as_bytes()),
             Request::Stats(which) => stats(context, head, which, out),
             Request::Mechanisms => done(out, head, 0, PLAIN),
             Request::Auth(mechanism, proof) => {
                 self.has_begun = mechanism.eq_ignore_ascii_case(PLAIN);
                 let begins = self.has_begun && proof.is_empty();
-                self.judge(context, head, (!begins).then_some(proof), out);
+                self.authenticate(context, head, (!begins).then_some(proof), out);
             }
-            Request::AuthStep(proof) => self.judge(context, head, Some(proof), out),
+            Request::AuthStep(proof) => self.authenticate(context, head, Some(proof), out),
             Request::TooLarge(gone) => {
                 handle.counters.store_too_large.inc();
                 if let Some(key) = gone {
@@ -143,42 +146,42 @@ impl Talk {
             }
             Request::Error(status) => {
                 if status == Status::AuthFailed {
-                    count_refusal(handle.counters, facts, "a proof that is too long");
+                    count_refusal(handle.counters, server, "a proof that is too long");
                 }
                 fail(out, head, status);
             }
             Request::Quit => {
                 done(out, head, 0, &[]);
-                self.wish = Wish::Close;
+                self.action = SessionAction::Close;
             }
             Request::Close(status) => {
                 if let Some(status) = status {
                     fail(out, head, status);
                 }
-                self.wish = Wish::Close;
+                self.action = SessionAction::Close;
             }
         }
     }
 
     /// Authenticates the client, or refuses it; without credentials it is asked for them. A client
     /// that authenticates again loses its access until the new credentials are accepted.
-    fn judge(
+    fn authenticate(
         &mut self,
         context: &Context<'_>,
         head: Head,
         proof: Option<&[u8]>,
         out: &mut Vec<u8>,
     ) {
-        let (counters, facts) = (context.handle.counters, context.facts);
-        self.parser.door = Door::Shut;
+        let (counters, server) = (context.handle.counters, context.server);
+        self.parser.access = Access::Denied;
         let Some(proof) = proof else {
             return packet(out, head, Status::AuthGoesOn, 0, [&[]; 3]);
         };
         let has_begun = std::mem::take(&mut self.has_begun);
-        let users = facts.auth.as_ref();
+        let users = server.auth.as_ref();
         let is_known = |(user, password): (&[u8], &[u8])| {
             users.is_some_and(|users: &Auth| {
-                users.refresh(facts);
+                server.refresh_users();
                 users.knows(user, password)
             })
         };
@@ -190,20 +193,20 @@ impl Talk {
         };
         if refusal.is_empty() {
             counters.auth_cmds.inc();
-            self.parser.door = Door::Open;
+            self.parser.access = Access::Granted;
             done(out, head, 0, b"Authenticated");
         } else {
-            count_refusal(counters, facts, refusal);
+            count_refusal(counters, server, refusal);
             fail(out, head, Status::AuthFailed);
         }
     }
 }
 
 /// Counts and logs a refused authentication.
-fn count_refusal(counters: &Counters, facts: &Facts, reason: &str) {
+fn count_refusal(counters: &Counters, server: &ServerState, reason: &str) {
     counters.auth_cmds.inc();
     counters.auth_errors.inc();
-    log_refusal(facts, reason);
+    server.log_refusal(reason);
 }
 
 impl Head {
@@ -252,7 +255,7 @@ fn done(out: &mut Vec<u8>, head: Head, cas: u64, value: &[u8]) {
 
 /// Replies an error, even if the command is quiet.
 fn fail(out: &mut Vec<u8>, head: Head, status: Status) {
-    packet(out, head, status, 0, [&[], &[], status.words().as_bytes()]);
+    packet(out, head, status, 0, [&[], &[], status.text().as_bytes()]);
 }
 
 /// Replies that there is no room; `words` name the cause.
@@ -310,12 +313,12 @@ fn miss(out: &mut Vec<u8>, head: Head, want: Look, key: &[u8]) {
 fn store(handle: &mut Handle<'_>, head: Head, put: &Put<'_>, out: &mut Vec<u8>) {
     handle.counters.cmd_set.inc();
     let deadline = handle.store().clock().deadline(put.exptime);
-    let draft = Draft { flags: put.flags, deadline, ..Draft::new(put.key, put.data) };
+    let new_item = NewItem { flags: put.flags, deadline, ..NewItem::new(put.key, put.data) };
     let extends = matches!(put.mode, Mode::Append | Mode::Prepend);
     let cas = head.wanted();
     // A version is a condition of its own, and replaces that of the command.
     let mode = if cas.is_some() && !extends { Mode::Set } else { put.mode };
-    let written = handle.put(&draft, How { cas, ..How::plain(mode) });
+    let written = handle.put(&new_item, StoreCondition { cas, ..StoreCondition::plain(mode) });
     let status = match written.outcome {
         Outcome::Stored => return done(out, head, written.cas, &[]),
         Outcome::NoMemory if !extends => {
@@ -352,8 +355,8 @@ fn change(handle: &mut Handle<'_>, head: Head, key: &[u8], delta: Delta, out: &m
         let mut digits = itoa::Buffer::new();
         let text = digits.format(delta.initial).as_bytes();
         let deadline = handle.store().clock().deadline(i64::from(exptime));
-        let draft = Draft { deadline, ..Draft::new(key, text) };
-        let written = handle.put(&draft, How::plain(Mode::Add));
+        let new_item = NewItem { deadline, ..NewItem::new(key, text) };
+        let written = handle.put(&new_item, StoreCondition::plain(Mode::Add));
         match written.outcome {
             Outcome::Stored => {
                 return done(out, head, written.cas, &delta.initial.to_be_bytes());
@@ -378,7 +381,7 @@ fn stats(context: &Context<'_>, head: Head, which: &[u8], out: &mut Vec<u8>) {
             text.extend_from_slice(b"END\r\n");
             packet(out, head, Status::Done, 0, [&[], b"detailed", &text]);
         }
-        _ => report::stats(&context.handle, context.facts, Words::new(which), &mut text),
+        _ => stats_command::stats(&context.handle, context.server, Words::new(which), &mut text),
     }
     if ![&b"END\r\n"[..], b"OK\r\n", b"RESET\r\n"].iter().any(|end| text.ends_with(end)) {
         return fail(out, head, Status::NotFound);

@@ -59,7 +59,7 @@ impl Log {
     }
 
     /// Logs a message of the server.
-    pub fn say(&self, words: &str) {
+    pub fn message(&self, words: &str) {
         self.append(format!("manycored: {words}\n").as_bytes());
     }
 
@@ -208,7 +208,7 @@ mod tests {
     fn a_stream_that_takes_nothing_keeps_no_thread_waiting_and_dropped_lines_are_told() {
         let ((begun, written), (end, ends)) = (channel(), channel());
         let log = Log::to(Slow { begun, ends });
-        log.say("first");
+        log.message("first");
         assert_eq!(written.recv().unwrap(), b"manycored: first\n");
         // That write has not ended.
         let line = [&[b'x'; 1023][..], b"\n"].concat();
@@ -220,7 +220,7 @@ mod tests {
         let text = written.recv().unwrap();
         let note = b"manycored: 5 lines of the log were dropped\n";
         assert!(text.ends_with(note) && text.len() == WAITING_MAX + note.len(), "{}", text.len());
-        log.say("next");
+        log.message("next");
         end.send(()).unwrap();
         assert_eq!(written.recv().unwrap(), b"manycored: next\n");
         end.send(()).unwrap();

@@ -1,8 +1,8 @@
 //! Replies to the meta commands.
 
 use crate::protocol::{Arith, ERROR, Flags, KEY_MAX, Mode, Named, Request, Words};
-use crate::reply::{TOO_MANY_PREFIXES, digits, say};
-use crate::store::{Change, Draft, Handle, How, Item, Outcome, Turn};
+use crate::reply::{TOO_MANY_PREFIXES, digits, write_reply};
+use crate::store::{Change, Handle, Item, NewItem, Outcome, StoreCondition, Turn};
 use base64::{Engine, engine::general_purpose::STANDARD};
 
 /// Answers a meta command.
@@ -17,7 +17,7 @@ pub(crate) fn answer(handle: &mut Handle<'_>, request: Request<'_>, out: &mut Ve
         Request::MetaArith(named, arith, flags) => change(handle, named, arith, &flags, out),
         Request::MetaFlush(read) => flush(handle, read, out),
         Request::MetaDebug(named) => debug(handle, named, out),
-        Request::MetaNoop => say(out, "MN"),
+        Request::MetaNoop => write_reply(out, "MN"),
         _ => {}
     }
 }
@@ -135,14 +135,14 @@ fn get(handle: &mut Handle<'_>, named: Named<'_>, flags: &Flags<'_>, out: &mut V
         let Some(ttl) = flags.made_ttl() else { break };
         let deadline = clock.deadline(ttl);
         let (is_binary, cas) = (named.is_binary, flags.new_cas);
-        let made = Draft { deadline, cas, is_binary, is_sent: true, ..Draft::new(key, &[]) };
+        let made = NewItem { deadline, cas, is_binary, is_sent: true, ..NewItem::new(key, &[]) };
         // For other clients the item counts as fetched, by this request.
-        let draft = Draft { is_fetched: !flags.no_bump, ..made };
-        let written = handle.put(&draft, How::plain(Mode::Add));
+        let new_item = NewItem { is_fetched: !flags.no_bump, ..made };
+        let written = handle.put(&new_item, StoreCondition::plain(Mode::Add));
         match written.outcome {
             Outcome::Stored => {
                 hits.inc();
-                let made = Draft { cas: Some(written.cas), ..made };
+                let made = NewItem { cas: Some(written.cas), ..made };
                 // Shown as it was created, even if another client has changed it since.
                 let made = handle.shown(&made, written.cas);
                 hit(handle, &made, named, flags, (0, true), out);
@@ -240,23 +240,23 @@ fn store(
     handle.counters.cmd_set.inc();
     let room = &mut [0; KEY_MAX];
     let clock = handle.store().clock();
-    let draft = Draft {
+    let new_item = NewItem {
         flags: flags.client,
         deadline: clock.deadline(flags.ttl.unwrap_or(0)),
         cas: flags.new_cas,
         is_binary: named.is_binary,
-        ..Draft::new(named.key(room), data)
+        ..NewItem::new(named.key(room), data)
     };
     let vivify = flags.vivify.map(|ttl| clock.deadline(ttl));
-    let how = How { mode, cas: flags.cas, invalidate: flags.invalidate, vivify };
-    let written = handle.put(&draft, how);
+    let condition = StoreCondition { mode, cas: flags.cas, invalidate: flags.invalidate, vivify };
+    let written = handle.put(&new_item, condition);
     let code = match written.outcome {
         Outcome::Stored if flags.quiet => return,
         Outcome::Stored => "HD",
         Outcome::NotStored => "NS",
         Outcome::Exists => "EX",
         Outcome::NotFound => "NF",
-        Outcome::NoMemory => return say(out, "SERVER_ERROR out of memory storing object"),
+        Outcome::NoMemory => return write_reply(out, "SERVER_ERROR out of memory storing object"),
     };
     out.extend_from_slice(code.as_bytes());
     for word in flags.words {
@@ -274,19 +274,19 @@ fn delete(handle: &mut Handle<'_>, named: Named<'_>, flags: &Flags<'_>, out: &mu
     let key = named.key(room);
     let outcome = if flags.invalidate || flags.empty {
         let deadline = flags.ttl.map(|ttl| handle.store().clock().deadline(ttl));
-        let outcome = handle.invalidate(key, flags.cas, |item, draft| {
+        let outcome = handle.invalidate(key, flags.cas, |item, new_item| {
             if flags.empty {
                 // All of the item is new but its version, which only `I` changes.
-                draft.value = [&[]; 2];
-                draft.flags = flags.client;
-                draft.deadline = 0;
-                draft.cas = (!flags.invalidate).then_some(item.cas());
-                (draft.is_stale, draft.is_sent, draft.is_fetched) = (false, false, false);
+                new_item.value = [&[]; 2];
+                new_item.flags = flags.client;
+                new_item.deadline = 0;
+                new_item.cas = (!flags.invalidate).then_some(item.cas());
+                (new_item.is_stale, new_item.is_sent, new_item.is_fetched) = (false, false, false);
             }
-            draft.cas = flags.new_cas.or(draft.cas);
-            draft.is_stale |= flags.invalidate;
-            draft.is_sent &= !flags.invalidate;
-            draft.deadline = deadline.unwrap_or(draft.deadline);
+            new_item.cas = flags.new_cas.or(new_item.cas);
+            new_item.is_stale |= flags.invalidate;
+            new_item.is_sent &= !flags.invalidate;
+            new_item.deadline = deadline.unwrap_or(new_item.deadline);
         });
         if outcome == Outcome::Stored && !flags.invalidate {
             handle.counters.delete_hits.inc();
@@ -310,14 +310,14 @@ fn flush(
     out: &mut Vec<u8>,
 ) {
     if handle.store().limits().delimiter.is_none() {
-        return say(out, ERROR);
+        return write_reply(out, ERROR);
     }
     match read {
-        Err(words) => say(out, words),
+        Err(words) => write_reply(out, words),
         Ok((named, flags)) => {
             let room = &mut [0; KEY_MAX];
             if !handle.flush_prefix(named.key(room)) {
-                say(out, TOO_MANY_PREFIXES);
+                write_reply(out, TOO_MANY_PREFIXES);
             } else if !flags.quiet {
                 line(out, "HD", named, &flags);
             }
@@ -349,9 +349,9 @@ fn change(
             Change::Exists => return line(out, "EX", named, flags),
             Change::NoNumber => {
                 let words = "CLIENT_ERROR cannot increment or decrement non-numeric value";
-                return say(out, words);
+                return write_reply(out, words);
             }
-            Change::NoMemory => return say(out, "SERVER_ERROR out of memory"),
+            Change::NoMemory => return write_reply(out, "SERVER_ERROR out of memory"),
             Change::Missing => {}
         }
         let Some(ttl) = flags.made_ttl() else {
@@ -360,17 +360,17 @@ fn change(
         };
         let mut text = itoa::Buffer::new();
         let value = text.format(flags.initial).as_bytes();
-        let draft = Draft {
+        let new_item = NewItem {
             deadline: clock.deadline(ttl),
             cas: flags.new_cas,
             is_binary: named.is_binary,
-            ..Draft::new(key, value)
+            ..NewItem::new(key, value)
         };
-        let written = handle.put(&draft, How::plain(Mode::Add));
+        let written = handle.put(&new_item, StoreCondition::plain(Mode::Add));
         match written.outcome {
             Outcome::Stored => break (flags.initial, written.cas, 0, true),
             Outcome::NotStored => {}
-            _ => return say(out, "SERVER_ERROR Out of memory allocating new item"),
+            _ => return write_reply(out, "SERVER_ERROR Out of memory allocating new item"),
         }
     };
     if !flags.quiet {
@@ -419,7 +419,7 @@ fn debug(handle: &mut Handle<'_>, named: Named<'_>, out: &mut Vec<u8>) {
     let room = &mut [0; KEY_MAX];
     let key = named.key(room);
     handle.note_before(key);
-    let Some(found) = handle.peek(key) else { return say(out, "EN") };
+    let Some(found) = handle.peek(key) else { return write_reply(out, "EN") };
     let item = found.key();
     let clock = handle.store().clock();
     out.extend_from_slice(b"ME ");

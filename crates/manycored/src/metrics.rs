@@ -4,7 +4,7 @@
 //! one go on. The form is Prometheus's text format, version 0.0.4.
 
 use crate::latency::Latency;
-use crate::report::{Facts, VERSION};
+use crate::server_state::{ServerState, VERSION};
 use crate::store::{Store, Totals};
 use crate::system;
 use std::fmt::{Display, Write};
@@ -79,24 +79,24 @@ fn read(count: &AtomicU64) -> u64 {
 /// All that is counted, at this moment.
 ///
 /// ```
-/// use manycored::{metrics, report::Facts, store::{Limits, Store}};
+/// use manycored::{metrics, server_state::ServerState, store::{Limits, Store}};
 ///
-/// let page = metrics::page(&Store::new(Limits::default(), 1), &Facts::default());
+/// let page = metrics::page(&Store::new(Limits::default(), 1), &ServerState::default());
 /// assert!(page.contains("\nmemcached_current_items 0\n"));
 /// ```
 #[must_use]
-pub fn page(store: &Store, facts: &Facts) -> String {
+pub fn page(store: &Store, server: &ServerState) -> String {
     let (totals, cache) = (store.totals(), store.cache_stats());
     let mut page = Page(String::with_capacity(4096));
     page.gauge("up", "Whether the server answers.", 1);
     page.about("version", "gauge", "The version, as a label.");
     let _ = writeln!(page.0, "memcached_version{{version=\"{VERSION}\"}} 1");
     page.count("uptime_seconds", "Since the start.", store.clock().uptime().as_secs());
-    page.gauge("current_connections", "Connections open now.", read(&facts.connections));
-    page.gauge("max_connections", "Connections at once.", facts.settings.connections_max);
-    page.count("connections_total", "Connections accepted.", read(&facts.accepted));
-    page.count("connections_rejected_total", "Connections refused.", read(&facts.rejected));
-    page.count("idle_kicks_total", "Connections that said nothing.", read(&facts.idle_kicks));
+    page.gauge("current_connections", "Connections open now.", read(&server.connections));
+    page.gauge("max_connections", "Connections at once.", server.settings.connections_max);
+    page.count("connections_total", "Connections accepted.", read(&server.accepted));
+    page.count("connections_rejected_total", "Connections refused.", read(&server.rejected));
+    page.count("idle_kicks_total", "Connections that said nothing.", read(&server.idle_kicks));
     page.count("read_bytes_total", "Bytes that came.", totals.bytes_read);
     page.count("written_bytes_total", "Bytes that went.", totals.bytes_written);
     page.gauge("current_bytes", "Bytes of all items.", store.bytes());
@@ -107,18 +107,18 @@ pub fn page(store: &Store, facts: &Facts) -> String {
     page.count("items_expired_total", "Items whose time was over.", cache.expirations);
     page.count("items_too_large_total", "Items refused: too large.", totals.store_too_large);
     page.count("items_no_memory_total", "Items refused: no memory.", totals.store_no_memory);
-    page.gauge("threads", "Workers.", facts.settings.threads);
+    page.gauge("threads", "Workers.", server.settings.threads);
     page.count("auth_commands_total", "Attempts to log in.", totals.auth_cmds);
     page.count("auth_errors_total", "Those of them that failed.", totals.auth_errors);
     page.count("connection_yields_total", "Turns given to others.", totals.conn_yields);
     memory(&mut page, store);
-    if let Some(tls) = &facts.tls {
+    if let Some(tls) = &server.tls {
         let counts = tls.counts();
         let (handshakes, protocol) = (counts.handshake_errors, counts.protocol_errors);
         page.count("tls_handshake_errors_total", "Failed handshakes.", handshakes);
         page.count("tls_protocol_errors_total", "Failed connections after these.", protocol);
     }
-    page.latency(&facts.latency);
+    page.latency(&server.latency);
     page.commands(&totals);
     page.0
 }
@@ -151,7 +151,7 @@ fn memory(page: &mut Page, store: &Store) {
 
 /// What an HTTP client gets that asked this, without its line ends; `None` if it is no HTTP.
 #[must_use]
-pub fn answer(request: &str, store: &Store, facts: &Facts) -> Option<String> {
+pub fn answer(request: &str, store: &Store, server: &ServerState) -> Option<String> {
     let mut words = request.lines().next()?.split(' ');
     let (method, path, version) = (words.next()?, words.next()?, words.next()?);
     if !version.starts_with("HTTP/") || words.next().is_some() {
@@ -159,7 +159,7 @@ pub fn answer(request: &str, store: &Store, facts: &Facts) -> Option<String> {
     }
     let path = path.split('?').next().unwrap_or(path);
     let (status, form, body) = match (method, path) {
-        ("GET" | "HEAD", "/metrics") => ("200 OK", FORM, page(store, facts)),
+        ("GET" | "HEAD", "/metrics") => ("200 OK", FORM, page(store, server)),
         ("GET" | "HEAD", _) => ("404 Not Found", "text/plain", "see /metrics\n".to_owned()),
         _ => ("405 Method Not Allowed", "text/plain", "only GET\n".to_owned()),
     };
@@ -177,12 +177,12 @@ mod tests {
     use crate::store::Limits;
 
     fn ask(request: &str) -> Option<String> {
-        answer(request, &Store::new(Limits::default(), 1), &Facts::default())
+        answer(request, &Store::new(Limits::default(), 1), &ServerState::default())
     }
 
     #[test]
     fn every_sample_has_a_type_and_a_number() {
-        let page = page(&Store::new(Limits::default(), 1), &Facts::default());
+        let page = page(&Store::new(Limits::default(), 1), &ServerState::default());
         let mut typed = String::new();
         for line in page.lines() {
             match line.strip_prefix("# TYPE ") {
@@ -202,7 +202,7 @@ mod tests {
 
     #[test]
     fn dashboard_asks_for_what_there_is() {
-        let page = page(&Store::new(Limits::default(), 1), &Facts::default());
+        let page = page(&Store::new(Limits::default(), 1), &ServerState::default());
         let board = include_str!("../../../docs/grafana.json");
         let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
         let words = board.split(|c: char| !is_name(c));

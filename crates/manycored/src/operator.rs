@@ -6,9 +6,9 @@
 //!   blocks no worker.
 //! - operator.O2 A client that is told of events has its own words dropped.
 
+use crate::context::{Context, Progress};
 use crate::protocol::{ERROR, Operator, Words, number};
-use crate::reply::say;
-use crate::session::{Context, Progress};
+use crate::reply::write_reply;
 use crate::store::events::{CONNEVENTS, DELETIONS, EVICTIONS, FETCHERS, MUTATIONS, OTHERS};
 use crate::store::{Handle, Item, Store, Watch, events};
 use base64::{Engine, engine::general_purpose::STANDARD};
@@ -37,11 +37,11 @@ enum Work {
     Watch(Watch),
 }
 
-/// How a key is listed.
+/// The form in which a key is listed.
 #[derive(Debug, Clone, Copy)]
 enum Form {
-    /// With what is known of its item.
-    Facts,
+    /// With the metadata of its item.
+    Metadata,
     /// As a request for it.
     Request,
 }
@@ -101,7 +101,7 @@ impl Task {
 impl Form {
     fn end(self) -> &'static [u8] {
         match self {
-            Self::Facts => b"END\r\n",
+            Self::Metadata => b"END\r\n",
             Self::Request => b"EN\r\n",
         }
     }
@@ -118,7 +118,7 @@ impl Form {
                 }
                 out.extend_from_slice(b"\r\n");
             }
-            Self::Facts => {
+            Self::Metadata => {
                 let clock = handle.store().clock();
                 let today = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
                 let today = today.as_secs() as i64;
@@ -152,9 +152,11 @@ pub(crate) fn answer(
     match command {
         Operator::LruCrawler => return crawler(context, can, words, out),
         Operator::Watch => return watch(context, can, words, out),
-        Operator::Slabs => say(out, slabs(words)),
-        Operator::Lru => say(out, "CLIENT_ERROR there is no LRU to be tuned on this server"),
-        Operator::DebugTime => say(out, if move_time(store, words) { "OK" } else { ERROR }),
+        Operator::Slabs => write_reply(out, slabs(words)),
+        Operator::Lru => {
+            write_reply(out, "CLIENT_ERROR there is no LRU to be tuned on this server")
+        }
+        Operator::DebugTime => write_reply(out, if move_time(store, words) { "OK" } else { ERROR }),
     }
     None
 }
@@ -203,7 +205,7 @@ fn crawler(
     mut words: Words<'_>,
     out: &mut Vec<u8>,
 ) -> Option<Task> {
-    let (store, settings) = (context.handle.store(), &context.facts.settings);
+    let (store, settings) = (context.handle.store(), &context.server.settings);
     let reply = match (words.next(), words.next(), words.next()) {
         (Some(b"enable"), None, _) => {
             store.set_crawls(true);
@@ -235,19 +237,19 @@ fn crawler(
         (Some(what @ (b"metadump" | b"mgdump")), Some(word), None) => {
             let (form, name, refused) = match what {
                 b"mgdump" => (Form::Request, "mgdump", "ERROR key dump not allowed"),
-                _ => (Form::Facts, "metadump", "ERROR metadump not allowed"),
+                _ => (Form::Metadata, "metadump", "ERROR metadump not allowed"),
             };
             match classes(word) {
                 _ if !settings.dump_enabled => refused,
                 _ if !can => ERROR,
                 _ if !out.is_empty() => {
                     let words = format!("ERROR cannot pipeline other commands before {name}");
-                    say(out, &words);
+                    write_reply(out, &words);
                     return None;
                 }
                 None => "BADCLASS invalid class id",
                 Some(has_items) => {
-                    say(out, "OK");
+                    write_reply(out, "OK");
                     let next = has_items.then(Cursor::default);
                     return Some(Task::new(Work::List { form, next }));
                 }
@@ -255,12 +257,12 @@ fn crawler(
         }
         _ => ERROR,
     };
-    say(out, reply);
+    write_reply(out, reply);
     None
 }
 
 fn watch(context: &Context<'_>, can: bool, words: Words<'_>, out: &mut Vec<u8>) -> Option<Task> {
-    let settings = &context.facts.settings;
+    let settings = &context.server.settings;
     let kind = |word: &[u8]| match word {
         b"fetchers" => Some(FETCHERS),
         b"mutations" => Some(MUTATIONS),
@@ -280,12 +282,12 @@ fn watch(context: &Context<'_>, can: bool, words: Words<'_>, out: &mut Vec<u8>) 
             let kinds = if kinds == 0 { FETCHERS } else { kinds };
             let events = context.handle.store().events();
             if let Some(watch) = events.watch(kinds, settings.watcher_buffer) {
-                say(out, "OK");
+                write_reply(out, "OK");
                 return Some(Task::new(Work::Watch(watch)));
             }
             "WATCHER_TOO_MANY log watcher limit reached"
         }
     };
-    say(out, reply);
+    write_reply(out, reply);
     None
 }

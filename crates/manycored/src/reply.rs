@@ -1,11 +1,14 @@
-//! Words of replies, for all that writes some.
+//! Replies: their bound, and how lines and numbers are written.
 
-/// The error when no more flushes of prefixes can be remembered.
+/// Bytes of unsent replies at which a session stops answering until they are sent.
+pub const OUT_MAX: usize = 256 << 10;
+
+/// The error if no more flushes of prefixes can be remembered.
 pub(crate) const TOO_MANY_PREFIXES: &str =
     "SERVER_ERROR too many prefixes flushed, try again later";
 
 /// Writes a line of a reply.
-pub(crate) fn say(out: &mut Vec<u8>, words: &str) {
+pub(crate) fn write_reply(out: &mut Vec<u8>, words: &str) {
     out.extend_from_slice(words.as_bytes());
     out.extend_from_slice(b"\r\n");
 }

@@ -12,7 +12,7 @@ mod env;
 mod rng;
 
 use manycored::protocol::Mode;
-use manycored::store::{Draft, Handle, How, Limits, Outcome, Store};
+use manycored::store::{Handle, Limits, NewItem, Outcome, Store, StoreCondition};
 use rng::Rng;
 use std::fs;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -49,8 +49,8 @@ fn value(number: usize, length: usize, pattern: &mut Vec<u8>) {
 fn set(handle: &mut Handle<'_>, number: usize, value: &[u8], ttl: i64) -> Outcome {
     let deadline = handle.store().clock().deadline(ttl);
     let key = key(number);
-    let draft = Draft { deadline, flags: (number % 3) as u32, ..Draft::new(&key, value) };
-    handle.put(&draft, How::plain(Mode::Set)).outcome
+    let new_item = NewItem { deadline, flags: (number % 3) as u32, ..NewItem::new(&key, value) };
+    handle.put(&new_item, StoreCondition::plain(Mode::Set)).outcome
 }
 
 /// A sequence of sizes, deletions, times and flushes: memory stays within a tenth more than the

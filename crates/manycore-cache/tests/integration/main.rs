@@ -24,11 +24,11 @@ mod rng;
 #[path = "../common/tasks.rs"]
 mod tasks;
 
-mod adjust;
 mod circles;
 mod corners;
 mod expiry;
 mod faults;
+mod in_place;
 mod liars;
 mod loads;
 mod newer;

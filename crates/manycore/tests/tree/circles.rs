@@ -13,7 +13,6 @@ use crate::{
 const KNOWN: &[(&str, &[&str])] = &[
     ("manycore-sim-rt", &["blocks", "entries", "patch", "result", "threads", "world"]),
     ("manycore-sim-rt", &["host", "say"]),
-    ("manycored", &["ahead", "auth", "binary", "operator", "report", "session"]),
 ];
 
 type Graph = BTreeMap<String, BTreeSet<String>>;

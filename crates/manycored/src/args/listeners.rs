@@ -1,6 +1,6 @@
 //! What `-l` says: where to listen, and in which way.
 
-use crate::report::Language;
+use crate::server_state::Language;
 use crate::tls::Demand;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 

@@ -62,7 +62,7 @@ pub enum Status {
 impl Status {
     /// What is said with it.
     #[must_use]
-    pub fn words(self) -> &'static str {
+    pub fn text(self) -> &'static str {
         match self {
             Self::Done | Self::AuthGoesOn => "",
             Self::NotFound => "Not found",
@@ -163,13 +163,13 @@ pub enum Step<'a> {
 
 /// Whether a client is authenticated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Door {
+pub enum Access {
     /// No authentication is required or possible.
-    None,
+    Unrestricted,
     /// It is required, and this client is not authenticated.
-    Shut,
+    Denied,
     /// This client is authenticated.
-    Open,
+    Granted,
 }
 
 /// A stream's parser: what has to be remembered between two requests.
@@ -180,7 +180,7 @@ pub struct Parser {
     /// The largest value.
     value_max: usize,
     /// Whether the client is authenticated; set by the layer that replies.
-    pub door: Door,
+    pub access: Access,
 }
 
 /// The commands, without their quiet forms.
@@ -343,8 +343,8 @@ impl<'a> Packet<'a> {
 impl Parser {
     /// The parser of a new stream, for values of at most so many bytes.
     #[must_use]
-    pub fn new(value_max: usize, door: Door) -> Self {
-        Self { swallow: 0, value_max: value_max.min(i32::MAX as usize - 2), door }
+    pub fn new(value_max: usize, access: Access) -> Self {
+        Self { swallow: 0, value_max: value_max.min(i32::MAX as usize - 2), access }
     }
 
     /// Whether the stream may end here without cutting off a request.
@@ -385,7 +385,7 @@ impl Parser {
         let Some(packet) = Packet::read(header, input) else { return Step::More(0) };
         let Some(length) = packet.value else { return packet.close(Status::Unknown) };
         let command = command(packet.head.opcode).map(|(command, _)| command);
-        if self.door == Door::Shut && !command.is_some_and(Command::is_for_all) {
+        if self.access == Access::Denied && !command.is_some_and(Command::is_for_all) {
             return packet.close(Status::AuthFailed);
         }
         if packet.key.len() > KEY_MAX {
@@ -399,7 +399,7 @@ impl Parser {
         }
         match command {
             Command::Put(mode) | Command::Extend(mode) => self.store(&packet, mode, length, input),
-            Command::Mechanisms if self.door == Door::None => {
+            Command::Mechanisms if self.access == Access::Unrestricted => {
                 packet.step(Request::Error(Status::Unknown))
             }
             Command::Auth | Command::AuthStep => self.auth(&packet, command, length, input),
@@ -440,10 +440,10 @@ impl Parser {
     ) -> Step<'a> {
         // protocol.B2: the only value that an unknown client may send.
         let status = match () {
-            () if self.door == Door::None => Status::Unknown,
+            () if self.access == Access::Unrestricted => Status::Unknown,
             () if packet.key.len() > MECHANISM_MAX => Status::Invalid,
             () if length > PROOF_MAX as u64 => {
-                self.door = Door::Shut;
+                self.access = Access::Denied;
                 Status::AuthFailed
             }
             () => {
@@ -468,7 +468,7 @@ impl Parser {
 
 /// The key of a packet that begins here, and where the next one begins, if it is there: a guess,
 /// which is only used to fetch lines.
-pub(crate) fn glance(input: &[u8], from: usize) -> Option<(&[u8], usize)> {
+pub(crate) fn scan_key(input: &[u8], from: usize) -> Option<(&[u8], usize)> {
     let rest = input.get(from..)?;
     let header = rest.first_chunk().filter(|header: &&[u8; HEADER]| header[0] == MAGIC)?;
     let packet = Packet::read(header, rest)?;

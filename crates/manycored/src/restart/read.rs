@@ -93,17 +93,17 @@ impl Loader<'_> {
     }
 
     /// Puts an item in, if it may be; the count in which it belongs.
-    fn place(&mut self, Record { draft, stamp, age_at_use }: &Record<'_>) -> &mut u64 {
+    fn place(&mut self, Record { new_item, stamp, age_at_use }: &Record<'_>) -> &mut u64 {
         let store = self.handle.store();
-        if draft.item_len() > store.limits().item {
+        if new_item.item_len() > store.limits().item {
             return &mut self.loaded.too_large;
         }
-        if store.clock().is_over(draft.deadline) {
+        if store.clock().is_over(new_item.deadline) {
             return &mut self.loaded.expired;
         }
         let unused = self.second.saturating_sub(used_at(*stamp, *age_at_use));
-        let is_wanted = self.youngest.takes(unused, draft.weight());
-        if is_wanted && self.handle.restore(draft, *stamp, *age_at_use) {
+        let is_wanted = self.youngest.takes(unused, new_item.weight());
+        if is_wanted && self.handle.restore(new_item, *stamp, *age_at_use) {
             &mut self.loaded.restored
         } else {
             &mut self.loaded.no_room

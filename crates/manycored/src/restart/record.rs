@@ -5,7 +5,7 @@
 
 use super::refusal::Refusal;
 use crate::protocol::KEY_MAX;
-use crate::store::{Draft, Item};
+use crate::store::{Item, NewItem};
 
 /// Bytes of the fixed part.
 const FIXED: usize = 20;
@@ -45,7 +45,7 @@ pub(super) fn front(item: &Item, out: &mut Vec<u8>) {
 /// An item that was read.
 #[derive(Debug)]
 pub(super) struct Record<'b> {
-    pub(super) draft: Draft<'b>,
+    pub(super) new_item: NewItem<'b>,
     pub(super) stamp: u64,
     pub(super) age_at_use: u16,
 }
@@ -89,7 +89,7 @@ pub(super) fn next(bytes: &[u8]) -> Result<Next<'_>, Refusal> {
     let flags = if has(HAS_FLAGS) { take(&mut rest) } else { None };
     let cas = if has(HAS_CAS) { take(&mut rest) } else { None };
     let (key, rest) = rest.split_at(key_len);
-    let draft = Draft {
+    let new_item = NewItem {
         flags: flags.map_or(0, |flags| u32::from_le_bytes(*flags)),
         deadline: u32::from_le_bytes([d0, d1, d2, d3]),
         cas: cas.map(|cas| u64::from_le_bytes(*cas)),
@@ -97,9 +97,9 @@ pub(super) fn next(bytes: &[u8]) -> Result<Next<'_>, Refusal> {
         is_stale: has(STALE),
         is_sent: has(SENT),
         is_fetched: has(FETCHED),
-        ..Draft::new(key, &rest[..value_len as usize])
+        ..NewItem::new(key, &rest[..value_len as usize])
     };
     let stamp = u64::from_le_bytes([s0, s1, s2, s3, s4, s5, s6, s7]);
     let age_at_use = u16::from_le_bytes([u0, u1]);
-    Ok(Next::Whole(Record { draft, stamp, age_at_use }, all))
+    Ok(Next::Whole(Record { new_item, stamp, age_at_use }, all))
 }

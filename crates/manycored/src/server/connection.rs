@@ -7,7 +7,7 @@
 use super::spares::Spares;
 use crate::buffers::{Ledger, Use};
 use crate::clients::{Entry, State};
-use crate::session::{Context, OUT_MAX, Session, Wish};
+use crate::session::{Context, OUT_MAX, Session, SessionAction};
 use crate::tls::Seal;
 use rustix::buffer::spare_capacity;
 use rustix::fd::OwnedFd;
@@ -31,15 +31,15 @@ const OUTPUT_KEPT: usize = 2 * OUT_MAX;
 /// The capacity up to which it keeps the buffer while replies need it and memory is ample.
 const OUTPUT_MAX: usize = 4 << 20;
 
-/// What the worker does with a connection next.
+/// What a connection waits for, and so what its worker does with it next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Fate {
+pub(super) enum ConnectionState {
     /// Wait until the socket is readable.
     Read,
     /// Wait until the socket is writable.
     Write,
     /// Yield to other connections, then continue.
-    Again,
+    Yielded,
     /// Close it.
     Close,
     /// Close it, and shut the server down.
@@ -65,13 +65,13 @@ pub(super) struct Connection {
     /// Whether the session paused with requests left in the input.
     is_paused: bool,
     /// What it waits for.
-    pub(super) fate: Fate,
+    pub(super) state: ConnectionState,
     /// The second of the store's clock at which bytes were last received or sent.
     pub(super) used: u32,
 }
 
 /// Buffers and settings that a worker's connections share.
-pub(super) struct Desk<'s> {
+pub(super) struct WorkerBuffers<'s> {
     pub(super) context: Context<'s>,
     pub(super) ledger: Ledger<'s>,
     /// Keys of one connection before the other connections have their turn.
@@ -87,7 +87,7 @@ pub(super) struct Desk<'s> {
     sealed: Vec<u8>,
 }
 
-impl<'s> Desk<'s> {
+impl<'s> WorkerBuffers<'s> {
     pub(super) fn new(context: Context<'s>, ledger: Ledger<'s>) -> Self {
         let input = Vec::with_capacity(MOVED + READ);
         let (output, sealed, spares) = (Vec::new(), Vec::new(), Spares::default());
@@ -144,14 +144,14 @@ impl Connection {
             written: 0,
             holds: 0,
             is_paused: false,
-            fate: Fate::Read,
+            state: ConnectionState::Read,
             used: second,
         }
     }
 
     /// Whether every request received is answered and every reply sent.
     pub(super) fn is_done(&self) -> bool {
-        self.input.is_empty() && self.fate == Fate::Read && self.session.is_between()
+        self.input.is_empty() && self.state == ConnectionState::Read && self.session.is_between()
     }
 
     /// Whether it holds memory of its own: an incomplete request, or unsent replies.
@@ -160,22 +160,22 @@ impl Connection {
     }
 
     /// One turn: sends pending replies, reads once, answers a slice, sends once.
-    pub(super) fn serve(&mut self, desk: &mut Desk<'_>) -> Fate {
+    pub(super) fn serve(&mut self, buffers: &mut WorkerBuffers<'_>) -> ConnectionState {
         // server.V2: each step returns at once, whatever the socket offers or accepts.
         if self.seal.is_none() {
-            desk.context.handle.pinned.begin();
+            buffers.context.handle.pinned.begin();
         }
-        self.fate = self.step(desk).unwrap_or(Fate::Close);
-        desk.context.handle.pinned.end();
+        self.state = self.step(buffers).unwrap_or(ConnectionState::Close);
+        buffers.context.handle.pinned.end();
         self.note_state();
-        self.fate
+        self.state
     }
 
     /// Updates the state that the list of clients shows.
     fn note_state(&self) {
-        let state = match self.fate {
-            Fate::Write => State::Write,
-            Fate::Again => State::Parse,
+        let state = match self.state {
+            ConnectionState::Write => State::Write,
+            ConnectionState::Yielded => State::Parse,
             _ if self.session.is_watching() => State::Watch,
             _ if self.input.is_empty() => State::Read,
             _ => State::ReadRest,
@@ -192,7 +192,7 @@ impl Connection {
 
     /// Has the next turn send events; false if earlier output is still pending.
     pub(super) fn resume_watch(&mut self) -> bool {
-        self.is_paused = self.fate == Fate::Read && self.is_watching();
+        self.is_paused = self.state == ConnectionState::Read && self.is_watching();
         self.is_paused
     }
 
@@ -201,39 +201,39 @@ impl Connection {
         if self.session.has_failed() { "error" } else { "normal" }
     }
 
-    fn step(&mut self, desk: &mut Desk<'_>) -> Result<Fate, Errno> {
+    fn step(&mut self, buffers: &mut WorkerBuffers<'_>) -> Result<ConnectionState, Errno> {
         let waits = !self.output.is_empty() || self.seal.as_ref().is_some_and(Seal::waits);
         // Between two slices replies are batched, and the connection does not wait for the socket.
-        if waits && self.fate != Fate::Again {
-            if !self.flush(desk)? {
-                return Ok(Fate::Write);
+        if waits && self.state != ConnectionState::Yielded {
+            if !self.flush(buffers)? {
+                return Ok(ConnectionState::Write);
             }
-            match self.session.wish() {
-                Wish::Stay => {}
-                Wish::Close => return Ok(Fate::Close),
-                Wish::Shutdown => return Ok(Fate::Shutdown),
+            match self.session.action() {
+                SessionAction::Continue => {}
+                SessionAction::Close => return Ok(ConnectionState::Close),
+                SessionAction::Shutdown => return Ok(ConnectionState::Shutdown),
             }
         }
-        if !self.is_paused && !self.read(desk)? {
-            return Ok(Fate::Read);
+        if !self.is_paused && !self.read(buffers)? {
+            return Ok(ConnectionState::Read);
         }
-        self.answer(desk)
+        self.answer(buffers)
     }
 
     /// Reads once; false if the socket had nothing to read.
-    fn read(&mut self, desk: &mut Desk<'_>) -> Result<bool, Errno> {
+    fn read(&mut self, buffers: &mut WorkerBuffers<'_>) -> Result<bool, Errno> {
         let is_moved = self.input.len() < MOVED;
         let into = if is_moved {
-            desk.input.clear();
-            desk.input.extend_from_slice(&self.input);
-            &mut desk.input
+            buffers.input.clear();
+            buffers.input.extend_from_slice(&self.input);
+            &mut buffers.input
         } else {
             &mut self.input
         };
         let read = if self.seal.is_some() {
-            desk.sealed.clear();
-            desk.sealed.reserve(READ);
-            recv(&self.socket, spare_capacity(&mut desk.sealed), RecvFlags::empty())
+            buffers.sealed.clear();
+            buffers.sealed.reserve(READ);
+            recv(&self.socket, spare_capacity(&mut buffers.sealed), RecvFlags::empty())
         } else {
             recv(&self.socket, spare_capacity(into), RecvFlags::empty())
         };
@@ -241,7 +241,7 @@ impl Connection {
             Ok(0) => Err(Errno::CONNRESET), // the client has closed the connection
             Ok(read) => {
                 if let Some(seal) = &mut self.seal {
-                    let opened = seal.open(&desk.sealed, into);
+                    let opened = seal.open(&buffers.sealed, into);
                     if opened.is_err() {
                         // The alert tells the client the reason.
                         let _ = seal.send(&mut Outlet(&self.socket));
@@ -249,10 +249,10 @@ impl Connection {
                     }
                 }
                 if is_moved {
-                    desk.spares.give(take(&mut self.input), &mut desk.ledger);
+                    buffers.spares.give(take(&mut self.input), &mut buffers.ledger);
                 }
-                self.used = desk.context.handle.store().clock().second();
-                desk.context.handle.counters.bytes_read.add(read as u64);
+                self.used = buffers.context.handle.store().clock().second();
+                buffers.context.handle.counters.bytes_read.add(read as u64);
                 Ok(true)
             }
             Err(Errno::AGAIN | Errno::INTR) => Ok(false),
@@ -261,19 +261,19 @@ impl Connection {
     }
 
     /// Answers the requests that were received, and keeps the rest of the input.
-    fn answer(&mut self, desk: &mut Desk<'_>) -> Result<Fate, Errno> {
+    fn answer(&mut self, buffers: &mut WorkerBuffers<'_>) -> Result<ConnectionState, Errno> {
         let is_own = !self.input.is_empty();
-        let mut input = take(if is_own { &mut self.input } else { &mut desk.input });
+        let mut input = take(if is_own { &mut self.input } else { &mut buffers.input });
         // Appended to the replies of earlier slices, if there are any.
         let is_gathered = !self.output.is_empty();
-        let mut output = take(if is_gathered { &mut self.output } else { &mut desk.output });
+        let mut output = take(if is_gathered { &mut self.output } else { &mut buffers.output });
         let kept = if is_own { input.capacity() } else { 0 };
-        let answered = self.answer_all(&input, kept, &mut output, desk);
+        let answered = self.answer_all(&input, kept, &mut output, buffers);
         if let Ok(Rest { from, room }) = answered {
             self.taken = 0;
             if from == input.len() {
                 if is_own {
-                    desk.spares.give(take(&mut input), &mut desk.ledger);
+                    buffers.spares.give(take(&mut input), &mut buffers.ledger);
                 }
             } else if is_own && self.is_paused {
                 (self.input, self.taken) = (take(&mut input), from);
@@ -283,25 +283,25 @@ impl Connection {
             } else {
                 // One spare buffer for all bytes to come is cheaper than a buffer that grows.
                 let rest = &input[from..];
-                let whole = self.session.whole_length(&desk.context, rest).unwrap_or(room);
-                self.input = desk.spares.take(room, whole, &mut desk.ledger);
+                let whole = self.session.whole_length(&buffers.context, rest).unwrap_or(room);
+                self.input = buffers.spares.take(room, whole, &mut buffers.ledger);
                 self.input.extend_from_slice(&input[from..]);
             }
             // What was allowed, or a little more: a spare buffer may have a larger capacity.
-            let _ = self.hold(self.input.capacity(), Use::Bounded, desk);
+            let _ = self.hold(self.input.capacity(), Use::Bounded, buffers);
         }
         if !is_own {
-            desk.input = input;
+            buffers.input = input;
         }
         if let Ok(Rest { from, .. }) = answered
             && self.is_paused
-            && self.gather(&mut output, is_gathered, from, desk)
+            && self.gather(&mut output, is_gathered, from, buffers)
         {
-            return Ok(Fate::Again);
+            return Ok(ConnectionState::Yielded);
         }
-        let fate = answered.and_then(|_| self.conclude(&output, desk));
-        desk.give_back(output);
-        fate
+        let state = answered.and_then(|_| self.conclude(&output, buffers));
+        buffers.give_back(output);
+        state
     }
 
     /// Answers a slice of the input, or more if there is no memory to keep the rest: then what
@@ -312,61 +312,61 @@ impl Connection {
         input: &[u8],
         kept: usize,
         output: &mut Vec<u8>,
-        desk: &mut Desk<'_>,
+        buffers: &mut WorkerBuffers<'_>,
     ) -> Result<Rest, Errno> {
-        let (mut from, mut slice) = (take(&mut self.taken), desk.slice);
+        let (mut from, mut slice) = (take(&mut self.taken), buffers.slice);
         loop {
-            let progress = self.session.feed(&mut desk.context, &input[from..], output, slice);
+            let progress = self.session.feed(&mut buffers.context, &input[from..], output, slice);
             from += progress.used;
             let rest = &input[from..];
             // With no input left there is nothing to continue with, and the shared buffer may
             // already hold bytes that other connections have read.
             self.is_paused = progress.is_paused && !rest.is_empty();
-            if rest.is_empty() || self.session.wish() != Wish::Stay {
-                let _ = self.hold(0, Use::Replies, desk);
+            if rest.is_empty() || self.session.action() != SessionAction::Continue {
+                let _ = self.hold(0, Use::Replies, buffers);
                 return Ok(Rest { from: input.len(), room: 0 });
             }
             if self.is_paused {
                 let room = kept.max(rest.len());
-                if self.hold(room, Use::Replies, desk) {
+                if self.hold(room, Use::Replies, buffers) {
                     return Ok(Rest { from, room });
                 }
-                if !desk.context.is_full(output) {
+                if !buffers.context.is_full(output) {
                     slice = usize::MAX;
-                } else if self.send(output, desk)? {
+                } else if self.send(output, buffers)? {
                     output.clear();
                 } else {
-                    desk.ledger.budget().count_closed();
+                    buffers.ledger.budget().count_closed();
                     return Err(Errno::NOBUFS);
                 }
                 continue;
             }
             let has_room = from == 0 && kept > rest.len() && rest.len() >= MOVED;
-            let room = if has_room { kept } else { self.room_for(rest, desk) };
-            if self.hold(room, Use::Unfinished, desk) {
+            let room = if has_room { kept } else { self.room_for(rest, buffers) };
+            if self.hold(room, Use::Unfinished, buffers) {
                 return Ok(Rest { from, room });
             }
-            from += self.session.refuse(&mut desk.context, rest, output);
-            if self.session.wish() == Wish::Close {
-                desk.ledger.budget().count_closed();
+            from += self.session.refuse(&mut buffers.context, rest, output);
+            if self.session.action() == SessionAction::Close {
+                buffers.ledger.budget().count_closed();
             }
         }
     }
 
     /// The capacity that an incomplete request needs: the bytes received, if these are copied
     /// before the next read; else at most twice as much, and no more than the whole request.
-    fn room_for(&self, rest: &[u8], desk: &Desk<'_>) -> usize {
+    fn room_for(&self, rest: &[u8], buffers: &WorkerBuffers<'_>) -> usize {
         if rest.len() < MOVED {
             return rest.len();
         }
-        let whole = self.session.whole_length(&desk.context, rest).unwrap_or(usize::MAX);
+        let whole = self.session.whole_length(&buffers.context, rest).unwrap_or(usize::MAX);
         (rest.len() + rest.len().max(READ)).min(whole).max(rest.len() + 1)
     }
 
     /// Whether this connection may hold so many bytes of input, besides its replies.
-    fn hold(&mut self, input: usize, what: Use, desk: &mut Desk<'_>) -> bool {
+    fn hold(&mut self, input: usize, what: Use, buffers: &mut WorkerBuffers<'_>) -> bool {
         // server.V3: no buffer grows without this check.
-        desk.ledger.set(&mut self.holds, input + self.output.capacity(), what)
+        buffers.ledger.set(&mut self.holds, input + self.output.capacity(), what)
     }
 
     /// Keeps replies until those of the next slices follow, and returns true; false if they are too
@@ -376,10 +376,11 @@ impl Connection {
         output: &mut Vec<u8>,
         is_gathered: bool,
         used: usize,
-        desk: &mut Desk<'_>,
+        buffers: &mut WorkerBuffers<'_>,
     ) -> bool {
-        let is_pinned = !desk.context.handle.pinned.is_empty();
-        if is_pinned || output.len() >= GATHERED || self.session.wish() != Wish::Stay {
+        let is_pinned = !buffers.context.handle.pinned.is_empty();
+        if is_pinned || output.len() >= GATHERED || self.session.action() != SessionAction::Continue
+        {
             return false;
         }
         if !is_gathered {
@@ -387,13 +388,14 @@ impl Connection {
             // client are alike.
             let left = self.input.len() - self.taken;
             let seems = output.len().saturating_mul(2 + left / used.max(1));
-            let mut longer = desk.spares.take(seems.min(GATHERED), GATHERED, &mut desk.ledger);
+            let mut longer =
+                buffers.spares.take(seems.min(GATHERED), GATHERED, &mut buffers.ledger);
             longer.extend_from_slice(output);
             output.clear();
-            desk.output = std::mem::replace(output, longer);
+            buffers.output = std::mem::replace(output, longer);
         }
         let holds = self.input.capacity() + output.capacity();
-        if !desk.ledger.set(&mut self.holds, holds, Use::Replies) {
+        if !buffers.ledger.set(&mut self.holds, holds, Use::Replies) {
             return false;
         }
         self.output = take(output);
@@ -401,31 +403,39 @@ impl Connection {
     }
 
     /// Sends the replies, and decides what the connection waits for.
-    fn conclude(&mut self, output: &[u8], desk: &mut Desk<'_>) -> Result<Fate, Errno> {
-        if !self.send(output, desk)? {
-            return Ok(Fate::Write);
+    fn conclude(
+        &mut self,
+        output: &[u8],
+        buffers: &mut WorkerBuffers<'_>,
+    ) -> Result<ConnectionState, Errno> {
+        if !self.send(output, buffers)? {
+            return Ok(ConnectionState::Write);
         }
-        Ok(match self.session.wish() {
-            Wish::Close => Fate::Close,
-            Wish::Shutdown => Fate::Shutdown,
-            Wish::Stay if self.is_paused => Fate::Again,
-            Wish::Stay => Fate::Read,
+        Ok(match self.session.action() {
+            SessionAction::Close => ConnectionState::Close,
+            SessionAction::Shutdown => ConnectionState::Shutdown,
+            SessionAction::Continue if self.is_paused => ConnectionState::Yielded,
+            SessionAction::Continue => ConnectionState::Read,
         })
     }
 
     /// Sends replies; false if some are left, which are kept.
-    fn send(&mut self, output: &[u8], desk: &mut Desk<'_>) -> Result<bool, Errno> {
-        if !desk.context.handle.pinned.is_empty() {
-            return self.send_pinned(output, desk);
+    fn send(&mut self, output: &[u8], buffers: &mut WorkerBuffers<'_>) -> Result<bool, Errno> {
+        if !buffers.context.handle.pinned.is_empty() {
+            return self.send_pinned(output, buffers);
         }
-        let Some(end) = self.write(output, 0, desk)? else { return Ok(true) };
-        self.keep(output.len() - end, [&output[end..]], desk)?;
+        let Some(end) = self.write(output, 0, buffers)? else { return Ok(true) };
+        self.keep(output.len() - end, [&output[end..]], buffers)?;
         Ok(false)
     }
 
     /// The same with pinned values, which are copied if they are left over.
-    fn send_pinned(&mut self, output: &[u8], desk: &mut Desk<'_>) -> Result<bool, Errno> {
-        let mut pinned = take(&mut desk.context.handle.pinned);
+    fn send_pinned(
+        &mut self,
+        output: &[u8],
+        buffers: &mut WorkerBuffers<'_>,
+    ) -> Result<bool, Errno> {
+        let mut pinned = take(&mut buffers.context.handle.pinned);
         let mut slices: Vec<_> = pinned.pieces(output).map(IoSlice::new).collect();
         let mut rest = &mut slices[..];
         while !rest.is_empty() {
@@ -434,7 +444,7 @@ impl Connection {
             match sendmsg(&self.socket, first, nothing, SendFlags::NOSIGNAL) {
                 Ok(sent) => {
                     IoSlice::advance_slices(&mut rest, sent);
-                    self.note_written(sent, desk);
+                    self.note_written(sent, buffers);
                 }
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => break,
@@ -443,11 +453,11 @@ impl Connection {
         }
         let left = rest.iter().map(|slice| slice.len()).sum();
         if left > 0 {
-            self.keep(left, rest.iter().map(|slice| &**slice), desk)?;
+            self.keep(left, rest.iter().map(|slice| &**slice), buffers)?;
         }
         drop(slices);
         pinned.end();
-        desk.context.handle.pinned = pinned;
+        buffers.context.handle.pinned = pinned;
         Ok(left == 0)
     }
 
@@ -456,29 +466,29 @@ impl Connection {
         &mut self,
         left: usize,
         parts: impl IntoIterator<Item = &'b [u8]>,
-        desk: &mut Desk<'_>,
+        buffers: &mut WorkerBuffers<'_>,
     ) -> Result<(), Errno> {
-        if !desk.ledger.set(&mut self.holds, self.input.capacity() + left, Use::Replies) {
-            desk.ledger.budget().count_closed();
+        if !buffers.ledger.set(&mut self.holds, self.input.capacity() + left, Use::Replies) {
+            buffers.ledger.budget().count_closed();
             return Err(Errno::NOBUFS);
         }
-        self.output = desk.spares.take(left, left, &mut desk.ledger);
+        self.output = buffers.spares.take(left, left, &mut buffers.ledger);
         parts.into_iter().for_each(|part| self.output.extend_from_slice(part));
-        let _ = self.hold(self.input.capacity(), Use::Bounded, desk);
+        let _ = self.hold(self.input.capacity(), Use::Bounded, buffers);
         Ok(())
     }
 
-    fn note_written(&mut self, bytes: usize, desk: &Desk<'_>) {
-        self.used = desk.context.handle.store().clock().second();
-        desk.context.handle.counters.bytes_written.add(bytes as u64);
+    fn note_written(&mut self, bytes: usize, buffers: &WorkerBuffers<'_>) {
+        self.used = buffers.context.handle.store().clock().second();
+        buffers.context.handle.counters.bytes_written.add(bytes as u64);
     }
 
     /// Sends the replies that were kept; false if some are left.
-    fn flush(&mut self, desk: &mut Desk<'_>) -> Result<bool, Errno> {
+    fn flush(&mut self, buffers: &mut WorkerBuffers<'_>) -> Result<bool, Errno> {
         let (kept, from) = (take(&mut self.output), take(&mut self.written));
-        let end = self.write(&kept, from, desk)?;
+        let end = self.write(&kept, from, buffers)?;
         match end {
-            None => desk.spares.give(kept, &mut desk.ledger),
+            None => buffers.spares.give(kept, &mut buffers.ledger),
             // A rest that is small compared to its buffer's capacity moves to a smaller buffer.
             Some(end) if kept.len() - end < kept.capacity() / 2 => {
                 self.output = kept[end..].to_vec();
@@ -486,16 +496,16 @@ impl Connection {
             Some(end) => (self.output, self.written) = (kept, end),
         }
         // It is never more than before.
-        let _ = self.hold(self.input.capacity(), Use::Bounded, desk);
+        let _ = self.hold(self.input.capacity(), Use::Bounded, buffers);
         Ok(end.is_none())
     }
 
     /// Closes the TLS session in order, if there is one.
-    pub(super) fn end(&mut self, desk: &mut Desk<'_>) {
+    pub(super) fn end(&mut self, buffers: &mut WorkerBuffers<'_>) {
         if let Some(seal) = &mut self.seal {
             seal.end(&mut Outlet(&self.socket));
         }
-        let _ = desk.ledger.set(&mut self.holds, 0, Use::Bounded);
+        let _ = buffers.ledger.set(&mut self.holds, 0, Use::Bounded);
     }
 
     /// Sends the pieces from `from` on. Returns the position reached if some are left.
@@ -503,12 +513,12 @@ impl Connection {
         &mut self,
         bytes: &[u8],
         mut from: usize,
-        desk: &Desk<'_>,
+        buffers: &WorkerBuffers<'_>,
     ) -> Result<Option<usize>, Errno> {
         if let Some(seal) = &mut self.seal {
             let (end, is_sent) = write_sealed(seal, &self.socket, bytes, from)?;
             if end > from {
-                self.note_written(end - from, desk);
+                self.note_written(end - from, buffers);
             }
             return Ok((!is_sent).then_some(end));
         }
@@ -516,7 +526,7 @@ impl Connection {
             match send(&self.socket, &bytes[from..], SendFlags::NOSIGNAL) {
                 Ok(sent) => {
                     from += sent;
-                    self.note_written(sent, desk);
+                    self.note_written(sent, buffers);
                 }
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => return Ok(Some(from)),

@@ -9,7 +9,7 @@
 use super::{Failure, inherit};
 use crate::args::{Listener, Plan};
 use crate::clients::{Clients, address_text};
-use crate::report::Language;
+use crate::server_state::Language;
 use crate::tls::Demand;
 use rustix::fd::{AsRawFd, OwnedFd};
 use rustix::io::Errno;

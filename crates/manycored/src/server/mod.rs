@@ -14,6 +14,7 @@
 //! - server.V4 At shutdown every request that was received whole is answered.
 
 mod connection;
+mod connection_events;
 mod handover;
 mod inherit;
 mod listen;
@@ -21,14 +22,13 @@ mod memory_file;
 mod process;
 mod scrape;
 mod spares;
-mod told;
 mod udp;
 mod worker;
 
 use crate::args::{Args, Plan};
 use crate::auth::Auth;
 use crate::buffers::Budget;
-use crate::report::Facts;
+use crate::server_state::ServerState;
 use crate::store::Store;
 use crate::tls::Tls;
 use handover::Inbox;
@@ -98,7 +98,7 @@ impl std::error::Error for Failure {}
 /// The state that all workers share.
 struct Shared {
     store: Store,
-    facts: Facts,
+    server: ServerState,
     /// The longest slice of keys of one connection (`-R`).
     slice_max: usize,
     /// The inbox of each worker, in their order.
@@ -144,12 +144,12 @@ pub fn run(args: &Args, mut plan: Plan) -> Result<(), Failure> {
     let threads = plan.settings.threads;
     let shared = Shared {
         store,
-        facts: Facts {
+        server: ServerState {
             settings: plan.settings,
             auth: plan.auth,
             tls: plan.tls,
             buffers: Budget::new(plan.buffers),
-            ..Facts::default()
+            ..ServerState::default()
         },
         slice_max: plan.budget,
         inboxes: (0..threads)
@@ -158,11 +158,11 @@ pub fn run(args: &Args, mut plan: Plan) -> Result<(), Failure> {
             .map_err(Failure::system("an eventfd"))?,
         draining: AtomicBool::new(false),
     };
-    queues.list(&shared.facts.clients);
+    queues.list(&shared.server.clients);
     for socket in datagrams.first().into_iter().flatten() {
-        udp::list(socket, &shared.facts.clients);
+        udp::list(socket, &shared.server.clients);
     }
-    shared.store.set_crawls(shared.facts.settings.crawls);
+    shared.store.set_crawls(shared.server.settings.crawls);
     process::die_of_panics();
     let served = serve(&shared, &signals, &mut queues, &mut datagrams, metrics.as_ref());
     queues.remove_socket();
@@ -170,7 +170,7 @@ pub fn run(args: &Args, mut plan: Plan) -> Result<(), Failure> {
         (Ok(End::Graceful), Some(file)) => file.save(&shared.store),
         (served, _) => served.map(drop),
     };
-    shared.facts.log.flush(LAST_WORDS);
+    shared.server.log.flush(LAST_WORDS);
     drop(pidfile);
     served
 }
@@ -205,7 +205,7 @@ fn serve(
             spawned.map(drop).map_err(Failure::system("a thread"))
         });
         let served = started.and_then(|()| {
-            process::tell_ports(&shared.facts.settings);
+            process::tell_ports(&shared.server.settings);
             keep_house(shared, signals, metrics)
         });
         drain(shared);
@@ -260,13 +260,13 @@ fn keep_house(
         while let Ok(Some(signal)) = signals.read_signal() {
             if signal.ssi_signo != Signal::SIGHUP as u32 {
                 let is_graceful =
-                    signal.ssi_signo == Signal::SIGUSR1 as u32 || shared.facts.is_end_graceful();
+                    signal.ssi_signo == Signal::SIGUSR1 as u32 || shared.server.is_end_graceful();
                 return Ok(if is_graceful { End::Graceful } else { End::Plain });
             }
-            let users = shared.facts.auth.as_ref().map_or(Ok(()), Auth::reload);
-            let certificate = shared.facts.tls.as_ref().map_or(Ok(()), Tls::reload);
+            let users = shared.server.auth.as_ref().map_or(Ok(()), Auth::reload);
+            let certificate = shared.server.tls.as_ref().map_or(Ok(()), Tls::reload);
             for error in [users, certificate].into_iter().filter_map(Result::err) {
-                shared.facts.log.say(&error);
+                shared.server.log.message(&error);
             }
         }
         if let Some(listener) = metrics {

@@ -2,7 +2,7 @@
 
 use super::Failure;
 use crate::args::Args;
-use crate::report::Settings;
+use crate::server_state::Settings;
 use nix::sys::mman::{MlockAllFlags, mlockall};
 use nix::unistd::{User, daemon, initgroups, setgid, setuid};
 use rustix::process::{Resource, Rlimit, geteuid, getrlimit, setrlimit};

@@ -27,10 +27,10 @@ pub(super) fn listen(address: SocketAddr) -> Result<TcpListener, Failure> {
 pub(super) fn serve(listener: &TcpListener, shared: &Shared) {
     let Ok((mut stream, _)) = listener.accept() else { return };
     // After an error or a timeout the client gets nothing more.
-    let _ = talk(&mut stream, shared);
+    let _ = binary(&mut stream, shared);
 }
 
-fn talk(stream: &mut TcpStream, shared: &Shared) -> std::io::Result<()> {
+fn binary(stream: &mut TcpStream, shared: &Shared) -> std::io::Result<()> {
     let by = Instant::now() + PATIENCE;
     let left = || by.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
     stream.set_nonblocking(false)?;
@@ -44,7 +44,7 @@ fn talk(stream: &mut TcpStream, shared: &Shared) -> std::io::Result<()> {
         }
     }
     let text = String::from_utf8_lossy(&request);
-    if let Some(reply) = metrics::answer(&text, &shared.store, &shared.facts) {
+    if let Some(reply) = metrics::answer(&text, &shared.store, &shared.server) {
         stream.set_write_timeout(Some(left()))?;
         stream.write_all(reply.as_bytes())?;
     }

@@ -11,7 +11,7 @@
 //! - server.U1 A datagram is answered at once, and nothing of it is kept: no client holds memory.
 //! - server.U2 The sender's address is not authenticated, and may be forged so that the reply goes
 //!   to another host (amplification). So the datagrams of a reply have at most
-//!   [`UDP_RATIO`](crate::report::UDP_RATIO) times the bytes of the request's, unless the options
+//!   [`UDP_RATIO`](crate::server_state::UDP_RATIO) times the bytes of the request's, unless the options
 //!   set another ratio (`-o udp_reply_ratio`), or the sender is this machine, an address that no
 //!   host on a network can forge. A request whose reply would exceed that is refused in a line, and
 //!   the requests behind it get no reply.
@@ -19,12 +19,12 @@
 //!   that get none. What the system does not accept at once is lost, as datagrams are.
 
 use super::Failure;
-use super::connection::Desk;
+use super::connection::WorkerBuffers;
 use crate::args::Plan;
 use crate::clients::Clients;
 use crate::protocol::binary;
-use crate::report::UDP_RATIO;
-use crate::session::{OUT_MAX, Session, Wish};
+use crate::server_state::UDP_RATIO;
+use crate::session::{OUT_MAX, Session, SessionAction};
 use rustix::buffer::spare_capacity;
 use rustix::fd::{AsFd, AsRawFd, OwnedFd};
 use rustix::io::Errno;
@@ -122,12 +122,12 @@ fn datagrams(id: [u8; 2], reply: &[u8]) -> impl Iterator<Item = Vec<u8>> + '_ {
 /// Answers the datagrams received. True if a client asked for a shutdown.
 pub(super) fn serve(
     socket: impl AsFd,
-    desk: &mut Desk<'_>,
+    buffers: &mut WorkerBuffers<'_>,
     room: &mut Vec<u8>,
     ratio: Option<usize>,
 ) -> bool {
     // server.U1: read, answered and dropped, one datagram after the other.
-    let mut wish = Wish::Stay;
+    let mut action = SessionAction::Continue;
     for _ in 0..TURN {
         room.clear();
         match recvfrom(&socket, spare_capacity(room), RecvFlags::empty()) {
@@ -135,11 +135,11 @@ pub(super) fn serve(
                 let is_near = SocketAddr::try_from(from.clone())
                     .is_ok_and(|from| from.ip().to_canonical().is_loopback());
                 let usual = if is_near { 0 } else { UDP_RATIO };
-                let (id, reply, wanted) = answer(room, desk, ratio.unwrap_or(usual));
-                if wanted == Wish::Shutdown {
-                    wish = wanted;
+                let (id, reply, wanted) = answer(room, buffers, ratio.unwrap_or(usual));
+                if wanted == SessionAction::Shutdown {
+                    action = wanted;
                 }
-                send(&socket, &from, id, &reply, desk);
+                send(&socket, &from, id, &reply, buffers);
             }
             Ok(_) | Err(Errno::INTR) => {}
             Err(Errno::AGAIN) => break,
@@ -147,7 +147,7 @@ pub(super) fn serve(
             Err(_) => {}
         }
     }
-    wish == Wish::Shutdown
+    action == SessionAction::Shutdown
 }
 
 /// Bytes of all datagrams of a reply.
@@ -168,15 +168,19 @@ fn too_long(request: &[u8]) -> Vec<u8> {
     }
 }
 
-fn answer(datagram: &[u8], desk: &mut Desk<'_>, ratio: usize) -> ([u8; 2], Vec<u8>, Wish) {
-    desk.context.handle.counters.bytes_read.add(datagram.len() as u64);
+fn answer(
+    datagram: &[u8],
+    buffers: &mut WorkerBuffers<'_>,
+    ratio: usize,
+) -> ([u8; 2], Vec<u8>, SessionAction) {
+    buffers.context.handle.counters.bytes_read.add(datagram.len() as u64);
     let Some((Header { id, is_whole }, input)) = split(datagram) else {
-        return ([0; 2], Vec::new(), Wish::Stay);
+        return ([0; 2], Vec::new(), SessionAction::Continue);
     };
     if !is_whole {
-        return (id, IN_PARTS.to_vec(), Wish::Stay);
+        return (id, IN_PARTS.to_vec(), SessionAction::Continue);
     }
-    let mut session = Session::new(desk.context.handle.store().limits().item);
+    let mut session = Session::new(buffers.context.handle.store().limits().item);
     let (mut reply, mut used) = (Vec::new(), 0);
     let most = if ratio == 0 { usize::MAX } else { datagram.len().saturating_mul(ratio) };
     // One key at a time, to find the first reply that exceeds the bound.
@@ -184,7 +188,7 @@ fn answer(datagram: &[u8], desk: &mut Desk<'_>, ratio: usize) -> ([u8; 2], Vec<u
     // The ends of the replies and of the requests that are whole.
     let (mut answered, mut asked) = (0, 0);
     loop {
-        let progress = session.feed(&mut desk.context, &input[used..], &mut reply, budget);
+        let progress = session.feed(&mut buffers.context, &input[used..], &mut reply, budget);
         if sent_for(reply.len()) > most {
             reply.truncate(answered);
             let refusal = too_long(&input[asked..]);
@@ -198,17 +202,23 @@ fn answer(datagram: &[u8], desk: &mut Desk<'_>, ratio: usize) -> ([u8; 2], Vec<u
             (answered, asked) = (reply.len(), used);
         }
         let goes_on = progress.is_paused && budget == 1 && reply.len() < OUT_MAX;
-        if !goes_on || session.wish() != Wish::Stay || used == input.len() {
+        if !goes_on || session.action() != SessionAction::Continue || used == input.len() {
             break;
         }
     }
-    (id, reply, session.wish())
+    (id, reply, session.action())
 }
 
-fn send(socket: impl AsFd, to: &SocketAddrAny, id: [u8; 2], reply: &[u8], desk: &Desk<'_>) {
+fn send(
+    socket: impl AsFd,
+    to: &SocketAddrAny,
+    id: [u8; 2],
+    reply: &[u8],
+    buffers: &WorkerBuffers<'_>,
+) {
     for datagram in datagrams(id, reply) {
         match sendto(&socket, &datagram, SendFlags::NOSIGNAL, to) {
-            Ok(sent) => desk.context.handle.counters.bytes_written.add(sent as u64),
+            Ok(sent) => buffers.context.handle.counters.bytes_written.add(sent as u64),
             Err(Errno::INTR) => {}
             Err(_) => return, // server.U3
         }

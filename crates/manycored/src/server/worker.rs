@@ -1,6 +1,6 @@
 //! A worker: one thread, its queues, its connections, one epoll.
 
-use super::connection::{Connection, Desk, Fate};
+use super::connection::{Connection, ConnectionState, WorkerBuffers};
 use super::handover::{Accepted, Inbox};
 use super::listen::Queue;
 use super::{GRACE, Shared, udp};
@@ -44,7 +44,7 @@ const TOO_MANY: &[u8] = b"ERROR Too many open connections\r\n";
 pub(super) struct Worker<'s> {
     number: usize,
     pub(super) shared: &'s Shared,
-    desk: Desk<'s>,
+    buffers: WorkerBuffers<'s>,
     epoll: OwnedFd,
     queues: Vec<Queue>,
     datagrams: Vec<OwnedFd>,
@@ -104,12 +104,12 @@ impl<'s> Worker<'s> {
         epoll: OwnedFd,
     ) -> Self {
         let room = if datagrams.is_empty() { 0 } else { udp::LONGEST };
-        let context = Context::new(shared.store.handle(number), &shared.facts);
-        let ledger = Ledger::new(&shared.facts.buffers, shared.inboxes.len());
+        let context = Context::new(shared.store.handle(number), &shared.server);
+        let ledger = Ledger::new(&shared.server.buffers, shared.inboxes.len());
         Self {
             number,
             shared,
-            desk: Desk::new(context, ledger),
+            buffers: WorkerBuffers::new(context, ledger),
             epoll,
             queues,
             datagrams,
@@ -139,7 +139,7 @@ impl<'s> Worker<'s> {
             let again = std::mem::take(&mut self.again);
             // One slice for each ready connection; then new events.
             let ready = events.len() + again.len();
-            self.desk.slice = (ROUND / ready.max(1)).max(SLICE).min(self.shared.slice_max);
+            self.buffers.slice = (ROUND / ready.max(1)).max(SLICE).min(self.shared.slice_max);
             for event in &events {
                 let number = event.data.u64();
                 match number {
@@ -166,7 +166,7 @@ impl<'s> Worker<'s> {
             nanos(WATCH_PAUSE as i64)
         } else if self.ends_by.is_some() {
             nanos(20_000_000)
-        } else if self.shared.facts.settings.idle_timeout > 0 || self.desk.ledger.held() > 0 {
+        } else if self.shared.server.settings.idle_timeout > 0 || self.buffers.ledger.held() > 0 {
             nanos(500_000_000)
         } else {
             None
@@ -199,7 +199,7 @@ impl<'s> Worker<'s> {
 
     /// Serves a connection until its socket has nothing more to read.
     fn serve_what_came(&mut self, index: usize) {
-        let read = &self.desk.context.handle.counters.bytes_read;
+        let read = &self.buffers.context.handle.counters.bytes_read;
         let mut before = None;
         while before != Some(read.get())
             && self.connections[index].as_ref().is_some_and(Connection::is_done)
@@ -254,20 +254,20 @@ impl<'s> Worker<'s> {
     /// Starts to serve a connection that is already counted as this worker's.
     fn welcome(&mut self, Accepted { socket, queue }: Accepted) {
         let is_tcp = queue.is_tcp;
-        let tls = self.shared.facts.tls.as_ref();
+        let tls = self.shared.server.tls.as_ref();
         let tls = tls.filter(|_| is_tcp && queue.demand != Demand::NoTls);
-        let facts = &self.shared.facts;
+        let server = &self.shared.server;
         // ORDER: Relaxed; counts.
-        if facts.connections.fetch_add(1, Ordering::Relaxed) >= facts.settings.connections_max {
-            facts.connections.fetch_sub(1, Ordering::Relaxed);
+        if server.connections.fetch_add(1, Ordering::Relaxed) >= server.settings.connections_max {
+            server.connections.fetch_sub(1, Ordering::Relaxed);
             self.shared.inboxes[self.number].forget();
-            facts.rejected.fetch_add(1, Ordering::Relaxed);
+            server.rejected.fetch_add(1, Ordering::Relaxed);
             if tls.is_none() {
                 let _ = send(&socket, TOO_MANY, SendFlags::NOSIGNAL);
             }
             return;
         }
-        facts.accepted.fetch_add(1, Ordering::Relaxed);
+        server.accepted.fetch_add(1, Ordering::Relaxed);
         if is_tcp {
             // Without these options the connection is slower, and otherwise the same.
             let _ = set_tcp_nodelay(&socket, true);
@@ -284,7 +284,7 @@ impl<'s> Worker<'s> {
         let (descriptor, second) = (socket.as_raw_fd(), store.clock().second());
         let session = session.of_client(descriptor);
         let mut connection = Connection::new(socket, seal, session, second);
-        connection.client = Some(self.shared.facts.clients.add(descriptor, second));
+        connection.client = Some(self.shared.server.clients.add(descriptor, second));
         let added = self.watch(index, connection.socket.as_fd(), EventFlags::IN, true);
         self.connections[index] = Some(connection);
         if added.is_err() || is_lost {
@@ -311,8 +311,8 @@ impl<'s> Worker<'s> {
 
     fn serve_datagrams(&mut self, at: usize) {
         let Some(socket) = self.datagrams.get(at) else { return };
-        let ratio = self.shared.facts.settings.udp_ratio;
-        if udp::serve(socket, &mut self.desk, &mut self.datagram, ratio) {
+        let ratio = self.shared.server.settings.udp_ratio;
+        if udp::serve(socket, &mut self.buffers, &mut self.datagram, ratio) {
             end_server();
         }
     }
@@ -320,7 +320,7 @@ impl<'s> Worker<'s> {
     /// Serves a connection, unless it is queued to continue: then it has one turn with the others.
     fn serve_unless_queued(&mut self, index: usize) {
         let connection = self.connections.get(index).and_then(Option::as_ref);
-        if connection.is_some_and(|connection| connection.fate != Fate::Again) {
+        if connection.is_some_and(|connection| connection.state != ConnectionState::Yielded) {
             self.serve(index);
         }
     }
@@ -330,25 +330,25 @@ impl<'s> Worker<'s> {
         let Some(connection) = self.connections.get_mut(index).and_then(Option::as_mut) else {
             return;
         };
-        let before = connection.fate;
+        let before = connection.state;
         let started = Latency::begin(&mut self.turns);
-        let fate = connection.serve(&mut self.desk);
-        self.shared.facts.latency.end(started);
-        let was_writing = before == Fate::Write;
-        match fate {
-            Fate::Close => return self.close(index),
-            Fate::Shutdown => {
+        let state = connection.serve(&mut self.buffers);
+        self.shared.server.latency.end(started);
+        let was_writing = before == ConnectionState::Write;
+        match state {
+            ConnectionState::Close => return self.close(index),
+            ConnectionState::Shutdown => {
                 self.close(index);
                 return end_server();
             }
-            Fate::Again => {
-                self.desk.context.handle.counters.conn_yields.inc();
+            ConnectionState::Yielded => {
+                self.buffers.context.handle.counters.conn_yields.inc();
                 self.again.push(index);
             }
-            Fate::Read | Fate::Write => {}
+            ConnectionState::Read | ConnectionState::Write => {}
         }
         self.note_watcher(index);
-        if was_writing != (fate == Fate::Write) {
+        if was_writing != (state == ConnectionState::Write) {
             let flags = if was_writing { EventFlags::IN } else { EventFlags::OUT };
             let socket = self.connections[index].as_ref().map(|found| found.socket.as_fd());
             let watched = socket.map_or(Ok(()), |socket| self.watch(index, socket, flags, false));
@@ -369,11 +369,11 @@ impl<'s> Worker<'s> {
         self.tell(index, "conn_close", reason.or(ends).or(own));
         // Closing the socket removes it from the epoll.
         if let Some(mut connection) = self.connections[index].take() {
-            connection.end(&mut self.desk);
+            connection.end(&mut self.buffers);
             self.free.push(index);
             self.shared.inboxes[self.number].forget();
             // ORDER: Relaxed; a count.
-            self.shared.facts.connections.fetch_sub(1, Ordering::Relaxed);
+            self.shared.server.connections.fetch_sub(1, Ordering::Relaxed);
         }
     }
 
@@ -381,15 +381,15 @@ impl<'s> Worker<'s> {
     /// or, while buffers are scarce, for `buffer_timeout` with an incomplete request or unsent
     /// replies.
     fn kick_idle(&mut self) {
-        let facts = &self.shared.facts;
-        let (idle, stalled) = (facts.settings.idle_timeout, facts.settings.buffer_timeout);
+        let server = &self.shared.server;
+        let (idle, stalled) = (server.settings.idle_timeout, server.settings.buffer_timeout);
         let second = self.shared.store.clock().second();
-        let is_scarce = stalled > 0 && self.desk.ledger.held() > 0 && facts.buffers.is_scarce();
+        let is_scarce = stalled > 0 && self.buffers.ledger.held() > 0 && server.buffers.is_scarce();
         if second == self.looked {
             return;
         }
         self.looked = second;
-        self.desk.age();
+        self.buffers.age();
         if idle == 0 && !is_scarce {
             return;
         }
@@ -398,10 +398,10 @@ impl<'s> Worker<'s> {
             let quiet = u64::from(second - found.used.min(second));
             if idle > 0 && quiet > idle {
                 // ORDER: Relaxed; a count.
-                facts.idle_kicks.fetch_add(1, Ordering::Relaxed);
+                server.idle_kicks.fetch_add(1, Ordering::Relaxed);
                 self.close_for(index, Some("idle_timeout"));
             } else if is_scarce && quiet > stalled && found.holds_memory() {
-                facts.buffers.count_closed();
+                server.buffers.count_closed();
                 self.close_for(index, Some("buffer_timeout"));
             }
         }

@@ -1,11 +1,12 @@
 //! Administrative requests, which concern the server itself.
 
 use super::{Context, Progress};
-use super::{Session, Wish};
+use super::{Session, SessionAction};
 use crate::operator;
 use crate::protocol::Admin;
-use crate::reply::{TOO_MANY_PREFIXES, say};
-use crate::report;
+use crate::reply::{TOO_MANY_PREFIXES, write_reply};
+use crate::server_state::VERSION;
+use crate::stats_command;
 use crate::store::{Handle, MEMLIMIT_MIN};
 use crate::tls::Tls;
 
@@ -29,62 +30,62 @@ impl Session {
     }
 
     pub(super) fn admin(&mut self, context: &mut Context<'_>, admin: Admin<'_>, out: &mut Vec<u8>) {
-        let facts = context.facts;
+        let server = context.server;
         match admin {
-            Admin::FlushAll(_) if !facts.settings.flush_enabled => {
+            Admin::FlushAll(_) if !server.settings.flush_enabled => {
                 context.handle.counters.cmd_flush.inc();
-                say(out, "CLIENT_ERROR flush_all not allowed");
+                write_reply(out, "CLIENT_ERROR flush_all not allowed");
             }
             Admin::FlushAll(delay) => {
                 context.handle.flush(delay);
-                say(out, "OK");
+                write_reply(out, "OK");
             }
             Admin::FlushPrefix(prefix, quiet) => {
                 let can = context.handle.store().limits().delimiter.is_some();
-                if !can || !facts.settings.flush_enabled {
-                    say(out, no_flush_of_prefixes(&context.handle));
+                if !can || !server.settings.flush_enabled {
+                    write_reply(out, no_flush_of_prefixes(&context.handle));
                 } else if !context.handle.flush_prefix(prefix) {
-                    say(out, TOO_MANY_PREFIXES);
+                    write_reply(out, TOO_MANY_PREFIXES);
                 } else if !quiet {
-                    say(out, "OK");
+                    write_reply(out, "OK");
                 }
             }
             Admin::Version => {
                 out.extend_from_slice(b"VERSION ");
-                say(out, report::VERSION);
+                write_reply(out, VERSION);
             }
             Admin::Verbosity(level) => {
-                facts.set_verbosity(level.min(2) as u8);
-                say(out, "OK");
+                server.set_verbosity(level.min(2) as u8);
+                write_reply(out, "OK");
             }
             Admin::Operator(command, words) => {
                 let can = self.client != 0;
                 self.task = operator::answer(context, can, command, words, out).map(Box::new);
             }
             Admin::Memlimit(megabytes) if megabytes < MEMLIMIT_MIN => {
-                say(out, "MEMLIMIT_TOO_SMALL cannot set maxbytes to less than 8m");
+                write_reply(out, "MEMLIMIT_TOO_SMALL cannot set maxbytes to less than 8m");
             }
             Admin::Memlimit(megabytes) => {
                 context.handle.store().set_memory(megabytes << 20);
-                say(out, "OK");
+                write_reply(out, "OK");
             }
-            Admin::RefreshCerts => match facts.tls.as_ref().map(Tls::reload) {
+            Admin::RefreshCerts => match server.tls.as_ref().map(Tls::reload) {
                 // As memcached does if it was built without TLS.
-                None => say(out, crate::protocol::ERROR),
-                Some(Ok(())) => say(out, "OK"),
-                Some(Err(error)) => say(out, &format!("SERVER_ERROR {error}")),
+                None => write_reply(out, crate::protocol::ERROR),
+                Some(Ok(())) => write_reply(out, "OK"),
+                Some(Err(error)) => write_reply(out, &format!("SERVER_ERROR {error}")),
             },
-            Admin::Stats(words) => report::stats(&context.handle, facts, words, out),
-            Admin::Shutdown { .. } if !facts.settings.shutdown_enabled => {
-                say(out, "SERVER_ERROR: shutdown not enabled");
+            Admin::Stats(words) => stats_command::stats(&context.handle, server, words, out),
+            Admin::Shutdown { .. } if !server.settings.shutdown_enabled => {
+                write_reply(out, "SERVER_ERROR: shutdown not enabled");
             }
             Admin::Shutdown { graceful: Some(is_graceful) } => {
                 if is_graceful {
-                    facts.end_gracefully();
+                    server.end_gracefully();
                 }
-                self.wish = Wish::Shutdown;
+                self.action = SessionAction::Shutdown;
             }
-            Admin::Shutdown { .. } => say(out, "CLIENT_ERROR invalid shutdown mode"),
+            Admin::Shutdown { .. } => write_reply(out, "CLIENT_ERROR invalid shutdown mode"),
         }
     }
 }

@@ -2,8 +2,10 @@
 
 use crate::protocol::{Arith, Gets, Mode, Store as Put};
 use crate::reply::digits;
-use crate::store::{Change, Draft, Handle, How, Item, Outcome, Turn, View};
+use crate::store::{Change, Handle, Item, NewItem, Outcome, StoreCondition, Turn, View};
 
+/// The end of the reply to a get.
+pub(super) const END: &[u8] = b"END\r\n";
 pub(super) const NO_MEMORY: &[u8] = b"SERVER_ERROR out of memory storing object\r\n";
 const NO_MEMORY_TO_COUNT: &[u8] = b"SERVER_ERROR out of memory\r\n";
 const NO_NUMBER: &[u8] = b"CLIENT_ERROR cannot increment or decrement non-numeric value\r\n";
@@ -53,10 +55,14 @@ pub(super) fn get_and_touch(handle: &mut Handle<'_>, key: &[u8], gets: Gets, out
 pub(super) fn store(handle: &mut Handle<'_>, put: &Put<'_>, out: &mut Vec<u8>) {
     handle.counters.cmd_set.inc();
     let deadline = handle.store().clock().deadline(put.exptime);
-    let draft = Draft { flags: put.flags, deadline, ..Draft::new(put.key, put.data) };
-    let how = How::plain(put.mode);
-    let how = if how.cas.is_some() { How { mode: Mode::Set, ..how } } else { how };
-    out.extend_from_slice(words_for(handle.put(&draft, how).outcome));
+    let new_item = NewItem { flags: put.flags, deadline, ..NewItem::new(put.key, put.data) };
+    let condition = StoreCondition::plain(put.mode);
+    let condition = if condition.cas.is_some() {
+        StoreCondition { mode: Mode::Set, ..condition }
+    } else {
+        condition
+    };
+    out.extend_from_slice(reply_text(handle.put(&new_item, condition).outcome));
 }
 
 /// Executes a plain `set`; returns the reply. (Not inlined into the loop over gets, which stays
@@ -71,12 +77,12 @@ pub(super) fn set(
 ) -> &'static [u8] {
     handle.counters.cmd_set.inc();
     let deadline = handle.store().clock().deadline(exptime);
-    words_for(handle.set(turn, &Draft { flags, deadline, ..Draft::new(key, data) }))
+    reply_text(handle.set(turn, &NewItem { flags, deadline, ..NewItem::new(key, data) }))
 }
 
 /// The reply to a storage command.
 #[inline]
-fn words_for(outcome: Outcome) -> &'static [u8] {
+fn reply_text(outcome: Outcome) -> &'static [u8] {
     match outcome {
         Outcome::Stored => b"STORED\r\n",
         Outcome::NotStored => b"NOT_STORED\r\n",

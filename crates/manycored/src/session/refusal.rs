@@ -1,9 +1,9 @@
 //! Refusals of incomplete requests for which there is no memory.
 
 use super::classic::NO_MEMORY;
-use super::{Context, Session, Spoken, Wish};
+use super::{Context, Protocol, Session, SessionAction};
 use crate::protocol::{KeyRoom, Request, Step};
-use crate::reply::say;
+use crate::reply::write_reply;
 
 /// The error to a request without a value, whose rest cannot be skipped.
 const NO_MEMORY_FOR_REQUEST: &str = "SERVER_ERROR out of memory reading request";
@@ -12,9 +12,9 @@ impl Session {
     /// Bytes of the whole incomplete request that begins here, if its length is known.
     #[must_use]
     pub fn whole_length(&self, context: &Context<'_>, input: &[u8]) -> Option<usize> {
-        match &self.spoken {
-            Spoken::Binary(talk) => talk.whole_length(input),
-            _ if context.facts.auth.is_some() && !self.is_known => None,
+        match &self.protocol {
+            Protocol::Binary(binary) => binary.whole_length(input),
+            _ if context.server.auth.is_some() && !self.is_known => None,
             _ => self.parser.whole_length(input),
         }
     }
@@ -23,12 +23,12 @@ impl Session {
     /// is dropped as it is received; without a value the connection is closed. Returns the bytes
     /// used.
     pub fn refuse(&mut self, context: &mut Context<'_>, input: &[u8], out: &mut Vec<u8>) -> usize {
-        if let Spoken::Binary(talk) = &mut self.spoken {
-            let used = talk.refuse(context, input, out);
-            self.wish = talk.wish();
+        if let Protocol::Binary(binary) = &mut self.protocol {
+            let used = binary.refuse(context, input, out);
+            self.action = binary.action();
             return used;
         }
-        let can_go_on = context.facts.auth.is_none() || self.is_known;
+        let can_go_on = context.server.auth.is_none() || self.is_known;
         let step = if can_go_on { self.parser.refuse_value(input) } else { None };
         match step {
             Some(Step::Request { used, request: Request::TooLarge(named, forget), quiet }) => {
@@ -43,8 +43,8 @@ impl Session {
                 used
             }
             _ => {
-                say(out, NO_MEMORY_FOR_REQUEST);
-                self.wish = Wish::Close;
+                write_reply(out, NO_MEMORY_FOR_REQUEST);
+                self.action = SessionAction::Close;
                 input.len()
             }
         }

@@ -2,8 +2,8 @@
 
 use super::clock::stamp;
 use super::events::{DELETIONS, DETAIL, FETCHERS, MUTATIONS};
-use super::outcome::{Change, How, Outcome, StoreResult};
-use super::{Counters, Draft, Item, Pinned, Store};
+use super::outcome::{Change, Outcome, StoreCondition, StoreResult};
+use super::{Counters, Item, NewItem, Pinned, Store};
 use crate::protocol::{Arith, Mode, number};
 use foldhash::quality::RandomState;
 use manycore_cache::{Entry, Guard, Spot};
@@ -63,8 +63,8 @@ impl<'s> Handle<'s> {
         self.last
     }
 
-    fn make(&mut self, draft: &Draft<'_>) -> Item {
-        draft.make(&self.store.memory, self.next_stamp())
+    fn make(&mut self, new_item: &NewItem<'_>) -> Item {
+        new_item.make(&self.store.memory, self.next_stamp())
     }
 
     fn is_live(&self, item: &Item) -> bool {
@@ -78,7 +78,7 @@ impl<'s> Handle<'s> {
 
     /// As [`peek`](Self::peek), and the access does not protect the item from eviction either.
     pub fn peek_without_bump(&self, key: &[u8]) -> Option<Found<'s>> {
-        self.store.cache.hold_if(key, |entry| self.is_live(entry.key()))
+        self.store.cache.get_locked_if(key, |entry| self.is_live(entry.key()))
     }
 
     /// Visits each of these keys, in order. Their bucket lines are fetched together.
@@ -142,26 +142,26 @@ impl<'s> Handle<'s> {
 
     /// As [`put`](Self::put) with a plain `set` of the visited key.
     #[inline]
-    pub fn set(&mut self, turn: Turn<'_>, draft: &Draft<'_>) -> Outcome {
-        if !self.has_room(draft.weight()) {
-            return self.put(draft, How::plain(Mode::Set)).outcome;
+    pub fn set(&mut self, turn: Turn<'_>, new_item: &NewItem<'_>) -> Outcome {
+        if !self.has_room(new_item.weight()) {
+            return self.put(new_item, StoreCondition::plain(Mode::Set)).outcome;
         }
         let is_told = self.store.events.wants(MUTATIONS | FETCHERS | DETAIL);
         if is_told {
-            self.note_found(draft.key);
+            self.note_found(new_item.key);
         }
-        turn.insert(self.make(draft), ());
+        turn.insert(self.make(new_item), ());
         self.counters.total_items.inc();
-        self.make_room(draft.weight());
+        self.make_room(new_item.weight());
         if is_told {
-            self.note_store(draft, Mode::Set, Outcome::Stored);
+            self.note_store(new_item, Mode::Set, Outcome::Stored);
         }
         Outcome::Stored
     }
 
     /// Prefetches the bucket lines of keys that will be looked up next. A hint.
-    pub fn fetch(&self, keys: &[&[u8]]) {
-        self.store.cache.fetch(keys.iter().copied());
+    pub fn prefetch(&self, keys: &[&[u8]]) {
+        self.store.cache.prefetch(keys.iter().copied());
     }
 
     /// Makes room for so many bytes of new items, by dividing the limit and vacating regions.
@@ -183,78 +183,79 @@ impl<'s> Handle<'s> {
     }
 
     /// Stores a value.
-    pub fn put(&mut self, draft: &Draft<'_>, how: How) -> StoreResult {
+    pub fn put(&mut self, new_item: &NewItem<'_>, condition: StoreCondition) -> StoreResult {
         let is_told = self.store.events.wants(MUTATIONS | FETCHERS | DETAIL);
         if is_told {
-            self.note_found(draft.key);
+            self.note_found(new_item.key);
         }
-        let written = self.put_quietly(draft, how);
+        let written = self.put_quietly(new_item, condition);
         if is_told {
-            let mode = how.cas.map_or(how.mode, Mode::Cas);
-            self.note_store(draft, mode, written.outcome);
+            let mode = condition.cas.map_or(condition.mode, Mode::Cas);
+            self.note_store(new_item, mode, written.outcome);
         }
         written
     }
 
-    fn put_quietly(&mut self, draft: &Draft<'_>, how: How) -> StoreResult {
-        if !self.has_room(draft.weight()) {
-            if how.mode == Mode::Set {
+    fn put_quietly(&mut self, new_item: &NewItem<'_>, condition: StoreCondition) -> StoreResult {
+        if !self.has_room(new_item.weight()) {
+            if condition.mode == Mode::Set {
                 // The item in the store would be out of date.
-                self.store.cache.remove(draft.key);
+                self.store.cache.remove(new_item.key);
             }
             self.counters.store_no_memory.inc();
-            return StoreResult::refused(Outcome::NoMemory, draft);
+            return StoreResult::refused(Outcome::NoMemory, new_item);
         }
-        let written = match how.mode {
-            Mode::Append | Mode::Prepend => self.extend(draft, how),
-            Mode::Set if how.cas.is_none() => {
-                let item = self.make(draft);
+        let written = match condition.mode {
+            Mode::Append | Mode::Prepend => self.extend(new_item, condition),
+            Mode::Set if condition.cas.is_none() => {
+                let item = self.make(new_item);
                 let cas = self.cas(&item);
                 self.store.cache.insert(item, ());
-                StoreResult::stored(cas, draft)
+                StoreResult::stored(cas, new_item)
             }
-            _ => self.put_if(draft, how),
+            _ => self.put_if(new_item, condition),
         };
         if written.outcome == Outcome::Stored {
             self.counters.total_items.inc();
             // An append has rewritten the item with all of its value.
-            self.make_room(draft.weight().max(written.length));
+            self.make_room(new_item.weight().max(written.length));
         }
         written
     }
 
     /// An item that a reply shows, and that is not in the store.
-    pub(crate) fn shown(&self, draft: &Draft<'_>, stamp: u64) -> Item {
-        draft.make(&self.store.memory, stamp)
+    pub(crate) fn shown(&self, new_item: &NewItem<'_>, stamp: u64) -> Item {
+        new_item.make(&self.store.memory, stamp)
     }
 
-    fn put_if(&mut self, draft: &Draft<'_>, how: How) -> StoreResult {
-        let item = self.make(draft);
+    fn put_if(&mut self, new_item: &NewItem<'_>, condition: StoreCondition) -> StoreResult {
+        let item = self.make(new_item);
         let cas = self.cas(&item);
         let mut outcome = Outcome::Stored;
-        let result = self.store.cache.insert_held_if(item, (), |entry| {
-            outcome = self.judge(entry.map(Entry::key).filter(|item| self.is_live(item)), how);
+        let result = self.store.cache.insert_locked_if(item, (), |entry| {
+            outcome =
+                self.judge(entry.map(Entry::key).filter(|item| self.is_live(item)), condition);
             outcome == Outcome::Stored
         });
-        if how.cas.is_some() {
+        if condition.cas.is_some() {
             match outcome {
                 Outcome::Stored => self.counters.cas_hits.inc(),
                 Outcome::NotFound => self.counters.cas_misses.inc(),
                 _ => self.counters.cas_badval.inc(),
             }
         }
-        match (result, how.cas) {
-            (Err(_), Some(seen)) if outcome == Outcome::Exists && how.invalidate => {
-                self.put_stale(draft, seen)
+        match (result, condition.cas) {
+            (Err(_), Some(seen)) if outcome == Outcome::Exists && condition.invalidate => {
+                self.put_stale(new_item, seen)
             }
-            (Ok(_), _) => StoreResult::stored(cas, draft),
-            (Err(_), _) => StoreResult::refused(outcome, draft),
+            (Ok(_), _) => StoreResult::stored(cas, new_item),
+            (Err(_), _) => StoreResult::refused(outcome, new_item),
         }
     }
 
     /// Whether the value may be stored, given the current item.
-    fn judge(&self, there: Option<&Item>, how: How) -> Outcome {
-        match (how.mode, how.cas, there) {
+    fn judge(&self, there: Option<&Item>, condition: StoreCondition) -> Outcome {
+        match (condition.mode, condition.cas, there) {
             (Mode::Add, _, there) if there.is_none() => Outcome::Stored,
             (Mode::Add, ..) | (Mode::Replace, None, None) => Outcome::NotStored,
             (_, None, _) => Outcome::Stored,
@@ -266,18 +267,18 @@ impl<'s> Handle<'s> {
 
     /// After a lost compare-and-swap: stores the value as stale, if its version is older than the
     /// item's.
-    fn put_stale(&mut self, draft: &Draft<'_>, seen: u64) -> StoreResult {
+    fn put_stale(&mut self, new_item: &NewItem<'_>, seen: u64) -> StoreResult {
         loop {
-            let Some(old) = self.peek(draft.key) else {
-                return StoreResult::refused(Outcome::NotFound, draft);
+            let Some(old) = self.peek(new_item.key) else {
+                return StoreResult::refused(Outcome::NotFound, new_item);
             };
             if seen == 0 || seen >= self.cas(old.key()) {
-                return StoreResult::refused(Outcome::Exists, draft);
+                return StoreResult::refused(Outcome::Exists, new_item);
             }
             let (deadline, is_sent) = (old.key().deadline(), old.key().is_sent());
-            let draft = Draft { deadline, is_stale: true, is_sent, ..*draft };
-            if let Some(cas) = self.exchange(&old, &draft, true) {
-                return StoreResult::stored(cas, &draft);
+            let new_item = NewItem { deadline, is_stale: true, is_sent, ..*new_item };
+            if let Some(cas) = self.exchange(&old, &new_item, true) {
+                return StoreResult::stored(cas, &new_item);
             }
         }
     }
@@ -285,45 +286,50 @@ impl<'s> Handle<'s> {
     /// Replaces the old item with the new one, if the old one is still in the table (store.D4).
     /// `keeps_time` says that the new one's deadline was copied: then the old one must have it
     /// still.
-    fn exchange(&mut self, old: &Found<'_>, draft: &Draft<'_>, keeps_time: bool) -> Option<u64> {
-        let item = self.make(draft);
+    fn exchange(
+        &mut self,
+        old: &Found<'_>,
+        new_item: &NewItem<'_>,
+        keeps_time: bool,
+    ) -> Option<u64> {
+        let item = self.make(new_item);
         let cas = self.cas(&item);
         let same = |entry: Option<Entry<'_, Item, ()>>| {
             entry.map(Entry::key).is_some_and(|there| {
                 there.stamp() == old.key().stamp()
                     && self.is_live(there)
-                    && (!keeps_time || there.deadline() == draft.deadline)
+                    && (!keeps_time || there.deadline() == new_item.deadline)
             })
         };
-        self.store.cache.insert_held_if(item, (), same).ok()?;
+        self.store.cache.insert_locked_if(item, (), same).ok()?;
         Some(cas)
     }
 
-    fn extend(&mut self, draft: &Draft<'_>, how: How) -> StoreResult {
+    fn extend(&mut self, new_item: &NewItem<'_>, condition: StoreCondition) -> StoreResult {
         loop {
-            let Some(old) = self.peek(draft.key) else {
-                let Some(deadline) = how.vivify else {
-                    return StoreResult::refused(Outcome::NotStored, draft);
+            let Some(old) = self.peek(new_item.key) else {
+                let Some(deadline) = condition.vivify else {
+                    return StoreResult::refused(Outcome::NotStored, new_item);
                 };
-                let add = How { mode: Mode::Add, cas: None, ..how };
-                match self.put_if(&Draft { deadline, ..*draft }, add) {
+                let add = StoreCondition { mode: Mode::Add, cas: None, ..condition };
+                match self.put_if(&NewItem { deadline, ..*new_item }, add) {
                     StoreResult { outcome: Outcome::NotStored, .. } => continue,
                     done => return done,
                 }
             };
             let item = old.key();
-            if how.cas.is_some_and(|cas| cas != 0 && cas != self.cas(item)) {
-                return StoreResult::refused(Outcome::Exists, draft);
+            if condition.cas.is_some_and(|cas| cas != 0 && cas != self.cas(item)) {
+                return StoreResult::refused(Outcome::Exists, new_item);
             }
-            let (before, after) = (item.value(), draft.value[0]);
+            let (before, after) = (item.value(), new_item.value[0]);
             let value =
-                if how.mode == Mode::Append { [&*before, after] } else { [after, &*before] };
+                if condition.mode == Mode::Append { [&*before, after] } else { [after, &*before] };
             let (flags, deadline, is_binary) = (item.flags(), item.deadline(), item.is_binary());
-            let longer = Draft { value, flags, deadline, is_binary, ..*draft };
-            if draft.key.len() + before.len() + after.len() > self.store.limits.item
+            let longer = NewItem { value, flags, deadline, is_binary, ..*new_item };
+            if new_item.key.len() + before.len() + after.len() > self.store.limits.item
                 || !self.has_room(longer.weight())
             {
-                return StoreResult::refused(Outcome::NotStored, draft);
+                return StoreResult::refused(Outcome::NotStored, new_item);
             }
             if let Some(cas) = self.exchange(&old, &longer, true) {
                 return StoreResult::stored(cas, &longer);
@@ -362,7 +368,7 @@ impl<'s> Handle<'s> {
             // a new item, without marks.
             let fits = text.len() <= item.value_len();
             let fill = spaces(item.value_len().saturating_sub(text.len()));
-            let draft = Draft {
+            let new_item = NewItem {
                 key,
                 value: [text, &fill],
                 flags: item.flags(),
@@ -376,8 +382,8 @@ impl<'s> Handle<'s> {
             if !self.has_room(0) {
                 return Change::NoMemory;
             }
-            if let Some(cas) = self.exchange(&old, &draft, deadline.is_none()) {
-                return Change::Done(sum, cas, draft.deadline);
+            if let Some(cas) = self.exchange(&old, &new_item, deadline.is_none()) {
+                return Change::Done(sum, cas, new_item.deadline);
             }
         }
     }
@@ -392,7 +398,7 @@ impl<'s> Handle<'s> {
     pub fn delete_by(&mut self, command: &str, key: &[u8], cas: Option<u64>) -> Outcome {
         self.note_before(key);
         let mut outcome = Outcome::NotFound;
-        let removed = self.store.cache.remove_held_if(key, |entry| {
+        let removed = self.store.cache.remove_locked_if(key, |entry| {
             let item = entry.key();
             outcome = match cas {
                 _ if !self.is_live(item) => Outcome::NotFound,
@@ -419,7 +425,7 @@ impl<'s> Handle<'s> {
         &mut self,
         key: &[u8],
         cas: Option<u64>,
-        change: impl Fn(&Item, &mut Draft<'_>),
+        change: impl Fn(&Item, &mut NewItem<'_>),
     ) -> Outcome {
         self.note_before(key);
         loop {
@@ -433,21 +439,21 @@ impl<'s> Handle<'s> {
                 return Outcome::Exists;
             }
             let value = item.value();
-            let mut draft = Draft {
+            let mut new_item = NewItem {
                 flags: item.flags(),
                 deadline: item.deadline(),
                 is_binary: item.is_binary(),
                 is_stale: item.is_stale(),
                 is_sent: item.is_sent(),
                 is_fetched: item.was_fetched(),
-                ..Draft::new(key, &value)
+                ..NewItem::new(key, &value)
             };
-            let copied = draft.deadline;
-            change(item, &mut draft);
-            if self.exchange(&old, &draft, draft.deadline == copied).is_some() {
+            let copied = new_item.deadline;
+            change(item, &mut new_item);
+            if self.exchange(&old, &new_item, new_item.deadline == copied).is_some() {
                 let is_told = self.store.events.wants(MUTATIONS | DELETIONS | FETCHERS);
-                if is_told && draft.value_len() == 0 && item.value_len() > 0 {
-                    self.note_emptied(&draft);
+                if is_told && new_item.value_len() == 0 && item.value_len() > 0 {
+                    self.note_emptied(&new_item);
                 }
                 return Outcome::Stored;
             }
@@ -456,7 +462,7 @@ impl<'s> Handle<'s> {
 
     /// Sets the deadline of the key's item (store.D3); returns the item.
     pub fn touch(&mut self, key: &[u8], deadline: u32) -> Option<Found<'s>> {
-        self.store.cache.hold_if(key, |entry| {
+        self.store.cache.get_locked_if(key, |entry| {
             let is_live = self.is_live(entry.key());
             if is_live {
                 entry.key().set_deadline(deadline);
@@ -498,17 +504,17 @@ impl<'s> Handle<'s> {
 
     /// Stores an item of an earlier store, with the stamp and the last use that it had there: false
     /// if there is no room. For a store that continues that one's clock, and has no clients yet.
-    pub fn restore(&mut self, draft: &Draft<'_>, stamp: u64, age_at_use: u16) -> bool {
-        if !self.has_room(draft.weight()) {
+    pub fn restore(&mut self, new_item: &NewItem<'_>, stamp: u64, age_at_use: u16) -> bool {
+        if !self.has_room(new_item.weight()) {
             return false;
         }
-        let item = draft.make(&self.store.memory, stamp);
+        let item = new_item.make(&self.store.memory, stamp);
         item.set_age_at_use(age_at_use);
         self.store.cache.insert(item, ());
-        if draft.is_fetched {
-            self.bump(draft.key); // it was used, and so is kept from eviction like a used item
+        if new_item.is_fetched {
+            self.bump(new_item.key); // it was used, and so is kept from eviction like a used item
         }
-        self.make_room(draft.weight());
+        self.make_room(new_item.weight());
         true
     }
 

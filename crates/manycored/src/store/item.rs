@@ -104,7 +104,7 @@ pub(crate) fn used_at(stamp: u64, age: u16) -> u32 {
 
 /// The parts and metadata of a new item.
 #[derive(Debug, Clone, Copy)]
-pub struct Draft<'a> {
+pub struct NewItem<'a> {
     /// Its key.
     pub key: &'a [u8],
     /// Parts of its value, one behind the other.
@@ -125,7 +125,7 @@ pub struct Draft<'a> {
     pub is_fetched: bool,
 }
 
-impl<'a> Draft<'a> {
+impl<'a> NewItem<'a> {
     /// An item without a deadline, and with default metadata.
     #[must_use]
     pub fn new(key: &'a [u8], value: &'a [u8]) -> Self {
@@ -266,7 +266,7 @@ impl Item {
         if !self.has(HAS_TAIL) {
             return None;
         }
-        // SAFETY: store.I1 - initialized so by `Draft::make`.
+        // SAFETY: store.I1 - initialized so by `NewItem::make`.
         Some(unsafe { self.body.long.tail })
     }
 
@@ -281,7 +281,7 @@ impl Item {
         if marks & HAS_TAIL != 0 {
             return self.front_of_long(marks);
         }
-        // SAFETY: store.I1 - initialized so by `Draft::make`.
+        // SAFETY: store.I1 - initialized so by `NewItem::make`.
         let here = unsafe { &self.body.here };
         let full = marks & IS_FULL != 0;
         &here[..if full { INLINE } else { usize::from(here[INLINE - 1]) }]
@@ -289,7 +289,7 @@ impl Item {
 
     #[inline]
     fn front_of_long(&self, marks: u8) -> &[u8] {
-        // SAFETY: store.I1 - initialized so by `Draft::make`.
+        // SAFETY: store.I1 - initialized so by `NewItem::make`.
         let long = unsafe { &self.body.long };
         if marks & IS_FULL == 0 {
             return &long.head;
@@ -397,8 +397,8 @@ impl Item {
     /// A copy of the item in other memory (store.I3).
     pub(super) fn copy(&self, memory: &Memory) -> Item {
         let (value, cas) = (self.value(), self.chosen_cas());
-        let draft = Draft { flags: self.flags(), cas, ..Draft::new(self.key(), &value) };
-        let copy = draft.make(memory, self.stamp);
+        let new_item = NewItem { flags: self.flags(), cas, ..NewItem::new(self.key(), &value) };
+        let copy = new_item.make(memory, self.stamp);
         copy.take_over(self);
         copy
     }

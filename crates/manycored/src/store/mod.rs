@@ -26,8 +26,8 @@ mod memory;
 mod outcome;
 mod pinned;
 mod prefixes;
+mod reporting;
 mod saved;
-mod told;
 
 pub use clock::Clock;
 pub use counters::{Counters, Totals};
@@ -36,9 +36,9 @@ pub use events::{Events, Watch};
 pub use handle::{Handle, Turn};
 use item::ENTRY;
 pub(crate) use item::used_at;
-pub use item::{Draft, Item, View};
+pub use item::{Item, NewItem, View};
 pub use memory::Usage;
-pub use outcome::{Change, How, Outcome, StoreResult};
+pub use outcome::{Change, Outcome, StoreCondition, StoreResult};
 pub use pinned::Pinned;
 pub use saved::Beginning;
 
@@ -519,8 +519,11 @@ mod tests {
     fn a_number_changed_when_a_flush_is_due_goes_with_it() {
         let store = Store::new(Limits::default(), 1);
         let mut handle = store.handle(0);
-        let draft = Draft::new(b"a", b"1");
-        assert_eq!(handle.put(&draft, How::plain(Mode::Set)).outcome, Outcome::Stored);
+        let new_item = NewItem::new(b"a", b"1");
+        assert_eq!(
+            handle.put(&new_item, StoreCondition::plain(Mode::Set)).outcome,
+            Outcome::Stored
+        );
         store.flush_at.store(store.clock.exact(), Ordering::Relaxed);
         // Another worker has advanced the clock, and is about to flush.
         store.clock.force();
@@ -529,7 +532,10 @@ mod tests {
         store.tick();
         assert!(handle.peek(b"a").is_none());
         // Later items survive.
-        assert_eq!(handle.put(&draft, How::plain(Mode::Set)).outcome, Outcome::Stored);
+        assert_eq!(
+            handle.put(&new_item, StoreCondition::plain(Mode::Set)).outcome,
+            Outcome::Stored
+        );
         store.tick();
         assert!(handle.peek(b"a").is_some());
     }
@@ -539,7 +545,10 @@ mod tests {
         let store = Store::new(Limits { memory: 16 << 20, ..Limits::default() }, 1);
         let mut handle = store.handle(0);
         for number in 0..1500_u32 {
-            handle.put(&Draft::new(&number.to_le_bytes(), &[1; 9000]), How::plain(Mode::Set));
+            handle.put(
+                &NewItem::new(&number.to_le_bytes(), &[1; 9000]),
+                StoreCondition::plain(Mode::Set),
+            );
         }
         for number in (0..1500_u32).filter(|number| number % 4 != 0) {
             handle.delete(&number.to_le_bytes(), None);

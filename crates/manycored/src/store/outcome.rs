@@ -1,6 +1,6 @@
 //! What a storage command asks of the store, and the store's answer.
 
-use super::Draft;
+use super::NewItem;
 use crate::protocol::Mode;
 
 /// The result of a storage command.
@@ -30,18 +30,18 @@ pub struct StoreResult {
 }
 
 impl StoreResult {
-    pub(super) fn refused(outcome: Outcome, draft: &Draft<'_>) -> Self {
-        Self { outcome, cas: 0, length: draft.value_len() }
+    pub(super) fn refused(outcome: Outcome, new_item: &NewItem<'_>) -> Self {
+        Self { outcome, cas: 0, length: new_item.value_len() }
     }
 
-    pub(super) fn stored(cas: u64, draft: &Draft<'_>) -> Self {
-        Self { outcome: Outcome::Stored, cas, length: draft.value_len() }
+    pub(super) fn stored(cas: u64, new_item: &NewItem<'_>) -> Self {
+        Self { outcome: Outcome::Stored, cas, length: new_item.value_len() }
     }
 }
 
 /// The condition and the mode of a storage command.
 #[derive(Debug, Clone, Copy)]
-pub struct How {
+pub struct StoreCondition {
     /// The command.
     pub mode: Mode,
     /// Store only if the item has this version.
@@ -52,7 +52,7 @@ pub struct How {
     pub vivify: Option<u32>,
 }
 
-impl How {
+impl StoreCondition {
     /// The command's own condition, and no other.
     #[must_use]
     pub fn plain(mode: Mode) -> Self {

@@ -98,7 +98,7 @@ impl Store {
 mod tests {
     use super::*;
     use crate::protocol::Mode;
-    use crate::store::{Draft, How, Limits};
+    use crate::store::{Limits, NewItem, StoreCondition};
 
     /// Items of two sizes and all ages, so that no region becomes empty without compaction.
     #[test]
@@ -107,7 +107,10 @@ mod tests {
         let mut handle = store.handle(0);
         for number in 0..120_000_u32 {
             let value = vec![1; if number % 2 == 0 { 40 } else { 700 }];
-            handle.put(&Draft::new(&number.to_le_bytes(), &value), How::plain(Mode::Set));
+            handle.put(
+                &NewItem::new(&number.to_le_bytes(), &value),
+                StoreCondition::plain(Mode::Set),
+            );
         }
         let (items, all) = (store.len(), store.usage().mapped as u64);
         let (mut given, mut bytes, mut most) = (0, 0, 0);
@@ -128,7 +131,7 @@ mod tests {
     fn what_could_not_be_given_is_not_taken_out() {
         let store = Store::new(Limits::default(), 1);
         let mut handle = store.handle(0);
-        handle.put(&Draft::new(b"a", b"x"), How::plain(Mode::Set));
+        handle.put(&NewItem::new(b"a", b"x"), StoreCondition::plain(Mode::Set));
         assert_eq!(store.take_all(|_| Err("full")), Err("full"));
         assert_eq!(store.len(), 1);
     }

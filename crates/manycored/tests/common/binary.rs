@@ -1,7 +1,7 @@
 //! Packets of the binary protocol: requests and replies.
 
 use super::{Server, pairs};
-use manycored::session::{Context, Session, Wish};
+use manycored::session::{Context, Session, SessionAction};
 
 /// Bytes before extras, key and value.
 pub const HEADER: usize = 24;
@@ -94,30 +94,30 @@ pub fn replies(mut bytes: &[u8]) -> Vec<Reply> {
 /// The replies to these requests of one client, each with its number as the opaque, and what the
 /// session wants then.
 #[track_caller]
-pub fn ask(server: &Server, packets: &[Vec<u8>]) -> (Vec<Reply>, Wish) {
+pub fn ask(server: &Server, packets: &[Vec<u8>]) -> (Vec<Reply>, SessionAction) {
     let mut sent = packets.to_vec();
     for (number, packet) in sent.iter_mut().enumerate() {
         packet[OPAQUE].copy_from_slice(&(number as u32).to_be_bytes());
     }
-    let (out, wish) = server.talk([&sent.concat()[..]]);
+    let (out, action) = server.talk([&sent.concat()[..]]);
     let replies = replies(&out);
     for reply in &replies {
         assert_eq!(sent[reply.opaque as usize][1], reply.opcode, "another request's number");
     }
-    (replies, wish)
+    (replies, action)
 }
 
 /// Demands these replies: for each the number of its request, its status, and its text, which is
 /// extras in hexadecimal digits, key and value where there are any.
 #[track_caller]
 pub fn expect(server: &Server, packets: &[Vec<u8>], expected: &[(u32, u16, &str)]) -> Vec<Reply> {
-    let (replies, wish) = ask(server, packets);
+    let (replies, action) = ask(server, packets);
     let told: Vec<(u32, u16, String)> =
         replies.iter().map(|reply| (reply.opaque, reply.status, text(reply))).collect();
     let expected: Vec<(u32, u16, String)> =
         expected.iter().map(|(at, status, text)| (*at, *status, (*text).to_owned())).collect();
     assert_eq!(told, expected);
-    assert_eq!(wish, Wish::Stay);
+    assert_eq!(action, SessionAction::Continue);
     replies
 }
 
@@ -162,7 +162,7 @@ impl Recorded {
     /// What this server says packet by packet, as it would be recorded.
     pub fn replayed(&self, server: &Server) -> String {
         server.store.tick();
-        let mut context = Context::new(server.store.handle(0), &server.facts);
+        let mut context = Context::new(server.store.handle(0), &server.state);
         let mut session = Session::new(server.store.limits().item);
         let (mut all, mut input, mut last) = (Vec::new(), Vec::new(), 0);
         for packet in &self.sent {
@@ -178,12 +178,12 @@ impl Recorded {
             last = versions.into_iter().rfind(|cas| *cas > 0).unwrap_or(last);
             all.extend(out);
         }
-        written(&all, session.wish())
+        written(&all, session.action())
     }
 }
 
 /// Replies as they are recorded, and how a conversation ended.
-pub fn written(out: &[u8], wish: Wish) -> String {
+pub fn written(out: &[u8], action: SessionAction) -> String {
     let mut words = Vec::new();
     let mut rest = out;
     while rest.len() >= HEADER {
@@ -196,7 +196,7 @@ pub fn written(out: &[u8], wish: Wish) -> String {
         words.push(digits);
         rest = more;
     }
-    if wish == Wish::Close {
+    if action == SessionAction::Close {
         words.push("EOF".into());
     }
     words.join(" ")

@@ -5,15 +5,15 @@ pub mod binary;
 #[cfg(target_os = "linux")]
 pub mod running;
 
-use manycored::report::{Facts, Settings};
-use manycored::session::{Context, Session, Wish};
+use manycored::server_state::{ServerState, Settings};
+use manycored::session::{Context, Session, SessionAction};
 use manycored::store::{Limits, Store};
 use std::str::FromStr;
 
 /// A server without sockets.
 pub struct Server {
     pub store: Store,
-    pub facts: Facts,
+    pub state: ServerState,
 }
 
 impl Server {
@@ -22,13 +22,16 @@ impl Server {
     }
 
     pub fn with(limits: Limits, settings: Settings) -> Self {
-        Self { store: Store::new(limits, 2), facts: Facts { settings, ..Facts::default() } }
+        Self {
+            store: Store::new(limits, 2),
+            state: ServerState { settings, ..ServerState::default() },
+        }
     }
 
     /// The replies to a client that sends this in these pieces, and what its session wants then.
-    pub fn talk<'a>(&self, pieces: impl IntoIterator<Item = &'a [u8]>) -> (Vec<u8>, Wish) {
+    pub fn talk<'a>(&self, pieces: impl IntoIterator<Item = &'a [u8]>) -> (Vec<u8>, SessionAction) {
         self.store.tick();
-        let mut context = Context::new(self.store.handle(0), &self.facts);
+        let mut context = Context::new(self.store.handle(0), &self.state);
         let mut session = Session::new(self.store.limits().item);
         let (mut input, mut out) = (Vec::new(), Vec::new());
         for piece in pieces {
@@ -38,12 +41,12 @@ impl Server {
                 let progress = session.feed(&mut context, &input, &mut some, usize::MAX);
                 input.drain(..progress.used);
                 out.extend_from_slice(&some);
-                if !progress.is_paused || session.wish() != Wish::Stay {
+                if !progress.is_paused || session.action() != SessionAction::Continue {
                     break;
                 }
             }
         }
-        (out, session.wish())
+        (out, session.action())
     }
 
     /// The replies to a text, in which a line ends with a line.

@@ -153,7 +153,7 @@ proptest! {
         stream in binary_stream(),
         sizes in prop::collection::vec(1..90_usize, 1..8),
     ) {
-        let told = |(replies, wish): (Vec<u8>, _)| written(&replies, wish);
+        let told = |(replies, action): (Vec<u8>, _)| written(&replies, action);
         // Only the beginning in small pieces, so that large values do not take long.
         let (front, back) = stream.split_at(stream.len().min(2_000));
         let pieces = [&cut(front, &sizes)[..], &back.chunks(50_000).collect::<Vec<_>>()].concat();
@@ -169,9 +169,9 @@ proptest! {
         bytes in prop::collection::vec(any::<u8>(), 0..200),
         is_shut in any::<bool>(),
     ) {
-        let door = if is_shut { binary::Door::Shut } else { binary::Door::None };
+        let access = if is_shut { binary::Access::Denied } else { binary::Access::Unrestricted };
         for stream in [&stream[..], &bytes, &[&[binary::MAGIC][..], &bytes].concat()] {
-            let (mut parser, mut rest) = (binary::Parser::new(1 << 20, door), stream);
+            let (mut parser, mut rest) = (binary::Parser::new(1 << 20, access), stream);
             loop {
                 let before = parser;
                 match parser.next(rest) {
@@ -209,7 +209,7 @@ fn replies_that_wait_are_bounded_and_come_all() {
     assert_eq!(server.say(&sets), "STORED\n".repeat(50));
     let keys: Vec<String> = (0..50).map(|n| format!("k{n}")).collect();
     let sent = format!("mn\r\nget {}\r\nmn\r\ngets k1\r\n", keys.join(" "));
-    let mut context = Context::new(server.store.handle(0), &server.facts);
+    let mut context = Context::new(server.store.handle(0), &server.state);
     let mut session = Session::new(1 << 20);
     let (mut input, mut all, mut rounds) = (sent.into_bytes(), Vec::new(), 0);
     loop {
@@ -245,7 +245,7 @@ fn budget_of_requests_pauses_and_loses_nothing() {
     let server = Server::new();
     let sent = b"set a 0 0 1\r\nx\r\nget a a\r\nmg a v\r\nget a\r\n".repeat(5);
     let whole = server.talk([&sent[..]]).0;
-    let mut context = Context::new(server.store.handle(0), &server.facts);
+    let mut context = Context::new(server.store.handle(0), &server.state);
     let (mut session, mut input, mut all) = (Session::new(1 << 20), sent, Vec::new());
     let mut rounds = 0;
     while session.feed_all(&mut context, &mut input, &mut all) {

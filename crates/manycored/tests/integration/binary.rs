@@ -3,8 +3,8 @@
 use crate::common::Server;
 use crate::common::binary::{Reply, ask, bare, change, expect, only, packet, put, touch};
 use manycored::auth::Auth;
-use manycored::report::{Language, Settings};
-use manycored::session::Wish;
+use manycored::server_state::{Language, Settings};
+use manycored::session::SessionAction;
 use manycored::store::Limits;
 use std::time::Duration;
 
@@ -217,8 +217,8 @@ fn flush_forgets_unless_it_is_not_allowed() {
 #[test]
 fn quit_says_so_and_its_quiet_form_does_not() {
     for (opcode, said) in [(0x07, 1), (0x17, 0)] {
-        let (replies, wish) = ask(&Server::new(), &[bare(opcode, ""), noop()]);
-        assert_eq!((replies.len(), wish), (said, Wish::Close));
+        let (replies, action) = ask(&Server::new(), &[bare(opcode, ""), noop()]);
+        assert_eq!((replies.len(), action), (said, SessionAction::Close));
         assert!(replies.iter().all(|reply| reply.status == 0));
     }
 }
@@ -282,8 +282,11 @@ fn claims_of_length_are_not_believed() {
         let extras: &[u8] = if opcode == 0x01 { &[0; 8] } else { &[] };
         let mut sent = packet(opcode, extras, "PLAIN", "");
         sent[8..12].copy_from_slice(&u32::MAX.to_be_bytes());
-        let (replies, wish) = ask(&Server::new(), &[sent]);
-        assert_eq!((replies.len(), replies[0].status, wish), (1, status, Wish::Stay));
+        let (replies, action) = ask(&Server::new(), &[sent]);
+        assert_eq!(
+            (replies.len(), replies[0].status, action),
+            (1, status, SessionAction::Continue)
+        );
     }
 }
 
@@ -334,19 +337,19 @@ fn lengths_that_no_command_has_end_the_conversation() {
         {
             let (name, data) = (if has_key { "k" } else { "" }, if has_value { "v" } else { "" });
             let sent = packet(opcode, &vec![0; length], name, data);
-            let (replies, wish) = ask(&server, &[sent, noop()]);
+            let (replies, action) = ask(&server, &[sent, noop()]);
             let fits = extras.contains(&length) && has_key == key && (value || !has_value);
             let is_refused = replies.first().is_some_and(|reply| reply.status == 4);
             assert_eq!(is_refused, !fits, "{opcode:#x} {length} {has_key} {has_value}");
             if is_refused {
                 let words = &replies[0].value[..];
                 assert_eq!((words, replies.len()), (&b"Invalid arguments"[..], 1));
-                assert_eq!(wish, Wish::Close);
+                assert_eq!(action, SessionAction::Close);
             }
         }
     }
-    let (replies, wish) = ask(&server, &[packet(0x10, &[0], "", "")]);
-    assert_eq!((replies[0].status, wish), (4, Wish::Close));
+    let (replies, action) = ask(&server, &[packet(0x10, &[0], "", "")]);
+    assert_eq!((replies[0].status, action), (4, SessionAction::Close));
 }
 
 #[test]
@@ -367,8 +370,8 @@ fn unknown_commands_are_passed_over() {
 fn what_is_no_request_ends_the_conversation() {
     let server = Server::new();
     let ends = |first: Vec<u8>, status, words: &str| {
-        let (replies, wish) = ask(&server, &[first, noop()]);
-        assert_eq!((replies.len(), wish), (1, Wish::Close));
+        let (replies, action) = ask(&server, &[first, noop()]);
+        assert_eq!((replies.len(), action), (1, SessionAction::Close));
         assert_eq!((replies[0].status, &replies[0].value[..]), (status, words.as_bytes()));
     };
     let long = "k".repeat(251);
@@ -381,26 +384,29 @@ fn what_is_no_request_ends_the_conversation() {
     let mut wrong = noop();
     wrong[0] = 0x81;
     let sent = [noop(), wrong, noop()].concat();
-    let (out, wish) = server.talk([&sent[..]]);
-    assert_eq!((crate::common::binary::replies(&out).len(), wish), (1, Wish::Close));
+    let (out, action) = server.talk([&sent[..]]);
+    assert_eq!((crate::common::binary::replies(&out).len(), action), (1, SessionAction::Close));
     // Only a whole header is looked at.
-    assert_eq!(server.talk([&[&noop()[..], &[0; 23]].concat()[..]]).1, Wish::Stay);
+    assert_eq!(server.talk([&[&noop()[..], &[0; 23]].concat()[..]]).1, SessionAction::Continue);
 }
 
 #[test]
 fn first_byte_tells_what_a_client_speaks_unless_the_server_does() {
     let talk = |language, sent: &[u8]| {
         let settings = Settings { language, ..Settings::default() };
-        let (out, wish) = Server::with(Limits::default(), settings).talk([sent]);
-        (out.first().copied(), wish)
+        let (out, action) = Server::with(Limits::default(), settings).talk([sent]);
+        (out.first().copied(), action)
     };
     let (text, binary) = (&b"mn\r\n--------------------"[..], &noop()[..]);
-    assert_eq!(talk(Language::Any, text), (Some(b'M'), Wish::Stay));
-    assert_eq!(talk(Language::Any, binary), (Some(0x81), Wish::Stay));
-    assert_eq!(talk(Language::Text, text), (Some(b'M'), Wish::Stay));
-    assert_eq!(talk(Language::Text, &[b"--", binary, b"\r\n"].concat()), (Some(b'E'), Wish::Stay));
-    assert_eq!(talk(Language::Binary, text), (None, Wish::Close));
-    assert_eq!(talk(Language::Binary, binary), (Some(0x81), Wish::Stay));
+    assert_eq!(talk(Language::Any, text), (Some(b'M'), SessionAction::Continue));
+    assert_eq!(talk(Language::Any, binary), (Some(0x81), SessionAction::Continue));
+    assert_eq!(talk(Language::Text, text), (Some(b'M'), SessionAction::Continue));
+    assert_eq!(
+        talk(Language::Text, &[b"--", binary, b"\r\n"].concat()),
+        (Some(b'E'), SessionAction::Continue)
+    );
+    assert_eq!(talk(Language::Binary, text), (None, SessionAction::Close));
+    assert_eq!(talk(Language::Binary, binary), (Some(0x81), SessionAction::Continue));
 }
 
 /// A server that requires authentication, and the folder of its file.
@@ -409,7 +415,7 @@ fn asking() -> (Server, tempfile::TempDir) {
     let path = folder.path().join("users");
     std::fs::write(&path, "ann:secret\n").unwrap();
     let mut server = Server::new();
-    server.facts.auth = Some(Auth::read(path).unwrap());
+    server.state.auth = Some(Auth::read(path).unwrap());
     (server, folder)
 }
 
@@ -450,20 +456,20 @@ fn who_is_not_known_is_told_so_and_nothing_is_done() {
     let (server, _folder) = asking();
     let auth = |proof: &str| packet(0x21, &[], "PLAIN", proof);
     for opcode in (0..=u8::MAX).filter(|opcode| ![0x0b, 0x20, 0x21, 0x22].contains(opcode)) {
-        let (replies, wish) = ask(&server, &[bare(opcode, ""), noop()]);
-        assert_eq!((replies.len(), replies[0].status, wish), (1, 0x20, Wish::Close));
+        let (replies, action) = ask(&server, &[bare(opcode, ""), noop()]);
+        assert_eq!((replies.len(), replies[0].status, action), (1, 0x20, SessionAction::Close));
     }
     // No value is waited for.
     let mut set = put(0x11, "a", 0, 0, "");
     set[11] = 200;
-    assert_eq!(ask(&server, &[set]).1, Wish::Close);
+    assert_eq!(ask(&server, &[set]).1, SessionAction::Close);
     assert!(server.store.is_empty());
     assert_eq!(ask(&server, &[bare(0x0b, "")]).0[0].status, 0);
     // A client that authenticates again, and fails, is not authenticated any more.
     for second in [auth("\0ann\0wrong"), auth(&"x".repeat(5_000)), auth("")] {
-        let (replies, wish) = ask(&server, &[auth("\0ann\0secret"), noop(), second, noop()]);
+        let (replies, action) = ask(&server, &[auth("\0ann\0secret"), noop(), second, noop()]);
         let last = replies.last().map(|reply| (reply.opaque, reply.status));
-        assert_eq!((last, wish), (Some((3, 0x20)), Wish::Close));
+        assert_eq!((last, action), (Some((3, 0x20)), SessionAction::Close));
     }
     // The text protocol's clients are asked, too.
     crate::common::expect(&server, "get a\n", "CLIENT_ERROR unauthenticated\n");

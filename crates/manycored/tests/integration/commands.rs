@@ -1,8 +1,8 @@
 //! What memcached's recorded conversations do not show: limits, newer flags, conditions, times.
 
 use crate::common::{Server, expect};
-use manycored::report::{Facts, Settings};
-use manycored::session::{Context, Session, Wish};
+use manycored::server_state::{ServerState, Settings};
+use manycored::session::{Context, Session, SessionAction};
 use manycored::store::{Limits, Store};
 use std::time::Duration;
 
@@ -39,11 +39,11 @@ fn lines_without_an_end_close_the_connection() {
         format!("set {}\r\n", "y".repeat(2_100)),
         format!("get {}", "k ".repeat(600_000)),
     ] {
-        let (out, wish) = Server::new().talk([line.as_bytes()]);
-        assert_eq!((&out[..], wish), (&b""[..], Wish::Close));
+        let (out, action) = Server::new().talk([line.as_bytes()]);
+        assert_eq!((&out[..], action), (&b""[..], SessionAction::Close));
     }
-    let (out, wish) = Server::new().talk([format!("get {}\r\n", "k ".repeat(9_000)).as_bytes()]);
-    assert_eq!((&out[..], wish), (&b"END\r\n"[..], Wish::Stay));
+    let (out, action) = Server::new().talk([format!("get {}\r\n", "k ".repeat(9_000)).as_bytes()]);
+    assert_eq!((&out[..], action), (&b"END\r\n"[..], SessionAction::Continue));
 }
 
 #[test]
@@ -147,10 +147,10 @@ fn memory_is_bounded_with_and_without_eviction() {
 #[test]
 fn shutdown_and_quit_are_what_the_session_wants() {
     let server = Server::new();
-    assert_eq!(server.talk([&b"quit\r\nget a\r\n"[..]]), (Vec::new(), Wish::Close));
+    assert_eq!(server.talk([&b"quit\r\nget a\r\n"[..]]), (Vec::new(), SessionAction::Close));
     let settings = Settings { shutdown_enabled: true, ..Settings::default() };
     let server = Server::with(Limits::default(), settings);
-    assert_eq!(server.talk([&b"shutdown\r\n"[..]]), (Vec::new(), Wish::Shutdown));
+    assert_eq!(server.talk([&b"shutdown\r\n"[..]]), (Vec::new(), SessionAction::Shutdown));
 }
 
 #[test]
@@ -241,7 +241,7 @@ fn where_users_are_asked_for_nothing_is_done_before_they_are_known() {
     let path = folder.path().join("users");
     std::fs::write(&path, "ann:secret\n").unwrap();
     let mut server = Server::new();
-    server.facts.auth = Some(manycored::auth::Auth::read(path.clone()).unwrap());
+    server.state.auth = Some(manycored::auth::Auth::read(path.clone()).unwrap());
     // Each conversation is another client's.
     expect(
         &server,
@@ -260,17 +260,17 @@ fn where_users_are_asked_for_nothing_is_done_before_they_are_known() {
         "set x 0 0 2147483646\nset x 0 0 8\nann secretset x 0 0 3\nann\nget a\n",
         &[long, end, pair, stranger].concat(),
     );
-    assert_eq!(server.talk([&b"mn\r\nget a\r\n"[..]]), (Vec::new(), Wish::Close));
+    assert_eq!(server.talk([&b"mn\r\nget a\r\n"[..]]), (Vec::new(), SessionAction::Close));
     let counts = server.store.totals();
     assert_eq!((counts.auth_cmds, counts.auth_errors), (2, 1));
     // More than is answered at a time.
     let replies = "CLIENT_ERROR unauthenticated\n".repeat(20_000) + "STORED\nEND\n";
     let many = "strange\n".repeat(20_000) + "set a 0 0 10\nann secret\nget b\n";
     assert!(server.say(&many) == replies, "some got no answer");
-    let (reply, wish) = server.talk([&[b'a'; 3000][..]]);
-    assert_eq!((&reply[..], wish), (&b""[..], Wish::Close));
+    let (reply, action) = server.talk([&[b'a'; 3000][..]]);
+    assert_eq!((&reply[..], action), (&b""[..], SessionAction::Close));
     // Other users, without a new start; a file that is wrong changes nothing.
-    let auth = server.facts.auth.as_ref().unwrap();
+    let auth = server.state.auth.as_ref().unwrap();
     std::fs::write(&path, "bob:new\n").unwrap();
     auth.reload().unwrap();
     std::fs::write(&path, "nonsense\n").unwrap();
@@ -375,8 +375,8 @@ fn a_get_with_a_key_that_is_too_long_gets_nothing_wherever_that_stands() {
 
 #[test]
 fn the_end_of_a_get_needs_no_slice_of_its_own() {
-    let (store, facts) = (Store::new(Limits::default(), 1), Facts::default());
-    let mut context = Context::new(store.handle(0), &facts);
+    let (store, state) = (Store::new(Limits::default(), 1), ServerState::default());
+    let mut context = Context::new(store.handle(0), &state);
     let mut session = Session::new(store.limits().item);
     let mut feed = |input: &str, budget| {
         let mut out = Vec::new();

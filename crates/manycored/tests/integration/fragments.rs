@@ -2,7 +2,7 @@
 //! must lie in one piece.
 
 use manycored::protocol::Mode;
-use manycored::store::{Draft, Handle, How, Limits, Store};
+use manycored::store::{Handle, Limits, NewItem, Store, StoreCondition};
 
 const MB: usize = 1 << 20;
 
@@ -18,7 +18,7 @@ fn key(number: usize, length: usize) -> Vec<u8> {
 }
 
 fn set(handle: &mut Handle<'_>, key: &[u8], value: &[u8], mode: Mode) {
-    handle.put(&Draft::new(key, value), How::plain(mode));
+    handle.put(&NewItem::new(key, value), StoreCondition::plain(mode));
 }
 
 /// Short items between long keys are deleted; then come long keys only, none of which fits a gap.

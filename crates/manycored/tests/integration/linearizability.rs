@@ -10,7 +10,7 @@
 //! of an earlier run again.
 
 use crate::rng::Rng;
-use manycored::report::Facts;
+use manycored::server_state::ServerState;
 use manycored::session::{Context, Session};
 use manycored::store::{Limits, Store};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -187,8 +187,8 @@ struct Client<'s> {
 }
 
 impl<'s> Client<'s> {
-    fn new(store: &'s Store, facts: &'s Facts, thread: usize, moment: &'s AtomicU64) -> Self {
-        let context = Context::new(store.handle(thread), facts);
+    fn new(store: &'s Store, state: &'s ServerState, thread: usize, moment: &'s AtomicU64) -> Self {
+        let context = Context::new(store.handle(thread), state);
         Self { context, session: Session::new(1 << 20), thread, moment, out: Vec::new() }
     }
 
@@ -284,7 +284,7 @@ impl<'s> Client<'s> {
 /// A store, and what its clients need.
 struct Bench {
     store: Store,
-    facts: Facts,
+    state: ServerState,
     moment: AtomicU64,
     evicts: bool,
 }
@@ -293,12 +293,12 @@ impl Bench {
     fn new(memory: u64) -> Self {
         let limits = Limits { memory, delimiter: Some(b':'), ..Limits::default() };
         let store = Store::new(limits, THREADS);
-        let (facts, moment) = (Facts::default(), AtomicU64::new(0));
-        Self { store, facts, moment, evicts: memory < 1 << 20 }
+        let (state, moment) = (ServerState::default(), AtomicU64::new(0));
+        Self { store, state, moment, evicts: memory < 1 << 20 }
     }
 
     fn client(&self, thread: usize) -> Client<'_> {
-        Client::new(&self.store, &self.facts, thread, &self.moment)
+        Client::new(&self.store, &self.state, thread, &self.moment)
     }
 
     /// Random commands of a few threads at the keys of history `number`, and at others that push

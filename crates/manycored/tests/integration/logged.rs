@@ -3,7 +3,7 @@
 use crate::common::{Server, recorded};
 use manycored::auth::Auth;
 use manycored::log::Log;
-use manycored::report::Facts;
+use manycored::server_state::ServerState;
 use std::fs;
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex};
@@ -27,13 +27,13 @@ impl Write for Lines {
 /// A server that logs requests, and its log.
 fn logging() -> (Server, Lines) {
     let (mut server, lines) = (Server::new(), Lines::default());
-    server.facts.log = Log::to(lines.clone());
-    server.facts.set_verbosity(2);
+    server.state.log = Log::to(lines.clone());
+    server.state.set_verbosity(2);
     (server, lines)
 }
 
 fn logged(server: &Server, lines: &Lines) -> String {
-    server.facts.log.flush(Duration::from_secs(20));
+    server.state.log.flush(Duration::from_secs(20));
     String::from_utf8(std::mem::take(&mut lines.0.lock().unwrap())).unwrap()
 }
 
@@ -124,8 +124,8 @@ fn passwords_and_control_bytes_are_not_logged_as_they_are() {
     let path = folder.path().join("users");
     fs::write(&path, "ann:secret\n").unwrap();
     let (server, lines) = logging();
-    let facts = Facts { auth: Some(Auth::read(path).unwrap()), ..server.facts };
-    let server = Server { facts, ..server };
+    let state = ServerState { auth: Some(Auth::read(path).unwrap()), ..server.state };
+    let server = Server { state, ..server };
     server.talk([&b"get a\r\nset x 0 0 10\r\nann secret\r\nget \x1b[2J\x00\r\r\n"[..]]);
     let text = logged(&server, &lines);
     let end = ">0 CLIENT_ERROR unauthenticated\n>0 STORED\n<0 get \\x1b[2J\\x00\\x0d\n>0 END\n";
@@ -149,7 +149,7 @@ fn packet_of_proof() -> Vec<u8> {
 #[test]
 fn the_command_verbosity_switches_the_log() {
     let (server, lines) = logging();
-    server.facts.set_verbosity(1);
+    server.state.set_verbosity(1);
     server.talk([&b"get a\r\nverbosity 2\r\n"[..], b"get b\r\nverbosity 1\r\n", b"get c\r\n"]);
     assert_eq!(logged(&server, &lines), "<0 get b\n>0 END\n<0 verbosity 1\n>0 OK\n");
 }

@@ -2,7 +2,7 @@
 //! taken is done, and what is not taken is an error.
 
 use crate::common::{Server, expect};
-use manycored::report::Settings;
+use manycored::server_state::Settings;
 use manycored::store::Limits;
 
 /// A command, its flags, and what shows that each is done: a flag, requests and their replies.

@@ -2,11 +2,11 @@
 
 use crate::common::binary::written;
 use crate::common::{Server, binary, masked, recorded};
-use manycored::session::Wish;
+use manycored::session::SessionAction;
 
 fn replies(pieces: &[&[u8]]) -> String {
-    let (mut out, wish) = Server::new().talk(pieces.iter().copied());
-    if wish == Wish::Close {
+    let (mut out, action) = Server::new().talk(pieces.iter().copied());
+    if action == SessionAction::Close {
         out.extend_from_slice(b"<EOF>");
     }
     masked(&out)
@@ -53,8 +53,8 @@ fn recorded_binary_conversations_in_pieces_get_the_same_bytes() {
     for conversation in fixed {
         let sent = conversation.bytes();
         for size in [1, 7, 24, 31, sent.len()] {
-            let (out, wish) = Server::new().talk(sent.chunks(size));
-            assert_eq!(written(&out, wish), conversation.replies, "in pieces of {size}");
+            let (out, action) = Server::new().talk(sent.chunks(size));
+            assert_eq!(written(&out, action), conversation.replies, "in pieces of {size}");
         }
     }
 }

@@ -6,7 +6,7 @@
 
 use crate::common::Server;
 use crate::common::binary::packet;
-use manycored::session::Wish;
+use manycored::session::SessionAction;
 use manycored::store::{Limits, Store};
 use proptest::prelude::*;
 
@@ -201,7 +201,7 @@ fn refused_packet() -> impl Strategy<Value = Vec<u8>> {
 }
 
 /// What is left when a client has sent this behind its canary; and its own replies.
-fn outcome(sent: &[u8], mark: &[u8], sizes: &[usize]) -> (Server, Vec<u8>, Wish) {
+fn outcome(sent: &[u8], mark: &[u8], sizes: &[usize]) -> (Server, Vec<u8>, SessionAction) {
     let server = server();
     server.say("set canary 0 0 5\nalive\n");
     let stream = [sent, mark].concat();
@@ -214,8 +214,8 @@ fn outcome(sent: &[u8], mark: &[u8], sizes: &[usize]) -> (Server, Vec<u8>, Wish)
         pieces.push(piece);
         rest = more;
     }
-    let (replies, wish) = server.talk(pieces);
-    (server, replies, wish)
+    let (replies, action) = server.talk(pieces);
+    (server, replies, action)
 }
 
 fn sizes() -> impl Strategy<Value = Vec<usize>> {
@@ -234,15 +234,15 @@ proptest! {
         requests in prop::collection::vec(refused_text(), 1..4),
         sizes in sizes(),
     ) {
-        let (server, replies, wish) = outcome(&requests.concat(), b"mn\r\n", &sizes);
+        let (server, replies, action) = outcome(&requests.concat(), b"mn\r\n", &sizes);
         let seen = server.say("get canary stray a k\n");
         prop_assert_eq!(seen, "VALUE canary 0 5\nalive\nEND\n");
         prop_assert_eq!(server.store.len(), 1);
         let text = String::from_utf8_lossy(&replies);
-        match wish {
-            Wish::Stay => prop_assert!(text.ends_with("MN\r\n"), "{}", text),
-            Wish::Close => prop_assert!(text.ends_with("ERROR bad command line format\r\n")),
-            Wish::Shutdown => prop_assert!(false, "a value has shut the server down"),
+        match action {
+            SessionAction::Continue => prop_assert!(text.ends_with("MN\r\n"), "{}", text),
+            SessionAction::Close => prop_assert!(text.ends_with("ERROR bad command line format\r\n")),
+            SessionAction::Shutdown => prop_assert!(false, "a value has shut the server down"),
         }
         // Refusals are all that is said.
         let refusals = text.strip_suffix("MN\r\n").unwrap_or(&text);
@@ -259,13 +259,13 @@ proptest! {
         let begin = packet(0x0a, &[], "", "");
         let mark = packet(0x0b, &[], "", "");
         let sent = [&begin[..], &requests.concat()].concat();
-        let (server, replies, wish) = outcome(&sent, &mark, &sizes);
+        let (server, replies, action) = outcome(&sent, &mark, &sizes);
         let seen = server.say("get canary stray a big\n");
         prop_assert_eq!(seen, "VALUE canary 0 5\nalive\nEND\n");
         prop_assert_eq!(server.store.len(), 1);
-        prop_assert!(wish != Wish::Shutdown);
-        let version = manycored::report::VERSION.as_bytes();
-        prop_assert!(wish == Wish::Close || replies.ends_with(version), "out of step");
+        prop_assert!(action != SessionAction::Shutdown);
+        let version = manycored::server_state::VERSION.as_bytes();
+        prop_assert!(action == SessionAction::Close || replies.ends_with(version), "out of step");
     }
 }
 

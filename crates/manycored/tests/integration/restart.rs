@@ -3,9 +3,9 @@
 use crate::common::{Server, expect};
 use crate::rng::Rng;
 use manycored::protocol::Mode;
-use manycored::report::{Facts, Settings};
 use manycored::restart::{BLOCK, HEADER, Header, Loaded, Refusal, load, save};
-use manycored::store::{Draft, How, Limits, Store};
+use manycored::server_state::{ServerState, Settings};
+use manycored::store::{Limits, NewItem, Store, StoreCondition};
 use std::collections::BTreeMap;
 use std::io::{self, Cursor, Seek, SeekFrom, Write};
 use std::time::{Duration, SystemTime};
@@ -51,7 +51,7 @@ fn loaded(file: &[u8], limits: Limits, later: u64) -> Result<(Store, Loaded), Re
 
 fn again(server: &Server, limits: Limits, later: u64) -> (Server, Loaded) {
     let (store, loaded) = loaded(&saved(&server.store), limits, later).unwrap();
-    (Server { store, facts: Facts::default() }, loaded)
+    (Server { store, state: ServerState::default() }, loaded)
 }
 
 /// Items of all kinds.
@@ -62,16 +62,16 @@ fn fill(store: &Store, rng: &mut Rng, count: usize) {
         key.resize(key.len() + [0, 30, 200][rng.below(3)], b'.');
         let longest = *rng.pick(&[10, 100, 1000, 3 * BLOCK]);
         let value: Vec<u8> = (0..rng.below(longest)).map(|_| rng.next() as u8).collect();
-        let draft = Draft {
+        let new_item = NewItem {
             flags: if rng.once_in(2) { rng.next() as u32 } else { 0 },
             deadline: store.clock().deadline(if rng.once_in(2) { 1000 } else { 0 }),
             cas: rng.once_in(3).then(|| rng.next()),
             is_binary: rng.once_in(3),
             is_stale: rng.once_in(3),
             is_sent: rng.once_in(3),
-            ..Draft::new(&key, &value)
+            ..NewItem::new(&key, &value)
         };
-        handle.put(&draft, How::plain(Mode::Set));
+        handle.put(&new_item, StoreCondition::plain(Mode::Set));
         if rng.once_in(2) {
             store.clock().move_on(1 + rng.below(3) as u32);
             store.tick();
@@ -212,7 +212,7 @@ fn file_without_room_for_all_is_no_file() {
 #[test]
 fn each_bit_of_a_small_file_counts() {
     let store = Store::new(Limits::default(), 2);
-    store.handle(0).put(&Draft::new(b"key", b"value"), How::plain(Mode::Set));
+    store.handle(0).put(&NewItem::new(b"key", b"value"), StoreCondition::plain(Mode::Set));
     let file = saved(&store);
     for bit in (0..16 * 8).chain((HEADER - 4) * 8..file.len() * 8) {
         let mut wrong = file.clone();
@@ -315,7 +315,7 @@ fn other_settings_take_what_they_can() {
     let smaller = Limits { item: 2000, has_versions: false, ..Limits::default() };
     let (store, loaded) = loaded(&file, smaller, 0).unwrap();
     assert_eq!((loaded.restored, loaded.too_large), (1, 1));
-    let server = Server { store, facts: Facts::default() };
+    let server = Server { store, state: ServerState::default() };
     expect(&server, "gets large small\n", "VALUE small 3 1 0\ns\nEND\n");
 }
 
@@ -325,7 +325,10 @@ fn less_memory_takes_the_items_that_were_used_last() {
     let mut handle = server.store.handle(0);
     // Read in another order than that of their making.
     for number in 0..8000_u32 {
-        handle.put(&Draft::new(&number.to_le_bytes(), &[7; 1000]), How::plain(Mode::Set));
+        handle.put(
+            &NewItem::new(&number.to_le_bytes(), &[7; 1000]),
+            StoreCondition::plain(Mode::Set),
+        );
     }
     for part in 0..8 {
         server.store.clock().move_on(1000);

@@ -4,7 +4,7 @@
 use crate::common::binary::written;
 use crate::common::running::{LONG, Running, ask, program, wait_for};
 use crate::common::{binary, masked, recorded};
-use manycored::session::Wish;
+use manycored::session::SessionAction;
 use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -30,7 +30,11 @@ fn recorded_binary_conversations_get_the_same_bytes_over_tcp() {
     let server = Running::start("-t 2");
     for conversation in binary::recorded().iter().filter(|recorded| recorded.is_fixed()) {
         let out = server.talk(&conversation.bytes());
-        let end = if conversation.replies.ends_with("EOF") { Wish::Close } else { Wish::Stay };
+        let end = if conversation.replies.ends_with("EOF") {
+            SessionAction::Close
+        } else {
+            SessionAction::Continue
+        };
         assert_eq!(written(&out, end), conversation.replies);
     }
 }

@@ -2,8 +2,8 @@
 
 use crate::common::Server;
 use manycored::protocol::{Arith, Mode};
-use manycored::report::Settings;
-use manycored::store::{Change, Draft, Handle, How, Limits, Outcome};
+use manycored::server_state::Settings;
+use manycored::store::{Change, Handle, Limits, NewItem, Outcome, StoreCondition};
 use std::thread;
 
 /// Runs this on two workers.
@@ -26,7 +26,7 @@ fn no_two_items_have_one_version() {
     let server = Server::new();
     let versions = [0, 0, 1, 1, 0].map(|worker| {
         let mut handle = server.store.handle(worker);
-        handle.put(&Draft::new(b"a", b"x"), How::plain(Mode::Set)).cas
+        handle.put(&NewItem::new(b"a", b"x"), StoreCondition::plain(Mode::Set)).cas
     });
     assert!(versions.is_sorted_by(|one, next| one < next), "{versions:?}");
 }
@@ -36,7 +36,7 @@ fn sums_of_two_workers_add_up() {
     const ROUNDS: u64 = 5_000;
     let server = Server::new();
     let mut handle = server.store.handle(0);
-    handle.put(&Draft::new(b"n", b"0"), How::plain(Mode::Set));
+    handle.put(&NewItem::new(b"n", b"0"), StoreCondition::plain(Mode::Set));
     both(&server, |handle, _| {
         for _ in 0..ROUNDS {
             let done = handle.change(b"n", (Arith::Incr, 1), None, None, None);
@@ -50,12 +50,13 @@ fn sums_of_two_workers_add_up() {
 fn what_two_workers_append_is_all_there() {
     const ROUNDS: usize = 500;
     let server = Server::new();
-    server.store.handle(0).put(&Draft::new(b"a", b""), How::plain(Mode::Set));
+    server.store.handle(0).put(&NewItem::new(b"a", b""), StoreCondition::plain(Mode::Set));
     both(&server, |handle, worker| {
         for _ in 0..ROUNDS {
             let mode = if worker == 0 { Mode::Append } else { Mode::Prepend };
             let letter = [b"a", b"p"][worker];
-            let outcome = handle.put(&Draft::new(b"a", letter), How::plain(mode)).outcome;
+            let outcome =
+                handle.put(&NewItem::new(b"a", letter), StoreCondition::plain(mode)).outcome;
             assert_eq!(outcome, Outcome::Stored);
         }
     });
@@ -69,7 +70,7 @@ fn what_two_workers_append_is_all_there() {
 fn each_version_is_replaced_by_one_worker_alone() {
     const ROUNDS: usize = 3_000;
     let server = Server::new();
-    server.store.handle(0).put(&Draft::new(b"a", b"0"), How::plain(Mode::Set));
+    server.store.handle(0).put(&NewItem::new(b"a", b"0"), StoreCondition::plain(Mode::Set));
     let stored = std::sync::atomic::AtomicUsize::new(0);
     both(&server, |handle, _| {
         for _ in 0..ROUNDS {
@@ -78,8 +79,10 @@ fn each_version_is_replaced_by_one_worker_alone() {
             let cas = found.key().cas();
             drop(found);
             let next = (number + 1).to_string();
-            let how = How { cas: Some(cas), ..How::plain(Mode::Set) };
-            if handle.put(&Draft::new(b"a", next.as_bytes()), how).outcome == Outcome::Stored {
+            let condition = StoreCondition { cas: Some(cas), ..StoreCondition::plain(Mode::Set) };
+            if handle.put(&NewItem::new(b"a", next.as_bytes()), condition).outcome
+                == Outcome::Stored
+            {
                 stored.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
             }
         }
@@ -94,7 +97,8 @@ fn of_two_adds_and_two_deletes_one_succeeds() {
     let (added, deleted) = (std::sync::atomic::AtomicIsize::new(0), 2_000);
     both(&server, |handle, _| {
         for _ in 0..deleted {
-            if handle.put(&Draft::new(b"a", b"x"), How::plain(Mode::Add)).outcome == Outcome::Stored
+            if handle.put(&NewItem::new(b"a", b"x"), StoreCondition::plain(Mode::Add)).outcome
+                == Outcome::Stored
             {
                 added.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
             }
@@ -116,7 +120,10 @@ fn readers_see_no_other_keys_value_while_items_are_evicted() {
             let key = format!("key{number}");
             if worker == 0 {
                 let value = format!("{key}:").repeat(1 + round % 60);
-                handle.put(&Draft::new(key.as_bytes(), value.as_bytes()), How::plain(Mode::Set));
+                handle.put(
+                    &NewItem::new(key.as_bytes(), value.as_bytes()),
+                    StoreCondition::plain(Mode::Set),
+                );
             } else if let Some(found) = handle.peek(key.as_bytes()) {
                 let text = String::from_utf8(found.key().value().to_vec()).unwrap();
                 assert!(text.split_terminator(':').all(|part| part == key), "{key}: {text}");
@@ -132,7 +139,7 @@ fn touch_beside_changes_is_not_lost() {
     let server = Server::new();
     for _ in 0..300 {
         let mut handle = server.store.handle(0);
-        handle.put(&Draft::new(b"n", b"0"), How::plain(Mode::Set));
+        handle.put(&NewItem::new(b"n", b"0"), StoreCondition::plain(Mode::Set));
         let deadline = server.store.clock().deadline(1_000);
         both(&server, |handle, worker| {
             if worker == 0 {

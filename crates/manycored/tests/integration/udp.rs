@@ -136,7 +136,7 @@ fn a_server_of_datagrams_alone_ends_when_it_is_asked_to() {
     let mut server = Running::start("-p 0 -U -1 -A -t 1");
     let client = Client::new(&server);
     client.ask([0, 1], b"version\r\n", &{
-        let version = format!("VERSION {}\r\n", manycored::report::VERSION);
+        let version = format!("VERSION {}\r\n", manycored::server_state::VERSION);
         version.into_bytes()
     });
     client.send([0, 2, 0, 0, 0, 1, 0, 0], b"shutdown\r\n");

@@ -3,7 +3,7 @@
 use super::*;
 use crate::protocol::Mode;
 use crate::store::clock::stamp;
-use crate::store::{How, Limits, Store};
+use crate::store::{Limits, Store, StoreCondition};
 
 #[test]
 fn parts_come_back_at_every_length() {
@@ -13,14 +13,15 @@ fn parts_come_back_at_every_length() {
             let value: Vec<u8> = (0..length).map(|at| at as u8).collect();
             let (front, back) = value.split_at(length / 2);
             for key in [&b"key"[..], &[b'k'; 41], &[b'k'; 250]] {
-                let draft = Draft { value: [front, back], cas, flags, ..Draft::new(key, &[]) };
-                let item = draft.make(&memory, 5);
+                let new_item =
+                    NewItem { value: [front, back], cas, flags, ..NewItem::new(key, &[]) };
+                let item = new_item.make(&memory, 5);
                 for item in [&item, &item.copy(&memory)] {
                     assert_eq!((item.key(), &*item.value()), (key, &value[..]));
                     assert_eq!(item.value_len(), length);
                     assert_eq!((item.cas(), item.stamp()), (cas.unwrap_or(5), 5));
                     assert_eq!(item.flags(), flags);
-                    assert_eq!(item.weight(), draft.weight());
+                    assert_eq!(item.weight(), new_item.weight());
                     assert_eq!(item.tail().map_or(0, Tail::vacated), 0);
                 }
             }
@@ -35,7 +36,7 @@ fn item_in_a_node_tells_whether_it_is_vacated() {
     let store = Store::new(Limits { memory: 1 << 20, ..Limits::default() }, 1);
     let mut handle = store.handle(0);
     for length in [0, 1000] {
-        handle.put(&Draft::new(b"a", &vec![1; length]), How::plain(Mode::Set));
+        handle.put(&NewItem::new(b"a", &vec![1; length]), StoreCondition::plain(Mode::Set));
         assert!(!handle.peek(b"a").unwrap().key().is_to_move());
     }
 }
@@ -43,7 +44,7 @@ fn item_in_a_node_tells_whether_it_is_vacated() {
 #[test]
 fn only_one_wins() {
     let memory = Memory::new(1 << 20, 1);
-    let item = Draft::new(b"a", b"").make(&memory, stamp(1_000_000_000, 3));
+    let item = NewItem::new(b"a", b"").make(&memory, stamp(1_000_000_000, 3));
     assert_eq!((item.win(), item.win(), item.is_sent()), (true, false, true));
     assert!(!item.was_fetched());
     assert_eq!(item.used(), 1);
@@ -62,7 +63,7 @@ fn uses_are_exact_for_two_hours_and_to_a_4096th_later() {
         last = age;
     }
     let memory = Memory::new(1 << 20, 1);
-    let item = Draft::new(b"a", b"").make(&memory, stamp(5_000_000_000, 0));
+    let item = NewItem::new(b"a", b"").make(&memory, stamp(5_000_000_000, 0));
     for second in [5, 6, 5 + (1 << 13) - 1, 4] {
         item.touch(second);
         assert_eq!(item.used(), second.max(5));

@@ -1,15 +1,15 @@
-//! Prefetch: the bucket lines of the keys of the next requests are fetched together.
+//! Prefetch: the bucket lines of the keys of the next requests are loaded together.
 
 use crate::protocol::{Words, number};
-use crate::session::Context;
+use crate::store::Handle;
 use memchr::{memchr, memchr2};
 
 /// Keys whose bucket lines are prefetched before they are looked up one by one.
-const AHEAD: usize = 16;
+const KEYS_MAX: usize = 16;
 
 /// The key of a common request that begins here, and the start of the next request, if the input
 /// reaches so far: a guess, which is only used for prefetches.
-pub(crate) fn glance(input: &[u8], from: usize) -> Option<(&[u8], usize)> {
+pub(crate) fn scan_key(input: &[u8], from: usize) -> Option<(&[u8], usize)> {
     let rest = input.get(from..)?;
     let (start, length_at) = match rest.first_chunk()? {
         b"get " => (4, None),
@@ -30,35 +30,35 @@ pub(crate) fn glance(input: &[u8], from: usize) -> Option<(&[u8], usize)> {
 }
 
 /// Prefetches the bucket lines of the keys of the requests that begin here; returns the position
-/// behind the last one. `glance` finds the keys.
-pub(crate) fn fetch_ahead(
-    context: &Context<'_>,
+/// behind the last one. `scan_key` finds the keys.
+pub(crate) fn prefetch_keys(
+    handle: &Handle<'_>,
     input: &[u8],
     from: usize,
-    glance: impl Fn(&[u8], usize) -> Option<(&[u8], usize)>,
+    scan_key: impl Fn(&[u8], usize) -> Option<(&[u8], usize)>,
 ) -> usize {
-    let (mut keys, mut count, mut at) = ([&[][..]; AHEAD], 0, from);
-    while count < AHEAD {
-        let Some((key, next)) = glance(input, at) else { break };
+    let (mut keys, mut count, mut at) = ([&[][..]; KEYS_MAX], 0, from);
+    while count < KEYS_MAX {
+        let Some((key, next)) = scan_key(input, at) else { break };
         keys[count] = key;
         count += 1;
         at = next;
     }
     if count > 1 {
-        context.handle.fetch(&keys[..count]);
+        handle.prefetch(&keys[..count]);
     }
     at.max(from + 1)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::glance;
+    use super::scan_key;
 
     #[test]
     fn a_glance_finds_keys_and_the_next_request() {
         let text = b"get a\r\nmg bc v\r\nset d 0 0 5\r\n12345\r\nms ef 2 T0\r\n12\r\nget g\n";
         let (mut at, mut keys) = (0, Vec::new());
-        while let Some((key, next)) = glance(text, at) {
+        while let Some((key, next)) = scan_key(text, at) {
             keys.push(String::from_utf8_lossy(key));
             at = next;
         }
@@ -66,10 +66,10 @@ mod tests {
         for text in
             [&b"get a"[..], b"set a 0 0\r\n", b"set a 0 0 x\r\n", b"delete a\r\n", b"ms\r\n"]
         {
-            assert_eq!(glance(text, 0), None);
+            assert_eq!(scan_key(text, 0), None);
         }
         let huge = format!("set a 0 0 {}\r\n", u64::MAX);
-        assert_eq!(glance(huge.as_bytes(), 0), None);
-        assert_eq!(glance(b"get a\r\n", 100), None);
+        assert_eq!(scan_key(huge.as_bytes(), 0), None);
+        assert_eq!(scan_key(b"get a\r\n", 100), None);
     }
 }

@@ -2,7 +2,7 @@
 
 use super::departures::Departures;
 use super::events::{Asked, DELETIONS, DETAIL, FETCHERS, MUTATIONS, write_key};
-use super::{Draft, Handle, Item, Outcome};
+use super::{Handle, Item, NewItem, Outcome};
 use crate::protocol::Mode;
 use std::fmt::Write;
 
@@ -86,10 +86,10 @@ impl Handle<'_> {
 
     /// Reports a storage command.
     #[cold]
-    pub(super) fn note_store(&self, draft: &Draft<'_>, mode: Mode, outcome: Outcome) {
+    pub(super) fn note_store(&self, new_item: &NewItem<'_>, mode: Mode, outcome: Outcome) {
         let events = self.store().events();
         if events.wants(DETAIL) {
-            events.count(draft.key, Asked::Set);
+            events.count(new_item.key, Asked::Set);
         }
         if !events.wants(MUTATIONS) {
             return;
@@ -109,18 +109,18 @@ impl Handle<'_> {
             Mode::Prepend => "prepend",
             Mode::Cas(_) => "cas",
         };
-        let (mut deadline, mut size) = (draft.deadline, draft.value_len());
+        let (mut deadline, mut size) = (new_item.deadline, new_item.value_len());
         let extends = matches!(mode, Mode::Append | Mode::Prepend);
         if extends && outcome == Outcome::Stored {
             // Reported with the whole value and the deadline of the item before.
-            if let Some(found) = self.peek_without_bump(draft.key) {
+            if let Some(found) = self.peek_without_bump(new_item.key) {
                 (deadline, size) = (found.key().deadline(), found.key().value_len());
             }
         }
         let left = self.store().clock().seconds_left(deadline).max(0);
         events.tell(MUTATIONS, |line| {
             line.push_str("type=item_store key=");
-            write_key(line, draft.key);
+            write_key(line, new_item.key);
             let _ = write!(line, " status={status} cmd={command} ttl={left} clsid=1");
             let _ = write!(line, " cfd={} size={size}", self.client);
         });
@@ -128,10 +128,10 @@ impl Handle<'_> {
 
     /// Reports `md x`: memcached reports it as a store of an empty value, and a deletion.
     #[cold]
-    pub(super) fn note_emptied(&self, draft: &Draft<'_>) {
-        self.note_found(draft.key);
-        self.note_store(draft, Mode::Set, Outcome::Stored);
-        self.tell_deleted("md", draft.key, 0);
+    pub(super) fn note_emptied(&self, new_item: &NewItem<'_>) {
+        self.note_found(new_item.key);
+        self.note_store(new_item, Mode::Set, Outcome::Stored);
+        self.tell_deleted("md", new_item.key, 0);
     }
 
     /// Reports a deletion.

@@ -1,7 +1,8 @@
 //! The fields of `stats` and its parts, in memcached's order.
 
-use super::{Facts, Language, Settings, VERSION, count, line};
+use super::{count, line};
 use crate::protocol::{Words, number};
+use crate::server_state::{Language, ServerState, Settings, VERSION};
 use crate::store::Store;
 use crate::system;
 use manycore_cache::Cursor;
@@ -35,10 +36,10 @@ fn zeros(out: &mut Vec<u8>, names: &[&str]) {
     names.iter().for_each(|name| line(out, name, 0));
 }
 
-pub(super) fn general(store: &Store, facts: &Facts, out: &mut Vec<u8>) {
+pub(super) fn general(store: &Store, server: &ServerState, out: &mut Vec<u8>) {
     let mut put = |name: &str, value: &dyn Display| line(out, name, value);
     let today = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let (usage, settings) = (system::usage(), &facts.settings);
+    let (usage, settings) = (system::usage(), &server.settings);
     let totals = store.totals();
     put("pid", &std::process::id());
     put("uptime", &store.clock().uptime().as_secs());
@@ -49,21 +50,21 @@ pub(super) fn general(store: &Store, facts: &Facts, out: &mut Vec<u8>) {
     put("rusage_user", &format_args!("{:.6}", usage.user));
     put("rusage_system", &format_args!("{:.6}", usage.system));
     put("max_connections", &settings.connections_max);
-    put("curr_connections", &count(&facts.connections));
-    put("total_connections", &count(&facts.accepted));
-    put("rejected_connections", &count(&facts.rejected));
-    put("connection_structures", &count(&facts.connections));
+    put("curr_connections", &count(&server.connections));
+    put("total_connections", &count(&server.accepted));
+    put("rejected_connections", &count(&server.rejected));
+    put("connection_structures", &count(&server.connections));
     zeros(out, &["response_obj_oom", "response_obj_count", "response_obj_bytes", "read_buf_count"]);
-    line(out, "read_buf_bytes", facts.buffers.reserved());
+    line(out, "read_buf_bytes", server.buffers.reserved());
     line(out, "read_buf_bytes_free", 0);
-    line(out, "read_buf_oom", facts.buffers.closed());
+    line(out, "read_buf_oom", server.buffers.closed());
     line(out, "reserved_fds", 0);
     let behind = ["total_items", "conn_yields"];
     let now = totals.each().filter(|(name, _)| !behind.contains(name));
     now.for_each(|(name, value)| line(out, name, value));
     let mut put = |name: &str, value: &dyn Display| line(out, name, value);
     if settings.idle_timeout > 0 {
-        put("idle_kicks", &count(&facts.idle_kicks));
+        put("idle_kicks", &count(&server.idle_kicks));
     }
     put("limit_maxbytes", &store.memory());
     put("accepting_conns", &1);
@@ -71,7 +72,7 @@ pub(super) fn general(store: &Store, facts: &Facts, out: &mut Vec<u8>) {
     put("time_in_listen_disabled_us", &0);
     inner(store, settings, out);
     kept(store, settings, out);
-    tls_counts(facts, out);
+    tls_counts(server, out);
 }
 
 /// How the server is made, and what it does on its own.
@@ -138,12 +139,12 @@ fn kept(store: &Store, settings: &Settings, out: &mut Vec<u8>) {
     }
 }
 
-fn tls_counts(facts: &Facts, out: &mut Vec<u8>) {
-    if let Some(tls) = &facts.tls {
+fn tls_counts(server: &ServerState, out: &mut Vec<u8>) {
+    if let Some(tls) = &server.tls {
         let counts = tls.counts();
         line(out, "ssl_proto_errors", counts.protocol_errors);
         line(out, "ssl_handshake_errors", counts.handshake_errors);
-        if facts.settings.tls.session_cache {
+        if server.settings.tls.session_cache {
             line(out, "ssl_new_sessions", counts.new_sessions);
         }
         line(out, "time_since_server_cert_refresh", counts.seconds_since_reload);
@@ -168,15 +169,15 @@ pub(super) fn memory(store: &Store, out: &mut Vec<u8>) {
     line(out, "regions_vacated", usage.vacated);
 }
 
-pub(super) fn settings(store: &Store, facts: &Facts, out: &mut Vec<u8>) {
-    let settings = &facts.settings;
+pub(super) fn settings(store: &Store, server: &ServerState, out: &mut Vec<u8>) {
+    let settings = &server.settings;
     let mut put = |name: &str, value: &dyn Display| line(out, name, value);
     put("maxbytes", &store.memory());
     put("maxconns", &settings.connections_max);
     put("tcpport", &settings.port);
     put("udpport", &settings.udp_port);
     put("inter", &if settings.listen.is_empty() { "NULL" } else { &settings.listen });
-    put("verbosity", &facts.verbosity());
+    put("verbosity", &server.verbosity());
     put("oldest", &0);
     put("evictions", &if store.limits().evicts { "on" } else { "off" });
     put("domain_socket", &settings.socket.as_deref().unwrap_or("NULL"));
@@ -192,7 +193,7 @@ pub(super) fn settings(store: &Store, facts: &Facts, out: &mut Vec<u8>) {
     put("cas_enabled", &flag(store.limits().has_versions));
     put("tcp_backlog", &settings.backlog);
     put("binding_protocol", &settings.language.name());
-    let asks = |without| flag(facts.auth.is_some() && settings.language != without);
+    let asks = |without| flag(server.auth.is_some() && settings.language != without);
     put("auth_enabled_sasl", &asks(Language::Text));
     put("auth_enabled_ascii", &asks(Language::Binary));
     put("item_size_max", &store.limits().item);
@@ -221,7 +222,7 @@ pub(super) fn settings(store: &Store, facts: &Facts, out: &mut Vec<u8>) {
     put("idle_timeout", &settings.idle_timeout);
     put("watcher_logbuf_size", &settings.watcher_buffer);
     put("worker_logbuf_size", &0);
-    put("read_buf_mem_limit", &facts.buffers.limit());
+    put("read_buf_mem_limit", &server.buffers.limit());
     put("track_sizes", &flag(settings.tracks_sizes));
     put("inline_ascii_response", &"no");
     tls(settings, out);
@@ -349,11 +350,11 @@ pub(super) fn sizes(store: &Store, settings: &Settings, out: &mut Vec<u8>) {
 /// `stats cachedump CLASS LIMIT`: keys with their sizes and ends.
 pub(super) fn cachedump(
     store: &Store,
-    facts: &Facts,
+    server: &ServerState,
     mut words: Words<'_>,
     out: &mut Vec<u8>,
 ) -> Result<(), &'static str> {
-    if !facts.settings.dump_enabled {
+    if !server.settings.dump_enabled {
         return Err("CLIENT_ERROR stats cachedump not allowed");
     }
     let (Some(class), Some(limit)) = (words.next(), words.next()) else {

@@ -11,7 +11,7 @@ impl Worker<'_> {
     /// Reports a connection that was opened or closed, if a watcher or the log wants it.
     pub(super) fn tell(&self, index: usize, event: &str, reason: Option<&str>) {
         let events = self.shared.store.events();
-        let is_logged = self.shared.facts.verbosity() > 1;
+        let is_logged = self.shared.server.verbosity() > 1;
         if !is_logged && !events.wants(CONNEVENTS) {
             return;
         }
@@ -22,8 +22,8 @@ impl Worker<'_> {
         if is_logged {
             let text = |address: Option<_>| address.map_or("unix:".into(), address_text);
             let (from, on) = (text(peer.clone()), text(getsockname(socket).ok()));
-            let log = &self.shared.facts.log;
-            log.say(&match reason {
+            let log = &self.shared.server.log;
+            log.message(&match reason {
                 None => format!("connection {descriptor} from {from} on {on}"),
                 Some(why) => format!("connection {descriptor} from {from} ends: {why}"),
             });

@@ -43,7 +43,7 @@ const NAP: Duration = Duration::from_micros(50);
 
 /// A lock; zero is a free one.
 #[repr(transparent)]
-pub(crate) struct Latch(AtomicU8);
+pub(crate) struct BucketLock(AtomicU8);
 
 /// The waiters for the locks of one table.
 pub(crate) struct Queue(Line<McsLock<()>>);
@@ -52,8 +52,8 @@ pub(crate) struct Queue(Line<McsLock<()>>);
 pub(crate) struct Turn<'t>(McsGuard<'t, ()>);
 
 /// The lock is held; dropping this releases it, and the turn after it.
-pub(crate) struct Hold<'t> {
-    latch: &'t Latch,
+pub(crate) struct BucketGuard<'t> {
+    lock: &'t BucketLock,
     /// Not zero if the lock is retired with its table. A word, because holds are moved as words.
     is_last: usize,
     _turn: Option<McsGuard<'t, ()>>,
@@ -69,10 +69,10 @@ impl Queue {
     }
 }
 
-impl Latch {
+impl BucketLock {
     /// Takes the lock; `None` if the table has been replaced (cache.W4).
     #[inline]
-    pub(crate) fn lock<'t>(&'t self, queue: &'t Queue) -> Option<Hold<'t>> {
+    pub(crate) fn lock<'t>(&'t self, queue: &'t Queue) -> Option<BucketGuard<'t>> {
         // An exchange that fails would take the line from the holder, too.
         // ORDER: Relaxed; the exchange decides.
         let seen = self.0.load(Ordering::Relaxed);
@@ -84,7 +84,7 @@ impl Latch {
     }
 
     #[cold]
-    fn lock_in_line<'t>(&'t self, queue: &'t Queue) -> Option<Hold<'t>> {
+    fn lock_in_line<'t>(&'t self, queue: &'t Queue) -> Option<BucketGuard<'t>> {
         if reentrancy::is_under_lock() {
             return self.lock_for_callback();
         }
@@ -101,7 +101,7 @@ impl Latch {
     ///
     /// # Panics
     /// If the lock does not become free in that time.
-    fn lock_for_callback(&self) -> Option<Hold<'_>> {
+    fn lock_for_callback(&self) -> Option<BucketGuard<'_>> {
         let (mut looks, begun) = (0, Instant::now());
         loop {
             // ORDER: Relaxed; the exchange decides, or the next look.
@@ -125,18 +125,16 @@ impl Latch {
 
     /// Takes a byte that is `free` for the caller, or says what it is.
     #[inline]
-    fn take(&self, free: u8) -> Result<Hold<'_>, u8> {
-        // ORDER: Acquire; pairs with Release in `Hold::drop`.
-        self.0.compare_exchange(free, HELD, Ordering::Acquire, Ordering::Relaxed).map(|_| Hold {
-            latch: self,
-            is_last: 0,
-            _turn: None,
-        })
+    fn take(&self, free: u8) -> Result<BucketGuard<'_>, u8> {
+        // ORDER: Acquire; pairs with Release in `BucketGuard::drop`.
+        self.0
+            .compare_exchange(free, HELD, Ordering::Acquire, Ordering::Relaxed)
+            .map(|_| BucketGuard { lock: self, is_last: 0, _turn: None })
     }
 
     /// Takes the lock with the table's turn in hand; `None` if the table has been replaced
     /// (cache.W4).
-    pub(crate) fn lock_in_turn(&self, _turn: &Turn<'_>) -> Option<Hold<'_>> {
+    pub(crate) fn lock_in_turn(&self, _turn: &Turn<'_>) -> Option<BucketGuard<'_>> {
         let mut looks = 0;
         loop {
             // ORDER: Relaxed; the exchange decides, or the next look.
@@ -160,7 +158,7 @@ impl Latch {
 }
 
 #[cfg(all(test, not(manycore_loom)))]
-impl Latch {
+impl BucketLock {
     /// Any byte.
     pub(crate) fn disguise(&self, byte: u8) {
         self.0.store(byte, Ordering::Relaxed);
@@ -179,19 +177,19 @@ fn wait(looks: &mut u32) {
     }
 }
 
-impl Hold<'_> {
+impl BucketGuard<'_> {
     /// Gives the lock up for ever: the table has been replaced (cache.W4).
-    pub(crate) fn give_up(mut self) {
+    pub(crate) fn retire(mut self) {
         self.is_last = 1;
     }
 }
 
-impl Drop for Hold<'_> {
+impl Drop for BucketGuard<'_> {
     #[inline(always)]
     fn drop(&mut self) {
         // ORDER: Relaxed; the mark orders nothing, and one that comes later is made again
         // (cache.W2).
-        let seen = self.latch.0.load(Ordering::Relaxed);
+        let seen = self.lock.0.load(Ordering::Relaxed);
         debug_assert!(matches!(seen, HELD | WANTED), "cache.W2: a held byte was changed to {seen}");
         let is_wanted = seen == WANTED;
         let next = match (self.is_last != 0, is_wanted) {
@@ -203,9 +201,9 @@ impl Drop for Hold<'_> {
         if cfg!(manycore_loom) {
             // loom does not order a store and another thread's exchange: it would let that one
             // read its own mark for ever.
-            self.latch.0.swap(next, Ordering::Release);
+            self.lock.0.swap(next, Ordering::Release);
         } else {
-            self.latch.0.store(next, Ordering::Release);
+            self.lock.0.store(next, Ordering::Release);
         }
     }
 }
@@ -218,19 +216,19 @@ mod tests {
 
     /// A lock, what it guards, and how many hold it.
     struct Shared {
-        latch: Latch,
+        lock: BucketLock,
         queue: Queue,
         value: UnsafeCell<u64>,
         holders: AtomicUsize,
     }
 
-    // SAFETY: the value is touched only by the holder of the latch.
+    // SAFETY: the value is touched only by the holder of the lock.
     unsafe impl Sync for Shared {}
 
     impl Shared {
         fn new() -> Self {
             Self {
-                latch: Latch(AtomicU8::new(FREE)),
+                lock: BucketLock(AtomicU8::new(FREE)),
                 queue: Queue::new(),
                 value: UnsafeCell::new(0),
                 holders: AtomicUsize::new(0),
@@ -239,7 +237,7 @@ mod tests {
 
         /// False if the lock has been given up for ever.
         fn add(&self) -> bool {
-            let Some(_hold) = self.latch.lock(&self.queue) else { return false };
+            let Some(_hold) = self.lock.lock(&self.queue) else { return false };
             assert_eq!(self.holders.fetch_add(1, Ordering::Relaxed), 0, "two hold it");
             // SAFETY: held, as was just seen.
             unsafe { *self.value.get() += 1 };
@@ -256,28 +254,28 @@ mod tests {
             (0..8).for_each(|_| drop(scope.spawn(add)));
         });
         assert_eq!(shared.value.into_inner(), 160_000);
-        assert_eq!(shared.latch.0.into_inner(), FREE);
+        assert_eq!(shared.lock.0.into_inner(), FREE);
     }
 
     #[test]
     fn who_waits_finds_it_reserved_when_it_is_given_up() {
         for _ in 0..20 {
             let shared = Shared::new();
-            let hold = shared.latch.lock(&shared.queue);
+            let hold = shared.lock.lock(&shared.queue);
             std::thread::scope(|scope| {
                 let waiting = scope.spawn(|| shared.add());
-                while shared.latch.0.load(Ordering::Relaxed) != WANTED {
+                while shared.lock.0.load(Ordering::Relaxed) != WANTED {
                     std::thread::yield_now();
                 }
                 drop(hold);
                 // Free for others only after the waiter had it.
-                if shared.latch.0.load(Ordering::Acquire) == FREE {
+                if shared.lock.0.load(Ordering::Acquire) == FREE {
                     // SAFETY: the thread that added has released the lock.
                     assert_eq!(unsafe { *shared.value.get() }, 1, "others may pass by");
                 }
                 assert!(waiting.join().unwrap());
             });
-            assert_eq!(shared.latch.0.into_inner(), FREE);
+            assert_eq!(shared.lock.0.into_inner(), FREE);
         }
     }
 
@@ -285,7 +283,7 @@ mod tests {
     fn all_who_wait_are_refused_when_it_has_moved() {
         let shared = Shared::new();
         let turn = shared.queue.turn();
-        let hold = shared.latch.lock_in_turn(&turn).unwrap();
+        let hold = shared.lock.lock_in_turn(&turn).unwrap();
         let begun = AtomicUsize::new(0);
         std::thread::scope(|scope| {
             let add = || {
@@ -296,7 +294,7 @@ mod tests {
             while begun.load(Ordering::Relaxed) < 3 {
                 std::thread::yield_now();
             }
-            hold.give_up();
+            hold.retire();
             drop(turn);
             assert!(waiting.into_iter().all(|waiting| !waiting.join().unwrap()));
         });
@@ -317,7 +315,7 @@ mod tests {
             }
             for _ in 0..100 {
                 let turn = shared.queue.turn();
-                assert!(shared.latch.lock_in_turn(&turn).is_some());
+                assert!(shared.lock.lock_in_turn(&turn).is_some());
             }
             is_over.store(true, Ordering::Relaxed);
         });
@@ -325,7 +323,7 @@ mod tests {
 }
 
 #[cfg(all(test, manycore_loom))]
-impl Latch {
+impl BucketLock {
     pub(crate) fn free() -> Self {
         Self(AtomicU8::new(FREE))
     }
@@ -337,11 +335,11 @@ mod loom_tests {
     use loom::cell::UnsafeCell;
     use std::sync::Arc;
 
-    struct Shared(Latch, Queue, UnsafeCell<usize>);
+    struct Shared(BucketLock, Queue, UnsafeCell<usize>);
 
-    // SAFETY: the cell is touched only by the holder of the latch; loom checks it.
+    // SAFETY: the cell is touched only by the holder of the lock; loom checks it.
     unsafe impl Sync for Shared {}
-    // SAFETY: the cell belongs to no thread: the holder of the latch may be any.
+    // SAFETY: the cell belongs to no thread: the holder of the lock may be any.
     unsafe impl Send for Shared {}
 
     impl Shared {
@@ -362,7 +360,7 @@ mod loom_tests {
             let scenario = Arc::clone(&scenario);
             // Not the first thread: loom takes globals away before its locals.
             let body = move || {
-                scenario(&Arc::new(Shared(Latch::free(), Queue::new(), UnsafeCell::new(0))));
+                scenario(&Arc::new(Shared(BucketLock::free(), Queue::new(), UnsafeCell::new(0))));
             };
             thread::spawn(body).join().unwrap();
         });
@@ -394,7 +392,7 @@ mod loom_tests {
             let others = [adder(shared), adder(shared)];
             let turn = shared.1.turn();
             let hold = shared.0.lock_in_turn(&turn).expect("nobody else gives it up");
-            hold.give_up();
+            hold.retire();
             drop(turn);
             let added = others.map(|other| other.join().unwrap());
             let added = added.into_iter().filter(|added| *added).count();

@@ -1,13 +1,13 @@
 //! Requests of the binary protocol in the log, in memcached's format at verbosity 2.
 
-use super::Talk;
+use super::BinarySession;
 use crate::log;
 use crate::protocol::Mode;
 use crate::protocol::binary::{HEADER, Request, Step};
-use crate::session::logged::{Next, Replies, header_rows, line};
+use crate::request_log::{Next, Replies, header_rows, line};
 use std::io::Write;
 
-impl Talk {
+impl BinarySession {
     /// The next step. Appends the log lines of its request, if one begins there, without values and
     /// credentials.
     pub(crate) fn next_logged(&self, rest: &[u8], client: i32, lines: &mut Vec<u8>) -> Next {

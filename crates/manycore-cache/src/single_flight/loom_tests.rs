@@ -4,7 +4,7 @@
 //! are those of `load`, `insert` and `adjust`.
 
 use super::*;
-use crate::latch::{Hold, Latch, Queue};
+use crate::bucket_lock::{BucketGuard, BucketLock, Queue};
 use crate::node::{InBytes, Kind};
 use crate::sync::{self, thread};
 use std::process::Command;
@@ -14,7 +14,7 @@ const OLD: usize = 1;
 const NEW: usize = 2;
 
 struct Shared {
-    latch: Latch,
+    lock: BucketLock,
     queue: Queue,
     entry: AtomicUsize,
     /// What is cached; it orders nothing.
@@ -27,7 +27,7 @@ struct Shared {
 impl Shared {
     fn new() -> Self {
         Self {
-            latch: Latch::free(),
+            lock: BucketLock::free(),
             queue: Queue::new(),
             entry: AtomicUsize::new(0),
             source: AtomicUsize::new(OLD),
@@ -41,8 +41,8 @@ impl Shared {
         Place::of(7)
     }
 
-    fn lock(&self) -> Hold<'_> {
-        self.latch.lock(&self.queue).expect("the table is not replaced")
+    fn lock(&self) -> BucketGuard<'_> {
+        self.lock.lock(&self.queue).expect("the table is not replaced")
     }
 
     fn find(&self) -> Option<usize> {

@@ -1,19 +1,19 @@
-//! The queue of entries on probation (*on trial*): a ring of records, oldest first.
+//! The queue of entries on probation (*on probation*): a ring of records, oldest first.
 //!
 //! A record is the half of a hash that chooses the bucket, in a table of any size. The evictor that
-//! takes it searches that bucket for an entry on trial.
+//! takes it searches that bucket for an entry on probation.
 //!
 //! Laws:
 //! - cache.Q1 Records are hints: what is linked counts. A record whose entry is gone finds nothing,
-//!   or another entry on trial in its bucket. A record that was lost, because it was taken before
-//!   it was written, leaves an entry on trial that the main hand decides about (see `segment`).
+//!   or another entry on probation in its bucket. A record that was lost, because it was taken before
+//!   it was written, leaves an entry on probation that the main hand decides about (see `segment`).
 //! - cache.Q2 Records are added with the lock of their entry's bucket held; so none is added to a
 //!   table that is being replaced.
 
 use crate::place::Place;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
-pub(crate) struct Trial {
+pub(crate) struct ProbationQueue {
     records: Box<[AtomicU32]>,
     ends: Ends,
 }
@@ -28,7 +28,7 @@ struct Ends {
     tail: AtomicUsize,
 }
 
-impl Trial {
+impl ProbationQueue {
     /// A queue with room for so many records or more; without room if it is zero.
     pub(crate) fn new(room: usize) -> Self {
         let room = if room == 0 { 0 } else { room.next_power_of_two() };
@@ -106,26 +106,26 @@ mod tests {
 
     #[test]
     fn records_come_out_in_order_and_stop_at_the_room() {
-        let trial = Trial::new(3);
+        let probation = ProbationQueue::new(3);
         let place = |n: u64| Place::of(n);
-        assert!((0..4).all(|n| trial.push(place(n))));
-        assert!(!trial.push(place(4)));
-        let all: Vec<_> = std::iter::from_fn(|| trial.pop()).collect();
+        assert!((0..4).all(|n| probation.push(place(n))));
+        assert!(!probation.push(place(4)));
+        let all: Vec<_> = std::iter::from_fn(|| probation.pop()).collect();
         assert_eq!(all, (0..4).map(|n| place(n).upper()).collect::<Vec<_>>());
-        assert!(trial.push(place(5)));
-        assert_eq!(trial.len(), 1);
+        assert!(probation.push(place(5)));
+        assert_eq!(probation.len(), 1);
     }
 
     #[test]
     fn without_room_nothing_goes_in() {
-        let trial = Trial::new(0);
-        assert!(!trial.push(Place::of(1)));
-        assert_eq!(trial.pop(), None);
+        let probation = ProbationQueue::new(0);
+        assert!(!probation.push(Place::of(1)));
+        assert_eq!(probation.pop(), None);
     }
 
     #[test]
     fn a_larger_queue_takes_over_the_records() {
-        let (old, new) = (Trial::new(4), Trial::new(8));
+        let (old, new) = (ProbationQueue::new(4), ProbationQueue::new(8));
         assert!((0..4).all(|n| old.push(Place::of(n))));
         new.take_over(&old);
         assert_eq!((old.len(), new.len()), (0, 4));

@@ -1,19 +1,20 @@
-//! Zeroed memory for tables, in whole lines, in huge pages where large enough; and prefetching.
+//! Zeroed memory for tables, in whole cache lines, and in huge pages where large enough.
 //!
-//! A lookup in a large table needs an entry of the TLB, too, which has few: with pages of two
-//! megabytes it covers 512 times as much.
+//! A lookup in a large table needs an entry of the TLB, too, which has few: with huge pages (2 MB)
+//! it covers 512 times as much.
 //!
 //! Laws:
 //! - cache.L1 From 4 KiB on the memory comes from the system and goes back there at once: the
 //!   tables that a growing cache leaves behind do not stay with the allocator.
 //! - cache.L2 Behind the requested lines are spare ones. Each is handed out once. Untouched pages
 //!   of them cost nothing.
+//! - cache.L3 The allocation has room for all lines from the first on, which is aligned to a line.
 
 use std::alloc::{self, Layout};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Bytes of a line.
+/// Bytes of a cache line.
 pub(crate) const LINE: usize = 64;
 /// Bytes of a huge page.
 const HUGE: usize = 2 << 20;
@@ -21,28 +22,28 @@ const HUGE: usize = 2 << 20;
 const MAPPED_MIN: usize = 4 << 10;
 
 /// Zeroed lines; freed when this is dropped.
-pub(crate) struct Lines {
+pub(crate) struct ZeroedLines {
     memory: NonNull<u8>,
     layout: Layout,
     first: NonNull<u8>,
-    /// Lines that were requested.
+    /// ZeroedLines that were requested.
     lines: usize,
-    /// How often a spare one was.
-    asked: AtomicUsize,
+    /// Requests for spare lines.
+    spares: AtomicUsize,
     /// All lines.
     all: usize,
     is_mapped: bool,
 }
 
 // SAFETY: a piece of memory, which belongs to no thread.
-unsafe impl Send for Lines {}
-// SAFETY: shared `Lines` give out addresses and count spare lines by an atomic; they read and write
+unsafe impl Send for ZeroedLines {}
+// SAFETY: shared `ZeroedLines` give out addresses and count spare lines by an atomic; they read and write
 // none of the memory.
-unsafe impl Sync for Lines {}
+unsafe impl Sync for ZeroedLines {}
 
-impl Lines {
-    /// So many lines, not none, and if there are many half as many spare ones. The first `hot` of
-    /// them are looked at all the time.
+impl ZeroedLines {
+    /// So many lines, at least one, and half as many spare ones if there are many. The first `hot`
+    /// are accessed all the time, and get huge pages.
     pub(crate) fn zeroed(lines: usize, hot: usize) -> Self {
         // cache.L1: a mapping of its own goes back to the system when the table does.
         let is_mapped = cfg!(all(unix, not(miri))) && lines >= MAPPED_MIN / LINE;
@@ -54,34 +55,41 @@ impl Lines {
         let memory = if is_mapped { system::take(layout) } else { heap::take(layout) };
         let memory = memory.unwrap_or_else(|| alloc::handle_alloc_error(layout));
         let skipped = memory.addr().get().next_multiple_of(align) - memory.addr().get();
-        // SAFETY: less than `align` bytes on, which were requested besides.
+        debug_assert!(
+            skipped < align && skipped + bytes <= layout.size(),
+            "cache.L3: {skipped} bytes before {bytes} bytes of lines exceed the allocation"
+        );
+        // SAFETY: cache.L3 - less than `align` bytes on, and so many were requested in addition.
         let first = unsafe { memory.add(skipped) };
         if hot * LINE >= HUGE {
             // Not the last ones, if they fill no huge page: it would take in what is spare.
             system::want_huge_pages(first, (hot * LINE) & !(HUGE - 1));
         }
-        Self { memory, layout, first, lines, asked: AtomicUsize::new(0), all, is_mapped }
+        Self { memory, layout, first, lines, spares: AtomicUsize::new(0), all, is_mapped }
     }
 
-    /// Where the line of this number is, or would be.
+    /// The line of this number, or their end.
+    ///
+    /// # Panics
+    /// If there are not so many.
     pub(crate) fn line(&self, number: usize) -> NonNull<u8> {
-        debug_assert!(number <= self.all);
-        // SAFETY: callers name a line of these, or the end: `spare` and `has` compare with `all`,
-        // and a table's parts lie within the lines that it asked for (`Table::some`).
+        assert!(number <= self.all, "manycore: line {number} of {}", self.all);
+        // SAFETY: cache.L3 - the memory has `all` lines from `first` on, and `number` was compared
+        // with that just now; so this is in the allocation or its end.
         unsafe { self.first.add(number * LINE) }
     }
 
     /// An unused spare line (cache.L2), while there are any.
     pub(crate) fn spare(&self) -> Option<NonNull<u8>> {
         // ORDER: Relaxed; only that no two get the same line matters.
-        let number = self.lines + self.asked.fetch_add(1, Ordering::Relaxed);
+        let number = self.lines + self.spares.fetch_add(1, Ordering::Relaxed);
         (number < self.all).then(|| self.line(number))
     }
 
-    /// How often [`spare`](Self::spare) was called.
-    pub(crate) fn asked(&self) -> usize {
+    /// The number of calls of [`spare`](Self::spare).
+    pub(crate) fn spares(&self) -> usize {
         // ORDER: Relaxed; a count.
-        self.asked.load(Ordering::Relaxed)
+        self.spares.load(Ordering::Relaxed)
     }
 
     /// Whether this is one of these lines.
@@ -90,7 +98,7 @@ impl Lines {
     }
 }
 
-impl Drop for Lines {
+impl Drop for ZeroedLines {
     fn drop(&mut self) {
         // SAFETY: taken by `zeroed` with this layout, in the way that the field says.
         unsafe {
@@ -101,36 +109,6 @@ impl Drop for Lines {
             }
         }
     }
-}
-
-/// Tells the processor that a line will be wanted.
-#[inline(always)]
-pub(crate) fn prefetch<T>(address: *const T) {
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: a hint: it reads nothing and faults nowhere.
-    unsafe {
-        use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        _mm_prefetch::<_MM_HINT_T0>(address.cast());
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = address;
-}
-
-/// The same of a line that will be written. Also a hint.
-#[inline(always)]
-pub(crate) fn prefetch_for_write<T>(address: *const T) {
-    #[cfg(all(target_arch = "x86_64", not(miri)))]
-    // SAFETY: it changes nothing and faults nowhere; processors that do not know it do nothing
-    // (Intel SDM volume 2, PREFETCHW; AMD APM volume 3).
-    unsafe {
-        std::arch::asm!(
-            "prefetchw [{}]",
-            in(reg) address,
-            options(nostack, preserves_flags, readonly)
-        );
-    }
-    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
-    let _ = address;
 }
 
 mod heap {
@@ -201,7 +179,7 @@ mod tests {
         let many = MAPPED_MIN / LINE;
         for count in [1, 3, 100, many - 1, many, HUGE / LINE - 1, HUGE / LINE, 3 * HUGE / LINE + 5]
         {
-            let lines = Lines::zeroed(count, count);
+            let lines = ZeroedLines::zeroed(count, count);
             let spare = std::iter::from_fn(|| lines.spare());
             let all: Vec<_> = (0..count).map(|number| lines.line(number)).chain(spare).collect();
             let mapped = cfg!(all(unix, not(miri))) && count >= many;

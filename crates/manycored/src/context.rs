@@ -1,0 +1,50 @@
+//! What the sessions of one worker share, and what a session tells its connection.
+
+use crate::reply::OUT_MAX;
+use crate::server_state::ServerState;
+use crate::session::batch::Batch;
+use crate::store::Handle;
+
+/// The state that a worker's sessions share.
+pub struct Context<'s> {
+    /// The items.
+    pub handle: Handle<'s>,
+    /// The state of the server.
+    pub server: &'s ServerState,
+    /// Requests that are answered together; empty between two calls of a session.
+    pub(crate) batch: Batch,
+}
+
+impl<'s> Context<'s> {
+    /// The context of one worker.
+    pub fn new(handle: Handle<'s>, server: &'s ServerState) -> Self {
+        Self { handle, server, batch: Batch::new() }
+    }
+
+    /// Whether the replies are so long that they must be sent before more requests are answered.
+    #[inline]
+    pub(crate) fn is_full(&self, out: &[u8]) -> bool {
+        out.len() + self.handle.pinned.bytes() >= OUT_MAX
+    }
+}
+
+/// What the session needs from its connection once its replies are sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SessionAction {
+    /// Continue.
+    Continue,
+    /// Close the connection.
+    Close,
+    /// Shut the server down.
+    Shutdown,
+}
+
+/// How far a call to the session came.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Progress {
+    /// Bytes of the input that are consumed.
+    pub used: usize,
+    /// Whether it stopped although a request may be left: at the bound on replies, or of the
+    /// budget.
+    pub is_paused: bool,
+}

@@ -1,0 +1,323 @@
+//! The protocol state of a connection, apart from its socket: bytes in, replies out.
+//!
+//! Owns: the reply to each request. Laws:
+//! - session.Q1 Replies are in the order of the requests, each whole.
+//! - session.Q2 Unsent replies never exceed [`OUT_MAX`] bytes and one item: a request that was not
+//!   answered is not consumed, and is parsed again when the replies have been sent.
+//! - session.Q3 Gets, plain sets, and `mg`s that change nothing are batched if they arrive
+//!   together, and executed in one batch, in their order; the keys of requests that are answered
+//!   one by one are prefetched together.
+
+mod admin;
+mod admission;
+pub(crate) mod batch;
+mod classic;
+mod logging;
+mod refusal;
+
+pub use crate::context::{Context, Progress, SessionAction};
+pub use crate::reply::OUT_MAX;
+
+use self::batch::Pending;
+use self::classic::{END, change, get_and_touch, store, touch, value};
+use crate::binary::BinarySession;
+use crate::meta;
+use crate::operator::Task;
+use crate::prefetch::{prefetch_keys, scan_key};
+use crate::protocol::{KeyRoom, Mode, Parser, Request, Step, TOO_LARGE, binary};
+use crate::reply::write_reply;
+use crate::server_state::Language;
+use crate::store::Outcome;
+
+/// The protocol that a client speaks.
+#[derive(Debug)]
+enum Protocol {
+    /// Not known: no byte was received.
+    Unknown,
+    /// The text and meta protocols.
+    Text,
+    /// The binary protocol.
+    Binary(BinarySession),
+}
+
+/// One client's session.
+#[derive(Debug)]
+pub struct Session {
+    /// The protocol of its listener, if that has one of its own.
+    language: Option<Language>,
+    /// The descriptor of its client; 0 for a session without a connection.
+    client: i32,
+    /// Whether it ends because of an error in the client's input.
+    has_failed: bool,
+    /// A task that it runs instead of reading requests: a list, or a watch.
+    task: Option<Box<Task>>,
+    protocol: Protocol,
+    parser: Parser,
+    action: SessionAction,
+    /// Whether the client is authenticated, where that is required.
+    is_known: bool,
+}
+
+impl Session {
+    /// A new session.
+    #[must_use]
+    pub fn new(item_max: usize) -> Self {
+        let (protocol, parser) = (Protocol::Unknown, Parser::new(item_max));
+        Self {
+            language: None,
+            client: 0,
+            has_failed: false,
+            task: None,
+            protocol,
+            parser,
+            action: SessionAction::Continue,
+            is_known: false,
+        }
+    }
+
+    /// The same on a listener with a protocol of its own.
+    #[must_use]
+    pub fn speaking(self, language: Option<Language>) -> Self {
+        Self { language, ..self }
+    }
+
+    /// The same for the client with this descriptor, which may request lists and events.
+    #[must_use]
+    pub fn of_client(self, client: i32) -> Self {
+        Self { client, ..self }
+    }
+
+    /// Whether it ends because of an error in the client's input.
+    #[must_use]
+    pub fn has_failed(&self) -> bool {
+        self.has_failed
+    }
+
+    /// Whether its client watches events.
+    #[must_use]
+    pub fn is_watching(&self) -> bool {
+        self.task.as_ref().is_some_and(|task| task.is_watch())
+    }
+
+    /// What it needs from its connection.
+    #[must_use]
+    pub fn action(&self) -> SessionAction {
+        self.action
+    }
+
+    /// Whether it is between two requests, so that its end cuts none off.
+    #[must_use]
+    pub fn is_between(&self) -> bool {
+        match &self.protocol {
+            Protocol::Binary(binary) => binary.is_between(),
+            _ => self.parser.is_between(),
+        }
+    }
+
+    /// As [`feed`](Self::feed), without logging.
+    fn feed_all(
+        &mut self,
+        context: &mut Context<'_>,
+        input: &[u8],
+        out: &mut Vec<u8>,
+        mut budget: usize,
+    ) -> Progress {
+        debug_assert!(
+            context.batch.is_empty(),
+            "session.Q1: another session's requests are pending"
+        );
+        let (mut used, mut prefetched) = match self.before_requests(context, input, out, budget) {
+            Ok(used) => (used, 0),
+            Err(progress) => return progress,
+        };
+        loop {
+            if context.is_full(out) || self.action != SessionAction::Continue {
+                self.answer_batch(context, input, out, &mut used);
+                return Progress { used, is_paused: true };
+            }
+            let before = self.parser;
+            match self.parser.next(&input[used..]) {
+                Step::More(gone) => {
+                    if self.answer_batch(context, input, out, &mut used) {
+                        return Progress { used, is_paused: true };
+                    }
+                    used += gone;
+                    if gone == 0 {
+                        return Progress { used, is_paused: false };
+                    }
+                }
+                // By reference: a request is large, and most are only looked at here.
+                Step::Request { used: more, ref request, quiet } => {
+                    let at = used;
+                    used += more;
+                    let pending = Pending::new(input, request, quiet, before, at);
+                    // The end of a get whose keys were the last within the budget belongs to them.
+                    if budget == 0 && pending.is_none_or(Pending::has_key) {
+                        (self.parser, used) = (before, at);
+                        self.answer_batch(context, input, out, &mut used);
+                        return Progress { used, is_paused: true };
+                    }
+                    if at >= prefetched && pending.is_none() && breaks_batches(request) {
+                        prefetched = prefetch_keys(&context.handle, input, at, scan_key);
+                    }
+                    if let Some(pending) = pending {
+                        budget -= usize::from(pending.has_key());
+                        if !context.batch.push(pending) {
+                            continue;
+                        }
+                    }
+                    // The request was parsed before the batch is executed: if the batch stops, it
+                    // is parsed again.
+                    let after = self.parser;
+                    if self.answer_batch(context, input, out, &mut used) {
+                        return Progress { used, is_paused: true };
+                    }
+                    if pending.is_none() {
+                        self.parser = after;
+                        budget -= 1;
+                        self.answer(context, *request, quiet, out);
+                        if let Some(task) = &mut self.task {
+                            return task.begin(at, used);
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// The steps before text requests: returns the bytes that they consumed, or `Err` if they were
+    /// all that can be done now.
+    #[inline]
+    fn before_requests(
+        &mut self,
+        context: &mut Context<'_>,
+        input: &[u8],
+        out: &mut Vec<u8>,
+        budget: usize,
+    ) -> Result<usize, Progress> {
+        // session.Q1: a list that is not complete was requested before this input.
+        let mut used = self.go_on(context, input, out)?;
+        if let Some(progress) = self.feed_binary(context, input, out, budget) {
+            return Err(progress);
+        }
+        used += self
+            .admit(context, &input[used..], out)
+            .map_err(|progress| Progress { used: used + progress.used, ..progress })?;
+        Ok(used)
+    }
+
+    /// Chooses the protocol by the client's first byte, unless the listener allows only one.
+    #[inline]
+    fn choose(&mut self, context: &Context<'_>, input: &[u8]) {
+        if let (Protocol::Unknown, Some(first)) = (&self.protocol, input.first()) {
+            let is_binary = match self.language.unwrap_or(context.server.settings.language) {
+                Language::Any => *first == binary::MAGIC,
+                Language::Text => false,
+                Language::Binary => true,
+            };
+            self.protocol = if is_binary {
+                Protocol::Binary(BinarySession::new(context))
+            } else {
+                Protocol::Text
+            };
+        }
+    }
+
+    /// As [`feed`](Self::feed) in the binary protocol; `None` if the client speaks the other.
+    #[inline]
+    fn feed_binary(
+        &mut self,
+        context: &mut Context<'_>,
+        input: &[u8],
+        out: &mut Vec<u8>,
+        budget: usize,
+    ) -> Option<Progress> {
+        self.choose(context, input);
+        match &mut self.protocol {
+            Protocol::Binary(binary) => {
+                let progress = binary.feed(context, input, out, budget);
+                self.action = binary.action();
+                Some(progress)
+            }
+            _ => None,
+        }
+    }
+
+    /// Answers the batch of pending requests. True if it stopped: then the parser and `used` are
+    /// reset to the first request that was not answered (session.Q2).
+    fn answer_batch(
+        &mut self,
+        context: &mut Context<'_>,
+        input: &[u8],
+        out: &mut Vec<u8>,
+        used: &mut usize,
+    ) -> bool {
+        let stopped = context.batch.answer(&mut context.handle, input, out);
+        if let Some(first) = stopped {
+            (self.parser, *used) = first.start();
+        }
+        stopped.is_some()
+    }
+
+    fn answer(
+        &mut self,
+        context: &mut Context<'_>,
+        request: Request<'_>,
+        quiet: bool,
+        out: &mut Vec<u8>,
+    ) {
+        let start = out.len();
+        let (handle, server) = (&mut context.handle, context.server);
+        match request {
+            Request::Get(key, gets) => get_and_touch(handle, key, gets, out),
+            // Too large for the fields of a pending request: answered alone.
+            Request::GetOne(key) => handle.each_of([key], |handle, turn| {
+                if let Some(item) = handle.get(turn) {
+                    value(out, item, None);
+                }
+                out.extend_from_slice(END);
+            }),
+            Request::GetEnd => out.extend_from_slice(END),
+            Request::Store(put) => store(handle, &put, out),
+            Request::Delete(key) => out.extend_from_slice(match handle.delete(key, None) {
+                Outcome::Stored => b"DELETED\r\n",
+                _ => b"NOT_FOUND\r\n",
+            }),
+            Request::Arith(key, arith, delta) => change(handle, key, arith, delta, out),
+            Request::Touch(key, exptime) => touch(handle, key, exptime, out),
+            Request::Admin(admin) => self.admin(context, admin, out),
+            Request::Error(words) => write_reply(out, words),
+            Request::TooLarge(named, forget) => {
+                handle.counters.store_too_large.inc();
+                if forget {
+                    handle.delete(named.key(&mut [0; size_of::<KeyRoom>()]), None);
+                }
+                write_reply(out, TOO_LARGE);
+            }
+            Request::Close(words) => {
+                if !words.is_empty() {
+                    write_reply(out, words);
+                }
+                self.action = SessionAction::Close;
+                self.has_failed = true;
+            }
+            Request::Quit => self.action = SessionAction::Close,
+            Request::MetaFlush(_) if !server.settings.flush_enabled => {
+                write_reply(out, admin::no_flush_of_prefixes(handle));
+            }
+            request => meta::answer(handle, request, out),
+        }
+        if quiet {
+            out.truncate(start);
+        }
+    }
+}
+
+/// Whether a request is answered alone, and is of a kind that clients send in series.
+fn breaks_batches(request: &Request<'_>) -> bool {
+    match request {
+        Request::MetaGet(..) | Request::MetaStore(..) => true,
+        Request::Store(put) => put.mode != Mode::Set,
+        _ => false,
+    }
+}
