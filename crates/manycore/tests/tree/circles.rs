@@ -46,8 +46,6 @@ const KNOWN: &[(&str, &[&str])] = &[
         ],
     ),
     ("manycore", &["slab::check", "slab::chunk", "slab::heap"]),
-    ("manycore-sim-rt", &["blocks", "entries", "patch", "result", "threads", "world"]),
-    ("manycore-sim-rt", &["host", "say"]),
     ("manycored", &["ahead", "auth", "binary", "operator", "report", "session"]),
 ];
 
