@@ -5,9 +5,9 @@
 
 use crate::{
     arc, chain, coherence, counter, dispatch, ids, kv, list, lock, lru, map, notify, pages, pairs,
-    registry, rmap,
+    path_lookup, registry, rmap,
     runner::Group,
-    slabs, smr, stat, swap, sweep, timers,
+    slabs, smr, swap, sweep, timers,
     workload::{About, Entry, Options, UnknownImpl},
 };
 
@@ -64,8 +64,8 @@ pub static WORKLOADS: &[Workload] = &[
     Workload {
         name: "rmap-hand",
         about: "fork here, exit on the next thread (LDU, 2.1: what logs cannot cancel)",
-        impls: || abouts(rmap::hand::ENTRIES),
-        groups: rmap::hand::groups,
+        impls: || abouts(rmap::cross_thread_exit::ENTRIES),
+        groups: rmap::cross_thread_exit::groups,
     },
     Workload {
         name: "fork-chain",
@@ -154,8 +154,8 @@ pub static WORKLOADS: &[Workload] = &[
     Workload {
         name: "stat",
         about: "reference the entries of one path by their generations (OpLog, figure 3)",
-        impls: || abouts(stat::ENTRIES),
-        groups: stat::groups,
+        impls: || abouts(path_lookup::ENTRIES),
+        groups: path_lookup::groups,
     },
     Workload {
         name: "lock",

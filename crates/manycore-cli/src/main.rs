@@ -6,7 +6,6 @@
 
 mod args;
 mod bench;
-mod beside;
 mod doctor;
 mod failure;
 mod number;
@@ -18,6 +17,7 @@ mod save;
 mod server_args;
 mod sim;
 mod tour;
+mod tour_virtual;
 
 use std::{io::Write, process::ExitCode};
 

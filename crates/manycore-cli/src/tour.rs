@@ -13,7 +13,9 @@ use manycore_bench::{
     tour::{Chapter, Findings, Verdict, plan},
 };
 
-use crate::{args::TourArgs, beside, failure::Failure, progress::Progress, prose::wrapped, save};
+use crate::{
+    args::TourArgs, failure::Failure, progress::Progress, prose::wrapped, save, tour_virtual,
+};
 
 /// Measures, prints, and writes the page.
 pub fn run(args: &TourArgs) -> Result<(), Failure> {
@@ -32,12 +34,12 @@ pub fn run(args: &TourArgs) -> Result<(), Failure> {
     drop(progress);
     save::whole(&args.html, page::render(&machine, &findings).as_bytes())?;
     writer.prose(&summary(&findings)).map_err(failed)?;
-    let beside = if args.no_virtual {
+    let virtual_part = if args.no_virtual {
         "\n`manycore tour` shows some of this on 48 virtual cores as well.".to_owned()
     } else {
-        beside::text()
+        tour_virtual::text()
     };
-    writer.prose(&beside).map_err(failed)?;
+    writer.prose(&virtual_part).map_err(failed)?;
     writer.prose(&format!("\nPlots and all figures: {}", args.html.display())).map_err(failed)
 }
 

@@ -14,16 +14,14 @@
 
 use std::collections::BTreeSet;
 
-use crate::code::Code;
-use crate::patch::is_ours;
-use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic};
+use iced_x86::{FlowControl, Instruction, Mnemonic};
+
+use crate::code::{Code, queries_system};
 
 /// Slots of the cache, by the low bits of the address.
 const SLOTS: usize = 1 << 16;
 /// Instructions of a block that are looked at.
 const LONGEST: usize = 400;
-/// Bytes of an instruction, at most.
-const INSTRUCTION_BYTES: usize = 15;
 /// Jumps from one part of a block to its next that are followed.
 const JUMPS: usize = 4;
 /// Instructions among which what asks the system is looked for, before the next callbacks.
@@ -34,11 +32,13 @@ pub(crate) struct Costs {
     slots: Vec<(usize, u32)>,
     instructions_per_10_cycles: u32,
     pause: u32,
+    /// The function that a block calls at its beginning.
+    callback: usize,
 }
 
 impl Costs {
-    pub(crate) fn new(instructions_per_10_cycles: u32, pause: u32) -> Self {
-        Self { slots: vec![(0, 0); SLOTS], instructions_per_10_cycles, pause }
+    pub(crate) fn new(instructions_per_10_cycles: u32, pause: u32, callback: usize) -> Self {
+        Self { slots: vec![(0, 0); SLOTS], instructions_per_10_cycles, pause, callback }
     }
 
     /// The cost of the block that begins at `pc`, if it is known.
@@ -58,14 +58,14 @@ impl Costs {
         mut replace: impl FnMut(&mut Code, &Instruction),
     ) -> u32 {
         let (mut instructions, mut pauses) = (0_u32, 0_u32);
-        walk(code, pc, |instruction| match instruction.mnemonic() {
+        walk(code, pc, self.callback, |instruction| match instruction.mnemonic() {
             Mnemonic::Pause => pauses += 1,
-            _ if is_ours(instruction) => {}
+            _ if queries_system(instruction) => {}
             Mnemonic::Call => instructions = instructions.saturating_sub(1),
             _ => instructions += 1,
         });
         // Only now: what is replaced cannot be decoded any more.
-        let ours = questions(code, pc);
+        let ours = questions(code, pc, self.callback);
         ours.iter().rev().for_each(|instruction| replace(code, instruction));
         let cost = instructions * 10 / self.instructions_per_10_cycles + pauses * self.pause;
         self.slots[(pc ^ pc >> 16) % SLOTS] = (pc, cost);
@@ -75,10 +75,10 @@ impl Costs {
 
 /// Visits the instructions that run from `pc` on, until control may go one of two ways or the next
 /// block begins.
-fn walk(code: &mut Code, pc: usize, mut visit: impl FnMut(&Instruction)) {
+fn walk(code: &mut Code, pc: usize, callback: usize, mut visit: impl FnMut(&Instruction)) {
     let mut from = pc;
     for _ in 0..=JUMPS {
-        let Some(target) = walk_straight(code, from, &mut visit) else {
+        let Some(target) = walk_straight(code, from, callback, &mut visit) else {
             return;
         };
         from = target;
@@ -89,16 +89,17 @@ fn walk(code: &mut Code, pc: usize, mut visit: impl FnMut(&Instruction)) {
 fn walk_straight(
     code: &mut Code,
     pc: usize,
+    callback: usize,
     visit: &mut impl FnMut(&Instruction),
 ) -> Option<usize> {
     let mut address = pc;
     for _ in 0..LONGEST {
-        let instruction = decode(code, address)?;
+        let instruction = code.decode(address)?;
         match instruction.flow_control() {
             FlowControl::Next => {}
-            _ if is_ours(&instruction) => {}
+            _ if queries_system(&instruction) => {}
             FlowControl::Call | FlowControl::IndirectCall => {
-                if callee(code, &instruction) == Some(block_callback()) {
+                if callee(code, &instruction) == Some(callback) {
                     return None;
                 }
             }
@@ -119,18 +120,18 @@ fn walk_straight(
 
 /// The instructions that ask the system something and may run before the next callback (sim_rt.K2),
 /// by their addresses.
-fn questions(code: &mut Code, pc: usize) -> Vec<Instruction> {
+fn questions(code: &mut Code, pc: usize, callback: usize) -> Vec<Instruction> {
     let (mut seen, mut found, mut ways) = (BTreeSet::new(), Vec::new(), vec![pc]);
     while let Some(mut address) = ways.pop() {
         while seen.len() < FARTHEST && seen.insert(address) {
-            let Some(instruction) = decode(code, address) else { break };
+            let Some(instruction) = code.decode(address) else { break };
             address = instruction.next_ip() as usize;
             let target = || instruction.near_branch_target() as usize;
             match instruction.flow_control() {
-                _ if is_ours(&instruction) => found.push(instruction),
+                _ if queries_system(&instruction) => found.push(instruction),
                 FlowControl::Next => {}
                 FlowControl::Call | FlowControl::IndirectCall => {
-                    if callee(code, &instruction) == Some(block_callback()) {
+                    if callee(code, &instruction) == Some(callback) {
                         break;
                     }
                 }
@@ -144,25 +145,13 @@ fn questions(code: &mut Code, pc: usize) -> Vec<Instruction> {
     found
 }
 
-/// The instruction at `address`, if there is one.
-pub(crate) fn decode(code: &mut Code, address: usize) -> Option<Instruction> {
-    let bytes = code.bytes(address, INSTRUCTION_BYTES);
-    let mut decoder = Decoder::with_ip(64, bytes, address as u64, DecoderOptions::NONE);
-    let instruction = decoder.decode();
-    (!instruction.is_invalid()).then_some(instruction)
-}
-
-fn block_callback() -> usize {
-    crate::callbacks::__sanitizer_cov_trace_pc as *const () as usize
-}
-
 /// The function that a call leads to, if it goes there straight or by one word of a table.
 fn callee(code: &mut Code, call: &Instruction) -> Option<usize> {
     if call.flow_control() == FlowControl::IndirectCall {
         return by_table(code, call);
     }
     let target = call.near_branch_target() as usize;
-    let first = decode(code, target)?;
+    let first = code.decode(target)?;
     let jumps_on = first.flow_control() == FlowControl::IndirectBranch;
     if jumps_on { by_table(code, &first) } else { Some(target) }
 }
@@ -205,7 +194,7 @@ mod tests {
 
     #[test]
     fn what_follows_a_branch_within_a_block_is_found_before_it_runs() {
-        let mut costs = Costs::new(20, 40);
+        let mut costs = Costs::new(20, 40, crate::callbacks::block_callback());
         let mut found = Vec::new();
         let start = divides_and_reads as *const () as usize;
         let cost =

@@ -3,6 +3,11 @@
 //! After a call that never returns there may be anything, and what is decoded there may seem to
 //! jump anywhere. So every address is looked up before it is read.
 
+use iced_x86::{Decoder, DecoderOptions, Instruction, Mnemonic};
+
+/// Bytes of an instruction, at most.
+const INSTRUCTION_BYTES: usize = 15;
+
 /// The mappings of this process that can be read.
 #[derive(Debug, Default)]
 pub(crate) struct Code {
@@ -52,6 +57,20 @@ impl Code {
         // SAFETY: the word lies in a mapping that can be read.
         Some(unsafe { (address as *const usize).read_unaligned() })
     }
+
+    /// The instruction at `address`, if there is one.
+    pub(crate) fn decode(&mut self, address: usize) -> Option<Instruction> {
+        let bytes = self.bytes(address, INSTRUCTION_BYTES);
+        let mut decoder = Decoder::with_ip(64, bytes, address as u64, DecoderOptions::NONE);
+        let instruction = decoder.decode();
+        (!instruction.is_invalid()).then_some(instruction)
+    }
+}
+
+/// Whether an instruction queries the system, and so is replaced ([`crate::patch`]).
+pub(crate) fn queries_system(instruction: &Instruction) -> bool {
+    use Mnemonic::{Cpuid, Rdtsc, Rdtscp, Syscall};
+    matches!(instruction.mnemonic(), Rdtsc | Rdtscp | Cpuid | Syscall)
 }
 
 /// A line of /proc/self/maps, if what it names can be read.

@@ -1,12 +1,11 @@
-//! The real system underneath: its calls, its clock, and the functions of libc that ours stand for.
+//! The real system underneath: its calls and its clock.
 //!
-//! Owns: the way past our own interposers. A call of `syscall` or `pthread_create` from this crate
-//! would come back to this crate, because our symbols come first; what is here goes to the kernel,
-//! or to the next object in line.
+//! Owns: the way to the kernel past our own interposers. A call of `syscall` from this crate would
+//! come back to this crate, because our symbols come first.
 
 use std::arch::asm;
-use std::ffi::{CStr, c_char, c_int, c_void};
-use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+use std::ffi::c_int;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 pub(crate) const SYS_MMAP: usize = 9;
 pub(crate) const SYS_MPROTECT: usize = 10;
@@ -31,7 +30,6 @@ const MAP_PRIVATE: usize = 2;
 const MAP_ANONYMOUS: usize = 0x20;
 
 unsafe extern "C" {
-    fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut c_void;
     fn __errno_location() -> *mut c_int;
 }
 
@@ -113,47 +111,4 @@ pub(crate) fn wake(word: &AtomicU32, value: u32) {
     let address = std::ptr::from_ref(word) as usize;
     // SAFETY: wakes; touches no memory.
     unsafe { call(SYS_FUTEX, [address, WAKE_PRIVATE, usize::MAX >> 33, 0, 0, 0]) };
-}
-
-/// A function of libc that one of ours stands before, looked up once.
-pub(crate) struct Next {
-    name: &'static CStr,
-    found: AtomicPtr<c_void>,
-}
-
-impl Next {
-    pub(crate) const fn new(name: &'static CStr) -> Self {
-        Self { name, found: AtomicPtr::new(std::ptr::null_mut()) }
-    }
-
-    /// By a name that ends in a zero byte, as `concat!` makes it.
-    pub(crate) const fn of(name: &'static str) -> Self {
-        match CStr::from_bytes_with_nul(name.as_bytes()) {
-            Ok(name) => Self::new(name),
-            Err(_) => panic!("the name has one zero byte, at its end"),
-        }
-    }
-
-    /// The address, to be turned into a function pointer of the right type.
-    pub(crate) fn get(&self) -> *mut c_void {
-        const RTLD_NEXT: *mut c_void = usize::MAX as *mut c_void;
-        // ORDER: Relaxed; the address is all there is, and any thread finds the same.
-        let known = self.found.load(Ordering::Relaxed);
-        if !known.is_null() {
-            return known;
-        }
-        // SAFETY: `name` is a C string; RTLD_NEXT searches the objects after ours.
-        let found = unsafe { dlsym(RTLD_NEXT, self.name.as_ptr()) };
-        if found.is_null() {
-            crate::say::fatal(format_args!("libc has no {}", self.name.to_string_lossy()));
-        }
-        self.found.store(found, Ordering::Relaxed);
-        found
-    }
-}
-
-/// The address of an object or function that some loaded object may have.
-pub(crate) fn symbol(name: &CStr) -> *mut c_void {
-    // SAFETY: `name` is a C string; null is RTLD_DEFAULT.
-    unsafe { dlsym(std::ptr::null_mut(), name.as_ptr()) }
 }

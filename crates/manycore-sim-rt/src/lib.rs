@@ -6,10 +6,12 @@
 //! other virtual threads run first. The functions of libc that know about threads, time and cores
 //! are ours as well. The program itself is not changed, not even by a `cfg`.
 //!
-//! Parts: `callbacks` (what instrumented code calls), `calls` (what stands before libc), `threads`,
-//! `switch` and `rseq` (adoption), `blocks`, `code`, `patch` and `entries` (the program's
-//! instructions), `frames` (call stacks), `world` (the simulation), `start`, `result` and `facade`
-//! (the way in and out), `host`, `heap`, `hash` and `say` (the system below).
+//! Parts, from the top: `start` and `facade` (the way in), `callbacks` (what instrumented code
+//! calls), `calls` (the functions that stand before libc's), `threads` (adoption) and
+//! `instruction_stubs` (what replaced instructions lead to); `simulation` (the engine and the
+//! runtime's state, and the result of a run); `thread`, `switch` and `rseq` (a virtual thread),
+//! `blocks`, `patch` and `code` (the program's instructions), `frames` (call stacks) and `random`;
+//! `interpose`, `diagnostics`, `host`, `heap` and `hash` (the system below).
 //!
 //! x86-64 Linux with glibc only. Elsewhere this crate is empty.
 #![cfg(all(target_os = "linux", target_env = "gnu", target_arch = "x86_64"))]
@@ -19,20 +21,22 @@ mod blocks;
 mod callbacks;
 mod calls;
 mod code;
-mod entries;
+mod diagnostics;
 mod facade;
 mod frames;
 mod hash;
 mod heap;
 mod host;
+mod instruction_stubs;
+mod interpose;
 mod patch;
-mod result;
+mod random;
 mod rseq;
-mod say;
+mod simulation;
 mod start;
 mod switch;
+mod thread;
 mod threads;
-mod world;
 
 #[cfg(not(test))]
 #[global_allocator]

@@ -19,9 +19,8 @@ use iced_x86::{
     BlockEncoder, BlockEncoderOptions, FlowControl, Instruction, InstructionBlock, Mnemonic,
 };
 
-use crate::blocks::decode;
-use crate::code::{Code, Range};
-use crate::{entries, host, world};
+use crate::code::{Code, Range, queries_system};
+use crate::host;
 
 /// A jump with a distance of 32 bits.
 const JUMP_BYTES: usize = 5;
@@ -37,9 +36,31 @@ const REACH: usize = 64 << 10;
 /// How far a stub may be away.
 const NEAR: usize = 1 << 30;
 
+/// The beginning of glibc's `ucontext_t`.
+#[repr(C)]
+pub(crate) struct Context {
+    flags: u64,
+    link: u64,
+    stack: [u64; 3],
+    pub(crate) registers: [u64; 23],
+}
+
+/// A handler of signals of the type for SA_SIGINFO.
+pub(crate) type Handler = extern "C" fn(c_int, *mut c_void, *mut Context);
+
+/// Where replaced instructions lead ([`crate::instruction_stubs`]).
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Targets {
+    /// The routine that stands for an instruction.
+    pub(crate) routine: fn(Mnemonic) -> usize,
+    /// What handles breakpoints.
+    pub(crate) at_breakpoint: Handler,
+}
+
 /// The replaced instructions of the program.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Patches {
+    targets: Targets,
     /// Pages for stubs: start, and how many are in use.
     pages: Vec<(usize, usize)>,
     /// Breakpoints and their stubs.
@@ -48,13 +69,16 @@ pub(crate) struct Patches {
     pub(crate) left: Vec<usize>,
 }
 
-/// Whether an instruction is one that is replaced.
-pub(crate) fn is_ours(instruction: &Instruction) -> bool {
-    use Mnemonic::{Cpuid, Rdtsc, Rdtscp, Syscall};
-    matches!(instruction.mnemonic(), Rdtsc | Rdtscp | Cpuid | Syscall)
-}
-
 impl Patches {
+    pub(crate) fn new(targets: Targets) -> Self {
+        Self { targets, pages: Vec::new(), traps: Vec::new(), left: Vec::new() }
+    }
+
+    /// The stub for the breakpoint at `site`.
+    pub(crate) fn behind_trap(&self, site: usize) -> Option<usize> {
+        self.traps.iter().find(|trap| trap.0 == site).map(|trap| trap.1)
+    }
+
     /// Replaces the instruction, or counts it as left.
     pub(crate) fn replace(&mut self, code: &mut Code, instruction: &Instruction) {
         let site = instruction.ip() as usize;
@@ -80,16 +104,16 @@ impl Patches {
             return None;
         }
         let stub = self.stub(site)?;
-        write_stub(stub, instruction.mnemonic(), &moved, after)?;
+        write_stub(stub, self.targets, instruction.mnemonic(), &moved, after)?;
         overwrite(site, taken - site, &jump(site, stub)?)
     }
 
     fn by_trap(&mut self, instruction: &Instruction) -> Option<()> {
         let site = instruction.ip() as usize;
         let stub = self.stub(site)?;
-        write_stub(stub, instruction.mnemonic(), &[], site + instruction.len())?;
+        write_stub(stub, self.targets, instruction.mnemonic(), &[], site + instruction.len())?;
         if self.traps.is_empty() {
-            catch_breakpoints()?;
+            catch_breakpoints(self.targets.at_breakpoint)?;
         }
         self.traps.push((site, stub));
         overwrite(site, 1, &[INT3])
@@ -120,13 +144,13 @@ fn moved(code: &mut Code, from: usize, bytes: usize) -> Option<Vec<Instruction>>
     let mut address = from;
     let mut over = false;
     while address < from + bytes {
-        let instruction = decode(code, address)?;
+        let instruction = code.decode(address)?;
         address += instruction.len();
         let fills = matches!(instruction.mnemonic(), Mnemonic::Nop | Mnemonic::Int3);
         if over && fills {
             continue;
         }
-        if over || is_ours(&instruction) {
+        if over || queries_system(&instruction) {
             return None;
         }
         match instruction.flow_control() {
@@ -171,8 +195,14 @@ fn jump(site: usize, target: usize) -> Option<[u8; JUMP_BYTES]> {
 }
 
 /// Writes the stub: step over the red zone, ask, step back, what was moved, and on to `after`.
-fn write_stub(stub: usize, what: Mnemonic, moved: &[Instruction], after: usize) -> Option<()> {
-    let entry = entries::of(what);
+fn write_stub(
+    stub: usize,
+    targets: Targets,
+    what: Mnemonic,
+    moved: &[Instruction],
+    after: usize,
+) -> Option<()> {
+    let routine = (targets.routine)(what);
     let mut code = vec![0x48, 0x8d, 0x64, 0x24, 0x80]; // lea rsp, [rsp - 128]
     code.extend([0xff, 0x15]); // call [rip + distance]
     let call_end = code.len() + 4;
@@ -190,7 +220,7 @@ fn write_stub(stub: usize, what: Mnemonic, moved: &[Instruction], after: usize) 
         return None;
     }
     code.resize(STUB_BYTES - 8, INT3);
-    code.extend(entry.to_le_bytes());
+    code.extend(routine.to_le_bytes());
     overwrite(stub, STUB_BYTES, &code)
 }
 
@@ -215,15 +245,15 @@ fn overwrite(site: usize, bytes: usize, new: &[u8]) -> Option<()> {
     Some(())
 }
 
-/// Makes a breakpoint of ours go on at its stub.
-fn catch_breakpoints() -> Option<()> {
+/// Makes breakpoints call `handler`.
+fn catch_breakpoints(handler: Handler) -> Option<()> {
     const SIGTRAP: c_int = 5;
     const SA_SIGINFO: c_int = 4;
     const SA_NODEFER: c_int = 0x4000_0000;
     /// glibc's `struct sigaction`.
     #[repr(C)]
     struct Action {
-        handler: extern "C" fn(c_int, *mut c_void, *mut Context),
+        handler: Handler,
         mask: [u64; 16],
         flags: c_int,
         restorer: usize,
@@ -232,35 +262,9 @@ fn catch_breakpoints() -> Option<()> {
         fn sigaction(signal: c_int, new: *const Action, old: *mut c_void) -> c_int;
     }
     let flags = SA_SIGINFO | SA_NODEFER;
-    let action = Action { handler: at_breakpoint, mask: [0; 16], flags, restorer: 0 };
-    // SAFETY: the handler has the type for SA_SIGINFO and changes what it is given alone.
+    let action = Action { handler, mask: [0; 16], flags, restorer: 0 };
+    // SAFETY: the handler has the type for SA_SIGINFO (`Handler`) and changes what it is given alone.
     (unsafe { sigaction(SIGTRAP, &raw const action, std::ptr::null_mut()) } == 0).then_some(())
-}
-
-/// The beginning of glibc's `ucontext_t`.
-#[repr(C)]
-struct Context {
-    flags: u64,
-    link: u64,
-    stack: [u64; 3],
-    registers: [u64; 23],
-}
-
-/// The instruction pointer in [`Context::registers`].
-const RIP: usize = 16;
-
-extern "C" fn at_breakpoint(_: c_int, _: *mut c_void, context: *mut Context) {
-    // SAFETY: the kernel gives the context of the interrupted thread.
-    let at = unsafe { &mut (*context).registers[RIP] };
-    let site = (*at as usize).wrapping_sub(1);
-    // sim_rt.S1, and the program's code is never interrupted inside `with`.
-    let stub = world::with(|world| {
-        world.patches.traps.iter().find(|trap| trap.0 == site).map(|trap| trap.1)
-    });
-    match stub {
-        Some(stub) => *at = stub as u64,
-        None => crate::say::fatal(format_args!("a breakpoint at {site:#x} is not ours")),
-    }
 }
 
 #[cfg(test)]

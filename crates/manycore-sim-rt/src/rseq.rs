@@ -10,7 +10,7 @@
 
 use std::sync::atomic::{AtomicIsize, Ordering};
 
-use crate::host;
+use crate::{host, interpose};
 
 /// The first words of the record.
 #[repr(C)]
@@ -35,7 +35,8 @@ fn offset() -> Option<isize> {
     // ORDER: Relaxed; the number is all there is.
     let mut offset = OFFSET.load(Ordering::Relaxed);
     if offset == UNKNOWN {
-        let (place, size) = (host::symbol(c"__rseq_offset"), host::symbol(c"__rseq_size"));
+        let (place, size) =
+            (interpose::symbol(c"__rseq_offset"), interpose::symbol(c"__rseq_size"));
         offset = NONE;
         if !place.is_null() && !size.is_null() {
             // SAFETY: glibc documents them as a ptrdiff_t and an unsigned int.

@@ -10,8 +10,9 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 
 use manycore_sim::{Engine, Machine};
 
-use crate::host::Next;
-use crate::{result, say, switch, world};
+use crate::interpose::Next;
+use crate::simulation::{self, Hooks, result};
+use crate::{callbacks, diagnostics, instruction_stubs, switch};
 
 /// Cores, seed, where to write the result, and the machine, separated by bars: the command's to us.
 const VARIABLE: &CStr = c"MANYCORE_SIM_RUN";
@@ -46,16 +47,18 @@ extern "C" fn begin() {
     // environment is left.
     unsafe { unsetenv(VARIABLE.as_ptr()) };
     if !switch::is_supported() {
-        say::fatal(format_args!(
+        diagnostics::fatal(format_args!(
             "this processor or kernel does not let a program set its thread pointer (fsgsbase); \
              Linux 5.9 on a processor from 2012 or later does"
         ));
     }
     let Some((engine, seed, out)) = parse(&text) else {
-        say::fatal(format_args!("{} makes no sense: {text}", VARIABLE.to_string_lossy()));
+        diagnostics::fatal(format_args!("{} makes no sense: {text}", VARIABLE.to_string_lossy()));
     };
     prepare_libc();
-    world::start(engine, seed, out);
+    let hooks =
+        Hooks { block_callback: callbacks::block_callback(), replaced: instruction_stubs::TARGETS };
+    simulation::start(engine, seed, out, hooks);
 }
 
 fn parse(text: &str) -> Option<(Engine, u64, String)> {
@@ -66,7 +69,7 @@ fn parse(text: &str) -> Option<(Engine, u64, String)> {
     let machine = Machine::decode(parts.next()?);
     match machine.and_then(|machine| Engine::new(machine, cores, seed)) {
         Ok(engine) => Some((engine, seed, out)),
-        Err(error) => say::fatal(format_args!("{error}")),
+        Err(error) => diagnostics::fatal(format_args!("{error}")),
     }
 }
 
@@ -88,7 +91,7 @@ fn prepare_libc() {
 
 /// In the child of a fork there is one thread, the caller's: it goes on without a simulation.
 extern "C" fn in_child() {
-    world::stop();
+    simulation::stop();
 }
 
 /// The program's `main`.
@@ -121,7 +124,7 @@ pub unsafe extern "C" fn __libc_start_main(
         Option<Act>,
         *mut c_void,
     ) -> c_int;
-    let main = if world::active() {
+    let main = if simulation::active() {
         MAIN.store(main as *mut c_void, Ordering::Relaxed);
         main_at_a_fixed_place
     } else {

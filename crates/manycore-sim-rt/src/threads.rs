@@ -1,7 +1,6 @@
 //! Adoption: the program's threads become virtual ones.
 //!
-//! Owns: `pthread_create`, `pthread_join`, `pthread_detach`, thread-local destructors, and the
-//! change from one virtual thread to another.
+//! Owns: `pthread_create`, `pthread_join`, `pthread_detach`, and thread-local destructors.
 //!
 //! A new thread is a real one at first: libc makes its stack and its thread-local storage. It then
 //! parks on a small stack of its own, and from there on its real stack and storage are used by the
@@ -17,80 +16,21 @@
 //! - sim_rt.S3 Destructors run on the virtual thread, before it ends for the engine.
 
 use std::ffi::{c_int, c_void};
-use std::sync::atomic::AtomicU32;
 
-use crate::frames::Place;
-use crate::host::{self, Next};
-use crate::{rseq, switch, world};
-
-/// A thread's main function.
-pub(crate) type Entry = extern "C" fn(*mut c_void) -> *mut c_void;
-type Destructor = extern "C" fn(*mut c_void);
+use crate::host;
+use crate::interpose::Next;
+use crate::simulation::{arrive, collect};
+use crate::thread::{Destructor, Entry, Thread, join_real};
+use crate::{rseq, simulation, switch};
 
 /// The stack on which a parked kernel thread sleeps.
 const PARKING_STACK: usize = 16 << 10;
 
-/// An adopted thread; the program's first has no entry.
-pub(crate) struct Thread {
-    entry: Option<Entry>,
-    argument: *mut c_void,
-    result: *mut c_void,
-    /// libc's handle.
-    handle: usize,
-    /// sim_rt.S2.
-    pub(crate) place: usize,
-    pub(crate) pointer: usize,
-    /// Where it was when it gave way: in the tree of calls, and in which block.
-    pub(crate) frame: (Place, usize),
-    /// The cores that it may use; `None` for all.
-    pub(crate) allowed: Option<Vec<u32>>,
-    destructors: Vec<(Destructor, *mut c_void)>,
-    /// 1 when the kernel thread sleeps on its parking stack.
-    parked: AtomicU32,
-    /// 1 when it shall go back and end.
-    released: AtomicU32,
-    pub(crate) ended: bool,
-    detached: bool,
-    /// Its real thread is gone, so the handle may be another's now.
-    collected: bool,
-}
-
-impl Thread {
-    fn new(entry: Option<Entry>, argument: *mut c_void) -> Box<Self> {
-        Box::new(Self {
-            entry,
-            argument,
-            result: std::ptr::null_mut(),
-            handle: 0,
-            place: 0,
-            pointer: 0,
-            frame: (Place::default(), 0),
-            allowed: None,
-            destructors: Vec::new(),
-            parked: AtomicU32::new(0),
-            released: AtomicU32::new(0),
-            ended: false,
-            detached: false,
-            collected: false,
-        })
-    }
-
-    /// The thread that calls, which is the program's first.
-    pub(crate) fn first() -> Box<Self> {
-        let mut thread = Self::new(None, std::ptr::null_mut());
-        thread.pointer = switch::thread_pointer();
-        rseq::release(thread.pointer);
-        thread
-    }
-}
-
 static CREATE: Next = Next::new(c"pthread_create");
-static JOIN: Next = Next::new(c"pthread_join");
 static DETACH: Next = Next::new(c"pthread_detach");
 static ATEXIT: Next = Next::new(c"__cxa_thread_atexit_impl");
 
 type Create = extern "C" fn(*mut usize, *const c_void, Entry, *mut c_void) -> c_int;
-type Join = extern "C" fn(usize, *mut *mut c_void) -> c_int;
 
 fn create(handle: *mut usize, attributes: *const c_void, entry: Entry, with: *mut c_void) -> c_int {
     // SAFETY: the type of pthread_create.
@@ -98,49 +38,12 @@ fn create(handle: *mut usize, attributes: *const c_void, entry: Entry, with: *mu
     real(handle, attributes, entry, with)
 }
 
-fn join(handle: usize, result: *mut *mut c_void) -> c_int {
-    // SAFETY: the type of pthread_join.
-    let real: Join = unsafe { std::mem::transmute(JOIN.get()) };
-    real(handle, result)
-}
-
-/// Runs `next`, which the engine has chosen, and comes back when the engine chooses the caller.
-pub(crate) fn resume(next: usize) {
-    let (save, to, pointer) = world::with(|world| world.change_to(next));
-    // SAFETY: sim_rt.S2 - `to` is where the engine's choice gave way; sim_rt.W1; it is not the
-    // caller, and the pointer is its own.
-    unsafe { switch::switch(save, to, pointer) };
-    arrive();
-}
-
-/// The first thing a thread does when it has the kernel thread: clears up after the last one.
-fn arrive() {
-    if let Some(gone) = world::with(|world| world.leaving.take()) {
-        // A detached thread that ended gave way to this one.
-        collect(gone);
-    }
-}
-
-/// Lets the real thread of an ended virtual one end as well.
-fn collect(number: usize) {
-    let (thread, handle) = world::with(|world| {
-        let thread = &mut *world.threads[number];
-        thread.collected = true;
-        (std::ptr::from_mut(thread), thread.handle)
-    });
-    world::paused(|| {
-        // SAFETY: threads are boxed and never dropped; the parked one looks at this word alone.
-        host::wake(unsafe { &(*thread).released }, 1);
-        join(handle, std::ptr::null_mut());
-    });
-}
-
 /// The real thread's first function.
 extern "C" fn trampoline(own: *mut c_void) -> *mut c_void {
     let own = own.cast::<Thread>();
     let stack = host::map(0, PARKING_STACK);
     if stack.is_null() {
-        crate::say::fatal(format_args!("no memory for another thread"));
+        crate::diagnostics::fatal(format_args!("no memory for another thread"));
     }
     // SAFETY: sim_rt.S1 - the creator waits until this thread is parked, so `own` is this thread's;
     // the stack is new, and `park` is entered with `own` by way of PARKING.
@@ -169,7 +72,7 @@ extern "C" fn park() -> ! {
     let mut nowhere = 0;
     // SAFETY: sim_rt.S2 - `live` saved the place when the virtual thread gave way for good.
     unsafe { switch::switch(&raw mut nowhere, (*own).place, 0) };
-    crate::say::fatal(format_args!("a parked thread went on"))
+    crate::diagnostics::fatal(format_args!("a parked thread went on"))
 }
 
 /// The virtual thread's life, and the end of the real one.
@@ -184,16 +87,16 @@ fn live(own: *mut Thread) -> *mut c_void {
     while let Some((destroy, object)) = unsafe { (*own).destructors.pop() } {
         destroy(object);
     }
-    let next = world::with(|world| world.end_current(result));
-    let next = world::chosen(next);
-    let (save, to, pointer) = world::with(|world| world.change_to(next));
+    let next = simulation::with(|sim| sim.end_current(result));
+    let next = simulation::chosen(next);
+    let (save, to, pointer) = simulation::with(|sim| sim.change_to(next));
     // SAFETY: sim_rt.S2, sim_rt.W1 - `to` is where the thread that the engine chose gave way, and
     // the pointer is its own. This comes back on the real kernel thread, from `park`.
     unsafe { switch::switch(save, to, pointer) };
     result
 }
 
-impl world::World {
+impl simulation::Simulation {
     /// Records the end of the running thread and asks which one is next.
     fn end_current(&mut self, result: *mut c_void) -> manycore_sim::Outcome {
         let number = self.current;
@@ -224,11 +127,11 @@ pub unsafe extern "C" fn pthread_create(
     entry: Entry,
     argument: *mut c_void,
 ) -> c_int {
-    if !world::active() {
+    if !simulation::active() {
         return create(handle, attributes, entry, argument);
     }
     let thread = Box::into_raw(Thread::new(Some(entry), argument));
-    let error = world::paused(|| {
+    let error = simulation::paused(|| {
         let error = create(handle, attributes, trampoline, thread.cast());
         if error == 0 {
             // SAFETY: the box is not dropped; the word is atomic.
@@ -243,7 +146,7 @@ pub unsafe extern "C" fn pthread_create(
     }
     // SAFETY: libc has written the handle.
     thread.handle = unsafe { *handle };
-    world::begin(thread);
+    simulation::begin(thread);
     0
 }
 
@@ -253,12 +156,13 @@ pub unsafe extern "C" fn pthread_create(
 /// As for the function of libc.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn pthread_join(handle: usize, result: *mut *mut c_void) -> c_int {
-    let number = if world::active() { world::with(|w| w.by_handle(handle)) } else { None };
+    let number =
+        if simulation::active() { simulation::with(|sim| sim.by_handle(handle)) } else { None };
     let Some(number) = number else {
-        return join(handle, result);
+        return join_real(handle, result);
     };
-    world::join(number);
-    let ended_with = world::with(|world| world.threads[number].result);
+    simulation::join(number);
+    let ended_with = simulation::with(|sim| sim.threads[number].result);
     collect(number);
     if !result.is_null() {
         // SAFETY: not null, and the caller promises that it is good for a pointer then, as libc's
@@ -274,15 +178,16 @@ pub unsafe extern "C" fn pthread_join(handle: usize, result: *mut *mut c_void) -
 /// As for the function of libc.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn pthread_detach(handle: usize) -> c_int {
-    let number = if world::active() { world::with(|w| w.by_handle(handle)) } else { None };
+    let number =
+        if simulation::active() { simulation::with(|sim| sim.by_handle(handle)) } else { None };
     let Some(number) = number else {
         // SAFETY: the type of pthread_detach.
         let real: extern "C" fn(usize) -> c_int = unsafe { std::mem::transmute(DETACH.get()) };
         return real(handle);
     };
-    let ended = world::with(|world| {
-        world.threads[number].detached = true;
-        world.threads[number].ended
+    let ended = simulation::with(|sim| {
+        sim.threads[number].detached = true;
+        sim.threads[number].ended
     });
     if ended {
         collect(number);
@@ -300,9 +205,9 @@ pub unsafe extern "C" fn __cxa_thread_atexit_impl(
     object: *mut c_void,
     library: *mut c_void,
 ) -> c_int {
-    let adopted = world::active()
-        && world::with(|world| {
-            let thread = &mut world.threads[world.current];
+    let adopted = simulation::active()
+        && simulation::with(|sim| {
+            let thread = &mut sim.threads[sim.current];
             if thread.entry.is_some() {
                 thread.destructors.push((destroy, object));
             }

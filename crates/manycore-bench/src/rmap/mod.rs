@@ -2,8 +2,8 @@
 //! shared files and exit; at times a file is truncated: which processes map these pages?
 //!
 //! Owns: the traits of reverse maps and of loads, and the table of implementations, which all
-//! loads share. `rmap-fork` is here, `rmap-hand` in [`hand`]; `aim`, `mail` and `spawn`, which work
-//! between updates as programs do, are in [`loads`]. What the kernel itself does is in `host`.
+//! loads share. `rmap-fork` is here, `rmap-hand` in [`cross_thread_exit`]; `aim`, `mail` and
+//! `spawn`, which work between updates as programs do, are in [`loads`]. What the kernel itself does is in `host`.
 //!
 //! A thread forks and exits all the time: it adds eight mappings and removes them, one at a
 //! time. Files are chosen as programs choose libraries: a few are mapped by nearly all (the
@@ -12,7 +12,7 @@
 //! what `--update-pct` says.
 
 mod conform;
-pub mod hand;
+pub mod cross_thread_exit;
 #[cfg(target_os = "linux")]
 pub mod host;
 pub mod loads;

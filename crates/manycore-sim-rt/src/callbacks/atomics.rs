@@ -8,7 +8,7 @@
 use std::arch::naked_asm;
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering::SeqCst, fence};
 
-use crate::world::{self, Kind};
+use crate::simulation::{self, Kind};
 
 /// LLVM's number for the ordering.
 const SEQ_CST: i32 = 5;
@@ -101,8 +101,8 @@ macro_rules! symbols {
 
 #[inline(always)]
 fn charge<T>(word: &T, bytes: usize, kind: Kind, pc: usize) {
-    if world::active() {
-        world::access(std::ptr::from_ref(word) as usize, bytes, kind, pc);
+    if simulation::active() {
+        simulation::access(std::ptr::from_ref(word) as usize, bytes, kind, pc);
     }
 }
 
@@ -166,8 +166,8 @@ width! {
 /// A fence between threads: costs time if it is sequentially consistent; the others are free.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub extern "C" fn __tsan_atomic_thread_fence(order: i32) {
-    if order == SEQ_CST && world::active() {
-        world::fence();
+    if order == SEQ_CST && simulation::active() {
+        simulation::fence();
     }
     fence(SeqCst);
 }

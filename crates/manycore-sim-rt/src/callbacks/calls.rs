@@ -6,21 +6,21 @@
 
 use std::arch::naked_asm;
 
-use crate::world;
+use crate::simulation;
 
 /// `caller` is the address in the calling function to which this one returns.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub extern "C" fn __tsan_func_entry(caller: usize) {
-    if world::active() {
-        world::enter(caller);
+    if simulation::active() {
+        simulation::enter(caller);
     }
 }
 
 /// The counterpart of `__tsan_func_entry`; instrumented code calls it when it unwinds, too.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub extern "C" fn __tsan_func_exit() {
-    if world::active() {
-        world::leave();
+    if simulation::active() {
+        simulation::leave();
     }
 }
 
@@ -37,8 +37,8 @@ pub extern "C" fn __tsan_ignore_thread_begin() {}
 pub extern "C" fn __tsan_ignore_thread_end() {}
 
 extern "C" fn block(pc: usize) {
-    if world::active() {
-        world::block(pc);
+    if simulation::active() {
+        simulation::block(pc);
     }
 }
 
@@ -50,4 +50,9 @@ extern "C" fn block(pc: usize) {
 #[unsafe(naked)]
 pub unsafe extern "C" fn __sanitizer_cov_trace_pc() {
     naked_asm!("mov rdi, [rsp]", "jmp {}", sym block)
+}
+
+/// The address of [`__sanitizer_cov_trace_pc`].
+pub(crate) fn block_callback() -> usize {
+    __sanitizer_cov_trace_pc as *const () as usize
 }

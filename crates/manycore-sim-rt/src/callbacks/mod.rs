@@ -12,4 +12,6 @@ mod atomics;
 mod calls;
 mod plain;
 
+#[cfg(test)]
 pub(crate) use self::calls::__sanitizer_cov_trace_pc;
+pub(crate) use self::calls::block_callback;

@@ -3,7 +3,7 @@
 use std::arch::naked_asm;
 use std::ffi::{c_int, c_void};
 
-use crate::world::{self, Kind};
+use crate::simulation::{self, Kind};
 
 /// Callbacks with one address; the size is part of the name.
 macro_rules! accesses {
@@ -24,14 +24,14 @@ macro_rules! accesses {
 }
 
 extern "C" fn read(address: usize, size: usize, pc: usize) {
-    if world::active() {
-        world::access(address, size, Kind::Read, pc);
+    if simulation::active() {
+        simulation::access(address, size, Kind::Read, pc);
     }
 }
 
 extern "C" fn write(address: usize, size: usize, pc: usize) {
-    if world::active() {
-        world::access(address, size, Kind::Write, pc);
+    if simulation::active() {
+        simulation::access(address, size, Kind::Write, pc);
     }
 }
 
@@ -87,9 +87,9 @@ ranges! {
 }
 
 extern "C" fn copy(to: *mut u8, from: *const u8, size: usize, pc: usize) -> *mut u8 {
-    if world::active() && size > 0 {
-        world::access(from as usize, size, Kind::Read, pc);
-        world::access(to as usize, size, Kind::Write, pc);
+    if simulation::active() && size > 0 {
+        simulation::access(from as usize, size, Kind::Read, pc);
+        simulation::access(to as usize, size, Kind::Write, pc);
     }
     // SAFETY: the program's own call of memcpy or memmove, with its own promises.
     unsafe { std::ptr::copy(from, to, size) };
@@ -97,8 +97,8 @@ extern "C" fn copy(to: *mut u8, from: *const u8, size: usize, pc: usize) -> *mut
 }
 
 extern "C" fn fill(to: *mut u8, byte: c_int, size: usize, pc: usize) -> *mut u8 {
-    if world::active() && size > 0 {
-        world::access(to as usize, size, Kind::Write, pc);
+    if simulation::active() && size > 0 {
+        simulation::access(to as usize, size, Kind::Write, pc);
     }
     // SAFETY: the program's own call of memset, with its own promises.
     unsafe { std::ptr::write_bytes(to, byte as u8, size) };

@@ -6,7 +6,7 @@
 use std::ffi::{c_int, c_long};
 
 use crate::host::{self, as_libc};
-use crate::world;
+use crate::simulation;
 
 /// What a monotonic clock shows when the simulation starts.
 const EPOCH_NS: u64 = 1_000_000_000;
@@ -34,7 +34,7 @@ fn nanoseconds([seconds, rest]: [u64; 2]) -> u64 {
 pub(super) unsafe fn after(time: *const [u64; 2]) -> Option<u64> {
     // SAFETY: the caller promises that `time` is null or a timespec (# Safety).
     let time = nanoseconds(unsafe { *time.as_ref()? });
-    Some(world::with(|world| world.nanoseconds()).saturating_add(time))
+    Some(simulation::with(|sim| sim.nanoseconds()).saturating_add(time))
 }
 
 /// The virtual time, in nanoseconds from the start, of the moment `time`; `None` for null.
@@ -55,7 +55,7 @@ pub(crate) unsafe fn time_call(clock: usize, time: *mut [u64; 2]) -> Option<isiz
     if clock >= CLOCKS {
         return None;
     }
-    let now = world::read_time().saturating_add(start(REALTIME.contains(&clock)));
+    let now = simulation::read_time().saturating_add(start(REALTIME.contains(&clock)));
     // SAFETY: the caller promises that `time` is good for a timespec (# Safety).
     unsafe { *time = [now / SECOND_NS, now % SECOND_NS] };
     Some(0)
@@ -74,7 +74,7 @@ pub(crate) unsafe fn sleep_call(
     // SAFETY: the caller promises that `time` is null or a timespec (# Safety), which is all that
     // either function asks.
     let until = unsafe { if absolute { moment(time, realtime) } else { after(time) } };
-    world::sleep_until(until?);
+    simulation::sleep_until(until?);
     Some(0)
 }
 
@@ -84,7 +84,7 @@ pub(crate) unsafe fn sleep_call(
 /// As for the function of libc.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn clock_gettime(clock: c_int, time: *mut [u64; 2]) -> c_int {
-    if world::active() {
+    if simulation::active() {
         // SAFETY: the caller promises that `time` is good for a timespec, as libc's `clock_gettime`
         // asks.
         if let Some(answer) = unsafe { time_call(clock as usize, time) } {
@@ -137,7 +137,7 @@ pub unsafe extern "C" fn time(out: *mut c_long) -> c_long {
 /// As for the function of libc.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn nanosleep(time: *const [u64; 2], left: *mut [u64; 2]) -> c_int {
-    if world::active() {
+    if simulation::active() {
         // SAFETY: the caller promises that `time` is a timespec, as libc's `nanosleep` asks.
         if let Some(answer) = unsafe { sleep_call(false, 1, time) } {
             return answer as c_int;
@@ -160,7 +160,7 @@ pub unsafe extern "C" fn clock_nanosleep(
     time: *const [u64; 2],
     left: *mut [u64; 2],
 ) -> c_int {
-    if world::active() {
+    if simulation::active() {
         // SAFETY: the caller promises that `time` is a timespec, as libc's `clock_nanosleep` asks.
         if let Some(answer) = unsafe { sleep_call(flags & 1 == 1, clock as usize, time) } {
             return answer as c_int;

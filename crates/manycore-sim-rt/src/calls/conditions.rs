@@ -12,8 +12,8 @@ use std::ffi::{c_int, c_void};
 use std::sync::atomic::AtomicU32;
 
 use super::{SEQ_CST, clock, futex, locks};
-use crate::host::Next;
-use crate::world;
+use crate::interpose::Next;
+use crate::simulation;
 
 const EVERYBODY: u32 = u32::MAX;
 const ETIMEDOUT: c_int = 110;
@@ -63,7 +63,7 @@ unsafe fn wait(condition: *mut c_void, mutex: *mut c_void, until: Option<u64>) -
 unsafe fn signal(condition: *mut c_void, count: u32) -> c_int {
     // SAFETY: the caller promises that `condition` is libc's and lives (# Safety).
     unsafe { words(condition)[0].fetch_add(1, SEQ_CST) };
-    world::wake(condition as usize, count, u32::MAX);
+    simulation::wake(condition as usize, count, u32::MAX);
     0
 }
 
@@ -81,7 +81,7 @@ pub unsafe extern "C" fn pthread_cond_init(
     // SAFETY: the type of the function.
     let real: Two = unsafe { std::mem::transmute(REAL.get()) };
     let answer = real(condition, attributes);
-    if answer == 0 && world::active() && !attributes.is_null() {
+    if answer == 0 && simulation::active() && !attributes.is_null() {
         let mut clock: c_int = 0;
         // SAFETY: the type of the function.
         let ask: Two = unsafe { std::mem::transmute(CLOCK.get()) };
@@ -100,7 +100,7 @@ pub unsafe extern "C" fn pthread_cond_init(
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn pthread_cond_wait(condition: *mut c_void, mutex: *mut c_void) -> c_int {
     static REAL: Next = Next::new(c"pthread_cond_wait");
-    if world::active() {
+    if simulation::active() {
         // SAFETY: the caller promises a condition variable and a mutex that it has locked, as
         // libc's function asks, and so `wait`.
         return unsafe { wait(condition, mutex, None) };
@@ -121,7 +121,7 @@ pub unsafe extern "C" fn pthread_cond_timedwait(
     time: *const [u64; 2],
 ) -> c_int {
     static REAL: Next = Next::new(c"pthread_cond_timedwait");
-    if world::active() {
+    if simulation::active() {
         // SAFETY: sim_rt.C2 - the caller promises a condition variable of libc's that lives.
         let is_day = unsafe { words(condition)[1].load(SEQ_CST) == 0 };
         // SAFETY: the caller promises a condition variable, a mutex that it has locked, and a
@@ -145,7 +145,7 @@ pub unsafe extern "C" fn pthread_cond_clockwait(
     time: *const [u64; 2],
 ) -> c_int {
     static REAL: Next = Next::new(c"pthread_cond_clockwait");
-    if world::active() {
+    if simulation::active() {
         // SAFETY: the caller promises a condition variable, a mutex that it has locked, and a
         // timespec, as libc's function asks.
         return unsafe { wait(condition, mutex, clock::moment(time, which == 0)) };
@@ -162,7 +162,7 @@ pub unsafe extern "C" fn pthread_cond_clockwait(
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn pthread_cond_signal(condition: *mut c_void) -> c_int {
     static REAL: Next = Next::new(c"pthread_cond_signal");
-    if world::active() {
+    if simulation::active() {
         // SAFETY: the caller promises that `condition` is libc's and lives, as libc's function
         // asks.
         return unsafe { signal(condition, 1) };
@@ -179,7 +179,7 @@ pub unsafe extern "C" fn pthread_cond_signal(condition: *mut c_void) -> c_int {
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn pthread_cond_broadcast(condition: *mut c_void) -> c_int {
     static REAL: Next = Next::new(c"pthread_cond_broadcast");
-    if world::active() {
+    if simulation::active() {
         // SAFETY: the caller promises that `condition` is libc's and lives, as libc's function
         // asks.
         return unsafe { signal(condition, EVERYBODY) };

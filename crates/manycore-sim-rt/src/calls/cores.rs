@@ -2,8 +2,9 @@
 
 use std::ffi::{c_int, c_long};
 
-use crate::host::{self, Next, as_libc};
-use crate::{switch, world};
+use crate::host::{self, as_libc};
+use crate::interpose::Next;
+use crate::{simulation, switch};
 
 const ESRCH: c_int = 3;
 const EINVAL: c_int = 22;
@@ -15,7 +16,7 @@ static SYSCONF: Next = Next::new(c"sysconf");
 /// # Safety
 /// `mask` is good for `bytes` bytes; it may be null if there are none.
 pub(crate) unsafe fn mask_call(bytes: usize, mask: *mut u8) -> isize {
-    let (allowed, cores) = world::with(|world| (world.allowed(), world.engine.cores()));
+    let (allowed, cores) = simulation::with(|sim| (sim.allowed(), sim.engine.cores()));
     if bytes * 8 < cores as usize {
         return -(EINVAL as isize);
     }
@@ -40,14 +41,14 @@ pub(crate) unsafe fn set_mask_call(bytes: usize, mask: *const u8) -> isize {
     // SAFETY: the caller promises that `mask` is good for `bytes` bytes (# Safety), so it is not
     // null here.
     let mask = unsafe { std::slice::from_raw_parts(mask, bytes) };
-    let cores = world::with(|world| world.engine.cores());
+    let cores = simulation::with(|sim| sim.engine.cores());
     let wanted: Vec<u32> = (0..cores)
         .filter(|&core| mask.get(core as usize / 8).is_some_and(|byte| byte >> (core % 8) & 1 == 1))
         .collect();
     if wanted.is_empty() {
         return -(EINVAL as isize);
     }
-    world::restrict(wanted);
+    simulation::restrict(wanted);
     0
 }
 
@@ -57,8 +58,8 @@ pub(crate) unsafe fn set_mask_call(bytes: usize, mask: *const u8) -> isize {
 /// None; `extern "C"` for its callers.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sched_getcpu() -> c_int {
-    if world::active() {
-        return world::with(|world| world.where_now()).0 as c_int;
+    if simulation::active() {
+        return simulation::with(|sim| sim.where_now()).0 as c_int;
     }
     let mut core = 0_u32;
     // SAFETY: the kernel writes one word.
@@ -72,8 +73,8 @@ pub unsafe extern "C" fn sched_getcpu() -> c_int {
 /// None; `extern "C"` for its callers.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sched_yield() -> c_int {
-    if world::active() {
-        world::give_way();
+    if simulation::active() {
+        simulation::give_way();
         return 0;
     }
     // SAFETY: takes nothing.
@@ -83,7 +84,7 @@ pub unsafe extern "C" fn sched_yield() -> c_int {
 /// Whether the system's number of a thread is the caller's own. Of a simulated program's threads,
 /// only the caller may ask, and be asked, about its cores.
 pub(crate) fn is_caller(thread: c_int) -> bool {
-    let own = world::with(|world| (world.thread_id(), world.current == 0));
+    let own = simulation::with(|sim| (sim.thread_id(), sim.current == 0));
     let main = own.1 && thread as u32 == std::process::id();
     thread == 0 || thread as usize == own.0 || main
 }
@@ -94,7 +95,7 @@ pub(crate) fn is_caller(thread: c_int) -> bool {
 /// As for the function of libc.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sched_getaffinity(thread: c_int, bytes: usize, mask: *mut u8) -> c_int {
-    if world::active() {
+    if simulation::active() {
         if !is_caller(thread) {
             return as_libc(-(ESRCH as isize)) as c_int;
         }
@@ -119,7 +120,7 @@ pub unsafe extern "C" fn sched_getaffinity(thread: c_int, bytes: usize, mask: *m
 /// As for the function of libc.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sched_setaffinity(thread: c_int, bytes: usize, mask: *const u8) -> c_int {
-    if world::active() {
+    if simulation::active() {
         if !is_caller(thread) {
             return as_libc(-(ESRCH as isize)) as c_int;
         }
@@ -178,8 +179,8 @@ pub unsafe extern "C" fn pthread_getaffinity_np(
 pub unsafe extern "C" fn sysconf(name: c_int) -> c_long {
     const PROCESSORS_CONFIGURED: c_int = 83;
     const PROCESSORS_ONLINE: c_int = 84;
-    if world::active() && matches!(name, PROCESSORS_CONFIGURED | PROCESSORS_ONLINE) {
-        return c_long::from(world::with(|world| world.engine.cores()));
+    if simulation::active() && matches!(name, PROCESSORS_CONFIGURED | PROCESSORS_ONLINE) {
+        return c_long::from(simulation::with(|sim| sim.engine.cores()));
     }
     // SAFETY: the type of sysconf.
     let real: extern "C" fn(c_int) -> c_long = unsafe { std::mem::transmute(SYSCONF.get()) };

@@ -5,8 +5,9 @@
 
 use std::ffi::{CStr, c_char, c_int, c_uint};
 
-use crate::host::{Next, as_libc};
-use crate::world;
+use crate::host::as_libc;
+use crate::interpose::Next;
+use crate::simulation;
 
 const QUOTA: &CStr = c"/proc/self/cgroup";
 const ENOENT: isize = 2;
@@ -21,7 +22,7 @@ static OPEN64: Next = Next::new(c"open64");
 pub unsafe extern "C" fn open64(path: *const c_char, flags: c_int, mode: c_uint) -> c_int {
     type Open = unsafe extern "C" fn(*const c_char, c_int, ...) -> c_int;
     // SAFETY: the caller promises that the path ends with a zero byte, as libc's `open64` asks.
-    if world::active() && unsafe { CStr::from_ptr(path) } == QUOTA {
+    if simulation::active() && unsafe { CStr::from_ptr(path) } == QUOTA {
         return as_libc(-ENOENT) as c_int;
     }
     // SAFETY: the type of libc's function; without O_CREAT it does not look at the mode.

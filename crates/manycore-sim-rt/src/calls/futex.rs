@@ -4,7 +4,7 @@ use std::ffi::{c_int, c_long};
 
 use super::clock;
 use crate::host::{self, as_libc};
-use crate::world;
+use crate::simulation;
 
 const WAIT: usize = 0;
 const WAKE: usize = 1;
@@ -53,7 +53,7 @@ pub unsafe extern "C" fn syscall(
 /// # Safety
 /// As for the system call.
 pub(crate) unsafe fn virtual_call(number: usize, arguments: [usize; 6]) -> Option<isize> {
-    if !world::active() {
+    if !simulation::active() {
         return None;
     }
     let [a, b, c, d, _, f] = arguments;
@@ -62,13 +62,13 @@ pub(crate) unsafe fn virtual_call(number: usize, arguments: [usize; 6]) -> Optio
         // a wait a timespec or null.
         host::SYS_FUTEX => Some(unsafe { futex(a, b, c as u32, d, f as u32) }),
         host::SYS_MEMBARRIER => Some(membarrier(a)),
-        host::SYS_GETTID => Some(world::with(|world| world.thread_id()) as isize),
+        host::SYS_GETTID => Some(simulation::with(|sim| sim.thread_id()) as isize),
         host::SYS_SCHED_YIELD => {
-            world::give_way();
+            simulation::give_way();
             Some(0)
         }
         host::SYS_GETCPU => {
-            let (core, socket) = world::with(|world| world.where_now());
+            let (core, socket) = simulation::with(|sim| sim.where_now());
             for (out, value) in [(a, core), (b, socket)] {
                 if out != 0 {
                     // SAFETY: not null, and the caller promises that it is good for a word then, as
@@ -79,7 +79,7 @@ pub(crate) unsafe fn virtual_call(number: usize, arguments: [usize; 6]) -> Optio
             Some(0)
         }
         // SAFETY: the caller promises a buffer of `b` bytes, as `getrandom` asks.
-        host::SYS_GETRANDOM => Some(unsafe { super::random::random_call(a as *mut u8, b) }),
+        host::SYS_GETRANDOM => Some(unsafe { super::getrandom::random_call(a as *mut u8, b) }),
         // SAFETY: the caller promises that `b` is good for a timespec, as `clock_gettime` asks.
         host::SYS_CLOCK_GETTIME => unsafe { clock::time_call(a, b as *mut [u64; 2]) },
         // SAFETY: the caller promises that `a` is a timespec, as `nanosleep` asks.
@@ -113,10 +113,10 @@ unsafe fn futex(word: usize, flags: usize, value: u32, time: usize, bits: u32) -
             // SAFETY: the caller promises that `word` is aligned and mapped (# Safety).
             unsafe { wait(word, value, until, bits) }
         }
-        WAKE => Ok(world::wake(word, value, u32::MAX)),
-        WAKE_BITSET => Ok(world::wake(word, value, bits)),
+        WAKE => Ok(simulation::wake(word, value, u32::MAX)),
+        WAKE_BITSET => Ok(simulation::wake(word, value, bits)),
         // A thread that is moved to another queue may as well wake up: waiters expect that.
-        REQUEUE | CMP_REQUEUE => Ok(world::wake(word, u32::MAX, u32::MAX)),
+        REQUEUE | CMP_REQUEUE => Ok(simulation::wake(word, u32::MAX, u32::MAX)),
         _ => Err(ENOSYS),
     };
     match answer {
@@ -133,14 +133,14 @@ pub(super) unsafe fn wait(
     until: Option<u64>,
     bits: u32,
 ) -> Result<usize, c_int> {
-    world::enter_kernel(word);
+    simulation::enter_kernel(word);
     // SAFETY: the caller promises that `word` is aligned and mapped (# Safety). The kernel looks at
     // the word only after the call has begun.
     let now = unsafe { (*(word as *const std::sync::atomic::AtomicU32)).load(super::SEQ_CST) };
     if now != value {
         return Err(EAGAIN);
     }
-    if world::wait(word, until, bits) { Ok(0) } else { Err(ETIMEDOUT) }
+    if simulation::wait(word, until, bits) { Ok(0) } else { Err(ETIMEDOUT) }
 }
 
 /// `membarrier`: every expedited command is there, registered, and costs an interrupt.
@@ -150,7 +150,7 @@ fn membarrier(command: usize) -> isize {
     match command {
         0 => COMMANDS as isize,
         0x8 => {
-            world::interrupt_all();
+            simulation::interrupt_all();
             0
         }
         0x10 => 0,

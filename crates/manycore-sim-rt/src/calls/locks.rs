@@ -11,8 +11,9 @@
 use std::ffi::{c_int, c_void};
 
 use super::clock;
-use crate::host::{Next, set_errno};
-use crate::{say, world};
+use crate::host::set_errno;
+use crate::interpose::Next;
+use crate::{diagnostics, simulation};
 
 const EBUSY: c_int = 16;
 const EAGAIN: c_int = 11;
@@ -32,25 +33,25 @@ pub(super) fn look_until<T>(
     until: Option<u64>,
     mut look: impl FnMut() -> Option<T>,
 ) -> Option<T> {
-    let began = world::with(|world| world.nanoseconds());
+    let began = simulation::with(|sim| sim.nanoseconds());
     loop {
         if let Some(answer) = look() {
             return Some(answer);
         }
-        let now = world::with(|world| world.nanoseconds());
+        let now = simulation::with(|sim| sim.nanoseconds());
         if until.is_some_and(|until| now >= until) {
             return None;
         }
         let waited = now - began;
         // sim_rt.L1: a wait without an end stops the run.
         if waited >= GIVE_UP_NS {
-            say::fatal(format_args!(
+            diagnostics::fatal(format_args!(
                 "a thread has waited for {} virtual seconds {what}: a deadlock, it seems",
                 waited / 1_000_000_000
             ));
         }
         let next = now + LOOK_NS.max(waited / 8);
-        world::sleep_until(until.map_or(next, |until| next.min(until)));
+        simulation::sleep_until(until.map_or(next, |until| next.min(until)));
     }
 }
 
@@ -76,7 +77,7 @@ macro_rules! locks {
             pub unsafe extern "C" fn $lock(lock: *mut c_void) -> c_int {
                 static TRY: Next = Next::new($try);
                 static REAL: Next = Next::of(concat!(stringify!($lock), "\0"));
-                if world::active() {
+                if simulation::active() {
                     return taken($what, None, lock, &TRY);
                 }
                 // SAFETY: the type of the function.
@@ -93,7 +94,7 @@ macro_rules! locks {
             pub unsafe extern "C" fn $timed(lock: *mut c_void, time: *const [u64; 2]) -> c_int {
                 static TRY: Next = Next::new($try);
                 static REAL: Next = Next::of(concat!(stringify!($timed), "\0"));
-                if world::active() {
+                if simulation::active() {
                     // SAFETY: the caller promises a timespec, as libc's function asks.
                     return taken($what, unsafe { clock::moment(time, true) }, lock, &TRY);
                 }
@@ -115,7 +116,7 @@ macro_rules! locks {
             ) -> c_int {
                 static TRY: Next = Next::new($try);
                 static REAL: Next = Next::of(concat!(stringify!($clocked), "\0"));
-                if world::active() {
+                if simulation::active() {
                     // SAFETY: the caller promises a timespec, as libc's function asks.
                     let until = unsafe { clock::moment(time, clock == 0) };
                     return taken($what, until, lock, &TRY);
@@ -163,7 +164,7 @@ fn semaphore(semaphore: *mut c_void, until: Option<u64>) -> c_int {
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sem_wait(which: *mut c_void) -> c_int {
     static REAL: Next = Next::new(c"sem_wait");
-    if world::active() {
+    if simulation::active() {
         return semaphore(which, None);
     }
     // SAFETY: the type of the function.
@@ -178,7 +179,7 @@ pub unsafe extern "C" fn sem_wait(which: *mut c_void) -> c_int {
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sem_timedwait(which: *mut c_void, time: *const [u64; 2]) -> c_int {
     static REAL: Next = Next::new(c"sem_timedwait");
-    if world::active() {
+    if simulation::active() {
         // SAFETY: the caller promises a timespec, as libc's `sem_timedwait` asks.
         return semaphore(which, unsafe { clock::moment(time, true) });
     }
@@ -201,8 +202,8 @@ macro_rules! not_simulated {
             c: *mut c_void,
         ) -> c_int {
             static REAL: Next = Next::of(concat!(stringify!($name), "\0"));
-            if world::active() {
-                say::fatal(format_args!(
+            if simulation::active() {
+                diagnostics::fatal(format_args!(
                     "the program calls {}: {} is not simulated, and would wait for ever",
                     stringify!($name),
                     $what

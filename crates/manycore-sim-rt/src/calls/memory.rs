@@ -6,7 +6,7 @@
 
 use std::ffi::c_int;
 
-use crate::world;
+use crate::simulation;
 
 unsafe extern "C" {
     fn __libc_malloc(bytes: usize) -> *mut u8;
@@ -17,8 +17,8 @@ unsafe extern "C" {
 }
 
 fn charge() {
-    if world::active() {
-        world::with(world::World::charge_malloc);
+    if simulation::active() {
+        simulation::with(simulation::Simulation::charge_malloc);
     }
 }
 

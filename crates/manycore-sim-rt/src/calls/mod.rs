@@ -11,13 +11,12 @@ mod conditions;
 mod cores;
 mod files;
 mod futex;
+mod getrandom;
 mod locks;
 mod memory;
 mod pipes;
-mod random;
 
 pub(crate) use self::cores::{is_caller, mask_call, set_mask_call};
 pub(crate) use self::futex::virtual_call;
-pub(crate) use self::random::Random;
 
 pub(crate) const SEQ_CST: std::sync::atomic::Ordering = std::sync::atomic::Ordering::SeqCst;

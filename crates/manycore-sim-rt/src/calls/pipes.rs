@@ -13,7 +13,7 @@ use std::ffi::{c_int, c_void};
 
 use super::locks::look_until;
 use crate::host::{self, as_libc};
-use crate::world;
+use crate::simulation;
 
 const SYS_READ: usize = 0;
 const SYS_WRITE: usize = 1;
@@ -60,7 +60,7 @@ fn is_ready(descriptor: c_int, event: i16) -> bool {
 
 fn wait(descriptor: c_int, event: i16, what: &str) -> Option<Wait> {
     let kind = if descriptor > STANDARD { kind(descriptor)? } else { return None };
-    world::system_call();
+    simulation::system_call();
     look_until(what, None, || is_ready(descriptor, event).then_some(()));
     Some(kind)
 }
@@ -71,7 +71,7 @@ fn wait(descriptor: c_int, event: i16, what: &str) -> Option<Wait> {
 /// As for the function of libc.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn read(descriptor: c_int, buffer: *mut c_void, bytes: usize) -> isize {
-    if world::active() {
+    if simulation::active() {
         wait(descriptor, POLLIN, "to read from a pipe or socket");
     }
     // SAFETY: the caller promises a buffer of `bytes` bytes, as libc's `read` asks; the kernel
@@ -86,7 +86,7 @@ pub unsafe extern "C" fn read(descriptor: c_int, buffer: *mut c_void, bytes: usi
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn write(descriptor: c_int, buffer: *const c_void, bytes: usize) -> isize {
     let mut bytes = bytes;
-    if world::active() {
+    if simulation::active() {
         let kind = wait(descriptor, POLLOUT, "to write to a pipe or socket");
         if kind == Some(Wait::Pipe) {
             bytes = bytes.min(PIPE_BUF);

@@ -1,27 +1,7 @@
 //! Random bytes of the system: the same in every run of a simulation.
 
 use crate::host::{self, as_libc};
-use crate::world;
-
-/// Marsaglia's xorshift over 64 bits.
-#[derive(Debug)]
-pub(crate) struct Random(u64);
-
-impl Random {
-    pub(crate) fn new(seed: u64) -> Self {
-        // A state of 0 would stay there.
-        Self(seed ^ 0x9e37_79b9_7f4a_7c15 | 1)
-    }
-
-    pub(crate) fn fill(&mut self, bytes: &mut [u8]) {
-        for byte in bytes {
-            self.0 ^= self.0 << 13;
-            self.0 ^= self.0 >> 7;
-            self.0 ^= self.0 << 17;
-            *byte = (self.0 >> 32) as u8;
-        }
-    }
-}
+use crate::simulation;
 
 /// The kernel's `getrandom` for a virtual thread: the bytes written.
 ///
@@ -31,7 +11,7 @@ pub(super) unsafe fn random_call(buffer: *mut u8, bytes: usize) -> isize {
     if bytes != 0 {
         // SAFETY: the caller promises a buffer of `bytes` bytes, so it is not null here.
         let buffer = unsafe { std::slice::from_raw_parts_mut(buffer, bytes) };
-        world::with(|world| world.random.fill(buffer));
+        simulation::with(|sim| sim.random.fill(buffer));
     }
     bytes as isize
 }
@@ -42,7 +22,7 @@ pub(super) unsafe fn random_call(buffer: *mut u8, bytes: usize) -> isize {
 /// As for the function of libc.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn getrandom(buffer: *mut u8, bytes: usize, flags: u32) -> isize {
-    if world::active() {
+    if simulation::active() {
         // SAFETY: the caller promises a buffer of `bytes` bytes, as libc's `getrandom` asks.
         return unsafe { random_call(buffer, bytes) };
     }

@@ -2,13 +2,18 @@
 //! except those that the replaced instruction writes.
 
 use std::arch::naked_asm;
+use std::ffi::{c_int, c_void};
 
 use iced_x86::Mnemonic;
 
-use crate::{calls, world};
+use crate::patch::{Context, Targets};
+use crate::{calls, diagnostics, simulation};
 
-/// The entry for an instruction that is replaced.
-pub(crate) fn of(instruction: Mnemonic) -> usize {
+/// Where replaced instructions lead.
+pub(crate) const TARGETS: Targets = Targets { routine, at_breakpoint };
+
+/// The routine for an instruction that is replaced.
+fn routine(instruction: Mnemonic) -> usize {
     match instruction {
         Mnemonic::Rdtsc => read_alone as *const () as usize,
         Mnemonic::Rdtscp => read_with_core as *const () as usize,
@@ -25,12 +30,12 @@ struct Reading {
 }
 
 extern "C" fn reading() -> Reading {
-    let (ticks, core) = world::clock_reading();
+    let (ticks, core) = simulation::clock_reading();
     Reading { ticks, core }
 }
 
 extern "C" fn identity(leaf: u32, subleaf: u32, answer: &mut [u32; 4]) {
-    *answer = world::identity(leaf, subleaf);
+    *answer = simulation::identity(leaf, subleaf);
 }
 
 /// A system call's registers, as `enter_kernel` pushes them.
@@ -60,7 +65,7 @@ extern "C" fn answer(call: &Call) -> Answer {
     Answer { value, is_known: u64::from(known.is_some()) }
 }
 
-/// The entries for reads of the clock.
+/// The routines for reads of the clock.
 macro_rules! read {
     ($(#[$doc:meta])* $name:ident, $core:literal) => {
         $(#[$doc])*
@@ -188,4 +193,20 @@ unsafe extern "C" fn enter_kernel() {
         "ret",
         answer = sym answer,
     )
+}
+
+/// The instruction pointer in [`Context::registers`].
+const RIP: usize = 16;
+
+/// Makes a breakpoint of ours go on at its stub.
+extern "C" fn at_breakpoint(_: c_int, _: *mut c_void, context: *mut Context) {
+    // SAFETY: the kernel gives the context of the interrupted thread.
+    let at = unsafe { &mut (*context).registers[RIP] };
+    let site = (*at as usize).wrapping_sub(1);
+    // sim_rt.S1, and the program's code is never interrupted inside `with`.
+    let stub = simulation::with(|sim| sim.patches.behind_trap(site));
+    match stub {
+        Some(stub) => *at = stub as u64,
+        None => diagnostics::fatal(format_args!("a breakpoint at {site:#x} is not ours")),
+    }
 }

@@ -31,9 +31,9 @@ use crate::{
 const WAITING: usize = 4;
 
 /// Processes that are handed on.
-struct Hand;
+struct CrossThreadExit;
 
-impl Load for Hand {
+impl Load for CrossThreadExit {
     const PROCESSES: usize = 1 << 16;
     const MAKES: usize = 1;
 
@@ -70,7 +70,7 @@ impl<R: ReverseMap> Handed<R> {
     }
 
     fn worker(&self, index: usize) -> Worker<'static, R> {
-        Worker::new(self.files, self.shape, index, Hand::PROCESSES)
+        Worker::new(self.files, self.shape, index, CrossThreadExit::PROCESSES)
     }
 
     fn mail(&self, index: usize) -> std::sync::MutexGuard<'_, VecDeque<Process<'static, R>>> {
@@ -78,7 +78,7 @@ impl<R: ReverseMap> Handed<R> {
     }
 
     fn turn(&self, worker: &mut Worker<'static, R>, index: usize, turn: usize) {
-        let process = worker.create(turn % Hand::PROCESSES, 0);
+        let process = worker.create(turn % CrossThreadExit::PROCESSES, 0);
         let mut next = self.mail((index + 1) % self.shape.threads);
         let oldest = if next.len() < WAITING { None } else { next.pop_front() };
         next.push_back(process);
@@ -117,7 +117,7 @@ impl<R: ReverseMap> Drop for Handed<R> {
 }
 
 /// Every implementation.
-pub static ENTRIES: &[Entry<Shape>] = &entries::<Hand>();
+pub static ENTRIES: &[Entry<Shape>] = &entries::<CrossThreadExit>();
 
 /// The groups for some options: one for each thread count and reading rate.
 ///
@@ -183,7 +183,11 @@ mod tests {
                 }
             });
         });
-        assert_eq!(HERE.load(SeqCst), 0, "nobody was behind");
+        assert_eq!(
+            HERE.load(SeqCst),
+            0,
+            "a process ended on its own thread although no thread was behind"
+        );
         let ended = ELSEWHERE.load(SeqCst);
         assert!(ended > 0 && MAPPED.load(SeqCst) - ended <= 2 * WAITING * 8);
         drop(handed);

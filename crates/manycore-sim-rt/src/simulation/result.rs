@@ -7,8 +7,8 @@ use std::fmt::Write;
 
 use manycore_sim::{Access, Totals};
 
-use crate::world::{self, World};
-use crate::{frames, host, say};
+use super::{Simulation, stop, with};
+use crate::{diagnostics, frames, host};
 
 /// The form of the file; the command refuses another.
 const FORM: u32 = 1;
@@ -19,46 +19,46 @@ const FRAMES: usize = 24;
 
 /// At the end of the program: writes the result.
 pub(crate) extern "C" fn at_exit() {
-    if world::stop() {
+    if stop() {
         write(None);
     }
 }
 
 /// No thread can run: writes the result and ends the process.
 pub(crate) fn deadlock() -> ! {
-    world::stop();
-    let blocked = world::with(|world| world.engine.deadlock());
+    stop();
+    let blocked = with(|sim| sim.engine.deadlock());
     write(Some(&blocked));
-    say::exit(say::EXIT_GIVEN_UP)
+    diagnostics::exit(diagnostics::EXIT_GIVEN_UP)
 }
 
 fn write(deadlock: Option<&manycore_sim::Deadlock>) {
-    let (text, out) = world::with(|world| (render(world, deadlock), world.out.clone()));
+    let (text, out) = with(|sim| (render(sim, deadlock), sim.out.clone()));
     if let Err(error) = std::fs::write(&out, text) {
-        say::fatal(format_args!("cannot write the result to {out}: {error}"));
+        diagnostics::fatal(format_args!("cannot write the result to {out}: {error}"));
     }
 }
 
-fn render(world: &mut World, deadlock: Option<&manycore_sim::Deadlock>) -> String {
+fn render(sim: &mut Simulation, deadlock: Option<&manycore_sim::Deadlock>) -> String {
     let mut text = format!("manycore-sim {FORM}\n");
-    let run = world.finish_measurement();
+    let run = sim.finish_measurement();
     // Writing to a string cannot fail.
-    let _ = header(&mut text, world, &run);
+    let _ = header(&mut text, sim, &run);
     let _ = modules(&mut text);
-    let measured = std::mem::take(&mut world.measured.lines);
-    let whole = world.measured.parts.is_empty();
-    let lines = if whole { world.engine.dearest_lines(LINES) } else { measured };
+    let measured = std::mem::take(&mut sim.measured.lines);
+    let whole = sim.measured.parts.is_empty();
+    let lines = if whole { sim.engine.dearest_lines(LINES) } else { measured };
     for line in lines {
         let _ = writeln!(text, "line {:x} {} {}", line.address, line.misses, line.cycles);
         for cost in &line.sites {
             let kind = kind(cost.site.kind);
             let _ = write!(text, "site {kind} {} {} ", cost.misses, cost.cycles);
-            let _ = addresses(&mut text, world, cost.site.pc as u64);
+            let _ = addresses(&mut text, sim, cost.site.pc as u64);
         }
     }
     for blocked in deadlock.iter().flat_map(|deadlock| &deadlock.threads) {
         let _ = write!(text, "blocked {} {} ", blocked.thread.0, blocked.core);
-        let _ = addresses(&mut text, world, blocked.pc as u64);
+        let _ = addresses(&mut text, sim, blocked.pc as u64);
     }
     text
 }
@@ -73,9 +73,9 @@ fn kind(kind: Access) -> &'static str {
 }
 
 /// The addresses of a site, the innermost first, with commas between, and the end of the line.
-fn addresses(text: &mut String, world: &World, site: u64) -> std::fmt::Result {
+fn addresses(text: &mut String, sim: &Simulation, site: u64) -> std::fmt::Result {
     write!(text, "{:x}", frames::pc(site))?;
-    for caller in world.frames.stack(site).iter().take(FRAMES) {
+    for caller in sim.frames.stack(site).iter().take(FRAMES) {
         write!(text, ",{caller:x}")?;
     }
     writeln!(text)
@@ -87,13 +87,13 @@ struct Run {
     totals: Totals,
 }
 
-fn header(text: &mut String, world: &World, run: &Run) -> std::fmt::Result {
+fn header(text: &mut String, sim: &Simulation, run: &Run) -> std::fmt::Result {
     let totals = &run.totals;
     let counts = [
-        ("cores", u64::from(world.engine.cores())),
-        ("threads", world.threads.len() as u64),
+        ("cores", u64::from(sim.engine.cores())),
+        ("threads", sim.threads.len() as u64),
         ("cycles", run.cycles),
-        ("end", world.engine.now()),
+        ("end", sim.engine.now()),
         ("operations", run.operations),
         ("reads", totals.accesses[0]),
         ("writes", totals.accesses[1]),
@@ -108,9 +108,9 @@ fn header(text: &mut String, world: &World, run: &Run) -> std::fmt::Result {
         ("futex-waits", totals.futex_waits),
         ("futex-wakes", totals.futex_wakes),
         ("switches", totals.switches),
-        ("lines-touched", world.engine.lines_touched() as u64),
-        ("left", world.patches.left.len() as u64),
-        ("host-ns", host::nanoseconds() - world.began),
+        ("lines-touched", sim.engine.lines_touched() as u64),
+        ("left", sim.patches.left.len() as u64),
+        ("host-ns", host::nanoseconds() - sim.began),
     ];
     counts.iter().try_for_each(|(name, value)| writeln!(text, "{name} {value}"))
 }
@@ -122,7 +122,7 @@ fn modules(text: &mut String) -> std::fmt::Result {
     files.try_for_each(|map| writeln!(text, "module {map}"))
 }
 
-impl World {
+impl Simulation {
     /// The measured part: what the program marked, or everything.
     fn finish_measurement(&mut self) -> Run {
         self.end_part();

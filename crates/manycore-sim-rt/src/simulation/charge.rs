@@ -1,0 +1,187 @@
+//! What the program does, charged to a virtual core; other threads may run first.
+
+use manycore_sim::{Access as Kind, ThreadId, Wakened};
+
+use super::schedule::follow;
+use super::{active, with};
+use crate::code::Code;
+use crate::thread::Thread;
+
+/// Charges an access; others may run first.
+#[inline(always)]
+pub(crate) fn access(address: usize, size: usize, kind: Kind, pc: usize) {
+    follow(with(|sim| {
+        let site = sim.place.site(pc) as usize;
+        sim.engine.access(address, size, kind, site)
+    }));
+}
+
+/// Charges a full fence.
+pub(crate) fn fence() {
+    follow(with(|sim| sim.engine.fence()));
+}
+
+/// A basic block begins.
+#[inline(always)]
+pub(crate) fn block(pc: usize) {
+    follow(with(|sim| {
+        let cost = match sim.costs.known(pc) {
+            Some(cost) => cost,
+            None => {
+                let replace = |code: &mut Code, it: &_| sim.patches.replace(code, it);
+                sim.costs.learn(&mut sim.code, pc, replace)
+            }
+        };
+        sim.block = pc;
+        let debt = std::mem::take(&mut sim.debt);
+        sim.engine.work(u64::from(cost) + debt)
+    }));
+}
+
+/// A function begins that returns to `caller`.
+#[inline(always)]
+pub(crate) fn enter(caller: usize) {
+    with(|sim| sim.frames.enter(&mut sim.place, caller));
+}
+
+/// A function ends.
+#[inline(always)]
+pub(crate) fn leave() {
+    with(|sim| sim.frames.leave(&mut sim.place));
+}
+
+/// The processor's clock and its core number, as an instruction reads them. Real time where no
+/// simulation runs.
+pub(crate) fn clock_reading() -> (u64, u64) {
+    if !active() {
+        let mut core = 0;
+        // SAFETY: every x86-64 has the instruction and every one with our stubs has used it.
+        let ticks = unsafe { std::arch::x86_64::__rdtscp(&mut core) };
+        return (ticks, u64::from(core));
+    }
+    follow(with(|sim| sim.engine.read_clock()));
+    with(|sim| {
+        let (core, socket) = sim.where_now();
+        (sim.engine.stamp(), u64::from(core | socket << 12))
+    })
+}
+
+/// What `cpuid` answers: what the host's does, but for the number of the core. Waits, as the
+/// instruction does, until all that came before is done.
+pub(crate) fn identity(leaf: u32, subleaf: u32) -> [u32; 4] {
+    let found = std::arch::x86_64::__cpuid_count(leaf, subleaf);
+    let mut answer = [found.eax, found.ebx, found.ecx, found.edx];
+    if active() {
+        follow(with(|sim| sim.engine.serialize()));
+        let core = with(|sim| sim.where_now().0);
+        match leaf {
+            1 => answer[1] = answer[1] & 0x00ff_ffff | core << 24,
+            0xb | 0x1f => answer[3] = core,
+            0x8000_001e => answer[0] = core,
+            _ => {}
+        }
+    }
+    answer
+}
+
+/// The time in nanoseconds since the start, after all earlier threads have run.
+pub(crate) fn read_time() -> u64 {
+    follow(with(|sim| sim.engine.read_clock()));
+    with(|sim| sim.nanoseconds())
+}
+
+/// Charges a system call, and lets all earlier threads run.
+pub(crate) fn system_call() {
+    follow(with(|sim| {
+        let cost = u64::from(sim.engine.machine().syscall);
+        sim.engine.work(cost)
+    }));
+    follow(with(|sim| sim.engine.turn()));
+}
+
+/// A system call that looks at a word of the program.
+pub(crate) fn enter_kernel(word: usize) {
+    let site = with(|sim| sim.call_site());
+    follow(with(|sim| sim.engine.access(word, 4, Kind::Read, site)));
+    system_call();
+}
+
+/// Waits at a futex word; whether the thread was woken.
+pub(crate) fn wait(word: usize, until: Option<u64>, bits: u32) -> bool {
+    follow(with(|sim| {
+        let site = sim.call_site();
+        let deadline = until.map(|ns| sim.engine.machine().cycles(ns));
+        sim.engine.futex_wait(word, bits, deadline, site)
+    }));
+    with(|sim| sim.engine.wakened() == Wakened::ByThread)
+}
+
+/// Wakes the waiters at a futex word; how many.
+pub(crate) fn wake(word: usize, count: u32, bits: u32) -> usize {
+    system_call();
+    with(|sim| sim.engine.futex_wake(word, count, bits)) as usize
+}
+
+/// Sleeps until a time in nanoseconds since the start.
+pub(crate) fn sleep_until(until: u64) {
+    system_call();
+    follow(with(|sim| {
+        let site = sim.call_site();
+        let at = sim.engine.machine().cycles(until);
+        sim.engine.sleep_until(at, site)
+    }));
+}
+
+/// Gives the core to another thread that wants it.
+pub(crate) fn give_way() {
+    system_call();
+    follow(with(|sim| sim.engine.yield_now()));
+}
+
+/// A barrier in every core that runs a thread of ours.
+pub(crate) fn interrupt_all() {
+    system_call();
+    follow(with(|sim| sim.engine.fence()));
+    follow(with(|sim| {
+        let cost = u64::from(sim.engine.machine().wake);
+        sim.engine.work(cost)
+    }));
+}
+
+/// Keeps the running thread to those cores.
+pub(crate) fn restrict(cores: Vec<u32>) {
+    system_call();
+    let all = with(|sim| sim.engine.cores()) as usize;
+    let here = with(|sim| sim.where_now().0);
+    let pin = (cores.len() == 1).then(|| cores[0]);
+    if pin.is_some() || !cores.contains(&here) {
+        follow(with(|sim| sim.engine.set_affinity(Some(cores[0]))));
+    }
+    if pin.is_none() {
+        follow(with(|sim| sim.engine.set_affinity(None)));
+    }
+    with(|sim| {
+        sim.threads[sim.current].allowed = (cores.len() < all).then_some(cores);
+        sim.tell_place();
+    });
+}
+
+/// A new thread is parked and can run.
+pub(crate) fn begin(mut thread: Box<Thread>) {
+    system_call();
+    with(|sim| {
+        thread.allowed = sim.threads[sim.current].allowed.clone();
+        let pinned = thread.allowed.as_ref().filter(|cores| cores.len() == 1);
+        let id = sim.engine.spawn(pinned.map(|cores| cores[0]), sim.engine.now());
+        assert_eq!(id.0 as usize, sim.threads.len(), "the engine numbers as we do");
+        sim.threads.push(thread);
+    });
+}
+
+/// Waits for the end of a thread.
+pub(crate) fn join(number: usize) {
+    follow(with(|sim| {
+        let site = sim.call_site();
+        sim.engine.join(ThreadId(number as u32), site)
+    }));
+}

@@ -1,0 +1,192 @@
+//! The running simulation: the engine, and the runtime's own state.
+//!
+//! Owns: the one [`Simulation`], and every call of the engine that may change threads. Such a call
+//! is made under [`with`] (`charge`), its outcome is followed outside (`schedule`): no borrow of the
+//! simulation is alive while another thread runs. `result` is the file that a run leaves.
+//!
+//! Law sim_rt.S1 (kept in [`crate::threads`]): while a simulation is active, one kernel thread
+//! runs. So the simulation needs no lock, and `ACTIVE` no ordering.
+
+mod charge;
+pub(crate) mod result;
+mod schedule;
+
+use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
+
+pub(crate) use manycore_sim::Access as Kind;
+use manycore_sim::{Engine, LineCost, Totals};
+
+pub(crate) use self::charge::{
+    access, begin, block, clock_reading, enter, enter_kernel, fence, give_way, identity,
+    interrupt_all, join, leave, read_time, restrict, sleep_until, system_call, wait, wake,
+};
+pub(crate) use self::schedule::{arrive, chosen, collect};
+use crate::blocks::Costs;
+use crate::code::Code;
+use crate::frames::{Frames, Place};
+use crate::patch::{Patches, Targets};
+use crate::random::Random;
+use crate::rseq;
+use crate::thread::Thread;
+
+static ACTIVE: AtomicBool = AtomicBool::new(false);
+static SIMULATION: AtomicPtr<Simulation> = AtomicPtr::new(std::ptr::null_mut());
+
+/// The first virtual thread id of the operating system: above what a kernel gives.
+const FIRST_ID: usize = 1 << 23;
+
+/// Everything of one simulation.
+pub(crate) struct Simulation {
+    pub(crate) engine: Engine,
+    /// The thread whose stack is in use.
+    pub(crate) current: usize,
+    /// Where in the tree of calls it is.
+    place: Place,
+    /// Where its last block begins.
+    block: usize,
+    pub(crate) frames: Frames,
+    costs: Costs,
+    code: Code,
+    /// Cycles to be charged with the next block.
+    debt: u64,
+    pub(crate) patches: Patches,
+    #[expect(clippy::vec_box, reason = "a parked thread keeps its address")]
+    pub(crate) threads: Vec<Box<Thread>>,
+    /// A detached thread that has ended and whose real thread waits to be let go.
+    pub(crate) leaving: Option<usize>,
+    pub(crate) random: Random,
+    pub(crate) measured: Measured,
+    /// The real time when the simulation began, in nanoseconds.
+    pub(crate) began: u64,
+    pub(crate) out: String,
+}
+
+/// The part of the run that the program calls its measurement; the whole run if it calls none.
+#[derive(Debug, Default)]
+pub(crate) struct Measured {
+    /// Operations that the program told of.
+    pub(crate) operations: u64,
+    /// Time and counts when the part under way began.
+    pub(crate) since: Option<(u64, Totals)>,
+    /// Cycles of the parts that are over.
+    pub(crate) cycles: u64,
+    /// Counts of the parts that are over.
+    pub(crate) parts: Vec<Totals>,
+    /// What lines had cost when the last part ended.
+    pub(crate) lines: Vec<LineCost>,
+}
+
+/// Whether the calling thread is simulated.
+#[inline(always)]
+pub(crate) fn active() -> bool {
+    ACTIVE.load(Ordering::Relaxed)
+}
+
+/// Acts on the simulation. Not to be nested, and nothing in `act` may change threads.
+#[inline(always)]
+pub(crate) fn with<R>(act: impl FnOnce(&mut Simulation) -> R) -> R {
+    // SAFETY: sim_rt.S1 - one thread is here; `start` set the pointer before the first call, and
+    // nothing frees it. Borrows end with `act`, and no `act` calls back into this.
+    act(unsafe { &mut *SIMULATION.load(Ordering::Relaxed) })
+}
+
+/// Acts while the simulation is off: for calls of libc that use what we stand before.
+pub(crate) fn paused<R>(act: impl FnOnce() -> R) -> R {
+    ACTIVE.store(false, Ordering::Relaxed);
+    let result = act();
+    ACTIVE.store(true, Ordering::Relaxed);
+    result
+}
+
+/// Ends the simulation; whether one was under way.
+pub(crate) fn stop() -> bool {
+    ACTIVE.swap(false, Ordering::Relaxed)
+}
+
+/// What the program's own code leads to.
+pub(crate) struct Hooks {
+    /// The function that a block calls at its beginning.
+    pub(crate) block_callback: usize,
+    /// Where replaced instructions lead.
+    pub(crate) replaced: Targets,
+}
+
+/// Begins the simulation on the calling thread.
+pub(crate) fn start(engine: Engine, seed: u64, out: String, hooks: Hooks) {
+    let machine = engine.machine();
+    let costs = Costs::new(machine.instructions_per_10_cycles, machine.pause, hooks.block_callback);
+    let simulation = Box::new(Simulation {
+        engine,
+        current: 0,
+        place: Place::default(),
+        block: 0,
+        frames: Frames::new(),
+        costs,
+        code: Code::default(),
+        debt: 0,
+        patches: Patches::new(hooks.replaced),
+        threads: vec![Thread::first()],
+        leaving: None,
+        random: Random::new(seed),
+        measured: Measured::default(),
+        began: crate::host::nanoseconds(),
+        out,
+    });
+    SIMULATION.store(Box::into_raw(simulation), Ordering::Relaxed);
+    with(Simulation::tell_place);
+    ACTIVE.store(true, Ordering::Relaxed);
+}
+
+impl Simulation {
+    /// Makes `next` the thread whose stack is in use; returns what the change needs: where to save
+    /// the old place, the new place, the new thread pointer.
+    pub(crate) fn change_to(&mut self, next: usize) -> (*mut usize, usize, usize) {
+        let old = &mut self.threads[self.current];
+        old.frame = (self.place, self.block);
+        let save = &raw mut old.place;
+        self.current = next;
+        (self.place, self.block) = self.threads[next].frame;
+        self.tell_place();
+        let new = &self.threads[next];
+        (save, new.place, new.pointer)
+    }
+
+    /// Writes where the running thread is to where it may look.
+    pub(crate) fn tell_place(&mut self) {
+        let (core, socket) = self.where_now();
+        rseq::write(self.threads[self.current].pointer, core, socket);
+    }
+
+    /// Core and socket of the running thread.
+    pub(crate) fn where_now(&self) -> (u32, u32) {
+        let core = self.engine.core_of(self.engine.running());
+        (core, self.engine.machine().socket(core))
+    }
+
+    /// Nanoseconds since the start.
+    pub(crate) fn nanoseconds(&self) -> u64 {
+        self.engine.machine().nanos(self.engine.now())
+    }
+
+    /// The cores that the running thread may use.
+    pub(crate) fn allowed(&self) -> Vec<u32> {
+        let allowed = self.threads[self.current].allowed.clone();
+        allowed.unwrap_or_else(|| (0..self.engine.cores()).collect())
+    }
+
+    /// What the running thread is for the operating system.
+    pub(crate) fn thread_id(&self) -> usize {
+        FIRST_ID + self.current
+    }
+
+    /// Where the running thread is, for calls that carry no address: in its last block.
+    fn call_site(&self) -> usize {
+        self.place.site(self.block) as usize
+    }
+
+    /// Charges a call of the allocator, with the next block: libc may hold a lock of its own here,
+    /// so no other thread may run.
+    pub(crate) fn charge_malloc(&mut self) {
+        self.debt += u64::from(self.engine.machine().malloc);
+    }
+}

@@ -1,0 +1,65 @@
+//! From the engine's choice to the thread that runs: follows an outcome, and clears up after a
+//! thread that has ended.
+
+use manycore_sim::{Outcome, ThreadId};
+
+use super::{paused, result, with};
+use crate::thread::join_real;
+use crate::{host, switch};
+
+/// The thread that the outcome names; ends the process if none can run.
+pub(crate) fn chosen(outcome: Outcome) -> usize {
+    match outcome {
+        Outcome::Continue => with(|sim| sim.current),
+        Outcome::Switch(ThreadId(next)) => next as usize,
+        Outcome::Finished | Outcome::Deadlock => result::deadlock(),
+    }
+}
+
+/// Runs the thread that the engine has chosen, and returns when it has chosen the caller again.
+#[inline(always)]
+pub(super) fn follow(outcome: Outcome) {
+    if outcome != Outcome::Continue {
+        follow_away(outcome);
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn follow_away(outcome: Outcome) {
+    let next = chosen(outcome);
+    if next != with(|sim| sim.current) {
+        resume(next);
+    }
+}
+
+/// Runs `next`, which the engine has chosen, and comes back when the engine chooses the caller.
+fn resume(next: usize) {
+    let (save, to, pointer) = with(|sim| sim.change_to(next));
+    // SAFETY: sim_rt.S2 - `to` is where the engine's choice gave way; sim_rt.W1; it is not the
+    // caller, and the pointer is its own.
+    unsafe { switch::switch(save, to, pointer) };
+    arrive();
+}
+
+/// The first thing a thread does when it has the kernel thread: clears up after the last one.
+pub(crate) fn arrive() {
+    if let Some(gone) = with(|sim| sim.leaving.take()) {
+        // A detached thread that ended gave way to this one.
+        collect(gone);
+    }
+}
+
+/// Lets the real thread of an ended virtual one end as well.
+pub(crate) fn collect(number: usize) {
+    let (thread, handle) = with(|sim| {
+        let thread = &mut *sim.threads[number];
+        thread.collected = true;
+        (std::ptr::from_mut(thread), thread.handle)
+    });
+    paused(|| {
+        // SAFETY: threads are boxed and never dropped; the parked one looks at this word alone.
+        host::wake(unsafe { &(*thread).released }, 1);
+        join_real(handle, std::ptr::null_mut());
+    });
+}

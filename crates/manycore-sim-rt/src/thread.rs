@@ -1,0 +1,77 @@
+//! An adopted thread, and the real one that it was.
+//!
+//! Law sim_rt.S2 (kept in [`crate::threads`]) says what its `place` is.
+
+use std::ffi::{c_int, c_void};
+use std::sync::atomic::AtomicU32;
+
+use crate::frames::Place;
+use crate::interpose::Next;
+use crate::{rseq, switch};
+
+/// A thread's main function.
+pub(crate) type Entry = extern "C" fn(*mut c_void) -> *mut c_void;
+pub(crate) type Destructor = extern "C" fn(*mut c_void);
+
+/// An adopted thread; the program's first has no entry.
+pub(crate) struct Thread {
+    pub(crate) entry: Option<Entry>,
+    pub(crate) argument: *mut c_void,
+    pub(crate) result: *mut c_void,
+    /// libc's handle.
+    pub(crate) handle: usize,
+    /// sim_rt.S2.
+    pub(crate) place: usize,
+    pub(crate) pointer: usize,
+    /// Where it was when it gave way: in the tree of calls, and in which block.
+    pub(crate) frame: (Place, usize),
+    /// The cores that it may use; `None` for all.
+    pub(crate) allowed: Option<Vec<u32>>,
+    pub(crate) destructors: Vec<(Destructor, *mut c_void)>,
+    /// 1 when the kernel thread sleeps on its parking stack.
+    pub(crate) parked: AtomicU32,
+    /// 1 when it shall go back and end.
+    pub(crate) released: AtomicU32,
+    pub(crate) ended: bool,
+    pub(crate) detached: bool,
+    /// Its real thread is gone, so the handle may be another's now.
+    pub(crate) collected: bool,
+}
+
+impl Thread {
+    pub(crate) fn new(entry: Option<Entry>, argument: *mut c_void) -> Box<Self> {
+        Box::new(Self {
+            entry,
+            argument,
+            result: std::ptr::null_mut(),
+            handle: 0,
+            place: 0,
+            pointer: 0,
+            frame: (Place::default(), 0),
+            allowed: None,
+            destructors: Vec::new(),
+            parked: AtomicU32::new(0),
+            released: AtomicU32::new(0),
+            ended: false,
+            detached: false,
+            collected: false,
+        })
+    }
+
+    /// The thread that calls, which is the program's first.
+    pub(crate) fn first() -> Box<Self> {
+        let mut thread = Self::new(None, std::ptr::null_mut());
+        thread.pointer = switch::thread_pointer();
+        rseq::release(thread.pointer);
+        thread
+    }
+}
+
+/// libc's `pthread_join`.
+pub(crate) fn join_real(handle: usize, result: *mut *mut c_void) -> c_int {
+    type Join = extern "C" fn(usize, *mut *mut c_void) -> c_int;
+    static JOIN: Next = Next::new(c"pthread_join");
+    // SAFETY: the type of pthread_join.
+    let real: Join = unsafe { std::mem::transmute(JOIN.get()) };
+    real(handle, result)
+}
