@@ -391,6 +391,15 @@ impl<L> Tree<L> {
         harvest
     }
 
+    fn members_are_disjoint(&self) -> bool {
+        let mut seen = SlotSet::default();
+        self.branches.iter().map(|branch| branch.members.get()).all(|members| {
+            let is_new = members.and(seen).is_empty();
+            seen = seen.or(members);
+            is_new
+        })
+    }
+
     /// Makes members of the slots that were collected and of those that joined, which it takes from
     /// other branches (oplog.B3, oplog.B6).
     fn choose_members(&self, branch: &Branch<L>, came: SlotSet) {
@@ -409,5 +418,6 @@ impl<L> Tree<L> {
         if next != members {
             branch.members.set(next);
         }
+        debug_assert!(self.members_are_disjoint(), "oplog.B3: a slot is a member of two branches");
     }
 }
