@@ -202,14 +202,14 @@ impl<L> Branch<L> {
             // ORDER: Acquire; pairs with Release in `Claim::drop`: the load, and the logs.
             let seen = self.word.load(Ordering::Acquire);
             let word = BranchWord(seen);
-            debug_assert!(word.number() <= number, "oplog.B1: a later collection was here");
             if word == BranchWord::done(number) {
                 return true;
             }
             let helped = word.is_claimed();
             debug_assert!(
-                !helped || word.number() == number,
-                "oplog.B2: a helper of an earlier one"
+                if helped { word.number() == number } else { word.number() < number },
+                "oplog.B1: {:#x} is no word of an earlier collection than {number:#x}",
+                word.0
             );
             let awaited = *looks != config::LOOKS_AT_BRANCHES && !self.members.get().is_empty();
             if helped && patience == 0 {
@@ -391,6 +391,15 @@ impl<L> Tree<L> {
         harvest
     }
 
+    fn members_are_disjoint(&self) -> bool {
+        let mut seen = SlotSet::default();
+        self.branches.iter().map(|branch| branch.members.get()).all(|members| {
+            let is_new = members.and(seen).is_empty();
+            seen = seen.or(members);
+            is_new
+        })
+    }
+
     /// Makes members of the slots that were collected and of those that joined, which it takes from
     /// other branches (oplog.B3, oplog.B6).
     fn choose_members(&self, branch: &Branch<L>, came: SlotSet) {
@@ -409,5 +418,6 @@ impl<L> Tree<L> {
         if next != members {
             branch.members.set(next);
         }
+        debug_assert!(self.members_are_disjoint(), "oplog.B3: a slot is a member of two branches");
     }
 }

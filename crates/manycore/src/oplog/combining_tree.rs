@@ -154,6 +154,11 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
         if index >= SLOTS_MAX {
             return;
         }
+        debug_assert!(self.is_updated_by(index), "oplog.C10: a helper that is no updater");
+        debug_assert!(
+            percpu::records().get(index).answered() == closed.answer(),
+            "oplog.B3: a helper that has not answered"
+        );
         debug_assert!(closed.is_helped(), "oplog.B2: {closed:?} is no collection with a tree");
         let branch = tree.branch_of(index);
         if !branch.members.has(index) {
@@ -182,6 +187,7 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
     /// # Safety
     /// The caller has exclusive access to the slot's log, and a thread holds the hot state's lock.
     unsafe fn put(&self, index: usize, load: &mut Load<L>) {
+        debug_assert!(!load.slots.has(index), "oplog.B3: slot {index} is collected twice");
         let Some(slot): Option<&SlotLog<L>> = self.slot_log(index) else { return };
         slot.local.with_mut(|local| {
             // SAFETY: oplog.B3 - the caller promises exclusive access to the slot's log (# Safety).

@@ -105,6 +105,10 @@ impl Configurations {
             }
         };
         let config = Arc::clone(&key.0);
+        debug_assert!(
+            self.entries[usize::from(number) - 1].is_none(),
+            "oplog.O1: number {number} stands for two configurations"
+        );
         self.entries[usize::from(number) - 1] = Some(Entry { config, users: 1 });
         self.numbers.insert(key, number);
         Ok(number)
@@ -118,6 +122,7 @@ impl Configurations {
     /// Drops one reference. Returns what is to be dropped without the lock (oplog.O2).
     fn leave(&mut self, number: u16) -> Option<(Entry, BySettings)> {
         let entry = self.entry(number);
+        debug_assert!(entry.users > 0, "oplog.O1: configuration {number} has no user");
         entry.users -= 1;
         if entry.users > 0 {
             return None;
@@ -130,6 +135,8 @@ impl Configurations {
             *self = Self::default(); // frees the memory of many numbers
         } else {
             self.free.push(number);
+            let used = self.entries.len() - self.free.len();
+            debug_assert_eq!(used, self.numbers.len(), "oplog.O3: numbers and keys differ");
         }
         Some((entry, key))
     }

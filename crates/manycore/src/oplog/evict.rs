@@ -13,7 +13,6 @@ use super::table::Resident;
 use crate::lock::{self, held};
 use crate::percpu;
 use crate::sync;
-use std::ptr;
 
 impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
     /// Lets an evicted hot state have logs again, because it can't be freed.
@@ -74,8 +73,9 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
         // SAFETY: oplog.W4 - the caller promises that nothing else refers to the hot state (#
         // Safety): its lock has no other taker, and no updater can announce it.
         sync::contain(|| unsafe { (*hot).drain_all() });
-        // SAFETY: the value is in the hot state (oplog.W2), whose drop does not drop it.
-        let value = unsafe { (*hot).value.with(|value| ptr::read(value).assume_init()) };
+        // SAFETY: oplog.W4 - the caller promises that nothing else refers to the hot state (#
+        // Safety).
+        let value = unsafe { (*hot).take_value() };
         sync::contain(|| drop(value));
         // SAFETY: the caller promises a hot state from `Box::into_raw` to which nothing else refers
         // (# Safety), and this is its last use.

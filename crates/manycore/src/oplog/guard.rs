@@ -35,6 +35,7 @@ impl<'a, T: Send + 'static, L: Log<T>> ReadGuard<'a, T, L> {
         hot: *const HotState<T, L>,
         value: MutPtr<MaybeUninit<T>>,
     ) -> Self {
+        debug_assert!(object.is_held_through(hot), "oplog.W1: a guard of a lock that is not held");
         Self { object, hot, value: Some(value), panicking: panicking(), not_send: PhantomData }
     }
 

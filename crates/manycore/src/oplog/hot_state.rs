@@ -45,14 +45,14 @@ use super::gate::{AtomicGate, Gate};
 use super::late::Late;
 use super::log::Log;
 use super::log_set::LogSet;
-use super::promotion::Membership;
+use super::promotion::{self, Membership};
 use super::settings::{Config, Slots};
 use super::slot_log::{FIRST, Padded, SlotLog, SlotPtr};
 use super::table::{self, Denied, Eviction, LogTable};
 use crate::clock::{Clock, Hardware};
 use crate::lock;
 use crate::percpu;
-use crate::sync::{self, AtomicBool, AtomicPtr, AtomicUsize, Ordering, UnsafeCell};
+use crate::sync::{self, AtomicBool, AtomicPtr, AtomicUsize, Ordering, UnsafeCell, panicking};
 use std::mem::MaybeUninit;
 use std::ptr;
 use std::sync::Arc;
@@ -241,6 +241,19 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
         self.gate.of_holder() == Gate::EVICTED
     }
 
+    /// Whether the record of slot `index` announces this hot state as an updater (oplog.C1).
+    pub(super) fn is_updated_by(&self, index: usize) -> bool {
+        promotion::updates(percpu::records().get(index).announced(), self)
+    }
+
+    /// Whether no other thread holds the lock. A caller that has the only reference need not hold
+    /// it.
+    pub(super) fn is_exclusive(&self) -> bool {
+        // ORDER: Relaxed; a thread sees its own lock.
+        let seen = self.lock.load(Ordering::Relaxed);
+        seen & lock::LOCKED == 0 || lock::is_held_by(&self.lock, percpu::thread_token())
+    }
+
     // ---- the flags ----
 
     pub(super) fn is_biased(&self) -> bool {
@@ -251,6 +264,7 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
     /// ends.
     pub(super) fn note_bias(&self, biased: bool) {
         debug_assert!(biased != self.is_biased(), "promotion.H2: the bias changes to what it is");
+        debug_assert!(self.is_exclusive(), "oplog.W1: another thread holds the lock");
         self.biased.set(biased);
     }
 
@@ -297,6 +311,7 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
     pub(super) unsafe fn move_in(&self, from: &UnsafeCell<MaybeUninit<T>>) {
         debug_assert!(!self.has_value(), "oplog.W2: a promotion is finished twice");
         debug_assert!(!self.is_retired(), "oplog.W3: a retired hot state gets a value");
+        debug_assert!(self.is_exclusive(), "oplog.W1: another thread holds the lock");
         // SAFETY: oplog.W1, oplog.W2 - the caller promises the lock or exclusive access, and that
         // the value is in `from` (# Safety). The place here is empty.
         unsafe {
@@ -313,6 +328,7 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
     pub(super) unsafe fn move_out(&self, to: &UnsafeCell<MaybeUninit<T>>) {
         debug_assert!(self.has_value(), "oplog.W1: the value is elsewhere");
         debug_assert!(!self.is_retired(), "oplog.W3: a hot state is retired twice");
+        debug_assert!(self.is_exclusive(), "oplog.W1: another thread holds the lock");
         // SAFETY: oplog.W1 - the value is here, the caller promises the lock or exclusive access,
         // and the place in the object is empty (# Safety).
         unsafe {
@@ -320,6 +336,18 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
         }
         self.has_value.set(false);
         self.retired.set(true);
+    }
+
+    /// Takes the value out for good.
+    ///
+    /// # Safety
+    /// The caller has the only reference to the hot state.
+    pub(super) unsafe fn take_value(&self) -> T {
+        debug_assert!(self.has_value(), "oplog.W2: a value is taken that is not there");
+        self.has_value.set(false);
+        // SAFETY: oplog.W1 - the value is here, and the caller promises that no other thread uses
+        // it (# Safety). It is not used here again.
+        self.value.with(|value| unsafe { ptr::read(value).assume_init() })
     }
 
     // ---- the table ----
@@ -338,6 +366,7 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
     /// Whether the hot state has logs but no place in the table, and finds none (oplog.T1). A
     /// poisoned hot state needs no place: its updates must stay in logs. For the lock's holder.
     pub(super) fn is_without_place(&self) -> bool {
+        debug_assert!(self.is_exclusive(), "oplog.T1: another thread holds the lock");
         let needs_none = self.is_poisoned() || self.membership.is_placed();
         !needs_none && !self.membership.enter_if_free(self.table(), ptr::from_ref(self))
     }
@@ -358,6 +387,7 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
     /// # Safety
     /// The caller holds the hot state's lock.
     pub(super) unsafe fn count(&self, change: impl FnOnce(&mut Counts)) {
+        debug_assert!(self.is_exclusive(), "oplog.W1: another thread holds the lock");
         // SAFETY: the caller promises that it holds the hot state's lock (# Safety), which guards
         // the counts; `change` runs no user code, so no other reference to them exists.
         self.counts.with_mut(|counts| unsafe { change(&mut *counts) });
@@ -372,6 +402,7 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
         // SAFETY: the caller promises that it holds the hot state's lock (# Safety), which guards
         // the counts.
         let outer = unsafe { self.counts() }.merging;
+        debug_assert!(!outer, "oplog.D7: a merge within a merge");
         // SAFETY: the caller promises that it holds the hot state's lock until the result is
         // dropped (# Safety), which guards the counts now and at the drop.
         unsafe { self.count(|counts| counts.merging = true) };
@@ -409,6 +440,8 @@ impl<T, L: Log<T>> Drop for HotState<T, L> {
     /// Drops logs and late updates. Each panic of a destructor is caught here, so that all memory
     /// is freed.
     fn drop(&mut self) {
+        let has_value = self.has_value.get();
+        debug_assert!(!has_value || panicking(), "oplog.W1: freed with the value in it");
         // SAFETY: no other thread is left.
         unsafe { self.take_logs(ptr::null_mut()) };
         while let Some(op) = self.late.pop() {

@@ -41,7 +41,9 @@ impl<Op> Late<Op> {
         let _leaf = held::leaf();
         // oplog.L1: `leaf` makes a debug build refuse user code here; `f` only moves updates.
         let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
+        debug_assert_eq!(self.is_empty(), queue.ops.is_empty(), "oplog.L2: the flag is wrong");
         let result = f(&mut queue);
+        debug_assert!(!queue.is_sealed || queue.ops.is_empty(), "oplog.L5: sealed with updates");
         // ORDER: Relaxed; oplog.L2's fences, or the mutex, order it.
         self.some.store(!queue.ops.is_empty(), Ordering::Relaxed);
         result
@@ -65,6 +67,7 @@ impl<Op> Late<Op> {
             }
             let last = queue.ops.back().map_or(Stamp::ZERO, |(stamp, _)| *stamp);
             let stamp = stamp().max(last);
+            debug_assert!(stamp >= last, "oplog.L3: late updates out of order");
             queue.ops.push_back((stamp, op));
             Ok(stamp)
         });

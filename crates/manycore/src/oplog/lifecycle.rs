@@ -92,6 +92,8 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         // SAFETY: not published yet; at most the table leads to the hot state, and evictors only
         // try its lock.
         let lock = unsafe { &(*hot).lock };
+        // SAFETY: not published yet, as above.
+        debug_assert!(!unsafe { (*hot).has_value() }, "oplog.W2: published with a value");
         // ORDER: Relaxed; published with the hot state.
         let in_name_of = |token| lock.store(token | LOCKED, Ordering::Relaxed);
         let published = self.word.publish(word, in_name_of);
@@ -256,14 +258,18 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     /// # Safety
     /// `settle_down` ran, and the object is not used again.
     pub(super) unsafe fn take_value(&mut self) -> T {
-        // SAFETY: oplog.W1 - `settled_value` is where the value is, and it is not used there again.
-        let value = self.settled_value().with(|value| unsafe { ptr::read(value).assume_init() });
         let word = self.word.hint();
-        self.word.reset();
-        if word.is_hot() {
-            // SAFETY: it has left the table (`settle_down`); no other thread can reach it.
-            drop(unsafe { Box::from_raw(word.state::<HotState<T, L>>()) });
+        if !word.is_hot() {
+            // SAFETY: oplog.W1 - the value is inline, and the caller promises that the object is
+            // not used again (# Safety).
+            return self.value.with(|value| unsafe { ptr::read(value).assume_init() });
         }
+        self.word.reset();
+        let hot: *mut HotState<T, L> = word.state();
+        // SAFETY: it has left the table (`settle_down`); no other thread can reach it.
+        let value = unsafe { (*hot).take_value() };
+        // SAFETY: it came from `Box::into_raw`, and no other thread can reach it.
+        drop(unsafe { Box::from_raw(hot) });
         value
     }
 }

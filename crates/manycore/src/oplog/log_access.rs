@@ -89,9 +89,11 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
     #[inline(always)]
     pub(super) unsafe fn open_logs(&self) -> &LogSet<L> {
         // ORDER: Relaxed; `revive` publishes it with the gate, which the caller read with Acquire.
+        let logs = self.logs.load(Ordering::Relaxed);
+        debug_assert!(!logs.is_null(), "oplog.C10: an open hot state has no log set");
         // SAFETY: oplog.C10 - the gate was open, so the log set exists, and an evictor waits for
         // the caller.
-        let logs = unsafe { &*self.logs.load(Ordering::Relaxed) };
+        let logs = unsafe { &*logs };
         logs.life.with(|_| ());
         logs
     }
@@ -113,6 +115,7 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
 
     #[cold]
     fn make_logs(&self) -> &LogSet<L> {
+        debug_assert!(self.is_evicted(), "oplog.C10: an open hot state has no log set");
         let made = LogSet::with_collected_logs(Vec::new());
         // ORDER: Release; pairs with Acquire in `logs_if_any`. Only the lock's holder stores.
         self.logs.store(made, Ordering::Release);
@@ -127,6 +130,8 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
     /// # Safety
     /// The caller holds the hot state's lock, the gate says `EVICTED`, and no updater is inside.
     pub(super) unsafe fn free_logs(&self) {
+        debug_assert!(self.is_evicted(), "oplog.C10: the logs of an open gate are freed");
+        debug_assert!(!self.membership.is_placed(), "oplog.C10: freed while in the table");
         let Some(old) = self.logs_if_any() else { return };
         let appended = self.appended();
         // SAFETY: the caller promises that it holds the hot state's lock (# Safety).

@@ -70,6 +70,7 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
     /// # Safety
     /// The caller holds the hot state's lock.
     pub(super) unsafe fn apply(&self, inner: &mut Inner<L>) {
+        debug_assert!(inner.late == 0, "oplog.L4: {} late updates were left", inner.late);
         // SAFETY: the caller promises that it holds the hot state's lock (# Safety).
         unsafe { self.count(|counts| counts.merges += 1) };
         if inner.collected_logs.is_empty() || self.is_poisoned() {

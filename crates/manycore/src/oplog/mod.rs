@@ -39,6 +39,19 @@
 //! - **oplog.D11** Poison keeps everything: [`Deferred::get_mut`], [`Deferred::try_into_inner`] and
 //!   an eviction leave a poisoned object's queue as it is. Only dropping the object drops it.
 //!
+//! # The files, from the bottom up
+//!
+//! | files | what |
+//! |---|---|
+//! | `settings`, `configurations`, `log`, `kinds` | what users choose |
+//! | `word`, `gate`, `contention`, `policy` | states with their transitions, and decisions |
+//! | `table`, `promotion` | what objects share, `Counter` and `ScalableArc` too |
+//! | `per_cpu_logs`, `slot_log`, `late`, `collected_logs`, `branches`, `log_set` | waiting updates |
+//! | `hot_state`, `log_access` | the layout of a hot object |
+//! | `push`, `collect`, `combining_tree`, `merge`, `wait`, `evict`, `stats` | work on a hot state |
+//! | `object`, `release`, `guard`, `lifecycle`, `acquire`, `append` | work on an object |
+//! | `deferred`, `external_policy`, `builder` | the interface |
+//!
 //! # Which thread may wait for which
 //!
 //! These rules hold for all user code that runs under a lock here and in

@@ -26,7 +26,8 @@ use super::hot_state::HotState;
 use super::log::Log;
 use super::promotion;
 use super::word::StateWord;
-use crate::percpu::Slot;
+use crate::lock;
+use crate::percpu::{self, Slot};
 use crate::sync::UnsafeCell;
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
@@ -146,6 +147,17 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         // SAFETY: oplog.W3 - this is the object's word, and its hot states are freed only as
         // promotion.H4 allows.
         unsafe { promotion::look_on(self.word.raw(), look) }
+    }
+
+    /// Whether this thread holds the lock of `hot`, or the object's own if that is null; that may
+    /// have become HOT in its hands (oplog.W2).
+    pub(super) fn is_held_through(&self, hot: *const HotState<T, L>) -> bool {
+        let token = percpu::thread_token();
+        // SAFETY: oplog.W3 - the caller has taken the lock of `hot`, so the hot state is alive.
+        match unsafe { hot.as_ref() } {
+            Some(hot) => lock::is_held_by(&hot.lock, token) && !hot.is_retired(),
+            None => lock::is_held_by(self.word.raw(), token) || self.word.hint().is_hot(),
+        }
     }
 
     /// Whether the object that this thread holds through `hot` is poisoned.

@@ -105,6 +105,7 @@ pub(crate) unsafe fn enter<H>(
 /// As [`enter`]; the hot state is an `H`.
 #[inline(always)]
 pub(crate) unsafe fn enter_by<H>(slot: Slot, word: &AtomicUsize, seen: Word) -> Option<Inside<H>> {
+    debug_assert!(seen.is_hot(), "promotion.H1: {seen:?} leads to no hot state");
     // ORDER: Acquire; after the announcement (promotion.H1). Pairs with Release at promotion.
     let is_current = || Word::load(word, Ordering::Acquire) == seen;
     // SAFETY: the caller promises that an object's word led to it, and the word loses it before it

@@ -17,6 +17,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     /// # Safety
     /// This thread holds that lock, and no reference to the value is left.
     pub(super) unsafe fn release(&self, hot: *const HotState<T, L>, poison: bool) {
+        debug_assert!(self.is_held_through(hot), "oplog.W1: a lock is released that is not held");
         held::leave();
         if !hot.is_null() {
             // SAFETY: the lock is held, so the hot state is alive until it is released.

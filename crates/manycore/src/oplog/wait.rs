@@ -14,6 +14,10 @@ impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
     /// Waits for the end of a collection (oplog.C8), and answers it. The caller announces the hot
     /// state as a waiter in `slot`'s record (promotion.H3).
     pub(super) fn wait_for_collection(&self, slot: Slot, backoff: &mut Backoff) {
+        debug_assert!(
+            !self.is_updated_by(slot.index()),
+            "promotion.H3: an updater waits for the collection that waits for it"
+        );
         let mut answered = None;
         let mut looks = 0;
         loop {
