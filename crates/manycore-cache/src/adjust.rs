@@ -90,11 +90,11 @@ where
     /// use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
     /// let cache = manycore_cache::Cache::new(10);
     /// cache.insert("a", AtomicU32::new(1));
-    /// cache.hold_if("a", |entry| entry.value().fetch_add(1, Relaxed) == 1);
+    /// cache.get_under_lock_if("a", |entry| entry.value().fetch_add(1, Relaxed) == 1);
     /// assert_eq!(cache.get("a").unwrap().load(Relaxed), 2);
-    /// assert!(cache.hold_if("b", |_| true).is_none());
+    /// assert!(cache.get_under_lock_if("b", |_| true).is_none());
     /// ```
-    pub fn hold_if<Q>(
+    pub fn get_under_lock_if<Q>(
         &self,
         key: &Q,
         look: impl FnOnce(Entry<'_, K, V>) -> bool,
@@ -112,7 +112,8 @@ where
 
     /// As [`insert_if`](Self::insert_if), and `accept` says so once more under the bucket's lock:
     /// so it is true of the entry in the moment in which that is replaced, also if it is about
-    /// something that changes in entries by itself (see [`hold_if`](Self::hold_if)).
+    /// something that changes in entries by itself (see
+    /// [`get_under_lock_if`](Self::get_under_lock_if)).
     ///
     /// The second time it says no counts. `accept` should be short, and must not update the cache
     /// then, which panics.
@@ -126,10 +127,10 @@ where
     /// cache.insert("a", AtomicU32::new(1));
     /// let is_one = |entry: manycore_cache::Entry<_, AtomicU32>| entry.value().load(Relaxed) == 1;
     /// let two = || AtomicU32::new(2);
-    /// assert!(cache.insert_held_if("a", two(), |old| old.is_some_and(is_one)).is_ok());
-    /// assert!(cache.insert_held_if("a", two(), |old| old.is_some_and(is_one)).is_err());
+    /// assert!(cache.insert_under_lock_if("a", two(), |old| old.is_some_and(is_one)).is_ok());
+    /// assert!(cache.insert_under_lock_if("a", two(), |old| old.is_some_and(is_one)).is_err());
     /// ```
-    pub fn insert_held_if(
+    pub fn insert_under_lock_if(
         &self,
         key: K,
         value: V,
@@ -139,16 +140,16 @@ where
     }
 
     /// As [`remove_if`](Self::remove_if), and `accept` says so once more under the bucket's lock,
-    /// as in [`insert_held_if`](Self::insert_held_if). It should be short, and must not update the
-    /// cache then, which panics.
+    /// as in [`insert_under_lock_if`](Self::insert_under_lock_if). It should be short, and must not
+    /// update the cache then, which panics.
     ///
     /// ```
     /// let cache = manycore_cache::Cache::new(10);
     /// cache.insert("a", 1);
-    /// assert!(cache.remove_held_if("a", |entry| *entry.value() == 2).is_none());
-    /// assert!(cache.remove_held_if("a", |entry| *entry.value() == 1).is_some());
+    /// assert!(cache.remove_under_lock_if("a", |entry| *entry.value() == 2).is_none());
+    /// assert!(cache.remove_under_lock_if("a", |entry| *entry.value() == 1).is_some());
     /// ```
-    pub fn remove_held_if<Q>(
+    pub fn remove_under_lock_if<Q>(
         &self,
         key: &Q,
         accept: impl FnMut(Entry<'_, K, V>) -> bool,

@@ -217,7 +217,7 @@ impl<K, V, S> Builder<K, V, S> {
     /// `ends` returns the time of the cache's clock (see [`clock`](Self::clock)) at which an entry
     /// expires; `None` is never. It and the weigher are called at each access, not once. An entry's
     /// weight must never change, or the sum is wrong for good; its expiration may
-    /// ([`Cache::hold_if`]). There are no versions: `version` is 0, and
+    /// ([`Cache::get_under_lock_if`]). There are no versions: `version` is 0, and
     /// [`Cache::compare_and_swap`], [`Cache::insert_for`] and [`Cache::expire_if`] panic.
     ///
     /// ```

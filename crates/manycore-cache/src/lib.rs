@@ -73,12 +73,12 @@
 //!
 //! Callbacks may use the cache, and others:
 //!
-//! - A callback that runs *under a lock* (the closures of [`Cache::hold_if`], [`Cache::expire_if`],
-//!   [`Cache::retain`]; the second call of those of [`Cache::insert_held_if`] and
-//!   [`Cache::remove_held_if`]; the clock, and the end of a lean entry, where these ask for them;
-//!   `Hash` while a table grows) may read its own cache, and may update others. If it updates its
-//!   own, that panics. Two threads whose callbacks under a lock update each other's cache wait for
-//!   each other: after five seconds one of them panics.
+//! - A callback that runs *under a lock* (the closures of [`Cache::get_under_lock_if`],
+//!   [`Cache::expire_if`], [`Cache::retain`]; the second call of those of
+//!   [`Cache::insert_under_lock_if`] and [`Cache::remove_under_lock_if`]; the clock, and the end of
+//!   a lean entry, where these ask for them; `Hash` while a table grows) may read its own cache,
+//!   and may update others. If it updates its own, that panics. Two threads whose callbacks under a
+//!   lock update each other's cache wait for each other: after five seconds one of them panics.
 //! - A load may do everything except load its own key, which panics: see
 //!   [`Cache::get_or_insert_with`].
 //! - All other callbacks run with no lock held, and may do everything. A listener that inserts for

@@ -388,7 +388,7 @@ where
     /// the version.
     ///
     /// `accept` runs without a lock, and again if the key's entry was replaced in between.
-    /// Interior mutability of an entry needs [`insert_held_if`](Self::insert_held_if).
+    /// Interior mutability of an entry needs [`insert_under_lock_if`](Self::insert_under_lock_if).
     ///
     /// # Errors
     /// Key and value, if they were not accepted.

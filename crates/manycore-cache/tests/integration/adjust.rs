@@ -128,14 +128,14 @@ fn entry_that_changes_by_itself_is_looked_at_again_under_the_lock() {
     let cache: Cache<u32, AtomicU64> = Cache::new(10);
     cache.insert(1, AtomicU64::new(0));
     let is_new = |value: &AtomicU64| value.fetch_add(1, Relaxed) == 0;
-    let held = cache.insert_held_if(1, AtomicU64::new(9), |old| is_new(old.unwrap().value()));
+    let held = cache.insert_under_lock_if(1, AtomicU64::new(9), |old| is_new(old.unwrap().value()));
     assert!(held.is_err(), "it had changed");
     assert_eq!(cache.get(&1).unwrap().load(Relaxed), 2, "one look without the lock, one under it");
     cache.insert(1, AtomicU64::new(0));
-    assert!(cache.remove_held_if(&1, |entry| is_new(entry.value())).is_none());
+    assert!(cache.remove_under_lock_if(&1, |entry| is_new(entry.value())).is_none());
     cache.insert(1, AtomicU64::new(0));
     assert!(cache.remove_if(&1, |entry| is_new(entry.value())).is_some());
-    assert!(cache.insert_held_if(1, AtomicU64::new(9), |old| old.is_none()).is_ok());
-    assert!(cache.remove_held_if(&1, |entry| entry.value().load(Relaxed) == 9).is_some());
+    assert!(cache.insert_under_lock_if(1, AtomicU64::new(9), |old| old.is_none()).is_ok());
+    assert!(cache.remove_under_lock_if(&1, |entry| entry.value().load(Relaxed) == 9).is_some());
     assert_eq!((cache.len(), cache.weight()), (0, 0));
 }

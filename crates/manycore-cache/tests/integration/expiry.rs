@@ -159,7 +159,7 @@ fn a_lean_cache_asks_its_values_for_weight_and_end() {
     assert_eq!(cache.time_left(&1), Some(Duration::MAX));
     assert_eq!(cache.time_left(&2), Some(Duration::from_secs(1)));
     // Its end changes in place.
-    let held = cache.hold_if(&2, |entry| {
+    let held = cache.get_under_lock_if(&2, |entry| {
         entry.value().end.store(20, SeqCst);
         true
     });
@@ -168,7 +168,7 @@ fn a_lean_cache_asks_its_values_for_weight_and_end() {
     now.store(12, SeqCst);
     assert!(cache.get(&2).is_some() && cache.get(&3).is_none());
     assert_eq!((cache.len(), cache.weight()), (2, 600), "what has ended is dropped");
-    assert!(cache.hold_if(&3, |_| true).is_none());
+    assert!(cache.get_under_lock_if(&3, |_| true).is_none());
     // Another weight in its place, and the bound.
     cache.insert(1, own(700, 0));
     assert_eq!(cache.weight(), 1_000);

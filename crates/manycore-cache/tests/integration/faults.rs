@@ -160,17 +160,23 @@ fn a_panic_in_any_user_code_of_a_conditional_update_loses_nothing() {
             drop(world.cache.insert_if(world.key(5), world.value(9), |old| old.is_some()));
             drop(world.cache.insert_if(world.key(6), world.value(9), |old| old.is_none()));
         });
-        every_fault("insert_held_if", nothing, |world| {
-            drop(world.cache.insert_held_if(world.key(5), world.value(9), |old| old.is_some()));
-            drop(world.cache.insert_held_if(world.key(6), world.value(9), |old| old.is_none()));
+        every_fault("insert_under_lock_if", nothing, |world| {
+            drop(
+                world.cache.insert_under_lock_if(world.key(5), world.value(9), |old| old.is_some()),
+            );
+            drop(
+                world.cache.insert_under_lock_if(world.key(6), world.value(9), |old| old.is_none()),
+            );
         });
         every_fault("remove", nothing, |world| drop(world.cache.remove(&world.key(5))));
         every_fault("remove, expired", World::age, |world| drop(world.cache.remove(&world.key(3))));
-        every_fault("remove_held_if", nothing, |world| {
-            drop(world.cache.remove_held_if(&world.key(5), |entry| entry.value().weight == 10));
+        every_fault("remove_under_lock_if", nothing, |world| {
+            drop(
+                world.cache.remove_under_lock_if(&world.key(5), |entry| entry.value().weight == 10),
+            );
         });
-        every_fault("hold_if", nothing, |world| {
-            drop(world.cache.hold_if(&world.key(5), |entry| {
+        every_fault("get_under_lock_if", nothing, |world| {
+            drop(world.cache.get_under_lock_if(&world.key(5), |entry| {
                 entry.value().ends.store(20, SeqCst);
                 true
             }));

@@ -179,10 +179,10 @@ fn operate(cache: &Cache<Key, Value>, lie: Lie, rng: &mut Rng, aviary: &Arc<Avia
     match rng.below(22) {
         0..5 => _ = cache.insert(key(), value()),
         5 => drop(cache.insert_if(key(), value(), |_| whim(2) == 0)),
-        6 => drop(cache.insert_held_if(key(), value(), |_| whim(2) == 0)),
+        6 => drop(cache.insert_under_lock_if(key(), value(), |_| whim(2) == 0)),
         7 => drop(cache.remove(&sought)),
-        8 => drop(cache.remove_held_if(&sought, |_| whim(2) == 0)),
-        9 => drop(cache.hold_if(&sought, |entry| entry.value().0.sing() % 2 == 0)),
+        8 => drop(cache.remove_under_lock_if(&sought, |_| whim(2) == 0)),
+        9 => drop(cache.get_under_lock_if(&sought, |entry| entry.value().0.sing() % 2 == 0)),
         10 => _ = cache.get_or_insert_with(key(), value).0.sing(),
         11 => {
             _ = crate::tasks::block_on(cache.get_or_insert_async(key(), async { value() })).0.sing()

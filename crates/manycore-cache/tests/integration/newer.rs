@@ -41,7 +41,7 @@ fn an_insertion_during_a_load_stays_and_is_what_the_loader_gets() {
     let newer = [(5, Some(5)); 2];
     assert_eq!(after(|cache| _ = cache.insert(1, 5)), newer);
     assert_eq!(after(|cache| _ = cache.insert_if(1, 5, |old| old.is_none())), newer);
-    assert_eq!(after(|cache| _ = cache.insert_held_if(1, 5, |_| true)), newer);
+    assert_eq!(after(|cache| _ = cache.insert_under_lock_if(1, 5, |_| true)), newer);
     let in_a_batch = |cache: &Numbers| {
         cache.visit_many([1].iter(), |_, spot| _ = spot.insert(1, 5));
     };
@@ -53,7 +53,7 @@ fn a_removal_during_a_load_leaves_the_key_missing() {
     let missing = [(100, None); 2];
     assert_eq!(after(|cache| drop(cache.remove(&1))), missing, "removed in vain");
     assert_eq!(after(|cache| drop(cache.remove_if(&1, |_| true))), missing);
-    assert_eq!(after(|cache| drop(cache.remove_held_if(&1, |_| true))), missing);
+    assert_eq!(after(|cache| drop(cache.remove_under_lock_if(&1, |_| true))), missing);
     assert_eq!(after(Cache::invalidate_all), missing);
     assert_eq!(after(|cache| cache.retain(|_| true)), missing);
     let in_and_out = |cache: &Numbers| {

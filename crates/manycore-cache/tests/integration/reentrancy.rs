@@ -34,9 +34,9 @@ enum Site {
     LeanEndUnderLock,
     InsertIf,
     RemoveIf,
-    InsertHeldIf,
-    RemoveHeldIf,
-    HoldIf,
+    InsertUnderLockIf,
+    RemoveUnderLockIf,
+    GetUnderLockIf,
     ExpireIf,
     Retain,
     GetMany,
@@ -64,9 +64,9 @@ const SITES: [(Site, &str); 25] = [
     (Site::LeanEndUnderLock, "`lean`, where it is asked under a lock"),
     (Site::InsertIf, "`insert_if`"),
     (Site::RemoveIf, "`remove_if`"),
-    (Site::InsertHeldIf, "`insert_held_if`, second call"),
-    (Site::RemoveHeldIf, "`remove_held_if`, second call"),
-    (Site::HoldIf, "`hold_if`"),
+    (Site::InsertUnderLockIf, "`insert_under_lock_if`, second call"),
+    (Site::RemoveUnderLockIf, "`remove_under_lock_if`, second call"),
+    (Site::GetUnderLockIf, "`get_under_lock_if`"),
     (Site::ExpireIf, "`expire_if`"),
     (Site::Retain, "`retain`"),
     (Site::GetMany, "`get_many`"),
@@ -90,7 +90,7 @@ enum Operation {
     InsertIf,
     Remove,
     RemoveMissing,
-    HoldIf,
+    GetUnderLockIf,
     Retain,
     InvalidateAll,
     Purge,
@@ -111,7 +111,7 @@ const GROUPS: [&[Operation]; 5] = [
         O::InsertIf,
         O::Remove,
         O::RemoveMissing,
-        O::HoldIf,
+        O::GetUnderLockIf,
         O::Retain,
         O::InvalidateAll,
         O::Purge,
@@ -172,7 +172,7 @@ fn operate(cache: &Numbers, operation: Operation) {
         O::InsertIf => drop(cache.insert_if(Key(SAME), Value, |_| true)),
         O::Remove => drop(cache.remove(&Key(SAME))),
         O::RemoveMissing => drop(cache.remove(&Key(OTHER))),
-        O::HoldIf => drop(cache.hold_if(&Key(SAME), |_| true)),
+        O::GetUnderLockIf => drop(cache.get_under_lock_if(&Key(SAME), |_| true)),
         O::Retain => cache.retain(|_| true),
         O::InvalidateAll => cache.invalidate_all(),
         O::Purge => cache.purge(),
@@ -298,19 +298,21 @@ fn trigger(cache: &Numbers, plan: Plan) {
             assert!(waits.as_mut().poll(&mut Context::from_waker(&waker())).is_pending());
             assert!(matches!(leader.poll(&mut Context::from_waker(Waker::noop())), Poll::Ready(_)));
         }
-        Site::ClockUnderLock => drop(cache.hold_if(&Key(SAME), |_| true)),
-        Site::LeanEndUnderLock => drop(cache.hold_if(&Key(SAME), |_| true)),
+        Site::ClockUnderLock => drop(cache.get_under_lock_if(&Key(SAME), |_| true)),
+        Site::LeanEndUnderLock => drop(cache.get_under_lock_if(&Key(SAME), |_| true)),
         Site::InsertIf => drop(cache.insert_if(Key(SAME), Value, |_| at(Site::InsertIf))),
         Site::RemoveIf => drop(cache.remove_if(&Key(SAME), |_| at(Site::RemoveIf))),
-        Site::InsertHeldIf => {
+        Site::InsertUnderLockIf => {
             arm(1);
-            drop(cache.insert_held_if(Key(SAME), Value, |_| at(Site::InsertHeldIf)));
+            drop(cache.insert_under_lock_if(Key(SAME), Value, |_| at(Site::InsertUnderLockIf)));
         }
-        Site::RemoveHeldIf => {
+        Site::RemoveUnderLockIf => {
             arm(1);
-            drop(cache.remove_held_if(&Key(SAME), |_| at(Site::RemoveHeldIf)));
+            drop(cache.remove_under_lock_if(&Key(SAME), |_| at(Site::RemoveUnderLockIf)));
         }
-        Site::HoldIf => drop(cache.hold_if(&Key(SAME), |_| at(Site::HoldIf))),
+        Site::GetUnderLockIf => {
+            drop(cache.get_under_lock_if(&Key(SAME), |_| at(Site::GetUnderLockIf)))
+        }
         Site::ExpireIf => drop(cache.expire_if(&Key(SAME), None, |_| at(Site::ExpireIf))),
         Site::Retain => cache.retain(|_| at(Site::Retain)),
         Site::GetMany => cache.get_many([Key(SAME)].iter(), |_, _| reach(Site::GetMany)),
@@ -412,7 +414,7 @@ fn callbacks_that_update_each_others_caches_panic_instead_of_waiting_for_ever() 
         let (caches, both_hold, send) = (caches.clone(), both_hold.clone(), send.clone());
         thread::spawn(move || {
             let ended = catch_unwind(AssertUnwindSafe(|| {
-                drop(caches[own].hold_if(&Key(SAME), |_| {
+                drop(caches[own].get_under_lock_if(&Key(SAME), |_| {
                     both_hold.wait();
                     caches[1 - own].insert(Key(SAME), Value);
                     true

@@ -78,7 +78,7 @@ impl<'s> Handle<'s> {
 
     /// As [`peek`](Self::peek), and the access does not protect the item from eviction either.
     pub fn peek_without_bump(&self, key: &[u8]) -> Option<Found<'s>> {
-        self.store.cache.hold_if(key, |entry| self.is_live(entry.key()))
+        self.store.cache.get_under_lock_if(key, |entry| self.is_live(entry.key()))
     }
 
     /// Visits each of these keys, in order. Their bucket lines are fetched together.
@@ -232,7 +232,7 @@ impl<'s> Handle<'s> {
         let item = self.make(draft);
         let cas = self.cas(&item);
         let mut outcome = Outcome::Stored;
-        let result = self.store.cache.insert_held_if(item, (), |entry| {
+        let result = self.store.cache.insert_under_lock_if(item, (), |entry| {
             outcome = self.judge(entry.map(Entry::key).filter(|item| self.is_live(item)), how);
             outcome == Outcome::Stored
         });
@@ -295,7 +295,7 @@ impl<'s> Handle<'s> {
                     && (!keeps_time || there.deadline() == draft.deadline)
             })
         };
-        self.store.cache.insert_held_if(item, (), same).ok()?;
+        self.store.cache.insert_under_lock_if(item, (), same).ok()?;
         Some(cas)
     }
 
@@ -392,7 +392,7 @@ impl<'s> Handle<'s> {
     pub fn delete_by(&mut self, command: &str, key: &[u8], cas: Option<u64>) -> Outcome {
         self.note_before(key);
         let mut outcome = Outcome::NotFound;
-        let removed = self.store.cache.remove_held_if(key, |entry| {
+        let removed = self.store.cache.remove_under_lock_if(key, |entry| {
             let item = entry.key();
             outcome = match cas {
                 _ if !self.is_live(item) => Outcome::NotFound,
@@ -456,7 +456,7 @@ impl<'s> Handle<'s> {
 
     /// Sets the deadline of the key's item (store.D3); returns the item.
     pub fn touch(&mut self, key: &[u8], deadline: u32) -> Option<Found<'s>> {
-        self.store.cache.hold_if(key, |entry| {
+        self.store.cache.get_under_lock_if(key, |entry| {
             let is_live = self.is_live(entry.key());
             if is_live {
                 entry.key().set_deadline(deadline);
