@@ -40,7 +40,7 @@ where
         self.begin_update();
         let section = self.domain.enter();
         let place = self.place(&key);
-        self.segment(place).table(&section).fetch(place); // while the node is made
+        self.segment(place).table(&section).prefetch_bucket(place); // while the node is made
         let fresh = self.make(key, value, time);
         let version = fresh.version();
         self.put_any(place, fresh, &section);

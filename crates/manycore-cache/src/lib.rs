@@ -502,10 +502,10 @@ where
     /// ```
     /// let cache = manycore_cache::Cache::new(100);
     /// cache.insert("a", 1);
-    /// cache.fetch(["a", "b"]);
+    /// cache.prefetch(["a", "b"]);
     /// assert!(cache.get("a").is_some());
     /// ```
-    pub fn fetch<'q, Q>(&self, keys: impl IntoIterator<Item = &'q Q>)
+    pub fn prefetch<'q, Q>(&self, keys: impl IntoIterator<Item = &'q Q>)
     where
         K: Borrow<Q>,
         Q: Hash + Eq + ?Sized + 'q,

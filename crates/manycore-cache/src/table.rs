@@ -470,7 +470,7 @@ impl<K, V> Table<K, V> {
 
     /// Tells the processor that a key's bucket will be written.
     #[inline(always)]
-    pub(crate) fn fetch(&self, place: Place) {
+    pub(crate) fn prefetch_bucket(&self, place: Place) {
         prefetch_for_write(self.bucket(place));
     }
 

@@ -45,7 +45,7 @@ pub(crate) fn fetch_ahead(
         at = next;
     }
     if count > 1 {
-        context.handle.fetch(&keys[..count]);
+        context.handle.prefetch(&keys[..count]);
     }
     at.max(from + 1)
 }

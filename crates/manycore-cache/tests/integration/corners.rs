@@ -17,7 +17,7 @@ fn keys_and_values_of_no_size_are_found_by_every_look_up() {
         let mut found = 0;
         cache.get_many([(), ()].iter(), |_, entry| found += usize::from(entry.is_some()));
         cache.visit_many([()].iter(), |_, spot| found += usize::from(spot.get().is_some()));
-        cache.fetch([()].iter());
+        cache.prefetch([()].iter());
         assert_eq!((found, cache.iter().count(), cache.len()), (3, 1, 1));
         drop(cache.get_or_insert_with((), || ()));
         assert!(cache.remove(&()).is_some() && cache.is_empty());

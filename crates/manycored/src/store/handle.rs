@@ -160,8 +160,8 @@ impl<'s> Handle<'s> {
     }
 
     /// Prefetches the bucket lines of keys that will be looked up next. A hint.
-    pub fn fetch(&self, keys: &[&[u8]]) {
-        self.store.cache.fetch(keys.iter().copied());
+    pub fn prefetch(&self, keys: &[&[u8]]) {
+        self.store.cache.prefetch(keys.iter().copied());
     }
 
     /// Makes room for so many bytes of new items, by dividing the limit and vacating regions.
