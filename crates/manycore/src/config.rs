@@ -93,10 +93,10 @@ pub(crate) const RATIO_AGAINST_ANSWERS: u64 = if SMALL { 1 } else { 4 };
 
 /// Reads that an object goes without the bias after its updaters failed to answer, doubled each
 /// time that they fail again, up to so many times.
-pub(crate) const READS_WITHOUT_HOPE: u64 = if SMALL { 1 } else { 64 };
+pub(crate) const READS_BEFORE_PROBE: u32 = if SMALL { 1 } else { 64 };
 
 /// See above.
-pub(crate) const VAIN_MAX: u32 = if SMALL { 1 } else { 10 };
+pub(crate) const FAILED_PROBES_MAX: u32 = if SMALL { 1 } else { 10 };
 
 /// Dirty slots from which a read uses a combining tree.
 pub(crate) const TREE_SLOTS_MIN: usize =

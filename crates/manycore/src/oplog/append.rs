@@ -1,20 +1,151 @@
-//! The slow paths of an update: what it does if it can't append to its log at once.
+//! The path of an update, the fast one and the slow ones.
 //!
-//! Owns: waiting for a collection, making room, and not waiting at all while the thread is inside
-//! an object or log: the rules are in the header of the parent module.
+//! Owns: appending to a log or applying at once, waiting for a collection, making room, and not
+//! waiting at all while the thread is inside an object or log: the rules are in the header of the
+//! parent module.
 
-use super::builder::WhenFull;
-use super::core::{ANY_GROWTH, Refusal};
-use super::hold::ColdHold;
+use super::hot_state::HotState;
 use super::lifecycle::Admission;
-use super::promotion::Word;
-use super::{Deferred, Log};
+use super::log::Log;
+use super::object::Deferred;
+use super::policy;
+use super::promotion;
+use super::push::{ANY_GROWTH, Refusal};
+use super::release::ColdHold;
+use super::settings::WhenFull;
+use super::word::Word;
 use crate::lock::{self, Refused, held};
-use crate::percpu;
+use crate::percpu::{self, Slot};
+use crate::policy::Streak;
 use crate::profile::{Of, Wait};
-use crate::sync::{self, Backoff, Ordering};
+use crate::sync::{self, Backoff};
 
 impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
+    /// Not inlined into [`append`](Self::append), so that the cold path saves no registers: its
+    /// locked instruction would wait for those stores.
+    #[inline(never)]
+    pub(super) fn append_logged(&self, op: L::Op) {
+        let word = self.word.load();
+        let refused = match percpu::idle_slot() {
+            Some(slot) if word.is_plain() => self.append_plain(slot, word, op),
+            _ => Err(op),
+        };
+        if let Err(op) = refused {
+            self.append_slow(op, Refusal::Stale);
+        }
+    }
+
+    /// The fast path of [`append_hot`](Self::append_hot), which nearly all updates take.
+    #[inline(always)]
+    pub(super) fn append_plain(&self, slot: Slot, word: Word, op: L::Op) -> Result<(), L::Op> {
+        // SAFETY: oplog.W3 - this is the object's word, and its hot states are freed only as
+        // promotion.H4 allows.
+        let hot = unsafe { promotion::enter_by::<HotState<T, L>>(slot, self.word.raw(), word) };
+        let Some(hot) = hot else { return Err(op) };
+        // SAFETY: oplog.C1 - `enter_by` has announced the hot state, and checked the word after
+        // that.
+        unsafe { hot.push_plain(slot.index(), op) }
+    }
+
+    #[inline(always)]
+    pub(super) fn append_hot(
+        &self,
+        slot: Slot,
+        word: Word,
+        op: L::Op,
+        growth: usize,
+    ) -> Result<(), (L::Op, Refusal)> {
+        // SAFETY: oplog.W3 - this is the object's word, and its hot states are freed only as
+        // promotion.H4 allows.
+        let hot = unsafe { promotion::enter_by::<HotState<T, L>>(slot, self.word.raw(), word) };
+        let Some(hot) = hot else { return Err((op, Refusal::Stale)) };
+        // SAFETY: oplog.C1 - `enter_by` has announced the hot state, and checked the word after
+        // that.
+        let stamp = unsafe { hot.push(slot.index(), op, growth) }?;
+        if !L::ORDERED || hot.stamps_in_hardware() {
+            return Ok(());
+        }
+        // SAFETY: this call borrows the object, which keeps the clock's configuration (oplog.O1).
+        let clock = unsafe { hot.clock_of_builder() };
+        drop(hot);
+        clock.settle(stamp);
+        Ok(())
+    }
+
+    #[inline(always)]
+    pub(super) fn append_cold(&self, op: L::Op) -> Result<(), (L::Op, Refusal)> {
+        if percpu::is_announcing() {
+            return Err((op, Refusal::Stale)); // a log is in hand: it must be logged
+        }
+        match lock::try_lock(self.word.raw(), percpu::thread_token()) {
+            Ok(()) => self.apply_locked(op, false),
+            Err(_) => Err((op, Refusal::Stale)),
+        }
+    }
+
+    /// Applies an update to the cold object that this thread has locked, and unlocks it.
+    #[inline(always)]
+    pub(super) fn apply_locked(&self, op: L::Op, contended: bool) -> Result<(), (L::Op, Refusal)> {
+        let mut hold = ColdHold::of(self);
+        let contention = self.contention.load();
+        if contention.is_poisoned() || self.config.always_logs() {
+            return self.promote_instead(op, hold);
+        }
+        self.apply_held(op, &mut hold);
+        // Loaded again: the object may have been promoted.
+        let mut contention = self.contention.load().with_update();
+        if contended && !self.config.never_logs() {
+            let mut waits = contention.contended();
+            let wants = policy::wants_logs(contention.updates(), &mut waits, percpu::slot_count());
+            // (A hint: `publish_hot_state` decides.)
+            let promotes = wants && !self.word.hint().is_hot();
+            contention = contention.with_contended(if promotes { Streak::NONE } else { waits });
+            if promotes {
+                self.contention.store(contention);
+                self.promote_held(hold, Admission::Ask);
+                return Ok(());
+            }
+        }
+        self.contention.store(contention);
+        Ok(())
+    }
+
+    #[inline(always)]
+    pub(super) fn apply_held(&self, op: L::Op, hold: &mut ColdHold<'_, T, L>) {
+        hold.poison = true;
+        held::assert_no_leaf();
+        self.value.with_mut(|value| {
+            // SAFETY: oplog.W1 - the word is locked by this thread and not HOT.
+            L::apply(op, unsafe { (*value).assume_init_mut() });
+        });
+        hold.poison = false;
+    }
+
+    /// For an update that must be logged, not applied: the object is poisoned, or always has logs.
+    #[cold]
+    fn promote_instead(
+        &self,
+        op: L::Op,
+        mut hold: ColdHold<'_, T, L>,
+    ) -> Result<(), (L::Op, Refusal)> {
+        if self.contention.load().is_poisoned() {
+            self.promote_held(hold, Admission::Bypass);
+            return Err((op, Refusal::Stale));
+        }
+        match self.publish_hot_state(&hold, Admission::Insist) {
+            Some(eviction) => {
+                drop(hold);
+                drop(eviction); // runs the victim's updates, now that this thread holds no lock
+                Err((op, Refusal::Stale))
+            }
+            None => {
+                // The place is in use at this moment: apply this update instead.
+                self.apply_held(op, &mut hold);
+                Ok(())
+            }
+        }
+    }
+
     #[cold]
     #[track_caller]
     pub(super) fn append_slow(&self, op: L::Op, refusal: Refusal) {
@@ -42,11 +173,11 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
                         Ok(()) => return Ok(()),
                         Err(op) => op,
                     };
-                    backoff.pause(); // the core is about to be freed, and runs no user code
+                    backoff.pause(); // the hot state is about to be freed, and runs no user code
                 }
                 Refusal::Closed => {
                     let wait = Wait::begin();
-                    self.with_core(|core, slot| core.wait_for_collection(slot, &mut backoff));
+                    self.with_hot_state(|hot, slot| hot.wait_for_collection(slot, &mut backoff));
                     wait.end(Of::new("Deferred", self), 1);
                 }
                 Refusal::Stale => {}
@@ -54,7 +185,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
                     growth = self.make_room(refusal, growth, is_inside, &mut backoff);
                 }
                 // The panic is another update's, applied here: it has poisoned the object.
-                Refusal::Evicted => sync::contain(|| drop(self.hold(true))),
+                Refusal::Evicted => sync::contain(|| drop(self.acquire(true))),
                 Refusal::Cold => return Err(op),
             }
             (op, refusal) = match self.try_append(op, growth, is_inside) {
@@ -71,8 +202,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         growth: usize,
         is_inside: bool,
     ) -> Result<(), (L::Op, Refusal)> {
-        // ORDER: Acquire; as in `append`.
-        let word = Word::load(&self.word, Ordering::Acquire);
+        let word = self.word.load();
         if word.is_hot() {
             if !word.is_open() {
                 return Err((op, Refusal::Closed));
@@ -84,9 +214,9 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         }
         let token = percpu::thread_token();
         let locked = if is_inside {
-            lock::try_lock(&self.word, token).map(|()| false)
+            lock::try_lock(self.word.raw(), token).map(|()| false)
         } else {
-            lock::lock(&self.word, token, Of::new("Deferred", self))
+            lock::lock(self.word.raw(), token, Of::new("Deferred", self))
         };
         match locked {
             // With a log in hand, no update is applied: it might read.
@@ -132,7 +262,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         // update is logged regardless of the bounds.
         let mut next = ANY_GROWTH;
         sync::contain(|| {
-            next = match self.hold(growth >= allowed && !is_inside) {
+            next = match self.acquire(growth >= allowed && !is_inside) {
                 Ok(_) => 1,
                 Err(_) if is_inside && growth >= allowed => ANY_GROWTH,
                 Err(Refused::HeldBySelf) => ANY_GROWTH,
@@ -141,5 +271,26 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
             };
         });
         next
+    }
+
+    /// Queues an update for the next read without waiting (`late`), or returns it if the object is
+    /// cold or about to be.
+    pub(super) fn append_late(&self, op: L::Op) -> Result<(), L::Op> {
+        let mut waiting = Some(op);
+        let pushed = self.with_hot_state(|hot, _| {
+            // SAFETY: this call borrows the object, which keeps the clock's configuration
+            // (oplog.O1).
+            waiting.take().map(|op| unsafe { hot.push_late(op) })
+        });
+        match pushed.flatten() {
+            Some(Ok(skewed)) => {
+                if let Some((clock, stamp)) = skewed {
+                    clock.settle(stamp);
+                }
+                Ok(())
+            }
+            Some(Err(op)) => Err(op),
+            None => waiting.map_or(Ok(()), Err),
+        }
     }
 }

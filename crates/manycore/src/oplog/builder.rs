@@ -1,233 +1,14 @@
-//! [`Builder`]: the configuration of a [`Deferred`] object, and its validation.
+//! [`Builder`]: a [`Deferred`] object with settings of the user's choice.
 
 use super::configurations::ConfigId;
+use super::log::Log;
+use super::object::Deferred;
+use super::settings::{BuildError, Config, Logs, MergeStrategy, Publish, Slots, WhenFull};
 use super::table::LogTable;
-use super::{Deferred, Log};
 use crate::clock::Clock;
-use crate::config;
-use std::fmt;
-use std::hash::Hash;
 use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
-
-/// What an update does when its slot's log is full. No update is ever dropped.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum WhenFull {
-    /// Become the reader if the object is free, and apply pending updates. If it is busy, let the
-    /// log grow up to the given multiple of its bounds, and wait for the object beyond that. The
-    /// default.
-    Drain {
-        /// Multiple of the bounds up to which a log grows while the object is busy.
-        growth: usize,
-    },
-    /// Let the log grow up to the given multiple of its bounds without trying to read; beyond that,
-    /// wait for the object and apply pending updates. For updates that must stay short as long as
-    /// memory allows.
-    Grow {
-        /// Multiple of the bounds up to which a log grows.
-        growth: usize,
-    },
-    /// Wait until a reader has made room. For objects whose updates only certain threads may apply.
-    /// If no thread reads, an update to a full log blocks for ever.
-    Wait,
-}
-
-impl Default for WhenFull {
-    fn default() -> Self {
-        Self::Drain { growth: config::DEFAULT_GROWTH }
-    }
-}
-
-/// When an object has logs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub enum Logs {
-    /// While its lock is contended and there are many updates per read (law oplog.D8).
-    #[default]
-    Auto,
-    /// From the first update on, unless a busier object has the object's place in the table of
-    /// logs.
-    Always,
-    /// Never: a plain locked object.
-    Never,
-}
-
-/// How an update orders its log entry before its own later loads (law oplog.D1).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub enum Publish {
-    /// Chosen by the ratio of updates to reads.
-    #[default]
-    Auto,
-    /// One locked instruction in every update.
-    Locked,
-    /// Plain stores. A read waits until every thread with updates in its log has answered, which
-    /// busy threads do within their next update, and pays a `membarrier` if one does not. Where the
-    /// kernel has none, `Locked`.
-    Biased,
-}
-
-/// Whose log an update goes to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub enum Slots {
-    /// The thread's own. The default, and the fastest: no other thread writes that log.
-    #[default]
-    Thread,
-    /// The CPU's, by the kernel's concurrency id: an object has at most as many logs as the process
-    /// runs on CPUs, however many threads it has. An update takes one locked instruction, because
-    /// it may be preempted with the log in hand. For programs with more than twice as many threads
-    /// as CPUs, and where the memory of an object matters. Where the kernel provides no such id
-    /// (before Linux 6.3), as `Thread`. With `Cpu`, [`Publish`] is ignored.
-    Cpu,
-}
-
-/// How a read collects the logs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub enum MergeStrategy {
-    /// `Tree` where many slots have updates, without stamps, and the machine has several last-level
-    /// caches, and while the updaters are busy enough to help; else `Flat`. The default.
-    #[default]
-    Auto,
-    /// The reader collects each log itself, one after the other. For objects whose updaters must
-    /// not spend time on a reader, beyond waiting for it.
-    Flat,
-    /// In a tree, as section 8 of the OpLog paper proposes: of the updaters that the read keeps
-    /// waiting, the first of each last-level cache collects the logs of the threads there,
-    /// absorbing one into the other ([`Log::absorb`]); the reader collects from these, and the logs
-    /// that none of them has collected. For tests, and where `Auto` does not detect that it pays.
-    /// Costs up to 6 KiB per object from its first such read on, and the first such read of a
-    /// process reads the map of the machine ([`Topology`](crate::percpu::topology::Topology)). Not
-    /// together with [`Slots::Cpu`].
-    Tree,
-}
-
-/// Why a configuration was rejected.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum BuildError {
-    /// A bound of zero: no update would ever fit. Holds the setting's name.
-    Zero(&'static str),
-    /// A bound beyond the memory of any machine. Holds the setting's name.
-    TooLarge(&'static str),
-    /// The byte bound is smaller than one update.
-    BytesBelowOneEntry {
-        /// The bound that was set.
-        max_bytes: usize,
-        /// The size of one update.
-        entry: usize,
-    },
-    /// [`MergeStrategy::Tree`] together with [`Slots::Cpu`].
-    TreeOfCpus,
-    /// Objects with 65,535 different configurations exist at this time. Two configurations differ
-    /// if a setting, the table or the clock does; one that no object uses does not count.
-    TooManyConfigurations,
-}
-
-impl fmt::Display for BuildError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Zero(field) => write!(f, "{field} must not be zero: no update would fit"),
-            Self::TooLarge(field) => {
-                write!(f, "{field} is beyond {} and can't be meant", config::MAX_BOUND)
-            }
-            Self::BytesBelowOneEntry { max_bytes, entry } => {
-                write!(f, "max_bytes {max_bytes} does not hold one update of {entry} bytes")
-            }
-            Self::TreeOfCpus => {
-                write!(f, "MergeStrategy::Tree needs Slots::Thread: logs of CPUs are nobody's")
-            }
-            Self::TooManyConfigurations => {
-                write!(
-                    f,
-                    "objects with {} different configurations exist, and there can be no more at \
-                     a time; give objects that may be alike the same settings, table and clock",
-                    u16::MAX
-                )
-            }
-        }
-    }
-}
-
-impl std::error::Error for BuildError {}
-
-/// The settings of a [`Builder`]; shared by all objects with equal settings.
-#[derive(Debug, Clone)]
-pub(crate) struct Config {
-    pub(crate) max_entries: usize,
-    pub(crate) max_bytes: usize,
-    pub(crate) max_delay: Option<Duration>,
-    pub(crate) when_full: WhenFull,
-    pub(crate) logs: Logs,
-    pub(crate) publish: Publish,
-    pub(crate) slots: Slots,
-    pub(crate) merge: MergeStrategy,
-    pub(crate) clock: Option<Arc<Clock>>,
-    pub(crate) table: Option<Arc<LogTable>>,
-    /// The number of consecutive reads, each with too few updates before it, after which an object
-    /// is demoted.
-    pub(crate) idle_reads: u32,
-    /// Updates per read above which a reader pays for the updaters' fences; below half of it, each
-    /// updater pays for its own.
-    pub(crate) ratio_for_bias: u64,
-}
-
-impl Default for Config {
-    fn default() -> Self {
-        Self {
-            max_entries: config::DEFAULT_MAX_ENTRIES,
-            max_bytes: config::DEFAULT_MAX_BYTES,
-            max_delay: None,
-            when_full: WhenFull::default(),
-            logs: Logs::default(),
-            publish: Publish::default(),
-            slots: Slots::default(),
-            merge: MergeStrategy::default(),
-            clock: None,
-            table: None,
-            idle_reads: config::IDLE_READS,
-            ratio_for_bias: config::RATIO_FOR_BIAS,
-        }
-    }
-}
-
-impl Config {
-    /// The key by which configurations are equal. Clock and table are compared by address, which is
-    /// unique as long as the configuration holds them.
-    pub(super) fn settings(&self) -> impl Hash + Eq + use<> {
-        (
-            (self.max_entries, self.max_bytes, self.max_delay, self.when_full),
-            (self.logs, self.publish, self.slots, self.merge),
-            (self.idle_reads, self.ratio_for_bias),
-            self.clock.as_ref().map(|clock| Arc::as_ptr(clock).addr()),
-            self.table.as_ref().map(|table| Arc::as_ptr(table).addr()),
-        )
-    }
-
-    fn validate(&self, entry: usize) -> Result<(), BuildError> {
-        let bounds = [("max_entries", self.max_entries), ("max_bytes", self.max_bytes)];
-        let growth = match self.when_full {
-            WhenFull::Drain { growth } | WhenFull::Grow { growth } => growth,
-            WhenFull::Wait => 1,
-        };
-        for (field, bound) in bounds.into_iter().chain([("growth", growth)]) {
-            if bound == 0 {
-                return Err(BuildError::Zero(field));
-            }
-            if bound > config::MAX_BOUND {
-                return Err(BuildError::TooLarge(field));
-            }
-        }
-        if self.max_delay == Some(Duration::ZERO) {
-            return Err(BuildError::Zero("max_delay"));
-        }
-        if self.max_bytes < entry {
-            return Err(BuildError::BytesBelowOneEntry { max_bytes: self.max_bytes, entry });
-        }
-        if self.merge == MergeStrategy::Tree && self.slots == Slots::Cpu {
-            return Err(BuildError::TreeOfCpus);
-        }
-        Ok(())
-    }
-}
 
 /// Builder for [`Deferred`] objects.
 ///
@@ -371,5 +152,13 @@ impl<T: Send + 'static, L: Log<T>> Builder<T, L> {
     pub fn build(&self, value: T) -> Result<Deferred<T, L>, BuildError> {
         self.config.validate(size_of::<L::Op>())?;
         Ok(Deferred::with_config(value, ConfigId::of(self.config.clone())?))
+    }
+}
+
+impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
+    /// A builder for an object with other bounds and policies.
+    #[must_use]
+    pub fn builder() -> Builder<T, L> {
+        Builder::new()
     }
 }

@@ -5,7 +5,7 @@
 //!
 //! Laws:
 //! - oplog.O1 A number stands for one configuration as long as a [`ConfigId`] with it exists. The
-//!   last `ConfigId` frees the configuration, with the table and the clock in it unless a core
+//!   last `ConfigId` frees the configuration, with the table and the clock in it unless a hot state
 //!   still uses it, and makes the number free for another one.
 //! - oplog.O2 A configuration is freed with no lock of this module held: it may contain a user's
 //!   clock, whose destructor is user code.
@@ -15,7 +15,7 @@
 //! The lock is taken when an object is built, promoted or dropped, or finds its log full; never for
 //! the default configuration, which is number zero.
 
-use super::builder::{BuildError, Config, Logs};
+use super::settings::{BuildError, Config, Logs};
 #[cfg(not(any(manycore_loom, manycore_shuttle)))]
 use crate::percpu::fork::AtFork;
 use crate::sync;
@@ -31,7 +31,7 @@ pub(crate) struct ConfigId(u32);
 const NUMBER: u32 = 0xffff;
 const NEVER: u32 = 1 << 16;
 const ALWAYS: u32 = 1 << 17;
-/// The object's owner decides when it has logs (`managed`).
+/// The object's owner decides when it has logs (`external_policy`).
 const MANAGED: u32 = 1 << 18;
 
 /// A configuration, compared by its settings.
@@ -105,6 +105,10 @@ impl Configurations {
             }
         };
         let config = Arc::clone(&key.0);
+        debug_assert!(
+            self.entries[usize::from(number) - 1].is_none(),
+            "oplog.O1: number {number} stands for two configurations"
+        );
         self.entries[usize::from(number) - 1] = Some(Entry { config, users: 1 });
         self.numbers.insert(key, number);
         Ok(number)
@@ -118,17 +122,21 @@ impl Configurations {
     /// Drops one reference. Returns what is to be dropped without the lock (oplog.O2).
     fn leave(&mut self, number: u16) -> Option<(Entry, BySettings)> {
         let entry = self.entry(number);
+        debug_assert!(entry.users > 0, "oplog.O1: configuration {number} has no user");
         entry.users -= 1;
         if entry.users > 0 {
             return None;
         }
-        let entry = self.entries[usize::from(number) - 1].take().expect("it is there");
+        let entry =
+            self.entries[usize::from(number) - 1].take().expect("oplog.O1: the number is in use");
         let key = BySettings(Arc::clone(&entry.config));
-        let (key, _) = self.numbers.remove_entry(&key).expect("oplog.O3: it is there");
+        let (key, _) = self.numbers.remove_entry(&key).expect("oplog.O3: each number has its key");
         if self.numbers.is_empty() {
             *self = Self::default(); // frees the memory of many numbers
         } else {
             self.free.push(number);
+            let used = self.entries.len() - self.free.len();
+            debug_assert_eq!(used, self.numbers.len(), "oplog.O3: numbers and keys differ");
         }
         Some((entry, key))
     }

@@ -1,166 +1,27 @@
-//! [`Deferred`]: one word that is a lock while the object is cold and leads to a core while it is
-//! hot.
-//!
-//! Owns: the public interface, and the path of an update. Locking is in `hold`, promotion and
-//! demotion in `lifecycle`.
-//!
-//! The word is a lock word of [`crate::lock`], or with `HOT` it leads to a core ([`promotion`]).
-//! - oplog.W1 Without `HOT`, the value is inline and guarded by the word. With `HOT`, it is in the
-//!   core and guarded by the core's lock; but see oplog.W2.
-//! - oplog.W2 A promotion publishes the core locked in the name of the word's holder, with the
-//!   value still inline. The holder moves the value when it releases the lock. So any thread may
-//!   promote while a guard points to the value: the holder itself, or a thread that must not wait
-//!   for the holder. Only a locked word becomes HOT.
-//! - oplog.W3 A core is freed only after the word no longer leads to it, its updaters and its
-//!   lock's waiters have left, it has left the table, and an evictor that had claimed it is done.
-//! - oplog.W4 If the last owner of an object is one of its own updates or logs, an eviction of the
-//!   object may drop it further down the same stack. Then the evictor, which has the core's lock
-//!   and perhaps the value borrowed, frees both when it is done. Other calls that take the object
-//!   by value or `&mut` panic there.
+//! The public interface of [`Deferred`].
 
-use super::builder::Builder;
 use super::configurations::ConfigId;
-use super::core::{Core, Refusal};
 use super::guard::ReadGuard;
-use super::hold::{ColdHold, Locked};
 use super::lifecycle::Admission;
 use super::log::Log;
-use super::promotion::{self, Word};
-use super::reader::logs_pay_from;
+use super::object::Deferred;
+use super::release::{ColdHold, Locked};
 use super::stats::Stats;
 use crate::config;
 use crate::lock::error::{TryReadError, would_wait_in_a_circle};
 use crate::lock::{self, Refused, held};
-use crate::percpu::{self, Slot};
+use crate::percpu;
 use crate::profile::Of;
-use crate::sync::{self, AtomicU32, AtomicUsize, Ordering, Panic, UnsafeCell, panicking};
+use crate::sync::{self, Panic, panicking};
 use std::fmt;
-use std::marker::PhantomData;
-use std::mem::MaybeUninit;
-use std::ops::Deref;
 use std::panic::resume_unwind;
 use std::ptr;
-
-/// Bits of `heat`: updates since the last read, the contended ones among them, flags.
-pub(super) const UPDATES: u32 = 0xffff;
-pub(super) const CONTENDED_ONE: u32 = 1 << 16;
-pub(super) const CONTENDED: u32 = 0xff << 16;
-/// A hint: the word is HOT. Changed under the object's lock.
-pub(super) const LOGGED: u32 = 1 << 30;
-pub(super) const POISONED: u32 = 1 << 31;
-
-/// A value whose updates are deferred until the next read.
-///
-/// For structures that are updated often, by many threads, and read rarely: registries, reverse
-/// maps, statistics, recency lists, queues of events. `T` is any single-threaded type; `L` is the
-/// kind of log that keeps its updates (see [the kinds](super#reexports)).
-///
-/// Not for updates that return something, and not for structures that are read about as often as
-/// they are updated: below about ten updates per read, a lock is better. (In
-/// [`Logs::Auto`](super::Logs::Auto) mode such an object stays a plain locked object.)
-///
-/// - Consistency: linearizable.
-/// - Progress: an update of a hot object waits only for a reader that is collecting this slot's
-///   log, or by [`WhenFull`](super::WhenFull); of a cold one, for the lock. Reads wait for each
-///   other.
-/// - Cost of an update while hot: no write to a shared line, no lock, no read-modify-write when
-///   biased and one when not, and a clock read if the log is ordered. Cost of a read: the object's
-///   lock; when biased, one `membarrier` if a thread that has updates in its log is no longer busy
-///   updating (2 us, and 1 us for each other running thread); one to three cache misses per slot
-///   that was written since the last read (on many cores, three for each group of cores:
-///   [`MergeStrategy`]), and the updates themselves. Each thread that goes on updating waits for
-///   the read once, from some hundred nanoseconds to some microseconds, and may collect other
-///   threads' logs while it waits. A read that finds all logs empty costs the lock and a load of
-///   the dirty bits.
-/// - Memory: the value plus 16 bytes while cold; while hot, about 1.2 KB more and one log per slot
-///   that updates it; after an eviction, 256 bytes more (plus the size of a value of over 8 bytes,
-///   which stays in the core) until the object is next used. While an object is poisoned, its
-///   updates are kept without bound.
-/// - Source: OpLog, sections 4 to 6, and section 8 for [`MergeStrategy`].
-///
-/// [`MergeStrategy`]: super::MergeStrategy
-/// [`WhenFull`]: super::WhenFull
-///
-/// ```
-/// use manycore::oplog::{Deferred, Op, Ordered};
-///
-/// enum Update {
-///     Add(u32),
-///     Remove(u32),
-/// }
-/// impl Op<Vec<u32>> for Update {
-///     fn apply(self, list: &mut Vec<u32>) {
-///         match self {
-///             Update::Add(x) => list.push(x),
-///             Update::Remove(x) => list.retain(|y| *y != x),
-///         }
-///     }
-/// }
-///
-/// let list = Deferred::<Vec<u32>, Ordered<Update>>::new(Vec::new());
-/// std::thread::scope(|s| {
-///     for i in 0..4 {
-///         let list = &list;
-///         s.spawn(move || {
-///             list.append(Update::Add(i));
-///             list.append(Update::Remove(i));
-///         });
-///     }
-/// });
-/// assert!(list.read().is_empty());
-/// ```
-pub struct Deferred<T: Send + 'static, L: Log<T>> {
-    pub(super) word: AtomicUsize,
-    pub(super) config: ConfigId,
-    pub(super) heat: AtomicU32,
-    pub(super) value: Inline<T>,
-    log: PhantomData<fn() -> L>,
-}
-
-/// The value's place in the object. Its `Send` and `Sync` impls decide those of the object: an
-/// `impl` for the object itself would have to repeat `L: Log<T>`, and a type that refers to an
-/// object of its own kind could not be proved `Send` (E0275; `tests/own_type.rs`). Logs and updates
-/// may cross because every `Log<T>` and its `Op` are `Send`.
-pub(super) struct Inline<T>(UnsafeCell<MaybeUninit<T>>);
-
-// SAFETY: a shared object gives its value to the lock's holder alone (oplog.W1), one thread at a
-// time. A shared guard, and an `Adaptive`, which admits readers by lanes (adaptive.A1), require `T:
-// Sync`.
-unsafe impl<T: Send> Sync for Inline<T> {}
-// SAFETY: an object that moves takes its value along (`T: Send`); its logs and updates are `Send`
-// by `Log`'s own bounds.
-unsafe impl<T: Send> Send for Inline<T> {}
-
-impl<T> Deref for Inline<T> {
-    type Target = UnsafeCell<MaybeUninit<T>>;
-
-    #[inline(always)]
-    fn deref(&self) -> &Self::Target {
-        &self.0
-    }
-}
 
 impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     /// An object with this value, cold, with the default bounds and policies.
     #[must_use]
     pub fn new(value: T) -> Self {
         Self::with_config(value, ConfigId::default())
-    }
-
-    /// A builder for an object with other bounds and policies.
-    #[must_use]
-    pub fn builder() -> Builder<T, L> {
-        Builder::new()
-    }
-
-    pub(super) fn with_config(value: T, config: ConfigId) -> Self {
-        Self {
-            word: AtomicUsize::new(0),
-            config,
-            heat: AtomicU32::new(0),
-            value: Inline(UnsafeCell::new(MaybeUninit::new(value))),
-            log: PhantomData,
-        }
     }
 
     /// Appends an update; the next read sees it.
@@ -173,138 +34,12 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     #[inline]
     #[track_caller]
     pub fn append(&self, op: L::Op) {
-        // ORDER: Relaxed; a hint that keeps the cold path from loading the word that it is about to
-        // lock (3 ns in a tight loop). If it is wrong, the slow path corrects it.
-        if self.heat.load(Ordering::Relaxed) & LOGGED != 0 {
+        // A hint that keeps the cold path from loading the word that it is about to lock (3 ns in a
+        // tight loop). If it is wrong, the slow path corrects it.
+        if self.contention.load().is_logged() {
             self.append_logged(op);
         } else if let Err((op, refusal)) = self.append_cold(op) {
             self.append_slow(op, refusal);
-        }
-    }
-
-    /// Not inlined into [`append`](Self::append), so that the cold path saves no registers: its
-    /// locked instruction would wait for those stores.
-    #[inline(never)]
-    fn append_logged(&self, op: L::Op) {
-        // ORDER: Acquire; pairs with Release at promotion: the core's contents before its address.
-        let word = Word::load(&self.word, Ordering::Acquire);
-        let refused = match percpu::idle_slot() {
-            Some(slot) if word.is_plain() => self.append_plain(slot, word, op),
-            _ => Err(op),
-        };
-        if let Err(op) = refused {
-            self.append_slow(op, Refusal::Stale);
-        }
-    }
-
-    /// The fast path of [`append_hot`](Self::append_hot), which nearly all updates take.
-    #[inline(always)]
-    pub(super) fn append_plain(&self, slot: Slot, word: Word, op: L::Op) -> Result<(), L::Op> {
-        // SAFETY: oplog.W3 - this is the object's word, and its cores are freed only as
-        // promotion.H4 allows.
-        let core = unsafe { promotion::enter_by::<Core<T, L>>(slot, &self.word, word) };
-        let Some(core) = core else { return Err(op) };
-        // SAFETY: oplog.C1 - `enter_by` has announced the core, and checked the word after that.
-        unsafe { core.push_plain(slot.index(), op) }
-    }
-
-    #[inline(always)]
-    pub(super) fn append_hot(
-        &self,
-        slot: Slot,
-        word: Word,
-        op: L::Op,
-        growth: usize,
-    ) -> Result<(), (L::Op, Refusal)> {
-        // SAFETY: oplog.W3 - this is the object's word, and its cores are freed only as
-        // promotion.H4 allows.
-        let core = unsafe { promotion::enter_by::<Core<T, L>>(slot, &self.word, word) };
-        let Some(core) = core else { return Err((op, Refusal::Stale)) };
-        // SAFETY: oplog.C1 - `enter_by` has announced the core, and checked the word after that.
-        let stamp = unsafe { core.push(slot.index(), op, growth) }?;
-        if !L::ORDERED || core.stamps_in_hardware() {
-            return Ok(());
-        }
-        // SAFETY: this call borrows the object, which keeps the clock's configuration (oplog.O1).
-        let clock = unsafe { core.clock_of_builder() };
-        drop(core);
-        clock.settle(stamp);
-        Ok(())
-    }
-
-    #[inline(always)]
-    fn append_cold(&self, op: L::Op) -> Result<(), (L::Op, Refusal)> {
-        if percpu::is_announcing() {
-            return Err((op, Refusal::Stale)); // a log is in hand: it must be logged
-        }
-        match lock::try_lock(&self.word, percpu::thread_token()) {
-            Ok(()) => self.apply_locked(op, false),
-            Err(_) => Err((op, Refusal::Stale)),
-        }
-    }
-
-    /// Applies an update to the cold object that this thread has locked, and unlocks it.
-    #[inline(always)]
-    pub(super) fn apply_locked(&self, op: L::Op, contended: bool) -> Result<(), (L::Op, Refusal)> {
-        let mut hold = ColdHold::of(self);
-        // ORDER: Relaxed (all of `heat`); guarded by the word's lock.
-        let heat = self.heat.load(Ordering::Relaxed);
-        if heat & POISONED != 0 || self.config.always_logs() {
-            return self.promote_instead(op, hold);
-        }
-        self.apply_held(op, &mut hold);
-        // Loaded again: the object may have been promoted.
-        let heat = self.heat.load(Ordering::Relaxed);
-        let mut heat = if heat & UPDATES == UPDATES { heat } else { heat + 1 };
-        let pays = || heat & UPDATES >= logs_pay_from(percpu::slot_count());
-        if contended && pays() && !self.config.never_logs() {
-            heat += CONTENDED_ONE;
-            // ORDER: Relaxed; a hint: `publish_core` decides.
-            let promoted = Word::load(&self.word, Ordering::Relaxed).is_hot();
-            if !promoted && heat & CONTENDED >= config::CONTENDED_FOR_LOGS * CONTENDED_ONE {
-                heat &= !CONTENDED;
-                self.heat.store(heat, Ordering::Relaxed);
-                self.promote_held(hold, Admission::Ask);
-                return Ok(());
-            }
-        }
-        self.heat.store(heat, Ordering::Relaxed);
-        Ok(())
-    }
-
-    #[inline(always)]
-    pub(super) fn apply_held(&self, op: L::Op, hold: &mut ColdHold<'_, T, L>) {
-        hold.poison = true;
-        held::assert_no_leaf();
-        self.value.with_mut(|value| {
-            // SAFETY: oplog.W1 - the word is locked by this thread and not HOT.
-            L::apply(op, unsafe { (*value).assume_init_mut() });
-        });
-        hold.poison = false;
-    }
-
-    /// For an update that must be logged, not applied: the object is poisoned, or always has logs.
-    #[cold]
-    fn promote_instead(
-        &self,
-        op: L::Op,
-        mut hold: ColdHold<'_, T, L>,
-    ) -> Result<(), (L::Op, Refusal)> {
-        if self.heat.load(Ordering::Relaxed) & POISONED != 0 {
-            self.promote_held(hold, Admission::Bypass);
-            return Err((op, Refusal::Stale));
-        }
-        match self.publish_core(&hold, Admission::Insist) {
-            Some(eviction) => {
-                drop(hold);
-                drop(eviction); // runs the victim's updates, now that this thread holds no lock
-                Err((op, Refusal::Stale))
-            }
-            None => {
-                // The place is in use at this moment: apply this update instead.
-                self.apply_held(op, &mut hold);
-                Ok(())
-            }
         }
     }
 
@@ -335,7 +70,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     /// As [`read`](Self::read), except for poison.
     #[track_caller]
     pub fn read_poisoned(&self) -> ReadGuard<'_, T, L> {
-        match self.hold(true) {
+        match self.acquire(true) {
             Ok(guard) => guard,
             Err(Refused::Circle) => would_wait_in_a_circle(),
             Err(_) => panic!(
@@ -355,7 +90,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     /// If an update panics while this read applies it.
     #[track_caller]
     pub fn try_read(&self) -> Result<ReadGuard<'_, T, L>, TryReadError> {
-        let guard = self.hold(false).map_err(|_| TryReadError::Busy)?;
+        let guard = self.acquire(false).map_err(|_| TryReadError::Busy)?;
         if guard.is_poisoned() { Err(TryReadError::Poisoned) } else { Ok(guard) }
     }
 
@@ -433,11 +168,8 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     /// Whether the object is poisoned: an update, or a reader that held the object, panicked.
     #[must_use]
     pub fn is_poisoned(&self) -> bool {
-        // ORDER: Relaxed; a caller that needs more holds the lock.
-        if self.heat.load(Ordering::Relaxed) & POISONED != 0 {
-            return true;
-        }
-        self.with_core(|core, _| core.poisoned.load(Ordering::Relaxed)).unwrap_or(false)
+        self.contention.load().is_poisoned()
+            || self.with_hot_state(|hot, _| hot.is_poisoned()).unwrap_or(false)
     }
 
     /// Clears the poison flag. The next read applies the queued updates.
@@ -454,22 +186,20 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         if matches!(locked, Err(Refused::Circle)) {
             would_wait_in_a_circle();
         }
-        // ORDER: Relaxed (both); guarded by the lock.
-        self.heat.fetch_and(!POISONED, Ordering::Relaxed);
-        self.with_core(|core, _| core.poisoned.store(false, Ordering::Relaxed));
+        self.contention.clear_poison();
+        self.with_hot_state(|hot, _| hot.clear_poison());
     }
 
     /// Whether updates go to logs now; false once the object has been evicted.
     #[must_use]
     pub fn is_logged(&self) -> bool {
-        self.is_hot() && self.with_core(|core, _| !core.is_evicted()).unwrap_or(false)
+        self.is_hot() && self.with_hot_state(|hot, _| !hot.is_evicted()).unwrap_or(false)
     }
 
-    /// Whether the object has a core, perhaps an evicted one; a hint.
+    /// Whether the object has a hot state, perhaps an evicted one; a hint.
     #[inline]
     pub(crate) fn is_hot(&self) -> bool {
-        // ORDER: Relaxed; a hint.
-        Word::load(&self.word, Ordering::Relaxed).is_hot()
+        self.word.hint().is_hot()
     }
 
     /// Gives the object logs now, without waiting for contention. Returns whether it has them:
@@ -480,13 +210,13 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         if self.is_hot() && !self.is_logged() && !held::is_inside() {
             // Evicted: this demotes the object. A panic is that of an update applied here, and has
             // poisoned the object.
-            sync::contain(|| drop(self.hold(true)));
+            sync::contain(|| drop(self.acquire(true)));
         }
         let token = percpu::thread_token();
         let locked = if held::is_inside() {
-            lock::try_lock(&self.word, token)
+            lock::try_lock(self.word.raw(), token)
         } else {
-            lock::lock(&self.word, token, Of::new("Deferred", self)).map(drop)
+            lock::lock(self.word.raw(), token, Of::new("Deferred", self)).map(drop)
         };
         match locked {
             Ok(()) => self.promote_held(ColdHold::of(self), Admission::Insist),
@@ -509,7 +239,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         let mut guard = self.read();
         for _ in 0..config::ROUNDS_OF_DEMOTION {
             self.demote_guard(&mut guard);
-            if guard.core.is_null() || guard.is_poisoned() {
+            if guard.hot.is_null() || guard.is_poisoned() {
                 return;
             }
         }
@@ -522,30 +252,21 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     #[must_use]
     pub fn stats(&self) -> Stats {
         if self.is_held_by_this_thread() {
-            // SAFETY: this thread holds the core's lock.
-            return self.with_core(|core, _| unsafe { core.stats() }).unwrap_or_default();
+            // SAFETY: this thread holds the hot state's lock.
+            return self.with_hot_state(|hot, _| unsafe { hot.stats() }).unwrap_or_default();
         }
         let waits = !percpu::is_announcing();
         loop {
-            match self.lock_core(waits) {
-                Ok(core) => {
-                    let _locked = Locked { object: self, core };
-                    // SAFETY: the lock is held, so the core is alive.
-                    return unsafe { (*core).stats() };
+            match self.lock_hot_state(waits) {
+                Ok(hot) => {
+                    let _locked = Locked { object: self, hot };
+                    // SAFETY: the lock is held, so the hot state is alive.
+                    return unsafe { (*hot).stats() };
                 }
                 Err(Refused::Hot) if self.is_hot() => {}
                 Err(_) => return Stats::default(),
             }
         }
-    }
-
-    /// Whether the object that this thread holds through `core` is poisoned.
-    pub(super) fn is_poisoned_held(&self, core: *const Core<T, L>) -> bool {
-        // ORDER: Relaxed (both); guarded by the lock that the caller holds.
-        // SAFETY: oplog.W3 - the caller, a guard or the keeper of its lock, holds the lock of
-        // `core` if that is not null, so the core is alive.
-        self.heat.load(Ordering::Relaxed) & POISONED != 0
-            || unsafe { core.as_ref() }.is_some_and(|core| core.poisoned.load(Ordering::Relaxed))
     }
 }
 

@@ -1,61 +1,54 @@
-//! Eviction: the logs of a core are freed because another object needs its place, or because it has
-//! been idle.
+//! Eviction: the logs of a hot state are freed because another object needs its place, or because
+//! it has been idle.
 //!
-//! Runs in a thread that promotes another object (the newcomer), with the core's lock held and
-//! without access to the victim, which may be moved at any time. So the value stays in the core
-//! until the victim's next use, which demotes it. The eviction frees what only an object with logs
-//! needs (`log_set`).
+//! Runs in a thread that promotes another object (the newcomer), with the hot state's lock held and
+//! without access to the victim, which may be moved at any time. So the value stays in the hot
+//! state until the victim's next use, which demotes it. The eviction frees what only an object with
+//! logs needs (`log_set`).
 
-use super::core::{Core, EVICTED};
+use super::hot_state::HotState;
 use super::log::Log;
 use super::promotion::{self, Membership};
 use super::table::Resident;
 use crate::lock::{self, held};
 use crate::percpu;
-use crate::sync::{self, Ordering};
-use std::ptr;
+use crate::sync;
 
-impl<T: Send + 'static, L: Log<T>> Core<T, L> {
-    /// Lets an evicted core have logs again, because it can't be freed.
+impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
+    /// Lets an evicted hot state have logs again, because it can't be freed.
     ///
     /// # Safety
-    /// The caller holds the core's lock.
+    /// The caller holds the hot state's lock.
     pub(super) unsafe fn revive(&self) {
         if self.is_evicted() {
             self.logs(); // the log set exists before the gate is open (oplog.C10)
-            // ORDER: Release; pairs with the updater's Acquire.
-            self.gate.store(self.open, Ordering::Release);
+            self.gate.revive(self.open);
         }
     }
 
-    /// Frees the logs of a core whose lock `try_claim` has taken. Never unwinds.
+    /// Frees the logs of a hot state whose lock `try_claim` has taken. Never unwinds.
     fn evict(&self) {
-        // ORDER: Relaxed; only the lock's holder writes it.
-        let gate = self.gate.load(Ordering::Relaxed);
-        debug_assert_eq!(gate, self.open, "oplog.C7: a core is evicted twice, or while it merges");
-        // ORDER: Release; the collection passes the barrier before it looks at the updaters.
-        self.gate.store(EVICTED, Ordering::Release);
+        self.gate.evict();
         // A panic here is the *victim's*: it must not unwind the newcomer's thread. The victim is
         // poisoned, its updates stay queued, and its next reader finds it poisoned (oplog.D7).
         let collected = sync::caught(|| {
             // SAFETY: the lock is held and the gate closed for good.
             let _merging = unsafe { self.begin_merging() };
             // SAFETY: oplog.C7 - the lock is held, and the gate says `EVICTED`: updaters that
-            // announce the core from now on touch no log.
+            // announce the hot state from now on touch no log.
             unsafe { self.collect_all() };
         });
         if let Err(panic) = collected {
             sync::contain(|| drop(panic));
-            // ORDER: Relaxed; guarded by the lock.
-            self.poisoned.store(true, Ordering::Relaxed);
+            self.poison();
             // Updates are still in the logs, so these stay until the next read (oplog.T1).
-            // SAFETY: `try_claim` has taken the core's lock, which `finish_eviction` releases after
-            // this.
+            // SAFETY: `try_claim` has taken the hot state's lock, which `finish_eviction` releases
+            // after this.
             return unsafe { self.revive() };
         }
         sync::contain(|| {
-            // SAFETY: `try_claim` has taken the core's lock, which `finish_eviction` releases after
-            // this.
+            // SAFETY: `try_claim` has taken the hot state's lock, which `finish_eviction` releases
+            // after this.
             let _merging = unsafe { self.begin_merging() };
             // SAFETY: the lock is held, which guards `inner` and the value; user code that runs in
             // here finds `inner` closed (`begin_merging`).
@@ -70,26 +63,27 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
     }
 }
 
-impl<T: Send + 'static, L: Log<T>> Core<T, L> {
-    /// Applies the remaining updates of an object that was dropped, and frees its value and its
-    /// core (oplog.W4). Never unwinds: this thread is none of the object's users.
+impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
+    /// Applies the remaining updates of an object that was dropped, and frees its value and its hot
+    /// state (oplog.W4). Never unwinds: this thread is none of the object's users.
     ///
     /// # Safety
-    /// `core` came from `Box::into_raw`, and nothing else refers to it.
-    unsafe fn bury(core: *mut Self) {
-        // SAFETY: oplog.W4 - the caller promises that nothing else refers to the core (# Safety):
-        // its lock has no other taker, and no updater can announce it.
-        sync::contain(|| unsafe { (*core).drain_all() });
-        // SAFETY: the value is in the core (oplog.W2), whose drop does not drop it.
-        let value = unsafe { (*core).value.with(|value| ptr::read(value).assume_init()) };
+    /// `hot` came from `Box::into_raw`, and nothing else refers to it.
+    unsafe fn bury(hot: *mut Self) {
+        // SAFETY: oplog.W4 - the caller promises that nothing else refers to the hot state (#
+        // Safety): its lock has no other taker, and no updater can announce it.
+        sync::contain(|| unsafe { (*hot).drain_all() });
+        // SAFETY: oplog.W4 - the caller promises that nothing else refers to the hot state (#
+        // Safety).
+        let value = unsafe { (*hot).take_value() };
         sync::contain(|| drop(value));
-        // SAFETY: the caller promises a core from `Box::into_raw` to which nothing else refers
+        // SAFETY: the caller promises a hot state from `Box::into_raw` to which nothing else refers
         // (# Safety), and this is its last use.
-        sync::contain(|| drop(unsafe { Box::from_raw(core) }));
+        sync::contain(|| drop(unsafe { Box::from_raw(hot) }));
     }
 }
 
-impl<T: Send + 'static, L: Log<T>> Resident for Core<T, L> {
+impl<T: Send + 'static, L: Log<T>> Resident for HotState<T, L> {
     const RUNS_USER_CODE: bool = true;
 
     fn try_claim(&self) -> bool {
@@ -101,23 +95,23 @@ impl<T: Send + 'static, L: Log<T>> Resident for Core<T, L> {
     }
 
     fn activity(&self) -> u64 {
-        // oplog.T2: the core is in the table, so no thread has begun to free its logs.
+        // oplog.T2: the hot state is in the table, so no thread has begun to free its logs.
         self.appended()
     }
 
     unsafe fn finish_eviction(this: *const Self) {
-        // SAFETY: `try_claim` took the core's lock, so the core lives until `unlock` below.
+        // SAFETY: `try_claim` took the hot state's lock, so the hot state lives until `unlock`
+        // below.
         unsafe { (*this).evict() };
-        // ORDER: Relaxed; only this thread can have set it (oplog.W4).
-        // SAFETY: `try_claim` took the core's lock and it is claimed, so the core lives until both
-        // are released below; an orphaned one (oplog.W4) until `bury`.
-        if unsafe { (*this).orphaned.load(Ordering::Relaxed) } {
+        // SAFETY: `try_claim` took the hot state's lock and it is claimed, so the hot state lives
+        // until both are released below; an orphaned one (oplog.W4) until `bury`.
+        if unsafe { (*this).is_orphaned() } {
             held::leave();
-            // SAFETY: oplog.W4 - the object was dropped, and has left value and core to this
+            // SAFETY: oplog.W4 - the object was dropped, and has left value and hot state to this
             // eviction.
             return unsafe { Self::bury(promotion::freed_by(this)) };
         }
-        // SAFETY: locked by `try_claim`; the claim keeps the core alive until it ends.
+        // SAFETY: locked by `try_claim`; the claim keeps the hot state alive until it ends.
         unsafe {
             lock::unlock(&raw const (*this).lock, 0);
             Membership::end_claim(&raw const (*this).membership);

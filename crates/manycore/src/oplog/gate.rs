@@ -1,8 +1,9 @@
 //! Gates: how a reader excludes updaters, and how it learns that they have left.
 //!
-//! Owns: the values of a gate, the numbers of collections, and *answers*. Source of the answers:
-//! Liu, Zhang, Chen, *Scalable Read-mostly Synchronization Using Passive Reader-Writer Locks*,
-//! USENIX ATC 2014, section 3 (there a reader reports the version of the lock that it has seen).
+//! Owns: a gate's values and transitions, the numbers of collections, and the laws of *answers*,
+//! which `collect` reads and `wait` gives. Source of the answers: Liu, Zhang, Chen, *Scalable
+//! Read-mostly Synchronization Using Passive Reader-Writer Locks*, USENIX ATC 2014, section 3
+//! (there a reader reports the version of the lock that it has seen).
 //!
 //! A reader of a biased object has to know that no updater's entry is still in a store buffer. The
 //! kernel can ensure that for all threads at once (`membarrier`), which takes microseconds and
@@ -14,34 +15,166 @@
 //! - oplog.G1 Every collection of the process has a number of its own, and closes gates with it. So
 //!   no answer to an earlier collection is taken for an answer to this one.
 //! - oplog.G2 An updater that answers has read the number from a gate (or from `collecting`), has
-//!   none of the core's logs in hand under that record, and touches none until the collection is
-//!   over. (It may help, and collect the logs of other updaters that have answered: `tree`.) After
-//!   a gate was seen closed, its earlier open value is not seen again (coherence), so this takes no
-//!   fence.
+//!   none of the hot state's logs in hand under that record, and touches none until the collection
+//!   is over. (It may help, and collect the logs of other updaters that have answered:
+//!   `combining_tree`.) After a gate was seen closed, its earlier open value is not seen again
+//!   (coherence), so this takes no fence.
 //! - oplog.G3 An answer is stored with Release after all accesses of its thread under the record,
 //!   and read with Acquire: the reader sees the log as its updater left it, with every entry.
 //! - oplog.G4 A slot that is not dirty needs no answer: its next entry sets the dirty bit first,
 //!   with a full fence before it loads the gate (oplog.C3).
 
-use super::core::{Core, FROZEN, TREE};
-use super::log::Log;
-use super::promotion;
-use crate::config;
-use crate::percpu::{self, Slot};
-use crate::sync::{self, AtomicU64, Backoff, Ordering, hint, seeded_bug};
+use crate::sync::{self, AtomicU64, Ordering};
+use std::fmt;
 
-/// A core takes this many numbers at a time, so that collections do not contend for one counter.
+/// A hot state takes this many numbers at a time, so that collections do not contend for one
+/// counter.
 const BLOCK: u64 = 1 << 16;
 
-/// The number lies above the flag bits of a gate.
-pub(super) const NUMBER_SHIFT: u32 = 4;
+/// A collection is in progress; its number is in the bits above.
+const FROZEN: u64 = 1;
+const EVICTED: u64 = 2;
+/// Logs belong to CPUs, not threads. Not zero, so that updates to threads' logs pay nothing for it.
+const PER_CPU: u64 = 4;
+/// With `FROZEN`: waiting updaters may help the collection (`combining_tree`).
+const TREE: u64 = 8;
+const NUMBER_SHIFT: u32 = 4;
+
+/// The value of a gate.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct Gate(u64);
+
+impl Gate {
+    pub(super) const OPEN: Self = Self(0);
+    /// Open, and logs belong to CPUs.
+    pub(super) const OPEN_PER_CPU: Self = Self(PER_CPU);
+    /// Closed for good (oplog.C7).
+    pub(super) const EVICTED: Self = Self(EVICTED);
+    /// Closed by a reader that collects nothing, and so needs no number.
+    pub(super) const INSPECTED: Self = Self(FROZEN);
+
+    #[inline(always)]
+    pub(super) fn is_open(self) -> bool {
+        self == Self::OPEN || self == Self::OPEN_PER_CPU
+    }
+
+    /// Whether a collection is in progress.
+    #[inline(always)]
+    pub(super) fn is_frozen(self) -> bool {
+        self.0 & FROZEN != 0
+    }
+
+    /// The same collection, which waiting updaters may help.
+    pub(super) fn with_help(self) -> Self {
+        debug_assert!(self.is_frozen(), "oplog.G1: {self:?} is no collection to help");
+        Self(self.0 | TREE)
+    }
+
+    pub(super) fn is_helped(self) -> bool {
+        self.0 & TREE != 0
+    }
+
+    /// The number of the collection that closed the gate (oplog.G1).
+    pub(super) fn number(self) -> u64 {
+        debug_assert!(self.is_frozen(), "oplog.G1: {self:?} has no number");
+        self.0 >> NUMBER_SHIFT
+    }
+
+    /// What an updater answers to a collection, and its reader looks for (oplog.G2).
+    pub(super) fn answer(self) -> u64 {
+        debug_assert!(self.is_frozen(), "oplog.G2: {self:?} is answered");
+        self.0
+    }
+}
+
+impl fmt::Debug for Gate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "gate {:#x}", self.0)
+    }
+}
+
+/// A gate. Updaters load it; only the holder of the hot state's lock changes it.
+pub(super) struct AtomicGate(AtomicU64);
+
+impl AtomicGate {
+    pub(super) fn new(open: Gate) -> Self {
+        debug_assert!(open.is_open(), "oplog.C1: a gate starts as {open:?}");
+        Self(AtomicU64::new(open.0))
+    }
+
+    /// For an updater, which has announced the hot state before (oplog.C1).
+    #[inline(always)]
+    pub(super) fn load(&self) -> Gate {
+        // ORDER: Acquire; pairs with Release of each transition: the logs, and the log set, as the
+        // thread that opened the gate left them.
+        Gate(self.0.load(Ordering::Acquire))
+    }
+
+    /// For the holder of the hot state's lock.
+    pub(super) fn of_holder(&self) -> Gate {
+        // ORDER: Relaxed; only the lock's holder changes it.
+        Gate(self.0.load(Ordering::Relaxed))
+    }
+
+    /// Closes the gate for a collection.
+    pub(super) fn close(&self, closed: Gate) {
+        debug_assert!(closed.is_frozen(), "oplog.C1: a collection closes a gate by {closed:?}");
+        debug_assert!(self.of_holder().is_open(), "oplog.C1: {:?} closed", self.of_holder());
+        // ORDER: Release is enough: the fence of the collection orders the store before the loads
+        // of the records that follow.
+        self.0.store(closed.0, Ordering::Release);
+    }
+
+    /// Ends a collection, also one that did not come to close this gate.
+    pub(super) fn open(&self, open: Gate) {
+        debug_assert!(open.is_open(), "oplog.C1: a gate opens to {open:?}");
+        debug_assert!(self.of_holder() != Gate::EVICTED, "oplog.C7: an evicted gate opens");
+        // ORDER: Release; pairs with Acquire in `load`: the log as the reader left it.
+        self.0.store(open.0, Ordering::Release);
+    }
+
+    /// [`open`](Self::open)s the gate when the result is dropped, also by a panic.
+    #[must_use]
+    pub(super) fn open_later(&self, open: Gate) -> Opening<'_> {
+        Opening { gate: self, open }
+    }
+
+    /// Closes the gate for good; only [`revive`](Self::revive) opens it.
+    pub(super) fn evict(&self) {
+        debug_assert!(
+            self.of_holder().is_open(),
+            "oplog.C7: a hot state is evicted twice, or while it merges"
+        );
+        // ORDER: Release; the eviction passes the barrier before it looks at the updaters.
+        self.0.store(EVICTED, Ordering::Release);
+    }
+
+    /// Opens the gate of an evicted hot state, which has a log set again.
+    pub(super) fn revive(&self, open: Gate) {
+        debug_assert!(self.of_holder() == Gate::EVICTED, "oplog.C7: revived, and not evicted");
+        // ORDER: Release; pairs with Acquire in `load`: the log set.
+        self.0.store(open.0, Ordering::Release);
+    }
+}
+
+/// Opens a gate when it is dropped.
+pub(super) struct Opening<'a> {
+    gate: &'a AtomicGate,
+    open: Gate,
+}
+
+impl Drop for Opening<'_> {
+    fn drop(&mut self) {
+        self.gate.open(self.open);
+    }
+}
 
 sync::global! {
-    /// The first number that no core has taken. Zero is never given out.
+    /// The first number that no hot state has taken. Zero is never given out.
     static NEXT_BLOCK: AtomicU64 = AtomicU64::new(1);
 }
 
-/// The numbers that a core has taken and not used.
+/// The numbers that a hot state has taken and not used.
 #[derive(Debug, Default)]
 pub(super) struct Numbers {
     next: u64,
@@ -50,9 +183,9 @@ pub(super) struct Numbers {
 
 impl Numbers {
     /// The value that closes the gates of the next collection (oplog.G1).
-    pub(super) fn next_closed(&mut self) -> u64 {
+    pub(super) fn next_closed(&mut self) -> Gate {
         if self.next == self.end {
-            // ORDER: Relaxed; it only matters that no other core gets these numbers.
+            // ORDER: Relaxed; it only matters that no other hot state gets these numbers.
             self.next = NEXT_BLOCK.fetch_add(BLOCK, Ordering::Relaxed);
             self.end = self.next + BLOCK;
         }
@@ -61,93 +194,6 @@ impl Numbers {
             "oplog.G1: a number of no collection"
         );
         self.next += 1;
-        (self.next - 1) << NUMBER_SHIFT | FROZEN
-    }
-}
-
-/// Whether a gate's value says that a collection is in progress.
-#[inline(always)]
-pub(super) fn is_frozen(gate: u64) -> bool {
-    gate & FROZEN != 0
-}
-
-impl<T: Send + 'static, L: Log<T>> Core<T, L> {
-    /// Waits for the end of a collection (oplog.C8), and answers it. The caller announces the core
-    /// as a waiter in `slot`'s record (promotion.H3).
-    pub(super) fn wait_for_collection(&self, slot: Slot, backoff: &mut Backoff) {
-        let mut answered = 0;
-        let mut looks = 0;
-        loop {
-            // ORDER: Acquire; pairs with Release at the end of the collection: the open gate.
-            // Logs with stamps have gates of their own, which a waiter may not touch.
-            let seen = if L::ORDERED || seeded_bug!("no-cut") {
-                self.collecting.load(Ordering::Acquire)
-            } else {
-                self.gate.load(Ordering::Acquire)
-            };
-            if !is_frozen(seen) {
-                if answered == 0 {
-                    backoff.pause(); // the collection is over, or the refusal has another cause
-                }
-                return;
-            }
-            if seen != answered {
-                slot.answer(seen);
-                answered = seen;
-                if seen & TREE != 0 {
-                    self.help_as_updater(seen, slot);
-                }
-            }
-            // (Not `<`: the bound is 0 under a model checker, and no `u32` is below 0.)
-            if looks != config::LOOKS_AT_GATE {
-                looks += 1;
-                hint::spin_loop();
-            } else {
-                backoff.pause();
-            }
-        }
-    }
-
-    /// Helps the collection (`tree`), announced as an updater: an eviction after the collection may
-    /// free the log set, where the branches are, and waits for updaters but not for waiters
-    /// (oplog.C10).
-    #[cold]
-    fn help_as_updater(&self, seen: u64, slot: Slot) {
-        // BUG: a helper reads the branches while announced as a waiter, for which no eviction waits
-        // (oplog.C10).
-        promotion::announce_again(slot, self, seeded_bug!("waiting-helper"));
-        // ORDER: Acquire; after the announcement, as in `push`.
-        if self.gate.load(Ordering::Acquire) == seen {
-            // SAFETY: announced as an updater, and the gate said after that that the collection is
-            // in progress (oplog.C10).
-            unsafe { self.help(seen, slot.index()) };
-        }
-        promotion::announce_again(slot, self, true);
-    }
-
-    /// Whether the updaters of these slots answer the collection that closed the gates with
-    /// `closed`, now or within a moment (oplog.G2, oplog.G3).
-    pub(super) fn is_answered(&self, slots: &[usize], closed: u64) -> bool {
-        let own = percpu::known_slot();
-        let mut looks = 0;
-        slots.iter().all(|index| {
-            // The reader sees its own entries, and it is not inside (`lock_core` checks that).
-            if own == Some(*index) {
-                return true;
-            }
-            while percpu::records().get(*index).answered() != closed {
-                // BUG: a reader takes any answer for one to its own collection (oplog.G1 of the
-                // gates).
-                if seeded_bug!("unasked-answer") {
-                    return true;
-                }
-                if looks == config::LOOKS_FOR_ANSWER {
-                    return false;
-                }
-                looks += 1;
-                hint::spin_loop();
-            }
-            true
-        })
+        Gate((self.next - 1) << NUMBER_SHIFT | FROZEN)
     }
 }

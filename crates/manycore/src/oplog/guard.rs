@@ -1,8 +1,8 @@
 //! [`ReadGuard`]: access to an object that is up to date and locked.
 
-use super::Deferred;
-use super::core::Core;
+use super::hot_state::HotState;
 use super::log::Log;
+use super::object::Deferred;
 use crate::sync::{MutPtr, deref_ref, panicking};
 use std::fmt;
 use std::marker::PhantomData;
@@ -15,23 +15,34 @@ use std::ops::{Deref, DerefMut};
 /// changed through the guard: it is an ordinary critical section.
 pub struct ReadGuard<'a, T: Send + 'static, L: Log<T>> {
     pub(super) object: &'a Deferred<T, L>,
-    /// The core whose lock is held; null if the object was cold when the guard was made.
-    pub(super) core: *const Core<T, L>,
+    /// The hot state whose lock is held; null if the object was cold when the guard was made.
+    pub(super) hot: *const HotState<T, L>,
     /// Taken before the lock is released.
     pub(super) value: Option<MutPtr<MaybeUninit<T>>>,
     pub(super) panicking: bool,
     /// The lock knows its owner, so the guard stays on its thread.
-    pub(super) not_send: PhantomData<*mut ()>,
+    not_send: PhantomData<*mut ()>,
 }
 
 // SAFETY: a shared guard gives shared access to `T` alone.
 unsafe impl<T: Send + Sync + 'static, L: Log<T>> Sync for ReadGuard<'_, T, L> {}
 
-impl<T: Send + 'static, L: Log<T>> ReadGuard<'_, T, L> {
+impl<'a, T: Send + 'static, L: Log<T>> ReadGuard<'a, T, L> {
+    /// The guard of the lock of `hot`, or of the object's own if that is null, which the calling
+    /// thread has just taken; `value` is the value that it guards.
+    pub(super) fn new(
+        object: &'a Deferred<T, L>,
+        hot: *const HotState<T, L>,
+        value: MutPtr<MaybeUninit<T>>,
+    ) -> Self {
+        debug_assert!(object.is_held_through(hot), "oplog.W1: a guard of a lock that is not held");
+        Self { object, hot, value: Some(value), panicking: panicking(), not_send: PhantomData }
+    }
+
     /// Whether an update panicked, so that this guard does not see updates that are queued.
     #[must_use]
     pub fn is_poisoned(&self) -> bool {
-        self.object.is_poisoned_held(self.core)
+        self.object.is_poisoned_held(self.hot)
     }
 }
 
@@ -64,7 +75,7 @@ impl<T: Send + 'static, L: Log<T>> Drop for ReadGuard<'_, T, L> {
     fn drop(&mut self) {
         self.value = None;
         let poison = !self.panicking && panicking();
-        // SAFETY: the guard holds the lock of `core`, or the object's own if it is null.
-        unsafe { self.object.release(self.core, poison) };
+        // SAFETY: the guard holds the lock of `hot`, or the object's own if it is null.
+        unsafe { self.object.release(self.hot, poison) };
     }
 }

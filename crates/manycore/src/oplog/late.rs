@@ -1,6 +1,6 @@
 //! Late updates: those of a thread that must not wait and could not append to its log.
 //!
-//! Owns: their queue, one per core. Laws:
+//! Owns: their queue, one per hot state. Laws:
 //! - oplog.L1 No user code runs under the queue's mutex, so taking it never waits for user code.
 //! - oplog.L2 A late update is in the queue, and ordered before its thread's later loads by a full
 //!   fence, before it returns. A read calls [`Late::is_empty`] after its own fence.
@@ -9,8 +9,8 @@
 //! - oplog.L4 Only the lock's holder takes updates out, from the front. Where logs have no stamps,
 //!   it counts those it will take ([`Late::count`]) at a moment when all updaters are stopped
 //!   (oplog.C3).
-//! - oplog.L5 After [`Late::seal`] the queue is empty and stays so: the core is about to be freed,
-//!   and an updater that finds it sealed loads the object's word again.
+//! - oplog.L5 After [`Late::seal`] the queue is empty and stays so: the hot state is about to be
+//!   freed, and an updater that finds it sealed loads the object's word again.
 
 use crate::clock::Stamp;
 use crate::lock::held;
@@ -41,7 +41,9 @@ impl<Op> Late<Op> {
         let _leaf = held::leaf();
         // oplog.L1: `leaf` makes a debug build refuse user code here; `f` only moves updates.
         let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
+        debug_assert_eq!(self.is_empty(), queue.ops.is_empty(), "oplog.L2: the flag is wrong");
         let result = f(&mut queue);
+        debug_assert!(!queue.is_sealed || queue.ops.is_empty(), "oplog.L5: sealed with updates");
         // ORDER: Relaxed; oplog.L2's fences, or the mutex, order it.
         self.some.store(!queue.ops.is_empty(), Ordering::Relaxed);
         result
@@ -65,6 +67,7 @@ impl<Op> Late<Op> {
             }
             let last = queue.ops.back().map_or(Stamp::ZERO, |(stamp, _)| *stamp);
             let stamp = stamp().max(last);
+            debug_assert!(stamp >= last, "oplog.L3: late updates out of order");
             queue.ops.push_back((stamp, op));
             Ok(stamp)
         });

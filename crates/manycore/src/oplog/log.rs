@@ -95,9 +95,9 @@ pub trait Log<T>: Default + Send + 'static {
     /// The type of its updates.
     type Op: Send + 'static;
 
-    /// Whether updates take a stamp and are applied in the order of their stamps. `false` saves
-    /// the clock read (about 15 ns) and is right if and only if any two updates give the same
-    /// state in either order, as far as `merge` can tell.
+    /// Whether updates take a stamp and are applied in the order of their stamps. `false` saves the
+    /// clock read (about 15 ns) and is right if and only if any two updates give the same state in
+    /// either order, as far as `merge` can tell.
     const ORDERED: bool;
 
     /// Applies one update at once, for a cold object.

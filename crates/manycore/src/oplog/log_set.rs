@@ -1,83 +1,42 @@
-//! The log set: the part of a core that exists only while the object has logs, and that an eviction
-//! frees.
+//! The log set: the part of a hot state that exists only while the object has logs, and that an
+//! eviction frees.
 //!
-//! Owns: its layout, access to it and to the slots' logs from a core, and freeing it. (The core
-//! stays after an eviction, because the object's word leads to it, and the evictor can't reach the
-//! object, which may have been moved.)
+//! Owns: its layout, and what its end drops. (The hot state stays after an eviction, because the
+//! object's word leads to it, and the evictor can't reach the object, which may have been moved.)
 //!
-//! - oplog.C10 A core has its log set unless its gate says `EVICTED`. Only an eviction frees it,
-//!   under the core's lock, after the core has left the table, the gate was closed for good and the
-//!   updaters have left (oplog.C7). So these may use it: the lock's holder; a thread that has
-//!   announced the core as an updater and has seen a gate value other than `EVICTED` after that;
-//!   and a thread that has the mutex of the place in the table where it has found the core
-//!   (oplog.T2). A thread announced as a waiter may not. The holder of an evicted core's lock makes
-//!   a new log set if it needs one.
+//! - oplog.C10 A hot state has its log set unless its gate says `EVICTED`. Only an eviction frees
+//!   it, under the hot state's lock, after the hot state has left the table, the gate was closed
+//!   for good and the updaters have left (oplog.C7). So these may use it: the lock's holder; a
+//!   thread that has announced the hot state as an updater and has seen a gate value other than
+//!   `EVICTED` after that; and a thread that has the mutex of the place in the table where it has
+//!   found the hot state (oplog.T2). A thread announced as a waiter may not. The holder of an
+//!   evicted hot state's lock makes a new log set if it needs one.
 
-use super::core::Core;
+use super::branches::Tree;
+use super::collected_logs::CollectedLogs;
 use super::gate::Numbers;
-use super::log::Log;
-use super::slot_log::{Padded, SlotLog, SlotPtr, SlotTable};
-use super::tree::Tree;
+use super::policy::Policy;
+use super::slot_log::{Padded, SlotLog, SlotTable};
 use crate::percpu::dirty::DirtyTable;
 use crate::sync::{self, AtomicPtr, Ordering, UnsafeCell};
 use std::ptr;
 
-/// State that the core's lock guards, besides the value.
+/// State that the hot state's lock guards, besides the value.
 pub(super) struct Inner<L> {
     /// Collected, not yet applied (oplog.C5).
-    pub(super) carry: Vec<L>,
-    /// Logs in `carry` may be empty, because user code panicked.
-    pub(super) untidy: bool,
-    /// Emptied logs, kept for their buffers.
-    pub(super) spares: Vec<L>,
+    pub(super) collected_logs: CollectedLogs<L>,
     /// Slots of the current collection.
     pub(super) slots: Vec<usize>,
+    /// Those of these slots that no helper has collected (`combining_tree`).
+    pub(super) rest: Vec<usize>,
     /// The number of late updates that the current collection takes (`late`, oplog.L4).
     pub(super) late: usize,
-    /// Those of these slots that no helper has collected (`tree`).
-    pub(super) rest: Vec<usize>,
-    /// The number of merges from which on a tree is tried again, and how often it was tried without
-    /// success.
-    pub(super) tree_from: u64,
-    pub(super) tree_vain: u32,
-    /// The number of collections with a tree since trees were last abandoned.
-    pub(super) tree_tries: u32,
     pub(super) numbers: Numbers,
-    /// The number of updates since the last read, for the policies.
+    /// The number of updates since the last read.
     pub(super) window: u64,
-    /// The number of consecutive reads that are evidence for a switch of publication, or for
-    /// demotion.
-    pub(super) for_switch: u32,
-    pub(super) for_demotion: u32,
     /// A biased read had to call membarrier, because an updater did not answer.
     pub(super) unanswered: bool,
-    /// The number of merges from which on a read waits for answers again, and how often it waited
-    /// without success.
-    pub(super) hope_from: u64,
-    pub(super) vain: u32,
-}
-
-impl<L> Inner<L> {
-    fn new(carry: Vec<L>) -> Self {
-        Self {
-            untidy: !carry.is_empty(),
-            carry,
-            spares: Vec::new(),
-            slots: Vec::new(),
-            late: 0,
-            rest: Vec::new(),
-            tree_from: 0,
-            tree_vain: 0,
-            tree_tries: 0,
-            numbers: Numbers::default(),
-            window: 0,
-            for_switch: 0,
-            for_demotion: 0,
-            unanswered: false,
-            hope_from: 0,
-            vain: 0,
-        }
-    }
+    pub(super) policy: Policy,
 }
 
 /// See the module header.
@@ -92,17 +51,27 @@ pub(super) struct LogSet<L> {
     // Written by readers.
     pub(super) inner: UnsafeCell<Inner<L>>,
     /// A canary of oplog.C10 for loom; nothing elsewhere.
-    life: UnsafeCell<()>,
+    pub(super) life: UnsafeCell<()>,
 }
 
 impl<L: Default> LogSet<L> {
     /// A boxed log set with updates collected from earlier logs and not yet applied.
-    pub(super) fn with_carry(carry: Vec<L>) -> *mut Self {
+    pub(super) fn with_collected_logs(collected_logs: Vec<L>) -> *mut Self {
+        let inner = Inner {
+            collected_logs: CollectedLogs::of(collected_logs),
+            slots: Vec::new(),
+            rest: Vec::new(),
+            late: 0,
+            numbers: Numbers::default(),
+            window: 0,
+            unanswered: false,
+            policy: Policy::default(),
+        };
         Box::into_raw(Box::new(Self {
             slots: SlotTable::new(),
             tree: AtomicPtr::new(ptr::null_mut()),
             dirty: Padded(DirtyTable::new()),
-            inner: UnsafeCell::new(Inner::new(carry)),
+            inner: UnsafeCell::new(inner),
             life: UnsafeCell::new(()),
         }))
     }
@@ -115,7 +84,7 @@ impl<L> Drop for LogSet<L> {
         // ORDER: Relaxed (both); `&mut self` proves that no other thread is left.
         let tree = self.tree.load(Ordering::Relaxed);
         if !tree.is_null() {
-            // SAFETY: made by `Box::into_raw` in `tree`, and no other thread is left.
+            // SAFETY: made by `Box::into_raw` in `combining_tree`, and no other thread is left.
             let tree = unsafe { Box::from_raw(tree) };
             tree.into_logs(|log| sync::contain(|| drop(log)));
         }
@@ -130,165 +99,7 @@ impl<L> Drop for LogSet<L> {
         self.inner.with_mut(|inner| {
             // SAFETY: `&mut self` is exclusive.
             let inner = unsafe { &mut *inner };
-            let logs = inner.carry.drain(..).chain(inner.spares.drain(..));
-            logs.for_each(|log| sync::contain(|| drop(log)));
+            inner.collected_logs.drain(|log| sync::contain(|| drop(log)));
         });
-    }
-}
-
-impl<T, L: Log<T>> Core<T, L> {
-    /// Frees the log set and the logs of the first slots, and replaces it by `next`. Panics of the
-    /// logs' destructors are caught here.
-    ///
-    /// # Safety
-    /// No other thread reaches it (oplog.C10).
-    pub(super) unsafe fn take_logs(&self, next: *mut LogSet<L>) {
-        // ORDER: AcqRel; Release pairs with Acquire in `logs_if_any`, and Acquire with Release in
-        // `make_logs`.
-        let old = self.logs.swap(next, Ordering::AcqRel);
-        if old.is_null() {
-            return;
-        }
-        // SAFETY: oplog.C10 - the set came from a box, the swap has taken it out, and the caller
-        // promises that no other thread reaches it (# Safety).
-        let old = unsafe { Box::from_raw(old) };
-        for (from, to) in self.first.iter().zip(&old.slots.near) {
-            // ORDER: Acquire, Relaxed; pairs with Release in `find_or_make_slot`.
-            let log = from.0.swap(ptr::null_mut(), Ordering::Acquire);
-            to.0.store(log, Ordering::Relaxed);
-        }
-        // Dropped, which runs user code, only after the core no longer refers to any of it.
-        drop(old);
-    }
-}
-
-impl<T: Send + 'static, L: Log<T>> Core<T, L> {
-    /// The pointer to a slot's log, if it is one or two loads away; for an updater.
-    ///
-    /// # Safety
-    /// The caller has announced the core as an updater, and found the gate open after that.
-    #[inline(always)]
-    pub(super) unsafe fn near_place(&self, index: usize) -> Option<&SlotPtr<SlotLog<L>>> {
-        match self.first.get(index) {
-            // SAFETY: oplog.C10 - the caller promises that it has announced the core as an updater,
-            // and has found the gate open after that (# Safety).
-            None => unsafe { self.open_logs() }.slots.near.get(index),
-            place => place,
-        }
-    }
-
-    fn place(&self, index: usize) -> Option<&SlotPtr<SlotLog<L>>> {
-        match self.first.get(index) {
-            None => self.logs_if_any()?.slots.get(index),
-            place => place,
-        }
-    }
-
-    pub(super) fn slot_log(&self, index: usize) -> Option<&SlotLog<L>> {
-        // ORDER: Acquire; pairs with Release in `find_or_make_slot`.
-        let slot = self.place(index)?.0.load(Ordering::Acquire);
-        // SAFETY: oplog.C10, by the lock that the caller holds, or that the reader it helps holds
-        // (oplog.C9).
-        unsafe { slot.as_ref() }
-    }
-
-    /// All existing logs of slots.
-    pub(super) fn slot_logs(&self) -> impl Iterator<Item = &SlotLog<L>> {
-        let others = self.logs_if_any().into_iter().flat_map(|logs| logs.slots.iter());
-        let places = self.first.iter().chain(others.map(|(_, place)| place));
-        // ORDER: Acquire; pairs with Release in `find_or_make_slot`.
-        let logs = places.map(|place| place.0.load(Ordering::Acquire));
-        // SAFETY: oplog.C10; freed with the log set.
-        logs.filter_map(|raw| unsafe { raw.as_ref() })
-    }
-
-    /// The number of updates appended to the existing logs.
-    pub(super) fn appended(&self) -> u64 {
-        // ORDER: Relaxed; a statistic.
-        self.slot_logs().map(|slot| slot.appended.load(Ordering::Relaxed)).sum()
-    }
-
-    /// A slot's log, for an updater.
-    #[cold]
-    pub(super) fn find_or_make_slot(&self, index: usize) -> *mut SlotLog<L> {
-        let place = match self.first.get(index) {
-            None => self.logs().slots.get_or_init(index),
-            Some(place) => place,
-        };
-        // ORDER: Acquire; pairs with the compare-exchange below if another thread of this CPU made
-        // it.
-        let found = place.0.load(Ordering::Acquire);
-        if !found.is_null() {
-            return found;
-        }
-        let made = Box::into_raw(Box::new(SlotLog::new()));
-        // ORDER: Release; pairs with the Acquire loads of readers: contents before pointer.
-        let raced =
-            place.0.compare_exchange(ptr::null_mut(), made, Ordering::AcqRel, Ordering::Acquire);
-        match raced {
-            Ok(_) => made,
-            Err(other) => {
-                // SAFETY: made just above and shared with no thread.
-                drop(unsafe { Box::from_raw(made) });
-                other
-            }
-        }
-    }
-
-    /// The log set, for an updater.
-    ///
-    /// # Safety
-    /// The caller has announced the core as an updater, and found the gate open after that.
-    #[inline(always)]
-    pub(super) unsafe fn open_logs(&self) -> &LogSet<L> {
-        // ORDER: Relaxed; `revive` publishes it with the gate, which the caller read with Acquire.
-        // SAFETY: oplog.C10 - the gate was open, so the log set exists, and an evictor waits for
-        // the caller.
-        let logs = unsafe { &*self.logs.load(Ordering::Relaxed) };
-        logs.life.with(|_| ());
-        logs
-    }
-
-    /// The log set, if no eviction has freed it.
-    pub(super) fn logs_if_any(&self) -> Option<&LogSet<L>> {
-        // ORDER: Acquire; pairs with Release in `logs`: its contents.
-        // SAFETY: oplog.C10 - callers hold the core's lock, or the mutex or announcement that it
-        // names.
-        let logs = unsafe { self.logs.load(Ordering::Acquire).as_ref() };
-        logs.inspect(|logs| logs.life.with(|_| ()))
-    }
-
-    /// The log set, allocated again if an eviction has freed it. For the holder of the core's lock,
-    /// and for threads that oplog.C10 lets use an existing one.
-    pub(super) fn logs(&self) -> &LogSet<L> {
-        self.logs_if_any().unwrap_or_else(|| self.make_logs())
-    }
-
-    #[cold]
-    fn make_logs(&self) -> &LogSet<L> {
-        let made = LogSet::with_carry(Vec::new());
-        // ORDER: Release; pairs with Acquire in `logs_if_any`. Only the lock's holder stores.
-        self.logs.store(made, Ordering::Release);
-        // SAFETY: oplog.C10 - made above, and only the lock's holder frees it.
-        unsafe { &*made }
-    }
-
-    /// Frees the log set of a core whose logs are empty, but keeps the count of appended updates,
-    /// and the updates that a poisoned object has not applied. Panics of the logs' destructors are
-    /// caught here.
-    ///
-    /// # Safety
-    /// The caller holds the core's lock, the gate says `EVICTED`, and no updater is inside.
-    pub(super) unsafe fn free_logs(&self) {
-        let Some(old) = self.logs_if_any() else { return };
-        let appended = self.appended();
-        // SAFETY: the caller promises that it holds the core's lock (# Safety).
-        let carry = old.inner.with_mut(|inner| unsafe { std::mem::take(&mut (*inner).carry) });
-        // SAFETY: the caller promises that it holds the core's lock (# Safety).
-        unsafe { self.count(|counts| counts.appended_before += appended) };
-        let kept = if carry.is_empty() { ptr::null_mut() } else { LogSet::with_carry(carry) };
-        // SAFETY: oplog.C10: the object is not in the table, no updater is inside, and the caller
-        // holds the lock.
-        unsafe { self.take_logs(kept) };
     }
 }

@@ -39,6 +39,19 @@
 //! - **oplog.D11** Poison keeps everything: [`Deferred::get_mut`], [`Deferred::try_into_inner`] and
 //!   an eviction leave a poisoned object's queue as it is. Only dropping the object drops it.
 //!
+//! # The files, from the bottom up
+//!
+//! | files | what |
+//! |---|---|
+//! | `settings`, `configurations`, `log`, `kinds` | what users choose |
+//! | `word`, `gate`, `contention`, `policy` | states with their transitions, and decisions |
+//! | `table`, `promotion` | what objects share, `Counter` and `ScalableArc` too |
+//! | `per_cpu_logs`, `slot_log`, `late`, `collected_logs`, `branches`, `log_set` | waiting updates |
+//! | `hot_state`, `log_access` | the layout of a hot object |
+//! | `push`, `collect`, `combining_tree`, `merge`, `wait`, `evict`, `stats` | work on a hot state |
+//! | `object`, `release`, `guard`, `lifecycle`, `acquire`, `append` | work on an object |
+//! | `deferred`, `external_policy`, `builder` | the interface |
+//!
 //! # Which thread may wait for which
 //!
 //! These rules hold for all user code that runs under a lock here and in
@@ -78,40 +91,53 @@
 //!   thread that does not exist in the child is never released, as with every lock.)
 //! - Recursion: see above.
 
+mod acquire;
 mod append;
+mod branches;
 mod builder;
+mod collect;
+mod collected_logs;
+mod combining_tree;
 mod configurations;
-mod core;
+mod contention;
 mod deferred;
 mod evict;
+mod external_policy;
 mod gate;
 mod guard;
-mod hold;
+mod hot_state;
 mod kinds;
 mod late;
 mod lifecycle;
 mod log;
+mod log_access;
 mod log_set;
 #[cfg(all(test, manycore_loom))]
 mod loom_tests;
-mod managed;
+mod merge;
+mod object;
+mod per_cpu_logs;
+mod policy;
 pub(crate) mod promotion;
-mod reader;
-mod shared;
+mod push;
+mod release;
+mod settings;
 #[cfg(all(test, manycore_shuttle))]
 mod shuttle_tests;
 pub(crate) mod slot_log;
 mod stats;
 pub(crate) mod table;
-mod tree;
+mod wait;
+mod word;
 
 pub use crate::lock::error::TryReadError;
-pub use builder::{BuildError, Builder, Logs, MergeStrategy, Publish, Slots, WhenFull};
-pub use deferred::Deferred;
+pub use builder::Builder;
+pub(crate) use contention::{Kind, Meter};
 pub use guard::ReadGuard;
-pub(crate) use hold::ColdHold;
 pub use kinds::{Absorbing, Cancel, Cancelling, Combine, Combining, Commuting, Ordered};
 pub use log::{Log, Op};
-pub(crate) use managed::{Kind, Meter};
+pub use object::Deferred;
+pub(crate) use release::ColdHold;
+pub use settings::{BuildError, Logs, MergeStrategy, Publish, Slots, WhenFull};
 pub use stats::Stats;
 pub use table::LogTable;

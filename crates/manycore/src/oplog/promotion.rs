@@ -1,9 +1,9 @@
 //! Promotion: how an object gets a *hot state* for many threads, and how that is folded and freed.
 //!
 //! Owns: the protocol that [`Deferred`](super::Deferred), `Counter` and `ScalableArc` share: the
-//! bits of an object's word, the entry of a thread into the hot state, the wait of a thread that
-//! closes it, and the membership in the [`LogTable`]. Does not own: the contents of the hot state,
-//! and how they are folded into the object.
+//! entry of a thread into the hot state, the wait of a thread that closes it, and the membership in
+//! the [`LogTable`]. Does not own: the bits of an object's word (`word`), the contents of the hot
+//! state, and how they are folded into the object.
 //!
 //! An object is *cold* while its word leads to no hot state. A *promotion* allocates the hot state,
 //! enters it in the table, and publishes its address in the word. Threads *enter*: they announce
@@ -46,94 +46,15 @@
 //! of a handle may fold (scalable_arc.A5), and an evictor has no handle.
 
 use super::table::{Denied, Eviction, LogTable, Resident};
-use crate::lock::{self, held};
-use crate::percpu::{self, Announced, Slot, barrier};
+use super::word;
+pub(crate) use super::word::{Word, freed_by, updates};
+use crate::lock::held;
+use crate::percpu::{self, Announced, Slot, barrier, gate};
 use crate::sync::{
     self, AtomicBool, AtomicUsize, Backoff, Ordering, UnsafeCell, panicking, seeded_bug,
 };
 use std::marker::PhantomData;
 use std::ops::Deref;
-use std::ptr;
-
-/// Announcements are plain stores, and the thread that closes the hot state pays the barrier.
-const BIASED: usize = 8;
-/// The hot state is about to be freed: updaters retry later.
-const CLOSING: usize = 16;
-/// In an announcement: promotion.H3.
-const WAITING: usize = 32;
-/// Updates must take the slow path.
-const SLOW_PATH: usize = 64;
-/// Hot states are aligned to 128 bytes.
-const ADDRESS: usize = !0x7f;
-const _: () = assert!(lock::HOT & ADDRESS == 0 && lock::HOT < BIASED);
-
-/// An object's word, or what a record announces of it. While an object is cold, its word is the
-/// owner's: zero, or a lock word without [`lock::HOT`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Word(usize);
-
-impl Word {
-    /// Loads `word`.
-    #[inline(always)]
-    pub(crate) fn load(word: &AtomicUsize, order: Ordering) -> Self {
-        // ORDER: as the caller says.
-        Self(word.load(order))
-    }
-
-    /// The word that leads to `hot`, the pointer that frees it ([`freed_by`]).
-    pub(crate) fn hot<H>(hot: *mut H, biased: bool, slow_path: bool) -> Self {
-        debug_assert!(!hot.is_null() && hot as usize & !ADDRESS == 0, "hot states are aligned");
-        let bias = if biased { BIASED } else { 0 };
-        let address = hot.expose_provenance();
-        Self(address | lock::HOT | bias | if slow_path { SLOW_PATH } else { 0 })
-    }
-
-    /// The word of the same hot state, with or without the bias.
-    pub(crate) fn with_bias(self, biased: bool) -> Self {
-        debug_assert!(self.is_open(), "promotion.H2: the bias of {self:?} changes");
-        Self(if biased { self.0 | BIASED } else { self.0 & !BIASED })
-    }
-
-    /// The word of the same hot state, closed.
-    pub(crate) fn closing(self) -> Self {
-        debug_assert!(self.is_open(), "promotion.H2: {self:?} is closed by two threads");
-        Self(self.0 | CLOSING)
-    }
-
-    #[inline(always)]
-    pub(crate) fn raw(self) -> usize {
-        self.0
-    }
-
-    /// Whether there is a hot state, open or closing.
-    #[inline(always)]
-    pub(crate) fn is_hot(self) -> bool {
-        self.0 & lock::HOT != 0
-    }
-
-    /// Whether there is a hot state and the word does not close it.
-    #[inline(always)]
-    pub(crate) fn is_open(self) -> bool {
-        self.0 & (lock::HOT | CLOSING) == lock::HOT
-    }
-
-    /// Whether the fast path may be tried.
-    #[inline(always)]
-    pub(crate) fn is_plain(self) -> bool {
-        self.0 & (lock::HOT | CLOSING | SLOW_PATH) == lock::HOT
-    }
-
-    #[inline(always)]
-    pub(crate) fn is_biased(self) -> bool {
-        self.0 & BIASED != 0
-    }
-
-    /// The address of the hot state that the word leads to.
-    #[inline(always)]
-    pub(crate) fn state<H>(self) -> *mut H {
-        ptr::with_exposed_provenance_mut(self.0 & ADDRESS)
-    }
-}
 
 /// A thread is in a hot state (promotion.H1); dropping this withdraws the announcement, also when
 /// user code panics.
@@ -169,7 +90,7 @@ pub(crate) unsafe fn enter<H>(
     biased: bool,
     is_current: impl FnOnce() -> bool,
 ) -> Option<Inside<H>> {
-    let announced = slot.announce(hot as usize, biased);
+    let announced = slot.announce(word::announcement(hot, false), biased);
     // BUG: a thread enters a hot state that the object may no longer lead to (promotion.H1).
     (is_current() || seeded_bug!("unchecked-entry")).then_some(Inside {
         hot,
@@ -184,6 +105,7 @@ pub(crate) unsafe fn enter<H>(
 /// As [`enter`]; the hot state is an `H`.
 #[inline(always)]
 pub(crate) unsafe fn enter_by<H>(slot: Slot, word: &AtomicUsize, seen: Word) -> Option<Inside<H>> {
+    debug_assert!(seen.is_hot(), "promotion.H1: {seen:?} leads to no hot state");
     // ORDER: Acquire; after the announcement (promotion.H1). Pairs with Release at promotion.
     let is_current = || Word::load(word, Ordering::Acquire) == seen;
     // SAFETY: the caller promises that an object's word led to it, and the word loses it before it
@@ -206,7 +128,7 @@ pub(crate) unsafe fn look_on<H, R>(
     }
     percpu::with_slot(|slot| {
         let hot: *const H = seen.state();
-        let announced = slot.announce(hot as usize | WAITING, false);
+        let announced = slot.announce(word::announcement(hot, true), false);
         // ORDER: Acquire; after the announcement (promotion.H1).
         let now = Word::load(word, Ordering::Acquire);
         let is_current = now.is_hot() && now.state() == hot.cast_mut();
@@ -218,34 +140,16 @@ pub(crate) unsafe fn look_on<H, R>(
     })
 }
 
-/// The pointer that frees `hot`: the one that [`Word::hot`] was given, and not one made of a
-/// reference, which is good for no more than the reference was.
-pub(crate) fn freed_by<H>(hot: *const H) -> *mut H {
-    ptr::with_exposed_provenance_mut(hot.addr())
-}
-
 /// Changes an announcement from updater to waiter or back, for the rest of its [`Inside`]. The
 /// caller then repeats its checks.
 pub(crate) fn announce_again<H>(slot: Slot, hot: *const H, waits: bool) {
-    let waiting = if waits { WAITING } else { 0 };
     // Forgotten, because the `Inside` withdraws the announcement in either form.
-    std::mem::forget(slot.announce(hot as usize | waiting, false));
-}
-
-/// Whether an announced word is that of an updater in `hot`.
-#[inline(always)]
-pub(crate) fn updates<H>(announced: usize, hot: *const H) -> bool {
-    announced & (ADDRESS | WAITING) == hot as usize
-}
-
-/// The closing thread's half of the race of promotion.H2, and of similar races.
-pub(crate) fn pass_barrier(biased: bool) {
-    if biased { barrier::heavy() } else { barrier::fence_full() }
+    std::mem::forget(slot.announce(word::announcement(hot, waits), false));
 }
 
 /// Waits until no updater is in the hot state, which the caller has closed (promotion.H2).
 pub(crate) fn wait_for_updaters<H>(hot: *const H, biased: bool) {
-    pass_barrier(biased);
+    gate::pass_barrier(biased);
     // BUG: a hot state is folded while its updaters may still be inside (promotion.H2).
     if !seeded_bug!("unwaited-updaters") {
         percpu::records().wait_until_none(|announced| updates(announced, hot));
@@ -259,7 +163,7 @@ pub(crate) fn wait_until_left<H>(hot: *const H) {
     barrier::fence_full();
     // BUG: a hot state is freed while a thread may wait for its lock (promotion.H4).
     if !seeded_bug!("unwaited-waiters") {
-        percpu::records().wait_until_none(|announced| announced & ADDRESS == hot as usize);
+        percpu::records().wait_until_none(|announced| word::names(announced, hot));
     }
 }
 

@@ -50,7 +50,7 @@ struct Stage {
 
 impl Stage {
     fn moment(&self) -> u64 {
-        let mut moment = self.moment.lock().expect("nobody panics here");
+        let mut moment = self.moment.lock().expect("no panic under the lock");
         *moment += 1;
         *moment
     }

@@ -1,12 +1,13 @@
 //! One slot's log of one object, and the table of all slots' parts of a hot state.
 //!
-//! Owns: their layout. Which thread may access them, and when, is in the header of `core`.
+//! Owns: their layout. Which thread may access them, and when, is in the header of `hot_state`.
 
-use super::core::OPEN;
+use super::gate::{AtomicGate, Gate};
+use super::per_cpu_logs::TurnHolder;
 use crate::clock::Stamp;
 use crate::config;
 use crate::percpu::segmented::Lazy;
-use crate::sync::{AtomicPtr, AtomicU64, AtomicUsize, Ordering, UnsafeCell, seeded_bug};
+use crate::sync::{AtomicPtr, AtomicU64, Ordering, UnsafeCell, seeded_bug};
 use std::ptr;
 
 /// The number of slots whose parts are reached without a load of a segment.
@@ -25,12 +26,12 @@ pub(super) struct Padded<T>(pub(super) T);
 #[repr(C, align(128))]
 pub(super) struct SlotLog<L> {
     /// Closed by a reader that collects a log with stamps (oplog.C4).
-    pub(super) gate: AtomicU64,
+    pub(super) gate: AtomicGate,
     /// The number of updates pushed; only the updater writes it.
     pub(super) appended: AtomicU64,
     pub(super) local: UnsafeCell<Local<L>>,
-    /// The token of the thread that has the log in hand, if logs belong to CPUs; else unused.
-    pub(super) turn: AtomicUsize,
+    /// The thread that has the log in hand, if logs belong to CPUs.
+    pub(super) turn: TurnHolder,
 }
 
 /// The part of a slot's log that oplog.C1 guards.
@@ -49,8 +50,8 @@ pub(super) struct Local<L> {
 impl<L: Default> SlotLog<L> {
     pub(super) fn new() -> Self {
         Self {
-            gate: AtomicU64::new(OPEN),
-            turn: AtomicUsize::new(0),
+            gate: AtomicGate::new(Gate::OPEN),
+            turn: TurnHolder::none(),
             appended: AtomicU64::new(0),
             local: UnsafeCell::new(Local {
                 log: L::default(),
@@ -76,14 +77,15 @@ impl<L> SlotLog<L> {
 impl<L> Local<L> {
     /// The number of the slot's updates, `appended` in total, since the last collection.
     pub(super) fn new_since(&mut self, appended: u64) -> u64 {
+        debug_assert!(appended >= self.counted, "oplog.D4: updates were taken back");
         appended - std::mem::replace(&mut self.counted, appended)
     }
 
     /// The stamp of the slot's next update (oplog.D2).
     #[inline(always)]
     pub(super) fn next_stamp(&mut self, clock: impl FnOnce() -> Stamp) -> Stamp {
-        // BUG: an update's stamp may be as old as its slot's last update, as if the clock were
-        // read before the loads that come before the update (clock.C1).
+        // BUG: an update's stamp may be as old as its slot's last update, as if the clock were read
+        // before the loads that come before the update (clock.C1).
         let stale = seeded_bug!("unfenced-stamp") && self.last != Stamp::ZERO;
         let mut now = if stale { self.last } else { clock() };
         // BUG: an update's stamp is that of a moment after the update has returned (clock.C1 of the
@@ -91,8 +93,10 @@ impl<L> Local<L> {
         if seeded_bug!("late-stamp") {
             now = Stamp::from_ticks(now.ticks() + 2);
         }
+        let before = self.last;
         // BUG: a slot's stamps are the clock's readings, also where these decrease (oplog.D2).
         self.last = if seeded_bug!("unsteady-stamp") { now } else { now.max(self.last.next()) };
+        debug_assert!(self.last > before, "oplog.D2: a slot's stamps decrease");
         self.last
     }
 }

@@ -1,9 +1,9 @@
 //! Statistics of an object's updates.
 
-use super::core::{Core, EVICTED, FROZEN};
+use super::gate::Gate;
+use super::hot_state::HotState;
 use super::log::Log;
 use super::promotion;
-use super::reader::{Collecting, Reopen};
 use super::slot_log::SlotLog;
 use crate::percpu;
 use crate::sync::Ordering;
@@ -37,72 +37,14 @@ pub struct Stats {
     pub biased: bool,
 }
 
-/// Counts kept by the holder of a core's lock, apart from `Inner`, which is borrowed while user
-/// code runs: no reference to this outlives a call.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Counts {
-    /// Updates appended to logs that an eviction has freed.
-    pub(super) appended_before: u64,
-    pub(super) applied: u64,
-    pub(super) merges: u64,
-    pub(super) evictions: u64,
-    /// The lock's holder has borrowed the core's `Inner`, and perhaps logs.
-    merging: bool,
-}
-
-/// A merge in progress; dropping this ends it.
-pub(super) struct Merging<'a, T: Send + 'static, L: Log<T>> {
-    core: &'a Core<T, L>,
-    outer: bool,
-}
-
-impl<T: Send + 'static, L: Log<T>> Drop for Merging<'_, T, L> {
-    fn drop(&mut self) {
-        // SAFETY: `begin_merging`'s caller promised to hold the core's lock until this is dropped.
-        unsafe { self.core.count(|counts| counts.merging = self.outer) };
-    }
-}
-
-impl<T: Send + 'static, L: Log<T>> Core<T, L> {
-    /// # Safety
-    /// The caller holds the core's lock.
-    pub(super) unsafe fn counts(&self) -> Counts {
-        // SAFETY: the lock guards it, and no reference to it outlives a call.
-        self.counts.with(|counts| unsafe { *counts })
-    }
-
-    /// Changes the counts. `change` runs no user code.
-    ///
-    /// # Safety
-    /// The caller holds the core's lock.
-    pub(super) unsafe fn count(&self, change: impl FnOnce(&mut Counts)) {
-        // SAFETY: the caller promises that it holds the core's lock (# Safety), which guards the
-        // counts; `change` runs no user code, so no other reference to them exists.
-        self.counts.with_mut(|counts| unsafe { change(&mut *counts) });
-    }
-
-    /// Records that the calling thread has borrowed `Inner` and logs, so that user code that it
-    /// runs does not access them.
-    ///
-    /// # Safety
-    /// The caller holds the core's lock until the result is dropped.
-    pub(super) unsafe fn begin_merging(&self) -> Merging<'_, T, L> {
-        // SAFETY: the caller promises that it holds the core's lock (# Safety), which guards the
-        // counts.
-        let outer = unsafe { self.counts() }.merging;
-        // SAFETY: the caller promises that it holds the core's lock until the result is dropped (#
-        // Safety), which guards the counts now and at the drop.
-        unsafe { self.count(|counts| counts.merging = true) };
-        Merging { core: self, outer }
-    }
-
+impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
     /// The result of [`Deferred::stats`](super::Deferred::stats).
     ///
     /// # Safety
-    /// The caller holds the core's lock.
+    /// The caller holds the hot state's lock.
     pub(super) unsafe fn stats(&self) -> Stats {
-        // SAFETY: the caller promises that it holds the core's lock (# Safety), which guards the
-        // counts.
+        // SAFETY: the caller promises that it holds the hot state's lock (# Safety), which guards
+        // the counts.
         let counts = unsafe { self.counts() };
         let mut stats = Stats {
             appended: counts.appended_before,
@@ -128,7 +70,7 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
             stats.pending = stats.appended.saturating_sub(stats.applied);
             return stats;
         }
-        // SAFETY: the caller promises that it holds the core's lock (# Safety), and the branch
+        // SAFETY: the caller promises that it holds the hot state's lock (# Safety), and the branch
         // above returns if it is merging or inside as an updater.
         unsafe { self.look_into_logs(&mut stats) };
         let known = stats.applied.saturating_add(stats.pending);
@@ -141,9 +83,9 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
     /// Counts appended and pending updates while all updaters are excluded for a moment.
     ///
     /// # Safety
-    /// The caller holds the core's lock; it is not merging, and not inside as an updater.
+    /// The caller holds the hot state's lock; it is not merging, and not inside as an updater.
     unsafe fn look_into_logs(&self, stats: &mut Stats) {
-        // SAFETY: the caller promises that it holds the core's lock (# Safety); `_merging` is
+        // SAFETY: the caller promises that it holds the hot state's lock (# Safety); `_merging` is
         // dropped on return.
         let _merging = unsafe { self.begin_merging() }; // `len` is user code
         // SAFETY: the caller promises that it holds the lock, which guards `inner`, and that it is
@@ -151,17 +93,18 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
         stats.pending = self
             .logs()
             .inner
-            .with(|inner| unsafe { (*inner).carry.iter().map(L::len).sum::<usize>() })
+            .with(|inner| unsafe { (*inner).collected_logs.iter().map(L::len).sum::<usize>() })
             as u64;
-        // SAFETY: the caller promises that it holds the core's lock (# Safety), which guards the
-        // counts.
+        // SAFETY: the caller promises that it holds the hot state's lock (# Safety), which guards
+        // the counts.
         stats.appended = unsafe { self.counts() }.appended_before;
         stats.logs = 0;
-        // ORDER: as in `collect_frozen`.
-        let _collecting = Collecting::begin(&self.collecting, FROZEN);
-        let gate = Reopen { gate: &self.gate, to: self.gate.load(Ordering::Relaxed) };
-        let closed = if gate.to == EVICTED { EVICTED } else { FROZEN };
-        self.gate.store(closed, Ordering::Release);
+        // An evicted hot state's gate is closed already.
+        let inspected = (!self.is_evicted()).then(|| {
+            self.collecting.close(Gate::INSPECTED);
+            self.gate.close(Gate::INSPECTED);
+            (self.gate.open_later(self.open), self.collecting.open_later(Gate::OPEN))
+        });
         promotion::wait_for_updaters(self, self.is_biased());
         for slot in self.slot_logs() {
             // ORDER: Relaxed; stable under oplog.C1.
@@ -173,5 +116,6 @@ impl<T: Send + 'static, L: Log<T>> Core<T, L> {
         let late = self.late.len() as u64;
         stats.appended += late;
         stats.pending += late;
+        drop(inspected);
     }
 }

@@ -1,16 +1,17 @@
 //! Which objects have logs: a direct-mapped table of fixed size [O-12].
 //!
 //! Owns: the right of an object to have logs. Does not own: the logs.
+//!
 //! Laws:
 //! - oplog.T1 At most as many objects of a table have logs as it has places, except for objects
 //!   whose logs were made because an update could neither be applied nor wait (under its own
 //!   thread's guard, within another update of the object, or because of poison). The next read of
 //!   such an object that finds no poison takes the place if it is free, else it demotes the object.
 //! - oplog.T2 An entry's pointer is alive while the place's mutex is held: an object leaves the
-//!   table under that mutex before its core is freed.
-//! - oplog.T3 Lock order is core, then place. An evictor goes the other way and only *tries* the
-//!   core's lock, so it can't deadlock; of two objects that evict each other, at least one gives
-//!   up.
+//!   table under that mutex before its hot state is freed.
+//! - oplog.T3 Lock order is hot state, then place. An evictor goes the other way and only *tries*
+//!   the hot state's lock, so it can't deadlock; of two objects that evict each other, at least one
+//!   gives up.
 //! - oplog.T4 A resident that was used since it was last inspected, by a newcomer or by oplog.T7,
 //!   stays (second chance), unless the newcomer insists.
 //! - oplog.T5 Places are made 32 at a time, when an object first asks for one of them: the first
@@ -29,8 +30,10 @@
 
 use crate::config::{DEFAULT_TABLE_OBJECTS, IDLE_SWEEPS};
 use crate::lock::held;
+use crate::percpu;
 #[cfg(not(any(manycore_loom, manycore_shuttle)))]
 use crate::percpu::fork::AtFork;
+use crate::policy::Streak;
 use crate::sync::{AtomicU64, AtomicUsize, Mutex, Ordering};
 use std::fmt;
 use std::sync::OnceLock;
@@ -41,14 +44,14 @@ const CHUNK: usize = 32;
 /// The object that has its logs by this place.
 type Place = Mutex<Option<Entry>>;
 
-/// The table's interface to an object's core.
+/// The table's interface to an object's hot state.
 pub(crate) trait Resident: Sync {
     /// Whether [`finish_eviction`](Self::finish_eviction) may run user code.
     const RUNS_USER_CODE: bool;
 
-    /// Takes the core's lock if it is free, and never waits for it: the caller holds the place's
-    /// mutex, and other threads take the two in the opposite order (oplog.T3). After success,
-    /// [`finish_eviction`](Self::finish_eviction) must be called.
+    /// Takes the hot state's lock if it is free, and never waits for it: the caller holds the
+    /// place's mutex, and other threads take the two in the opposite order (oplog.T3). After
+    /// success, [`finish_eviction`](Self::finish_eviction) must be called.
     fn try_claim(&self) -> bool;
 
     /// A number that changes with each update of the object.
@@ -57,20 +60,20 @@ pub(crate) trait Resident: Sync {
     /// Applies pending updates, frees the logs and releases the lock.
     ///
     /// # Safety
-    /// `try_claim` returned true, once for this call. The core may have been freed on return.
+    /// `try_claim` returned true, once for this call. The hot state may have been freed on return.
     unsafe fn finish_eviction(this: *const Self)
     where
         Self: Sized;
 }
 
-/// A core of any type, by address. Law oplog.T2 says when it may be used.
+/// A hot state of any type, by address. Law oplog.T2 says when it may be used.
 #[derive(Clone, Copy)]
 struct Entry {
-    core: *const (),
+    hot: *const (),
     vtable: &'static VTable,
     /// Its activity at the last inspection, and how many sweeps have found it unchanged.
     seen: u64,
-    idle: u32,
+    idle: Streak,
 }
 
 struct VTable {
@@ -81,8 +84,8 @@ struct VTable {
 }
 
 impl Entry {
-    fn new<R: Resident + 'static>(core: *const R) -> Self {
-        Self { core: core.cast(), vtable: Methods::<R>::VTABLE, seen: 0, idle: 0 }
+    fn new<R: Resident + 'static>(hot: *const R) -> Self {
+        Self { hot: hot.cast(), vtable: Methods::<R>::VTABLE, seen: 0, idle: Streak::NONE }
     }
 }
 
@@ -95,15 +98,15 @@ struct Methods<R>(std::marker::PhantomData<R>);
 impl<R: Resident + 'static> Methods<R> {
     const VTABLE: &'static VTable = &VTable {
         runs_user_code: R::RUNS_USER_CODE,
-        // SAFETY: `new` erased `core` from `*const R` and chose this table for `R`; the place's
+        // SAFETY: `new` erased `hot` from `*const R` and chose this table for `R`; the place's
         // mutex is held (oplog.T2).
-        try_claim: |core| unsafe { (*core.cast::<R>()).try_claim() },
-        // SAFETY: `new` erased `core` from `*const R` and chose this table for `R`; the place's
+        try_claim: |hot| unsafe { (*hot.cast::<R>()).try_claim() },
+        // SAFETY: `new` erased `hot` from `*const R` and chose this table for `R`; the place's
         // mutex is held (oplog.T2).
-        activity: |core| unsafe { (*core.cast::<R>()).activity() },
-        // SAFETY: `new` erased `core` from `*const R` and chose this table for `R`; `try_claim`
+        activity: |hot| unsafe { (*hot.cast::<R>()).activity() },
+        // SAFETY: `new` erased `hot` from `*const R` and chose this table for `R`; `try_claim`
         // returned true, which `Eviction` alone passes on, once.
-        finish_eviction: |core| unsafe { R::finish_eviction(core.cast::<R>()) },
+        finish_eviction: |hot| unsafe { R::finish_eviction(hot.cast::<R>()) },
     };
 }
 
@@ -122,8 +125,9 @@ impl Drop for Eviction {
         let runs_user_code = |old: &Option<Entry>| old.is_some_and(|old| old.vtable.runs_user_code);
         self.0.sort_by_key(runs_user_code);
         for old in self.0.iter_mut().filter_map(Option::take) {
+            debug_assert!(!percpu::is_announcing(), "oplog.T6: an eviction with a log in hand");
             // SAFETY: promotion.H5 - `enter` claimed it, so its owner does not free it before this.
-            unsafe { (old.vtable.finish_eviction)(old.core) };
+            unsafe { (old.vtable.finish_eviction)(old.hot) };
         }
     }
 }
@@ -214,9 +218,9 @@ impl LogTable {
     }
 
     /// The object's place (oplog.T5).
-    fn place(&self, core: *const ()) -> &Place {
-        // Cores are 128-byte aligned; the multiplication spreads them (Fibonacci hashing).
-        let spread = (core as usize as u64 >> 7).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+    fn place(&self, hot: *const ()) -> &Place {
+        // Hot states are 128-byte aligned; the multiplication spreads them (Fibonacci hashing).
+        let spread = (hot as usize as u64 >> 7).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
         let at = spread as usize % self.places;
         let chunk = self.chunks[at / CHUNK].get_or_init(|| {
             let there = CHUNK.min(self.places - at / CHUNK * CHUNK);
@@ -232,7 +236,7 @@ impl LogTable {
     /// `own` is the number of object locks that the calling thread holds for this call.
     pub(crate) fn enter<R: Resident + 'static>(
         &self,
-        core: *const R,
+        hot: *const R,
         insist: bool,
         own: usize,
     ) -> Result<Eviction, Denied> {
@@ -240,19 +244,19 @@ impl LogTable {
         AT_FORK.list();
         let may_evict = !held::may_be_waited_for(own);
         let _leaf = held::leaf();
-        let mut place = lock(self.place(core.cast()));
+        let mut place = lock(self.place(hot.cast()));
         let victim = place.take();
         debug_assert!(
-            !victim.is_some_and(|old| std::ptr::eq(old.core, core.cast())),
-            "oplog.T1: a core enters the table twice"
+            !victim.is_some_and(|old| std::ptr::eq(old.hot, hot.cast())),
+            "oplog.T1: a hot state enters the table twice"
         );
         if let Some(mut old) = victim {
             // SAFETY: oplog.T2 - the entry was in its place, whose mutex is held.
             let (used, claimed) = unsafe {
-                let activity = (old.vtable.activity)(old.core);
+                let activity = (old.vtable.activity)(old.hot);
                 let used = activity != old.seen && !insist;
                 old.seen = activity;
-                (used, !used && may_evict && (old.vtable.try_claim)(old.core))
+                (used, !used && may_evict && (old.vtable.try_claim)(old.hot))
             };
             if used || !claimed {
                 *place = Some(old);
@@ -261,9 +265,9 @@ impl LogTable {
                 return Err(Denied);
             }
         }
-        *place = Some(Entry::new(core));
+        *place = Some(Entry::new(hot));
         drop(place);
-        let idle = if may_evict { self.sweep(core.cast()) } else { None };
+        let idle = if may_evict { self.sweep(hot.cast()) } else { None };
         let evicted = [victim, idle];
         // ORDER: Relaxed; a statistic.
         self.evictions.fetch_add(evicted.iter().flatten().count() as u64, Ordering::Relaxed);
@@ -276,31 +280,31 @@ impl LogTable {
         // ORDER: Relaxed; any place will do.
         let at = self.swept.fetch_add(1, Ordering::Relaxed) % self.places;
         let mut place = lock(&self.chunks[at / CHUNK].get()?[at % CHUNK]);
-        let entry = place.as_mut().filter(|entry| !std::ptr::eq(entry.core, newcomer))?;
+        let entry = place.as_mut().filter(|entry| !std::ptr::eq(entry.hot, newcomer))?;
         // SAFETY: oplog.T2 - the entry is in its place, whose mutex is held.
-        let activity = unsafe { (entry.vtable.activity)(entry.core) };
-        entry.idle = if activity == entry.seen { entry.idle + 1 } else { 0 };
+        let activity = unsafe { (entry.vtable.activity)(entry.hot) };
+        let is_idle = entry.idle.observe(activity == entry.seen).is_due(IDLE_SWEEPS);
         entry.seen = activity;
         // SAFETY: oplog.T2 - the entry is in its place, whose mutex is held until it has been taken
         // out.
-        let claimed = entry.idle >= IDLE_SWEEPS && unsafe { (entry.vtable.try_claim)(entry.core) };
+        let claimed = is_idle && unsafe { (entry.vtable.try_claim)(entry.hot) };
         if claimed { place.take() } else { None }
     }
 
     /// Gives the object its place if that is free.
-    pub(crate) fn enter_if_free<R: Resident + 'static>(&self, core: *const R) -> bool {
-        let mut place = lock(self.place(core.cast()));
+    pub(crate) fn enter_if_free<R: Resident + 'static>(&self, hot: *const R) -> bool {
+        let mut place = lock(self.place(hot.cast()));
         if place.is_none() {
-            *place = Some(Entry::new(core));
+            *place = Some(Entry::new(hot));
             return true;
         }
         false
     }
 
     /// Takes the object out of the table, if it is in it.
-    pub(crate) fn leave<R>(&self, core: *const R) {
-        let mut place = lock(self.place(core.cast()));
-        if place.is_some_and(|entry| std::ptr::eq(entry.core, core.cast())) {
+    pub(crate) fn leave<R>(&self, hot: *const R) {
+        let mut place = lock(self.place(hot.cast()));
+        if place.is_some_and(|entry| std::ptr::eq(entry.hot, hot.cast())) {
             *place = None;
         }
     }
@@ -313,12 +317,12 @@ fn lock<T>(mutex: &Mutex<T>) -> impl std::ops::DerefMut<Target = T> + '_ {
 
 crate::sync::global! {
     /// The table of every object that is built by default.
-    static SHARED: LogTable = LogTable::default();
+    static OF_PROCESS: LogTable = LogTable::default();
 }
 
 /// The process's table.
 pub(crate) fn shared() -> &'static LogTable {
-    &SHARED
+    &OF_PROCESS
 }
 
 /// Locked across a fork, so that no thread that does not exist in the child holds a place of the
@@ -326,7 +330,7 @@ pub(crate) fn shared() -> &'static LogTable {
 #[cfg(not(any(manycore_loom, manycore_shuttle)))]
 static AT_FORK: AtFork = AtFork::new(
     || {
-        let made = SHARED.chunks.iter().filter_map(OnceLock::get).flatten();
+        let made = OF_PROCESS.chunks.iter().filter_map(OnceLock::get).flatten();
         Box::new(made.map(lock).collect::<Vec<_>>())
     },
     || (),

@@ -17,21 +17,6 @@ const KNOWN: &[(&str, &[&str])] = &[
     ),
     ("manycore", &["lock::held", "lock::word"]),
     ("manycore", &["namespace::core", "namespace::local", "namespace::pool", "namespace::trie"]),
-    ("manycore", &["oplog::builder", "oplog::configurations"]),
-    (
-        "manycore",
-        &[
-            "oplog::core",
-            "oplog::gate",
-            "oplog::log_set",
-            "oplog::reader",
-            "oplog::shared",
-            "oplog::slot_log",
-            "oplog::stats",
-            "oplog::tree",
-        ],
-    ),
-    ("manycore", &["oplog::deferred", "oplog::hold", "oplog::lifecycle"]),
     ("manycore", &["percpu::calls", "percpu::gate", "percpu::slots"]),
     (
         "manycore",

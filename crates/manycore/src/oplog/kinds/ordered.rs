@@ -107,7 +107,13 @@ const SCAN_LIMIT: usize = 8;
 /// Calls `visit` with every entry in the order of (stamp, log, position in the log), and leaves the
 /// logs empty. If `visit` panics, the entries that it was not called with stay in the logs. Returns
 /// the number of calls.
-pub(crate) fn merge<O>(logs: &mut [Ordered<O>], visit: impl FnMut(Stamp, O)) -> usize {
+pub(crate) fn merge<O>(logs: &mut [Ordered<O>], mut visit: impl FnMut(Stamp, O)) -> usize {
+    let mut last = Stamp::ZERO;
+    let visit = |stamp, op| {
+        debug_assert!(stamp >= last, "oplog.D3: an update is applied after a later one");
+        last = stamp;
+        visit(stamp, op);
+    };
     let total = logs.iter().map(|log| log.entries.len()).sum();
     let used = logs.iter().filter(|log| !log.entries.is_empty()).count();
     if used > SCAN_LIMIT {

@@ -11,12 +11,10 @@ use super::ordered::{
 use super::races::{reader_ahead_sees_cause_before_effect, reader_sees_cause_before_effect};
 use super::{Deferred, List, Log, Op, Ordered, Push, builder, push, spawn};
 use crate::clock::{self, Clock, Stamp};
-use crate::oplog::promotion::Word;
 use crate::oplog::{Publish, Slots};
 use crate::percpu;
 use crate::percpu::cid::run_under;
 use crate::percpu::loom_tests::model;
-use crate::sync::Ordering;
 use std::mem;
 use std::sync::Arc;
 
@@ -38,7 +36,7 @@ fn loom_stamped_second_update_goes_the_plain_way() {
         model(1, move || {
             let list = list(publish);
             list.append(push(1));
-            let word = Word::load(&list.word, Ordering::Acquire);
+            let word = list.word.load();
             assert!(word.is_plain(), "updates are told not to try");
             let slot = percpu::idle_slot().unwrap();
             assert!(list.append_plain(slot, word, push(2)).is_ok());

@@ -8,16 +8,16 @@
 //! happens-before between them, fail the model whatever its assertions say.
 
 mod bounds;
+mod combining_tree;
 mod hardware;
 mod inside;
 mod life;
 mod ordered;
+mod per_cpu_logs;
 mod promotion;
 mod races;
 mod seeded;
-mod shared;
 mod table;
-mod tree;
 mod unordered;
 
 use super::{Builder, Commuting, Deferred, Log, LogTable, Logs, Op, Ordered, Publish};

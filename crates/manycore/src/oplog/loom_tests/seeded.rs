@@ -55,19 +55,19 @@ fn loom_plain_publication_is_caught() {
 
 #[test]
 fn loom_helper_for_whom_an_eviction_does_not_wait_is_caught() {
-    catches("waiting-helper", &["tree::loom_tree_helper_races_an_eviction"], &RACE);
+    catches("waiting-helper", &["combining_tree::loom_tree_helper_races_an_eviction"], &RACE);
 }
 
 #[test]
 fn loom_branch_that_is_left_open_is_caught() {
     let models = [
-        "tree::loom_tree_ordered_reader_sees_cause_before_effect",
-        "tree::loom_tree_biased_helpers_race_reads_and_nothing_is_lost",
+        "combining_tree::loom_tree_ordered_reader_sees_cause_before_effect",
+        "combining_tree::loom_tree_biased_helpers_race_reads_and_nothing_is_lost",
     ];
     catches("unshut-branch", &models, &RACE);
     catches(
         "unshut-branch",
-        &["tree::loom_tree_of_two_branches_locked_helpers_race_a_read"],
+        &["combining_tree::loom_tree_of_two_branches_locked_helpers_race_a_read"],
         &RACE,
     );
 }
@@ -75,8 +75,8 @@ fn loom_branch_that_is_left_open_is_caught() {
 #[test]
 fn loom_second_branch_that_the_reader_passes_by_is_caught() {
     let models = [
-        "tree::loom_tree_of_two_branches_locked_helpers_race_a_read",
-        "tree::loom_tree_of_two_branches_biased_helpers_race_a_read",
+        "combining_tree::loom_tree_of_two_branches_locked_helpers_race_a_read",
+        "combining_tree::loom_tree_of_two_branches_biased_helpers_race_a_read",
     ];
     let lost = RACE.into_iter().chain(["lost or doubled"]).collect::<Vec<_>>();
     catches("forgotten-branch", &models, &lost);

@@ -8,45 +8,24 @@
 //! - oplog.W5 While a managed object is cold, only its owner accesses the value under the word's
 //!   lock; updates that find the object cold are returned to the owner.
 //!
-//! While the object is cold, its `heat` is the owner's *meter*: updates, reads and waits since the
-//! owner last took them, next to the flags. It is guarded by the word's lock.
+//! While the object is cold, its `contention` is the owner's *meter*: updates, reads and waits
+//! since the owner last took them, next to the flags. It is guarded by the word's lock.
 
 use super::configurations::ConfigId;
-use super::core::Refusal;
-use super::deferred::{LOGGED, POISONED};
+use super::contention::{Kind, Meter};
 use super::guard::ReadGuard;
-use super::hold::ColdHold;
+use super::hot_state::HotState;
 use super::lifecycle::Admission;
 use super::log::Log;
-use super::promotion::Word;
+use super::object::Deferred;
+use super::push::Refusal;
+use super::release::ColdHold;
 use super::table::Eviction;
-use super::{Deferred, core};
 use crate::lock::{self, Refused};
 use crate::percpu;
 use crate::profile::Of;
-use crate::sync::{ConstPtr, MutPtr, Ordering};
+use crate::sync::{ConstPtr, MutPtr};
 use std::mem::{ManuallyDrop, MaybeUninit};
-
-const READ_SHIFT: u32 = 13;
-const WAIT_SHIFT: u32 = 26;
-const COUNT: u32 = (1 << READ_SHIFT) - 1;
-const WAITS: u32 = 0xf << WAIT_SHIFT;
-
-/// Counts of a cold object since its owner last took them.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Meter {
-    pub(crate) updates: u32,
-    pub(crate) reads: u32,
-    /// The number of them that had to wait for the lock (saturates at 15).
-    pub(crate) waits: u32,
-}
-
-/// The kind of an access that is counted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
-    Update,
-    Read,
-}
 
 impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     /// An object whose owner has a policy of its own.
@@ -60,18 +39,18 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         self.value.get()
     }
 
-    /// The value in the core whose guard was kept; it may be read until the core's lock is
-    /// released.
-    pub(crate) fn value_kept(&self, core: *const ()) -> ConstPtr<MaybeUninit<T>> {
-        // SAFETY: the calling thread holds the core's lock, so the core is alive.
-        unsafe { (*core.cast::<core::Core<T, L>>()).value.get() }
+    /// The value in the hot state whose guard was kept; it may be read until the hot state's lock
+    /// is released.
+    pub(crate) fn value_kept(&self, hot: *const ()) -> ConstPtr<MaybeUninit<T>> {
+        // SAFETY: the calling thread holds the hot state's lock, so the hot state is alive.
+        unsafe { (*hot.cast::<HotState<T, L>>()).value.get() }
     }
 
     /// Logs an update, or returns it if the object is cold.
     #[inline(always)]
     pub(crate) fn append_if_logged(&self, op: L::Op) -> Result<(), L::Op> {
-        // ORDER: Relaxed; a hint, as in `append`.
-        if self.heat.load(Ordering::Relaxed) & LOGGED == 0 {
+        // A hint, as in `append`.
+        if !self.contention.load().is_logged() {
             return Err(op);
         }
         self.append_managed(op)
@@ -80,8 +59,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     /// As above, regardless of the hint. Not inlined, as `append_logged`.
     #[inline(never)]
     pub(crate) fn append_managed(&self, op: L::Op) -> Result<(), L::Op> {
-        // ORDER: Acquire; as in `append_logged`.
-        let word = Word::load(&self.word, Ordering::Acquire);
+        let word = self.word.load();
         let refused = match percpu::idle_slot() {
             Some(slot) if word.is_plain() => self.append_plain(slot, word, op),
             _ => Err(op),
@@ -106,27 +84,27 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
         drop(ColdHold { object: self, poison: false });
     }
 
-    /// Releases the lock of a core whose guard was kept.
+    /// Releases the lock of a hot state whose guard was kept.
     ///
     /// # Safety
-    /// This thread has kept the guard, `ReadGuard::keep` returned `core`, and the thread uses no
+    /// This thread has kept the guard, `ReadGuard::keep` returned `hot`, and the thread uses no
     /// reference to the value any more.
-    pub(crate) unsafe fn release_logged(&self, core: *const ()) {
+    pub(crate) unsafe fn release_logged(&self, hot: *const ()) {
         // SAFETY: the caller promises that this thread kept the lock's guard, that `keep` returned
-        // `core`, and that no reference to the value is used any more (# Safety).
-        unsafe { self.release(core.cast(), false) };
+        // `hot`, and that no reference to the value is used any more (# Safety).
+        unsafe { self.release(hot.cast(), false) };
     }
 
-    /// Whether an object whose lock this thread has kept is poisoned; the word's own lock if `core`
+    /// Whether an object whose lock this thread has kept is poisoned; the word's own lock if `hot`
     /// is null.
-    pub(crate) fn is_poisoned_kept(&self, core: *const ()) -> bool {
-        self.is_poisoned_held(core.cast())
+    pub(crate) fn is_poisoned_kept(&self, hot: *const ()) -> bool {
+        self.is_poisoned_held(hot.cast())
     }
 
     /// Takes the cold object's lock, if it is free.
     #[inline(always)]
     pub(crate) fn try_lock_cold(&self) -> Result<ColdHold<'_, T, L>, Refused> {
-        lock::try_lock(&self.word, percpu::thread_token())?;
+        lock::try_lock(self.word.raw(), percpu::thread_token())?;
         Ok(ColdHold::of(self))
     }
 
@@ -138,7 +116,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
             return self.try_lock_cold().map(|hold| (hold, false));
         }
         let of = Of::new("Adaptive", self);
-        let waited = lock::lock_nested(&self.word, percpu::thread_token(), of)?;
+        let waited = lock::lock_nested(self.word.raw(), percpu::thread_token(), of)?;
         Ok((ColdHold::of(self), waited))
     }
 
@@ -146,7 +124,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
     /// none.
     #[track_caller]
     pub(crate) fn hold_logged(&self, wait: bool) -> Result<ReadGuard<'_, T, L>, Refused> {
-        self.hold(wait)
+        self.acquire(wait)
     }
 
     /// Runs `f` under the object's lock, in any state, without accessing the value.
@@ -159,8 +137,7 @@ impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
 
 impl<'a, T: Send + 'static, L: Log<T>> ColdHold<'a, T, L> {
     pub(crate) fn is_poisoned(&self) -> bool {
-        // ORDER: Relaxed (all of `heat`); guarded by the word's lock.
-        self.object.heat.load(Ordering::Relaxed) & POISONED != 0
+        self.object.contention.load().is_poisoned()
     }
 
     /// Applies an update and counts it; returns whether the owner's policy is due. If the object is
@@ -168,14 +145,14 @@ impl<'a, T: Send + 'static, L: Log<T>> ColdHold<'a, T, L> {
     #[inline(always)]
     pub(crate) fn apply_and_count(&mut self, op: L::Op, due: u32) -> Result<bool, L::Op> {
         let object = self.object;
-        // ORDER: Relaxed (both); guarded by the word's lock.
-        let heat = object.heat.load(Ordering::Relaxed);
-        if heat & POISONED != 0 {
+        let contention = object.contention.load();
+        if contention.is_poisoned() {
             return Err(op);
         }
         object.apply_held(op, self);
-        object.heat.store(heat + 1, Ordering::Relaxed);
-        Ok((heat + 1) & COUNT >= due)
+        let contention = contention.metered(Kind::Update);
+        object.contention.store(contention);
+        Ok(contention.count(Kind::Update) >= due)
     }
 
     /// Passes the guard's duty to the caller, which releases the lock by [`release_cold`].
@@ -207,42 +184,34 @@ impl<'a, T: Send + 'static, L: Log<T>> ColdHold<'a, T, L> {
     /// Counts an access; returns whether the owner's policy is due.
     #[inline(always)]
     pub(crate) fn count(&self, kind: Kind, due: u32) -> bool {
-        let shift = if kind == Kind::Update { 0 } else { READ_SHIFT };
-        let heat = self.object.heat.load(Ordering::Relaxed) + (1 << shift);
-        self.object.heat.store(heat, Ordering::Relaxed);
+        let contention = self.object.contention.load().metered(kind);
+        self.object.contention.store(contention);
         // `>=`, not `==`: the count may exceed the due value if the owner did not take the meter at
         // once.
-        heat >> shift & COUNT >= due
+        contention.count(kind) >= due
     }
 
     pub(crate) fn count_wait(&self) {
-        let heat = self.object.heat.load(Ordering::Relaxed);
-        if heat & WAITS != WAITS {
-            self.object.heat.store(heat + (1 << WAIT_SHIFT), Ordering::Relaxed);
-        }
+        self.object.contention.store(self.object.contention.load().with_wait());
     }
 
     /// Whether threads are waiting for the lock now.
     pub(crate) fn is_waited_for(&self) -> bool {
-        lock::is_waited_for(&self.object.word)
+        lock::is_waited_for(self.object.word.raw())
     }
 
     /// Returns the counts and resets them.
     pub(crate) fn take_meter(&self) -> Meter {
-        let heat = self.object.heat.load(Ordering::Relaxed);
-        self.object.heat.store(heat & (LOGGED | POISONED), Ordering::Relaxed);
-        Meter {
-            updates: heat & COUNT,
-            reads: heat >> READ_SHIFT & COUNT,
-            waits: (heat & WAITS) >> WAIT_SHIFT,
-        }
+        let contention = self.object.contention.load();
+        self.object.contention.store(contention.flags());
+        contention.meter()
     }
 
     /// Gives the object logs, if the table admits it; runs no user code. The owner has excluded all
     /// readers of the value. Drop the returned eviction, which runs it, after this guard.
     pub(crate) fn publish(&self, insist: bool) -> Option<Option<Eviction>> {
         let admission = if insist { Admission::Insist } else { Admission::Ask };
-        self.object.publish_core(self, admission)
+        self.object.publish_hot_state(self, admission)
     }
 }
 
@@ -250,10 +219,10 @@ impl<'a, T: Send + 'static, L: Log<T>> ReadGuard<'a, T, L> {
     /// The number of updates logged between the last read and this one; `None` if the object became
     /// cold while this guard was made.
     pub(crate) fn window(&self) -> Option<u64> {
-        // SAFETY: the guard holds the core's lock, so the core is alive.
-        let core: &core::Core<T, L> = unsafe { self.core.as_ref()? };
+        // SAFETY: the guard holds the hot state's lock, so the hot state is alive.
+        let hot = unsafe { self.hot.as_ref()? };
         // SAFETY: the lock guards `inner`.
-        Some(core.logs().inner.with(|inner| unsafe { (*inner).window }))
+        Some(hot.logs().inner.with(|inner| unsafe { (*inner).window }))
     }
 
     /// From now on, a panic while this guard is held does not poison: the holder only reads.
@@ -267,7 +236,7 @@ impl<'a, T: Send + 'static, L: Log<T>> ReadGuard<'a, T, L> {
     /// [`release_logged`]: Deferred::release_logged
     pub(crate) fn keep(mut self) -> *const () {
         self.value = None;
-        ManuallyDrop::new(self).core.cast()
+        ManuallyDrop::new(self).hot.cast()
     }
 
     /// Demotes the object, unless it is poisoned, or its updates append to it in each of `rounds`
@@ -275,7 +244,7 @@ impl<'a, T: Send + 'static, L: Log<T>> ReadGuard<'a, T, L> {
     pub(crate) fn demote(&mut self, rounds: u32) {
         let object = self.object;
         for _ in 0..rounds {
-            if !self.core.is_null() && !self.is_poisoned() {
+            if !self.hot.is_null() && !self.is_poisoned() {
                 object.demote_guard(self);
             }
         }
@@ -283,7 +252,7 @@ impl<'a, T: Send + 'static, L: Log<T>> ReadGuard<'a, T, L> {
 
     /// The lock of the object that this guard holds, if it is cold.
     pub(crate) fn into_cold(mut self) -> Result<ColdHold<'a, T, L>, Self> {
-        if !self.core.is_null() {
+        if !self.hot.is_null() {
             return Err(self);
         }
         self.value = None;

@@ -22,7 +22,7 @@ fn branches<L: Log<Vec<u32>>>(publish: Publish, members: Members) -> Arc<Deferre
     let builder = builder(publish).merge(MergeStrategy::Tree);
     let object = builder.clock(Arc::new(Clock::synchronized())).build(Vec::new()).unwrap();
     assert!(object.promote());
-    object.with_core(|core, _| core.presume_members(members));
+    object.with_hot_state(|hot, _| hot.presume_members(members));
     Arc::new(object)
 }
 
@@ -62,7 +62,7 @@ fn loom_tree_helper_races_an_eviction() {
         let victim: Arc<Bag> = Arc::new(builder.build(Vec::new()).unwrap());
         let newcomer: Bag = builder.build(Vec::new()).unwrap();
         assert!(victim.promote());
-        victim.with_core(|core, _| core.presume_members(&[&[0, 1]]));
+        victim.with_hot_state(|hot, _| hot.presume_members(&[&[0, 1]]));
         victim.append(push(1)); // slot 0
         let helper = spawn(&victim, |victim| victim.append(push(2)));
         assert!(contents(&victim).contains(&1));

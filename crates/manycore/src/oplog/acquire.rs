@@ -1,0 +1,192 @@
+//! Acquiring an object: its own lock while it is cold, its hot state's while it is hot.
+//!
+//! Owns: taking either lock, and what a read does with it: it brings the object up to date, and
+//! changes the object's state if a controller says so. Laws oplog.W1 to oplog.W3 are in the header
+//! of `object`.
+
+use super::guard::ReadGuard;
+use super::hot_state::HotState;
+use super::log::Log;
+use super::object::Deferred;
+use super::policy::logs_pay_from;
+use super::release::Locked;
+use crate::lock::{self, Refused, held};
+use crate::percpu::{self, barrier};
+use crate::profile::{self, Of};
+use crate::sync::Backoff;
+use std::ptr;
+
+impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
+    /// Locks the object and brings it up to date (unless it is poisoned); also changes its state if
+    /// a policy says so.
+    ///
+    /// # Panics
+    /// If it would have to wait and the thread has a log in hand (`held`): the lock's holder might
+    /// be waiting for that log.
+    #[track_caller]
+    pub(super) fn acquire(&self, wait: bool) -> Result<ReadGuard<'_, T, L>, Refused> {
+        if percpu::is_announcing() {
+            assert!(
+                !wait,
+                "manycore: an object was read from within Log::push or Log::absorb, where updates \
+                 are allowed and reads are not"
+            );
+            return Err(Refused::Busy);
+        }
+        let mut backoff = Backoff::new();
+        loop {
+            if !self.word.hint().is_hot() {
+                if self.config.is_managed() {
+                    return Err(Refused::Hot); // only its owner locks it while cold
+                }
+                match self.lock_word(wait) {
+                    Ok(()) => {
+                        self.note_cold_read();
+                        return Ok(self.guard(ptr::null()));
+                    }
+                    Err(Refused::Hot) => continue,
+                    Err(refused) => return Err(refused),
+                }
+            }
+            match self.lock_hot_state(wait) {
+                Ok(hot) => {
+                    let guard = self.merge_held(hot);
+                    if profile::counts() && !self.config.is_managed() {
+                        let updates = guard.window().unwrap_or(0);
+                        profile::operations("Deferred", self, updates, 1);
+                    }
+                    return Ok(guard);
+                }
+                Err(Refused::Hot) => backoff.pause(),
+                Err(refused) => return Err(refused),
+            }
+        }
+    }
+
+    /// Takes the object's lock without bringing the object up to date; null means that it is cold.
+    /// Fails if this thread holds it, or would deadlock.
+    ///
+    /// # Panics
+    /// As [`acquire`](Self::acquire).
+    #[track_caller]
+    pub(super) fn lock_as_it_is(&self) -> Result<Locked<'_, T, L>, Refused> {
+        assert!(
+            !percpu::is_announcing(),
+            "manycore: an object is locked from within Log::push or Log::absorb, where updates are \
+             allowed and this is not"
+        );
+        let mut backoff = Backoff::new();
+        loop {
+            let locked = if self.word.hint().is_hot() {
+                self.lock_hot_state(true)
+            } else {
+                self.lock_word(true).map(|()| ptr::null())
+            };
+            match locked {
+                Ok(hot) => return Ok(Locked { object: self, hot }),
+                Err(Refused::Hot) => backoff.pause(),
+                Err(refused) => return Err(refused),
+            }
+        }
+    }
+
+    #[track_caller]
+    fn lock_word(&self, wait: bool) -> Result<(), Refused> {
+        let token = percpu::thread_token();
+        if wait {
+            lock::lock_nested(self.word.raw(), token, Of::new("Deferred", self))?;
+        } else {
+            lock::try_lock(self.word.raw(), token)?;
+        }
+        held::enter();
+        Ok(())
+    }
+
+    fn note_cold_read(&self) {
+        let before = self.contention.load();
+        let after = before.after_read(before.updates() >= logs_pay_from(percpu::slot_count()));
+        if after != before {
+            self.contention.store(after);
+        }
+    }
+
+    /// A guard for the lock that this thread has just taken.
+    fn guard(&self, hot: *const HotState<T, L>) -> ReadGuard<'_, T, L> {
+        let value = if hot.is_null() {
+            self.value.get_mut()
+        } else {
+            // SAFETY: the hot state's lock is held, so it is alive.
+            unsafe { (*hot).value.get_mut() }
+        };
+        ReadGuard::new(self, hot, value)
+    }
+
+    /// Merges under the hot state's lock, which this thread has just taken.
+    fn merge_held(&self, hot: *const HotState<T, L>) -> ReadGuard<'_, T, L> {
+        let release = Locked { object: self, hot };
+        // SAFETY: the lock is held, so the hot state is alive.
+        let held = unsafe { &*hot };
+        if !held.is_evicted() {
+            // SAFETY: this thread has taken the hot state's lock, which the guard releases when it
+            // is dropped.
+            unsafe {
+                held.merge();
+                if let Some(biased) = held.wants_bias() {
+                    self.set_biased(held, biased);
+                }
+            }
+        }
+        std::mem::forget(release);
+        let mut guard = self.guard(hot);
+        // SAFETY: this thread has taken the hot state's lock, which the guard releases when it is
+        // dropped.
+        let idle = unsafe { held.wants_demotion() };
+        let is_kept = self.config.always_logs() || self.config.is_managed();
+        let homeless = held.is_evicted() || held.is_without_place();
+        if (idle && !is_kept) || homeless || self.config.never_logs() {
+            self.demote_guard(&mut guard);
+        }
+        guard
+    }
+
+    /// Changes how updates publish. The caller holds the hot state's lock.
+    fn set_biased(&self, hot: &HotState<T, L>, biased: bool) {
+        self.word.set_bias(biased);
+        if !biased {
+            // An updater that announced under the bias may still have its announcement in a store
+            // buffer; from here on readers pay no barrier that flushes it.
+            barrier::heavy();
+        }
+        hot.note_bias(biased);
+    }
+
+    /// Takes the lock of the object's hot state. `Refused::Hot`: the word has changed, load it
+    /// again.
+    #[track_caller]
+    pub(super) fn lock_hot_state(&self, wait: bool) -> Result<*const HotState<T, L>, Refused> {
+        let of = Of::new("Deferred", self);
+        let locked = self.with_hot_state(|hot, _| {
+            let token = percpu::thread_token();
+            if wait {
+                lock::lock_nested(&hot.lock, token, of)?;
+            } else {
+                lock::try_lock(&hot.lock, token)?;
+            }
+            if hot.is_retired() {
+                // SAFETY: oplog.W3 - this thread has taken the lock just above, and the hot state
+                // lives until its waiters have left.
+                unsafe { lock::unlock(&hot.lock, 0) };
+                return Err(Refused::Hot);
+            }
+            held::enter();
+            Ok(ptr::from_ref(hot))
+        });
+        locked.unwrap_or(Err(Refused::Hot))
+    }
+
+    pub(super) fn is_held_by_this_thread(&self) -> bool {
+        let token = percpu::thread_token();
+        lock::is_held_by(self.word.raw(), token)
+            || self.with_hot_state(|hot, _| lock::is_held_by(&hot.lock, token)).unwrap_or(false)
+    }
+}

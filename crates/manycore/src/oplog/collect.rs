@@ -1,0 +1,278 @@
+//! The reader's side of a hot state: collecting the slots' logs.
+//!
+//! Owns: the ways to collect without the updaters' help, flat under one gate or log by log up to a
+//! cut, and what they share with the combining tree: closing, waiting, emptying a slot. Everything
+//! here runs with the hot state's lock held. Laws oplog.C1 to oplog.C6 are in the header of
+//! `hot_state`, those of answers in `gate`.
+
+use super::gate::Gate;
+use super::hot_state::HotState;
+use super::log::Log;
+use super::log_set::Inner;
+use super::per_cpu_logs::Turn;
+use super::promotion;
+use super::slot_log::{Local, SlotLog};
+use crate::clock::Stamp;
+use crate::config;
+use crate::percpu::dirty::DirtyWord;
+use crate::percpu::{self, barrier};
+use crate::sync::{Ordering, hint, seeded_bug};
+
+impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
+    /// The number of slots that may have updates for a read that begins now. A read that finds none
+    /// closes no gate and passes no barrier.
+    ///
+    /// oplog.C2: a slot with entries has its bit set, by an RMW and a full fence before its first
+    /// entry. So if a word is zero, an updater that sets a bit later has not returned yet, and will
+    /// then see all earlier stores of the calling thread: the two sides of oplog.D1. The words are
+    /// loaded one after the other, but nothing is collected, and the empty set is a consistent cut.
+    pub(super) fn count_dirty(&self) -> usize {
+        barrier::fence_full();
+        // ORDER: Acquire; pairs with `mark_dirty`. The fences on both sides decide the race.
+        let bits = |(_, word): (usize, &DirtyWord)| word.0.load(Ordering::Acquire).count_ones();
+        self.logs().dirty.0.iter().map(bits).sum::<u32>() as usize
+    }
+
+    /// Whether a slot may have updates, for a caller with exclusive access to the hot state.
+    pub(super) fn has_dirty(&self) -> bool {
+        self.count_dirty() != 0
+    }
+
+    /// Logs without stamps: the updaters of all dirty slots are stopped at one moment (oplog.C3).
+    pub(super) fn collect_frozen(&self, inner: &mut Inner<L>) {
+        let closed = inner.numbers.next_closed();
+        self.gate.close(closed);
+        let _open = self.gate.open_later(self.open);
+        barrier::fence_full();
+        self.list_dirty(&mut inner.slots);
+        let answered = self.settle(&inner.slots, &mut inner.unanswered, closed);
+        let _turns = self.wait_for_updaters(&inner.slots, answered);
+        inner.late = self.late.count(Stamp::MAX); // all updaters are stopped (oplog.L4)
+        for place in 0..inner.slots.len() {
+            let index = inner.slots[place];
+            // SAFETY: oplog.C1 - gate closed, barrier passed, no updater inside.
+            unsafe { self.collect_slot(index, Stamp::MAX, answered, inner) };
+        }
+    }
+
+    /// Logs with stamps: one after the other, up to the cut (oplog.C4).
+    pub(super) fn collect_each(&self, inner: &mut Inner<L>, cut: Stamp) {
+        inner.late = self.late.count(cut); // oplog.L3
+        // Before the logs, because a late update precedes a logged one with the same stamp.
+        self.collect_late(inner);
+        let closed = inner.numbers.next_closed();
+        self.collecting.close(closed);
+        let _collecting = self.collecting.open_later(Gate::OPEN);
+        self.list_dirty(&mut inner.slots);
+        let rest = ReopenAll { hot: self, closed };
+        for index in &inner.slots {
+            if let Some(slot) = self.slot_log(*index) {
+                slot.gate.close(closed);
+            }
+        }
+        barrier::fence_full();
+        let answered = self.settle(&inner.slots, &mut inner.unanswered, closed);
+        // BUG: a reader takes its cut after it has read which logs have entries (oplog.D2).
+        let cut = if seeded_bug!("late-cut") { self.clock().cut() } else { cut };
+        for place in 0..inner.slots.len() {
+            let index = inner.slots[place];
+            let Some(slot) = self.slot_log(index) else { continue };
+            let _open = slot.gate.open_later(Gate::OPEN);
+            let _turns = self.wait_for_updaters(&[index], answered);
+            // SAFETY: oplog.C1 - gate closed, barrier passed, no updater inside.
+            unsafe { self.collect_slot(index, cut, answered, inner) };
+        }
+        std::mem::forget(rest);
+    }
+
+    /// Called after closing the gates, a fence and `list_dirty`: ensures that the biased stores of
+    /// the slots' updaters are visible. Returns whether all updaters have answered, so that none is
+    /// inside. Where logs belong to CPUs, turns exclude the updaters instead of announcements
+    /// (oplog.V3).
+    pub(super) fn settle(&self, slots: &[usize], unanswered: &mut bool, closed: Gate) -> bool {
+        *unanswered = false;
+        if self.is_per_cpu() || !self.is_biased() {
+            return false;
+        }
+        let answered = self.is_answered(slots, closed);
+        if !answered {
+            *unanswered = true;
+            barrier::heavy();
+        }
+        answered
+    }
+
+    /// Waits until no updater has one of these slots' logs in hand. No updater takes one while the
+    /// gate is closed and, where logs belong to CPUs, the turns are held.
+    pub(super) fn wait_for_updaters(&self, slots: &[usize], answered: bool) -> Vec<Turn<'_>> {
+        if self.is_per_cpu() {
+            return self.take_turns(slots);
+        }
+        if answered {
+            return Vec::new();
+        }
+        for index in slots {
+            percpu::records().wait_for(*index, |announced| promotion::updates(announced, self));
+        }
+        Vec::new()
+    }
+
+    /// Lists the dirty slots.
+    pub(super) fn list_dirty(&self, slots: &mut Vec<usize>) {
+        slots.clear();
+        for (number, word) in self.logs().dirty.0.iter() {
+            // ORDER: Acquire; pairs with `mark_dirty`. The caller has passed a full fence:
+            // oplog.C3.
+            let mut bits = word.0.load(Ordering::Acquire);
+            while bits != 0 {
+                slots.push(number * 64 + bits.trailing_zeros() as usize);
+                bits &= bits - 1;
+            }
+        }
+    }
+
+    /// Moves a slot's entries up to `cut` to the collected logs.
+    ///
+    /// The slot of an updater that answered (`busy`) is about to be updated again, and stays dirty:
+    /// that saves each side a locked instruction on a line that the other core has cached. Lines
+    /// that the updater reads next are written here only if necessary, because it would miss on
+    /// them.
+    ///
+    /// # Safety
+    /// oplog.C1 holds for the caller as reader.
+    pub(super) unsafe fn collect_slot(
+        &self,
+        index: usize,
+        cut: Stamp,
+        busy: bool,
+        inner: &mut Inner<L>,
+    ) {
+        let Some(slot) = self.slot_log(index) else { return };
+        slot.local.with_mut(|local| {
+            // SAFETY: oplog.C1 - the caller promises exclusive access to the slot's log as a reader
+            // (# Safety): gate closed, barrier passed, no updater inside.
+            let local = unsafe { &mut *local };
+            debug_assert!(local.dirty, "oplog.C2: slot {index} was listed and is not dirty");
+            if !local.log.is_empty() {
+                inner.collected_logs.collect(&mut local.log, cut);
+            }
+            inner.window += self.note_collected(slot, local, index, busy);
+        });
+    }
+
+    /// Decides whether a slot whose log was collected stays dirty. Returns the number of updates
+    /// since the previous collection.
+    pub(super) fn note_collected(
+        &self,
+        slot: &SlotLog<L>,
+        local: &mut Local<L>,
+        index: usize,
+        busy: bool,
+    ) -> u64 {
+        // ORDER: Relaxed; a statistic, stable under oplog.C1.
+        let new = local.new_since(slot.appended.load(Ordering::Relaxed));
+        // Entries above the cut wait for the next read; oplog.C2 requires that the bit stays set.
+        if local.log.is_empty() && !(busy && new != 0 && !self.is_timed()) {
+            local.dirty = false;
+            let word = self.logs().dirty.0.get_or_init(index / 64);
+            let bit = 1 << (index % 64);
+            // ORDER: Relaxed; passed on with the log (oplog.C1).
+            let before = word.0.fetch_and(!bit, Ordering::Relaxed);
+            debug_assert!(before & bit != 0, "oplog.C2: slot {index} was dirty without its bit");
+        }
+        new
+    }
+
+    /// Whether the updaters of these slots answer the collection that closed the gates with
+    /// `closed`, now or within a moment (oplog.G2, oplog.G3).
+    fn is_answered(&self, slots: &[usize], closed: Gate) -> bool {
+        let own = percpu::known_slot();
+        let mut looks = 0;
+        slots.iter().all(|index| {
+            // The reader sees its own entries, and it is not inside (`lock_hot_state` checks that).
+            if own == Some(*index) {
+                return true;
+            }
+            while percpu::records().get(*index).answered() != closed.answer() {
+                // BUG: a reader takes any answer for one to its own collection (oplog.G1 of the
+                // gates).
+                if seeded_bug!("unasked-answer") {
+                    return true;
+                }
+                if looks == config::LOOKS_FOR_ANSWER {
+                    return false;
+                }
+                looks += 1;
+                hint::spin_loop();
+            }
+            true
+        })
+    }
+
+    /// Takes the turns of these slots, for a reader that needs all their updaters stopped at one
+    /// moment.
+    fn take_turns(&self, slots: &[usize]) -> Vec<Turn<'_>> {
+        slots.iter().filter_map(|index| self.slot_log(*index)?.turn.take()).collect()
+    }
+
+    /// Moves the late updates that were counted into a log in the collected logs.
+    pub(super) fn collect_late(&self, inner: &mut Inner<L>) {
+        if inner.late == 0 {
+            return;
+        }
+        let Inner { collected_logs, late, window, .. } = inner;
+        let log = collected_logs.begin();
+        while *late != 0 {
+            let Some((stamp, op)) = self.late.pop() else {
+                debug_assert!(false, "oplog.L4: {late} of the counted late updates are gone");
+                *late = 0;
+                return;
+            };
+            *late -= 1;
+            *window += 1;
+            // SAFETY: the lock guards the counts, and the caller holds it: it has `inner`, which
+            // only the lock's holder reaches.
+            unsafe { self.count(|counts| counts.appended_before += 1) };
+            log.push(op, stamp);
+        }
+    }
+
+    /// Waits until no updater is inside, and collects all logs. A panic leaves what was not
+    /// collected in its log.
+    ///
+    /// # Safety
+    /// The caller holds the hot state's lock, has called `begin_merging`, and has made sure that
+    /// updaters which announce the hot state from now on leave without touching a log.
+    pub(super) unsafe fn collect_all(&self) {
+        promotion::wait_for_updaters(self, self.is_biased());
+        self.logs().inner.with_mut(|inner| {
+            // SAFETY: the caller promises that it holds the hot state's lock (# Safety), which
+            // guards `inner`, and that it has called `begin_merging`.
+            let inner = unsafe { &mut *inner };
+            self.list_dirty(&mut inner.slots);
+            inner.late = self.late.count(Stamp::MAX);
+            self.collect_late(inner);
+            for place in 0..inner.slots.len() {
+                let index = inner.slots[place];
+                // SAFETY: oplog.C1 - no updater is inside and none will be.
+                unsafe { self.collect_slot(index, Stamp::MAX, false, inner) };
+            }
+        });
+    }
+}
+
+/// Opens all slots' gates that a collection has closed, if collecting one of them panics.
+struct ReopenAll<'a, T: Send + 'static, L: Log<T>> {
+    hot: &'a HotState<T, L>,
+    closed: Gate,
+}
+
+impl<T: Send + 'static, L: Log<T>> Drop for ReopenAll<'_, T, L> {
+    fn drop(&mut self) {
+        for slot in self.hot.slot_logs() {
+            if slot.gate.of_holder() == self.closed {
+                slot.gate.open(Gate::OPEN);
+            }
+        }
+    }
+}

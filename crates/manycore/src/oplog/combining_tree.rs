@@ -1,0 +1,224 @@
+//! The combining tree: updaters that a collection has excluded collect the logs of the threads near
+//! them, and the reader visits *branches* instead of logs.
+//!
+//! Owns: which thread collects which logs; the branches are in `branches`. Source: OpLog, section 8
+//! (future work there).
+//!
+//! A reader that fetches every log by itself waits for about five cache misses per log, one after
+//! the other. An updater that has found the gate closed is idle, and the logs of the threads on its
+//! last-level cache are near. So the first updater at a branch (the *helper*) collects the logs of
+//! that branch's *members*, absorbing one into the other where that is little work
+//! ([`Log::absorb`]). The branches work in parallel.
+//!
+//! Laws:
+//! - oplog.B1 The thread that has *claimed* a branch has exclusive access to its load until it
+//!   marks it as done; then the reader has. A branch is claimed at most once per collection, by a
+//!   helper or by the reader: its word holds the number of the collection (a hot state's numbers
+//!   increase, [`gate`](super::gate)), and is only exchanged for that of a later one.
+//! - oplog.B2 A reader stores its number in every branch, and waits for every helper that claimed
+//!   one before, before it accesses a slot's log or opens the gate. So a helper claims a branch for
+//!   a collection only while its gate is closed, and the gate stays closed until the helper is
+//!   done.
+//! - oplog.B3 A helper accesses the log of a member that has answered the collection (oplog.G2), as
+//!   a reader may, and its own. A slot is a member of at most one branch: only the reader changes
+//!   members, and it makes a slot a member only of a branch to which the slot's updater came in
+//!   this collection. The reader collects only the logs that no helper has collected.
+//! - oplog.B4 So the collection is what the reader alone would have found: the updater of each slot
+//!   is stopped from before its log is collected until the gate opens, and all are stopped at the
+//!   moment when the last one has stopped (oplog.C3). That holds for logs with stamps, too: under
+//!   the hot state's gate they need no cut, and updates stamped later are applied later.
+//! - oplog.B5 If absorbing panics, the absorbed updates are in the branch and the rest in its log,
+//!   which counts as not collected. The reader collects all of them, and then resumes the panic
+//!   (oplog.D7).
+//! - oplog.B6 The choice of members, and how long a helper or the reader waits for them, are
+//!   heuristics from previous collections. Only performance depends on them.
+
+use super::branches::{Load, SLOTS_MAX, Tree};
+use super::gate::Gate;
+use super::hot_state::HotState;
+use super::log::Log;
+use super::log_set::Inner;
+use super::settings::MergeStrategy;
+use super::slot_log::SlotLog;
+use crate::clock::Stamp;
+use crate::config;
+use crate::percpu::{self, barrier, place};
+use crate::sync::{self, Ordering, Panic, hint, seeded_bug};
+use std::mem;
+
+impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
+    /// Whether a collection of `dirty` dirty slots uses branches.
+    pub(super) fn wants_tree(&self, dirty: usize, inner: &Inner<L>) -> bool {
+        if self.is_per_cpu() || seeded_bug!("no-cut") {
+            return false;
+        }
+        match self.config.merge {
+            MergeStrategy::Flat => false,
+            MergeStrategy::Tree => true,
+            // With stamps nothing is absorbed, so that a tree gains little.
+            MergeStrategy::Auto if L::ORDERED => false,
+            MergeStrategy::Auto => {
+                // SAFETY: the lock guards the counts, and the caller holds it: it has `inner`,
+                // which only the lock's holder reaches.
+                let read = unsafe { self.counts() }.merges;
+                inner.policy.wants_tree(read, dirty)
+                    && place::branches() >= config::TREE_BRANCHES_MIN
+            }
+        }
+    }
+
+    /// The branches, allocated on first use. The caller holds the lock.
+    fn tree(&self) -> &Tree<L> {
+        // ORDER: Relaxed; written under the lock.
+        let mut tree = self.logs().tree.load(Ordering::Relaxed);
+        if tree.is_null() {
+            tree = self.make_tree(place::branches());
+        }
+        // SAFETY: oplog.C10 - made by `make_tree` and freed with the log set, which the lock's
+        // holder keeps.
+        unsafe { &*tree }
+    }
+
+    fn make_tree(&self, branches: usize) -> *mut Tree<L> {
+        let tree = Box::into_raw(Box::new(Tree::new(branches)));
+        // ORDER: Release; pairs with Acquire in `help`, which finds it through the gate anyway.
+        self.logs().tree.store(tree, Ordering::Release);
+        tree
+    }
+
+    /// Makes a branch for each list of members, as if they had come to an earlier collection. The
+    /// caller has exclusive access to the object.
+    #[cfg(all(test, manycore_loom))]
+    pub(super) fn presume_members(&self, members: &[&[usize]]) {
+        self.make_tree(members.len());
+        for (branch, slots) in self.tree().branches.iter().zip(members) {
+            slots.iter().for_each(|index| branch.members.add(*index));
+        }
+    }
+
+    /// Collects everything dirty under the hot state's gate (oplog.C3, oplog.B4), with the
+    /// updaters' help. Returns the panic of absorbing, if any.
+    ///
+    /// The caller holds the lock, and logs belong to threads.
+    pub(super) fn collect_tree(&self, inner: &mut Inner<L>) -> Option<Panic> {
+        let tree = self.tree();
+        let own = percpu::known_slot().unwrap_or(usize::MAX);
+        tree.set_reader(own);
+        let closed = inner.numbers.next_closed().with_help();
+        // A waiter sees the end of the collection by this (`wait_for_collection`).
+        let _collecting = L::ORDERED.then(|| {
+            self.collecting.close(closed);
+            self.collecting.open_later(Gate::OPEN)
+        });
+        // It also publishes the tree's hints and members to helpers.
+        self.gate.close(closed);
+        let _open = self.gate.open_later(self.open);
+        barrier::fence_full();
+        // Slots that are not dirty need no answer (oplog.G4).
+        self.list_dirty(&mut inner.slots);
+        let harvest = tree.harvest(closed.number(), own, &mut inner.collected_logs);
+        inner.window += harvest.updates;
+        // SAFETY: the lock guards the counts, and the caller holds it: it has `inner`, which only
+        // the lock's holder reaches.
+        let read = unsafe { self.counts() }.merges;
+        inner.policy.note_tree(read, harvest.slots.len(), inner.slots.len());
+        let mut rest = mem::take(&mut inner.rest);
+        rest.clear();
+        rest.extend(inner.slots.iter().copied().filter(|index| !harvest.slots.has(*index)));
+        let answered = self.settle(&rest, &mut inner.unanswered, closed);
+        let _turns = self.wait_for_updaters(&rest, answered);
+        inner.late = self.late.count(Stamp::MAX);
+        for index in &rest {
+            // SAFETY: oplog.C1 - gate closed, barrier passed, no updater inside, no helper
+            // (oplog.B2).
+            unsafe { self.collect_slot(*index, Stamp::MAX, answered, inner) };
+        }
+        inner.rest = rest;
+        harvest.panic
+    }
+
+    /// Helps the collection that closed the gate with `closed`, which the updater's slot `index`
+    /// has answered.
+    ///
+    /// # Safety
+    /// The record of that slot announces the hot state as an updater, and the gate said `closed`
+    /// after that.
+    #[cold]
+    pub(super) unsafe fn help(&self, closed: Gate, index: usize) {
+        // ORDER: Acquire; pairs with Release in `make_tree`.
+        // SAFETY: oplog.C10 - a gate that a collection closed is not `EVICTED`, so the log set
+        // exists.
+        let tree = unsafe { self.open_logs() }.tree.load(Ordering::Acquire);
+        // SAFETY: oplog.C10 - freed with the log set, which the caller's announcement keeps.
+        let Some(tree) = (unsafe { tree.as_ref() }) else { return };
+        if index >= SLOTS_MAX {
+            return;
+        }
+        debug_assert!(self.is_updated_by(index), "oplog.C10: a helper that is no updater");
+        debug_assert!(
+            percpu::records().get(index).answered() == closed.answer(),
+            "oplog.B3: a helper that has not answered"
+        );
+        debug_assert!(closed.is_helped(), "oplog.B2: {closed:?} is no collection with a tree");
+        let branch = tree.branch_of(index);
+        if !branch.members.has(index) {
+            branch.joiners.add(index);
+            return;
+        }
+        let Some(claim) = branch.claim(closed.number()) else { return };
+        let reader = tree.reader();
+        claim.with_load(|load| {
+            // SAFETY: oplog.B3 - the caller's own slot, which has answered; its log is not in use.
+            unsafe { self.put(index, load) };
+            let mut looks = 0;
+            for member in branch.members.get().iter() {
+                let other = member != index && member != reader;
+                if other && answers(member, closed, &mut looks) {
+                    // SAFETY: oplog.B3 - the member has answered, so its updater does not use its
+                    // log (oplog.G2).
+                    unsafe { self.put(member, load) };
+                }
+            }
+        });
+    }
+
+    /// Moves the entries of a slot's log to a load.
+    ///
+    /// # Safety
+    /// The caller has exclusive access to the slot's log, and a thread holds the hot state's lock.
+    unsafe fn put(&self, index: usize, load: &mut Load<L>) {
+        debug_assert!(!load.slots.has(index), "oplog.B3: slot {index} is collected twice");
+        let Some(slot): Option<&SlotLog<L>> = self.slot_log(index) else { return };
+        slot.local.with_mut(|local| {
+            // SAFETY: oplog.B3 - the caller promises exclusive access to the slot's log (# Safety).
+            let local = unsafe { &mut *local };
+            if local.dirty {
+                // A panic of another thread's log does not affect the helper's own update
+                // (oplog.B5).
+                let taken = sync::caught(|| {
+                    load.take::<T>(&mut local.log);
+                    self.note_collected(slot, local, index, true)
+                });
+                match taken {
+                    Ok(new) => load.updates += new,
+                    Err(panic) if load.panic.is_none() => return load.panic = Some(panic),
+                    Err(panic) => return sync::contain(|| drop(panic)),
+                }
+            }
+            load.slots.add(index);
+        });
+    }
+}
+
+/// Whether a slot answers the collection, now or within a moment.
+fn answers(index: usize, closed: Gate, looks: &mut u32) -> bool {
+    let record = percpu::records().get(index);
+    while record.answered() != closed.answer() {
+        if *looks == config::LOOKS_AT_MEMBERS {
+            return false;
+        }
+        *looks += 1;
+        hint::spin_loop();
+    }
+    true
+}

@@ -1,0 +1,451 @@
+//! The hot state of an object: value, lock, and one log per slot.
+//!
+//! Owns: the layout of a hot state, its flags and counts, and its memory. The updater's side is in
+//! `push` and `wait`, the reader's in `collect` and `merge`; which object has a hot state, and
+//! when, in `lifecycle`.
+//!
+//! There are two roles. An *updater* announces the hot state in its slot's record, checks that the
+//! gates are open, and then has exclusive access to its slot's log until it withdraws the
+//! announcement. A *reader* holds the hot state's lock, closes a gate, passes a barrier, and waits
+//! until no dirty slot's record announces the hot state: then it has exclusive access to those logs
+//! until it opens the gate. An updater's answer (`gate`) replaces both the barrier and the load of
+//! its record.
+//!
+//! Laws (the D laws are in the header of the parent module):
+//! - oplog.C1 An updater touches a log only between announcement and withdrawal, having checked
+//!   *after* the announcement that the object still has this hot state and that both gates are
+//!   open. A reader touches it only after closing a gate, the barrier, and seeing the record
+//!   without this hot state, or after closing a gate and reading the updater's answer (oplog.G2,
+//!   oplog.G3). Announce then check, against close then look, is the store-buffering race that
+//!   `percpu::barrier` resolves.
+//! - oplog.C2 A slot with entries has its dirty bit set, and its updater's copy `local.dirty`. Both
+//!   change only under oplog.C1. The slot of an updater that is busy stays dirty when it is
+//!   emptied.
+//! - oplog.C3 A log without stamps is collected under the hot state's gate: the updaters of all
+//!   dirty slots are stopped at one moment, so what is collected is a consistent cut. The updater
+//!   of a slot that becomes dirty during the collection checks the gate again after setting its
+//!   bit.
+//! - oplog.C4 A log with stamps is collected under its own gate, up to a cut taken before the dirty
+//!   bits are read (oplog.D2).
+//! - oplog.C5 Updates that were collected and not applied are in `collected_logs`, in the order in
+//!   which they must be applied.
+//! - oplog.C6 With `PER_CPU` in an open gate, logs belong to CPUs, and the slot log's turn instead
+//!   of the announcement decides which thread has exclusive access under oplog.C1 (see
+//!   `per_cpu_logs`).
+//! - oplog.C7 While the hot state's gate says `EVICTED`, no updater is inside and no slot has a
+//!   log.
+//! - oplog.C8 A reader waits for the updaters that were inside when it closed the gate, and for no
+//!   other: an updater that finds a gate closed waits, announced as a waiter (promotion.H3), until
+//!   the collection is over. (If it retried at once, it might be inside each time the reader
+//!   looks.)
+//! - oplog.C9 While it waits it may help: it collects on the reader's behalf under the laws of
+//!   `combining_tree`.
+
+use super::gate::{AtomicGate, Gate};
+use super::late::Late;
+use super::log::Log;
+use super::log_set::LogSet;
+use super::promotion::{self, Membership};
+use super::settings::{Config, Slots};
+use super::slot_log::{FIRST, Padded, SlotLog, SlotPtr};
+use super::table::{self, Denied, Eviction, LogTable};
+use crate::clock::{Clock, Hardware};
+use crate::lock;
+use crate::percpu;
+use crate::sync::{self, AtomicBool, AtomicPtr, AtomicUsize, Ordering, UnsafeCell, panicking};
+use std::mem::MaybeUninit;
+use std::ptr;
+use std::sync::Arc;
+
+/// See the module header. An evicted object keeps all of this: 256 bytes if its value has at most
+/// 8. Fields that only an object with logs needs are in the log set.
+#[repr(C, align(128))]
+pub(super) struct HotState<T, L: Log<T>> {
+    // Read by every update; written by collections without stamps, and at eviction.
+    pub(super) gate: AtomicGate,
+    /// Below this number of entries an update checks no bound; zero if there is a time bound.
+    pub(super) unchecked_entries: usize,
+    pub(super) max_bytes: usize,
+    /// The hardware counter, if reading it is all that a stamp takes.
+    pub(super) hardware: Option<Hardware>,
+    biased: Flag,
+    /// The logs of the first slots, reached with one load less than those in the log set.
+    pub(super) first: [SlotPtr<SlotLog<L>>; FIRST],
+    /// Null once an eviction has freed it (oplog.C10).
+    pub(super) logs: AtomicPtr<LogSet<L>>,
+    /// The gate's value when it is open.
+    pub(super) open: Gate,
+    /// The time bound in ticks; `u64::MAX` if there is none.
+    pub(super) max_delay: u64,
+    pub(super) config: Arc<Config>,
+    // Written by readers, from here on.
+    next_line: Padded<()>,
+    pub(super) lock: AtomicUsize,
+    /// Updates of threads that must not wait for a log. On this line because each read checks it.
+    pub(super) late: Late<L::Op>,
+    // The second half of the pair of lines: written by the lock's holder, away from the lock's
+    // waiters.
+    counts: UnsafeCell<Counts>,
+    /// Closed during a collection. Where each slot has a gate of its own, updaters that find theirs
+    /// closed wait until this is open (oplog.C8).
+    pub(super) collecting: AtomicGate,
+    /// Whether the value is in the hot state.
+    has_value: Flag,
+    /// Set when the object no longer uses this hot state.
+    retired: Flag,
+    pub(super) membership: Membership,
+    orphaned: Flag,
+    poisoned: Flag,
+    pub(super) value: UnsafeCell<MaybeUninit<T>>,
+}
+
+// SAFETY: the value and the logs are reached only under the hot state's lock or under oplog.C1, by
+// one thread at a time; both may move between threads (`T: Send`, and `L: Send` as every log is).
+unsafe impl<T: Send, L: Log<T>> Send for HotState<T, L> {}
+// SAFETY: shared, the hot state gives the value and `inner` to the lock's holder, and a log to its
+// updater, the reader or a helper (oplog.C1, oplog.C6, oplog.B3), one thread at a time; late
+// updates are `Send` and move through `Late`. Only a `ReadGuard` shares the value, and it is `Sync`
+// only if `T: Sync`.
+unsafe impl<T: Send, L: Log<T>> Sync for HotState<T, L> {}
+
+/// A flag that the hot state's lock guards; without the lock, a hint.
+// ORDER: Relaxed (all); the lock orders them.
+struct Flag(AtomicBool);
+
+impl Flag {
+    fn new(set: bool) -> Self {
+        Self(AtomicBool::new(set))
+    }
+
+    fn get(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    fn set(&self, to: bool) {
+        self.0.store(to, Ordering::Relaxed);
+    }
+}
+
+/// Counts kept by the holder of a hot state's lock, apart from `Inner`, which is borrowed while
+/// user code runs: no reference to this outlives a call.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Counts {
+    /// Updates appended to logs that an eviction has freed.
+    pub(super) appended_before: u64,
+    pub(super) applied: u64,
+    pub(super) merges: u64,
+    pub(super) evictions: u64,
+    /// The lock's holder has borrowed the hot state's `Inner`, and perhaps logs.
+    pub(super) merging: bool,
+}
+
+/// A merge in progress; dropping this ends it.
+pub(super) struct Merging<'a, T: Send + 'static, L: Log<T>> {
+    hot: &'a HotState<T, L>,
+    outer: bool,
+}
+
+impl<T: Send + 'static, L: Log<T>> Drop for Merging<'_, T, L> {
+    fn drop(&mut self) {
+        // SAFETY: `begin_merging`'s caller promised to hold the hot state's lock until this is
+        // dropped.
+        unsafe { self.hot.count(|counts| counts.merging = self.outer) };
+    }
+}
+
+fn clock_of(config: &Config) -> &Clock {
+    match &config.clock {
+        Some(clock) => clock,
+        None => Clock::system(),
+    }
+}
+
+impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
+    /// A hot state without a value, locked by `token`. Allocated as a box, and not turned back into
+    /// one while another thread may have a reference to it.
+    pub(super) fn new_locked(config: Arc<Config>, token: usize, biased: bool) -> *mut Self {
+        let clock = clock_of(&config);
+        let max_delay = config.max_delay.map_or(u64::MAX, |delay| clock.duration_to_ticks(delay));
+        let by_cpu = config.slots == Slots::Cpu && percpu::cid::is_available();
+        let open = if by_cpu { Gate::OPEN_PER_CPU } else { Gate::OPEN };
+        Box::into_raw(Box::new(Self {
+            gate: AtomicGate::new(open),
+            unchecked_entries: if max_delay == u64::MAX { config.max_entries } else { 0 },
+            max_bytes: config.max_bytes,
+            hardware: clock.hardware(),
+            biased: Flag::new(biased),
+            first: std::array::from_fn(SlotPtr::from),
+            logs: AtomicPtr::new(LogSet::with_collected_logs(Vec::new())),
+            open,
+            max_delay,
+            config,
+            next_line: Padded(()),
+            lock: AtomicUsize::new(token | lock::LOCKED),
+            late: Late::new(),
+            counts: UnsafeCell::new(Counts::default()),
+            collecting: AtomicGate::new(Gate::OPEN),
+            has_value: Flag::new(false),
+            retired: Flag::new(false),
+            membership: Membership::new(),
+            orphaned: Flag::new(false),
+            poisoned: Flag::new(false),
+            value: UnsafeCell::new(MaybeUninit::uninit()),
+        }))
+    }
+
+    /// Tells loom that the hot state is in use here, so that freeing it concurrently is a race
+    /// (oplog.W3).
+    #[inline(always)]
+    pub(super) fn in_use(&self) {
+        self.membership.in_use();
+    }
+
+    #[inline(always)]
+    pub(super) fn clock(&self) -> &Clock {
+        clock_of(&self.config)
+    }
+
+    pub(super) fn table(&self) -> &LogTable {
+        match &self.config.table {
+            Some(table) => table,
+            None => table::shared(),
+        }
+    }
+
+    /// Whether logs belong to CPUs.
+    pub(super) fn is_per_cpu(&self) -> bool {
+        self.open == Gate::OPEN_PER_CPU
+    }
+
+    /// Whether there is a time bound.
+    #[inline(always)]
+    pub(super) fn is_timed(&self) -> bool {
+        self.max_delay != u64::MAX
+    }
+
+    /// Whether stamps need no [`settle`](Clock::settle).
+    #[inline(always)]
+    pub(super) fn stamps_in_hardware(&self) -> bool {
+        self.hardware.is_some()
+    }
+
+    /// Whether updates take more than the short path, whatever their logs hold.
+    pub(super) fn needs_slow_path(&self) -> bool {
+        let plain = !self.is_per_cpu() && !self.is_timed();
+        let stamps = !L::ORDERED || self.stamps_in_hardware();
+        !(plain && stamps)
+    }
+
+    /// Whether an eviction has freed the logs. For the lock's holder; else a hint.
+    pub(super) fn is_evicted(&self) -> bool {
+        self.gate.of_holder() == Gate::EVICTED
+    }
+
+    /// Whether the record of slot `index` announces this hot state as an updater (oplog.C1).
+    pub(super) fn is_updated_by(&self, index: usize) -> bool {
+        promotion::updates(percpu::records().get(index).announced(), self)
+    }
+
+    /// Whether no other thread holds the lock. A caller that has the only reference need not hold
+    /// it.
+    pub(super) fn is_exclusive(&self) -> bool {
+        // ORDER: Relaxed; a thread sees its own lock.
+        let seen = self.lock.load(Ordering::Relaxed);
+        seen & lock::LOCKED == 0 || lock::is_held_by(&self.lock, percpu::thread_token())
+    }
+
+    // ---- the flags ----
+
+    pub(super) fn is_biased(&self) -> bool {
+        self.biased.get()
+    }
+
+    /// The lock's holder has changed the object's word, and has passed a heavy barrier if the bias
+    /// ends.
+    pub(super) fn note_bias(&self, biased: bool) {
+        debug_assert!(biased != self.is_biased(), "promotion.H2: the bias changes to what it is");
+        debug_assert!(self.is_exclusive(), "oplog.W1: another thread holds the lock");
+        self.biased.set(biased);
+    }
+
+    pub(super) fn is_poisoned(&self) -> bool {
+        self.poisoned.get()
+    }
+
+    pub(super) fn poison(&self) {
+        self.poisoned.set(true);
+    }
+
+    pub(super) fn clear_poison(&self) {
+        self.poisoned.set(false);
+    }
+
+    /// Whether the object was dropped within its own eviction, whose thread then frees value and
+    /// hot state (oplog.W4).
+    pub(super) fn is_orphaned(&self) -> bool {
+        self.orphaned.get()
+    }
+
+    pub(super) fn orphan(&self) {
+        debug_assert!(self.has_value(), "oplog.W2: its lock has been free");
+        debug_assert!(self.membership.is_claimed(), "oplog.W4: left to no evictor");
+        self.orphaned.set(true);
+    }
+
+    /// Whether the object no longer uses this hot state, for a thread that has taken its lock.
+    pub(super) fn is_retired(&self) -> bool {
+        self.retired.get()
+    }
+
+    pub(super) fn has_value(&self) -> bool {
+        self.has_value.get()
+    }
+
+    // ---- the value ----
+
+    /// Moves the value in from the object.
+    ///
+    /// # Safety
+    /// The caller holds the hot state's lock or has exclusive access to the object, and `from`
+    /// holds the object's value.
+    pub(super) unsafe fn move_in(&self, from: &UnsafeCell<MaybeUninit<T>>) {
+        debug_assert!(!self.has_value(), "oplog.W2: a promotion is finished twice");
+        debug_assert!(!self.is_retired(), "oplog.W3: a retired hot state gets a value");
+        debug_assert!(self.is_exclusive(), "oplog.W1: another thread holds the lock");
+        // SAFETY: oplog.W1, oplog.W2 - the caller promises the lock or exclusive access, and that
+        // the value is in `from` (# Safety). The place here is empty.
+        unsafe {
+            from.with(|from| self.value.with_mut(|to| ptr::copy_nonoverlapping(from, to, 1)));
+        }
+        self.has_value.set(true);
+    }
+
+    /// Moves the value out to the object, which does not use this hot state from now on.
+    ///
+    /// # Safety
+    /// The caller holds the hot state's lock or has exclusive access to the object, whose place
+    /// `to` is empty.
+    pub(super) unsafe fn move_out(&self, to: &UnsafeCell<MaybeUninit<T>>) {
+        debug_assert!(self.has_value(), "oplog.W1: the value is elsewhere");
+        debug_assert!(!self.is_retired(), "oplog.W3: a hot state is retired twice");
+        debug_assert!(self.is_exclusive(), "oplog.W1: another thread holds the lock");
+        // SAFETY: oplog.W1 - the value is here, the caller promises the lock or exclusive access,
+        // and the place in the object is empty (# Safety).
+        unsafe {
+            self.value.with(|from| to.with_mut(|to| ptr::copy_nonoverlapping(from, to, 1)));
+        }
+        self.has_value.set(false);
+        self.retired.set(true);
+    }
+
+    /// Takes the value out for good.
+    ///
+    /// # Safety
+    /// The caller has the only reference to the hot state.
+    pub(super) unsafe fn take_value(&self) -> T {
+        debug_assert!(self.has_value(), "oplog.W2: a value is taken that is not there");
+        self.has_value.set(false);
+        // SAFETY: oplog.W1 - the value is here, and the caller promises that no other thread uses
+        // it (# Safety). It is not used here again.
+        self.value.with(|value| unsafe { ptr::read(value).assume_init() })
+    }
+
+    // ---- the table ----
+
+    /// Enters the hot state in its table, before it is published. The caller holds the object's
+    /// lock.
+    pub(super) fn enter_table(&self, insist: bool) -> Result<Eviction, Denied> {
+        self.membership.enter(self.table(), ptr::from_ref(self), insist, 1)
+    }
+
+    /// Leaves the table (promotion.H5). A thread that frees a hot state calls this first.
+    pub(super) fn leave_table(&self) {
+        self.membership.leave(self.table(), ptr::from_ref(self));
+    }
+
+    /// Whether the hot state has logs but no place in the table, and finds none (oplog.T1). A
+    /// poisoned hot state needs no place: its updates must stay in logs. For the lock's holder.
+    pub(super) fn is_without_place(&self) -> bool {
+        debug_assert!(self.is_exclusive(), "oplog.T1: another thread holds the lock");
+        let needs_none = self.is_poisoned() || self.membership.is_placed();
+        !needs_none && !self.membership.enter_if_free(self.table(), ptr::from_ref(self))
+    }
+
+    // ---- the counts ----
+
+    /// A copy of the counts.
+    ///
+    /// # Safety
+    /// The caller holds the hot state's lock.
+    pub(super) unsafe fn counts(&self) -> Counts {
+        // SAFETY: the lock guards it, and no reference to it outlives a call.
+        self.counts.with(|counts| unsafe { *counts })
+    }
+
+    /// Changes the counts. `change` runs no user code.
+    ///
+    /// # Safety
+    /// The caller holds the hot state's lock.
+    pub(super) unsafe fn count(&self, change: impl FnOnce(&mut Counts)) {
+        debug_assert!(self.is_exclusive(), "oplog.W1: another thread holds the lock");
+        // SAFETY: the caller promises that it holds the hot state's lock (# Safety), which guards
+        // the counts; `change` runs no user code, so no other reference to them exists.
+        self.counts.with_mut(|counts| unsafe { change(&mut *counts) });
+    }
+
+    /// Records that the calling thread has borrowed `Inner` and logs, so that user code that it
+    /// runs does not access them.
+    ///
+    /// # Safety
+    /// The caller holds the hot state's lock until the result is dropped.
+    pub(super) unsafe fn begin_merging(&self) -> Merging<'_, T, L> {
+        // SAFETY: the caller promises that it holds the hot state's lock (# Safety), which guards
+        // the counts.
+        let outer = unsafe { self.counts() }.merging;
+        debug_assert!(!outer, "oplog.D7: a merge within a merge");
+        // SAFETY: the caller promises that it holds the hot state's lock until the result is
+        // dropped (# Safety), which guards the counts now and at the drop.
+        unsafe { self.count(|counts| counts.merging = true) };
+        Merging { hot: self, outer }
+    }
+}
+
+impl<T, L: Log<T>> HotState<T, L> {
+    /// Frees the log set and the logs of the first slots, and replaces it by `next`. Panics of the
+    /// logs' destructors are caught here.
+    ///
+    /// # Safety
+    /// No other thread reaches it (oplog.C10).
+    pub(super) unsafe fn take_logs(&self, next: *mut LogSet<L>) {
+        // ORDER: AcqRel; Release pairs with Acquire in `logs_if_any`, and Acquire with Release in
+        // `make_logs`.
+        let old = self.logs.swap(next, Ordering::AcqRel);
+        if old.is_null() {
+            return;
+        }
+        // SAFETY: oplog.C10 - the set came from a box, the swap has taken it out, and the caller
+        // promises that no other thread reaches it (# Safety).
+        let old = unsafe { Box::from_raw(old) };
+        for (from, to) in self.first.iter().zip(&old.slots.near) {
+            // ORDER: Acquire, Relaxed; pairs with Release in `find_or_make_slot`.
+            let log = from.0.swap(ptr::null_mut(), Ordering::Acquire);
+            to.0.store(log, Ordering::Relaxed);
+        }
+        // Dropped, which runs user code, only after the hot state no longer refers to any of it.
+        drop(old);
+    }
+}
+
+impl<T, L: Log<T>> Drop for HotState<T, L> {
+    /// Drops logs and late updates. Each panic of a destructor is caught here, so that all memory
+    /// is freed.
+    fn drop(&mut self) {
+        let has_value = self.has_value.get();
+        debug_assert!(!has_value || panicking(), "oplog.W1: freed with the value in it");
+        // SAFETY: no other thread is left.
+        unsafe { self.take_logs(ptr::null_mut()) };
+        while let Some(op) = self.late.pop() {
+            sync::contain(|| drop(op));
+        }
+    }
+}

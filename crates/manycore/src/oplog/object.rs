@@ -1,0 +1,169 @@
+//! An object: one word that is a lock while the object is cold and leads to a hot state while it is
+//! hot.
+//!
+//! Owns: the layout, and the laws of the value's place. What threads do with an object is in the
+//! modules above: `release`, `lifecycle`, `acquire`, `append`, and the public interface in
+//! `deferred`.
+//!
+//! The word is a lock word of [`crate::lock`], or with `HOT` it leads to a hot state (`word`,
+//! `promotion`).
+//! - oplog.W1 Without `HOT`, the value is inline and guarded by the word. With `HOT`, it is in the
+//!   hot state and guarded by the hot state's lock; but see oplog.W2.
+//! - oplog.W2 A promotion publishes the hot state locked in the name of the word's holder, with the
+//!   value still inline. The holder moves the value when it releases the lock. So any thread may
+//!   promote while a guard points to the value: the holder itself, or a thread that must not wait
+//!   for the holder. Only a locked word becomes HOT.
+//! - oplog.W3 A hot state is freed only after the word no longer leads to it, its updaters and its
+//!   lock's waiters have left, it has left the table, and an evictor that had claimed it is done.
+//! - oplog.W4 If the last owner of an object is one of its own updates or logs, an eviction of the
+//!   object may drop it further down the same stack. Then the evictor, which has the hot state's
+//!   lock and perhaps the value borrowed, frees both when it is done. Other calls that take the
+//!   object by value or `&mut` panic there.
+
+use super::configurations::ConfigId;
+use super::contention::AtomicContention;
+use super::hot_state::HotState;
+use super::log::Log;
+use super::promotion;
+use super::word::StateWord;
+use crate::lock;
+use crate::percpu::{self, Slot};
+use crate::sync::UnsafeCell;
+use std::marker::PhantomData;
+use std::mem::MaybeUninit;
+use std::ops::Deref;
+
+/// A value whose updates are deferred until the next read.
+///
+/// For structures that are updated often, by many threads, and read rarely: registries, reverse
+/// maps, statistics, recency lists, queues of events. `T` is any single-threaded type; `L` is the
+/// kind of log that keeps its updates (see [the kinds](super#reexports)).
+///
+/// Not for updates that return something, and not for structures that are read about as often as
+/// they are updated: below about ten updates per read, a lock is better. (In
+/// [`Logs::Auto`](super::Logs::Auto) mode such an object stays a plain locked object.)
+///
+/// - Consistency: linearizable.
+/// - Progress: an update of a hot object waits only for a reader that is collecting this slot's
+///   log, or by [`WhenFull`](super::WhenFull); of a cold one, for the lock. Reads wait for each
+///   other.
+/// - Cost of an update while hot: no write to a shared line, no lock, no read-modify-write when
+///   biased and one when not, and a clock read if the log is ordered. Cost of a read: the object's
+///   lock; when biased, one `membarrier` if a thread that has updates in its log is no longer busy
+///   updating (2 us, and 1 us for each other running thread); one to three cache misses per slot
+///   that was written since the last read (on many cores, three for each group of cores:
+///   [`MergeStrategy`]), and the updates themselves. Each thread that goes on updating waits for
+///   the read once, from some hundred nanoseconds to some microseconds, and may collect other
+///   threads' logs while it waits. A read that finds all logs empty costs the lock and a load of
+///   the dirty bits.
+/// - Memory: the value plus 16 bytes while cold; while hot, about 1.2 KB more and one log per slot
+///   that updates it; after an eviction, 256 bytes more (plus the size of a value of over 8 bytes,
+///   which stays in the hot state) until the object is next used. While an object is poisoned, its
+///   updates are kept without bound.
+/// - Source: OpLog, sections 4 to 6, and section 8 for [`MergeStrategy`].
+///
+/// [`MergeStrategy`]: super::MergeStrategy [`WhenFull`]: super::WhenFull
+///
+/// ```
+/// use manycore::oplog::{Deferred, Op, Ordered};
+///
+/// enum Update {
+///     Add(u32),
+///     Remove(u32),
+/// }
+/// impl Op<Vec<u32>> for Update {
+///     fn apply(self, list: &mut Vec<u32>) {
+///         match self {
+///             Update::Add(x) => list.push(x),
+///             Update::Remove(x) => list.retain(|y| *y != x),
+///         }
+///     }
+/// }
+///
+/// let list = Deferred::<Vec<u32>, Ordered<Update>>::new(Vec::new());
+/// std::thread::scope(|s| {
+///     for i in 0..4 {
+///         let list = &list;
+///         s.spawn(move || {
+///             list.append(Update::Add(i));
+///             list.append(Update::Remove(i));
+///         });
+///     }
+/// });
+/// assert!(list.read().is_empty());
+/// ```
+pub struct Deferred<T: Send + 'static, L: Log<T>> {
+    pub(super) word: StateWord,
+    pub(super) config: ConfigId,
+    pub(super) contention: AtomicContention,
+    pub(super) value: Inline<T>,
+    log: PhantomData<fn() -> L>,
+}
+
+/// The value's place in the object. Its `Send` and `Sync` impls decide those of the object: an
+/// `impl` for the object itself would have to repeat `L: Log<T>`, and a type that refers to an
+/// object of its own kind could not be proved `Send` (E0275; `tests/own_type.rs`). Logs and updates
+/// may cross because every `Log<T>` and its `Op` are `Send`.
+pub(super) struct Inline<T>(UnsafeCell<MaybeUninit<T>>);
+
+// SAFETY: a shared object gives its value to the lock's holder alone (oplog.W1), one thread at a
+// time. A shared guard, and an `Adaptive`, which admits readers by lanes (adaptive.A1), require `T:
+// Sync`.
+unsafe impl<T: Send> Sync for Inline<T> {}
+// SAFETY: an object that moves takes its value along (`T: Send`); its logs and updates are `Send`
+// by `Log`'s own bounds.
+unsafe impl<T: Send> Send for Inline<T> {}
+
+impl<T> Deref for Inline<T> {
+    type Target = UnsafeCell<MaybeUninit<T>>;
+
+    #[inline(always)]
+    fn deref(&self) -> &Self::Target {
+        &self.0
+    }
+}
+
+impl<T: Send + 'static, L: Log<T>> Deferred<T, L> {
+    pub(super) fn with_config(value: T, config: ConfigId) -> Self {
+        Self {
+            word: StateWord::new(),
+            config,
+            contention: AtomicContention::new(),
+            value: Inline(UnsafeCell::new(MaybeUninit::new(value))),
+            log: PhantomData,
+        }
+    }
+
+    /// Runs `f` on the object's hot state, if it has one, without taking its lock.
+    pub(super) fn with_hot_state<R>(
+        &self,
+        f: impl FnOnce(&HotState<T, L>, Slot) -> R,
+    ) -> Option<R> {
+        let look = |hot: &promotion::Inside<HotState<T, L>>, slot| {
+            hot.in_use();
+            f(hot, slot)
+        };
+        // SAFETY: oplog.W3 - this is the object's word, and its hot states are freed only as
+        // promotion.H4 allows.
+        unsafe { promotion::look_on(self.word.raw(), look) }
+    }
+
+    /// Whether this thread holds the lock of `hot`, or the object's own if that is null; that may
+    /// have become HOT in its hands (oplog.W2).
+    pub(super) fn is_held_through(&self, hot: *const HotState<T, L>) -> bool {
+        let token = percpu::thread_token();
+        // SAFETY: oplog.W3 - the caller has taken the lock of `hot`, so the hot state is alive.
+        match unsafe { hot.as_ref() } {
+            Some(hot) => lock::is_held_by(&hot.lock, token) && !hot.is_retired(),
+            None => lock::is_held_by(self.word.raw(), token) || self.word.hint().is_hot(),
+        }
+    }
+
+    /// Whether the object that this thread holds through `hot` is poisoned.
+    pub(super) fn is_poisoned_held(&self, hot: *const HotState<T, L>) -> bool {
+        // SAFETY: oplog.W3 - the caller, a guard or the keeper of its lock, holds the lock of `hot`
+        // if that is not null, so the hot state is alive.
+        self.contention.load().is_poisoned()
+            || unsafe { hot.as_ref() }.is_some_and(HotState::is_poisoned)
+    }
+}

@@ -1,0 +1,281 @@
+//! The controllers of a [`Deferred`](super::Deferred): when it has logs, how its updates publish,
+//! and whether a read uses the combining tree.
+//!
+//! Owns: the decisions. The mechanisms count evidence, ask here, and obey: updates of a cold object
+//! ([`wants_logs`]), and the reads of a hot one ([`Policy`], of which each hot object has one, in
+//! its log set). An eviction forgets what it has learned. Like [`crate::policy`], of which it is
+//! made, it knows no atomic and no clock; time is the number of the read.
+
+use super::settings::Publish;
+use crate::config;
+use crate::policy::{Pauses, Probes, Streak};
+
+/// Reads in a row that call for the other way to publish.
+const READS_FOR_SWITCH: u32 = 2;
+/// Reads between two attempts that rely on updaters: that they answer, that they help. (The first
+/// failure counts as a doubling already.)
+const PAUSES: Pauses = Pauses {
+    first: 2 * config::READS_BEFORE_PROBE,
+    doublings: config::FAILED_PROBES_MAX.saturating_sub(1),
+};
+
+/// The number of updates per read from which logs pay, if a read visits `slots` slots.
+pub(super) fn logs_pay_from(slots: usize) -> u32 {
+    let slots = u32::try_from(slots).unwrap_or(u32::MAX);
+    slots
+        .saturating_mul(config::RATIO_FOR_LOGS_PER_SLOT)
+        .clamp(config::RATIO_FOR_LOGS_MIN, config::RATIO_FOR_LOGS_MAX)
+}
+
+/// Whether a cold object wants logs after an update that had to wait for its lock, of `updates`
+/// since the last read.
+pub(super) fn wants_logs(updates: u32, contended: &mut Streak, slots: usize) -> bool {
+    updates >= logs_pay_from(slots) && contended.observe(true).is_due(config::CONTENDED_FOR_LOGS)
+}
+
+/// What a read of a hot object has found.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Evidence {
+    /// The number of the read.
+    pub(super) read: u64,
+    /// Updates since the read before.
+    pub(super) updates: u64,
+    /// The slots that had them.
+    pub(super) slots: usize,
+    /// Updates are biased, and one of the updaters did not answer in time.
+    pub(super) unanswered: bool,
+}
+
+/// See the module header.
+#[derive(Debug, Default)]
+pub(super) struct Policy {
+    demotion: Streak,
+    publication: Streak,
+    /// Attempts to get answers.
+    answers: Probes,
+    /// Attempts to get help.
+    tree: Probes,
+    /// The number of collections with a tree since trees were last abandoned.
+    trees: u32,
+}
+
+impl Policy {
+    /// Whether the logs no longer pay, after `patience` reads in a row that found few updates.
+    pub(super) fn wants_demotion(&mut self, found: Evidence, patience: u32) -> bool {
+        let idle = found.updates < u64::from(logs_pay_from(found.slots) / 2);
+        self.demotion.observe(idle).is_due(patience)
+    }
+
+    /// How updates are to publish from now on: whether biased. They publish `biased` now, and can
+    /// only where barriers are `asymmetric`. `ratio` updates per read pay for a membarrier.
+    pub(super) fn publication(
+        &mut self,
+        found: Evidence,
+        publish: Publish,
+        biased: bool,
+        asymmetric: bool,
+        ratio: u64,
+    ) -> bool {
+        match publish {
+            Publish::Locked => false,
+            Publish::Biased => asymmetric,
+            Publish::Auto if found.updates == 0 => biased, // it has cost no barrier
+            Publish::Auto => {
+                let calls = if biased {
+                    self.speaks_against_bias(found, ratio)
+                } else {
+                    self.speaks_for_bias(found, ratio) && asymmetric
+                };
+                let switches = self.publication.observe(calls).take(READS_FOR_SWITCH);
+                if switches && biased && found.unanswered {
+                    self.answers.failed(found.read, PAUSES);
+                }
+                biased != switches
+            }
+        }
+    }
+
+    /// Where busy updaters answer, a few updates per read are enough.
+    fn speaks_for_bias(&self, found: Evidence, ratio: u64) -> bool {
+        let answers = self.answers.is_due(found.read);
+        found.updates > if answers { config::RATIO_FOR_ANSWERS } else { ratio }
+    }
+
+    fn speaks_against_bias(&mut self, found: Evidence, ratio: u64) -> bool {
+        if found.unanswered {
+            return found.updates <= (ratio / 2).max(1);
+        }
+        self.answers.succeeded();
+        found.updates < config::RATIO_AGAINST_ANSWERS
+    }
+
+    /// Whether the read with this number, which finds so many dirty slots, uses a tree.
+    pub(super) fn wants_tree(&self, read: u64, dirty: usize) -> bool {
+        dirty >= config::TREE_SLOTS_MIN && self.tree.is_due(read)
+    }
+
+    /// After a collection with a tree, whose helpers have collected `helped` of its `slots`.
+    pub(super) fn note_tree(&mut self, read: u64, helped: usize, slots: usize) {
+        self.trees = self.trees.saturating_add(1);
+        if self.trees < config::TREE_TRIES {
+            return; // the first few only learn the members
+        }
+        if helped * 2 >= slots {
+            self.tree.succeeded();
+        } else {
+            self.trees = 0;
+            self.tree.failed(read, PAUSES);
+        }
+    }
+}
+
+#[cfg(all(test, not(manycore_loom), not(manycore_shuttle)))]
+mod tests {
+    use super::*;
+
+    const RATIO: u64 = config::RATIO_FOR_BIAS;
+    /// Updates per read that pay only if the updaters answer.
+    const FEW: u64 = config::RATIO_FOR_ANSWERS + 1;
+
+    fn found(read: u64, updates: u64) -> Evidence {
+        Evidence { read, updates, slots: 2, unanswered: false }
+    }
+
+    /// The bias after each read of a stream of (updates, unanswered while biased).
+    fn biases(policy: &mut Policy, first: bool, reads: &[(u64, bool)]) -> Vec<bool> {
+        let mut biased = first;
+        let step = |(read, &(updates, unanswered)): (usize, &(u64, bool))| {
+            let unanswered = biased && unanswered;
+            let found = Evidence { unanswered, ..found(read as u64, updates) };
+            biased = policy.publication(found, Publish::Auto, biased, true, RATIO);
+            biased
+        };
+        reads.iter().enumerate().map(step).collect()
+    }
+
+    #[test]
+    fn logs_come_after_contended_updates_that_pay() {
+        let mut contended = Streak::NONE;
+        let pays = logs_pay_from(2);
+        assert!((0..1000).all(|_| !wants_logs(pays - 1, &mut contended, 2)));
+        assert_eq!(contended, Streak::NONE);
+        let asked: Vec<_> =
+            (0..config::CONTENDED_FOR_LOGS).map(|_| wants_logs(pays, &mut contended, 2)).collect();
+        let (last, before) = asked.split_last().unwrap();
+        assert!(*last && before.iter().all(|wants| !wants));
+    }
+
+    #[test]
+    fn logs_pay_from_more_updates_for_more_slots_within_bounds() {
+        let ratios = [0, 1, 8, 1 << 10, usize::MAX].map(logs_pay_from);
+        assert!(ratios.is_sorted());
+        assert_eq!(ratios[0], config::RATIO_FOR_LOGS_MIN);
+        assert_eq!(ratios[4], config::RATIO_FOR_LOGS_MAX);
+    }
+
+    #[test]
+    fn idle_reads_in_a_row_demote_and_one_busy_read_starts_again() {
+        let pays = u64::from(logs_pay_from(2) / 2);
+        let reads = [0, pays - 1, pays, 0, 0, 0, 0];
+        let mut policy = Policy::default();
+        let wants = reads.map(|updates| policy.wants_demotion(found(0, updates), 3));
+        assert_eq!(wants, [false, false, false, false, false, true, true]);
+    }
+
+    #[test]
+    fn publication_that_is_configured_is_obeyed() {
+        let mut policy = Policy::default();
+        for (publish, asymmetric, biased) in [
+            (Publish::Locked, true, false),
+            (Publish::Biased, true, true),
+            (Publish::Biased, false, false),
+        ] {
+            let chosen =
+                policy.publication(found(0, RATIO * 2), publish, !biased, asymmetric, RATIO);
+            assert_eq!(chosen, biased);
+        }
+    }
+
+    #[test]
+    fn two_reads_in_a_row_switch_publication() {
+        let answered = |updates| (updates, false);
+        let reads = [FEW, 1, FEW, FEW, 0, 1, FEW, 1, 1].map(answered);
+        let chosen = biases(&mut Policy::default(), false, &reads);
+        assert_eq!(chosen, [false, false, false, true, true, true, true, true, false]);
+    }
+
+    #[test]
+    fn without_asymmetric_barriers_no_load_is_biased() {
+        let mut policy = Policy::default();
+        let chosen = (0..9).map(|read| {
+            policy.publication(found(read, u64::MAX), Publish::Auto, false, false, RATIO)
+        });
+        assert!(chosen.collect::<Vec<_>>().iter().all(|biased| !biased));
+    }
+
+    #[test]
+    fn updaters_that_never_answer_are_asked_ever_more_rarely() {
+        let reads = vec![(FEW, true); 4000];
+        let chosen = biases(&mut Policy::default(), true, &reads);
+        let starts: Vec<_> = (1..4000).filter(|at| chosen[*at] && !chosen[at - 1]).collect();
+        let gaps: Vec<_> = starts.windows(2).map(|pair| pair[1] - pair[0]).collect();
+        assert_eq!(starts.len(), 5, "{starts:?}");
+        assert!(gaps.windows(2).all(|pair| pair[1] >= 2 * pair[0] - 8), "{gaps:?}");
+        let first = 2 * config::READS_BEFORE_PROBE as usize;
+        assert!((first..first + 4).contains(&starts[0]), "{starts:?}");
+    }
+
+    #[test]
+    fn enough_updates_pay_for_a_membarrier_whatever_the_answers() {
+        let chosen = biases(&mut Policy::default(), false, &vec![(RATIO + 1, true); 100]);
+        assert_eq!(chosen.iter().position(|biased| *biased), Some(1));
+        assert!(chosen[1..].iter().all(|biased| *biased));
+    }
+
+    #[test]
+    fn answer_makes_the_next_pause_the_first_again() {
+        let failing = vec![(FEW, true); 600];
+        let mut reads = failing.clone();
+        let answered_from = reads.len();
+        reads.extend(vec![(FEW, false); 600]);
+        let fails_from = reads.len();
+        reads.extend(failing);
+        let chosen = biases(&mut Policy::default(), true, &reads);
+        assert!(chosen[answered_from + 520..fails_from].iter().all(|biased| *biased));
+        let pause = chosen[fails_from + 2..].iter().take_while(|biased| !**biased).count();
+        let first = 2 * config::READS_BEFORE_PROBE as usize;
+        assert!((first..first + 4).contains(&pause), "{pause}");
+    }
+
+    #[test]
+    fn trees_without_help_rest_ever_longer_and_help_ends_that() {
+        const SLOTS: usize = config::TREE_SLOTS_MIN;
+        let mut policy = Policy::default();
+        assert!(!policy.wants_tree(0, SLOTS - 1));
+        let mut tried = Vec::new();
+        for read in 0..2000 {
+            if policy.wants_tree(read, SLOTS) {
+                tried.push(read);
+                policy.note_tree(read, SLOTS / 2 - 1, SLOTS);
+            }
+        }
+        let first = u64::from(2 * config::READS_BEFORE_PROBE);
+        let tries = config::TREE_TRIES as usize;
+        let pauses: Vec<_> = tried.chunks(tries).map(|run| run[0]).collect();
+        let expected = |at: usize| {
+            (0..at).map(|failure| (first << failure) + u64::from(config::TREE_TRIES) - 1).sum()
+        };
+        assert_eq!(pauses, (0..pauses.len()).map(expected).collect::<Vec<u64>>());
+        assert!(pauses.len() > 3);
+        // Help in half of the slots is enough.
+        for _ in 0..config::TREE_TRIES {
+            policy.note_tree(2000, SLOTS / 2, SLOTS);
+        }
+        for _ in 0..config::TREE_TRIES {
+            policy.note_tree(2000, 0, SLOTS);
+        }
+        assert!(
+            !policy.wants_tree(2000 + first - 1, SLOTS) && policy.wants_tree(2000 + first, SLOTS)
+        );
+    }
+}

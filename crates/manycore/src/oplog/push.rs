@@ -1,0 +1,295 @@
+//! The updater's side of a hot state: an update goes to its slot's log.
+//!
+//! Laws oplog.C1 to oplog.C6 are in the header of `hot_state`, and those of logs that belong to
+//! CPUs in `per_cpu_logs`.
+
+use super::gate::Gate;
+use super::hot_state::HotState;
+use super::log::Log;
+use super::slot_log::{Local, SlotLog};
+use crate::clock::{Clock, Stamp};
+use crate::lock::held;
+use crate::percpu::{self, barrier};
+use crate::sync::{Ordering, seeded_bug};
+use std::ptr;
+
+/// The growth that waives a log's bounds.
+pub(super) const ANY_GROWTH: usize = usize::MAX;
+
+/// Why an update was not logged. It is returned together with the update.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Refusal {
+    /// A reader is collecting; the gate opens again soon.
+    Closed,
+    /// The object has another hot state, or none.
+    Stale,
+    /// The log is at its bound of entries or bytes.
+    Full,
+    /// The log is at its time bound.
+    Overdue,
+    /// An eviction has freed the hot state's logs.
+    Evicted,
+    /// The object has no hot state, and its owner decides what to do (`external_policy`).
+    Cold,
+}
+
+impl<T: Send + 'static, L: Log<T>> HotState<T, L> {
+    /// Pushes an update to the slot's log if that needs no slow path; else returns it. Calls no
+    /// function, so that its caller has no registers to save.
+    ///
+    /// # Safety
+    /// As [`push`](Self::push).
+    #[inline(always)]
+    pub(super) unsafe fn push_plain(&self, index: usize, op: L::Op) -> Result<(), L::Op> {
+        self.in_use();
+        debug_assert!(self.is_updated_by(index), "oplog.C1: slot {index} does not announce this");
+        // ORDER: Relaxed; as in `push`.
+        if self.gate.load() != Gate::OPEN {
+            return Err(op);
+        }
+        // SAFETY: oplog.C10 - the caller has announced the hot state, and the gate was open after
+        // that.
+        let Some(place) = (unsafe { self.near_place(index) }) else { return Err(op) };
+        // SAFETY: oplog.C10 - freed only by an evictor, which waits for this announced updater.
+        let Some(slot) = (unsafe { place.0.load(Ordering::Relaxed).as_ref() }) else {
+            return Err(op);
+        };
+        let gated = L::ORDERED || seeded_bug!("no-cut");
+        if gated && slot.gate.load() != Gate::OPEN {
+            return Err(op);
+        }
+        let local = slot.local.get_mut();
+        // SAFETY: oplog.C1 - announced, gates open after that: this thread has exclusive access to
+        // this slot's log.
+        let local = unsafe { local.deref() };
+        if !local.dirty || !self.is_roomy(local) {
+            return Err(op);
+        }
+        let stamp = match self.hardware {
+            _ if !L::ORDERED => Stamp::ZERO,
+            Some(hardware) => local.next_stamp(|| hardware.stamp()),
+            None => return Err(op),
+        };
+        held::assert_no_leaf();
+        local.log.push(op, stamp);
+        slot.count();
+        Ok(())
+    }
+
+    /// Pushes an update to the slot's log.
+    ///
+    /// # Safety
+    /// The record of slot `index` announces this hot state as an updater, and the object had this
+    /// hot state after that (oplog.C1).
+    #[inline(always)]
+    pub(super) unsafe fn push(
+        &self,
+        index: usize,
+        op: L::Op,
+        growth: usize,
+    ) -> Result<Stamp, (L::Op, Refusal)> {
+        self.in_use();
+        debug_assert!(self.is_updated_by(index), "oplog.C1: slot {index} does not announce this");
+        // With the announcement before it, the updater's half of oplog.C1.
+        let gate = self.gate.load();
+        if gate != Gate::OPEN {
+            return self.push_unless_open(gate, index, op, growth);
+        }
+        // ORDER: Relaxed; only this slot's owner writes it while the gate is open, and one owner
+        // succeeds another by Release and Acquire (percpu.P2).
+        // SAFETY: oplog.C10 - the caller has announced the hot state, and the gate was open after
+        // that.
+        let near = unsafe { self.near_place(index) }.map(|slot| slot.0.load(Ordering::Relaxed));
+        let slot = match near {
+            Some(slot) if !slot.is_null() => slot,
+            _ => self.find_or_make_slot(index),
+        };
+        // SAFETY: oplog.C10 - not null, and freed only by an evictor, which waits for this
+        // announced updater.
+        let slot = unsafe { &*slot };
+        // The gate of logs with stamps (oplog.C4).
+        let gated = L::ORDERED || seeded_bug!("no-cut");
+        if gated {
+            let gate = slot.gate.load();
+            if gate != Gate::OPEN {
+                return Err((op, self.refuse(gate, index)));
+            }
+        }
+        // SAFETY: oplog.C1 - announced, gates open after that: this thread has exclusive access to
+        // this slot's log.
+        unsafe { self.push_to(slot, index, op, growth) }
+    }
+
+    /// Pushes an update when the gate is not plainly `OPEN`: it is closed, or logs belong to CPUs.
+    #[cold]
+    fn push_unless_open(
+        &self,
+        gate: Gate,
+        index: usize,
+        op: L::Op,
+        growth: usize,
+    ) -> Result<Stamp, (L::Op, Refusal)> {
+        if gate != Gate::OPEN_PER_CPU {
+            return Err((op, self.refuse(gate, index)));
+        }
+        let mut index = percpu::cid::current().unwrap_or(index);
+        loop {
+            // SAFETY: oplog.C10 - not null, and freed only by an evictor, which waits for this
+            // announced updater.
+            let slot = unsafe { &*self.find_or_make_slot(index) };
+            let Some(_turn) = slot.turn.take() else {
+                index += 1;
+                continue;
+            };
+            let gate = self.gate.load(); // after the turn (oplog.V1)
+            if gate != Gate::OPEN_PER_CPU {
+                return Err((op, refusal(gate)));
+            }
+            // SAFETY: oplog.V1 - this thread has the turn.
+            return unsafe { self.push_to(slot, index, op, growth) };
+        }
+    }
+
+    /// Pushes an update to a log to which the caller has exclusive access.
+    ///
+    /// # Safety
+    /// The caller has exclusive access to the log (oplog.C1 or oplog.C6).
+    #[inline(always)]
+    unsafe fn push_to(
+        &self,
+        slot: &SlotLog<L>,
+        index: usize,
+        op: L::Op,
+        growth: usize,
+    ) -> Result<Stamp, (L::Op, Refusal)> {
+        // Not `with_mut`: its closure is not always inlined, which costs an ordered append 2 ns.
+        let local = slot.local.get_mut();
+        // SAFETY: the caller promises exclusive access to the log, by oplog.C1 or by the turn
+        // (oplog.C6), until this returns (# Safety).
+        let local = unsafe { local.deref() };
+        if !local.dirty {
+            if let Err(refused) = self.mark_dirty(index, local) {
+                return Err((op, refused));
+            }
+        } else if let Some(refused) = self.is_full(local, growth) {
+            return Err((op, refused));
+        }
+        debug_assert!(local.dirty, "oplog.C2: an entry in a slot that is not dirty");
+        let stamp = self.stamp(local);
+        held::assert_no_leaf();
+        local.log.push(op, stamp);
+        slot.count();
+        Ok(stamp)
+    }
+
+    #[inline(always)]
+    fn stamp(&self, local: &mut Local<L>) -> Stamp {
+        if !L::ORDERED {
+            return Stamp::ZERO;
+        }
+        local.next_stamp(|| self.clock_stamp())
+    }
+
+    #[inline(always)]
+    fn clock_stamp(&self) -> Stamp {
+        match self.hardware {
+            Some(hardware) => hardware.stamp(),
+            None => self.clock().stamp(),
+        }
+    }
+
+    /// Queues an update of a thread that must not wait (`late`), or returns it if the hot state is
+    /// about to be freed. Returns the clock whose skew the caller waits out after it has withdrawn
+    /// its announcement.
+    ///
+    /// # Safety
+    /// As [`clock_of_builder`](Self::clock_of_builder).
+    pub(super) unsafe fn push_late<'a>(
+        &self,
+        op: L::Op,
+    ) -> Result<Option<(&'a Clock, Stamp)>, L::Op> {
+        let stamp = || if L::ORDERED { self.clock_stamp() } else { Stamp::ZERO };
+        let stamp = self.late.push(op, stamp)?;
+        let skewed = L::ORDERED && !self.stamps_in_hardware();
+        // SAFETY: oplog.O1 - the caller promises to use the clock only while the object that has
+        // this hot state is borrowed (# Safety).
+        Ok(skewed.then(|| (unsafe { self.clock_of_builder() }, stamp)))
+    }
+
+    /// Checks the log against `growth` times its bounds; `ANY_GROWTH` waives them all.
+    #[inline(always)]
+    fn is_full(&self, local: &Local<L>, growth: usize) -> Option<Refusal> {
+        if self.is_roomy(local) { None } else { self.is_full_closer(local, growth) }
+    }
+
+    /// Whether the log is below its bounds and has no time bound.
+    #[inline(always)]
+    fn is_roomy(&self, local: &Local<L>) -> bool {
+        local.log.len() < self.unchecked_entries && local.log.bytes() < self.max_bytes
+    }
+
+    #[cold]
+    fn is_full_closer(&self, local: &Local<L>, growth: usize) -> Option<Refusal> {
+        if local.log.len() >= self.config.max_entries.saturating_mul(growth)
+            || local.log.bytes() >= self.max_bytes.saturating_mul(growth)
+        {
+            return Some(Refusal::Full);
+        }
+        let timed = self.is_timed() && growth == 1;
+        (timed && self.is_overdue(local)).then_some(Refusal::Overdue)
+    }
+
+    fn is_overdue(&self, local: &Local<L>) -> bool {
+        self.clock().ticks_now().saturating_sub(local.since) > self.max_delay
+    }
+
+    /// Called by an updater that is announced in the record of slot `index`, has no log in hand,
+    /// and has found a gate closed: answers the reader that closed it (oplog.G2).
+    #[cold]
+    fn refuse(&self, gate: Gate, index: usize) -> Refusal {
+        if gate.is_frozen() {
+            percpu::records().get(index).answer(gate.answer());
+        }
+        refusal(gate)
+    }
+
+    /// The clock whose skew an update has to wait out before it returns (oplog.D2). Outlives the
+    /// announcement: the object keeps its configuration, and the clock in it.
+    ///
+    /// # Safety
+    /// The result is used only while the object that has this hot state is borrowed.
+    #[cold]
+    pub(super) unsafe fn clock_of_builder<'a>(&self) -> &'a Clock {
+        // SAFETY: the system's clock is static; any other is in the configuration that the object's
+        // `ConfigId` keeps alive (oplog.O1), and the caller borrows the object.
+        unsafe { &*ptr::from_ref(self.clock()) }
+    }
+
+    /// The first update since the last collection: sets the slot's dirty bit (oplog.C2, oplog.C3).
+    #[cold]
+    fn mark_dirty(&self, index: usize, local: &mut Local<L>) -> Result<(), Refusal> {
+        debug_assert!(!local.dirty, "oplog.C2: a dirty slot is marked again");
+        // SAFETY: oplog.C10 - `push_to` calls this for an updater with a log in hand, which it has
+        // only while it is announced and has found the gate open.
+        let word = unsafe { self.open_logs() }.dirty.0.get_or_init(index / 64);
+        // ORDER: AcqRel and a full fence, against the gate's closing, the reader's barrier and
+        // `list_dirty`: either the reader finds this bit, or the gate is seen closed below. Only
+        // after that does the update return, and does its thread load what others stored
+        // (oplog.D1).
+        let before = word.0.fetch_or(1 << (index % 64), Ordering::AcqRel);
+        debug_assert!(before >> (index % 64) & 1 == 0, "oplog.C2: slot {index} has its bit set");
+        barrier::full_after_rmw();
+        local.dirty = true;
+        if self.is_timed() {
+            local.since = self.clock().ticks_now();
+        }
+        // The second half of oplog.C3.
+        let gate = self.gate.load();
+        if gate == self.open { Ok(()) } else { Err(refusal(gate)) }
+    }
+}
+
+/// The refusal that the value of a closed gate means to an updater.
+fn refusal(gate: Gate) -> Refusal {
+    if gate == Gate::EVICTED { Refusal::Evicted } else { Refusal::Closed }
+}
