@@ -186,10 +186,10 @@ fn evicted_objects() {
     }
     // The process's table has 4,096 places, whose counters have a row of 128 bytes each.
     keep("an evicted Counter", 136 + 128 * 4096 / 100_000 + 4, before, &counters, |counter| {
-        counter.is_distributed()
+        counter.is_hot()
     });
-    let evicted = counters.iter().find(|counter| !counter.is_distributed()).unwrap();
-    assert!(evicted.sum() == 1 && evicted.promote() && evicted.is_distributed());
+    let evicted = counters.iter().find(|counter| !counter.is_hot()).unwrap();
+    assert!(evicted.sum() == 1 && evicted.promote() && evicted.is_hot());
 }
 
 fn collections() {

@@ -1,10 +1,10 @@
 //! Active transactions, snapshots or readers, and the oldest of them (low-water mark).
 //!
 //! Owns: [`ActiveSet`] and its handles. Built on values with marks
-//! ([`Marked`](crate::collections::marked::Marked)). Source: LDU, section 2.4, for the
+//! ([`MemberPool`](crate::collections::member_pool::MemberPool)). Source: LDU, section 2.4, for the
 //! lists of active snapshots that databases keep behind a lock.
 
-use crate::collections::marked::{Marked, Node, Nodes};
+use crate::collections::member_pool::{Member, MemberPool, MemberStore};
 use crate::config;
 use crate::ldu::Queue;
 use std::collections::BTreeMap;
@@ -53,16 +53,17 @@ use std::ptr::NonNull;
 /// assert_eq!(snapshots.oldest(), None);
 /// ```
 pub struct ActiveSet<K: Ord + Clone + Send + Sync + 'static> {
-    members: Marked<K, Keys<K>>,
+    members: MemberPool<K, Keys<K>>,
 }
 
 /// How many members have each key.
 struct Keys<K>(BTreeMap<K, usize>);
 
-impl<K: Ord + Clone + Send + Sync + 'static> Nodes<K> for Keys<K> {
-    unsafe fn insert(&mut self, node: NonNull<Node<K>>) {
-        // SAFETY: marked.N1 - the caller promises that the node has a value (`Nodes::insert`).
-        let key = unsafe { Node::value(node) };
+impl<K: Ord + Clone + Send + Sync + 'static> MemberStore<K> for Keys<K> {
+    unsafe fn insert(&mut self, node: NonNull<Member<K>>) {
+        // SAFETY: member_pool.N1 - the caller promises that the node has a value
+        // (`MemberStore::insert`).
+        let key = unsafe { Member::value(node) };
         match self.0.get_mut(key) {
             Some(count) => *count += 1,
             None => {
@@ -71,10 +72,10 @@ impl<K: Ord + Clone + Send + Sync + 'static> Nodes<K> for Keys<K> {
         }
     }
 
-    unsafe fn remove(&mut self, node: NonNull<Node<K>>) {
-        // SAFETY: marked.N1 - the caller promises that the node has a value until this returns
-        // (`Nodes::remove`).
-        let key = unsafe { Node::value(node) };
+    unsafe fn remove(&mut self, node: NonNull<Member<K>>) {
+        // SAFETY: member_pool.N1 - the caller promises that the node has a value until this returns
+        // (`MemberStore::remove`).
+        let key = unsafe { Member::value(node) };
         let count = self.0.get_mut(key).expect("manycore: a key was not where its Ord says");
         if *count > 1 {
             *count -= 1;
@@ -95,7 +96,7 @@ impl<K: Ord + Clone + Send + Sync + 'static> ActiveSet<K> {
     #[must_use]
     pub fn with_queue(queue: Queue) -> Self {
         let keys = Keys(BTreeMap::new());
-        Self { members: Marked::new(queue, config::DEFAULT_MAX_ENTRIES, keys) }
+        Self { members: MemberPool::new(queue, config::DEFAULT_MAX_ENTRIES, keys) }
     }
 
     /// Becomes active with this key until the handle is dropped. Keys need not differ.
@@ -182,7 +183,7 @@ impl<K: Ord + Clone + Send + Sync + 'static> Deref for Active<'_, K> {
 
     #[inline]
     fn deref(&self) -> &K {
-        // SAFETY: marked.N1 - the key is there until its owner leaves.
+        // SAFETY: member_pool.N1 - the key is there until its owner leaves.
         unsafe { self.key.as_ref() }
     }
 }

@@ -12,7 +12,7 @@ fn cold_counter_is_sixteen_bytes_and_exact() {
     counter.dec();
     counter.inc();
     assert_eq!(counter.sum(), 15);
-    assert!(!counter.is_distributed());
+    assert!(!counter.is_hot());
 }
 
 #[test]
@@ -26,7 +26,7 @@ fn hot_counter_counts_every_thread() {
     });
     assert_eq!(counter.sum(), 400_000);
     counter.demote();
-    assert!(!counter.is_distributed());
+    assert!(!counter.is_hot());
     assert_eq!(counter.sum(), 400_000);
 }
 
@@ -46,7 +46,7 @@ fn contention_promotes_and_idleness_demotes() {
         for _ in 0..2 {
             s.spawn(|| {
                 let mut mine = 0;
-                while !counter.is_distributed() && mine < 200_000_000 {
+                while !counter.is_hot() && mine < 200_000_000 {
                     counter.inc();
                     mine += 1;
                 }
@@ -54,11 +54,11 @@ fn contention_promotes_and_idleness_demotes() {
             });
         }
     });
-    assert!(counter.is_distributed(), "two contending threads never promoted the counter");
+    assert!(counter.is_hot(), "two contending threads never promoted the counter");
     for _ in 0..20 {
         assert_eq!(counter.sum(), total.load(SeqCst));
     }
-    assert!(!counter.is_distributed(), "twenty idle reads did not demote it");
+    assert!(!counter.is_hot(), "twenty idle reads did not demote it");
 }
 
 #[test]
@@ -116,7 +116,7 @@ fn more_hot_counters_than_the_table_has_places() {
         }
     });
     assert!(counters.iter().all(|counter| counter.sum() == 9));
-    let hot = counters.iter().filter(|counter| counter.is_distributed()).count();
+    let hot = counters.iter().filter(|counter| counter.is_hot()).count();
     assert!(hot > 0, "none was ever promoted");
 }
 

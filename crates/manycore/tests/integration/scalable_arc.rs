@@ -50,11 +50,11 @@ fn objects_of_one_place_do_not_become_distributed() {
     for before in 0..100 {
         for value in 0..before {
             let first = ScalableArc::new(value);
-            assert!(!ScalableArc::is_distributed(&first.clone()));
+            assert!(!ScalableArc::is_hot(&first.clone()));
         }
         let owner = ScalableArc::new(before);
         let clones: Vec<_> = (0..before).map(|_| owner.clone()).collect();
-        assert!(!ScalableArc::is_distributed(&owner), "after {before}");
+        assert!(!ScalableArc::is_hot(&owner), "after {before}");
         drop(owner);
         drop(clones);
     }
@@ -77,7 +77,7 @@ fn pairs_of_two_threads_in_turn_make_the_object_distributed() {
             });
         }
     });
-    assert!(ScalableArc::is_distributed(&owner));
+    assert!(ScalableArc::is_hot(&owner));
 }
 
 /// A thread that comes back to one object after it was at another has no note of it.
@@ -90,7 +90,7 @@ fn two_objects_in_turn_keep_their_counts() {
         assert_eq!(ScalableArc::strong_count(&other), n + 1);
         drop(ones);
     }
-    assert!(!ScalableArc::is_distributed(&one) && !ScalableArc::is_distributed(&other));
+    assert!(!ScalableArc::is_hot(&one) && !ScalableArc::is_hot(&other));
 }
 
 #[test]
@@ -107,7 +107,7 @@ fn cold_object_counts_like_an_arc() {
     let second = first.clone();
     assert!(ScalableArc::ptr_eq(&first, &second));
     assert_eq!(ScalableArc::strong_count(&first), 2);
-    assert!(!ScalableArc::is_distributed(&first));
+    assert!(!ScalableArc::is_hot(&first));
     drop(first);
     second.sing();
     assert_eq!(dropped.load(SeqCst), 0);
@@ -132,7 +132,7 @@ fn hot_object_dies_with_its_last_handle_whichever_that_is() {
             drop(owner);
             assert_eq!(dropped.load(SeqCst), 0);
             assert_eq!(ScalableArc::strong_count(&handles[0]), 3);
-            assert!(!ScalableArc::is_distributed(&handles[0]));
+            assert!(!ScalableArc::is_hot(&handles[0]));
             drop(handles);
         }
         assert_eq!(dropped.load(SeqCst), 1);
@@ -147,7 +147,7 @@ fn object_becomes_hot_fifteen_times_and_works_on() {
         let next = handle.clone();
         assert_eq!(ScalableArc::strong_count(&next), 2);
         handle = next; // drops the owner
-        assert!(!ScalableArc::is_distributed(&handle));
+        assert!(!ScalableArc::is_hot(&handle));
         assert_eq!(ScalableArc::strong_count(&handle), 1);
     }
     assert_eq!(dropped.load(SeqCst), 0);
@@ -163,7 +163,7 @@ fn demoted_object_counts_in_one_word_again() {
     let handles: Vec<_> = (0..5).map(|_| owner.clone()).collect();
     ScalableArc::demote(&handles[2]);
     ScalableArc::demote(&owner);
-    assert!(!ScalableArc::is_distributed(&owner));
+    assert!(!ScalableArc::is_hot(&owner));
     assert_eq!(ScalableArc::strong_count(&owner), 6);
     drop((owner, handles));
     assert_eq!(dropped.load(SeqCst), 1);
@@ -182,7 +182,7 @@ fn contention_promotes() {
             s.spawn(|| {
                 while !is_hot.load(SeqCst) && Instant::now() < end {
                     (0..1000).for_each(|_| drop(owner.clone()));
-                    if ScalableArc::is_distributed(&owner) {
+                    if ScalableArc::is_hot(&owner) {
                         is_hot.store(true, SeqCst);
                     }
                 }

@@ -114,10 +114,10 @@ unsafe impl<F: Family + ?Sized> Send for Rest<F> {}
 /// A call inside of the object, entered by the slow path: until it is dropped, no swap completes.
 struct Inside<'a, F: ?Sized> {
     top: &'a F,
-    _how: Entry<'a>,
+    _how: Announcement<'a>,
 }
 
-enum Entry<'a> {
+enum Announcement<'a> {
     Announced(#[allow(dead_code, reason = "for its drop")] Call),
     Counted(#[allow(dead_code, reason = "for its drop")] Counted<'a>),
 }
@@ -237,12 +237,12 @@ impl<F: Family + ?Sized> Swappable<F> {
             return None;
         }
         let (announced, top) = self.enter_announced()?;
-        Some(Inside { top, _how: Entry::Announced(announced) })
+        Some(Inside { top, _how: Announcement::Announced(announced) })
     }
 
     /// To be called for a call that has just been admitted.
     fn counted(&self) -> Inside<'_, F> {
-        let how = Entry::Counted(Counted { door: &self.rest.door, _depth: calls::deeper() });
+        let how = Announcement::Counted(Counted { door: &self.rest.door, _depth: calls::deeper() });
         // ORDER: Acquire; as in `enter_announced`. The count, too, was read with Acquire.
         let gate = self.gate.load(Ordering::Acquire);
         // SAFETY: swap.W2 - not sealed before this call is counted out, so no swapper exchanges it.

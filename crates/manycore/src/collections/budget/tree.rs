@@ -9,7 +9,7 @@ use crate::sync::Ordering;
 use std::sync::Arc;
 
 /// A level.
-struct Node {
+struct Level {
     parent: Option<usize>,
     children: Vec<usize>,
     limit: u64,
@@ -21,7 +21,7 @@ struct Node {
     stocks: Arc<Stocks>,
 }
 
-impl Node {
+impl Level {
     fn room(&self) -> u64 {
         self.limit.saturating_sub(self.taken)
     }
@@ -29,10 +29,10 @@ impl Node {
 
 /// Levels by number; closed ones are empty.
 #[derive(Default)]
-pub(super) struct Tree(Vec<Option<Node>>);
+pub(super) struct Tree(Vec<Option<Level>>);
 
 impl Tree {
-    fn node(&mut self, number: usize) -> &mut Node {
+    fn node(&mut self, number: usize) -> &mut Level {
         self.0[number].as_mut().expect("a level that has handles is open")
     }
 
@@ -44,7 +44,7 @@ impl Tree {
         stocks: Arc<Stocks>,
     ) -> usize {
         let node =
-            Node { parent, children: Vec::new(), limit, batch, taken: 0, reserve: 0, stocks };
+            Level { parent, children: Vec::new(), limit, batch, taken: 0, reserve: 0, stocks };
         let number = self.0.iter().position(Option::is_none).unwrap_or(self.0.len());
         if number == self.0.len() {
             self.0.push(None);

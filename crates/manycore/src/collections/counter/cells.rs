@@ -393,13 +393,13 @@ impl Group<'_> {
 
     /// Whether the group has cells, perhaps evicted ones; a hint.
     #[inline]
-    pub(super) fn is_hot(self) -> bool {
+    pub(super) fn has_cells(self) -> bool {
         // ORDER: Relaxed; a hint.
         Word::load(self.hot, Ordering::Relaxed).is_hot()
     }
 
     /// Whether each thread counts in a row of its own; false once the cells were evicted.
-    pub(super) fn is_distributed(self) -> bool {
+    pub(super) fn is_hot(self) -> bool {
         self.word().is_open() && self.look_on(|cells| !cells.is_evicted()).unwrap_or(false)
     }
 

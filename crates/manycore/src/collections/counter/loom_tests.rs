@@ -81,7 +81,7 @@ fn loom_counter_demoted_twice_at_once_folds_once() {
         let other = spawn(&counter, Counter::demote);
         counter.demote();
         other.join().unwrap();
-        assert!(!counter.is_distributed());
+        assert!(!counter.is_hot());
         assert_eq!(counter.sum(), 1);
     });
 }

@@ -92,7 +92,7 @@ impl Counter {
     #[must_use]
     pub fn sum(&self) -> i64 {
         let sum = self.group().sum(0);
-        if self.group().is_hot() {
+        if self.group().has_cells() {
             self.group().note_read(sum);
         }
         sum as i64
@@ -100,8 +100,8 @@ impl Counter {
 
     /// Whether each thread counts on a line of its own now; false after an eviction.
     #[must_use]
-    pub fn is_distributed(&self) -> bool {
-        self.group().is_distributed()
+    pub fn is_hot(&self) -> bool {
+        self.group().is_hot()
     }
 
     /// Lets each thread count on a line of its own from now on, without waiting for contention.
@@ -201,7 +201,7 @@ impl CounterArray {
     #[must_use]
     pub fn snapshot(&self) -> Vec<i64> {
         let sums: Vec<u64> = (0..self.len()).map(|index| self.group().sum(index)).collect();
-        if self.group().is_hot() {
+        if self.group().has_cells() {
             self.group().note_read(sums.iter().fold(0, |total, sum| total.wrapping_add(*sum)));
         }
         sums.into_iter().map(|sum| sum as i64).collect()
@@ -209,8 +209,8 @@ impl CounterArray {
 
     /// Whether each thread counts on a line of its own now; false after an eviction.
     #[must_use]
-    pub fn is_distributed(&self) -> bool {
-        self.group().is_distributed()
+    pub fn is_hot(&self) -> bool {
+        self.group().is_hot()
     }
 
     /// As [`Counter::promote`].

@@ -1,8 +1,8 @@
 //! How a table is made.
 
 use super::super::Line;
-use super::super::held::Held;
-use super::spread::{Form, Spread};
+use super::super::reentrancy_lock::ReentrancyLock;
+use super::replication::{Form, Spread};
 use super::{DHash, Root, SHARDS, Shard};
 use crate::cluster::{Clustered, Placement};
 use std::hash::{BuildHasher, Hash, RandomState};
@@ -72,7 +72,8 @@ impl<S> DHashBuilder<S> {
         let Self { placement, spread, hasher } = self;
         let is_pointless = placement == Placement::Shared && spread != Spread::Always;
         let form = Form::new(if is_pointless { Spread::Never } else { spread });
-        let shards = (0..SHARDS).map(|number| Line(Held::new(Shard::new(number)))).collect();
+        let shards =
+            (0..SHARDS).map(|number| Line(ReentrancyLock::new(Shard::new(number)))).collect();
         DHash { object: Clustered::new(placement, Root { shards, form, hasher }) }
     }
 }

@@ -1,7 +1,7 @@
 //! An element in the master table, in local ones, and in all of them at once.
 
-use super::super::held::HeldGuard;
-use super::super::holders::Holders;
+use super::super::reentrancy_lock::ReentrancyGuard;
+use super::super::replica_mask::ReplicaMask;
 use super::table::{Table, Tag, Tagged};
 use crate::sync::seeded_bug;
 use std::mem;
@@ -11,19 +11,19 @@ pub(super) struct Element<K, Shared, Local> {
     pub(super) tag: Tag,
     pub(super) key: K,
     pub(super) shared: Shared,
-    pub(super) holders: Holders,
+    pub(super) replica_mask: ReplicaMask,
     /// The part that all use while the table is in one, once one has.
     pub(super) central: Option<Local>,
 }
 
 impl<K, Shared, Local> Element<K, Shared, Local> {
     pub(super) fn new(tag: Tag, key: K, shared: Shared) -> Self {
-        Self { tag, key, shared, holders: Holders::default(), central: None }
+        Self { tag, key, shared, replica_mask: ReplicaMask::default(), central: None }
     }
 }
 
 /// An element in a local table.
-pub(super) struct Near<K, Shared, Local> {
+pub(super) struct LocalElement<K, Shared, Local> {
     pub(super) tag: Tag,
     pub(super) key: K,
     pub(super) shared: Shared,
@@ -37,22 +37,23 @@ impl<K, Shared, Local> Tagged for Element<K, Shared, Local> {
     }
 }
 
-impl<K, Shared, Local> Tagged for Near<K, Shared, Local> {
+impl<K, Shared, Local> Tagged for LocalElement<K, Shared, Local> {
     #[inline]
     fn tag(&self) -> Tag {
         self.tag
     }
 }
 
-type Nears<'a, K, Shared, Local> = HeldGuard<'a, Table<Near<K, Shared, Local>>>;
+type LocalElements<'a, K, Shared, Local> =
+    ReentrancyGuard<'a, Table<LocalElement<K, Shared, Local>>>;
 
 /// The local tables that an element's parts are in, locked, and where in them.
 pub(super) struct Whole<'a, K, Shared, Local> {
-    pub(super) tables: Vec<(Nears<'a, K, Shared, Local>, Option<usize>)>,
+    pub(super) tables: Vec<(LocalElements<'a, K, Shared, Local>, Option<usize>)>,
 }
 
 impl<K, Shared: Clone, Local> Whole<'_, K, Shared, Local> {
-    fn nears(&mut self) -> impl Iterator<Item = &mut Near<K, Shared, Local>> {
+    fn nears(&mut self) -> impl Iterator<Item = &mut LocalElement<K, Shared, Local>> {
         self.tables.iter_mut().filter_map(|(table, index)| Some(table.at((*index)?)))
     }
 
@@ -85,7 +86,7 @@ impl<K, Shared: Clone, Local> Whole<'_, K, Shared, Local> {
         mem::swap(master, shared);
     }
 
-    pub(super) fn take(&mut self) -> Vec<Near<K, Shared, Local>> {
+    pub(super) fn take(&mut self) -> Vec<LocalElement<K, Shared, Local>> {
         let found = self.tables.iter_mut();
         found.filter_map(|(table, index)| Some(table.remove_at((*index)?))).collect()
     }

@@ -41,25 +41,25 @@
 
 mod builder;
 mod element;
-mod inside;
+mod element_ops;
 #[cfg(all(test, manycore_loom))]
 mod loom_tests;
-mod spread;
+mod reentrancy;
+mod replication;
 mod table;
 mod tagged;
-mod whole;
 
 pub use builder::DHashBuilder;
-pub use spread::{Contention, DHashStats, Spread, SpreadReason};
+pub use replication::{Contention, DHashStats, Spread, SpreadReason};
 
 use super::Line;
-use super::held::{Held, HeldGuard, held_by_self};
+use super::reentrancy_lock::{ReentrancyGuard, ReentrancyLock, panic_on_reentrancy};
 use crate::cluster::{Clustered, Placement, Rep};
 use crate::config::SMALL;
 use crate::sync::seeded_bug;
-use element::{Element, Near};
-use inside::Inside;
-use spread::{Form, Window};
+use element::{Element, LocalElement};
+use reentrancy::TableUse;
+use replication::{Form, Window};
 use std::borrow::Borrow;
 use std::fmt;
 use std::hash::{BuildHasher, Hash, RandomState};
@@ -100,7 +100,7 @@ impl<K, Shared, Local> Shard<K, Shared, Local> {
     }
 }
 
-type Shards<K, Shared, Local> = Box<[Line<Held<Shard<K, Shared, Local>>>]>;
+type Shards<K, Shared, Local> = Box<[Line<ReentrancyLock<Shard<K, Shared, Local>>>]>;
 
 struct Root<K, Shared, Local, S> {
     shards: Shards<K, Shared, Local>,
@@ -145,8 +145,8 @@ impl Spot {
 /// (dhash.M6). What the block drops of the user's has to outlive it.
 macro_rules! enter {
     ($table:expr) => {
-        let inside = Inside::new(ptr::from_ref($table).cast());
-        let _inside = inside.enter();
+        let table_use = TableUse::new(ptr::from_ref($table).cast());
+        let _entered = table_use.enter();
         $table.refuse_in_hit();
     };
 }
@@ -155,15 +155,15 @@ use enter;
 /// The same for a hit: `$place` is the calling thread's place. That of its own slot needs no note.
 macro_rules! enter_place {
     ($table:expr, $place:ident) => {
-        let inside = Inside::new(ptr::from_ref($table).cast());
-        let _inside;
+        let table_use = TableUse::new(ptr::from_ref($table).cast());
+        let _entered;
         let $place = match $table.object.near() {
             Some(near) => {
-                inside.refuse();
+                table_use.refuse();
                 near
             }
             None => {
-                _inside = inside.enter();
+                _entered = table_use.enter();
                 $table.object.local()
             }
         };
@@ -171,13 +171,13 @@ macro_rules! enter_place {
 }
 use enter_place;
 
-struct Place<K, Shared, Local, S> {
+struct LocalTable<K, Shared, Local, S> {
     place: usize,
-    table: Held<Table<Near<K, Shared, Local>>>,
+    table: ReentrancyLock<Table<LocalElement<K, Shared, Local>>>,
     _hasher: std::marker::PhantomData<fn() -> S>,
 }
 
-impl<K, Shared, Local, S> Rep for Place<K, Shared, Local, S>
+impl<K, Shared, Local, S> Rep for LocalTable<K, Shared, Local, S>
 where
     K: Send + Sync + 'static,
     Shared: Send + Sync + 'static,
@@ -187,7 +187,7 @@ where
     type Root = Root<K, Shared, Local, S>;
 
     fn create(_root: &Self::Root, place: usize) -> Self {
-        Self { place, table: Held::new(Table::new()), _hasher: std::marker::PhantomData }
+        Self { place, table: ReentrancyLock::new(Table::new()), _hasher: std::marker::PhantomData }
     }
 }
 
@@ -264,7 +264,7 @@ where
     Local: Send + 'static,
     S: Send + Sync + 'static,
 {
-    object: Clustered<Place<K, Shared, Local, S>>,
+    object: Clustered<LocalTable<K, Shared, Local, S>>,
 }
 
 impl<K, Shared, Local> DHash<K, Shared, Local>
@@ -309,14 +309,14 @@ where
     #[track_caller]
     fn refuse_in_hit(&self) {
         if self.object.near().is_some_and(|place| place.table.is_mine()) {
-            held_by_self();
+            panic_on_reentrancy();
         }
     }
 
     /// A shard of the master table (dhash.M2). For a thread that has entered.
     #[inline]
     #[track_caller]
-    fn shard(&self, shard: usize) -> HeldGuard<'_, Shard<K, Shared, Local>> {
+    fn shard(&self, shard: usize) -> ReentrancyGuard<'_, Shard<K, Shared, Local>> {
         self.object.root().shards[shard].0.hold()
     }
 
@@ -398,8 +398,8 @@ where
             let element = master.table.find_mut(spot.tag.hash, found)?;
             spot.tag = element.tag; // dhash.M9
             let (key, shared) = (element.key.clone(), element.shared.clone());
-            let near = Near { tag: element.tag, key, shared, local: Local::default() };
-            element.holders.add(place.place);
+            let near = LocalElement { tag: element.tag, key, shared, local: Local::default() };
+            element.replica_mask.add(place.place);
             // BUG: a found value is cached after the root's lock was given up (cluster.H5).
             if seeded_bug!("cached-unlocked") {
                 drop(master);
@@ -545,7 +545,7 @@ where
         masters + self.sizes(Table::capacity)
     }
 
-    fn sizes(&self, size: impl Fn(&Table<Near<K, Shared, Local>>) -> usize) -> usize {
+    fn sizes(&self, size: impl Fn(&Table<LocalElement<K, Shared, Local>>) -> usize) -> usize {
         self.object.gather(0, |sum, place| sum + size(&place.table.hold()))
     }
 

@@ -1,7 +1,7 @@
 //! Calls for collections that go on with an element they have found: law dhash.M9.
 
-use super::element::Near;
-use super::inside::Inside;
+use super::element::LocalElement;
+use super::reentrancy::TableUse;
 use super::{DHash, SHARDS, Spot, Tag, enter, enter_place, shard_of};
 use std::hash::{BuildHasher, Hash};
 use std::num::NonZero;
@@ -62,7 +62,9 @@ where
             enter_place!(self, place);
             let mut table = place.table.hold();
             let found = table.get(near.get() - 1);
-            if let Some(found) = found.filter(|found: &&mut Near<_, _, _>| found.tag.id == id) {
+            if let Some(found) =
+                found.filter(|found: &&mut LocalElement<_, _, _>| found.tag.id == id)
+            {
                 return Some(f(&mut found.local));
             }
             if let Some(at) = table.index_of_tag(Tag { hash: hash(), id }) {

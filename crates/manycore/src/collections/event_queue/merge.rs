@@ -9,7 +9,7 @@ use std::fmt;
 use std::ops::Range;
 
 /// An event with its key.
-pub(super) type Entry<E> = (u64, E);
+pub(super) type KeyedEvent<E> = (u64, E);
 
 /// How many entries ahead of the merge a log's memory is asked for: another core wrote it last.
 const AHEAD: usize = 16;
@@ -27,7 +27,7 @@ pub(super) struct Pending<E> {
     left: usize,
     /// The logs' memory. Each is given back for the log of the same place in a later batch, which
     /// is mostly the same sender's: for others its lines would be a cache miss each.
-    buffers: Vec<Vec<Entry<E>>>,
+    buffers: Vec<Vec<KeyedEvent<E>>>,
 }
 
 /// The key of a source's first entry; ties go by the place.
@@ -38,7 +38,7 @@ struct Head {
 }
 
 /// Initialised entries in one of the buffers, which are this one's own.
-struct Source<E>(Range<*const Entry<E>>);
+struct Source<E>(Range<*const KeyedEvent<E>>);
 
 // SAFETY: it owns what it points to, as a vector does.
 unsafe impl<E: Send> Send for Source<E> {}
@@ -78,8 +78,10 @@ impl<E> Pending<E> {
     }
 
     /// Takes the entries of `logs`, and leaves them memory of earlier ones. Nothing must be left.
-    pub(super) fn begin<'a>(&mut self, logs: impl ExactSizeIterator<Item = &'a mut Vec<Entry<E>>>)
-    where
+    pub(super) fn begin<'a>(
+        &mut self,
+        logs: impl ExactSizeIterator<Item = &'a mut Vec<KeyedEvent<E>>>,
+    ) where
         E: 'a,
     {
         debug_assert_eq!(self.left, 0, "merge what is pending first");
@@ -168,7 +170,11 @@ impl<E> Pending<E> {
 }
 
 /// Moves the events of both to the end of `out`, equal keys of `low` first.
-pub(super) fn merge_two<E>(low: &mut Vec<Entry<E>>, high: &mut Vec<Entry<E>>, out: &mut Vec<E>) {
+pub(super) fn merge_two<E>(
+    low: &mut Vec<KeyedEvent<E>>,
+    high: &mut Vec<KeyedEvent<E>>,
+    out: &mut Vec<E>,
+) {
     let apart = match (low.last(), high.first()) {
         (Some((last, _)), Some((first, _))) => last <= first,
         _ => true,
@@ -200,8 +206,8 @@ pub(super) fn merge_two<E>(low: &mut Vec<Entry<E>>, high: &mut Vec<Entry<E>>, ou
 /// # Safety
 /// The ranges are initialised and the caller's to give away, and `out` has room for all of it.
 unsafe fn merge_into<E>(
-    low: Range<*const Entry<E>>,
-    high: Range<*const Entry<E>>,
+    low: Range<*const KeyedEvent<E>>,
+    high: Range<*const KeyedEvent<E>>,
     out: &mut Vec<E>,
 ) {
     // SAFETY: each iteration reads one head and one tail; two entries on each side are there even
@@ -242,8 +248,8 @@ fn left<T>(range: &Range<*const T>) -> usize {
 /// Neither range is empty, and there is room at `to`.
 #[inline(always)]
 unsafe fn step_front<E>(
-    low: &mut Range<*const Entry<E>>,
-    high: &mut Range<*const Entry<E>>,
+    low: &mut Range<*const KeyedEvent<E>>,
+    high: &mut Range<*const KeyedEvent<E>>,
     to: &mut *mut E,
 ) {
     // SAFETY: the caller promises that neither range is empty, so both heads can be read and
@@ -263,7 +269,7 @@ mod tests {
     use super::*;
     use std::sync::Arc;
 
-    type Log = Vec<Entry<(usize, usize)>>;
+    type Log = Vec<KeyedEvent<(usize, usize)>>;
 
     fn log(keys: impl IntoIterator<Item = u64>, sender: usize) -> Log {
         keys.into_iter().enumerate().map(|(place, key)| (key, (sender, place))).collect()

@@ -57,7 +57,7 @@ pub(super) struct Slot<'s, K, V> {
 }
 
 /// What a writer found under the lock.
-pub(super) enum Place<'s, K, V> {
+pub(super) enum SlotForKey<'s, K, V> {
     Taken(Slot<'s, K, V>, Shared<'s, Entry<K, V>>),
     Free(Slot<'s, K, V>),
     /// Every slot is in use; this is the end of the chain.
@@ -245,7 +245,7 @@ impl<'s, K, V> Locked<'s, K, V> {
         hash: u64,
         is_key: impl Fn(&K) -> bool,
         section: &'s Section<'_>,
-    ) -> Place<'s, K, V> {
+    ) -> SlotForKey<'s, K, V> {
         let mut free = None;
         let mut bucket = self.first;
         loop {
@@ -256,7 +256,7 @@ impl<'s, K, V> Locked<'s, K, V> {
                 let at = slot_of(hits);
                 let found = bucket.slots[at].load_to_change(section);
                 if found.as_ref().is_some_and(|entry| entry.hash == hash && is_key(&entry.key)) {
-                    return Place::Taken(Slot { bucket, at }, found);
+                    return SlotForKey::Taken(Slot { bucket, at }, found);
                 }
                 hits &= hits - 1;
             }
@@ -266,7 +266,7 @@ impl<'s, K, V> Locked<'s, K, V> {
             }
             match bucket.more() {
                 Some(more) => bucket = more,
-                None => return free.map_or(Place::Full(bucket), Place::Free),
+                None => return free.map_or(SlotForKey::Full(bucket), SlotForKey::Free),
             }
         }
     }
@@ -288,9 +288,9 @@ impl<'s, K, V> Locked<'s, K, V> {
     /// Links an entry that moves here.
     fn take_in(&self, entry: Shared<'s, Entry<K, V>>, hash: u64, section: &'s Section<'_>) {
         match self.search(hash, |_| false, section) {
-            Place::Free(slot) => slot.fill(hash, entry, section),
-            Place::Full(last) => self.extend(last, hash, entry, section),
-            Place::Taken(..) => unreachable!("no key was looked for"),
+            SlotForKey::Free(slot) => slot.fill(hash, entry, section),
+            SlotForKey::Full(last) => self.extend(last, hash, entry, section),
+            SlotForKey::Taken(..) => unreachable!("no key was looked for"),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use super::comparing::{comparing, forbid_in_eq};
 use super::iter::{HashMapIter, HashMapKeys, HashMapValues};
-use super::table::{Entry, Locked, Place, Seen, Table};
+use super::table::{Entry, Locked, Seen, SlotForKey, Table};
 use super::{HashMap, RandomState};
 use crate::config::MAP_LOAD;
 use crate::section::{Owned, Section, Shared, Weight};
@@ -223,7 +223,7 @@ where
         locked: &Locked<'s, K, V>,
         hash: u64,
         is_key: impl Fn(&K) -> bool,
-    ) -> Place<'s, K, V> {
+    ) -> SlotForKey<'s, K, V> {
         locked.search(hash, |key| comparing(self.map, || is_key(key)), &self.section)
     }
 
@@ -277,21 +277,21 @@ where
         loop {
             let (root, locked) = self.lock(hash);
             let place = self.search(&locked, hash, |key| *key == entry.key);
-            let found = if let Place::Taken(_, found) = &place { Some(*found) } else { None };
+            let found = if let SlotForKey::Taken(_, found) = &place { Some(*found) } else { None };
             if let (Some(there), false) = (found.and_then(Shared::as_ref), replace) {
                 drop(locked); // before `entry`
                 return Err(there);
             }
-            if matches!(place, Place::Full(_)) && std::mem::take(&mut may_grow) {
+            if matches!(place, SlotForKey::Full(_)) && std::mem::take(&mut may_grow) {
                 drop(locked);
                 self.grow_if_full(root);
                 continue;
             }
             let linked = entry.into_shared(section);
             match place {
-                Place::Taken(slot, _) => slot.replace(linked, section),
-                Place::Free(slot) => slot.fill(hash, linked, section),
-                Place::Full(last) => locked.extend(last, hash, linked, section),
+                SlotForKey::Taken(slot, _) => slot.replace(linked, section),
+                SlotForKey::Free(slot) => slot.fill(hash, linked, section),
+                SlotForKey::Full(last) => locked.extend(last, hash, linked, section),
             }
             drop(locked);
             if found.is_none() {
@@ -341,7 +341,7 @@ where
         let section = &self.section;
         let (_, locked) = self.lock(entry.hash);
         let place = locked.search(entry.hash, |key| std::ptr::eq(key, &entry.key), section);
-        let Place::Taken(slot, found) = place else {
+        let SlotForKey::Taken(slot, found) = place else {
             drop(locked); // before `next`
             return None;
         };
@@ -376,7 +376,7 @@ where
         let hash = self.hash(key);
         let (_, locked) = self.lock(hash);
         let place = self.search(&locked, hash, |own| own.borrow() == key);
-        let Place::Taken(slot, found) = place else {
+        let SlotForKey::Taken(slot, found) = place else {
             return None;
         };
         slot.empty(&self.section);

@@ -10,7 +10,7 @@
 
 use super::Item;
 use super::tree::{Panics, Ranged, Tree};
-use crate::collections::{garbage::Garbage, guarded};
+use crate::collections::{deferred_drops::DeferredDrops, guarded};
 use crate::oplog::{BuildError, Cancel, Cancelling, Deferred, Logs, Op};
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -34,7 +34,7 @@ impl<K, V> Ranged<K> for Arc<Item<K, V>> {
 
 struct Intervals<K, V> {
     tree: Tree<K, Arc<Item<K, V>>>,
-    garbage: Arc<Garbage<Item<K, V>>>,
+    deferred_drops: Arc<DeferredDrops<Item<K, V>>>,
 }
 
 impl<K: Ord + Clone, V> Op<Intervals<K, V>> for Change<K, V> {
@@ -50,8 +50,8 @@ impl<K: Ord + Clone, V> Op<Intervals<K, V>> for Change<K, V> {
                 let item = item.expect("interval_registry.I3: the tree has what was added");
                 // interval_registry.I4. (While the object is cold, the handle is there still.)
                 if let Some(item) = Arc::into_inner(item) {
-                    intervals.garbage.lock().push(item);
-                    intervals.garbage.note(true);
+                    intervals.deferred_drops.lock().push(item);
+                    intervals.deferred_drops.note(true);
                 }
             }
         }
@@ -79,21 +79,22 @@ type Object<K, V> = Deferred<Intervals<K, V>, Cancelling<Change<K, V>>>;
 
 pub(super) struct Logged<K: Ord + Clone + Send + Sync + 'static, V: Send + Sync + 'static> {
     object: Object<K, V>,
-    garbage: Arc<Garbage<Item<K, V>>>,
+    deferred_drops: Arc<DeferredDrops<Item<K, V>>>,
 }
 
 impl<K: Ord + Clone + Send + Sync + 'static, V: Send + Sync + 'static> Logged<K, V> {
     pub(super) fn new(logs: Logs, max_entries: usize, panics: Panics) -> Result<Self, BuildError> {
-        let garbage = Arc::new(Garbage::new());
-        let intervals = Intervals { tree: Tree::new(panics), garbage: Arc::clone(&garbage) };
+        let deferred_drops = Arc::new(DeferredDrops::new());
+        let intervals =
+            Intervals { tree: Tree::new(panics), deferred_drops: Arc::clone(&deferred_drops) };
         let object = Object::builder().logs(logs).max_entries(max_entries).build(intervals)?;
-        Ok(Self { object, garbage })
+        Ok(Self { object, deferred_drops })
     }
 
     pub(super) fn enter(&self, item: Item<K, V>) -> NonNull<Item<K, V>> {
         let item = Arc::new(item);
         self.object.append(Change::Enter(Arc::clone(&item)));
-        self.garbage.sweep();
+        self.deferred_drops.sweep();
         // SAFETY: an `Arc`'s pointer is not null.
         unsafe { NonNull::new_unchecked(Arc::into_raw(item).cast_mut()) }
     }
@@ -112,7 +113,7 @@ impl<K: Ord + Clone + Send + Sync + 'static, V: Send + Sync + 'static> Logged<K,
         };
         self.object.append(Change::Leave { id, start });
         drop(item);
-        self.garbage.sweep();
+        self.deferred_drops.sweep();
         if let Some(panic) = panic {
             resume_unwind(panic); // the interval has gone all the same
         }
@@ -123,7 +124,7 @@ impl<K: Ord + Clone + Send + Sync + 'static, V: Send + Sync + 'static> Logged<K,
         guarded(
             || self.object.read(),
             |intervals| f(&intervals.tree),
-            || self.garbage.sweep_for_reader(),
+            || self.deferred_drops.sweep_for_reader(),
         )
     }
 }

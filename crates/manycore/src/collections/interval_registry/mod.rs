@@ -1,8 +1,9 @@
 //! The reverse map: intervals that are inserted and removed, and overlap queries.
 //!
 //! Owns: [`IntervalRegistry`] and its handles. Two forms: on [`Deferred`] with cancelling logs
-//! (`logged`), and on values with marks ([`Marked`](crate::collections::marked::Marked)). Source:
-//! OpLog, section 1 and figure 7; LDU, section 2.5.2.
+//! (`logged`), and on values with marks
+//! ([`MemberPool`](crate::collections::member_pool::MemberPool)). Source: OpLog, section 1 and
+//! figure 7; LDU, section 2.5.2.
 //!
 //! # The laws
 //!
@@ -18,7 +19,7 @@
 mod logged;
 mod tree;
 
-use crate::collections::marked::{Marked, Node, Nodes};
+use crate::collections::member_pool::{Member, MemberPool, MemberStore};
 use crate::config;
 use crate::ldu::Queue;
 use crate::oplog::{BuildError, Logs};
@@ -91,17 +92,17 @@ pub struct IntervalRegistry<K: Ord + Clone + Send + Sync + 'static, V: Send + Sy
 #[allow(clippy::large_enum_variant, reason = "the form with logs is the usual one")]
 enum Form<K: Ord + Clone + Send + Sync + 'static, V: Send + Sync + 'static> {
     Logged(Logged<K, V>),
-    Marked(Box<Marked<Item<K, V>, Marks<K, V>>>),
+    Marked(Box<MemberPool<Item<K, V>, Marks<K, V>>>),
 }
 
 /// An item that the tree has been told of.
-struct Told<K, V>(NonNull<Node<Item<K, V>>>);
+struct Told<K, V>(NonNull<Member<Item<K, V>>>);
 
 impl<K, V> Told<K, V> {
     fn item(&self) -> &Item<K, V> {
         // SAFETY: interval_registry.I5 - the tree has the nodes that it has been told of, and no
         // others.
-        unsafe { Node::value(self.0) }
+        unsafe { Member::value(self.0) }
     }
 }
 
@@ -123,17 +124,17 @@ unsafe impl<K: Send + Sync, V: Send + Sync> Send for Marks<K, V> {}
 // do not change while the tree has them.
 unsafe impl<K: Send + Sync, V: Send + Sync> Sync for Marks<K, V> {}
 
-impl<K: Ord + Clone + Send + Sync + 'static, V: Send + Sync + 'static> Nodes<Item<K, V>>
+impl<K: Ord + Clone + Send + Sync + 'static, V: Send + Sync + 'static> MemberStore<Item<K, V>>
     for Marks<K, V>
 {
-    unsafe fn insert(&mut self, node: NonNull<Node<Item<K, V>>>) {
+    unsafe fn insert(&mut self, node: NonNull<Member<Item<K, V>>>) {
         self.tree.insert(node.as_ptr() as usize, Told(node));
     }
 
-    unsafe fn remove(&mut self, node: NonNull<Node<Item<K, V>>>) {
-        // SAFETY: marked.N1 - the caller promises that the node has a value until this returns
-        // (`Nodes::remove`).
-        let item = unsafe { Node::value(node) };
+    unsafe fn remove(&mut self, node: NonNull<Member<Item<K, V>>>) {
+        // SAFETY: member_pool.N1 - the caller promises that the node has a value until this returns
+        // (`MemberStore::remove`).
+        let item = unsafe { Member::value(node) };
         let removed = self.tree.remove(Some(&item.range.start), node.as_ptr() as usize);
         debug_assert!(removed.is_some(), "interval_registry.I5: the tree has what it was told of");
     }
@@ -144,7 +145,7 @@ impl<K, V> Drop for Marks<K, V> {
     fn drop(&mut self) {
         // SAFETY: interval_registry.I5 - the tree has them, nothing else frees them, and it goes
         // with its set.
-        run_each(self.tree.take_payloads(), |told| unsafe { Node::free_left(told.0) });
+        run_each(self.tree.take_payloads(), |told| unsafe { Member::free_left(told.0) });
     }
 }
 
@@ -378,7 +379,7 @@ impl<K: Ord + Clone + Send + Sync + 'static, V: Send + Sync + 'static>
             None => Form::Logged(logged),
             Some(queue) => {
                 let marks = Marks { tree: Tree::new(Arc::clone(&panics)) };
-                Form::Marked(Box::new(Marked::new(queue, self.max_entries, marks)))
+                Form::Marked(Box::new(MemberPool::new(queue, self.max_entries, marks)))
             }
         };
         Ok(IntervalRegistry { form, panics })

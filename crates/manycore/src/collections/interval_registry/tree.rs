@@ -22,7 +22,7 @@
 //! Source: R. Bayer, E. McCreight, *Organization and maintenance of large ordered indices*, 1972;
 //! the largest ends after Cormen and others, *Introduction to Algorithms*, section 14.3.
 
-use crate::collections::garbage::Garbage;
+use crate::collections::deferred_drops::DeferredDrops;
 use std::any::Any;
 use std::cmp::Ordering;
 use std::ops::Range;
@@ -63,7 +63,7 @@ pub(super) trait Ranged<K> {
 }
 
 /// What user code has panicked with, for a reader (interval_registry.T4).
-pub(super) type Panics = Arc<Garbage<Box<dyn Any + Send>>>;
+pub(super) type Panics = Arc<DeferredDrops<Box<dyn Any + Send>>>;
 
 /// See the module header. `P` is what belongs to an interval.
 pub(super) struct Tree<K, P> {
@@ -483,7 +483,7 @@ mod tests {
     }
 
     fn tree<T>() -> Tree<u32, (Range<u32>, T)> {
-        Tree::new(Arc::new(Garbage::new()))
+        Tree::new(Arc::new(DeferredDrops::new()))
     }
 
     /// Checks interval_registry.T1 to interval_registry.T3 below a branch; its depth.

@@ -18,7 +18,7 @@
 #[cfg(all(test, manycore_loom))]
 mod loom_tests;
 
-use super::held::Held;
+use super::reentrancy_lock::ReentrancyLock;
 use crate::cluster::{Clustered, Placement, Rep};
 use crate::sync::seeded_bug;
 use std::fmt;
@@ -29,7 +29,7 @@ use std::ops::{Deref, DerefMut};
 const SHELF: usize = 16;
 
 /// What lies idle near one place.
-struct Shelf<T>(Held<Vec<T>>);
+struct Shelf<T>(ReentrancyLock<Vec<T>>);
 
 struct Back<T> {
     idle: Vec<T>,
@@ -37,7 +37,7 @@ struct Back<T> {
 }
 
 struct Root<T> {
-    back: Held<Back<T>>,
+    back: ReentrancyLock<Back<T>>,
     make: Box<dyn Fn() -> T + Send + Sync>,
     max: usize,
     shelf: usize,
@@ -47,7 +47,7 @@ impl<T: Send + 'static> Rep for Shelf<T> {
     type Root = Root<T>;
 
     fn create(_root: &Root<T>, _place: usize) -> Self {
-        Self(Held::new(Vec::new()))
+        Self(ReentrancyLock::new(Vec::new()))
     }
 }
 
@@ -100,7 +100,7 @@ impl<T: Send + 'static> ObjectPool<T> {
         shelf: usize,
         make: impl Fn() -> T + Send + Sync + 'static,
     ) -> Self {
-        let back = Held::new(Back { idle: Vec::new(), made: 0 });
+        let back = ReentrancyLock::new(Back { idle: Vec::new(), made: 0 });
         let root = Root { back, make: Box::new(make), max, shelf };
         Self { shelves: Clustered::new(placement, root) }
     }

@@ -48,7 +48,7 @@ pub use store::{PageStore, PinError};
 use room::Room;
 
 use super::dhash::{Spot, Tag};
-use super::held::Held;
+use super::reentrancy_lock::ReentrancyLock;
 use super::{DHash, DHashBuilder, DHashStats};
 use crate::cluster::Placement;
 use crate::sync::{AtomicUsize, Ordering, prefetch, seeded_bug};
@@ -60,7 +60,7 @@ use std::ptr;
 use std::sync::Arc;
 
 /// Held by the loader until the load is over, one way or the other (page_cache.G1).
-type Flight = Arc<Held<()>>;
+type Flight = Arc<ReentrancyLock<()>>;
 
 /// A page that is there.
 struct Frame<K, P> {
@@ -189,7 +189,7 @@ where
     S: Send + Sync + 'static,
 {
     pages: DHash<T::Key, StateOf<T>, Uses, S>,
-    room: Held<Room>,
+    room: ReentrancyLock<Room>,
     store: T,
 }
 
@@ -245,7 +245,7 @@ impl<T: PageStore, S: BuildHasher + Send + Sync + 'static> PageCache<T, S> {
     /// An empty cache with a table of descriptors made so.
     #[must_use]
     pub fn with_builder(store: T, pages_max: usize, table: DHashBuilder<S>) -> Self {
-        Self { pages: table.build(), room: Held::new(Room::new(pages_max)), store }
+        Self { pages: table.build(), room: ReentrancyLock::new(Room::new(pages_max)), store }
     }
 
     /// The store.
@@ -314,7 +314,7 @@ impl<T: PageStore, S: BuildHasher + Send + Sync + 'static> PageCache<T, S> {
     #[inline(never)]
     fn pin_slow(&self, hash: u64, key: &T::Key) -> Result<CountedOf<T>, PinError<T::Error>> {
         loop {
-            let flight = Flight::new(Held::new(()));
+            let flight = Flight::new(ReentrancyLock::new(()));
             let _flies = flight.hold();
             let loading = State::Loading(Arc::clone(&flight));
             // One step: a key that answers otherwise a moment later would have no end of looks.

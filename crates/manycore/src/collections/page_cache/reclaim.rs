@@ -1,6 +1,6 @@
 //! Making room, and telling the store. Laws page_cache.G3 to page_cache.G5 and page_cache.G8.
 
-use super::super::held::held_by_self;
+use super::super::reentrancy_lock::panic_on_reentrancy;
 use super::{Frame, PageCache, PageStore, PinError, Room, State, Tag, Uses};
 use crate::percpu::thread_token;
 use crate::sync::{Backoff, Ordering, seeded_bug};
@@ -190,7 +190,7 @@ impl<T: PageStore, S: BuildHasher + Send + Sync + 'static> PageCache<T, S> {
                         break;
                     }
                     // Another's, which may fail.
-                    Found::Writing(by) if by == thread_token() => held_by_self(),
+                    Found::Writing(by) if by == thread_token() => panic_on_reentrancy(),
                     Found::Writing(_) => backoff.pause(),
                     Found::Clean | Found::InUse => break,
                 }

@@ -1,6 +1,6 @@
 //! A private copy of a page, its writer and its readers. Laws private_pages.F2 to private_pages.F4.
 
-use super::super::held::cannot_hold;
+use super::super::reentrancy_lock::cannot_hold;
 use crate::lock::{self, Hold, LOCKED, Refused};
 use crate::percpu::barrier;
 use crate::profile::Of;

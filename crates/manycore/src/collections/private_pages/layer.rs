@@ -5,7 +5,7 @@
 //! followed by one of twice the size and stays until the layer goes: together they are less than
 //! half of the last one more.
 
-use super::super::held::Held;
+use super::super::reentrancy_lock::ReentrancyLock;
 use super::frame::Frame;
 use crate::config::LAYER_SLOTS;
 use crate::percpu::barrier;
@@ -59,7 +59,7 @@ pub(super) struct Layer<K, P> {
     /// The views whose chain it is in (private_pages.F5).
     views: AtomicUsize,
     /// All arrays, the newest last. Locked to add a frame.
-    arrays: Held<Vec<NonNull<Array<K, P>>>>,
+    arrays: ReentrancyLock<Vec<NonNull<Array<K, P>>>>,
     _owns: PhantomData<Arc<Frame<K, P>>>,
 }
 
@@ -78,7 +78,7 @@ impl<K, P> Layer<K, P> {
             frames: AtomicUsize::new(0),
             frozen: AtomicUsize::new(usize::from(frozen)),
             views: AtomicUsize::new(1),
-            arrays: Held::new(Vec::new()),
+            arrays: ReentrancyLock::new(Vec::new()),
             _owns: PhantomData,
         }
     }

@@ -57,7 +57,7 @@ pub use page::PrivatePage;
 
 use self::chain::{Chain, GivenUp, joined};
 use self::frame::{Copied, Frame, Full, Reading, Room, Tally, Written};
-use super::held::Held;
+use super::reentrancy_lock::ReentrancyLock;
 use super::{PageCache, PageStore, PinError};
 use crate::config::{PRIVATE_BATCH, PRIVATE_BOUND};
 use crate::section::{Atomic, Domain, Mode, Owned, Section, Weight};
@@ -167,7 +167,7 @@ where
 {
     chain: Atomic<Chain<T::Key, T::Page>>,
     /// Locked to fork the view.
-    forking: Held<()>,
+    forking: ReentrancyLock<()>,
     /// Last: its domain frees what was retired.
     family: Arc<Family<T, S>>,
 }
@@ -190,7 +190,7 @@ impl<T: PageStore, S: BuildHasher + Send + Sync + 'static> PrivatePages<T, S> {
     }
 
     fn of(family: Arc<Family<T, S>>, chain: Chain<T::Key, T::Page>) -> Self {
-        Self { chain: Atomic::new(chain), forking: Held::new(()), family }
+        Self { chain: Atomic::new(chain), forking: ReentrancyLock::new(()), family }
     }
 
     /// The cache.

@@ -5,7 +5,7 @@
 
 use super::bag::{Arrival, Bag, Departure, Node};
 use crate::clock::Stamp;
-use crate::collections::garbage::Garbage;
+use crate::collections::deferred_drops::DeferredDrops;
 use crate::oplog::Log;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -41,7 +41,7 @@ unsafe impl<T: Send + Sync> Send for Churn<T> {}
 /// The underlying list of what is registered.
 pub(super) struct Members<T> {
     nodes: Bag<T>,
-    garbage: Arc<Garbage<Box<Node<T>>>>,
+    deferred_drops: Arc<DeferredDrops<Box<Node<T>>>>,
 }
 
 // SAFETY: nodes are reached by shared reference from any thread (`Sync`) and freed on any (`Send`),
@@ -49,8 +49,8 @@ pub(super) struct Members<T> {
 unsafe impl<T: Send + Sync> Send for Members<T> {}
 
 impl<T> Members<T> {
-    pub(super) fn new(garbage: Arc<Garbage<Box<Node<T>>>>) -> Self {
-        Self { nodes: Bag::new(), garbage }
+    pub(super) fn new(deferred_drops: Arc<DeferredDrops<Box<Node<T>>>>) -> Self {
+        Self { nodes: Bag::new(), deferred_drops }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -112,15 +112,15 @@ impl<T: Send + Sync + 'static> Log<Members<T>> for Churn<T> {
         for log in logs.iter_mut() {
             log.entered.empty_into(&mut members.nodes);
         }
-        let mut garbage = members.garbage.lock();
+        let mut deferred_drops = members.deferred_drops.lock();
         for log in logs.iter_mut() {
             for node in log.left.drain(..) {
                 // SAFETY: registry.R1 - the entry is gone.
                 let removed = unsafe { members.nodes.remove(node) };
-                garbage.push(removed.expect(LEFT_EARLY));
+                deferred_drops.push(removed.expect(LEFT_EARLY));
             }
         }
-        members.garbage.note(!garbage.is_empty());
+        members.deferred_drops.note(!deferred_drops.is_empty());
         before
     }
 }

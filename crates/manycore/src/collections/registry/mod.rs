@@ -30,7 +30,7 @@ mod bag;
 mod churn;
 mod list;
 
-use crate::collections::{Line, garbage::Garbage, guarded, marked::Marked};
+use crate::collections::{Line, deferred_drops::DeferredDrops, guarded, member_pool::MemberPool};
 use crate::config;
 use crate::ldu::Queue;
 use crate::oplog::{BuildError, Deferred, Logs, Publish, ReadGuard, Stats};
@@ -103,13 +103,13 @@ pub struct Registry<T: Send + Sync + 'static> {
 /// What entries need of their registry.
 enum Shared<T: Send + Sync + 'static> {
     Logged(Logged<T>),
-    Marked(Box<Marked<T, List<T>>>),
+    Marked(Box<MemberPool<T, List<T>>>),
 }
 
 /// The form with logs.
 struct Logged<T: Send + Sync + 'static> {
     members: Deferred<Members<T>, Churn<T>>,
-    garbage: Arc<Garbage<Box<Node<T>>>>,
+    deferred_drops: Arc<DeferredDrops<Box<Node<T>>>>,
 }
 
 // Said here so that `T` may refer to its own registry: the compiler can't derive it in a circle
@@ -121,8 +121,8 @@ unsafe impl<T: Send + Sync + 'static> Sync for Shared<T> {}
 
 const _SHARED: () = {
     const fn is_shareable<T: Send + Sync>() {}
-    is_shareable::<(Deferred<Members<u8>, Churn<u8>>, Arc<Garbage<Box<Node<u8>>>>)>();
-    is_shareable::<Marked<u8, List<u8>>>();
+    is_shareable::<(Deferred<Members<u8>, Churn<u8>>, Arc<DeferredDrops<Box<Node<u8>>>>)>();
+    is_shareable::<MemberPool<u8, List<u8>>>();
 };
 
 /// A reference to the shared part, on behalf of the owned entries of some slots.
@@ -156,12 +156,16 @@ impl<T: Send + Sync + 'static> Logged<T> {
         self.members.append(Change::Leave(node, NonNull::from(&mut departure)));
         // SAFETY: registry.R2 - if the departure has something of the node, no other thread does.
         unsafe { departure.finish(node) };
-        self.garbage.sweep();
+        self.deferred_drops.sweep();
     }
 
     fn with_members<R>(&self, f: impl FnOnce(&ReadGuard<'_, Members<T>, Churn<T>>) -> R) -> R {
         // registry.R5
-        guarded(|| self.members.read(), |members| f(members), || self.garbage.sweep_for_reader())
+        guarded(
+            || self.members.read(),
+            |members| f(members),
+            || self.deferred_drops.sweep_for_reader(),
+        )
     }
 }
 
@@ -195,7 +199,7 @@ impl<T: Send + Sync + 'static> Shared<T> {
     #[inline(always)]
     fn sweep(&self) {
         if let Self::Logged(logged) = self {
-            logged.garbage.sweep();
+            logged.deferred_drops.sweep();
         }
     }
 
@@ -475,13 +479,13 @@ impl<T: Send + Sync + 'static> RegistryBuilder<T> {
     /// # Errors
     /// If the bound is zero or absurdly large.
     pub fn build(&self) -> Result<Registry<T>, BuildError> {
-        let garbage = Arc::new(Garbage::new());
-        let members = self.members.build(Members::new(Arc::clone(&garbage)))?;
+        let deferred_drops = Arc::new(DeferredDrops::new());
+        let members = self.members.build(Members::new(Arc::clone(&deferred_drops)))?;
         let shared = match self.marks {
             Some(queue) => {
-                Shared::Marked(Box::new(Marked::new(queue, self.max_entries, List::new())))
+                Shared::Marked(Box::new(MemberPool::new(queue, self.max_entries, List::new())))
             }
-            None => Shared::Logged(Logged { members, garbage }),
+            None => Shared::Logged(Logged { members, deferred_drops }),
         };
         Ok(Registry { shared: Arc::new(shared), anchors: OnceLock::new() })
     }

@@ -29,8 +29,8 @@
 mod loom_tests;
 
 use super::dhash::{Table, Tag, Tagged};
-use super::held::{Held, HeldGuard, held_by_self};
-use super::holders::Holders;
+use super::reentrancy_lock::{ReentrancyGuard, ReentrancyLock, panic_on_reentrancy};
+use super::replica_mask::ReplicaMask;
 use crate::cluster::{Clustered, Placement, Rep};
 use crate::percpu;
 use crate::sync::seeded_bug;
@@ -41,11 +41,11 @@ use std::marker::PhantomData;
 use std::panic::Location;
 
 /// What the master holds.
-struct Entry<K, V> {
+struct MasterEntry<K, V> {
     tag: Tag,
     key: K,
     value: V,
-    holders: Holders,
+    replica_mask: ReplicaMask,
 }
 
 /// A copy of an entry, in a cache; matched by its tag, never by the key (replicated_map.M5).
@@ -55,7 +55,7 @@ struct Copied<K, V> {
     value: V,
 }
 
-impl<K, V> Tagged for Entry<K, V> {
+impl<K, V> Tagged for MasterEntry<K, V> {
     #[inline]
     fn tag(&self) -> Tag {
         self.tag
@@ -70,12 +70,12 @@ impl<K, V> Tagged for Copied<K, V> {
 }
 
 struct Master<K, V> {
-    table: Table<Entry<K, V>>,
+    table: Table<MasterEntry<K, V>>,
     next_id: u64,
 }
 
 struct Root<K, V, S> {
-    master: Held<Master<K, V>>,
+    master: ReentrancyLock<Master<K, V>>,
     hasher: S,
     /// Entries that a cache holds at most.
     cached_max: usize,
@@ -83,7 +83,7 @@ struct Root<K, V, S> {
 
 struct Cache<K, V, S> {
     place: usize,
-    entries: Held<Table<Copied<K, V>>>,
+    entries: ReentrancyLock<Table<Copied<K, V>>>,
     _hasher: PhantomData<fn() -> S>,
 }
 
@@ -96,7 +96,7 @@ where
     type Root = Root<K, V, S>;
 
     fn create(_root: &Self::Root, place: usize) -> Self {
-        Self { place, entries: Held::new(Table::new()), _hasher: PhantomData }
+        Self { place, entries: ReentrancyLock::new(Table::new()), _hasher: PhantomData }
     }
 }
 
@@ -183,7 +183,7 @@ where
     /// makes room for the next.
     #[must_use]
     pub fn with_cached_max(placement: Placement, hasher: S, cached_max: usize) -> Self {
-        let master = Held::new(Master { table: Table::new(), next_id: 0 });
+        let master = ReentrancyLock::new(Master { table: Table::new(), next_id: 0 });
         Self { object: Clustered::new(placement, Root { master, hasher, cached_max }) }
     }
 
@@ -257,7 +257,7 @@ where
         let entry = master.table.find_mut(hash, |entry| entry.key.borrow() == key)?;
         let seen = look(&entry.value);
         let copy = Copied { tag: entry.tag, key: entry.key.clone(), value: entry.value.clone() };
-        entry.holders.add(cache.place);
+        entry.replica_mask.add(cache.place);
         if seeded_bug!("cached-unlocked") {
             drop(master);
         }
@@ -270,7 +270,7 @@ where
     /// # Panics
     /// If the calling thread holds that, or looks into a cache.
     #[track_caller]
-    fn master(&self) -> HeldGuard<'_, Master<K, V>> {
+    fn master(&self) -> ReentrancyGuard<'_, Master<K, V>> {
         self.assert_outside();
         self.object.root().master.hold()
     }
@@ -289,7 +289,7 @@ where
             self.object.reps().any(|(_, cache)| cache.entries.is_mine())
         };
         if is_inside {
-            held_by_self();
+            panic_on_reentrancy();
         }
     }
 
@@ -313,11 +313,12 @@ where
     /// Takes the entry out of every cache that may have it. For the holder of the master's lock.
     fn purge(
         &self,
-        entry: &Entry<K, V>,
+        entry: &MasterEntry<K, V>,
         out: &mut Vec<Copied<K, V>>,
         place: &'static Location<'static>,
     ) {
-        let holding = self.object.reps().filter(|(place, _)| entry.holders.may_include(*place));
+        let holding =
+            self.object.reps().filter(|(place, _)| entry.replica_mask.may_include(*place));
         for (_, cache) in holding {
             let mut entries = cache.entries.hold_for(place);
             out.extend(entries.index_of_tag(entry.tag).map(|at| entries.remove_at(at)));
@@ -334,20 +335,20 @@ where
         let (own, copied) = (key.clone(), value.clone());
         let mut out = Vec::new(); // as `key` and `value`, it outlives the lock (replicated_map.M4)
         let cache = self.object.local();
-        let mut holders = Holders::default();
-        holders.add(cache.place);
+        let mut replica_mask = ReplicaMask::default();
+        replica_mask.add(cache.place);
         let mut master = self.master();
         let Master { table, next_id } = &mut *master;
         let found = table.find_mut(hash, |entry| entry.key == key);
         let (tag, old) = if let Some(entry) = found {
             self.purge(entry, &mut out, Location::caller()); // replicated_map.M3
             std::mem::swap(&mut entry.value, &mut value);
-            entry.holders = holders;
+            entry.replica_mask = replica_mask;
             (entry.tag, Some(value))
         } else {
             let tag = Tag { hash, id: *next_id };
             *next_id += 1;
-            table.insert(Entry { tag, key, value, holders });
+            table.insert(MasterEntry { tag, key, value, replica_mask });
             (tag, None)
         };
         self.cache(cache, Copied { tag, key: own, value: copied }, &mut out);

@@ -123,7 +123,7 @@ fn loom_arc_two_owners_dropped_at_once_fold_once() {
         light.sing();
         other.join().unwrap();
         assert_eq!((ScalableArc::strong_count(&light), count(&dropped)), (1, 0));
-        assert!(!ScalableArc::is_distributed(&light));
+        assert!(!ScalableArc::is_hot(&light));
         drop(light);
         assert_eq!(count(&dropped), 1);
     });

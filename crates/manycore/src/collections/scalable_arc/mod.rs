@@ -236,7 +236,7 @@ impl<T> ScalableArc<T> {
 
     /// Whether the object is hot at this moment.
     #[must_use]
-    pub fn is_distributed(this: &Self) -> bool {
+    pub fn is_hot(this: &Self) -> bool {
         this.head().is_hot()
     }
 

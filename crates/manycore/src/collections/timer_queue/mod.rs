@@ -2,8 +2,8 @@
 //!
 //! Owns: [`TimerQueue`], [`Timer`], and the ownership of a timer's value. `wheel` has the timers
 //! that were present at the last look. Built on values with marks
-//! ([`Marked`](crate::collections::marked::Marked)). Source: LDU, section 2.4 (marks); G. Varghese,
-//! A. Lauck, *Hashed and hierarchical timing wheels*, SOSP 1987 (the wheel).
+//! ([`MemberPool`](crate::collections::member_pool::MemberPool)). Source: LDU, section 2.4 (marks);
+//! G. Varghese, A. Lauck, *Hashed and hierarchical timing wheels*, SOSP 1987 (the wheel).
 //!
 //! Laws:
 //! - **timer_queue.T1** A timer's value is taken once: by the first to set TAKEN in its state,
@@ -24,7 +24,7 @@ mod loom_tests;
 mod wheel;
 
 use self::wheel::{Timed, Wheel};
-use crate::collections::marked::{Marked, Node, Nodes};
+use crate::collections::member_pool::{Member, MemberPool, MemberStore};
 use crate::config;
 use crate::ldu::Queue;
 use crate::sync::{AtomicUsize, Ordering, UnsafeCell, model_failed, run_each, seeded_bug};
@@ -88,7 +88,7 @@ impl<T> Drop for Item<T> {
 }
 
 /// An item in a wheel.
-struct InWheel<T>(NonNull<Node<Item<T>>>);
+struct InWheel<T>(NonNull<Member<Item<T>>>);
 
 impl<T> Clone for InWheel<T> {
     fn clone(&self) -> Self {
@@ -100,7 +100,7 @@ impl<T> Copy for InWheel<T> {}
 impl<T> InWheel<T> {
     fn item<'a>(self) -> &'a Item<T> {
         // SAFETY: timer_queue.T3 - the wheel has it.
-        unsafe { Node::value(self.0) }
+        unsafe { Member::value(self.0) }
     }
 
     /// Where its place is noted.
@@ -131,12 +131,12 @@ struct Timers<T>(Wheel<InWheel<T>>);
 // SAFETY: items are taken on any thread (`Send`).
 unsafe impl<T: Send> Send for Timers<T> {}
 
-impl<T: Send + 'static> Nodes<Item<T>> for Timers<T> {
-    unsafe fn insert(&mut self, node: NonNull<Node<Item<T>>>) {
+impl<T: Send + 'static> MemberStore<Item<T>> for Timers<T> {
+    unsafe fn insert(&mut self, node: NonNull<Member<Item<T>>>) {
         self.0.insert(InWheel(node));
     }
 
-    unsafe fn remove(&mut self, node: NonNull<Node<Item<T>>>) {
+    unsafe fn remove(&mut self, node: NonNull<Member<Item<T>>>) {
         self.0.remove(InWheel(node)); // none, if it fired (timer_queue.T3)
     }
 }
@@ -146,7 +146,7 @@ impl<T> Drop for Timers<T> {
     /// that fired them.)
     fn drop(&mut self) {
         // SAFETY: timer_queue.T3 - the wheel has them, and goes with its set.
-        run_each(self.0.take_all(), |timer| unsafe { Node::free_left(timer.0) });
+        run_each(self.0.take_all(), |timer| unsafe { Member::free_left(timer.0) });
     }
 }
 
@@ -201,7 +201,7 @@ impl<T> Drop for Timers<T> {
 /// assert_eq!(timeouts.advance(2_000), [(1_500, "look at the cache")]);
 /// ```
 pub struct TimerQueue<T: Send + 'static> {
-    timers: Marked<Item<T>, Timers<T>>,
+    timers: MemberPool<Item<T>, Timers<T>>,
 }
 
 impl<T: Send + 'static> TimerQueue<T> {
@@ -215,7 +215,7 @@ impl<T: Send + 'static> TimerQueue<T> {
     #[must_use]
     pub fn with_queue(queue: Queue) -> Self {
         let timers = Timers(Wheel::new());
-        Self { timers: Marked::new(queue, config::DEFAULT_MAX_ENTRIES, timers) }
+        Self { timers: MemberPool::new(queue, config::DEFAULT_MAX_ENTRIES, timers) }
     }
 
     /// Sets a timer. One whose deadline is past fires at the next advance.
@@ -236,7 +236,7 @@ impl<T: Send + 'static> TimerQueue<T> {
                 let item = timer.item();
                 if let Some((value, is_loose)) = item.take() {
                     fired.push((item.deadline, value));
-                    loose.extend(is_loose.then(|| Node::handle(timer.0)));
+                    loose.extend(is_loose.then(|| Member::handle(timer.0)));
                 }
             });
         });

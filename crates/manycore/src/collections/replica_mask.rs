@@ -2,9 +2,9 @@
 
 /// Which places may have a copy: one bit for each of the first 63, and one for all others.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Holders(u64);
+pub(super) struct ReplicaMask(u64);
 
-impl Holders {
+impl ReplicaMask {
     fn bit(place: usize) -> u64 {
         1 << place.min(63)
     }

@@ -8,17 +8,17 @@ use std::ops::{Deref, DerefMut};
 use std::panic::Location;
 
 /// A value, and the word that locks it.
-pub(super) struct Held<T> {
+pub(super) struct ReentrancyLock<T> {
     word: AtomicUsize,
     value: UnsafeCell<T>,
 }
 
 // SAFETY: the holder of the word has the value to itself (lock.K1), and may take parts of it along.
-unsafe impl<T: Send> Sync for Held<T> {}
+unsafe impl<T: Send> Sync for ReentrancyLock<T> {}
 // SAFETY: owned data.
-unsafe impl<T: Send> Send for Held<T> {}
+unsafe impl<T: Send> Send for ReentrancyLock<T> {}
 
-impl<T> Held<T> {
+impl<T> ReentrancyLock<T> {
     pub(super) fn new(value: T) -> Self {
         Self { word: AtomicUsize::new(0), value: UnsafeCell::new(value) }
     }
@@ -42,23 +42,26 @@ impl<T> Held<T> {
     /// If the calling thread holds the lock, or the wait for it would never end.
     #[inline]
     #[track_caller]
-    pub(super) fn hold(&self) -> HeldGuard<'_, T> {
+    pub(super) fn hold(&self) -> ReentrancyGuard<'_, T> {
         self.hold_for(Location::caller())
     }
 
     /// As [`hold`](Self::hold), for that line of the user's.
     #[inline]
-    pub(super) fn hold_for(&self, place: &'static Location<'static>) -> HeldGuard<'_, T> {
+    pub(super) fn hold_for(&self, place: &'static Location<'static>) -> ReentrancyGuard<'_, T> {
         self.hold_told(place).0
     }
 
     /// As [`hold_for`](Self::hold_for); says whether it had to wait.
     #[inline]
-    pub(super) fn hold_told(&self, place: &'static Location<'static>) -> (HeldGuard<'_, T>, bool) {
+    pub(super) fn hold_told(
+        &self,
+        place: &'static Location<'static>,
+    ) -> (ReentrancyGuard<'_, T>, bool) {
         let of = Of::at("collection", self, place);
         let (hold, waited) =
             lock::hold_told(&self.word, of).unwrap_or_else(|refused| cannot_hold(refused));
-        (HeldGuard { value: self.value.get_mut(), _hold: hold }, waited)
+        (ReentrancyGuard { value: self.value.get_mut(), _hold: hold }, waited)
     }
 
     /// Whether the calling thread holds the lock.
@@ -72,13 +75,13 @@ impl<T> Held<T> {
 }
 
 /// The value, for the holder of its lock.
-pub(super) struct HeldGuard<'a, T> {
+pub(super) struct ReentrancyGuard<'a, T> {
     /// Dropped before the lock is given up.
     value: MutPtr<T>,
     _hold: Hold<'a>,
 }
 
-impl<T> Deref for HeldGuard<'_, T> {
+impl<T> Deref for ReentrancyGuard<'_, T> {
     type Target = T;
 
     #[inline]
@@ -88,7 +91,7 @@ impl<T> Deref for HeldGuard<'_, T> {
     }
 }
 
-impl<T> DerefMut for HeldGuard<'_, T> {
+impl<T> DerefMut for ReentrancyGuard<'_, T> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
         // SAFETY: lock.K1 - this thread holds the lock until `_hold` is dropped, and the guard is
@@ -107,12 +110,12 @@ pub(super) fn cannot_hold(refused: Refused) -> ! {
              runs under the lock of a collection, a collection whose lock another of them holds"
         )
     }
-    held_by_self()
+    panic_on_reentrancy()
 }
 
 /// Says that a collection's own user code uses it.
 #[cold]
-pub(super) fn held_by_self() -> ! {
+pub(super) fn panic_on_reentrancy() -> ! {
     panic!(
         "manycore: a collection is used from within code that runs under its own lock: a closure, \
          or the Hash, Eq or Clone of what is in it"

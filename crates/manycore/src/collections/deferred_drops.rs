@@ -1,17 +1,17 @@
 //! Deferred drops: what merges remove from a collection, until a thread without a lock drops it.
 //!
-//! Owns: [`Garbage`]. Nothing of the user's runs under its lock.
+//! Owns: [`DeferredDrops`]. Nothing of the user's runs under its lock.
 
 use crate::sync::{AtomicBool, Mutex, Ordering, contain, drop_each};
 use std::sync::PoisonError;
 
 /// Things that have left, to be dropped outside of locks.
-pub(super) struct Garbage<X> {
+pub(super) struct DeferredDrops<X> {
     any: AtomicBool,
     things: Mutex<Vec<X>>,
 }
 
-impl<X> Garbage<X> {
+impl<X> DeferredDrops<X> {
     pub(super) fn new() -> Self {
         Self { any: AtomicBool::new(false), things: Mutex::new(Vec::new()) }
     }
@@ -75,13 +75,13 @@ impl<X> Garbage<X> {
     }
 }
 
-impl<X> Drop for Garbage<X> {
+impl<X> Drop for DeferredDrops<X> {
     fn drop(&mut self) {
         drop_each(std::mem::take(&mut *self.lock()));
     }
 }
 
-impl<X> Default for Garbage<X> {
+impl<X> Default for DeferredDrops<X> {
     fn default() -> Self {
         Self::new()
     }

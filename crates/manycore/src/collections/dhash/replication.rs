@@ -7,7 +7,7 @@
 //! many hits that waited. After each folding it takes twice as many, up to 256 times as many: so a
 //! caller that folds under load does not make it flap.
 
-use super::super::held::Held;
+use super::super::reentrancy_lock::ReentrancyLock;
 use crate::config;
 use crate::policy::{Doubling, Streak};
 use crate::sync::{AtomicBool, Ordering};
@@ -131,7 +131,7 @@ impl Window {
 pub(super) struct Form {
     is_spread: AtomicBool,
     chosen: Spread,
-    told: Held<DHashStats>,
+    told: ReentrancyLock<DHashStats>,
 }
 
 impl Form {
@@ -139,7 +139,7 @@ impl Form {
         let is_spread = chosen == Spread::Always;
         let reason = SpreadReason::Built;
         let told = DHashStats { is_spread, reason, spreads: 0, folds: 0, hits: 0, waits: 0 };
-        Self { is_spread: AtomicBool::new(is_spread), chosen, told: Held::new(told) }
+        Self { is_spread: AtomicBool::new(is_spread), chosen, told: ReentrancyLock::new(told) }
     }
 
     #[inline(always)]

@@ -1,15 +1,17 @@
 //! Values with marks, in memory that is used again: what collections on [`DeferredSet`] share.
 //!
-//! Owns: [`Marked`], its nodes and their memory. What a read wants of the nodes is the structure's.
+//! Owns: [`MemberPool`], its nodes and their memory. What a read wants of the nodes is the
+//! structure's.
 //!
 //! Laws:
-//! - **marked.N1** A node is made by `enter` and belongs to the set. It has a value from then until
-//!   its owner leaves, or, if the structure has to be told of that still, until the set frees it.
-//! - **marked.N2** A node whose owner came and went without a read between them is the owner's
+//! - **member_pool.N1** A node is made by `enter` and belongs to the set. It has a value from then
+//!   until its owner leaves, or, if the structure has to be told of that still, until the set frees
+//!   it.
+//! - **member_pool.N2** A node whose owner came and went without a read between them is the owner's
 //!   again: it gives its value up and waits in the heap of the thread's slot, perhaps still queued,
 //!   for the next `enter` there. A heap is used by its slot's owner alone, and no user
 //!   code runs in between.
-//! - **marked.N3** The user's code runs under the set's lock only where the structure says so.
+//! - **member_pool.N3** The user's code runs under the set's lock only where the structure says so.
 //!   Values are dropped outside of it, and closures that a read calls give their panic to the
 //!   reader after it.
 
@@ -25,22 +27,22 @@ use std::ptr::NonNull;
 const SPARE: usize = if SMALL { 1 } else { 64 };
 
 /// A value, its marks, and what the structure notes of it.
-pub(super) struct Node<T> {
+pub(super) struct Member<T> {
     links: Links,
     /// The structure's, while it has the node: used under the set's lock alone.
     pub(super) place: AtomicUsize,
-    /// Whether there is a value (marked.N1, marked.N2). Written by the node's owner.
+    /// Whether there is a value (member_pool.N1, member_pool.N2). Written by the node's owner.
     full: AtomicBool,
     value: MaybeUninit<T>,
 }
 
-// SAFETY: the offset is the field's, and nothing else uses it. (Nodes are shared between threads as
-// their owners' handles are, which want `T: Send + Sync`.)
-unsafe impl<T: Send + Sync + 'static> Linked for Node<T> {
+// SAFETY: the offset is the field's, and nothing else uses it. (Members are shared between threads
+// as their owners' handles are, which want `T: Send + Sync`.)
+unsafe impl<T: Send + Sync + 'static> Linked for Member<T> {
     const LINKS: usize = offset_of!(Self, links);
 
     unsafe fn free(node: NonNull<Self>) {
-        // SAFETY: marked.N1 - from a box; `full` says whether there is a value.
+        // SAFETY: member_pool.N1 - from a box; `full` says whether there is a value.
         unsafe {
             let mut node = Box::from_raw(node.as_ptr());
             // ORDER: Relaxed; the node was given up and taken, which orders it.
@@ -51,9 +53,9 @@ unsafe impl<T: Send + Sync + 'static> Linked for Node<T> {
     }
 }
 
-/// Free nodes of one slot (marked.N2).
+/// Free nodes of one slot (member_pool.N2).
 #[repr(align(128))]
-struct Heap<T>(UnsafeCell<Vec<NonNull<Node<T>>>>);
+struct Heap<T>(UnsafeCell<Vec<NonNull<Member<T>>>>);
 
 impl<T> From<usize> for Heap<T> {
     fn from(_: usize) -> Self {
@@ -61,15 +63,15 @@ impl<T> From<usize> for Heap<T> {
     }
 }
 
-impl<T> Node<T> {
+impl<T> Member<T> {
     /// The value of a node that a structure has.
     ///
     /// # Safety
-    /// The structure has been told of the node's coming, and not yet of its going (marked.N1).
+    /// The structure has been told of the node's coming, and not yet of its going (member_pool.N1).
     #[inline(always)]
     pub(super) unsafe fn value<'a>(node: NonNull<Self>) -> &'a T {
-        // SAFETY: marked.N1 - the caller promises that a structure has the node; the set frees it,
-        // and its owner takes the value back, only when no structure has it.
+        // SAFETY: member_pool.N1 - the caller promises that a structure has the node; the set frees
+        // it, and its owner takes the value back, only when no structure has it.
         unsafe { (*node.as_ptr()).value.assume_init_ref() }
     }
 
@@ -85,7 +87,7 @@ impl<T> Node<T> {
     /// # Safety
     /// The structure had it, and is being dropped with its set.
     pub(super) unsafe fn free_left(node: NonNull<Self>) {
-        // SAFETY: marked.N1 - from a box, with a value; no queue has the node any more.
+        // SAFETY: member_pool.N1 - from a box, with a value; no queue has the node any more.
         unsafe {
             let mut node = Box::from_raw(node.as_ptr());
             node.value.assume_init_drop();
@@ -93,86 +95,86 @@ impl<T> Node<T> {
     }
 }
 
-/// What keeps the nodes of a [`Marked`]: a [`Structure`] that may free what leaked handles have
+/// What keeps the nodes of a [`MemberPool`]: a [`Structure`] that may free what leaked handles have
 /// left in it. So it gets the pointers that the nodes' boxes were made into, and no references.
-pub(super) trait Nodes<T>: Send {
+pub(super) trait MemberStore<T>: Send {
     /// A node comes.
     ///
     /// # Safety
     /// The node has a value, and is alive until [`remove`](Self::remove) has returned for it, or
-    /// the set is gone (marked.N1).
-    unsafe fn insert(&mut self, node: NonNull<Node<T>>);
+    /// the set is gone (member_pool.N1).
+    unsafe fn insert(&mut self, node: NonNull<Member<T>>);
 
     /// A node goes.
     ///
     /// # Safety
     /// As [`insert`](Self::insert), which was called for it before.
-    unsafe fn remove(&mut self, node: NonNull<Node<T>>);
+    unsafe fn remove(&mut self, node: NonNull<Member<T>>);
 }
 
-/// Nodes as a set's structure.
-struct Told<S>(S);
+/// Members as a set's structure.
+struct MemberStructure<S>(S);
 
-impl<T: Send + Sync + 'static, S: Nodes<T>> Structure<Node<T>> for Told<S> {
-    fn insert(&mut self, _: &Node<T>) {
+impl<T: Send + Sync + 'static, S: MemberStore<T>> Structure<Member<T>> for MemberStructure<S> {
+    fn insert(&mut self, _: &Member<T>) {
         unreachable!("a set calls insert_at");
     }
 
-    fn remove(&mut self, _: &Node<T>) {
+    fn remove(&mut self, _: &Member<T>) {
         unreachable!("a set calls remove_at");
     }
 
-    unsafe fn insert_at(&mut self, node: NonNull<Node<T>>) {
-        // SAFETY: marked.N1 - a node that a structure is told of has a value. The rest is the
+    unsafe fn insert_at(&mut self, node: NonNull<Member<T>>) {
+        // SAFETY: member_pool.N1 - a node that a structure is told of has a value. The rest is the
         // caller's.
         unsafe { self.0.insert(node) };
     }
 
-    unsafe fn remove_at(&mut self, node: NonNull<Node<T>>) {
-        // SAFETY: marked.N1 - a node that a structure is told of keeps its value until this
+    unsafe fn remove_at(&mut self, node: NonNull<Member<T>>) {
+        // SAFETY: member_pool.N1 - a node that a structure is told of keeps its value until this
         // returns; the caller promises that it was inserted before (`Structure::remove_at`).
         unsafe { self.0.remove(node) };
     }
 }
 
 /// A set of values with marks around the structure `S`.
-pub(super) struct Marked<T: Send + Sync + 'static, S: Nodes<T>> {
-    set: ManuallyDrop<DeferredSet<Told<S>, Node<T>>>,
+pub(super) struct MemberPool<T: Send + Sync + 'static, S: MemberStore<T>> {
+    set: ManuallyDrop<DeferredSet<MemberStructure<S>, Member<T>>>,
     heaps: Segmented<Heap<T>>,
 }
 
 /// A value's node.
 ///
 /// # Safety
-/// `value` came from [`Marked::enter`].
+/// `value` came from [`MemberPool::enter`].
 #[inline(always)]
-unsafe fn node_of<T>(value: NonNull<T>) -> NonNull<Node<T>> {
-    // SAFETY: the caller promises that the pointer came from `Marked::enter`, so it points to the
-    // field `value` of a node and was made from a pointer to the whole node (`Node::handle`).
-    unsafe { value.byte_sub(offset_of!(Node<T>, value)).cast() }
+unsafe fn node_of<T>(value: NonNull<T>) -> NonNull<Member<T>> {
+    // SAFETY: the caller promises that the pointer came from `MemberPool::enter`, so it points to
+    // the field `value` of a node and was made from a pointer to the whole node (`Member::handle`).
+    unsafe { value.byte_sub(offset_of!(Member<T>, value)).cast() }
 }
 
-impl<T: Send + Sync + 'static, S: Nodes<T>> Marked<T, S> {
+impl<T: Send + Sync + 'static, S: MemberStore<T>> MemberPool<T, S> {
     /// The bound has been checked.
     pub(super) fn new(queue: Queue, max_queued: usize, structure: S) -> Self {
         let builder = DeferredSet::builder().queue(queue).max_queued(max_queued);
-        let set = builder.build(Told(structure)).expect("the bound has been checked");
+        let set = builder.build(MemberStructure(structure)).expect("the bound has been checked");
         Self { set: ManuallyDrop::new(set), heaps: Segmented::new() }
     }
 
     #[inline(always)]
     pub(super) fn enter(&self, value: T) -> NonNull<T> {
         let node = self.spare().unwrap_or_else(|| {
-            NonNull::from(Box::leak(Box::new(Node {
+            NonNull::from(Box::leak(Box::new(Member {
                 links: Links::new(),
                 place: AtomicUsize::new(0),
                 full: AtomicBool::new(true),
                 value: MaybeUninit::uninit(),
             })))
         });
-        // SAFETY: marked.N2 - the node is this call's, new or free; it is in no other set.
+        // SAFETY: member_pool.N2 - the node is this call's, new or free; it is in no other set.
         unsafe {
-            let place = Node::handle(node);
+            let place = Member::handle(node);
             place.write(value);
             // ORDER: Relaxed (all of `full`); shown by the insertion, or by the giving up.
             (*node.as_ptr()).full.store(true, Ordering::Relaxed);
@@ -182,10 +184,10 @@ impl<T: Send + Sync + 'static, S: Nodes<T>> Marked<T, S> {
     }
 
     #[inline(always)]
-    fn spare(&self) -> Option<NonNull<Node<T>>> {
+    fn spare(&self) -> Option<NonNull<Member<T>>> {
         percpu::with_own_slot(|slot| {
             let heap = self.heaps.get(slot.index())?;
-            // SAFETY: marked.N2 - this thread has the slot.
+            // SAFETY: member_pool.N2 - this thread has the slot.
             heap.0.with_mut(|heap| unsafe { (*heap).pop() })
         })
     }
@@ -204,7 +206,8 @@ impl<T: Send + Sync + 'static, S: Nodes<T>> Marked<T, S> {
         if !unsafe { self.set.recycle_raw(node) } {
             return;
         }
-        // SAFETY: marked.N2 - the value is this call's, and is not looked at in the node any more.
+        // SAFETY: member_pool.N2 - the value is this call's, and is not looked at in the node any
+        // more.
         let value = unsafe {
             (*node.as_ptr()).full.store(false, Ordering::Relaxed);
             value.read()
@@ -215,16 +218,16 @@ impl<T: Send + Sync + 'static, S: Nodes<T>> Marked<T, S> {
 
     /// Puts a node without a value where the next `enter` finds it, or frees it.
     #[inline(always)]
-    fn keep(&self, node: NonNull<Node<T>>) {
+    fn keep(&self, node: NonNull<Member<T>>) {
         percpu::with_own_slot(|slot| {
             let heap = self.heaps.get_or_init(slot.index());
             heap.0.with_mut(|heap| {
-                // SAFETY: marked.N2 - this thread has the slot.
+                // SAFETY: member_pool.N2 - this thread has the slot.
                 let heap = unsafe { &mut *heap };
                 if heap.len() < SPARE {
                     heap.push(node);
                 } else {
-                    // SAFETY: marked.N2 - the caller's, without a value, not in the set.
+                    // SAFETY: member_pool.N2 - the caller's, without a value, not in the set.
                     unsafe { self.set.free_raw(node) };
                 }
             });
@@ -232,7 +235,7 @@ impl<T: Send + Sync + 'static, S: Nodes<T>> Marked<T, S> {
     }
 
     /// Calls `f` with the structure, up to date, side by side with other readers. A panic of `f`
-    /// goes on when the set is given up (marked.N3).
+    /// goes on when the set is given up (member_pool.N3).
     pub(super) fn read<R>(&self, f: impl FnOnce(&S) -> R) -> R
     where
         S: Sync,
@@ -250,7 +253,7 @@ impl<T: Send + Sync + 'static, S: Nodes<T>> Marked<T, S> {
     }
 }
 
-impl<T: Send + Sync + 'static, S: Nodes<T>> Drop for Marked<T, S> {
+impl<T: Send + Sync + 'static, S: MemberStore<T>> Drop for MemberPool<T, S> {
     fn drop(&mut self) {
         // SAFETY: not used afterwards. After this, no queue has a node.
         let dropped = caught(|| unsafe { ManuallyDrop::drop(&mut self.set) });

@@ -1,8 +1,8 @@
 //! What concerns a whole element: laws dhash.M3 and dhash.M7.
 
-use super::super::holders::Holders;
+use super::super::replica_mask::ReplicaMask;
 use super::element::{Element, Whole};
-use super::inside::Inside;
+use super::reentrancy::TableUse;
 use super::{DHash, Tag, enter, shard_of};
 use crate::sync::seeded_bug;
 use std::borrow::Borrow;
@@ -24,16 +24,16 @@ where
         &self,
         element: &Element<K, Shared, Local>,
     ) -> Whole<'_, K, Shared, Local> {
-        let (tag, holders) = (element.tag, element.holders);
+        let (tag, replica_mask) = (element.tag, element.replica_mask);
         let is_in_one = || !self.object.root().form.is_spread();
         // BUG: a whole element is looked for where the table's form says, not where its holders
         // are (dhash.M7).
-        if holders.is_none() || seeded_bug!("form-alone") && is_in_one() {
+        if replica_mask.is_none() || seeded_bug!("form-alone") && is_in_one() {
             return Whole { tables: Vec::new() };
         }
         let place = Location::caller();
         // By place: the one lock order.
-        let concerned = self.object.reps().filter(|&(at, _)| holders.may_include(at));
+        let concerned = self.object.reps().filter(|&(at, _)| replica_mask.may_include(at));
         let held = concerned.map(|(_, at)| {
             let table = at.table.hold_for(place);
             let index = table.index_of_tag(tag);
@@ -276,6 +276,6 @@ where
                 }
             }
         }
-        element.holders = Holders::default();
+        element.replica_mask = ReplicaMask::default();
     }
 }

@@ -3,26 +3,26 @@
 //! Owns: a list that hangs on the thread, of what stands on its stack. A lock could tell only of
 //! itself, and a table has many.
 
-use super::super::held::held_by_self;
+use super::super::reentrancy_lock::panic_on_reentrancy;
 use crate::sync;
 use std::cell::Cell;
 use std::ptr;
 
 sync::thread_local! {
-    static INNERMOST: Cell<*const Inside> = const { Cell::new(ptr::null()) };
+    static INNERMOST: Cell<*const TableUse> = const { Cell::new(ptr::null()) };
 }
 
 /// A use of a table by this thread.
-pub(super) struct Inside {
+pub(super) struct TableUse {
     table: *const (),
-    outer: Cell<*const Inside>,
+    outer: Cell<*const TableUse>,
 }
 
 /// Takes the use from the list when it is dropped. It borrows the use, which therefore stays where
 /// it is.
-pub(super) struct Entered<'a>(&'a Inside);
+pub(super) struct Entered<'a>(&'a TableUse);
 
-impl Inside {
+impl TableUse {
     #[inline(always)]
     pub(super) const fn new(table: *const ()) -> Self {
         Self { table, outer: Cell::new(ptr::null()) }
@@ -37,7 +37,7 @@ impl Inside {
     pub(super) fn refuse(&self) {
         let innermost = innermost();
         if !innermost.is_null() && is_among(innermost, self.table) {
-            held_by_self();
+            panic_on_reentrancy();
         }
     }
 
@@ -56,13 +56,13 @@ impl Inside {
 }
 
 #[inline(always)]
-fn innermost() -> *const Inside {
+fn innermost() -> *const TableUse {
     // Late in a thread's life, loom takes it away.
     INNERMOST.try_with(Cell::get).unwrap_or(ptr::null())
 }
 
 #[inline(always)]
-fn set(innermost: *const Inside) {
+fn set(innermost: *const TableUse) {
     let _ = INNERMOST.try_with(|list| list.set(innermost));
 }
 
@@ -74,7 +74,7 @@ impl Drop for Entered<'_> {
 }
 
 #[cold]
-fn is_among(mut use_: *const Inside, table: *const ()) -> bool {
+fn is_among(mut use_: *const TableUse, table: *const ()) -> bool {
     // SAFETY: each stands on this thread's stack, borrowed by an `Entered` that takes it from the
     // list when it is dropped: in the order of a stack, because these are locals of this module's
     // functions.
