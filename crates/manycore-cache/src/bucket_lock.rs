@@ -126,6 +126,10 @@ impl BucketLock {
     /// Takes a byte that is `free` for the caller, or says what it is.
     #[inline]
     fn take(&self, free: u8) -> Result<BucketGuard<'_>, u8> {
+        debug_assert!(
+            matches!(free, FREE | RESERVED),
+            "cache.W2: a byte of {free} is taken as free"
+        );
         // ORDER: Acquire; pairs with Release in `BucketGuard::drop`.
         self.0
             .compare_exchange(free, HELD, Ordering::Acquire, Ordering::Relaxed)
@@ -180,6 +184,7 @@ fn wait(looks: &mut u32) {
 impl BucketGuard<'_> {
     /// Gives the lock up for ever: the table has been replaced (cache.W4).
     pub(crate) fn retire(mut self) {
+        debug_assert_eq!(self.is_last, 0, "cache.W4: a lock is retired twice");
         self.is_last = 1;
     }
 }

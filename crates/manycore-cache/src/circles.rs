@@ -94,6 +94,7 @@ impl Edge {
     fn remove(&mut self) {
         let Some(edge) = self.0.take() else { return };
         let mut graph = graph();
+        debug_assert!(graph.contains_key(&edge), "cache.C2: an edge is removed twice: {edge:?}");
         if let Some(count) = graph.get_mut(&edge) {
             *count -= 1;
             if *count == 0 {

@@ -29,6 +29,10 @@ impl Compared {
     /// Whether this very key was compared. Costs least in the order of the chain.
     pub(crate) fn has<K>(&self, key: &K) -> bool {
         let is_it = |own: &usize| *own == ptr::from_ref(key).addr();
+        debug_assert!(
+            self.next.get() <= self.keys.len(),
+            "keys were compared anew, and the walk goes on behind them"
+        );
         let (before, behind) = self.keys.split_at(self.next.get());
         let at = behind.iter().position(is_it).map(|at| before.len() + at);
         let at = at.or_else(|| before.iter().position(is_it));

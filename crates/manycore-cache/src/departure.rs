@@ -68,6 +68,10 @@ where
     S: BuildHasher,
 {
     fn drop(&mut self) {
+        debug_assert!(
+            self.all.iter().all(|departed| departed.weight >= 0),
+            "cache.D1: an entry that has left weighs less than nothing"
+        );
         self.segment.count_less(self.all.len());
         self.cache.give_back(self.all.iter().map(|departed| departed.weight).sum());
         let mut panics = Panics::default();
@@ -186,6 +190,7 @@ where
         if accept.is_some_and(|accept| !self.under_lock(accept)) {
             return Some(false);
         }
+        debug_assert_eq!(slot.node(), Some(node), "cache.N1: another node is unlinked");
         locked.clear(slot);
         if cause != Cause::Expired {
             self.flights.note_change(place, 0);

@@ -37,8 +37,8 @@ pub(crate) struct ZeroedLines {
 
 // SAFETY: a piece of memory, which belongs to no thread.
 unsafe impl Send for ZeroedLines {}
-// SAFETY: shared `ZeroedLines` give out addresses and count spare lines by an atomic; they read and write
-// none of the memory.
+// SAFETY: shared `ZeroedLines` give out addresses and count spare lines by an atomic; they read and
+// write none of the memory.
 unsafe impl Sync for ZeroedLines {}
 
 impl ZeroedLines {
@@ -139,7 +139,7 @@ mod system {
         // SAFETY: the caller promises that `take` mapped the memory with this layout, so of this
         // size, and that it is not used any more.
         let failed = unsafe { libc::munmap(memory.as_ptr().cast(), layout.size()) };
-        debug_assert_eq!(failed, 0, "manycore: munmap refused");
+        debug_assert_eq!(failed, 0, "cache.L1: the system refuses to take memory back");
     }
 
     /// Asks for huge pages. If there are none, it stays as it is.

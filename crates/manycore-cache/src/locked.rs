@@ -74,8 +74,8 @@ where
     }
 
     /// As [`remove_if`](Self::remove_if), and `accept` says so once more under the bucket's lock,
-    /// as in [`insert_locked_if`](Self::insert_locked_if). It should be short, and must not update the
-    /// cache then, which panics.
+    /// as in [`insert_locked_if`](Self::insert_locked_if). It should be short, and must not update
+    /// the cache then, which panics.
     ///
     /// ```
     /// let cache = manycore_cache::Cache::new(10);

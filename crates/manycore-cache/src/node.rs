@@ -119,7 +119,11 @@ impl<K, V> Home<K, V> {
         in_bytes: InBytes,
         lent: Option<Arc<dyn NodeMemory>>,
     ) -> Arc<Self> {
-        debug_assert_eq!(kind == Kind::Lent, lent.is_some());
+        debug_assert_eq!(
+            kind == Kind::Lent,
+            lent.is_some(),
+            "cache.N2: the kind of nodes and the owner of their memory disagree"
+        );
         Arc::new_cyclic(|own: &Weak<Self>| {
             let note = own.as_ptr().cast(); // cache.N3
             if let Some(lent) = &lent {

@@ -1,12 +1,13 @@
-//! The queue of entries on probation (*on probation*): a ring of records, oldest first.
+//! The queue of entries on probation: a ring of records, oldest first.
 //!
 //! A record is the half of a hash that chooses the bucket, in a table of any size. The evictor that
 //! takes it searches that bucket for an entry on probation.
 //!
 //! Laws:
 //! - cache.Q1 Records are hints: what is linked counts. A record whose entry is gone finds nothing,
-//!   or another entry on probation in its bucket. A record that was lost, because it was taken before
-//!   it was written, leaves an entry on probation that the main hand decides about (see `segment`).
+//!   or another entry on probation in its bucket. A record that was lost, because it was taken
+//!   before it was written, leaves an entry on probation that the main hand decides about (see
+//!   `segment`).
 //! - cache.Q2 Records are added with the lock of their entry's bucket held; so none is added to a
 //!   table that is being replaced.
 
@@ -41,6 +42,11 @@ impl ProbationQueue {
 
     #[inline]
     fn record(&self, at: usize) -> &AtomicU32 {
+        debug_assert!(
+            self.records.len().is_power_of_two(),
+            "cache.Q1: a queue of {} records",
+            self.records.len()
+        );
         &self.records[at & (self.records.len() - 1)]
     }
 

@@ -77,6 +77,10 @@ where
         // The bucket of a hash is its part of 2^32, as in `table`.
         let from = ((u128::from(cursor.part) * all as u128) >> 32) as usize;
         let to = from.saturating_add(buckets.max(1)).min(all);
+        debug_assert!(
+            from < to && cursor.part < 1 << 32,
+            "a walk steps from bucket {from} to {to}: {cursor:?}"
+        );
         let segment = cursor.segment + 1;
         let next = if to < all {
             let part = ((to as u128) << 32).div_ceil(all as u128) as u64;

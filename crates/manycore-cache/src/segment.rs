@@ -22,7 +22,7 @@
 use crate::node::{Fresh, Kind, Node};
 use crate::reentrancy;
 use crate::single_flight::Panics;
-use crate::table::{AGED, Locked, MAIN, Slot, Table};
+use crate::table::{AGED, HEAT_MAX, Locked, MAIN, Slot, Table};
 use manycore::section::Section;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
@@ -34,17 +34,16 @@ pub enum Eviction {
     /// The CLOCK of the ParSec paper, in shards: an entry that was used since the hand came by
     /// stays for another round. The cheapest; a scan over many keys that are used once empties it.
     Clock,
-    /// New entries are on probation: a twentieth of the entries at most, while others have proved to be
-    /// used again. A scan passes through probation and leaves the rest alone. Keys that were
-    /// evicted not long ago are remembered, and are not tried again. After S3-FIFO.
+    /// New entries are on probation: a twentieth of the entries at most. An entry that is used
+    /// again leaves it, and is then evicted by the CLOCK. A scan passes through probation and
+    /// leaves the rest alone. Keys that were evicted recently are remembered, and skip probation.
+    /// After S3-FIFO.
     #[default]
     ScanResistant,
 }
 
 /// Of how many entries one may be on probation.
 const PROBATION_SHARE: usize = 20;
-/// How often the hand skips a referenced entry.
-const HEAT_MAX: u8 = 3;
 /// Buckets that the main hand passes before it takes any entry: that bounds an update's time.
 const PATIENCE: usize = 64;
 /// Uses with which an entry has proved itself.
@@ -75,6 +74,10 @@ impl Hand {
     }
 
     fn set(&self, bucket: usize, place: usize) {
+        debug_assert!(
+            (bucket as u64) < 1 << 48 && place <= 0xffff,
+            "cache.G3: the hand stands at bucket {bucket}, place {place}"
+        );
         // ORDER: Relaxed; a hint (cache.G3).
         self.0.store((bucket as u64) << 16 | place as u64 & 0xffff, Ordering::Relaxed);
     }
@@ -141,7 +144,8 @@ impl<K, V> Segment<K, V> {
 
     pub(crate) fn count_less(&self, entries: usize) {
         // ORDER: Relaxed; a count.
-        self.changing.entries.fetch_sub(entries, Ordering::Relaxed);
+        let before = self.changing.entries.fetch_sub(entries, Ordering::Relaxed);
+        debug_assert!(entries <= before, "cache.N1: {entries} entries leave a segment of {before}");
     }
 
     /// Takes up to so much of the spare capacity.
@@ -150,6 +154,7 @@ impl<K, V> Segment<K, V> {
     }
 
     pub(crate) fn add_spare(&self, capacity: i64) {
+        debug_assert!(capacity >= 0, "cache.G1: {capacity} of capacity become spare");
         // ORDER: Relaxed; a count.
         self.changing.spare.fetch_add(capacity, Ordering::Relaxed);
     }
@@ -240,7 +245,10 @@ impl<K, V> Segment<K, V> {
                     continue; // it has gone by itself
                 }
                 if verdict == Verdict::Age {
-                    locked.mark(slot, AGED);
+                    // Unless another evictor has decided about it since.
+                    if slot.state() & (MAIN | AGED) == 0 {
+                        locked.mark(slot, AGED);
+                    }
                     continue;
                 }
                 locked.clear(slot);
@@ -289,7 +297,11 @@ impl<K, V> Segment<K, V> {
         }
         let next = Box::new(Table::new(buckets, old.has_ghosts()));
         let turn = old.turn();
-        let locks = old.lock_all(&turn).expect("only who grows replaces the table");
+        let locks = old.lock_all(&turn).expect("only the thread that grows replaces the table");
+        debug_assert!(
+            std::ptr::eq(old, self.table(section)) && locks.len() == old.buckets().len(),
+            "cache.T4: a table is replaced without all its locks"
+        );
         next.take_over(&locks, place_of);
         next.probation.take_over(&old.probation);
         // ORDER: Release; pairs with Acquire in `table`.
@@ -333,6 +345,7 @@ fn judge<K, V>(slot: Slot<'_, K, V>, is_patient: bool) -> Verdict {
     match slot.heat_now() {
         0 => Verdict::Go,
         heat => {
+            debug_assert!(heat <= HEAT_MAX, "cache.T3: a reference byte of {heat}");
             slot.set_heat(heat - 1);
             Verdict::Stay
         }

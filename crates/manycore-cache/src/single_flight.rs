@@ -112,6 +112,7 @@ impl<K, V> Flights<K, V> {
     /// not put in (cache.F4), but for the caller's own, `own` of which are counted.
     #[inline(always)]
     pub(crate) fn note_change(&self, place: Place, own: usize) {
+        debug_assert!(own <= 1, "cache.F4: an update is of {own} loads");
         // ORDER: SeqCst; pairs with the fence in `begin`, as in `are_any_now`: what the caller did
         // before it took the lock is seen by each load that this misses.
         // BUG: an update of what is there asks for loads with no fence (cache.F4).
@@ -180,6 +181,10 @@ impl<K, V> Flights<K, V> {
             });
             let Some(listed) = unknown.next().cloned() else {
                 let flight = Arc::new(Flight::new(place, is_future));
+                debug_assert!(
+                    shard.iter().all(|listed| listed.flight.id != flight.id),
+                    "cache.F1: a load is listed twice"
+                );
                 shard.push(Listed { flight: Arc::clone(&flight), node: Some(seed.address()) });
                 drop(shard);
                 self.begin();
@@ -280,6 +285,10 @@ impl<K, V> Lead<'_, K, V> {
         let mut shard = lock(shard);
         let own = shard.iter_mut().find(|listed| Arc::ptr_eq(&listed.flight, &self.flight));
         own.expect("listed until this is dropped").node = None;
+        debug_assert!(
+            !matches!(self.load, Load::Fresh(None)),
+            "cache.F5: a load lands after its entry was linked"
+        );
         match &mut self.load {
             Load::Fresh(fresh) => (fresh, &self.flight),
             Load::Seed(_) => unreachable!("filled above"),
@@ -316,6 +325,7 @@ impl<K, V> Drop for Lead<'_, K, V> {
         debug_assert!(before > 0, "cache.F1: more loads have ended than were listed");
         let wakers = {
             let mut state = lock(&flight.state);
+            debug_assert!(!state.is_over, "cache.F2: a load ends twice");
             state.is_over = true;
             std::mem::take(&mut state.wakers)
         };
@@ -435,6 +445,10 @@ impl Future for Landed {
         } else {
             let number = state.futures;
             state.futures += 1;
+            debug_assert!(
+                state.wakers.iter().all(|(other, _)| *other < number),
+                "cache.F2: two waiting futures have the number {number}"
+            );
             state.wakers.push((number, waker));
             this.number = Some(number);
         }

@@ -34,6 +34,8 @@ const STATE_SHIFT: u32 = 48;
 const TAG_SHIFT: u32 = 50;
 const ADDRESS: usize = (1 << STATE_SHIFT) - 1;
 
+/// The highest reference byte: how often the hand skips a referenced entry.
+pub(crate) const HEAT_MAX: u8 = 3;
 /// A state bit: the entry has proved itself, and the main hand decides about it.
 pub(crate) const MAIN: usize = 1;
 /// A state bit of the others, which are on probation: the main hand has passed it once.
@@ -42,6 +44,7 @@ pub(crate) const AGED: usize = 2;
 /// Which of so many buckets the upper half of a hash chooses.
 #[inline(always)]
 fn bucket_of(upper: u32, buckets: usize) -> usize {
+    debug_assert!(buckets > 0, "cache.T1: a table without buckets");
     ((u64::from(upper) * buckets as u64) >> 32) as usize
 }
 
@@ -257,6 +260,7 @@ impl<K, V> Slot<'_, K, V> {
 
     #[inline(always)]
     pub(crate) fn set_heat(self, heat: u8) {
+        debug_assert!(heat <= HEAT_MAX, "cache.T3: a reference byte of {heat}");
         // ORDER: Relaxed; a hint (cache.T3).
         self.bucket.heat[self.at].store(heat, Ordering::Relaxed);
     }
@@ -271,6 +275,10 @@ pub(crate) struct Locked<'t, K, V> {
 impl<'t, K, V> Locked<'t, K, V> {
     #[inline(always)]
     fn set(&self, slot: Slot<'t, K, V>, link: Link<K, V>) {
+        debug_assert!(
+            self.slots().any(|own| ptr::eq(own.bucket, slot.bucket) && own.at == slot.at),
+            "cache.T2: a link changes that is not of the locked chain"
+        );
         // ORDER: Release; pairs with Acquire in `Bucket::link`.
         slot.bucket.links[slot.at].store(link, Ordering::Release);
     }
@@ -278,6 +286,10 @@ impl<'t, K, V> Locked<'t, K, V> {
     fn link_to(node: NonNull<Node<K, V>>, tag: usize, state: usize) -> Link<K, V> {
         let address = node.as_ptr();
         assert!(address.addr() <= ADDRESS, "manycore: an address beyond 48 bits");
+        debug_assert!(
+            (1..1 << (usize::BITS - TAG_SHIFT)).contains(&tag) && state <= (MAIN | AGED),
+            "cache.T1: a link with the tag {tag:#x} and the state {state}"
+        );
         address.map_addr(|bits| bits | tag << TAG_SHIFT | state << STATE_SHIFT)
     }
 
@@ -316,6 +328,10 @@ impl<'t, K, V> Locked<'t, K, V> {
 
     /// Changes an entry's state.
     pub(crate) fn mark(&self, slot: Slot<'t, K, V>, state: usize) {
+        debug_assert!(
+            slot.state() & MAIN == 0,
+            "cache.Q1: an entry is decided about that is not on probation"
+        );
         if let Some(node) = slot.node() {
             self.set(slot, Self::link_to(node, slot.tag(), state));
         }
@@ -351,6 +367,10 @@ impl<'t, K, V> Locked<'t, K, V> {
         }
         let last = last.expect("a bucket has places");
         let more = table.new_bucket();
+        debug_assert!(
+            last.at == SLOTS - 1 && more.addr().get() % LINE == 0,
+            "cache.T1: a chain grows before its end, or by a bucket that is no line"
+        );
         // SAFETY: fresh, zeroed, ours until linked.
         let fresh = unsafe { more.as_ref() };
         // ORDER: Relaxed; published by the link to the bucket.
@@ -408,6 +428,7 @@ impl<K, V> Table<K, V> {
     ) -> impl Iterator<Item = Self> {
         let total = tables.checked_mul(buckets).expect("manycore: capacity overflow");
         let ghosts = if has_ghosts { buckets.div_ceil(LINE / size_of::<AtomicU64>()) } else { 0 };
+        debug_assert!(tables > 0 && buckets > 0, "cache.T1: {tables} tables of {buckets} buckets");
         let lines = Arc::new(ZeroedLines::zeroed(total + tables * ghosts, total));
         (0..tables).map(move |at| Self {
             buckets: lines.line(at * buckets).cast(),
@@ -498,6 +519,7 @@ impl<K, V> Table<K, V> {
         if let Some(ghosts) = self.ghosts().get(index) {
             // ORDER: Relaxed; written under the bucket's lock.
             let before = ghosts.load(Ordering::Relaxed);
+            debug_assert!(slot.tag() != 0, "cache.T1: a free place is remembered as evicted");
             ghosts.store(before << 16 | slot.tag() as u64, Ordering::Relaxed);
         }
     }
@@ -524,6 +546,11 @@ impl<K, V> Table<K, V> {
             let target = self.lock(self.bucket(place)).expect("nobody else has this table");
             target.add(self, place, node, (slot.state(), slot.heat_now()));
         }
+        debug_assert_eq!(
+            self.buckets().iter().flat_map(Bucket::slots).filter_map(Slot::node).count(),
+            old.iter().flat_map(Locked::slots).filter_map(Slot::node).count(),
+            "cache.T4: the new table has not the links of the old one"
+        );
     }
 }
 

@@ -156,6 +156,11 @@ where
         if held.capacity < wanted {
             self.reserve_elsewhere(&mut held.capacity, wanted, kept, section);
         }
+        debug_assert!(
+            wanted > 0 && held.capacity >= 0,
+            "cache.G1: {} was reserved of {wanted}",
+            held.capacity
+        );
         let surplus = held.capacity - wanted;
         std::mem::forget(held);
         if surplus > wanted {
@@ -180,6 +185,10 @@ where
         if taken > wanted {
             segment.add_spare(taken - wanted);
         }
+        debug_assert!(
+            (0..=wanted.saturating_add(more)).contains(&taken),
+            "cache.G1: {taken} is drawn from the pool"
+        );
         taken.min(wanted)
     }
 
@@ -266,6 +275,11 @@ where
             if !is_accepted {
                 return None;
             }
+            debug_assert!(
+                held.capacity >= weight - old_weight,
+                "cache.G1: a weight of {weight} for {old_weight} is linked with a reservation of {}",
+                held.capacity
+            );
             self.link(&locked, place, fresh, target, section);
             self.flights.note_change(place, usize::from(asked == Asked::OfLoad));
             drop(locked);

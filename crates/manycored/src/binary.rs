@@ -61,6 +61,7 @@ impl BinarySession {
         out: &mut Vec<u8>,
     ) -> usize {
         let step = self.parser.refuse_value(input);
+        step.iter().for_each(|step| step.check(input));
         let Some(Step::Request(used, head, Request::TooLarge(gone))) = step else {
             self.action = SessionAction::Close;
             return input.len();
@@ -87,7 +88,9 @@ impl BinarySession {
             if out.len() >= OUT_MAX || budget == 0 || self.action != SessionAction::Continue {
                 return Progress { used, is_paused: true };
             }
-            match self.parser.next(&input[used..]) {
+            let step = self.parser.next(&input[used..]);
+            step.check(&input[used..]);
+            match step {
                 Step::More(0) => return Progress { used, is_paused: false },
                 Step::More(gone) => used += gone,
                 Step::Request(more, head, request) => {
@@ -233,6 +236,10 @@ fn packet(out: &mut Vec<u8>, head: Head, status: Status, cas: u64, parts: [&[u8]
 /// Writes the header before extras, a key and a value of these lengths.
 fn header(out: &mut Vec<u8>, head: Head, status: Status, cas: u64, lengths: [usize; 3]) {
     let [extras, key, value] = lengths;
+    debug_assert!(
+        extras <= 4 && u16::try_from(key).is_ok() && u32::try_from(extras + key + value).is_ok(),
+        "a reply's lengths do not fit its header: {lengths:?}"
+    );
     let body = extras + key + value;
     out.reserve(HEADER + body);
     out.extend_from_slice(&[REPLY_MAGIC, head.opcode]);

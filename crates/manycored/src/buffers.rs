@@ -152,7 +152,8 @@ impl Budget {
 
     fn release(&self, bytes: usize) {
         // ORDER: Relaxed; as in `reserve`.
-        self.reserved.fetch_sub(bytes, Ordering::Relaxed);
+        let before = self.reserved.fetch_sub(bytes, Ordering::Relaxed);
+        debug_assert!(bytes <= before, "buffers.B1: {bytes} bytes are released of {before}");
     }
 }
 
@@ -193,6 +194,11 @@ impl<'b> Ledger<'b> {
     /// refused.
     #[must_use]
     pub fn set(&mut self, holds: &mut usize, bytes: usize, what: Use) -> bool {
+        debug_assert!(
+            *holds <= self.held,
+            "buffers.B1: a connection has {holds} bytes of {} that all have",
+            self.held
+        );
         let held = self.held - *holds + bytes;
         if held > self.reserved {
             let missing = held - self.reserved;
@@ -211,6 +217,12 @@ impl<'b> Ledger<'b> {
             self.reserved -= spare;
         }
         (self.held, *holds) = (held, bytes);
+        debug_assert!(
+            self.held <= self.reserved,
+            "buffers.B1: {} bytes are held, {} reserved",
+            self.held,
+            self.reserved
+        );
         true
     }
 }

@@ -72,7 +72,8 @@ impl Clients {
     pub fn add(self: &Arc<Self>, descriptor: i32, second: u32) -> Entry {
         let (state, used) = (AtomicU8::new(State::Read as u8), AtomicU32::new(second));
         let client = Arc::new(Client { state, used });
-        self.part(descriptor).insert(descriptor, client.clone());
+        let before = self.part(descriptor).insert(descriptor, client.clone());
+        debug_assert!(before.is_none(), "clients: descriptor {descriptor} is listed twice");
         Entry { list: self.clone(), client, descriptor }
     }
 
@@ -121,7 +122,8 @@ impl Entry {
 
 impl Drop for Entry {
     fn drop(&mut self) {
-        self.list.part(self.descriptor).remove(&self.descriptor);
+        let own = self.list.part(self.descriptor).remove(&self.descriptor);
+        debug_assert!(own.is_some(), "clients: descriptor {} is not listed", self.descriptor);
     }
 }
 

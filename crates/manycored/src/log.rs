@@ -65,6 +65,7 @@ impl Log {
 
     /// Logs whole lines, in the order of the calls.
     pub fn append(&self, lines: &[u8]) {
+        debug_assert!(lines.ends_with(b"\n"), "log.L3: a line of the log has no end");
         // log.L1, log.L2: a lock that is held for copies alone, and no room is no wait.
         let mut state = self.shared.locked();
         if !state.has_writer && !self.start(&mut state) {
@@ -77,6 +78,7 @@ impl Log {
         }
         let was_empty = state.lines.is_empty();
         state.lines.extend_from_slice(lines);
+        debug_assert!(state.lines.len() <= WAITING_MAX, "log.L2: the buffer exceeds its bound");
         drop(state);
         if was_empty {
             self.shared.changed.notify_all();

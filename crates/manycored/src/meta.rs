@@ -75,6 +75,10 @@ impl Plain {
             [] => 0,
             rest => rest.as_ptr() as usize - input.as_ptr() as usize,
         };
+        debug_assert!(
+            from + rest.len() <= input.len(),
+            "protocol.P3: the flags are outside of the input"
+        );
         let words = (u32::try_from(from).ok()?, u32::try_from(rest.len()).ok()?);
         Some(Self { words, value: flags.value, quiet: flags.quiet })
     }

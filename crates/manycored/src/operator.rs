@@ -64,6 +64,8 @@ impl Task {
     /// Begins behind a line that stands there in the input.
     pub(crate) fn begin(&mut self, from: usize, to: usize) -> Progress {
         // operator.O2: what a client sends while it watches is used up unread.
+        debug_assert!(from < to, "operator.O1: a command without a line");
+        debug_assert_eq!(self.line, 0, "operator.O1: a task begins twice");
         self.line = to - from;
         let used = if self.is_watch() { to } else { from };
         Progress { used, is_paused: !self.is_watch() }

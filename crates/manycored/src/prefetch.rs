@@ -40,6 +40,7 @@ pub(crate) fn prefetch_keys(
     let (mut keys, mut count, mut at) = ([&[][..]; KEYS_MAX], 0, from);
     while count < KEYS_MAX {
         let Some((key, next)) = scan_key(input, at) else { break };
+        debug_assert!(next > at, "a scan for keys does not advance");
         keys[count] = key;
         count += 1;
         at = next;

@@ -161,6 +161,37 @@ pub enum Step<'a> {
     Request(usize, Head, Request<'a>),
 }
 
+impl Step<'_> {
+    /// Asserts what callers rely on: positions within the input (protocol.P1), and lengths of keys
+    /// (protocol.P3).
+    #[inline(always)]
+    pub(crate) fn check(&self, input: &[u8]) {
+        let used = match self {
+            Self::More(used) | Self::Request(used, ..) => *used,
+        };
+        debug_assert!(
+            used <= input.len(),
+            "protocol.P1: a packet has {used} bytes of {}",
+            input.len()
+        );
+        if let Self::Request(_, _, request) = self {
+            debug_assert!(used > 0, "protocol.P1: a packet without bytes");
+            match request {
+                Request::Look(key, _)
+                | Request::Store(Store { key, .. })
+                | Request::Delete(key)
+                | Request::Arith(key, _)
+                | Request::TooLarge(Some(key)) => debug_assert!(
+                    (1..=KEY_MAX).contains(&key.len()),
+                    "protocol.P3: a key has {} bytes",
+                    key.len()
+                ),
+                _ => {}
+            }
+        }
+    }
+}
+
 /// Whether a client is authenticated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {

@@ -188,6 +188,54 @@ pub enum Step<'a> {
     },
 }
 
+impl Step<'_> {
+    /// Asserts what callers rely on: positions within the input (protocol.P1), and lengths of keys
+    /// (protocol.P3).
+    #[inline(always)]
+    pub(crate) fn check(&self, input: &[u8]) {
+        match self {
+            Self::More(gone) => debug_assert!(
+                *gone <= input.len(),
+                "protocol.P1: {gone} bytes are dropped of {}",
+                input.len()
+            ),
+            Self::Request { used, request, .. } => {
+                debug_assert!(
+                    (1..=input.len()).contains(used),
+                    "protocol.P1: a request has {used} bytes of {}",
+                    input.len()
+                );
+                if let Some(key) = request.plain_key() {
+                    debug_assert!(
+                        (1..=KEY_MAX).contains(&key.len()),
+                        "protocol.P3: a key has {} bytes",
+                        key.len()
+                    );
+                    debug_assert!(
+                        input[..*used].as_ptr_range().contains(&key.as_ptr()),
+                        "protocol.P3: a key is not borrowed from its request"
+                    );
+                }
+            }
+        }
+    }
+}
+
+impl<'a> Request<'a> {
+    /// The key, of a request that has one that is sent as it is.
+    fn plain_key(&self) -> Option<&'a [u8]> {
+        match *self {
+            Self::Get(key, _)
+            | Self::GetOne(key)
+            | Self::Delete(key)
+            | Self::Arith(key, ..)
+            | Self::Touch(key, _)
+            | Self::Store(Store { key, .. }) => Some(key),
+            _ => None,
+        }
+    }
+}
+
 /// A stream's parser: what has to be remembered between two requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Parser {
@@ -295,6 +343,7 @@ impl Parser {
     /// The data of a value, which stands behind its line.
     fn data<'a>(&mut self, input: &'a [u8], used: usize, length: usize) -> Data<'a> {
         // protocol.P2: the length is compared with what has come; nothing is reserved for it.
+        debug_assert!(used <= input.len(), "protocol.P1: a line ends behind the input");
         let whole = used + length + 2;
         match input.get(used..whole) {
             None => Data::More,
@@ -312,6 +361,7 @@ impl Parser {
         quiet: bool,
     ) -> Step<'a> {
         // protocol.P5: by its length, or not at all.
+        debug_assert!(self.is_between(), "protocol.P5: a value is refused within another request");
         self.swallow = length as u64 + 2;
         step(used, request, quiet)
     }

@@ -22,7 +22,9 @@ impl Default for Ages {
 impl Ages {
     /// Adds an item.
     pub(super) fn note(&mut self, seconds: u32, bytes: usize) {
-        self.0[class(seconds)] += bytes as u64;
+        let class = class(seconds);
+        debug_assert!(class < CLASSES, "restart.W5: an age of {seconds} s has no class");
+        self.0[class] += bytes as u64;
     }
 
     pub(super) fn encode(&self, out: &mut Vec<u8>) {

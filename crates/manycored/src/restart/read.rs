@@ -51,6 +51,11 @@ impl<R: Read> Blocks<'_, R> {
         if block_checksum(self.header.id, self.place, &out[from..]) != u32::from_le_bytes(sum) {
             return Err(wrong());
         }
+        debug_assert!(
+            self.place < self.header.blocks && length as u64 <= self.left,
+            "restart.W1: block {} is behind the end of the file",
+            self.place
+        );
         (self.place, self.left) = (self.place + 1, self.left - length as u64);
         Ok(true)
     }
@@ -138,8 +143,18 @@ pub fn load(
         skipped -= passed as u64;
         let (used, more) = loader.take(&bytes[passed..])?;
         skipped += more;
+        debug_assert!(
+            passed + used <= bytes.len(),
+            "restart.W3: {used} bytes are used behind {passed} of {}",
+            bytes.len()
+        );
         bytes.drain(..passed + used);
-        read((HEADER as u64 + header.bytes + blocks.place * FRAME as u64) - blocks.left);
+        let at = (HEADER as u64 + header.bytes + blocks.place * FRAME as u64) - blocks.left;
+        debug_assert!(
+            header.file_len().is_some_and(|length| at <= length),
+            "restart.W3: offset {at} is behind the end of the file"
+        );
+        read(at);
     }
     if !bytes.is_empty() || skipped > 0 || loader.items != header.items {
         return Err(Refusal::Damaged("its items are not as many as its header says".into()));

@@ -74,7 +74,7 @@ pub(super) fn next(bytes: &[u8]) -> Result<Next<'_>, Refusal> {
     let [s0, s1, s2, s3, s4, s5, s6, s7, d0, d1, d2, d3, l0, l1, l2, l3, u0, u1, key_len, marks] =
         *fixed;
     let key_len = usize::from(key_len);
-    if key_len > KEY_MAX || marks & !ALL != 0 {
+    if !(1..=KEY_MAX).contains(&key_len) || marks & !ALL != 0 {
         return Err(Refusal::Damaged("a record is none".into()));
     }
     let value_len = u32::from_le_bytes([l0, l1, l2, l3]);
@@ -89,6 +89,10 @@ pub(super) fn next(bytes: &[u8]) -> Result<Next<'_>, Refusal> {
     let flags = if has(HAS_FLAGS) { take(&mut rest) } else { None };
     let cas = if has(HAS_CAS) { take(&mut rest) } else { None };
     let (key, rest) = rest.split_at(key_len);
+    debug_assert!(
+        rest.len() >= value_len as usize,
+        "restart.W3: a value of {value_len} bytes is not all there"
+    );
     let new_item = NewItem {
         flags: flags.map_or(0, |flags| u32::from_le_bytes(*flags)),
         deadline: u32::from_le_bytes([d0, d1, d2, d3]),

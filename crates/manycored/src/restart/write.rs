@@ -30,6 +30,7 @@ impl<F: Write> Writer<'_, F> {
         while !part.is_empty() {
             let (now, later) = part.split_at(part.len().min(FRAME + BLOCK - self.block.len()));
             self.block.extend_from_slice(now);
+            debug_assert!(self.block.len() <= FRAME + BLOCK, "restart.W1: a block is too long");
             part = later;
             if self.block.len() == FRAME + BLOCK {
                 self.end_block()?;
@@ -80,6 +81,10 @@ pub fn save(store: &Store, file: &mut (impl Write + Seek), now: SystemTime) -> i
     writer.end_block()?;
     let (blocks, bytes, saved_at) = (writer.blocks, writer.bytes, millis(now));
     let header = Header { id, saved_at, beginning, last_stamp, items, blocks, bytes, ages };
+    debug_assert!(
+        !file.stream_position().is_ok_and(|at| Some(at) != header.file_len()),
+        "restart.W1: the file has not the length that its header says"
+    );
     file.seek(SeekFrom::Start(0))?;
     file.write_all(&header.encode())?;
     Ok(Saved { items, bytes: header.file_len().unwrap_or_default() })

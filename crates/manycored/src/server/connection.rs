@@ -167,8 +167,48 @@ impl Connection {
         }
         self.state = self.step(buffers).unwrap_or(ConnectionState::Close);
         buffers.context.handle.pinned.end();
+        self.check();
         self.note_state();
         self.state
+    }
+
+    /// Asserts the invariants between two turns: what each state means for the buffers, and that
+    /// these are counted.
+    #[inline(always)]
+    fn check(&self) {
+        use ConnectionState::{Read, Write, Yielded};
+        if matches!(self.state, ConnectionState::Close | ConnectionState::Shutdown) {
+            return;
+        }
+        debug_assert!(
+            self.taken <= self.input.len() && self.written <= self.output.len(),
+            "server.V2: positions {} and {} are behind the input or the output",
+            self.taken,
+            self.written
+        );
+        debug_assert_eq!(
+            self.holds,
+            self.input.capacity() + self.output.capacity(),
+            "buffers.B1: a connection's buffers are not those counted"
+        );
+        debug_assert!(
+            self.state == Write || self.session.action() == SessionAction::Continue,
+            "server.V2: a connection goes on although its session has ended"
+        );
+        debug_assert!(
+            self.state != Read || self.output.is_empty() && !self.is_paused,
+            "server.V2: a connection waits for input with replies or requests left"
+        );
+        debug_assert!(
+            self.state != Write
+                || !self.output.is_empty()
+                || self.seal.as_ref().is_some_and(Seal::waits),
+            "server.V2: a connection waits to write nothing"
+        );
+        debug_assert!(
+            self.state != Yielded || self.is_paused && self.taken < self.input.len(),
+            "server.V2: a connection yields without a request left"
+        );
     }
 
     /// Updates the state that the list of clients shows.
@@ -318,6 +358,7 @@ impl Connection {
         loop {
             let progress = self.session.feed(&mut buffers.context, &input[from..], output, slice);
             from += progress.used;
+            debug_assert!(from <= input.len(), "session.Q2: more is consumed than was received");
             let rest = &input[from..];
             // With no input left there is nothing to continue with, and the shared buffer may
             // already hold bytes that other connections have read.
@@ -346,7 +387,9 @@ impl Connection {
             if self.hold(room, Use::Unfinished, buffers) {
                 return Ok(Rest { from, room });
             }
-            from += self.session.refuse(&mut buffers.context, rest, output);
+            let refused = self.session.refuse(&mut buffers.context, rest, output);
+            debug_assert!(refused > 0, "buffers.B2: a refusal consumes nothing");
+            from += refused;
             if self.session.action() == SessionAction::Close {
                 buffers.ledger.budget().count_closed();
             }
@@ -443,6 +486,7 @@ impl Connection {
             let nothing = &mut SendAncillaryBuffer::default();
             match sendmsg(&self.socket, first, nothing, SendFlags::NOSIGNAL) {
                 Ok(sent) => {
+                    debug_assert!(sent > 0, "server.V2: a gathered write sends nothing");
                     IoSlice::advance_slices(&mut rest, sent);
                     self.note_written(sent, buffers);
                 }
@@ -562,7 +606,10 @@ fn write_sealed(
         }
         match seal.seal(&bytes[from..]).map_err(errno)? {
             0 => return Err(Errno::PROTO), // the handshake is not complete: no reply can be due yet
-            sealed => from += sealed,
+            sealed => {
+                debug_assert!(sealed <= bytes.len() - from, "TLS takes more than it was given");
+                from += sealed;
+            }
         }
     }
 }

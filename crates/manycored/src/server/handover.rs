@@ -58,7 +58,8 @@ impl Inbox {
     /// Counts one connection less.
     pub(super) fn forget(&self) {
         // ORDER: Relaxed; a count.
-        self.connections.fetch_sub(1, Ordering::Relaxed);
+        let before = self.connections.fetch_sub(1, Ordering::Relaxed);
+        debug_assert!(before > 0, "server.V1: a worker has closed more connections than it had");
     }
 
     /// Hands a connection to the worker; gives it back if the worker has ended.
@@ -77,7 +78,12 @@ impl Inbox {
     pub(super) fn take(&self) -> Vec<Accepted> {
         let _ = read(&self.wake, &mut [0; 8]);
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        waiting.as_mut().map_or(Vec::new(), std::mem::take)
+        let taken = waiting.as_mut().map_or(Vec::new(), std::mem::take);
+        debug_assert!(
+            taken.len() <= self.connections(),
+            "server.V1: a connection in the inbox is not counted"
+        );
+        taken
     }
 
     /// Closes the inbox; false, and nothing changed, if connections wait in it.

@@ -167,6 +167,7 @@ impl MemoryFile {
         let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         let other = file.try_clone().map_err(Refusal::Unreadable)?;
         let loaded = load(header, &mut file, store, |read| {
+            debug_assert!(cut <= read, "server.M1: the file is read backwards");
             if read - cut >= CUT && fallocate(&other, hole, cut, read - cut).is_ok() {
                 cut = read;
             }

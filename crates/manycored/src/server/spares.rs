@@ -32,6 +32,7 @@ impl Spares {
         let found = self.buffers.swap_remove(at);
         self.bytes -= found.capacity();
         let _ = ledger.set(&mut self.holds, self.bytes, Use::Replies);
+        self.check();
         found
     }
 
@@ -48,6 +49,19 @@ impl Spares {
             self.buffers.push(buffer);
             (self.bytes, self.is_used) = (bytes, true);
         }
+        self.check();
+    }
+
+    fn check(&self) {
+        debug_assert_eq!(
+            self.bytes,
+            self.buffers.iter().map(Vec::capacity).sum::<usize>(),
+            "buffers.B1: the bytes of spare buffers are not those counted"
+        );
+        debug_assert_eq!(
+            self.bytes, self.holds,
+            "buffers.B1: spare buffers are not reserved in the ledger"
+        );
     }
 
     /// Frees all spare buffers, if none was returned since the last call.

@@ -11,9 +11,9 @@
 //! - server.U1 A datagram is answered at once, and nothing of it is kept: no client holds memory.
 //! - server.U2 The sender's address is not authenticated, and may be forged so that the reply goes
 //!   to another host (amplification). So the datagrams of a reply have at most
-//!   [`UDP_RATIO`](crate::server_state::UDP_RATIO) times the bytes of the request's, unless the options
-//!   set another ratio (`-o udp_reply_ratio`), or the sender is this machine, an address that no
-//!   host on a network can forge. A request whose reply would exceed that is refused in a line, and
+//!   [`UDP_RATIO`] times the bytes of the request's, unless the options set another ratio
+//!   (`-o udp_reply_ratio`), or the sender is this machine, an address that no host on a network
+//!   can forge. A request whose reply would exceed that is refused in a line, and
 //!   the requests behind it get no reply.
 //! - server.U3 Its replies end with the one that reaches `session`'s bound; the requests behind
 //!   that get none. What the system does not accept at once is lost, as datagrams are.
@@ -115,7 +115,13 @@ fn datagrams(id: [u8; 2], reply: &[u8]) -> impl Iterator<Item = Vec<u8>> + '_ {
     parts.enumerate().map_while(move |(at, part)| {
         let (at, total) = (u16::try_from(at).ok()?, total?);
         let header = [id, at.to_be_bytes(), total.to_be_bytes(), [0; 2]];
-        Some([header.as_flattened(), part].concat())
+        let datagram = [header.as_flattened(), part].concat();
+        debug_assert!(
+            datagram.len() <= DATAGRAM && at < total,
+            "server.U3: a datagram of {} bytes, number {at} of {total}",
+            datagram.len()
+        );
+        Some(datagram)
     })
 }
 
@@ -181,6 +187,7 @@ fn answer(
         return (id, IN_PARTS.to_vec(), SessionAction::Continue);
     }
     let mut session = Session::new(buffers.context.handle.store().limits().item);
+    debug_assert!(datagram.len() <= LONGEST, "server.U1: a datagram has {} bytes", datagram.len());
     let (mut reply, mut used) = (Vec::new(), 0);
     let most = if ratio == 0 { usize::MAX } else { datagram.len().saturating_mul(ratio) };
     // One key at a time, to find the first reply that exceeds the bound.
@@ -198,6 +205,10 @@ fn answer(
             break;
         }
         used += progress.used;
+        debug_assert!(
+            used <= input.len() && answered <= reply.len() && asked <= used,
+            "server.U2: positions {used}, {answered}, {asked} are outside of request or reply"
+        );
         if session.is_between() {
             (answered, asked) = (reply.len(), used);
         }

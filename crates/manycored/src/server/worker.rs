@@ -137,6 +137,10 @@ impl<'s> Worker<'s> {
             }
             self.shared.store.tick();
             let again = std::mem::take(&mut self.again);
+            debug_assert!(
+                self.buffers.context.handle.pinned.is_empty(),
+                "store.G1: a value is pinned between turns"
+            );
             // One slice for each ready connection; then new events.
             let ready = events.len() + again.len();
             self.buffers.slice = (ROUND / ready.max(1)).max(SLICE).min(self.shared.slice_max);
@@ -283,6 +287,7 @@ impl<'s> Worker<'s> {
         let session = Session::new(store.limits().item).speaking(queue.language);
         let (descriptor, second) = (socket.as_raw_fd(), store.clock().second());
         let session = session.of_client(descriptor);
+        debug_assert!(self.connections[index].is_none(), "server.V1: an index is given out twice");
         let mut connection = Connection::new(socket, seal, session, second);
         connection.client = Some(self.shared.server.clients.add(descriptor, second));
         let added = self.watch(index, connection.socket.as_fd(), EventFlags::IN, true);
@@ -343,6 +348,7 @@ impl<'s> Worker<'s> {
             }
             ConnectionState::Yielded => {
                 self.buffers.context.handle.counters.conn_yields.inc();
+                debug_assert!(!self.again.contains(&index), "server.V2: a turn is queued twice");
                 self.again.push(index);
             }
             ConnectionState::Read | ConnectionState::Write => {}
@@ -370,10 +376,12 @@ impl<'s> Worker<'s> {
         // Closing the socket removes it from the epoll.
         if let Some(mut connection) = self.connections[index].take() {
             connection.end(&mut self.buffers);
+            debug_assert!(!self.free.contains(&index), "server.V1: an index is freed twice");
             self.free.push(index);
             self.shared.inboxes[self.number].forget();
             // ORDER: Relaxed; a count.
-            self.shared.server.connections.fetch_sub(1, Ordering::Relaxed);
+            let before = self.shared.server.connections.fetch_sub(1, Ordering::Relaxed);
+            debug_assert!(before > 0, "server.V1: more connections are closed than were open");
         }
     }
 

@@ -19,6 +19,7 @@ impl Session {
         server.refresh_users();
         let mut used = 0;
         while !self.is_known && used < input.len() && out.len() < OUT_MAX {
+            debug_assert!(used <= input.len(), "a message of authentication ends behind the input");
             match auth.next_step(&input[used..]) {
                 AuthStep::Incomplete => break,
                 AuthStep::Credentials(bytes, is_known) => {

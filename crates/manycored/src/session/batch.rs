@@ -54,6 +54,11 @@ impl Batch {
     /// Adds a request; true if the batch is full.
     #[inline]
     pub(super) fn push(&mut self, pending: Pending) -> bool {
+        debug_assert!(self.pending.len() < KEYS_MAX, "session.Q3: a full batch was not answered");
+        debug_assert!(
+            self.pending.last().is_none_or(|last| last.used <= pending.used),
+            "session.Q1: a request is before the previous one"
+        );
         self.pending.push(pending);
         self.pending.len() >= KEYS_MAX
     }
@@ -88,6 +93,11 @@ impl Batch {
             answered += 1;
             ends(out, &mut answered);
         });
+        debug_assert!(answered <= pending.len(), "session.Q1: more replies than requests");
+        debug_assert!(
+            answered == pending.len() || out.len() + handle.pinned.bytes() >= OUT_MAX,
+            "session.Q2: the batch stopped at {answered} requests although there is room"
+        );
         let stopped = pending.get(answered).copied();
         self.pending.clear();
         stopped
@@ -104,8 +114,14 @@ impl Pending {
         before: Parser,
         used: usize,
     ) -> Option<Self> {
-        let offset =
-            |part: &[u8]| u32::try_from(part.as_ptr() as usize - input.as_ptr() as usize).ok();
+        let offset = |part: &[u8]| {
+            let at = part.as_ptr() as usize - input.as_ptr() as usize;
+            debug_assert!(
+                at + part.len() <= input.len(),
+                "protocol.P3: a part of a request is outside of the input"
+            );
+            u32::try_from(at).ok()
+        };
         let used = u32::try_from(used).ok()?;
         let (key, kind) = match *request {
             Request::GetOne(key) => (key, Kind::Get { with_cas: false, ends: true }),

@@ -20,11 +20,19 @@ impl Session {
         budget: usize,
     ) -> Progress {
         // session.Y1: the one check.
-        if context.server.verbosity() > 1 {
+        let progress = if context.server.verbosity() > 1 {
             self.feed_logged(context, input, out, budget)
         } else {
             self.feed_all(context, input, out, budget)
-        }
+        };
+        debug_assert!(
+            progress.used <= input.len(),
+            "session.Q2: {} bytes are consumed of {}",
+            progress.used,
+            input.len()
+        );
+        debug_assert!(context.batch.is_empty(), "session.Q3: pending requests are left over");
+        progress
     }
 
     /// The same with each request and its replies logged.
@@ -45,6 +53,7 @@ impl Session {
             let (rest, from) = (&input[used..], out.len());
             lines.clear();
             let next = self.next_logged(context, rest, &mut lines);
+            debug_assert!(next.length <= rest.len(), "session.Y2: a request ends behind the input");
             let progress = self.feed_all(context, &rest[..next.length], out, usize::MAX);
             match next.replies {
                 Replies::None => {}

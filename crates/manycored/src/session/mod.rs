@@ -136,7 +136,9 @@ impl Session {
                 return Progress { used, is_paused: true };
             }
             let before = self.parser;
-            match self.parser.next(&input[used..]) {
+            let step = self.parser.next(&input[used..]);
+            step.check(&input[used..]);
+            match step {
                 Step::More(gone) => {
                     if self.answer_batch(context, input, out, &mut used) {
                         return Progress { used, is_paused: true };

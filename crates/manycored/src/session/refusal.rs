@@ -30,6 +30,7 @@ impl Session {
         }
         let can_go_on = context.server.auth.is_none() || self.is_known;
         let step = if can_go_on { self.parser.refuse_value(input) } else { None };
+        step.iter().for_each(|step| step.check(input));
         match step {
             Some(Step::Request { used, request: Request::TooLarge(named, forget), quiet }) => {
                 context.handle.counters.store_no_memory.inc();

@@ -167,6 +167,7 @@ impl Events {
             Some(detail) => detail,
             None => details.entry(key[..end].into()).or_default(),
         };
+        debug_assert!(detail.hits <= detail.gets, "store.E2: more hits than gets");
         match asked {
             Asked::Get(is_hit) => {
                 detail.gets += 1;
@@ -209,6 +210,7 @@ impl Events {
         }
         let watcher = Arc::new(Watcher { kinds, room, waiting: Mutex::default() });
         watchers.push(watcher.clone());
+        debug_assert!(watchers.len() <= WATCHERS_MAX, "store.E2: too many watchers");
         self.refresh(&watchers);
         Some(Watch { events: self.clone(), watcher })
     }
@@ -247,6 +249,7 @@ impl Watcher {
             return false;
         }
         waiting.lines.extend_from_slice(line.as_bytes());
+        debug_assert!(waiting.lines.len() <= self.room, "store.E2: a watcher's buffer is too long");
         true
     }
 }

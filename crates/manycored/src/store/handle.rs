@@ -59,7 +59,14 @@ impl<'s> Handle<'s> {
 
     /// A stamp that is larger than all earlier ones of this worker (store.D1).
     fn next_stamp(&mut self) -> u64 {
-        self.last = stamp(self.store.clock.now(), self.worker).max(self.last + 256);
+        let before = self.last;
+        self.last = stamp(self.store.clock.now(), self.worker).max(before + 256);
+        debug_assert!(
+            self.last > before && self.last & 0xff == self.worker as u64,
+            "store.D1: worker {} takes the stamp {:#x} after {before:#x}",
+            self.worker,
+            self.last
+        );
         self.last
     }
 

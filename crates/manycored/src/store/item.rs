@@ -19,6 +19,7 @@ pub use view::View;
 
 use super::clock::second_of;
 use super::memory::{GRANULE, Memory, Tail};
+use crate::protocol::KEY_MAX;
 use std::borrow::{Borrow, Cow};
 use std::hash::{Hash, Hasher};
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, Ordering};
@@ -197,6 +198,11 @@ impl<'a> NewItem<'a> {
     #[inline]
     #[must_use]
     pub(super) fn make(&self, memory: &Memory, stamp: u64) -> Item {
+        debug_assert!(
+            (1..=KEY_MAX).contains(&self.key.len()),
+            "store.I1: a key has {} bytes",
+            self.key.len()
+        );
         let length = self.body_len();
         let mark = |mark, yes| if yes { mark } else { 0 };
         let marks = mark(STALE, self.is_stale)
@@ -213,6 +219,11 @@ impl<'a> NewItem<'a> {
                 place.copy_from_slice(part);
                 room = rest;
             });
+            debug_assert_eq!(
+                room.len(),
+                INLINE - length,
+                "store.I1: the parts of an item have not the length that was computed"
+            );
             if length < INLINE {
                 here[INLINE - 1] = length as u8;
             }
@@ -247,6 +258,10 @@ impl<'a> NewItem<'a> {
             room = rest;
             filler.push(there);
         });
+        debug_assert!(
+            room.is_empty() && filler.is_full() && tail.bytes() == bytes,
+            "store.I1: an item's parts do not fill its head and tail"
+        );
         let form = if is_split { HAS_TAIL } else { HAS_TAIL | IS_FULL };
         (Body { long: Long { head, tail } }, form)
     }
@@ -284,6 +299,11 @@ impl Item {
         // SAFETY: store.I1 - initialized so by `NewItem::make`.
         let here = unsafe { &self.body.here };
         let full = marks & IS_FULL != 0;
+        debug_assert!(
+            full || usize::from(here[INLINE - 1]) < INLINE,
+            "store.I1: an inline item has the length {}",
+            here[INLINE - 1]
+        );
         &here[..if full { INLINE } else { usize::from(here[INLINE - 1]) }]
     }
 
@@ -328,6 +348,10 @@ impl Item {
             Some(tail) if self.has(IS_FULL) => tail.bytes(),
             Some(tail) => HEAD + tail.bytes(),
         };
+        debug_assert!(
+            before <= all,
+            "store.I1: an item of {all} bytes has {before} before its value"
+        );
         all - before
     }
 
@@ -405,6 +429,10 @@ impl Item {
 
     /// Copies the fields that change during an item's life (store.I3).
     pub(super) fn take_over(&self, from: &Self) {
+        debug_assert!(
+            self.stamp == from.stamp && self == from,
+            "store.I3: a copy takes over from another item"
+        );
         const CHANGING: u8 = TOKEN_SENT | FETCHED | STALE | BINARY;
         self.set_deadline(from.deadline());
         // ORDER: Relaxed; times and marks order nothing.

@@ -316,6 +316,7 @@ impl Store {
         // Memory lost to fragmentation is compensated by fewer items.
         let over = (self.memory.bytes_over() as u64).saturating_sub(limit / 32 + OVER_MIN);
         let capacity = limit.saturating_sub(excess + over).max(limit / 2).max(1);
+        debug_assert!((1..=limit).contains(&capacity), "capacity {capacity} of a limit of {limit}");
         // ORDER: Relaxed; a limit.
         self.capacity.store(capacity, Ordering::Relaxed);
         let evicts_at = if self.limits.evicts { capacity } else { limit + self.beyond };

@@ -28,6 +28,7 @@ pub struct Pinned<'s> {
 impl<'s> Pinned<'s> {
     /// Begins a turn whose replies may have pinned values.
     pub fn begin(&mut self) {
+        debug_assert!(self.values.is_empty(), "store.G1: values of another turn are pinned");
         self.is_on = true;
     }
 
@@ -43,9 +44,14 @@ impl<'s> Pinned<'s> {
 
     /// Inserts an item's value at the end of the buffer.
     pub(super) fn push(&mut self, out: &mut Vec<u8>, found: Found<'s>) {
+        debug_assert!(self.is_on, "store.G1: a value is pinned outside of a turn");
         let (here, rest) = found.key().value_by_place();
         out.extend_from_slice(here);
         self.bytes += rest.map(<[u8]>::len).sum::<usize>();
+        debug_assert!(
+            self.values.last().is_none_or(|(at, _)| *at <= out.len()),
+            "store.G2: a value is pinned before an earlier one"
+        );
         self.values.push((out.len(), found));
     }
 
@@ -67,6 +73,7 @@ impl<'s> Pinned<'s> {
         let ends = self.values.iter().map(|(at, found)| (*at, Some(found)));
         let mut from = 0;
         ends.chain([(out.len(), None)]).flat_map(move |(to, found)| {
+            debug_assert!(from <= to && to <= out.len(), "store.G2: a value outside of the reply");
             let before = &out[from..to];
             from = to;
             let value = found.map(|found| found.key().value_by_place().1);

@@ -241,7 +241,9 @@ proptest! {
         let text = String::from_utf8_lossy(&replies);
         match action {
             SessionAction::Continue => prop_assert!(text.ends_with("MN\r\n"), "{}", text),
-            SessionAction::Close => prop_assert!(text.ends_with("ERROR bad command line format\r\n")),
+            SessionAction::Close => {
+                prop_assert!(text.ends_with("ERROR bad command line format\r\n"));
+            }
             SessionAction::Shutdown => prop_assert!(false, "a value has shut the server down"),
         }
         // Refusals are all that is said.

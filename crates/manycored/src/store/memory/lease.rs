@@ -60,6 +60,7 @@ impl Leases {
                 // ORDER: Relaxed; bits are taken by Acquire.
                 let free = region.word(at).load(Ordering::Relaxed);
                 if free != 0 {
+                    debug_assert_eq!(self.taken, 0, "memory.R2: nodes that were taken are lost");
                     region.take(at, free);
                     (self.word, self.taken) = (at, free);
                     return;
@@ -150,6 +151,12 @@ impl Regions {
     ) -> Leased {
         if let Some(before) = before.map(Handle) {
             // ORDER: Relaxed (and so below); under this lock.
+            debug_assert!(
+                before.leased().load(Ordering::Relaxed)
+                    && !before.is_vacated()
+                    && before.kind() == kind,
+                "memory.R3: a lease ends of a region that the slot has not leased"
+            );
             before.leased().store(false, Ordering::Relaxed);
         }
         if all_free {
@@ -206,6 +213,7 @@ impl Regions {
             } else if own != kind || free < (kind.units() / part).max(1) {
                 continue;
             }
+            debug_assert!(!region.is_vacated(), "memory.R3: a region is leased while vacated");
             region.leased().store(true, Ordering::Relaxed);
             return Some((region, is_empty || free >= kind.units() / 4));
         }
@@ -265,7 +273,8 @@ impl Regions {
                 let memory = region.0.cast();
                 want_huge_page(fetched_with(memory), false);
                 forget_content(memory);
-                returned.insert(memory);
+                let is_new = returned.insert(memory);
+                debug_assert!(is_new, "memory.R1: a region is returned to the system twice");
             }
             !is_free
         });
@@ -273,7 +282,7 @@ impl Regions {
 
     /// Chooses regions to be vacated, of the kind that has the larger part free.
     pub(super) fn choose_to_vacate(&mut self) -> usize {
-        debug_assert!(self.vacated.is_empty());
+        debug_assert!(self.vacated.is_empty(), "memory.R3: two walks vacate regions");
         let mut best: (usize, Vec<(usize, Handle)>) = (0, Vec::new());
         for kind in Kind::ALL {
             let idle = |region: &&Handle| {
@@ -314,6 +323,10 @@ impl Regions {
 
     pub(super) fn end_vacating(&mut self) {
         for region in self.vacated.drain(..) {
+            debug_assert!(
+                region.is_vacated() && region.leased().load(Ordering::Relaxed),
+                "memory.R3: a region was leased while it was vacated"
+            );
             region.set_vacated(false);
             region.leased().store(false, Ordering::Relaxed);
         }

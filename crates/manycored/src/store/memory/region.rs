@@ -133,7 +133,7 @@ impl Handle {
 
     #[inline(always)]
     pub(super) fn word<'r>(self, at: usize) -> &'r AtomicU64 {
-        debug_assert!(at < Kind::Tails.words());
+        debug_assert!(at < Kind::Tails.words(), "memory.R2: word {at} is behind the bitmap");
         // SAFETY: memory.R5 - the region lives; within the bitmap, which both kinds have up to the
         // words of theirs, and callers ask for no others.
         unsafe { &*(&raw mut (*self.pointer()).free).cast::<AtomicU64>().add(at) }
@@ -190,6 +190,10 @@ impl Handle {
     /// The address of a unit.
     #[inline(always)]
     pub(super) fn unit(self, number: usize, bytes: usize) -> *mut u8 {
+        debug_assert!(
+            (number + 1) * bytes <= REGION,
+            "memory.R2: unit {number} of {bytes} bytes is behind its region"
+        );
         self.pointer().cast::<u8>().wrapping_add(number * bytes)
     }
 
@@ -198,14 +202,18 @@ impl Handle {
     pub(super) fn take(self, word: usize, bits: u64) {
         // ORDER: Acquire; pairs with Release in `free`: the last use of a unit before its next.
         let before = self.word(word).fetch_and(!bits, Ordering::Acquire);
-        debug_assert_eq!(before & bits, bits, "a region gives out what is free (R2)");
+        debug_assert_eq!(before & bits, bits, "memory.R2: a unit is allocated that is not free");
     }
 
     /// Frees a node's block.
     #[inline(always)]
     pub(super) fn free_node(self, node: *mut u8) {
         let number = (node.addr() & (REGION - 1)) / NODE;
-        debug_assert!(self.kind() == Kind::Nodes && number >= Kind::Nodes.taken());
+        debug_assert!(
+            self.kind() == Kind::Nodes && number >= Kind::Nodes.taken(),
+            "memory.R1: node {number} is freed in a region of {:?}",
+            self.kind()
+        );
         self.free(number / 64, 1 << (number % 64));
     }
 
@@ -214,7 +222,13 @@ impl Handle {
     pub(super) fn free_granules(self, piece: *mut u8, granules: usize) {
         let mut from = (piece.addr() & (REGION - 1)) / GRANULE;
         let end = from + granules;
-        debug_assert!(self.kind() == Kind::Tails && from >= Kind::Tails.taken());
+        debug_assert!(
+            self.kind() == Kind::Tails
+                && from >= Kind::Tails.taken()
+                && end <= Region::GRANULES_END,
+            "memory.R1: granules {from} to {end} are freed in a region of {:?}",
+            self.kind()
+        );
         while from < end {
             let word = from / 64;
             let until = end.min((word + 1) * 64);
@@ -229,7 +243,7 @@ impl Handle {
     fn free(self, word: usize, bits: u64) {
         // ORDER: Release; pairs with Acquire in `take` and `count_free`.
         let before = self.word(word).fetch_or(bits, Ordering::Release);
-        debug_assert_eq!(before & bits, 0, "memory of an item was freed twice");
+        debug_assert_eq!(before & bits, 0, "memory.R2: a unit is freed twice");
     }
 
     /// Finds the first run of free granules from `from` on: its start, and its length, at most
@@ -280,6 +294,7 @@ impl Handle {
 /// A mask of `count` bits from one on; at least one, and at most up to the last.
 #[inline(always)]
 fn bits(from: usize, count: usize) -> u64 {
+    debug_assert!(count >= 1 && from + count <= 64, "a mask of {count} bits from {from} on");
     (u64::MAX >> (64 - count)) << from
 }
 

@@ -44,7 +44,10 @@ struct Piece(*mut u8);
 
 impl Piece {
     fn new(address: *mut u8, granules: usize, slack: usize, has_next: bool) -> Self {
-        debug_assert!((1..=LENGTH_MAX).contains(&granules) && slack <= SLACK);
+        debug_assert!(
+            (1..=LENGTH_MAX).contains(&granules) && slack <= SLACK,
+            "memory.R4: a piece of {granules} granules with {slack} unused bytes"
+        );
         assert!(address.addr() & !ADDRESS == 0, "manycored: an address beyond 48 bits");
         let next = if has_next { HAS_NEXT } else { 0 };
         Self(address.map_addr(|at| at | slack | (granules - 1) << LENGTH_SHIFT | next))
@@ -85,7 +88,10 @@ impl Tail {
         bytes: usize,
         together: usize,
     ) -> Self {
-        debug_assert!(bytes > 0);
+        debug_assert!(
+            bytes > 0 && u32::try_from(bytes).is_ok() && together <= bytes,
+            "memory.R4: a tail of {bytes} bytes, {together} of them in one piece"
+        );
         let mut left = bytes;
         // The first of several pieces, and the link of the last one.
         let mut first: Option<Piece> = None;
@@ -121,6 +127,11 @@ impl Tail {
             let before = if first.is_none() { size_of::<Head>() } else { size_of::<Link>() };
             first = first.or(Some(piece));
             link = address.cast();
+            debug_assert!(
+                (1..left).contains(&piece.bytes(before)),
+                "memory.R4: a piece that is not the last holds {} of {left} bytes",
+                piece.bytes(before)
+            );
             left -= piece.bytes(before);
         }
     }
@@ -139,7 +150,7 @@ impl Tail {
     }
 
     fn head(&self) -> &Head {
-        debug_assert!(self.0.has_next());
+        debug_assert!(self.0.has_next(), "memory.R4: a single piece has no head");
         // SAFETY: memory.R4 - written when the chain was made, and not changed during the life of
         // the tail.
         unsafe { &*self.0.address().cast::<Head>() }
@@ -179,12 +190,15 @@ impl Tail {
     #[inline]
     pub(in super::super) unsafe fn free(self) {
         let mut next = Some(self.0);
+        let (all, mut freed) = (if cfg!(debug_assertions) { self.memory() } else { 0 }, 0);
         while let Some(piece) = next {
             let address = piece.address();
+            freed += piece.granules() * GRANULE;
             // SAFETY: memory.R4 - a piece that has a next one begins with a link to it.
             next = piece.has_next().then(|| unsafe { (*address.cast::<Link>()).next });
             Region::of(address).free_granules(address, piece.granules());
         }
+        debug_assert_eq!(freed, all, "memory.R4: the pieces of a tail are not its memory");
     }
 }
 
@@ -202,6 +216,10 @@ fn take_run(
         if let Some(region) = leases.tails.map(Handle) {
             while let Some((start, found)) = region.run(leases.from, want) {
                 leases.from = start + found;
+                debug_assert!(
+                    leases.from <= Region::GRANULES_END && (1..=want).contains(&found),
+                    "memory.R2: a run of {found} granules at {start} leaves its region"
+                );
                 let part = want >> (1 + *refused / REFUSALS).min(usize::BITS - 1);
                 // The end of a region is taken even if short: its granules would be lost until
                 // their neighbours are freed.
@@ -260,6 +278,11 @@ pub(in super::super) struct Filler {
 }
 
 impl Filler {
+    /// Whether the tail has no more room.
+    pub(in super::super) fn is_full(&self) -> bool {
+        self.room == 0 && self.pieces.next.is_none()
+    }
+
     /// Writes the next bytes.
     ///
     /// # Panics
