@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The library compiles where nobody of us runs it. A platform whose standard library cannot be
+# The library compiles where it is not run. A platform whose standard library cannot be
 # fetched is skipped, and named.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 command -v rustup >/dev/null 2>&1 || { say "SKIPPED: no rustup to fetch other platforms with"; exit 0; }

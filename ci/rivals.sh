@@ -27,23 +27,10 @@ bench() {
         >"$work/report" 2>"$work/said"
 }
 
-# rows FILE METRIC: kind, implementation, settings and figure of each row of a metric.
-rows() {
-    awk -F, -v metric="$2" '$6 == metric {
-        kind = $5; sub(/.*kind=/, "", kind); sub(/ .*/, "", kind)
-        setting = ""
-        n = split($5, words, " ")
-        for (i = 1; i <= n; i++) if (words[i] ~ /^(read_every|update|pause)=/) setting = setting words[i] " "
-        print kind "\t" $2 "\t" setting "\t" $8
-    }' "$1"
-}
-
 each() {
     local workload impl well=0 failed=0
-    "$manycore" bench --help | awk '/^Implementations:/ { on = 1 }
-        on && /^  [a-z]/ { workload = $1; sub(":", "", workload) }
-        on && /^    [a-z]/ { print workload, $1 }' >"$work/each"
-    while read -r workload impl; do
+    "$manycore" workloads >"$work/each"
+    while read -r workload impl _; do
         # What shares nothing, and what is a process of its own.
         [ "$impl" != unshared ] && [ "$workload" != server ] || continue
         if bench "$cores" "$work/out" "$workload" --impl "$impl" --duration "${TIME:-100us}" \
@@ -62,21 +49,12 @@ each() {
 
 # factors WORKLOAD METRIC BETTER ARGUMENTS: BETTER is more or less.
 factors() {
-    local workload=$1 metric=$2 better=$3
+    local workload=$1 metric=$2 better=()
+    [ "$3" = more ] || better=(--less)
     shift 3
     bench "$cores" "$work/out" "$workload" --duration "${TIME:-2ms}" "$@" ||
         die "$workload: $(tail -n 1 "$work/said")"
-    rows "$work/out" "$metric" | awk -F'\t' -v workload="$workload" -v better="$better" '
-        function beats(a, b) { return better == "more" ? a > b : a < b }
-        { key[NR] = $3; kind[NR] = $1; impl[NR] = $2; figure[NR] = $4 }
-        $1 == "ours" && (!($3 in ours) || beats($4, ours[$3])) { ours[$3] = $4; name[$3] = $2 }
-        END { for (i = 1; i <= NR; i++) {
-            if (kind[i] == "baseline" || kind[i] == "ours" && impl[i] == name[key[i]]) continue
-            best = ours[key[i]]; other = figure[i] + 0
-            times = better == "more" ? (other > 0 ? best / other : 0) : other / best
-            printf "%-9s %-18s %-14s %10.4g  %-18s %-8s %10.4g  %8.2f\n", workload, key[i],
-                name[key[i]], best, impl[i], kind[i], other, times
-        } }'
+    "$manycore" compare "$workload" "$work/out" --metric "$metric" ${better[@]+"${better[@]}"}
 }
 
 curve() {
@@ -86,7 +64,7 @@ curve() {
     for count in 1 24 48 120 240; do
         bench "$count" "$work/out" "$workload" --impl "$impl" --duration "${TIME:-1ms}" "$@" ||
             die "$workload: $(tail -n 1 "$work/said")"
-        figure=$(rows "$work/out" "$metric" | awk -F'\t' -v impl="$impl" '$2 == impl { print $4 }' | tail -n 1)
+        figure=$("$manycore" compare "$workload" "$work/out" --metric "$metric" --impl "$impl")
         printf ' %10.4g' "$figure"
     done
     printf '\n'
@@ -112,7 +90,7 @@ curves)
     curve smr section throughput --update 0 --ops 24000000
     curve smr section throughput --update 10 --ops 24000000
     curve arc scalable-arc throughput
-    curve map hash-map throughput --update 0
+    curve map hash-map throughput --update 0 --keys 65536
     curve ids id-space throughput --update 0
     curve kv cache throughput --set 0 --keys 10000 --ops 240000
     ;;

@@ -228,3 +228,60 @@ fn abouts<P>(entries: &[Entry<P>]) -> Vec<About> {
 pub fn find(name: &str) -> Option<&'static Workload> {
     WORKLOADS.iter().find(|workload| workload.name == name)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::{collections::HashSet, panic::catch_unwind, sync::Mutex, thread};
+
+    use super::WORKLOADS;
+    use crate::{limits, row::Kind, workload::About};
+
+    /// Every adapter once, by its conformance test: workloads that share a table share them.
+    fn adapters() -> Vec<(&'static str, About)> {
+        let each = |workload: &'static super::Workload| {
+            (workload.impls)().into_iter().map(move |about| (workload.name, about))
+        };
+        let mut seen = HashSet::new();
+        let all = WORKLOADS.iter().flat_map(each);
+        all.filter(|(_, about)| seen.insert(about.conform as *const ())).collect()
+    }
+
+    #[test]
+    fn every_implementation_does_what_its_workload_takes_for_granted() {
+        let (adapters, failed) = (Mutex::new(adapters().into_iter()), Mutex::new(Vec::new()));
+        assert!(adapters.lock().unwrap().len() > 100, "adapters were not found");
+        let next = || adapters.lock().unwrap().next();
+        let check = || {
+            while let Some((workload, about)) = next() {
+                let error = match catch_unwind(about.conform) {
+                    Ok(Ok(())) => continue,
+                    Ok(Err(error)) => error,
+                    Err(_) => "it panics".to_owned(),
+                };
+                failed.lock().unwrap().push(format!("{workload}, {}: {error}", about.name));
+            }
+        };
+        thread::scope(|scope| {
+            for _ in 0..limits::cores().max(2) {
+                scope.spawn(check);
+            }
+        });
+        assert_eq!(failed.into_inner().unwrap(), [""; 0]);
+    }
+
+    #[test]
+    fn every_workload_has_something_of_ours_and_a_baseline() {
+        for workload in WORKLOADS {
+            // One measures the hardware, the other processes of their own.
+            let (has_ours, has_baseline) = match workload.name {
+                "coherence" => (false, true),
+                "server" => (true, false),
+                _ => (true, true),
+            };
+            let impls = (workload.impls)();
+            let has = |kind: Kind| impls.iter().any(|about| about.kind == kind);
+            assert_eq!(has(Kind::Ours), has_ours, "{}: ours", workload.name);
+            assert_eq!(has(Kind::Baseline), has_baseline, "{}: a baseline", workload.name);
+        }
+    }
+}

@@ -22,7 +22,7 @@ use crate::{
     counter::nanos_per_op,
     row::Kind,
     runner::{Control, Group, Metric, Subject, Tally},
-    workload::{Entry, Options, UnknownImpl, cases, choose, threads_word},
+    workload::{Entry, Options, UnknownImpl, groups_of},
 };
 
 /// Writes between two looks at the stop flag.
@@ -111,15 +111,10 @@ fn serialize() {
 /// Writers, and the lines they write.
 struct Lines<W> {
     lines: Box<[CachePadded<AtomicU64>]>,
-    threads: usize,
     way: std::marker::PhantomData<W>,
 }
 
 impl<W: Write> Subject for Lines<W> {
-    fn workers(&self) -> usize {
-        self.threads
-    }
-
     fn work(&self, index: usize, control: &Control) -> Tally {
         let word = &*self.lines[index % self.lines.len()];
         control.drive(|| {
@@ -138,18 +133,18 @@ pub struct Shape {
 }
 
 const fn shared<W: Write>(name: &'static str, about: &'static str) -> Entry<Shape> {
-    let build = |Shape { threads }| build::<W>(threads, 1);
+    let build = |_| build::<W>(1);
     Entry { name, kind: Kind::Floor, about, threads_max: usize::MAX, build, conform: conform::<W> }
 }
 
 const fn private<W: Write>(name: &'static str, about: &'static str) -> Entry<Shape> {
-    let build = |Shape { threads }| build::<W>(threads, threads);
+    let build = |Shape { threads }| build::<W>(threads);
     Entry { build, ..shared::<W>(name, about) }
 }
 
-fn build<W: Write>(threads: usize, lines: usize) -> Box<dyn Subject> {
+fn build<W: Write>(lines: usize) -> Box<dyn Subject> {
     let lines = (0..lines).map(|_| CachePadded::new(AtomicU64::new(0))).collect();
-    Box::new(Lines::<W> { lines, threads, way: std::marker::PhantomData })
+    Box::new(Lines::<W> { lines, way: std::marker::PhantomData })
 }
 
 /// Every way to write.
@@ -187,19 +182,13 @@ fn ticks_per_op(tallies: &[Tally]) -> f64 {
 /// # Errors
 /// If an implementation is unknown.
 pub fn groups(options: &Options) -> Result<Vec<Group>, UnknownImpl> {
-    let chosen = choose("coherence", ENTRIES, &options.impls)?;
-    let group = |&threads: &usize| {
-        let (cases, left_out) = cases(&chosen, threads, |threads| Shape { threads });
-        Group {
-            bench: "coherence",
-            title: format!("{} writing", threads_word(threads)),
-            params: options.params([]),
-            metrics: METRICS.to_vec(),
-            cases,
-            left_out,
-        }
-    };
-    Ok(options.threads.iter().map(group).collect())
+    groups_of(
+        ("coherence", ENTRIES, &METRICS),
+        options,
+        &[()],
+        |()| (" writing".to_owned(), []),
+        |threads, ()| Shape { threads },
+    )
 }
 
 /// A write must change the word.
@@ -207,16 +196,4 @@ fn conform<W: Write>() -> Result<(), String> {
     let word = AtomicU64::new(0);
     W::write(&word);
     if word.into_inner() == 1 { Ok(()) } else { Err("the word was not written".to_owned()) }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::ENTRIES;
-
-    #[test]
-    fn every_way_writes() {
-        for entry in ENTRIES {
-            (entry.conform)().expect(entry.name);
-        }
-    }
 }

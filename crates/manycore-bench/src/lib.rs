@@ -23,6 +23,7 @@ pub mod arc;
 pub mod catalogue;
 pub mod chain;
 pub mod coherence;
+pub mod compare;
 mod conform;
 pub mod counter;
 pub mod dispatch;

@@ -37,8 +37,10 @@ const STACK_BYTES: usize = 512 * 1024;
 
 /// What threads run against: built for one repeat, dropped after it.
 pub trait Subject: Sync {
-    /// How many threads to start.
-    fn workers(&self) -> usize;
+    /// How many threads to start for a case of so many.
+    fn workers(&self, threads: usize) -> usize {
+        threads
+    }
 
     /// The life of thread `index`: set up, then [`Control::drive`] with a batch of operations.
     fn work(&self, index: usize, control: &Control) -> Tally;
@@ -359,7 +361,7 @@ impl Runner {
     }
 
     fn run_threads(&self, case: &Case, subject: &dyn Subject) -> Result<Vec<Tally>, RunError> {
-        let workers = subject.workers();
+        let workers = subject.workers(case.threads);
         let pin = self.pin && workers <= limits::cores();
         let control = Control::new();
         thread::scope(|scope| {
@@ -405,15 +407,10 @@ mod tests {
 
     /// Thread 0 does one operation a millisecond; `broken` panics before or in its loop.
     struct Sleeper {
-        threads: usize,
         broken: Option<usize>,
     }
 
     impl Subject for Sleeper {
-        fn workers(&self) -> usize {
-            self.threads
-        }
-
         fn work(&self, index: usize, control: &Control) -> Tally {
             assert_ne!(self.broken, Some(index), "broken as asked for");
             control.drive(|| {
@@ -428,7 +425,7 @@ mod tests {
             impl_name,
             kind: Kind::Rival,
             threads,
-            build: Box::new(move || Box::new(Sleeper { threads, broken })),
+            build: Box::new(move || Box::new(Sleeper { broken })),
         };
         Group {
             bench: "sleep",

@@ -24,7 +24,7 @@ use crate::{
     row::Kind,
     runner::{Control, Group, Metric, Subject, Tally, total_rate},
     ticks,
-    workload::{Entry, Options, UnknownImpl, cases, choose, threads_word},
+    workload::{Entry, Options, UnknownImpl, groups_of},
 };
 
 /// Entries that each exchange moves.
@@ -145,7 +145,7 @@ impl SwapImpl for Exchangeable {
     }
 
     fn swap(&self, new: Arc<dyn Calls>) {
-        self.0.swap(new).expect("nobody else swaps");
+        self.0.swap(new).expect("no other thread swaps");
     }
 
     fn total(&self) -> u64 {
@@ -284,7 +284,7 @@ impl<S: SwapImpl> Shared<S> {
 }
 
 impl<S: SwapImpl> Subject for Shared<S> {
-    fn workers(&self) -> usize {
+    fn workers(&self, _: usize) -> usize {
         self.threads + 1
     }
 
@@ -310,14 +310,13 @@ impl<S: SwapImpl> Subject for Shared<S> {
 
 /// The table's row for a way to exchange.
 const fn entry<S: SwapImpl>(name: &'static str, about: &'static str) -> Entry<Shape> {
-    Entry {
+    Entry::new(
         name,
-        kind: Kind::Rival,
+        Kind::Rival,
         about,
-        threads_max: usize::MAX,
-        build: |Shape { threads }| Box::new(Shared::<S>::new(threads)),
-        conform: conform::<S>,
-    }
+        |Shape { threads }| Box::new(Shared::<S>::new(threads)),
+        conform::<S>,
+    )
 }
 
 /// Every way. (The baseline locks, too: it has a swapper beside its one caller.)
@@ -350,19 +349,13 @@ const METRICS: [Metric; 5] = [
 /// # Errors
 /// If an implementation is unknown.
 pub fn groups(options: &Options) -> Result<Vec<Group>, UnknownImpl> {
-    let chosen = choose("swap", ENTRIES, &options.impls)?;
-    let group = |&threads: &usize| {
-        let (cases, left_out) = cases(&chosen, threads, |threads| Shape { threads });
-        Group {
-            bench: "swap",
-            title: format!("{} calling, one swapping", threads_word(threads)),
-            params: options.params([("entries", ENTRIES_MOVED.into())]),
-            metrics: METRICS.to_vec(),
-            cases,
-            left_out,
-        }
-    };
-    Ok(options.threads.iter().map(group).collect())
+    groups_of(
+        ("swap", ENTRIES, &METRICS),
+        options,
+        &[()],
+        |()| (" calling, one swapping".to_owned(), [("entries", ENTRIES_MOVED.into())]),
+        |threads, ()| Shape { threads },
+    )
 }
 
 /// No call is lost or counted twice while the object is exchanged.
@@ -392,19 +385,5 @@ fn conform<S: SwapImpl>() -> Result<(), String> {
     match object.total() {
         counted if counted == made => Ok(()),
         counted => Err(format!("{made} calls, {counted} counted")),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::ENTRIES;
-
-    #[test]
-    fn no_way_to_exchange_loses_a_call() {
-        for entry in ENTRIES {
-            if let Err(error) = (entry.conform)() {
-                panic!("{}: {error}", entry.name);
-            }
-        }
     }
 }

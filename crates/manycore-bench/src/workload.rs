@@ -98,8 +98,8 @@ pub struct Options {
     pub ops: usize,
     /// Shares of sets, in percent (caches).
     pub set: Vec<u8>,
-    /// How many different keys there are (caches).
-    pub keys: usize,
+    /// How many different keys there are (maps, caches); none for the workload's own defaults.
+    pub keys: Vec<usize>,
     /// What concerns one workload alone.
     pub own: OwnOptions,
 }
@@ -153,7 +153,7 @@ impl Default for Options {
             update: DEFAULT_UPDATE.to_vec(),
             ops: 10_000_000,
             set: vec![0, 10, 20],
-            keys: 1_000_000,
+            keys: Vec::new(),
             own: OwnOptions::default(),
         }
     }
@@ -163,6 +163,11 @@ impl Options {
     /// The runner these options ask for.
     pub fn runner(&self) -> Runner {
         Runner { duration: self.duration, repeats: self.repeats, pin: self.pin }
+    }
+
+    /// The counts of keys that were asked for, or else these.
+    pub fn keys_or<'a>(&'a self, defaults: &'a [usize]) -> &'a [usize] {
+        if self.keys.is_empty() { defaults } else { &self.keys }
     }
 
     /// The parameters of every row, plus the workload's own.
@@ -194,6 +199,19 @@ pub struct Entry<P: 'static> {
     pub build: fn(P) -> Box<dyn Subject>,
     /// Whether the adapter does what the workload takes for granted; says what went wrong.
     pub conform: fn() -> Result<(), String>,
+}
+
+impl<P> Entry<P> {
+    /// One that serves any number of threads.
+    pub const fn new(
+        name: &'static str,
+        kind: Kind,
+        about: &'static str,
+        build: fn(P) -> Box<dyn Subject>,
+        conform: fn() -> Result<(), String>,
+    ) -> Self {
+        Self { name, kind, about, threads_max: usize::MAX, build, conform }
+    }
 }
 
 /// Name, kind and description of an implementation.
@@ -290,6 +308,36 @@ pub fn cases<P: Copy + 'static>(
     (cases, left_out)
 }
 
+/// The groups of a workload: one for each thread count and setting. `describe` gives a setting's
+/// part of the title and its parameters.
+///
+/// # Errors
+/// If an implementation is unknown.
+pub fn groups_of<P: Copy + 'static, S: Copy, const N: usize>(
+    (bench, entries, metrics): (&'static str, &'static [Entry<P>], &[Metric]),
+    options: &Options,
+    settings: &[S],
+    describe: impl Fn(S) -> (String, [(&'static str, Value); N]),
+    shape: impl Fn(usize, S) -> P,
+) -> Result<Vec<Group>, UnknownImpl> {
+    let chosen = choose(bench, entries, &options.impls)?;
+    let group = |threads: usize, setting: S| {
+        let (cases, left_out) = cases(&chosen, threads, |threads| shape(threads, setting));
+        let (what, own) = describe(setting);
+        Group {
+            bench,
+            title: threads_word(threads) + &what,
+            params: options.params(own),
+            metrics: metrics.to_vec(),
+            cases,
+            left_out,
+        }
+    };
+    let each = |&threads: &usize| settings.iter().map(move |&setting| (threads, setting));
+    let each = options.threads.iter().flat_map(each);
+    Ok(each.map(|(threads, setting)| group(threads, setting)).collect())
+}
+
 /// What a subject is built from whose threads update, and read everything now and then.
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {
@@ -312,25 +360,17 @@ pub fn groups_by_reads(
     options: &Options,
     reads: impl Fn(ReadEvery) -> String,
 ) -> Result<Vec<Group>, UnknownImpl> {
-    let chosen = choose(bench, entries, &options.impls)?;
-    let mut groups = Vec::new();
-    for &threads in &options.threads {
-        for &read_every in &options.read_every {
-            let spin = options.spin;
-            let (cases, left_out) =
-                cases(&chosen, threads, |threads| Shape { threads, read_every, spin });
-            groups.push(Group {
-                bench,
-                title: format!("{}, {}", threads_word(threads), reads(read_every)),
-                params: options
-                    .params([("read_every", read_every.to_string().into()), ("spin", spin.into())]),
-                metrics: vec![metric],
-                cases,
-                left_out,
-            });
-        }
-    }
-    Ok(groups)
+    let spin = options.spin;
+    groups_of(
+        (bench, entries, &[metric]),
+        options,
+        &options.read_every,
+        |read_every| {
+            let params = [("read_every", read_every.to_string().into()), ("spin", spin.into())];
+            (format!(", {}", reads(read_every)), params)
+        },
+        |threads, read_every| Shape { threads, read_every, spin },
+    )
 }
 
 /// "1 thread", "2 threads".

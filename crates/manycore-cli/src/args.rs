@@ -40,12 +40,34 @@ pub enum Command {
     Tour(TourArgs),
     /// Run one workload against ours and every rival
     Bench(Box<BenchArgs>),
+    /// List every implementation of every workload: workload, implementation, kind
+    Workloads,
+    /// Compare ours with each other implementation in a file of `bench --format csv`
+    Compare(CompareArgs),
     /// Report the hardware features found and which of them are used
     Doctor(DoctorArgs),
     /// Run a program of cargo's on virtual machines with many cores
     Sim(SimArgs),
     /// Run the papers' figures on virtual cores and here, beside what was published
     Report(ReportArgs),
+}
+
+/// What is compared.
+#[derive(Args)]
+pub struct CompareArgs {
+    /// The workload's name, for the first column
+    pub workload: String,
+    /// The file
+    pub file: PathBuf,
+    /// The metric
+    #[arg(long, value_name = "NAME", default_value = "throughput")]
+    pub metric: String,
+    /// The smaller figure is the better one
+    #[arg(long)]
+    pub less: bool,
+    /// Print only the last figure of this implementation
+    #[arg(long = "impl", value_name = "NAME")]
+    pub implementation: Option<String>,
 }
 
 /// The options of the figures.
@@ -232,9 +254,10 @@ pub struct BenchArgs {
         default_value = "0,10,20"
     )]
     pub set: Vec<u8>,
-    /// How many different keys there are (kv, server)
-    #[arg(long, value_name = "COUNT", default_value_t = 1_000_000, value_parser = keys)]
-    pub keys: usize,
+    /// How many different keys there are (map, kv, server)
+    /// [default: 1000, 64000 and 1000000 for map; 1000000]
+    #[arg(long, value_name = "COUNTS", value_delimiter = ',', value_parser = keys)]
+    pub keys: Vec<usize>,
     /// A file with the requests, instead of generated ones (kv): text, 'get KEY' or
     /// 'set KEY' a line, a size behind it if you like; # begins a comment. The hits are those of an
     /// empty cache that goes through it once
@@ -320,7 +343,7 @@ impl BenchArgs {
             update: self.update.clone(),
             ops: self.ops,
             set: self.set.clone(),
-            keys: self.keys,
+            keys: self.keys.clone(),
             own: self.own(),
         }
     }

@@ -1,4 +1,5 @@
-//! The `manycore` command: `tour` (the default), `bench`, `doctor`, `sim`, `report`.
+//! The `manycore` command: `tour` (the default), `bench`, `workloads`, `compare`,
+//! `doctor`, `sim`, `report`.
 //!
 //! Owns: the command line, progress, exit codes. What goes wrong is one line on stderr and an exit
 //! code: 2 for a command line that makes no sense, 1 for a machine that cannot do what was asked,
@@ -6,6 +7,7 @@
 
 mod args;
 mod bench;
+mod compare;
 mod doctor;
 mod failure;
 mod number;
@@ -30,6 +32,8 @@ fn main() -> ExitCode {
         Ok(Command::Bench(options)) => bench::run(&options),
         Ok(Command::Doctor(options)) => doctor::run(&options),
         Ok(Command::Sim(options)) => sim::run(&options),
+        Ok(Command::Workloads) => compare::workloads(),
+        Ok(Command::Compare(options)) => compare::run(&options),
         Ok(Command::Report(options)) => report::run(&options),
         Err(failure) => Err(failure),
     };

@@ -60,8 +60,9 @@ fn assert_refused(output: &Output, code: i32, words: &[&str]) {
 #[test]
 fn json_has_the_machine_first_and_rows_with_exactly_the_keys() {
     for bench in ["list", "counter", "notify", "coherence", "registry", "smr", "map"] {
-        let output =
-            run_short(&[bench, "--format", "json", "--ops", "2000", "--update", "0,50,100"]);
+        let output = run_short(&[
+            bench, "--format", "json", "--ops", "2000", "--update", "0,50,100", "--keys", "1000",
+        ]);
         assert!(output.status.success(), "{bench}: {}", text(&output.stderr));
         let mut lines = BufReader::new(&output.stdout[..]).lines();
         let machine: Value = serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap();

@@ -263,7 +263,7 @@ fn catch_breakpoints(handler: Handler) -> Option<()> {
     }
     let flags = SA_SIGINFO | SA_NODEFER;
     let action = Action { handler, mask: [0; 16], flags, restorer: 0 };
-    // SAFETY: the handler has the type for SA_SIGINFO (`Handler`) and changes what it is given alone.
+    // SAFETY: the handler has the type for SA_SIGINFO (`Handler`) and changes only what it gets.
     (unsafe { sigaction(SIGTRAP, &raw const action, std::ptr::null_mut()) } == 0).then_some(())
 }
 

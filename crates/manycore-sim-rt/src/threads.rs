@@ -101,6 +101,7 @@ impl simulation::Simulation {
     fn end_current(&mut self, result: *mut c_void) -> manycore_sim::Outcome {
         let number = self.current;
         let thread = &mut self.threads[number];
+        debug_assert!(!thread.ended, "a thread ends once");
         thread.result = result;
         thread.ended = true;
         if thread.detached {

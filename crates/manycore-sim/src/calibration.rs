@@ -58,7 +58,7 @@ pub fn contended_write(machine: &Machine, cores: u32) -> Result<f64, ModelError>
         })
     };
     let actors = (0..cores).map(|_| actor()).collect();
-    drive::run(&mut engine, actors, 1000).expect("writers wait for nobody");
+    drive::run(&mut engine, actors, 1000).expect("writers do not wait");
     let (total, writes) = time.get();
     Ok(total as f64 / writes.max(1) as f64)
 }

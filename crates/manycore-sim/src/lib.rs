@@ -53,7 +53,5 @@ pub use engine::{
 };
 #[cfg(feature = "report")]
 pub use machine::FileError;
-pub use machine::{
-    Arbitration, MAX_CORES, Machine, ModelError, NAMES, PARAMETERS, Parameter, Topology,
-};
+pub use machine::{Arbitration, MAX_CORES, Machine, ModelError, PARAMETERS, Parameter, Topology};
 pub use program::{is_simulated, measured, operations};

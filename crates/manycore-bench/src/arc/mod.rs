@@ -19,7 +19,7 @@ use crate::{
     counter::nanos_per_op,
     row::Kind,
     runner::{Control, Group, Metric, Subject, Tally, total_rate},
-    workload::{Entry, Options, UnknownImpl, cases, choose, threads_word},
+    workload::{Entry, Options, UnknownImpl, groups_of},
 };
 
 /// Operations between two looks at the stop flag.
@@ -65,22 +65,11 @@ pub trait CountedHandle {
     fn pair(&mut self) -> u64;
 }
 
-/// What a subject is built from.
-#[derive(Clone, Copy, Debug)]
-pub struct Shape {
-    threads: usize,
-}
-
 struct Shared<C> {
     counted: C,
-    threads: usize,
 }
 
 impl<C: CountedImpl> Subject for Shared<C> {
-    fn workers(&self) -> usize {
-        self.threads
-    }
-
     fn work(&self, _: usize, control: &Control) -> Tally {
         let mut handle = self.counted.handle();
         control.drive(|| {
@@ -96,21 +85,19 @@ impl<C: CountedImpl> Subject for Shared<C> {
 static ENDED: AtomicU64 = AtomicU64::new(0);
 
 /// The table's row for a counted reference.
-const fn entry<C: CountedImpl>(name: &'static str, about: &'static str) -> Entry<Shape> {
+const fn entry<C: CountedImpl>(name: &'static str, about: &'static str) -> Entry<()> {
     Entry {
         name,
         kind: Kind::Rival,
         about,
         threads_max: usize::MAX,
-        build: |Shape { threads }| {
-            Box::new(Shared { counted: C::new(Value::new(7, &ENDED)), threads })
-        },
+        build: |()| Box::new(Shared { counted: C::new(Value::new(7, &ENDED)) }),
         conform: || conform::<C>(3),
     }
 }
 
 /// Every implementation.
-pub static ENTRIES: &[Entry<Shape>] = &[
+pub static ENTRIES: &[Entry<()>] = &[
     Entry {
         kind: Kind::Baseline,
         conform: || conform::<rivals::Unshared>(1),
@@ -139,19 +126,13 @@ const METRICS: [Metric; 2] = [
 /// # Errors
 /// If an implementation is unknown.
 pub fn groups(options: &Options) -> Result<Vec<Group>, UnknownImpl> {
-    let chosen = choose("arc", ENTRIES, &options.impls)?;
-    let group = |&threads: &usize| {
-        let (cases, left_out) = cases(&chosen, threads, |threads| Shape { threads });
-        Group {
-            bench: "arc",
-            title: format!("{}, clone and drop", threads_word(threads)),
-            params: options.params([]),
-            metrics: METRICS.to_vec(),
-            cases,
-            left_out,
-        }
-    };
-    Ok(options.threads.iter().map(group).collect())
+    groups_of(
+        ("arc", ENTRIES, &METRICS),
+        options,
+        &[()],
+        |()| (", clone and drop".to_owned(), []),
+        |_, ()| (),
+    )
 }
 
 /// The word is always there while a thread has a reference; the value ends once, with the last.
@@ -179,19 +160,5 @@ fn conform<C: CountedImpl>(threads: usize) -> Result<(), String> {
     match ended.load(Relaxed) {
         1 => Ok(()),
         times => Err(format!("the value ended {times} times")),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::ENTRIES;
-
-    #[test]
-    fn every_counted_reference_keeps_its_value() {
-        for entry in ENTRIES {
-            if let Err(error) = (entry.conform)() {
-                panic!("{}: {error}", entry.name);
-            }
-        }
     }
 }

@@ -54,7 +54,7 @@ fn knows_who_is_where<C: Chains>() -> Result<(), String> {
         }
         Ok(())
     })?;
-    nobody_is_at_the_root(chains)
+    root_is_empty(chains)
 }
 
 fn look<'a, 's, C: Chains>(
@@ -109,10 +109,10 @@ fn load_takes_out_what_it_put_in<C: Chains>() -> Result<(), String> {
             books.own, books.deepest
         ));
     }
-    nobody_is_at_the_root(&checked.chains)
+    root_is_empty(&checked.chains)
 }
 
-fn nobody_is_at_the_root<C: Chains>(chains: &C) -> Result<(), String> {
+fn root_is_empty<C: Chains>(chains: &C) -> Result<(), String> {
     let mut left = 0;
     chains.for_each(None, |_| left += 1);
     if left == 0 { Ok(()) } else { Err(format!("{left} processes were left at the end")) }
@@ -218,19 +218,7 @@ impl<C: Chains> Chains for Checked<C> {
 
 #[cfg(test)]
 mod tests {
-    use super::{
-        super::{ENTRIES, rivals},
-        *,
-    };
-
-    #[test]
-    fn all_chains_know_who_is_where_and_are_empty_after_the_load() {
-        for entry in ENTRIES {
-            if let Err(error) = (entry.conform)() {
-                panic!("{}: {error}", entry.name);
-            }
-        }
-    }
+    use super::{super::rivals, *};
 
     type Right = rivals::EachLocked<rivals::StdMutex>;
     type OneSet = std::sync::Mutex<rivals::Tree>;

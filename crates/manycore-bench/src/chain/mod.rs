@@ -173,10 +173,6 @@ struct ChainSubject<C> {
 }
 
 impl<C: Chains> Subject for ChainSubject<C> {
-    fn workers(&self) -> usize {
-        self.shape.threads
-    }
-
     fn work(&self, index: usize, control: &Control) -> Tally {
         let mut worker = Worker::new(&self.chains, self.shape, index);
         control.drive(|| worker.run())
@@ -185,14 +181,13 @@ impl<C: Chains> Subject for ChainSubject<C> {
 
 /// The table's row for an implementation.
 const fn entry<C: Chains>(name: &'static str, kind: Kind, about: &'static str) -> Entry<Shape> {
-    Entry {
+    Entry::new(
         name,
         kind,
         about,
-        threads_max: usize::MAX,
-        build: |shape| Box::new(ChainSubject { chains: C::new(), shape }),
-        conform: conform::conform::<C>,
-    }
+        |shape| Box::new(ChainSubject { chains: C::new(), shape }),
+        conform::conform::<C>,
+    )
 }
 
 /// Every implementation.

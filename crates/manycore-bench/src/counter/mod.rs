@@ -17,7 +17,7 @@ use crate::{
     row::Kind,
     runner::{Control, Group, Metric, Subject, Tally, total_rate},
     ticks::spin,
-    workload::{Entry, Options, ReadEvery, UnknownImpl, cases, choose, threads_word},
+    workload::{Entry, Options, ReadEvery, UnknownImpl, groups_of},
 };
 
 /// Increments between two looks at the stop flag.
@@ -58,10 +58,6 @@ struct CounterSubject<C> {
 }
 
 impl<C: CounterImpl> Subject for CounterSubject<C> {
-    fn workers(&self) -> usize {
-        self.shape.threads
-    }
-
     fn work(&self, index: usize, control: &Control) -> Tally {
         let Shape { read_every, work, .. } = self.shape;
         let mut handle = self.counter.handle(index);
@@ -88,14 +84,13 @@ const fn entry<C: CounterImpl>(
     kind: Kind,
     about: &'static str,
 ) -> Entry<Shape> {
-    Entry {
+    Entry::new(
         name,
         kind,
         about,
-        threads_max: usize::MAX,
-        build: |shape| Box::new(CounterSubject { counter: C::new(shape.threads), shape }),
-        conform: || conform::<C>(3),
-    }
+        |shape| Box::new(CounterSubject { counter: C::new(shape.threads), shape }),
+        || conform::<C>(3),
+    )
 }
 
 /// Every implementation.
@@ -142,29 +137,17 @@ pub(crate) fn nanos_per_op(tallies: &[Tally]) -> f64 {
 /// # Errors
 /// If an implementation is unknown.
 pub fn groups(options: &Options) -> Result<Vec<Group>, UnknownImpl> {
-    let chosen = choose("counter", ENTRIES, &options.impls)?;
-    let mut groups = Vec::new();
-    for &threads in &options.threads {
-        for &read_every in &options.read_every {
-            let work = options.work;
-            let (cases, left_out) =
-                cases(&chosen, threads, |threads| Shape { threads, read_every, work });
-            groups.push(Group {
-                bench: "counter",
-                title: format!(
-                    "{}, {}",
-                    threads_word(threads),
-                    reads_word(read_every, "increments")
-                ),
-                params: options
-                    .params([("read_every", read_every.to_string().into()), ("work", work.into())]),
-                metrics: METRICS.to_vec(),
-                cases,
-                left_out,
-            });
-        }
-    }
-    Ok(groups)
+    let work = options.work;
+    groups_of(
+        ("counter", ENTRIES, &METRICS),
+        options,
+        &options.read_every,
+        |read_every| {
+            let params = [("read_every", read_every.to_string().into()), ("work", work.into())];
+            (format!(", {}", reads_word(read_every, "increments")), params)
+        },
+        |threads, read_every| Shape { threads, read_every, work },
+    )
 }
 
 /// A thread must see its own additions at once, totals must not fall, and the last total must be
@@ -207,18 +190,4 @@ fn conform<C: CounterImpl>(threads: usize) -> Result<(), String> {
 /// The sum of `turn % 3` over the turns so far.
 fn own_sum(turns: u64) -> u64 {
     turns / 3 * 3 + [0, 1, 3][(turns % 3) as usize]
-}
-
-#[cfg(test)]
-mod tests {
-    use super::ENTRIES;
-
-    #[test]
-    fn every_counter_counts() {
-        for entry in ENTRIES {
-            if let Err(error) = (entry.conform)() {
-                panic!("{}: {error}", entry.name);
-            }
-        }
-    }
 }

@@ -13,7 +13,7 @@ use crate::{
     counter::nanos_per_op,
     row::Kind,
     runner::{Control, Group, Metric, Subject, Tally, total_rate},
-    workload::{Entry, Options, UnknownImpl, cases, choose, threads_word},
+    workload::{Entry, Options, UnknownImpl, groups_of},
 };
 
 /// Calls between two looks at the stop flag.
@@ -61,22 +61,11 @@ pub trait WayImpl: Sync + Sized + 'static {
     fn step(&self, number: u64) -> u64;
 }
 
-/// What a subject is built from.
-#[derive(Clone, Copy, Debug)]
-pub struct Shape {
-    threads: usize,
-}
-
 struct Shared<W> {
     way: W,
-    threads: usize,
 }
 
 impl<W: WayImpl> Subject for Shared<W> {
-    fn workers(&self) -> usize {
-        self.threads
-    }
-
     fn work(&self, _: usize, control: &Control) -> Tally {
         let mut number = 0;
         control.drive(|| {
@@ -90,19 +79,12 @@ impl<W: WayImpl> Subject for Shared<W> {
 }
 
 /// The table's row for a way.
-const fn entry<W: WayImpl>(name: &'static str, about: &'static str) -> Entry<Shape> {
-    Entry {
-        name,
-        kind: Kind::Rival,
-        about,
-        threads_max: usize::MAX,
-        build: |Shape { threads }| Box::new(Shared { way: W::new(1), threads }),
-        conform: conform::<W>,
-    }
+const fn entry<W: WayImpl>(name: &'static str, about: &'static str) -> Entry<()> {
+    Entry::new(name, Kind::Rival, about, |()| Box::new(Shared { way: W::new(1) }), conform::<W>)
 }
 
 /// Every way.
-pub static ENTRIES: &[Entry<Shape>] = &[
+pub static ENTRIES: &[Entry<()>] = &[
     Entry {
         kind: Kind::Baseline,
         ..entry::<rivals::Direct>("direct", "a call of a known function, one thread")
@@ -135,19 +117,13 @@ const METRICS: [Metric; 2] = [
 /// # Errors
 /// If an implementation is unknown.
 pub fn groups(options: &Options) -> Result<Vec<Group>, UnknownImpl> {
-    let chosen = choose("dispatch", ENTRIES, &options.impls)?;
-    let group = |&threads: &usize| {
-        let (cases, left_out) = cases(&chosen, threads, |threads| Shape { threads });
-        Group {
-            bench: "dispatch",
-            title: format!("{}, one call", threads_word(threads)),
-            params: options.params([]),
-            metrics: METRICS.to_vec(),
-            cases,
-            left_out,
-        }
-    };
-    Ok(options.threads.iter().map(group).collect())
+    groups_of(
+        ("dispatch", ENTRIES, &METRICS),
+        options,
+        &[()],
+        |()| (", one call".to_owned(), []),
+        |_, ()| (),
+    )
 }
 
 /// Every thread's calls reach an implementation that adds what it should.
@@ -162,18 +138,4 @@ fn conform<W: WayImpl>() -> Result<(), String> {
             Err(_) => Err("a thread panicked".to_owned()),
         })
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::ENTRIES;
-
-    #[test]
-    fn every_way_leads_to_the_object() {
-        for entry in ENTRIES {
-            if let Err(error) = (entry.conform)() {
-                panic!("{}: {error}", entry.name);
-            }
-        }
-    }
 }

@@ -44,6 +44,8 @@ const fn fresh(
 
 const NEVER: &[&str] = &["--read-every", "never"];
 const HUNDREDTH: &[&str] = &["--read-every", "100"];
+/// Of the map when the list was written down.
+const KEYS: &[&str] = &["--keys", "65536"];
 
 /// The median of the errors is to be below this.
 pub const BOUND: f64 = 0.25;
@@ -71,9 +73,9 @@ pub const FRESH: &[Fresh] = &[
     fresh("lock", "std-rwlock", &[]),
     fresh("lock", "pl-mutex", &[]),
     fresh("lru", "mutex", &[]),
-    fresh("map", "dashmap", &[]),
-    fresh("map", "papaya", &[]),
-    fresh("map", "rwlock", &[]),
+    fresh("map", "dashmap", KEYS),
+    fresh("map", "papaya", KEYS),
+    fresh("map", "rwlock", KEYS),
     fresh("registry", "hand-sharded", NEVER),
     fresh("rmap-fork", "mutex", NEVER),
     fresh("stat", "cas", &[]),

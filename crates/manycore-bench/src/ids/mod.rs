@@ -19,7 +19,7 @@ use crate::{
     counter::nanos_per_op,
     row::Kind,
     runner::{Control, Group, Metric, Subject, Tally, total_rate},
-    workload::{Entry, Options, UnknownImpl, cases, choose, threads_word},
+    workload::{Entry, Options, UnknownImpl, groups_of},
 };
 
 /// Operations between two looks at the stop flag.
@@ -124,10 +124,6 @@ impl<S: Table> Shared<S> {
 }
 
 impl<S: Table> Subject for Shared<S> {
-    fn workers(&self) -> usize {
-        self.shape.threads
-    }
-
     fn work(&self, index: usize, control: &Control) -> Tally {
         let mut ids = self.ids_of(index);
         let handle = &mut self.table.handle();
@@ -162,14 +158,7 @@ impl<S: Table> Subject for Shared<S> {
 
 /// The table's row for an implementation.
 const fn entry<S: Table>(name: &'static str, kind: Kind, about: &'static str) -> Entry<Shape> {
-    Entry {
-        name,
-        kind,
-        about,
-        threads_max: usize::MAX,
-        build: |shape| Box::new(Shared::<S>::new(shape)),
-        conform: conform::<S>,
-    }
+    Entry::new(name, kind, about, |shape| Box::new(Shared::<S>::new(shape)), conform::<S>)
 }
 
 /// Every implementation.
@@ -195,23 +184,16 @@ const METRICS: [Metric; 2] = [
 /// # Errors
 /// If an implementation is unknown.
 pub fn groups(options: &Options) -> Result<Vec<Group>, UnknownImpl> {
-    let chosen = choose("ids", ENTRIES, &options.impls)?;
-    let mut groups = Vec::new();
-    for &threads in &options.threads {
-        for pattern in Pattern::ALL {
-            let (cases, left_out) = cases(&chosen, threads, |threads| Shape { threads, pattern });
-            groups.push(Group {
-                bench: "ids",
-                title: format!("{}, {}", threads_word(threads), pattern.name()),
-                params: options
-                    .params([("nodes", KEPT.into()), ("pattern", pattern.name().into())]),
-                metrics: METRICS.to_vec(),
-                cases,
-                left_out,
-            });
-        }
-    }
-    Ok(groups)
+    groups_of(
+        ("ids", ENTRIES, &METRICS),
+        options,
+        &Pattern::ALL,
+        |pattern| {
+            let params = [("nodes", KEPT.into()), ("pattern", pattern.name().into())];
+            (format!(", {}", pattern.name()), params)
+        },
+        |threads, pattern| Shape { threads, pattern },
+    )
 }
 
 /// An id leads to its own node until it is removed, once.
@@ -238,18 +220,4 @@ fn conform<S: Table>() -> Result<(), String> {
     // (One after the other, because one of the tables is one thread's.)
     let run = |thread| std::thread::scope(|scope| scope.spawn(move || churn(thread)).join());
     (0..3).try_for_each(|thread| run(thread).map_err(|_| "a thread panicked".to_owned())?)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::ENTRIES;
-
-    #[test]
-    fn every_id_leads_to_its_node_until_it_is_removed() {
-        for entry in ENTRIES {
-            if let Err(error) = (entry.conform)() {
-                panic!("{}: {error}", entry.name);
-            }
-        }
-    }
 }

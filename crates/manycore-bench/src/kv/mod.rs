@@ -29,7 +29,7 @@ use std::{
 
 pub use file::{FileTrace, TraceError};
 pub use trace::Keys;
-use trace::{SET, Trace, Wanted};
+use trace::{KEYS, SET, Trace, Wanted};
 
 use crate::{
     latency::Latencies,
@@ -241,10 +241,6 @@ impl<C: KvImpl> Shared<C> {
 }
 
 impl<C: KvImpl> Subject for Shared<C> {
-    fn workers(&self) -> usize {
-        self.shape.threads
-    }
-
     fn work(&self, index: usize, control: &Control) -> Tally {
         fn batched<H: KvHandle>(_: &H) -> bool {
             H::BATCHED
@@ -307,14 +303,13 @@ impl<C: KvImpl> Subject for Shared<C> {
 
 /// The table's row for a cache.
 const fn entry<C: KvImpl>(name: &'static str, about: &'static str) -> Entry<Shape> {
-    Entry {
+    Entry::new(
         name,
-        kind: Kind::Rival,
+        Kind::Rival,
         about,
-        threads_max: usize::MAX,
-        build: |shape| Box::new(Shared::<C>::new(shape)),
-        conform: || conform::<C>(3),
-    }
+        |shape| Box::new(Shared::<C>::new(shape)),
+        || conform::<C>(3),
+    )
 }
 
 /// Every implementation.
@@ -389,8 +384,7 @@ pub fn groups(options: &Options) -> Result<Vec<Group>, UnknownImpl> {
     let chosen = choose("kv", ENTRIES, &options.impls)?;
     let mut groups = Vec::new();
     let file = options.own.get::<KvOptions>().trace;
-    let mut group = |threads, set, order: Keys, is_sufficient| {
-        let keys = file.map_or(options.keys, |file| file.keys);
+    let mut group = |keys, threads, set, order: Keys, is_sufficient| {
         let wanted = Wanted { set, requests: options.ops, order, keys };
         let shape = |threads| Shape { threads, wanted, file, is_sufficient };
         let mut chosen = chosen.clone();
@@ -403,7 +397,11 @@ pub fn groups(options: &Options) -> Result<Vec<Group>, UnknownImpl> {
         params.extend(words.map(|(name, word)| (name.to_owned(), word.into())));
         groups.push(Group {
             bench: "kv",
-            title: format!("{}, {order}, {set} % sets, capacity {capacity}", threads_word(threads)),
+            title: format!(
+                "{}, {order}{}, {set} % sets, capacity {capacity}",
+                threads_word(threads),
+                Wanted::keys_word(keys)
+            ),
             params,
             metrics: METRICS.to_vec(),
             cases,
@@ -412,17 +410,23 @@ pub fn groups(options: &Options) -> Result<Vec<Group>, UnknownImpl> {
     };
     if let Some(file) = file {
         for is_sufficient in [true, false] {
-            options.threads.iter().for_each(|&t| group(t, file.set, Keys::Zipf, is_sufficient));
+            for &threads in &options.threads {
+                group(file.keys, threads, file.set, Keys::Zipf, is_sufficient);
+            }
         }
         return Ok(groups);
     }
-    for is_sufficient in [true, false] {
-        for &set in &options.set {
-            options.threads.iter().for_each(|&t| group(t, set, Keys::Zipf, is_sufficient));
+    for &keys in options.keys_or(&[KEYS]) {
+        for is_sufficient in [true, false] {
+            for &set in &options.set {
+                for &threads in &options.threads {
+                    group(keys, threads, set, Keys::Zipf, is_sufficient);
+                }
+            }
         }
-    }
-    for keys in [Keys::Scan, Keys::Loop, Keys::Mixed] {
-        group(1, 0, keys, false);
+        for order in [Keys::Scan, Keys::Loop, Keys::Mixed] {
+            group(keys, 1, 0, order, false);
+        }
     }
     Ok(groups)
 }
@@ -462,18 +466,4 @@ fn churn(handle: &mut impl KvHandle, thread: usize, threads: usize) -> Result<()
         }
     }
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::ENTRIES;
-
-    #[test]
-    fn every_cache_with_room_holds_what_was_put_in() {
-        for entry in ENTRIES {
-            if let Err(error) = (entry.conform)() {
-                panic!("{}: {error}", entry.name);
-            }
-        }
-    }
 }

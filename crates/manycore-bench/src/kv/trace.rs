@@ -6,6 +6,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// The skew, as in YCSB.
 const THETA: f64 = 0.99;
 
+/// How many different keys there are, unless asked for.
+pub(crate) const KEYS: usize = 1_000_000;
+
 /// In a request: it is a set.
 pub(crate) const SET: u32 = 1 << 31;
 
@@ -99,6 +102,13 @@ pub(crate) struct Wanted {
     pub(crate) keys: usize,
 }
 
+impl Wanted {
+    /// The number of keys as a part of a title, if it is not the usual one.
+    pub(crate) fn keys_word(keys: usize) -> String {
+        if keys == KEYS { String::new() } else { format!(", {keys} keys") }
+    }
+}
+
 impl Trace {
     /// The trace for these settings; the last one made is kept.
     pub(crate) fn shared(wanted: Wanted) -> Arc<Self> {
@@ -146,9 +156,7 @@ impl Trace {
 
 #[cfg(test)]
 mod tests {
-    use super::{Keys, SET, Trace, Wanted};
-
-    const KEYS: usize = 1_000_000;
+    use super::{KEYS, Keys, SET, Trace, Wanted};
 
     #[test]
     fn a_tenth_of_the_keys_draws_the_share_that_the_distribution_says() {

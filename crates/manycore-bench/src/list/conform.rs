@@ -57,7 +57,7 @@ fn churn(handle: &mut impl ListHandle, thread: usize, threads: usize) -> Result<
             }
             let end = first_element(threads);
             if let Some(stranger) = seen.iter().find(|element| **element >= end) {
-                return Err(format!("a read saw {stranger}, which nobody added"));
+                return Err(format!("a read saw {stranger}, which was not added"));
             }
         }
     }

@@ -13,7 +13,7 @@ use crate::{
     counter::nanos_per_op,
     row::Kind,
     runner::{Control, Group, Metric, Subject, Tally, total_rate},
-    workload::{Entry, Options, ReadEvery, UnknownImpl, cases, choose, threads_word},
+    workload::{Entry, Options, ReadEvery, UnknownImpl, groups_of},
 };
 
 /// How many keys there are.
@@ -37,7 +37,6 @@ pub trait LruImpl: Sync + Sized + 'static {
 /// What a subject is built from.
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {
-    threads: usize,
     read_every: ReadEvery,
 }
 
@@ -55,10 +54,6 @@ impl<L: LruImpl> Shared<L> {
 }
 
 impl<L: LruImpl> Subject for Shared<L> {
-    fn workers(&self) -> usize {
-        self.shape.threads
-    }
-
     fn work(&self, index: usize, control: &Control) -> Tally {
         let mut random = 0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(index as u64 + 1);
         let mut left = self.shape.read_every.countdown();
@@ -81,14 +76,7 @@ impl<L: LruImpl> Subject for Shared<L> {
 
 /// The table's row for a list.
 const fn entry<L: LruImpl>(name: &'static str, kind: Kind, about: &'static str) -> Entry<Shape> {
-    Entry {
-        name,
-        kind,
-        about,
-        threads_max: usize::MAX,
-        build: |shape| Box::new(Shared::<L>::new(shape)),
-        conform: conform::<L>,
-    }
+    Entry::new(name, kind, about, |shape| Box::new(Shared::<L>::new(shape)), conform::<L>)
 }
 
 /// Every implementation.
@@ -110,24 +98,16 @@ const METRICS: [Metric; 2] = [
 /// # Errors
 /// If an implementation is unknown.
 pub fn groups(options: &Options) -> Result<Vec<Group>, UnknownImpl> {
-    let chosen = choose("lru", ENTRIES, &options.impls)?;
-    let mut groups = Vec::new();
-    for &threads in &options.threads {
-        for &read_every in &options.read_every {
-            let (cases, left_out) =
-                cases(&chosen, threads, |threads| Shape { threads, read_every });
-            groups.push(Group {
-                bench: "lru",
-                title: format!("{}, evict: {read_every}", threads_word(threads)),
-                params: options
-                    .params([("keys", KEYS.into()), ("read_every", read_every.to_string().into())]),
-                metrics: METRICS.to_vec(),
-                cases,
-                left_out,
-            });
-        }
-    }
-    Ok(groups)
+    groups_of(
+        ("lru", ENTRIES, &METRICS),
+        options,
+        &options.read_every,
+        |read_every| {
+            let params = [("keys", KEYS.into()), ("read_every", read_every.to_string().into())];
+            (format!(", evict: {read_every}"), params)
+        },
+        |_, read_every| Shape { read_every },
+    )
 }
 
 /// Keys are evicted from the oldest, each once.
@@ -143,18 +123,4 @@ fn conform<L: LruImpl>() -> Result<(), String> {
         }
     }
     list.evict().map_or(Ok(()), |key| Err(format!("{key} was evicted twice")))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::ENTRIES;
-
-    #[test]
-    fn every_list_evicts_the_oldest() {
-        for entry in ENTRIES {
-            if let Err(error) = (entry.conform)() {
-                panic!("{}: {error}", entry.name);
-            }
-        }
-    }
 }

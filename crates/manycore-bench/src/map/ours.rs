@@ -6,7 +6,7 @@ use manycore::{
     collections::{DHash, DHashBuilder, HashMap, ReplicatedMap, Spread},
 };
 
-use super::{KEYS, MapHandle, MapImpl};
+use super::{MapHandle, MapImpl};
 
 /// `collections::HashMap`: a section for each call, as every other map pins or locks for each.
 pub(super) struct Sections(HashMap<u64, u64, RandomState>);
@@ -14,8 +14,8 @@ pub(super) struct Sections(HashMap<u64, u64, RandomState>);
 impl MapImpl for Sections {
     type Handle<'a> = &'a Self;
 
-    fn new() -> Self {
-        Self(HashMap::with_capacity_and_hasher(KEYS as usize, RandomState::default()))
+    fn new(keys: usize) -> Self {
+        Self(HashMap::with_capacity_and_hasher(keys, RandomState::default()))
     }
 
     fn handle(&self) -> &Self {
@@ -46,7 +46,7 @@ pub(super) struct Replicated(ReplicatedMap<u64, u64, RandomState>);
 impl MapImpl for Replicated {
     type Handle<'a> = &'a Self;
 
-    fn new() -> Self {
+    fn new(_: usize) -> Self {
         Self(ReplicatedMap::with_hasher(Placement::PerCore, RandomState::default()))
     }
 
@@ -78,7 +78,7 @@ pub(super) struct Distributed(DHash<u64, u64, u64, RandomState>);
 impl MapImpl for Distributed {
     type Handle<'a> = &'a Self;
 
-    fn new() -> Self {
+    fn new(_: usize) -> Self {
         let table = DHashBuilder::new().spread(Spread::Always).hasher(RandomState::default());
         Self(table.build())
     }

@@ -11,9 +11,12 @@ struct Regions;
 
 impl Mix for Regions {
     const BENCH: &'static str = "regions";
-    const KEYS: u64 = 1024;
     const STEP: usize = 1;
     const CHANGE: &'static str = "remove and put back";
+
+    fn keys(_: &Options) -> &[usize] {
+        &[1024]
+    }
 
     #[inline(always)]
     fn change(handle: &mut impl MapHandle, key: u64, _: bool) {

@@ -9,14 +9,12 @@ use crossbeam_utils::CachePadded;
 use dashmap::DashMap;
 use foldhash::fast::RandomState;
 
-use super::{KEYS, MapHandle, MapImpl};
-
-const ROOM: usize = KEYS as usize;
+use super::{MapHandle, MapImpl};
 
 type Plain = HashMap<u64, u64, RandomState>;
 
-fn plain() -> Plain {
-    HashMap::with_capacity_and_hasher(ROOM, RandomState::default())
+fn plain(keys: usize) -> Plain {
+    HashMap::with_capacity_and_hasher(keys, RandomState::default())
 }
 
 /// The baseline: handed from the thread that fills it to the only one that uses it.
@@ -31,8 +29,8 @@ pub(super) struct Own<'a> {
 impl MapImpl for Unshared {
     type Handle<'a> = Own<'a>;
 
-    fn new() -> Self {
-        Self(Mutex::new(plain()))
+    fn new(keys: usize) -> Self {
+        Self(Mutex::new(plain(keys)))
     }
 
     fn handle(&self) -> Own<'_> {
@@ -65,7 +63,7 @@ impl MapHandle for Own<'_> {
 }
 
 macro_rules! shared_map {
-    ($(#[$doc:meta])* $type:ident, $inner:ty, $new:expr,
+    ($(#[$doc:meta])* $type:ident, $inner:ty, |$keys:ident| $new:expr,
      $map:ident, $key:ident, $value:ident, $get:expr, $insert:expr, $remove:expr) => {
         $(#[$doc])*
         pub(super) struct $type($inner);
@@ -73,7 +71,7 @@ macro_rules! shared_map {
         impl MapImpl for $type {
             type Handle<'a> = &'a $inner;
 
-            fn new() -> Self {
+            fn new($keys: usize) -> Self {
                 Self($new)
             }
 
@@ -106,7 +104,7 @@ macro_rules! shared_map {
 
 shared_map!(
     /// std's map behind std's mutex.
-    StdMutex, CachePadded<Mutex<Plain>>, CachePadded::new(Mutex::new(plain())),
+    StdMutex, CachePadded<Mutex<Plain>>, |keys| CachePadded::new(Mutex::new(plain(keys))),
     map, key, value,
     map.lock().unwrap_or_else(PoisonError::into_inner).get(&key).copied(),
     map.lock().unwrap_or_else(PoisonError::into_inner).insert(key, value),
@@ -114,7 +112,8 @@ shared_map!(
 );
 shared_map!(
     /// std's map behind std's read-write lock.
-    StdRwLock, CachePadded<RwLock<Plain>>, CachePadded::new(RwLock::new(plain())),
+    StdRwLock, CachePadded<RwLock<Plain>>,
+    |keys| CachePadded::new(RwLock::new(plain(keys))),
     map, key, value,
     map.read().unwrap_or_else(PoisonError::into_inner).get(&key).copied(),
     map.write().unwrap_or_else(PoisonError::into_inner).insert(key, value),
@@ -123,7 +122,7 @@ shared_map!(
 shared_map!(
     /// dashmap's.
     Dash, DashMap<u64, u64, RandomState>,
-    DashMap::with_capacity_and_hasher(ROOM, RandomState::default()),
+    |keys| DashMap::with_capacity_and_hasher(keys, RandomState::default()),
     map, key, value,
     map.get(&key).map(|entry| *entry),
     map.insert(key, value),
@@ -132,7 +131,7 @@ shared_map!(
 shared_map!(
     /// scc's.
     Scc, scc::HashMap<u64, u64, RandomState>,
-    scc::HashMap::with_capacity_and_hasher(ROOM, RandomState::default()),
+    |keys| scc::HashMap::with_capacity_and_hasher(keys, RandomState::default()),
     map, key, value,
     map.read_sync(&key, |_, value| *value),
     map.upsert_sync(key, value),
@@ -141,7 +140,7 @@ shared_map!(
 shared_map!(
     /// papaya's.
     Papaya, papaya::HashMap<u64, u64, RandomState>,
-    papaya::HashMap::with_capacity_and_hasher(ROOM, RandomState::default()),
+    |keys| papaya::HashMap::with_capacity_and_hasher(keys, RandomState::default()),
     map, key, value,
     map.pin().get(&key).copied(),
     map.pin().insert(key, value),

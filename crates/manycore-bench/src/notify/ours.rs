@@ -48,7 +48,7 @@ impl QueueImpl for Logged {
 impl EventSender for &EventQueue<Event> {
     #[inline]
     fn send(&mut self, event: Event) {
-        EventQueue::send(self, event).expect("nobody closes the queue");
+        EventQueue::send(self, event).expect("the queue is not closed");
     }
 }
 

@@ -88,18 +88,9 @@ mod tests {
     };
 
     use super::{
-        super::{Disk, GREP, PIN, Page, Pages, skewed},
+        super::{Disk, Page, Pages, skewed},
         conform,
     };
-
-    #[test]
-    fn every_cache_loads_once_and_loses_no_change() {
-        for entry in [PIN, GREP].into_iter().flatten() {
-            if let Err(error) = (entry.conform)() {
-                panic!("{}: {error}", entry.name);
-            }
-        }
-    }
 
     /// Forgets a page while it is in use, and loads a page again if `TWICE`.
     struct Forgetful<const TWICE: bool> {

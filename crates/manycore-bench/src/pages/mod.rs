@@ -91,14 +91,14 @@ impl Disk {
     }
 
     fn write_back(&self, page: &Page) {
-        let mut writing = self.writing.lock().expect("nobody panics under this lock");
+        let mut writing = self.writing.lock().expect("no panic under this lock");
         assert!(!writing.contains(&page.key), "two write-backs of one page");
         writing.push(page.key);
         drop(writing);
         spin(self.latency);
         let changes = page.changes.load(Ordering::Relaxed);
         self.changes[page.key as usize].store(changes, Ordering::Relaxed);
-        let mut writing = self.writing.lock().expect("nobody panics under this lock");
+        let mut writing = self.writing.lock().expect("no panic under this lock");
         writing.retain(|key| *key != page.key);
     }
 }
@@ -121,7 +121,6 @@ trait Pages: Sync + Sized + 'static {
 /// What a subject is made of.
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {
-    threads: usize,
     update: u8,
     room: u64,
 }
@@ -141,10 +140,6 @@ struct PagesSubject<C, L> {
 }
 
 impl<C: Pages, L: Load> Subject for PagesSubject<C, L> {
-    fn workers(&self) -> usize {
-        self.shape.threads
-    }
-
     fn work(&self, index: usize, control: &Control) -> Tally {
         L::work(&self.cache, self.shape, index, control)
     }
@@ -335,7 +330,7 @@ pub fn groups(options: &Options) -> Result<Vec<Group>, UnknownImpl> {
     for (room, fit) in [(PAGES, "all fit"), (PAGES / 2, "half fit")] {
         for &update in &options.update {
             for &threads in &options.threads {
-                let shape = |threads| Shape { threads, update, room };
+                let shape = |_| Shape { update, room };
                 let (cases, left_out) = cases(&chosen, threads, shape);
                 groups.push(Group {
                     bench: "pages",
@@ -359,7 +354,7 @@ pub fn grep(options: &Options) -> Result<Vec<Group>, UnknownImpl> {
     let chosen = choose("grep", GREP, &options.impls)?;
     let group = |&threads: &usize| {
         // Shards fill up unevenly, and all of the file has to fit.
-        let shape = |threads| Shape { threads, update: 0, room: 2 * FILE };
+        let shape = |_| Shape { update: 0, room: 2 * FILE };
         let (cases, left_out) = cases(&chosen, threads, shape);
         Group {
             bench: "grep",

@@ -26,7 +26,7 @@ use crate::{
     row::Kind,
     runner::{Control, Group, Metric, Subject, Tally, total_rate},
     ticks::spin,
-    workload::{Entry, Options, UnknownImpl, cases, choose, threads_word},
+    workload::{Entry, Options, UnknownImpl, groups_of},
 };
 
 /// Entries of the path.
@@ -50,7 +50,6 @@ pub trait Dentry: Sync + Sized + 'static {
 /// What a subject is built from.
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {
-    threads: usize,
     work: u64,
 }
 
@@ -66,10 +65,6 @@ impl<D: Dentry> Path<D> {
 }
 
 impl<D: Dentry> Subject for Path<D> {
-    fn workers(&self) -> usize {
-        self.shape.threads
-    }
-
     fn work(&self, _: usize, control: &Control) -> Tally {
         let ticks = self.shape.work;
         // With work around each path, a look at the flag for each costs nothing.
@@ -88,14 +83,7 @@ impl<D: Dentry> Subject for Path<D> {
 
 /// The table's row for an entry.
 const fn entry<D: Dentry>(name: &'static str, kind: Kind, about: &'static str) -> Entry<Shape> {
-    Entry {
-        name,
-        kind,
-        about,
-        threads_max: usize::MAX,
-        build: |shape| Box::new(Path::<D>::new(shape)),
-        conform: conform::<D>,
-    }
+    Entry::new(name, kind, about, |shape| Box::new(Path::<D>::new(shape)), conform::<D>)
 }
 
 /// Every implementation.
@@ -118,20 +106,16 @@ const METRICS: [Metric; 2] = [
 /// # Errors
 /// If an implementation is unknown.
 pub fn groups(options: &Options) -> Result<Vec<Group>, UnknownImpl> {
-    let chosen = choose("stat", ENTRIES, &options.impls)?;
-    let group = |&threads: &usize| {
-        let work = options.work;
-        let (cases, left_out) = cases(&chosen, threads, |threads| Shape { threads, work });
-        Group {
-            bench: "stat",
-            title: format!("{}, a path of {DEPTH}", threads_word(threads)),
-            params: options.params([("depth", DEPTH.into()), ("work", work.into())]),
-            metrics: METRICS.to_vec(),
-            cases,
-            left_out,
-        }
-    };
-    Ok(options.threads.iter().map(group).collect())
+    groups_of(
+        ("stat", ENTRIES, &METRICS),
+        options,
+        &[options.work],
+        |work| {
+            let params = [("depth", DEPTH.into()), ("work", work.into())];
+            (format!(", a path of {DEPTH}"), params)
+        },
+        |_, work| Shape { work },
+    )
 }
 
 /// No thread gets a reference to half a renaming.
@@ -160,18 +144,4 @@ fn conform<D: Dentry>() -> Result<(), String> {
         started.into_iter().try_for_each(|t| t.join().map_err(|_| "a thread panicked")?)
     })?;
     (entry.stat() == [1_999; 2]).then_some(()).ok_or_else(|| "a renaming was lost".to_owned())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::ENTRIES;
-
-    #[test]
-    fn every_entry_is_referenced_whole() {
-        for entry in ENTRIES {
-            if let Err(error) = (entry.conform)() {
-                panic!("{}: {error}", entry.name);
-            }
-        }
-    }
 }

@@ -56,10 +56,6 @@ struct RegistrySubject<R> {
 }
 
 impl<R: RegistryImpl> Subject for RegistrySubject<R> {
-    fn workers(&self) -> usize {
-        self.shape.threads
-    }
-
     fn work(&self, index: usize, control: &Control) -> Tally {
         let Shape { read_every, spin: ticks, .. } = self.shape;
         let mut handle = self.registry.handle(index);
@@ -89,14 +85,13 @@ const fn entry<R: RegistryImpl>(
     kind: Kind,
     about: &'static str,
 ) -> Entry<Shape> {
-    Entry {
+    Entry::new(
         name,
         kind,
         about,
-        threads_max: usize::MAX,
-        build: |shape| Box::new(RegistrySubject { registry: R::new(shape.threads), shape }),
-        conform: || conform::<R>(3),
-    }
+        |shape| Box::new(RegistrySubject { registry: R::new(shape.threads), shape }),
+        || conform::<R>(3),
+    )
 }
 
 /// Every implementation.
@@ -181,18 +176,4 @@ fn churn(handle: &mut impl RegistryHandle, thread: u64) -> Result<(), String> {
     }
     alive.into_values().for_each(|entry| handle.unregister(entry));
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::ENTRIES;
-
-    #[test]
-    fn every_registry_knows_who_is_alive() {
-        for entry in ENTRIES {
-            if let Err(error) = (entry.conform)() {
-                panic!("{}: {error}", entry.name);
-            }
-        }
-    }
 }

@@ -48,7 +48,7 @@ fn knows_who_maps<R: ReverseMap>() -> Result<(), String> {
         }
         Ok(())
     })?;
-    nobody_maps(file)
+    is_unmapped(file)
 }
 
 /// Three threads work; each mapping that is removed was there, and none is left at the end.
@@ -71,14 +71,14 @@ fn removes_what_it_added<R: ReverseMap, L: Load>() -> Result<(), String> {
             return Err(format!("a load left {:?}", books.present));
         }
         added += books.added;
-        nobody_maps(&file.map)?;
+        is_unmapped(&file.map)?;
     }
     let made = added / MAPPINGS;
     let asked = OPERATIONS * THREADS * L::MAKES;
     if made == asked { Ok(()) } else { Err(format!("{made} processes were made, not {asked}")) }
 }
 
-fn nobody_maps<R: ReverseMap>(file: &R) -> Result<(), String> {
+fn is_unmapped<R: ReverseMap>(file: &R) -> Result<(), String> {
     let mut left = 0;
     file.for_overlapping(0..PAGES, |_| left += 1);
     if left == 0 { Ok(()) } else { Err(format!("{left} mappings were left at the end")) }
@@ -144,22 +144,11 @@ mod tests {
     use std::ops::Range;
 
     use super::{
-        super::{ENTRIES, Fork, Load, ReverseMap, Worker, loads, rivals},
+        super::{Fork, Load, ReverseMap, Worker, rivals},
         conform,
     };
 
     type Tree = rivals::Locked<rivals::StdMutex>;
-
-    #[test]
-    fn every_reverse_map_knows_who_maps_and_is_empty_after_every_load() {
-        for entries in [ENTRIES, loads::AIM, loads::MAIL, loads::SPAWN] {
-            for entry in entries {
-                if let Err(error) = (entry.conform)() {
-                    panic!("{}: {error}", entry.name);
-                }
-            }
-        }
-    }
 
     /// Keeps every mapping of one process.
     struct Leaky(Tree);

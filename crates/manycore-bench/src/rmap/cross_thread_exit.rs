@@ -89,10 +89,6 @@ impl<R: ReverseMap> Handed<R> {
 }
 
 impl<R: ReverseMap> Subject for Handed<R> {
-    fn workers(&self) -> usize {
-        self.shape.threads
-    }
-
     fn work(&self, index: usize, control: &Control) -> Tally {
         let mut worker = self.worker(index);
         let mut turns = 0;

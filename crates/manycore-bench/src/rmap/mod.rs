@@ -3,7 +3,8 @@
 //!
 //! Owns: the traits of reverse maps and of loads, and the table of implementations, which all
 //! loads share. `rmap-fork` is here, `rmap-hand` in [`cross_thread_exit`]; `aim`, `mail` and
-//! `spawn`, which work between updates as programs do, are in [`loads`]. What the kernel itself does is in `host`.
+//! `spawn`, which work between updates as programs do, are in [`loads`]. What the kernel itself
+//! does is in `host`.
 //!
 //! A thread forks and exits all the time: it adds eight mappings and removes them, one at a
 //! time. Files are chosen as programs choose libraries: a few are mapped by nearly all (the
@@ -96,10 +97,6 @@ struct RmapSubject<R, L> {
 }
 
 impl<R: ReverseMap, L: Load> Subject for RmapSubject<R, L> {
-    fn workers(&self) -> usize {
-        self.shape.threads
-    }
-
     fn work(&self, index: usize, control: &Control) -> Tally {
         let mut worker = Worker::new(&self.files, self.shape, index, L::PROCESSES);
         let mut load = L::new();
@@ -116,14 +113,7 @@ const fn entry<R: ReverseMap, L: Load>(
     kind: Kind,
     about: &'static str,
 ) -> Entry<Shape> {
-    Entry {
-        name,
-        kind,
-        about,
-        threads_max: usize::MAX,
-        build: L::subject::<R>,
-        conform: conform::conform::<R, L>,
-    }
+    Entry::new(name, kind, about, L::subject::<R>, conform::conform::<R, L>)
 }
 
 /// Every implementation, under one load.

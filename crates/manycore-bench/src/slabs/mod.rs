@@ -29,7 +29,7 @@ use crate::{
     counter::nanos_per_op,
     row::Kind,
     runner::{Control, Group, Metric, Subject, Tally, total_rate},
-    workload::{Entry, Options, UnknownImpl, cases, choose, threads_word},
+    workload::{Entry, Options, UnknownImpl, groups_of},
 };
 
 /// Operations between two looks at the stop flag.
@@ -179,10 +179,6 @@ fn churn(handle: &mut impl SourceHandle, control: &Control) -> Tally {
 }
 
 impl<S: Source> Subject for SlabSubject<S> {
-    fn workers(&self) -> usize {
-        self.shape.threads
-    }
-
     fn work(&self, index: usize, control: &Control) -> Tally {
         let handle = &mut self.source.handle();
         match self.shape.pattern {
@@ -217,14 +213,7 @@ impl<S: Source> Drop for SlabSubject<S> {
 
 /// The table's row for an implementation.
 const fn entry<S: Source>(name: &'static str, kind: Kind, about: &'static str) -> Entry<Shape> {
-    Entry {
-        name,
-        kind,
-        about,
-        threads_max: usize::MAX,
-        build: |shape| Box::new(SlabSubject::<S>::new(shape)),
-        conform: conform::<S>,
-    }
+    Entry::new(name, kind, about, |shape| Box::new(SlabSubject::<S>::new(shape)), conform::<S>)
 }
 
 /// Every implementation.
@@ -248,22 +237,13 @@ const METRICS: [Metric; 2] = [
 /// # Errors
 /// If an implementation is unknown.
 pub fn groups(options: &Options) -> Result<Vec<Group>, UnknownImpl> {
-    let chosen = choose("slab", ENTRIES, &options.impls)?;
-    let mut groups = Vec::new();
-    for &threads in &options.threads {
-        for pattern in Pattern::ALL {
-            let (cases, left_out) = cases(&chosen, threads, |threads| Shape { threads, pattern });
-            groups.push(Group {
-                bench: "slab",
-                title: format!("{}, {}", threads_word(threads), pattern.name()),
-                params: options.params([("pattern", pattern.name().into())]),
-                metrics: METRICS.to_vec(),
-                cases,
-                left_out,
-            });
-        }
-    }
-    Ok(groups)
+    groups_of(
+        ("slab", ENTRIES, &METRICS),
+        options,
+        &Pattern::ALL,
+        |pattern| (format!(", {}", pattern.name()), [("pattern", pattern.name().into())]),
+        |threads, pattern| Shape { threads, pattern },
+    )
 }
 
 /// A node is not handed out twice before it is freed, on whichever thread.
@@ -294,18 +274,4 @@ fn conform<S: Source>() -> Result<(), String> {
     }
     free_all(&mut source.handle(), &mut own);
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::ENTRIES;
-
-    #[test]
-    fn every_source_gives_memory_that_is_nobody_elses() {
-        for entry in ENTRIES {
-            if let Err(error) = (entry.conform)() {
-                panic!("{}: {error}", entry.name);
-            }
-        }
-    }
 }

@@ -146,7 +146,7 @@ impl Churn {
         let (of_slot, number) = (value >> NUMBER_BITS, value & ((1 << NUMBER_BITS) - 1));
         let writer = (number >> THREAD_SHIFT) as usize;
         if of_slot != slot as u64 || writer >= self.seen.len() {
-            return Err(format!("slot {slot} held {value:#x}, which nobody put there"));
+            return Err(format!("slot {slot} held {value:#x}, which was not put there"));
         }
         let newest = &mut self.seen[writer][slot];
         if number < *newest {
@@ -233,7 +233,7 @@ mod tests {
     #[test]
     fn faults_are_found() {
         let error = |outcome: Result<(), String>| outcome.unwrap_err();
-        assert!(error(run::<Broken<MIXES_UP>>(1)).contains("nobody put there"));
+        assert!(error(run::<Broken<MIXES_UP>>(1)).contains("not put there"));
         assert!(error(run::<Broken<FREES_EARLY>>(1)).contains("while it was held"));
         assert!(
             error(run_within::<Broken<LEAKS>>(1, Duration::from_millis(10)))

@@ -119,7 +119,7 @@ impl Drop for Flize {
         // A collector is never dropped, as its locals and it keep each other: what is still to be
         // freed would be lost. Two epochs must pass; a few more tries do no harm.
         for _ in 0..8 {
-            let _nobody_is_inside = self.collector.try_collect_light();
+            let _no_thread_is_inside = self.collector.try_collect_light();
         }
         // SAFETY: with `&mut self` no other thread has access to the table.
         let alone = unsafe { flize::unprotected() };

@@ -48,10 +48,6 @@ impl<S: Scheme> Sections<S> {
 }
 
 impl<S: Scheme> Subject for Sections<S> {
-    fn workers(&self) -> usize {
-        self.shape.threads
-    }
-
     fn duration(&self) -> Option<Duration> {
         Some(self.shape.at_most.unwrap_or(NO_LIMIT))
     }
@@ -88,10 +84,6 @@ impl<S: Scheme> Rate<S> {
 }
 
 impl<S: Scheme> Subject for Rate<S> {
-    fn workers(&self) -> usize {
-        self.shape.threads
-    }
-
     fn duration(&self) -> Option<Duration> {
         Some(self.shape.at_most.unwrap_or(NO_LIMIT))
     }
@@ -175,10 +167,6 @@ impl<S: Scheme> Times<S> {
 }
 
 impl<S: Scheme> Subject for Times<S> {
-    fn workers(&self) -> usize {
-        self.shape.threads
-    }
-
     fn duration(&self) -> Option<Duration> {
         Some(self.shape.at_most.unwrap_or(NO_LIMIT))
     }

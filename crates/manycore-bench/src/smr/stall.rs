@@ -116,7 +116,7 @@ impl<S: Scheme> Stall<S> {
 }
 
 impl<S: Scheme> Subject for Stall<S> {
-    fn workers(&self) -> usize {
+    fn workers(&self, _: usize) -> usize {
         self.updaters + 1
     }
 

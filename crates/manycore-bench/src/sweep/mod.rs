@@ -102,10 +102,6 @@ impl Worker {
 }
 
 impl<S: SweepImpl> Subject for Sweep<S> {
-    fn workers(&self) -> usize {
-        self.shape.threads
-    }
-
     fn work(&self, index: usize, control: &Control) -> Tally {
         let mut worker = Worker::new(index, self.shape.share);
         let begin = Instant::now();
@@ -213,18 +209,4 @@ fn conform<S: SweepImpl>(threads: usize) -> Result<(), String> {
         (0..threads as u64).map(|index| (1 << 32) + index * u64::from(OWN) + 1).sum();
     let seen = list.read();
     if seen == expected { Ok(()) } else { Err(format!("a walk saw {seen:#x}, not {expected:#x}")) }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::ENTRIES;
-
-    #[test]
-    fn every_list_holds_what_was_put_in() {
-        for entry in ENTRIES {
-            if let Err(error) = (entry.conform)() {
-                panic!("{}: {error}", entry.name);
-            }
-        }
-    }
 }

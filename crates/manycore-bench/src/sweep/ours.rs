@@ -22,7 +22,7 @@ macro_rules! adaptive {
                 let object = Object::new(list);
                 let pin: Option<Mode> = $pin;
                 if let Some(mode) = pin {
-                    assert!(object.pin(mode), "nobody else is at the object");
+                    assert!(object.pin(mode), "no other thread has the object");
                 }
                 Self(CachePadded::new(object))
             }

@@ -61,10 +61,6 @@ struct TimersSubject<Q> {
 }
 
 impl<Q: TimersImpl> Subject for TimersSubject<Q> {
-    fn workers(&self) -> usize {
-        self.shape.threads
-    }
-
     fn work(&self, index: usize, control: &Control) -> Tally {
         let Shape { read_every, spin: ticks, .. } = self.shape;
         let mut handle = self.queue.handle();
@@ -101,14 +97,13 @@ fn set<H: TimersHandle>(handle: &mut H, now: u64, count: &mut u64) -> H::Timer {
 
 /// The table's row for an implementation.
 const fn entry<Q: TimersImpl>(name: &'static str, kind: Kind, about: &'static str) -> Entry<Shape> {
-    Entry {
+    Entry::new(
         name,
         kind,
         about,
-        threads_max: usize::MAX,
-        build: |shape| Box::new(TimersSubject { queue: Q::new(), shape }),
-        conform: || conform::<Q>(3),
-    }
+        |shape| Box::new(TimersSubject { queue: Q::new(), shape }),
+        || conform::<Q>(3),
+    )
 }
 
 /// Every implementation.
@@ -212,18 +207,4 @@ fn churn(handle: &mut impl TimersHandle, thread: u64) -> Vec<u64> {
     }
     set.into_values().for_each(std::mem::forget); // these fire at the end
     fates
-}
-
-#[cfg(test)]
-mod tests {
-    use super::ENTRIES;
-
-    #[test]
-    fn every_queue_fires_or_cancels_each_timer() {
-        for entry in ENTRIES {
-            if let Err(error) = (entry.conform)() {
-                panic!("{}: {error}", entry.name);
-            }
-        }
-    }
 }

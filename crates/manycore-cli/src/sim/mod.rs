@@ -169,7 +169,7 @@ fn from_file(name: &str) -> Result<Machine, Failure> {
     if !name.ends_with(".toml") {
         return Err(Failure::usage(format_args!(
             "no machine '{name}': it is one of {}, this-host, or a file that ends in .toml",
-            manycore_sim::NAMES.join(", ")
+            Machine::names()
         )));
     }
     let text = std::fs::read_to_string(name)

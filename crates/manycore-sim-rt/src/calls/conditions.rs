@@ -6,7 +6,9 @@
 //! and sleeps unless the count has changed: no signal in between is lost. Spurious wake-ups are
 //! allowed (POSIX), so a wrong guess costs a check. Law sim_rt.C2: the second word holds the clock
 //! that the variable's attributes name, and is zero, the time of day, in one that was never
-//! initialized by a call.
+//! initialized by a call. Law sim_rt.C3: the third word counts the waiters that may still look at
+//! the first, and `pthread_cond_destroy` returns when it is zero: a program may destroy the
+//! variable and free its memory as soon as all waiters were woken (POSIX).
 
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::AtomicU32;
@@ -15,7 +17,7 @@ use super::{SEQ_CST, clock, futex, locks};
 use crate::interpose::Next;
 use crate::simulation;
 
-const EVERYBODY: u32 = u32::MAX;
+const ALL_WAITERS: u32 = u32::MAX;
 const ETIMEDOUT: c_int = 110;
 
 type One = extern "C" fn(*mut c_void) -> c_int;
@@ -25,9 +27,9 @@ type Four = extern "C" fn(*mut c_void, *mut c_void, c_int, *const [u64; 2]) -> c
 
 /// # Safety
 /// `condition` is libc's, and lives.
-unsafe fn words<'a>(condition: *mut c_void) -> &'a [AtomicU32; 2] {
+unsafe fn words<'a>(condition: *mut c_void) -> &'a [AtomicU32; 3] {
     // SAFETY: the caller promises a living condition variable of libc's (# Safety), which is
-    // aligned for its words and longer than two; all access to these two is atomic (sim_rt.C1).
+    // aligned for its words and longer than three; all access to these is atomic (sim_rt.C1).
     unsafe { &*condition.cast() }
 }
 
@@ -36,19 +38,21 @@ unsafe fn words<'a>(condition: *mut c_void) -> &'a [AtomicU32; 2] {
 unsafe fn wait(condition: *mut c_void, mutex: *mut c_void, until: Option<u64>) -> c_int {
     static UNLOCK: Next = Next::new(c"pthread_mutex_unlock");
     // SAFETY: the caller promises a condition variable of libc's that lives, as `pthread_cond_wait`
-    // asks.
-    let count = unsafe { &words(condition)[0] };
+    // asks; until `waiters` is counted down it is not destroyed (sim_rt.C3).
+    let [count, _, waiters] = unsafe { words(condition) };
     let seen = count.load(SEQ_CST);
+    waiters.fetch_add(1, SEQ_CST);
     // SAFETY: the type of the function.
     let unlock: One = unsafe { std::mem::transmute(UNLOCK.get()) };
     let answer = unlock(mutex);
     if answer != 0 {
+        waiters.fetch_sub(1, SEQ_CST);
         return answer;
     }
-    // SAFETY: the word of a condition variable that lives while a thread waits for it. One that is
-    // destroyed and freed right after its last broadcast, before this thread has looked, would not:
-    // libc's `pthread_cond_destroy` waits for such threads, but does not know of ours (sim_rt.C1).
+    // SAFETY: the word of a condition variable that is not destroyed while this thread is counted
+    // (sim_rt.C3).
     let woken = unsafe { futex::wait(condition as usize, seen, until, u32::MAX) };
+    waiters.fetch_sub(1, SEQ_CST);
     // SAFETY: the caller promises a mutex of libc's, as `pthread_cond_wait` asks; it was unlocked
     // above.
     let answer = unsafe { locks::pthread_mutex_lock(mutex) };
@@ -91,6 +95,26 @@ pub unsafe extern "C" fn pthread_cond_init(
         unsafe { words(condition)[1].store(clock as u32, SEQ_CST) };
     }
     answer
+}
+
+/// Destroys a condition variable, when the last waiter has looked at it.
+///
+/// # Safety
+/// As for the function of libc.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn pthread_cond_destroy(condition: *mut c_void) -> c_int {
+    static REAL: Next = Next::new(c"pthread_cond_destroy");
+    if simulation::active() {
+        // SAFETY: the caller promises that `condition` is libc's and lives, as libc's function
+        // asks.
+        let waiters = unsafe { &words(condition)[2] };
+        let what = "for the last waiters of a condition variable that it destroys";
+        // sim_rt.C3.
+        locks::look_until(what, None, || (waiters.load(SEQ_CST) == 0).then_some(()));
+    }
+    // SAFETY: the type of the function.
+    let real: One = unsafe { std::mem::transmute(REAL.get()) };
+    real(condition)
 }
 
 /// Waits for a signal.
@@ -182,7 +206,7 @@ pub unsafe extern "C" fn pthread_cond_broadcast(condition: *mut c_void) -> c_int
     if simulation::active() {
         // SAFETY: the caller promises that `condition` is libc's and lives, as libc's function
         // asks.
-        return unsafe { signal(condition, EVERYBODY) };
+        return unsafe { signal(condition, ALL_WAITERS) };
     }
     // SAFETY: the type of the function.
     let real: One = unsafe { std::mem::transmute(REAL.get()) };

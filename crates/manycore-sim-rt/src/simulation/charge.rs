@@ -1,5 +1,7 @@
 //! What the program does, charged to a virtual core; other threads may run first.
 
+use std::sync::atomic::Ordering;
+
 use manycore_sim::{Access as Kind, ThreadId, Wakened};
 
 use super::schedule::follow;
@@ -174,6 +176,7 @@ pub(crate) fn begin(mut thread: Box<Thread>) {
         let pinned = thread.allowed.as_ref().filter(|cores| cores.len() == 1);
         let id = sim.engine.spawn(pinned.map(|cores| cores[0]), sim.engine.now());
         assert_eq!(id.0 as usize, sim.threads.len(), "the engine numbers as we do");
+        debug_assert_eq!(thread.parked.load(Ordering::Relaxed), 1, "sim_rt.S1: not parked");
         sim.threads.push(thread);
     });
 }

@@ -1,8 +1,8 @@
 //! The running simulation: the engine, and the runtime's own state.
 //!
 //! Owns: the one [`Simulation`], and every call of the engine that may change threads. Such a call
-//! is made under [`with`] (`charge`), its outcome is followed outside (`schedule`): no borrow of the
-//! simulation is alive while another thread runs. `result` is the file that a run leaves.
+//! is made under [`with`] (`charge`), its outcome is followed outside (`schedule`): no borrow of
+//! the simulation is alive while another thread runs. `result` is the file that a run leaves.
 //!
 //! Law sim_rt.S1 (kept in [`crate::threads`]): while a simulation is active, one kernel thread
 //! runs. So the simulation needs no lock, and `ACTIVE` no ordering.
@@ -31,6 +31,9 @@ use crate::thread::Thread;
 
 static ACTIVE: AtomicBool = AtomicBool::new(false);
 static SIMULATION: AtomicPtr<Simulation> = AtomicPtr::new(std::ptr::null_mut());
+
+#[cfg(debug_assertions)]
+static IS_ENTERED: AtomicBool = AtomicBool::new(false);
 
 /// The first virtual thread id of the operating system: above what a kernel gives.
 const FIRST_ID: usize = 1 << 23;
@@ -85,9 +88,30 @@ pub(crate) fn active() -> bool {
 /// Acts on the simulation. Not to be nested, and nothing in `act` may change threads.
 #[inline(always)]
 pub(crate) fn with<R>(act: impl FnOnce(&mut Simulation) -> R) -> R {
+    #[cfg(debug_assertions)]
+    let _entered = Entered::now();
     // SAFETY: sim_rt.S1 - one thread is here; `start` set the pointer before the first call, and
     // nothing frees it. Borrows end with `act`, and no `act` calls back into this.
     act(unsafe { &mut *SIMULATION.load(Ordering::Relaxed) })
+}
+
+/// A borrow of the simulation, of which there is one at most.
+#[cfg(debug_assertions)]
+struct Entered;
+
+#[cfg(debug_assertions)]
+impl Entered {
+    fn now() -> Self {
+        debug_assert!(!IS_ENTERED.swap(true, Ordering::Relaxed), "`with` within `with`");
+        Self
+    }
+}
+
+#[cfg(debug_assertions)]
+impl Drop for Entered {
+    fn drop(&mut self) {
+        IS_ENTERED.store(false, Ordering::Relaxed);
+    }
 }
 
 /// Acts while the simulation is off: for calls of libc that use what we stand before.
@@ -141,14 +165,19 @@ impl Simulation {
     /// Makes `next` the thread whose stack is in use; returns what the change needs: where to save
     /// the old place, the new place, the new thread pointer.
     pub(crate) fn change_to(&mut self, next: usize) -> (*mut usize, usize, usize) {
+        debug_assert_ne!(next, self.current, "a thread gives way to itself");
         let old = &mut self.threads[self.current];
         old.frame = (self.place, self.block);
         let save = &raw mut old.place;
         self.current = next;
         (self.place, self.block) = self.threads[next].frame;
         self.tell_place();
-        let new = &self.threads[next];
-        (save, new.place, new.pointer)
+        let new = &mut self.threads[next];
+        debug_assert!(!new.ended, "an ended thread runs");
+        // sim_rt.S2: used once.
+        let to = std::mem::take(&mut new.place);
+        debug_assert_ne!(to, 0, "a thread runs that has not given way");
+        (save, to, new.pointer)
     }
 
     /// Writes where the running thread is to where it may look.

@@ -31,6 +31,10 @@ fn follow_away(outcome: Outcome) {
     if next != with(|sim| sim.current) {
         resume(next);
     }
+    debug_assert!(
+        with(|sim| sim.engine.running().0 as usize == sim.current),
+        "the engine has chosen another thread"
+    );
 }
 
 /// Runs `next`, which the engine has chosen, and comes back when the engine chooses the caller.
@@ -54,6 +58,7 @@ pub(crate) fn arrive() {
 pub(crate) fn collect(number: usize) {
     let (thread, handle) = with(|sim| {
         let thread = &mut *sim.threads[number];
+        debug_assert!(thread.ended && !thread.collected, "a thread ends once");
         thread.collected = true;
         (std::ptr::from_mut(thread), thread.handle)
     });

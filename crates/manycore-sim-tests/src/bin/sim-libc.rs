@@ -6,6 +6,7 @@ use std::{
     cell::UnsafeCell,
     ffi::{c_int, c_void},
     io::{Read, Write, pipe},
+    sync::atomic::{AtomicBool, Ordering},
     thread,
     time::Duration,
 };
@@ -20,6 +21,8 @@ unsafe extern "C" {
         time: *const [u64; 2],
     ) -> c_int;
     fn pthread_cond_broadcast(condition: *mut c_void) -> c_int;
+    fn pthread_cond_destroy(condition: *mut c_void) -> c_int;
+    fn pthread_mutex_trylock(mutex: *mut c_void) -> c_int;
     fn pthread_rwlock_rdlock(lock: *mut c_void) -> c_int;
     fn pthread_rwlock_wrlock(lock: *mut c_void) -> c_int;
     fn pthread_rwlock_unlock(lock: *mut c_void) -> c_int;
@@ -74,6 +77,7 @@ fn main() {
         _ => {
             takes_turns(cores);
             times_out();
+            destroys_after_the_last_wake_up();
             reads_and_writes(cores);
             posts();
             sends_through_a_pipe();
@@ -131,6 +135,37 @@ fn times_out() {
         assert_eq!(answer, ETIMEDOUT);
         pthread_mutex_unlock(shared.object());
     }
+}
+
+/// The condition variable's memory is used again at once, when a waiter that was woken may not have
+/// looked at it: its cache line is the other thread's, which therefore is the faster one.
+fn destroys_after_the_last_wake_up() {
+    let (shared, ready) = (&Shared::new(), &AtomicBool::new(false));
+    // SAFETY: zeroed, and not shared yet. This makes the line this thread's.
+    unsafe { (*shared.condition.get())[7] = 1 };
+    thread::scope(|scope| {
+        // SAFETY: a zeroed mutex and condition variable; a waiter may be woken once without reason.
+        scope.spawn(move || unsafe {
+            pthread_mutex_lock(shared.object());
+            ready.store(true, Ordering::Release);
+            assert_eq!(pthread_cond_wait(shared.condition(), shared.object()), 0);
+            pthread_mutex_unlock(shared.object());
+        });
+        while !ready.load(Ordering::Acquire) {
+            std::hint::spin_loop();
+        }
+        // SAFETY: the same mutex and condition variable; the memory of one that is destroyed may be
+        // written.
+        unsafe {
+            while pthread_mutex_trylock(shared.object()) != 0 {
+                std::hint::spin_loop();
+            }
+            pthread_cond_broadcast(shared.condition());
+            pthread_mutex_unlock(shared.object());
+            assert_eq!(pthread_cond_destroy(shared.condition()), 0);
+            shared.condition.get().write_volatile([0; 8]);
+        }
+    });
 }
 
 fn reads_and_writes(threads: u64) {

@@ -73,8 +73,8 @@ fn main() {
 
     let locked = Mutex::new(BTreeSet::new());
     tell("locked-set", time, |me| {
-        locked.lock().expect("nobody panics").insert(me);
-        locked.lock().expect("nobody panics").remove(&me);
+        locked.lock().expect("no thread panics").insert(me);
+        locked.lock().expect("no thread panics").remove(&me);
     });
     let deferred = Deferred::<BTreeSet<u64>, Cancelling<Change>>::new(BTreeSet::new());
     deferred.promote();
@@ -108,6 +108,6 @@ fn rate(threads: u64, time: Duration, act: &(impl Fn(u64) + Sync)) -> f64 {
     };
     thread::scope(|scope| {
         let workers: Vec<_> = (0..threads).map(|me| scope.spawn(move || work(me))).collect();
-        workers.into_iter().map(|worker| worker.join().expect("nobody panics")).sum()
+        workers.into_iter().map(|worker| worker.join().expect("no thread panics")).sum()
     })
 }

@@ -3,7 +3,7 @@
 use crate::machine::MAX_CORES;
 
 /// "No core", where a core number is stored in 16 bits.
-pub(super) const NOBODY: u16 = u16::MAX;
+pub(super) const NO_CORE: u16 = u16::MAX;
 
 /// A set of cores.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]

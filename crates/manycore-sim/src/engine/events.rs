@@ -94,6 +94,7 @@ impl Events {
             return None;
         }
         let at = self.next_at;
+        debug_assert!(at >= self.now, "virtual time went back");
         self.now = at;
         self.come_nearer();
         let slot = (at % RING) as usize;

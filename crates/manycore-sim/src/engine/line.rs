@@ -2,7 +2,7 @@
 
 use super::{
     Access,
-    cores::{CoreSet, NOBODY},
+    cores::{CoreSet, NO_CORE},
 };
 
 /// One request for a line.
@@ -20,7 +20,7 @@ pub(super) struct Request {
 
 /// State of one line.
 pub(super) struct Line {
-    /// The one core that may write, or `NOBODY`.
+    /// The one core that may write, or `NO_CORE`.
     pub(super) owner: u16,
     /// The core that answers the next request: the last owner.
     pub(super) supplier: u16,
@@ -50,8 +50,8 @@ struct Traffic {
 
 impl Line {
     const NEW: Line = Line {
-        owner: NOBODY,
-        supplier: NOBODY,
+        owner: NO_CORE,
+        supplier: NO_CORE,
         stores: 0,
         busy_until: 0,
         visible_at: 0,
@@ -65,10 +65,12 @@ impl Line {
 
     /// The owner of before and one more core have copies to read; it answers the next request.
     pub(super) fn share(&mut self, owner: u16, core: u16) {
+        debug_assert_eq!(self.owner, owner, "only the owner shares a line");
+        debug_assert_ne!(owner, core, "a core shares a line with itself");
         self.add_copy(owner);
         self.add_copy(core);
         self.supplier = owner;
-        self.owner = NOBODY;
+        self.owner = NO_CORE;
     }
 
     /// One more core has a copy to read.
@@ -102,7 +104,7 @@ impl Line {
 
     /// The present holders may use the line until then, whichever core gets it.
     pub(super) fn linger(&mut self, until: u64) {
-        let owner = (self.owner != NOBODY).then_some(self.owner);
+        let owner = (self.owner != NO_CORE).then_some(self.owner);
         if owner.is_none() && self.traffic.is_none() {
             return; // it comes from memory
         }

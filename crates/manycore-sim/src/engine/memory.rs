@@ -20,7 +20,7 @@
 
 use super::{
     Access, Engine, Outcome,
-    cores::NOBODY,
+    cores::NO_CORE,
     hash::Map,
     line::Request,
     stats::SiteKey,
@@ -310,7 +310,7 @@ impl Engine {
     /// Removes the line from the fast path of all its holders.
     fn bar(&mut self, at: u32) {
         let (line, number) = (&self.lines[at], self.lines.number(at));
-        if line.owner != NOBODY {
+        if line.owner != NO_CORE {
             self.filter.take(line.owner, number);
         }
         for core in line.copies().iter() {
@@ -332,6 +332,10 @@ impl Engine {
         } else {
             self.grant_read(at, request, now)
         };
+        let line = &self.lines[at];
+        debug_assert!(line.owner == NO_CORE || line.copies().is_empty(), "a writer beside readers");
+        debug_assert!(line.holds(request.core, request.write), "granted, but not held");
+        debug_assert!(now >= request.arrived, "granted before it was asked for");
         let done = now + latency;
         let waited = done - request.arrived;
         self.totals.misses += 1;
@@ -352,7 +356,7 @@ impl Engine {
         }
         let latency;
         let mut busy = u64::from(self.machine.read_occupancy);
-        if owner != NOBODY {
+        if owner != NO_CORE {
             latency = self.transfer(owner, core);
             busy = latency;
             self.totals.remote_reads += 1;
@@ -370,7 +374,7 @@ impl Engine {
         let linger = now + latency.min(u64::from(self.machine.linger));
         let line = &mut self.lines[at];
         line.busy_until = now + busy;
-        if owner != NOBODY {
+        if owner != NO_CORE {
             line.linger(linger);
             line.share(owner, core);
         } else if copies.is_empty() {
@@ -387,7 +391,7 @@ impl Engine {
         let (owner, copies) = (line.owner, line.copies());
         let latency = if owner == core {
             0
-        } else if owner != NOBODY {
+        } else if owner != NO_CORE {
             self.transfer(owner, core)
         } else if !copies.is_empty() {
             let others = copies.iter().filter(|c| *c != core);
@@ -395,7 +399,7 @@ impl Engine {
         } else {
             self.memory_latency(at, core, now)
         };
-        let shared = owner != core && (owner != NOBODY || !copies.is_empty());
+        let shared = owner != core && (owner != NO_CORE || !copies.is_empty());
         self.totals.shared_writes += u64::from(shared);
         let linger = u64::from(self.machine.linger);
         let line = &mut self.lines[at];
@@ -457,7 +461,7 @@ impl Engine {
 
     fn supplier_of(&self, at: u32) -> u16 {
         let supplier = self.lines[at].supplier;
-        if supplier == NOBODY { 0 } else { supplier }
+        if supplier == NO_CORE { 0 } else { supplier }
     }
 
     /// Orders a round, last turn first: sockets from the one after the supplier's, each with its
@@ -480,6 +484,11 @@ impl Engine {
         line.stores -= 1;
         line.visible_at = line.visible_at.max(done);
         let thread = &mut self.threads[request.thread as usize];
+        debug_assert_eq!(
+            thread.stores.iter().filter(|store| **store == at).count(),
+            1,
+            "a store arrives once"
+        );
         thread.stores.retain(|store| *store != at);
         thread.stores_done = thread.stores_done.max(done);
         let left = thread.stores.len() as u32;

@@ -42,6 +42,7 @@ impl Engine {
     pub fn exit(&mut self) -> Outcome {
         self.leave(State::Done);
         let me = self.running as usize;
+        debug_assert!(self.live > 0, "more threads end than there are");
         self.live -= 1;
         self.cores[usize::from(self.threads[me].core)].assigned -= 1;
         let at = self.clock + u64::from(self.machine.wake);
@@ -104,6 +105,8 @@ impl Engine {
     pub(super) fn leave(&mut self, state: State) {
         let clock = self.clock;
         let me = self.me();
+        debug_assert_eq!(me.state, State::Running, "only the running thread stops");
+        debug_assert!(me.clock <= clock, "a thread's clock went back");
         me.state = state;
         me.clock = clock;
     }
@@ -111,6 +114,11 @@ impl Engine {
     /// A thread that holds its core goes on at its own time.
     pub(super) fn goes_on(&mut self, thread: u32) {
         let me = &mut self.threads[thread as usize];
+        debug_assert_eq!(
+            self.cores[usize::from(me.core)].thread,
+            Some(thread),
+            "a thread goes on without a core"
+        );
         me.state = State::Ready;
         let at = me.clock;
         self.events.post(at, Event::Go(thread));
@@ -139,6 +147,7 @@ impl Engine {
     /// A blocked thread can run again at `at`.
     pub(super) fn wake(&mut self, thread: u32, at: u64, timed_out: bool) {
         let me = &mut self.threads[thread as usize];
+        debug_assert!(matches!(me.state, State::Blocked(_)), "woken, but not blocked");
         me.waits = me.waits.wrapping_add(1);
         me.timed_out = timed_out;
         me.state = State::Waking;
@@ -179,6 +188,7 @@ impl Engine {
     fn resume(&mut self, thread: u32) -> bool {
         let me = &mut self.threads[thread as usize];
         let (clock, core) = (me.clock, me.core);
+        debug_assert_eq!(me.state, State::Ready, "only a thread that is ready resumes");
         if clock >= me.slice_end {
             if !self.cores[usize::from(core)].queue.is_empty() {
                 me.state = State::Queued;
@@ -209,6 +219,7 @@ impl Engine {
     /// A woken thread looks for a core.
     fn arrive(&mut self, thread: u32, at: u64) {
         let me = &self.threads[thread as usize];
+        debug_assert_eq!(me.state, State::Waking, "only a woken thread looks for a core");
         let mut core = me.core;
         if self.cores[usize::from(core)].thread.is_some() && !me.pinned {
             core = self.idle_core_near(core).unwrap_or(core);
@@ -240,7 +251,8 @@ impl Engine {
 
     /// The core belongs to that thread from `at`.
     fn start_on(&mut self, thread: u32, core: u16, at: u64) {
-        self.cores[usize::from(core)].thread = Some(thread);
+        let before = self.cores[usize::from(core)].thread.replace(thread);
+        debug_assert_eq!(before, None, "a core has one thread at most");
         let me = &mut self.threads[thread as usize];
         me.clock = me.clock.max(at);
         me.slice_end = me.clock + u64::from(self.machine.slice);

@@ -98,7 +98,12 @@ impl Engine {
         pc: usize,
     ) -> Outcome {
         self.totals.futex_waits += 1;
-        self.futexes.entry(address).or_default().push_back((self.running, mask));
+        let waiters = self.futexes.entry(address).or_default();
+        debug_assert!(
+            waiters.iter().all(|waiter| waiter.0 != self.running),
+            "a thread waits at a futex twice"
+        );
+        waiters.push_back((self.running, mask));
         self.set_timer(deadline);
         self.block_for(WaitFor::Futex { address }, pc)
     }
@@ -134,6 +139,7 @@ impl Engine {
 
     /// The running thread waits for the end of another. At once if that has ended.
     pub fn join(&mut self, thread: ThreadId, pc: usize) -> Outcome {
+        debug_assert_ne!(thread.0, self.running, "a thread joins itself");
         let target = &mut self.threads[thread.0 as usize];
         if target.state == State::Done {
             self.clock = self.clock.max(target.clock);

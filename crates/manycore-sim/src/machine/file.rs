@@ -46,7 +46,7 @@ impl fmt::Display for FileError {
         match self {
             FileError::Form(error) => write!(f, "not a machine file: {error}"),
             FileError::UnknownBase { name } => {
-                write!(f, "no machine is called {name}; there are {}", super::NAMES.join(", "))
+                write!(f, "no machine is called {name}; there are {}", super::Machine::names())
             }
             FileError::Model(error) => error.fmt(f),
         }

@@ -16,7 +16,6 @@ use std::{borrow::Cow, collections::BTreeMap, fmt};
 
 #[cfg(feature = "report")]
 pub use file::FileError;
-pub use named::NAMES;
 pub use parameter::{PARAMETERS, Parameter};
 
 /// Most cores that a model may have: the engine keeps a set of cores in four words.
@@ -140,9 +139,19 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// The shipped model of that name; [`NAMES`] lists them.
+    /// The shipped model of that name.
     pub fn named(name: &str) -> Option<Machine> {
         named::named(name)
+    }
+
+    /// The shipped models.
+    pub fn shipped() -> impl Iterator<Item = Machine> {
+        named::shipped()
+    }
+
+    /// The names of the shipped models, with commas between.
+    pub fn names() -> String {
+        Self::shipped().map(|machine| machine.name).collect::<Vec<_>>().join(", ")
     }
 
     /// A model with that name whose every value is a guess, to be changed by hand.

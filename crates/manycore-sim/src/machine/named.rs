@@ -5,7 +5,7 @@ use std::{borrow::Cow, collections::BTreeMap};
 use super::{Arbitration, Machine, Topology};
 
 /// The models that [`Machine::named`] knows.
-pub const NAMES: &[&str] = &["opteron-8x6", "xeon-8x15", "xeon-4x10", "power-24"];
+const SHIPPED: [fn() -> Machine; 4] = [opteron, xeon_8x15, xeon_4x10, power];
 
 const OPLOG: &str = "OpLog (MIT-CSAIL-TR-2014-019) section 3.1";
 
@@ -13,13 +13,12 @@ const OPLOG: &str = "OpLog (MIT-CSAIL-TR-2014-019) section 3.1";
 type Sources<'a> = &'a [(&'static str, &'static str)];
 
 pub(super) fn named(name: &str) -> Option<Machine> {
-    match name {
-        "opteron-8x6" => Some(opteron()),
-        "xeon-8x15" => Some(xeon_8x15()),
-        "xeon-4x10" => Some(xeon_4x10()),
-        "power-24" => Some(power()),
-        _ => None,
-    }
+    shipped().find(|machine| machine.name == name)
+}
+
+/// The shipped models.
+pub(super) fn shipped() -> impl Iterator<Item = Machine> {
+    SHIPPED.iter().map(|model| model())
 }
 
 pub(super) fn guessed(name: &str) -> Machine {
@@ -176,4 +175,18 @@ fn power() -> Machine {
             ("hop3", "not used: one bus"),
         ],
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{named, shipped};
+
+    #[test]
+    fn every_shipped_model_is_whole_and_found_by_its_name() {
+        for machine in shipped() {
+            machine.check().expect(&machine.name);
+            let found = named(&machine.name).map(|found| found.about);
+            assert_eq!(found.as_ref(), Some(&machine.about), "{}: another's name", machine.name);
+        }
+    }
 }

@@ -14,5 +14,6 @@ mod loc;
 mod manifests;
 mod paths;
 mod programs;
+mod recipes;
 mod tidy;
 mod walk;

@@ -177,6 +177,17 @@ fn rivals_in_code_and_comments_are_caught() {
     assert_eq!(check_words("a.rs", harmless), Vec::<String>::new());
 }
 
+/// What a manifest has below its line "The rivals": without those that are optional, and without
+/// another version of one.
+fn rivals(manifest: &str) -> impl Iterator<Item = &str> {
+    let section = manifest.split_once("# The rivals.").map_or("", |(_, rest)| rest);
+    let lines = section.lines().take_while(|line| !line.starts_with('['));
+    let lines = lines.filter(|line| !line.starts_with('#') && !line.contains("optional = true"));
+    lines
+        .filter(|line| !line.contains("package ="))
+        .filter_map(|line| Some(line.split_once(" = ")?.0))
+}
+
 /// The rivals that a document counts and lists, as in "those of 2 rival crates among them: a and
 /// b.", against a manifest's dependencies.
 fn check_count(text: &str, manifest: &str) -> Vec<String> {
@@ -194,6 +205,8 @@ fn check_count(text: &str, manifest: &str) -> Vec<String> {
     if count.parse() != Ok(names.len()) {
         findings.push(format!("{count} rivals are announced, {} listed", names.len()));
     }
+    let missing = rivals(manifest).filter(|rival| !names.contains(rival));
+    findings.extend(missing.map(|name| format!("{name} is not listed")));
     findings
 }
 
@@ -212,4 +225,10 @@ fn wrong_lists_of_rivals_are_caught() {
     assert_eq!(check("3 rival crates among them: a and b"), ["3 rivals are announced, 2 listed"]);
     assert_eq!(check("2 rival crates among them: a and c"), ["c is no rival"]);
     assert_eq!(check("two").len(), 1);
+    let manifest = format!(
+        "{manifest}# The rivals.\nb = \"1\"\nc = \"2\"\n# Large.\n\
+        d = {{ version = \"1\", optional = true }}\n[lints]\ne = 1"
+    );
+    let found = check_count("x, those of 2 rival crates among them: a and b. y", &manifest);
+    assert_eq!(found, ["c is not listed"]);
 }

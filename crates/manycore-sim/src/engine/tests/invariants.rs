@@ -1,6 +1,6 @@
 //! What must hold between any two calls.
 
-use crate::engine::{Engine, cores::NOBODY, thread::State};
+use crate::engine::{Engine, cores::NO_CORE, thread::State};
 
 pub(super) fn verify(engine: &Engine) {
     verify_lines(engine);
@@ -11,7 +11,7 @@ pub(super) fn verify(engine: &Engine) {
 fn verify_lines(engine: &Engine) {
     for at in engine.lines.indices() {
         let (line, number) = (&engine.lines[at], engine.lines.number(at));
-        let held = line.owner != NOBODY;
+        let held = line.owner != NO_CORE;
         assert!(!held || line.copies().is_empty(), "a writer beside readers: {:#x}", number);
         for core in 0..engine.cores.len() as u16 {
             for write in [false, true] {

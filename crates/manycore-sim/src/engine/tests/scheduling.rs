@@ -24,7 +24,7 @@ fn a_woken_futex_waiter_runs_after_the_wake_and_says_so() {
 }
 
 #[test]
-fn a_futex_waiter_that_nobody_wakes_runs_at_its_deadline() {
+fn a_futex_waiter_that_is_not_woken_runs_at_its_deadline() {
     let mut engine = engine(1);
     assert_eq!(engine.futex_wait(0x40, u32::MAX, Some(50_000), 7), Continue);
     assert_eq!(engine.wakened(), Wakened::ByTime);

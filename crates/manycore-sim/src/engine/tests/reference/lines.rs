@@ -264,6 +264,6 @@ impl Model<'_> {
             Arbitration::Turns => in_round.min_by_key(ahead),
         };
         let line = self.lines.get_mut(&number).expect("touched");
-        line.waiting.remove(place.expect("somebody waits"))
+        line.waiting.remove(place.expect("a request waits"))
     }
 }

@@ -1,0 +1,52 @@
+//! `manycore workloads` and `manycore compare`: what scripts ask about benchmarks and their files.
+
+use std::{
+    fmt::Write as _,
+    fs,
+    io::{self, Write, stdout},
+};
+
+use manycore_bench::{
+    catalogue::WORKLOADS,
+    compare::{Better, factors, figure_of},
+};
+
+use crate::{args::CompareArgs, failure::Failure};
+
+/// Prints a line for each implementation of each workload.
+pub fn workloads() -> Result<(), Failure> {
+    let mut text = String::new();
+    for workload in WORKLOADS {
+        for about in (workload.impls)() {
+            // Writing to a string cannot fail.
+            let _ = writeln!(text, "{} {} {}", workload.name, about.name, about.kind.word());
+        }
+    }
+    print(&text)
+}
+
+/// Prints how many times as good ours is, or one figure.
+pub fn run(args: &CompareArgs) -> Result<(), Failure> {
+    let CompareArgs { workload, file, metric, less, implementation } = args;
+    let csv = fs::read_to_string(file)
+        .map_err(|error| Failure::run(format_args!("cannot read {}: {error}", file.display())))?;
+    let better = if *less { Better::Less } else { Better::More };
+    let text = match implementation {
+        None => factors(workload, &csv, metric, better),
+        Some(name) => figure_of(&csv, metric, name).map_or(String::new(), |it| format!("{it}\n")),
+    };
+    if text.is_empty() {
+        let what = implementation.as_deref().unwrap_or("ours and another implementation");
+        return Err(Failure::run(format_args!("{} has no '{metric}' of {what}", file.display())));
+    }
+    print(&text)
+}
+
+fn print(text: &str) -> Result<(), Failure> {
+    let write = || -> io::Result<()> {
+        let mut out = stdout().lock();
+        out.write_all(text.as_bytes())?;
+        out.flush()
+    };
+    write().map_err(|error| Failure::stdout(&error))
+}

@@ -1,0 +1,155 @@
+//! The lists that a new kind of log, collection or command belongs to (`docs/adding.md`): what the
+//! code has, each of them names.
+
+use std::collections::BTreeSet;
+
+use crate::walk;
+
+/// Where each kind of log is named: the documents, and the tests that run every kind.
+const OF_KINDS: &[&str] = &[
+    "README.md",
+    "crates/manycore/src/oplog/log.rs",
+    "crates/manycore/src/oplog/shuttle_tests.rs",
+    "crates/manycore/tests/integration/oplog_tree.rs",
+    "crates/manycore/tests/integration/properties.rs",
+    "crates/manycore/tests/linearizability.rs",
+    "crates/manycore/tests/stress.rs",
+];
+
+/// Where each collection is named.
+const OF_COLLECTIONS: &[&str] = &["ARCHITECTURE.md", "README.md", "crates/manycore/src/lib.rs"];
+
+/// Words that a fuzzer puts together.
+const OF_COMMANDS: &str = "fuzz/dictionaries/text.dict";
+
+fn text(path: &str) -> String {
+    std::fs::read_to_string(walk::top().join(path))
+        .unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+/// Whether the text has the word, and not only as a part of another.
+fn has_word(text: &str, word: &str) -> bool {
+    let part = |c: char| c.is_alphanumeric() || c == '_';
+    text.match_indices(word)
+        .any(|(at, _)| !text[..at].ends_with(part) && !text[at + word.len()..].starts_with(part))
+}
+
+/// The names that a text lacks.
+fn missing<'a>(path: &str, text: &str, names: impl Iterator<Item = &'a str>) -> Vec<String> {
+    let absent = names.filter(|name| !has_word(text, name));
+    absent.map(|name| format!("{path} does not name {name}")).collect()
+}
+
+/// The first type that each module exports with `pub use`; for a module that exports one with the
+/// module's own name, that one.
+fn exported(source: &str) -> Vec<&str> {
+    let uses = source.lines().filter_map(|line| line.strip_prefix("pub use ")?.split_once("::"));
+    uses.filter_map(|(module, names)| {
+        let names = names.trim_end_matches(';').trim_matches(['{', '}']);
+        let camel = |name: &&str| name.to_lowercase() == module.replace('_', "");
+        let mut all = names.split(", ");
+        all.clone().find(camel).or_else(|| all.next())
+    })
+    .collect()
+}
+
+/// The types in the first column of links of a table: `| ... | [`Type`] |`.
+fn in_table(source: &str) -> BTreeSet<&str> {
+    let rows = source.lines().filter(|line| line.starts_with("//! | "));
+    rows.flat_map(|row| row.split("[`").skip(1).filter_map(|rest| Some(rest.split_once('`')?.0)))
+        .collect()
+}
+
+/// The words of a parser's arms: `b"word" | b"other" => `.
+fn commands(source: &str) -> BTreeSet<&str> {
+    let arm = |line: &&str| line.trim_start().starts_with("b\"") && line.contains(" => ");
+    let patterns = source.lines().filter(arm).filter_map(|line| line.split_once(" => "));
+    let words = patterns.flat_map(|(pattern, _)| {
+        let pattern = pattern.split_once(" if ").map_or(pattern, |(pattern, _)| pattern);
+        pattern.split('|').map(|word| word.trim().trim_start_matches('b').trim_matches('"'))
+    });
+    words.filter(|word| *word != "noreply").collect()
+}
+
+#[test]
+fn every_kind_of_log_is_in_every_list() {
+    let source = text("crates/manycore/src/oplog/kinds/mod.rs");
+    let kinds = exported(&source);
+    assert!(kinds.len() >= 5, "kinds were not found: {kinds:?}");
+    let mut findings = Vec::new();
+    for path in OF_KINDS {
+        findings.extend(missing(path, &text(path), kinds.iter().copied()));
+    }
+    let table = in_table(&source);
+    findings.extend(
+        kinds
+            .iter()
+            .filter(|kind| !table.contains(*kind))
+            .map(|kind| format!("the table of kinds has no row for {kind}")),
+    );
+    assert_eq!(findings, [""; 0]);
+}
+
+#[test]
+fn every_collection_is_in_every_list() {
+    let source = text("crates/manycore/src/collections/mod.rs");
+    let table = in_table(&source);
+    let collections = exported(&source);
+    assert!(collections.len() >= 14, "collections were not found: {collections:?}");
+    let mut findings = Vec::new();
+    for path in OF_COLLECTIONS {
+        findings.extend(missing(path, &text(path), collections.iter().copied()));
+    }
+    findings.extend(
+        collections
+            .iter()
+            .filter(|name| !table.contains(*name))
+            .map(|name| format!("the table of collections has no row for {name}")),
+    );
+    assert_eq!(findings, [""; 0]);
+}
+
+#[test]
+fn every_text_command_is_known_to_the_fuzzer() {
+    let source = text("crates/manycored/src/protocol/classic.rs");
+    let commands = commands(&source);
+    assert!(commands.len() > 20, "commands were not found: {commands:?}");
+    let findings = missing(OF_COMMANDS, &text(OF_COMMANDS), commands.into_iter());
+    assert_eq!(findings, [""; 0]);
+}
+
+/// The files that a page names in backquotes and that are not there, below the top or a crate.
+/// Capitals stand for a name.
+fn files_that_are_not_there(page: &str, files: &[walk::File]) -> Vec<String> {
+    let quoted = page.split('`').skip(1).step_by(2);
+    let ends = [".rs", ".sh", ".py", ".toml", ".txt", ".md"];
+    let is_path = |word: &&str| {
+        let stands_for_a_name = ["NAME", "FILE", "WORKLOAD"].iter().any(|it| word.contains(it));
+        ends.iter().any(|end| word.ends_with(end)) && !word.contains(' ') && !stands_for_a_name
+    };
+    let is_there = |word: &str| {
+        let end = format!("/{word}");
+        files.iter().any(|file| file.path == word || file.path.ends_with(&end))
+    };
+    quoted.filter(is_path).filter(|word| !is_there(word)).map(str::to_owned).collect()
+}
+
+#[test]
+fn recipes_name_files_that_there_are() {
+    let (page, files) = (text("docs/adding.md"), walk::files());
+    assert_eq!(files_that_are_not_there(&page, &files), [""; 0]);
+    let page = "`src/no_such.rs`, `src/NAME.rs`, `src/lib.rs`, `Cargo.toml` and `a word`";
+    assert_eq!(files_that_are_not_there(page, &files), ["src/no_such.rs"]);
+}
+
+#[test]
+fn names_that_a_list_lacks_are_caught() {
+    let source = "pub use a_b::{Zero, AB};\npub use c::{Count, Error};\npub use d::D;\n\
+        use std::e::E;\n//! | a list | [`AB`], [`D`] |\n/// [`Count`]\n";
+    assert_eq!(exported(source), ["AB", "Count", "D"]);
+    assert_eq!(in_table(source), BTreeSet::from(["AB", "D"]));
+    let arms = "  b\"get\" | b\"gets\" => 1,\n  b\"lru\" if x => 2,\n  b\"noreply\" => 3,\n";
+    assert_eq!(commands(arms), BTreeSet::from(["get", "gets", "lru"]));
+    let found = missing("a.md", "`AB`, Counter and D.", ["AB", "Count", "D"].into_iter());
+    assert_eq!(found, ["a.md does not name Count"]);
+}
