@@ -196,7 +196,55 @@ impl Handle for (&AtomicU64, &CachePadded<AtomicU64>) {
 }
 
 /// What all use, and each user.
-pub(super) struct Accounts(Mutex<(u64, [u64; USERS])>);
+#[derive(Default)]
+pub(super) struct Used {
+    all: u64,
+    users: [u64; USERS],
+}
+
+impl Used {
+    fn charge(&mut self, user: usize, amount: u64) {
+        assert!(self.all + amount <= LIMIT && self.users[user] + amount <= LIMIT, "far below it");
+        self.all += amount;
+        self.users[user] += amount;
+    }
+
+    fn release(&mut self, user: usize, amount: u64) {
+        self.all -= amount;
+        self.users[user] -= amount;
+    }
+}
+
+/// The baseline of budgets.
+pub(super) struct OwnAccounts(Mutex<Used>);
+
+impl Pairs for OwnAccounts {
+    type Handle<'a> = (MutexGuard<'a, Used>, usize);
+
+    fn new() -> Self {
+        Self(Mutex::default())
+    }
+
+    fn handle(&self, index: usize) -> Self::Handle<'_> {
+        (locked(&self.0), index % USERS)
+    }
+}
+
+impl Handle for (MutexGuard<'_, Used>, usize) {
+    #[inline]
+    fn pair(&mut self, random: u64) {
+        let amount = random % 16 + 1;
+        self.0.charge(self.1, amount);
+        self.0.release(self.1, black_box(amount));
+    }
+
+    fn read(&mut self) -> u64 {
+        self.0.all
+    }
+}
+
+/// One lock for all counts.
+pub(super) struct Accounts(Mutex<Used>);
 
 impl Pairs for Accounts {
     type Handle<'a> = (&'a Self, usize);
@@ -214,19 +262,40 @@ impl Handle for (&Accounts, usize) {
     #[inline]
     fn pair(&mut self, random: u64) {
         let amount = random % 16 + 1;
-        {
-            let (all, users) = &mut *locked(&self.0.0);
-            assert!(*all + amount <= LIMIT && users[self.1] + amount <= LIMIT, "far below it");
-            *all += amount;
-            users[self.1] += amount;
-        }
-        let (all, users) = &mut *locked(&self.0.0);
-        *all -= black_box(amount);
-        users[self.1] -= amount;
+        locked(&self.0.0).charge(self.1, amount);
+        locked(&self.0.0).release(self.1, black_box(amount));
     }
 
     fn read(&mut self) -> u64 {
-        locked(&self.0.0).0
+        locked(&self.0.0).all
+    }
+}
+
+/// The baseline of pools.
+pub(super) struct OwnStack(Mutex<Vec<Buffer>>);
+
+impl Pairs for OwnStack {
+    type Handle<'a> = MutexGuard<'a, Vec<Buffer>>;
+
+    fn new() -> Self {
+        Self(Mutex::default())
+    }
+
+    fn handle(&self, _index: usize) -> Self::Handle<'_> {
+        locked(&self.0)
+    }
+}
+
+impl Handle for MutexGuard<'_, Vec<Buffer>> {
+    #[inline]
+    fn pair(&mut self, random: u64) {
+        let mut taken = self.pop().unwrap_or_else(buffer);
+        taken[0] = random as u8;
+        self.push(black_box(taken));
+    }
+
+    fn read(&mut self) -> u64 {
+        self.len() as u64
     }
 }
 
