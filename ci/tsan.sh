@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The library's and the cache's threaded tests under ThreadSanitizer, which watches every memory
+# The library's, the cache's and the server's threaded tests under ThreadSanitizer, which watches every memory
 # access for races.
 #   ci/tsan.sh           all of them
 #   ci/tsan.sh --short   the soaks alone, not optimised: what .ci/run calls
@@ -59,4 +59,6 @@ run() { cargo +nightly test -Zbuild-std --target "$HOST" --locked "$@"; }
 run -p manycore "${library[@]}" -- --skip=liars:: --skip=properties::
 run -p manycore-cache --test=integration -- --skip=sequential:: --skip=liars:: \
     ${short[@]+"${short[@]}"}
+# Half of the server's crates are compiled for it, which takes longer than all of the above.
+[ "${1:-}" = --short ] || run -p manycored --test=integration -- threads:: linearizability:: gathered::
 say "no race found"
