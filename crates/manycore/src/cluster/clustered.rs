@@ -256,12 +256,12 @@ impl<R: Rep> Clustered<R> {
         };
         assert!(
             refused != Refused::Circle,
-            "manycore: constructors of representatives call each other's clustered objects in a \
-             circle"
+            "manycore: deadlock: constructors of representatives call each other's clustered \
+             objects, in a cycle"
         );
         panic!(
             "manycore: a clustered object is called from its representative's constructor, or \
-             needs a new representative in the midst of its own scatter"
+             needs a new representative during its own scatter"
         )
     }
 

@@ -76,7 +76,7 @@ impl<K: Ord + Clone + Send + Sync + 'static> MemberStore<K> for Keys<K> {
         // SAFETY: member_pool.N1 - the caller promises that the node has a value until this returns
         // (`MemberStore::remove`).
         let key = unsafe { Member::value(node) };
-        let count = self.0.get_mut(key).expect("manycore: a key was not where its Ord says");
+        let count = self.0.get_mut(key).expect("manycore: a key's Ord contradicts itself");
         if *count > 1 {
             *count -= 1;
         } else {

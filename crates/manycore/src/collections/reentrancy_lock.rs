@@ -1,4 +1,4 @@
-//! A value behind a lock that tells a thread that it holds it already.
+//! A value behind a lock that detects re-entrancy: a thread that holds it already.
 
 use crate::lock::{self, Hold, Refused};
 use crate::percpu::thread_token;
@@ -52,7 +52,7 @@ impl<T> ReentrancyLock<T> {
         self.hold_told(place).0
     }
 
-    /// As [`hold_for`](Self::hold_for); says whether it had to wait.
+    /// As [`hold_for`](Self::hold_for); returns whether it had to wait, too.
     #[inline]
     pub(super) fn hold_told(
         &self,
@@ -100,24 +100,25 @@ impl<T> DerefMut for ReentrancyGuard<'_, T> {
     }
 }
 
-/// Says why a lock cannot be had.
+/// Panics with the reason why a lock is refused.
 #[cold]
 #[track_caller]
 pub(super) fn cannot_hold(refused: Refused) -> ! {
     if refused == Refused::Circle {
         panic!(
-            "manycore: threads wait for each other in a circle: each uses, from within code that \
-             runs under the lock of a collection, a collection whose lock another of them holds"
+            "manycore: deadlock: threads would wait for each other, in a cycle of the wait-for \
+             graph: each uses, from within code that runs under the lock of a collection, a \
+             collection whose lock another of them holds"
         )
     }
     panic_on_reentrancy()
 }
 
-/// Says that a collection's own user code uses it.
+/// Panics because user code that a collection runs uses that collection.
 #[cold]
 pub(super) fn panic_on_reentrancy() -> ! {
     panic!(
-        "manycore: a collection is used from within code that runs under its own lock: a closure, \
-         or the Hash, Eq or Clone of what is in it"
+        "manycore: a collection is used by code that runs under its own lock: a closure, or the \
+         Hash, Eq or Clone of a key or value"
     )
 }

@@ -471,7 +471,7 @@ fn constructors_of_representatives_may_look_at_the_object_and_not_call_it() {
         object.scatter(|_| object.with(|_| ()), |rep| assert!(std::ptr::eq(rep, object.local())));
         object.scatter(|_| object.scatter(|_| (), |_| ()), |_| ());
     });
-    assert!(end.panics_with("in the midst of its own scatter"), "{end:?}");
+    assert!(end.panics_with("during its own scatter"), "{end:?}");
 }
 
 // ---- Swappable ----

@@ -236,7 +236,7 @@ fn constructor_that_calls_its_own_object_is_told() {
 }
 
 #[test]
-#[should_panic(expected = "in the midst of its own scatter")]
+#[should_panic(expected = "during its own scatter")]
 fn scatter_from_within_scatter_is_told() {
     let counts = counts(Placement::Shared);
     counts.local();

@@ -151,6 +151,11 @@ impl Controller {
         if to == self.left && self.switches > 0 && self.looks <= soon && !is_probation {
             self.flaps.double(FLAPS_MAX);
         }
+        debug_assert!(
+            self.history.len() <= REMEMBERED
+                && self.history.back().is_none_or(|last| last.to == from),
+            "adaptive.A6: a change from {from:?}, which the object was not in"
+        );
         self.left = from;
         self.looks = 0;
         self.streak.clear();

@@ -132,7 +132,8 @@ impl Gate {
     /// closed.
     pub(super) fn leave_shared(&self) {
         // ORDER: Relaxed; a hint to `Adaptive::mode`.
-        self.0.word.fetch_and(!SHARED, Ordering::Relaxed);
+        let before = self.0.word.fetch_and(!SHARED, Ordering::Relaxed);
+        debug_assert!(before & OPEN == 0, "adaptive.A8: a mode is left with an open gate");
     }
 
     /// Announces that updates are deferred (adaptive.A5).

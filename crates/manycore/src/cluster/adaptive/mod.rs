@@ -541,7 +541,7 @@ fn checked<T: Send + Sync + 'static, L: Log<T>>(guard: ReadGuard<'_, T, L>) -> R
 }
 
 fn poisoned() -> ! {
-    panic!("manycore: the object is poisoned, because an update panicked; see repair()")
+    panic!("manycore: the object is poisoned: an update panicked; see repair()")
 }
 
 fn not_held(refused: Refused) -> ! {
@@ -549,7 +549,7 @@ fn not_held(refused: Refused) -> ! {
         would_wait_in_a_circle();
     }
     panic!(
-        "manycore: this thread holds the object already; drop the guard before, and do not read an \
+        "manycore: this thread holds the object already: drop the guard first, and do not read an \
          object from within its own updates"
     )
 }

@@ -5,7 +5,7 @@
 //! with the object.
 
 use super::controller::Controller;
-use super::lanes::Gate;
+use super::lanes::{Gate, LATE};
 use super::policy::Policy;
 use crate::lock::held;
 use crate::oplog::{ColdHold, Log};
@@ -57,7 +57,7 @@ impl<Op> SideState<Op> {
     /// the object's lock.
     pub(super) fn defer(&self, op: Op) {
         let defer = self.defer_unless(op, || false);
-        debug_assert!(defer.is_ok(), "nothing refused it");
+        debug_assert!(defer.is_ok(), "adaptive.A5: the lock holder's update is refused");
     }
 
     /// As [`defer`](Self::defer), for a thread that does not hold the lock, unless the object
@@ -103,6 +103,10 @@ impl<Op> SideState<Op> {
             hold.apply(op);
         }
         self.late(|late| {
+            debug_assert!(
+                late.is_empty() || self.gate.state() & LATE != 0,
+                "adaptive.A5: updates are deferred and not announced"
+            );
             if late.is_empty() {
                 self.gate.clear_late();
             }

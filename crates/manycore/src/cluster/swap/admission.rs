@@ -68,7 +68,11 @@ impl Admission {
 
     /// Admits calls again.
     pub(super) fn unseal(&self) {
-        let _ = self.change(|word| Some(word & !(DRAINED | SEALED)));
+        let before = self.change(|word| Some(word & !(DRAINED | SEALED)));
+        debug_assert!(
+            before.is_ok_and(|word| word & LENDING == 0),
+            "swap.W3: unsealed while the transfer accepts helpers"
+        );
     }
 
     /// Accepts helpers. To be called by the swapper of a sealed object.
@@ -99,7 +103,11 @@ impl Admission {
 
     /// Accepts no more helpers, and waits for those that are counted (swap.W3).
     pub(super) fn end_lending(&self) {
-        let _ = self.change(|word| Some(word & !LENDING));
+        let before = self.change(|word| Some(word & !LENDING));
+        debug_assert!(
+            before.is_ok_and(|word| word & LENDING != 0),
+            "swap.W3: a transfer ends that accepted no helpers"
+        );
         let mut backoff = Backoff::new();
         // ORDER: Acquire; pairs with Release in `leave`: what the helpers moved.
         while self.0.load(Ordering::Acquire) >= ONE {

@@ -54,17 +54,17 @@ pub enum SwapFailure {
 impl fmt::Display for SwapFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Busy => f.write_str("another swap of the object is under way"),
+            Self::Busy => f.write_str("another swap of the object is in progress"),
             Self::InsideCall => f.write_str("a swap from within a call would wait for itself"),
-            Self::TimedOut => f.write_str("the calls under way did not end in time"),
+            Self::TimedOut => f.write_str("calls that were in progress did not end in time"),
             Self::Panicked(payload) => {
                 write!(
                     f,
-                    "the transfer, or the making of a wrapper, panicked: {}",
+                    "the transfer, or the closure that makes a wrapper, panicked: {}",
                     message(payload)
                 )
             }
-            Self::NoSuchLayer => f.write_str("the layer was removed before"),
+            Self::NoSuchLayer => f.write_str("the wrapper has been removed already"),
         }
     }
 }

@@ -148,8 +148,8 @@ fn assert_may_call() -> usize {
     let depth = calls::depth();
     assert!(
         depth != LEAF,
-        "manycore: a blind update or a transfer calls an exchangeable object; it may not, since \
-         the swap that runs it would wait for itself"
+        "manycore: a blind update or a transfer calls an exchangeable object: the swap that runs \
+         it would wait for itself"
     );
     depth
 }

@@ -311,7 +311,7 @@ pub struct Exceeded {
 
 impl fmt::Display for Exceeded {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the budget has no {} left", self.amount)
+        write!(f, "less than {} is left of the budget", self.amount)
     }
 }
 

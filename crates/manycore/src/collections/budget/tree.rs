@@ -51,6 +51,7 @@ impl Tree {
         }
         self.0[number] = Some(node);
         if let Some(parent) = parent {
+            debug_assert!(parent != number, "budget.B1: a level is its own parent");
             self.node(parent).children.push(number);
         }
         number
@@ -160,6 +161,7 @@ impl Tree {
     pub(super) fn spare(&mut self, number: usize) -> u64 {
         let node = self.node(number);
         let spare = node.reserve.min(node.batch);
+        debug_assert!(node.taken <= node.limit, "budget.B1: a level has taken more than its limit");
         node.reserve -= spare;
         spare
     }

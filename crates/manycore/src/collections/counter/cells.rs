@@ -133,6 +133,7 @@ impl Cells {
     /// The word of a counter in the calling slot's row.
     #[inline(always)]
     fn word(&self, slot: usize, index: usize) -> &AtomicU64 {
+        debug_assert!(index < self.len, "counter.N1: the group has no counter {index}");
         // ORDER: Relaxed; only the slot's owners write it, and one owner succeeds another by
         // Release and Acquire (percpu.P2).
         let row = match self.row_ptr(slot).map(|row| row.0.load(Ordering::Relaxed)) {
@@ -207,6 +208,11 @@ impl Cells {
 
 impl Drop for Cells {
     fn drop(&mut self) {
+        // ORDER: Relaxed; `&mut self` proves that no other thread is left.
+        debug_assert!(
+            self.gate.load(Ordering::Relaxed) != FOLDING || sync::panicking(),
+            "counter.N3: cells are freed during an eviction"
+        );
         self.free_rows();
     }
 }
@@ -465,6 +471,7 @@ impl Group<'_> {
         });
         let Some(hot) = closed.flatten() else { return };
         let raw: *mut Cells = hot.state();
+        debug_assert!(!raw.is_null(), "counter.N3: {hot:?} leads to no cells");
         // SAFETY: the exchange above made this thread the one that frees the cells.
         let cells = unsafe { &*raw };
         cells.leave_table();

@@ -69,6 +69,10 @@ fn set(innermost: *const TableUse) {
 impl Drop for Entered<'_> {
     #[inline(always)]
     fn drop(&mut self) {
+        debug_assert!(
+            innermost().is_null() || ptr::eq(innermost(), self.0),
+            "dhash.M6: uses of tables end in the order of a stack"
+        );
         set(self.0.outer.get());
     }
 }

@@ -176,6 +176,10 @@ impl Form {
 
     fn change(&self, spread: bool, reason: SpreadReason, hits: u32, waits: u32) {
         self.told.with(|told| {
+            debug_assert!(
+                told.is_spread == self.is_spread(),
+                "dhash.M8: the form and what is told of it differ"
+            );
             if told.is_spread == spread {
                 return;
             }

@@ -71,6 +71,11 @@ impl<E: Tagged> Table<E> {
 
     /// Puts in what is not there.
     pub(in crate::collections) fn insert(&mut self, entry: E) -> &mut E {
+        debug_assert!(
+            self.index_of_tag(entry.tag()).is_none(),
+            "dhash.M9: two elements have the tag {:?}",
+            entry.tag()
+        );
         self.0.insert_unique(hash_of(&entry), entry, hash_of).into_mut()
     }
 

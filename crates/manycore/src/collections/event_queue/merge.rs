@@ -84,7 +84,10 @@ impl<E> Pending<E> {
     ) where
         E: 'a,
     {
-        debug_assert_eq!(self.left, 0, "merge what is pending first");
+        debug_assert!(
+            self.left == 0 && self.sources.is_empty(),
+            "event_queue.Q2: a merge begins before the pending one is over"
+        );
         self.buffers.resize_with(self.buffers.len().max(logs.len()), Vec::new);
         self.sources.reserve(logs.len());
         for (log, buffer) in logs.zip(&mut self.buffers) {
@@ -123,11 +126,16 @@ impl<E> Pending<E> {
             source.0.start = from.add(1);
             from.read()
         };
+        debug_assert!(self.left > 0, "event_queue.Q2: more events than were merged");
         self.left -= 1;
         match source.head(first.source) {
             Some(head) => self.replay(head),
             None => {
                 drop(self.sources.remove(first.source));
+                debug_assert!(
+                    self.left == self.sources.iter().map(|source| left(&source.0)).sum::<usize>(),
+                    "event_queue.Q2: the count of pending events is wrong"
+                );
                 self.play();
             }
         }

@@ -107,6 +107,10 @@ impl<E> Inbox<E> {
     /// Moves everything to the end of two empty ones, `into` before `pending`, by an exchange of
     /// buffers.
     pub(super) fn hand_over(&mut self, into: &mut Vec<E>, pending: &mut Pending<E>) {
+        debug_assert!(
+            into.is_empty() && pending.len() == 0,
+            "event_queue.Q2: events are passed by"
+        );
         std::mem::swap(&mut self.ready, into);
         std::mem::swap(&mut self.pending, pending);
         self.signals.note_merged(0);

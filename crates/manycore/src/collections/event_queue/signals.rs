@@ -197,11 +197,13 @@ impl Signals {
         if self.is_sole_sender() {
             // ORDER: Relaxed (both); one writer.
             let next = self.sequence.0.load(Ordering::Relaxed) + 1;
+            debug_assert!(next < STAMPED, "event_queue.Q2: a sole sender's key above the stamps");
             self.sequence.0.store(next, Ordering::Relaxed);
             return next;
         }
         let clock = self.flags.0.clock;
         let stamp = clock.stamp();
+        debug_assert!(stamp.ticks() < STAMPED, "event_queue.Q2: a stamp beyond the keys");
         // The wait belongs here and not after the publication: a merge takes all logs at one moment
         // and needs no cut, so all that counts is that later events have higher stamps.
         clock.settle(stamp);
@@ -276,6 +278,7 @@ impl Signals {
     fn let_senders_go(&self) {
         let senders = {
             let mut waiters = self.waiters();
+            debug_assert!(self.is_full(), "event_queue.Q5: two receivers clear the bound");
             self.clear(FULL);
             std::mem::take(&mut waiters.senders)
         };
@@ -324,6 +327,10 @@ impl Signals {
                     receivers.push(waiter);
                 }
             }
+            debug_assert!(
+                receivers.iter().filter(|waiter| waiter.is_polled()).count() <= POLLED_MAX,
+                "event_queue.Q6: too many wakers of poll_recv"
+            );
             self.set(SLEEPING);
         }
         // Without the lock, because wakers are user code; and contained, because the caller, a

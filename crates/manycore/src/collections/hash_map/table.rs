@@ -210,7 +210,12 @@ impl<'s, K, V> Slot<'s, K, V> {
 
     /// Fills the free slot: the tag first (hash_map.H2).
     pub(super) fn fill(self, hash: u64, entry: Shared<'_, Entry<K, V>>, section: &Section<'_>) {
-        let tag = || self.set_tags(|tags, byte| tags & !byte | tag_of(hash) << (8 * self.at));
+        let tag = || {
+            self.set_tags(|tags, byte| {
+                debug_assert!(tags & byte & USED == 0, "hash_map.H2: a used slot is filled");
+                tags & !byte | tag_of(hash) << (8 * self.at)
+            });
+        };
         let link = || self.bucket.slots[self.at].store(entry, section);
         // BUG: a map's entry is linked before its slot has a tag (hash_map.H2).
         if seeded_bug!("link-before-tag") {
@@ -299,6 +304,10 @@ impl<'s, K, V> Locked<'s, K, V> {
         // ORDER: Relaxed load under the lock. Release; pairs with Acquire in `find`: the entries
         // before it says that they are here.
         let tags = self.first.tags.load_to_change(Ordering::Relaxed);
+        debug_assert!(
+            tags & (PENDING | MOVED) == PENDING,
+            "hash_map.H3: entries arrive in a bucket that does not wait for them"
+        );
         self.first.tags.store(tags & !PENDING, Ordering::Release);
     }
 
@@ -312,6 +321,7 @@ impl<'s, K, V> Locked<'s, K, V> {
             // ORDER: Relaxed load under the lock. Release; pairs with Acquire in `find`: a reader
             // that sees it sees the entries' arrival (hash_map.H3).
             let tags = bucket.tags.load_to_change(Ordering::Relaxed);
+            debug_assert!(tags & MOVED == 0, "hash_map.H3: a bucket moves twice");
             bucket.tags.store(tags | MOVED, Ordering::Release);
         }
         self.leave = lock::HOT;

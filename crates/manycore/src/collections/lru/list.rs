@@ -68,6 +68,7 @@ impl<K: Eq> List<K> {
             self.nodes.push(fresh);
             self.nodes.len() - 1
         } else {
+            debug_assert!(self.nodes[node].key.is_none(), "lru.L1: a free node has a key");
             self.free = self.nodes[node].older;
             self.nodes[node] = fresh;
             node
@@ -89,6 +90,7 @@ impl<K: Eq> List<K> {
     }
 
     fn take_out(&mut self, node: usize) -> Option<K> {
+        debug_assert!(self.nodes[node].key.is_some(), "lru.L1: a node is taken out twice");
         let hash = self.nodes[node].hash;
         if let Ok(entry) = self.index.find_entry(hash, |other| *other == node) {
             entry.remove();
@@ -111,6 +113,15 @@ impl<K: Eq> List<K> {
 
     fn unlink(&mut self, node: usize) {
         let Node { newer, older, .. } = self.nodes[node];
+        let leads_back = |at: usize, to: fn(&Node<K>) -> usize, end| match at {
+            NIL => end == node,
+            at => to(&self.nodes[at]) == node,
+        };
+        debug_assert!(
+            leads_back(newer, |newer| newer.older, self.newest)
+                && leads_back(older, |older| older.newer, self.oldest),
+            "lru.L1: the neighbours of node {node} do not lead back to it"
+        );
         match newer {
             NIL => self.newest = older,
             newer => self.nodes[newer].older = older,
@@ -128,6 +139,7 @@ impl<K: Eq> List<K> {
             NIL => self.oldest = node,
             older => self.nodes[older].newer = node,
         }
+        debug_assert!(older != node, "lru.L1: a node is linked twice");
         self.newest = node;
     }
 }

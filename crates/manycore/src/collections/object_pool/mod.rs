@@ -190,6 +190,10 @@ impl<T: Send + 'static> ObjectPool<T> {
             for (_, shelf) in self.shelves.reps() {
                 shelf.0.with(|things| all.append(things));
             }
+            debug_assert!(
+                all.len() <= back.made,
+                "object_pool.P1: more idle things than were made"
+            );
             back.made -= all.len();
             all
         });
@@ -210,7 +214,10 @@ struct Room<'a, T: Send + 'static>(&'a ObjectPool<T>);
 
 impl<T: Send + 'static> Drop for Room<'_, T> {
     fn drop(&mut self) {
-        self.0.shelves.root().back.with(|back| back.made -= 1);
+        self.0.shelves.root().back.with(|back| {
+            debug_assert!(back.made > 0, "object_pool.P1: a thing is uncounted twice");
+            back.made -= 1;
+        });
     }
 }
 

@@ -37,6 +37,7 @@ impl Room {
     pub(super) fn take(&mut self) -> Result<(), usize> {
         if self.taken < self.bound {
             self.taken += 1;
+            debug_assert!(self.queue.len() < self.taken, "page_cache.G5: a page has no room");
             return Ok(());
         }
         Err(self.given_back)
@@ -44,7 +45,7 @@ impl Room {
 
     /// Counts a page no longer.
     pub(super) fn give_back(&mut self) {
-        debug_assert!(self.taken > 0, "room was given back twice (page_cache.G5)");
+        debug_assert!(self.taken > 0, "page_cache.G5: room is given back twice");
         self.taken -= 1;
         self.given_back = self.given_back.wrapping_add(1);
     }
@@ -56,7 +57,7 @@ impl Room {
     /// A page has come, for which room was taken.
     pub(super) fn enqueue(&mut self, tag: Tag) {
         self.queue.push_back(tag);
-        debug_assert!(self.queue.len() <= self.taken, "a page without room (page_cache.G5)");
+        debug_assert!(self.queue.len() <= self.taken, "page_cache.G5: a page comes without room");
     }
 
     /// The next page to look at. It goes to the end of the queue.
@@ -70,7 +71,7 @@ impl Room {
     pub(super) fn leave(&mut self, tag: Tag) {
         // From the end, where `next` has just put it, unless its write-back took long.
         let at = self.queue.iter().rposition(|queued| *queued == tag);
-        debug_assert!(at.is_some(), "a page that is there is in the queue (page_cache.G8)");
+        debug_assert!(at.is_some(), "page_cache.G8: a page leaves that is not queued");
         at.map(|at| self.queue.remove(at));
         self.give_back();
     }

@@ -109,6 +109,7 @@ impl<T> Bag<T> {
         // that this is called once for it: so the value is read once, and `ManuallyDrop` keeps its
         // frame from dropping it.
         unsafe {
+            debug_assert!((*frame.as_ptr()).node.is_none(), "registry.R2: an arrival enters twice");
             let value = std::ptr::read(&raw const (*frame.as_ptr()).value);
             let node = self.make(ManuallyDrop::into_inner(value));
             (*frame.as_ptr()).node = Some(node);
@@ -158,6 +159,7 @@ impl<T> Bag<T> {
 
     /// Moves the live nodes to another bag.
     pub(super) fn empty_into(&mut self, other: &mut Self) {
+        debug_assert!(self.live <= self.nodes.len(), "registry.R1: more entries than nodes");
         let live = std::mem::take(&mut self.live);
         for node in self.nodes.drain(..live) {
             // SAFETY: registry.G1, and it leaves this bag.
@@ -194,6 +196,7 @@ impl<T> Bag<T> {
         if self.nodes.get(place) != Some(&node) {
             return false;
         }
+        debug_assert!(place < self.live, "registry.R1: a node leaves that is free");
         self.live -= 1;
         if place != self.live {
             self.nodes.swap(place, self.live);
@@ -225,6 +228,7 @@ impl<T> Bag<T> {
         // SAFETY: registry.R2 - the caller promises that the frame is alive and used by this thread
         // alone.
         let frame = unsafe { &mut *frame.as_ptr() };
+        debug_assert!(matches!(frame.rest, Rest::Nothing), "registry.R2: a departure leaves twice");
         let moves = needs_drop::<T>() && size_of::<T>() <= MOVED_BYTES;
         if (needs_drop::<T>() && !moves) || self.nodes.len() - self.live > SPARE {
             self.nodes.swap_remove(self.live);

@@ -125,4 +125,4 @@ impl<T: Send + Sync + 'static> Log<Members<T>> for Churn<T> {
     }
 }
 
-const LEFT_EARLY: &str = "manycore: an entry left before it entered";
+const LEFT_EARLY: &str = "manycore: an entry is removed that was not inserted";

@@ -325,6 +325,7 @@ impl Head {
     fn enter(&self, slot: Slot, seen: Word) -> Option<promotion::Inside<Side>> {
         // ORDER: Relaxed; HOT was seen by an Acquire load, and the side is set before it.
         let side = self.side.load(Ordering::Relaxed);
+        debug_assert!(!side.is_null() && seen.is_hot(), "scalable_arc.A4: {seen:?} has no rows");
         // SAFETY: never changed while the head lives, and the caller has seen HOT: it is set.
         let biased = unsafe { (*side).biased };
         // ORDER: Acquire; after the announcement (scalable_arc.A4). Pairs with Release in
@@ -355,14 +356,20 @@ impl Head {
             std::mem::replace(unsafe { &mut *rows }, Segmented::new())
         });
         let counted = sum(&rows);
-        debug_assert!(counted < TOO_MANY, "manycore: a handle was counted down twice");
+        debug_assert!(counted < TOO_MANY, "scalable_arc.A1: a handle was counted down twice");
         if counted >= TOO_MANY {
             std::process::abort(); // as above
         }
         let added = Word::fold(counted);
         // ORDER: AcqRel; pairs with Acquire in `promote` and with the fence in `was_last`: the rows
         // are empty, and what their owners did with the value came before.
-        self.count.fetch_add(added, Ordering::AcqRel);
+        let before = Word(self.count.fetch_add(added, Ordering::AcqRel));
+        debug_assert!(before.is_folding(), "scalable_arc.A4: {before:?} is folded by two threads");
+        let after = Word(before.0.wrapping_add(added));
+        debug_assert!(
+            after.is_cold() && (1..TOO_MANY).contains(&after.central()),
+            "scalable_arc.A5: {after:?} after a fold by an owner"
+        );
         // ORDER: Relaxed; a number.
         HOT_NOW.fetch_sub(1, Ordering::Relaxed);
         true
@@ -553,6 +560,7 @@ impl Drop for Head {
 /// (scalable_arc.A3).
 #[inline(always)]
 fn was_last(before: Word) -> bool {
+    debug_assert!(before.central() != 0, "scalable_arc.A3: {before:?} has no handle to drop");
     if before.central() != 1 {
         return false;
     }

@@ -37,6 +37,7 @@ impl<'a> Changing<'a> {
 
 impl Drop for Changing<'_> {
     fn drop(&mut self) {
+        debug_assert!(self.odd % 2 == 1, "scalable_arc.A8: a change that has not begun ends");
         // ORDER: Release; pairs with Acquire in `read`: a reader of this generation reads what the
         // change wrote.
         self.generation.store(self.odd + 1, Ordering::Release);
