@@ -256,8 +256,8 @@ impl<R: Rep> Clustered<R> {
         };
         assert!(
             refused != Refused::Circle,
-            "manycore: constructors of representatives call each other's clustered objects in a \
-             circle"
+            "manycore: deadlock: constructors of representatives call each other's clustered \
+             objects in a cycle"
         );
         panic!(
             "manycore: a clustered object is called from its representative's constructor, or \

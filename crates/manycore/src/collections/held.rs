@@ -103,8 +103,9 @@ impl<T> DerefMut for HeldGuard<'_, T> {
 pub(super) fn cannot_hold(refused: Refused) -> ! {
     if refused == Refused::Circle {
         panic!(
-            "manycore: threads wait for each other in a circle: each uses, from within code that \
-             runs under the lock of a collection, a collection whose lock another of them holds"
+            "manycore: deadlock: threads would wait for each other, in a cycle of the wait-for \
+             graph: each uses, from within code that runs under the lock of a collection, a \
+             collection whose lock another of them holds"
         )
     }
     held_by_self()

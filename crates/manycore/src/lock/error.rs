@@ -29,7 +29,7 @@ impl std::error::Error for TryReadError {}
 #[track_caller]
 pub(crate) fn would_wait_in_a_circle() -> ! {
     panic!(
-        "manycore: this thread would wait for itself, in a circle: it holds an object for which \
-         the holder of the one that it asks for waits"
+        "manycore: deadlock: this thread would wait for itself, in a cycle of the wait-for graph: \
+         it holds an object for which the holder of the one that it asks for waits"
     )
 }

@@ -22,7 +22,7 @@ fn crossing(what: &'static str, cross: impl Fn(usize) + Clone + Send + 'static) 
         thread::spawn(move || end_of(what, move || cross(at)))
     });
     let ended = threads.map(|thread| thread.join().expect("the ends are caught"));
-    let told = |end: &&End| end.panics_with("in a circle");
+    let told = |end: &&End| end.panics_with("deadlock");
     assert_eq!(ended.iter().filter(told).count(), 1, "{what}: {ended:?}");
     assert!(ended.contains(&End::Works), "{what}: {ended:?}");
 }
@@ -322,7 +322,7 @@ fn circle_is_found_whichever_of_the_sharers_it_goes_through() {
         });
         let mut ended = sharers.map(|thread| thread.join().expect("the ends are caught")).to_vec();
         ended.push(alone);
-        let told = |end: &&End| end.panics_with("in a circle");
+        let told = |end: &&End| end.panics_with("deadlock");
         assert_eq!(ended.iter().filter(told).count(), 1, "{ended:?}");
         assert_eq!(ended.iter().filter(|end| **end == End::Works).count(), 2, "{ended:?}");
     }
