@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The library's, the cache's and the server's threaded tests under ThreadSanitizer, which watches every memory
-# access for races.
+# The threaded tests of the library, the cache and the server under ThreadSanitizer, which watches
+# every memory access for races.
 #   ci/tsan.sh           all of them
 #   ci/tsan.sh --short   the soaks alone, not optimised: what .ci/run calls
 #

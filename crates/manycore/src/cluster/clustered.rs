@@ -257,7 +257,7 @@ impl<R: Rep> Clustered<R> {
         assert!(
             refused != Refused::Circle,
             "manycore: deadlock: constructors of representatives call each other's clustered \
-             objects, in a cycle"
+             objects in a cycle"
         );
         panic!(
             "manycore: a clustered object is called from its representative's constructor, or \

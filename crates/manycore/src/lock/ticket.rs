@@ -99,7 +99,7 @@ unsafe impl Raw for Ticket {
         debug_assert!(
             cfg!(manycore_loom)
                 || self.next.load(Ordering::Relaxed).wrapping_sub(next) <= usize::MAX / 2,
-            "lock.K4: a ticket is served that nobody has drawn"
+            "lock.K4: a ticket is served that no thread has drawn"
         );
         // ORDER: a full fence between the store and the load; pairs with `wait`'s (lock.K5). The
         // store is a Release; pairs with the Acquire loads of `serving`.

@@ -217,6 +217,7 @@ impl Limbo {
         let presses = std::mem::take(&mut self.open_presses);
         self.pressing += usize::from(presses);
         self.sealed.push_back(Batch { stamp, sealed, nodes, bytes, presses });
+        self.check();
         last
     }
 
@@ -264,6 +265,9 @@ impl Limbo {
             self.pressing -= usize::from(presses);
             nodes.extend(ripe.into_iter().map(|node| (node, sealed)));
         }
+        // They count again when they are put back: a leader may take over the rest until then.
+        self.waiting -= nodes.len();
+        self.bytes = self.bytes.wrapping_sub(total(nodes.iter().map(|(node, _)| node)));
         nodes
     }
 
@@ -273,6 +277,9 @@ impl Limbo {
         free: Vec<RetiredNode>,
         rest: VecDeque<(RetiredNode, Instant)>,
     ) {
+        self.waiting += free.len() + rest.len();
+        let back = free.iter().chain(rest.iter().map(|(node, _)| node));
+        self.bytes = self.bytes.wrapping_add(total(back));
         if !free.is_empty() {
             let sealed = Instant::now();
             let presses = free.iter().any(|node| node.bytes >= LARGE_NODE_BYTES);
@@ -281,6 +288,7 @@ impl Limbo {
             self.put_ripe(Batch { stamp: 0, sealed, nodes: free, bytes, presses });
         }
         self.gated.extend(rest);
+        self.check();
     }
 
     /// Stamps of the sealed batches that come before the newest `keep`.
@@ -316,6 +324,7 @@ impl Limbo {
             self.pressing += usize::from(presses);
             self.held.push_back(Batch { stamp, sealed, nodes: held, bytes: held_bytes, presses });
         }
+        self.check();
     }
 
     /// Everything that is sealed or further, to be taken over by another thread (section.S9).
@@ -339,6 +348,22 @@ impl Limbo {
         self.sealed.extend(legacy.batches.drain(..));
         self.sealed.make_contiguous().sort_by_key(|batch| batch.stamp);
         self.gated.extend(legacy.gated.drain(..));
+        self.check();
+    }
+
+    /// In a debug build: the counts are those of the lists.
+    fn check(&self) {
+        let batches = || self.sealed.iter().chain(&self.held).chain(&self.ripe);
+        debug_assert_eq!(
+            self.open.len() + self.gated.len() + batches().map(|b| b.nodes.len()).sum::<usize>(),
+            self.waiting,
+            "section.S11: another number of nodes waits than is counted"
+        );
+        debug_assert_eq!(
+            batches().filter(|batch| batch.presses).count(),
+            self.pressing,
+            "section.S11: another number of batches presses than is counted"
+        );
     }
 }
 
@@ -394,5 +419,34 @@ impl Drop for Legacy {
         let batches = std::mem::take(&mut self.batches).into_iter().flat_map(|batch| batch.nodes);
         let gated = std::mem::take(&mut self.gated).into_iter().map(|(node, _)| node);
         batches.chain(gated).for_each(RetiredNode::free);
+    }
+}
+
+#[cfg(all(test, not(any(manycore_loom, manycore_shuttle))))]
+mod tests {
+    use super::*;
+
+    fn node(bytes: usize) -> RetiredNode {
+        fn free(_: NonNull<()>) {}
+        RetiredNode { address: NonNull::dangling(), free, birth: 0, bytes }
+    }
+
+    #[test]
+    fn nodes_that_a_gate_is_asked_about_count_once_when_the_rest_is_taken_over() {
+        let mut limbo = Limbo::new(usize::MAX);
+        (1..=3).for_each(|bytes| limbo.push(node(bytes), false));
+        limbo.seal(1, Instant::now());
+        limbo.ripen(usize::MAX, |_| true);
+        let mut asked = limbo.take_ripe();
+        limbo.push(node(10), false);
+        limbo.seal(2, Instant::now());
+        assert_eq!((limbo.waiting(), limbo.bytes()), (1, 10));
+        // By a leader, while the gate is asked.
+        assert_eq!(limbo.take_all().len(), 1);
+        let yes = asked.pop_front().map(|(node, _)| node);
+        limbo.put_back(yes.into_iter().collect(), asked);
+        assert_eq!((limbo.waiting(), limbo.bytes()), (3, 6));
+        while limbo.pop_ripe().is_some() {}
+        assert_eq!((limbo.waiting(), limbo.take_ripe().len()), (2, 2));
     }
 }

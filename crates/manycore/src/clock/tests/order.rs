@@ -114,7 +114,7 @@ fn skewed_threads_are_inverted_and_settling_repairs_it() {
         };
         inversions(&clock, 2_000, settle, skew).0
     };
-    assert!(run(200, false) > 500, "the test sees the skew when nobody waits");
+    assert!(run(200, false) > 500, "the test sees the skew when no thread waits");
     assert!(run(100, true) > 500, "a bound that is too small does not repair it");
     assert_eq!(run(200, true), 0);
 }

@@ -95,6 +95,6 @@ fn loom_try_write_has_the_value_alone_or_is_refused() {
         }
         reader.join().unwrap();
         look(&shared);
-        assert!(shared.try_write().is_some(), "nobody is left");
+        assert!(shared.try_write().is_some(), "no thread is left");
     });
 }

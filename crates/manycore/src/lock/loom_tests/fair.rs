@@ -27,7 +27,7 @@ macro_rules! models {
                 model(3, || {
                     let lock = Arc::new($Lock::new(0));
                     visitors(&lock, 1, 2);
-                    assert_eq!(*lock.try_lock().expect("nobody is left"), 4);
+                    assert_eq!(*lock.try_lock().expect("no thread is left"), 4);
                 });
             }
 

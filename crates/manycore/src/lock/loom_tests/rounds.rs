@@ -150,7 +150,7 @@ fn loom_rounds_try_lock_has_the_object_alone_or_is_refused() {
             shared.rounds.unlock();
         }
         other.join().unwrap();
-        assert!(shared.rounds.try_lock().is_ok(), "nobody is left");
+        assert!(shared.rounds.try_lock().is_ok(), "no thread is left");
         assert_eq!(shared.rounds.try_lock(), Err(Refused::HeldBySelf));
         shared.rounds.unlock();
     });

@@ -180,7 +180,7 @@ fn loom_try_lock_beside_a_waiter_takes_what_is_free() {
             Err(refused) => assert_eq!(refused, Refused::Busy),
         }
         other.join().unwrap();
-        assert_eq!(try_lock(&shared.word, thread_token()), Ok(()), "nobody holds it");
+        assert_eq!(try_lock(&shared.word, thread_token()), Ok(()), "no thread holds it");
         assert_eq!(shared.visits(), visits);
     });
 }

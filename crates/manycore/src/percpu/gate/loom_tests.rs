@@ -5,8 +5,8 @@
 //! closer, or a reader and a closer with no happens-before between them, fails the model whatever
 //! its assertions say.
 
-use super::super::{barrier, current_slot, thread_token};
-use super::{Gate, pass_barrier};
+use super::super::{barrier, current_slot, records, thread_token, token};
+use super::{Gate, Lane, pass_barrier};
 use crate::percpu::announcement::{announce, announced};
 use crate::percpu::loom_tests::{RACE, large_model, model, must_catch, wait_for_ended};
 use crate::sync::{AtomicUsize, Ordering, UnsafeCell, thread};
@@ -167,21 +167,47 @@ fn loom_reader_enters_again_while_a_closer_waits() {
     });
 }
 
-/// A lane passes with its slot to the next thread, concurrently with a closer (gate.E5).
+/// A thread that is ending has given its slot back, and is still counted in the slot's lane: the
+/// slot's next owner has no lane until that thread has left, concurrently with a closer (gate.E5).
 #[test]
-fn loom_lane_passes_to_the_next_owner_of_its_slot() {
-    model(1, || {
+fn loom_lane_passes_to_the_next_owner_of_its_slot_when_it_is_empty() {
+    model(2, || {
         let shared = guarded(OPEN | BIASED);
-        let comers: Vec<_> = (0..2)
-            .map(|_| {
-                let shared = Arc::clone(&shared);
-                thread::spawn(move || shared.visit())
+        let ending = {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || {
+                assert!(shared.gate.claim());
+                assert!(shared.gate.enter(OPEN | BIASED, true).is_some());
             })
-            .collect();
+        };
+        ending.join().unwrap();
+        while token::in_use() != 0 || !records().is_unused() {
+            thread::yield_now();
+        }
+        // From here on this thread plays the one that is ending: it has its token, and no slot.
+        assert!(shared.gate.lanes().all(|lane| lane.is_held_by(thread_token())));
+        let next = {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || {
+                shared.visit();
+                assert!(shared.gate.inside().is_none(), "another's count is taken for its own");
+                shared.visit();
+                assert_eq!(current_slot(), 0, "the slot of the thread that is ending");
+            })
+        };
+        // SAFETY: gate.E2 - this thread is counted still; loom checks it.
+        assert_eq!(shared.canary.with(|canary| unsafe { *canary }), 0);
+        shared.gate.lanes().for_each(Lane::leave);
         shared.change(OPEN | BIASED);
-        comers.into_iter().for_each(|comer| _ = comer.join().unwrap());
+        next.join().unwrap();
         assert_eq!(shared.visit(), Some(1), "the lane of an ended thread is free");
     });
+}
+
+#[test]
+fn loom_lane_taken_over_while_it_counts_another_thread_is_caught() {
+    let model = "loom_lane_passes_to_the_next_owner_of_its_slot_when_it_is_empty";
+    catches("counted-lane", &[model], &["another's count is taken for its own"]);
 }
 
 /// A thread that has ended leaves its token to one thread and its lane to another: the first must

@@ -192,7 +192,8 @@ impl<D: Default> Gate<D> {
         if lane.is_of(me) {
             return true;
         }
-        if lane.is_inside() {
+        // BUG: a slot's next owner takes the lane over while it counts the one before (gate.E5).
+        if lane.is_inside() && !seeded_bug!("counted-lane") {
             return false;
         }
         // ORDER: Relaxed; slots pass from thread to thread by Release and Acquire (percpu.P2), a
@@ -211,6 +212,10 @@ impl<D: Default> Gate<D> {
     /// barrier and is not inside. When the wait for a lane is long, `stuck` is called once and
     /// decides whether to go on; what it returns lives as long as that wait.
     pub(crate) fn wait<W, E>(&self, stuck: impl Fn(&Lane<D>) -> Result<W, E>) -> Result<(), E> {
+        debug_assert!(
+            cfg!(manycore_loom) || self.inside().is_none(),
+            "gate.E3: a closer is inside of its gate, and waits for itself"
+        );
         for lane in self.lanes() {
             let mut waiting = None;
             wait_while(
@@ -244,6 +249,9 @@ impl<D: Default> Gate<D> {
 mod tests {
     use super::*;
     use crate::sync::thread;
+    #[cfg(debug_assertions)]
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    use std::sync::Barrier;
 
     const OPEN: usize = 1;
 
@@ -295,11 +303,31 @@ mod tests {
     #[test]
     fn wait_that_may_not_go_on_ends_with_an_error() {
         let gate = gate();
+        let (entered, leave) = (Barrier::new(2), Barrier::new(2));
+        thread::scope(|s| {
+            s.spawn(|| {
+                assert!(gate.claim());
+                let lane = gate.enter(OPEN, false).unwrap();
+                entered.wait();
+                leave.wait();
+                lane.leave();
+            });
+            entered.wait();
+            assert_eq!(gate.wait(|_| Err::<(), _>("a cycle")), Err("a cycle"));
+            assert_eq!(wait_while(|| !gate.is_empty(), |_| Err("over")), Err("over"));
+            leave.wait();
+        });
+        assert_eq!(gate.wait(|_| Err::<(), _>("a cycle")), Ok(()));
+    }
+
+    #[test]
+    #[cfg(debug_assertions)]
+    fn closer_that_is_inside_of_its_gate_is_reported() {
+        let gate = gate();
         assert!(gate.claim());
         let lane = gate.enter(OPEN, false).unwrap();
-        assert_eq!(gate.wait(|_| Err::<(), _>("a circle")), Err("a circle"));
-        assert_eq!(wait_while(|| lane.is_inside(), |_| Err("over")), Err("over"));
+        let waits = catch_unwind(AssertUnwindSafe(|| gate.wait(|_| Err::<(), _>("a cycle"))));
+        assert!(waits.is_err(), "it would wait for itself");
         lane.leave();
-        assert_eq!(gate.wait(|_| Err::<(), _>("a circle")), Ok(()));
     }
 }
