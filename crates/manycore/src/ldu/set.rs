@@ -23,8 +23,8 @@ use std::mem::ManuallyDrop;
 ///
 /// - Consistency: linearizable.
 /// - Progress: a change never waits for a read or for another member's change, but for a queue far
-///   over its bound ([`Builder::max_queued`]). Reads wait for each other; those that
-///   [share](Self::read_shared) the structure wait for the one that brings it up to date.
+///   over its bound ([`max_queued`](super::Builder::max_queued)). Reads wait for each other; those
+///   that [share](Self::read_shared) the structure wait for the one that brings it up to date.
 /// - Cost of a change: one atomic instruction on the member's own word, and one load of a line that
 ///   only reads write. The first change of a member after a read pushes it, one or two atomic
 ///   instructions more. Cost of a read: the lock, an atomic instruction, a look at each queue that

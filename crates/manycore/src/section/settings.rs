@@ -36,8 +36,8 @@ pub enum Mode {
     /// Memory safety rests here on the machine's clocks: what [`Clock`] decided about them, or what
     /// the environment variable `MANYCORE_CLOCK` says, if it is set. Cores whose counters are
     /// further apart than that, and some microseconds more, free memory under readers. The other
-    /// modes trust no clock. [`Domain::quiesced`] and [`Domain::collect`] wait those microseconds
-    /// out.
+    /// modes trust no clock. [`Domain::quiesced`](super::Domain::quiesced) and
+    /// [`Domain::collect`](super::Domain::collect) wait those microseconds out.
     Clock,
 }
 
