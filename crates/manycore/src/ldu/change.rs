@@ -61,7 +61,10 @@ impl<T: Structure<E>, E: Linked> State<T, E> {
                 // A drain let it go between the look and the toggle; no other thread has it now.
                 let toggled = Word(word.0 ^ TOGGLE);
                 let queued = marks.change(toggled, toggled.queued_again());
-                debug_assert!(queued.is_ok(), "only its owner changes a member in no queue");
+                debug_assert!(
+                    queued.is_ok(),
+                    "ldu.Q1: another thread changes a member in no queue"
+                );
                 break next;
             }
             let next = word.after(change, epoch);

@@ -178,6 +178,7 @@ impl<T, O: Op<T>> Both<T, O> {
         let is_due = |noted: &Noted<O>| noted.epoch <= cut || seeded_bug!("no-cut");
         let (due, later) = all.into_iter().partition(is_due);
         self.later = later;
+        debug_assert!(due.is_sorted_by_key(|noted: &Noted<O>| noted.stamp), "ldu.C3: out of order");
         let mut rest = Rest { both: self, due };
         rest.due.reverse();
         while let Some(noted) = rest.due.pop() {

@@ -121,7 +121,8 @@ impl<T: Structure<E>, E: Linked> State<T, E> {
         let cut = self.update_side.epoch.load(Ordering::Relaxed);
         // ORDER: a full fence after the store and before the looks; pairs with the fences in
         // `change` and `push`. Release, because a change that finds it goes on from here.
-        self.update_side.epoch.swap(cut + 1, Ordering::SeqCst);
+        let before = self.update_side.epoch.swap(cut + 1, Ordering::SeqCst);
+        debug_assert_eq!(before, cut, "ldu.U6: two reads make a cut at a time");
         barrier::full_after_rmw();
         cut
     }
@@ -142,6 +143,7 @@ impl<T: Structure<E>, E: Linked> State<T, E> {
         let marks = unsafe { &*links.as_ptr() };
         marks.in_use();
         let mut word = marks.load();
+        debug_assert!(word.is_queued(), "ldu.R1: a drain has a member that is in no queue");
         loop {
             let there = word.at(cut);
             let next = if there != word.is_applied() {

@@ -6,6 +6,7 @@
 //!   So its set and its value are the list's, and its marks are not. Its value has been taken out.
 
 use super::handle::Attached;
+use super::links::links_of;
 use super::set_domain::{SetDomain, SetElement, SetId, SetMap};
 use super::structure::Structure;
 use crate::config::SMALL;
@@ -76,6 +77,7 @@ impl<'d, T: Structure<SetElement<V>>, V: Send + Sync + 'static> FreeList<'d, T, 
         let Some(member) = self.idle.pop() else {
             return self.domain.set(set).add(value);
         };
+        debug_assert!(is_idle(member), "ldu.L1: a member of a free list is in use");
         // SAFETY: ldu.L1 - set and value are the list's to write, and there is no value to be lost;
         // the member's memory is held, and it is in no other domain than this.
         unsafe {
@@ -101,6 +103,7 @@ impl<'d, T: Structure<SetElement<V>>, V: Send + Sync + 'static> FreeList<'d, T, 
         if !unsafe { self.domain.recycle_raw(member) } {
             return None;
         }
+        debug_assert!(is_idle(member), "ldu.L1: a member of a free list is in use");
         // SAFETY: ldu.L1 - idle from here on.
         let value = unsafe { SetElement::take(member) };
         if self.idle.len() < KEPT {
@@ -111,6 +114,12 @@ impl<'d, T: Structure<SetElement<V>>, V: Send + Sync + 'static> FreeList<'d, T, 
         }
         value
     }
+}
+
+/// Whether a member is as one of a list must be (ldu.L1).
+fn is_idle<V: Send + Sync + 'static>(member: NonNull<SetElement<V>>) -> bool {
+    // SAFETY: ldu.L1 - the list has the member, so it lives; its marks are atomic.
+    unsafe { links_of(member).as_ref() }.load().is_idle()
 }
 
 impl<T: Structure<SetElement<V>>, V: Send + Sync + 'static> Drop for FreeList<'_, T, V> {

@@ -46,6 +46,11 @@ impl<E: Linked> Pending<E> {
     /// # Safety
     /// The member is dead, and in no list.
     pub(super) unsafe fn free(&mut self, links: NonNull<Links>) {
+        debug_assert!(
+            // SAFETY: ldu.M4 - dead, so this drain alone has the member.
+            unsafe { links.as_ref() }.load().is_dead(),
+            "ldu.M4: a drain frees a member that was not given up"
+        );
         self.freed += 1;
         // SAFETY: ldu.M4 - the caller promises that the member is dead and in no list (# Safety),
         // so this drain alone has it, and makes a `Retired` of it once.

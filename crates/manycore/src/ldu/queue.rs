@@ -85,7 +85,9 @@ impl Stack {
             self.pushed.store(pushed, Ordering::Relaxed);
             pushed
         };
-        let len = pushed.saturating_sub(self.taken.load(Ordering::Relaxed));
+        let taken = self.taken.load(Ordering::Relaxed);
+        debug_assert!(shared || taken <= pushed, "ldu.Q1: more members are taken than were pushed");
+        let len = pushed.saturating_sub(taken);
         Pushed { first: head.is_null(), len }
     }
 

@@ -23,6 +23,11 @@ impl<E: Linked> Retired<E> {
     /// # Safety
     /// `member` was given up and is in no queue, and this is called once for it.
     pub(super) unsafe fn new(member: NonNull<E>) -> Self {
+        debug_assert!(
+            // SAFETY: ldu.M4 - the caller has the member alone (# Safety).
+            !unsafe { links_of(member).as_ref() }.load().is_attached(),
+            "ldu.U1: a member is freed while it is in the set"
+        );
         Self(member)
     }
 }

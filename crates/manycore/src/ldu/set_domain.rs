@@ -372,6 +372,7 @@ impl<T: Structure<E>, E: SetMember> Structure<E> for SetMap<T> {
             );
         };
         let set = entry.get_mut();
+        debug_assert!(set.members > 0, "ldu.F2: the map has a set without members");
         set.members -= 1; // ldu.F4
         if set.members > 0 {
             return set.structure.iter_mut().for_each(|structure| structure.remove(member));

@@ -108,6 +108,10 @@ pub(super) struct Held<'a, T, E: Linked> {
 impl<T, E: Linked> Held<'_, T, E> {
     /// What is to be freed after the lock is given up.
     pub(super) fn garbage(&mut self) -> Vec<Retired<E>> {
+        debug_assert!(
+            cfg!(manycore_loom) || self.state.read_side.rounds.is_locked_by_me(),
+            "ldu.U3: members are taken to be freed without the lock"
+        );
         // SAFETY: the lock is held, and guards `pending`.
         self.state.pending.with_mut(|pending| unsafe { std::mem::take(&mut (*pending).garbage) })
     }

@@ -227,6 +227,10 @@ impl<T> BrLock<T> {
 
     /// Keeps new readers out from now on. To be called by the holder of `writers`.
     fn close(&self) {
+        debug_assert!(
+            cfg!(manycore_loom) || self.gate.word.load(Ordering::Relaxed) == OPEN,
+            "br.R1: a lock is closed that is not open"
+        );
         // ORDER: Relaxed; the barrier decides (gate.E2).
         self.gate.word.store(0, Ordering::Relaxed);
         gate::pass_barrier(barrier::is_asymmetric()); // br.R2
@@ -248,6 +252,10 @@ impl<T> BrLock<T> {
 
     /// Lets readers and other writers in. To be called by the holder of `writers`.
     fn open(&self) {
+        debug_assert!(
+            cfg!(manycore_loom) || word::is_held_by(&self.writers, percpu::thread_token()),
+            "br.R1: a lock is opened by a thread that does not write"
+        );
         // ORDER: Release; pairs with Acquire in `Gate::enter` (gate.E3): what the writer wrote.
         let before = self.gate.word.swap(OPEN, Ordering::Release);
         debug_assert!(before & OPEN == 0, "br.R1: a lock is opened that is not closed");

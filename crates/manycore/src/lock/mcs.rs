@@ -137,6 +137,7 @@ impl Node {
         // SAFETY: mcs.Q3 - the caller promises that `node` is its successor (# Safety), which
         // waits, and so keeps its node, until this swap.
         let old = unsafe { (*state).swap(GRANTED, Ordering::Release) };
+        debug_assert!(old != GRANTED, "mcs.Q2: the lock is granted to one waiter twice");
         if old == ASLEEP {
             futex::wake_one(state);
         }
@@ -178,6 +179,10 @@ unsafe impl Raw for Mcs {
             }
             successor = await_successor(&self.head);
         }
+        debug_assert!(
+            cfg!(manycore_loom) || !self.tail.load(Ordering::Relaxed).is_null(),
+            "mcs.Q1: a lock is handed over that is free"
+        );
         // SAFETY: mcs.Q2 - the caller holds the lock, and this waiter is next.
         unsafe { Node::grant(successor) };
     }

@@ -145,6 +145,11 @@ impl Rounds {
     /// All is done that there was to do when the round was counted. To be called by the thread that
     /// counted it.
     pub(crate) fn end(&self, round: usize) {
+        debug_assert!(
+            cfg!(manycore_loom)
+                || round.wrapping_sub(self.done.load(Ordering::Relaxed)) as isize > 0,
+            "rounds.V2: rounds end out of order"
+        );
         // ORDER: Release; pairs with Acquire in `is_served`: the object before the number.
         self.done.store(round, Ordering::Release);
     }
@@ -160,6 +165,7 @@ impl Rounds {
 
     /// Releases the object and the lock.
     pub(crate) fn unlock(&self) {
+        self.expect_mine();
         holding::forget(self.address());
         // ORDER: Release; pairs with Acquire in `join` and `exclude`.
         let seen = self.state.fetch_and(!HELD, Ordering::Release);
@@ -170,11 +176,24 @@ impl Rounds {
     /// Shares the object with others from here on, and releases the lock. To be called by the
     /// thread that has the object exclusively.
     pub(crate) fn share(&self) {
+        self.expect_mine();
         // ORDER: Release; as in `unlock`. HELD is set and there is no sharer: this clears it, and
         // counts the caller in.
         let seen = self.state.fetch_add(ONE - HELD, Ordering::Release);
         debug_assert!(seen & HELD != 0, "rounds.V1: shared by a thread that does not hold it");
         self.give_up_lock();
+    }
+
+    /// In a debug build: the calling thread has the lock, and the object in its list.
+    fn expect_mine(&self) {
+        debug_assert!(
+            cfg!(manycore_loom) || self.is_locked_by_me(),
+            "rounds.V1: the object is released by a thread that has not the lock"
+        );
+        debug_assert!(
+            cfg!(manycore_loom) || holding::has(self.address()),
+            "rounds.V4: the object is not in the list of its holder"
+        );
     }
 
     fn give_up_lock(&self) {
@@ -256,7 +275,7 @@ impl Rounds {
         if self.is_served(came) || is_current() && !seeded_bug!("needless-round") {
             // The object is taken exclusively only under the lock, so it can be joined now.
             let joined = self.join();
-            debug_assert!(joined, "HELD without the lock");
+            debug_assert!(joined, "rounds.V1: HELD is set, and its holder has not the lock");
             self.give_up_lock();
             return Ok(Entered::Shared);
         }

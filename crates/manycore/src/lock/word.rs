@@ -82,6 +82,7 @@ pub(crate) enum Refused {
 /// Takes the lock if it is free.
 #[inline]
 pub(crate) fn try_lock(word: &AtomicUsize, token: usize) -> Result<(), Refused> {
+    debug_assert!(token != 0 && token & !TOKEN == 0, "lock.K1: {token:#x} is no thread's token");
     // ORDER: Acquire; pairs with Release in `unlock` (lock.K1).
     match word.compare_exchange(0, token | LOCKED, Ordering::Acquire, Ordering::Relaxed) {
         Ok(_) => Ok(()),
@@ -190,7 +191,7 @@ pub(crate) fn hold(word: &AtomicUsize, of: Of) -> Result<Hold<'_>, Refused> {
 #[inline]
 pub(crate) fn hold_told(word: &AtomicUsize, of: Of) -> Result<(Hold<'_>, bool), Refused> {
     let locked = lock_watched(word, thread_token(), of);
-    debug_assert!(locked != Err(Refused::Hot), "such a word needs more than a guard");
+    debug_assert!(locked != Err(Refused::Hot), "lock.K2: a word is HOT that has a guard alone");
     // `map`, so that no guard is made and dropped on the way, which would release the lock.
     locked.map(|waited| (Hold(word), waited))
 }
@@ -213,6 +214,10 @@ struct Waiter {
 impl Waiter {
     /// Tries to lock a word that was free.
     fn take(&self, word: &AtomicUsize, seen: usize) -> bool {
+        debug_assert!(
+            seen & self.spin == self.spin,
+            "lock.K2: SPIN was cleared by another thread than the one that set it"
+        );
         let locked = (locked_from(seen, self.token) & !self.spin) | self.owes;
         // ORDER: Acquire; pairs with Release in `unlock` (lock.K1).
         word.compare_exchange_weak(seen, locked, Ordering::Acquire, Ordering::Relaxed).is_ok()
@@ -231,7 +236,7 @@ impl Waiter {
     /// Clears the flag that it has set in the word (lock.K2). It was never parked, so it owes
     /// nothing.
     fn give_up(&self, word: &AtomicUsize) -> Refused {
-        debug_assert_eq!(self.owes, 0);
+        debug_assert_eq!(self.owes, 0, "lock.K2: a thread gives up that owes a wake-up");
         // ORDER: Relaxed; only a flag changes.
         if self.spin != 0
             && word.fetch_and(!SPIN, Ordering::Relaxed) & (LOCKED | WAITERS) == WAITERS
@@ -335,9 +340,12 @@ fn lock_slow<const WATCHED: bool>(
 pub(crate) unsafe fn unlock(word: *const AtomicUsize, next: usize) {
     // ORDER (both): Release; pairs with the Acquire CAS of the next owner (lock.K1).
     if next != 0 {
+        debug_assert!(next & (HOT | LOCKED) == HOT, "lock.K2: {next:#x} sends lockers nowhere");
         // SAFETY: lock.K3 - the caller promises (# Safety) that the word is valid until it is
         // released, which this swap does; afterwards only its address is used.
-        if unsafe { (*word).swap(next, Ordering::Release) } & WAITERS != 0 {
+        let old = unsafe { (*word).swap(next, Ordering::Release) };
+        debug_assert!(old & (HOT | LOCKED) == LOCKED, "lock.K1: a word is left that is not locked");
+        if old & WAITERS != 0 {
             futex::wake_all(word);
         }
         return;
@@ -346,7 +354,11 @@ pub(crate) unsafe fn unlock(word: *const AtomicUsize, next: usize) {
     // SAFETY: lock.K3 - the caller promises that the word is valid until it is released (# Safety),
     // which this subtraction does; afterwards only its address is used.
     let old = unsafe { (*word).fetch_sub(thread_token() | LOCKED, Ordering::Release) };
-    debug_assert_eq!(old & (TOKEN | LOCKED), thread_token() | LOCKED, "unlocked by another");
+    debug_assert_eq!(
+        old & (TOKEN | LOCKED | HOT),
+        thread_token() | LOCKED,
+        "lock.K1: a lock is released by another thread than its holder"
+    );
     if old & (WAITERS | SPIN) == WAITERS {
         futex::wake_one(word);
     }
@@ -387,7 +399,11 @@ fn unlock_marked(word: &AtomicUsize, locked: usize) -> bool {
         if seen & HOT != 0 {
             return false;
         }
-        debug_assert_eq!(seen & (TOKEN | LOCKED), locked, "unlocked by another");
+        debug_assert_eq!(
+            seen & (TOKEN | LOCKED),
+            locked,
+            "lock.K1: a lock is released by another thread than its holder"
+        );
         // ORDER: Release as above; Acquire as above.
         let next = seen - locked;
         match word.compare_exchange_weak(seen, next, Ordering::Release, Ordering::Acquire) {
@@ -408,6 +424,7 @@ pub(crate) fn redirect(word: &AtomicUsize, next: usize, mut prepare: impl FnMut(
     // ORDER: Relaxed; the CAS decides.
     let mut seen = word.load(Ordering::Relaxed);
     while seen & (LOCKED | HOT) == LOCKED {
+        debug_assert!(next & (HOT | LOCKED) == HOT, "lock.K2: {next:#x} sends lockers nowhere");
         prepare(seen & TOKEN);
         // ORDER: Release; pairs with Acquire in `unlock_marked` and wherever a HOT word is read.
         match word.compare_exchange_weak(seen, next, Ordering::Release, Ordering::Relaxed) {

@@ -260,6 +260,7 @@ unsafe fn come_back<T>(address: NonNull<()>) {
         let leaf = Leaf::of(slot, index);
         ((*leaf).state, index, (*leaf).class_of(index))
     };
+    debug_assert!(class < CLASSES, "namespace.N6: no class is {class}");
     let _back = Back { state, slot, class };
     // SAFETY: namespace.N2 - a block of this class.
     let mut rest = Rest(unsafe { Slots::new(slot, index, 1 << class) });

@@ -110,7 +110,10 @@ impl Id {
     /// The id `offset` places further on; the caller knows that the extent has it.
     #[inline(always)]
     pub(super) fn at(self, offset: usize) -> Self {
-        debug_assert!(offset as u64 + u64::from(self.index()) <= INDEX);
+        debug_assert!(
+            offset as u64 + u64::from(self.index()) <= INDEX,
+            "namespace.N5: an id's index runs into its generation"
+        );
         // Not zero, because adding to the index leaves the tag.
         Self(self.0.saturating_add(offset as u64))
     }

@@ -185,7 +185,9 @@ impl Local {
     }
 
     pub(super) fn set_fresh(&self, class: usize, fresh: Fresh) {
-        self.list(class).fresh.set(fresh);
+        let list = self.list(class);
+        debug_assert!(list.fresh.get().blocks == 0, "namespace.N6: unused blocks are dropped");
+        list.fresh.set(fresh);
     }
 
     pub(super) fn refill(&self, class: usize, pool: &Pool) -> Option<*mut ()> {
@@ -216,6 +218,7 @@ impl Local {
         // ORDER: Relaxed; the owner's own word until the namespace is dropped, and then the
         // dropping thread has it alone.
         let account = self.account.load(Ordering::Relaxed);
+        debug_assert!(account & CLOSED == 0, "namespace.N7: a block is retired after the end");
         self.account.store(account.wrapping_sub(2), Ordering::Relaxed);
     }
 
@@ -232,6 +235,7 @@ impl Local {
     pub(super) fn close(&self) -> u64 {
         // ORDER: Acquire; see `credit`.
         let account = self.account.swap(CLOSED, Ordering::Acquire);
+        debug_assert!(account & CLOSED == 0, "namespace.N7: an account is closed twice");
         (account as i64 >> 1).wrapping_neg() as u64
     }
 }

@@ -141,11 +141,17 @@ impl Pool {
         self.pop(&self.full.0[class])
     }
 
+    fn is_empty(&self, held: &OwnedMagazine) -> bool {
+        self.with(held, |blocks| blocks.len == 0)
+    }
+
     pub(super) fn give_empty(&self, held: OwnedMagazine) {
+        debug_assert!(self.is_empty(&held), "namespace.N6: free blocks are dropped");
         self.push(&self.empty.0, held);
     }
 
     pub(super) fn give_full(&self, class: usize, held: OwnedMagazine) {
+        debug_assert!(!self.is_empty(&held), "namespace.N6: a full magazine has no blocks");
         self.push(&self.full.0[class], held);
     }
 

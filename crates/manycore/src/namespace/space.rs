@@ -382,6 +382,10 @@ impl<T: Send + Sync + 'static> IdSpace<'_, T> {
 /// Makes a slot's value visible under `id` (namespace.N3).
 #[inline(always)]
 pub(super) fn publish(word: &AtomicU64, id: Id) {
+    debug_assert!(
+        cfg!(manycore_loom) || Id::in_word(word.load(Ordering::Relaxed)).is_none(),
+        "namespace.N3: a live node is overwritten"
+    );
     // ORDER: Release; pairs with Acquire in `get` and `retract`: the value before its id.
     word.store(id.to_bits(), Ordering::Release);
 }

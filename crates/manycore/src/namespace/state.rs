@@ -1,6 +1,6 @@
 //! What the threads of a namespace share: laws namespace.N3 to namespace.N7 of the parent module.
 
-use super::id::{LAST_GENERATION, dead, generation_in, index_in};
+use super::id::{HELD, Id, LAST_GENERATION, dead, generation_in, index_in};
 use super::local::{Fresh, Local};
 use super::pool::Pool;
 use super::trie::{self, INDEX_BITS, NodeSlot};
@@ -116,6 +116,10 @@ impl<T> State<T> {
             self.frontier.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).ok()?;
         let index = start as u32;
         let slot = self.make_slots(index, ids, trie).cast();
+        debug_assert!(
+            index.trailing_zeros() >= Leaf::<T>::CHUNK_BITS || index == 0,
+            "namespace.N6: a chunk begins amid another"
+        );
         trie.set_class(index, class);
         local.set_fresh(class, Fresh { slot, index, blocks: 1 << (log - class) });
         Some(())
@@ -150,6 +154,7 @@ impl<T> State<T> {
         // ORDER: Relaxed; the caller's own, and readers take any dead word alike. It comes before
         // the next use by the slot's owner, or by the stacks of the pool.
         let last = word.load_to_change(Ordering::Relaxed);
+        debug_assert!(Id::in_word(last).is_none(), "namespace.N4: a live node's slot is free");
         let (index, generation) = (index_in(last), generation_in(last));
         word.store(dead(index, generation, 0), Ordering::Relaxed);
         if generation == LAST_GENERATION {
@@ -161,7 +166,8 @@ impl<T> State<T> {
             Some(local) => local.push(class, slot.cast(), &self.pool),
             None => {
                 let held = self.pool.take_empty();
-                self.pool.push_to(&held, class, slot.cast());
+                let has_room = self.pool.push_to(&held, class, slot.cast());
+                debug_assert!(has_room, "namespace.N6: an empty magazine has no room");
                 self.pool.give_full(class, held);
             }
         }
@@ -212,6 +218,7 @@ impl<T> State<T> {
         // (# Safety), so the state stays until they are taken off; the reference ends with that.
         // ORDER: AcqRel; everything that others did with the state comes before its end.
         let before = unsafe { &*state }.late.0.fetch_sub(blocks, Ordering::AcqRel);
+        debug_assert!(before >= blocks, "namespace.N7: more blocks came back than were retired");
         if before == blocks && !crate::sync::model_failed() {
             // SAFETY: namespace.N7 - made by `Box::leak`, and this was the last account.
             drop(unsafe { Box::from_raw(state) });
@@ -262,6 +269,14 @@ impl<T> Block<T> {
         // trie's slots, so it is one.
         // ORDER: Relaxed; the block is the caller's (see `State::recycle`).
         let word = unsafe { &(*slot).word }.load(Ordering::Relaxed);
+        debug_assert!(
+            Id::in_word(word).is_none() && word & HELD == 0,
+            "namespace.N6: a free block's slot has a node"
+        );
+        debug_assert!(
+            (1..LAST_GENERATION).contains(&generation_in(word)),
+            "namespace.N5: a free block has had its last generation, or none"
+        );
         Self { slot, index: index_in(word), generation: generation_in(word) }
     }
 }

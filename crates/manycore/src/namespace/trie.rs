@@ -108,7 +108,7 @@ impl<T, S> Leaf<T, S> {
     /// `leaf` is a leaf, and `offset` below `LEN`.
     #[inline(always)]
     pub(super) unsafe fn slot(leaf: *mut Self, offset: usize) -> *mut NodeSlot<T> {
-        debug_assert!(offset < Self::LEN);
+        debug_assert!(offset < Self::LEN, "namespace.N2: a leaf has no slot {offset}");
         // Not by way of the field: its type ends where the first slot begins.
         let slots = std::mem::offset_of!(Self, slots);
         // SAFETY: within the leaf's allocation (`layout`), says the caller.
@@ -248,6 +248,7 @@ impl<T, S> Trie<T, S> {
             let first = unsafe { &(*higher).children[0] };
             // ORDER: Relaxed; published below.
             first.store(node, Ordering::Relaxed);
+            debug_assert!(height < HEIGHT, "namespace.N2: {index} is beyond the highest trie");
             let new = higher.cast::<()>().map_addr(|bits| bits | (height + 1));
             // ORDER: Release publishes the node; Acquire on failure reads the winner's.
             match self.root.compare_exchange(root, new, Ordering::AcqRel, Ordering::Acquire) {
@@ -266,6 +267,10 @@ impl<T, S> Trie<T, S> {
         let leaf = self.find(index);
         // SAFETY: namespace.N2 - the chunk's taker has made the leaf.
         let entry = unsafe { (*leaf).class_at(index as usize % Leaf::<T, S>::LEN) };
+        debug_assert!(
+            cfg!(manycore_loom) || [0, class as u32 + 1].contains(&entry.load(Ordering::Relaxed)),
+            "namespace.N6: the blocks of a chunk change their class"
+        );
         // ORDER: Relaxed; read by holders of an id of the extent, which is published afterwards.
         entry.store(class as u32 + 1, Ordering::Relaxed);
     }

@@ -15,7 +15,7 @@
 //! - percpu.L4 [`LEAF`] as a depth says that the thread runs code that must not call exchangeable
 //!   objects.
 
-use super::announcement::{announce, withdraw};
+use super::announcement::{announce, announced, withdraw};
 use super::records;
 use super::slots::{self, Slot};
 use crate::sync::{self, AtomicUsize};
@@ -54,6 +54,10 @@ pub(crate) fn enter(object: usize, biased: bool) -> Option<Call> {
     let depth = depth();
     let slot: Slot = slots::own_slot()?;
     let entry = slot.calls().entry(depth)?;
+    debug_assert!(
+        cfg!(manycore_loom) || announced(entry) == 0,
+        "percpu.L1: an entry of the stack is in use"
+    );
     announce(entry, object, biased); // percpu.L2
     set_depth(depth + 1);
     Some(Call { entry, depth })
@@ -62,6 +66,14 @@ pub(crate) fn enter(object: usize, biased: bool) -> Option<Call> {
 impl Drop for Call {
     #[inline(always)]
     fn drop(&mut self) {
+        debug_assert!(
+            cfg!(manycore_loom) || announced(self.entry) != 0,
+            "percpu.L1: a call ends that is not announced"
+        );
+        debug_assert!(
+            cfg!(manycore_loom) || depth() == self.depth + 1,
+            "percpu.L3: calls end out of order"
+        );
         withdraw(self.entry);
         set_depth(self.depth);
     }

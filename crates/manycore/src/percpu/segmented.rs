@@ -55,6 +55,7 @@ impl<T: From<usize>> Segmented<T> {
         if segment.is_null() {
             return None;
         }
+        debug_assert!(offset < locate(index).2, "percpu.G2: {index} is not in its segment");
         // SAFETY: percpu.G1, percpu.G2 - `locate` names the only segment that has the index; a
         // published one has `len > offset` elements and lives as long as self.
         Some(unsafe { &*segment.add(offset) })

@@ -43,6 +43,7 @@ impl Record {
     /// closing the object and looking at this record.
     #[inline(always)]
     pub(crate) fn announce(&self, word: usize, biased: bool) -> Announced<'_> {
+        debug_assert!(word != 0 && !self.is_busy(), "percpu.P3: a record announces two objects");
         announce(&self.active, word, biased);
         Announced { record: self }
     }
@@ -143,14 +144,22 @@ impl Records {
 
     /// Gives a slot back; its next owner inherits what was kept under its number (percpu.P2).
     pub(crate) fn give_back(&self, record: &Record) {
-        debug_assert!(!record.is_busy(), "a slot was given back while its owner was inside");
+        debug_assert!(
+            !record.is_busy(),
+            "percpu.P2: a slot is given back while its owner is inside of an object"
+        );
         let (word, bit) = (record.index / 64, record.index % 64);
         // ORDER: Release; pairs with Acquire in `take` (percpu.P2).
-        self.taken.get_or_init(word).0.fetch_and(!(1 << bit), Ordering::Release);
+        let taken = self.taken.get_or_init(word).0.fetch_and(!(1 << bit), Ordering::Release);
+        debug_assert!(taken & 1 << bit != 0, "percpu.P2: a slot is given back that has no owner");
     }
 
     /// The record of a slot that has been handed out at least once.
     pub(crate) fn get(&self, index: usize) -> &Record {
+        debug_assert!(
+            cfg!(manycore_loom) || index < self.high(),
+            "percpu.P1: slot {index} was never handed out"
+        );
         self.records.get_or_init(index)
     }
 

@@ -55,7 +55,8 @@ impl State {
         limbo.set_limit(self.least_share());
         if limbo.set_counted(false) {
             // ORDER: Relaxed; an estimate.
-            self.found.0.writers.fetch_sub(1, Ordering::Relaxed);
+            let before = self.found.0.writers.fetch_sub(1, Ordering::Relaxed);
+            debug_assert!(before > 0, "section.S11: fewer than no threads are writers");
         }
     }
 

@@ -92,6 +92,7 @@ impl State {
     /// *when* each section was opened, from an `AtomicU64` that holds an era or a clock's stamp.
     #[inline(always)]
     pub(super) fn open(&self, local: &Local) {
+        debug_assert!(!local.is_inside(), "section.S4: a section is opened inside of another");
         if self.light || seeded_bug!("plain-publish") {
             self.open_light(local);
         } else {
@@ -118,6 +119,7 @@ impl State {
             Mode::Clock => self.clock().stamp().ticks().max(1),
             Mode::Epoch | Mode::Bounded => self.era(),
         };
+        debug_assert!(stamp != 0, "section.S4: a section has the stamp of none");
         // ORDER: SeqCst and a full fence; pairs with the fence in `start` (section.E1).
         local.lower.swap(stamp, Ordering::SeqCst);
         barrier::full_after_rmw();
@@ -127,6 +129,10 @@ impl State {
     #[cold]
     pub(super) fn catch_up(&self, local: &Local) {
         let era = self.era();
+        debug_assert!(
+            local.is_inside() && era >= local.upper(),
+            "section.E4: the era falls, or a thread outside catches up with it"
+        );
         if self.light {
             // ORDER: Release and a light barrier; pairs with `heavy` in `start` (section.E4).
             local.raised.store(era, Ordering::Release);

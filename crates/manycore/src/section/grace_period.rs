@@ -86,6 +86,12 @@ impl State {
         // ORDER: Relaxed load, as only leaders write; Release pairs with Acquire in `is_ripe`.
         let safe = round.least.max(self.found.0.safe.load_to_change(Ordering::Relaxed));
         self.found.0.safe.store(safe, Ordering::Release);
+        debug_assert!(
+            cfg!(manycore_loom)
+                || self.mode == Mode::Clock
+                || self.found.0.looked.load(Ordering::Relaxed) < round.limit,
+            "section.S3: a round is stamped before the one that came before it"
+        );
         // ORDER: Release; pairs with Acquire in `sieve`: the barrier before the look (section.E4).
         self.found.0.looked.store(round.limit, Ordering::Release);
         round
@@ -118,6 +124,10 @@ impl State {
             // ORDER: Acquire; pairs with Release in `open_light` and `leave`: what the reader did
             // with its nodes comes before their being freed.
             let lower = local.lower.load(Ordering::Acquire);
+            debug_assert!(
+                lower <= limit || self.mode == Mode::Clock,
+                "section.E2: a section entered in an era that has not begun"
+            );
             if lower != 0 && lower < limit {
                 least = least.min(lower);
                 sightings.see(slot, lower, limit);
@@ -236,7 +246,7 @@ mod tests {
                 state.let_pass(stamp);
                 state.round(|_| ());
                 let waited = state.is_ripe(stamp);
-                assert!(waited || skew > 0, "nobody is inside");
+                assert!(waited || skew > 0, "no section is open");
             }
         }
     }

@@ -190,7 +190,7 @@ impl Local {
     /// The same for an owner that has a section open.
     #[inline(always)]
     pub(super) fn with_limbo_inside<R>(&self, f: impl FnOnce(&mut Limbo) -> R) -> R {
-        debug_assert!(self.is_inside(), "law: who is outside claims the limbo");
+        debug_assert!(self.is_inside(), "section.S9: a thread outside touches its limbo unclaimed");
         // ORDER: Acquire; pairs with Release in `take_over`. A leader that has announced itself
         // either sees the section or is seen here: the store of `lower` and a light barrier lie
         // before this load, the announcement and a heavy one before the leader's look (percpu.B1).
@@ -238,6 +238,10 @@ impl Local {
         struct Owned<'a>(&'a Local);
         impl Drop for Owned<'_> {
             fn drop(&mut self) {
+                debug_assert!(
+                    cfg!(manycore_loom) || self.0.claim.load(Ordering::Relaxed) == OWNED,
+                    "section.S9: the owner's claim was taken from it"
+                );
                 // ORDER: Release; pairs with Acquire in `want` and `take_over`.
                 self.0.claim.store(UNCLAIMED, Ordering::Release);
             }
@@ -283,6 +287,10 @@ impl Local {
             return None;
         }
         let legacy = self.touch_limbo(take);
+        debug_assert!(
+            cfg!(manycore_loom) || self.claim.load(Ordering::Relaxed) == TAKING,
+            "section.S9: a leader's claim was taken from it"
+        );
         // ORDER: Release; pairs with Acquire in `with_limbo_inside` and `own_limbo`.
         self.claim.store(UNCLAIMED, Ordering::Release);
         Some(legacy)
@@ -316,6 +324,7 @@ impl Local {
     /// Closes the outermost section.
     #[inline(always)]
     pub(super) fn leave(&self) {
+        debug_assert!(self.is_inside(), "section.S4: a section is closed that is not open");
         // ORDER: Release; pairs with Acquire in `State::look` and `State::youngest_held`: what the
         // section did with its nodes before they are freed.
         self.lower.store(0, Ordering::Release);

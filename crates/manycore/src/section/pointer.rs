@@ -73,6 +73,12 @@ impl<T> Owned<T> {
     /// # Safety
     /// No other thread has the node.
     unsafe fn from_node(node: NonNull<Node<T>>) -> Self {
+        debug_assert!(
+            cfg!(manycore_loom)
+                // SAFETY: the caller has the node alone (# Safety). ORDER: Relaxed; for that.
+                || unsafe { node.as_ref() }.birth.load(Ordering::Relaxed) & RETIRED == 0,
+            "section.E1: a retired node is taken for one that no other thread has"
+        );
         Self { node, _owns: PhantomData }
     }
 

@@ -128,7 +128,16 @@ impl State {
     fn seal_and_sort(&self, local: &Local, most: usize, skip: impl FnOnce(bool, u64, u64) -> bool) {
         local.extra.set(local.extra.get() & !(FULL | PRESSES));
         let (stamp, now) = (self.stamp(), Instant::now());
-        let (last, is_new) = local.with_limbo(|limbo| (limbo.seal(stamp, now), self.count(limbo)));
+        let (last, is_new) = local.with_limbo(|limbo| {
+            // A leader may have sealed all, and with a later stamp, since this one was taken.
+            let is_sealed = limbo.open().0 == 0;
+            let last = limbo.seal(stamp, now);
+            debug_assert!(
+                is_sealed || self.mode == Mode::Clock || last <= stamp,
+                "section.E2: the stamps of a thread's batches fall"
+            );
+            (last, self.count(limbo))
+        });
         self.inherit(local);
         let is_flush = most == usize::MAX; // `collect`
         if is_flush {

@@ -130,7 +130,13 @@ impl<H> Chunk<H> {
         // SAFETY: slab.B1 - the caller promises that it owns the chunk (# Safety), so `own` is this
         // thread's.
         let own = unsafe { &mut (*chunk).own };
+        debug_assert!(own.taken <= own.carved, "slab.B4: more blocks are taken than were carved");
         let came_back = own.carved - own.taken;
+        debug_assert!(
+            // SAFETY: slab.B2 - the list is this chunk's, and the caller owns the chunk (# Safety).
+            unsafe { Block::count(own.free) } == came_back,
+            "slab.B2: a chunk's list has not the blocks that came back"
+        );
         if came_back > 0 {
             own.taken = own.carved;
             return (std::mem::replace(&mut own.free, ptr::null_mut()), came_back);
@@ -166,6 +172,7 @@ impl<H> Chunk<H> {
             }
             list = block;
         }
+        debug_assert!(own.carved <= until && until <= blocks, "slab.B2: blocks are carved twice");
         own.carved = until;
         list
     }

@@ -177,7 +177,11 @@ impl Heap {
 
     /// Gets blocks to hand when none are: what came home, a chunk's free ones, or fresh ones. If
     /// nothing came, perhaps others wait for theirs as well.
+    ///
+    /// # Safety
+    /// As for [`Heap::pop`]; `local` is this heap's.
     unsafe fn refill(&self, local: &mut Local, layout: ChunkLayout, note: Note) {
+        debug_assert!(local.free.is_null(), "slab.B2: blocks at hand are dropped");
         // SAFETY: slab.B1 - the caller owns the slot, and with it every chunk here.
         let (list, len) = unsafe {
             let parcel = self.arrival(local);
@@ -193,6 +197,7 @@ impl Heap {
                 taken
             }
         };
+        debug_assert!(!list.is_null(), "slab.B4: a chunk on the list has no blocks");
         local.free = list;
         // ORDER: Relaxed; see `add`.
         let live = self.live.load(Ordering::Relaxed);
@@ -201,6 +206,9 @@ impl Heap {
 
     /// A parcel that came home, if there is one. Looks at its first block alone: the others lie in
     /// the cache of the core that freed them.
+    ///
+    /// # Safety
+    /// As for [`Heap::pop`]; `local` is this heap's.
     unsafe fn arrival(&self, local: &mut Local) -> *mut Block {
         // ORDER: Relaxed; only whether it is worth a swap. (Always in a model: loom does not try
         // the orders of a load here and a load and CAS there, but those of a swap and the two.)
@@ -253,6 +261,9 @@ impl Heap {
     }
 
     /// Gives half of what may be at hand back to the chunks, and as many that came home.
+    ///
+    /// # Safety
+    /// As for [`Heap::pop`], and no reference to `local` is in use.
     #[cold]
     #[inline(never)]
     unsafe fn put_away(&self, layout: ChunkLayout) {
@@ -279,6 +290,10 @@ impl Heap {
         });
     }
 
+    /// Gives the blocks of a list back to their chunks.
+    ///
+    /// # Safety
+    /// As for [`put`](Self::put), for each block.
     unsafe fn put_all(&self, local: &mut Local, mut list: *mut Block, layout: ChunkLayout) {
         while !list.is_null() {
             let block = list;
@@ -291,11 +306,17 @@ impl Heap {
     }
 
     /// Gives a block of this slot back to its chunk.
+    ///
+    /// # Safety
+    /// As for [`Heap::pop`]; `local` is this heap's, and the block one of its chunks', which the
+    /// caller gives up.
     unsafe fn put(&self, local: &mut Local, block: *mut Block, layout: ChunkLayout) {
         let chunk = Chunk::of(block, layout);
         // SAFETY: slab.B1 - this slot's chunk; slab.B2 - the caller gives the block up.
         unsafe {
+            debug_assert!(ptr::eq((*chunk).heap, self), "slab.B1: a block of another slot's chunk");
             let own = &mut (*chunk).own;
+            debug_assert!(own.taken > 0, "slab.B2: a block comes back that is not out");
             (*block).next = own.free;
             own.free = block;
             own.taken -= 1;
@@ -320,11 +341,19 @@ impl Heap {
     }
 
     /// Gives an empty chunk, which is on no list but that of all, back to the system.
+    ///
+    /// # Safety
+    /// As for [`Heap::pop`]; `local` is this heap's, and the chunk one of its own of which no block
+    /// is taken.
     unsafe fn give_back(&self, local: &mut Local, chunk: *mut Chunk, layout: ChunkLayout) {
         add(&self.chunks, -1);
         // SAFETY: slab.B1 - the caller owns the slot; slab.B4 - the chunk is empty, so no user has
         // a block.
         unsafe {
+            debug_assert!(
+                (*chunk).own.taken == 0 && !(*chunk).own.is_listed,
+                "slab.B4: a chunk goes back that is in use"
+            );
             add(&self.blocks, -((*chunk).blocks as isize));
             local.forget(chunk);
             Chunk::give_back(chunk, layout);
@@ -332,6 +361,9 @@ impl Heap {
     }
 
     /// A chunk with free or fresh blocks, which is on the list of those.
+    ///
+    /// # Safety
+    /// As for [`Heap::pop`]; `local` is this heap's.
     unsafe fn chunk_with_blocks(
         &self,
         local: &mut Local,
@@ -349,6 +381,10 @@ impl Heap {
                 let empty = local.empties;
                 local.empties = (*empty).own.next;
                 local.empties_len -= 1;
+                debug_assert!(
+                    (*empty).own.taken == 0 && local.empties.is_null() == (local.empties_len == 0),
+                    "slab.B4: the list of empty chunks has another length, or one in use"
+                );
                 empty
             };
             local.list(chunk);
@@ -357,6 +393,9 @@ impl Heap {
     }
 
     /// A chunk from the system.
+    ///
+    /// # Safety
+    /// As for [`Heap::pop`]; `local` is this heap's.
     unsafe fn fetch(&self, local: &mut Local, layout: ChunkLayout, note: Note) -> *mut Chunk {
         if local.given_back > 0 {
             // It would have been better to keep it.
@@ -380,6 +419,10 @@ impl Heap {
     }
 
     /// Gathers a block of another slot, and sends what is gathered if it is enough.
+    ///
+    /// # Safety
+    /// As for [`Heap::pop`], and no reference to `local` is in use; the caller gives the block up,
+    /// which is one of `home`'s.
     #[inline(never)]
     unsafe fn pack(&self, block: *mut Block, home: *const Heap) {
         self.local.with_mut(|local| {
@@ -439,6 +482,10 @@ impl Heap {
                 local.given_back = 0;
                 // ORDER: Relaxed; see `add`.
                 local.limit = self.live.load(Ordering::Relaxed).wrapping_sub(layout.ready);
+                debug_assert!(
+                    local.empties_len == 0 && local.incoming.is_null() && local.packed == 0,
+                    "slab.B4: something is left after a trim"
+                );
             }
         });
     }
@@ -483,6 +530,10 @@ impl Local {
 
     /// Sends home what is gathered.
     fn send_all(&mut self) {
+        debug_assert!(
+            self.parcels.iter().map(|parcel| parcel.len).sum::<usize>() == self.packed,
+            "slab.B3: another number of blocks is in parcels than was packed"
+        );
         for parcel in &mut self.parcels {
             parcel.send();
         }
@@ -504,9 +555,13 @@ impl Local {
     }
 
     /// Puts a chunk on the list of those with free or fresh blocks.
+    ///
+    /// # Safety
+    /// The caller owns the slot, and the chunk is one of its own that is not on the list.
     unsafe fn list(&mut self, chunk: *mut Chunk) {
         // SAFETY: slab.B1 - the caller owns the slot, and with it every chunk here.
         unsafe {
+            debug_assert!(!(*chunk).own.is_listed, "slab.B4: a chunk is listed twice");
             (*chunk).own.is_listed = true;
             (*chunk).own.previous = ptr::null_mut();
             (*chunk).own.next = self.available;
@@ -518,11 +573,24 @@ impl Local {
     }
 
     /// Takes a chunk from that list.
+    ///
+    /// # Safety
+    /// The caller owns the slot, and the chunk is one of its own that is on the list.
     unsafe fn unlist(&mut self, chunk: *mut Chunk) {
         // SAFETY: slab.B1 - the caller owns the slot, and with it every chunk here.
         unsafe {
+            debug_assert!(
+                (*chunk).own.is_listed,
+                "slab.B4: a chunk is unlisted that is not listed"
+            );
             (*chunk).own.is_listed = false;
             let (previous, next) = ((*chunk).own.previous, (*chunk).own.next);
+            debug_assert!(
+                previous.is_null() == ptr::eq(self.available, chunk)
+                    && (previous.is_null() || ptr::eq((*previous).own.next, chunk))
+                    && (next.is_null() || ptr::eq((*next).own.previous, chunk)),
+                "slab.B1: the list of chunks with blocks is broken"
+            );
             if previous.is_null() {
                 self.available = next;
             } else {
@@ -535,10 +603,19 @@ impl Local {
     }
 
     /// Takes a chunk from the list of all.
+    ///
+    /// # Safety
+    /// The caller owns the slot, and the chunk is one of its own.
     unsafe fn forget(&mut self, chunk: *mut Chunk) {
         // SAFETY: slab.B1 - the caller owns the slot, and with it every chunk here.
         unsafe {
             let (previous, next) = ((*chunk).own.all_previous, (*chunk).own.all_next);
+            debug_assert!(
+                previous.is_null() == ptr::eq(self.all, chunk)
+                    && (previous.is_null() || ptr::eq((*previous).own.all_next, chunk))
+                    && (next.is_null() || ptr::eq((*next).own.all_previous, chunk)),
+                "slab.B1: the list of all chunks is broken"
+            );
             if previous.is_null() {
                 self.all = next;
             } else {
@@ -559,6 +636,11 @@ impl Parcel {
         if self.len == 0 {
             return 0;
         }
+        debug_assert!(
+            // SAFETY: slab.B2 - the parcel's blocks are on no other list.
+            unsafe { Block::count(self.first) } == self.len,
+            "slab.B3: a parcel has not the blocks that were packed"
+        );
         // SAFETY: a heap lives as long as its slab, and its blocks were in use.
         let list = unsafe { &(*self.heap).remote.list };
         // BUG: blocks of a slab go home without the order that lets their owner reuse them

@@ -66,3 +66,19 @@ pub(super) struct Block {
     /// In the first block of a parcel that was sent home: the parcel below it.
     pub(super) below: *mut Block,
 }
+
+impl Block {
+    /// How many blocks are on a list: for checks of debug builds.
+    ///
+    /// # Safety
+    /// `list` is null, or the first block of a list that no other thread changes.
+    pub(super) unsafe fn count(mut list: *const Self) -> usize {
+        let mut count = 0;
+        while !list.is_null() {
+            // SAFETY: the caller promises that the list is its own (# Safety).
+            list = unsafe { (*list).next };
+            count += 1;
+        }
+        count
+    }
+}
