@@ -86,7 +86,7 @@ impl Stack {
             pushed
         };
         let taken = self.taken.load(Ordering::Relaxed);
-        debug_assert!(shared || taken < pushed, "ldu.Q1: more members are taken than were pushed");
+        debug_assert!(shared || taken <= pushed, "ldu.Q1: more members are taken than were pushed");
         let len = pushed.saturating_sub(taken);
         Pushed { first: head.is_null(), len }
     }
