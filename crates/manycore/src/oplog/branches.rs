@@ -202,14 +202,14 @@ impl<L> Branch<L> {
             // ORDER: Acquire; pairs with Release in `Claim::drop`: the load, and the logs.
             let seen = self.word.load(Ordering::Acquire);
             let word = BranchWord(seen);
-            debug_assert!(word.number() <= number, "oplog.B1: a later collection was here");
             if word == BranchWord::done(number) {
                 return true;
             }
             let helped = word.is_claimed();
             debug_assert!(
-                !helped || word.number() == number,
-                "oplog.B2: a helper of an earlier one"
+                if helped { word.number() == number } else { word.number() < number },
+                "oplog.B1: {:#x} is no word of an earlier collection than {number:#x}",
+                word.0
             );
             let awaited = *looks != config::LOOKS_AT_BRANCHES && !self.members.get().is_empty();
             if helped && patience == 0 {

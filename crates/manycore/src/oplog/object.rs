@@ -62,7 +62,8 @@ use std::ops::Deref;
 ///   updates are kept without bound.
 /// - Source: OpLog, sections 4 to 6, and section 8 for [`MergeStrategy`].
 ///
-/// [`MergeStrategy`]: super::MergeStrategy [`WhenFull`]: super::WhenFull
+/// [`MergeStrategy`]: super::MergeStrategy
+/// [`WhenFull`]: super::WhenFull
 ///
 /// ```
 /// use manycore::oplog::{Deferred, Op, Ordered};
