@@ -23,12 +23,12 @@
 //!   lock. Hashes are kept, so that takes no code of the user's.
 //! - dhash.M6 Re-entrancy: a thread inside of the table, in a closure or in code of a key or part,
 //!   holds a lock, and is refused the table: it could deadlock with itself by way of another thread
-//!   (`inside`). For a hit in the table of the thread's own slot that lock is the record of it.
+//!   (`reentrancy`). For a hit in the table of the thread's own slot that lock is the record of it.
 //! - dhash.M7 Whether the table is in one or spread says only which part a hit uses, the central
 //!   one or its place's. What concerns a whole element takes all parts there are. So it is
 //!   harmless if a thread misses a change of the form, no thread waits for one, and spreading moves
 //!   nothing.
-//! - dhash.M8 is in `spread`: when a table spreads by itself.
+//! - dhash.M8 is in `replication`: when a table spreads by itself.
 //! - dhash.M9 A key is compared, and hashed, to find an element once. From then on the element is
 //!   its [`Tag`]: its parts are matched, shared, folded and removed by that, so a key whose `Hash`,
 //!   `Eq`, `Borrow` or `Clone` contradicts itself finds a wrong element or none, and never takes a
